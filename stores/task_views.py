@@ -1,0 +1,118 @@
+"""Task views and event streams: what clients of a task see."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from workflows.contract.events import TaskEvent
+from workflows.contract.tasks import TaskState, TaskView
+
+START = "0-0"
+"""The position before the first event of every stream."""
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """A view and the position of the last event folded into it, taken in one step."""
+
+    view: TaskView
+    position: str
+
+
+class StreamedEvent(NamedTuple):
+    """An event and where it stands. Positions of one stream grow; compare them with `position_order`."""
+
+    task_id: str
+    position: str
+    event: TaskEvent
+
+
+@dataclass(frozen=True)
+class TaskQuery:
+    """Which tasks to list: those of `owner`, newest status first.
+
+    `page_size` is 1 to 100. `page_token` is opaque, from the page before; empty for the first page.
+    `updated_after` is in seconds since the epoch, exclusive.
+    """
+
+    owner: str
+    context_id: str | None = None
+    state: TaskState | None = None
+    updated_after: float | None = None
+    page_size: int = 50
+    page_token: str = ""
+
+
+@dataclass(frozen=True)
+class TaskPage:
+    """One page of tasks. `total` counts all tasks that match; `next_page_token` is empty at the end."""
+
+    views: tuple[TaskView, ...]
+    total: int
+    next_page_token: str
+
+
+class InvalidPageTokenError(ValueError):
+    """The page token is not one that ListTasks returned. Leave it out to start at the first page."""
+
+
+class TaskViews(ABC):
+    """The folded view of every task and the stream of its events.
+
+    A view and its stream change in one atomic step, by the rules in `workflows.contract.events`.
+    """
+
+    @abstractmethod
+    async def create(self, view: TaskView) -> None:
+        """Write the static part of a view (ids, owner, creation, history), and its status if there is none.
+
+        Does nothing where the view is already whole. Publishes `TaskCreated` when it wrote something.
+        """
+
+    @abstractmethod
+    async def publish(self, task_id: str, run_id: str, events: Sequence[TaskEvent]) -> None:
+        """Fold events into the view and append them to the stream, in one atomic step."""
+
+    @abstractmethod
+    async def load(self, task_id: str) -> Snapshot | None:
+        """Return view and position, or None if the view is unknown or lacks its static part."""
+
+    @abstractmethod
+    async def restore(self, view: TaskView) -> None:
+        """Put back a view that the workflow answered, except where newer events were folded in meanwhile."""
+
+    @abstractmethod
+    async def read(
+        self, positions: Mapping[str, str], *, wait: float, limit: int = 200
+    ) -> list[StreamedEvent]:
+        """Return events after the given position of each task's stream, oldest first within a task.
+
+        Waits up to `wait` seconds (0: not at all) for the first one; `wake` ends the wait early.
+        At most `limit` events per task.
+        """
+
+    @abstractmethod
+    async def wake(self) -> None:
+        """Make the `read` of this object that waits now, or else the next one, return at once."""
+
+    @abstractmethod
+    async def holds(self, task_id: str, position: str) -> bool:
+        """Whether the stream still holds the event at this position, so that reading on misses nothing."""
+
+    @abstractmethod
+    async def list_tasks(self, query: TaskQuery) -> TaskPage:
+        """List the tasks of an owner, newest status first.
+
+        A task that gets a new status while a client pages moves to the front; it is neither listed twice
+        nor does it push another one out of the pages.
+
+        Raises:
+            InvalidPageTokenError: the token was not made by this method.
+        """
+
+
+def position_order(position: str) -> tuple[int, int]:
+    """Return a sort key for stream positions (`milliseconds-sequence`)."""
+    milliseconds, _, sequence = position.partition("-")
+    return int(milliseconds), int(sequence or 0)

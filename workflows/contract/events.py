@@ -1,0 +1,165 @@
+"""What a task publishes while it runs. A task's view is the fold of these events, in stream order.
+
+Fold rules (every implementation of `stores.task_views.TaskViews` follows them):
+
+- Every event comes from a run. A run never seen before is newer than all runs seen so far and takes over;
+  events of a run that was overtaken are dropped (a task that an operator reset has a new run id).
+- `status`: applies when (version, step) is greater than that of the last status of the same run, or when
+  the run is new; otherwise it is dropped. The message of the status it replaces, then `received`, are
+  appended to the view's history; a message id that stands there already is not appended again.
+- `artifact-chunk`: belongs to a draft, ordered by (position, attempt) within a run. Index 0 of a newer draft
+  replaces the artifact; index n appends when it continues the current draft without a gap. A chunk of an
+  older draft, a gap, and any chunk for a position that is already complete are dropped.
+- Every other kind changes nothing in the view; it only passes through the stream.
+
+A dropped event does not reach the stream.
+"""
+
+from datetime import datetime
+from typing import Annotated, Literal
+
+from pydantic import Field, JsonValue, TypeAdapter
+
+from workflows.contract.messages import AgentMessage, Part, Usage, UserMessage
+from workflows.contract.tasks import TaskState
+from workflows.contract.wire import Wire
+
+RESPONSE_ARTIFACT = "response"
+"""Id of the artifact that carries the model's answer."""
+
+FINAL_ATTEMPT = 1_000_000
+"""Attempt number under which the workflow itself completes a draft, after all activity attempts."""
+
+
+class TaskCreated(Wire):
+    """The gateway accepted the message."""
+
+    kind: Literal["task-created"] = "task-created"
+
+
+class StatusChanged(Wire):
+    """The task has a new status.
+
+    `version` comes from the workflow; `step` orders the passing statuses that an activity publishes under
+    that version while it waits for a retry (0 is the workflow's own).
+    """
+
+    kind: Literal["status"] = "status"
+    version: int
+    step: int = 0
+    state: TaskState
+    at: datetime
+    message: AgentMessage | None = None
+    received: tuple[UserMessage, ...] = ()
+    metadata: dict[str, JsonValue] = {}
+
+
+class ArtifactChunk(Wire):
+    """A piece of an artifact. `position` is that of the reply in the transcript."""
+
+    kind: Literal["artifact-chunk"] = "artifact-chunk"
+    artifact_id: str
+    name: str = ""
+    position: int
+    attempt: int
+    index: int
+    part: Part
+    last_chunk: bool = False
+
+
+class IterationStarted(Wire):
+    """A model call begins; `iteration` counts from 1."""
+
+    kind: Literal["iteration"] = "iteration"
+    iteration: int
+    model: str
+
+
+class Thought(Wire):
+    """A piece of the model's reasoning. `thought_id` is the id of an inline <thinking> tag, or empty."""
+
+    kind: Literal["thought"] = "thought"
+    iteration: int
+    thought_id: str = ""
+    text: str
+
+
+class ToolCalled(Wire):
+    """The model asked for a tool. Arguments are shown as the model wrote them."""
+
+    kind: Literal["tool-call"] = "tool-call"
+    iteration: int
+    call_id: str
+    name: str
+    arguments: str
+
+
+class ToolStarted(Wire):
+    """A tool begins to run."""
+
+    kind: Literal["tool-start"] = "tool-start"
+    call_id: str
+    name: str
+    attempt: int
+
+
+class ToolProgressed(Wire):
+    """A tool reports how far it is."""
+
+    kind: Literal["tool-progress"] = "tool-progress"
+    call_id: str
+    name: str
+    message: str
+
+
+class ToolCompleted(Wire):
+    """A tool call ended. `excerpt` is the beginning of its result."""
+
+    kind: Literal["tool-complete"] = "tool-complete"
+    call_id: str
+    name: str
+    outcome: Literal["ok", "error", "unknown"]
+    excerpt: str
+
+
+class RetryScheduled(Wire):
+    """An attempt failed and another follows. `delay` is in seconds, None if Temporal's policy decides."""
+
+    kind: Literal["retry"] = "retry"
+    attempt: int
+    reason: str
+    delay: float | None = None
+
+
+class Warned(Wire):
+    """Something is off that does not stop the task."""
+
+    kind: Literal["warning"] = "warning"
+    text: str
+
+
+class UsageReported(Wire):
+    """Tokens of one model call."""
+
+    kind: Literal["usage"] = "usage"
+    iteration: int
+    usage: Usage
+
+
+TaskEvent = Annotated[
+    TaskCreated
+    | StatusChanged
+    | ArtifactChunk
+    | IterationStarted
+    | Thought
+    | ToolCalled
+    | ToolStarted
+    | ToolProgressed
+    | ToolCompleted
+    | RetryScheduled
+    | Warned
+    | UsageReported,
+    Field(discriminator="kind"),
+]
+
+EVENT_ADAPTER: TypeAdapter[TaskEvent] = TypeAdapter(TaskEvent)
