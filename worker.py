@@ -1,1 +1,126 @@
-"""Composition root of the worker process."""
+"""Composition root of the worker process: settings → clients → ports → Worker. Run it: `python worker.py`."""
+
+import asyncio
+import os
+import signal
+import sys
+from dataclasses import dataclass
+from datetime import timedelta
+
+import structlog
+from pydantic import Field, ValidationError
+from pydantic_settings import BaseSettings, SettingsConfigDict
+from temporalio.client import Client
+from temporalio.worker import Worker
+
+from activities.model import OpenAIModel
+from activities.model_settings import ModelSettings, make_openai_client
+from activities.publish import ViewPublisher
+from activities.tools import AgentTools
+from activities.transcript import CachedTranscripts
+from agents.errors import AgentError
+from agents.registry import AgentRegistry, AgentSettings, load_agents
+from stores.redis_connection import StoreSettings, check_redis, connect_redis
+from stores.redis_task_views import RedisTaskViews
+from stores.redis_tool_records import RedisToolRecords
+from stores.redis_transcripts import RedisTranscripts
+from stores.telemetry import configure_telemetry
+from stores.temporal_connection import TemporalUnreachableError, connect_temporal
+from workflows.agent_task import AgentTask
+from workflows.contract.names import DEFAULT_TASK_QUEUE
+from workflows.contract.ports import ModelPort, PublishPort, ToolPort, TranscriptPort
+
+CANCELLATION_LATENCY = timedelta(seconds=1)
+"""How often heartbeats really reach Temporal, and so how soon a cancelled call hears of it."""
+
+_log = structlog.get_logger()
+
+
+class WorkerSettings(BaseSettings):
+    """What this worker takes on (environment, prefix EVERLOOP_).
+
+    `task_queue`: the same as the gateway's. `max_cached_workflows`: tasks kept in memory
+    between their steps (default 1,000); others are replayed. `max_concurrent_activities`: model and tool calls
+    at once (default 200). `shutdown_grace`: seconds that running calls get to end at SIGTERM (default 30).
+    """
+
+    model_config = SettingsConfigDict(env_prefix="EVERLOOP_", frozen=True)
+
+    task_queue: str = DEFAULT_TASK_QUEUE
+    max_cached_workflows: int = Field(default=1000, ge=0)
+    max_concurrent_activities: int = Field(default=200, ge=1)
+    shutdown_grace: float = Field(default=30, ge=0)
+
+
+@dataclass(frozen=True)
+class Ports:
+    """One implementation for each port."""
+
+    model: ModelPort
+    tools: ToolPort
+    transcript: TranscriptPort
+    publish: PublishPort
+
+
+def build_worker(client: Client, ports: Ports, settings: WorkerSettings) -> Worker:
+    """Wire implementations to ports; tests pass fakes."""
+    return Worker(
+        client,
+        task_queue=settings.task_queue,
+        workflows=[AgentTask],
+        activities=[
+            ports.model.call_model,
+            ports.tools.run_tool,
+            ports.transcript.store_transcript,
+            ports.publish.publish,
+        ],
+        max_cached_workflows=settings.max_cached_workflows,
+        max_concurrent_activities=settings.max_concurrent_activities,
+        graceful_shutdown_timeout=timedelta(seconds=settings.shutdown_grace),
+        default_heartbeat_throttle_interval=CANCELLATION_LATENCY,
+        max_heartbeat_throttle_interval=CANCELLATION_LATENCY,
+    )
+
+
+async def run(agents: AgentRegistry) -> None:
+    """Work until SIGTERM or SIGINT, then let running calls end within the grace period."""
+    settings, models = WorkerSettings(), ModelSettings()
+    telemetry = configure_telemetry("everloop-worker")
+    stopping = asyncio.Event()
+    for name in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(name, stopping.set)
+    try:
+        async with connect_redis(StoreSettings().redis_url) as redis, make_openai_client(models) as openai:
+            for warning in await check_redis(redis):
+                _log.warning(warning)
+            client = await connect_temporal(telemetry.plugins)
+            views, transcripts = RedisTaskViews(redis), RedisTranscripts(redis)
+            ports = Ports(
+                model=OpenAIModel(openai, agents, views, transcripts, models.model),
+                tools=AgentTools(agents, views, transcripts, RedisToolRecords(redis)),
+                transcript=CachedTranscripts(transcripts),
+                publish=ViewPublisher(views),
+            )
+            async with build_worker(client, ports, settings):
+                _log.info("worker ready", task_queue=settings.task_queue, agents=[a.id for a in agents])
+                await stopping.wait()
+            _log.info("worker stopped")
+    finally:
+        telemetry.shutdown()
+
+
+def main() -> int:
+    """Run a worker and return the exit code of the process; what stops it at start is one line."""
+    try:
+        asyncio.run(run(load_agents(AgentSettings().agents)))
+    except (AgentError, RedisUnfitError, SettingsError, TemporalUnreachableError, ValidationError) as error:
+        sys.stderr.write(f"worker: {error}\n")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    exit_code = main()
+    sys.stderr.flush()
+    # Temporal's native threads may abort an interpreter that tears itself down (exit code 134).
+    os._exit(exit_code)

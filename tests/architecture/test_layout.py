@@ -1,0 +1,33 @@
+"""Rules of the layout that no linter checks."""
+
+import inspect
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+from temporalio.client import Client
+from temporalio.contrib.pydantic import pydantic_data_converter
+
+from tests.support.fake_ports import FakePorts, ScriptedModel
+from worker import WorkerSettings, build_worker
+from workflows.contract import ports
+
+SANDBOXED = [Path("workflows/__init__.py"), Path("workflows/contract/__init__.py")]
+
+
+async def test_the_worker_implements_every_port_method(temporal_address: str) -> None:
+    """A method added to a port without wiring fails here, not in production."""
+    client = await Client.connect(temporal_address, data_converter=pydantic_data_converter)
+    abstract = [c for _, c in inspect.getmembers(ports, inspect.isclass) if inspect.isabstract(c)]
+    promised = [name for c in abstract for name, _ in inspect.getmembers(c, inspect.isfunction)]
+
+    worker = build_worker(client, FakePorts(ScriptedModel()).wired(), WorkerSettings())
+    registered: Sequence[Callable[..., object]] = worker.config(active_config=True).get("activities", [])
+
+    assert sorted(activity.__name__ for activity in registered) == sorted(promised)
+
+
+@pytest.mark.parametrize("path", SANDBOXED, ids=str)
+def test_sandboxed_packages_stay_empty(path: Path) -> None:
+    """The sandbox executes a package's `__init__` again for each workflow."""
+    assert path.read_text(encoding="utf-8") == ""

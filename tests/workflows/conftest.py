@@ -1,0 +1,56 @@
+"""Every workflow test runs twice: with cached workflows, and with each step replayed from history."""
+
+from collections.abc import AsyncGenerator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from datetime import UTC, datetime, timedelta
+from uuid import uuid4
+
+import pytest
+import pytest_asyncio
+from temporalio.client import Client, WorkflowHandle
+from temporalio.contrib.pydantic import pydantic_data_converter
+
+from tests.support.fake_ports import FakePorts
+from worker import WorkerSettings, build_worker
+from workflows.agent_task import AgentTask
+from workflows.contract.messages import TextPart, UserMessage
+from workflows.contract.tasks import AgentSpec, TaskInput, TaskResult
+
+TASK_TIMEOUT = timedelta(seconds=2)
+"""A local activity holds its workflow task up for most of this; updates wait so long."""
+
+Handle = WorkflowHandle[AgentTask, TaskResult]
+StartTask = Callable[..., AbstractAsyncContextManager[Handle]]
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def client(temporal_address: str) -> Client:
+    return await Client.connect(temporal_address, data_converter=pydantic_data_converter)
+
+
+def user(text: str) -> UserMessage:
+    """A message of the client with an id of its own."""
+    return UserMessage(message_id=str(uuid4()), parts=(TextPart(text=text),))
+
+
+@pytest.fixture(params=[1000, 0], ids=["cached", "always_replayed"])
+def start_task(request: pytest.FixtureRequest, client: Client) -> StartTask:
+    """Start a task on a worker of its own, with the fakes of the test behind its ports."""
+
+    @asynccontextmanager
+    async def start(ports: FakePorts, agent: AgentSpec | None = None) -> AsyncGenerator[Handle]:
+        queue = f"test-{uuid4()}"
+        settings = WorkerSettings(task_queue=queue, max_cached_workflows=int(request.param), shutdown_grace=0)
+        task = TaskInput(
+            context_id="context",
+            owner="owner",
+            agent=agent or AgentSpec(id="agent"),
+            message=user("Hello"),
+            created_at=datetime.now(UTC),
+        )
+        async with build_worker(client, ports.wired(), settings):
+            yield await client.start_workflow(
+                AgentTask.run, task, id=queue, task_queue=queue, task_timeout=TASK_TIMEOUT
+            )
+
+    return start
