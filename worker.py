@@ -20,7 +20,7 @@ from activities.tools import AgentTools
 from activities.transcript import CachedTranscripts
 from agents.errors import AgentError
 from agents.registry import AgentRegistry, AgentSettings, load_agents
-from stores.redis_connection import StoreSettings, check_redis, connect_redis
+from stores.redis_connection import RedisUnfitError, StoreSettings, check_redis, connect_redis
 from stores.redis_task_views import RedisTaskViews
 from stores.redis_tool_records import RedisToolRecords
 from stores.redis_transcripts import RedisTranscripts
@@ -40,8 +40,8 @@ class WorkerSettings(BaseSettings):
     """What this worker takes on (environment, prefix EVERLOOP_).
 
     `task_queue`: the same as the gateway's. `max_cached_workflows`: tasks kept in memory
-    between their steps (default 1,000); others are replayed. `max_concurrent_activities`: model and tool calls
-    at once (default 200). `shutdown_grace`: seconds that running calls get to end at SIGTERM (default 30).
+    between their steps (default 1,000); others are replayed. `max_concurrent_activities`: model and tool
+    calls at once (default 200). `shutdown_grace`: seconds that running calls get at SIGTERM (default 30).
     """
 
     model_config = SettingsConfigDict(env_prefix="EVERLOOP_", frozen=True)
@@ -113,8 +113,12 @@ def main() -> int:
     """Run a worker and return the exit code of the process; what stops it at start is one line."""
     try:
         asyncio.run(run(load_agents(AgentSettings().agents)))
-    except (AgentError, RedisUnfitError, SettingsError, TemporalUnreachableError, ValidationError) as error:
+    except (AgentError, RedisUnfitError, TemporalUnreachableError) as error:
         sys.stderr.write(f"worker: {error}\n")
+        return 1
+    except ValidationError as error:
+        problems = "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors())
+        sys.stderr.write(f"worker: wrong setting: {problems}\n")
         return 1
     return 0
 

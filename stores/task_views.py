@@ -116,3 +116,13 @@ def position_order(position: str) -> tuple[int, int]:
     """Return a sort key for stream positions (`milliseconds-sequence`)."""
     milliseconds, _, sequence = position.partition("-")
     return int(milliseconds), int(sequence or 0)
+
+
+def is_position(text: str) -> bool:
+    """Whether a client's text has the form of a position: two unsigned 64-bit numbers."""
+    milliseconds, separator, sequence = text.partition("-")
+    return separator == "-" and _is_unsigned_64_bit(milliseconds) and _is_unsigned_64_bit(sequence)
+
+
+def _is_unsigned_64_bit(text: str) -> bool:
+    return text.isascii() and text.isdecimal() and len(text) <= len(str(1 << 64)) and int(text) < 1 << 64

@@ -68,7 +68,7 @@ def configure_telemetry(service: str) -> Telemetry:
     provider = create_tracer_provider(resource=resource, shutdown_on_exit=False)
     provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
     trace.set_tracer_provider(provider)
-    return Telemetry(provider, (OpenTelemetryPlugin(),))
+    return Telemetry(provider, (OpenTelemetryPlugin(add_temporal_spans=True),))
 
 
 def _resource_of_the_environment() -> Resource:

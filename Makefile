@@ -1,0 +1,61 @@
+# The everyday commands of Everloop; `make` alone lists them.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help .venv up demo check lint types test format bench lock
+
+PYTHON ?= python3
+BIN := .venv/bin
+INSTALLED := .venv/installed-from-lock
+
+# Without this pyright asks the network whether there is a newer pyright.
+export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
+
+help: ## list the commands
+	@awk -F ':.*## ' '/^[a-z.]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
+
+up: $(INSTALLED) ## run Everloop on this machine until Ctrl-C; state is kept in .everloop/
+	@exec $(BIN)/python -m deploy.local up
+
+demo: $(INSTALLED) ## show a task that is streamed, and one that survives the kill of its worker
+	@exec $(BIN)/python -m deploy.demo
+
+check: lint types test ## all that must pass before a commit
+
+lint: $(INSTALLED) ## rules, format and direction of imports
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/lint-imports
+
+types: $(INSTALLED) ## types, strictly
+	$(BIN)/pyright
+
+test: $(INSTALLED) ## all tests; servers are started as needed
+	$(BIN)/pytest
+
+format: $(INSTALLED) ## format the code, and fix what can be fixed safely
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+bench: $(INSTALLED) ## measure speed and memory
+	$(BIN)/python -m tests.bench
+
+lock: ## pin the newest versions that pyproject.toml allows in requirements.lock
+	@tools=$$(mktemp -d); trap 'rm -rf "$$tools"' EXIT; \
+	$(PYTHON) -m venv "$$tools"; \
+	"$$tools/bin/pip" install --quiet --disable-pip-version-check uv; \
+	"$$tools/bin/uv" pip compile pyproject.toml --quiet --upgrade --group local --group dev --universal \
+	  --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links --no-header \
+	  --output-file requirements.lock
+
+.venv: $(INSTALLED) ## install what requirements.lock names into .venv (PYTHON=… chooses the interpreter)
+
+$(INSTALLED): requirements.lock
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
+	  echo "Everloop needs Python 3.11 or newer, but '$(PYTHON)' is $$($(PYTHON) --version 2>/dev/null || echo missing);" \
+	       "name another one: make PYTHON=/path/to/python3.11" >&2; exit 1; }
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+	@touch $@

@@ -1,0 +1,104 @@
+"""Publishes what the model writes while it writes."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from types import TracebackType
+from typing import Self
+
+import structlog
+from redis.exceptions import RedisError
+
+from activities.deltas import Delta, TextDelta, ThoughtDelta, coalesce
+from activities.response_draft import ResponseDraft
+from workflows.contract.events import TaskEvent, Thought
+
+PAUSES = (0.025, 0.25, 1.0, 5.0, 10.0)
+"""Seconds between two publishes, after 0, 1, 2, … failures; what comes meanwhile goes out together."""
+
+Publish = Callable[[Sequence[TaskEvent]], Awaitable[None]]
+
+_log = structlog.get_logger()
+
+
+class DeltaPublisher:
+    """Publishes the first delta at once and later ones every 25 ms, beside the reading of the stream.
+
+    Deltas are best effort: a publish that fails makes a pause and a new draft, never an error.
+    """
+
+    def __init__(self, publish: Publish, draft: ResponseDraft, iteration: int) -> None:
+        self._publish = publish
+        self._draft = draft
+        self._iteration = iteration
+        self._pending: list[Delta] = []
+        self._added = asyncio.Event()
+        self._publishing = asyncio.Lock()
+        self._failures = 0
+
+    async def __aenter__(self) -> Self:
+        self._flusher = asyncio.create_task(self._flush_forever())
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._flusher.cancel()
+        await asyncio.gather(self._flusher, return_exceptions=True)
+
+    def add(self, deltas: Iterable[Delta]) -> None:
+        """Take deltas; they go out when it is their time."""
+        self._pending.extend(deltas)
+        if self._pending:
+            self._added.set()
+
+    async def stop(self) -> list[Delta]:
+        """Publish no more; return the deltas that have not gone out. A publish that runs may end first."""
+        async with self._publishing:
+            if self._flusher.done():
+                self._flusher.result()  # it ends by itself only when something unforeseen was raised
+            self._flusher.cancel()
+        return self._take()
+
+    async def _flush_forever(self) -> None:
+        while True:
+            await self._added.wait()
+            self._added.clear()
+            async with self._publishing:
+                await self._flush()
+            await asyncio.sleep(PAUSES[min(self._failures, len(PAUSES) - 1)])
+
+    async def _flush(self) -> None:
+        deltas = self._take()
+        try:
+            if events := self._events(deltas):
+                await self._publish(events)
+        except (RedisError, OSError) as error:
+            self._keep(deltas, error)
+        else:
+            self._failures = 0
+
+    def _take(self) -> list[Delta]:
+        taken, self._pending = coalesce(self._pending), []
+        return taken
+
+    def _events(self, deltas: list[Delta]) -> list[TaskEvent]:
+        events = (self._event(delta) for delta in deltas)
+        return [event for event in events if event]
+
+    def _event(self, delta: Delta) -> TaskEvent | None:
+        if isinstance(delta, TextDelta):
+            return self._draft.append(delta.text)
+        return thought(delta, self._iteration)
+
+    def _keep(self, deltas: list[Delta], error: Exception) -> None:
+        """Keep thoughts for the next time; the draft keeps the text."""
+        if not self._failures:
+            _log.warning("deltas not published", error_type=type(error).__name__)
+        self._failures += 1
+        self._pending = [delta for delta in deltas if isinstance(delta, ThoughtDelta)] + self._pending
+        self._draft.restart()
+
+
+def thought(delta: ThoughtDelta, iteration: int) -> Thought:
+    """Return the event that carries a thought."""
+    return Thought(iteration=iteration, thought_id=delta.thought_id, text=delta.text)

@@ -1,0 +1,66 @@
+"""What a model call tells subscribers besides its deltas."""
+
+from collections.abc import Iterable
+from datetime import UTC, datetime
+
+from temporalio.exceptions import ApplicationError
+
+from workflows.contract.calls import CallModelInput
+from workflows.contract.events import (
+    ArtifactChunk,
+    IterationStarted,
+    RetryScheduled,
+    StatusChanged,
+    TaskEvent,
+    ToolCalled,
+    UsageReported,
+)
+from workflows.contract.messages import AgentMessage, AssistantMessage, TextPart
+from workflows.contract.tasks import TaskState
+
+
+def opening_events(call: CallModelInput, attempt: int, model: str) -> list[TaskEvent]:
+    """Return what is published before the provider is asked."""
+    events: list[TaskEvent] = []
+    if call.status:
+        events.append(call.status.model_copy(update={"received": call.new}))
+    if attempt > 1:
+        events.append(RetryScheduled(attempt=attempt, reason=f"attempt {attempt} begins"))
+    return [*events, IterationStarted(iteration=call.iteration, model=model)]
+
+
+def retry_events(call: CallModelInput, attempt: int, failure: ApplicationError) -> list[TaskEvent]:
+    """Return what is published when an attempt failed and another follows."""
+    delay = failure.next_retry_delay.total_seconds() if failure.next_retry_delay else None
+    when = "retry soon" if delay is None else f"retry in {delay:.0f} s" if delay >= 1 else "retry at once"
+    message = AgentMessage(
+        message_id=f"{call.task.task_id}-retry-{call.length}-{attempt}",
+        parts=(TextPart(text=f"waiting for the model: {failure.message}; {when}"),),
+    )
+    return [
+        RetryScheduled(attempt=attempt, reason=failure.message, delay=delay),
+        _status(call, 2 * attempt, message),
+    ]
+
+
+def recovery_events(call: CallModelInput, attempt: int) -> list[TaskEvent]:
+    """Return what takes the note of the attempt before out of the status; nothing at the first attempt."""
+    return [] if attempt == 1 else [_status(call, 2 * attempt - 1, None)]
+
+
+def closing_events(iteration: int, reply: AssistantMessage, draft: ArtifactChunk | None) -> list[TaskEvent]:
+    """Return what is published with the last chunk of a reply."""
+    events: list[TaskEvent] = [draft] if draft else []
+    events.append(UsageReported(iteration=iteration, usage=reply.usage))
+    return [*events, *_tool_calls(iteration, reply)]
+
+
+def _tool_calls(iteration: int, reply: AssistantMessage) -> Iterable[ToolCalled]:
+    for call in reply.tool_calls:
+        yield ToolCalled(iteration=iteration, call_id=call.id, name=call.name, arguments=call.arguments)
+
+
+def _status(call: CallModelInput, step: int, message: AgentMessage | None) -> StatusChanged:
+    return StatusChanged(
+        version=call.version, step=step, state=TaskState.WORKING, at=datetime.now(UTC), message=message
+    )

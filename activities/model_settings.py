@@ -1,0 +1,51 @@
+"""Which model provider to ask."""
+
+from openai import AsyncOpenAI, Timeout
+from pydantic import AnyHttpUrl, Field, SecretStr, field_validator
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+CONNECT_TIMEOUT = 5.0
+"""Seconds until a connection to the provider must stand."""
+
+
+class ModelSettings(BaseSettings):
+    """Where the models are, read from the environment; an empty variable counts as not set.
+
+    `OPENAI_API_KEY` is required. `OPENAI_BASE_URL`: any server that speaks Chat Completions (default:
+    OpenAI). `EVERLOOP_MODEL`: the model of agents that name none. `EVERLOOP_MODEL_TIMEOUT`: how many seconds
+    the provider may be silent, before its reply or within it (default 300).
+
+    Raises:
+        ValidationError: a variable is missing or wrong; it is named, its value is not shown.
+    """
+
+    model_config = SettingsConfigDict(frozen=True, env_ignore_empty=True, hide_input_in_errors=True)
+
+    api_key: SecretStr = Field(
+        default=SecretStr(""), validation_alias="OPENAI_API_KEY", validate_default=True
+    )
+    base_url: AnyHttpUrl = Field(
+        default=AnyHttpUrl("https://api.openai.com/v1"), validation_alias="OPENAI_BASE_URL"
+    )
+    model: str | None = Field(default=None, validation_alias="EVERLOOP_MODEL")
+    timeout: float = Field(default=300, gt=0, validation_alias="EVERLOOP_MODEL_TIMEOUT")
+
+    @field_validator("api_key")
+    @classmethod
+    def _is_set(cls, key: SecretStr) -> SecretStr:
+        if not key.get_secret_value().strip():
+            raise ValueError(
+                "OPENAI_API_KEY is not set: set it to the key of the model provider "
+                "(to any word if the server at OPENAI_BASE_URL wants none)"
+            )
+        return key
+
+
+def make_openai_client(settings: ModelSettings) -> AsyncOpenAI:
+    """Return the client of a process; close it at the end. It does not retry: Temporal does."""
+    return AsyncOpenAI(
+        api_key=settings.api_key.get_secret_value(),
+        base_url=str(settings.base_url),
+        timeout=Timeout(settings.timeout, connect=CONNECT_TIMEOUT),
+        max_retries=0,
+    )

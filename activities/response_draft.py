@@ -1,0 +1,69 @@
+"""The answer while it is written: the chunks of the artifact `response`."""
+
+from workflows.contract.events import FINAL_ATTEMPT, RESPONSE_ARTIFACT, ArtifactChunk
+from workflows.contract.messages import TextPart
+
+DRAFTS_PER_ATTEMPT = 100
+"""How many draft numbers an attempt has; the last one is for the end of the call."""
+
+
+class ResponseDraft:
+    """Numbers the chunks that one activity attempt publishes, so that the fold keeps one whole answer.
+
+    Nobody can tell whether a publish that failed took effect. What follows is therefore a new draft
+    (`restart`), which replaces the old one from the first character on. An attempt has its own range of draft
+    numbers; when that is used up, `append` returns None until the end of the call.
+    """
+
+    def __init__(self, position: int, attempt: int) -> None:
+        self._position = position
+        # The workflow completes the draft under FINAL_ATTEMPT, so every number here must stay below.
+        first = min(attempt, FINAL_ATTEMPT // DRAFTS_PER_ATTEMPT - 1) * DRAFTS_PER_ATTEMPT
+        self._last = first + DRAFTS_PER_ATTEMPT - 1
+        self._number = first
+        self._index = 0
+        self._written: list[str] = []
+        self.is_shown = attempt > 1
+        """Whether there may be a draft in the view: of this attempt, or of one before."""
+
+    def append(self, text: str) -> ArtifactChunk | None:
+        """Return the chunk that adds a text."""
+        self._written.append(text)
+        return None if self._number == self._last else self._continue(text, last_chunk=False)
+
+    def finish(self, text: str) -> ArtifactChunk:
+        """Return the chunk that adds the last text, which may be empty, and completes the answer."""
+        self._written.append(text)
+        return self._continue(text, last_chunk=True)
+
+    def replace(self, text: str) -> ArtifactChunk:
+        """Return the chunk that completes the answer with this text, whatever was written before."""
+        self._number, self._index = self._last, 0
+        return self._chunk(text, last_chunk=True)
+
+    def withdraw(self) -> ArtifactChunk:
+        """Return the chunk that leaves an empty draft."""
+        self._number, self._index = self._last, 0
+        return self._chunk("", last_chunk=False)
+
+    def restart(self) -> None:
+        """Begin a new draft with the next chunk: it will carry the whole text."""
+        if self._index:
+            self._number, self._index = self._number + 1, 0
+
+    def _continue(self, text: str, *, last_chunk: bool) -> ArtifactChunk:
+        return self._chunk(text if self._index else "".join(self._written), last_chunk=last_chunk)
+
+    def _chunk(self, text: str, *, last_chunk: bool) -> ArtifactChunk:
+        chunk = ArtifactChunk(
+            artifact_id=RESPONSE_ARTIFACT,
+            name=RESPONSE_ARTIFACT,
+            position=self._position,
+            attempt=self._number,
+            index=self._index,
+            part=TextPart(text=text),
+            last_chunk=last_chunk,
+        )
+        self._index += 1
+        self.is_shown = True
+        return chunk

@@ -1,0 +1,172 @@
+"""Reading the files of one directory, and of nothing outside of it."""
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+MAX_ENTRIES = 200
+MAX_MATCHES = 50
+MAX_SEARCHED_FILES = 2_000
+MAX_FILE_BYTES = 2_000_000
+MAX_TEXT = 16_000
+MAX_LINE = 300
+
+SKIPPED_DIRECTORIES = frozenset({"__pycache__", "node_modules"})
+
+
+@dataclass(frozen=True)
+class Folder:
+    """A directory that a model may read. Hidden files, and links that lead out, do not exist in it.
+
+    `root` must exist and be resolved. Paths are relative to it, with `/`. Every method raises a
+    ValueError that says what was wrong with a path, in words that a model can act on.
+    """
+
+    root: Path
+
+    def find(self, path: str) -> Path:
+        """Return the real place of a path.
+
+        Raises:
+            ValueError: absolute, `..`, hidden, leads out through a link, or does not exist.
+        """
+        asked = PurePosixPath(path)
+        if asked.is_absolute() or ".." in asked.parts:
+            raise ValueError(f"{path!r} may lead out of the directory; give a relative path without '..'")
+        if _is_hidden(asked):
+            raise ValueError(f"{path!r} is hidden; hidden files and directories are not shown")
+        try:
+            place = (self.root / asked).resolve(strict=True)
+        except (OSError, ValueError, RuntimeError):  # missing, unencodable, or a circle of links
+            raise ValueError(f"there is no {path!r}; list_files shows what there is") from None
+        if not self._contains(place):
+            raise ValueError(f"{path!r} is a link that leads out of the directory or to a hidden place")
+        return place
+
+    def list_files(self, path: str) -> str:
+        """Return one line per subdirectory, `name/`, and per file, `name (N bytes)`; at most 200 lines."""
+        place = self.find(path)
+        if not place.is_dir():
+            raise ValueError(f"{path!r} is a file; read_file reads it")
+        try:
+            lines = list(self._entries(place))
+        except OSError:
+            raise ValueError(f"{path!r} cannot be listed") from None
+        return "\n".join(_cut(lines, MAX_ENTRIES, "entries")) or f"{path!r} is empty"
+
+    def read_file(self, path: str, first_line: int) -> str:
+        """Return `path: N lines, M bytes` and the text from `first_line` (1-based) on, 16,000 characters."""
+        place = self.find(path)
+        if not place.is_file():  # also a pipe or a device, which would block the reader
+            raise ValueError(f"{path!r} is not a file; list_files shows what there is")
+        text = _text_of(place)
+        if text is None:
+            raise ValueError(f"{path!r} is not UTF-8 text, or larger than {MAX_FILE_BYTES:,} bytes")
+        lines = _lines(text)
+        if first_line < 1 or first_line > max(len(lines), 1):
+            raise ValueError(f"first_line is {first_line}; {path!r} has the lines 1 to {len(lines)}")
+        head = f"{_shown(path)}: {len(lines)} lines, {len(text.encode())} bytes"
+        return "\n".join([head, *_excerpt(lines, first_line)])
+
+    def search_files(self, text: str, path: str) -> str:
+        """Return `path:line: text` for the lines that contain a text, in any case; at most 50."""
+        if not text.strip():
+            raise ValueError("the text to look for is empty")
+        matches: list[str] = []
+        searched = 0
+        for place in self._files_below(self.find(path)):
+            if searched == MAX_SEARCHED_FILES or len(matches) > MAX_MATCHES:
+                break
+            searched += 1
+            matches.extend(self._matches(place, text.casefold()))
+        more = [f"(stopped after {searched} files)"] if searched == MAX_SEARCHED_FILES else []
+        found = _cut(matches, MAX_MATCHES, "matches") or [f"no line contains {text!r}"]
+        return "\n".join([*found, *more])
+
+    def _contains(self, place: Path) -> bool:
+        return place.is_relative_to(self.root) and not _is_hidden(place.relative_to(self.root))
+
+    def _entries(self, directory: Path) -> Iterator[str]:
+        children = sorted(directory.iterdir())
+        visible = [(child, place) for child in children if (place := self._visible(child))]
+        yield from (f"{_shown(child.name)}/" for child, place in visible if place.is_dir())
+        for child, place in visible:
+            if place.is_file():
+                yield f"{_shown(child.name)} ({place.stat().st_size} bytes)"
+
+    def _visible(self, child: Path) -> Path | None:
+        if child.name in SKIPPED_DIRECTORIES:
+            return None
+        try:
+            return self.find(child.relative_to(self.root).as_posix())
+        except ValueError:
+            return None
+
+    def _files_below(self, start: Path) -> Iterator[Path]:
+        if start.is_file():
+            yield start
+            return
+        for directory, subdirectories, names in os.walk(start):
+            subdirectories[:] = sorted(
+                name
+                for name in subdirectories
+                if not name.startswith(".") and name not in SKIPPED_DIRECTORIES
+            )
+            for name in sorted(names):
+                place = self._visible(Path(directory, name))
+                if place and place.is_file():
+                    yield Path(directory, name)
+
+    def _matches(self, place: Path, text: str) -> Iterator[str]:
+        name = _shown(place.relative_to(self.root).as_posix())
+        for number, line in enumerate(_lines(_text_of(place) or ""), start=1):
+            if text in line.casefold():
+                yield f"{name}:{number}: {line.strip()[:MAX_LINE]}"
+
+
+def _is_hidden(path: PurePosixPath | Path) -> bool:
+    return any(part.startswith(".") for part in path.parts)
+
+
+def _text_of(place: Path) -> str | None:
+    """Return the file as text; None if it is too large or not UTF-8, or if it vanished."""
+    try:
+        if place.stat().st_size > MAX_FILE_BYTES:
+            return None
+        return place.read_bytes().decode()
+    except (OSError, UnicodeDecodeError):
+        return None
+
+
+def _lines(text: str) -> list[str]:
+    """Split at line feeds only, as `wc -l` and editors count."""
+    return text.removesuffix("\n").split("\n") if text else []
+
+
+def _excerpt(lines: list[str], first_line: int) -> list[str]:
+    shown: list[str] = []
+    size = 0
+    for line in lines[first_line - 1 :]:
+        size += len(line) + 1
+        if size > MAX_TEXT:
+            break
+        shown.append(line)
+    left = len(lines) - (first_line - 1) - len(shown)
+    if not left:
+        return shown
+    following = first_line + len(shown)
+    if not shown:  # one line alone is longer than all that may be shown
+        return [lines[first_line - 1][:MAX_TEXT], f"(line {first_line} cut after {MAX_TEXT:,} characters)"]
+    return [*shown, f"({left} more lines; read on with first_line={following})"]
+
+
+def _cut(lines: list[str], limit: int, what: str) -> list[str]:
+    if len(lines) <= limit:
+        return lines
+    return [*lines[:limit], f"(only the first {limit} {what} are shown)"]
+
+
+def _shown(name: str) -> str:
+    """Escape a name that could forge a line of output or cannot be encoded."""
+    return name if name.isprintable() else ascii(name)

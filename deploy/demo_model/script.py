@@ -1,0 +1,205 @@
+"""What the demo model says: a fixed script over the tools of the demo agent, no language model.
+
+The script keeps nothing between requests. It reads what was already done from the messages, so the same
+conversation always gets the same answer, whichever process asks.
+"""
+
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pydantic import JsonValue
+
+from deploy.demo_model.chat_request import AssistantMessage, ChatRequest, ToolMessage, UserMessage
+
+MODEL = "everloop-demo-scripted"
+SCRIPTED = "This is Everloop's scripted demo model: no language model wrote this text."
+MAX_FILES = 3
+MAX_COUNT = 10_000
+
+EXPLANATION = f"""{SCRIPTED}
+
+It plays a fixed script and cannot answer that. It can
+- look at a directory: "Look at the directory `workflows/contract` and count its lines",
+- take notes meanwhile: add "and take notes", and search: add a text in double quotes,
+- calculate: "What is 2 ** 64 - 1?",
+- count: "Count to 100".
+
+To have a language model answer, set OPENAI_API_KEY and EVERLOOP_MODEL (and OPENAI_BASE_URL for a provider \
+other than OpenAI), and start Everloop again."""
+
+_READABLE = (".py", ".md", ".toml", ".txt", ".yml", ".yaml", ".json")
+_FILE = re.compile(r"^(?P<name>\S+) \((?P<bytes>\d+) bytes\)$", re.MULTILINE)
+_HEAD = re.compile(r"^(?P<path>.+): (?P<lines>\d+) lines, (?P<bytes>\d+) bytes$", re.MULTILINE)
+_MATCH = re.compile(r"^.+?:\d+: ", re.MULTILINE)
+_EXPRESSION = re.compile(r"[(\d][\d\s.()+\-*/%]*[+\-*/%][\d\s.()+\-*/%]*[)\d]")
+
+
+@dataclass(frozen=True)
+class Call:
+    """A tool that the script wants to be run."""
+
+    name: str
+    arguments: dict[str, JsonValue]
+
+
+@dataclass(frozen=True)
+class Reply:
+    """What the model answers: text, and tools to call, if any."""
+
+    text: str
+    calls: tuple[Call, ...] = ()
+
+
+@dataclass(frozen=True)
+class ToolResult:
+    """A call of this turn and what came of it."""
+
+    name: str
+    content: str
+
+
+@dataclass(frozen=True)
+class Turn:
+    """The newest message of the user, and what was done since."""
+
+    prompt: str
+    results: Sequence[ToolResult]
+    tools: frozenset[str]
+
+    def of(self, name: str) -> list[str]:
+        """Return the results of one tool, in the order of the calls."""
+        return [result.content for result in self.results if result.name == name]
+
+    def lacks(self, name: str) -> bool:
+        """Whether the tool is on offer and was not used yet."""
+        return name in self.tools and not self.of(name)
+
+
+def next_reply(request: ChatRequest) -> Reply:
+    """Return what the script says to this conversation."""
+    turn = _turn(request)
+    prompt = turn.prompt.casefold()
+    if re.search(r"\b(director|folder|files?\b)", prompt) and {"list_files", "read_file"} <= turn.tools:
+        return _survey(turn)
+    if counting := re.search(r"\bcount to (\d{1,9})\b", prompt):
+        return _count(min(int(counting[1]), MAX_COUNT))
+    if (expression := _EXPRESSION.search(turn.prompt)) and "calculate" in turn.tools:
+        return _calculate(turn, expression[0].strip())
+    return Reply(EXPLANATION)
+
+
+def _turn(request: ChatRequest) -> Turn:
+    prompt = ""
+    names: dict[str, str] = {}
+    results: list[ToolResult] = []
+    for message in request.messages:
+        match message:
+            case UserMessage():
+                prompt, results = message.text, []
+            case AssistantMessage():
+                names.update({call.id: call.function.name for call in message.tool_calls})
+            case ToolMessage():
+                results.append(ToolResult(names[message.tool_call_id], message.text))
+            case _:
+                pass
+    return Turn(prompt, results, request.tool_names)
+
+
+def _count(last: int) -> Reply:
+    numbers = " ".join(str(number) for number in range(1, last + 1))
+    return Reply(f"{SCRIPTED}\n\n{numbers}")
+
+
+def _calculate(turn: Turn, expression: str) -> Reply:
+    if results := turn.of("calculate"):
+        return Reply(f"{SCRIPTED}\n\nThe tool calculate says: {expression} → {results[-1]}")
+    return Reply("I let calculate work it out.", (Call("calculate", {"expression": expression}),))
+
+
+def _survey(turn: Turn) -> Reply:
+    """List, read several files at once, add up, report; with a note after each step if asked for."""
+    directory = _directory(turn.prompt)
+    if not turn.of("list_files"):
+        return Reply(f"First I list `{directory}`.", (Call("list_files", {"path": directory}),))
+    files = _largest_files(directory, turn.of("list_files")[0])
+    if not files:
+        return Reply(f"{SCRIPTED}\n\nNo file of `{directory}` is one that I can read:\n\n{_listing(turn)}")
+    return (
+        _take_note(turn, directory, files) or _next_step(turn, directory, files) or _report(turn, directory)
+    )
+
+
+def _next_step(turn: Turn, directory: str, files: Sequence[str]) -> Reply | None:
+    if turn.lacks("read_file"):
+        calls = [Call("read_file", {"path": path}) for path in files]
+        if (quoted := _quoted(turn.prompt)) and "search_files" in turn.tools:
+            calls.append(Call("search_files", {"text": quoted, "path": directory}))
+        return Reply("Now I look into the largest files, all at once.", tuple(calls))
+    heads = _heads(turn)
+    if heads and turn.lacks("calculate"):
+        sums = (" + ".join(head[unit] for head in heads) for unit in ("lines", "bytes"))
+        calls = [Call("calculate", {"expression": expression}) for expression in sums]
+        return Reply("I add up lines and bytes.", tuple(calls))
+    return None
+
+
+def _take_note(turn: Turn, directory: str, files: Sequence[str]) -> Reply | None:
+    """Note each finding once: the listing, then every file read, then the sum."""
+    if "note" not in turn.prompt.casefold() or "note" not in turn.tools:
+        return None
+    findings = [f"{directory} was listed; the largest files are {', '.join(files)}"]
+    findings += [f"{head['path']} has {head['lines']} lines" for head in _heads(turn)]
+    findings += [f"together they have {lines} lines" for lines in turn.of("calculate")[:1]]
+    new = findings[len(turn.of("note")) :]
+    if not new:
+        return None
+    return Reply("I write down what I found.", tuple(Call("note", {"text": finding}) for finding in new))
+
+
+def _report(turn: Turn, directory: str) -> Reply:
+    lines = [f"{SCRIPTED} The numbers come from the tools that it called.", ""]
+    lines.append(f"I listed `{directory}` and read its largest files:")
+    lines += [f"- `{head['path']}`: {head['lines']} lines, {head['bytes']} bytes" for head in _heads(turn)]
+    if sums := turn.of("calculate"):
+        lines += ["", f"Added up by calculate: {sums[0]} lines and {sums[-1]} bytes."]
+    for found in turn.of("search_files"):
+        lines += ["", f"The search for “{_quoted(turn.prompt)}” found {len(_MATCH.findall(found))} lines."]
+    if notes := turn.of("note"):
+        certain = notes.count("noted")
+        lines += ["", f"I asked for {len(notes)} notes; {certain} of them are confirmed as written."]
+    return Reply("\n".join(lines))
+
+
+def _directory(prompt: str) -> str:
+    named = re.search(r"`([^`\s]+)`", prompt)
+    return named[1].rstrip("/") or "." if named else "."
+
+
+def _quoted(prompt: str) -> str:
+    quoted = re.search(r'"([^"]+)"', prompt)
+    return quoted[1] if quoted else ""
+
+
+def _listing(turn: Turn) -> str:
+    return turn.of("list_files")[0]
+
+
+def _largest_files(directory: str, listing: str) -> list[str]:
+    """Return the paths of up to three text files, largest first."""
+    sizes = {file["name"]: int(file["bytes"]) for file in _FILE.finditer(listing)}
+    readable = [name for name, size in sizes.items() if name.endswith(_READABLE) and size]
+    largest = sorted(readable, key=lambda name: (-sizes[name], name))[:MAX_FILES]
+    return [name if directory == "." else f"{directory}/{name}" for name in largest]
+
+
+def _heads(turn: Turn) -> list[dict[str, str]]:
+    """Return path, lines and bytes of every file that could be read."""
+    heads = (_HEAD.match(content) for content in turn.of("read_file"))
+    return [head.groupdict() for head in heads if head]
+
+
+def arguments_text(call: Call) -> str:
+    """Return the arguments as a model writes them: JSON text."""
+    return json.dumps(call.arguments)

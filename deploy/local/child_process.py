@@ -1,0 +1,167 @@
+"""One process that the supervisor runs: started, watched, ended, with all that it started itself."""
+
+import asyncio
+import contextlib
+import ctypes
+import os
+import signal
+import sys
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+FIRST_DELAY = 0.5
+LONGEST_DELAY = 10.0
+STEADY_AFTER = 30.0
+TAIL_LINES = 20
+
+PR_SET_PDEATHSIG = 1  # prctl(2)
+
+
+@dataclass(frozen=True)
+class Service:
+    """What to run. `is_ready` is asked with the time of the last start, in seconds since the epoch.
+
+    `environment` and `directory` None mean the supervisor's own.
+    """
+
+    name: str
+    command: Sequence[str]
+    is_ready: Callable[[float], Awaitable[bool]]
+    environment: Mapping[str, str] | None = None
+    directory: Path | None = None
+
+
+class ChildProcess:
+    """A service and its current process, in a process group of its own."""
+
+    def __init__(self, service: Service, log: Path, say: Callable[[str], None]) -> None:
+        self.name = service.name
+        self._service = service
+        self._log = log
+        self._say = say
+        self._process: asyncio.subprocess.Process | None = None
+        self._started_at = 0.0
+        self._keeper: asyncio.Task[None] | None = None
+
+    @property
+    def pid(self) -> int:
+        """The id of the current, or else the last, process; 0 before the first start."""
+        return self._process.pid if self._process else 0
+
+    @property
+    def is_running(self) -> bool:
+        return self._process is not None and self._process.returncode is None
+
+    @property
+    def exit_status(self) -> str:
+        code = self._process.returncode if self._process else None
+        return signal.Signals(-code).name if code and code < 0 else f"exit code {code}"
+
+    def rotate_log(self) -> None:
+        """Begin a new log; the one of the run before is kept as `NAME.log.previous`."""
+        self._log.parent.mkdir(parents=True, exist_ok=True)
+        with contextlib.suppress(FileNotFoundError):
+            self._log.replace(self._log.with_name(f"{self._log.name}.previous"))
+
+    def tail(self) -> str:
+        """Return the end of the log, and where it is."""
+        lines: list[str] = []
+        with contextlib.suppress(FileNotFoundError):
+            lines = self._log.read_text(errors="replace").splitlines()[-TAIL_LINES:]
+        return "\n".join([f"The end of {self._log}:", *(f"  {line}" for line in lines or ["(empty)"])])
+
+    async def is_ready(self) -> bool:
+        """Whether this very process runs and is ready."""
+        return self.is_running and await self._service.is_ready(self._started_at)
+
+    async def start(self) -> None:
+        """Start the process.
+
+        Raises:
+            OSError: it cannot be started, or its log cannot be written.
+        """
+        self._started_at = time.time()
+        with self._log.open("ab") as log:
+            self._process = await asyncio.create_subprocess_exec(
+                *self._service.command,
+                cwd=self._service.directory,
+                env=self._service.environment,
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=log,
+                stderr=asyncio.subprocess.STDOUT,
+                process_group=0,  # so that Ctrl-C in a terminal reaches only the supervisor
+                preexec_fn=_die_with(os.getpid()),
+            )
+
+    def keep_running(self) -> None:
+        """From now on start it again whenever it ends."""
+        self._keeper = asyncio.create_task(self._start_again_and_again())
+
+    async def let_end(self) -> None:
+        """No longer start it again."""
+        if self._keeper:
+            self._keeper.cancel()
+            await asyncio.wait([self._keeper])  # a start under way is undone before this returns
+            self._keeper = None
+
+    async def stop(self, timeout: float) -> None:  # noqa: ASYNC109 -- it escalates when the time is over
+        """SIGTERM, and SIGKILL to what is left after `timeout` seconds."""
+        self._signal(signal.SIGTERM)
+        try:
+            async with asyncio.timeout(timeout):
+                await self._end()
+        except TimeoutError:
+            self._say(f"{self.name} did not stop within {timeout:g} s; it is killed")
+            await self.kill()
+
+    async def kill(self) -> None:
+        """SIGKILL, and wait until the process is gone."""
+        self.kill_now()
+        await self._end()
+
+    def kill_now(self) -> None:
+        """SIGKILL, without waiting."""
+        self._signal(signal.SIGKILL)
+
+    async def _start_again_and_again(self) -> None:
+        delay = FIRST_DELAY
+        while True:
+            await self._end()
+            if time.time() - self._started_at >= STEADY_AFTER:
+                delay = FIRST_DELAY
+            self._say(f"{self.name} ended ({self.exit_status}); it is started again in {delay:g} s")
+            await asyncio.sleep(delay)
+            delay = min(delay * 2, LONGEST_DELAY)
+            try:
+                await self.start()
+            except OSError as error:
+                self._say(f"{self.name} cannot be started: {error}")
+
+    async def _end(self) -> None:
+        """Wait until the process has ended, and end what it left behind in its group."""
+        if self._process and self.is_running:
+            await self._process.wait()
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+
+    def _signal(self, number: signal.Signals) -> None:
+        """Signal the group, but never one that ended: its number may belong to a stranger by now."""
+        if self._process and self.is_running:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._process.pid, number)
+
+
+def _die_with(parent: int) -> Callable[[], None] | None:
+    """Return what a child does before it starts: ask Linux to kill it when its parent dies."""
+    if sys.platform != "linux":
+        return None
+    libc = ctypes.CDLL(None)  # loaded before the fork: a child of a threaded process must not load anything
+
+    def ask() -> None:
+        libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != parent:  # the parent died before we asked
+            os._exit(1)
+
+    return ask

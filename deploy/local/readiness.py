@@ -1,0 +1,74 @@
+"""Whether the processes of the local stack answer.
+
+Temporal is asked through its HTTP API: a supervisor that never loads Temporal's client stays small.
+"""
+
+import asyncio
+from datetime import datetime
+from urllib.parse import quote
+
+import httpx
+from pydantic import BaseModel, Field
+from redis.asyncio import Redis
+from redis.exceptions import RedisError
+
+PROBE_TIMEOUT = 2.0
+
+
+class _Poller(BaseModel):
+    last_access_time: datetime = Field(alias="lastAccessTime")
+
+
+class _TaskQueue(BaseModel):
+    pollers: list[_Poller] = []
+
+
+async def redis_answers(url: str) -> bool:
+    """Whether PING answers; while a server still loads its file it answers with an error."""
+    try:
+        async with asyncio.timeout(PROBE_TIMEOUT), Redis.from_url(url) as connection:
+            return bool(await connection.ping())
+    except (OSError, RedisError):  # a TimeoutError is an OSError
+        return False
+
+
+def probing_client() -> httpx.AsyncClient:
+    """Return the client for the checks below. Proxies of the environment are for the world outside."""
+    return httpx.AsyncClient(timeout=PROBE_TIMEOUT, trust_env=False)
+
+
+async def http_answers(client: httpx.AsyncClient, url: str, headers: dict[str, str] | None = None) -> bool:
+    """Whether a GET is answered with success."""
+    try:
+        response = await client.get(url, headers=headers)
+    except httpx.HTTPError:
+        return False
+    return response.is_success
+
+
+async def temporal_answers(client: httpx.AsyncClient, http_address: str) -> bool:
+    """Whether the namespace `default` can be asked for workflows."""
+    return await http_answers(client, f"{_namespace(http_address)}/workflow-count")
+
+
+async def worker_polls(client: httpx.AsyncClient, http_address: str, task_queue: str, since: float) -> bool:
+    """Whether a worker asked for workflows and for activities after a time, in seconds since the epoch.
+
+    Temporal lists a worker that is gone for minutes; the time tells the new one from the old one.
+    """
+    url = f"{_namespace(http_address)}/task-queues/{quote(task_queue, safe='')}"
+    for kind in ("WORKFLOW", "ACTIVITY"):
+        try:
+            response = await client.get(url, params={"taskQueueType": f"TASK_QUEUE_TYPE_{kind}"})
+        except httpx.HTTPError:
+            return False
+        if not response.is_success:
+            return False
+        pollers = _TaskQueue.model_validate_json(response.content).pollers
+        if not any(poller.last_access_time.timestamp() > since for poller in pollers):
+            return False
+    return True
+
+
+def _namespace(http_address: str) -> str:
+    return f"http://{http_address}/api/v1/namespaces/default"

@@ -1,0 +1,81 @@
+"""What the local stack reads from the environment."""
+
+from pydantic import Field, SecretStr, ValidationError
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from deploy.demo_model.script import MODEL
+from deploy.local.errors import StackSettingsError
+from workflows.contract.names import DEFAULT_TASK_QUEUE
+
+PORT = Field(default=None, ge=1, le=65_535)
+
+
+class StackSettings(BaseSettings):
+    """Ports and model of a local stack. An empty variable counts as unset.
+
+    Ports (EVERLOOP_PORT is the gateway's): default any free one. EVERLOOP_PUBLIC_URL: default the gateway's
+    address on this machine. OPENAI_API_KEY, OPENAI_BASE_URL and EVERLOOP_MODEL: all unset means the scripted
+    demo model.
+    """
+
+    model_config = SettingsConfigDict(frozen=True, env_ignore_empty=True)
+
+    everloop_port: int | None = PORT
+    everloop_temporal_port: int | None = PORT
+    everloop_temporal_ui_port: int | None = PORT
+    everloop_redis_port: int | None = PORT
+    everloop_public_url: str = ""
+    everloop_task_queue: str = DEFAULT_TASK_QUEUE
+    everloop_model: str = ""
+    openai_api_key: SecretStr | None = None
+    openai_base_url: str = ""
+
+    @property
+    def uses_demo_model(self) -> bool:
+        return not self.openai_api_key and not self.openai_base_url
+
+    @property
+    def wanted_ports(self) -> dict[str, tuple[str, int]]:
+        """The ports asked for: name in `Ports` → (variable, port)."""
+        asked = {
+            "gateway": ("EVERLOOP_PORT", self.everloop_port),
+            "temporal": ("EVERLOOP_TEMPORAL_PORT", self.everloop_temporal_port),
+            "temporal_ui": ("EVERLOOP_TEMPORAL_UI_PORT", self.everloop_temporal_ui_port),
+            "redis": ("EVERLOOP_REDIS_PORT", self.everloop_redis_port),
+        }
+        return {name: (variable, port) for name, (variable, port) in asked.items() if port is not None}
+
+
+def load_settings() -> StackSettings:
+    """Read the environment.
+
+    Raises:
+        StackSettingsError: a variable has no usable value, or the model is set up by halves.
+    """
+    try:
+        settings = StackSettings()
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        variable = str(first["loc"][0]).upper()
+        raise StackSettingsError(f"{variable}={first['input']}: {first['msg']}") from None
+    _check_model(settings)
+    return settings
+
+
+def _check_model(settings: StackSettings) -> None:
+    if settings.uses_demo_model:
+        if settings.everloop_model not in {"", MODEL}:
+            raise StackSettingsError(
+                f"EVERLOOP_MODEL is {settings.everloop_model}, but OPENAI_API_KEY is not set; "
+                "set it, or unset EVERLOOP_MODEL to use the scripted demo model"
+            )
+        return
+    if not settings.openai_api_key:
+        raise StackSettingsError(
+            "OPENAI_BASE_URL is set, but OPENAI_API_KEY is not; set it (to any word if none is needed)"
+        )
+    if not settings.everloop_model:
+        raise StackSettingsError(
+            "OPENAI_API_KEY is set, but EVERLOOP_MODEL is not; set it to the model to use (gpt-4.1-mini), "
+            "or unset OPENAI_API_KEY and OPENAI_BASE_URL to use the scripted demo model"
+        )

@@ -1,0 +1,206 @@
+"""Which processes make up Everloop on one machine, and what each is told."""
+
+import os
+import shutil
+import sys
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx
+
+from deploy.demo_model.script import MODEL
+from deploy.local.child_process import Service
+from deploy.local.lock import locked
+from deploy.local.ports import Ports, choose_ports
+from deploy.local.readiness import http_answers, probing_client, redis_answers, temporal_answers, worker_polls
+from deploy.local.servers import LOOPBACK, TemporalPorts, temporal_command, valkey_command
+from deploy.local.settings import StackSettings
+from deploy.local.supervisor import Supervisor
+
+ROOT = Path(__file__).parents[2]
+LEDGER = "ledger.jsonl"
+KEY_OF_THE_DEMO_MODEL = "scripted"
+SHUTDOWN_GRACE = 5
+"""Seconds that running calls get to end; the supervisor waits twice as long."""
+
+
+@dataclass(frozen=True)
+class LocalStack:
+    """A stack that keeps its state in `directory`. `environment` is added to what its processes get."""
+
+    directory: Path
+    settings: StackSettings
+    ports: Ports
+    environment: Mapping[str, str]
+
+    @property
+    def ledger(self) -> Path:
+        """Where the demo agent's notes go, unless EVERLOOP_DEMO_LEDGER names another file."""
+        return self.directory / LEDGER
+
+    @property
+    def gateway_url(self) -> str:
+        return self.settings.everloop_public_url or self._http(self.ports.gateway)
+
+    @property
+    def card_url(self) -> str:
+        return f"{self.gateway_url.rstrip('/')}/.well-known/agent-card.json"
+
+    @property
+    def temporal_ui(self) -> str:
+        return self._http(self.ports.temporal_ui)
+
+    @property
+    def temporal_address(self) -> str:
+        return f"{LOOPBACK}:{self.ports.temporal}"
+
+    @property
+    def temporal_http(self) -> str:
+        """Address of Temporal's HTTP API."""
+        return f"{LOOPBACK}:{self.ports.temporal_http}"
+
+    @property
+    def redis_url(self) -> str:
+        return f"redis://{LOOPBACK}:{self.ports.redis}/0"
+
+    @property
+    def model(self) -> str:
+        return MODEL if self.settings.uses_demo_model else self.settings.everloop_model
+
+    @property
+    def logs(self) -> Path:
+        return self.directory / "logs"
+
+    def services(self, client: httpx.AsyncClient) -> list[Service]:
+        """Return the processes in the order of their dependencies; `client` asks whether they are ready."""
+        servers = [self._temporal(client), self._valkey()]
+        if self.settings.uses_demo_model:
+            servers.append(self._demo_model(client))
+        return [*servers, self._worker(client), self._gateway(client)]
+
+    def _temporal(self, client: httpx.AsyncClient) -> Service:
+        ports = TemporalPorts(
+            grpc=self.ports.temporal,
+            ui=self.ports.temporal_ui,
+            metrics=self.ports.temporal_metrics,
+            http=self.ports.temporal_http,
+        )
+        command = temporal_command(ports, self.directory / "temporal.db")
+
+        async def is_ready(_since: float) -> bool:
+            return await temporal_answers(client, self.temporal_http)
+
+        return Service("temporal", command, is_ready, _environment({}))
+
+    def _valkey(self) -> Service:
+        data = self.directory / "valkey"
+        data.mkdir(parents=True, exist_ok=True)
+
+        async def is_ready(_since: float) -> bool:
+            return await redis_answers(self.redis_url)
+
+        return Service("valkey", valkey_command(self.ports.redis, data), is_ready)
+
+    def _demo_model(self, client: httpx.AsyncClient) -> Service:
+        url = f"{self._http(self.ports.demo_model)}/v1/models"
+
+        async def is_ready(_since: float) -> bool:
+            return await http_answers(client, url, {"Authorization": f"Bearer {KEY_OF_THE_DEMO_MODEL}"})
+
+        return self._python(
+            "demo-model", is_ready, "-m", "deploy.demo_model", "--port", str(self.ports.demo_model)
+        )
+
+    def _worker(self, client: httpx.AsyncClient) -> Service:
+        task_queue = self.settings.everloop_task_queue
+
+        async def is_ready(since: float) -> bool:
+            return await worker_polls(client, self.temporal_http, task_queue, since)
+
+        return self._python("worker", is_ready, "worker.py")
+
+    def _gateway(self, client: httpx.AsyncClient) -> Service:
+        url = f"{self._http(self.ports.gateway)}/readyz"
+
+        async def is_ready(_since: float) -> bool:
+            return await http_answers(client, url)
+
+        return self._python("gateway", is_ready, "-m", "gateway")
+
+    def _python(self, name: str, is_ready: Callable[[float], Awaitable[bool]], *arguments: str) -> Service:
+        command = (sys.executable, *arguments)
+        return Service(name, command, is_ready, _environment(self._variables()), ROOT)
+
+    def _variables(self) -> dict[str, str]:
+        variables = {
+            "EVERLOOP_SHUTDOWN_GRACE": os.environ.get("EVERLOOP_SHUTDOWN_GRACE", str(SHUTDOWN_GRACE)),
+            "EVERLOOP_DEMO_LEDGER": os.environ.get("EVERLOOP_DEMO_LEDGER", str(self.ledger)),
+            "TEMPORAL_ADDRESS": self.temporal_address,
+            "TEMPORAL_NAMESPACE": "default",
+            "EVERLOOP_REDIS_URL": self.redis_url,
+            "EVERLOOP_PORT": str(self.ports.gateway),
+            "EVERLOOP_PUBLIC_URL": self.gateway_url,
+        }
+        if self.settings.uses_demo_model:
+            variables["OPENAI_BASE_URL"] = f"{self._http(self.ports.demo_model)}/v1"
+            variables["OPENAI_API_KEY"] = KEY_OF_THE_DEMO_MODEL
+            variables["EVERLOOP_MODEL"] = MODEL
+        return {**variables, **self.environment}
+
+    @staticmethod
+    def _http(port: int) -> str:
+        return f"http://{LOOPBACK}:{port}"
+
+
+@asynccontextmanager
+async def running_stack(
+    directory: Path,
+    settings: StackSettings,
+    say: Callable[[str], None],
+    environment: Mapping[str, str],
+    *,
+    fresh: bool = False,
+) -> AsyncGenerator[tuple[LocalStack, Supervisor]]:
+    """Start a stack in an absolute directory, wait until all of it is ready, and stop it at the end.
+
+    `fresh` forgets what a stack kept in that directory before.
+
+    Raises:
+        LocalStackError: it cannot run here, or not now.
+    """
+    with locked(directory):
+        if fresh:
+            _forget(directory)
+        ports = choose_ports(directory / "ports.json", settings.wanted_ports, say)
+        stack = LocalStack(directory, settings, ports, environment)
+        async with probing_client() as client:
+            supervisor = Supervisor(stack.services(client), stack.logs, say)
+            try:
+                await supervisor.start()
+                yield stack, supervisor
+            finally:
+                await supervisor.stop()
+
+
+def _forget(directory: Path) -> None:
+    """Remove the state of a stack by name, and nothing else that may lie in the directory."""
+    for name in ("logs", "valkey"):
+        shutil.rmtree(directory / name, ignore_errors=True)
+    for name in ("temporal.db", "temporal.db-shm", "temporal.db-wal", LEDGER, "ports.json"):
+        (directory / name).unlink(missing_ok=True)
+
+
+def _environment(variables: Mapping[str, str]) -> dict[str, str]:
+    """Return what a process gets: ours, without settings that lead to another Temporal or to a proxy."""
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("TEMPORAL_")}
+    direct = ",".join(filter(None, (os.environ.get("NO_PROXY"), LOOPBACK, "localhost")))
+    return {
+        **inherited,
+        "TEMPORAL_CONFIG_FILE": os.devnull,
+        "NO_PROXY": direct,
+        "no_proxy": direct,
+        "PYTHONUNBUFFERED": "1",
+        **variables,
+    }

@@ -1,0 +1,125 @@
+"""Takes in messages: each starts a task or goes to one."""
+
+import uuid
+from datetime import UTC, datetime
+
+from a2a.utils.errors import InvalidParamsError
+
+from agents.agent import Agent
+from agents.errors import UnknownAgentError
+from agents.registry import AgentRegistry
+from gateway.endings import Endings
+from gateway.errors import TaskEndedError
+from gateway.requests import SendRequest, content_of
+from gateway.snapshots import Snapshots
+from gateway.tasks import Tasks, submitted_view
+from stores.task_views import Snapshot, TaskViews
+from workflows.contract.messages import UserMessage, text_of
+from workflows.contract.names import derive_context_id, derive_task_id
+from workflows.contract.tasks import TaskInput, TaskView
+
+MAX_SUMMARY_BYTES = 200
+"""Of the line that the Temporal UI shows for a task; Temporal refuses 400 and more."""
+
+
+class Admission:
+    """Every message has its effect once, however often it is sent (unless its agent does not deduplicate)."""
+
+    def __init__(
+        self,
+        agents: AgentRegistry,
+        tasks: Tasks,
+        views: TaskViews,
+        snapshots: Snapshots,
+        endings: Endings,
+    ) -> None:
+        self._agents = agents
+        self._tasks = tasks
+        self._views = views
+        self._snapshots = snapshots
+        self._endings = endings
+
+    async def take_in(self, request: SendRequest, owner: str) -> Snapshot:
+        """Return a snapshot of the task that works on the message.
+
+        Raises:
+            TaskUnknownError: the message names a task that is not the owner's.
+            TaskEndedError: it names a task that has ended.
+            InvalidParamsError: it names a task of another context.
+        """
+        if request.task_id:
+            return await self._continue(request, owner)
+        return await self._start(request, owner)
+
+    async def _start(self, request: SendRequest, owner: str) -> Snapshot:
+        agent = self._agents.default
+        task_id = _task_id(request, owner, agent)
+        task = TaskInput(
+            context_id=request.context_id or derive_context_id(task_id),
+            owner=owner,
+            agent=agent.spec,
+            message=request.message,
+            created_at=datetime.now(UTC),
+        )
+        # The workflow first: a view of a task that does not exist would wait for ever. If we die in between,
+        # the client's retry finds the workflow, and its view is restored from there.
+        if await self._tasks.start(task_id, task, summary=_summary(agent, request.message)):
+            await self._views.create(submitted_view(task_id, task))
+        return await self._snapshots.take(task_id, owner)
+
+    async def _continue(self, request: SendRequest, owner: str) -> Snapshot:
+        view = (await self._snapshots.take(request.task_id, owner)).view
+        _check_context(request, view)
+        deduplicate = self._deduplicates(view.agent_id)
+        if not (deduplicate and _holds(view, request.message)):
+            if view.status.state.is_terminal:
+                raise TaskEndedError(
+                    f"task {view.task_id!r} is {view.status.state} and takes no more messages; "
+                    "start a new one with a message without taskId"
+                )
+            update_id = request.message.message_id if deduplicate else str(uuid.uuid4())
+            try:
+                await self._tasks.add_message(view.task_id, request.message, update_id=update_id)
+            except TaskEndedError:
+                await self._endings.settle(view.task_id)
+                raise
+        return await self._snapshots.take(view.task_id, owner)
+
+    def _deduplicates(self, agent_id: str) -> bool:
+        try:
+            return self._agents.find(agent_id).deduplicate
+        except UnknownAgentError:
+            return True
+
+
+def _task_id(request: SendRequest, owner: str, agent: Agent) -> str:
+    if not agent.deduplicate:
+        return str(uuid.uuid4())
+    content = content_of(request.message, request.context_id)
+    return derive_task_id(owner, agent.id, request.message.message_id, content)
+
+
+def _check_context(request: SendRequest, view: TaskView) -> None:
+    if request.context_id and request.context_id != view.context_id:
+        raise InvalidParamsError(
+            f"message.contextId is {request.context_id!r}, but task {view.task_id!r} belongs to context "
+            f"{view.context_id!r}; leave contextId out or send that one"
+        )
+
+
+def _holds(view: TaskView, message: UserMessage) -> bool:
+    """Whether the task has taken in this very message already: the client is repeating itself."""
+    return any(
+        isinstance(known, UserMessage)
+        and known.message_id == message.message_id
+        and known.parts == message.parts
+        for known in view.history
+    )
+
+
+def _summary(agent: Agent, message: UserMessage) -> str:
+    text = " ".join(text_of(message.parts).split()) or "(data)"
+    line = f"{agent.name}: {text}".encode()
+    if len(line) <= MAX_SUMMARY_BYTES:
+        return line.decode()
+    return line[: MAX_SUMMARY_BYTES - len("…".encode())].decode(errors="ignore") + "…"

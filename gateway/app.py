@@ -1,0 +1,77 @@
+"""Composition root of the gateway process: settings → clients → the ASGI application."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+
+from a2a.server.routes import create_agent_card_routes
+from starlette.applications import Starlette
+from starlette.routing import Route
+from temporalio.client import Client
+
+from agents.registry import AgentRegistry
+from gateway.admission import Admission
+from gateway.cancellation import cancel
+from gateway.cards import agent_card
+from gateway.endings import Endings
+from gateway.event_fanout import EventFanout
+from gateway.handler import Services, TaskHandler
+from gateway.health import health_routes
+from gateway.jsonrpc import JsonRpcEndpoint
+from gateway.settings import GatewaySettings
+from gateway.snapshots import Snapshots
+from gateway.task_streams import TaskStreams
+from gateway.tasks import Tasks
+from stores.task_views import TaskViews
+
+CARD_CACHE_CONTROL = "public, max-age=300"
+
+
+def build_app(
+    settings: GatewaySettings,
+    client: Client,
+    views: TaskViews,
+    agents: AgentRegistry,
+    *,
+    fanout: EventFanout | None = None,
+) -> Starlette:
+    """Wire the gateway. Its `state.fanout` ends every open stream and waiting request when it is closed."""
+    fanout = fanout or EventFanout(views)
+    tasks = Tasks(client, settings.task_queue)
+    snapshots = Snapshots(views, tasks)
+    endings = Endings(views, tasks)
+    handler = TaskHandler(
+        Services(
+            settings=settings,
+            views=views,
+            tasks=tasks,
+            snapshots=snapshots,
+            admission=Admission(agents, tasks, views, snapshots, endings),
+            streams=TaskStreams(snapshots, endings, fanout),
+            endings=endings,
+        )
+    )
+    endpoint = JsonRpcEndpoint(handler, max_body_bytes=settings.max_body_bytes)
+    app = Starlette(
+        routes=[
+            Route("/", endpoint, methods=["POST"]),
+            *create_agent_card_routes(
+                agent_card(agents.default, settings.url), cache_control=CARD_CACHE_CONTROL
+            ),
+            # Any call to the store will do as a probe; no task has an empty id.
+            *health_routes({"temporal": tasks.check, "redis": lambda: views.load("")}),
+        ],
+        lifespan=lambda _: _reading(fanout),
+    )
+    app.state.fanout = fanout
+    return app
+
+
+@asynccontextmanager
+async def _reading(fanout: EventFanout) -> AsyncGenerator[None]:
+    reader = asyncio.create_task(fanout.run())
+    try:
+        yield
+    finally:
+        fanout.close()
+        await cancel(reader)

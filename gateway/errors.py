@@ -1,0 +1,115 @@
+"""What can go wrong in the gateway, and what a client is told about it: one table.
+
+GatewayError
+├── TaskUnknownError        no task of that id belongs to the caller
+├── TaskEndedError          the task has ended and takes no more messages
+└── UnavailableError        a server that the gateway needs does not answer now
+    ├── TemporalUnavailableError
+    └── NoWorkerError       Temporal answers, but no worker does
+"""
+
+import uuid
+from collections.abc import Generator, MutableMapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import structlog
+from a2a.server.context import ServerCallContext
+from a2a.utils.errors import (
+    A2AError,
+    InternalError,
+    InvalidParamsError,
+    TaskNotFoundError,
+    UnsupportedOperationError,
+)
+from redis.exceptions import ConnectionError as RedisConnectionError
+from redis.exceptions import OutOfMemoryError, ReadOnlyError
+from redis.exceptions import TimeoutError as RedisTimeoutError
+
+from stores.task_views import InvalidPageTokenError
+
+RETRY_AFTER = "everloop.retry_after"
+"""Where a call's state says, in seconds, that the client should come back (HTTP 503, Retry-After)."""
+
+_log = structlog.get_logger()
+
+
+class GatewayError(Exception):
+    """The request cannot be answered as asked."""
+
+
+class TaskUnknownError(GatewayError):
+    """No such task. The same answer for another owner's task: ids are not to be probed."""
+
+    def __init__(self, task_id: str) -> None:
+        super().__init__(f"no task {task_id!r} here")
+
+
+class TaskEndedError(GatewayError):
+    """The task has ended and takes no more messages. Start a new one with a message without taskId."""
+
+
+class UnavailableError(GatewayError):
+    """A server that the gateway needs does not answer now."""
+
+
+class TemporalUnavailableError(UnavailableError):
+    """Temporal does not answer. Nothing is lost: send the same request again in a few seconds."""
+
+
+class NoWorkerError(UnavailableError):
+    """No worker answers for this task now. Send the same request again in a few seconds."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a failure is to the client. `message` None means the failure's own; `retry_after` in seconds."""
+
+    error: type[A2AError]
+    message: str | None = None
+    retry_after: int | None = None
+
+
+STORE_FAILURES = (RedisConnectionError, RedisTimeoutError, ReadOnlyError, OutOfMemoryError, OSError)
+
+_STORE_ANSWER = Answer(
+    InternalError,
+    "The task store does not answer. Nothing is lost: send the same request again in a few seconds.",
+    retry_after=2,
+)
+
+ANSWERS: dict[type[Exception], Answer] = {
+    TaskUnknownError: Answer(TaskNotFoundError),
+    TaskEndedError: Answer(UnsupportedOperationError),
+    InvalidPageTokenError: Answer(
+        InvalidParamsError, "pageToken is not one that ListTasks returned; leave it out to start over"
+    ),
+    TemporalUnavailableError: Answer(InternalError, TemporalUnavailableError.__doc__, retry_after=2),
+    NoWorkerError: Answer(InternalError, NoWorkerError.__doc__, retry_after=5),
+    **dict.fromkeys(STORE_FAILURES, _STORE_ANSWER),
+}
+
+
+@contextmanager
+def a2a_errors(context: ServerCallContext) -> Generator[None]:
+    """Turn whatever goes wrong inside into an A2A error that tells the client nothing of our insides."""
+    try:
+        yield
+    except A2AError:
+        raise
+    except Exception as failure:  # noqa: BLE001 -- the SDK would show the text of any other exception
+        raise to_a2a(failure, context.state) from None
+
+
+def to_a2a(failure: Exception, state: MutableMapping[str, Any]) -> A2AError:
+    """Look the failure up in the table; one that is not there is logged under the reference we answer."""
+    answer = next((ANSWERS[kind] for kind in type(failure).__mro__ if kind in ANSWERS), None)
+    if answer is None:
+        reference = uuid.uuid4().hex[:12]
+        _log.error("request failed", reference=reference, exc_info=failure)
+        return InternalError(f"internal error, reference {reference}")
+    if answer.retry_after is not None:
+        state[RETRY_AFTER] = answer.retry_after
+        _log.warning("request cannot be served now", error=type(failure).__name__, reason=str(failure))
+    return answer.error(answer.message or str(failure))

@@ -1,0 +1,222 @@
+"""One reader of event streams per process, which serves every subscriber.
+
+A subscriber that is too slow, or that starts before where the reader stands, reads the stream by itself
+until it has caught up; nobody else waits for it.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Self
+
+import structlog
+
+from gateway.errors import STORE_FAILURES
+from stores.task_views import StreamedEvent, TaskViews, position_order
+
+READ_WAIT = 5.0
+"""Seconds that one read waits for events."""
+
+RETRY_DELAY = 0.5
+"""Seconds until the store is asked again after it failed."""
+
+_log = structlog.get_logger()
+
+
+OnIdle = Callable[[], Awaitable[None]]
+
+
+@dataclass(frozen=True)
+class SubscriptionLimits:
+    """How many events may wait in the queue, and after how many seconds without one we look what is up."""
+
+    queue: int
+    idle: float
+
+
+class Subscription:
+    """The events of one task, in order, from a position on; iterating ends when the stream is lost or closed.
+
+    A stream is lost when it no longer holds the event at our position: Redis was emptied, or the stream
+    was trimmed past us. Whoever iterates then needs a new snapshot.
+    """
+
+    def __init__(
+        self,
+        views: TaskViews,
+        task_id: str,
+        position: str,
+        limits: SubscriptionLimits,
+        on_idle: OnIdle | None = None,
+    ) -> None:
+        self._views = views
+        self._task_id = task_id
+        self._position = position
+        self._limits = limits
+        self._on_idle = on_idle
+        self._queue: deque[StreamedEvent] = deque()
+        self._news = asyncio.Event()
+        self._behind = False
+        self._ended = False
+
+    def offer(self, event: StreamedEvent) -> None:
+        """Take an event from the reader; without room for it, fall behind."""
+        if self._behind:
+            return
+        if len(self._queue) >= self._limits.queue:
+            self.fall_behind()
+            return
+        self._queue.append(event)
+        self._news.set()
+
+    def fall_behind(self) -> None:
+        """From here on read the stream without the reader's help; what waits now is read again then."""
+        self._queue.clear()
+        self._behind = True
+        self._news.set()
+
+    def close(self) -> None:
+        """Let the iteration end."""
+        self._ended = True
+        self._news.set()
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> StreamedEvent:
+        while not self._ended:
+            event = self._queue.popleft() if self._queue else None
+            if event is None:
+                await (self._catch_up() if self._behind else self._wait())
+            elif position_order(event.position) > position_order(self._position):
+                self._position = event.position
+                return event
+        raise StopAsyncIteration
+
+    async def _catch_up(self) -> None:
+        """Read one page of the stream; an empty page means that the reader's events follow without a gap."""
+        # Before the read, so that what the reader offers meanwhile is kept: it is at or after the page's end.
+        self._behind = False
+        try:
+            page = await self._views.read({self._task_id: self._position}, wait=0)
+            if not await self._views.holds(self._task_id, self._position):
+                self._ended = True
+        except STORE_FAILURES:
+            self._behind = True
+            await asyncio.sleep(RETRY_DELAY)
+            return
+        if page:
+            self._behind = True
+            self._queue = deque(page)
+
+    async def _wait(self) -> None:
+        self._news.clear()
+        try:
+            async with asyncio.timeout(self._limits.idle):
+                await self._news.wait()
+        except TimeoutError:
+            await self._check_stream()
+
+    async def _check_stream(self) -> None:
+        try:
+            if not await self._views.holds(self._task_id, self._position):
+                self._ended = True
+            elif self._on_idle:
+                await self._on_idle()
+        except STORE_FAILURES as error:
+            _log.debug("stream not checked", task_id=self._task_id, error=str(error))
+
+
+@dataclass
+class _Topic:
+    """A task that somebody listens to, and how far the reader has read its stream."""
+
+    position: str
+    subscriptions: set[Subscription] = field(default_factory=set[Subscription])
+
+
+class EventFanout:
+    """Reads the streams of all subscribed tasks at once.
+
+    A subscriber may have `queue_limit` events waiting before it has to catch up by itself. After
+    `idle_check` seconds without an event it makes sure that its stream still exists.
+    """
+
+    def __init__(self, views: TaskViews, *, queue_limit: int = 1000, idle_check: float = 15.0) -> None:
+        self._views = views
+        self._queue_limit = queue_limit
+        self._idle_check = idle_check
+        self._topics: dict[str, _Topic] = {}
+        self._closed = False
+
+    @property
+    def is_closed(self) -> bool:
+        return self._closed
+
+    @property
+    def subscribed_tasks(self) -> int:
+        """How many tasks have subscribers."""
+        return len(self._topics)
+
+    async def run(self) -> None:
+        """Read until cancelled; after a failure of the store go on from the same positions."""
+        failing = False
+        while True:
+            try:
+                await self._read_once()
+                failing = False
+            except STORE_FAILURES as error:
+                if not failing:
+                    _log.warning("event reader waits for the task store", error=str(error))
+                failing = True
+                await asyncio.sleep(RETRY_DELAY)
+            except Exception:  # noqa: BLE001 -- every subscriber depends on this loop: no defect may end it silently
+                _log.exception("event reader failed")
+                await asyncio.sleep(RETRY_DELAY)
+
+    @asynccontextmanager
+    async def subscribe(
+        self, task_id: str, position: str, on_idle: OnIdle | None = None
+    ) -> AsyncGenerator[Subscription]:
+        """Yield a subscription to all events of a task after a position.
+
+        `on_idle` is awaited whenever no event came for the time of the idle check.
+        """
+        topic = self._topics.get(task_id)
+        is_new = topic is None
+        topic = topic or self._topics.setdefault(task_id, _Topic(position))
+        limits = SubscriptionLimits(self._queue_limit, self._idle_check)
+        subscription = Subscription(self._views, task_id, position, limits, on_idle)
+        if position_order(position) < position_order(topic.position):
+            subscription.fall_behind()
+        if self._closed:
+            subscription.close()
+        topic.subscriptions.add(subscription)
+        try:
+            if is_new:
+                await self._views.wake()
+            yield subscription
+        finally:
+            topic.subscriptions.discard(subscription)
+            if not topic.subscriptions and self._topics.get(task_id) is topic:
+                del self._topics[task_id]
+
+    def close(self) -> None:
+        """End every subscription, also those to come: the process is about to stop."""
+        self._closed = True
+        for topic in self._topics.values():
+            for subscription in topic.subscriptions:
+                subscription.close()
+
+    async def _read_once(self) -> None:
+        topics = dict(self._topics)
+        positions = {task_id: topic.position for task_id, topic in topics.items()}
+        for event in await self._views.read(positions, wait=READ_WAIT):
+            topic = topics[event.task_id]
+            # A topic that was dropped and made anew while we read may stand before what we read.
+            if topic is self._topics.get(event.task_id):
+                topic.position = event.position
+                for subscription in topic.subscriptions:
+                    subscription.offer(event)

@@ -1,0 +1,183 @@
+"""The A2A operations, whatever binding they arrive by.
+
+A2A 1.0 §3.1. Every method answers with A2A errors only (`gateway.errors`).
+"""
+
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from dataclasses import dataclass
+
+from a2a.server.context import ServerCallContext
+from a2a.server.events import Event
+from a2a.server.request_handlers.request_handler import RequestHandler
+from a2a.types import a2a_pb2 as pb
+from a2a.utils.errors import (
+    PushNotificationNotSupportedError,
+    TaskNotCancelableError,
+    UnsupportedOperationError,
+)
+
+from gateway.admission import Admission
+from gateway.endings import Endings
+from gateway.errors import a2a_errors
+from gateway.requests import check_id, read_history_length, read_list_request, read_send_request
+from gateway.settings import GatewaySettings
+from gateway.snapshots import Snapshots
+from gateway.task_streams import TaskStreams
+from gateway.tasks import Tasks
+from gateway.translate import EVENTS_EXTENSION, UpdateTranslator, to_task
+from gateway.turns import UntilEnd, UntilReply
+from stores.task_views import Snapshot, TaskViews
+
+ANONYMOUS = "anonymous"
+"""The owner of tasks whose client did not authenticate."""
+
+CANCEL_WAIT = 5.0
+"""Seconds that CancelTask waits for the task to say that it is canceled."""
+
+
+@dataclass(frozen=True)
+class Services:
+    """What the handler works with."""
+
+    settings: GatewaySettings
+    views: TaskViews
+    tasks: Tasks
+    snapshots: Snapshots
+    admission: Admission
+    streams: TaskStreams
+    endings: Endings
+
+
+class TaskHandler(RequestHandler):
+    """Serves tasks from the store, hands what changes them to Temporal, and keeps nothing itself."""
+
+    def __init__(self, services: Services) -> None:
+        self._settings = services.settings
+        self._views = services.views
+        self._tasks = services.tasks
+        self._snapshots = services.snapshots
+        self._admission = services.admission
+        self._streams = services.streams
+        self._endings = services.endings
+
+    async def on_message_send(self, params: pb.SendMessageRequest, context: ServerCallContext) -> pb.Task:
+        with a2a_errors(context):
+            request = read_send_request(params, max_bytes=self._settings.max_message_bytes)
+            snapshot = await self._admission.take_in(request, owner_of(context))
+            if not request.return_immediately:
+                until = UntilReply(request.message.message_id)
+                snapshot = await self._wait(snapshot, until, self._settings.blocking_timeout)
+            return to_task(snapshot.view, history_length=request.history_length)
+
+    async def on_message_send_stream(
+        self, params: pb.SendMessageRequest, context: ServerCallContext
+    ) -> AsyncGenerator[Event]:
+        with a2a_errors(context):
+            request = read_send_request(params, max_bytes=self._settings.max_message_bytes)
+            snapshot = await self._admission.take_in(request, owner_of(context))
+            until = UntilReply(request.message.message_id)
+            async with aclosing(self._stream(snapshot, until, context, request.history_length)) as events:
+                async for event in events:
+                    yield event
+
+    async def on_subscribe_to_task(
+        self, params: pb.SubscribeToTaskRequest, context: ServerCallContext
+    ) -> AsyncGenerator[Event]:
+        with a2a_errors(context):
+            snapshot = await self._snapshots.take(check_id(params.id, "id"), owner_of(context))
+            state = snapshot.view.status.state
+            if state.is_terminal:
+                raise UnsupportedOperationError(
+                    f"task {params.id!r} is {state} and publishes nothing more; read it with GetTask"
+                )
+            async with aclosing(self._stream(snapshot, UntilEnd(), context, None)) as events:
+                async for event in events:
+                    yield event
+
+    async def on_get_task(self, params: pb.GetTaskRequest, context: ServerCallContext) -> pb.Task:
+        with a2a_errors(context):
+            history_length = read_history_length(params)
+            snapshot = await self._snapshots.take(check_id(params.id, "id"), owner_of(context))
+            return to_task(snapshot.view, history_length=history_length)
+
+    async def on_list_tasks(
+        self, params: pb.ListTasksRequest, context: ServerCallContext
+    ) -> pb.ListTasksResponse:
+        with a2a_errors(context):
+            history_length = read_history_length(params)
+            query = read_list_request(params, owner_of(context))
+            page = await self._views.list_tasks(query)
+            return pb.ListTasksResponse(
+                tasks=[
+                    to_task(view, history_length=history_length, include_artifacts=params.include_artifacts)
+                    for view in page.views
+                ],
+                next_page_token=page.next_page_token,
+                page_size=query.page_size,
+                total_size=page.total,
+            )
+
+    async def on_cancel_task(self, params: pb.CancelTaskRequest, context: ServerCallContext) -> pb.Task:
+        with a2a_errors(context):
+            task_id, owner = check_id(params.id, "id"), owner_of(context)
+            # Temporal takes a cancellation for a closed workflow without an error: look first.
+            await self._snapshots.take(task_id, owner)
+            await self._endings.settle(task_id)
+            snapshot = await self._snapshots.take(task_id, owner)
+            if snapshot.view.status.state.is_terminal:
+                state = snapshot.view.status.state
+                raise TaskNotCancelableError(f"task {task_id!r} is {state} already")
+            await self._tasks.cancel(task_id)
+            return to_task((await self._wait(snapshot, UntilEnd(), CANCEL_WAIT)).view)
+
+    async def on_create_task_push_notification_config(
+        self, params: pb.TaskPushNotificationConfig, context: ServerCallContext
+    ) -> pb.TaskPushNotificationConfig:
+        raise PushNotificationNotSupportedError
+
+    async def on_get_task_push_notification_config(
+        self, params: pb.GetTaskPushNotificationConfigRequest, context: ServerCallContext
+    ) -> pb.TaskPushNotificationConfig:
+        raise PushNotificationNotSupportedError
+
+    async def on_list_task_push_notification_configs(
+        self, params: pb.ListTaskPushNotificationConfigsRequest, context: ServerCallContext
+    ) -> pb.ListTaskPushNotificationConfigsResponse:
+        raise PushNotificationNotSupportedError
+
+    async def on_delete_task_push_notification_config(
+        self, params: pb.DeleteTaskPushNotificationConfigRequest, context: ServerCallContext
+    ) -> None:
+        raise PushNotificationNotSupportedError
+
+    async def on_get_extended_agent_card(
+        self, params: pb.GetExtendedAgentCardRequest, context: ServerCallContext
+    ) -> pb.AgentCard:
+        raise UnsupportedOperationError("this server has no extended agent card")
+
+    async def _wait(self, snapshot: Snapshot, until: UntilEnd, seconds: float) -> Snapshot:
+        """Return the task when `until` is over, or as it stands after some seconds."""
+        async with aclosing(self._streams.follow(snapshot, until, seconds=seconds)) as steps:
+            async for _ in steps:
+                pass
+        return await self._snapshots.take(snapshot.view.task_id, snapshot.view.owner)
+
+    async def _stream(
+        self, snapshot: Snapshot, until: UntilEnd, context: ServerCallContext, history_length: int | None
+    ) -> AsyncGenerator[Event]:
+        """Yield the task, then its updates; a fresh task in between where updates were lost."""
+        extended = EVENTS_EXTENSION in context.requested_extensions
+        translator = UpdateTranslator(snapshot.view, extended=extended)
+        async with aclosing(self._streams.follow(snapshot, until)) as steps:
+            async for step in steps:
+                if isinstance(step, Snapshot):
+                    translator = UpdateTranslator(step.view, extended=extended)
+                    yield to_task(step.view, history_length=history_length)
+                elif update := translator.translate(step.event):
+                    yield update
+
+
+def owner_of(context: ServerCallContext) -> str:
+    """Return whose tasks this call may see."""
+    return context.user.user_name if context.user.is_authenticated else ANONYMOUS

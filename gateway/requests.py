@@ -1,0 +1,193 @@
+"""What clients send, checked and in our own terms. Pure.
+
+Everything here raises A2A errors that name the field, what was wrong with it and what was expected; none
+repeats the content of a message.
+"""
+
+import unicodedata
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import orjson
+from a2a.types import a2a_pb2 as pb
+from a2a.utils.constants import DEFAULT_LIST_TASKS_PAGE_SIZE, MAX_LIST_TASKS_PAGE_SIZE
+from a2a.utils.errors import (
+    ContentTypeNotSupportedError,
+    InvalidParamsError,
+    PushNotificationNotSupportedError,
+)
+from google.protobuf.json_format import MessageToDict
+from google.protobuf.struct_pb2 import Struct, Value
+from pydantic import JsonValue
+
+from gateway.translate import STATES_BY_NUMBER
+from stores.task_views import TaskQuery
+from workflows.contract.messages import DataPart, Part, TextPart, UserMessage
+
+MAX_ID_BYTES = 255
+"""Ids become workflow ids, update ids and keyword search attributes; Temporal may refuse longer ones."""
+
+MAX_EXACT_INTEGER = 2**53
+"""Protobuf carries JSON numbers as doubles; up to here a whole one is exact."""
+
+
+@dataclass(frozen=True)
+class SendRequest:
+    """A message and what its sender wants back. Empty ids: a new task, a new context."""
+
+    message: UserMessage
+    task_id: str
+    context_id: str
+    history_length: int | None
+    return_immediately: bool
+
+
+def read_send_request(params: pb.SendMessageRequest, *, max_bytes: int) -> SendRequest:
+    """Check a SendMessage or SendStreamingMessage request (A2A 1.0 §3.2.1).
+
+    Raises:
+        InvalidParamsError: a field is missing or malformed, or the message is larger than `max_bytes`.
+        ContentTypeNotSupportedError: a part is neither text nor data.
+        PushNotificationNotSupportedError: the client asks for push notifications.
+    """
+    if not params.HasField("message"):
+        raise InvalidParamsError("message is missing; send one")
+    configuration = params.configuration
+    if configuration.HasField("task_push_notification_config"):
+        raise PushNotificationNotSupportedError
+    message = params.message
+    return SendRequest(
+        message=_read_message(message, max_bytes),
+        task_id=check_id(message.task_id, "message.taskId") if message.task_id else "",
+        context_id=check_id(message.context_id, "message.contextId") if message.context_id else "",
+        history_length=read_history_length(configuration),
+        return_immediately=configuration.return_immediately,
+    )
+
+
+def check_id(value: str, field: str) -> str:
+    """Return an id that is fit to be used as one.
+
+    Raises:
+        InvalidParamsError: it is empty, longer than 255 bytes, or has control characters.
+    """
+    if not value:
+        raise InvalidParamsError(f"{field} is empty; give an id")
+    size = len(value.encode())
+    if size > MAX_ID_BYTES:
+        raise InvalidParamsError(f"{field} has {size} bytes; an id may have {MAX_ID_BYTES}")
+    if any(unicodedata.category(character) == "Cc" for character in value):
+        raise InvalidParamsError(f"{field} has control characters; use letters, digits and punctuation")
+    return value
+
+
+class HistoryLengthField(Protocol):
+    """A request or configuration that may limit the history."""
+
+    history_length: int
+
+    def HasField(self, field_name: str, /) -> bool: ...  # noqa: N802 -- protobuf's name
+
+
+def read_history_length(request: HistoryLengthField) -> int | None:
+    """Return how many messages of the history are wanted; None means all (A2A 1.0 §3.2.4).
+
+    Raises:
+        InvalidParamsError: it is negative.
+    """
+    if not request.HasField("history_length"):
+        return None
+    if request.history_length < 0:
+        raise InvalidParamsError(f"historyLength is {request.history_length}; it must be 0 or more")
+    return request.history_length
+
+
+def read_list_request(params: pb.ListTasksRequest, owner: str) -> TaskQuery:
+    """Check a ListTasks request (A2A 1.0 §3.1.4); the page size is 50 unless given.
+
+    Raises:
+        InvalidParamsError: the page size is not 1 to 100, or the history length is negative.
+    """
+    page_size = params.page_size if params.HasField("page_size") else DEFAULT_LIST_TASKS_PAGE_SIZE
+    if not 1 <= page_size <= MAX_LIST_TASKS_PAGE_SIZE:
+        raise InvalidParamsError(f"pageSize is {page_size}; it must be 1 to {MAX_LIST_TASKS_PAGE_SIZE}")
+    after = params.status_timestamp_after
+    return TaskQuery(
+        owner=owner,
+        context_id=check_id(params.context_id, "contextId") if params.context_id else None,
+        state=STATES_BY_NUMBER.get(params.status),
+        updated_after=after.ToNanoseconds() / 1e9 if params.HasField("status_timestamp_after") else None,
+        page_size=page_size,
+        page_token=params.page_token,
+    )
+
+
+def content_of(message: UserMessage, context_id: str) -> bytes:
+    """Return the same bytes for the same content, whatever order its JSON objects were written in."""
+    parts = [part.model_dump(mode="json") for part in message.parts]
+    return orjson.dumps([context_id, parts], option=orjson.OPT_SORT_KEYS)
+
+
+def _read_message(message: pb.Message, max_bytes: int) -> UserMessage:
+    if message.role != pb.ROLE_USER:
+        raise InvalidParamsError("message.role must be ROLE_USER: a client speaks for the user")
+    parsed = UserMessage(
+        message_id=check_id(message.message_id, "message.messageId"),
+        parts=_read_parts(message.parts),
+        metadata=_read_struct(message.metadata, "message.metadata"),
+    )
+    size = len(parsed.model_dump_json().encode())
+    if size > max_bytes:
+        raise InvalidParamsError(
+            f"the message has {size} bytes as JSON; this server takes {max_bytes}. Send less at once"
+        )
+    return parsed
+
+
+def _read_parts(parts: Sequence[pb.Part]) -> tuple[Part, ...]:
+    if not parts:
+        raise InvalidParamsError("message.parts is empty; send at least one text or data part")
+    read = tuple(_read_part(part, f"message.parts[{index}]") for index, part in enumerate(parts))
+    if not any(isinstance(part, DataPart) or part.text.strip() for part in read):
+        raise InvalidParamsError("message.parts has no content: all its texts are empty")
+    return read
+
+
+def _read_part(part: pb.Part, field: str) -> Part:
+    match part.WhichOneof("content"):
+        case "text":
+            return TextPart(text=part.text)
+        case "data":
+            return DataPart(data=_read_value(part.data, field))
+        case None:
+            raise InvalidParamsError(f"{field} is empty; give it text or data")
+        case kind:
+            raise ContentTypeNotSupportedError(
+                f"{field} is a file ({kind}); this agent takes text and data parts "
+                "(text/plain, application/json)"
+            )
+
+
+def _read_struct(struct: Struct, field: str) -> dict[str, JsonValue]:
+    return {key: _read_value(value, field) for key, value in struct.fields.items()}
+
+
+def _read_value(value: Value, field: str) -> JsonValue:
+    try:
+        return _with_integers(MessageToDict(value))
+    except ValueError as error:
+        raise InvalidParamsError(f"{field} is not JSON: {error}") from error
+
+
+def _with_integers(value: JsonValue) -> JsonValue:
+    """Undo what the way through doubles did to whole numbers: 3 comes out as 3.0."""
+    match value:
+        case float() if value.is_integer() and abs(value) <= MAX_EXACT_INTEGER:
+            return int(value)
+        case list():
+            return [_with_integers(item) for item in value]
+        case dict():
+            return {key: _with_integers(item) for key, item in value.items()}
+        case _:
+            return value

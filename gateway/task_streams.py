@@ -1,0 +1,69 @@
+"""Following a task: a snapshot, then everything after it."""
+
+import asyncio
+import math
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from functools import partial
+
+import structlog
+
+from gateway.endings import Endings
+from gateway.event_fanout import EventFanout, Subscription
+from gateway.snapshots import Snapshots
+from gateway.turns import Step, UntilEnd
+from stores.task_views import Snapshot
+
+_log = structlog.get_logger()
+
+
+class TaskStreams:
+    """Snapshots followed by events, without a gap or a repeat."""
+
+    def __init__(self, snapshots: Snapshots, endings: Endings, fanout: EventFanout) -> None:
+        self._snapshots = snapshots
+        self._endings = endings
+        self._fanout = fanout
+
+    async def follow(
+        self, snapshot: Snapshot, until: UntilEnd, *, seconds: float | None = None
+    ) -> AsyncGenerator[Step]:
+        """Yield the snapshot, then the events after it, until `until` is over or the process stops.
+
+        Waits for `seconds` at most (None: as long as it takes). Where the stream was lost, a fresh snapshot
+        takes its place in between.
+        """
+        clock = asyncio.get_running_loop().time
+        deadline = math.inf if seconds is None else clock() + seconds
+        while True:
+            yield snapshot
+            if until.is_over(snapshot):
+                return
+            task_id, owner = snapshot.view.task_id, snapshot.view.owner
+            async with (
+                self._fanout.subscribe(
+                    task_id, snapshot.position, partial(self._endings.settle, task_id)
+                ) as events,
+                _closing(events, deadline),
+            ):
+                async for event in events:
+                    yield event
+                    if until.is_over(event):
+                        return
+            if self._fanout.is_closed or clock() >= deadline:
+                return
+            _log.warning("event stream lost, sending a fresh snapshot", task_id=task_id)
+            snapshot = await self._snapshots.take(task_id, owner)
+
+
+@asynccontextmanager
+async def _closing(events: Subscription, deadline: float) -> AsyncGenerator[None]:
+    """Close the subscription at a time of the loop's clock; unlike a cancellation this loses nothing."""
+    if math.isinf(deadline):
+        yield
+        return
+    timer = asyncio.get_running_loop().call_at(deadline, events.close)
+    try:
+        yield
+    finally:
+        timer.cancel()

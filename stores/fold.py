@@ -1,0 +1,197 @@
+"""The fold: how events change the view of their task. The rules stand in `workflows.contract.events`.
+
+`task_views.lua` does the same inside Redis; a property test holds the two together.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from stores.view_parts import (
+    TaskIdentity,
+    chunks_of,
+    identity_of,
+    is_streaming,
+    join_texts,
+    milliseconds,
+    status_of,
+    view_of,
+)
+from workflows.contract.events import ArtifactChunk, StatusChanged, TaskCreated, TaskEvent
+from workflows.contract.messages import Message, Part
+from workflows.contract.tasks import Artifact, TaskView
+
+
+@dataclass
+class _Draft:
+    """The current draft of an artifact; `next_index` is that of the chunk that continues it."""
+
+    run_id: str
+    position: int
+    attempt: int
+    name: str
+    parts: list[Part] = field(default_factory=list[Part])
+    next_index: int = 0
+    complete: bool = False
+
+    def is_continued_by(self, run_id: str, chunk: ArtifactChunk) -> bool:
+        is_same = (self.run_id, self.position, self.attempt) == (run_id, chunk.position, chunk.attempt)
+        return is_same and not self.complete and chunk.index == self.next_index
+
+    def is_replaced_by(self, run_id: str, chunk: ArtifactChunk) -> bool:
+        if chunk.index != 0:
+            return False
+        if self.run_id != run_id:
+            return True
+        if self.complete and self.position == chunk.position:
+            return False
+        return (chunk.position, chunk.attempt) > (self.position, self.attempt)
+
+    def append(self, chunk: ArtifactChunk) -> None:
+        self.parts.append(chunk.part)
+        self.next_index += 1
+        self.complete = chunk.last_chunk
+
+
+class FoldedTask:
+    """One task: its view in pieces, and what tells new events from old ones.
+
+    Each method returns the events that it let through, which is what belongs in the stream.
+    """
+
+    def __init__(self) -> None:
+        self._identity: TaskIdentity | None = None
+        self._run_id: str | None = None
+        self._seen_runs: set[str] = set()
+        self._status: StatusChanged | None = None
+        self._status_run = ""
+        self._history: dict[str, Message] = {}
+        self._drafts: dict[str, _Draft] = {}
+
+    @property
+    def view(self) -> TaskView | None:
+        """The view, or None while its static part is missing."""
+        if self._identity is None or self._status is None:
+            return None
+        artifacts = [
+            Artifact(artifact_id=key, name=d.name, parts=join_texts(d.parts), complete=d.complete)
+            for key, d in self._drafts.items()
+        ]
+        return view_of(self._identity, self._status_run, self._status, self._history.values(), artifacts)
+
+    def publish(self, run_id: str, events: Sequence[TaskEvent]) -> list[TaskEvent]:
+        """Fold in the events of a run."""
+        if run_id != self._run_id:
+            if run_id in self._seen_runs:
+                return []
+            self._take_over(run_id)
+        return [event for event in events if self._fold(run_id, event)]
+
+    def create(self, view: TaskView) -> list[TaskEvent]:
+        """Fill in the static part, and the status if there is none; nothing if the view is whole."""
+        if self._identity:
+            return []
+        self._identity = identity_of(view)
+        self._put_before_history(view.history)
+        if self._status is None:
+            self._set_status(view.run_id, status_of(view))
+        return [TaskCreated()]
+
+    def restore(self, view: TaskView) -> list[TaskEvent]:
+        """Fold in a whole view, except where it is older than what stands here.
+
+        A run that was never seen is newer than one that was if its status is: a view may have been
+        asked for long before it arrives. Drafts are replaced only by a newer view of a task that rests;
+        while it works, the worker that writes the draft also completes it.
+        """
+        status = status_of(view)
+        applies = self._is_news(view.run_id, status)
+        self._identity = self._identity or identity_of(view)
+        self._put_before_history([*view.history, *self._missed_message(view.run_id, status, applies=applies)])
+        restored: list[TaskEvent] = []
+        if applies:
+            if self._run_id is None or self._status is not None:
+                self._take_over(view.run_id)
+            self._set_status(view.run_id, status)
+            restored.append(status)
+        replaces_drafts = applies and not is_streaming(view)
+        for artifact in view.artifacts:
+            restored += self._restore_artifact(view.run_id, artifact, replaces_drafts=replaces_drafts)
+        return restored
+
+    def _take_over(self, run_id: str) -> None:
+        self._seen_runs.add(run_id)
+        self._run_id = run_id
+
+    def _fold(self, run_id: str, event: TaskEvent) -> bool:
+        match event:
+            case StatusChanged():
+                return self._fold_status(run_id, event)
+            case ArtifactChunk():
+                return self._fold_chunk(run_id, event)
+            case _:
+                return True
+
+    def _fold_status(self, run_id: str, status: StatusChanged) -> bool:
+        if not self._is_news(run_id, status):
+            return False
+        self._set_status(run_id, status)
+        return True
+
+    def _is_news(self, run_id: str, status: StatusChanged) -> bool:
+        last = self._status
+        if last is None:
+            return True
+        if run_id == self._run_id:
+            is_first = run_id != self._status_run
+            return is_first or (status.version, status.step) > (last.version, last.step)
+        if run_id in self._seen_runs:
+            return False
+        return self._run_id is None or milliseconds(status.at) > milliseconds(last.at)
+
+    def _set_status(self, run_id: str, status: StatusChanged) -> None:
+        if self._status and self._status.message:
+            self._remember(self._status.message)
+        for message in status.received:
+            self._remember(message)
+        self._status, self._status_run = status, run_id
+
+    def _remember(self, message: Message) -> None:
+        self._history.setdefault(message.message_id, message)
+
+    def _put_before_history(self, messages: Sequence[Message]) -> None:
+        first: dict[str, Message] = {}
+        for message in [*messages, *self._history.values()]:
+            first.setdefault(message.message_id, message)
+        self._history = first
+
+    def _missed_message(self, run_id: str, status: StatusChanged, *, applies: bool) -> list[Message]:
+        """Return the message of a status that a newer one of its run replaced before it was seen here."""
+        if applies or self._status is None or status.message is None or run_id != self._status_run:
+            return []
+        is_current = self._status.message and self._status.message.message_id == status.message.message_id
+        return [] if is_current else [status.message]
+
+    def _fold_chunk(self, run_id: str, chunk: ArtifactChunk) -> bool:
+        draft = self._drafts.get(chunk.artifact_id)
+        if draft is None or not draft.is_continued_by(run_id, chunk):
+            is_new = chunk.index == 0 if draft is None else draft.is_replaced_by(run_id, chunk)
+            if not is_new:
+                return False
+            draft = _Draft(run_id, chunk.position, chunk.attempt, chunk.name)
+            self._drafts[chunk.artifact_id] = draft
+        draft.append(chunk)
+        return True
+
+    def _restore_artifact(
+        self, run_id: str, artifact: Artifact, *, replaces_drafts: bool
+    ) -> list[ArtifactChunk]:
+        draft = self._drafts.get(artifact.artifact_id)
+        if draft and (draft.complete or not replaces_drafts):
+            return []
+        chunks = chunks_of(artifact)
+        if chunks:
+            draft = _Draft(run_id, chunks[0].position, chunks[0].attempt, artifact.name)
+            for chunk in chunks:
+                draft.append(chunk)
+            self._drafts[artifact.artifact_id] = draft
+        return chunks

@@ -1,0 +1,133 @@
+"""Task views and event streams in memory, for one process and for tests."""
+
+import asyncio
+from collections import defaultdict, deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+
+from stores.fold import FoldedTask
+from stores.page_token import IndexEntry, decode_page_token, encode_page_token
+from stores.task_views import (
+    START,
+    Snapshot,
+    StreamedEvent,
+    TaskPage,
+    TaskQuery,
+    TaskViews,
+    position_order,
+)
+from stores.view_parts import MAX_EVENTS, milliseconds
+from workflows.contract.events import TaskEvent
+from workflows.contract.tasks import TaskView
+
+
+@dataclass
+class _StoredTask:
+    """`events` are those that are kept; `published` counts all there ever were."""
+
+    events: deque[StreamedEvent]
+    published: int = 0
+    folded: FoldedTask = field(default_factory=FoldedTask)
+
+
+class MemoryTaskViews(TaskViews):
+    """Keeps everything until the process ends. `max_events` is what a stream keeps (default 10,000)."""
+
+    def __init__(self, *, max_events: int = MAX_EVENTS) -> None:
+        self._tasks: defaultdict[str, _StoredTask] = defaultdict(
+            lambda: _StoredTask(deque(maxlen=max_events))
+        )
+        self._changed = asyncio.Condition()
+        self._is_woken = False
+
+    async def create(self, view: TaskView) -> None:
+        await self._append(view.task_id, self._tasks[view.task_id].folded.create(view))
+
+    async def publish(self, task_id: str, run_id: str, events: Sequence[TaskEvent]) -> None:
+        if events:
+            await self._append(task_id, self._tasks[task_id].folded.publish(run_id, events))
+
+    async def restore(self, view: TaskView) -> None:
+        await self._append(view.task_id, self._tasks[view.task_id].folded.restore(view))
+
+    async def load(self, task_id: str) -> Snapshot | None:
+        if task_id not in self._tasks:
+            return None
+        task = self._tasks[task_id]
+        view = task.folded.view
+        return Snapshot(view, task.events[-1].position if task.events else START) if view else None
+
+    async def read(
+        self, positions: Mapping[str, str], *, wait: float, limit: int = 200
+    ) -> list[StreamedEvent]:
+        async with self._changed:
+            try:
+                async with asyncio.timeout(wait):
+                    await self._changed.wait_for(lambda: self._is_woken or self._unread(positions, 1))
+            except TimeoutError:
+                pass
+            self._is_woken = False
+        return self._unread(positions, limit)
+
+    async def wake(self) -> None:
+        self._is_woken = True
+        async with self._changed:
+            self._changed.notify_all()
+
+    async def holds(self, task_id: str, position: str) -> bool:
+        if task_id not in self._tasks:
+            return False
+        task = self._tasks[task_id]
+        if position == START:
+            return len(task.events) == task.published > 0
+        return any(event.position == position for event in task.events)
+
+    async def list_tasks(self, query: TaskQuery) -> TaskPage:
+        matching = sorted(
+            ((_entry_of(view), view) for view in self._views() if _matches(view, query)),
+            key=lambda pair: pair[0],
+            reverse=True,
+        )
+        after = decode_page_token(query.page_token)
+        rest = [pair for pair in matching if after is None or pair[0] < after]
+        page = rest[: query.page_size]
+        return TaskPage(
+            views=tuple(view for _, view in page),
+            total=len(matching),
+            next_page_token=encode_page_token(page[-1][0]) if len(rest) > len(page) else "",
+        )
+
+    async def _append(self, task_id: str, events: Sequence[TaskEvent]) -> None:
+        task = self._tasks[task_id]
+        for event in events:
+            task.published += 1
+            task.events.append(StreamedEvent(task_id, f"{task.published}-0", event))
+        async with self._changed:
+            self._changed.notify_all()
+
+    def _unread(self, positions: Mapping[str, str], limit: int) -> list[StreamedEvent]:
+        unread: list[StreamedEvent] = []
+        for task_id, position in positions.items():
+            if task_id in self._tasks:
+                read = position_order(position)
+                events = self._tasks[task_id].events
+                unread += islice((e for e in events if position_order(e.position) > read), limit)
+        return unread
+
+    def _views(self) -> list[TaskView]:
+        return [view for task in self._tasks.values() if (view := task.folded.view)]
+
+
+def _entry_of(view: TaskView) -> IndexEntry:
+    return IndexEntry(milliseconds(view.status.at), view.task_id)
+
+
+def _matches(view: TaskView, query: TaskQuery) -> bool:
+    floor = query.updated_after
+    return (
+        view.owner == query.owner
+        and query.context_id in {None, view.context_id}
+        and query.state in {None, view.status.state}
+        and (floor is None or milliseconds(view.status.at) > floor * 1000)
+    )

@@ -1,0 +1,24 @@
+"""Tool records in memory, for one process and for tests."""
+
+from stores.tool_records import Claim, ToolRecords
+from workflows.contract.messages import ToolMessage
+
+
+class MemoryToolRecords(ToolRecords):
+    """Keeps everything until the process ends."""
+
+    def __init__(self) -> None:
+        self._started: set[tuple[str, str]] = set()
+        self._outcomes: dict[tuple[str, str], ToolMessage] = {}
+
+    async def claim(self, task_id: str, call_id: str) -> Claim | ToolMessage:
+        call = task_id, call_id
+        if call in self._outcomes:
+            return self._outcomes[call]
+        if call in self._started:
+            return Claim.STARTED_BEFORE
+        self._started.add(call)
+        return Claim.FIRST
+
+    async def finish(self, task_id: str, call_id: str, outcome: ToolMessage) -> ToolMessage:
+        return self._outcomes.setdefault((task_id, call_id), outcome)

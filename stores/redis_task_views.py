@@ -1,0 +1,95 @@
+"""Task views and event streams in Redis (a single primary: the indexes lie outside the tasks' hash slots)."""
+
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from pathlib import Path
+from typing import cast
+
+from redis.asyncio import Redis
+
+from stores.redis_event_reader import RedisEventReader
+from stores.redis_task_list import RedisTaskList
+from stores.redis_view_codec import (
+    ScriptArguments,
+    decode_view,
+    encode_creation,
+    encode_events,
+    encode_restoration,
+)
+from stores.task_views import START, Snapshot, StreamedEvent, TaskPage, TaskQuery, TaskViews, is_position
+from stores.view_parts import MAX_EVENTS, TASK_TTL
+from workflows.contract.events import TaskEvent
+from workflows.contract.names import history_key, stream_key, view_key
+from workflows.contract.tasks import TaskView
+
+_SCRIPT = Path(__file__).with_name("task_views.lua").read_text(encoding="utf-8")
+_VIEW_KEY_PREFIX, _VIEW_KEY_SUFFIX = view_key("/").split("/")
+
+
+class RedisTaskViews(TaskViews):
+    """One script folds, publishes and indexes in one step.
+
+    A call that is repeated changes nothing; only events outside of the view, such as a tool's progress,
+    appear in the stream again. `ttl` is how long a task is kept after its last event (default 7 days);
+    `max_events` is about how many events its stream keeps (default 10,000).
+    """
+
+    def __init__(self, redis: Redis, *, ttl: timedelta = TASK_TTL, max_events: int = MAX_EVENTS) -> None:
+        self._redis = redis
+        self._ttl = int(ttl.total_seconds())
+        self._max_events = max_events
+        self._script = redis.register_script(_SCRIPT)
+        self._reader = RedisEventReader(redis)
+        self._list = RedisTaskList(redis)
+
+    async def create(self, view: TaskView) -> None:
+        await self._change("create", view.task_id, view.run_id, encode_creation(view))
+
+    async def publish(self, task_id: str, run_id: str, events: Sequence[TaskEvent]) -> None:
+        if events:
+            await self._change("publish", task_id, run_id, encode_events(events))
+
+    async def restore(self, view: TaskView) -> None:
+        await self._change("restore", view.task_id, view.run_id, encode_restoration(view))
+
+    async def load(self, task_id: str) -> Snapshot | None:
+        async with self._redis.pipeline(transaction=True) as pipeline:
+            pipeline.hgetall(view_key(task_id))
+            pipeline.lrange(history_key(task_id), 0, -1)
+            pipeline.xrevrange(stream_key(task_id), count=1)
+            fields, history, last = await pipeline.execute()
+        view = decode_view(fields, history)
+        return Snapshot(view, last[0][0] if last else START) if view else None
+
+    async def read(
+        self, positions: Mapping[str, str], *, wait: float, limit: int = 200
+    ) -> list[StreamedEvent]:
+        return await self._reader.read(positions, wait=wait, limit=limit)
+
+    async def wake(self) -> None:
+        await self._reader.wake()
+
+    async def holds(self, task_id: str, position: str) -> bool:
+        if not is_position(position):
+            return False
+        if position == START:
+            return await self._holds_first(task_id)
+        entries = await self._redis.xrange(stream_key(task_id), position, position)
+        return [position] == [entry[0] for entry in cast("list[tuple[str, object]]", entries)]
+
+    async def list_tasks(self, query: TaskQuery) -> TaskPage:
+        return await self._list.page(query)
+
+    async def _holds_first(self, task_id: str) -> bool:
+        # XINFO's max-deleted-entry-id would not tell: trimming by MAXLEN leaves it at 0-0.
+        async with self._redis.pipeline(transaction=True) as pipeline:
+            pipeline.hget(view_key(task_id), "first")
+            pipeline.xrange(stream_key(task_id), count=1)
+            first, entries = await pipeline.execute()
+        return bool(entries) and entries[0][0] == first
+
+    async def _change(self, operation: str, task_id: str, run_id: str, arguments: ScriptArguments) -> None:
+        header = [task_id, run_id, self._ttl, self._max_events, _VIEW_KEY_PREFIX, _VIEW_KEY_SUFFIX, operation]
+        await self._script(
+            keys=[view_key(task_id), history_key(task_id), stream_key(task_id)], args=[*header, *arguments]
+        )

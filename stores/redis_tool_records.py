@@ -1,0 +1,45 @@
+"""Tool records in Redis: a hash for each call, with the fields `started` and `outcome`."""
+
+from datetime import timedelta
+from typing import cast
+
+from redis.asyncio import Redis
+
+from stores.tool_records import Claim, ToolRecords
+from workflows.contract.messages import ToolMessage
+from workflows.contract.names import tool_record_key
+
+RECORD_TTL = timedelta(days=30)
+"""How long a record is kept after its last change: longer than anybody resets a task that old."""
+
+
+class RedisToolRecords(ToolRecords):
+    """Each call is one transaction and one round trip. `ttl` counts from the last call (default 30 days).
+
+    A claim whose answer is lost on the way stands: the next claim hears `STARTED_BEFORE`, which at worst
+    leaves out an effect, but never repeats one.
+    """
+
+    def __init__(self, redis: Redis, *, ttl: timedelta = RECORD_TTL) -> None:
+        self._redis = redis
+        self._ttl = ttl
+
+    async def claim(self, task_id: str, call_id: str) -> Claim | ToolMessage:
+        is_first, outcome = await self._record(task_id, call_id, "started", "1")
+        if outcome is not None:
+            return ToolMessage.model_validate_json(outcome)
+        return Claim.FIRST if is_first else Claim.STARTED_BEFORE
+
+    async def finish(self, task_id: str, call_id: str, outcome: ToolMessage) -> ToolMessage:
+        _, standing = await self._record(task_id, call_id, "outcome", outcome.model_dump_json())
+        return outcome if standing is None else ToolMessage.model_validate_json(standing)
+
+    async def _record(self, task_id: str, call_id: str, field: str, value: str) -> tuple[bool, str | None]:
+        """Set the field unless it is set; return whether it was set now, and the outcome that stands."""
+        key = tool_record_key(task_id, call_id)
+        async with self._redis.pipeline(transaction=True) as pipeline:
+            pipeline.hsetnx(key, field, value)
+            pipeline.hget(key, "outcome")
+            pipeline.expire(key, self._ttl)
+            was_set, outcome, _ = await pipeline.execute()
+        return bool(was_set), cast("str | None", outcome)

@@ -1,0 +1,158 @@
+"""Translates events and views to the arguments of `task_views.lua`, and the fields of a view back."""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from pydantic import BaseModel, TypeAdapter
+
+from stores.view_parts import (
+    TaskIdentity,
+    chunks_of,
+    identity_of,
+    is_streaming,
+    join_texts,
+    milliseconds,
+    status_of,
+    view_of,
+)
+from workflows.contract.events import ArtifactChunk, StatusChanged, TaskCreated, TaskEvent
+from workflows.contract.messages import DataPart, Message, Part, TextPart
+from workflows.contract.names import context_index_key, owner_index_key
+from workflows.contract.tasks import Artifact, TaskView
+
+ScriptArguments = list[str | int]
+
+_MESSAGE: TypeAdapter[Message] = TypeAdapter(Message)
+_TEXT, _DATA = "t", "d"
+_ARTIFACT = "artifact:"
+
+
+class _Draft(BaseModel):
+    """What `task_views.lua` keeps of a draft, besides its blocks."""
+
+    order: int
+    name: str
+    blocks: int
+    complete: bool
+
+
+def encode_events(events: Iterable[TaskEvent]) -> ScriptArguments:
+    """Return the arguments of the operation `publish`."""
+    arguments: ScriptArguments = []
+    for event in events:
+        match event:
+            case StatusChanged():
+                arguments += ["status", *_encode_status(event)]
+            case ArtifactChunk():
+                arguments += ["chunk", *_encode_chunk(event)]
+            case _:
+                arguments += ["other", event.model_dump_json()]
+    return arguments
+
+
+def encode_creation(view: TaskView) -> ScriptArguments:
+    """Return the arguments of the operation `create`."""
+    return [
+        TaskCreated().model_dump_json(),
+        *_encode_status(status_of(view)),
+        *_encode_messages(view.history),
+        *_encode_static_part(view),
+    ]
+
+
+def encode_restoration(view: TaskView) -> ScriptArguments:
+    """Return the arguments of the operation `restore`."""
+    artifacts = [chunks for artifact in view.artifacts if (chunks := chunks_of(artifact))]
+    arguments: ScriptArguments = [
+        int(is_streaming(view)),
+        *_encode_status(status_of(view)),
+        *_encode_messages(view.history),
+        *_encode_static_part(view),
+        len(artifacts),
+    ]
+    for chunks in artifacts:
+        arguments.append(len(chunks))
+        for chunk in chunks:
+            arguments += _encode_chunk(chunk)
+    return arguments
+
+
+def _encode_static_part(view: TaskView) -> ScriptArguments:
+    return [
+        identity_of(view).model_dump_json(),
+        owner_index_key(view.owner),
+        context_index_key(view.owner, view.context_id),
+    ]
+
+
+def _encode_status(status: StatusChanged) -> ScriptArguments:
+    return [
+        status.model_dump_json(),
+        status.version,
+        status.step,
+        status.state.value,
+        milliseconds(status.at),
+        *(_encode_message(status.message) if status.message else ("", "")),
+        *_encode_messages(status.received),
+    ]
+
+
+def _encode_messages(messages: Sequence[Message]) -> ScriptArguments:
+    return [len(messages), *(word for message in messages for word in _encode_message(message))]
+
+
+def _encode_message(message: Message) -> tuple[str, str]:
+    return message.message_id, message.model_dump_json()
+
+
+def _encode_chunk(chunk: ArtifactChunk) -> ScriptArguments:
+    return [
+        chunk.model_dump_json(),
+        chunk.artifact_id,
+        chunk.name,
+        chunk.position,
+        chunk.attempt,
+        chunk.index,
+        int(chunk.last_chunk),
+        _encode_part(chunk.part),
+    ]
+
+
+def _encode_part(part: Part) -> str:
+    return _TEXT + part.text if isinstance(part, TextPart) else _DATA + part.model_dump_json()
+
+
+def decode_view(fields: Mapping[str, str], history: Iterable[str]) -> TaskView | None:
+    """Return the view that these fields and history entries make, None if the static part is missing."""
+    if "task" not in fields:
+        return None
+    return view_of(
+        TaskIdentity.model_validate_json(fields["task"]),
+        fields["status_run"],
+        StatusChanged.model_validate_json(fields["status"]),
+        [_MESSAGE.validate_json(message) for message in history],
+        _decode_artifacts(fields),
+    )
+
+
+def _decode_artifacts(fields: Mapping[str, str]) -> list[Artifact]:
+    drafts = {
+        name.removeprefix(_ARTIFACT): _Draft.model_validate_json(json)
+        for name, json in fields.items()
+        if name.startswith(_ARTIFACT)
+    }
+    return [
+        Artifact(
+            artifact_id=artifact_id,
+            name=draft.name,
+            parts=join_texts(
+                _decode_part(fields[f"block:{number}:{artifact_id}"]) for number in range(1, draft.blocks + 1)
+            ),
+            complete=draft.complete,
+        )
+        for artifact_id, draft in sorted(drafts.items(), key=lambda item: item[1].order)
+    ]
+
+
+def _decode_part(block: str) -> Part:
+    kind, content = block[0], block[1:]
+    return TextPart(text=content) if kind == _TEXT else DataPart.model_validate_json(content)

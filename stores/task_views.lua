@@ -1,0 +1,311 @@
+-- Changes the view, history, stream and index entries of one task in one atomic step.
+--
+-- The rules stand in workflows/contract/events.py; stores/fold.py is the same in Python.
+--
+-- KEYS  view (hash), history (list), stream
+-- ARGV  task id, run id, time to live in seconds, length of the stream, key of any view before and after
+--       its task id, operation, arguments of the operation (the take_* functions name them)
+--
+-- Fields of the view:
+--   task, owner_index, context_index    the static part; keys of the indexes
+--   run, seen:<run id>                  the newest run; every run that was ever seen
+--   status, status_run, version, step, state, at, message_id, message    the last status
+--   message:<message id>                set for each message in the history
+--   artifacts, artifact:<id>            how many artifacts; the current draft of each
+--   block:<n>:<artifact id>             content of the draft: 't' and text, or 'd' and a part as JSON
+--   first                               position of the first event that was ever in the stream
+
+local BLOCK_SIZE = 4096  -- a text chunk is appended to a block, so that its cost does not grow with the text
+local SAMPLE_SIZE = 2
+
+local view, history, stream = KEYS[1], KEYS[2], KEYS[3]
+local task_id, run_id, time_to_live, stream_length = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
+local view_prefix, view_suffix, operation = ARGV[5], ARGV[6], ARGV[7]
+local cursor = 7
+
+local function take()
+  cursor = cursor + 1
+  return ARGV[cursor]
+end
+
+local function take_list(take_one)
+  local taken = {}
+  for n = 1, tonumber(take()) do
+    taken[n] = take_one()
+  end
+  return taken
+end
+
+local function take_message()
+  return {id = take(), json = take()}  -- both are empty where a status has no message
+end
+
+local function take_status()
+  return {
+    json = take(), version = tonumber(take()), step = tonumber(take()), state = take(), at = tonumber(take()),
+    message = take_message(), received = take_list(take_message),
+  }
+end
+
+local function take_chunk()
+  return {
+    json = take(), artifact_id = take(), name = take(),
+    position = tonumber(take()), attempt = tonumber(take()), index = tonumber(take()),
+    last = take() == '1', content = take(),
+  }
+end
+
+local function emit(json)
+  local position = redis.call('XADD', stream, 'MAXLEN', '~', stream_length, '*', 'run', run_id, 'event', json)
+  redis.call('HSETNX', view, 'first', position)
+end
+
+-- Runs and statuses
+
+local function take_over()
+  redis.call('HSET', view, 'run', run_id, 'seen:' .. run_id, 1)
+end
+
+local function is_overtaken(current)
+  return current ~= run_id and redis.call('HEXISTS', view, 'seen:' .. run_id) == 1
+end
+
+local function is_news(status)
+  local last = redis.call('HMGET', view, 'at', 'run', 'status_run', 'version', 'step')
+  local at, current, status_run = tonumber(last[1]), last[2], last[3]
+  if not at then
+    return true
+  end
+  if current == run_id then
+    local version, step = tonumber(last[4]), tonumber(last[5])
+    return status_run ~= run_id or status.version > version or (status.version == version and status.step > step)
+  end
+  return not is_overtaken(current) and (not current or status.at > at)
+end
+
+local function remember(message)
+  if message.json ~= '' and redis.call('HSETNX', view, 'message:' .. message.id, 1) == 1 then
+    redis.call('RPUSH', history, message.json)
+  end
+end
+
+local function set_status(status)
+  local replaced = redis.call('HMGET', view, 'message_id', 'message')
+  remember({id = replaced[1], json = replaced[2] or ''})
+  for _, message in ipairs(status.received) do
+    remember(message)
+  end
+  redis.call('HSET', view, 'status', status.json, 'status_run', run_id, 'version', status.version,
+    'step', status.step, 'state', status.state, 'at', status.at,
+    'message_id', status.message.id, 'message', status.message.json)
+end
+
+-- Artifacts
+
+local function block_field(artifact_id, number)
+  return 'block:' .. number .. ':' .. artifact_id
+end
+
+local function draft_of(artifact_id)
+  local json = redis.call('HGET', view, 'artifact:' .. artifact_id)
+  return json and cjson.decode(json)
+end
+
+local function is_continued(draft, chunk)
+  return draft and not draft.complete and draft.run == run_id and draft.position == chunk.position
+    and draft.attempt == chunk.attempt and draft.next == chunk.index
+end
+
+local function is_replaced(draft, chunk)
+  if chunk.index ~= 0 then
+    return false
+  end
+  if not draft or draft.run ~= run_id then
+    return true
+  end
+  if draft.position == chunk.position then
+    return not draft.complete and chunk.attempt > draft.attempt
+  end
+  return chunk.position > draft.position
+end
+
+local function start_draft(old, chunk)
+  for number = 1, old and old.blocks or 0 do
+    redis.call('HDEL', view, block_field(chunk.artifact_id, number))
+  end
+  return {
+    order = old and old.order or redis.call('HINCRBY', view, 'artifacts', 1),
+    run = run_id, position = chunk.position, attempt = chunk.attempt, name = chunk.name,
+    next = 0, blocks = 0, complete = false,
+  }
+end
+
+local function is_text(content)
+  return content:sub(1, 1) == 't'
+end
+
+local function append_content(draft, chunk)
+  local field = block_field(chunk.artifact_id, draft.blocks)
+  local block = redis.call('HGET', view, field) or ''
+  if is_text(chunk.content) and is_text(block) and #block < BLOCK_SIZE then
+    redis.call('HSET', view, field, block .. chunk.content:sub(2))
+  else
+    draft.blocks = draft.blocks + 1
+    redis.call('HSET', view, block_field(chunk.artifact_id, draft.blocks), chunk.content)
+  end
+end
+
+local function append(draft, chunk)
+  append_content(draft, chunk)
+  draft.next = draft.next + 1
+  draft.complete = chunk.last
+  redis.call('HSET', view, 'artifact:' .. chunk.artifact_id, cjson.encode(draft))
+  emit(chunk.json)
+end
+
+-- Indexes
+
+local function forget_some_expired(index)
+  for _, id in ipairs(redis.call('ZRANDMEMBER', index, SAMPLE_SIZE)) do
+    if redis.call('HEXISTS', view_prefix .. id .. view_suffix, 'task') == 0 then
+      redis.call('ZREM', index, id)
+    end
+  end
+end
+
+local function refresh(has_new_status)
+  redis.call('EXPIRE', view, time_to_live)
+  redis.call('EXPIRE', history, time_to_live)
+  redis.call('EXPIRE', stream, time_to_live)
+  local at_and_indexes = redis.call('HMGET', view, 'at', 'owner_index', 'context_index')
+  for n = 2, 3 do
+    local index = at_and_indexes[n]
+    if index and has_new_status then
+      redis.call('ZADD', index, at_and_indexes[1], task_id)
+      forget_some_expired(index)
+    end
+    if index then
+      redis.call('EXPIRE', index, time_to_live)
+    end
+  end
+end
+
+-- Operations
+
+local fold = {}
+
+function fold.status()
+  local status = take_status()
+  if not is_news(status) then
+    return false
+  end
+  set_status(status)
+  emit(status.json)
+  return true
+end
+
+function fold.chunk()
+  local chunk = take_chunk()
+  local draft = draft_of(chunk.artifact_id)
+  if is_continued(draft, chunk) then
+    append(draft, chunk)
+  elseif is_replaced(draft, chunk) then
+    append(start_draft(draft, chunk), chunk)
+  end
+end
+
+function fold.other()
+  emit(take())
+end
+
+local function publish()
+  local current = redis.call('HGET', view, 'run')
+  if is_overtaken(current) then
+    return
+  end
+  if current ~= run_id then
+    take_over()
+  end
+  local has_new_status = false
+  while cursor < #ARGV do
+    has_new_status = fold[take()]() or has_new_status
+  end
+  refresh(has_new_status)
+end
+
+local function put_before_history(messages)
+  local later = {}
+  for n, json in ipairs(redis.call('LRANGE', history, 0, -1)) do
+    later[n] = {id = cjson.decode(json).message_id, json = json}
+  end
+  redis.call('DEL', history)
+  for _, message in ipairs(later) do
+    redis.call('HDEL', view, 'message:' .. message.id)
+  end
+  for _, list in ipairs({messages, later}) do
+    for _, message in ipairs(list) do
+      remember(message)
+    end
+  end
+end
+
+local function fill(messages)
+  redis.call('HSETNX', view, 'task', take())
+  redis.call('HSETNX', view, 'owner_index', take())
+  redis.call('HSETNX', view, 'context_index', take())
+  put_before_history(messages)
+end
+
+local function create()
+  if redis.call('HEXISTS', view, 'task') == 1 then
+    return
+  end
+  local created, status, messages = take(), take_status(), take_list(take_message)
+  fill(messages)
+  if redis.call('HEXISTS', view, 'status') == 0 then
+    set_status(status)
+  end
+  emit(created)
+  refresh(true)
+end
+
+local function restore_artifact(replaces_draft)
+  local chunks = take_list(take_chunk)
+  local draft = draft_of(chunks[1].artifact_id)
+  if draft and (draft.complete or not replaces_draft) then
+    return
+  end
+  draft = start_draft(draft, chunks[1])
+  for _, chunk in ipairs(chunks) do
+    append(draft, chunk)
+  end
+end
+
+local function restore()
+  local is_streaming, status, messages = take() == '1', take_status(), take_list(take_message)
+  local last = redis.call('HMGET', view, 'run', 'status_run', 'message_id')
+  local applies = is_news(status)
+  if not applies and last[2] == run_id and last[3] ~= status.message.id then
+    table.insert(messages, status.message)  -- a newer status replaced it before it was seen here
+  end
+  fill(messages)
+  if applies then
+    if not last[1] or last[2] then
+      take_over()
+    end
+    set_status(status)
+    emit(status.json)
+  end
+  for _ = 1, tonumber(take()) do
+    restore_artifact(applies and not is_streaming)
+  end
+  refresh(true)
+end
+
+if operation == 'publish' then
+  publish()
+elseif operation == 'create' then
+  create()
+else
+  restore()
+end

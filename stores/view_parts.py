@@ -1,0 +1,118 @@
+"""What a task view is made of, for the stores that keep it in pieces."""
+
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+
+from workflows.contract.events import FINAL_ATTEMPT, ArtifactChunk, StatusChanged
+from workflows.contract.messages import Message, Part, TextPart
+from workflows.contract.tasks import Artifact, TaskState, TaskStatus, TaskView
+from workflows.contract.wire import Wire
+
+TASK_TTL = timedelta(days=7)
+"""How long what can be rebuilt from Temporal is kept after its last change."""
+
+MAX_EVENTS = 10_000
+"""How many events of a task its stream keeps, about."""
+
+RESTORED_POSITION = -1
+"""Position of a draft that was restored: before every draft that a worker writes."""
+
+_STREAMING_STATES = frozenset({TaskState.SUBMITTED, TaskState.WORKING})
+
+
+class TaskIdentity(Wire):
+    """The static part of a view: what never changes once the task exists."""
+
+    task_id: str
+    context_id: str
+    owner: str
+    agent_id: str
+    created_at: datetime
+
+
+def identity_of(view: TaskView) -> TaskIdentity:
+    """Return the static part of a view."""
+    return TaskIdentity(
+        task_id=view.task_id,
+        context_id=view.context_id,
+        owner=view.owner,
+        agent_id=view.agent_id,
+        created_at=view.created_at,
+    )
+
+
+def status_of(view: TaskView) -> StatusChanged:
+    """Return the event that gives a task the status of this view."""
+    return StatusChanged(
+        version=view.version,
+        state=view.status.state,
+        at=view.status.at,
+        message=view.status.message,
+        metadata=view.status.metadata,
+    )
+
+
+def chunks_of(artifact: Artifact) -> list[ArtifactChunk]:
+    """Return the events that write this artifact as a whole, one for each part."""
+    last = len(artifact.parts) - 1
+    return [
+        ArtifactChunk(
+            artifact_id=artifact.artifact_id,
+            name=artifact.name,
+            position=RESTORED_POSITION,
+            attempt=FINAL_ATTEMPT,
+            index=index,
+            part=part,
+            last_chunk=artifact.complete and index == last,
+        )
+        for index, part in enumerate(artifact.parts)
+    ]
+
+
+def view_of(
+    identity: TaskIdentity,
+    status_run: str,
+    status: StatusChanged,
+    history: Iterable[Message],
+    artifacts: Iterable[Artifact],
+) -> TaskView:
+    """Put a view together; `status_run` is the run that published the status."""
+    return TaskView(
+        task_id=identity.task_id,
+        context_id=identity.context_id,
+        owner=identity.owner,
+        agent_id=identity.agent_id,
+        created_at=identity.created_at,
+        run_id=status_run,
+        version=status.version,
+        status=TaskStatus(state=status.state, at=status.at, message=status.message, metadata=status.metadata),
+        history=tuple(history),
+        artifacts=tuple(artifacts),
+    )
+
+
+def join_texts(parts: Iterable[Part]) -> tuple[Part, ...]:
+    """Return the parts; texts that follow one another become one."""
+    joined: list[Part] = []
+    texts: list[str] = []
+    for part in parts:
+        if isinstance(part, TextPart):
+            texts.append(part.text)
+            continue
+        if texts:
+            joined.append(TextPart(text="".join(texts)))
+            texts = []
+        joined.append(part)
+    if texts:
+        joined.append(TextPart(text="".join(texts)))
+    return tuple(joined)
+
+
+def milliseconds(at: datetime) -> int:
+    """Return milliseconds since the epoch, rounded down: the score of a task in an index."""
+    return int(at.timestamp() * 1000)
+
+
+def is_streaming(view: TaskView) -> bool:
+    """Whether a model may be writing a draft while the task has this status."""
+    return view.status.state in _STREAMING_STATES

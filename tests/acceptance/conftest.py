@@ -1,0 +1,51 @@
+"""What the acceptance tests share: tests that break nothing use one steady deployment, others their own."""
+
+from collections.abc import AsyncGenerator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from tests.support.deployment import Deployment, Gateway, running_deployment
+from tests.support.scripted_openai import ScriptedOpenAI
+
+
+@dataclass(frozen=True)
+class Steady:
+    """One worker and two gateways that no test harms."""
+
+    model: ScriptedOpenAI
+    gateways: tuple[Gateway, Gateway]
+
+    @property
+    def url(self) -> str:
+        return self.gateways[0].url
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def _steady(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Steady]:
+    directory = tmp_path_factory.mktemp("steady")
+    async with ScriptedOpenAI() as model, running_deployment(directory, model.base_url) as everloop:
+        await everloop.add_worker()
+        yield Steady(model, (await everloop.add_gateway(), await everloop.add_gateway()))
+
+
+@pytest.fixture
+def steady(_steady: Steady) -> Steady:
+    """The steady deployment with an empty script."""
+    _steady.model.script = ()
+    _steady.model.requests.clear()
+    return _steady
+
+
+@pytest_asyncio.fixture
+async def model() -> AsyncGenerator[ScriptedOpenAI]:
+    async with ScriptedOpenAI() as running:
+        yield running
+
+
+@pytest_asyncio.fixture
+async def everloop(tmp_path: Path, model: ScriptedOpenAI) -> AsyncGenerator[Deployment]:
+    async with running_deployment(tmp_path, model.base_url) as running:
+        yield running

@@ -1,0 +1,202 @@
+"""Whatever dies, the task goes on: nothing lost, nothing twice."""
+
+import asyncio
+import json
+from pathlib import Path
+
+import httpx
+import pytest
+from a2a.client import A2AClientError, Client
+from a2a.types.a2a_pb2 import (
+    GetTaskRequest,
+    ListTasksRequest,
+    SendMessageRequest,
+    SubscribeToTaskRequest,
+    Task,
+    TaskState,
+)
+from redis.asyncio import Redis
+
+from tests.support.a2a_client import Answer, connected, request, response_of, send
+from tests.support.deployment import Deployment
+from tests.support.processes import temporal_answers, wait_until_answers
+from tests.support.scripted_openai import Reply, ScriptedOpenAI, tool_call
+
+OUTAGE = 5.0
+"""Seconds for which Temporal is away."""
+
+
+async def _read_until(
+    answer: Answer, text: str, client: Client, message: SendMessageRequest
+) -> asyncio.Task[Answer]:
+    """Stream in the background; return when the answer holds the text."""
+    reached = asyncio.Event()
+
+    async def read() -> Answer:
+        async for response in client.send_message(message):
+            answer.add(response)
+            if text in answer.text:
+                reached.set()
+        return answer
+
+    reading = asyncio.create_task(read())
+    waiting = asyncio.create_task(reached.wait())
+    await asyncio.wait((reading, waiting), return_when=asyncio.FIRST_COMPLETED)
+    assert reached.is_set(), f"the stream ended early: {answer.responses}"
+    return reading
+
+
+async def _until_exists(path: Path) -> None:
+    while not path.exists():  # noqa: ASYNC110 -- another process makes the file
+        await asyncio.sleep(0.02)
+
+
+async def test_a_worker_killed_while_the_model_writes(model: ScriptedOpenAI, everloop: Deployment) -> None:
+    """Another worker asks again, once; the client's draft is replaced and it sees one whole answer."""
+    model.script = [Reply(["Half an ans", asyncio.Event()]), Reply(["A whole ", "answer."])]
+    worker = await everloop.add_worker()
+    gateway = await everloop.add_gateway()
+
+    async with connected(gateway.url) as client:
+        answer = Answer()
+        reading = await _read_until(answer, "Half an ans", client, request("Answer me."))
+        worker.kill()
+        await everloop.add_worker()
+        await reading
+        task = await client.get_task(GetTaskRequest(id=answer.task_id))
+
+    assert answer.text == response_of(task) == "A whole answer."
+    assert answer.finals == 1
+    assert task.status.state == TaskState.TASK_STATE_COMPLETED
+    assert len(model.requests) == 2
+
+
+@pytest.mark.parametrize("tool", ["write_line", "write_once"])
+async def test_a_worker_killed_while_a_tool_runs(
+    model: ScriptedOpenAI, everloop: Deployment, tmp_path: Path, tool: str
+) -> None:
+    """An idempotent tool runs again with the same key; another is not run again, and the model is told."""
+    effects, gate = tmp_path / "effects", tmp_path / "gate"
+    target = {"write_line": "ledger", "write_once": "folder"}[tool]
+    if tool == "write_once":
+        effects.mkdir()
+    arguments = json.dumps({target: str(effects), "gate": str(gate)})
+    model.script = [Reply([tool_call(tool, arguments)]), Reply(["Done."])]
+    worker = await everloop.add_worker()
+    gateway = await everloop.add_gateway()
+
+    async with connected(gateway.url, streaming=False) as client:
+        sending = asyncio.create_task(send(client, request("Write.")))
+        await _until_exists(effects / f"{await _task_id(client)}_call_1" if effects.is_dir() else effects)
+        worker.kill()
+        gate.touch()
+        await everloop.add_worker()
+        task = await sending
+
+    assert response_of(task) == "Done."
+    (result,) = model.requests[1].tool_results
+    if tool == "write_line":
+        assert effects.read_text().splitlines() == [f"{task.id}/call_1"]
+        assert "may or may not have taken effect" in result
+    else:
+        names = sorted(path.name for path in effects.iterdir())
+        key = f"{task.id}_call_1"
+        assert names == [key, f"{key}.attempt-1", f"{key}.attempt-2"]
+        assert result == "created"
+
+
+async def test_a_killed_gateway_loses_no_event(model: ScriptedOpenAI, everloop: Deployment) -> None:
+    """The client subscribes at another gateway and sees the rest."""
+    more = asyncio.Event()
+    model.script = [Reply(["First half, ", more, "second half."])]
+    await everloop.add_worker()
+    first, second = await everloop.add_gateway(), await everloop.add_gateway()
+
+    async with connected(first.url) as client:
+        answer = Answer()
+        reading = await _read_until(answer, "First half, ", client, request("Answer me."))
+        first.process.kill()
+        with pytest.raises(A2AClientError):
+            await reading
+    async with connected(second.url) as client:
+        subscription = client.subscribe(SubscribeToTaskRequest(id=answer.task_id))
+        rest = Answer()
+        rest.add(await anext(subscription))
+        assert rest.text == "First half, "
+        more.set()
+        await rest.read(subscription)
+
+    assert rest.text == "First half, second half."
+    assert rest.states[-1] == TaskState.TASK_STATE_COMPLETED
+
+
+async def test_an_emptied_redis(model: ScriptedOpenAI, everloop: Deployment, tmp_path: Path) -> None:
+    """The task completes, the model reads the whole transcript, and the view comes back."""
+    effects, gate = tmp_path / "effects", tmp_path / "gate"
+    arguments = json.dumps({"ledger": str(effects), "gate": str(gate)})
+    model.script = [
+        Reply(["I will write.", tool_call("write_line", arguments)]),
+        Reply([tool_call("repeat", '{"text": "x", "times": 3}', id_="call_2")]),
+        Reply(["All done."]),
+    ]
+    await everloop.add_worker()
+    gateway = await everloop.add_gateway()
+
+    async with connected(gateway.url, streaming=False) as client:
+        sending = asyncio.create_task(send(client, request("Write.")))
+        await _until_exists(effects)
+        async with Redis.from_url(everloop.redis_url) as redis:
+            await redis.flushall()
+        gate.touch()
+        done = await sending
+        task = await client.get_task(GetTaskRequest(id=done.id))
+
+    assert task.status.state == done.status.state == TaskState.TASK_STATE_COMPLETED
+    assert response_of(task) == "All done."
+    assert [message.parts[0].text for message in task.history] == ["Write.", "I will write."]
+    assert [m["role"] for m in model.requests[2].conversation] == [
+        "system", "user", "assistant", "tool", "assistant", "tool",
+    ]  # fmt: skip
+    assert effects.read_text().splitlines() == [f"{task.id}/call_1"]
+
+
+async def test_temporal_away_for_a_while(model: ScriptedOpenAI, everloop: Deployment) -> None:
+    """The gateway says so and when to come back; the running call's reply is not lost."""
+    more = asyncio.Event()
+    model.script = [Reply(["Before, ", more, "after."]), Reply(["New."])]
+    await everloop.add_worker()
+    gateway = await everloop.add_gateway()
+
+    async with connected(gateway.url) as client, httpx.AsyncClient(timeout=30) as http:
+        answer = Answer()
+        reading = await _read_until(answer, "Before, ", client, request("Answer me."))
+        everloop.temporal.kill()
+        refused = await http.post(gateway.url, json=_send_message("Now?"), headers={"A2A-Version": "1.0"})
+        more.set()
+        await asyncio.sleep(OUTAGE)
+        everloop.temporal.start()
+        address = everloop.temporal_address
+        await wait_until_answers(everloop.temporal, lambda: temporal_answers(address), "temporal")
+        await reading
+        new = await Answer().read(client.send_message(request("And now?")))
+
+    assert refused.status_code == 503
+    assert int(refused.headers["Retry-After"]) > 0
+    assert "Temporal" in refused.json()["error"]["message"]
+    assert "Traceback" not in refused.text
+    assert answer.text == "Before, after."
+    assert answer.states[-1] == TaskState.TASK_STATE_COMPLETED
+    assert new.text == "New."
+
+
+def _send_message(text: str) -> dict[str, object]:
+    message = {"messageId": "raw", "role": "ROLE_USER", "parts": [{"text": text}]}
+    return {"jsonrpc": "2.0", "id": 1, "method": "SendMessage", "params": {"message": message}}
+
+
+async def _task_id(client: Client) -> str:
+    """Return the id of the only task, as soon as there is one."""
+    tasks: list[Task] = []
+    while not tasks:
+        tasks = list((await client.list_tasks(ListTasksRequest())).tasks)
+    return tasks[0].id

@@ -1,0 +1,219 @@
+"""The local stack and the demo as people run them: separate processes, real signals."""
+
+import asyncio
+import os
+import re
+import signal
+import sys
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import aclosing, asynccontextmanager
+from pathlib import Path
+
+import httpx
+import psutil
+import pytest
+from a2a.types.a2a_pb2 import TASK_STATE_COMPLETED, GetTaskRequest, Task
+
+from deploy.demo.conversation import TaskAccepted, TextArrived, connected, converse
+from deploy.local.servers import free_port
+from tests.support.processes import ROOT
+
+WITHOUT_MODEL = {"OPENAI_API_KEY": "", "OPENAI_BASE_URL": "", "EVERLOOP_MODEL": ""}
+UP = "Everloop is up."
+ROW = re.compile(r"^  (?P<name>\w[\w ]*?)  +(?P<value>\S+)", re.MULTILINE)
+
+
+class Run:
+    """One run of a module, its output, and all processes that it was seen to have."""
+
+    def __init__(self, process: asyncio.subprocess.Process, log: Path) -> None:
+        self.process = process
+        self._log = log
+        self.family = {psutil.Process(process.pid)}
+
+    @property
+    def output(self) -> str:
+        return self._log.read_text(errors="replace")
+
+    @property
+    def addresses(self) -> dict[str, str]:
+        return {row["name"]: row["value"] for row in ROW.finditer(self.output.split(UP)[1])}
+
+    async def says(self, text: str) -> None:
+        """Wait until the output has this text."""
+        await until(lambda: text in self.output or self.process.returncode is not None)
+        assert text in self.output, self.output
+        self.family |= set(psutil.Process(self.process.pid).children(recursive=True))
+
+    async def end(self, how: signal.Signals) -> int:
+        """Send a signal and return the exit code."""
+        self.process.send_signal(how)
+        return await self.process.wait()
+
+    @property
+    def is_gone(self) -> bool:
+        return not any(p.is_running() and p.status() != psutil.STATUS_ZOMBIE for p in self.family)
+
+
+@asynccontextmanager
+async def running(
+    directory: Path, *arguments: str, environment: Mapping[str, str] | None = None
+) -> AsyncGenerator[Run]:
+    log = directory.with_name(f"{directory.name}-output-{os.urandom(4).hex()}")
+    with log.open("wb") as file:
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", *arguments, "--directory", str(directory)),
+            env={**os.environ, **WITHOUT_MODEL, **(environment or {})},
+            cwd=ROOT,
+            stdout=file,
+            stderr=asyncio.subprocess.STDOUT,
+        )
+    try:
+        yield Run(process, log)
+    finally:
+        if process.returncode is None:
+            process.terminate()
+            await process.wait()
+
+
+@asynccontextmanager
+async def stack(directory: Path, environment: Mapping[str, str] | None = None) -> AsyncGenerator[Run]:
+    async with running(directory, "deploy.local", "up", environment=environment) as run:
+        await run.says("  Logs ")
+        yield run
+
+
+async def until(fact: Callable[[], bool]) -> None:
+    """Wait for a fact, at most 60 s."""
+    async with asyncio.timeout(60):
+        while True:
+            if fact():
+                return
+            await asyncio.sleep(0.05)
+
+
+async def completed(url: str, task_id: str) -> Task:
+    """Ask for the task until it is completed, at most 60 s."""
+    async with asyncio.timeout(60), connected(url) as client:
+        while True:
+            task = await client.get_task(GetTaskRequest(id=task_id))
+            if task.status.state == TASK_STATE_COMPLETED:
+                return task
+            await asyncio.sleep(0.2)
+
+
+async def start_counting(url: str) -> str:
+    """Start a task that writes for some seconds, leave it in the middle of its answer, return its id."""
+    task_id = ""
+    async with connected(url) as client, aclosing(converse(client, "Count to 300")) as arrivals:
+        async for arrival in arrivals:
+            if isinstance(arrival, TaskAccepted):
+                task_id = arrival.task_id
+            if isinstance(arrival, TextArrived):
+                return task_id
+    raise AssertionError("the task wrote nothing")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux kills the children of a killed process")
+async def test_a_killed_stack_leaves_no_process_and_its_task_goes_on_at_the_next_start(
+    tmp_path: Path,
+) -> None:
+    """SIGKILL in the middle of an answer; the next start has the same addresses and brings the whole answer.
+
+    SIGTERM then ends it in order.
+    """
+    directory = tmp_path / "state"
+    async with stack(directory) as first:
+        task_id = await start_counting(first.addresses["A2A gateway"])
+        assert await first.end(signal.SIGKILL) == -signal.SIGKILL
+        assert len(first.family) == 6
+        await until(lambda: first.is_gone)
+
+    async with stack(directory) as second:
+        assert second.addresses == first.addresses
+        task = await completed(second.addresses["A2A gateway"], task_id)
+        assert await second.end(signal.SIGTERM) == 0
+
+    assert task.artifacts[0].parts[0].text.endswith(" 299 300")
+    assert second.is_gone
+
+
+async def test_the_printed_addresses_answer_and_the_directory_is_taken(tmp_path: Path) -> None:
+    """Card and UI are where the table says; a second stack and a taken port get one line of refusal each."""
+    directory, port = tmp_path / "state", free_port()
+    async with stack(directory, {"EVERLOOP_PORT": str(port)}) as run:
+        async with httpx.AsyncClient(trust_env=False) as client:
+            card = await client.get(run.addresses["Agent card"])
+            ui = await client.get(run.addresses["Temporal UI"])
+        async with running(directory, "deploy.local", "up") as second:
+            code = await second.process.wait()
+        async with running(
+            tmp_path / "other", "deploy.local", "up", environment={"EVERLOOP_PORT": str(port)}
+        ) as third:
+            other_code = await third.process.wait()
+
+    assert run.addresses["A2A gateway"] == f"http://127.0.0.1:{port}"
+    assert (card.status_code, ui.status_code, code, other_code) == (200, 200, 1, 1)
+    assert re.fullmatch(
+        rf"everloop: a stack runs in {directory} already \(process {run.process.pid}\).*\n", second.output
+    )
+    assert re.fullmatch(rf"everloop: port {port} \(EVERLOOP_PORT\) is in use.*\n", third.output)
+
+
+@pytest.mark.parametrize(
+    ("environment", "message"),
+    [
+        ({"OPENAI_API_KEY": "x"}, "OPENAI_API_KEY is set, but EVERLOOP_MODEL is not"),
+        ({"OPENAI_BASE_URL": "http://127.0.0.1:1/v1"}, "OPENAI_BASE_URL is set, but OPENAI_API_KEY is not"),
+        ({"EVERLOOP_MODEL": "gpt-4.1-mini"}, "EVERLOOP_MODEL is gpt-4.1-mini, but OPENAI_API_KEY is not set"),
+        ({"EVERLOOP_PORT": "70000"}, "EVERLOOP_PORT=70000: "),
+        ({"EVERLOOP_REDIS_PORT": "x"}, "EVERLOOP_REDIS_PORT=x: "),
+    ],
+)
+async def test_settings_that_cannot_work_are_one_clear_line(
+    tmp_path: Path, environment: Mapping[str, str], message: str
+) -> None:
+    """Nothing is started, the line names the variable, and the exit code is 1."""
+    async with running(tmp_path / "state", "deploy.local", "up", environment=environment) as run:
+        code = await run.process.wait()
+
+    assert code == 1
+    assert run.output.startswith(f"everloop: {message}")
+    assert run.output.count("\n") == 1
+
+
+async def test_a_process_that_does_not_start_is_shown_with_its_log(tmp_path: Path) -> None:
+    """The worker refuses unknown agents; its own words are in the message, and the rest is stopped."""
+    environment = {"EVERLOOP_AGENTS": "no.such:agent"}
+    async with running(tmp_path / "state", "deploy.local", "up", environment=environment) as run:
+        await run.says("demo-model is ready")
+        code = await run.process.wait()
+
+    assert code == 1
+    assert "everloop: worker ended (exit code 1) while it started.\nThe end of " in run.output
+    assert "EVERLOOP_AGENTS: cannot load 'no.such:agent'" in run.output
+    assert run.is_gone
+
+
+async def test_the_demo_shows_that_no_effect_happens_twice(tmp_path: Path) -> None:
+    """The worker is killed while tools run; the task completes and every note is in the ledger once."""
+    async with running(tmp_path / "demo", "deploy.demo") as run:
+        await run.says("SIGKILL to the worker")
+        code = await run.process.wait()
+
+    assert code == 0, run.output
+    assert "The task finished, and no note was written twice" in run.output
+    assert re.search(r"Lines in the ledger +5, from 5 different calls", run.output)
+    assert re.search(r"Running at the kill +3 read_file", run.output)
+    assert len(re.findall(r"http://[\d.:]+/namespaces/default/workflows/\S+", run.output)) == 2
+    assert run.is_gone
+
+
+async def test_ctrl_c_ends_the_demo_and_all_its_processes(tmp_path: Path) -> None:
+    """The exit code is that of an interrupted program, and nothing is left."""
+    async with running(tmp_path / "demo", "deploy.demo") as run:
+        await run.says("→ read_file")
+        code = await run.end(signal.SIGINT)
+
+    assert code == 130
+    assert run.is_gone

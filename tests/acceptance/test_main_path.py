@@ -1,0 +1,75 @@
+"""The main job on real servers: messages in, answers out, through separate processes."""
+
+import asyncio
+from uuid import uuid4
+
+from a2a.types.a2a_pb2 import GetTaskRequest, ListTasksRequest, TaskState
+
+from tests.acceptance.conftest import Steady
+from tests.support.a2a_client import Answer, connected, request, response_of, send
+from tests.support.deployment import Deployment
+from tests.support.scripted_openai import Reply, ScriptedOpenAI, tool_call
+
+
+async def test_a_task_with_tools_streams_its_answer(steady: Steady) -> None:
+    """The client sees the task, what the agent says on the way, the answer in pieces, and the end."""
+    steady.model.script = [
+        Reply(["Let me see.", tool_call("repeat", '{"text": "ab", "times": 2}')]),
+        Reply(["The ", "answer ", "is abab."]),
+    ]
+
+    async with connected(steady.url) as client:
+        answer = await Answer().read(client.send_message(request("Repeat ab.")))
+        task = await client.get_task(GetTaskRequest(id=answer.task_id))
+
+    assert answer.text == response_of(task) == "The answer is abab."
+    assert answer.finals == 1
+    assert answer.states[0] in {TaskState.TASK_STATE_SUBMITTED, TaskState.TASK_STATE_WORKING}
+    assert answer.states[-1] == task.status.state == TaskState.TASK_STATE_COMPLETED
+    assert [message.parts[0].text for message in task.history] == ["Repeat ab.", "Let me see."]
+    assert steady.model.requests[1].tool_results == ["abab"]
+
+
+async def test_a_blocking_client_gets_the_finished_task(steady: Steady) -> None:
+    """SendMessage without streaming answers when the task is done."""
+    steady.model.script = [Reply(["Done."])]
+
+    async with connected(steady.url, streaming=False) as client:
+        task = await send(client, request("Do it."))
+
+    assert task.status.state == TaskState.TASK_STATE_COMPLETED
+    assert response_of(task) == "Done."
+
+
+async def test_twenty_equal_messages_are_one_task(steady: Steady) -> None:
+    """A client that retries, at any of two gateways, finds the task that it has already started."""
+    steady.model.script = [Reply(["Once."])]
+    message = request("Do it.", message_id=str(uuid4()))
+
+    async with (
+        connected(steady.gateways[0].url, streaming=False) as one,
+        connected(steady.gateways[1].url, streaming=False) as two,
+    ):
+        tasks = await asyncio.gather(*(send((one, two)[n % 2], message) for n in range(20)))
+        listed = await one.list_tasks(ListTasksRequest(context_id=tasks[0].context_id))
+
+    assert len({task.id for task in tasks}) == 1
+    assert {response_of(task) for task in tasks} == {"Once."}
+    assert listed.total_size == 1
+    assert len(steady.model.requests) == 1
+
+
+async def test_a_task_waits_for_a_worker(model: ScriptedOpenAI, everloop: Deployment) -> None:
+    """Without workers a task stays submitted, and clients can still look at it."""
+    model.script = [Reply(["Late, but done."])]
+    gateway = await everloop.add_gateway()
+
+    async with connected(gateway.url, streaming=False) as client:
+        submitted = await send(client, request("Do it.", return_immediately=True))
+        seen = await client.get_task(GetTaskRequest(id=submitted.id))
+        await everloop.add_worker()
+        done = await send(client, request("Do it.", message_id=submitted.history[0].message_id))
+
+    assert submitted.status.state == seen.status.state == TaskState.TASK_STATE_SUBMITTED
+    assert done.id == submitted.id
+    assert response_of(done) == "Late, but done."

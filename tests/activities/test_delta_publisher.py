@@ -1,0 +1,101 @@
+"""How deltas go out: the first at once, the others together, in order, and never at the cost of the call."""
+
+import asyncio
+from collections.abc import Sequence
+
+import pytest
+from redis.exceptions import ConnectionError as RedisConnectionError
+
+from activities.delta_publisher import DeltaPublisher
+from activities.deltas import TextDelta, ThoughtDelta
+from activities.response_draft import ResponseDraft
+from workflows.contract.events import ArtifactChunk, TaskEvent, Thought
+from workflows.contract.messages import TextPart
+
+
+class Recorder:
+    """Takes publishes one by one: each waits until the test lets it end, well or with an error."""
+
+    def __init__(self) -> None:
+        self._published: asyncio.Queue[list[tuple[str, str]]] = asyncio.Queue()
+        self._outcomes: asyncio.Queue[Exception | None] = asyncio.Queue()
+
+    async def publish(self, events: Sequence[TaskEvent]) -> None:
+        self._published.put_nowait([describe(event) for event in events])
+        if error := await self._outcomes.get():
+            raise error
+
+    async def next(self) -> list[tuple[str, str]]:
+        """Return the events of the next publish, which goes on."""
+        return await self._published.get()
+
+    def end(self, error: Exception | None = None) -> None:
+        """Let the publish that goes on end."""
+        self._outcomes.put_nowait(error)
+
+
+def describe(event: TaskEvent) -> tuple[str, str]:
+    """Return the draft and index of a chunk or the id of a thought, and the text."""
+    if isinstance(event, Thought):
+        return event.thought_id, event.text
+    assert isinstance(event, ArtifactChunk)
+    assert isinstance(event.part, TextPart)
+    return f"{event.attempt}/{event.index}", event.part.text
+
+
+def publisher_for(recorder: Recorder) -> DeltaPublisher:
+    """Return the publisher of a first attempt."""
+    return DeltaPublisher(recorder.publish, ResponseDraft(position=1, attempt=1), iteration=1)
+
+
+async def test_what_comes_during_a_publish_goes_out_together() -> None:
+    """The reading of the stream never waits for Redis; neighbours become one event, the order stays."""
+    recorder = Recorder()
+    async with publisher_for(recorder) as publisher:
+        publisher.add([TextDelta("a")])
+        assert await recorder.next() == [("100/0", "a")]
+
+        publisher.add([TextDelta("b")])
+        publisher.add([TextDelta("c"), ThoughtDelta("d", "x"), ThoughtDelta("e", "x"), TextDelta("f")])
+        recorder.end()
+
+        assert await recorder.next() == [("100/1", "bc"), ("x", "de"), ("100/2", "f")]
+        recorder.end()
+
+
+async def test_the_rest_is_given_back() -> None:
+    """A publish that runs may end; what has not gone out is left for the last publish of the call."""
+    recorder = Recorder()
+    async with publisher_for(recorder) as publisher:
+        publisher.add([TextDelta("a")])
+        await recorder.next()
+        publisher.add([ThoughtDelta("b"), TextDelta("c")])
+        stopping = asyncio.create_task(publisher.stop())
+        recorder.end()
+
+        assert await stopping == [ThoughtDelta("b"), TextDelta("c")]
+
+
+async def test_a_failed_publish_is_made_up_for() -> None:
+    """Whether it took effect or not: thoughts come again, and the text from the start in a new draft."""
+    recorder = Recorder()
+    async with publisher_for(recorder) as publisher:
+        publisher.add([ThoughtDelta("a"), TextDelta("b")])
+        assert await recorder.next() == [("", "a"), ("100/0", "b")]
+        publisher.add([TextDelta("c")])
+        recorder.end(RedisConnectionError())
+
+        assert await recorder.next() == [("", "a"), ("101/0", "bc")]
+        recorder.end()
+
+
+async def test_a_defect_is_not_hidden() -> None:
+    """Only the stores may fail; any other error of a publish fails the call."""
+    recorder = Recorder()
+    async with publisher_for(recorder) as publisher:
+        publisher.add([TextDelta("a")])
+        await recorder.next()
+        recorder.end(LookupError())
+
+        with pytest.raises(LookupError):
+            await publisher.stop()

@@ -1,0 +1,254 @@
+"""How a tool call runs: validated, at most once, recorded, told."""
+
+import asyncio
+import threading
+from datetime import timedelta
+from uuid import uuid4
+
+import pytest
+from temporalio.exceptions import ApplicationError
+from temporalio.testing import ActivityEnvironment
+
+from activities.tool_result import MAX_RESULT_BYTES
+from activities.tools import AgentTools
+from agents.agent import Agent
+from agents.plugins import tools
+from agents.registry import AgentRegistry
+from agents.tool import Tool, tool
+from agents.tool_context import ToolContext
+from stores.memory_task_views import MemoryTaskViews
+from stores.memory_tool_records import MemoryToolRecords
+from stores.memory_transcripts import MemoryTranscripts
+from stores.task_views import START
+from workflows.contract import failures
+from workflows.contract.calls import RunToolInput
+from workflows.contract.events import TaskEvent, ToolCompleted, ToolProgressed, ToolStarted
+from workflows.contract.messages import ToolCall, ToolMessage
+from workflows.contract.tasks import TaskRef
+
+
+class Bench:
+    """An agent with the tools of a test on memory stores."""
+
+    def __init__(self, *offered: Tool) -> None:
+        agent = Agent(id="agent", name="Agent", description="", plugins=[tools(*offered)])
+        self.views, self.transcripts = MemoryTaskViews(), MemoryTranscripts()
+        self.records = MemoryToolRecords()
+        self.port = AgentTools(AgentRegistry([agent]), self.views, self.transcripts, self.records)
+        self.task_id = str(uuid4())
+
+    def call(
+        self, name: str, arguments: str = "{}", *, call_id: str = "call", wait: float = 5
+    ) -> RunToolInput:
+        ref = TaskRef(task_id=self.task_id, run_id="run", context_id="c", owner="owner", agent_id="agent")
+        call = ToolCall(id=call_id, name=name, arguments=arguments)
+        return RunToolInput(task=ref, iteration=1, call=call, position=3, timeout=wait)
+
+    async def run(self, call: RunToolInput) -> ToolMessage:
+        return await ActivityEnvironment().run(self.port.run_tool, call)
+
+    async def events(self) -> list[TaskEvent]:
+        return [streamed.event for streamed in await self.views.read({self.task_id: START}, wait=0)]
+
+
+@tool
+def double(number: int) -> int:
+    """Double a number."""
+    return 2 * number
+
+
+@tool
+def where() -> str:
+    """Name the thread."""
+    return threading.current_thread().name
+
+
+@tool
+async def fail() -> str:
+    """Raise."""
+    raise ValueError("the disk is full")
+
+
+@tool
+def much() -> str:
+    """Return more than a model should read."""
+    return "é" * MAX_RESULT_BYTES
+
+
+@tool(timeout=timedelta(seconds=1))
+async def endless() -> str:
+    """Never return."""
+    await asyncio.Event().wait()
+    return ""
+
+
+async def test_a_tool_gets_values_and_its_result_is_text() -> None:
+    """Arguments are validated by the signature; what is not text becomes JSON."""
+    bench = Bench(double)
+
+    result = await bench.run(bench.call("double", '{"number": "21"}'))
+
+    assert result == ToolMessage(call_id="call", name="double", content="42")
+
+
+async def test_the_result_is_cached_at_its_position() -> None:
+    """The next model call finds it in the transcript."""
+    bench = Bench(double)
+    earlier = ToolMessage(call_id="earlier", name="double", content="")
+    await bench.transcripts.put(bench.task_id, "run", 0, [earlier] * 3)
+
+    result = await bench.run(bench.call("double", '{"number": 1}'))
+
+    opened = await bench.transcripts.open(bench.task_id, "run", 4)
+
+    assert opened.messages
+    assert opened.messages[3] == result
+
+
+async def test_subscribers_hear_of_start_and_end() -> None:
+    """In order, with the attempt and the beginning of the result."""
+    bench = Bench(double)
+    await bench.run(bench.call("double", '{"number": 1}'))
+
+    assert await bench.events() == [
+        ToolStarted(call_id="call", name="double", attempt=1),
+        ToolCompleted(call_id="call", name="double", outcome="ok", excerpt="2"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        ('{"number": "many"}', "number: Input should be a valid integer"),
+        ("{}", "number: Field required"),
+        ('{"number": 1, "size": 2}', "size: Extra inputs are not permitted"),
+        ('{"number": 1', "Invalid JSON"),
+        ("[1]", "Input should be an object"),
+    ],
+)
+async def test_bad_arguments_go_back_to_the_model(arguments: str, expected: str) -> None:
+    """The error names the field and what the tool expects; the tool does not run."""
+    bench = Bench(double)
+
+    result = await bench.run(bench.call("double", arguments))
+
+    assert result.outcome == "error"
+    assert expected in result.content
+    assert "expected arguments: number" in result.content
+
+
+async def test_an_unknown_tool_is_an_error_that_lists_the_known_ones() -> None:
+    """The model invented a name; it can choose a real one."""
+    bench = Bench(double, where)
+
+    result = await bench.run(bench.call("triple"))
+
+    assert result.outcome == "error"
+    assert result.content == "there is no tool 'triple'; available tools: double, where"
+
+
+async def test_an_exception_becomes_a_tool_error_without_a_stack_trace() -> None:
+    """The model reads the type and the message."""
+    bench = Bench(fail)
+
+    result = await bench.run(bench.call("fail"))
+
+    assert result.outcome == "error"
+    assert result.content == "ValueError: the disk is full"
+
+
+async def test_a_sync_tool_runs_in_a_thread() -> None:
+    """It does not hold up the other calls of the worker."""
+    bench = Bench(where)
+
+    assert (await bench.run(bench.call("where"))).content != threading.main_thread().name
+
+
+async def test_a_tool_that_takes_too_long_is_ended() -> None:
+    """The error says how long it had."""
+    bench = Bench(endless)
+
+    result = await bench.run(bench.call("endless", wait=0.01))
+
+    assert result.outcome == "error"
+    assert result.content == "endless did not finish within 0.01 s"
+
+
+async def test_a_long_result_is_cut_with_a_note() -> None:
+    """The note says how much is missing; the cut falls between characters."""
+    bench = Bench(much)
+
+    result = await bench.run(bench.call("much"))
+
+    kept, _, note = result.content.rpartition("\n")
+    assert len(kept.encode()) == MAX_RESULT_BYTES
+    assert note.startswith(f"[{MAX_RESULT_BYTES} of {2 * MAX_RESULT_BYTES} bytes were cut")
+
+
+async def test_a_finished_call_is_never_run_again() -> None:
+    """A second attempt returns the recorded outcome."""
+    runs: list[int] = []
+
+    @tool(idempotent=True)
+    def effect() -> int:
+        """Count."""
+        runs.append(1)
+        return len(runs)
+
+    bench = Bench(effect)
+    first = await bench.run(bench.call("effect"))
+
+    assert await bench.run(bench.call("effect")) == first
+    assert len(runs) == 1
+    assert (await bench.run(bench.call("effect", call_id="other"))).content == "2"
+
+
+@pytest.mark.parametrize("idempotent", [True, False])
+async def test_a_call_that_was_started_and_lost(*, idempotent: bool) -> None:
+    """An idempotent tool runs again with the same key; another's outcome is unknown, for good."""
+    keys: list[str] = []
+
+    @tool(idempotent=idempotent)
+    def effect(context: ToolContext) -> str:
+        """Leave the key."""
+        keys.append(context.idempotency_key)
+        return "done"
+
+    bench = Bench(effect)
+    await bench.records.claim(bench.task_id, "call")
+
+    result = await bench.run(bench.call("effect"))
+
+    assert result.outcome == ("ok" if idempotent else "unknown")
+    assert keys == ([f"{bench.task_id}/call"] if idempotent else [])
+    assert await bench.run(bench.call("effect")) == result
+
+
+async def test_a_tool_reports_progress() -> None:
+    """The context belongs to the tool; the model does not see the parameter."""
+
+    @tool
+    async def count(context: ToolContext) -> str:
+        """Count."""
+        await context.progress("halfway")
+        return context.task_id
+
+    bench = Bench(count)
+    result = await bench.run(bench.call("count"))
+
+    assert result.content == bench.task_id
+    assert ToolProgressed(call_id="call", name="count", message="halfway") in await bench.events()
+    assert "context" not in str(count.parameters)
+
+
+async def test_an_agent_that_this_worker_lacks_is_left_to_another() -> None:
+    """The failure is retryable and lists the agents that are here."""
+    bench = Bench(double)
+    call = bench.call("double")
+    stranger = call.model_copy(update={"task": call.task.model_copy(update={"agent_id": "other"})})
+
+    with pytest.raises(ApplicationError, match="this process serves: agent") as error:
+        await bench.run(stranger)
+
+    assert error.value.type == failures.AGENT_UNKNOWN
+    assert not error.value.non_retryable

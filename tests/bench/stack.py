@@ -1,0 +1,145 @@
+"""Everything that is measured, each in a process of its own: Everloop, and the floors below it."""
+
+import asyncio
+import sys
+from collections.abc import AsyncGenerator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from uuid import uuid4
+
+import httpx
+import psutil
+from temporalio.client import Client
+from temporalio.contrib.pydantic import pydantic_data_converter
+
+from deploy.local.servers import LOOPBACK, TemporalPorts, free_port, temporal_command
+from tests.bench.floor_worker import READY
+from tests.support.deployment import Deployment
+from tests.support.processes import ServerProcess, running_valkey, temporal_answers, wait_until_answers
+
+AGENT = "tests.bench.agent:agent"
+MIB = 1024 * 1024
+
+UNTHROTTLED = ["--dynamic-config-value", "history.transferProcessorMaxPollRPS=1000"]
+"""Temporal looks for new work in a shard 20 times a second by default, and a dev server has one shard: each
+step of a task would wait 50 ms, its floor as much as ours, and hide what we measure."""
+
+
+@dataclass(frozen=True)
+class Stack:
+    """Where everything answers. The gateway, the echo server and the HTTP client speak to each other."""
+
+    temporal: Client
+    http: httpx.AsyncClient
+    redis_url: str
+    task_queue: str
+    floor_queue: str
+    gateway_url: str
+    echo_url: str
+    worker_pid: int
+    gateway_pid: int
+
+    def memory(self) -> dict[str, float]:
+        """Return the resident memory of our processes now, in MiB."""
+        pids = {"worker": self.worker_pid, "gateway": self.gateway_pid}
+        return {name: psutil.Process(pid).memory_info().rss / MIB for name, pid in pids.items()}
+
+
+@asynccontextmanager
+async def running_stack(directory: Path, say: Callable[[str], None]) -> AsyncGenerator[Stack]:
+    """Start all processes on free ports, with their data in `directory`; end them all."""
+    async with AsyncExitStack() as started:
+        model_port, echo_port = free_port(), free_port()
+        for name, port in (("model_server", model_port), ("echo_server", echo_port)):
+            say(f"starting {name}")
+            await _run_module(started, directory, name, port)
+        say("starting Temporal and Valkey")
+        model_url = f"http://{LOOPBACK}:{model_port}/v1"
+        deployment = await started.enter_async_context(_running_servers(directory, model_url))
+        say("starting worker and gateway")
+        worker, gateway = await deployment.add_worker(), await deployment.add_gateway()
+        floor_queue = f"floor-{uuid4()}"
+        await _run_floor_worker(started, deployment, floor_queue)
+        limits = httpx.Limits(max_connections=200)
+        http = await started.enter_async_context(httpx.AsyncClient(limits=limits, timeout=60))
+        yield Stack(
+            temporal=await Client.connect(
+                deployment.temporal_address, data_converter=pydantic_data_converter
+            ),
+            http=http,
+            redis_url=deployment.redis_url,
+            task_queue=deployment.environment["EVERLOOP_TASK_QUEUE"],
+            floor_queue=floor_queue,
+            gateway_url=gateway.url,
+            echo_url=f"http://{LOOPBACK}:{echo_port}",
+            worker_pid=worker.pid,
+            gateway_pid=gateway.process.pid,
+        )
+
+
+@asynccontextmanager
+async def _running_servers(directory: Path, model_url: str) -> AsyncGenerator[Deployment]:
+    """Start Temporal, without its throttle, and Valkey; whatever is added is ended with them."""
+    address, process = _start_temporal(directory)
+    async with AsyncExitStack() as started:
+        started.callback(process.stop)
+        await wait_until_answers(process, lambda: temporal_answers(address), "temporal")
+        (directory / "valkey").mkdir()
+        valkey, redis_url = await started.enter_async_context(running_valkey(directory / "valkey"))
+        environment = {
+            "TEMPORAL_ADDRESS": address,
+            "EVERLOOP_REDIS_URL": redis_url,
+            "EVERLOOP_AGENTS": AGENT,
+            "EVERLOOP_TASK_QUEUE": f"bench-{uuid4()}",
+            "EVERLOOP_SHUTDOWN_GRACE": "1",
+            "OPENAI_BASE_URL": model_url,
+            "OPENAI_API_KEY": "bench",
+        }
+        deployment = Deployment(directory, process, address, valkey, redis_url, environment)
+        try:
+            yield deployment
+        finally:
+            for added in reversed(deployment.started):
+                added.stop()
+
+
+def _start_temporal(directory: Path) -> tuple[str, ServerProcess]:
+    ports = TemporalPorts(free_port(), free_port(), free_port(), free_port())
+    command = [*temporal_command(ports, directory / "temporal.db"), *UNTHROTTLED]
+    process = ServerProcess(command, directory / "temporal.log")
+    process.start()
+    return f"{LOOPBACK}:{ports.grpc}", process
+
+
+async def _run_module(started: AsyncExitStack, directory: Path, name: str, port: int) -> None:
+    command = [sys.executable, "-m", f"tests.bench.{name}", str(port)]
+    process = ServerProcess(command, directory / f"{name}.log")
+    process.start()
+    started.callback(process.stop)
+    await wait_until_answers(process, lambda: _listens(port), name)
+
+
+async def _run_floor_worker(started: AsyncExitStack, deployment: Deployment, queue: str) -> None:
+    process = ServerProcess(
+        [sys.executable, "-m", "tests.bench.floor_worker"],
+        deployment.directory / "floor_worker.log",
+        {**deployment.environment, "EVERLOOP_TASK_QUEUE": queue},
+    )
+    process.start()
+    started.callback(process.stop)
+    await wait_until_answers(process, lambda: _is_ready(process), "floor worker")
+
+
+async def _is_ready(process: ServerProcess) -> bool:
+    return READY in process.output
+
+
+async def _listens(port: int) -> bool:
+    try:
+        _, writer = await asyncio.open_connection(LOOPBACK, port)
+    except OSError:
+        return False
+    writer.close()
+    await writer.wait_closed()
+    return True

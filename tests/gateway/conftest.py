@@ -1,0 +1,74 @@
+"""One worker with a scripted model, one with the stand-in, and a gateway for each, for all gateway tests."""
+
+from collections.abc import AsyncGenerator
+
+import pytest
+import pytest_asyncio
+from a2a.client import Client as A2AClient
+from temporalio.client import Client
+from temporalio.contrib.pydantic import pydantic_data_converter
+
+from stores.redis_connection import connect_redis
+from stores.redis_task_views import RedisTaskViews
+from stores.task_views import TaskViews
+from tests.gateway.stage import (
+    RunningGateway,
+    StagedModel,
+    running_gateway,
+    staged_worker,
+    stand_in_worker,
+    unique,
+)
+from tests.support.a2a_client import connected
+
+session = pytest_asyncio.fixture(scope="session", loop_scope="session")
+
+
+@session
+async def client(temporal_address: str) -> Client:
+    return await Client.connect(temporal_address, data_converter=pydantic_data_converter)
+
+
+@session
+async def views(redis_url: str) -> AsyncGenerator[TaskViews]:
+    async with connect_redis(redis_url) as redis:
+        yield RedisTaskViews(redis)
+
+
+@pytest.fixture(scope="session")
+def queue() -> str:
+    return unique("gateway")
+
+
+@session
+async def model(client: Client, views: TaskViews, queue: str) -> AsyncGenerator[StagedModel]:
+    async with staged_worker(client, views, queue) as model:
+        yield model
+
+
+@session
+async def gateway(
+    client: Client, views: TaskViews, queue: str, model: StagedModel
+) -> AsyncGenerator[RunningGateway]:
+    async with running_gateway(client, views, queue=queue) as gateway:
+        yield gateway
+
+
+@session
+async def a2a(gateway: RunningGateway) -> AsyncGenerator[A2AClient]:
+    async with connected(gateway.url) as a2a:
+        yield a2a
+
+
+@session
+async def blocking(gateway: RunningGateway) -> AsyncGenerator[A2AClient]:
+    async with connected(gateway.url, streaming=False) as a2a:
+        yield a2a
+
+
+@session
+async def stand_in(client: Client, views: TaskViews) -> AsyncGenerator[RunningGateway]:
+    """A gateway whose tasks do nothing by themselves (`StandInTask`)."""
+    queue = unique("stand-in")
+    async with stand_in_worker(client, queue), running_gateway(client, views, queue=queue) as gateway:
+        yield gateway

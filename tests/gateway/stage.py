@@ -1,0 +1,202 @@
+"""What gateway tests run against: real gateways, the real workflow with a scripted model, and a stand-in."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from uuid import uuid4
+
+import httpx
+from starlette.applications import Starlette
+from temporalio import activity, workflow
+from temporalio.client import Client
+from temporalio.worker import Worker
+
+from activities.heartbeat import heartbeating
+from activities.publish import ViewPublisher
+from agents.agent import Agent
+from agents.registry import AgentRegistry
+from gateway.app import build_app
+from gateway.event_fanout import EventFanout
+from gateway.server import GatewayServer, listen
+from gateway.settings import GatewaySettings
+from stores.task_views import TaskViews
+from tests.support.fake_ports import CountingTools, RecordingTranscripts
+from worker import Ports, WorkerSettings, build_worker
+from workflows.contract.calls import CallModelInput
+from workflows.contract.events import RESPONSE_ARTIFACT, ArtifactChunk, TaskEvent
+from workflows.contract.messages import AssistantMessage, TextPart, UserMessage, text_of
+from workflows.contract.ports import ModelPort
+from workflows.contract.tasks import TaskInput, TaskResult, TaskState, TaskStatus, TaskView
+
+AGENT = Agent(id="staged", name="Staged", description="Says what its script says.", model="scripted")
+
+Step = str | TaskEvent | asyncio.Event
+"""A text is streamed, an event published, and an `asyncio.Event` waited for."""
+
+
+class StagedModel(ModelPort):
+    """Plays the script that a test wrote for a prompt; without one it repeats the prompt."""
+
+    def __init__(self, views: TaskViews) -> None:
+        self._views = views
+        self.scripts: dict[str, Sequence[Step]] = {}
+        self.calls: list[CallModelInput] = []
+
+    @activity.defn
+    async def call_model(self, call: CallModelInput) -> AssistantMessage:
+        async with heartbeating():
+            return await self._play(call)
+
+    async def _play(self, call: CallModelInput) -> AssistantMessage:
+        self.calls.append(call)
+        if call.status:
+            await self._publish(call, call.status.model_copy(update={"received": call.new}))
+        prompt = " ".join(text_of(message.parts) for message in call.new)
+        texts: list[str] = []
+        for step in self.scripts.get(prompt, [prompt]):
+            if isinstance(step, asyncio.Event):
+                await step.wait()
+            elif isinstance(step, str):
+                await self._publish(call, _chunk(call, step, len(texts)))
+                texts.append(step)
+            else:
+                await self._publish(call, step)
+        await self._publish(call, _chunk(call, "", len(texts), last=True))
+        return AssistantMessage(text="".join(texts), finish_reason="stop")
+
+    async def _publish(self, call: CallModelInput, event: TaskEvent) -> None:
+        await self._views.publish(call.task.task_id, call.task.run_id, [event])
+
+
+def _chunk(call: CallModelInput, text: str, index: int, *, last: bool = False) -> ArtifactChunk:
+    return ArtifactChunk(
+        artifact_id=RESPONSE_ARTIFACT,
+        name=RESPONSE_ARTIFACT,
+        position=call.length,
+        attempt=1,
+        index=index,
+        part=TextPart(text=text),
+        last_chunk=last,
+    )
+
+
+@workflow.defn(name="AgentTask", sandboxed=False)
+class StandInTask:
+    """A task that does nothing by itself: the test publishes its events, and ends it by a signal.
+
+    It waits for its user as long as the test likes, which the real one cannot do yet.
+    """
+
+    @workflow.init
+    def __init__(self, task: TaskInput) -> None:
+        self._task = task
+        self._ended = False
+        self._messages: list[UserMessage] = [task.message]
+
+    @workflow.run
+    async def run(self, task: TaskInput) -> TaskResult | None:
+        await workflow.wait_condition(lambda: self._ended)
+        return None
+
+    @workflow.update
+    def add_message(self, message: UserMessage) -> None:
+        """Take a message in."""
+        self._messages.append(message)
+
+    @workflow.signal
+    def end(self) -> None:
+        """Close the workflow."""
+        self._ended = True
+
+    @workflow.query
+    def messages(self) -> list[UserMessage]:
+        """All messages that were taken in."""
+        return self._messages
+
+    @workflow.query
+    def view(self) -> TaskView:
+        """A view that is newer than what the gateway wrote."""
+        info = workflow.info()
+        return TaskView(
+            task_id=info.workflow_id,
+            context_id=self._task.context_id,
+            owner=self._task.owner,
+            agent_id=self._task.agent.id,
+            created_at=self._task.created_at,
+            run_id=info.run_id,
+            version=1,
+            status=TaskStatus(state=TaskState.WORKING, at=self._task.created_at),
+            history=tuple(self._messages),
+        )
+
+
+@asynccontextmanager
+async def staged_worker(client: Client, views: TaskViews, queue: str) -> AsyncGenerator[StagedModel]:
+    """Run the real workflow on a queue, with a scripted model."""
+    model = StagedModel(views)
+    ports = Ports(model, CountingTools(), RecordingTranscripts(), ViewPublisher(views))
+    async with build_worker(client, ports, WorkerSettings(task_queue=queue, shutdown_grace=0)):
+        yield model
+
+
+@asynccontextmanager
+async def stand_in_worker(client: Client, queue: str) -> AsyncGenerator[None]:
+    """Run the stand-in workflow on a queue."""
+    async with Worker(client, task_queue=queue, workflows=[StandInTask]):
+        yield
+
+
+@dataclass
+class RunningGateway:
+    """A gateway of this process, and where it listens."""
+
+    app: Starlette
+    server: GatewayServer
+    url: str
+    http: httpx.AsyncClient
+    serving: "asyncio.Task[None]" = field(repr=False)
+
+    @property
+    def fanout(self) -> EventFanout:
+        fanout = self.app.state.fanout
+        assert isinstance(fanout, EventFanout)
+        return fanout
+
+    async def call(self, method: str, params: object, **headers: str) -> httpx.Response:
+        """Send one JSON-RPC request."""
+        body = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
+        return await self.http.post("/", json=body, headers=headers)
+
+
+@asynccontextmanager
+async def running_gateway(
+    client: Client,
+    views: TaskViews,
+    *,
+    queue: str,
+    agent: Agent = AGENT,
+    fanout: EventFanout | None = None,
+    **variables: float,
+) -> AsyncGenerator[RunningGateway]:
+    """Serve a gateway on a free port until the block ends."""
+    with listen(GatewaySettings(port=0)) as listener:
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}/"
+        settings = GatewaySettings.model_validate(
+            {"public_url": url, "task_queue": queue, "shutdown_grace": 1, **variables}
+        )
+        app = build_app(settings, client, views, AgentRegistry([agent]), fanout=fanout)
+        server = GatewayServer(app, settings)
+        serving = asyncio.create_task(server.serve(sockets=[listener]))
+        headers = {"A2A-Version": "1.0"}
+        async with httpx.AsyncClient(base_url=url, headers=headers, timeout=60) as http:
+            try:
+                yield RunningGateway(app, server, url, http, serving)
+            finally:
+                server.stop()
+                await serving
+
+
+def unique(word: str) -> str:
+    """Return a word that no other test uses."""
+    return f"{word}-{uuid4()}"

@@ -1,0 +1,270 @@
+"""The one reader of a process: order, catching up, failures of the store."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from redis.exceptions import ConnectionError as RedisConnectionError
+
+from gateway.cancellation import cancel
+from gateway.event_fanout import EventFanout, Subscription
+from stores.memory_task_views import MemoryTaskViews
+from stores.redis_connection import connect_redis
+from stores.redis_task_views import RedisTaskViews
+from stores.task_views import START, StreamedEvent, TaskViews
+from tests.gateway.stage import unique
+from tests.support.processes import running_valkey
+from workflows.contract.events import Thought
+from workflows.contract.messages import TextPart, UserMessage
+from workflows.contract.tasks import TaskState, TaskStatus, TaskView
+
+
+@asynccontextmanager
+async def running(fanout: EventFanout) -> AsyncGenerator[EventFanout]:
+    """Run the reader until the block ends."""
+    reader = asyncio.create_task(fanout.run())
+    try:
+        yield fanout
+    finally:
+        await cancel(reader)
+
+
+async def publish(views: TaskViews, task_id: str, *numbers: int) -> None:
+    """Publish events that carry these numbers."""
+    events = [Thought(iteration=1, text=str(number)) for number in numbers]
+    await views.publish(task_id, "run", events)
+
+
+async def take(subscription: Subscription, count: int) -> list[int]:
+    """Return the numbers of the next events."""
+    return [number_of(await anext(subscription)) for _ in range(count)]
+
+
+def number_of(streamed: StreamedEvent) -> int:
+    assert isinstance(streamed.event, Thought)
+    return int(streamed.event.text)
+
+
+def view_of(task_id: str) -> TaskView:
+    now = datetime.now(UTC)
+    return TaskView(
+        task_id=task_id,
+        context_id="context",
+        owner="owner",
+        agent_id="agent",
+        created_at=now,
+        status=TaskStatus(state=TaskState.SUBMITTED, at=now),
+        history=(UserMessage(message_id="m", parts=(TextPart(text="hi"),)),),
+    )
+
+
+async def test_a_slow_subscriber_holds_nobody_up_and_misses_nothing(views: TaskViews) -> None:
+    """One that reads nothing overflows its queue; the other gets everything; then the first catches up."""
+    task_id = unique("slow")
+    async with (
+        running(EventFanout(views, queue_limit=10)) as fanout,
+        fanout.subscribe(task_id, START) as slow,
+        fanout.subscribe(task_id, START) as quick,
+    ):
+        for number in range(1000):
+            await publish(views, task_id, number)
+            assert await take(quick, 1) == [number]
+
+        assert await take(slow, 1000) == list(range(1000))
+
+
+async def test_catching_up_while_events_go_on_misses_and_repeats_nothing(views: TaskViews) -> None:
+    """A subscriber with room for three events reads a stream that never pauses, whole and in order."""
+    task_id, count = unique("busy"), 3000
+    async with (
+        running(EventFanout(views, queue_limit=3)) as fanout,
+        fanout.subscribe(task_id, START) as subscription,
+    ):
+
+        async def write() -> None:
+            for number in range(0, count, 5):
+                await publish(views, task_id, *range(number, number + 5))
+
+        writing = asyncio.create_task(write())
+        assert await take(subscription, count) == list(range(count))
+        await writing
+
+
+async def test_a_late_subscriber_reads_what_the_reader_has_passed(views: TaskViews) -> None:
+    """Somebody who starts before where the reader stands gets the older events first."""
+    task_id = unique("late")
+    async with (
+        running(EventFanout(views)) as fanout,
+        fanout.subscribe(task_id, START) as early,
+    ):
+        await publish(views, task_id, 1, 2, 3)
+        assert await take(early, 3) == [1, 2, 3]
+        async with fanout.subscribe(task_id, START) as late:
+            await publish(views, task_id, 4)
+
+            assert await take(late, 4) == [1, 2, 3, 4]
+
+
+async def test_a_subscriber_from_a_newer_position_gets_nothing_twice(views: TaskViews) -> None:
+    """What lies before a subscriber's own position is not for it, though the reader still has to read it."""
+    task_id = unique("newer")
+    fanout = EventFanout(views)
+    async with fanout.subscribe(task_id, START) as early:
+        await publish(views, task_id, 1, 2, 3)
+        position = (await views.read({task_id: START}, wait=0))[1].position
+        async with fanout.subscribe(task_id, position) as late, running(fanout):
+            assert await take(late, 1) == [3]
+            assert await take(early, 3) == [1, 2, 3]
+
+
+async def test_subscribing_again_while_the_reader_reads_leaves_no_gap(views: TaskViews) -> None:
+    """A task that loses its last subscriber and gets one from further back starts over from there."""
+    task_id = unique("again")
+    await publish(views, task_id, 1, 2, 3, 4)
+    events = await views.read({task_id: START}, wait=0)
+    held = _HeldViews()
+    await publish(held, task_id, 1, 2, 3, 4)
+    fanout = EventFanout(held)
+    async with running(fanout), AsyncExitStack() as stack:
+        async with fanout.subscribe(task_id, "2-0"):
+            await held.reading.wait()
+        again = await stack.enter_async_context(fanout.subscribe(task_id, START))
+        held.released.set()
+
+        assert await take(again, 4) == [number_of(event) for event in events]
+
+
+class _HeldViews(MemoryTaskViews):
+    """Holds up the first blocking read after it has read."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.reading = asyncio.Event()
+        self.released = asyncio.Event()
+
+    async def read(
+        self, positions: Mapping[str, str], *, wait: float, limit: int = 200
+    ) -> list[StreamedEvent]:
+        events = await super().read(positions, wait=wait, limit=limit)
+        if wait and events:
+            self.reading.set()
+            await self.released.wait()
+        return events
+
+
+async def test_nothing_stays_after_the_last_subscriber(views: TaskViews) -> None:
+    """Two tasks with three subscribers leave an empty fan-out, also when one of them fails."""
+    fanout = EventFanout(views)
+    one, other = unique("one"), unique("other")
+    async with fanout.subscribe(one, START), fanout.subscribe(one, START):
+        failing = asyncio.ensure_future(_fail_inside(fanout, other))
+        assert isinstance((await asyncio.gather(failing, return_exceptions=True))[0], ZeroDivisionError)
+        assert fanout.subscribed_tasks == 1
+
+    assert fanout.subscribed_tasks == 0
+
+
+async def _fail_inside(fanout: EventFanout, task_id: str) -> None:
+    async with fanout.subscribe(task_id, START):
+        assert fanout.subscribed_tasks == 2
+        raise ZeroDivisionError
+
+
+async def test_closing_ends_all_subscriptions(views: TaskViews) -> None:
+    """Those that wait, and those that come later."""
+    fanout = EventFanout(views)
+    task_id = unique("closing")
+    async with running(fanout), fanout.subscribe(task_id, START) as subscription:
+        waiting = asyncio.ensure_future(_drained(subscription))
+        fanout.close()
+        assert await waiting == []
+        async with fanout.subscribe(task_id, START) as late:
+            assert await _drained(late) == []
+
+
+async def _drained(subscription: Subscription) -> list[int]:
+    return [number_of(event) async for event in subscription]
+
+
+async def test_a_defect_of_the_store_does_not_end_the_reader(views: TaskViews) -> None:
+    """After an error that nobody foresaw the reader goes on, and its subscribers with it."""
+    broken = _BrokenViews()
+    task_id = unique("broken")
+    async with running(EventFanout(broken)) as fanout, fanout.subscribe(task_id, START) as subscription:
+        await publish(broken, task_id, 1)
+
+        assert await take(subscription, 1) == [1]
+        assert broken.failures == []
+
+
+class _BrokenViews(MemoryTaskViews):
+    """Fails on the first reads: once as Redis does, once as a defect does."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.failures: list[Exception] = [ZeroDivisionError("a defect"), RedisConnectionError("gone")]
+
+    async def read(
+        self, positions: Mapping[str, str], *, wait: float, limit: int = 200
+    ) -> list[StreamedEvent]:
+        if self.failures:
+            raise self.failures.pop()
+        return await super().read(positions, wait=wait, limit=limit)
+
+
+async def test_subscribers_outlive_a_restart_of_redis(tmp_path: Path) -> None:
+    """Redis killed and started again: who follows and who catches up go on from where they were."""
+    async with running_valkey(tmp_path) as (server, url), connect_redis(url) as redis:
+        views, task_id = RedisTaskViews(redis), unique("restart")
+        async with (
+            running(EventFanout(views, queue_limit=5)) as fanout,
+            fanout.subscribe(task_id, START) as quick,
+            fanout.subscribe(task_id, START) as slow,
+        ):
+            for number in range(10):
+                await publish(views, task_id, number)
+            assert await take(quick, 10) == list(range(10))
+            await redis.bgrewriteaof()
+            server.stop()
+            catching_up = asyncio.create_task(take(slow, 11))
+            await asyncio.gather(*(_fails(views) for _ in range(3)))
+            server.start()
+            await _published(views, task_id, 10)
+
+            assert await take(quick, 1) == [10]
+            assert await catching_up == list(range(11))
+
+
+async def _fails(views: TaskViews) -> None:
+    with pytest.raises((RedisConnectionError, OSError)):
+        await views.load("any")
+
+
+async def _published(views: TaskViews, task_id: str, number: int) -> None:
+    """Publish as soon as the store answers again."""
+    while True:
+        try:
+            await publish(views, task_id, number)
+        except RedisConnectionError:
+            await asyncio.sleep(0.05)  # the server is another process: nothing here tells when it is up
+        else:
+            return
+
+
+async def test_a_lost_stream_ends_the_subscription(tmp_path: Path) -> None:
+    """Redis emptied: whoever waits learns that it needs a new snapshot instead of waiting for ever."""
+    async with running_valkey(tmp_path) as (_, url), connect_redis(url) as redis:
+        views, task_id = RedisTaskViews(redis), unique("lost")
+        await views.create(view_of(task_id))
+        snapshot = await views.load(task_id)
+        assert snapshot
+        async with (
+            running(EventFanout(views, idle_check=0.05)) as fanout,
+            fanout.subscribe(task_id, snapshot.position) as subscription,
+        ):
+            await redis.flushall()
+
+            assert await _drained(subscription) == []

@@ -1,0 +1,173 @@
+"""Messages that name a task: what is taken in, what is refused, and when the reply to one is over."""
+
+import asyncio
+from datetime import UTC, datetime
+
+import pytest
+from a2a.client import Client as A2AClient
+from a2a.types.a2a_pb2 import SendMessageRequest, Task, TaskState
+from a2a.utils.errors import InvalidParamsError, TaskNotFoundError, UnsupportedOperationError
+from temporalio.client import Client
+
+from stores.task_views import TaskViews
+from tests.gateway.stage import RunningGateway, StagedModel, StandInTask, unique
+from tests.support.a2a_client import Answer, connected, request, response_of, send
+from workflows.contract.events import StatusChanged
+from workflows.contract.messages import TextPart, UserMessage
+from workflows.contract.tasks import TaskState as State
+
+
+class StoodIn:
+    """A task of the stand-in workflow, played by the test."""
+
+    def __init__(self, client: Client, views: TaskViews, task: Task) -> None:
+        self.id = task.id
+        self._views = views
+        self._handle = client.get_workflow_handle_for(StandInTask.run, task.id)
+        self._version = 1
+
+    async def publish(self, state: State, *received: SendMessageRequest) -> None:
+        """Publish the next status, as a worker would."""
+        self._version += 1
+        messages = [
+            UserMessage(message_id=r.message.message_id, parts=(TextPart(text=r.message.parts[0].text),))
+            for r in received
+        ]
+        status = StatusChanged(
+            version=self._version, state=state, at=datetime.now(UTC), received=tuple(messages)
+        )
+        await self._views.publish(self.id, "run", [status])
+
+    async def texts(self) -> list[str]:
+        """Return what the workflow has taken in."""
+        messages = await self._handle.query(StandInTask.messages)
+        return [part.text for m in messages for part in m.parts if isinstance(part, TextPart)]
+
+    async def end(self) -> None:
+        await self._handle.signal(StandInTask.end)
+        await self._handle.result()
+
+
+async def waiting_task(gateway: RunningGateway, client: Client, views: TaskViews) -> StoodIn:
+    """Start a stand-in task that waits for its user."""
+    async with connected(gateway.url, streaming=False) as a2a:
+        task = StoodIn(client, views, await send(a2a, request(unique("ask"), return_immediately=True)))
+    await task.publish(State.INPUT_REQUIRED)
+    return task
+
+
+async def test_a_message_to_a_working_task_is_answered_too(blocking: A2AClient, model: StagedModel) -> None:
+    """What the client adds while the agent works becomes part of the same task."""
+    first, second, gate = unique("one"), unique("two"), asyncio.Event()
+    model.scripts[first] = [gate, "first answer"]
+    task = await send(blocking, request(first, return_immediately=True))
+    follow_up = request(second, message_id=unique("message"), task_id=task.id)
+    await send(blocking, _immediately(follow_up))
+    gate.set()
+
+    done = await send(blocking, follow_up)
+
+    assert done.id == task.id
+    assert response_of(done) == second
+    assert {message.parts[0].text for message in done.history} == {first, "first answer", second}
+
+
+async def test_a_repeated_message_is_taken_in_once(
+    stand_in: RunningGateway, client: Client, views: TaskViews
+) -> None:
+    """The messageId of a message is its update id: a client's retry changes nothing."""
+    task = await waiting_task(stand_in, client, views)
+    message = request(unique("once"), task_id=task.id, return_immediately=True)
+    async with connected(stand_in.url, streaming=False) as a2a:
+        await asyncio.gather(*(send(a2a, message) for _ in range(5)))
+
+    assert (await task.texts())[1:] == [message.message.parts[0].text]
+
+
+async def test_a_repeated_message_is_answered_after_the_end(
+    stand_in: RunningGateway, client: Client, views: TaskViews
+) -> None:
+    """A client that lost the answer to its last message gets the task, though it has ended."""
+    task = await waiting_task(stand_in, client, views)
+    message = request(unique("last"), task_id=task.id, return_immediately=True)
+    async with connected(stand_in.url, streaming=False) as a2a:
+        await send(a2a, message)
+        await task.publish(State.COMPLETED, message)
+        await task.end()
+
+        assert (await send(a2a, message)).status.state == TaskState.TASK_STATE_COMPLETED
+
+
+async def test_a_waiting_task_is_a_reply(stand_in: RunningGateway, client: Client, views: TaskViews) -> None:
+    """A blocking call returns, and a stream ends, when the task asks its user for something."""
+    async with connected(stand_in.url, streaming=False) as a2a:
+        message = request(unique("ask"))
+        replying = asyncio.create_task(send(a2a, message))
+        started = await send(a2a, _immediately(message))
+        await StoodIn(client, views, started).publish(State.INPUT_REQUIRED)
+
+        assert (await replying).status.state == TaskState.TASK_STATE_INPUT_REQUIRED
+
+
+@pytest.mark.parametrize("streaming", [False, True])
+async def test_the_question_that_a_message_answers_is_not_its_reply(
+    stand_in: RunningGateway, client: Client, views: TaskViews, *, streaming: bool
+) -> None:
+    """After a follow-up the old "input required" is passed over; the next one, or the end, is the reply."""
+    task = await waiting_task(stand_in, client, views)
+    message = request(unique("answer"), task_id=task.id)
+    async with connected(stand_in.url, streaming=streaming) as a2a:
+        replying = asyncio.create_task(Answer().read(a2a.send_message(message)))
+        async with connected(stand_in.url, streaming=False) as other:
+            await send(other, _immediately(message))
+        await task.publish(State.WORKING, message)
+        await task.publish(State.INPUT_REQUIRED)
+
+        states = (await replying).states
+
+    assert states[-1] == TaskState.TASK_STATE_INPUT_REQUIRED
+    if streaming:
+        assert TaskState.TASK_STATE_WORKING in states
+
+
+async def test_an_ended_task_takes_no_messages(blocking: A2AClient) -> None:
+    """A message to a terminal task is refused as unsupported (A2A 1.0 §3.1.1), and the error says why."""
+    task = await send(blocking, request(unique("done")))
+
+    with pytest.raises(UnsupportedOperationError, match=r"is completed and takes no more messages; start"):
+        await send(blocking, request("more", task_id=task.id))
+
+
+async def test_a_task_that_ends_before_its_view_says_so_takes_no_messages(
+    stand_in: RunningGateway, client: Client, views: TaskViews
+) -> None:
+    """The workflow has the last word: a stale view does not let a message vanish."""
+    task = await waiting_task(stand_in, client, views)
+    await task.end()
+
+    async with connected(stand_in.url, streaming=False) as a2a:
+        with pytest.raises(UnsupportedOperationError, match="has ended"):
+            await send(a2a, request("more", task_id=task.id))
+
+
+async def test_an_unknown_task_is_not_found(blocking: A2AClient) -> None:
+    """A follow-up to a task that does not exist starts nothing."""
+    with pytest.raises(TaskNotFoundError):
+        await send(blocking, request("hello", task_id=unique("nobody")))
+
+
+async def test_another_context_is_refused(blocking: A2AClient) -> None:
+    """A contextId that is not the task's is an error that names both."""
+    task = await send(blocking, request(unique("hello")))
+    message = request("more", task_id=task.id)
+    message.message.context_id = "elsewhere"
+
+    with pytest.raises(InvalidParamsError, match=rf"'elsewhere'.*{task.context_id}"):
+        await send(blocking, message)
+
+
+def _immediately(message: SendMessageRequest) -> SendMessageRequest:
+    copy = SendMessageRequest()
+    copy.CopyFrom(message)
+    copy.configuration.return_immediately = True
+    return copy

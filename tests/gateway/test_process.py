@@ -1,0 +1,85 @@
+"""`python -m gateway` as a process: how it starts, what stops it, how it ends."""
+
+import json
+import socket
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import httpx
+import pytest
+
+from deploy.local.servers import LOOPBACK, free_port
+from tests.gateway.stage import unique
+from tests.support.processes import ServerProcess, wait_until_answers
+
+AGENTS = "tests.gateway.stage:AGENT"
+
+
+def gateway_process(log: Path, variables: Mapping[str, str]) -> ServerProcess:
+    return ServerProcess([sys.executable, "-m", "gateway"], log, {"EVERLOOP_AGENTS": AGENTS, **variables})
+
+
+def outcome(process: ServerProcess) -> tuple[int, str]:
+    """Run the process to its end; return its exit code and what it wrote."""
+    process.start()
+    assert process._process
+    return process._process.wait(timeout=30), process.output
+
+
+async def test_a_gateway_serves_until_it_is_told_to_stop(
+    tmp_path: Path, temporal_address: str, redis_url: str
+) -> None:
+    """SIGTERM ends it with exit code 0, and all it logged is JSON."""
+    port = free_port()
+    process = gateway_process(
+        tmp_path / "log",
+        {"TEMPORAL_ADDRESS": temporal_address, "EVERLOOP_REDIS_URL": redis_url, "EVERLOOP_PORT": str(port)},
+    )
+    process.start()
+
+    async def ready() -> bool:
+        async with httpx.AsyncClient(base_url=f"http://{LOOPBACK}:{port}") as http:
+            try:
+                return (await http.get("/readyz")).is_success
+            except httpx.TransportError:
+                return False
+
+    await wait_until_answers(process, ready, "gateway")
+
+    assert process.stop() == 0
+    events = [json.loads(line)["event"] for line in process.output.splitlines()]
+    assert "gateway ready" in events
+    assert events[-1] == "gateway stopped"
+
+
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        ("redis", "Redis at 127.0.0.1:1 cannot be used"),
+        ("temporal", "cannot reach Temporal at 127.0.0.1:1"),
+        ("port", "set EVERLOOP_HOST and EVERLOOP_PORT"),
+        ("setting", "port: Input should be a valid integer"),
+        ("agents", "EVERLOOP_AGENTS: cannot load 'nothing:here'"),
+    ],
+)
+def test_what_stops_a_gateway_at_start_is_one_clear_line(
+    tmp_path: Path, temporal_address: str, redis_url: str, wrong: str, words: str
+) -> None:
+    """Exit code 1 and the last line says what is wrong and what to do; no traceback."""
+    with socket.create_server((LOOPBACK, 0)) as taken:
+        port = taken.getsockname()[1] if wrong == "port" else free_port()
+        variables = {
+            "TEMPORAL_ADDRESS": "127.0.0.1:1" if wrong == "temporal" else temporal_address,
+            "EVERLOOP_REDIS_URL": "redis://127.0.0.1:1/0" if wrong == "redis" else redis_url,
+            "EVERLOOP_PORT": "eight" if wrong == "setting" else str(port),
+            "EVERLOOP_AGENTS": "nothing:here" if wrong == "agents" else AGENTS,
+            "EVERLOOP_TASK_QUEUE": unique("process"),
+        }
+        code, output = outcome(gateway_process(tmp_path / "log", variables))
+
+    lines = [line for line in output.splitlines() if not line.startswith("{")]
+    assert code == 1
+    assert len(lines) == 1
+    assert lines[0].startswith("gateway: ")
+    assert words in lines[0]

@@ -1,0 +1,232 @@
+"""SendStreamingMessage and SubscribeToTask: every client sees every event once, in order."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from typing import cast
+
+import pytest
+import pytest_asyncio
+from a2a.client import Client as A2AClient
+from a2a.client import ClientCallContext
+from a2a.client.service_parameters import ServiceParametersFactory, with_a2a_extensions
+from a2a.types.a2a_pb2 import StreamResponse, SubscribeToTaskRequest, TaskState
+from a2a.utils.errors import TaskNotFoundError, UnsupportedOperationError
+from google.protobuf.json_format import MessageToDict
+from temporalio.client import Client
+
+from gateway.translate import EVENTS_EXTENSION
+from stores.task_views import TaskViews
+from tests.gateway.stage import RunningGateway, StagedModel, running_gateway, unique
+from tests.support.a2a_client import Answer, connected, request, response_of, send
+from workflows.contract.events import ToolCalled
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def both(
+    client: Client, views: TaskViews, queue: str, gateway: RunningGateway
+) -> AsyncGenerator[dict[str, RunningGateway]]:
+    async with running_gateway(client, views, queue=queue) as other:
+        yield {"the same gateway": gateway, "another gateway": other}
+
+
+WORDS = [f"word{n} " for n in range(50)]
+TEXT = "".join(WORDS)
+
+
+async def test_a_stream_is_the_task_then_its_updates_then_the_end(a2a: A2AClient, model: StagedModel) -> None:
+    """The first event is the task, the last one its terminal status, and the text in between is whole."""
+    prompt = unique("stream")
+    model.scripts[prompt] = WORDS
+
+    answer = await Answer().read(a2a.send_message(request(prompt)))
+
+    assert [response.HasField("task") for response in answer.responses].count(True) == 1
+    assert answer.responses[0].HasField("task")
+    assert answer.text == TEXT
+    assert answer.finals == 1
+    assert answer.states[-1] == TaskState.TASK_STATE_COMPLETED
+    assert answer.responses[-1].HasField("status_update")
+
+
+async def test_a_message_repeated_after_the_end_streams_the_task_alone(a2a: A2AClient) -> None:
+    """A stream for a finished task is the task and nothing else."""
+    message = request(unique("again"))
+    await Answer().read(a2a.send_message(message))
+
+    (only,) = (await Answer().read(a2a.send_message(message))).responses
+
+    assert only.task.status.state == TaskState.TASK_STATE_COMPLETED
+
+
+@pytest.mark.parametrize("joined", ["the same gateway", "another gateway"])
+async def test_a_subscriber_joins_in_the_middle_without_gap_or_repeat(
+    a2a: A2AClient, model: StagedModel, both: dict[str, RunningGateway], joined: str
+) -> None:
+    """Snapshot plus the updates after it is the whole text, whenever the client joins, at any gateway."""
+    prompt, gate = unique("join"), asyncio.Event()
+    model.scripts[prompt] = [*WORDS[:25], gate, *WORDS[25:]]
+    other = both[joined]
+    first, second = Answer(), Answer()
+    stream = a2a.send_message(request(prompt))
+    while first.text != "".join(WORDS[:25]):
+        first.add(await anext(stream))
+    async with connected(other.url) as late:
+        subscription = late.subscribe(SubscribeToTaskRequest(id=first.task_id))
+        second.add(await anext(subscription))
+        gate.set()
+        await asyncio.gather(first.read(stream), second.read(subscription))
+
+    assert first.text == second.text == TEXT
+    assert response_of(second.responses[0].task) == "".join(WORDS[:25])
+    assert second.states[-1] == TaskState.TASK_STATE_COMPLETED
+
+
+async def test_many_subscribers_see_the_same(
+    gateway: RunningGateway, a2a: A2AClient, model: StagedModel
+) -> None:
+    """Forty clients that join at forty moments all end with the same text."""
+    prompt = unique("many")
+    gates = [asyncio.Event() for _ in WORDS]
+    model.scripts[prompt] = [step for pair in zip(gates, WORDS, strict=True) for step in pair]
+    async with connected(gateway.url, streaming=False) as polling:
+        task = await send(polling, request(prompt, return_immediately=True))
+
+    async def follow() -> str:
+        return (await Answer().read(a2a.subscribe(SubscribeToTaskRequest(id=task.id)))).text
+
+    clients: list[asyncio.Task[str]] = []
+    for gate in gates[:40]:
+        clients.append(asyncio.create_task(follow()))
+        gate.set()
+        await asyncio.sleep(0)
+    for gate in gates:
+        gate.set()
+
+    assert await asyncio.gather(*clients) == [TEXT] * 40
+
+
+async def test_clients_that_leave_leave_nothing_behind(
+    client: Client, views: TaskViews, queue: str, model: StagedModel
+) -> None:
+    """After 500 connects and disconnects nobody is subscribed, and the task still streams."""
+    prompt, gate = unique("leave"), asyncio.Event()
+    model.scripts[prompt] = [gate, "still here"]
+    async with running_gateway(client, views, queue=queue) as gateway, connected(gateway.url) as a2a:
+        async with connected(gateway.url, streaming=False) as polling:
+            task = await send(polling, request(prompt, return_immediately=True))
+
+        async def come_and_go() -> None:
+            stream = a2a.subscribe(SubscribeToTaskRequest(id=task.id))
+            async with aclosing(cast("AsyncGenerator[StreamResponse]", stream)) as open_stream:
+                assert (await anext(open_stream)).task.id == task.id
+
+        for _ in range(25):
+            await asyncio.gather(*(come_and_go() for _ in range(20)))
+        await _until_nobody_listens(gateway)
+        stream = a2a.subscribe(SubscribeToTaskRequest(id=task.id))
+        answer = Answer()
+        answer.add(await anext(stream))
+        gate.set()
+        await answer.read(stream)
+
+    assert answer.text == "still here"
+
+
+async def test_a_client_that_leaves_while_it_waits_is_not_worked_for(
+    client: Client, views: TaskViews, queue: str, model: StagedModel
+) -> None:
+    """A blocking request ends with its connection, not with the blocking timeout."""
+    prompt, gate = unique("gone"), asyncio.Event()
+    model.scripts[prompt] = [gate]
+    async with running_gateway(client, views, queue=queue) as gateway:
+        async with connected(gateway.url, streaming=False) as a2a:
+            waiting = asyncio.create_task(send(a2a, request(prompt)))
+            while not gateway.fanout.subscribed_tasks:  # noqa: ASYNC110 -- a fact of another task, no event
+                await asyncio.sleep(0)
+            waiting.cancel()
+            await asyncio.gather(waiting, return_exceptions=True)
+        await _until_nobody_listens(gateway)
+        gate.set()
+
+
+async def test_a_gateway_that_stops_ends_streams_and_waits(
+    client: Client, views: TaskViews, queue: str, model: StagedModel
+) -> None:
+    """At shutdown streams end without an error and blocking calls get the task as it stands."""
+    prompt, other, gate = unique("stop"), unique("other"), asyncio.Event()
+    model.scripts[prompt], model.scripts[other] = ["half", gate], [gate]
+    async with (
+        running_gateway(client, views, queue=queue) as gateway,
+        connected(gateway.url) as a2a,
+        connected(gateway.url, streaming=False) as polling,
+    ):
+        stream = a2a.send_message(request(prompt))
+        waiting = asyncio.create_task(send(polling, request(other)))
+        async for response in stream:
+            if response.HasField("artifact_update"):
+                break
+        while gateway.fanout.subscribed_tasks < 2:  # noqa: ASYNC110 -- a fact of another task, no event
+            await asyncio.sleep(0)
+        gateway.server.stop()
+
+        assert (await waiting).status.state in {
+            TaskState.TASK_STATE_SUBMITTED,
+            TaskState.TASK_STATE_WORKING,
+        }
+        assert [response async for response in stream] == []
+    gate.set()
+
+
+async def test_the_extension_shows_every_event(gateway: RunningGateway, model: StagedModel) -> None:
+    """A client that activates it gets the other events as metadata; its header is confirmed."""
+    prompt = unique("tools")
+    event = ToolCalled(iteration=1, call_id="c1", name="search", arguments="{}")
+    model.scripts[prompt] = [event, "found"]
+    context = ClientCallContext(
+        service_parameters=ServiceParametersFactory.create([with_a2a_extensions([EVENTS_EXTENSION])])
+    )
+    async with connected(gateway.url) as a2a:
+        answer = await Answer().read(a2a.send_message(request(prompt), context=context))
+    card = await gateway.http.get(".well-known/agent-card.json")
+    plain = await gateway.call("ListTasks", {}, **{"A2A-Extensions": EVENTS_EXTENSION})
+
+    metadata = [
+        MessageToDict(response.status_update.metadata)
+        for response in answer.responses
+        if response.status_update.metadata.fields
+    ]
+    (shown,) = [m[EVENTS_EXTENSION] for m in metadata if m[EVENTS_EXTENSION]["kind"] == "tool-call"]
+    assert ToolCalled.model_validate(shown) == event
+    assert card.json()["capabilities"]["extensions"][0]["uri"] == EVENTS_EXTENSION
+    assert plain.headers["A2A-Extensions"] == EVENTS_EXTENSION
+
+
+async def test_without_the_extension_other_events_stay_inside(a2a: A2AClient, model: StagedModel) -> None:
+    """A client of plain A2A sees statuses and artifacts only."""
+    prompt = unique("plain")
+    model.scripts[prompt] = [ToolCalled(iteration=1, call_id="c1", name="search", arguments="{}"), "found"]
+
+    answer = await Answer().read(a2a.send_message(request(prompt)))
+
+    assert not any(response.status_update.metadata.fields for response in answer.responses)
+    assert answer.text == "found"
+
+
+async def test_a_finished_task_cannot_be_subscribed_to(a2a: A2AClient, blocking: A2AClient) -> None:
+    """A2A 1.0 §3.1.6: subscribing to a terminal task is unsupported."""
+    task = await send(blocking, request(unique("done")))
+
+    with pytest.raises(UnsupportedOperationError, match="is completed and publishes nothing more"):
+        await Answer().read(a2a.subscribe(SubscribeToTaskRequest(id=task.id)))
+
+
+async def test_an_unknown_task_cannot_be_subscribed_to(a2a: A2AClient) -> None:
+    """Subscribing to nothing is an error, not an endless stream."""
+    with pytest.raises(TaskNotFoundError):
+        await Answer().read(a2a.subscribe(SubscribeToTaskRequest(id=unique("nobody"))))
+
+
+async def _until_nobody_listens(gateway: RunningGateway) -> None:
+    while gateway.fanout.subscribed_tasks:  # noqa: ASYNC110 -- a fact of other tasks, no event; bounded by the test's timeout
+        await asyncio.sleep(0)

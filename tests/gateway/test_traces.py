@@ -1,0 +1,68 @@
+"""A request continues the trace of its caller."""
+
+from collections.abc import Generator
+
+import pytest
+from opentelemetry import trace
+from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+from tests.gateway.stage import RunningGateway, unique
+
+TRACE_ID = "4bf92f3577b34da6a3ce929d0e0e4736"
+SPAN_ID = "00f067aa0ba902b7"
+
+
+@pytest.fixture
+def spans() -> Generator[InMemorySpanExporter]:
+    """What this process records; the provider can be set once only, so another test's is used as well."""
+    if not isinstance(trace.get_tracer_provider(), TracerProvider):
+        trace.set_tracer_provider(TracerProvider())
+    provider = trace.get_tracer_provider()
+    assert isinstance(provider, TracerProvider)
+    exporter = InMemorySpanExporter()
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    yield exporter
+    exporter.shutdown()
+
+
+def named(exporter: InMemorySpanExporter, name: str) -> list[ReadableSpan]:
+    return [span for span in exporter.get_finished_spans() if span.name == name]
+
+
+async def test_a_call_is_a_server_span_of_the_callers_trace(
+    gateway: RunningGateway, spans: InMemorySpanExporter
+) -> None:
+    """The span is named after the method, and its parent is the span of the traceparent header."""
+    await gateway.call("GetTask", {"id": unique("x")}, traceparent=f"00-{TRACE_ID}-{SPAN_ID}-01")
+
+    (span,) = named(spans, "a2a GetTask")
+    assert span.kind is trace.SpanKind.SERVER
+    assert span.context
+    assert trace.format_trace_id(span.context.trace_id) == TRACE_ID
+    assert span.parent
+    assert trace.format_span_id(span.parent.span_id) == SPAN_ID
+    inner = [s for s in spans.get_finished_spans() if s.name != span.name and s.context]
+    assert {trace.format_trace_id(s.context.trace_id) for s in inner if s.context} <= {TRACE_ID}
+
+
+async def test_names_that_a_client_makes_up_name_no_spans(
+    gateway: RunningGateway, spans: InMemorySpanExporter
+) -> None:
+    """Only methods that exist give a span its name."""
+    method = unique("Made")
+    await gateway.call(method, {})
+
+    assert len(named(spans, "a2a")) == 1
+    assert not any(method in span.name for span in spans.get_finished_spans())
+
+
+async def test_spans_hold_no_content(gateway: RunningGateway, spans: InMemorySpanExporter) -> None:
+    """What a client says is in no attribute and no event of a span."""
+    secret = unique("secret")
+    for parts in ([{"text": secret}], [{"text": [secret]}], [{"raw": secret}]):
+        message = {"messageId": unique("m"), "role": "ROLE_USER", "parts": parts}
+        await gateway.call("SendMessage", {"message": message})
+
+    assert not any(secret in span.to_json() for span in spans.get_finished_spans())

@@ -1,0 +1,78 @@
+"""Records golden histories: `python -m tests.replay.record CHANGE`, one commit before the change.
+
+Each scenario becomes `histories/SCENARIO_before_CHANGE.json`. A history that is there is not recorded again:
+it stands for tasks that are in flight somewhere. What names a machine (identities, stack traces) is left out.
+"""
+
+import asyncio
+import json
+import re
+import sys
+import tempfile
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import cast
+
+from temporalio.client import Client, WorkflowFailureError
+from temporalio.contrib.pydantic import pydantic_data_converter
+
+from tests.replay.scenarios import AGENT, SCENARIOS
+from tests.support.fake_ports import FakePorts
+from tests.support.processes import running_temporal
+from worker import WorkerSettings, build_worker
+from workflows.agent_task import AgentTask
+from workflows.contract.messages import TextPart, UserMessage
+from workflows.contract.tasks import TaskInput
+
+HOST = re.compile(r"\b\d+@[\w.-]+")
+NAMES_A_MACHINE = frozenset({"identity", "stackTrace"})
+HISTORIES = Path(__file__).with_name("histories")
+
+
+async def record(client: Client, name: str, ports: FakePorts, path: Path) -> None:
+    """Run a scenario and keep its history."""
+    task = TaskInput(
+        context_id="context",
+        owner="owner",
+        agent=AGENT,
+        message=UserMessage(message_id="m1", parts=(TextPart(text="Hello"),)),
+        created_at=datetime.now(UTC),
+    )
+    async with build_worker(client, ports.wired(), WorkerSettings(task_queue=name)):
+        handle = await client.start_workflow(AgentTask.run, task, id=path.stem, task_queue=name)
+        try:
+            await handle.result()
+        except WorkflowFailureError as error:
+            sys.stdout.write(f"{name}: ended with {error.cause}\n")
+        history = await handle.fetch_history()
+    kept = json.dumps(_anonymous(json.loads(history.to_json())), indent=1)
+    await asyncio.to_thread(path.write_text, f"{kept}\n", "utf-8")
+    sys.stdout.write(f"{path.name}: {len(history.events)} events\n")
+
+
+def _anonymous(value: object) -> object:
+    match value:
+        case dict():
+            fields = cast("dict[str, object]", value)
+            return {key: _anonymous(v) for key, v in fields.items() if key not in NAMES_A_MACHINE}
+        case list():
+            return [_anonymous(item) for item in cast("list[object]", value)]
+        case str():
+            return HOST.sub("worker", value)
+        case _:
+            return value
+
+
+async def main(change: str) -> None:
+    """Record every scenario for this change."""
+    with tempfile.TemporaryDirectory() as directory:
+        async with running_temporal(Path(directory)) as (_, address):
+            client = await Client.connect(address, data_converter=pydantic_data_converter)
+            for name, scenario in SCENARIOS.items():
+                path = HISTORIES / f"{name}_before_{change}.json"
+                if not path.exists():
+                    await record(client, name, scenario(), path)
+
+
+if __name__ == "__main__":
+    asyncio.run(main(sys.argv[1]))

@@ -1,0 +1,25 @@
+"""Tasks in flight must survive a deploy."""
+
+from pathlib import Path
+
+import pytest
+from temporalio.client import WorkflowHistory
+from temporalio.contrib.pydantic import pydantic_data_converter
+from temporalio.worker import Replayer
+
+from workflows.agent_task import AgentTask
+
+HISTORIES = sorted(Path(__file__).with_name("histories").glob("*.json"))
+
+
+def test_there_are_histories() -> None:
+    """Without them the next test would prove nothing."""
+    assert HISTORIES
+
+
+@pytest.mark.parametrize("path", HISTORIES, ids=lambda path: path.stem)
+async def test_a_recorded_history_still_replays(path: Path) -> None:
+    """A change that breaks this needs `workflow.patched` (docs/workflow-changes.md)."""
+    history = WorkflowHistory.from_json(path.stem, path.read_text(encoding="utf-8"))
+
+    await Replayer(workflows=[AgentTask], data_converter=pydantic_data_converter).replay_workflow(history)

@@ -1,0 +1,113 @@
+"""Tasks, messages and events that the store tests are made of."""
+
+import uuid
+from datetime import UTC, datetime, timedelta
+
+from stores.task_views import START, StreamedEvent, TaskViews
+from workflows.contract.events import ArtifactChunk, StatusChanged, TaskEvent
+from workflows.contract.messages import AgentMessage, DataPart, Part, TextPart, UserMessage
+from workflows.contract.tasks import Artifact, TaskState, TaskStatus, TaskView
+
+EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def new_id() -> str:
+    return uuid.uuid4().hex
+
+
+def at(seconds: float) -> datetime:
+    """Return a time that many seconds into the tests' year."""
+    return EPOCH + timedelta(seconds=seconds)
+
+
+def said(message_id: str, text: str = "hello") -> UserMessage:
+    return UserMessage(message_id=message_id, parts=(TextPart(text=text),))
+
+
+def told(message_id: str, text: str = "a moment") -> AgentMessage:
+    return AgentMessage(message_id=message_id, parts=(TextPart(text=text),))
+
+
+def submitted(task_id: str = "", *, owner: str = "", context_id: str = "", seconds: float = 0) -> TaskView:
+    """Return what the gateway creates; ids that are not given are new."""
+    return TaskView(
+        task_id=task_id or new_id(),
+        context_id=context_id or new_id(),
+        owner=owner or new_id(),
+        agent_id="demo",
+        created_at=at(seconds),
+        status=TaskStatus(state=TaskState.SUBMITTED, at=at(seconds)),
+        history=(said("m1"),),
+    )
+
+
+def answered(view: TaskView, run_id: str, version: int, **changes: object) -> TaskView:
+    """Return what the workflow would answer for this task: working, at version seconds."""
+    status = TaskStatus(state=TaskState.WORKING, at=at(version))
+    return view.model_copy(update={"run_id": run_id, "version": version, "status": status, **changes})
+
+
+def status(
+    version: int,
+    state: TaskState = TaskState.WORKING,
+    *,
+    step: int = 0,
+    message: AgentMessage | None = None,
+    received: tuple[UserMessage, ...] = (),
+    seconds: float | None = None,
+) -> StatusChanged:
+    """Return a status whose time is its version in seconds, unless given."""
+    moment = at(version if seconds is None else seconds)
+    return StatusChanged(
+        version=version, step=step, state=state, at=moment, message=message, received=received
+    )
+
+
+def chunk(  # noqa: PLR0913 -- the fields of the fence, which is what the tests are about
+    text: str,
+    *,
+    position: int = 0,
+    attempt: int = 1,
+    index: int = 0,
+    last: bool = False,
+    artifact_id: str = "response",
+    part: Part | None = None,
+) -> ArtifactChunk:
+    return ArtifactChunk(
+        artifact_id=artifact_id,
+        name=artifact_id.title(),
+        position=position,
+        attempt=attempt,
+        index=index,
+        part=part or TextPart(text=text),
+        last_chunk=last,
+    )
+
+
+def artifact(text: str, *, complete: bool = True, artifact_id: str = "response") -> Artifact:
+    return Artifact(
+        artifact_id=artifact_id,
+        name=artifact_id.title(),
+        parts=(TextPart(text=text),),
+        complete=complete,
+    )
+
+
+def data(**fields: str) -> DataPart:
+    return DataPart(data=dict(fields))
+
+
+async def stream_of(views: TaskViews, task_id: str) -> list[TaskEvent]:
+    """Return all events of a task's stream."""
+    return [entry.event for entry in await entries_of(views, task_id)]
+
+
+async def entries_of(views: TaskViews, task_id: str) -> list[StreamedEvent]:
+    return await views.read({task_id: START}, wait=0, limit=1_000_000)
+
+
+async def view_of(views: TaskViews, task_id: str) -> TaskView:
+    """Return the view of a task that is known."""
+    snapshot = await views.load(task_id)
+    assert snapshot, f"task {task_id} is unknown"
+    return snapshot.view

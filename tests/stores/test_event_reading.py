@@ -1,0 +1,169 @@
+"""Reading streams: positions, waiting, waking, and whether reading on would miss something."""
+
+import asyncio
+
+import pytest
+
+from stores.memory_task_views import MemoryTaskViews
+from stores.redis_connection import connect_redis
+from stores.redis_task_views import RedisTaskViews
+from stores.task_views import START, TaskViews, is_position, position_order
+from tests.stores.conftest import IMPLEMENTATIONS
+from tests.stores.examples import entries_of, new_id, status, submitted
+from workflows.contract.events import TaskEvent, Warned
+
+LONG_WAIT = 60.0
+
+
+def warnings(count: int) -> list[TaskEvent]:
+    return [Warned(text=str(n)) for n in range(count)]
+
+
+async def read_until_something(views: TaskViews, positions: dict[str, str]) -> list[TaskEvent]:
+    """Read on until events come: a read may return early with nothing."""
+    while not (found := await views.read(positions, wait=LONG_WAIT)):
+        pass
+    return [entry.event for entry in found]
+
+
+async def test_reading_starts_after_each_tasks_position(task_views: TaskViews) -> None:
+    """One read returns what follows the position of each task, in order, and says where it stands."""
+    first, second = new_id(), new_id()
+    for task_id in (first, second):
+        await task_views.publish(task_id, "run", warnings(3))
+    middle = (await entries_of(task_views, first))[1].position
+
+    found = await task_views.read({first: middle, second: START, new_id(): START}, wait=0)
+
+    assert [e.event for e in found if e.task_id == first] == warnings(3)[2:]
+    assert [e.event for e in found if e.task_id == second] == warnings(3)
+    positions = [position_order(e.position) for e in found if e.task_id == second]
+    assert positions == sorted(set(positions))
+
+
+async def test_a_read_returns_at_most_limit_events_a_task(task_views: TaskViews) -> None:
+    """A long stream comes in pieces that join without loss or repeat."""
+    task_id = new_id()
+    await task_views.publish(task_id, "run", warnings(7))
+    position, pieces = START, list[list[TaskEvent]]()
+
+    while found := await task_views.read({task_id: position}, wait=0, limit=3):
+        position = found[-1].position
+        pieces.append([entry.event for entry in found])
+
+    assert pieces == [warnings(7)[:3], warnings(7)[3:6], warnings(7)[6:]]
+
+
+async def test_a_read_without_wait_returns_at_once(task_views: TaskViews) -> None:
+    """With `wait` 0 an empty stream, or no stream at all, is answered with nothing."""
+    assert await task_views.read({new_id(): START}, wait=0) == []
+    assert await task_views.read({}, wait=0) == []
+
+
+async def test_a_waiting_read_returns_the_first_event(task_views: TaskViews) -> None:
+    """A read that waits returns what is published meanwhile."""
+    task_id = new_id()
+    reading = asyncio.create_task(read_until_something(task_views, {task_id: START}))
+    await asyncio.sleep(0)
+
+    await task_views.publish(task_id, "run", [status(1)])
+
+    assert await reading == [status(1)]
+
+
+async def test_wake_ends_the_read_that_waits(task_views: TaskViews) -> None:
+    """A woken read returns early, with nothing, even if it watches no task."""
+    reading = asyncio.create_task(task_views.read({}, wait=LONG_WAIT))
+    await asyncio.sleep(0)
+
+    await task_views.wake()
+
+    assert await reading == []
+
+
+async def test_wake_before_the_read_ends_the_next_one_only(task_views: TaskViews) -> None:
+    """A wake between two reads is not lost, and counts once."""
+    task_id = new_id()
+    await task_views.wake()
+    await task_views.wake()
+    assert await task_views.read({task_id: START}, wait=LONG_WAIT) == []
+
+    reading = asyncio.create_task(read_until_something(task_views, {task_id: START}))
+    await task_views.publish(task_id, "run", [status(1)])
+    assert await reading == [status(1)]
+
+
+async def test_a_cancelled_read_leaves_the_store_usable(task_views: TaskViews) -> None:
+    """A reader that is cancelled while it waits loses no event of the next read."""
+    task_id = new_id()
+    reading = asyncio.create_task(task_views.read({task_id: START}, wait=LONG_WAIT))
+    await asyncio.sleep(0)
+    reading.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await reading
+
+    await task_views.publish(task_id, "run", [status(1)])
+
+    assert await read_until_something(task_views, {task_id: START}) == [status(1)]
+
+
+async def test_a_stream_holds_the_positions_of_its_events(task_views: TaskViews) -> None:
+    """Reading on is possible from the start and from every event, and from no other position."""
+    view = submitted()
+    await task_views.create(view)
+    await task_views.publish(view.task_id, "run", warnings(3))
+    entries = await entries_of(task_views, view.task_id)
+
+    assert await task_views.holds(view.task_id, START)
+    assert [await task_views.holds(view.task_id, entry.position) for entry in entries] == [True] * 4
+    milliseconds, sequence = position_order(entries[-1].position)
+    for position in (f"{milliseconds}-{sequence + 1}", f"{milliseconds + 1}-0", f"{milliseconds}", "x", ""):
+        assert not await task_views.holds(view.task_id, position)
+
+
+async def test_an_unknown_stream_holds_nothing(task_views: TaskViews) -> None:
+    """Of a stream that is gone, nobody can say that nothing was missed."""
+    assert not await task_views.holds(new_id(), START)
+    assert not await task_views.holds(new_id(), "1-0")
+
+
+@pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
+async def test_a_trimmed_stream_does_not_hold_its_start(implementation: str, redis_url: str) -> None:
+    """Once the oldest events are gone, neither the start nor the first event can be read on from."""
+    async with connect_redis(redis_url) as redis:
+        views: TaskViews = (
+            MemoryTaskViews(max_events=10)
+            if implementation == "memory"
+            else RedisTaskViews(redis, max_events=10)
+        )
+        task_id = new_id()
+        await views.publish(task_id, "run", [status(1)])
+        first = (await entries_of(views, task_id))[0].position
+        assert await views.holds(task_id, START)
+
+        await views.publish(task_id, "run", warnings(500))
+
+        assert not await views.holds(task_id, START)
+        assert not await views.holds(task_id, first)
+        assert await views.holds(task_id, (await entries_of(views, task_id))[-1].position)
+
+
+@pytest.mark.parametrize(
+    ("text", "is_one"),
+    [
+        ("0-0", True),
+        ("1795227794730-4", True),
+        (f"{2**64 - 1}-{2**64 - 1}", True),
+        (f"{2**64}-0", False),
+        ("1", False),
+        ("1-", False),
+        ("-1", False),
+        ("1-2-3", False),
+        ("+1-0", False),
+        ("١-0", False),
+        ("1" * 5_000 + "-0", False),
+    ],
+)
+def test_a_position_is_two_unsigned_numbers(text: str, is_one: bool) -> None:
+    """What a client sends as a position is refused unless it has the form of one."""
+    assert is_position(text) is is_one

@@ -1,0 +1,110 @@
+"""Which Redis fits, and what is said of one that does not."""
+
+from collections.abc import AsyncGenerator
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+from pydantic import ValidationError
+from redis.asyncio import Redis
+
+from deploy.local.servers import free_port
+from stores.redis_connection import (
+    RedisMisconfiguredError,
+    RedisUnfitError,
+    RedisUnreachableError,
+    StoreSettings,
+    check_redis,
+    connect_redis,
+)
+from tests.support.processes import running_valkey
+
+SECRET = "s3cret-word"
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def own_redis(tmp_path: Path) -> AsyncGenerator[Redis]:
+    """A server of the test's own, which it may misconfigure."""
+    async with running_valkey(tmp_path) as (_, url), connect_redis(url) as redis:
+        yield redis
+
+
+async def test_the_local_server_fits_without_warnings(redis: Redis) -> None:
+    """A server that keeps an append-only file and evicts nothing is fine."""
+    assert await check_redis(redis) == []
+
+
+async def test_a_server_without_append_only_file_is_warned_of(own_redis: Redis) -> None:
+    """The warning says what would be lost and what to set."""
+    await own_redis.config_set("appendonly", "no")
+
+    (warning,) = await check_redis(own_redis)
+
+    assert "tool records" in warning
+    assert "set appendonly yes" in warning
+
+
+async def test_a_server_that_evicts_keys_is_refused(own_redis: Redis) -> None:
+    """The error names the policy that was found and the one to set."""
+    await own_redis.config_set("maxmemory-policy", "allkeys-lru")
+
+    with pytest.raises(RedisMisconfiguredError, match=r"allkeys-lru.*expected noeviction; run CONFIG SET"):
+        await check_redis(own_redis)
+
+
+async def test_a_user_who_may_not_look_gets_a_warning(own_redis: Redis, redis_url: str) -> None:
+    """A managed Redis may refuse INFO; that is no reason not to work with it."""
+    await own_redis.acl_setuser(
+        "app", enabled=True, passwords=[f"+{SECRET}"], categories=["+@all"], commands=["-info"], keys=["*"]
+    )
+    port = own_redis.connection_pool.connection_kwargs["port"]
+
+    async with connect_redis(f"redis://app:{SECRET}@127.0.0.1:{port}/0") as redis:
+        (warning,) = await check_redis(redis)
+
+    assert "may not run INFO" in warning
+
+
+@pytest.mark.parametrize("user", ["app", ""])
+async def test_a_wrong_password_is_told_without_showing_it(own_redis: Redis, user: str) -> None:
+    """The error names the server and the variable to correct, never the password."""
+    port = own_redis.connection_pool.connection_kwargs["port"]
+    await own_redis.config_set("requirepass", "right")
+
+    async with connect_redis(f"redis://{user}:{SECRET}@127.0.0.1:{port}/0") as redis:
+        with pytest.raises(RedisUnreachableError) as caught:
+            await check_redis(redis)
+
+    assert f"127.0.0.1:{port}" in str(caught.value)
+    assert "EVERLOOP_REDIS_URL" in str(caught.value)
+    assert SECRET not in repr(caught.value) + repr(caught.value.__cause__)
+
+
+async def test_a_server_that_is_not_there_is_unreachable() -> None:
+    """Nobody listening is an error that says where, and is one of the errors of an unfit Redis."""
+    port = free_port()
+
+    async with connect_redis(f"redis://127.0.0.1:{port}/0") as redis:
+        with pytest.raises(RedisUnfitError, match=rf"127\.0\.0\.1:{port} cannot be used: .*; start it, or"):
+            await check_redis(redis)
+
+
+def test_the_address_comes_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """EVERLOOP_REDIS_URL is read; without it, the local server is meant."""
+    monkeypatch.delenv("EVERLOOP_REDIS_URL", raising=False)
+    assert StoreSettings().redis_url == "redis://127.0.0.1:6379/0"
+
+    monkeypatch.setenv("EVERLOOP_REDIS_URL", "rediss://example/1")
+    assert StoreSettings().redis_url == "rediss://example/1"
+
+
+@pytest.mark.parametrize("scheme", ["redis", "http"])
+def test_no_message_shows_the_password(scheme: str) -> None:
+    """Neither settings nor their errors show the address; an error names the variable."""
+    url = f"{scheme}://:{SECRET}@example/0"
+    if scheme == "redis":
+        assert SECRET not in repr(StoreSettings(redis_url=url)) + str(StoreSettings(redis_url=url))
+        return
+    with pytest.raises(ValidationError, match="EVERLOOP_REDIS_URL: expected redis://") as caught:
+        StoreSettings(redis_url=url)
+    assert SECRET not in str(caught.value)

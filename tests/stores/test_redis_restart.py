@@ -1,0 +1,44 @@
+"""Redis is killed and started again: what was acknowledged is still there."""
+
+from pathlib import Path
+
+from stores.redis_connection import connect_redis
+from stores.redis_task_views import RedisTaskViews
+from stores.redis_tool_records import RedisToolRecords
+from stores.redis_transcripts import RedisTranscripts
+from stores.task_views import TaskQuery
+from stores.tool_records import Claim
+from tests.stores.examples import chunk, entries_of, new_id, said, status, submitted
+from tests.support.processes import redis_answers, running_valkey, wait_until_answers
+from workflows.contract.messages import ToolMessage
+
+
+async def test_what_was_acknowledged_survives_a_kill(tmp_path: Path) -> None:
+    """Records, transcripts, views, streams and indexes outlive a kill, and the same client goes on."""
+    task_id, outcome = new_id(), ToolMessage(call_id="done", name="search", content="found")
+    async with running_valkey(tmp_path) as (server, url), connect_redis(url) as redis:
+        views, records, transcripts = RedisTaskViews(redis), RedisToolRecords(redis), RedisTranscripts(redis)
+        view = submitted(task_id)
+        await views.create(view)
+        await views.publish(task_id, "run", [status(1), chunk("Hel")])
+        await records.claim(task_id, "begun")
+        await records.finish(task_id, "done", outcome)
+        await transcripts.put(task_id, "run", 0, [said("m1")])
+        before, entries = await views.load(task_id), await entries_of(views, task_id)
+
+        server.kill()
+        server.start()
+        await wait_until_answers(server, lambda: redis_answers(url), "valkey")
+
+        assert await views.load(task_id) == before
+        assert await entries_of(views, task_id) == entries
+        assert await records.claim(task_id, "begun") is Claim.STARTED_BEFORE
+        assert await records.claim(task_id, "done") == outcome
+        assert (await transcripts.open(task_id, "run", 1)).messages == (said("m1"),)
+        await views.publish(task_id, "run", [status(1), chunk("lo", index=1), status(2)])
+        (listed,) = (await views.list_tasks(TaskQuery(owner=view.owner))).views
+        assert (listed.version, listed.artifacts[0].parts) == (2, (chunk("Hello").part,))
+        assert [e.event for e in await views.read({task_id: entries[-1].position}, wait=0)] == [
+            chunk("lo", index=1),
+            status(2),
+        ]

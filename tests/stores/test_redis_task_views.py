@@ -1,0 +1,200 @@
+"""What only Redis can show: keys that expire, a script that is lost, events of a newer version."""
+
+import asyncio
+from datetime import timedelta
+
+import pytest
+from redis.asyncio import Redis
+from structlog.testing import capture_logs
+
+from stores.redis_task_views import RedisTaskViews
+from stores.task_views import START, TaskQuery
+from tests.stores.examples import answered, artifact, chunk, new_id, said, status, submitted, view_of
+from workflows.contract.events import TaskCreated
+from workflows.contract.names import (
+    context_index_key,
+    history_key,
+    owner_index_key,
+    stream_key,
+    view_key,
+)
+from workflows.contract.tasks import TaskView
+
+
+@pytest.fixture
+def views(redis: Redis) -> RedisTaskViews:
+    return RedisTaskViews(redis)
+
+
+def keys_of(view: TaskView) -> list[str]:
+    return [
+        view_key(view.task_id),
+        history_key(view.task_id),
+        stream_key(view.task_id),
+        owner_index_key(view.owner),
+        context_index_key(view.owner, view.context_id),
+    ]
+
+
+async def forget(redis: Redis, view: TaskView) -> None:
+    """Let a task expire, as if its time to live had passed."""
+    await redis.delete(view_key(view.task_id), history_key(view.task_id), stream_key(view.task_id))
+
+
+@pytest.mark.parametrize("write", ["create", "publish", "restore"])
+async def test_every_write_refreshes_the_time_to_live_of_every_key(redis: Redis, write: str) -> None:
+    """No key of a task outlives its time to live, and each write puts that off."""
+    view = answered(submitted(), "run", 2, artifacts=(artifact("x"),))
+    if write != "create":
+        await RedisTaskViews(redis, ttl=timedelta(seconds=50)).create(view)
+    views = RedisTaskViews(redis, ttl=timedelta(hours=1))
+
+    match write:
+        case "create":
+            await views.create(view)
+        case "publish":
+            await views.publish(view.task_id, "run", [chunk("a")])
+        case _:
+            await views.restore(view)
+
+    lives = [await redis.ttl(key) for key in keys_of(view)]
+    assert min(lives) > 3_500
+
+
+async def test_a_reader_that_dies_leaves_nothing_behind(redis: Redis, views: RedisTaskViews) -> None:
+    """The wake stream of a reader expires by itself and never grows."""
+    before = set(await redis.keys("everloop:reader:*"))
+    for _ in range(3):
+        await views.wake()
+
+    (key,) = set(await redis.keys("everloop:reader:*")) - before
+    assert await redis.xlen(key) == 1
+    assert 0 < await redis.ttl(key) <= 600
+
+
+async def test_an_expired_task_drops_out_of_the_list(redis: Redis, views: RedisTaskViews) -> None:
+    """A page skips tasks that expired, still fills up, and takes them out of both indexes it meets them in."""
+    owner, context_id = new_id(), new_id()
+    tasks = [submitted(owner=owner, context_id=context_id, seconds=n) for n in range(6)]
+    for task in tasks:
+        await views.create(task)
+    for task in tasks[2:5]:
+        await forget(redis, task)
+
+    for query in (TaskQuery(owner=owner, page_size=2), TaskQuery(owner=owner, context_id=context_id)):
+        page = await views.list_tasks(query)
+        assert [view.task_id for view in page.views][:2] == [tasks[5].task_id, tasks[1].task_id]
+        assert (await views.list_tasks(query)).total == 3
+
+
+async def test_an_index_forgets_expired_tasks_that_nobody_lists(redis: Redis, views: RedisTaskViews) -> None:
+    """Every status of an owner's task looks at a few others, so that an index does not grow for ever."""
+    owner = new_id()
+    expired = [submitted(owner=owner) for _ in range(20)]
+    for task in expired:
+        await views.create(task)
+    for task in expired:
+        await forget(redis, task)
+
+    living = submitted(owner=owner)
+    await views.create(living)
+    version = 0
+    while await redis.zcard(owner_index_key(owner)) > 1 and version < 2_000:
+        version += 1
+        await views.publish(living.task_id, "run", [status(version)])
+
+    assert await redis.zrange(owner_index_key(owner), 0, -1) == [living.task_id]
+
+
+async def test_a_view_that_redis_lost_is_none_until_it_is_restored(
+    redis: Redis, views: RedisTaskViews
+) -> None:
+    """After Redis was emptied a worker's events alone make no view; the restored one holds them."""
+    view = submitted()
+    await views.create(view)
+    await views.publish(view.task_id, "run", [status(1)])
+    await forget(redis, view)
+
+    await views.publish(view.task_id, "run", [status(2, received=(said("m2"),))])
+    assert await views.load(view.task_id) is None
+    await views.restore(answered(view, "run", 1))
+
+    now = await view_of(views, view.task_id)
+    assert (now.version, now.history) == (2, (said("m1"), said("m2")))
+
+
+async def test_the_script_is_loaded_again_when_redis_forgot_it(redis: Redis, views: RedisTaskViews) -> None:
+    """A restarted Redis knows no scripts; the next change brings it back."""
+    view = submitted()
+    await views.create(view)
+    await redis.script_flush()
+
+    await views.publish(view.task_id, "run", [status(1)])
+
+    assert (await view_of(views, view.task_id)).version == 1
+
+
+@pytest.mark.parametrize("fields", [{"event": '{"kind":"from-the-future"}'}, {"event": "{"}, {"x": "y"}])
+async def test_an_event_of_a_newer_version_is_skipped_once(
+    redis: Redis, views: RedisTaskViews, fields: dict[str, str]
+) -> None:
+    """A reader skips what it cannot parse, warns of it once, and does not find it again and again."""
+    view = submitted()
+    await views.create(view)
+    await redis.xadd(stream_key(view.task_id), dict(fields))
+    await redis.xadd(stream_key(view.task_id), dict(fields))
+
+    with capture_logs() as logs:
+        (created,) = await views.read({view.task_id: START}, wait=0)
+        for _ in range(3):
+            assert await views.read({view.task_id: created.position}, wait=0) == []
+        await redis.xadd(stream_key(view.task_id), dict(fields))
+        for _ in range(3):
+            assert await views.read({view.task_id: created.position}, wait=0) == []
+        await views.publish(view.task_id, "run", [status(1)])
+        (found,) = await views.read({view.task_id: created.position}, wait=0)
+
+    assert (created.event, found.event) == (TaskCreated(), status(1))
+    assert [entry["log_level"] for entry in logs] == ["warning"] * 3
+    assert logs[0]["task_id"] == view.task_id
+
+
+async def test_appending_to_a_long_text_costs_no_more_than_to_a_short_one(
+    redis: Redis, views: RedisTaskViews
+) -> None:
+    """A chunk changes one block of bounded size, however long the text is by now."""
+    view = submitted()
+    await views.create(view)
+
+    await views.publish(view.task_id, "run", [chunk("x" * 1_000, index=n) for n in range(100)])
+
+    fields: dict[str, str] = await redis.hgetall(view_key(view.task_id))
+    blocks = [text for name, text in fields.items() if name.startswith("block:")]
+    assert max(map(len, blocks)) <= 5_100
+    assert sum(map(len, blocks)) == 100_000 + len(blocks)
+
+
+async def test_a_replaced_draft_leaves_no_content_behind(redis: Redis, views: RedisTaskViews) -> None:
+    """The blocks of a draft go away with it."""
+    view = submitted()
+    await views.create(view)
+    await views.publish(view.task_id, "run", [chunk("x" * 5_000, index=n) for n in range(10)])
+
+    await views.publish(view.task_id, "run", [chunk("y", attempt=2)])
+
+    fields: dict[str, str] = await redis.hgetall(view_key(view.task_id))
+    assert [text for name, text in fields.items() if name.startswith("block:")] == ["ty"]
+
+
+async def test_more_callers_than_connections_wait_for_one_another(
+    redis: Redis, views: RedisTaskViews
+) -> None:
+    """A burst of calls is served, not refused, when the connections are used up."""
+    view = submitted()
+    await views.create(view)
+
+    async with asyncio.TaskGroup() as group:
+        for n in range(300):
+            group.create_task(views.publish(view.task_id, "run", [chunk("x", artifact_id=str(n))]))
+
+    assert len((await view_of(views, view.task_id)).artifacts) == 300

@@ -1,0 +1,398 @@
+"""Views and streams: the rules of the fold, and what create, restore and load promise."""
+
+import pytest
+
+from stores.task_views import TaskViews
+from tests.stores.examples import (
+    answered,
+    artifact,
+    at,
+    chunk,
+    data,
+    new_id,
+    said,
+    status,
+    stream_of,
+    submitted,
+    told,
+    view_of,
+)
+from workflows.contract.events import FINAL_ATTEMPT, ArtifactChunk, TaskCreated, TaskEvent, Warned
+from workflows.contract.messages import DataPart, TextPart
+from workflows.contract.tasks import TaskState, TaskStatus, TaskView
+
+
+async def test_a_created_task_is_loaded_as_it_was_created(task_views: TaskViews) -> None:
+    """`load` returns what `create` wrote, and the position of the event that tells of it."""
+    view = submitted()
+
+    await task_views.create(view)
+
+    snapshot = await task_views.load(view.task_id)
+    assert snapshot
+    assert snapshot.view == view
+    assert await task_views.read({view.task_id: snapshot.position}, wait=0) == []
+    assert await stream_of(task_views, view.task_id) == [TaskCreated()]
+
+
+async def test_an_unknown_task_has_no_view(task_views: TaskViews) -> None:
+    """`load` of a task that nobody wrote returns None."""
+    assert await task_views.load(new_id()) is None
+
+
+async def test_creating_twice_changes_nothing(task_views: TaskViews) -> None:
+    """A second `create` neither publishes nor sets the status back."""
+    view = submitted()
+    await task_views.create(view)
+    await task_views.publish(view.task_id, "run", [status(1)])
+
+    await task_views.create(view)
+
+    assert (await view_of(task_views, view.task_id)).status.state is TaskState.WORKING
+    assert await stream_of(task_views, view.task_id) == [TaskCreated(), status(1)]
+
+
+async def test_a_worker_may_publish_before_the_task_is_created(task_views: TaskViews) -> None:
+    """The view is None until `create` fills the static part; what was published before stays."""
+    view = submitted()
+    await task_views.publish(view.task_id, "run", [status(1, received=(said("m2"),)), chunk("Hi")])
+    assert await task_views.load(view.task_id) is None
+
+    await task_views.create(view)
+
+    assert await view_of(task_views, view.task_id) == view.model_copy(
+        update={
+            "run_id": "run",
+            "version": 1,
+            "status": TaskStatus(state=TaskState.WORKING, at=at(1)),
+            "history": (said("m1"), said("m2")),
+            "artifacts": (artifact("Hi", complete=False),),
+        }
+    )
+
+
+@pytest.mark.parametrize(
+    ("second", "applies"),
+    [
+        (status(3), True),
+        (status(2, step=1), True),
+        (status(2), False),
+        (status(1, step=5), False),
+        (status(2, TaskState.FAILED), False),
+    ],
+)
+async def test_a_status_applies_when_its_version_and_step_are_greater(
+    task_views: TaskViews, second: TaskEvent, applies: bool
+) -> None:
+    """A status that is not newer is dropped and does not reach the stream."""
+    view = submitted()
+    await task_views.create(view)
+    await task_views.publish(view.task_id, "run", [status(2)])
+
+    await task_views.publish(view.task_id, "run", [second])
+
+    events = await stream_of(task_views, view.task_id)
+    assert events == [TaskCreated(), status(2), *([second] if applies else [])]
+
+
+async def test_a_new_run_takes_over_for_good(task_views: TaskViews) -> None:
+    """A new run starts its versions again; nothing of an overtaken run passes any more."""
+    view = submitted()
+    await task_views.create(view)
+    await task_views.publish(view.task_id, "first", [status(7, TaskState.FAILED), chunk("old", last=True)])
+
+    await task_views.publish(view.task_id, "second", [status(2), chunk("new")])
+    await task_views.publish(view.task_id, "first", [status(8), chunk("x", position=9), Warned(text="late")])
+
+    now = await view_of(task_views, view.task_id)
+    assert (now.run_id, now.version, now.status.state) == ("second", 2, TaskState.WORKING)
+    assert now.artifacts == (artifact("new", complete=False),)
+    assert (await stream_of(task_views, view.task_id))[3:] == [status(2), chunk("new")]
+
+
+async def test_a_run_takes_over_even_with_an_event_that_is_dropped(task_views: TaskViews) -> None:
+    """Any event shows that its run exists, and so overtakes the run before."""
+    view = submitted()
+    await task_views.create(view)
+    await task_views.publish(view.task_id, "first", [status(1)])
+
+    await task_views.publish(view.task_id, "second", [chunk("lost its beginning", index=3)])
+    await task_views.publish(view.task_id, "first", [status(2)])
+
+    assert await stream_of(task_views, view.task_id) == [TaskCreated(), status(1)]
+    assert (await view_of(task_views, view.task_id)).run_id == "first"
+
+
+DRAFTS = {
+    "chunks append in order": ([chunk("a"), chunk("b", index=1)], "ab", 2),
+    "a repeated chunk is dropped": ([chunk("a"), chunk("a"), chunk("b", index=1)], "ab", 2),
+    "a gap is dropped": ([chunk("a"), chunk("c", index=2)], "a", 1),
+    "a draft needs its beginning": ([chunk("b", index=1)], None, 0),
+    "a later attempt replaces": ([chunk("a"), chunk("b", index=1), chunk("c", attempt=2)], "c", 3),
+    "an earlier attempt is dropped": ([chunk("a", attempt=2), chunk("b"), chunk("c", index=1)], "a", 1),
+    "a later position replaces": ([chunk("a", attempt=3), chunk("b", position=2)], "b", 2),
+    "an earlier position is dropped": ([chunk("a", position=2), chunk("b", position=1, attempt=9)], "a", 1),
+    "a later position replaces what was complete": ([chunk("a", last=True), chunk("b", position=2)], "b", 2),
+    "a complete position stays": ([chunk("a", last=True), chunk("b", attempt=FINAL_ATTEMPT)], "a", 1),
+    "a complete draft takes no more": ([chunk("a", last=True), chunk("b", index=1)], "a", 1),
+    "the workflow completes a draft": (
+        [chunk("a"), chunk("abc", attempt=FINAL_ATTEMPT, last=True)],
+        "abc",
+        2,
+    ),
+    "an empty chunk may complete": ([chunk("a"), chunk("", index=1, last=True)], "a", 2),
+}
+
+
+@pytest.mark.parametrize(("chunks", "text", "accepted"), DRAFTS.values(), ids=DRAFTS.keys())
+async def test_a_draft_is_ordered_by_position_and_attempt(
+    task_views: TaskViews, chunks: list[ArtifactChunk], text: str | None, accepted: int
+) -> None:
+    """A chunk continues the current draft, replaces it with a newer one, or is dropped."""
+    view = submitted()
+    await task_views.create(view)
+
+    for each in chunks:
+        await task_views.publish(view.task_id, "run", [each])
+
+    artifacts = (await view_of(task_views, view.task_id)).artifacts
+    assert [part.parts for part in artifacts] == ([] if text is None else [(TextPart(text=text),)])
+    assert len(await stream_of(task_views, view.task_id)) == 1 + accepted
+
+
+async def test_texts_join_and_data_stands_alone(task_views: TaskViews) -> None:
+    """Texts in a row become one part, each data part is one of its own, and artifacts keep their order."""
+    view = submitted()
+    await task_views.create(view)
+    parts = [TextPart(text="a"), TextPart(text="b"), data(x="1"), data(x="2"), TextPart(text="c")]
+    chunks = [chunk("", index=n, part=part, artifact_id="report") for n, part in enumerate(parts)]
+
+    await task_views.publish(view.task_id, "run", [chunk("z", artifact_id="zero"), *chunks])
+    await task_views.publish(view.task_id, "run", [chunk("again", artifact_id="zero", attempt=2)])
+
+    zero, report = (await view_of(task_views, view.task_id)).artifacts
+    assert zero == artifact("again", complete=False, artifact_id="zero")
+    assert report.parts == (TextPart(text="ab"), data(x="1"), data(x="2"), TextPart(text="c"))
+
+
+async def test_content_comes_back_exactly(task_views: TaskViews) -> None:
+    """No character, number or empty collection is changed on its way through the store."""
+    view = submitted()
+    await task_views.create(view)
+    odd = DataPart(data={"empty": [], "none": {}, "big": 2**63, "float": 0.1, "null": None, "/": "\x00\x7f"})
+    text = 'quotes " \\ / \x00 \x1b é 漢 🙂 \u2028'
+    chunks = [chunk(text, index=n, artifact_id="a:b:🙂") for n in range(2)]
+
+    await task_views.publish(
+        view.task_id, "run", [*chunks, chunk("", index=2, artifact_id="a:b:🙂", part=odd)]
+    )
+
+    (found,) = (await view_of(task_views, view.task_id)).artifacts
+    assert found.artifact_id == "a:b:🙂"
+    assert found.parts == (TextPart(text=text * 2), odd)
+    assert (await stream_of(task_views, view.task_id))[1:3] == chunks
+
+
+async def test_a_long_text_keeps_every_chunk_in_order(task_views: TaskViews) -> None:
+    """A text of many chunks, longer than any block it is stored in, is read back whole."""
+    view = submitted()
+    await task_views.create(view)
+    words = [f"wörd {n} " for n in range(2_000)]
+
+    await task_views.publish(view.task_id, "run", [chunk(word, index=n) for n, word in enumerate(words)])
+    assert (await view_of(task_views, view.task_id)).artifacts == (artifact("".join(words), complete=False),)
+
+    await task_views.publish(view.task_id, "run", [chunk("short", attempt=2, last=True)])
+    assert (await view_of(task_views, view.task_id)).artifacts == (artifact("short"),)
+
+
+async def test_history_gets_the_replaced_message_then_the_received_ones_once(task_views: TaskViews) -> None:
+    """A status hands the message of the one before and what it received to the history, each id once."""
+    view = submitted()
+    await task_views.create(view)
+
+    await task_views.publish(
+        view.task_id,
+        "run",
+        [
+            status(1, received=(said("m1"), said("m2"))),
+            status(2, message=told("question")),
+            status(3, received=(said("m3"), said("m3"))),
+            status(4, message=told("question")),
+            status(5, message=told("current")),
+        ],
+    )
+
+    history = (await view_of(task_views, view.task_id)).history
+    assert history == (said("m1"), said("m2"), told("question"), said("m3"))
+
+
+async def test_other_events_pass_without_changing_the_view(task_views: TaskViews) -> None:
+    """What is neither a status nor a chunk stands in the stream only."""
+    view = submitted()
+    await task_views.create(view)
+
+    await task_views.publish(view.task_id, "run", [Warned(text="a"), Warned(text="a")])
+    await task_views.publish(view.task_id, "run", [])
+
+    assert await view_of(task_views, view.task_id) == view
+    assert await stream_of(task_views, view.task_id) == [TaskCreated(), Warned(text="a"), Warned(text="a")]
+
+
+async def test_restore_puts_a_lost_view_back(task_views: TaskViews) -> None:
+    """A view that the store lost comes back as the workflow answered it, and restoring it again is nothing."""
+    question = TaskStatus(state=TaskState.INPUT_REQUIRED, at=at(9), message=told("which one?"))
+    view = answered(
+        submitted(), "run", 4, status=question, artifacts=(artifact("Hi"), artifact("x", artifact_id="log"))
+    )
+
+    await task_views.restore(view)
+    restored = await stream_of(task_views, view.task_id)
+    await task_views.restore(view)
+
+    assert await view_of(task_views, view.task_id) == view
+    assert await stream_of(task_views, view.task_id) == restored
+
+
+async def test_restore_completes_what_a_worker_began(task_views: TaskViews) -> None:
+    """Restoring adds the static part and the history in front of what was published meanwhile."""
+    view = answered(submitted(), "run", 4, history=(said("m1"), told("t1"), said("m2")))
+    await task_views.publish(view.task_id, "run", [status(5, received=(said("m2"), said("m3")))])
+    assert await task_views.load(view.task_id) is None
+
+    await task_views.restore(view)
+
+    now = await view_of(task_views, view.task_id)
+    assert (now.version, now.owner) == (5, view.owner)
+    assert now.history == (said("m1"), told("t1"), said("m2"), said("m3"))
+
+
+@pytest.mark.parametrize(
+    ("published", "answer", "applies"),
+    [
+        (("run", status(5)), ("run", 6), True),
+        (("run", status(5)), ("run", 5), False),
+        (("run", status(5, step=1)), ("run", 5), False),
+        (("run", status(5)), ("run", 4), False),
+        (("run", status(5)), ("newer run", 6), True),
+        (("run", status(5)), ("older run", 4), False),
+    ],
+)
+async def test_restore_never_sets_a_status_back(
+    task_views: TaskViews, published: tuple[str, TaskEvent], answer: tuple[str, int], applies: bool
+) -> None:
+    """The restored status applies if it is newer; of two runs, the one with the later status is newer."""
+    view = answered(submitted(), *answer, artifacts=(artifact("answer"),))
+    run_id, event = published
+    await task_views.publish(view.task_id, run_id, [event])
+
+    await task_views.restore(view)
+
+    now = await view_of(task_views, view.task_id)
+    assert (now.run_id, now.version) == (answer if applies else (run_id, 5))
+    assert now.artifacts == (artifact("answer"),)
+
+
+async def test_an_overtaken_run_is_not_restored(task_views: TaskViews) -> None:
+    """A view of a run that was overtaken does not come back, whatever its version and time."""
+    view = submitted()
+    await task_views.create(view)
+    for run_id, version in (("first", 5), ("second", 1)):
+        await task_views.publish(view.task_id, run_id, [status(version)])
+
+    await task_views.restore(answered(view, "first", 9))
+
+    assert (await view_of(task_views, view.task_id)).run_id == "second"
+
+
+async def test_a_stale_restore_does_not_shut_the_living_run_out(task_views: TaskViews) -> None:
+    """After the store was emptied, an answer of the run before arrives late: the new run goes on."""
+    view = submitted()
+    await task_views.publish(view.task_id, "second", [status(6)])
+
+    await task_views.restore(answered(view, "first", 5))
+    await task_views.publish(view.task_id, "second", [status(7)])
+
+    now = await view_of(task_views, view.task_id)
+    assert (now.run_id, now.version) == ("second", 7)
+
+
+async def test_a_restored_run_is_overtaken_and_fenced_like_any_other(task_views: TaskViews) -> None:
+    """After a restore the same run goes on from its version; a run seen before it is shut out."""
+    view = submitted()
+    await task_views.create(view)
+    await task_views.publish(view.task_id, "first", [status(1)])
+    await task_views.restore(answered(view, "second", 2))
+
+    await task_views.publish(view.task_id, "first", [status(9)])
+    await task_views.publish(view.task_id, "second", [status(2), status(3, step=1)])
+
+    assert (await view_of(task_views, view.task_id)).version == 3
+    assert (await stream_of(task_views, view.task_id))[-2:] == [status(2), status(3, step=1)]
+
+
+async def test_followers_of_the_stream_hear_of_a_restored_status(task_views: TaskViews) -> None:
+    """Whoever follows the stream sees a restored status and artifact: the worker's own may be dropped now."""
+    view = submitted()
+    await task_views.create(view)
+    await task_views.publish(view.task_id, "run", [status(1), chunk("draf")])
+    snapshot = await task_views.load(view.task_id)
+    assert snapshot
+    done = TaskStatus(state=TaskState.COMPLETED, at=at(2))
+
+    await task_views.restore(answered(view, "run", 2, status=done, artifacts=(artifact("all of it"),)))
+    await task_views.publish(view.task_id, "run", [status(2, TaskState.COMPLETED)])
+
+    heard = [e.event for e in await task_views.read({view.task_id: snapshot.position}, wait=0)]
+    assert heard[0] == status(2, TaskState.COMPLETED)
+    assert [e.part for e in heard[1:] if isinstance(e, ArtifactChunk)] == [TextPart(text="all of it")]
+    assert len(heard) == 2
+
+
+@pytest.mark.parametrize(
+    ("state", "version", "text"),
+    [
+        (TaskState.COMPLETED, 3, "whole"),
+        (TaskState.INPUT_REQUIRED, 3, "whole"),
+        (TaskState.WORKING, 3, "draft"),
+        (TaskState.COMPLETED, 2, "draft"),
+    ],
+)
+async def test_restore_replaces_a_draft_only_when_no_model_can_be_writing_it(
+    task_views: TaskViews, state: TaskState, version: int, text: str
+) -> None:
+    """A draft gives way to a newer view of a task that rests, and to nothing else."""
+    view = submitted()
+    await task_views.create(view)
+    await task_views.publish(view.task_id, "run", [status(2), chunk("draft")])
+
+    newer = TaskStatus(state=state, at=at(version))
+    await task_views.restore(answered(view, "run", version, status=newer, artifacts=(artifact("whole"),)))
+
+    (found,) = (await view_of(task_views, view.task_id)).artifacts
+    assert found.parts == (TextPart(text=text),)
+
+
+async def test_a_restored_artifact_gives_way_to_the_next_draft(task_views: TaskViews) -> None:
+    """After a restore a worker's next draft, of whatever position, is accepted."""
+    view = answered(submitted(), "run", 1, artifacts=(artifact("before"),))
+    await task_views.restore(view)
+
+    await task_views.publish(view.task_id, "run", [chunk("next", position=0)])
+
+    assert (await view_of(task_views, view.task_id)).artifacts == (artifact("next", complete=False),)
+
+
+@pytest.mark.parametrize("current", [None, told("newer")])
+async def test_a_message_replaced_while_the_view_was_lost_is_kept(
+    task_views: TaskViews, current: object
+) -> None:
+    """The message of a restored status that is already overtaken goes to the history, where it belongs."""
+    question = TaskStatus(state=TaskState.INPUT_REQUIRED, at=at(4), message=told("which one?"))
+    view: TaskView = answered(submitted(), "run", 4, status=question)
+    newer = status(5).model_copy(update={"message": current})
+    await task_views.publish(view.task_id, "run", [newer])
+
+    await task_views.restore(view)
+
+    assert (await view_of(task_views, view.task_id)).history == (said("m1"), told("which one?"))

@@ -1,0 +1,103 @@
+"""Writers and readers at once: who takes a snapshot and reads on misses nothing and sees nothing twice."""
+
+import asyncio
+from collections.abc import Sequence
+
+import pytest
+
+from stores.memory_task_views import MemoryTaskViews
+from stores.redis_connection import connect_redis
+from stores.redis_task_views import RedisTaskViews
+from stores.task_views import TaskViews
+from tests.stores.conftest import IMPLEMENTATIONS
+from tests.stores.examples import chunk, status, submitted, view_of
+from workflows.contract.events import ArtifactChunk, TaskEvent
+from workflows.contract.messages import text_of
+from workflows.contract.tasks import TaskState, TaskView
+
+TASKS = 12
+CHUNKS = 40
+READERS_PER_TASK = 3
+
+
+async def write(views: TaskViews, task_id: str) -> None:
+    """Publish a text in chunks, each once in time and once late, and complete the task."""
+    await views.publish(task_id, "run", [status(1)])
+    for index in range(CHUNKS):
+        await asyncio.gather(
+            views.publish(task_id, "run", [chunk(f"<{index}>", index=index, last=index == CHUNKS - 1)]),
+            views.publish(task_id, "run", [chunk(f"<{index}>", index=index, last=index == CHUNKS - 1)]),
+        )
+    await views.publish(task_id, "run", [status(2, TaskState.COMPLETED)])
+
+
+async def follow(views: TaskViews, task_id: str, chunks_before: int) -> tuple[str, TaskState]:
+    """Take a snapshot when the text is that long, then read on; return text and state at the end."""
+    while True:
+        snapshot = await views.load(task_id)
+        assert snapshot
+        text = "".join(text_of(found.parts) for found in snapshot.view.artifacts)
+        if text.count("<") >= chunks_before:
+            break
+    position, state = snapshot.position, snapshot.view.status.state
+    while not state.is_terminal:
+        for entry in await views.read({task_id: position}, wait=5, limit=7):
+            position = entry.position
+            text, state = apply(entry.event, text, state)
+    return text, state
+
+
+def apply(event: TaskEvent, text: str, state: TaskState) -> tuple[str, TaskState]:
+    if isinstance(event, ArtifactChunk):
+        return text + text_of((event.part,)), state
+    return text, getattr(event, "state", state)
+
+
+@pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
+async def test_a_snapshot_and_what_follows_make_the_whole(implementation: str, redis_url: str) -> None:
+    """Every reader, from whatever moment it joined, ends with each chunk exactly once, in order."""
+    writer_client, reader_client = connect_redis(redis_url), connect_redis(redis_url)
+    async with writer_client, reader_client:
+        writer: TaskViews = RedisTaskViews(writer_client)
+        readers: Sequence[TaskViews] = [RedisTaskViews(reader_client) for _ in range(READERS_PER_TASK)]
+        if implementation == "memory":
+            writer = MemoryTaskViews()
+            readers = [writer] * READERS_PER_TASK
+        tasks = [submitted() for _ in range(TASKS)]
+        for task in tasks:
+            await writer.create(task)
+
+        async with asyncio.TaskGroup() as group:
+            for task in tasks:
+                group.create_task(write(writer, task.task_id))
+            following = [
+                group.create_task(follow(reader, task.task_id, joined * CHUNKS // READERS_PER_TASK))
+                for task in tasks
+                for joined, reader in enumerate(readers)
+            ]
+
+        whole = "".join(f"<{index}>" for index in range(CHUNKS))
+        assert {future.result() for future in following} == {(whole, TaskState.COMPLETED)}
+
+
+@pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
+async def test_racing_restores_and_creates_end_with_the_newest_status(
+    implementation: str, redis_url: str
+) -> None:
+    """Whatever order gateways and a worker write in, the view ends whole and with the last status."""
+    async with connect_redis(redis_url) as redis:
+        views: TaskViews = MemoryTaskViews() if implementation == "memory" else RedisTaskViews(redis)
+        tasks = [submitted() for _ in range(20)]
+
+        async with asyncio.TaskGroup() as group:
+            for task in tasks:
+                older = task.model_copy(update={"run_id": "run", "version": 3})
+                group.create_task(views.restore(older))
+                group.create_task(views.publish(task.task_id, "run", [status(n) for n in range(2, 6)]))
+                group.create_task(views.create(task))
+                group.create_task(views.restore(older))
+
+        found: list[TaskView] = [await view_of(views, task.task_id) for task in tasks]
+        assert {
+            (view.version, view.owner == task.owner) for view, task in zip(found, tasks, strict=True)
+        } == {(5, True)}

@@ -1,0 +1,75 @@
+"""Tool records: a call that is claimed twice, an outcome that is recorded twice."""
+
+import asyncio
+from datetime import timedelta
+
+from redis.asyncio import Redis
+
+from stores.redis_tool_records import RedisToolRecords
+from stores.tool_records import Claim, ToolRecords
+from tests.stores.examples import new_id
+from workflows.contract.messages import ToolMessage
+from workflows.contract.names import tool_record_key
+
+OUTCOME = ToolMessage(call_id="c1", name="search", content="found é \x00", outcome="error")
+OTHER = ToolMessage(call_id="c1", name="search", content="other")
+
+
+async def test_only_the_first_claim_is_the_first(tool_records: ToolRecords) -> None:
+    """A call that was started and has no outcome answers so to every later claim."""
+    task_id = new_id()
+
+    claims = [await tool_records.claim(task_id, "c1") for _ in range(3)]
+
+    assert claims == [Claim.FIRST, Claim.STARTED_BEFORE, Claim.STARTED_BEFORE]
+
+
+async def test_one_of_many_claims_at_once_is_the_first(tool_records: ToolRecords) -> None:
+    """Attempts that race for a call never both run it."""
+    task_id = new_id()
+
+    claims = await asyncio.gather(*(tool_records.claim(task_id, "c1") for _ in range(40)))
+
+    assert claims.count(Claim.FIRST) == 1
+
+
+async def test_a_finished_call_answers_with_its_outcome(tool_records: ToolRecords) -> None:
+    """After `finish` every claim returns the outcome."""
+    task_id = new_id()
+    await tool_records.claim(task_id, "c1")
+
+    assert await tool_records.finish(task_id, "c1", OUTCOME) == OUTCOME
+    assert await tool_records.claim(task_id, "c1") == OUTCOME
+
+
+async def test_the_first_outcome_stands(tool_records: ToolRecords) -> None:
+    """A second outcome of a call is not recorded; the first is returned."""
+    task_id = new_id()
+    await tool_records.finish(task_id, "c1", OUTCOME)
+
+    assert await tool_records.finish(task_id, "c1", OTHER) == OUTCOME
+    assert await tool_records.claim(task_id, "c1") == OUTCOME
+
+
+async def test_calls_and_tasks_have_records_of_their_own(tool_records: ToolRecords) -> None:
+    """The same call id in another task, or another call of the task, is another call."""
+    first, second = new_id(), new_id()
+    await tool_records.finish(first, "c1", OUTCOME)
+
+    assert await tool_records.claim(first, "c2") is Claim.FIRST
+    assert await tool_records.claim(second, "c1") is Claim.FIRST
+
+
+async def test_records_expire(redis: Redis) -> None:
+    """Each call puts the end of a record off to its time to live."""
+    records = RedisToolRecords(redis, ttl=timedelta(hours=1))
+    task_id = new_id()
+    key = tool_record_key(task_id, "c1")
+
+    await records.claim(task_id, "c1")
+    lives = [await redis.ttl(key)]
+    await redis.expire(key, 5)
+    await records.finish(task_id, "c1", OUTCOME)
+    lives.append(await redis.ttl(key))
+
+    assert all(3_500 < life <= 3_600 for life in lives)

@@ -1,0 +1,115 @@
+"""The transcript cache: what a model call finds, and what it finds missing."""
+
+from collections.abc import Sequence
+from datetime import timedelta
+
+import pytest
+from redis.asyncio import Redis
+
+from stores.redis_transcripts import RedisTranscripts
+from stores.transcripts import OpenedTranscript, Transcripts
+from tests.stores.examples import new_id, said
+from workflows.contract.messages import AssistantMessage, ToolCall, ToolMessage, TranscriptMessage, Usage
+from workflows.contract.names import transcript_key
+
+REPLY = AssistantMessage(
+    text="let me see",
+    reasoning="hm",
+    tool_calls=(ToolCall(id="c1", name="search", arguments='{"q": "é"}'),),
+    model="m",
+    finish_reason="tool_calls",
+    usage=Usage(input_tokens=3, output_tokens=4),
+)
+RESULT = ToolMessage(call_id="c1", name="search", content="found", outcome="error")
+MESSAGES: tuple[TranscriptMessage, ...] = (said("m1"), REPLY, RESULT)
+
+
+async def test_messages_come_back_in_order(transcripts: Transcripts) -> None:
+    """What was put is opened again, message for message, whatever its role."""
+    task_id = new_id()
+    await transcripts.put(task_id, "run", 0, MESSAGES)
+
+    assert await transcripts.open(task_id, "run", 3) == OpenedTranscript(MESSAGES, None)
+    assert await transcripts.open(task_id, "run", 0) == OpenedTranscript((), None)
+
+
+async def test_new_messages_are_the_last_of_the_length(transcripts: Transcripts) -> None:
+    """`open` writes the new messages at the end, and does so again without harm when it is repeated."""
+    task_id = new_id()
+    await transcripts.put(task_id, "run", 0, MESSAGES)
+    new = [said("m2"), said("m3")]
+
+    for _ in range(2):
+        opened = await transcripts.open(task_id, "run", 5, new)
+        assert opened == OpenedTranscript((*MESSAGES, *new), None)
+    assert (await transcripts.open(task_id, "run", 5)).messages == (*MESSAGES, *new)
+
+
+@pytest.mark.parametrize("kept", [(), (0,), (1, 2), (0, 2)])
+async def test_a_transcript_with_a_hole_is_missing(transcripts: Transcripts, kept: Sequence[int]) -> None:
+    """Unless every position is there, no messages are returned."""
+    task_id = new_id()
+    for position in kept:
+        await transcripts.put(task_id, "run", position, [MESSAGES[position]])
+
+    assert (await transcripts.open(task_id, "run", 3)).messages is None
+
+
+async def test_a_reply_that_an_earlier_attempt_left_is_found(transcripts: Transcripts) -> None:
+    """`open` returns the reply at the length, and `put_reply` keeps the first one."""
+    task_id = new_id()
+    await transcripts.put(task_id, "run", 0, MESSAGES[:1])
+    other = AssistantMessage(text="other")
+
+    assert await transcripts.put_reply(task_id, "run", 1, REPLY) == REPLY
+    assert await transcripts.put_reply(task_id, "run", 1, other) == REPLY
+
+    assert await transcripts.open(task_id, "run", 1) == OpenedTranscript(MESSAGES[:1], REPLY)
+    assert (await transcripts.open(task_id, "run", 2)).messages == MESSAGES[:2]
+
+
+async def test_what_stands_at_the_length_is_a_reply_only_if_the_model_said_it(
+    transcripts: Transcripts,
+) -> None:
+    """A tool's result at that position is no reply."""
+    task_id = new_id()
+    await transcripts.put(task_id, "run", 0, MESSAGES)
+
+    assert (await transcripts.open(task_id, "run", 2)).reply is None
+
+
+async def test_sending_a_transcript_again_replaces_it(transcripts: Transcripts) -> None:
+    """Chunks overwrite from their position on; one that starts at 0 clears what stood there."""
+    task_id = new_id()
+    many = [said(f"m{n}") for n in range(1_200)]
+    await transcripts.put(task_id, "run", 0, MESSAGES)
+    await transcripts.put_reply(task_id, "run", 3, REPLY)
+
+    await transcripts.put(task_id, "run", 0, many[:2])
+    assert await transcripts.open(task_id, "run", 3) == OpenedTranscript(None, None)
+    await transcripts.put(task_id, "run", 2, many[2:])
+    assert await transcripts.open(task_id, "run", 1_200) == OpenedTranscript(tuple(many), None)
+
+
+async def test_runs_do_not_share_a_transcript(transcripts: Transcripts) -> None:
+    """A reset task has a new run, which starts with an empty cache."""
+    task_id = new_id()
+    await transcripts.put(task_id, "first", 0, MESSAGES)
+
+    assert (await transcripts.open(task_id, "second", 3)).messages is None
+
+
+async def test_every_call_refreshes_the_time_to_live(redis: Redis) -> None:
+    """A transcript is kept as long as its task works, and then expires."""
+    transcripts = RedisTranscripts(redis, ttl=timedelta(hours=1))
+    task_id = new_id()
+    key = transcript_key(task_id, "run")
+
+    await transcripts.put(task_id, "run", 0, MESSAGES[:1])
+    lives = [await redis.ttl(key)]
+    for call in (transcripts.open(task_id, "run", 1), transcripts.put_reply(task_id, "run", 1, REPLY)):
+        await redis.expire(key, 5)
+        await call
+        lives.append(await redis.ttl(key))
+
+    assert all(3_500 < life <= 3_600 for life in lives)

@@ -1,0 +1,57 @@
+"""Agents of the acceptance tests: their tools leave marks in files that a test counts."""
+
+import asyncio
+from datetime import timedelta
+from pathlib import Path
+
+from agents.agent import Agent, Limits
+from agents.plugins import prompt, tools
+from agents.tool import tool
+from agents.tool_context import ToolContext
+
+LONG = timedelta(seconds=60)
+
+
+async def _wait_for(gate: str) -> None:
+    while gate and not Path(gate).exists():  # noqa: ASYNC110 -- the gate is opened by another process
+        await asyncio.sleep(0.02)
+
+
+def _append(ledger: Path, line: str) -> None:
+    with ledger.open("a", encoding="utf-8") as lines:
+        lines.write(f"{line}\n")
+
+
+@tool(timeout=LONG)
+async def write_line(ledger: str, gate: str, context: ToolContext) -> str:
+    """Append a line to a ledger at once, then wait for a gate file. Not idempotent."""
+    await asyncio.to_thread(_append, Path(ledger), context.idempotency_key)
+    await _wait_for(gate)
+    return "written"
+
+
+@tool(idempotent=True, timeout=LONG)
+async def write_once(folder: str, gate: str, context: ToolContext) -> str:
+    """Create a file named by the idempotency key unless it is there, then wait for a gate file."""
+    name = context.idempotency_key.replace("/", "_")
+    await asyncio.to_thread((Path(folder) / name).touch)
+    attempt = Path(folder) / f"{name}.attempt-{context.attempt}"
+    await asyncio.to_thread(attempt.touch)
+    await _wait_for(gate)
+    return "created"
+
+
+@tool
+def repeat(text: str, times: int) -> str:
+    """Return a text several times over."""
+    return text * times
+
+
+agent = Agent(
+    id="acceptance",
+    name="Acceptance",
+    description="Runs what the scripted model asks for.",
+    model="scripted",
+    plugins=[prompt("Follow the script."), tools(write_line, write_once, repeat)],
+    limits=Limits(iterations=120),
+)

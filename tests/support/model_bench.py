@@ -1,0 +1,124 @@
+"""Everything a model call needs besides its provider: an agent, stores, a transcript, an activity context."""
+
+import dataclasses
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from uuid import uuid4
+
+from openai import AsyncOpenAI
+from temporalio.testing import ActivityEnvironment
+
+from activities.model import OpenAIModel
+from agents.agent import Agent
+from agents.plugins import prompt, tools
+from agents.registry import AgentRegistry
+from agents.tool import tool
+from stores.memory_task_views import MemoryTaskViews
+from stores.memory_transcripts import MemoryTranscripts
+from stores.task_views import START, TaskViews
+from stores.transcripts import Transcripts
+from tests.support.scripted_openai import ScriptedOpenAI
+from workflows.contract.calls import CallModelInput
+from workflows.contract.events import RESPONSE_ARTIFACT, StatusChanged, TaskEvent
+from workflows.contract.messages import AssistantMessage, Message, TextPart, UserMessage, text_of
+from workflows.contract.tasks import Artifact, TaskRef, TaskState, TaskStatus, TaskView
+
+
+@tool
+def search(query: str) -> str:
+    """Search the library."""
+    return query
+
+
+_LONG_AGO = datetime(2026, 1, 1, tzinfo=UTC)
+AGENT = Agent(id="agent", name="Agent", description="", plugins=[prompt("Be brief."), tools(search)])
+QUESTION = UserMessage(message_id="question", parts=(TextPart(text="Hi"),))
+
+
+class ModelBench:
+    """A task whose next step is a model call; the fold of what it publishes is at hand."""
+
+    def __init__(self, client: AsyncOpenAI, views: TaskViews, transcripts: Transcripts) -> None:
+        self.task = TaskRef(
+            task_id=str(uuid4()), run_id=str(uuid4()), context_id="c", owner="o", agent_id="agent"
+        )
+        self.views = views
+        self.transcripts = transcripts
+        self.port = OpenAIModel(client, AgentRegistry([AGENT]), views, transcripts, "test-model")
+        self.call = CallModelInput(
+            task=self.task, iteration=1, model=None, length=1, new=(QUESTION,), version=1
+        )
+        self.position = START
+
+    async def run(
+        self,
+        call: CallModelInput | None = None,
+        *,
+        attempt: int = 1,
+        environment: ActivityEnvironment | None = None,
+    ) -> AssistantMessage:
+        """Run one attempt of the call."""
+        environment = environment or ActivityEnvironment()
+        environment.info = dataclasses.replace(environment.info, attempt=attempt)
+        return await environment.run(self.port.call_model, call or self.call)
+
+    async def events(self) -> list[TaskEvent]:
+        """Return everything that reached the stream."""
+        return [e.event for e in await self.views.read({self.task.task_id: START}, wait=0, limit=10_000)]
+
+    async def until(self, wanted: Callable[[TaskEvent], bool]) -> TaskEvent:
+        """Wait for an event, after the one that was waited for last."""
+        while True:
+            for streamed in await self.views.read({self.task.task_id: self.position}, wait=1):
+                self.position = streamed.position
+                if wanted(streamed.event):
+                    return streamed.event
+
+    async def view(self) -> TaskView:
+        """Return the folded view."""
+        snapshot = await self.views.load(self.task.task_id)
+        assert snapshot
+        return snapshot.view
+
+    async def response(self) -> Artifact | None:
+        """Return the answer as a client sees it."""
+        return next((a for a in (await self.view()).artifacts if a.artifact_id == RESPONSE_ARTIFACT), None)
+
+    async def response_text(self) -> str:
+        """Return the text of the answer, empty if there is none."""
+        response = await self.response()
+        return text_of(response.parts) if response else ""
+
+
+@asynccontextmanager
+async def model_bench(
+    provider: ScriptedOpenAI, views: TaskViews | None = None, transcripts: Transcripts | None = None
+) -> AsyncGenerator[ModelBench]:
+    """Yield a bench on memory stores, unless others are given; its task is known and works."""
+    async with AsyncOpenAI(api_key="sk-secret", base_url=provider.base_url, max_retries=0) as client:
+        bench = ModelBench(client, views or MemoryTaskViews(), transcripts or MemoryTranscripts())
+        await bench.views.create(new_view(bench.task))
+        yield bench
+
+
+def working(version: int = 1) -> StatusChanged:
+    """A status of the workflow."""
+    return StatusChanged(version=version, state=TaskState.WORKING, at=_LONG_AGO)
+
+
+def text(message: Message | None) -> str:
+    """Return the text of a message that may be missing."""
+    return text_of(message.parts) if message else ""
+
+
+def new_view(task: TaskRef) -> TaskView:
+    """Return the view that the gateway creates."""
+    return TaskView(
+        task_id=task.task_id,
+        context_id=task.context_id,
+        owner=task.owner,
+        agent_id=task.agent_id,
+        created_at=_LONG_AGO,
+        status=TaskStatus(state=TaskState.SUBMITTED, at=_LONG_AGO),
+    )

@@ -1,0 +1,221 @@
+"""From the chunks of any provider to one reply."""
+
+from collections.abc import Iterable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from openai.types.chat import ChatCompletionChunk
+from pydantic import JsonValue
+
+from activities.deltas import Delta, ThoughtDelta, coalesce, text_of_deltas
+from activities.reply_assembler import IncompleteReplyError, ReplyAssembler
+from tests.support.cutting import cut
+from workflows.contract.messages import AssistantMessage, ToolCall, Usage
+
+Json = dict[str, JsonValue]
+
+
+def chunk(
+    delta: JsonValue = None, *, finish: str | None = None, usage: JsonValue = None
+) -> ChatCompletionChunk:
+    """Return a chunk with one choice, made like the client makes it: without validation."""
+    choice: Json = {"index": 0, "delta": delta, "finish_reason": finish}
+    return raw_chunk({"id": "r", "model": "m", "choices": [choice], "usage": usage})
+
+
+def raw_chunk(content: Json) -> ChatCompletionChunk:
+    """Return a chunk that holds just this."""
+    return ChatCompletionChunk.construct(None, **content)
+
+
+def call_chunk(
+    index: int | None = 0, id_: str | None = None, name: str | None = None, arguments: str | None = None
+) -> ChatCompletionChunk:
+    """Return a chunk with one fragment of a tool call."""
+    function: Json = {"name": name, "arguments": arguments}
+    return chunk({"tool_calls": [{"index": index, "id": id_, "function": function}]})
+
+
+def assemble(
+    chunks: Iterable[ChatCompletionChunk], *, taken: frozenset[str] = frozenset(), finish: str = "stop"
+) -> tuple[AssistantMessage, list[Delta]]:
+    """Return the whole reply and its deltas."""
+    assembler = ReplyAssembler(position=7, taken_ids=taken)
+    deltas = [delta for part in [*chunks, chunk({}, finish=finish)] for delta in assembler.feed(part)]
+    deltas += assembler.close()
+    return assembler.reply, coalesce(deltas)
+
+
+def calls_of(chunks: Iterable[ChatCompletionChunk], *taken: str) -> list[tuple[str, str, str]]:
+    """Return (id, name, arguments) of the calls."""
+    reply, _ = assemble(chunks, taken=frozenset(taken))
+    return [(call.id, call.name, call.arguments) for call in reply.tool_calls]
+
+
+@pytest.mark.parametrize(
+    ("chunks", "expected"),
+    [
+        (
+            [
+                call_chunk(0, "a", "search", ""),
+                call_chunk(0, None, None, '{"q"'),
+                call_chunk(0, "", "", ":1}"),
+            ],
+            [("a", "search", '{"q":1}')],
+        ),
+        (
+            [call_chunk(0, "a", "f", "{"), call_chunk(1, "b", "g", "["), call_chunk(0, arguments="}")],
+            [("a", "f", "{}"), ("b", "g", "[")],
+        ),
+        ([call_chunk(0, "a", "f", "{"), call_chunk(0, "a", "f", "}")], [("a", "f", "{}")]),
+        (
+            [call_chunk(0, "a", "f", "{}"), call_chunk(0, "b", "f", "{}")],
+            [("a", "f", "{}"), ("b", "f", "{}")],
+        ),
+        ([call_chunk(None, "a", "f", "{}"), call_chunk(None, "b", "g")], [("a", "f", "{}"), ("b", "g", "")]),
+        (
+            [call_chunk(0, None, "f", "{}"), call_chunk(1, None, "f", "{}")],
+            [("call-7-0", "f", "{}"), ("call-7-1", "f", "{}")],
+        ),
+    ],
+    ids=["fragments", "interleaved", "id repeated", "all at index 0", "no index", "no ids"],
+)
+def test_tool_calls_are_put_together(
+    chunks: list[ChatCompletionChunk], expected: list[tuple[str, str, str]]
+) -> None:
+    """Fragments find their call, however the provider marks them."""
+    assert calls_of(chunks) == expected
+
+
+@pytest.mark.parametrize(
+    ("ids", "taken", "expected"),
+    [
+        (["a", "b"], ["c"], ["a", "b"]),
+        (["a"], ["a"], ["a-7"]),
+        (["a"], ["a", "a-7"], ["a-7-0"]),
+        ([None], ["call-7-0"], ["call-7-1"]),
+    ],
+)
+def test_call_ids_are_unique_in_a_task(ids: list[str | None], taken: list[str], expected: list[str]) -> None:
+    """An id of an earlier call is not given again, because outcomes are recorded by it."""
+    chunks = [call_chunk(index, id_, "f", "{}") for index, id_ in enumerate(ids)]
+
+    assert [call[0] for call in calls_of(chunks, *taken)] == expected
+
+
+def test_call_ids_are_unique_in_a_reply() -> None:
+    """Two calls at two indexes that share an id, or get the same made one, are told apart."""
+    chunks = [
+        call_chunk(0, "a", "f"),
+        call_chunk(1, "a", "f"),
+        call_chunk(2, "a", "f"),
+        call_chunk(3, "a-7", "f"),
+    ]
+
+    ids = [call[0] for call in calls_of(chunks)]
+
+    assert ids == ["a", "a-7", "a-7-2", "a-7-7"]
+
+
+@pytest.mark.parametrize(
+    "usage_chunks",
+    [
+        [raw_chunk({"choices": [], "usage": {"prompt_tokens": 3, "completion_tokens": 2}})],
+        [chunk({}, usage={"prompt_tokens": 3, "completion_tokens": 2})],
+        [
+            chunk({}, usage={"prompt_tokens": 3, "completion_tokens": 1}),
+            chunk({}, usage={"prompt_tokens": 3, "completion_tokens": 2}),
+        ],
+        [raw_chunk({"usage": {"prompt_tokens": 3, "completion_tokens": 2}}), chunk(None)],
+    ],
+    ids=["own chunk", "with a choice", "in every chunk", "no choices at all"],
+)
+def test_usage_is_found(usage_chunks: list[ChatCompletionChunk]) -> None:
+    """The last usage counts, wherever the provider puts it."""
+    reply, _ = assemble([chunk({"content": "Hi"}), *usage_chunks])
+
+    assert reply.usage == Usage(input_tokens=3, output_tokens=2)
+    assert reply.text == "Hi"
+
+
+@pytest.mark.parametrize("field", ["reasoning_content", "reasoning"])
+def test_reasoning_is_no_text(field: str) -> None:
+    """Reasoning comes in fields of its own or in tags, and never ends up in the answer."""
+    chunks = [chunk({field: "I see. "}), chunk({"content": "<thinking>Well.</thinking>Yes."})]
+
+    reply, deltas = assemble(chunks)
+
+    assert (reply.reasoning, reply.text) == ("I see. Well.", "Yes.")
+    assert isinstance(deltas[0], ThoughtDelta)
+
+
+def test_a_refusal_is_an_answer() -> None:
+    """What the model says instead of an answer reaches the client."""
+    assert assemble([chunk({"refusal": "I cannot."})])[0].text == "I cannot."
+
+
+def test_a_reply_names_its_model_and_its_end() -> None:
+    """Model and finish reason are the provider's."""
+    reply, _ = assemble([chunk({"content": "Hi"})], finish="length")
+
+    assert (reply.model, reply.finish_reason) == ("m", "length")
+
+
+@pytest.mark.parametrize(
+    "chunks",
+    [[], [chunk({"content": "Hel"})], [call_chunk(0, "a", None, "{}"), chunk({}, finish="tool_calls")]],
+    ids=["nothing", "no finish reason", "nameless call"],
+)
+def test_a_cut_stream_is_no_reply(chunks: list[ChatCompletionChunk]) -> None:
+    """A stream without a proper end raises; what came of it is not taken for the answer."""
+    assembler = ReplyAssembler(position=7, taken_ids=frozenset())
+    for part in chunks:
+        assembler.feed(part)
+
+    with pytest.raises(IncompleteReplyError):
+        assembler.close()
+
+
+def test_a_lone_half_of_a_character_is_replaced() -> None:
+    """Half a character, which could not be stored, does not fail the call."""
+    reply, _ = assemble([chunk({"content": "a\ud83d"}), call_chunk(0, "a\ude00", "f", '"\ud83d"')])
+
+    assert reply.text == "a\ufffd"
+    assert reply.tool_calls == (ToolCall(id="a\ufffd", name="f", arguments='"\ufffd"'),)
+
+
+PIECES = ["<thinking>", "</thinking>", "<thin", "word ", "<", "\ud83d", "\ude00", "é"]
+CONTENT = st.lists(st.sampled_from(PIECES), min_size=1, max_size=5).map("".join)
+SEGMENTS = st.lists(
+    st.tuples(st.sampled_from(["content", "reasoning", "call 0", "call 1"]), CONTENT), max_size=6
+)
+
+
+@given(SEGMENTS, st.data())
+def test_cuts_do_not_matter(segments: list[tuple[str, str]], data: st.DataObject) -> None:
+    """However text, reasoning and arguments are cut, the reply and the order of its deltas are the same."""
+    whole = [segment_chunk(kind, content) for kind, content in segments]
+    pieces = [
+        segment_chunk(kind, piece)
+        for kind, content in segments
+        for piece in cut(content, data.draw(st.sets(st.integers(1, 30))))
+    ]
+
+    assert assemble(pieces) == assemble(whole)
+
+
+@given(SEGMENTS)
+def test_deltas_add_up_to_the_reply(segments: list[tuple[str, str]]) -> None:
+    """Whoever followed the deltas has read the whole text of the reply."""
+    reply, deltas = assemble(segment_chunk(kind, content) for kind, content in segments)
+
+    assert text_of_deltas(deltas) == reply.text
+    reply.model_dump_json()  # and it can be stored
+
+
+def segment_chunk(kind: str, content: str) -> ChatCompletionChunk:
+    """Return the chunk that carries a content in one of its places."""
+    if kind.startswith("call"):
+        return call_chunk(int(kind[-1]), None, "f", content)
+    return chunk({kind: content})

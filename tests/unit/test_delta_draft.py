@@ -1,0 +1,109 @@
+"""Drafts of the answer: whatever happens to the publishes, the fold keeps one whole answer."""
+
+from enum import Enum, auto
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from activities.response_draft import DRAFTS_PER_ATTEMPT, ResponseDraft
+from stores.fold import FoldedTask
+from tests.support.model_bench import new_view
+from workflows.contract.events import FINAL_ATTEMPT, RESPONSE_ARTIFACT, ArtifactChunk
+from workflows.contract.messages import text_of
+from workflows.contract.tasks import Artifact, TaskRef
+
+TASK = TaskRef(task_id="t", run_id="run", context_id="c", owner="o", agent_id="a")
+
+
+class Publish(Enum):
+    """How a publish ends; a writer cannot tell the last two apart."""
+
+    WORKS = auto()
+    IS_LOST = auto()
+    LOSES_ITS_ANSWER = auto()
+
+
+class Viewer:
+    """The fold of one task, with publishes that fail as told."""
+
+    def __init__(self) -> None:
+        self._folded = FoldedTask()
+        self._folded.create(new_view(TASK))
+
+    def publish(self, chunk: ArtifactChunk | None, how: Publish, draft: ResponseDraft) -> None:
+        if chunk and how is not Publish.IS_LOST:
+            self._folded.publish(TASK.run_id, [chunk])
+        if how is not Publish.WORKS:
+            draft.restart()
+
+    @property
+    def response(self) -> Artifact:
+        assert self._folded.view
+        [artifact] = self._folded.view.artifacts
+        assert artifact.artifact_id == RESPONSE_ARTIFACT
+        return artifact
+
+
+STEPS = st.lists(st.tuples(st.text("abc", min_size=1, max_size=3), st.sampled_from(Publish)), max_size=15)
+
+
+@given(STEPS)
+def test_a_finished_draft_is_the_whole_answer(steps: list[tuple[str, Publish]]) -> None:
+    """Publishes that were lost, or took effect unseen, leave no gap and nothing twice."""
+    viewer, draft = Viewer(), ResponseDraft(position=1, attempt=1)
+    for piece, how in steps:
+        viewer.publish(draft.append(piece), how, draft)
+
+    viewer.publish(draft.finish("."), Publish.WORKS, draft)
+
+    assert text_of(viewer.response.parts) == "".join(piece for piece, _ in steps) + "."
+    assert viewer.response.complete
+
+
+@given(STEPS, STEPS)
+def test_a_later_attempt_replaces_the_draft(
+    first: list[tuple[str, Publish]], second: list[tuple[str, Publish]]
+) -> None:
+    """Nothing of the attempt before is left."""
+    viewer = Viewer()
+    for attempt, steps in ((1, first), (2, second)):
+        draft = ResponseDraft(position=1, attempt=attempt)
+        for piece, how in steps:
+            viewer.publish(draft.append(piece), how, draft)
+    viewer.publish(draft.finish("."), Publish.WORKS, draft)
+
+    assert text_of(viewer.response.parts) == "".join(piece for piece, _ in second) + "."
+
+
+@given(STEPS)
+def test_a_withdrawn_draft_is_empty(steps: list[tuple[str, Publish]]) -> None:
+    """A text that precedes tool calls is taken back; the answer is still to come."""
+    viewer, draft = Viewer(), ResponseDraft(position=1, attempt=1)
+    for piece, how in steps:
+        viewer.publish(draft.append(piece), how, draft)
+
+    viewer.publish(draft.withdraw(), Publish.WORKS, draft)
+
+    assert text_of(viewer.response.parts) == ""
+    assert not viewer.response.complete
+
+
+def test_an_endless_outage_leaves_room_for_the_end() -> None:
+    """When an attempt has used up its drafts it is silent until the end, which still replaces them all."""
+    viewer, draft = Viewer(), ResponseDraft(position=1, attempt=1)
+    chunks = [draft.append("a")]
+    for _ in range(DRAFTS_PER_ATTEMPT + 10):
+        viewer.publish(chunks[-1], Publish.LOSES_ITS_ANSWER, draft)
+        chunks.append(draft.append("a"))
+
+    viewer.publish(draft.finish("."), Publish.WORKS, draft)
+
+    assert chunks[-1] is None
+    assert text_of(viewer.response.parts) == "a" * len(chunks) + "."
+
+
+def test_the_workflow_has_the_last_word() -> None:
+    """No number of attempts reaches the number under which the workflow completes the answer."""
+    draft = ResponseDraft(position=1, attempt=10 * FINAL_ATTEMPT)
+
+    assert draft.withdraw().attempt < FINAL_ATTEMPT

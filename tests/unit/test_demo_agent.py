@@ -1,0 +1,85 @@
+"""The demo agent: what it offers, and notes that can be counted."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from pydantic import ValidationError
+
+from agents.demo import MAX_NOTE, DemoSettings, DemoTools, make_agent
+from agents.tool_context import ToolContext
+
+
+async def _ignore(_message: str) -> None:
+    pass
+
+
+CONTEXT = ToolContext(
+    task_id="task",
+    context_id="context",
+    owner="anonymous",
+    call_id="call-1",
+    attempt=1,
+    idempotency_key="task/call-1",
+    progress=_ignore,
+)
+
+
+def test_only_note_is_not_idempotent(tmp_path: Path) -> None:
+    """All that the agent offers may run again after a crash, except the tool with an effect."""
+    agent = make_agent(DemoSettings(directory=tmp_path))
+
+    assert {name: tool.idempotent for name, tool in agent.tools.items()} == {
+        "list_files": True,
+        "read_file": True,
+        "search_files": True,
+        "calculate": True,
+        "note": False,
+    }
+
+
+async def test_every_note_is_one_line_of_the_ledger_with_its_call(tmp_path: Path) -> None:
+    """Lines are only ever added, so that repeated calls would show."""
+    ledger = tmp_path / "new" / "ledger.jsonl"
+    tools = DemoTools(DemoSettings(directory=tmp_path, ledger=ledger))
+
+    await tools.note("first\nfinding", CONTEXT)
+    await tools.note("second", replace(CONTEXT, call_id="call-2", attempt=2))
+
+    lines = [json.loads(line) for line in ledger.read_text().splitlines()]
+    assert [(line["call_id"], line["attempt"], line["text"]) for line in lines] == [
+        ("call-1", 1, "first\nfinding"),
+        ("call-2", 2, "second"),
+    ]
+
+
+@pytest.mark.parametrize("text", ["", " \n", "x" * (MAX_NOTE + 1)])
+async def test_an_empty_or_long_note_is_refused_without_effect(tmp_path: Path, text: str) -> None:
+    """What is refused leaves no line."""
+    ledger = tmp_path / "ledger.jsonl"
+    tools = DemoTools(DemoSettings(directory=tmp_path, ledger=ledger))
+
+    with pytest.raises(ValueError, match="a note has 1 to 500 characters"):
+        await tools.note(text, CONTEXT)
+
+    assert not ledger.exists()
+
+
+async def test_the_file_tools_work_on_the_directory_of_the_settings(tmp_path: Path) -> None:
+    """EVERLOOP_DEMO_DIRECTORY is the root of all paths; a link to it is resolved once."""
+    (tmp_path / "real").mkdir()
+    (tmp_path / "real" / "a.txt").write_text("alpha\n")
+    (tmp_path / "link").symlink_to("real")
+    tools = DemoTools(DemoSettings(directory=tmp_path / "link"))
+
+    assert await tools.list_files() == "a.txt (6 bytes)"
+    assert await tools.read_file("a.txt") == "a.txt: 1 lines, 6 bytes\nalpha"
+    assert await tools.search_files("ALPHA") == "a.txt:1: alpha"
+    assert await tools.calculate("6 * 7") == "42"
+
+
+def test_a_directory_that_does_not_exist_is_named_with_its_variable(tmp_path: Path) -> None:
+    """The message says which variable to correct."""
+    with pytest.raises(ValidationError, match=r"EVERLOOP_DEMO_DIRECTORY: .*missing is not a directory"):
+        DemoSettings(directory=tmp_path / "missing")

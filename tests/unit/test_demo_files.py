@@ -1,0 +1,218 @@
+"""The demo agent's file tools see one directory and nothing outside of it."""
+
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agents.demo_files import MAX_ENTRIES, MAX_FILE_BYTES, MAX_MATCHES, MAX_TEXT, Folder
+
+SECRET = "the secret"
+
+
+@pytest.fixture(scope="module")
+def folder() -> Iterator[Folder]:
+    with tempfile.TemporaryDirectory() as name:
+        outside = Path(name).resolve()
+        (outside / "secret.txt").write_text(SECRET)
+        (outside / "root-2").mkdir()
+        (outside / "root-2" / "secret.txt").write_text(SECRET)
+        root = outside / "root"
+        _fill(root, outside)
+        yield Folder(root)
+
+
+def _fill(root: Path, outside: Path) -> None:
+    for directory in ("docs", ".git", "docs/.hidden", "__pycache__"):
+        (root / directory).mkdir(parents=True)
+        (root / directory / "secret.txt").write_text(SECRET)
+    (root / "docs" / "secret.txt").write_text("Alpha\nbeta ALPHA\n\ngamma")
+    (root / ".env").write_text(SECRET)
+    (root / "readme.md").write_text("one\ntwo\n")
+    (root / "empty.txt").touch()
+    (root / "binary.bin").write_bytes(b"\xff\xfe\x00alpha")
+    (root / "out").symlink_to(outside)
+    (root / "out.txt").symlink_to(outside / "secret.txt")
+    (root / "hidden-link").symlink_to(".git")
+    (root / "env-link").symlink_to(".env")
+    (root / "circle").symlink_to("circle")
+    (root / "nowhere").symlink_to("missing")
+    (root / ".alias").symlink_to("readme.md")
+    (root / "inside").symlink_to("docs")
+    (root / "docs" / "up").symlink_to("..")
+    os.mkfifo(root / "pipe")
+
+
+NASTY = [
+    "..",
+    "../secret.txt",
+    "docs/../../secret.txt",
+    "docs/..",
+    "docs/../readme.md",
+    "docs/up/../../secret.txt",
+    "out",
+    "out/secret.txt",
+    "out.txt",
+    "docs/up/out.txt",
+    "../root-2/secret.txt",
+    ".git",
+    ".git/secret.txt",
+    "./.git/secret.txt",
+    ".env",
+    ".alias",
+    "docs/.hidden/secret.txt",
+    "docs/up/.env",
+    "hidden-link/secret.txt",
+    "env-link",
+    "/etc/passwd",
+    "//etc/passwd",
+    "/",
+    "~",
+    "circle",
+    "nowhere",
+    "missing.txt",
+    "readme.md/x",
+    "readme.md\x00.txt",
+    "\udcff",
+    "a" * 5000,
+    "a/" * 3000,
+    "pipe",
+    "docs",
+    "",
+]
+
+
+@pytest.mark.parametrize("path", NASTY, ids=[ascii(path)[:30] for path in NASTY])
+def test_read_file_refuses_what_is_no_visible_file_of_the_directory(folder: Folder, path: str) -> None:
+    """Parents, absolute paths, links out, hidden places, pipes and nonsense end in a ValueError."""
+    with pytest.raises(ValueError, match=r"\w"):
+        folder.read_file(path, 1)
+
+
+SEGMENTS = st.sampled_from(
+    [
+        "..",
+        ".",
+        "",
+        "docs",
+        "up",
+        "out",
+        "out.txt",
+        ".git",
+        ".env",
+        "inside",
+        "hidden-link",
+        "secret.txt",
+        "~",
+        "\x00",
+    ]
+)
+
+
+@given(st.one_of(st.lists(SEGMENTS, max_size=8).map("/".join), st.text(max_size=30)))
+def test_no_path_leads_out_of_the_directory(folder: Folder, path: str) -> None:
+    """Whatever a model asks for, the real place lies below the root and has no hidden part."""
+    try:
+        place = folder.find(path)
+    except ValueError:
+        return
+    inside = place.relative_to(folder.root)
+    assert place == place.resolve()
+    assert not any(part.startswith(".") for part in inside.parts)
+
+
+@given(st.lists(SEGMENTS, max_size=8).map("/".join))
+def test_no_tool_shows_the_content_of_a_file_outside(folder: Folder, path: str) -> None:
+    """None of the tools ever returns text that stands only outside, or in hidden files."""
+    for use in (
+        lambda: folder.list_files(path),
+        lambda: folder.read_file(path, 1),
+        lambda: folder.search_files(SECRET, path),
+    ):
+        try:
+            shown = use()
+        except ValueError:
+            continue
+        assert SECRET not in shown.replace(repr(SECRET), "")
+
+
+def test_a_listing_shows_directories_and_sizes_but_nothing_hidden_or_leading_out(folder: Folder) -> None:
+    """Links to visible places inside count as what they point to; pipes and broken links are left out."""
+    assert folder.list_files(".").splitlines() == [
+        "docs/",
+        "inside/",
+        "binary.bin (8 bytes)",
+        "empty.txt (0 bytes)",
+        "readme.md (8 bytes)",
+    ]
+
+
+def test_a_file_is_shown_with_its_lines_and_bytes(folder: Folder) -> None:
+    """The first line of the result counts as `wc` does, and links inside the directory are followed."""
+    assert folder.read_file("readme.md", 1) == "readme.md: 2 lines, 8 bytes\none\ntwo"
+    assert folder.read_file("inside/secret.txt", 4) == "inside/secret.txt: 4 lines, 23 bytes\ngamma"
+    assert folder.read_file("empty.txt", 1) == "empty.txt: 0 lines, 0 bytes"
+
+
+@pytest.mark.parametrize("first_line", [0, -1, 3])
+def test_a_line_that_does_not_exist_is_refused(folder: Folder, first_line: int) -> None:
+    """The refusal names the lines that there are."""
+    with pytest.raises(ValueError, match="has the lines 1 to 2"):
+        folder.read_file("readme.md", first_line)
+
+
+def test_a_search_finds_lines_in_any_case_with_file_and_number(folder: Folder) -> None:
+    """Hidden, binary and foreign files are not searched, and no file twice."""
+    assert folder.search_files("alpha", ".").splitlines() == [
+        "docs/secret.txt:1: Alpha",
+        "docs/secret.txt:2: beta ALPHA",
+    ]
+    assert folder.search_files("TWO", "readme.md") == "readme.md:2: two"
+    assert folder.search_files(SECRET, ".") == f"no line contains {SECRET!r}"
+
+
+def test_what_is_too_much_is_cut_and_the_cut_is_said(tmp_path: Path) -> None:
+    """Every limit leaves a note with what was left out and how to go on."""
+    root = tmp_path.resolve()
+    folder = Folder(root)
+    lines = [f"match {number} {'x' * 80}" for number in range(1000)]
+    (root / "long.txt").write_text("\n".join(lines))
+    (root / "line.txt").write_text("y" * (MAX_TEXT + 1))
+    (root / "huge.txt").write_bytes(b"z" * (MAX_FILE_BYTES + 1))
+
+    first = folder.read_file("long.txt", 1)
+    following = int(first.rsplit("first_line=", 1)[1].rstrip(")"))
+    second = folder.read_file("long.txt", following)
+    searched = folder.search_files("match", ".").splitlines()
+
+    assert f"({1000 - following + 1} more lines; " in first
+    assert second.splitlines()[1] == lines[following - 1]
+    assert len(first) < MAX_TEXT + 200
+    assert folder.read_file("line.txt", 1).endswith(f"(line 1 cut after {MAX_TEXT:,} characters)")
+    assert searched[MAX_MATCHES:] == [f"(only the first {MAX_MATCHES} matches are shown)"]
+    with pytest.raises(ValueError, match="larger than"):
+        folder.read_file("huge.txt", 1)
+
+
+def test_a_listing_of_many_files_is_cut(tmp_path: Path) -> None:
+    """At most 200 entries are shown, then a note."""
+    for number in range(MAX_ENTRIES + 1):
+        (tmp_path / f"{number}.txt").touch()
+
+    shown = Folder(tmp_path.resolve()).list_files(".").splitlines()
+
+    assert shown[MAX_ENTRIES:] == [f"(only the first {MAX_ENTRIES} entries are shown)"]
+
+
+def test_a_file_name_cannot_forge_a_line(tmp_path: Path) -> None:
+    """Names that are not printable, or not even text, are escaped."""
+    (tmp_path / "a\nb (1 bytes)").touch()
+    Path(os.fsdecode(os.fsencode(tmp_path) + b"/\xff")).touch()
+
+    shown = Folder(tmp_path.resolve()).list_files(".")
+
+    assert shown.splitlines() == ["'a\\nb (1 bytes)' (0 bytes)", "'\\udcff' (0 bytes)"]

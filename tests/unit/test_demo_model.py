@@ -1,0 +1,309 @@
+"""The demo model speaks OpenAI's wire format and says that it is scripted."""
+
+import json
+import sys
+from collections.abc import AsyncGenerator
+from pathlib import Path
+from typing import cast
+
+import httpx
+import openai
+import pytest
+import pytest_asyncio
+from openai import AsyncOpenAI
+from openai.types.chat import (
+    ChatCompletion,
+    ChatCompletionFunctionToolParam,
+    ChatCompletionMessageFunctionToolCall,
+    ChatCompletionMessageFunctionToolCallParam,
+    ChatCompletionMessageParam,
+)
+
+from agents.agent import Agent
+from agents.demo import DemoSettings, make_agent
+from deploy.demo_model.script import MODEL, SCRIPTED
+from deploy.local.readiness import http_answers, probing_client
+from deploy.local.servers import LOOPBACK, free_port
+from tests.support.processes import ServerProcess, wait_until_answers
+
+KEY = {"Authorization": "Bearer any"}
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def server(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[tuple[ServerProcess, str]]:
+    port = free_port()
+    log = tmp_path_factory.mktemp("demo-model") / "log"
+    process = ServerProcess(
+        [sys.executable, "-m", "deploy.demo_model", "--port", str(port), "--delay", "0"], log
+    )
+    url = f"http://{LOOPBACK}:{port}/v1"
+    process.start()
+    try:
+        async with probing_client() as client:
+            await wait_until_answers(
+                process, lambda: http_answers(client, f"{url}/models", KEY), "demo model"
+            )
+        yield process, url
+    finally:
+        process.stop()
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def client(server: tuple[ServerProcess, str]) -> AsyncGenerator[AsyncOpenAI]:
+    async with AsyncOpenAI(api_key="any", base_url=server[1], max_retries=0) as connected:
+        yield connected
+
+
+def user(text: str) -> list[ChatCompletionMessageParam]:
+    return [{"role": "user", "content": text}]
+
+
+def offered(agent: Agent) -> list[ChatCompletionFunctionToolParam]:
+    return [
+        {
+            "type": "function",
+            "function": {
+                "name": tool.name,
+                "description": tool.description,
+                "parameters": cast("dict[str, object]", tool.parameters),
+            },
+        }
+        for tool in agent.tools.values()
+    ]
+
+
+async def play(client: AsyncOpenAI, agent: Agent, prompt: str) -> tuple[list[list[str]], str]:
+    """Run the real tools until the model answers; return the names of each round's calls, and the answer."""
+    messages = user(prompt)
+    rounds: list[list[str]] = []
+    while True:
+        completion = await client.chat.completions.create(
+            model=MODEL, messages=messages, tools=offered(agent)
+        )
+        message = completion.choices[0].message
+        if not message.tool_calls:
+            return rounds, message.content or ""
+        calls = [
+            call for call in message.tool_calls if isinstance(call, ChatCompletionMessageFunctionToolCall)
+        ]
+        rounds.append([call.function.name for call in calls])
+        messages.append(cast("ChatCompletionMessageParam", message.model_dump(exclude_none=True)))
+        for call in calls:
+            arguments = json.loads(call.function.arguments)
+            messages.append(
+                {"role": "tool", "tool_call_id": call.id, "content": await run(agent, call, arguments)}
+            )
+
+
+async def run(agent: Agent, call: ChatCompletionMessageFunctionToolCall, arguments: dict[str, object]) -> str:
+    tool = agent.tools[call.function.name]
+    return "noted" if tool.context_parameter else str(await tool.function(**arguments))
+
+
+@pytest.fixture
+def agent(tmp_path: Path) -> Agent:
+    (tmp_path / "src").mkdir()
+    for name, lines in {"a.py": 7, "b.md": 5, "c.txt": 3, "d.toml": 1}.items():
+        (tmp_path / "src" / name).write_text("a needle\n" * lines)
+    (tmp_path / "src" / "e.bin").write_bytes(b"x" * 1000)
+    return make_agent(DemoSettings(directory=tmp_path))
+
+
+async def test_the_survey_reports_what_the_tools_really_found(client: AsyncOpenAI, agent: Agent) -> None:
+    """List, then read and search in parallel, then add up; the numbers in the report are true."""
+    rounds, answer = await play(client, agent, 'Look at the directory `src` and search for "NEEDLE"')
+
+    assert rounds == [
+        ["list_files"],
+        ["read_file", "read_file", "read_file", "search_files"],
+        ["calculate", "calculate"],
+    ]
+    assert "`src/a.py`: 7 lines, 63 bytes" in answer
+    assert "15 lines and 135 bytes" in answer
+    assert "found 16 lines" in answer
+    assert answer.startswith(SCRIPTED)
+
+
+async def test_a_survey_with_notes_notes_each_finding_once(client: AsyncOpenAI, agent: Agent) -> None:
+    """One note for the listing, one for each file, one for the sum."""
+    rounds, answer = await play(client, agent, "Survey the files in `src` and take notes")
+
+    assert [name for calls in rounds for name in calls].count("note") == 5
+    assert "I asked for 5 notes; 5 of them are confirmed" in answer
+
+
+async def test_a_directory_that_does_not_exist_ends_in_an_answer(client: AsyncOpenAI, agent: Agent) -> None:
+    """A tool error is reported, not repeated for ever."""
+    messages = user("Look at the directory `nowhere`")
+    reply = await client.chat.completions.create(model=MODEL, messages=messages, tools=offered(agent))
+    call = (reply.choices[0].message.tool_calls or [])[0]
+    messages.append(
+        cast("ChatCompletionMessageParam", reply.choices[0].message.model_dump(exclude_none=True))
+    )
+    messages.append({"role": "tool", "tool_call_id": call.id, "content": "ValueError: there is no 'nowhere'"})
+
+    answer = await client.chat.completions.create(model=MODEL, messages=messages, tools=offered(agent))
+
+    assert "there is no 'nowhere'" in (answer.choices[0].message.content or "")
+
+
+@pytest.mark.parametrize(
+    ("prompt", "part"),
+    [
+        ("What is (2 + 3) * 4 / 7?", "(2 + 3) * 4 / 7 → 20/7 ≈"),
+        ("Count to 12, please", "1 2 3 4 5 6 7 8 9 10 11 12"),
+        ("Write a poem", "set OPENAI_API_KEY and EVERLOOP_MODEL"),
+    ],
+)
+async def test_every_answer_says_that_it_is_scripted(
+    client: AsyncOpenAI, agent: Agent, prompt: str, part: str
+) -> None:
+    """Nobody can take the script for a language model; what it cannot do, it says with the way out."""
+    _, answer = await play(client, agent, prompt)
+
+    assert SCRIPTED in answer
+    assert part in answer
+
+
+def after(prompt: str, name: str, content: str) -> list[ChatCompletionMessageParam]:
+    """Return a conversation in which one tool was called and answered."""
+    call: ChatCompletionMessageFunctionToolCallParam = {
+        "id": "call_1",
+        "type": "function",
+        "function": {"name": name, "arguments": "{}"},
+    }
+    return [
+        *user(prompt),
+        {"role": "assistant", "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "call_1", "content": content},
+    ]
+
+
+async def test_only_the_newest_message_counts(client: AsyncOpenAI, agent: Agent) -> None:
+    """A follow-up starts a new turn: results of the turn before are not taken for its own."""
+    history = after("What is 2 + 2?", "calculate", "4")
+    history.append({"role": "assistant", "content": "4"})
+    history.extend(user("What is 1 + 1?"))
+
+    reply = await client.chat.completions.create(model=MODEL, messages=history, tools=offered(agent))
+
+    calls = reply.choices[0].message.tool_calls or []
+    assert [json.loads(call.function.arguments) for call in calls if call.type == "function"] == [
+        {"expression": "1 + 1"}
+    ]
+
+
+@pytest.mark.parametrize(
+    ("messages", "calls"),
+    [
+        (user("Count to 30"), 0),
+        (user("Look at the directory `src`"), 1),
+        (after("Look at the directory `src`", "list_files", "a.py (7 bytes)\nb.py (8 bytes)"), 2),
+    ],
+    ids=["text", "call", "parallel calls"],
+)
+async def test_a_stream_adds_up_to_the_whole_answer(
+    client: AsyncOpenAI, agent: Agent, messages: list[ChatCompletionMessageParam], calls: int
+) -> None:
+    """Text, calls, finish reason and usage are the same whether streamed or not; call ids are always new."""
+    whole = await client.chat.completions.create(model=MODEL, messages=messages, tools=offered(agent))
+    async with client.chat.completions.stream(
+        model=MODEL, messages=messages, tools=offered(agent), stream_options={"include_usage": True}
+    ) as stream:
+        streamed = await stream.get_final_completion()
+
+    assert streamed.choices[0].message.content == whole.choices[0].message.content
+    assert streamed.choices[0].finish_reason == whole.choices[0].finish_reason
+    assert streamed.usage == whole.usage
+    functions, ids = calls_of(streamed)
+    other_functions, other_ids = calls_of(whole)
+    assert functions == other_functions
+    assert len(ids | other_ids) == 2 * calls
+
+
+def calls_of(completion: ChatCompletion) -> tuple[list[tuple[str, str]], set[str]]:
+    """Return the functions with their arguments, and the ids."""
+    calls = completion.choices[0].message.tool_calls or []
+    functions = [c for c in calls if isinstance(c, ChatCompletionMessageFunctionToolCall)]
+    return [(c.function.name, c.function.arguments) for c in functions], {c.id for c in functions}
+
+
+@pytest.mark.parametrize("include_usage", [True, False])
+async def test_usage_is_streamed_only_when_asked_for(client: AsyncOpenAI, *, include_usage: bool) -> None:
+    """`stream_options.include_usage` adds one chunk without choices, before the end."""
+    stream = await client.chat.completions.create(
+        model=MODEL,
+        messages=user("Count to 3"),
+        stream=True,
+        stream_options={"include_usage": include_usage},
+    )
+    chunks = [chunk async for chunk in stream]
+
+    assert [bool(chunk.usage) for chunk in chunks[:-1]] == [False] * (len(chunks) - 1)
+    assert bool(chunks[-1].usage) == include_usage
+    assert bool(chunks[-1].choices) != include_usage
+
+
+async def test_an_unknown_model_is_not_found(client: AsyncOpenAI) -> None:
+    """The error names the model that there is."""
+    with pytest.raises(openai.NotFoundError, match=MODEL) as error:
+        await client.chat.completions.create(model="gpt-x", messages=user("hello"))
+    assert error.value.code == "model_not_found"
+
+
+@pytest.mark.parametrize("authorization", ["Bearer wrong", "Bearer", "Basic any", ""])
+async def test_a_wrong_or_missing_key_is_refused(
+    server: tuple[ServerProcess, str], authorization: str
+) -> None:
+    """As the real service does, with 401."""
+    async with httpx.AsyncClient(base_url=server[1], trust_env=False) as client:
+        answers = [
+            await client.get("/models", headers={"Authorization": authorization}),
+            await client.post("/chat/completions", headers={"Authorization": authorization}, json={}),
+        ]
+    assert [answer.status_code for answer in answers] == [401, 401]
+    assert {answer.json()["error"]["code"] for answer in answers} == {"invalid_api_key"}
+
+
+CALL = {"id": "c", "type": "function", "function": {"name": "note", "arguments": "{}"}}
+CALLING = {"role": "assistant", "tool_calls": [CALL]}
+ASKED: dict[str, object] = {"role": "user", "content": "hello"}
+
+
+@pytest.mark.parametrize(
+    ("body", "param"),
+    [
+        ("{", None),
+        ("[]", None),
+        ({"messages": [ASKED]}, "model"),
+        ({"model": MODEL}, "messages"),
+        ({"model": MODEL, "messages": []}, "messages"),
+        ({"model": MODEL, "messages": [{"role": "nobody", "content": "x"}]}, "messages.0"),
+        ({"model": MODEL, "messages": [{"role": "user"}]}, "messages.0.user.content"),
+        ({"model": MODEL, "messages": [CALLING]}, None),
+        ({"model": MODEL, "messages": [CALLING, ASKED]}, None),
+        ({"model": MODEL, "messages": [CALLING, {"role": "assistant", "content": "done"}]}, None),
+        ({"model": MODEL, "messages": [{"role": "tool", "tool_call_id": "c", "content": ""}]}, None),
+        ({"model": MODEL, "messages": [ASKED], "tools": [{"type": "function"}]}, "tools.0.function"),
+    ],
+)
+async def test_a_malformed_request_is_refused(
+    server: tuple[ServerProcess, str], body: str | dict[str, object], param: str | None
+) -> None:
+    """400 in OpenAI's error shape, with the place of the mistake; also for calls without results."""
+    text = body if isinstance(body, str) else json.dumps(body)
+    async with httpx.AsyncClient(trust_env=False) as client:
+        answer = await client.post(f"{server[1]}/chat/completions", content=text, headers=KEY)
+
+    error = answer.json()["error"]
+    assert answer.status_code == 400
+    assert error["type"] == "invalid_request_error"
+    assert error["message"]
+    if param:
+        assert error["param"].startswith(param)
+
+
+async def test_its_console_says_that_it_is_scripted(server: tuple[ServerProcess, str]) -> None:
+    """Whoever reads the log knows what answers, and where."""
+    process, url = server
+    assert f"{MODEL} is a scripted stand-in for a language model; OpenAI's API is at {url}" in process.output

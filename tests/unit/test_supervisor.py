@@ -1,0 +1,246 @@
+"""The supervisor starts processes in order, starts again what dies, and leaves none behind."""
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import psutil
+import pytest
+
+from deploy.local.child_process import Service
+from deploy.local.errors import NotReadyError
+from deploy.local.supervisor import Supervisor
+from tests.support.processes import ROOT
+
+SLEEP = ("sleep", "600")
+
+TELLING = """
+trap 'echo stop {name} >> {file}; exit' TERM
+echo start {name} >> {file}
+while :; do sleep 0.02; done
+"""
+
+STUBBORN = "trap '' TERM; touch {file}; while :; do sleep 0.02; done"
+
+LEAVING = "sleep 600 & echo $! > {file}.new; mv {file}.new {file}; wait"
+
+SUPERVISING = """
+import asyncio, os, sys
+from pathlib import Path
+from deploy.local.child_process import Service
+from deploy.local.supervisor import Supervisor
+
+async def ready(since):
+    return True
+
+async def main():
+    services = [Service(name, ("sleep", "600"), ready) for name in ("a", "b")]
+    supervisor = Supervisor(services, Path(sys.argv[1]), lambda line: None)
+    await supervisor.start()
+    print(supervisor.pid("a"), supervisor.pid("b"), flush=True)
+    await asyncio.Event().wait()
+
+asyncio.run(main())
+"""
+
+
+async def at_once(_since: float) -> bool:
+    return True
+
+
+async def never(_since: float) -> bool:
+    return False
+
+
+def holds(file: Path, text: str = "") -> Callable[[float], asyncio.Future[bool]]:
+    """Return a readiness check: the file exists and has the text in it."""
+
+    async def check(_since: float) -> bool:
+        return file.exists() and text in file.read_text()
+
+    return lambda since: asyncio.ensure_future(check(since))
+
+
+async def until(fact: Callable[[], bool]) -> None:
+    """Wait for a fact, at most 30 s."""
+    async with asyncio.timeout(30):
+        while True:
+            if fact():
+                return
+            await asyncio.sleep(0.02)
+
+
+def is_gone(pid: int) -> bool:
+    return not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+
+
+@asynccontextmanager
+async def supervising(
+    services: Sequence[Service],
+    directory: Path,
+    said: list[str] | None = None,
+    *,
+    ready_timeout: float = 30,
+    stop_timeout: float = 30,
+) -> AsyncGenerator[Supervisor]:
+    lines = [] if said is None else said
+    supervisor = Supervisor(
+        services, directory / "logs", lines.append, ready_timeout=ready_timeout, stop_timeout=stop_timeout
+    )
+    try:
+        await supervisor.start()
+        yield supervisor
+    finally:
+        await supervisor.stop()
+
+
+async def test_services_start_in_order_and_stop_in_reverse(tmp_path: Path) -> None:
+    """Each starts once the one before is ready, and stops before the one it needs."""
+    file = tmp_path / "order"
+    services = [
+        Service(name, ("sh", "-c", TELLING.format(name=name, file=file)), holds(file, f"start {name}"))
+        for name in ("a", "b", "c")
+    ]
+
+    async with supervising(services, tmp_path):
+        assert file.read_text().split() == ["start", "a", "start", "b", "start", "c"]
+
+    assert file.read_text().splitlines()[3:] == ["stop c", "stop b", "stop a"]
+
+
+async def test_a_killed_service_is_started_again_later_each_time(tmp_path: Path) -> None:
+    """Every death is said with its cause and the delay, which doubles while it does not stay up."""
+    said: list[str] = []
+    pids: list[int] = []
+    async with supervising([Service("a", SLEEP, at_once)], tmp_path, said) as supervisor:
+        for _ in range(2):
+            pids.append(supervisor.pid("a"))
+            await supervisor.kill("a")
+            assert is_gone(pids[-1])
+            await supervisor.wait_until_ready("a")
+        pids.append(supervisor.pid("a"))
+
+    assert len(set(pids)) == 3
+    assert said[1:] == [
+        "a ended (SIGKILL); it is started again in 0.5 s",
+        "a ended (SIGKILL); it is started again in 1 s",
+    ]
+    assert is_gone(pids[-1])
+
+
+async def test_a_service_killed_by_others_is_started_again(tmp_path: Path) -> None:
+    """The supervisor notices deaths that it did not cause."""
+    async with supervising([Service("a", SLEEP, at_once)], tmp_path) as supervisor:
+        first = supervisor.pid("a")
+        os.kill(first, signal.SIGKILL)
+        await until(lambda: supervisor.pid("a") != first)
+        await supervisor.wait_until_ready("a")
+
+
+async def test_readiness_is_asked_for_the_newest_start(tmp_path: Path) -> None:
+    """A check gets the time of the last start, so that traces of the process before do not count."""
+    asked: list[float] = []
+
+    async def check(since: float) -> bool:
+        asked.append(since)
+        return True
+
+    async with supervising([Service("a", SLEEP, check)], tmp_path) as supervisor:
+        await supervisor.restart("a")
+
+    assert asked[0] < asked[-1]
+
+
+async def test_a_restart_stops_and_starts_without_being_taken_for_a_death(tmp_path: Path) -> None:
+    """The process ends by SIGTERM, a new one is ready at the end, and nothing more is started."""
+    file, said = tmp_path / "order", list[str]()
+    service = Service("a", ("sh", "-c", TELLING.format(name="a", file=file)), holds(file, "start a"))
+    async with supervising([service], tmp_path, said) as supervisor:
+        first = supervisor.pid("a")
+        await supervisor.restart("a")
+        assert supervisor.pid("a") != first
+        await until(lambda: file.read_text().splitlines() == ["start a", "stop a", "start a"])
+
+    assert file.read_text().splitlines()[3:] == ["stop a"]
+    assert not any("started again" in line for line in said)
+
+
+async def test_a_service_that_ignores_sigterm_is_killed(tmp_path: Path) -> None:
+    """After the time to stop there is SIGKILL, and a line that says so."""
+    file, said = tmp_path / "up", list[str]()
+    service = Service("a", ("sh", "-c", STUBBORN.format(file=file)), holds(file))
+    async with supervising([service], tmp_path, said, stop_timeout=0.2) as supervisor:
+        pid = supervisor.pid("a")
+
+    assert said[-1] == "a did not stop within 0.2 s; it is killed"
+    assert is_gone(pid)
+
+
+async def test_what_a_service_started_ends_with_it(tmp_path: Path) -> None:
+    """No grandchild outlives the stop."""
+    file = tmp_path / "pid"
+    service = Service("a", ("sh", "-c", LEAVING.format(file=file)), holds(file))
+    async with supervising([service], tmp_path):
+        grandchild = int(file.read_text())
+        assert not is_gone(grandchild)
+
+    await until(lambda: is_gone(grandchild))
+
+
+@pytest.mark.parametrize(
+    ("command", "message"),
+    [
+        (("sh", "-c", "echo the reason; exit 3"), r"b ended \(exit code 3\) while it started[^~]*the reason"),
+        (("sh", "-c", "kill -9 $$"), r"b ended \(SIGKILL\) while it started[^~]*\(empty\)"),
+        (("sh", "-c", "echo the reason; sleep 600"), r"b was not ready after 1 s[^~]*the reason"),
+        (("no-such-command",), "b cannot be started: .*no-such-command"),
+    ],
+)
+async def test_a_service_that_does_not_start_is_an_error_with_its_log(
+    tmp_path: Path, command: Sequence[str], message: str
+) -> None:
+    """The error names the service and shows the end of its log; those before it are stopped in the end."""
+    services = [Service("a", SLEEP, at_once), Service("b", command, never)]
+    pids: list[int] = []
+    supervisor = Supervisor(services, tmp_path, lambda _: None, ready_timeout=1)
+    try:
+        with pytest.raises(NotReadyError, match=message):
+            await supervisor.start()
+        pids = [supervisor.pid("a"), supervisor.pid("b")]
+    finally:
+        await supervisor.stop()
+    assert all(is_gone(pid) for pid in pids if pid)
+
+
+async def test_the_log_of_the_run_before_is_kept(tmp_path: Path) -> None:
+    """A new run begins a new log; a restart within a run does not."""
+    log = tmp_path / "logs" / "a.log"
+    service = Service("a", ("sh", "-c", "echo $$; exec sleep 600"), holds(log, "\n"))
+    async with supervising([service], tmp_path):
+        pass
+    async with supervising([service], tmp_path) as supervisor:
+        await supervisor.restart("a")
+        await until(lambda: len(log.read_text().split()) == 2)
+
+    assert len(log.with_name("a.log.previous").read_text().split()) == 1
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux kills the children of a killed process")
+async def test_sigkill_of_the_supervisor_leaves_nothing_behind(tmp_path: Path) -> None:
+    """When nobody can stop the children in order, the kernel ends them."""
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-c", SUPERVISING, str(tmp_path)), cwd=ROOT, stdout=asyncio.subprocess.PIPE
+    )
+    assert process.stdout
+    children = [int(word) for word in (await process.stdout.readline()).split()]
+    assert not any(is_gone(pid) for pid in children)
+
+    process.kill()
+    await process.wait()
+
+    assert len(children) == 2
+    await until(lambda: all(is_gone(pid) for pid in children))

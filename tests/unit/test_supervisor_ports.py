@@ -1,0 +1,97 @@
+"""Ports and directory of a local stack: asked for, remembered, chosen; one stack each."""
+
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from deploy.local.errors import AlreadyRunningError, PortTakenError
+from deploy.local.lock import locked
+from deploy.local.ports import Ports, choose_ports
+from deploy.local.servers import LOOPBACK, free_port
+
+
+@pytest.fixture
+def taken_port() -> Iterator[int]:
+    with socket.socket() as server:
+        server.bind((LOOPBACK, 0))
+        server.listen()
+        yield server.getsockname()[1]
+
+
+def ignore(_line: str) -> None:
+    pass
+
+
+def test_ports_are_remembered(tmp_path: Path) -> None:
+    """Links to the gateway and to Temporal's UI stay valid after a restart, and no port is given twice."""
+    file = tmp_path / "ports.json"
+
+    first = choose_ports(file, {}, ignore)
+
+    assert choose_ports(file, {}, ignore) == first
+    assert len(set(first.model_dump().values())) == len(Ports.model_fields)
+
+
+def test_a_remembered_port_that_is_in_use_is_replaced_and_that_is_said(
+    tmp_path: Path, taken_port: int
+) -> None:
+    """The others stay as they were, and the new one is remembered."""
+    file, said = tmp_path / "ports.json", list[str]()
+    first = choose_ports(file, {}, ignore)
+    file.write_text(first.model_copy(update={"temporal_ui": taken_port}).model_dump_json())
+
+    second = choose_ports(file, {}, said.append)
+
+    assert second.temporal_ui != taken_port
+    assert second == first.model_copy(update={"temporal_ui": second.temporal_ui})
+    assert said == [f"port {taken_port} is in use now; temporal ui moves to {second.temporal_ui}"]
+    assert choose_ports(file, {}, ignore) == second
+
+
+def test_a_port_that_was_asked_for_wins(tmp_path: Path) -> None:
+    """The environment is stronger than what is remembered."""
+    file, port = tmp_path / "ports.json", free_port()
+    choose_ports(file, {}, ignore)
+
+    assert choose_ports(file, {"gateway": ("EVERLOOP_PORT", port)}, ignore).gateway == port
+
+
+def test_a_port_that_was_asked_for_and_is_in_use_is_an_error(tmp_path: Path, taken_port: int) -> None:
+    """The message names port and variable."""
+    with pytest.raises(PortTakenError, match=rf"port {taken_port} \(EVERLOOP_PORT\) is in use"):
+        choose_ports(tmp_path / "ports.json", {"gateway": ("EVERLOOP_PORT", taken_port)}, ignore)
+
+
+@pytest.mark.parametrize("content", ["", "{", "[1]", '{"gateway": "x"}', '{"gateway": 0}', '{"other": 1}'])
+def test_a_damaged_memory_of_ports_is_replaced(tmp_path: Path, content: str) -> None:
+    """Nothing that stands in the file keeps the stack from starting."""
+    file = tmp_path / "ports.json"
+    file.write_text(content)
+
+    assert choose_ports(file, {}, ignore) == choose_ports(file, {}, ignore)
+
+
+def test_a_port_whose_connections_are_closing_down_is_free(tmp_path: Path) -> None:
+    """A server that just stopped gets its port back, although the kernel still remembers connections."""
+    file = tmp_path / "ports.json"
+    ports = choose_ports(file, {}, ignore)
+    with socket.socket() as server, socket.socket() as client:
+        server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        server.bind((LOOPBACK, ports.gateway))
+        server.listen()
+        client.connect((LOOPBACK, ports.gateway))
+        accepted, _ = server.accept()
+        accepted.close()
+
+    assert choose_ports(file, {}, ignore) == ports
+
+
+def test_a_directory_is_held_by_one_stack(tmp_path: Path) -> None:
+    """The second one is told which process holds it, and gets it once that ended."""
+    directory = tmp_path / "new" / "state"
+    with locked(directory), pytest.raises(AlreadyRunningError, match=r"process \d+"), locked(directory):
+        pass
+    with locked(directory):
+        pass
