@@ -4,7 +4,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help .venv up demo check lint types test format bench lock
+.PHONY: help .venv up demo check lint types test format bench history lock
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -41,6 +41,9 @@ format: $(INSTALLED) ## format the code, and fix what can be fixed safely
 
 bench: $(INSTALLED) ## measure speed and memory
 	$(BIN)/python -m tests.bench
+
+history: $(INSTALLED) ## keep histories of today's workflow code before it changes: make history CHANGE=short_name
+	$(BIN)/python -m tests.replay.record $(CHANGE)
 
 lock: ## pin the newest versions that pyproject.toml allows in requirements.lock
 	@tools=$$(mktemp -d); trap 'rm -rf "$$tools"' EXIT; \

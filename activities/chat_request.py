@@ -2,9 +2,8 @@
 
 import json
 from collections.abc import Iterable
-from typing import TypedDict
+from typing import NotRequired, TypedDict
 
-from openai import Omit, omit
 from openai.types.chat import (
     ChatCompletionAssistantMessageParam,
     ChatCompletionFunctionToolParam,
@@ -29,7 +28,7 @@ class ChatRequest(TypedDict):
 
     model: str
     messages: list[ChatCompletionMessageParam]
-    tools: list[ChatCompletionFunctionToolParam] | Omit
+    tools: NotRequired[list[ChatCompletionFunctionToolParam]]
 
 
 def build_request(model: str, agent: Agent, transcript: Iterable[TranscriptMessage]) -> ChatRequest:
@@ -38,8 +37,10 @@ def build_request(model: str, agent: Agent, transcript: Iterable[TranscriptMessa
     if agent.system_prompt:
         messages.append({"role": "system", "content": agent.system_prompt})
     messages.extend(_message(message) for message in transcript)
-    tools = [_tool(tool) for tool in agent.tools.values()]
-    return ChatRequest(model=model, messages=messages, tools=tools or omit)
+    request = ChatRequest(model=model, messages=messages)
+    if agent.tools:
+        request["tools"] = [_tool(tool) for tool in agent.tools.values()]
+    return request
 
 
 def _message(message: TranscriptMessage) -> ChatCompletionMessageParam:

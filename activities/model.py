@@ -129,7 +129,12 @@ class OpenAIModel(ModelPort):
         """Read the whole stream; leaving it in any way closes the connection, which ends the billing."""
         with model_span(call.task, request["model"]) as span:
             async with await self._client.chat.completions.create(
-                **request, stream=True, stream_options={"include_usage": True}
+                model=request["model"],
+                messages=(),
+                stream=True,
+                stream_options={"include_usage": True},
+                # The client would walk through each message of its own argument (0.1 ms each, measured).
+                extra_body=request,
             ) as stream:
                 await self._try_publish(call, recovery_events(call, activity.info().attempt))
                 await _read(stream, assembler, publisher)

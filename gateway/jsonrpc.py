@@ -3,8 +3,8 @@
 import asyncio
 import json
 import logging
-from collections.abc import Coroutine, Generator
-from contextlib import contextmanager, suppress
+from collections.abc import Coroutine
+from contextlib import suppress
 from typing import Any, cast
 
 from a2a.extensions.common import HTTP_EXTENSION_HEADER, get_requested_extensions
@@ -13,6 +13,7 @@ from a2a.server.request_handlers.request_handler import RequestHandler
 from a2a.server.routes.common import DefaultServerCallContextBuilder
 from a2a.server.routes.jsonrpc_dispatcher import JsonRpcDispatcher
 from opentelemetry import propagate, trace
+from starlette.datastructures import Headers
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 from starlette.types import Message, Receive, Scope, Send
@@ -49,10 +50,12 @@ class JsonRpcEndpoint:
         self._max_body_bytes = max_body_bytes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        request = _JsonRpcRequest(scope, receive, self._max_body_bytes)
-        with _server_span(request), suppress(ClientDisconnect):
-            if response := await self._respond(request, receive):
-                await response(scope, receive, send)
+        parent = propagate.extract(Headers(scope=scope))
+        with _tracer.start_as_current_span("a2a", parent, trace.SpanKind.SERVER) as span:
+            request = _JsonRpcRequest(scope, receive, self._max_body_bytes, span)
+            with suppress(ClientDisconnect):
+                if response := await self._respond(request, receive):
+                    await response(scope, receive, send)
 
     async def _respond(self, request: "_JsonRpcRequest", receive: Receive) -> Response | None:
         try:
@@ -73,9 +76,10 @@ class JsonRpcEndpoint:
 class _JsonRpcRequest(Request):
     """A request that reads a bounded body and names its span after the method."""
 
-    def __init__(self, scope: Scope, receive: Receive, max_bytes: int) -> None:
+    def __init__(self, scope: Scope, receive: Receive, max_bytes: int, span: trace.Span) -> None:
         super().__init__(scope, receive)
         self._max_bytes = max_bytes
+        self._span = span
         self._content: bytes | None = None
         self.call_state: dict[str, Any] = {}
 
@@ -90,7 +94,7 @@ class _JsonRpcRequest(Request):
         except (ValueError, RecursionError) as error:
             # Not only malformed JSON: also wrong UTF-8, numbers of thousands of digits, endless nesting.
             raise json.JSONDecodeError(f"the body is not JSON ({type(error).__name__})", "", 0) from error
-        _name_span(parsed)
+        _name_span(self._span, parsed)
         return parsed
 
     async def _read(self) -> bytes:
@@ -135,18 +139,10 @@ async def _disconnected(receive: Receive) -> None:
         message = await receive()
 
 
-@contextmanager
-def _server_span(request: Request) -> Generator[None]:
-    parent = propagate.extract(request.headers)
-    with _tracer.start_as_current_span("a2a", parent, trace.SpanKind.SERVER):
-        yield
-
-
-def _name_span(parsed: object) -> None:
+def _name_span(span: trace.Span, parsed: object) -> None:
     """Name the span after the method; only after one that exists, for names must stay few."""
     method = cast("dict[str, object]", parsed).get("method") if isinstance(parsed, dict) else None
     if isinstance(method, str) and method in JsonRpcDispatcher.METHOD_TO_MODEL:
-        span = trace.get_current_span()
         span.update_name(f"a2a {method}")
         span.set_attributes({"rpc.system": "jsonrpc", "rpc.method": method})
 

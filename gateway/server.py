@@ -56,9 +56,13 @@ def listen(settings: GatewaySettings) -> socket.socket:
     """
     family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
     try:
-        return socket.create_server((settings.host, settings.port), family=family, backlog=2048)
+        listener = socket.create_server((settings.host, settings.port), family=family, backlog=2048)
     except OSError as error:
         raise AddressInUseError(
             f"cannot listen on {settings.host}:{settings.port}: {error.strerror or error}; "
             "stop what listens there, or set EVERLOOP_HOST and EVERLOOP_PORT"
         ) from error
+    # Connections inherit it. asyncio sets it only on sockets made with an explicit protocol number; without
+    # it every answer waits 40 ms for the client's delayed acknowledgement.
+    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return listener

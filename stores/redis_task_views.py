@@ -29,8 +29,8 @@ _VIEW_KEY_PREFIX, _VIEW_KEY_SUFFIX = view_key("/").split("/")
 class RedisTaskViews(TaskViews):
     """One script folds, publishes and indexes in one step.
 
-    A call that is repeated changes nothing; only events outside of the view, such as a tool's progress,
-    appear in the stream again. `ttl` is how long a task is kept after its last event (default 7 days);
+    A call may be repeated when its answer was lost: what was folded in is dropped the second time; only
+    events outside of the view, such as a tool's progress, appear in the stream again. `ttl` is how long a task is kept after its last event (default 7 days);
     `max_events` is about how many events its stream keeps (default 10,000).
     """
 

@@ -107,7 +107,7 @@ def configure_logs(level: str) -> None:
         )
     )
     logging.basicConfig(handlers=[handler], level=level.upper(), force=True)
-    for chatty in ("httpx", "httpcore", "openai", "a2a"):
+    for chatty in ("httpx", "httpcore", "httpx2", "httpcore2", "openai", "a2a"):
         logging.getLogger(chatty).setLevel(logging.WARNING)
 
 

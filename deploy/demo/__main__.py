@@ -52,7 +52,7 @@ def main() -> int:
 
 
 async def _demo(directory: Path, screen: Screen) -> int:
-    settings = load_settings()
+    settings = load_settings().on_free_ports()
     environment = {**ENVIRONMENT, "EVERLOOP_DEMO_LEDGER": str(directory / "ledger.jsonl")}
     screen.title("Starting Temporal, Valkey, a worker and a gateway")
     running = running_stack(directory, settings, screen.supervisor, environment, fresh=True)

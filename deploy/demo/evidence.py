@@ -34,6 +34,7 @@ class Evidence:
 
     task_id: str = ""
     state: str = ""
+    remark: str = ""
     answer: str = ""
     calls: dict[str, Call] = field(default_factory=dict[str, Call])
 
@@ -43,7 +44,7 @@ class Evidence:
             case TaskAccepted():
                 self.task_id = arrival.task_id
             case StatusArrived():
-                self.state = arrival.state
+                self.state, self.remark = arrival.state, arrival.message
             case TextArrived():
                 self.answer = self.answer + arrival.text if arrival.append else arrival.text
             case ToolCalled() | ToolStarted() | ToolCompleted():
@@ -88,7 +89,7 @@ class Evidence:
     def check_completed(self) -> None:
         """Raise a DemoError unless the task completed with an answer."""
         if self.state != "completed" or not self.answer:
-            raise DemoError(f"the task ended as {self.state or 'nothing'}: {self.answer or 'no answer'}")
+            raise DemoError(f"the task ended as {self.state or 'nothing'}: {self.remark or 'no answer'}")
 
     def check_calls(self, recorded: int) -> None:
         """Raise a DemoError unless the history holds as many calls as the stream told of."""

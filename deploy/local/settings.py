@@ -45,6 +45,11 @@ class StackSettings(BaseSettings):
         }
         return {name: (variable, port) for name, (variable, port) in asked.items() if port is not None}
 
+    def on_free_ports(self) -> "StackSettings":
+        """Return the same settings for a stack that runs beside others."""
+        own = {"everloop_port", "everloop_temporal_port", "everloop_temporal_ui_port", "everloop_redis_port"}
+        return self.model_copy(update={**dict.fromkeys(own), "everloop_public_url": ""})
+
 
 def load_settings() -> StackSettings:
     """Read the environment.

@@ -3,7 +3,6 @@
 import json
 
 import pytest
-from openai import omit
 
 from activities.chat_request import build_request, readable_arguments
 from agents.agent import Agent
@@ -61,7 +60,7 @@ def test_prompts_come_first() -> None:
 
 def test_what_an_agent_lacks_is_left_out() -> None:
     """An agent without tools sends no empty list, which providers refuse."""
-    assert build_request("m", BARE, []) == {"model": "m", "messages": [], "tools": omit}
+    assert build_request("m", BARE, []) == {"model": "m", "messages": []}
 
 
 @pytest.mark.parametrize("written", ["", " ", "{", "[1]", "null", "no JSON", '{"a": 1}'])

@@ -35,9 +35,14 @@ def write_results(rows: Sequence[Row], machine: Machine, versions: Mapping[str, 
         "seconds": round(seconds, 1),
         "machine": asdict(machine),
         "versions": versions,
-        "rows": [{**asdict(row), "ratio": row.ratio, "is_met": row.is_met} for row in rows],
+        "rows": [_fields(row) for row in rows],
     }
-    RESULTS.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+    RESULTS.write_text(json.dumps(results) + "\n", encoding="utf-8")
+
+
+def _fields(row: Row) -> dict[str, object]:
+    samples = {name: [round(sample, 3) for sample in values] for name, values in row.samples.items()}
+    return {**asdict(row), "ratio": row.ratio, "is_met": row.is_met, "samples": samples}
 
 
 def _ours(row: Row) -> str:

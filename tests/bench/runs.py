@@ -88,8 +88,7 @@ async def stream_task(stack: Stack, tokens: int, rate: float) -> list[float]:
     ages = TokenAges()
     async with aclosing(_streamed(stack, {"tokens": tokens, "rate": rate})) as lines:
         async for line in lines:
-            if '"artifactUpdate"' in line:
-                ages.read(line)
+            ages.read(line)
     assert len(ages.milliseconds) == tokens, f"{len(ages.milliseconds)} of {tokens} tokens arrived"
     return ages.milliseconds
 
@@ -109,6 +108,7 @@ async def _streamed(stack: Stack, order: Order) -> AsyncGenerator[str]:
     """Yield the data lines that answer a message, as they arrive."""
     request = _request("SendStreamingMessage", order)
     async with stack.http.stream("POST", stack.gateway_url, **request) as response:
+        assert response.headers["content-type"].startswith("text/event-stream"), await response.aread()
         async for line in response.aiter_lines():
             if line.startswith("data:"):
                 yield line

@@ -84,13 +84,12 @@ async def history(stack: Stack, rounds: int) -> list[Row]:
     """Weigh histories, and see whether a long task gets slower: both must not depend on its length."""
     sizes = {length: await _history_bytes(await run_task(stack, length)) for length in LENGTHS}
     floor_size = await _history_bytes(await run_floor(stack, LONG))
-    rows = [
-        Row(f"history an iteration, {length} iterations", "B", size / length, floor_size / LONG)
-        for length, size in sizes.items()
-    ]
+    rows = [Row(f"history an iteration without content, {LONG} iterations", "B", floor=floor_size / LONG)]
+    for length, size in sizes.items():
+        rows.append(Row(f"history an iteration of 2 KB, {length} iterations", "B", size / length))
     added = [(sizes[more] - sizes[less]) / (more - less) for less, more in pairwise(LENGTHS)]
     growth = Row(
-        measure=f"history an iteration adds, {LENGTHS[-2]}-{LONG} to {LENGTHS[0]}-{LENGTHS[1]}",
+        measure=f"history added by an iteration, {LENGTHS[-2]}-{LONG} to {LENGTHS[0]}-{LENGTHS[1]}",
         unit="x",
         everloop=added[-1] / added[0],
         aim=AIMED_GROWTH,

@@ -1,7 +1,7 @@
 """What gateway tests run against: real gateways, the real workflow with a scripted model, and a stand-in."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from uuid import uuid4
@@ -31,8 +31,8 @@ from workflows.contract.tasks import TaskInput, TaskResult, TaskState, TaskStatu
 
 AGENT = Agent(id="staged", name="Staged", description="Says what its script says.", model="scripted")
 
-Step = str | TaskEvent | asyncio.Event
-"""A text is streamed, an event published, and an `asyncio.Event` waited for."""
+Step = str | TaskEvent | asyncio.Event | Callable[[], None]
+"""A text is streamed, an event published, an `asyncio.Event` waited for, and a function called."""
 
 
 class StagedModel(ModelPort):
@@ -60,6 +60,8 @@ class StagedModel(ModelPort):
             elif isinstance(step, str):
                 await self._publish(call, _chunk(call, step, len(texts)))
                 texts.append(step)
+            elif callable(step):
+                step()
             else:
                 await self._publish(call, step)
         await self._publish(call, _chunk(call, "", len(texts), last=True))

@@ -155,6 +155,24 @@ class _HeldViews(MemoryTaskViews):
         return events
 
 
+async def test_a_new_task_wakes_the_reader() -> None:
+    """The reader must not wait its time out before it looks at a task that joined meanwhile."""
+    waking = _WakingViews()
+    fanout = EventFanout(waking)
+    async with fanout.subscribe("one", START), fanout.subscribe("one", START), fanout.subscribe("two", START):
+        assert waking.wakes == 2
+
+
+class _WakingViews(MemoryTaskViews):
+    """Counts how often the reader is woken."""
+
+    wakes = 0
+
+    async def wake(self) -> None:
+        self.wakes += 1
+        await super().wake()
+
+
 async def test_nothing_stays_after_the_last_subscriber(views: TaskViews) -> None:
     """Two tasks with three subscribers leave an empty fan-out, also when one of them fails."""
     fanout = EventFanout(views)

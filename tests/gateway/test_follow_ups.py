@@ -58,9 +58,11 @@ async def waiting_task(gateway: RunningGateway, client: Client, views: TaskViews
 
 async def test_a_message_to_a_working_task_is_answered_too(blocking: A2AClient, model: StagedModel) -> None:
     """What the client adds while the agent works becomes part of the same task."""
-    first, second, gate = unique("one"), unique("two"), asyncio.Event()
-    model.scripts[first] = [gate, "first answer"]
+    first, second = unique("one"), unique("two")
+    begun, gate = asyncio.Event(), asyncio.Event()
+    model.scripts[first] = [begun.set, gate, "first answer"]
     task = await send(blocking, request(first, return_immediately=True))
+    await begun.wait()
     follow_up = request(second, message_id=unique("message"), task_id=task.id)
     await send(blocking, _immediately(follow_up))
     gate.set()

@@ -88,13 +88,13 @@ async def test_without_temporal_tasks_can_be_read_but_not_changed(site: Site) ->
         task = await send(a2a, request(prompt, return_immediately=True))
         site.temporal.kill()
 
-        refused = [
-            await gateway.call("SendMessage", message("new")),
-            await gateway.call("SendStreamingMessage", message("new")),
-            await gateway.call("SendMessage", message("more", task.id)),
-            await gateway.call("CancelTask", {"id": task.id}),
-            await gateway.call("GetTask", {"id": "unknown"}),
-        ]
+        refused = await asyncio.gather(
+            gateway.call("SendMessage", message("new")),
+            gateway.call("SendStreamingMessage", message("new")),
+            gateway.call("SendMessage", message("more", task.id)),
+            gateway.call("CancelTask", {"id": task.id}),
+            gateway.call("GetTask", {"id": "unknown"}),
+        )
         ready = await gateway.http.get("/readyz")
         read = await a2a.get_task(GetTaskRequest(id=task.id))
         listed = (await gateway.call("ListTasks", {})).json()["result"]["tasks"]

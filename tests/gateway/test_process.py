@@ -10,6 +10,8 @@ import httpx
 import pytest
 
 from deploy.local.servers import LOOPBACK, free_port
+from gateway.server import listen
+from gateway.settings import GatewaySettings
 from tests.gateway.stage import unique
 from tests.support.processes import ServerProcess, wait_until_answers
 
@@ -51,6 +53,14 @@ async def test_a_gateway_serves_until_it_is_told_to_stop(
     events = [json.loads(line)["event"] for line in process.output.splitlines()]
     assert "gateway ready" in events
     assert events[-1] == "gateway stopped"
+
+
+def test_answers_are_sent_at_once() -> None:
+    """Connections do not collect small writes (Nagle), which would hold each answer up for 40 ms."""
+    with listen(GatewaySettings(port=0)) as listener, socket.create_connection(listener.getsockname()):
+        connection, _ = listener.accept()
+        with connection:
+            assert connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
 
 
 @pytest.mark.parametrize(

@@ -157,9 +157,11 @@ async def test_history_length_limits_the_history(
     blocking: A2AClient, model: StagedModel, length: int | None, expected: int
 ) -> None:
     """Unset returns all messages, 0 none, n the newest n; for SendMessage as for GetTask."""
-    first, second, gate = unique("one"), unique("two"), asyncio.Event()
-    model.scripts[first] = [gate]
+    first, second = unique("one"), unique("two")
+    begun, gate = asyncio.Event(), asyncio.Event()
+    model.scripts[first] = [begun.set, gate]
     task = await send(blocking, request(first, return_immediately=True))
+    await begun.wait()
     follow_up = request(second, message_id=unique("message"), task_id=task.id, return_immediately=True)
     await send(blocking, follow_up)
     gate.set()

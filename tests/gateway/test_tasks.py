@@ -35,6 +35,8 @@ from tests.gateway.stage import (
 )
 from tests.support.a2a_client import Answer, connected, request, response_of, send
 from tests.support.processes import running_valkey
+from workflows.contract.tasks import TaskState as State
+from workflows.contract.tasks import TaskStatus, TaskView
 
 
 async def test_a_task_can_be_read_at_any_gateway(
@@ -44,6 +46,30 @@ async def test_a_task_can_be_read_at_any_gateway(
     sent = await send(blocking, request(unique("read")))
     async with running_gateway(client, views, queue=queue) as other, connected(other.url) as a2a:
         assert await a2a.get_task(GetTaskRequest(id=sent.id)) == sent
+
+
+@pytest.mark.parametrize("method", ["GetTask", "CancelTask", "SubscribeToTask", "SendMessage"])
+async def test_a_task_of_somebody_else_is_not_found(
+    gateway: RunningGateway, views: TaskViews, method: str
+) -> None:
+    """An owner's tasks are shown to nobody else, and the answer is that for a task that does not exist."""
+    now, task_id = datetime.now(UTC), unique("theirs")
+    theirs = TaskView(
+        task_id=task_id,
+        context_id="context",
+        owner=unique("somebody"),
+        agent_id="staged",
+        created_at=now,
+        status=TaskStatus(state=State.WORKING, at=now),
+    )
+    await views.create(theirs)
+    message = {"messageId": unique("m"), "role": "ROLE_USER", "taskId": task_id, "parts": [{"text": "hi"}]}
+    params = {"message": message} if method == "SendMessage" else {"id": task_id}
+
+    response = await gateway.call(method, params)
+
+    error = response.json()["error"]
+    assert (error["code"], error["message"]) == (-32001, f"no task {task_id!r} here")
 
 
 async def test_canceling_ends_the_task(blocking: A2AClient, model: StagedModel) -> None:
@@ -236,6 +262,7 @@ async def test_a_finished_task_comes_back_too(tmp_path: Path, client: Client) ->
             await redis.flushall()
             restored = await a2a.get_task(GetTaskRequest(id=task.id))
             await redis.flushall()
+            message.configuration.return_immediately = True
             sent_again = await send(a2a, message)
 
     assert response_of(restored) == response_of(sent_again) == response_of(task)

@@ -47,7 +47,7 @@ def answered(view: TaskView, run_id: str, version: int, **changes: object) -> Ta
     return view.model_copy(update={"run_id": run_id, "version": version, "status": status, **changes})
 
 
-def status(
+def status(  # noqa: PLR0913 -- the fields of a status, most of them left out in each test
     version: int,
     state: TaskState = TaskState.WORKING,
     *,

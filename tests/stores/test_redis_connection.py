@@ -1,5 +1,7 @@
 """Which Redis fits, and what is said of one that does not."""
 
+import subprocess
+import sys
 from collections.abc import AsyncGenerator
 from pathlib import Path
 
@@ -17,7 +19,7 @@ from stores.redis_connection import (
     check_redis,
     connect_redis,
 )
-from tests.support.processes import running_valkey
+from tests.support.processes import ROOT, running_valkey
 
 SECRET = "s3cret-word"
 
@@ -89,13 +91,19 @@ async def test_a_server_that_is_not_there_is_unreachable() -> None:
             await check_redis(redis)
 
 
-def test_the_address_comes_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("environment", "url"),
+    [({}, "redis://127.0.0.1:6379/0"), ({"EVERLOOP_REDIS_URL": "rediss://example/1"}, "rediss://example/1")],
+)
+def test_the_address_comes_from_the_environment(environment: dict[str, str], url: str) -> None:
     """EVERLOOP_REDIS_URL is read; without it, the local server is meant."""
-    monkeypatch.delenv("EVERLOOP_REDIS_URL", raising=False)
-    assert StoreSettings().redis_url == "redis://127.0.0.1:6379/0"
+    program = "from stores.redis_connection import StoreSettings; print(StoreSettings().redis_url)"
 
-    monkeypatch.setenv("EVERLOOP_REDIS_URL", "rediss://example/1")
-    assert StoreSettings().redis_url == "rediss://example/1"
+    found = subprocess.run(
+        [sys.executable, "-c", program], env=environment, cwd=ROOT, check=True, capture_output=True, text=True
+    )
+
+    assert found.stdout.strip() == url
 
 
 @pytest.mark.parametrize("scheme", ["redis", "http"])

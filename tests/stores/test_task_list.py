@@ -1,6 +1,7 @@
 """Lists of tasks: order, filters and pages."""
 
 import base64
+from dataclasses import replace
 
 import pytest
 
@@ -27,7 +28,7 @@ async def page_through(views: TaskViews, query: TaskQuery) -> list[str]:
     found = ids_of(page)
     while page.next_page_token:
         assert len(page.views) == query.page_size
-        again = TaskQuery(**{**vars(query), "page_token": page.next_page_token})
+        again = replace(query, page_token=page.next_page_token)
         page = await views.list_tasks(again)
         found += ids_of(page)
     return found

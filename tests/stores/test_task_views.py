@@ -82,7 +82,7 @@ async def test_a_worker_may_publish_before_the_task_is_created(task_views: TaskV
     ],
 )
 async def test_a_status_applies_when_its_version_and_step_are_greater(
-    task_views: TaskViews, second: TaskEvent, applies: bool
+    task_views: TaskViews, second: TaskEvent, *, applies: bool
 ) -> None:
     """A status that is not newer is dropped and does not reach the stream."""
     view = submitted()
@@ -240,7 +240,7 @@ async def test_other_events_pass_without_changing_the_view(task_views: TaskViews
 
 
 async def test_restore_puts_a_lost_view_back(task_views: TaskViews) -> None:
-    """A view that the store lost comes back as the workflow answered it, and restoring it again is nothing."""
+    """A view that the store lost comes back as the workflow answered it; restoring it again is nothing."""
     question = TaskStatus(state=TaskState.INPUT_REQUIRED, at=at(9), message=told("which one?"))
     view = answered(
         submitted(), "run", 4, status=question, artifacts=(artifact("Hi"), artifact("x", artifact_id="log"))
@@ -279,9 +279,9 @@ async def test_restore_completes_what_a_worker_began(task_views: TaskViews) -> N
     ],
 )
 async def test_restore_never_sets_a_status_back(
-    task_views: TaskViews, published: tuple[str, TaskEvent], answer: tuple[str, int], applies: bool
+    task_views: TaskViews, published: tuple[str, TaskEvent], answer: tuple[str, int], *, applies: bool
 ) -> None:
-    """The restored status applies if it is newer; of two runs, the one with the later status is newer."""
+    """The restored status applies if it is newer; of two runs, the later status is newer."""
     view = answered(submitted(), *answer, artifacts=(artifact("answer"),))
     run_id, event = published
     await task_views.publish(view.task_id, run_id, [event])

@@ -1,6 +1,7 @@
 """The demo agent's file tools see one directory and nothing outside of it."""
 
 import os
+import re
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -90,6 +91,25 @@ NASTY = [
 def test_read_file_refuses_what_is_no_visible_file_of_the_directory(folder: Folder, path: str) -> None:
     """Parents, absolute paths, links out, hidden places, pipes and nonsense end in a ValueError."""
     with pytest.raises(ValueError, match=r"\w"):
+        folder.read_file(path, 1)
+
+
+@pytest.mark.parametrize(
+    ("path", "reason"),
+    [
+        ("docs/../readme.md", "may lead out"),
+        ("/etc/passwd", "may lead out"),
+        (".git", "is hidden"),
+        ("out.txt", "is a link that leads out"),
+        ("hidden-link", "is a link that leads out of the directory or to a hidden place"),
+        ("missing.txt", "there is no 'missing.txt'"),
+        ("pipe", "is not a file"),
+        ("binary.bin", "is not UTF-8 text"),
+    ],
+)
+def test_a_refusal_tells_the_model_why(folder: Folder, path: str, reason: str) -> None:
+    """Each reason has its own words, so that the model can correct itself."""
+    with pytest.raises(ValueError, match=re.escape(reason)):
         folder.read_file(path, 1)
 
 

@@ -64,7 +64,6 @@ def offered(agent: Agent) -> list[ChatCompletionFunctionToolParam]:
             "type": "function",
             "function": {
                 "name": tool.name,
-                "description": tool.description,
                 "parameters": cast("dict[str, object]", tool.parameters),
             },
         }
@@ -89,15 +88,13 @@ async def play(client: AsyncOpenAI, agent: Agent, prompt: str) -> tuple[list[lis
         rounds.append([call.function.name for call in calls])
         messages.append(cast("ChatCompletionMessageParam", message.model_dump(exclude_none=True)))
         for call in calls:
-            arguments = json.loads(call.function.arguments)
-            messages.append(
-                {"role": "tool", "tool_call_id": call.id, "content": await run(agent, call, arguments)}
-            )
+            content = await run(agent, call.function.name, call.function.arguments)
+            messages.append({"role": "tool", "tool_call_id": call.id, "content": content})
 
 
-async def run(agent: Agent, call: ChatCompletionMessageFunctionToolCall, arguments: dict[str, object]) -> str:
-    tool = agent.tools[call.function.name]
-    return "noted" if tool.context_parameter else str(await tool.function(**arguments))
+async def run(agent: Agent, name: str, arguments: str) -> str:
+    tool = agent.tools[name]
+    return "noted" if tool.context_parameter else str(await tool.function(**json.loads(arguments)))
 
 
 @pytest.fixture
@@ -134,13 +131,7 @@ async def test_a_survey_with_notes_notes_each_finding_once(client: AsyncOpenAI, 
 
 async def test_a_directory_that_does_not_exist_ends_in_an_answer(client: AsyncOpenAI, agent: Agent) -> None:
     """A tool error is reported, not repeated for ever."""
-    messages = user("Look at the directory `nowhere`")
-    reply = await client.chat.completions.create(model=MODEL, messages=messages, tools=offered(agent))
-    call = (reply.choices[0].message.tool_calls or [])[0]
-    messages.append(
-        cast("ChatCompletionMessageParam", reply.choices[0].message.model_dump(exclude_none=True))
-    )
-    messages.append({"role": "tool", "tool_call_id": call.id, "content": "ValueError: there is no 'nowhere'"})
+    messages = after("Look at the directory `nowhere`", "list_files", "ValueError: there is no 'nowhere'")
 
     answer = await client.chat.completions.create(model=MODEL, messages=messages, tools=offered(agent))
 

@@ -26,7 +26,7 @@ while :; do sleep 0.02; done
 
 STUBBORN = "trap '' TERM; touch {file}; while :; do sleep 0.02; done"
 
-LEAVING = "sleep 600 & echo $! > {file}.new; mv {file}.new {file}; wait"
+LEAVING = "sh -c 'trap \"\" TERM; exec sleep 600' & echo $! > {file}.new; mv {file}.new {file}; wait"
 
 SUPERVISING = """
 import asyncio, os, sys

@@ -1,0 +1,64 @@
+"""When a client has heard enough."""
+
+from datetime import UTC, datetime
+
+import pytest
+
+from gateway.turns import Step, UntilEnd, UntilReply
+from stores.task_views import START, Snapshot, StreamedEvent
+from workflows.contract.events import StatusChanged, Thought
+from workflows.contract.messages import TextPart, UserMessage
+from workflows.contract.tasks import TaskState, TaskStatus, TaskView
+
+NOW = datetime.now(UTC)
+
+
+def heard(message_id: str) -> tuple[UserMessage, ...]:
+    return (UserMessage(message_id=message_id, parts=(TextPart(text="hi"),)),) if message_id else ()
+
+
+def shown(state: str, message_id: str = "") -> Snapshot:
+    """A snapshot in a state, with a message in its history."""
+    view = TaskView(
+        task_id="task",
+        context_id="context",
+        owner="owner",
+        agent_id="agent",
+        created_at=NOW,
+        status=TaskStatus(state=TaskState(state), at=NOW),
+        history=heard(message_id),
+    )
+    return Snapshot(view, START)
+
+
+def event(state: str, message_id: str = "") -> StreamedEvent:
+    """A status that says which message was taken in."""
+    status = StatusChanged(version=1, state=TaskState(state), at=NOW, received=heard(message_id))
+    return StreamedEvent("task", START, status)
+
+
+THOUGHT = StreamedEvent("task", START, Thought(iteration=1, text="…"))
+
+
+@pytest.mark.parametrize(
+    ("steps", "end", "reply"),
+    [
+        ([shown("completed")], True, True),
+        ([shown("working"), THOUGHT], False, False),
+        ([shown("submitted", "m"), event("working"), event("input-required")], False, True),
+        ([shown("input-required", "m")], False, True),
+        ([shown("input-required", "other")], False, False),
+        ([shown("input-required"), event("working", "m")], False, False),
+        ([shown("input-required"), event("working", "m"), event("auth-required")], False, True),
+        ([shown("input-required"), event("working", "other"), event("input-required")], False, False),
+        ([shown("input-required"), event("canceled")], True, True),
+        ([shown("input-required"), event("input-required", "m")], False, True),
+        ([shown("working"), event("rejected")], True, True),
+    ],
+)
+def test_following_ends_where_it_should(steps: list[Step], *, end: bool, reply: bool) -> None:
+    """A subscription lasts to the end of the task; a reply ends when the task waits for the next message."""
+    until_end, until_reply = UntilEnd(), UntilReply("m")
+
+    assert [until_end.is_over(step) for step in steps][-1] == end
+    assert [until_reply.is_over(step) for step in steps][-1] == reply

@@ -1,0 +1,92 @@
+"""Random histories of a task, for hypothesis: what gateways and workers do to it, in any order."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from hypothesis import strategies as st
+
+from tests.stores.examples import answered, artifact, at, chunk, data, said, status, told
+from workflows.contract.events import FINAL_ATTEMPT, TaskEvent, Warned
+from workflows.contract.messages import Part, TextPart
+from workflows.contract.tasks import TaskState, TaskStatus, TaskView
+
+RUNS = st.sampled_from(["run-a", "run-b", "run-c"])
+STATES = st.sampled_from([TaskState.WORKING, TaskState.INPUT_REQUIRED, TaskState.COMPLETED])
+TEXTS = st.text(st.characters(codec="utf-8"), max_size=5)
+PARTS: st.SearchStrategy[Part] = st.builds(TextPart, text=TEXTS) | st.just(data(x="1"))
+USER_MESSAGES = st.builds(said, st.sampled_from(["m1", "m2", "m3", "m4"]))
+AGENT_MESSAGES = st.none() | st.builds(told, st.sampled_from(["t1", "t2", "t3"]))
+STATUSES = st.builds(
+    status,
+    st.integers(1, 4),
+    STATES,
+    step=st.integers(0, 1),
+    message=AGENT_MESSAGES,
+    received=st.lists(USER_MESSAGES, max_size=2).map(tuple),
+    seconds=st.integers(0, 5),
+)
+CHUNKS = st.builds(
+    chunk,
+    st.just(""),
+    position=st.integers(0, 2),
+    attempt=st.sampled_from([1, 2, FINAL_ATTEMPT]),
+    index=st.integers(0, 2),
+    last=st.booleans(),
+    artifact_id=st.sampled_from(["response", "log"]),
+    part=PARTS,
+)
+EVENTS: st.SearchStrategy[TaskEvent] = STATUSES | CHUNKS | st.just(Warned(text="w"))
+
+
+@dataclass(frozen=True)
+class Create:
+    """The gateway creates the task."""
+
+
+@dataclass(frozen=True)
+class Publish:
+    """A worker publishes a batch."""
+
+    run_id: str
+    events: Sequence[TaskEvent]
+
+
+@dataclass(frozen=True)
+class Restore:
+    """A gateway restores what a run of the workflow answered."""
+
+    run_id: str
+    version: int
+    status: TaskStatus
+    history: tuple[str, ...]
+    artifacts: tuple[tuple[str, bool], ...]
+
+    def view_of(self, view: TaskView) -> TaskView:
+        return answered(
+            view,
+            self.run_id,
+            self.version,
+            status=self.status,
+            history=tuple(map(said, self.history)),
+            artifacts=tuple(
+                artifact(f"restored {key}", complete=done, artifact_id=key) for key, done in self.artifacts
+            ),
+        )
+
+
+CREATES = st.builds(Create)
+PUBLISHES = st.builds(Publish, RUNS, st.lists(EVENTS, min_size=1, max_size=4))
+RESTORES = st.builds(
+    Restore,
+    RUNS,
+    st.integers(1, 4),
+    st.builds(TaskStatus, state=STATES, at=st.integers(0, 5).map(at), message=AGENT_MESSAGES),
+    st.lists(st.sampled_from(["m1", "m2", "m3", "m5"]), unique=True).map(tuple),
+    st.lists(
+        st.tuples(st.sampled_from(["response", "log"]), st.booleans()),
+        max_size=2,
+        unique_by=lambda pair: pair[0],
+    ).map(tuple),
+)
+Change = Create | Publish | Restore
+CHANGES = CREATES | PUBLISHES | RESTORES

@@ -1,0 +1,108 @@
+"""Requests of clients in our own terms."""
+
+import json
+from datetime import UTC, datetime
+
+import pytest
+from a2a.types import a2a_pb2 as pb
+from a2a.utils.errors import InvalidParamsError
+from google.protobuf.json_format import ParseDict
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import JsonValue
+
+from gateway.requests import MAX_ID_BYTES, check_id, content_of, read_list_request, read_send_request
+from stores.task_views import TaskQuery
+from workflows.contract.messages import DataPart, TextPart, UserMessage
+from workflows.contract.tasks import TaskState
+
+
+def send(**changes: object) -> pb.SendMessageRequest:
+    message = {"messageId": "m", "role": "ROLE_USER", "parts": [{"text": "hi"}], **changes}
+    return ParseDict({"message": message}, pb.SendMessageRequest())
+
+
+def test_a_message_keeps_its_parts_and_metadata() -> None:
+    """Text, data and metadata in order; whole numbers stay whole, others stay as they are."""
+    data: dict[str, JsonValue] = {
+        "whole": 3,
+        "half": 0.5,
+        "huge": 2.0**60,
+        "list": [1, {"deep": 2}],
+        "no": None,
+    }
+    request = read_send_request(
+        send(parts=[{"text": "a"}, {"data": data}], metadata={"n": 1}, taskId="t", contextId="c"),
+        max_bytes=1000,
+    )
+
+    assert request.message == UserMessage(
+        message_id="m", parts=(TextPart(text="a"), DataPart(data=data)), metadata={"n": 1}
+    )
+    assert isinstance(request.message.parts[1], DataPart)
+    # Equality takes 3.0 for 3; JSON does not.
+    assert json.dumps(request.message.parts[1].data, sort_keys=True) == json.dumps(data, sort_keys=True)
+    assert (request.task_id, request.context_id, request.history_length) == ("t", "c", None)
+
+
+@pytest.mark.parametrize(("size", "fits"), [(100, True), (99, False)])
+def test_the_limit_counts_the_whole_message_as_json(size: int, *, fits: bool) -> None:
+    """Up to the limit a message is taken; one byte more is an error that names both sizes."""
+    frame = len(UserMessage(message_id="m", parts=(TextPart(text=""),)).model_dump_json())
+    request = send(parts=[{"text": "x" * (100 - frame)}])
+
+    if fits:
+        assert read_send_request(request, max_bytes=size).message.message_id == "m"
+    else:
+        with pytest.raises(InvalidParamsError, match="has 100 bytes as JSON; this server takes 99"):
+            read_send_request(request, max_bytes=size)
+
+
+@given(st.text())
+def test_an_id_that_is_taken_is_fit_to_be_one(value: str) -> None:
+    """Whatever passes the check is not empty, not too long, and printable on one line."""
+    try:
+        taken = check_id(value, "id")
+    except (InvalidParamsError, UnicodeEncodeError):
+        return
+    assert taken == value != ""
+    assert len(taken.encode()) <= MAX_ID_BYTES
+    assert "\n" not in taken
+    assert "\x00" not in taken
+
+
+def test_the_same_content_has_the_same_bytes() -> None:
+    """The order of keys does not matter; parts, their kinds and the context do."""
+
+    def content(*parts: TextPart | DataPart, context_id: str = "c") -> bytes:
+        return content_of(UserMessage(message_id="m", parts=parts), context_id)
+
+    assert content(DataPart(data={"a": 1, "b": 2})) == content(DataPart(data={"b": 2, "a": 1}))
+    different = [
+        content(TextPart(text="ab")),
+        content(TextPart(text="a"), TextPart(text="b")),
+        content(TextPart(text="ab"), context_id="d"),
+        content(DataPart(data="ab")),
+    ]
+    assert len(set(different)) == len(different)
+
+
+def test_a_list_request_becomes_a_query() -> None:
+    """All filters are the owner's own; the default page has fifty tasks."""
+    after = datetime(2026, 11, 21, tzinfo=UTC)
+    request = pb.ListTasksRequest(
+        context_id="c",
+        status=pb.TASK_STATE_WORKING,
+        status_timestamp_after=after,
+        page_token="next",
+    )
+
+    assert read_list_request(request, "me") == TaskQuery(
+        owner="me",
+        context_id="c",
+        state=TaskState.WORKING,
+        updated_after=after.timestamp(),
+        page_size=50,
+        page_token="next",
+    )
+    assert read_list_request(pb.ListTasksRequest(), "me") == TaskQuery(owner="me")
