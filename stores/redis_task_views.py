@@ -30,8 +30,9 @@ class RedisTaskViews(TaskViews):
     """One script folds, publishes and indexes in one step.
 
     A call may be repeated when its answer was lost: what was folded in is dropped the second time; only
-    events outside of the view, such as a tool's progress, appear in the stream again. `ttl` is how long a task is kept after its last event (default 7 days);
-    `max_events` is about how many events its stream keeps (default 10,000).
+    events outside of the view, such as a tool's progress, appear in the stream again. `ttl` is how long a
+    task is kept after its last event (default 7 days); `max_events` is about how many events its stream
+    keeps (default 10,000).
     """
 
     def __init__(self, redis: Redis, *, ttl: timedelta = TASK_TTL, max_events: int = MAX_EVENTS) -> None:

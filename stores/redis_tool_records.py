@@ -17,7 +17,8 @@ class RedisToolRecords(ToolRecords):
     """Each call is one transaction and one round trip. `ttl` counts from the last call (default 30 days).
 
     A claim whose answer is lost on the way stands: the next claim hears `STARTED_BEFORE`, which at worst
-    leaves out an effect, but never repeats one.
+    leaves out an effect, but never repeats one. How much a killed Redis forgets is its own setting:
+    `appendfsync always` nothing, `everysec` up to two seconds of claims that it had acknowledged.
     """
 
     def __init__(self, redis: Redis, *, ttl: timedelta = RECORD_TTL) -> None:

@@ -1,5 +1,4 @@
 -- Changes the view, history, stream and index entries of one task in one atomic step.
---
 -- The rules stand in workflows/contract/events.py; stores/fold.py is the same in Python.
 --
 -- KEYS  view (hash), history (list), stream
@@ -177,16 +176,13 @@ local function refresh(has_new_status)
   redis.call('EXPIRE', view, time_to_live)
   redis.call('EXPIRE', history, time_to_live)
   redis.call('EXPIRE', stream, time_to_live)
-  local at_and_indexes = redis.call('HMGET', view, 'at', 'owner_index', 'context_index')
-  for n = 2, 3 do
-    local index = at_and_indexes[n]
-    if index and has_new_status then
-      redis.call('ZADD', index, at_and_indexes[1], task_id)
+  local at, owner_index, context_index = unpack(redis.call('HMGET', view, 'at', 'owner_index', 'context_index'))
+  for _, index in ipairs({owner_index or nil, context_index or nil}) do
+    if has_new_status then
+      redis.call('ZADD', index, at, task_id)
       forget_some_expired(index)
     end
-    if index then
-      redis.call('EXPIRE', index, time_to_live)
-    end
+    redis.call('EXPIRE', index, time_to_live)
   end
 end
 
@@ -237,11 +233,9 @@ local function put_before_history(messages)
   local later = {}
   for n, json in ipairs(redis.call('LRANGE', history, 0, -1)) do
     later[n] = {id = cjson.decode(json).message_id, json = json}
+    redis.call('HDEL', view, 'message:' .. later[n].id)
   end
   redis.call('DEL', history)
-  for _, message in ipairs(later) do
-    redis.call('HDEL', view, 'message:' .. message.id)
-  end
   for _, list in ipairs({messages, later}) do
     for _, message in ipairs(list) do
       remember(message)
@@ -302,10 +296,5 @@ local function restore()
   refresh(true)
 end
 
-if operation == 'publish' then
-  publish()
-elseif operation == 'create' then
-  create()
-else
-  restore()
-end
+local operations = {publish = publish, create = create, restore = restore}
+operations[operation]()

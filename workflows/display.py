@@ -9,7 +9,8 @@ SUMMARY_LENGTH = 120
 
 def model_summary(state: TaskRunState) -> str:
     """One line for a model call, such as `iteration 3 · model · 12 messages`."""
-    return f"iteration {state.iteration} · model · {len(state.transcript)} messages"
+    count = len(state.transcript)
+    return f"iteration {state.iteration} · model · {count} message{'s' if count > 1 else ''}"
 
 
 def tool_summary(call: ToolCall) -> str:

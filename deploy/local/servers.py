@@ -68,10 +68,14 @@ def temporal_command(ports: TemporalPorts, database: Path | None = None) -> list
 
 
 def valkey_command(port: int, directory: Path) -> list[str]:
-    """Return the command of a Valkey server that keeps an append-only file in `directory`."""
+    """Return the command of a Valkey server that keeps an append-only file in `directory`.
+
+    Every write reaches the file before it is acknowledged: with `everysec`, a SIGKILL during an fsync lost
+    acknowledged writes, and with them the record that a tool was started.
+    """
     return [
         str(get_binary_path()),
         *("--bind", LOOPBACK, "--port", str(port), "--dir", str(directory)),
-        *("--appendonly", "yes", "--appendfsync", "everysec", "--save", ""),
+        *("--appendonly", "yes", "--appendfsync", "always", "--save", ""),
         *("--maxmemory-policy", "noeviction", "--loglevel", "warning"),
     ]

@@ -213,6 +213,7 @@ async def test_content_stays_out_of_the_logs(
         message(parts=[{"text": secret, "bogus": 1}, {"text": [secret]}]),
         message(parts=[{"raw": secret}]),
         message(parts=[{"text": secret}], taskId="nobody"),
+        {**message(), "configuration": {"historyLength": secret}},
     ):
         await gateway.call("SendMessage", params)
 

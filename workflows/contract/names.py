@@ -2,6 +2,7 @@
 
 import hashlib
 import uuid
+from urllib.parse import quote
 
 from temporalio.common import SearchAttributeKey
 
@@ -61,12 +62,17 @@ def tool_record_key(task_id: str, call_id: str) -> str:
 
 def owner_index_key(owner: str) -> str:
     """Redis sorted set: task ids of an owner by time of the last status, in milliseconds."""
-    return f"everloop:owner:{owner}:tasks"
+    return f"everloop:owner:{_quoted(owner)}:tasks"
 
 
 def context_index_key(owner: str, context_id: str) -> str:
     """Redis sorted set: task ids of an owner in one context, scored like the owner's index."""
-    return f"everloop:owner:{owner}:context:{context_id}:tasks"
+    return f"everloop:owner:{_quoted(owner)}:context:{_quoted(context_id)}:tasks"
+
+
+def _quoted(name: str) -> str:
+    """Keep names that clients choose from looking like other keys."""
+    return quote(name, safe="")
 
 
 def wake_key(reader_id: str) -> str:
