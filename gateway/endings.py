@@ -27,11 +27,11 @@ class Endings:
     async def settle(self, task_id: str) -> None:
         """Make the view of a task say that it has ended, if its workflow has; repeating it changes nothing.
 
-        Does nothing while Temporal does not answer.
+        Raises:
+            TemporalUnavailableError: nobody can tell.
         """
-        with suppress(GatewayError):
-            if ending := await self._tasks.ending(task_id):
-                await self._settle(task_id, ending)
+        if ending := await self._tasks.ending(task_id):
+            await self._settle(task_id, ending)
 
     async def _settle(self, task_id: str, ending: Ending) -> None:
         with suppress(GatewayError):

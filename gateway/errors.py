@@ -111,5 +111,9 @@ def to_a2a(failure: Exception, state: MutableMapping[str, Any]) -> A2AError:
         return InternalError(f"internal error, reference {reference}")
     if answer.retry_after is not None:
         state[RETRY_AFTER] = answer.retry_after
-        _log.warning("request cannot be served now", error=type(failure).__name__, reason=str(failure))
+        _log.warning(
+            "request cannot be served now",
+            error=type(failure).__name__,
+            reason=str(failure.__cause__ or failure),
+        )
     return answer.error(answer.message or str(failure))

@@ -28,6 +28,7 @@ from gateway.tasks import Tasks
 from gateway.translate import EVENTS_EXTENSION, UpdateTranslator, to_task
 from gateway.turns import UntilEnd, UntilReply
 from stores.task_views import Snapshot, TaskViews
+from workflows.contract.tasks import TERMINAL_STATES, TaskState
 
 ANONYMOUS = "anonymous"
 """The owner of tasks whose client did not authenticate."""
@@ -125,11 +126,12 @@ class TaskHandler(RequestHandler):
             await self._snapshots.take(task_id, owner)
             await self._endings.settle(task_id)
             snapshot = await self._snapshots.take(task_id, owner)
-            if snapshot.view.status.state.is_terminal:
-                state = snapshot.view.status.state
-                raise TaskNotCancelableError(f"task {task_id!r} is {state} already")
+            _refuse_to_cancel(snapshot, TERMINAL_STATES)
             await self._tasks.cancel(task_id)
-            return to_task((await self._wait(snapshot, UntilEnd(), CANCEL_WAIT)).view)
+            outcome = await self._wait(snapshot, UntilEnd(), CANCEL_WAIT)
+            # The task may have ended in another way before it heard of the cancellation.
+            _refuse_to_cancel(outcome, TERMINAL_STATES - {TaskState.CANCELED})
+            return to_task(outcome.view)
 
     async def on_create_task_push_notification_config(
         self, params: pb.TaskPushNotificationConfig, context: ServerCallContext
@@ -181,3 +183,9 @@ class TaskHandler(RequestHandler):
 def owner_of(context: ServerCallContext) -> str:
     """Return whose tasks this call may see."""
     return context.user.user_name if context.user.is_authenticated else ANONYMOUS
+
+
+def _refuse_to_cancel(snapshot: Snapshot, ended: frozenset[TaskState]) -> None:
+    state = snapshot.view.status.state
+    if state in ended:
+        raise TaskNotCancelableError(f"task {snapshot.view.task_id!r} is {state} already")

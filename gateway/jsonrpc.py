@@ -82,6 +82,7 @@ class _JsonRpcRequest(Request):
         self._span = span
         self._content: bytes | None = None
         self.call_state: dict[str, Any] = {}
+        self.span: trace.Span = trace.INVALID_SPAN
 
     async def body(self) -> bytes:
         if self._content is None:

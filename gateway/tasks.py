@@ -179,13 +179,19 @@ class Tasks:
         return submitted_view(task_id, task)
 
     async def ending(self, task_id: str) -> Ending | None:
-        """Return how the workflow of a task that was once started ended, or None while it runs."""
+        """Return how the workflow of a task that was once started ended, or None while it runs.
+
+        Raises:
+            TemporalUnavailableError: Temporal does not tell.
+        """
         try:
             async with _temporal_answers(CALL_TIMEOUT), _known(task_id):
                 workflow = await self._handle(task_id).describe()
         except TaskUnknownError:
             reason = "the workflow of the task no longer exists"
             return Ending(TaskState.FAILED, reason, datetime.now(UTC), run_id="")
+        except RPCError as error:
+            raise TemporalUnavailableError from error
         if not workflow.status or workflow.status not in _ENDINGS:
             return None
         state, reason = _ENDINGS[workflow.status]
