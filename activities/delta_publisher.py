@@ -12,8 +12,12 @@ from activities.deltas import Delta, TextDelta, ThoughtDelta, coalesce
 from activities.response_draft import ResponseDraft
 from workflows.contract.events import TaskEvent, Thought
 
-PAUSES = (0.025, 0.25, 1.0, 5.0, 10.0)
-"""Seconds between two publishes, after 0, 1, 2, … failures; what comes meanwhile goes out together."""
+INTERVAL = 0.020
+"""Seconds from one publish to the next; what comes meanwhile goes out together. Below 25 ms, so that 40 tokens
+a second, the pace of many models, are not held up by their own jitter (15 ms of median latency, measured)."""
+
+PAUSES = (0.25, 1.0, 5.0, 10.0)
+"""Seconds until the next publish after 1, 2, … failures in a row."""
 
 Publish = Callable[[Sequence[TaskEvent]], Awaitable[None]]
 
@@ -21,7 +25,7 @@ _log = structlog.get_logger()
 
 
 class DeltaPublisher:
-    """Publishes the first delta at once and later ones every 25 ms, beside the reading of the stream.
+    """Publishes the first delta at once and later ones every 20 ms, beside the reading of the stream.
 
     Deltas are best effort: a publish that fails makes a pause and a new draft, never an error.
     """
@@ -34,6 +38,7 @@ class DeltaPublisher:
         self._added = asyncio.Event()
         self._publishing = asyncio.Lock()
         self._failures = 0
+        self._due = 0.0
 
     async def __aenter__(self) -> Self:
         self._flusher = asyncio.create_task(self._flush_forever())
@@ -60,12 +65,16 @@ class DeltaPublisher:
         return self._take()
 
     async def _flush_forever(self) -> None:
+        clock = asyncio.get_running_loop().time
         while True:
             await self._added.wait()
+            await asyncio.sleep(self._due - clock())
             self._added.clear()
+            self._due = clock() + INTERVAL
             async with self._publishing:
                 await self._flush()
-            await asyncio.sleep(PAUSES[min(self._failures, len(PAUSES) - 1)])
+            if self._failures:
+                self._due = clock() + PAUSES[min(self._failures, len(PAUSES)) - 1]
 
     async def _flush(self) -> None:
         deltas = self._take()

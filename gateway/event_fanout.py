@@ -60,6 +60,12 @@ class Subscription:
         self._news = asyncio.Event()
         self._behind = False
         self._ended = False
+        self._lost = False
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether the iteration ended because the stream was lost."""
+        return self._lost
 
     def offer(self, event: StreamedEvent) -> None:
         """Take an event from the reader; without room for it, fall behind."""
@@ -101,8 +107,7 @@ class Subscription:
         self._behind = False
         try:
             page = await self._views.read({self._task_id: self._position}, wait=0)
-            if not await self._views.holds(self._task_id, self._position):
-                self._ended = True
+            await self._check_that_it_is_held()
         except STORE_FAILURES:
             self._behind = True
             await asyncio.sleep(RETRY_DELAY)
@@ -121,12 +126,16 @@ class Subscription:
 
     async def _check_stream(self) -> None:
         try:
-            if not await self._views.holds(self._task_id, self._position):
-                self._ended = True
-            elif self._on_idle:
+            await self._check_that_it_is_held()
+            if self._on_idle:
                 await self._on_idle()
         except STORE_FAILURES as error:
             _log.debug("stream not checked", task_id=self._task_id, error=str(error))
+
+    async def _check_that_it_is_held(self) -> None:
+        if not await self._views.holds(self._task_id, self._position):
+            self._lost = True
+            self.close()
 
 
 @dataclass
@@ -150,10 +159,6 @@ class EventFanout:
         self._idle_check = idle_check
         self._topics: dict[str, _Topic] = {}
         self._closed = False
-
-    @property
-    def is_closed(self) -> bool:
-        return self._closed
 
     @property
     def subscribed_tasks(self) -> int:

@@ -33,8 +33,7 @@ class TaskStreams:
         Waits for `seconds` at most (None: as long as it takes). Where the stream was lost, a fresh snapshot
         takes its place in between.
         """
-        clock = asyncio.get_running_loop().time
-        deadline = math.inf if seconds is None else clock() + seconds
+        deadline = math.inf if seconds is None else asyncio.get_running_loop().time() + seconds
         while True:
             yield snapshot
             if until.is_over(snapshot):
@@ -48,7 +47,7 @@ class TaskStreams:
                     yield event
                     if until.is_over(event):
                         return
-            if self._fanout.is_closed or clock() >= deadline:
+            if not events.is_lost:
                 return
             _log.warning("event stream lost, sending a fresh snapshot", task_id=task_id)
             snapshot = await self._snapshots.take(task_id, owner)

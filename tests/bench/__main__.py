@@ -18,7 +18,7 @@ from tests.bench.machine import Machine, describe_machine, describe_versions
 from tests.bench.report import RESULTS, WIDTH, print_table, write_results
 from tests.bench.rows import Row
 from tests.bench.runs import iterations_order, run_floor, run_task, send_message, time_to_first_event
-from tests.bench.stack import UNTHROTTLED, Stack, running_stack
+from tests.bench.stack import Stack, running_stack
 
 QUIET_LOAD = 0.5
 """Load average up to which we call the machine quiet."""
@@ -85,7 +85,7 @@ async def _run(names: Sequence[str], *, quick: bool) -> None:
     seconds = time.monotonic() - begin
     write_results(rows, machine, describe_versions(), seconds)
     print_table(_console, rows)
-    _say(f"{seconds:.0f} s; all samples are in {RESULTS}; Temporal ran with {UNTHROTTLED[-1]}")
+    _say(f"{seconds:.0f} s; all samples are in {RESULTS}")
 
 
 async def _measure_all(stack: Stack, names: Sequence[str], *, quick: bool) -> list[Row]:

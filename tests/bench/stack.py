@@ -13,17 +13,13 @@ import psutil
 from temporalio.client import Client
 from temporalio.contrib.pydantic import pydantic_data_converter
 
-from deploy.local.servers import LOOPBACK, TemporalPorts, free_port, temporal_command
+from deploy.local.servers import LOOPBACK, free_port
 from tests.bench.floor_worker import READY
-from tests.support.deployment import Deployment
-from tests.support.processes import ServerProcess, running_valkey, temporal_answers, wait_until_answers
+from tests.support.deployment import Deployment, running_deployment
+from tests.support.processes import ServerProcess, wait_until_answers
 
 AGENT = "tests.bench.agent:agent"
 MIB = 1024 * 1024
-
-UNTHROTTLED = ["--dynamic-config-value", "history.transferProcessorMaxPollRPS=1000"]
-"""Temporal looks for new work in a shard 20 times a second by default, and a dev server has one shard: each
-step of a task would wait 50 ms, its floor as much as ours, and hide what we measure."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +52,7 @@ async def running_stack(directory: Path, say: Callable[[str], None]) -> AsyncGen
             await _run_module(started, directory, name, port)
         say("starting Temporal and Valkey")
         model_url = f"http://{LOOPBACK}:{model_port}/v1"
-        deployment = await started.enter_async_context(_running_servers(directory, model_url))
+        deployment = await started.enter_async_context(running_deployment(directory, model_url, agents=AGENT))
         say("starting worker and gateway")
         worker, gateway = await deployment.add_worker(), await deployment.add_gateway()
         floor_queue = f"floor-{uuid4()}"
@@ -76,40 +72,6 @@ async def running_stack(directory: Path, say: Callable[[str], None]) -> AsyncGen
             worker_pid=worker.pid,
             gateway_pid=gateway.process.pid,
         )
-
-
-@asynccontextmanager
-async def _running_servers(directory: Path, model_url: str) -> AsyncGenerator[Deployment]:
-    """Start Temporal, without its throttle, and Valkey; whatever is added is ended with them."""
-    address, process = _start_temporal(directory)
-    async with AsyncExitStack() as started:
-        started.callback(process.stop)
-        await wait_until_answers(process, lambda: temporal_answers(address), "temporal")
-        (directory / "valkey").mkdir()
-        valkey, redis_url = await started.enter_async_context(running_valkey(directory / "valkey"))
-        environment = {
-            "TEMPORAL_ADDRESS": address,
-            "EVERLOOP_REDIS_URL": redis_url,
-            "EVERLOOP_AGENTS": AGENT,
-            "EVERLOOP_TASK_QUEUE": f"bench-{uuid4()}",
-            "EVERLOOP_SHUTDOWN_GRACE": "1",
-            "OPENAI_BASE_URL": model_url,
-            "OPENAI_API_KEY": "bench",
-        }
-        deployment = Deployment(directory, process, address, valkey, redis_url, environment)
-        try:
-            yield deployment
-        finally:
-            for added in reversed(deployment.started):
-                added.stop()
-
-
-def _start_temporal(directory: Path) -> tuple[str, ServerProcess]:
-    ports = TemporalPorts(free_port(), free_port(), free_port(), free_port())
-    command = [*temporal_command(ports, directory / "temporal.db"), *UNTHROTTLED]
-    process = ServerProcess(command, directory / "temporal.log")
-    process.start()
-    return f"{LOOPBACK}:{ports.grpc}", process
 
 
 async def _run_module(started: AsyncExitStack, directory: Path, name: str, port: int) -> None:

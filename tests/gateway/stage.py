@@ -4,9 +4,11 @@ import asyncio
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from uuid import uuid4
 
 import httpx
+from a2a.types.a2a_pb2 import SendMessageRequest, Task
 from starlette.applications import Starlette
 from temporalio import activity, workflow
 from temporalio.client import Client
@@ -24,7 +26,7 @@ from stores.task_views import TaskViews
 from tests.support.fake_ports import CountingTools, RecordingTranscripts
 from worker import Ports, WorkerSettings, build_worker
 from workflows.contract.calls import CallModelInput
-from workflows.contract.events import RESPONSE_ARTIFACT, ArtifactChunk, TaskEvent
+from workflows.contract.events import RESPONSE_ARTIFACT, ArtifactChunk, StatusChanged, TaskEvent
 from workflows.contract.messages import AssistantMessage, TextPart, UserMessage, text_of
 from workflows.contract.ports import ModelPort
 from workflows.contract.tasks import TaskInput, TaskResult, TaskState, TaskStatus, TaskView
@@ -131,6 +133,37 @@ class StandInTask:
             status=TaskStatus(state=TaskState.WORKING, at=self._task.created_at),
             history=tuple(self._messages),
         )
+
+
+class StoodIn:
+    """A task of the stand-in workflow, played by the test."""
+
+    def __init__(self, client: Client, views: TaskViews, task: Task) -> None:
+        self.id = task.id
+        self._views = views
+        self._handle = client.get_workflow_handle_for(StandInTask.run, task.id)
+        self._version = 1
+
+    async def publish(self, state: TaskState, *received: SendMessageRequest) -> None:
+        """Publish the next status, as a worker would."""
+        self._version += 1
+        messages = [
+            UserMessage(message_id=r.message.message_id, parts=(TextPart(text=r.message.parts[0].text),))
+            for r in received
+        ]
+        status = StatusChanged(
+            version=self._version, state=state, at=datetime.now(UTC), received=tuple(messages)
+        )
+        await self._views.publish(self.id, "run", [status])
+
+    async def texts(self) -> list[str]:
+        """Return what the workflow has taken in."""
+        messages = await self._handle.query(StandInTask.messages)
+        return [part.text for m in messages for part in m.parts if isinstance(part, TextPart)]
+
+    async def end(self) -> None:
+        await self._handle.signal(StandInTask.end)
+        await self._handle.result()
 
 
 @asynccontextmanager

@@ -1,51 +1,17 @@
 """Messages that name a task: what is taken in, what is refused, and when the reply to one is over."""
 
 import asyncio
-from datetime import UTC, datetime
 
 import pytest
 from a2a.client import Client as A2AClient
-from a2a.types.a2a_pb2 import SendMessageRequest, Task, TaskState
+from a2a.types.a2a_pb2 import SendMessageRequest, TaskState
 from a2a.utils.errors import InvalidParamsError, TaskNotFoundError, UnsupportedOperationError
 from temporalio.client import Client
 
 from stores.task_views import TaskViews
-from tests.gateway.stage import RunningGateway, StagedModel, StandInTask, unique
+from tests.gateway.stage import RunningGateway, StagedModel, StoodIn, unique
 from tests.support.a2a_client import Answer, connected, request, response_of, send
-from workflows.contract.events import StatusChanged
-from workflows.contract.messages import TextPart, UserMessage
 from workflows.contract.tasks import TaskState as State
-
-
-class StoodIn:
-    """A task of the stand-in workflow, played by the test."""
-
-    def __init__(self, client: Client, views: TaskViews, task: Task) -> None:
-        self.id = task.id
-        self._views = views
-        self._handle = client.get_workflow_handle_for(StandInTask.run, task.id)
-        self._version = 1
-
-    async def publish(self, state: State, *received: SendMessageRequest) -> None:
-        """Publish the next status, as a worker would."""
-        self._version += 1
-        messages = [
-            UserMessage(message_id=r.message.message_id, parts=(TextPart(text=r.message.parts[0].text),))
-            for r in received
-        ]
-        status = StatusChanged(
-            version=self._version, state=state, at=datetime.now(UTC), received=tuple(messages)
-        )
-        await self._views.publish(self.id, "run", [status])
-
-    async def texts(self) -> list[str]:
-        """Return what the workflow has taken in."""
-        messages = await self._handle.query(StandInTask.messages)
-        return [part.text for m in messages for part in m.parts if isinstance(part, TextPart)]
-
-    async def end(self) -> None:
-        await self._handle.signal(StandInTask.end)
-        await self._handle.result()
 
 
 async def waiting_task(gateway: RunningGateway, client: Client, views: TaskViews) -> StoodIn:

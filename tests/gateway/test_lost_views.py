@@ -1,0 +1,125 @@
+"""Tasks whose view was lost: what the workflow, or its history, still tells."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from a2a.types.a2a_pb2 import GetTaskRequest, SubscribeToTaskRequest, TaskState
+from a2a.utils.errors import TaskNotFoundError
+from temporalio import workflow
+from temporalio.client import Client
+from temporalio.worker import Worker
+
+from gateway.event_fanout import EventFanout
+from stores.redis_connection import connect_redis
+from stores.redis_task_views import RedisTaskViews
+from stores.task_views import TaskViews
+from tests.gateway.stage import running_gateway, staged_worker, unique
+from tests.support.a2a_client import Answer, connected, request, response_of, send
+from tests.support.processes import running_valkey
+
+
+@pytest.mark.parametrize("restored_by", ["its follower", "another client"])
+async def test_a_lost_view_comes_back_from_the_workflow(
+    tmp_path: Path, client: Client, restored_by: str
+) -> None:
+    """Redis emptied in the middle of an answer: who follows it goes on, and ends with the whole text."""
+    async with running_valkey(tmp_path) as (_, url), connect_redis(url) as redis:
+        views, queue = RedisTaskViews(redis), unique("lost")
+        async with (
+            staged_worker(client, views, queue) as model,
+            running_gateway(
+                client, views, queue=queue, fanout=EventFanout(views, idle_check=0.05)
+            ) as gateway,
+            connected(gateway.url) as a2a,
+        ):
+            prompt, gate = unique("lost"), asyncio.Event()
+            model.scripts[prompt] = ["half ", gate, "whole"]
+            follower = Answer()
+            stream = a2a.send_message(request(prompt))
+            while follower.text != "half ":
+                follower.add(await anext(stream))
+            await redis.flushall()
+            if restored_by == "another client":
+                task = await a2a.get_task(GetTaskRequest(id=follower.task_id))
+            else:
+                follower.add(await anext(stream))
+                task = follower.responses[-1].task
+            gate.set()
+            await follower.read(stream)
+            ended = await a2a.get_task(GetTaskRequest(id=follower.task_id))
+
+    assert task.status.state == TaskState.TASK_STATE_WORKING
+    assert [message.parts[0].text for message in task.history] == [prompt]
+    assert follower.states[-1] == ended.status.state == TaskState.TASK_STATE_COMPLETED
+    assert follower.text == response_of(ended) == "half whole"
+
+
+async def test_a_finished_task_comes_back_too(tmp_path: Path, client: Client) -> None:
+    """The workflow of a finished task still knows its answer."""
+    async with running_valkey(tmp_path) as (_, url), connect_redis(url) as redis:
+        views, queue = RedisTaskViews(redis), unique("finished")
+        async with (
+            staged_worker(client, views, queue),
+            running_gateway(client, views, queue=queue) as gateway,
+            connected(gateway.url, streaming=False) as a2a,
+        ):
+            message = request(unique("done"))
+            task = await send(a2a, message)
+            await redis.flushall()
+            restored = await a2a.get_task(GetTaskRequest(id=task.id))
+            await redis.flushall()
+            message.configuration.return_immediately = True
+            sent_again = await send(a2a, message)
+
+    assert response_of(restored) == response_of(sent_again) == response_of(task)
+    assert restored.status == sent_again.status == task.status
+
+
+async def test_a_lost_view_without_a_worker_shows_the_beginning(tmp_path: Path, client: Client) -> None:
+    """Nobody can answer for the task: its history still tells that it was submitted, and with what."""
+    async with running_valkey(tmp_path) as (_, url), connect_redis(url) as redis:
+        views, queue = RedisTaskViews(redis), unique("nobody")
+        async with (
+            running_gateway(client, views, queue=queue) as gateway,
+            connected(gateway.url, streaming=False) as a2a,
+            connected(gateway.url) as streaming,
+        ):
+            prompt = unique("lost")
+            task = await send(a2a, request(prompt, return_immediately=True))
+            await redis.flushall()
+            got = await a2a.get_task(GetTaskRequest(id=task.id))
+            stream = streaming.subscribe(SubscribeToTaskRequest(id=task.id))
+            follower = Answer()
+            follower.add(await anext(stream))
+            async with staged_worker(client, views, queue):
+                await follower.read(stream)
+
+    assert got == task
+    assert follower.text == prompt
+    assert follower.states[-1] == TaskState.TASK_STATE_COMPLETED
+
+
+@workflow.defn(name="SomethingElse", sandboxed=False)
+class SomethingElse:
+    """A workflow of the namespace that is no task."""
+
+    @workflow.run
+    async def run(self) -> None:
+        await workflow.wait_condition(lambda: False)
+
+
+@pytest.mark.parametrize("worker", ["works", "is away"])
+async def test_a_workflow_that_is_no_task_is_not_found(client: Client, views: TaskViews, worker: str) -> None:
+    """Ids of other workflows in the namespace lead nowhere."""
+    queue = unique("else")
+    handle = await client.start_workflow(SomethingElse.run, id=unique("else"), task_queue=queue)
+    async with running_gateway(client, views, queue=queue) as gateway, connected(gateway.url) as a2a:
+        if worker == "works":
+            async with Worker(client, task_queue=queue, workflows=[SomethingElse]):
+                with pytest.raises(TaskNotFoundError):
+                    await a2a.get_task(GetTaskRequest(id=handle.id))
+        else:
+            with pytest.raises(TaskNotFoundError):
+                await a2a.get_task(GetTaskRequest(id=handle.id))
+    await handle.terminate()
