@@ -24,6 +24,7 @@ from stores.redis_connection import RedisUnfitError, StoreSettings, check_redis,
 from stores.redis_task_views import RedisTaskViews
 from stores.redis_tool_records import RedisToolRecords
 from stores.redis_transcripts import RedisTranscripts
+from stores.settings_errors import explain
 from stores.telemetry import configure_telemetry
 from stores.temporal_connection import TemporalUnreachableError, connect_temporal
 from workflows.agent_task import AgentTask
@@ -44,7 +45,7 @@ class WorkerSettings(BaseSettings):
     calls at once (default 200). `shutdown_grace`: seconds that running calls get at SIGTERM (default 30).
     """
 
-    model_config = SettingsConfigDict(env_prefix="EVERLOOP_", frozen=True)
+    model_config = SettingsConfigDict(env_prefix="EVERLOOP_", frozen=True, hide_input_in_errors=True)
 
     task_queue: str = DEFAULT_TASK_QUEUE
     max_cached_workflows: int = Field(default=1000, ge=0)
@@ -97,7 +98,13 @@ async def run(agents: AgentRegistry) -> None:
             views, transcripts = RedisTaskViews(redis), RedisTranscripts(redis)
             ports = Ports(
                 model=OpenAIModel(openai, agents, views, transcripts, models.model),
-                tools=AgentTools(agents, views, transcripts, RedisToolRecords(redis)),
+                tools=AgentTools(
+                    agents,
+                    views,
+                    transcripts,
+                    RedisToolRecords(redis),
+                    threads=settings.max_concurrent_activities,
+                ),
                 transcript=CachedTranscripts(transcripts),
                 publish=ViewPublisher(views),
             )
@@ -117,8 +124,7 @@ def main() -> int:
         sys.stderr.write(f"worker: {error}\n")
         return 1
     except ValidationError as error:
-        problems = "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors())
-        sys.stderr.write(f"worker: wrong setting: {problems}\n")
+        sys.stderr.write(f"worker: wrong setting: {explain(error)}\n")
         return 1
     return 0
 

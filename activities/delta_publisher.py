@@ -13,8 +13,9 @@ from activities.response_draft import ResponseDraft
 from workflows.contract.events import TaskEvent, Thought
 
 INTERVAL = 0.020
-"""Seconds from one publish to the next; what comes meanwhile goes out together. Below 25 ms, so that 40 tokens
-a second, the pace of many models, are not held up by their own jitter (15 ms of median latency, measured)."""
+"""Seconds from one publish to the next; what comes meanwhile goes out together. Below 25 ms, so that 40
+tokens a second, the pace of many models, are not held up by their own jitter (15 ms of median latency,
+measured)."""
 
 PAUSES = (0.25, 1.0, 5.0, 10.0)
 """Seconds until the next publish after 1, 2, … failures in a row."""
@@ -37,17 +38,18 @@ class DeltaPublisher:
         self._pending: list[Delta] = []
         self._added = asyncio.Event()
         self._publishing = asyncio.Lock()
+        self._stopped = False
         self._failures = 0
         self._due = 0.0
 
     async def __aenter__(self) -> Self:
-        self._flusher = asyncio.create_task(self._flush_forever())
+        self._flusher = asyncio.create_task(self._flush_until_stopped())
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._flusher.cancel()
+        self._stop_flusher()
         await asyncio.gather(self._flusher, return_exceptions=True)
 
     def add(self, deltas: Iterable[Delta]) -> None:
@@ -61,12 +63,21 @@ class DeltaPublisher:
         async with self._publishing:
             if self._flusher.done():
                 self._flusher.result()  # it ends by itself only when something unforeseen was raised
-            self._flusher.cancel()
+            self._stop_flusher()
         return self._take()
 
-    async def _flush_forever(self) -> None:
+    def _stop_flusher(self) -> None:
+        """Make the next wait of the flusher its last one; cancelling only shortens that wait.
+
+        Redis' client sends through `asyncio.wait_for`, which in Python 3.11 may lose a cancellation.
+        """
+        self._stopped = True
+        self._added.set()
+        self._flusher.cancel()
+
+    async def _flush_until_stopped(self) -> None:
         clock = asyncio.get_running_loop().time
-        while True:
+        while not self._stopped:
             await self._added.wait()
             await asyncio.sleep(self._due - clock())
             self._added.clear()

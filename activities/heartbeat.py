@@ -10,17 +10,39 @@ INTERVAL = 1.0
 """Seconds between heartbeats. Cancellation reaches the activity with the answer to one."""
 
 
+class Heartbeat:
+    """The heartbeat of one activity attempt. It carries a count of failures on to the next attempt.
+
+    A worker that dies less than a second after it counted may take the last failure with it.
+    """
+
+    def __init__(self) -> None:
+        details = activity.info().heartbeat_details
+        self._failures = int(details[0]) if details else 0
+
+    def count_failure(self) -> int:
+        """Return how many failures this and earlier attempts have counted, with this one."""
+        self._failures += 1
+        self.send()
+        return self._failures
+
+    def send(self) -> None:
+        """Say that the activity lives; every heartbeat replaces what the one before carried."""
+        activity.heartbeat(self._failures)
+
+
 @asynccontextmanager
-async def heartbeating() -> AsyncGenerator[None]:
+async def heartbeating() -> AsyncGenerator[Heartbeat]:
     """Send a heartbeat every second while the block runs; a shorter block costs none."""
-    beats = asyncio.create_task(_beat())
+    heartbeat = Heartbeat()
+    beats = asyncio.create_task(_beat(heartbeat))
     try:
-        yield
+        yield heartbeat
     finally:
         beats.cancel()
 
 
-async def _beat() -> None:
+async def _beat(heartbeat: Heartbeat) -> None:
     while True:
         await asyncio.sleep(INTERVAL)
-        activity.heartbeat()
+        heartbeat.send()

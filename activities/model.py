@@ -1,6 +1,7 @@
 """Language-model calls: Chat Completions, streamed."""
 
-from collections.abc import AsyncIterable, Sequence
+from collections.abc import AsyncIterable, Generator, Sequence
+from contextlib import contextmanager
 from functools import partial
 
 import structlog
@@ -13,12 +14,13 @@ from temporalio.exceptions import ApplicationError
 from activities.chat_request import ChatRequest, build_request
 from activities.delta_publisher import DeltaPublisher, thought
 from activities.deltas import Delta, ThoughtDelta, text_of_deltas
-from activities.heartbeat import heartbeating
+from activities.heartbeat import Heartbeat, heartbeating
 from activities.model_events import closing_events, opening_events, recovery_events, retry_events
 from activities.model_span import model_span, record_reply
 from activities.provider_errors import PROVIDER_ERRORS, provider_failure
 from activities.reply_assembler import ReplyAssembler, UnreadableStreamError
 from activities.response_draft import ResponseDraft
+from activities.task_log import logging_task
 from agents.agent import Agent
 from agents.errors import UnknownAgentError
 from agents.registry import AgentRegistry
@@ -52,14 +54,18 @@ class OpenAIModel(ModelPort):
 
     @activity.defn
     async def call_model(self, call: CallModelInput) -> AssistantMessage:
-        async with heartbeating():
-            agent, model = self._find(call)
-            draft = ResponseDraft(call.length, activity.info().attempt)
-            try:
-                return await self._reply(call, agent, model, draft)
-            except ApplicationError as failure:
-                await self._tell_failure(call, draft, failure)
-                raise
+        with logging_task(call.task):
+            async with heartbeating() as heartbeat:
+                agent, model = self._find(call)
+                draft = ResponseDraft(call.length, activity.info().attempt)
+                try:
+                    with _explained(model, heartbeat):
+                        return await self._reply(call, agent, model, draft)
+                except ApplicationError as failure:
+                    # A call that lacks its transcript comes again, with the same status: it has said nothing.
+                    if failure.type != failures.TRANSCRIPT_MISSING:
+                        await self._tell_failure(call, draft, failure)
+                    raise
 
     def _find(self, call: CallModelInput) -> tuple[Agent, str]:
         """Return the agent and the model to ask."""
@@ -82,16 +88,16 @@ class OpenAIModel(ModelPort):
         attempt = activity.info().attempt
         opened = await self._transcripts.open(call.task.task_id, call.task.run_id, call.length, call.new)
         if opened.reply:
-            _log.info("model reply found", **_log_fields(call), attempt=attempt)
+            _log.info("model reply found", iteration=call.iteration, attempt=attempt)
             events = [*recovery_events(call, attempt), *_end_of_other(call, opened.reply, draft)]
-            await self._try_publish(call, events)
-            return opened.reply
+            return await self._show(call, opened.reply, events)
         if opened.messages is None:
             raise ApplicationError(
                 f"the cache does not hold the {call.length} messages of the transcript; send them again",
                 type=failures.TRANSCRIPT_MISSING,
                 non_retryable=True,
             )
+        draft.is_shown |= any(map(_is_answer, opened.messages))
         await self._publish(call, opening_events(call, attempt, model))
         return await self._ask(call, build_request(model, agent, opened.messages), opened.messages, draft)
 
@@ -105,19 +111,20 @@ class OpenAIModel(ModelPort):
         """Stream one completion; store it before its end is published."""
         assembler = ReplyAssembler(call.length, _call_ids(transcript))
         async with DeltaPublisher(partial(self._publish, call), draft, call.iteration) as publisher:
-            try:
-                await self._stream(call, request, assembler, publisher)
-            except PROVIDER_ERRORS as error:
-                attempt = activity.info().attempt
-                # Its cause would take the provider's text into the workflow history.
-                raise provider_failure(error, request["model"], attempt) from None
+            await self._stream(call, request, assembler, publisher)
             rest = await publisher.stop()
         ours = assembler.reply
         reply = await self._store(call, ours)
         end = _end_of_ours(call, ours, rest, draft) if reply == ours else _end_of_other(call, reply, draft)
-        await self._try_publish(call, end)
-        _log.info("model replied", **_log_fields(call), model=reply.model, **reply.usage.model_dump())
-        return reply
+        _log.info("model replied", iteration=call.iteration, model=reply.model, **reply.usage.model_dump())
+        return await self._show(call, reply, end)
+
+    async def _show(
+        self, call: CallModelInput, reply: AssistantMessage, end: Sequence[TaskEvent]
+    ) -> AssistantMessage:
+        """Publish the end of a reply, and say in it if that failed: the workflow then does it."""
+        is_shown = await self._try_publish(call, end)
+        return reply if is_shown else reply.model_copy(update={"is_shown": False})
 
     async def _stream(
         self,
@@ -148,7 +155,7 @@ class OpenAIModel(ModelPort):
         try:
             return await self._transcripts.put_reply(call.task.task_id, call.task.run_id, call.length, reply)
         except (RedisError, OSError) as error:
-            _log.warning("model reply not cached", **_log_fields(call), error_type=type(error).__name__)
+            _log.warning("model reply not cached", iteration=call.iteration, error_type=type(error).__name__)
             return reply
 
     async def _tell_failure(
@@ -156,23 +163,34 @@ class OpenAIModel(ModelPort):
     ) -> None:
         """Say that a retry follows, or take back the half-written answer of a call that ends here."""
         attempt = activity.info().attempt
-        _log.warning("model call failed", **_log_fields(call), attempt=attempt, failure=str(failure))
+        _log.warning("model call failed", iteration=call.iteration, attempt=attempt, failure=str(failure))
         if not failure.non_retryable:
             await self._try_publish(call, retry_events(call, attempt, failure))
         else:
-            withdrawal = [draft.withdraw()] if draft.is_shown else []
-            await self._try_publish(call, [*recovery_events(call, attempt), *withdrawal])
+            await self._try_publish(call, [*recovery_events(call, attempt), *_withdrawal(draft)])
 
     async def _publish(self, call: CallModelInput, events: Sequence[TaskEvent]) -> None:
         await self._views.publish(call.task.task_id, call.task.run_id, events)
 
-    async def _try_publish(self, call: CallModelInput, events: Sequence[TaskEvent]) -> None:
-        """Publish what nobody depends on: the workflow publishes the outcome itself."""
+    async def _try_publish(self, call: CallModelInput, events: Sequence[TaskEvent]) -> bool:
+        """Publish what this call does not depend on; return whether it worked."""
         try:
             if events:
                 await self._publish(call, events)
         except (RedisError, OSError) as error:
-            _log.warning("events not published", **_log_fields(call), error_type=type(error).__name__)
+            _log.warning("events not published", iteration=call.iteration, error_type=type(error).__name__)
+            return False
+        return True
+
+
+@contextmanager
+def _explained(model: str, heartbeat: Heartbeat) -> Generator[None]:
+    """Count a failure of the provider and raise what it means."""
+    try:
+        yield
+    except PROVIDER_ERRORS as error:
+        # Its cause would take the provider's text into the workflow history.
+        raise provider_failure(error, model, heartbeat.count_failure()) from None
 
 
 async def _read(
@@ -194,24 +212,25 @@ def _end_of_ours(
 ) -> list[TaskEvent]:
     """Return the end of the reply that this attempt has streamed; a text before tool calls is no answer."""
     thoughts = [thought(delta, call.iteration) for delta in rest if isinstance(delta, ThoughtDelta)]
-    chunk = _withdrawal(draft) if reply.tool_calls else draft.finish(text_of_deltas(rest))
-    return [*thoughts, *closing_events(call.iteration, reply, chunk)]
+    chunks = _withdrawal(draft) if reply.tool_calls else draft.finish(text_of_deltas(rest))
+    return [*thoughts, *closing_events(call.iteration, reply, chunks)]
 
 
 def _end_of_other(call: CallModelInput, reply: AssistantMessage, draft: ResponseDraft) -> list[TaskEvent]:
     """Return the end of a reply that another attempt has streamed, as far as it came."""
-    chunk = _withdrawal(draft) if reply.tool_calls else draft.replace(reply.text)
-    return closing_events(call.iteration, reply, chunk)
+    chunks = _withdrawal(draft) if reply.tool_calls else [draft.replace(reply.text)]
+    return closing_events(call.iteration, reply, chunks)
 
 
-def _withdrawal(draft: ResponseDraft) -> ArtifactChunk | None:
-    return draft.withdraw() if draft.is_shown else None
+def _withdrawal(draft: ResponseDraft) -> list[ArtifactChunk]:
+    return [draft.withdraw()] if draft.is_shown else []
+
+
+def _is_answer(message: TranscriptMessage) -> bool:
+    """Whether a message stood in the view as a whole answer, which a later reply overtakes."""
+    return isinstance(message, AssistantMessage) and not message.tool_calls
 
 
 def _call_ids(transcript: Sequence[TranscriptMessage]) -> frozenset[str]:
     replies = (message for message in transcript if isinstance(message, AssistantMessage))
     return frozenset(call.id for reply in replies for call in reply.tool_calls)
-
-
-def _log_fields(call: CallModelInput) -> dict[str, str | int]:
-    return {"task_id": call.task.task_id, "iteration": call.iteration}

@@ -23,7 +23,8 @@ def opening_events(call: CallModelInput, attempt: int, model: str) -> list[TaskE
     """Return what is published before the provider is asked."""
     events: list[TaskEvent] = []
     if call.status:
-        events.append(call.status.model_copy(update={"received": call.new}))
+        received = (*call.new, *call.status.received)
+        events.append(call.status.model_copy(update={"received": received}))
     if attempt > 1:
         events.append(RetryScheduled(attempt=attempt, reason=f"attempt {attempt} begins"))
     return [*events, IterationStarted(iteration=call.iteration, model=model)]
@@ -48,11 +49,12 @@ def recovery_events(call: CallModelInput, attempt: int) -> list[TaskEvent]:
     return [] if attempt == 1 else [_status(call, 2 * attempt - 1, None)]
 
 
-def closing_events(iteration: int, reply: AssistantMessage, draft: ArtifactChunk | None) -> list[TaskEvent]:
-    """Return what is published with the last chunk of a reply."""
-    events: list[TaskEvent] = [draft] if draft else []
-    events.append(UsageReported(iteration=iteration, usage=reply.usage))
-    return [*events, *_tool_calls(iteration, reply)]
+def closing_events(
+    iteration: int, reply: AssistantMessage, chunks: Iterable[ArtifactChunk]
+) -> list[TaskEvent]:
+    """Return what is published with the last chunks of a reply."""
+    usage = UsageReported(iteration=iteration, usage=reply.usage)
+    return [*chunks, usage, *_tool_calls(iteration, reply)]
 
 
 def _tool_calls(iteration: int, reply: AssistantMessage) -> Iterable[ToolCalled]:

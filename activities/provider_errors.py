@@ -17,8 +17,9 @@ from temporalio.exceptions import ApplicationError
 from activities.reply_assembler import IncompleteReplyError, UnreadableStreamError
 from workflows.contract import failures
 
-MODEL_ATTEMPTS = 20
-"""Attempts of a model call, after which an unavailable provider ends it."""
+MODEL_FAILURES = 20
+"""How often the provider may fail one model call until it ends. Attempts that were lost to a dead worker or
+to an outage of Redis say nothing about the provider, and are not counted."""
 
 LONGEST_RETRY_DELAY = timedelta(minutes=10)
 
@@ -72,10 +73,11 @@ class _Fault:
         return self.status is None or self.status in _WAITS or self.status >= 500  # noqa: PLR2004 -- RFC 9110
 
 
-def provider_failure(error: Exception, model: str, attempt: int) -> ApplicationError:
+def provider_failure(error: Exception, model: str, failures_so_far: int) -> ApplicationError:
     """Return the failure of `workflows.contract.failures` that an error of the provider means.
 
-    `attempt` counts from 1; the last of `MODEL_ATTEMPTS` is not retried. Raise the result `from None`.
+    `failures_so_far` counts this one too; the last of `MODEL_FAILURES` is not retried. Raise the result
+    `from None`.
     """
     fault = _fault(error)
     if "context_length_exceeded" in fault.codes or _says_too_long(fault):
@@ -85,8 +87,8 @@ def provider_failure(error: Exception, model: str, attempt: int) -> ApplicationE
     if fault.status and not fault.is_retryable:
         return _refuse(failures.MODEL_REFUSED, _REFUSALS.get(fault.status, _OTHER_REFUSAL), fault, model)
     reason = _reason(error, fault)
-    if attempt >= MODEL_ATTEMPTS:
-        reason = f"gave up after {attempt} attempts: {reason}; check the provider, then try again"
+    if failures_so_far >= MODEL_FAILURES:
+        reason = f"gave up after {failures_so_far} failures: {reason}; check the provider, then try again"
         return ApplicationError(reason, type=failures.MODEL_UNAVAILABLE, non_retryable=True)
     return ApplicationError(reason, type=failures.MODEL_UNAVAILABLE, next_retry_delay=_retry_delay(error))
 

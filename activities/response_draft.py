@@ -24,17 +24,24 @@ class ResponseDraft:
         self._index = 0
         self._written: list[str] = []
         self.is_shown = attempt > 1
-        """Whether there may be a draft in the view: of this attempt, or of one before."""
+        """Whether the view may show what this call has to take back if it ends without an answer: a draft of
+        this attempt or of one before, or the answer to earlier messages."""
 
     def append(self, text: str) -> ArtifactChunk | None:
         """Return the chunk that adds a text."""
         self._written.append(text)
         return None if self._number == self._last else self._continue(text, last_chunk=False)
 
-    def finish(self, text: str) -> ArtifactChunk:
-        """Return the chunk that adds the last text, which may be empty, and completes the answer."""
+    def finish(self, text: str) -> list[ArtifactChunk]:
+        """Return what adds the last text, which may be empty, and completes the answer.
+
+        If the draft lost its beginning meanwhile (Redis was emptied), it cannot be continued. The whole
+        answer therefore follows; the fold drops it where the draft is complete.
+        """
         self._written.append(text)
-        return self._continue(text, last_chunk=True)
+        is_whole = not self._index
+        last = self._continue(text, last_chunk=True)
+        return [last] if is_whole else [last, self.replace("".join(self._written))]
 
     def replace(self, text: str) -> ArtifactChunk:
         """Return the chunk that completes the answer with this text, whatever was written before."""

@@ -2,6 +2,10 @@
 
 import asyncio
 import contextlib
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
+from functools import partial
 
 import structlog
 from opentelemetry import trace
@@ -10,6 +14,7 @@ from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
 from activities.heartbeat import heartbeating
+from activities.task_log import logging_task
 from activities.tool_arguments import InvalidArgumentsError, parse_arguments
 from activities.tool_result import excerpt, render_result
 from agents.errors import UnknownAgentError
@@ -23,18 +28,34 @@ from workflows.contract import failures
 from workflows.contract.calls import RunToolInput
 from workflows.contract.events import TaskEvent, ToolCompleted, ToolProgressed, ToolStarted
 from workflows.contract.messages import ToolMessage
+from workflows.contract.names import call_key
 from workflows.contract.ports import ToolPort
 
 _log = structlog.get_logger()
 _tracer = trace.get_tracer("everloop.activities")
 
 
+class ToolTimeoutError(Exception):
+    """The tool took longer than its own setting allows."""
+
+
 class AgentTools(ToolPort):
-    """Runs the tools that the agents of this process define."""
+    """Runs the tools that the agents of this process define.
+
+    Sync tools get threads of their own, at most `threads` at once (default 200): one that never returns keeps
+    nothing from running but, in the end, other sync tools.
+    """
 
     def __init__(
-        self, agents: AgentRegistry, views: TaskViews, transcripts: Transcripts, records: ToolRecords
+        self,
+        agents: AgentRegistry,
+        views: TaskViews,
+        transcripts: Transcripts,
+        records: ToolRecords,
+        *,
+        threads: int = 200,
     ) -> None:
+        self._threads = ThreadPoolExecutor(threads, thread_name_prefix="tool")
         self._agents = agents
         self._views = views
         self._transcripts = transcripts
@@ -42,35 +63,47 @@ class AgentTools(ToolPort):
 
     @activity.defn
     async def run_tool(self, call: RunToolInput) -> ToolMessage:
+        with logging_task(call.task):
+            return await self._run(call)
+
+    async def _run(self, call: RunToolInput) -> ToolMessage:
         async with heartbeating():
-            with _tracer.start_as_current_span(f"execute_tool {call.call.name}") as span:
-                span.set_attributes(_span_attributes(call))
-                result = await self._run_once(call)
-                span.set_attribute("everloop.tool.outcome", result.outcome)
+            tools = self._tools_of(call)
+            await self._announce(call)
+            tool = tools.get(call.call.name)
+            result = await self._run_once(tool, call) if tool else _error(call, _unknown_tool(call, tools))
             await self._store(call, result)
             return result
 
-    async def _run_once(self, call: RunToolInput) -> ToolMessage:
+    def _tools_of(self, call: RunToolInput) -> Mapping[str, Tool]:
+        try:
+            return self._agents.find(call.task.agent_id).tools
+        except UnknownAgentError as error:
+            raise ApplicationError(str(error), type=failures.AGENT_UNKNOWN) from error
+
+    async def _run_once(self, tool: Tool, call: RunToolInput) -> ToolMessage:
         """Return the recorded outcome, or run the call and record what it came to."""
-        tool = self._find(call)
-        if tool is None:
-            return _error(call, _unknown_tool(call, self._agents))
-        task_id, call_id = call.task.task_id, call.call.id
-        await self._announce(call)
-        claim = await self._records.claim(task_id, call_id)
+        with _tracer.start_as_current_span(f"execute_tool {tool.name}") as span:
+            span.set_attributes(_span_attributes(call))
+            result = await self._recorded(tool, call)
+            span.set_attribute("everloop.tool.outcome", result.outcome)
+            return result
+
+    async def _recorded(self, tool: Tool, call: RunToolInput) -> ToolMessage:
+        task_id, key = call.task.task_id, call_key(call.call)
+        claim = await self._records.claim(task_id, key)
         if isinstance(claim, ToolMessage):
             return claim
         if claim is Claim.STARTED_BEFORE and not tool.idempotent:
             outcome = _unknown_outcome(call)
         else:
             outcome = await self._execute(tool, call)
-        return await self._records.finish(task_id, call_id, outcome)
-
-    def _find(self, call: RunToolInput) -> Tool | None:
         try:
-            return self._agents.find(call.task.agent_id).tools.get(call.call.name)
-        except UnknownAgentError as error:
-            raise ApplicationError(str(error), type=failures.AGENT_UNKNOWN) from error
+            return await self._records.finish(task_id, key, outcome)
+        except (RedisError, OSError) as error:
+            # We know how it ended, and history will: a second attempt would only know that it began.
+            _log.warning("tool outcome not recorded", error_type=type(error).__name__)
+            return outcome
 
     async def _execute(self, tool: Tool, call: RunToolInput) -> ToolMessage:
         """Run the tool; whatever it raises is told to the model."""
@@ -78,15 +111,31 @@ class AgentTools(ToolPort):
             arguments = parse_arguments(tool, call.call.arguments)
             if tool.context_parameter:
                 arguments[tool.context_parameter] = self._context(call)
-            value = await _invoke(tool, arguments, call.timeout)
+            value = await self._invoke(tool, arguments, call.timeout)
             return _message(call, render_result(value))
-        except InvalidArgumentsError as error:
+        except (InvalidArgumentsError, ToolTimeoutError) as error:
             return _error(call, str(error))
-        except TimeoutError:
-            return _error(call, f"{tool.name} did not finish within {call.timeout:g} s")
-        except Exception as error:  # noqa: BLE001 -- a tool may raise anything; the model decides what to do
+        except asyncio.CancelledError:
+            if activity.is_cancelled() or activity.is_worker_shutdown():
+                raise
+            return _error(call, f"{tool.name} was cancelled by something that it called")
+        except (Exception, SystemExit) as error:  # noqa: BLE001 -- whatever a tool raises, the model reads it
             _log.warning("tool failed", tool=tool.name, call_id=call.call.id, error_type=type(error).__name__)
             return _error(call, f"{type(error).__name__}: {error}")
+
+    async def _invoke(self, tool: Tool, arguments: dict[str, object], seconds: float) -> object:
+        """Call the function; a sync one in a thread, which goes on after a timeout: none can be stopped."""
+        limit = asyncio.timeout(seconds)
+        try:
+            async with limit:
+                if tool.is_async:
+                    return await tool.function(**arguments)
+                call = partial(copy_context().run, tool.function, **arguments)
+                return await asyncio.get_running_loop().run_in_executor(self._threads, call)
+        except TimeoutError:
+            if limit.expired():
+                raise ToolTimeoutError(f"{tool.name} did not finish within {seconds:g} s") from None
+            raise
 
     def _context(self, call: RunToolInput) -> ToolContext:
         task = call.task
@@ -100,7 +149,7 @@ class AgentTools(ToolPort):
             owner=task.owner,
             call_id=call.call.id,
             attempt=activity.info().attempt,
-            idempotency_key=f"{task.task_id}/{call.call.id}",
+            idempotency_key=f"{task.task_id}/{call_key(call.call)}",
             progress=progress,
         )
 
@@ -131,14 +180,6 @@ class AgentTools(ToolPort):
             await self._views.publish(call.task.task_id, call.task.run_id, (event,))
 
 
-async def _invoke(tool: Tool, arguments: dict[str, object], timeout: float) -> object:  # noqa: ASYNC109 -- the tool's own setting
-    """Call the function; a sync one in a thread, which goes on after a timeout: no thread can be stopped."""
-    async with asyncio.timeout(timeout):
-        if tool.is_async:
-            return await tool.function(**arguments)
-        return await asyncio.to_thread(tool.function, **arguments)
-
-
 def _message(call: RunToolInput, content: str) -> ToolMessage:
     return ToolMessage(call_id=call.call.id, name=call.call.name, content=content)
 
@@ -156,8 +197,8 @@ def _unknown_outcome(call: RunToolInput) -> ToolMessage:
     return ToolMessage(call_id=call.call.id, name=call.call.name, content=content, outcome="unknown")
 
 
-def _unknown_tool(call: RunToolInput, agents: AgentRegistry) -> str:
-    known = ", ".join(agents.find(call.task.agent_id).tools) or "none"
+def _unknown_tool(call: RunToolInput, tools: Mapping[str, Tool]) -> str:
+    known = ", ".join(tools) or "none"
     return f"there is no tool {call.call.name!r}; available tools: {known}"
 
 

@@ -25,7 +25,7 @@ class Agent:
     at once. `deduplicate` False makes every SendMessage a new task, even one with a repeated messageId.
 
     Raises:
-        AgentDefinitionError: an empty id, or two tools of one name.
+        AgentDefinitionError: an unusable id or limit, or two tools of one name.
     """
 
     id: str
@@ -38,6 +38,8 @@ class Agent:
     deduplicate: bool = True
 
     def __post_init__(self) -> None:
+        if self.parallel_tools < 1 or self.limits.iterations < 1:
+            raise AgentDefinitionError(f"agent {self.id!r}: parallel_tools and iterations start at 1")
         if not self.id or not self.id.replace("-", "").replace("_", "").isalnum():
             raise AgentDefinitionError(
                 f"agent id {self.id!r}: use letters, digits, '-' and '_', because it stands in addresses"

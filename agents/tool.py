@@ -103,7 +103,7 @@ def tool(
     parameter annotated `ToolContext` receives the context of the call instead of a model's argument.
 
     Raises:
-        ToolDefinitionError: no docstring, or a parameter without annotation.
+        ToolDefinitionError: no docstring, no time, or a parameter without annotation.
     """
 
     def decorate(decorated: Callable[..., Any]) -> Tool:
@@ -113,6 +113,8 @@ def tool(
             raise ToolDefinitionError(
                 f"tool {tool_name!r} has no docstring; write one, it tells the model what the tool is for"
             )
+        if timeout <= timedelta(0):
+            raise ToolDefinitionError(f"tool {tool_name!r}: its timeout is {timeout}; give it some time")
         defined = Tool(decorated, tool_name, description, timeout, idempotent)
         _ = defined.parameters  # a bad signature fails here, where it is written
         return defined

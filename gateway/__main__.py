@@ -15,6 +15,7 @@ from gateway.server import AddressInUseError, GatewayServer, listen
 from gateway.settings import GatewaySettings
 from stores.redis_connection import RedisUnfitError, StoreSettings, check_redis, connect_redis
 from stores.redis_task_views import RedisTaskViews
+from stores.settings_errors import explain
 from stores.telemetry import configure_telemetry
 from stores.temporal_connection import TemporalUnreachableError, connect_temporal
 
@@ -48,8 +49,7 @@ def main() -> int:
         sys.stderr.write(f"gateway: {error}\n")
         return 1
     except ValidationError as error:
-        problems = "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors())
-        sys.stderr.write(f"gateway: wrong setting (EVERLOOP_…): {problems}\n")
+        sys.stderr.write(f"gateway: wrong setting: {explain(error)}\n")
         return 1
     return 0
 

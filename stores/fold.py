@@ -149,7 +149,7 @@ class FoldedTask:
         return self._run_id is None or milliseconds(status.at) > milliseconds(last.at)
 
     def _set_status(self, run_id: str, status: StatusChanged) -> None:
-        if self._status and self._status.message:
+        if self._status and self._status.message and self._status.step == 0:
             self._remember(self._status.message)
         for message in status.received:
             self._remember(message)

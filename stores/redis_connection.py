@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 from pydantic import Field, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 from redis.asyncio import BlockingConnectionPool, Redis
+from redis.asyncio.connection import parse_url
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import NoPermissionError, RedisError
@@ -54,10 +55,28 @@ class StoreSettings(BaseSettings):
 
     @field_validator("redis_url")
     @classmethod
-    def validate_scheme(cls, url: str) -> str:
-        if urlsplit(url).scheme not in _SCHEMES:
+    def validate_url(cls, url: str) -> str:
+        if url.partition("://")[0] not in _SCHEMES:
             raise ValueError("EVERLOOP_REDIS_URL: expected redis://, rediss:// or unix://; correct it")
+        if not _is_readable(url):
+            raise ValueError(
+                "EVERLOOP_REDIS_URL: expected redis://[user:password@]host:port/database; correct it, and "
+                "percent-encode signs such as / ? # @ in the password (/ is %2F)"
+            )
         return url
+
+
+def _is_readable(url: str) -> bool:
+    """Whether the client can read the URL, and none of its password was taken for path, query or fragment.
+
+    The parsers' own errors are not shown: they repeat what they take for the port.
+    """
+    try:
+        parse_url(url)
+        parts = urlsplit(url)
+    except ValueError:
+        return False
+    return parts.scheme == "unix" or "@" not in parts.path + parts.query + parts.fragment
 
 
 def connect_redis(url: str) -> Redis:

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import cast
 
-from pydantic import TypeAdapter
+from pydantic import TypeAdapter, ValidationError
 from redis.asyncio import Redis
 from redis.typing import EncodableT, FieldT
 
@@ -18,7 +18,10 @@ _FIELDS_PER_COMMAND = 500
 
 
 class RedisTranscripts(Transcripts):
-    """Each call is one transaction and one round trip. `ttl` counts from the last call (default 7 days)."""
+    """Each call is one transaction and one round trip. `ttl` counts from the last call (default 7 days).
+
+    An entry that cannot be read, of a newer version perhaps, counts as missing: it is written again.
+    """
 
     def __init__(self, redis: Redis, *, ttl: timedelta = TASK_TTL) -> None:
         self._redis = redis
@@ -56,7 +59,11 @@ class RedisTranscripts(Transcripts):
             pipeline.expire(key, self._ttl)
             pipeline.hget(key, str(position))
             replies = await pipeline.execute()
-        return AssistantMessage.model_validate_json(cast("str", replies[-1]))
+        standing = _parse(cast("str", replies[-1]))
+        if isinstance(standing, AssistantMessage):
+            return standing
+        await self._redis.hset(key, str(position), reply.model_dump_json())
+        return reply
 
 
 def _encode(start: int, messages: Sequence[TranscriptMessage]) -> dict[FieldT, EncodableT]:
@@ -65,8 +72,16 @@ def _encode(start: int, messages: Sequence[TranscriptMessage]) -> dict[FieldT, E
 
 def _decode(fields: Mapping[str, str], length: int) -> OpenedTranscript:
     kept = [fields[str(position)] for position in range(length) if str(position) in fields]
-    reply = _MESSAGE.validate_json(fields[str(length)]) if str(length) in fields else None
+    messages = tuple(message for message in map(_parse, kept) if message)
+    reply = _parse(fields[str(length)]) if str(length) in fields else None
     return OpenedTranscript(
-        messages=tuple(map(_MESSAGE.validate_json, kept)) if len(kept) == length else None,
+        messages=messages if len(messages) == length else None,
         reply=reply if isinstance(reply, AssistantMessage) else None,
     )
+
+
+def _parse(entry: str) -> TranscriptMessage | None:
+    try:
+        return _MESSAGE.validate_json(entry)
+    except ValidationError:
+        return None

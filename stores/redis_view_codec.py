@@ -18,10 +18,11 @@ from workflows.contract.events import ArtifactChunk, StatusChanged, TaskCreated,
 from workflows.contract.messages import DataPart, Message, Part, TextPart
 from workflows.contract.names import context_index_key, owner_index_key
 from workflows.contract.tasks import Artifact, TaskView
+from workflows.contract.wire import HIDE_VALUES
 
 ScriptArguments = list[str | int]
 
-_MESSAGE: TypeAdapter[Message] = TypeAdapter(Message)
+_MESSAGE: TypeAdapter[Message] = TypeAdapter(Message, config=HIDE_VALUES)
 _TEXT, _DATA = "t", "d"
 _ARTIFACT = "artifact:"
 

@@ -89,8 +89,10 @@ local function remember(message)
 end
 
 local function set_status(status)
-  local replaced = redis.call('HMGET', view, 'message_id', 'message')
-  remember({id = replaced[1], json = replaced[2] or ''})
+  local replaced = redis.call('HMGET', view, 'message_id', 'message', 'step')
+  if replaced[3] == '0' then
+    remember({id = replaced[1], json = replaced[2]})
+  end
   for _, message in ipairs(status.received) do
     remember(message)
   end

@@ -4,12 +4,14 @@ import logging
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Annotated, Literal
 
 import structlog
 from opentelemetry import trace
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
+from pydantic import BeforeValidator, Field
 from pydantic_settings import BaseSettings, SettingsConfigDict
 from structlog.typing import EventDict, WrappedLogger
 from temporalio.client import Plugin
@@ -19,27 +21,29 @@ from temporalio.contrib.opentelemetry import (
     create_tracer_provider,
 )
 
+LogLevel = Annotated[Literal["debug", "info", "warning", "error", "critical"], BeforeValidator(str.lower)]
+
 
 class TelemetrySettings(BaseSettings):
-    """Where logs and traces go.
+    """Where logs and traces go. An empty variable counts as not set.
 
-    `EVERLOOP_LOG_LEVEL` (default info). Traces are on when `OTEL_EXPORTER_OTLP_ENDPOINT` or
-    `OTEL_EXPORTER_OTLP_TRACES_ENDPOINT` is set and `OTEL_SDK_DISABLED` is not true; the SDK itself reads the
-    other OTEL_* variables (OpenTelemetry specification, "Environment Variable Specification").
+    `EVERLOOP_LOG_LEVEL`: debug, info (default), warning, error or critical. Traces are on when
+    `OTEL_EXPORTER_OTLP_ENDPOINT` or `OTEL_EXPORTER_OTLP_TRACES_ENDPOINT` is set and `OTEL_SDK_DISABLED` is
+    not true; the SDK itself reads the other OTEL_* variables (OpenTelemetry specification, "Environment
+    Variable Specification").
     """
 
-    model_config = SettingsConfigDict(frozen=True)
+    model_config = SettingsConfigDict(frozen=True, env_ignore_empty=True, hide_input_in_errors=True)
 
-    everloop_log_level: str = "info"
-    otel_exporter_otlp_endpoint: str = ""
-    otel_exporter_otlp_traces_endpoint: str = ""
-    otel_sdk_disabled: bool = False
+    log_level: LogLevel = Field(default="info", validation_alias="EVERLOOP_LOG_LEVEL")
+    otlp_endpoint: str = Field(default="", validation_alias="OTEL_EXPORTER_OTLP_ENDPOINT")
+    otlp_traces_endpoint: str = Field(default="", validation_alias="OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
+    sdk_disabled: bool = Field(default=False, validation_alias="OTEL_SDK_DISABLED")
 
     @property
     def traces(self) -> bool:
         """Whether spans are exported."""
-        endpoint = self.otel_exporter_otlp_traces_endpoint or self.otel_exporter_otlp_endpoint
-        return bool(endpoint) and not self.otel_sdk_disabled
+        return bool(self.otlp_traces_endpoint or self.otlp_endpoint) and not self.sdk_disabled
 
 
 @dataclass(frozen=True)
@@ -61,7 +65,7 @@ def configure_telemetry(service: str) -> Telemetry:
     `service` is the resource's `service.name` unless OTEL_SERVICE_NAME or OTEL_RESOURCE_ATTRIBUTES names it.
     """
     settings = TelemetrySettings()
-    configure_logs(settings.everloop_log_level)
+    configure_logs(settings.log_level)
     if not settings.traces:
         return Telemetry(None, ())
     resource = Resource({"service.name": service}).merge(_resource_of_the_environment())
@@ -80,7 +84,7 @@ def _resource_of_the_environment() -> Resource:
     return Resource(attributes)
 
 
-def configure_logs(level: str) -> None:
+def configure_logs(level: LogLevel) -> None:
     """Write every log record, ours and the libraries', as one JSON line on stderr."""
     shared = [
         structlog.contextvars.merge_contextvars,

@@ -1,6 +1,7 @@
 """One A2A task as one durable execution: the Temporal shell around the loop."""
 
 import asyncio
+import contextlib
 
 from temporalio import workflow
 from temporalio.exceptions import ActivityError, ApplicationError, is_cancelled_exception
@@ -11,7 +12,7 @@ with workflow.unsafe.imports_passed_through():
     from workflows.contract import failures, names
     from workflows.contract.calls import PublishInput
     from workflows.contract.events import FINAL_ATTEMPT, RESPONSE_ARTIFACT, ArtifactChunk, StatusChanged
-    from workflows.contract.messages import AgentMessage, TextPart, UserMessage
+    from workflows.contract.messages import TextPart, UserMessage
     from workflows.contract.ports import PublishPort
     from workflows.contract.tasks import (
         TaskInput,
@@ -22,7 +23,7 @@ with workflow.unsafe.imports_passed_through():
         TaskView,
     )
     from workflows.limits import LimitReachedError
-    from workflows.loop import Loop
+    from workflows.loop import Loop, remark_message
     from workflows.state import Phase, TaskRunState
 
 EXCERPT_LENGTH = 200
@@ -115,21 +116,36 @@ class AgentTask:
         )
 
     async def _end(self, outcome: TaskState, text: str) -> None:
-        """Refuse further messages, then publish the answer, if there is one, and the last status."""
+        """Refuse further messages, then publish what is left to say and the last status.
+
+        From here on the outcome stands: a cancellation that comes now is too late.
+        """
         self._state.phase = Phase.DONE
-        events: list[StatusChanged | ArtifactChunk] = []
-        if answer := self._state.answer:
-            events.append(_whole_response(answer.text, position=len(self._state.transcript) - 1))
-        message = None
-        if text:
-            message = AgentMessage(message_id=str(workflow.uuid4()), parts=(TextPart(text=text),))
-        events.append(self._state.change_status(outcome, workflow.now(), message=message))
+        events = self._last_events(outcome, text)
         workflow.set_current_details(display.details(self._state))
-        await workflow.execute_local_activity_method(
-            PublishPort.publish, PublishInput(task=self._ref, events=tuple(events)), **PUBLISH
+        # Not a local activity: that runs before anything is durable, so that after a crash, or with a
+        # message that came meanwhile, the task could end in another way than clients were told.
+        publishing = workflow.start_activity_method(
+            PublishPort.publish, PublishInput(task=self._ref, events=events), **PUBLISH
         )
+        while not publishing.done():
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.shield(publishing)
         self._index(outcome)
         await workflow.wait_condition(workflow.all_handlers_finished)
+
+    def _last_events(self, outcome: TaskState, text: str) -> tuple[StatusChanged | ArtifactChunk, ...]:
+        """Return the answer, unless subscribers have it, what both sides said last, and the end."""
+        state, at = self._state, workflow.now()
+        events: list[StatusChanged | ArtifactChunk] = []
+        if state.answer and not state.answer.is_shown:
+            events.append(_whole_response(state.answer.text, position=len(state.transcript) - 1))
+        if state.remark:
+            remark = remark_message(state.remark)
+            events.append(state.change_status(TaskState.WORKING, at, message=remark))
+        received = state.take_inbox()
+        events.append(state.change_status(outcome, at, message=remark_message(text), received=received))
+        return tuple(events)
 
     def _index(self, state: TaskState) -> None:
         workflow.upsert_search_attributes([names.TASK_STATE.value_set(state)])

@@ -47,26 +47,24 @@ class Loop:
             LimitReachedError: a limit of the agent was reached.
             ActivityError: the model refused, or the task was cancelled.
         """
-        remark = ""
         while True:
             check_limits(self._agent, iteration=self._state.iteration)
-            reply = await self._ask_model(remark)
-            remark = reply.text
+            reply = await self._ask_model()
             if reply.tool_calls:
                 await self._run_tools(reply)
-                remark = ""
             elif not self._state.inbox:
+                self._state.remark = ""
                 return reply
 
-    async def _ask_model(self, remark: str) -> AssistantMessage:
-        """Ask for the next reply; `remark` is an answer that a newer message of the client overtook."""
+    async def _ask_model(self) -> AssistantMessage:
+        """Ask for the next reply; an answer that a newer message of the client overtook becomes a remark."""
         state = self._state
         state.iteration += 1
         self._enter(Phase.MODEL)
         received = state.take_inbox()
-        status = self._say(remark, received) if received or remark else None
-        reply = await self._call_model(status)
+        reply = await self._call_model(self._say(received))
         state.fold_reply(reply)
+        _stop_if_cancelled()
         return reply
 
     async def _call_model(self, status: StatusChanged | None) -> AssistantMessage:
@@ -93,7 +91,7 @@ class Loop:
             length=len(state.transcript),
             new=state.new_messages,
             version=state.version,
-            status=status and status.model_copy(update={"received": ()}),
+            status=status and _without(state.new_messages, status),
         )
 
     async def _resend_transcript(self) -> None:
@@ -109,15 +107,21 @@ class Loop:
         self._state.cached = start
 
     async def _run_tools(self, reply: AssistantMessage) -> None:
-        """Run the calls of a reply side by side; a text that came with them is a remark to the client."""
+        """Run the calls of a reply side by side; the first one carries what the model said with them."""
         state = self._state
         self._enter(Phase.TOOLS)
-        status = self._say(reply.text) if reply.text else None
+        status = self._say()
         first = len(state.transcript)
-        results = await asyncio.gather(
-            *(self._run_tool(call, first + i, status) for i, call in enumerate(reply.tool_calls))
+        # Every call has ended when this returns or raises, also after a cancellation.
+        outcomes = await asyncio.gather(
+            *(
+                self._run_tool(call, first + i, status if i == 0 else None)
+                for i, call in enumerate(reply.tool_calls)
+            ),
+            return_exceptions=True,
         )
-        state.fold_tool_results(results)
+        state.fold_tool_results([_result(outcome) for outcome in outcomes])
+        _stop_if_cancelled()
 
     async def _run_tool(self, call: ToolCall, position: int, status: StatusChanged | None) -> ToolMessage:
         spec = self._agent.tools.get(call.name, ToolSpec())
@@ -126,7 +130,6 @@ class Loop:
                 ToolPort.run_tool,
                 RunToolInput(
                     task=self._task,
-                    iteration=self._state.iteration,
                     call=call,
                     position=position,
                     timeout=spec.timeout,
@@ -138,13 +141,14 @@ class Loop:
         self._show()
         return result
 
-    def _say(self, text: str, received: tuple[UserMessage, ...] = ()) -> StatusChanged:
-        message = None
-        if text:
-            message = AgentMessage(message_id=str(workflow.uuid4()), parts=(TextPart(text=text),))
-        return self._state.change_status(
-            TaskState.WORKING, workflow.now(), message=message, received=received
-        )
+    def _say(self, received: tuple[UserMessage, ...] = ()) -> StatusChanged | None:
+        """Return the status that carries the remark and takes in what the client said; None for neither."""
+        state = self._state
+        if not state.remark and not received:
+            return None
+        message = remark_message(state.remark)
+        state.remark = ""
+        return state.change_status(TaskState.WORKING, workflow.now(), message=message, received=received)
 
     def _enter(self, phase: Phase) -> None:
         self._state.phase = phase
@@ -152,6 +156,33 @@ class Loop:
 
     def _show(self) -> None:
         workflow.set_current_details(display.details(self._state))
+
+
+def remark_message(text: str) -> AgentMessage | None:
+    """Return a message of the agent, with an id of its own; None for no text."""
+    return AgentMessage(message_id=str(workflow.uuid4()), parts=(TextPart(text=text),)) if text else None
+
+
+def _stop_if_cancelled() -> None:
+    """A call that ended although it was cancelled hides the cancellation; it still ends the task.
+
+    Raises:
+        CancelledError: somebody cancelled the task.
+    """
+    if workflow.cancellation_reason() is not None:
+        raise asyncio.CancelledError
+
+
+def _without(sent: tuple[UserMessage, ...], status: StatusChanged) -> StatusChanged:
+    """Leave out of a status the messages that the same call sends as new; the activity puts them back."""
+    received = tuple(message for message in status.received if message not in sent)
+    return status.model_copy(update={"received": received})
+
+
+def _result(outcome: ToolMessage | BaseException) -> ToolMessage:
+    if isinstance(outcome, BaseException):
+        raise outcome
+    return outcome
 
 
 def failure_type(error: ActivityError) -> str | None:

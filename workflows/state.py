@@ -3,7 +3,7 @@
 from datetime import datetime
 from enum import StrEnum
 
-from pydantic import BaseModel, Field, JsonValue
+from pydantic import BaseModel, Field
 
 from workflows.contract.events import RESPONSE_ARTIFACT, StatusChanged
 from workflows.contract.messages import (
@@ -19,8 +19,8 @@ from workflows.contract.messages import (
 )
 from workflows.contract.tasks import Artifact, TaskState, TaskStatus
 
-VIEW_HISTORY_BYTES = 1_000_000
-"""The `view` query returns the newest messages up to this size: a payload may have 2 MB."""
+VIEW_BYTES = 1_500_000
+"""The `view` query returns the newest messages that fit: Temporal takes payloads up to 2 MB."""
 
 
 class Phase(StrEnum):
@@ -36,7 +36,8 @@ class TaskRunState(BaseModel):
     """The state of one task.
 
     `transcript` holds every message once; `cached` of them are in the transcript cache as far as the
-    workflow knows. `version` numbers the published statuses.
+    workflow knows. `version` numbers the published statuses. `remark` is what the model said to
+    the client and no status has carried yet.
     """
 
     phase: Phase = Phase.PREPARING
@@ -49,6 +50,7 @@ class TaskRunState(BaseModel):
     version: int = 0
     status: TaskStatus
     history: list[Message] = Field(default_factory=list[Message])
+    remark: str = ""
     answer: AssistantMessage | None = None
 
     @classmethod
@@ -75,7 +77,6 @@ class TaskRunState(BaseModel):
         *,
         message: AgentMessage | None = None,
         received: tuple[UserMessage, ...] = (),
-        metadata: dict[str, JsonValue] | None = None,
     ) -> StatusChanged:
         """Count a new status and return the event that announces it.
 
@@ -86,21 +87,15 @@ class TaskRunState(BaseModel):
             self.history.append(self.status.message)
         self.history.extend(received)
         self.version += 1
-        self.status = TaskStatus(state=state, at=at, message=message, metadata=metadata or {})
-        return StatusChanged(
-            version=self.version,
-            state=state,
-            at=at,
-            message=message,
-            received=received,
-            metadata=metadata or {},
-        )
+        self.status = TaskStatus(state=state, at=at, message=message)
+        return StatusChanged(version=self.version, state=state, at=at, message=message, received=received)
 
     def fold_reply(self, reply: AssistantMessage) -> None:
-        """Put the model's reply at the end of the transcript; its calls become pending."""
+        """Put the model's reply at the end of the transcript; its text is a remark until it is an answer."""
         self.transcript.append(reply)
         self.cached = len(self.transcript)
         self.usage += reply.usage
+        self.remark = reply.text
         self.pending = list(reply.tool_calls)
 
     def fold_tool_results(self, results: list[ToolMessage]) -> None:
@@ -121,12 +116,17 @@ class TaskRunState(BaseModel):
 
     @property
     def recent_history(self) -> tuple[Message, ...]:
-        """The newest messages of the history, up to `VIEW_HISTORY_BYTES`."""
-        room = VIEW_HISTORY_BYTES
+        """The newest messages of the history that a view has room for besides its status and answer."""
+        room = VIEW_BYTES - _size(self.status) - sum(_size(artifact) for artifact in self.artifacts)
         kept: list[Message] = []
         for message in reversed(self.history):
-            room -= len(message.model_dump_json())
-            if room < 0 and kept:
+            room -= _size(message)
+            if room < 0:
                 break
             kept.append(message)
         return tuple(reversed(kept))
+
+
+def _size(part: BaseModel) -> int:
+    """Return the bytes that it takes in a payload."""
+    return len(part.model_dump_json().encode())

@@ -26,8 +26,8 @@ INTERRUPTED = 130
 ENVIRONMENT = {
     "EVERLOOP_AGENTS": "agents.demo:agent",
     "EVERLOOP_DEMO_DIRECTORY": str(ROOT),
-    # Slow enough for a kill to meet them at work.
-    "EVERLOOP_DEMO_TOOL_DELAY": "1",
+    # Slow enough to be watched.
+    "EVERLOOP_DEMO_TOOL_DELAY": "0.5",
 }
 
 ABOUT_THE_MODEL = """\

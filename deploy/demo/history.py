@@ -1,13 +1,38 @@
 """What Temporal's history says of a task: the record that no event stream can embellish."""
 
+from dataclasses import dataclass
+
 import httpx
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, JsonValue
 
 from deploy.demo.errors import DemoError
-from workflows.contract.ports import ToolPort
+from workflows.contract.messages import ToolCall, ToolMessage
+from workflows.contract.ports import ModelPort, ToolPort
 
 MOST_EVENTS = 1_000
 """As many as one page has; a demo task has about a hundred."""
+
+
+@dataclass(frozen=True)
+class RecordedCall:
+    """A tool call as history holds it.
+
+    `attempts` counts how often it was handed to a worker; `worker` is the process that reported its end.
+    """
+
+    call_id: str
+    name: str
+    outcome: str
+    attempts: int
+    worker: str
+
+
+@dataclass(frozen=True)
+class Record:
+    """All tool calls of a task, and of each model call how often it was handed to a worker."""
+
+    tool_calls: tuple[RecordedCall, ...]
+    model_attempts: tuple[int, ...]
 
 
 class _ActivityType(BaseModel):
@@ -16,16 +41,31 @@ class _ActivityType(BaseModel):
 
 class _Scheduled(BaseModel):
     activity_type: _ActivityType = Field(alias="activityType")
+    input: list[JsonValue]
+
+
+class _Started(BaseModel):
+    scheduled_event_id: str = Field(alias="scheduledEventId")
+    attempt: int
+    identity: str
 
 
 class _Completed(BaseModel):
     scheduled_event_id: str = Field(alias="scheduledEventId")
+    result: list[JsonValue]
 
 
 class _Event(BaseModel):
     event_id: str = Field(alias="eventId")
     scheduled: _Scheduled | None = Field(None, alias="activityTaskScheduledEventAttributes")
+    started: _Started | None = Field(None, alias="activityTaskStartedEventAttributes")
     completed: _Completed | None = Field(None, alias="activityTaskCompletedEventAttributes")
+
+
+class _ToolInput(BaseModel):
+    """The part of `RunToolInput` that is read here; Temporal's JSON shows empty lists in it as null."""
+
+    call: ToolCall
 
 
 class _Events(BaseModel):
@@ -36,8 +76,15 @@ class _Answer(BaseModel):
     history: _Events
 
 
-async def recorded_tool_calls(temporal_http: str, task_id: str) -> int:
-    """Return how many tool calls the history of a task holds, each with its one outcome.
+@dataclass(frozen=True)
+class _Activity:
+    scheduled: _Scheduled
+    started: _Started
+    completed: _Completed
+
+
+async def fetch_record(temporal_http: str, task_id: str) -> Record:
+    """Return what the history of a task holds of its calls, each with its one outcome.
 
     Raises:
         DemoError: Temporal did not answer, or a call in the history has no outcome.
@@ -49,16 +96,47 @@ async def recorded_tool_calls(temporal_http: str, task_id: str) -> int:
             response.raise_for_status()
     except httpx.HTTPError as error:
         raise DemoError(f"Temporal did not answer with the history of {task_id}: {error}") from error
-    return _count(_Answer.model_validate_json(response.content).history.events)
+    return read_record(response.content)
 
 
-def _count(events: list[_Event]) -> int:
-    tool_calls = {
-        event.event_id
-        for event in events
-        if event.scheduled and event.scheduled.activity_type.name == ToolPort.run_tool.__name__
-    }
-    outcomes = {event.completed.scheduled_event_id for event in events if event.completed}
-    if tool_calls - outcomes:
-        raise DemoError(f"the history holds {len(tool_calls - outcomes)} tool calls without an outcome")
-    return len(tool_calls)
+def read_record(answer: bytes) -> Record:
+    """Read Temporal's answer in JSON.
+
+    Raises:
+        DemoError: a call in it has no outcome.
+    """
+    activities = _activities(_Answer.model_validate_json(answer).history.events)
+    return Record(
+        tool_calls=tuple(
+            _recorded(activity)
+            for activity in activities
+            if activity.scheduled.activity_type.name == ToolPort.run_tool.__name__
+        ),
+        model_attempts=tuple(
+            activity.started.attempt
+            for activity in activities
+            if activity.scheduled.activity_type.name == ModelPort.call_model.__name__
+        ),
+    )
+
+
+def _activities(events: list[_Event]) -> list[_Activity]:
+    """Put the three events of each activity together; Temporal writes the start only with the end."""
+    scheduled = {event.event_id: event.scheduled for event in events if event.scheduled}
+    started = {event.started.scheduled_event_id: event.started for event in events if event.started}
+    completed = {event.completed.scheduled_event_id: event.completed for event in events if event.completed}
+    if without := scheduled.keys() - (started.keys() & completed.keys()):
+        raise DemoError(f"the history holds {len(without)} calls without an outcome")
+    return [_Activity(scheduled[key], started[key], completed[key]) for key in scheduled]
+
+
+def _recorded(activity: _Activity) -> RecordedCall:
+    call = _ToolInput.model_validate(activity.scheduled.input[0]).call
+    result = ToolMessage.model_validate(activity.completed.result[0])
+    return RecordedCall(
+        call_id=call.id,
+        name=call.name,
+        outcome=result.outcome,
+        attempts=activity.started.attempt,
+        worker=activity.started.identity,
+    )

@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from a2a.client import Client
 
 from deploy.demo.conversation import converse
+from deploy.demo.count import LEGEND, Count
 from deploy.demo.errors import DemoError
-from deploy.demo.evidence import Evidence, written_by
-from deploy.demo.history import recorded_tool_calls
+from deploy.demo.evidence import Evidence, Midway, written_by
+from deploy.demo.history import fetch_record
 from deploy.demo.screen import Screen
 from deploy.local.stack import LocalStack
 from deploy.local.supervisor import Supervisor
@@ -50,38 +51,39 @@ async def survive_a_killed_worker(stage: Stage) -> str:
     """Kill the worker in the middle of a task, show that the task goes on, and count; return its id.
 
     Raises:
-        DemoError: it did not complete, nothing was running to be killed, or a tool's effect is missing or
-            there twice.
+        DemoError: it did not complete, there was no moment to kill its worker in the middle of it, or a tool
+            did not run exactly once.
     """
     stage.screen.title("A task whose worker is killed")
     stage.screen.say(f"You: {SURVEY}\n")
-    evidence = Evidence()
-    interrupted = ""
+    evidence, midway = Evidence(), Midway()
     comeback: asyncio.Task[None] | None = None
     async for arrival in converse(stage.client, SURVEY):
         evidence.take(arrival)
         stage.screen.show(arrival)
-        if comeback is None and evidence.is_midway:
-            interrupted = evidence.running
-            comeback = await _kill_the_worker(stage, interrupted)
+        if comeback is None and midway.is_reached_by(arrival):
+            comeback = await _kill_the_worker(stage)
     if comeback is None:
         raise DemoError(
             "the task was over before the worker could be killed in the middle of it; run it again"
         )
     await comeback
     evidence.check_completed()
-    recorded = await recorded_tool_calls(stage.stack.temporal_http, evidence.task_id)
-    evidence.check_calls(recorded)
-    written = written_by(evidence.task_id, stage.stack.ledger)
-    evidence.check_notes(written)
-    stage.screen.say(_account(evidence, interrupted, written))
+    count = Count(
+        record=await fetch_record(stage.stack.temporal_http, evidence.task_id),
+        starts=evidence.starts,
+        lines=written_by(evidence.task_id, stage.stack.ledger),
+    )
+    stage.screen.say(_account(count))
+    count.check_once()
+    stage.screen.say("\nThe task finished, and every tool ran exactly once.")
     return evidence.task_id
 
 
-async def _kill_the_worker(stage: Stage, running: str) -> asyncio.Task[None]:
+async def _kill_the_worker(stage: Stage) -> asyncio.Task[None]:
     """End the worker without warning; return the wait for the next one."""
     pid = stage.supervisor.pid("worker")
-    stage.screen.alarm(f"SIGKILL to the worker (process {pid}) while it runs {running}")
+    stage.screen.alarm(f"SIGKILL to the worker (process {pid}) while it reads the model's reply")
     await stage.supervisor.kill("worker")
     return asyncio.create_task(_await_the_next(stage))
 
@@ -90,21 +92,15 @@ async def _await_the_next(stage: Stage) -> None:
     await stage.supervisor.wait_until_ready("worker")
     pid = stage.supervisor.pid("worker")
     stage.screen.supervisor(
-        f"a new worker is ready (process {pid}); it gets the calls when their heartbeat is 10 s late"
+        f"a new worker is ready (process {pid}); it gets the call when its heartbeat is 10 s late"
     )
 
 
-def _account(evidence: Evidence, interrupted: str, written: list[str]) -> str:
-    confirmed, unknown = len(evidence.notes("ok")), len(evidence.notes("unknown"))
-    doubt = f" ({unknown} more with an outcome that nobody knows)" if unknown else ""
-    rows = {
-        "Tool calls": f"{len(evidence.calls)} ({evidence.names})",
-        "In Temporal's history": f"{len(evidence.calls)} tool calls, each with one outcome",
-        "Running at the kill": f"{interrupted}, which may be repeated: they only read",
-        "Repeated by the new worker": evidence.repeated,
-        "Notes asked for": f"{confirmed}{doubt}",
-        "Lines in the ledger": f"{len(written)}, from {len(set(written))} different calls",
-    }
-    width = max(map(len, rows))
-    lines = [f"   {name:<{width}}  {value}" for name, value in rows.items()]
-    return "\n".join(["\nThe task finished, and no note was written twice:\n", *lines])
+def _account(count: Count) -> str:
+    attempts = count.record.model_attempts
+    again = sum(attempts) - len(attempts)
+    workers = ", ".join(f"{calls} by {worker}" for worker, calls in count.workers.items())
+    lines = ["\nThe count of its tool calls:\n", count.table(), "", LEGEND, ""]
+    lines += [f"   Tool calls by process: {workers}"]
+    lines += [f"   Replies of the model: {len(attempts)}, asked for again after the kill: {again}"]
+    return "\n".join(lines)

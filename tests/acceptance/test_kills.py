@@ -9,10 +9,8 @@ import pytest
 from a2a.client import A2AClientError, Client
 from a2a.types.a2a_pb2 import (
     GetTaskRequest,
-    ListTasksRequest,
     SendMessageRequest,
     SubscribeToTaskRequest,
-    Task,
     TaskState,
 )
 from redis.asyncio import Redis
@@ -46,8 +44,9 @@ async def _read_until(
     return reading
 
 
-async def _until_exists(path: Path) -> None:
-    while not path.exists():  # noqa: ASYNC110 -- another process makes the file
+async def _until_happens(effects: Path) -> None:
+    """Wait until a tool has left its first line in a file, or all files of its first attempt in a folder."""
+    while not (any(effects.glob("*.attempt-1")) or (effects.is_file() and effects.stat().st_size)):  # noqa: ASYNC110 -- another process makes them
         await asyncio.sleep(0.02)
 
 
@@ -75,7 +74,10 @@ async def test_a_worker_killed_while_the_model_writes(model: ScriptedOpenAI, eve
 async def test_a_worker_killed_while_a_tool_runs(
     model: ScriptedOpenAI, everloop: Deployment, tmp_path: Path, tool: str
 ) -> None:
-    """An idempotent tool runs again with the same key; another is not run again, and the model is told."""
+    """An idempotent tool runs again with the same key; another is not run again, and the model is told.
+
+    The client that streams sees one answer.
+    """
     effects, gate = tmp_path / "effects", tmp_path / "gate"
     target = {"write_line": "ledger", "write_once": "folder"}[tool]
     if tool == "write_once":
@@ -85,36 +87,41 @@ async def test_a_worker_killed_while_a_tool_runs(
     worker = await everloop.add_worker()
     gateway = await everloop.add_gateway()
 
-    async with connected(gateway.url, streaming=False) as client:
-        sending = asyncio.create_task(send(client, request("Write.")))
-        await _until_exists(effects / f"{await _task_id(client)}_call_1" if effects.is_dir() else effects)
+    async with connected(gateway.url) as client:
+        reading = asyncio.create_task(Answer().read(client.send_message(request("Write."))))
+        await _until_happens(effects)
         worker.kill()
         gate.touch()
         await everloop.add_worker()
-        task = await sending
+        answer = await reading
+        task = await client.get_task(GetTaskRequest(id=answer.task_id))
 
-    assert response_of(task) == "Done."
+    assert answer.text == response_of(task) == "Done."
+    assert answer.finals == 1
+    assert answer.states[-1] == task.status.state == TaskState.TASK_STATE_COMPLETED
     (result,) = model.requests[1].tool_results
     if tool == "write_line":
-        assert effects.read_text().splitlines() == [f"{task.id}/call_1"]
+        (line,) = effects.read_text().splitlines()
+        assert line.startswith(f"{task.id}/call_1")
         assert "may or may not have taken effect" in result
     else:
-        names = sorted(path.name for path in effects.iterdir())
-        key = f"{task.id}_call_1"
-        assert names == [key, f"{key}.attempt-1", f"{key}.attempt-2"]
+        key, *attempts = sorted(path.name for path in effects.iterdir())
+        assert key.startswith(f"{task.id}_call_1")
+        assert attempts == [f"{key}.attempt-1", f"{key}.attempt-2"]
         assert result == "created"
 
 
 async def test_a_killed_gateway_loses_no_event(model: ScriptedOpenAI, everloop: Deployment) -> None:
-    """The client subscribes at another gateway and sees the rest."""
+    """The client subscribes at another gateway and sees the rest; its message, sent again, finds all."""
     more = asyncio.Event()
+    message = request("Answer me.")
     model.script = [Reply(["First half, ", more, "second half."])]
     await everloop.add_worker()
     first, second = await everloop.add_gateway(), await everloop.add_gateway()
 
     async with connected(first.url) as client:
         answer = Answer()
-        reading = await _read_until(answer, "First half, ", client, request("Answer me."))
+        reading = await _read_until(answer, "First half, ", client, message)
         first.process.kill()
         with pytest.raises(A2AClientError):
             await reading
@@ -125,9 +132,42 @@ async def test_a_killed_gateway_loses_no_event(model: ScriptedOpenAI, everloop: 
         assert rest.text == "First half, "
         more.set()
         await rest.read(subscription)
+        again = await Answer().read(client.send_message(message))
 
-    assert rest.text == "First half, second half."
-    assert rest.states[-1] == TaskState.TASK_STATE_COMPLETED
+    for seen in (rest, again):
+        assert seen.task_id == answer.task_id
+        assert seen.text == "First half, second half."
+        assert seen.states[-1] == TaskState.TASK_STATE_COMPLETED
+    assert len(model.requests) == 1
+
+
+async def test_a_message_sent_again_past_a_killed_gateway(
+    model: ScriptedOpenAI, everloop: Deployment
+) -> None:
+    """While the task runs, the message finds it at another gateway: the text so far, then the rest."""
+    more = asyncio.Event()
+    model.script = [Reply(["First half, ", more, "second half."])]
+    message = request("Answer me.")
+    await everloop.add_worker()
+    first, second = await everloop.add_gateway(), await everloop.add_gateway()
+
+    async with connected(first.url) as client:
+        answer = Answer()
+        reading = await _read_until(answer, "First half, ", client, message)
+        first.process.kill()
+        with pytest.raises(A2AClientError):
+            await reading
+    async with connected(second.url) as client:
+        again = Answer()
+        reading = await _read_until(again, "First half, ", client, message)
+        more.set()
+        await reading
+
+    assert again.task_id == answer.task_id
+    assert again.text == "First half, second half."
+    assert again.finals == 1
+    assert again.states[-1] == TaskState.TASK_STATE_COMPLETED
+    assert len(model.requests) == 1
 
 
 async def test_an_emptied_redis(model: ScriptedOpenAI, everloop: Deployment, tmp_path: Path) -> None:
@@ -144,7 +184,7 @@ async def test_an_emptied_redis(model: ScriptedOpenAI, everloop: Deployment, tmp
 
     async with connected(gateway.url, streaming=False) as client:
         sending = asyncio.create_task(send(client, request("Write.")))
-        await _until_exists(effects)
+        await _until_happens(effects)
         async with Redis.from_url(everloop.redis_url) as redis:
             await redis.flushall()
         gate.touch()
@@ -157,7 +197,8 @@ async def test_an_emptied_redis(model: ScriptedOpenAI, everloop: Deployment, tmp
     assert [m["role"] for m in model.requests[2].conversation] == [
         "system", "user", "assistant", "tool", "assistant", "tool",
     ]  # fmt: skip
-    assert effects.read_text().splitlines() == [f"{task.id}/call_1"]
+    (line,) = effects.read_text().splitlines()
+    assert line.startswith(f"{task.id}/call_1")
 
 
 async def test_temporal_away_for_a_while(model: ScriptedOpenAI, everloop: Deployment) -> None:
@@ -192,11 +233,3 @@ async def test_temporal_away_for_a_while(model: ScriptedOpenAI, everloop: Deploy
 def _send_message(text: str) -> dict[str, object]:
     message = {"messageId": "raw", "role": "ROLE_USER", "parts": [{"text": text}]}
     return {"jsonrpc": "2.0", "id": 1, "method": "SendMessage", "params": {"message": message}}
-
-
-async def _task_id(client: Client) -> str:
-    """Return the id of the only task, as soon as there is one."""
-    tasks: list[Task] = []
-    while not tasks:
-        tasks = list((await client.list_tasks(ListTasksRequest())).tasks)
-    return tasks[0].id

@@ -195,16 +195,17 @@ async def test_a_process_that_does_not_start_is_shown_with_its_log(tmp_path: Pat
     assert run.is_gone
 
 
-async def test_the_demo_shows_that_no_effect_happens_twice(tmp_path: Path) -> None:
-    """The worker is killed while tools run; the task completes and every note is in the ledger once."""
+async def test_the_demo_proves_that_every_tool_ran_exactly_once(tmp_path: Path) -> None:
+    """The worker is killed while the model writes; two workers share the calls, and every count is 11."""
     async with running(tmp_path / "demo", "deploy.demo") as run:
         await run.says("SIGKILL to the worker")
         code = await run.process.wait()
 
     assert code == 0, run.output
-    assert "The task finished, and no note was written twice" in run.output
-    assert re.search(r"Lines in the ledger +5, from 5 different calls", run.output)
-    assert re.search(r"Running at the kill +3 read_file", run.output)
+    assert "The task finished, and every tool ran exactly once" in run.output
+    assert re.search(r"together +11 +11 +11 +11 +5\n", run.output)
+    assert re.search(r"Tool calls by process: 5 by \S+, 6 by \S+\n", run.output)
+    assert re.search(r"asked for again after the kill: 1\n", run.output)
     assert len(re.findall(r"http://[\d.:]+/namespaces/default/workflows/\S+", run.output)) == 2
     assert run.is_gone
 

@@ -1,7 +1,10 @@
 """How deltas go out: the first at once, the others together, in order, and never at the cost of the call."""
 
 import asyncio
+import contextlib
 from collections.abc import Sequence
+from functools import partial
+from uuid import uuid4
 
 import pytest
 from redis.exceptions import ConnectionError as RedisConnectionError
@@ -9,6 +12,8 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from activities.delta_publisher import DeltaPublisher
 from activities.deltas import TextDelta, ThoughtDelta
 from activities.response_draft import ResponseDraft
+from stores.redis_connection import connect_redis
+from stores.redis_task_views import RedisTaskViews
 from workflows.contract.events import ArtifactChunk, TaskEvent, Thought
 from workflows.contract.messages import TextPart
 
@@ -87,6 +92,23 @@ async def test_a_failed_publish_is_made_up_for() -> None:
 
         assert await recorder.next() == [("", "a"), ("101/0", "bc")]
         recorder.end()
+
+
+@pytest.mark.parametrize("ends", ["fails", "stops"])
+async def test_a_call_can_end_at_any_moment(redis_url: str, ends: str) -> None:
+    """However far a publish has come, the call can end: Redis' client may lose a cancellation."""
+    async with connect_redis(redis_url) as redis:
+        publish = partial(RedisTaskViews(redis).publish, str(uuid4()), "run")
+        for turns_of_the_loop in range(30):
+            publisher = DeltaPublisher(publish, ResponseDraft(position=1, attempt=1), iteration=1)
+            with contextlib.suppress(LookupError):
+                async with publisher:
+                    publisher.add([TextDelta("a")])
+                    for _ in range(turns_of_the_loop):
+                        await asyncio.sleep(0)
+                    if ends == "fails":
+                        raise LookupError
+                    await publisher.stop()
 
 
 async def test_a_defect_is_not_hidden() -> None:

@@ -5,12 +5,14 @@ import asyncio
 import pytest
 from redis.asyncio import Redis
 from redis.exceptions import ConnectionError as RedisConnectionError
+from structlog.contextvars import get_contextvars, merge_contextvars
+from structlog.testing import capture_logs
 from temporalio.testing import ActivityEnvironment
 
 from stores.memory_transcripts import MemoryTranscripts
 from stores.redis_task_views import RedisTaskViews
 from stores.redis_transcripts import RedisTranscripts
-from tests.support.model_bench import QUESTION, ModelBench, model_bench, working
+from tests.support.model_bench import QUESTION, ModelBench, follow_up, model_bench, working
 from tests.support.scripted_openai import (
     Answer,
     CallFragment,
@@ -146,6 +148,29 @@ async def test_a_text_before_tool_calls_is_taken_back() -> None:
         assert await bench.response_text() == ""
         await bench.run(await after_tools(bench, reply))
         assert await bench.response_text() == "Found."
+
+
+async def test_an_answer_that_was_overtaken_is_taken_back() -> None:
+    """A message came before the answer ended: the old one is no result, though the new reply has no text."""
+    script = [Reply(["Old."]), Reply([tool_call("search")])]
+    async with ScriptedOpenAI(script) as provider, model_bench(provider) as bench:
+        bench.call = follow_up(bench.call, await bench.run())
+        await bench.run()
+
+        response = await bench.response()
+        assert response
+        assert (await bench.response_text(), response.complete) == ("", False)
+
+
+async def test_log_lines_name_their_task() -> None:
+    """Whatever a model call logs carries the ids of its task and context."""
+    async with ScriptedOpenAI([Reply(["Hi"])]) as provider, model_bench(provider) as bench:
+        with capture_logs([merge_contextvars]) as lines:
+            await bench.run()
+
+    (line,) = [line for line in lines if line["event"] == "model replied"]
+    assert (line["task_id"], line["context_id"]) == (bench.task.task_id, bench.task.context_id)
+    assert "task_id" not in get_contextvars()
 
 
 async def test_call_ids_are_unique_in_a_task() -> None:

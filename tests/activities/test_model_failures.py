@@ -9,12 +9,13 @@ import pytest
 from openai import AsyncOpenAI
 from redis.exceptions import ConnectionError as RedisConnectionError
 from temporalio.exceptions import ApplicationError
+from temporalio.testing import ActivityEnvironment
 
 from activities.model import OpenAIModel
-from activities.provider_errors import MODEL_ATTEMPTS
+from activities.provider_errors import MODEL_FAILURES
 from agents.registry import AgentRegistry
 from stores.memory_task_views import MemoryTaskViews
-from tests.support.model_bench import AGENT, ModelBench, model_bench, text, working
+from tests.support.model_bench import AGENT, ModelBench, follow_up, model_bench, text, working
 from tests.support.scripted_openai import Answer, Raw, Refusal, Reply, ScriptedOpenAI, tool_call
 from workflows.contract.events import ArtifactChunk, RetryScheduled, TaskEvent
 from workflows.contract.failures import (
@@ -29,10 +30,10 @@ from workflows.contract.tasks import TaskState
 ERROR_EVENT = Raw(json.dumps({"error": {"message": "overloaded", "code": "server_error"}}))
 
 
-async def failure_of(bench: ModelBench, *, attempt: int = 1) -> ApplicationError:
+async def failure_of(bench: ModelBench, *, attempt: int = 1, failures: int = 0) -> ApplicationError:
     """Run an attempt that fails."""
     with pytest.raises(ApplicationError) as caught:
-        await bench.run(attempt=attempt)
+        await bench.run(attempt=attempt, failures=failures)
     return caught.value
 
 
@@ -134,13 +135,37 @@ async def test_a_call_that_is_cancelled_before_it_reads_hangs_up() -> None:
         await provider.requests[0].disconnected.wait()
 
 
-async def test_the_last_attempt_takes_its_draft_back() -> None:
+async def test_only_failures_of_the_provider_are_counted() -> None:
+    """After many attempts that Redis or dead workers cost, the provider still has all its chances."""
+    counts: list[int] = []
+    environment = ActivityEnvironment()
+    environment.on_heartbeat = counts.append
+    async with ScriptedOpenAI([Refusal(503)]) as provider, model_bench(provider) as bench:
+        with pytest.raises(ApplicationError) as caught:
+            await bench.run(attempt=10 * MODEL_FAILURES, failures=2, environment=environment)
+
+        assert not caught.value.non_retryable
+        assert counts == [3]
+
+
+async def test_the_last_failure_takes_the_draft_back() -> None:
     """A call that ends for good leaves no half answer and is not tried again."""
     async with ScriptedOpenAI([Reply(["Hel"], ending="cut")]) as provider, model_bench(provider) as bench:
-        failure = await failure_of(bench, attempt=MODEL_ATTEMPTS)
+        failure = await failure_of(bench, failures=MODEL_FAILURES - 1)
 
         assert (failure.type, failure.non_retryable) == (MODEL_UNAVAILABLE, True)
         assert await bench.response_text() == ""
+
+
+async def test_a_refused_follow_up_takes_the_older_answer_back() -> None:
+    """The task failed: what it answered to an earlier message is not its result."""
+    async with ScriptedOpenAI([Reply(["Old."]), Refusal(401)]) as provider, model_bench(provider) as bench:
+        bench.call = follow_up(bench.call, await bench.run())
+        await failure_of(bench)
+
+        response = await bench.response()
+        assert response
+        assert (await bench.response_text(), response.complete) == ("", False)
 
 
 async def test_an_unreachable_provider_is_waited_for() -> None:

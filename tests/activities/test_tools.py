@@ -2,10 +2,11 @@
 
 import asyncio
 import threading
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from uuid import uuid4
 
 import pytest
+from redis.exceptions import ConnectionError as RedisConnectionError
 from temporalio.exceptions import ApplicationError
 from temporalio.testing import ActivityEnvironment
 
@@ -22,9 +23,10 @@ from stores.memory_transcripts import MemoryTranscripts
 from stores.task_views import START
 from workflows.contract import failures
 from workflows.contract.calls import RunToolInput
-from workflows.contract.events import TaskEvent, ToolCompleted, ToolProgressed, ToolStarted
+from workflows.contract.events import StatusChanged, TaskEvent, ToolCompleted, ToolProgressed, ToolStarted
 from workflows.contract.messages import ToolCall, ToolMessage
-from workflows.contract.tasks import TaskRef
+from workflows.contract.names import call_key
+from workflows.contract.tasks import TaskRef, TaskState
 
 
 class Bench:
@@ -34,7 +36,8 @@ class Bench:
         agent = Agent(id="agent", name="Agent", description="", plugins=[tools(*offered)])
         self.views, self.transcripts = MemoryTaskViews(), MemoryTranscripts()
         self.records = MemoryToolRecords()
-        self.port = AgentTools(AgentRegistry([agent]), self.views, self.transcripts, self.records)
+        self.agents = AgentRegistry([agent])
+        self.port = AgentTools(self.agents, self.views, self.transcripts, self.records)
         self.task_id = str(uuid4())
 
     def call(
@@ -42,7 +45,7 @@ class Bench:
     ) -> RunToolInput:
         ref = TaskRef(task_id=self.task_id, run_id="run", context_id="c", owner="owner", agent_id="agent")
         call = ToolCall(id=call_id, name=name, arguments=arguments)
-        return RunToolInput(task=ref, iteration=1, call=call, position=3, timeout=wait)
+        return RunToolInput(task=ref, call=call, position=3, timeout=wait)
 
     async def run(self, call: RunToolInput) -> ToolMessage:
         return await ActivityEnvironment().run(self.port.run_tool, call)
@@ -80,6 +83,26 @@ async def endless() -> str:
     """Never return."""
     await asyncio.Event().wait()
     return ""
+
+
+@tool
+async def impatient() -> str:
+    """Give up on something at once."""
+    async with asyncio.timeout(0):
+        await asyncio.Event().wait()
+    return ""
+
+
+@tool
+async def leaky() -> str:
+    """Be cancelled by something of its own."""
+    raise asyncio.CancelledError
+
+
+@tool
+def quitter() -> str:
+    """End the process."""
+    raise SystemExit(3)
 
 
 async def test_a_tool_gets_values_and_its_result_is_text() -> None:
@@ -138,13 +161,15 @@ async def test_bad_arguments_go_back_to_the_model(arguments: str, expected: str)
 
 
 async def test_an_unknown_tool_is_an_error_that_lists_the_known_ones() -> None:
-    """The model invented a name; it can choose a real one."""
+    """The model invented a name and can choose a real one. What it said with the call is told anyway."""
     bench = Bench(double, where)
+    status = StatusChanged(version=2, state=TaskState.WORKING, at=datetime.now(UTC))
 
-    result = await bench.run(bench.call("triple"))
+    result = await bench.run(bench.call("triple").model_copy(update={"status": status}))
 
     assert result.outcome == "error"
     assert result.content == "there is no tool 'triple'; available tools: double, where"
+    assert (await bench.events())[0] == status
 
 
 async def test_an_exception_becomes_a_tool_error_without_a_stack_trace() -> None:
@@ -155,6 +180,62 @@ async def test_an_exception_becomes_a_tool_error_without_a_stack_trace() -> None
 
     assert result.outcome == "error"
     assert result.content == "ValueError: the disk is full"
+
+
+@pytest.mark.parametrize(
+    ("offered", "expected"),
+    [(impatient, "TimeoutError: "), (leaky, "leaky was cancelled"), (quitter, "SystemExit: 3")],
+    ids=["timeout", "cancelled", "exit"],
+)
+async def test_what_a_tool_raises_is_its_own(offered: Tool, expected: str) -> None:
+    """A timeout, a cancellation or an exit of the tool's own making is an error for the model, no more."""
+    bench = Bench(offered)
+
+    result = await bench.run(bench.call(offered.name))
+
+    assert result.outcome == "error"
+    assert result.content.startswith(expected)
+
+
+async def test_tools_that_hang_leave_room_for_others() -> None:
+    """Sync tools have threads of their own, many more than the loop's default executor."""
+    gate = threading.Event()
+
+    @tool
+    def hang() -> str:
+        """Wait for the gate."""
+        gate.wait()
+        return ""
+
+    bench = Bench(hang, double)
+    for n in range(40):
+        assert (await bench.run(bench.call("hang", call_id=f"h{n}", wait=0.001))).outcome == "error"
+    result = await bench.run(bench.call("double", '{"number": 1}'))
+    gate.set()
+
+    assert result.content == "2"
+
+
+async def test_the_same_id_with_other_arguments_is_another_call() -> None:
+    """After a Reset a model may use an id again; it must not get the outcome of another call."""
+    bench = Bench(double)
+    first = await bench.run(bench.call("double", '{"number": 1}'))
+    second = await bench.run(bench.call("double", '{"number": 2}'))
+
+    assert (first.content, second.content) == ("2", "4")
+
+
+async def test_an_outcome_that_cannot_be_recorded_is_not_lost() -> None:
+    """We know how the call ended; that is what history gets, not a retry that only knows its beginning."""
+
+    class FailingRecords(MemoryToolRecords):
+        async def finish(self, task_id: str, call_id: str, outcome: ToolMessage) -> ToolMessage:
+            raise RedisConnectionError
+
+    bench = Bench(double)
+    bench.port = AgentTools(bench.agents, bench.views, bench.transcripts, FailingRecords())
+
+    assert (await bench.run(bench.call("double", '{"number": 1}'))).content == "2"
 
 
 async def test_a_sync_tool_runs_in_a_thread() -> None:
@@ -215,12 +296,13 @@ async def test_a_call_that_was_started_and_lost(*, idempotent: bool) -> None:
         return "done"
 
     bench = Bench(effect)
-    await bench.records.claim(bench.task_id, "call")
+    key = call_key(bench.call("effect").call)
+    await bench.records.claim(bench.task_id, key)
 
     result = await bench.run(bench.call("effect"))
 
     assert result.outcome == ("ok" if idempotent else "unknown")
-    assert keys == ([f"{bench.task_id}/call"] if idempotent else [])
+    assert keys == ([f"{bench.task_id}/{key}"] if idempotent else [])
     assert await bench.run(bench.call("effect")) == result
 
 

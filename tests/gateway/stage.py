@@ -53,7 +53,8 @@ class StagedModel(ModelPort):
     async def _play(self, call: CallModelInput) -> AssistantMessage:
         self.calls.append(call)
         if call.status:
-            await self._publish(call, call.status.model_copy(update={"received": call.new}))
+            received = (*call.new, *call.status.received)
+            await self._publish(call, call.status.model_copy(update={"received": received}))
         prompt = " ".join(text_of(message.parts) for message in call.new)
         texts: list[str] = []
         for step in self.scripts.get(prompt, [prompt]):
@@ -67,18 +68,22 @@ class StagedModel(ModelPort):
             else:
                 await self._publish(call, step)
         await self._publish(call, _chunk(call, "", len(texts), last=True))
+        # As the real one does, for a draft that lost its beginning.
+        await self._publish(call, _chunk(call, "".join(texts), 0, last=True, attempt=2))
         return AssistantMessage(text="".join(texts), finish_reason="stop")
 
     async def _publish(self, call: CallModelInput, event: TaskEvent) -> None:
         await self._views.publish(call.task.task_id, call.task.run_id, [event])
 
 
-def _chunk(call: CallModelInput, text: str, index: int, *, last: bool = False) -> ArtifactChunk:
+def _chunk(
+    call: CallModelInput, text: str, index: int, *, last: bool = False, attempt: int = 1
+) -> ArtifactChunk:
     return ArtifactChunk(
         artifact_id=RESPONSE_ARTIFACT,
         name=RESPONSE_ARTIFACT,
         position=call.length,
-        attempt=1,
+        attempt=attempt,
         index=index,
         part=TextPart(text=text),
         last_chunk=last,

@@ -69,7 +69,7 @@ def test_answers_are_sent_at_once() -> None:
         ("redis", "Redis at 127.0.0.1:1 cannot be used"),
         ("temporal", "cannot reach Temporal at 127.0.0.1:1"),
         ("port", "set EVERLOOP_HOST and EVERLOOP_PORT"),
-        ("setting", "port: Input should be a valid integer"),
+        ("setting", "EVERLOOP_PORT: Input should be a valid integer"),
         ("agents", "EVERLOOP_AGENTS: cannot load 'nothing:here'"),
     ],
 )
@@ -93,3 +93,24 @@ def test_what_stops_a_gateway_at_start_is_one_clear_line(
     assert len(lines) == 1
     assert lines[0].startswith("gateway: ")
     assert words in lines[0]
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "words"),
+    [
+        ("EVERLOOP_MAX_BODY_BYTES", "0", "EVERLOOP_MAX_BODY_BYTES: Input should be greater than"),
+        ("EVERLOOP_LOG_LEVEL", "loud", "EVERLOOP_LOG_LEVEL: Input should be 'debug', 'info'"),
+        ("EVERLOOP_REDIS_URL", "redis://:s3cr/loud@host/0", "EVERLOOP_REDIS_URL: expected redis://"),
+    ],
+)
+def test_a_wrong_setting_is_told_by_its_variable(
+    tmp_path: Path, variable: str, value: str, words: str
+) -> None:
+    """The only line names the variable that was set, what is expected of it, and not what it holds."""
+    code, output = outcome(gateway_process(tmp_path / "log", {"EVERLOOP_PORT": "0", variable: value}))
+
+    (line,) = output.splitlines()
+    assert code == 1
+    assert line.startswith(f"gateway: wrong setting: {words}")
+    assert "s3cr" not in line
+    assert "loud" not in line

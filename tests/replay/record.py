@@ -16,8 +16,7 @@ from typing import cast
 from temporalio.client import Client, WorkflowFailureError
 from temporalio.contrib.pydantic import pydantic_data_converter
 
-from tests.replay.scenarios import AGENT, SCENARIOS
-from tests.support.fake_ports import FakePorts
+from tests.replay.scenarios import AGENT, SCENARIOS, Scenario
 from tests.support.processes import running_temporal
 from worker import WorkerSettings, build_worker
 from workflows.agent_task import AgentTask
@@ -29,7 +28,7 @@ NAMES_A_MACHINE = frozenset({"identity", "stackTrace"})
 HISTORIES = Path(__file__).with_name("histories")
 
 
-async def record(client: Client, name: str, ports: FakePorts, path: Path) -> None:
+async def record(client: Client, name: str, scenario: Scenario, path: Path) -> None:
     """Run a scenario and keep its history."""
     task = TaskInput(
         context_id="context",
@@ -38,8 +37,9 @@ async def record(client: Client, name: str, ports: FakePorts, path: Path) -> Non
         message=UserMessage(message_id="m1", parts=(TextPart(text="Hello"),)),
         created_at=datetime.now(UTC),
     )
-    async with build_worker(client, ports.wired(), WorkerSettings(task_queue=name)):
+    async with build_worker(client, scenario.ports.wired(), WorkerSettings(task_queue=name)):
         handle = await client.start_workflow(AgentTask.run, task, id=path.stem, task_queue=name)
+        await scenario.act(handle)
         try:
             await handle.result()
         except WorkflowFailureError as error:

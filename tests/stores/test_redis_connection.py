@@ -19,6 +19,7 @@ from stores.redis_connection import (
     check_redis,
     connect_redis,
 )
+from stores.settings_errors import explain
 from tests.support.processes import ROOT, running_valkey
 
 SECRET = "s3cret-word"
@@ -104,6 +105,26 @@ def test_the_address_comes_from_the_environment(environment: dict[str, str], url
     )
 
     assert found.stdout.strip() == url
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        f"redis://:{SECRET}/et@host:6379/0",
+        f"redis://:{SECRET}#et@host:6379/0",
+        f"rediss://user:12/{SECRET}@host:6379/0",
+        f"redis://:12?{SECRET}@host:6379/0",
+        f"redis://[{SECRET}/0",
+        "redis://host:99999/0",
+        "redis://host/0?socket_timeout=soon",
+    ],
+)
+def test_an_address_that_cannot_be_read_is_one_clear_error(url: str) -> None:
+    """A sign that had to be encoded cuts the password in two; neither half is shown."""
+    with pytest.raises(ValidationError, match="EVERLOOP_REDIS_URL: expected redis://") as caught:
+        StoreSettings(redis_url=url)
+
+    assert SECRET not in f"{caught.value}{explain(caught.value)}"
 
 
 @pytest.mark.parametrize("scheme", ["redis", "http"])

@@ -94,6 +94,20 @@ async def test_a_status_applies_when_its_version_and_step_are_greater(
     assert events == [TaskCreated(), status(2), *([second] if applies else [])]
 
 
+async def test_a_passing_note_leaves_no_trace(task_views: TaskViews) -> None:
+    """The message of a status stays in the history once it is replaced; a note of an activity does not."""
+    view = submitted()
+    await task_views.create(view)
+
+    asked = status(1, TaskState.INPUT_REQUIRED, message=told("question"), received=(said("m2"),))
+    notes = [status(1, step=step, message=told(f"wait-{step}")) for step in (1, 2)]
+    await task_views.publish(view.task_id, "run", [asked, *notes, status(2)])
+
+    now = await view_of(task_views, view.task_id)
+    assert now.status.message is None
+    assert now.history == (said("m1"), said("m2"), told("question"))
+
+
 async def test_a_new_run_takes_over_for_good(task_views: TaskViews) -> None:
     """A new run starts its versions again; nothing of an overtaken run passes any more."""
     view = submitted()

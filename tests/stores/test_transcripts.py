@@ -99,6 +99,20 @@ async def test_runs_do_not_share_a_transcript(transcripts: Transcripts) -> None:
     assert (await transcripts.open(task_id, "second", 3)).messages is None
 
 
+async def test_what_cannot_be_read_counts_as_missing(redis: Redis) -> None:
+    """An entry of a newer version is sent again, and a reply that nobody here can read gives way."""
+    transcripts = RedisTranscripts(redis)
+    task_id = new_id()
+    key = transcript_key(task_id, "run")
+    await transcripts.put(task_id, "run", 0, MESSAGES[:2])
+    for position in (1, 2):
+        await redis.hset(key, str(position), '{"role": "oracle"}')
+
+    assert await transcripts.open(task_id, "run", 2) == OpenedTranscript(None, None)
+    assert await transcripts.put_reply(task_id, "run", 2, REPLY) == REPLY
+    assert (await transcripts.open(task_id, "run", 2)).reply == REPLY
+
+
 async def test_every_call_refreshes_the_time_to_live(redis: Redis) -> None:
     """A transcript is kept as long as its task works, and then expires."""
     transcripts = RedisTranscripts(redis, ttl=timedelta(hours=1))

@@ -25,15 +25,15 @@ def _append(ledger: Path, line: str) -> None:
 @tool(timeout=LONG)
 async def write_line(ledger: str, gate: str, context: ToolContext) -> str:
     """Append a line to a ledger at once, then wait for a gate file. Not idempotent."""
-    await asyncio.to_thread(_append, Path(ledger), context.idempotency_key)
+    await asyncio.to_thread(_append, Path(ledger), f"{context.task_id}/{context.call_id}")
     await _wait_for(gate)
     return "written"
 
 
 @tool(idempotent=True, timeout=LONG)
 async def write_once(folder: str, gate: str, context: ToolContext) -> str:
-    """Create a file named by the idempotency key unless it is there, then wait for a gate file."""
-    name = context.idempotency_key.replace("/", "_")
+    """Create a file named by the call unless it is there, then wait for a gate file."""
+    name = f"{context.task_id}_{context.call_id}"
     await asyncio.to_thread((Path(folder) / name).touch)
     attempt = Path(folder) / f"{name}.attempt-{context.attempt}"
     await asyncio.to_thread(attempt.touch)

@@ -85,10 +85,12 @@ class RecordingPublisher(PublishPort):
         self.events: list[TaskEvent] = []
         self.entered = asyncio.Event()
         self.gate: asyncio.Event | None = None
+        self.on_publish: Callable[[], None] = lambda: None
 
     @activity.defn
     async def publish(self, call: PublishInput) -> None:
         self.entered.set()
+        self.on_publish()
         if self.gate:
             await self.gate.wait()
         self.events.extend(call.events)

@@ -56,11 +56,14 @@ class ModelBench:
         call: CallModelInput | None = None,
         *,
         attempt: int = 1,
+        failures: int = 0,
         environment: ActivityEnvironment | None = None,
     ) -> AssistantMessage:
-        """Run one attempt of the call."""
+        """Run one attempt of the call, after that many failures of the provider."""
         environment = environment or ActivityEnvironment()
-        environment.info = dataclasses.replace(environment.info, attempt=attempt)
+        environment.info = dataclasses.replace(
+            environment.info, attempt=attempt, heartbeat_details=[failures] if failures else []
+        )
         return await environment.run(self.port.call_model, call or self.call)
 
     async def events(self) -> list[TaskEvent]:
@@ -100,6 +103,13 @@ async def model_bench(
         bench = ModelBench(client, views or MemoryTaskViews(), transcripts or MemoryTranscripts())
         await bench.views.create(new_view(bench.task))
         yield bench
+
+
+def follow_up(call: CallModelInput, reply: AssistantMessage) -> CallModelInput:
+    """Return the call after a reply that did not ask for tools, when another message had come meanwhile."""
+    assert not reply.tool_calls
+    message = UserMessage(message_id="follow-up", parts=(TextPart(text="And?"),))
+    return call.model_copy(update={"iteration": 2, "length": call.length + 2, "new": (message,)})
 
 
 def working(version: int = 1) -> StatusChanged:

@@ -30,9 +30,9 @@ class Viewer:
         self._folded = FoldedTask()
         self._folded.create(new_view(TASK))
 
-    def publish(self, chunk: ArtifactChunk | None, how: Publish, draft: ResponseDraft) -> None:
-        if chunk and how is not Publish.IS_LOST:
-            self._folded.publish(TASK.run_id, [chunk])
+    def publish(self, chunks: list[ArtifactChunk], how: Publish, draft: ResponseDraft) -> None:
+        if how is not Publish.IS_LOST:
+            self._folded.publish(TASK.run_id, chunks)
         if how is not Publish.WORKS:
             draft.restart()
 
@@ -44,6 +44,11 @@ class Viewer:
         return artifact
 
 
+def appended(draft: ResponseDraft, text: str) -> list[ArtifactChunk]:
+    chunk = draft.append(text)
+    return [chunk] if chunk else []
+
+
 STEPS = st.lists(st.tuples(st.text("abc", min_size=1, max_size=3), st.sampled_from(Publish)), max_size=15)
 
 
@@ -52,11 +57,27 @@ def test_a_finished_draft_is_the_whole_answer(steps: list[tuple[str, Publish]]) 
     """Publishes that were lost, or took effect unseen, leave no gap and nothing twice."""
     viewer, draft = Viewer(), ResponseDraft(position=1, attempt=1)
     for piece, how in steps:
-        viewer.publish(draft.append(piece), how, draft)
+        viewer.publish(appended(draft, piece), how, draft)
 
     viewer.publish(draft.finish("."), Publish.WORKS, draft)
 
     assert text_of(viewer.response.parts) == "".join(piece for piece, _ in steps) + "."
+    assert viewer.response.complete
+
+
+@given(STEPS, STEPS)
+def test_a_draft_that_was_forgotten_is_whole_at_the_end(
+    before: list[tuple[str, Publish]], after: list[tuple[str, Publish]]
+) -> None:
+    """Redis was emptied in the middle: what follows cannot be continued, but the end carries it all."""
+    draft = ResponseDraft(position=1, attempt=1)
+    for steps in (before, after):
+        viewer = Viewer()
+        for piece, how in steps:
+            viewer.publish(appended(draft, piece), how, draft)
+    viewer.publish(draft.finish("."), Publish.WORKS, draft)
+
+    assert text_of(viewer.response.parts) == "".join(piece for piece, _ in [*before, *after]) + "."
     assert viewer.response.complete
 
 
@@ -69,7 +90,7 @@ def test_a_later_attempt_replaces_the_draft(
     for attempt, steps in ((1, first), (2, second)):
         draft = ResponseDraft(position=1, attempt=attempt)
         for piece, how in steps:
-            viewer.publish(draft.append(piece), how, draft)
+            viewer.publish(appended(draft, piece), how, draft)
     viewer.publish(draft.finish("."), Publish.WORKS, draft)
 
     assert text_of(viewer.response.parts) == "".join(piece for piece, _ in second) + "."
@@ -80,9 +101,9 @@ def test_a_withdrawn_draft_is_empty(steps: list[tuple[str, Publish]]) -> None:
     """A text that precedes tool calls is taken back; the answer is still to come."""
     viewer, draft = Viewer(), ResponseDraft(position=1, attempt=1)
     for piece, how in steps:
-        viewer.publish(draft.append(piece), how, draft)
+        viewer.publish(appended(draft, piece), how, draft)
 
-    viewer.publish(draft.withdraw(), Publish.WORKS, draft)
+    viewer.publish([draft.withdraw()], Publish.WORKS, draft)
 
     assert text_of(viewer.response.parts) == ""
     assert not viewer.response.complete
@@ -91,14 +112,14 @@ def test_a_withdrawn_draft_is_empty(steps: list[tuple[str, Publish]]) -> None:
 def test_an_endless_outage_leaves_room_for_the_end() -> None:
     """When an attempt has used up its drafts it is silent until the end, which still replaces them all."""
     viewer, draft = Viewer(), ResponseDraft(position=1, attempt=1)
-    chunks = [draft.append("a")]
+    chunks = [appended(draft, "a")]
     for _ in range(DRAFTS_PER_ATTEMPT + 10):
         viewer.publish(chunks[-1], Publish.LOSES_ITS_ANSWER, draft)
-        chunks.append(draft.append("a"))
+        chunks.append(appended(draft, "a"))
 
     viewer.publish(draft.finish("."), Publish.WORKS, draft)
 
-    assert chunks[-1] is None
+    assert chunks[-1] == []
     assert text_of(viewer.response.parts) == "a" * len(chunks) + "."
 
 

@@ -1,14 +1,18 @@
-"""The demo proves what it says: it fails when an effect is missing, doubled, or of nobody."""
+"""The demo proves what it says: it fails when a run or an effect is missing, doubled, or of nobody."""
 
+import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from deploy.demo.conversation import Arrival, StatusArrived, TaskAccepted, TextArrived
+from deploy.demo.count import Count
 from deploy.demo.errors import DemoError
-from deploy.demo.evidence import Evidence, written_by
-from workflows.contract.events import ToolCalled, ToolCompleted, ToolStarted
+from deploy.demo.evidence import Evidence, Midway, written_by
+from deploy.demo.history import Record, RecordedCall, read_record
+from workflows.contract.events import IterationStarted, Thought, ToolCalled, ToolCompleted, ToolStarted
 
 
 def called(call_id: str, name: str) -> Arrival:
@@ -23,10 +27,6 @@ def ended(call_id: str, name: str) -> Arrival:
     return ToolCompleted(call_id=call_id, name=name, outcome="ok", excerpt="")
 
 
-def lost(call_id: str, name: str) -> Arrival:
-    return ToolCompleted(call_id=call_id, name=name, outcome="unknown", excerpt="")
-
-
 def evidence(*arrivals: Arrival) -> Evidence:
     folded = Evidence()
     for arrival in arrivals:
@@ -34,58 +34,142 @@ def evidence(*arrivals: Arrival) -> Evidence:
     return folded
 
 
-LISTED = (called("1", "list_files"), started("1", "list_files"), ended("1", "list_files"))
+def ran(call_id: str, name: str = "read_file") -> tuple[Arrival, ...]:
+    return called(call_id, name), started(call_id, name), ended(call_id, name)
+
+
+def model_call(*words: str) -> tuple[Arrival, ...]:
+    return IterationStarted(iteration=1, model="m"), *(TextArrived(word, append=True) for word in words)
+
+
+RESULTS = (*model_call("I "), *ran("1"), *ran("2"), *ran("3"))
+SILENT = (*RESULTS, *model_call(), *ran("4"))
 
 
 @pytest.mark.parametrize(
-    ("arrivals", "is_midway"),
+    ("arrivals", "moment"),
     [
-        ((), False),
-        ((called("1", "list_files"), started("1", "list_files")), False),
-        (LISTED, False),
-        ((*LISTED, called("2", "read_file")), False),
-        ((*LISTED, called("2", "read_file"), started("2", "read_file")), True),
-        ((*LISTED, called("2", "read_file"), started("2", "read_file"), called("3", "read_file")), False),
-        ((*LISTED, called("2", "note"), started("2", "note")), False),
-        ((*LISTED, started("2", "note"), started("3", "read_file")), False),
+        (RESULTS, None),
+        ((*RESULTS, *model_call("Now ", "I ")), len(RESULTS) + 1),
+        ((*RESULTS, *model_call(), Thought(iteration=2, text="hm")), len(RESULTS) + 1),
+        ((*RESULTS, TextArrived("", append=False), StatusArrived("working", "I ")), None),
+        ((*RESULTS, called("4", "note"), *model_call("Now ")), None),
+        ((*RESULTS, started("4", "note"), *model_call("Now ")), None),
+        ((*ran("1"), *ran("2"), *model_call("Now ")), None),
+        (SILENT, None),
+        ((*SILENT, *model_call()), len(SILENT)),
     ],
 )
-def test_the_worker_is_killed_only_while_repeatable_tools_run(
-    arrivals: Sequence[Arrival], *, is_midway: bool
+def test_the_worker_is_killed_while_the_model_writes_and_no_tool_runs(
+    arrivals: Sequence[Arrival], moment: int | None
 ) -> None:
-    """One call has ended, and every other one runs and may be repeated; never while a note is written."""
-    assert evidence(*arrivals).is_midway is is_midway
+    """At the first text after three results; if the model said nothing there, when it is asked next."""
+    midway = Midway()
+
+    reached = [midway.is_reached_by(arrival) for arrival in arrivals]
+
+    assert (reached.index(True) if any(reached) else None) == moment
 
 
-NOTES = [ended("1", "note"), ended("2", "note"), lost("3", "note")]
+def recorded(call_id: str, name: str = "read_file", outcome: str = "ok", attempts: int = 1) -> RecordedCall:
+    return RecordedCall(call_id, name, outcome, attempts, worker=f"worker-of-{call_id}")
 
 
-@pytest.mark.parametrize("written", [["1", "2"], ["2", "1", "3"]])
-def test_each_note_once_is_right(written: Sequence[str]) -> None:
-    """A call whose outcome nobody knows may have left its line or not."""
-    evidence(*NOTES).check_notes(written)
+CALLS = (recorded("1"), recorded("2", "note"), recorded("3", "note", "error"))
+RIGHT = Count(Record(CALLS, model_attempts=(1, 2)), starts={"1": 1, "2": 1, "3": 1}, lines=["2"])
+
+
+def test_every_call_once_is_right() -> None:
+    """A note that was refused leaves no line. The table has a line for each tool, and their sum."""
+    RIGHT.check_once()
+
+    rows = [line.split() for line in RIGHT.table().splitlines()]
+    assert rows[1:] == [
+        ["read_file", "1", "1", "1", "1"],
+        ["note", "2", "2", "2", "2", "1"],
+        ["together", "3", "3", "3", "3", "1"],
+    ]
+    assert RIGHT.workers == {"worker-of-1": 1, "worker-of-2": 1, "worker-of-3": 1}
+
+
+def with_calls(*calls: RecordedCall) -> Count:
+    return replace(RIGHT, record=Record(calls, model_attempts=(1, 2)))
 
 
 @pytest.mark.parametrize(
-    ("written", "reason"),
+    ("count", "reason"),
     [
-        (["1", "2", "2"], r"written twice \['2'\]"),
-        (["1"], r"missing \['2'\]"),
-        (["1", "2", "3", "3"], r"written twice \['3'\]"),
-        (["1", "2", "4"], r"by nobody \['4'\]"),
+        (with_calls(*CALLS, CALLS[0]), "asked for under one id: 1"),
+        (with_calls(recorded("1", attempts=2), *CALLS[1:]), "tried more or less than once: 1"),
+        (replace(RIGHT, starts={"1": 2, "2": 1, "3": 1}), "started more or less than once: 1"),
+        (replace(RIGHT, starts={"1": 1, "2": 1}), "started more or less than once: 3"),
+        (replace(RIGHT, starts={**RIGHT.starts, "4": 1}), "started by nobody's wish: 4"),
+        (with_calls(recorded("1", outcome="unknown"), *CALLS[1:]), "with an unknown outcome: 1"),
+        (replace(RIGHT, lines=["2", "2"]), "written twice: 2"),
+        (replace(RIGHT, lines=[]), "missing in the ledger: 2"),
+        (replace(RIGHT, lines=["2", "3"]), "written by nobody: 3"),
+        (replace(RIGHT, record=Record(CALLS, model_attempts=(1, 1))), "the kill interrupted no model call"),
     ],
 )
-def test_a_wrong_ledger_fails_the_demo(written: Sequence[str], reason: str) -> None:
-    """A line too many, too few, or of a call that the stream never showed is an error."""
+def test_a_count_that_does_not_add_up_fails_the_demo(count: Count, reason: str) -> None:
+    """Whichever of the records disagrees, the message names what and which call."""
     with pytest.raises(DemoError, match=reason):
-        evidence(*NOTES).check_notes(written)
+        count.check_once()
 
 
-def test_a_call_that_only_one_side_knows_fails_the_demo() -> None:
-    """History and stream tell of the same calls."""
-    evidence(*LISTED).check_calls(1)
-    with pytest.raises(DemoError, match="the stream told of 1 tool calls, the history holds 2"):
-        evidence(*LISTED).check_calls(2)
+def test_starts_are_counted_not_only_noted() -> None:
+    """A second start of a call, even under the same attempt, shows."""
+    assert evidence(started("1", "note"), started("1", "note"), started("2", "note")).starts == {
+        "1": 2,
+        "2": 1,
+    }
+
+
+def event(number: int, **attributes: object) -> dict[str, object]:
+    return {"eventId": str(number), **attributes}
+
+
+def scheduled(name: str, argument: object) -> dict[str, object]:
+    return {"activityTaskScheduledEventAttributes": {"activityType": {"name": name}, "input": [argument]}}
+
+
+def begun(scheduled_by: int, attempt: int) -> dict[str, object]:
+    fields = {"scheduledEventId": str(scheduled_by), "attempt": attempt, "identity": "worker"}
+    return {"activityTaskStartedEventAttributes": fields}
+
+
+def completed(scheduled_by: int, result: object) -> dict[str, object]:
+    fields = {"scheduledEventId": str(scheduled_by), "result": [result]}
+    return {"activityTaskCompletedEventAttributes": fields}
+
+
+NOTED = {"role": "tool", "call_id": "1", "name": "note", "content": "noted", "outcome": "ok"}
+EVENTS = [
+    event(1),
+    event(2, **scheduled("call_model", {})),
+    event(3, **begun(2, attempt=2)),
+    event(4, **completed(2, {})),
+    event(5, **scheduled("run_tool", {"call": {"id": "1", "name": "note", "arguments": "{}"}})),
+    event(6, **begun(5, attempt=1)),
+    event(7, **completed(5, NOTED)),
+]
+
+
+def history_of(events: list[dict[str, object]]) -> bytes:
+    return json.dumps({"history": {"events": events}}).encode()
+
+
+def test_history_tells_how_often_each_call_was_tried() -> None:
+    """Scheduling, start and end of an activity belong together by the id of the first."""
+    record = read_record(history_of(EVENTS))
+
+    assert record == Record((RecordedCall("1", "note", "ok", 1, "worker"),), model_attempts=(2,))
+
+
+def test_a_call_without_an_outcome_fails_the_demo() -> None:
+    """A history whose last call has not ended is no proof."""
+    with pytest.raises(DemoError, match="1 calls without an outcome"):
+        read_record(history_of(EVENTS[:-1]))
 
 
 def test_a_task_that_failed_fails_the_demo_with_its_own_words() -> None:

@@ -7,7 +7,7 @@ import pytest
 from openai import APIConnectionError, APIError, APIStatusError, APITimeoutError
 from pydantic import JsonValue
 
-from activities.provider_errors import LONGEST_RETRY_DELAY, MODEL_ATTEMPTS, provider_failure, retry_after
+from activities.provider_errors import LONGEST_RETRY_DELAY, MODEL_FAILURES, provider_failure, retry_after
 from activities.reply_assembler import IncompleteReplyError, UnreadableStreamError
 from workflows.contract.failures import CONTEXT_TOO_LONG, MODEL_REFUSED, MODEL_UNAVAILABLE
 
@@ -49,7 +49,7 @@ def stream_error(**body: JsonValue) -> APIError:
 )
 def test_what_may_pass_is_tried_again(error: Exception, said: str) -> None:
     """The provider could not answer now: retryable, with a reason in our own words."""
-    failure = provider_failure(error, "gpt", attempt=1)
+    failure = provider_failure(error, "gpt", failures_so_far=1)
 
     assert (failure.type, failure.non_retryable) == (MODEL_UNAVAILABLE, False)
     assert said in failure.message
@@ -89,21 +89,21 @@ def test_what_may_pass_is_tried_again(error: Exception, said: str) -> None:
 )
 def test_what_will_not_pass_is_not_tried_again(error: Exception, kind: str, said: str) -> None:
     """The message names the cause and the next step, and nothing that the provider wrote."""
-    failure = provider_failure(error, "gpt", attempt=1)
+    failure = provider_failure(error, "gpt", failures_so_far=1)
 
     assert (failure.type, failure.non_retryable) == (kind, True)
     assert said in failure.message
     assert SECRET not in failure.message
 
 
-def test_the_last_attempt_gives_up() -> None:
-    """A provider that stays away ends the call after a fixed number of attempts."""
-    last_but_one = provider_failure(status_error(503), "gpt", MODEL_ATTEMPTS - 1)
-    last = provider_failure(status_error(503), "gpt", MODEL_ATTEMPTS)
+def test_the_last_failure_gives_up() -> None:
+    """A provider that stays away ends the call after a fixed number of failures."""
+    last_but_one = provider_failure(status_error(503), "gpt", MODEL_FAILURES - 1)
+    last = provider_failure(status_error(503), "gpt", MODEL_FAILURES)
 
     assert (last_but_one.type, last_but_one.non_retryable) == (MODEL_UNAVAILABLE, False)
     assert (last.type, last.non_retryable) == (MODEL_UNAVAILABLE, True)
-    assert f"gave up after {MODEL_ATTEMPTS} attempts" in last.message
+    assert f"gave up after {MODEL_FAILURES} failures" in last.message
 
 
 @pytest.mark.parametrize(
@@ -133,6 +133,6 @@ def test_the_provider_says_when_to_come_back(headers: dict[str, str], seconds: f
 
 def test_the_delay_goes_to_the_retry() -> None:
     """The failure carries what the header says."""
-    failure = provider_failure(status_error(429, {"Retry-After": "7"}), "gpt", attempt=1)
+    failure = provider_failure(status_error(429, {"Retry-After": "7"}), "gpt", failures_so_far=1)
 
     assert failure.next_retry_delay == timedelta(seconds=7)

@@ -18,7 +18,7 @@ from workflows.contract.messages import (
 from workflows.contract.tasks import AgentSpec, TaskState
 from workflows.limits import LimitReachedError, check_limits
 from workflows.loop import RESEND_CHUNK_BYTES, chunked
-from workflows.state import VIEW_HISTORY_BYTES, Phase, TaskRunState
+from workflows.state import VIEW_BYTES, Phase, TaskRunState
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -64,7 +64,6 @@ def test_usage_adds_up() -> None:
         state.fold_reply(AssistantMessage(usage=Usage(input_tokens=5, output_tokens=2)))
 
     assert state.usage == Usage(input_tokens=15, output_tokens=6)
-    assert state.usage.total_tokens == 21
 
 
 def test_a_replaced_status_message_moves_to_the_history() -> None:
@@ -78,15 +77,19 @@ def test_a_replaced_status_message_moves_to_the_history() -> None:
     assert [message.message_id for message in state.history] == ["m1", "s1", "m2"]
 
 
-def test_the_history_of_a_view_is_bounded() -> None:
-    """The newest messages are kept, and at least one."""
+@pytest.mark.parametrize("letter", ["x", "é", "語"])
+def test_a_view_fits_into_a_payload(letter: str) -> None:
+    """The newest messages are kept that fit, in bytes, besides the status and the answer."""
     state = TaskRunState.begin(user("m1"), NOW)
-    big = "x" * (VIEW_HISTORY_BYTES // 2 - 1000)
-    state.history = [user("m1", big), user("m2", big), user("m3", big)]
-    assert [message.message_id for message in state.recent_history] == ["m2", "m3"]
+    big = letter * (400_000 // len(letter.encode()))
+    state.history = [user(f"m{n}", big) for n in range(5)]
+    assert [message.message_id for message in state.recent_history] == ["m2", "m3", "m4"]
 
-    state.history = [user("m1"), user("m2", "x" * 2 * VIEW_HISTORY_BYTES)]
-    assert [message.message_id for message in state.recent_history] == ["m2"]
+    state.answer = AssistantMessage(text=big)
+    state.change_status(TaskState.WORKING, NOW, message=agent("s1", big))
+    assert [message.message_id for message in state.recent_history] == ["m4"]
+    size = sum(len(message.model_dump_json().encode()) for message in state.recent_history)
+    assert size < VIEW_BYTES
 
 
 @pytest.mark.parametrize(("iteration", "reached"), [(0, False), (29, False), (30, True), (31, True)])

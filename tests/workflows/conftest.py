@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncGenerator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from uuid import uuid4
 
 import pytest
@@ -15,9 +15,6 @@ from worker import WorkerSettings, build_worker
 from workflows.agent_task import AgentTask
 from workflows.contract.messages import TextPart, UserMessage
 from workflows.contract.tasks import AgentSpec, TaskInput, TaskResult
-
-TASK_TIMEOUT = timedelta(seconds=2)
-"""A local activity holds its workflow task up for most of this; updates wait so long."""
 
 Handle = WorkflowHandle[AgentTask, TaskResult]
 StartTask = Callable[..., AbstractAsyncContextManager[Handle]]
@@ -49,8 +46,6 @@ def start_task(request: pytest.FixtureRequest, client: Client) -> StartTask:
             created_at=datetime.now(UTC),
         )
         async with build_worker(client, ports.wired(), settings):
-            yield await client.start_workflow(
-                AgentTask.run, task, id=queue, task_queue=queue, task_timeout=TASK_TIMEOUT
-            )
+            yield await client.start_workflow(AgentTask.run, task, id=queue, task_queue=queue)
 
     return start

@@ -1,6 +1,7 @@
 """What a task promises: the loop, its messages, its views and its ends."""
 
 import asyncio
+import contextlib
 
 import pytest
 from temporalio import activity
@@ -18,21 +19,21 @@ from workflows.contract.messages import AssistantMessage, TextPart, ToolMessage,
 from workflows.contract.tasks import AgentSpec, TaskState
 
 
-async def test_a_reply_without_tool_calls_is_the_answer(start_task: StartTask) -> None:
-    """The answer is published as a whole before the terminal status, in one step."""
-    ports = FakePorts(ScriptedModel(answer("Hi there.")))
+@pytest.mark.parametrize("is_shown", [True, False])
+async def test_a_reply_without_tool_calls_is_the_answer(start_task: StartTask, *, is_shown: bool) -> None:
+    """The answer is published before the terminal status, in one step, if the model call could not do it."""
+    ports = FakePorts(ScriptedModel(answer("Hi there.").model_copy(update={"is_shown": is_shown})))
 
     async with start_task(ports) as handle:
         result = await handle.result()
 
     assert result.state is TaskState.COMPLETED
     assert result.excerpt == "Hi there."
-    chunk, status = ports.publish.events
-    assert isinstance(chunk, ArtifactChunk)
-    assert chunk.part == TextPart(text="Hi there.")
-    assert chunk.last_chunk
+    *chunks, status = ports.publish.events
     assert isinstance(status, StatusChanged)
     assert status.state is TaskState.COMPLETED
+    parts = [(chunk.part, chunk.last_chunk) for chunk in chunks if isinstance(chunk, ArtifactChunk)]
+    assert parts == ([] if is_shown else [(TextPart(text="Hi there."), True)])
 
 
 async def test_tool_results_are_folded_in_call_order(start_task: StartTask) -> None:
@@ -177,19 +178,25 @@ async def test_a_model_failure_ends_the_task_with_its_cause(start_task: StartTas
     assert text_of(view.status.message.parts) == "no such model"
 
 
-async def test_cancellation_reaches_the_running_call(start_task: StartTask) -> None:
-    """The task is canceled only after its calls have ended, and says so."""
+async def _until_cancelled() -> None:
+    """Return when Temporal cancels the activity, as a call does that ends well although it was cancelled."""
+    with contextlib.suppress(asyncio.CancelledError):
+        while True:
+            activity.heartbeat()
+            await asyncio.sleep(0.05)
+
+
+@pytest.mark.parametrize("ends_well", [True, False])
+async def test_cancellation_ends_a_model_call(start_task: StartTask, *, ends_well: bool) -> None:
+    """The task is canceled when the call has ended, even with an answer; nothing said is lost."""
     started = asyncio.Event()
-    ended = asyncio.Event()
 
     async def endless(_call: CallModelInput) -> AssistantMessage:
         started.set()
-        try:
-            while True:
-                activity.heartbeat()
-                await asyncio.sleep(0.05)
-        finally:
-            ended.set()
+        await _until_cancelled()
+        if not ends_well:
+            raise asyncio.CancelledError
+        return answer("Just in time.")
 
     ports = FakePorts(ScriptedModel(endless))
     async with start_task(ports) as handle:
@@ -198,10 +205,133 @@ async def test_cancellation_reaches_the_running_call(start_task: StartTask) -> N
         with pytest.raises(WorkflowFailureError) as failed:
             await handle.result()
 
-    assert ended.is_set()
     assert isinstance(failed.value.cause, CancelledError)
-    (status,) = ports.publish.statuses
+    *remarks, status = ports.publish.statuses
     assert status.state is TaskState.CANCELED
+    said = [text_of(remark.message.parts) for remark in remarks if remark.message]
+    assert said == (["Just in time."] if ends_well else [])
+
+
+async def test_cancellation_waits_for_every_tool(start_task: StartTask) -> None:
+    """No tool still runs when the task says that it is canceled; those that waited never start."""
+
+    class EndlessTools(CountingTools):
+        @activity.defn
+        async def run_tool(self, call: RunToolInput) -> ToolMessage:
+            self.calls.append(call)
+            self.running += 1
+            if self.running == 5:
+                self.all_run.set()
+            await _until_cancelled()
+            await asyncio.sleep(0.02 * self.running)
+            self.running -= 1
+            self.running_at_the_end = self.running
+            raise asyncio.CancelledError
+
+        running = 0
+        running_at_the_end = -1
+        all_run = asyncio.Event()
+
+    tools = EndlessTools()
+    tools.all_run = asyncio.Event()
+    ports = FakePorts(ScriptedModel(asks(*((f"c{n}", "x") for n in range(7)))), tools)
+    running_when_published: list[int] = []
+    ports.publish.on_publish = lambda: running_when_published.append(tools.running)
+
+    async with start_task(ports) as handle:
+        await tools.all_run.wait()
+        await handle.cancel()
+        with pytest.raises(WorkflowFailureError):
+            await handle.result()
+
+    assert running_when_published == [0]
+    assert len(tools.calls) == 5
+
+
+async def test_a_cancellation_after_the_end_was_decided_comes_too_late(start_task: StartTask) -> None:
+    """Clients were told that the task is completed, and so it is."""
+    ports = FakePorts(ScriptedModel(answer("done")))
+    ports.publish.gate = asyncio.Event()
+
+    async with start_task(ports) as handle:
+        await ports.publish.entered.wait()
+        await handle.cancel()
+        ports.publish.gate.set()
+        result = await handle.result()
+
+    assert result.state is TaskState.COMPLETED
+    assert [status.state for status in ports.publish.statuses] == [TaskState.COMPLETED]
+
+
+async def test_a_message_that_a_failing_task_took_in_is_not_lost(start_task: StartTask) -> None:
+    """It stands in the history, although nobody answered it."""
+    started, added = asyncio.Event(), asyncio.Event()
+
+    async def fails(_call: CallModelInput) -> AssistantMessage:
+        started.set()
+        await added.wait()
+        raise ApplicationError("no such model", type=failures.MODEL_REFUSED, non_retryable=True)
+
+    ports = FakePorts(ScriptedModel(fails))
+    more = user("And this?")
+    async with start_task(ports) as handle:
+        await started.wait()
+        await handle.execute_update(AgentTask.add_message, more, id=more.message_id)
+        added.set()
+        with pytest.raises(WorkflowFailureError):
+            await handle.result()
+        view = await handle.query(AgentTask.view)
+
+    assert ports.publish.statuses[-1].received == (more,)
+    assert view.history[-1] == more
+
+
+async def test_an_overtaken_answer_survives_the_iteration_limit(start_task: StartTask) -> None:
+    """What the model said is a status message, even when there is no iteration left to go on with."""
+    started, added = asyncio.Event(), asyncio.Event()
+
+    async def slow(_call: CallModelInput) -> AssistantMessage:
+        started.set()
+        await added.wait()
+        return answer("too early")
+
+    ports = FakePorts(ScriptedModel(slow))
+    async with start_task(ports, AgentSpec(id="agent", max_iterations=1)) as handle:
+        await started.wait()
+        await handle.execute_update(AgentTask.add_message, user("And this?"))
+        added.set()
+        with pytest.raises(WorkflowFailureError):
+            await handle.result()
+
+    remark, end = ports.publish.statuses
+    assert remark.message
+    assert text_of(remark.message.parts) == "too early"
+    assert end.state is TaskState.FAILED
+
+
+async def test_a_status_survives_a_lost_transcript(start_task: StartTask) -> None:
+    """What the first call would have taken in as new is carried by the status of the second one."""
+    lost = ApplicationError("lost", type=failures.TRANSCRIPT_MISSING, non_retryable=True)
+    ports = FakePorts(ScriptedModel(lost, answer("done")))
+
+    async with start_task(ports) as handle:
+        await handle.result()
+
+    first, second = ports.model.calls
+    assert second.status
+    assert first.status
+    assert (first.new, first.status.received) == (second.status.received, second.new)
+    assert len(second.status.received) == 1
+
+
+async def test_only_the_first_tool_call_carries_the_status(start_task: StartTask) -> None:
+    """Each byte enters history once."""
+    ports = FakePorts(ScriptedModel(asks(("a", "x"), ("b", "x"), text="Let me look."), answer("done")))
+
+    async with start_task(ports) as handle:
+        await handle.result()
+
+    assert {call.call.id: bool(call.status) for call in ports.tools.calls} == {"a": True, "b": False}
 
 
 async def test_statuses_are_numbered_and_carried_by_the_next_call(start_task: StartTask) -> None:

@@ -27,7 +27,6 @@ class RunToolInput(Wire):
     """Run one tool call. Its result gets `position` in the transcript. `timeout` is in seconds."""
 
     task: TaskRef
-    iteration: int
     call: ToolCall
     position: int
     timeout: float

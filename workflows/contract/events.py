@@ -5,8 +5,9 @@ Fold rules (every implementation of `stores.task_views.TaskViews` follows them):
 - Every event comes from a run. A run never seen before is newer than all runs seen so far and takes over;
   events of a run that was overtaken are dropped (a task that an operator reset has a new run id).
 - `status`: applies when (version, step) is greater than that of the last status of the same run, or when
-  the run is new; otherwise it is dropped. The message of the status it replaces, then `received`, are
-  appended to the view's history; a message id that stands there already is not appended again.
+  the run is new; otherwise it is dropped. The message of the status it replaces (unless its step is above
+  0: such a note is no part of the conversation), then `received`, are appended to the view's history; a
+  message id that stands there already is not appended again.
 - `artifact-chunk`: belongs to a draft, ordered by (position, attempt) within a run. Index 0 of a newer draft
   replaces the artifact; index n appends when it continues the current draft without a gap. A chunk of an
   older draft, a gap, and any chunk for a position that is already complete are dropped.
@@ -22,7 +23,7 @@ from pydantic import Field, JsonValue, TypeAdapter
 
 from workflows.contract.messages import AgentMessage, Part, Usage, UserMessage
 from workflows.contract.tasks import TaskState
-from workflows.contract.wire import Wire
+from workflows.contract.wire import HIDE_VALUES, Wire
 
 RESPONSE_ARTIFACT = "response"
 """Id of the artifact that carries the model's answer."""
@@ -162,4 +163,4 @@ TaskEvent = Annotated[
     Field(discriminator="kind"),
 ]
 
-EVENT_ADAPTER: TypeAdapter[TaskEvent] = TypeAdapter(TaskEvent)
+EVENT_ADAPTER: TypeAdapter[TaskEvent] = TypeAdapter(TaskEvent, config=HIDE_VALUES)

@@ -68,13 +68,12 @@ class Usage(Wire):
             output_tokens=self.output_tokens + other.output_tokens,
         )
 
-    @property
-    def total_tokens(self) -> int:
-        return self.input_tokens + self.output_tokens
-
 
 class AssistantMessage(Wire):
-    """One whole reply of the model. Without `tool_calls` its text is an answer."""
+    """One whole reply of the model. Without `tool_calls` its text is an answer.
+
+    `is_shown` is false if subscribers could not be told of its end; the workflow then tells them.
+    """
 
     role: Literal["assistant"] = "assistant"
     text: str = ""
@@ -83,6 +82,7 @@ class AssistantMessage(Wire):
     model: str = ""
     finish_reason: str = ""
     usage: Usage = Usage()
+    is_shown: bool = True
 
 
 class ToolMessage(Wire):

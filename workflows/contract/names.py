@@ -6,6 +6,8 @@ from urllib.parse import quote
 
 from temporalio.common import SearchAttributeKey
 
+from workflows.contract.messages import ToolCall
+
 DEFAULT_TASK_QUEUE = "everloop"
 
 AGENT_ID = SearchAttributeKey.for_keyword("AgentId")
@@ -58,6 +60,15 @@ def transcript_key(task_id: str, run_id: str) -> str:
 def tool_record_key(task_id: str, call_id: str) -> str:
     """Redis hash: what is known of one tool call."""
     return f"everloop:task:{{{task_id}}}:tool:{call_id}"
+
+
+def call_key(call: ToolCall) -> str:
+    """Name a tool call within its task by id, tool and arguments.
+
+    The id alone is not enough: after a Reset the model is asked again, and may give it to another call.
+    """
+    digest = hashlib.sha256(f"{call.name}\x1f{call.arguments}".encode()).hexdigest()
+    return f"{call.id}-{digest[:12]}"
 
 
 def owner_index_key(owner: str) -> str:

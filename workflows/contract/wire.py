@@ -2,8 +2,14 @@
 
 from pydantic import BaseModel, ConfigDict
 
+HIDE_VALUES = ConfigDict(hide_input_in_errors=True)
+"""For type adapters: they do not take this from the models that they hold."""
+
 
 class Wire(BaseModel):
-    """An immutable value; fields that a newer version added are ignored by an older reader."""
+    """An immutable value; fields that a newer version added are ignored by an older reader.
 
-    model_config = ConfigDict(frozen=True, extra="ignore")
+    What does not fit is never shown: errors go to logs and histories, and the values are what people wrote.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="ignore", hide_input_in_errors=True)

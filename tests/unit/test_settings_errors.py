@@ -1,0 +1,62 @@
+"""How wrong settings are told."""
+
+import pytest
+from pydantic import ValidationError
+from pydantic_settings import BaseSettings
+
+from activities.model_settings import ModelSettings
+from gateway.settings import GatewaySettings
+from stores.redis_connection import StoreSettings
+from stores.settings_errors import explain
+from stores.telemetry import TelemetrySettings
+
+
+@pytest.mark.parametrize(
+    ("settings", "values", "line"),
+    [
+        (
+            GatewaySettings,
+            {"port": "secret", "max_body_bytes": 0},
+            (
+                "EVERLOOP_PORT: Input should be a valid integer, unable to parse string as an integer; "
+                "EVERLOOP_MAX_BODY_BYTES: Input should be greater than or equal to 1"
+            ),
+        ),
+        (
+            TelemetrySettings,
+            {"EVERLOOP_LOG_LEVEL": "secret"},
+            "EVERLOOP_LOG_LEVEL: Input should be 'debug', 'info', 'warning', 'error' or 'critical'",
+        ),
+        (
+            StoreSettings,
+            {"redis_url": "secret"},
+            "EVERLOOP_REDIS_URL: expected redis://, rediss:// or unix://; correct it",
+        ),
+        (
+            ModelSettings,
+            {"OPENAI_API_KEY": " "},
+            (
+                "OPENAI_API_KEY is not set: set it to the key of the model provider "
+                "(to any word if the server at OPENAI_BASE_URL wants none)"
+            ),
+        ),
+        (
+            ModelSettings,
+            {"OPENAI_API_KEY": "k", "EVERLOOP_MODEL_TIMEOUT": "-1"},
+            "EVERLOOP_MODEL_TIMEOUT: Input should be greater than 0",
+        ),
+    ],
+)
+def test_each_wrong_variable_is_named(
+    settings: type[BaseSettings], values: dict[str, str | int], line: str
+) -> None:
+    """One line with the names as they stand in the environment; a name stands there once, a value never."""
+    with pytest.raises(ValidationError) as caught:
+        settings.model_validate(values)
+
+    assert explain(caught.value) == line
+
+
+def test_a_log_level_may_be_written_in_any_case() -> None:
+    """Operators write INFO as often as info."""
+    assert TelemetrySettings.model_validate({"EVERLOOP_LOG_LEVEL": "Warning"}).log_level == "warning"
