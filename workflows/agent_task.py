@@ -140,6 +140,8 @@ class AgentTask:
         events: list[StatusChanged | ArtifactChunk] = []
         if state.answer and not state.answer.is_shown:
             events.append(_whole_response(state.answer.text, position=len(state.transcript) - 1))
+        if state.unconfirmed:
+            events.append(state.unconfirmed)
         if state.remark:
             remark = remark_message(state.remark)
             events.append(state.change_status(TaskState.WORKING, at, message=remark))

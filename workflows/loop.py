@@ -148,7 +148,9 @@ class Loop:
             return None
         message = remark_message(state.remark)
         state.remark = ""
-        return state.change_status(TaskState.WORKING, workflow.now(), message=message, received=received)
+        at = workflow.now()
+        state.unconfirmed = state.change_status(TaskState.WORKING, at, message=message, received=received)
+        return state.unconfirmed
 
     def _enter(self, phase: Phase) -> None:
         self._state.phase = phase

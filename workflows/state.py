@@ -37,7 +37,8 @@ class TaskRunState(BaseModel):
 
     `transcript` holds every message once; `cached` of them are in the transcript cache as far as the
     workflow knows. `version` numbers the published statuses. `remark` is what the model said to
-    the client and no status has carried yet.
+    the client and no status has carried yet. `unconfirmed` is the status that rides on a call that has not
+    ended: a call that is cancelled before it starts publishes nothing.
     """
 
     phase: Phase = Phase.PREPARING
@@ -51,6 +52,7 @@ class TaskRunState(BaseModel):
     status: TaskStatus
     history: list[Message] = Field(default_factory=list[Message])
     remark: str = ""
+    unconfirmed: StatusChanged | None = None
     answer: AssistantMessage | None = None
 
     @classmethod
@@ -94,6 +96,7 @@ class TaskRunState(BaseModel):
         """Put the model's reply at the end of the transcript; its text is a remark until it is an answer."""
         self.transcript.append(reply)
         self.cached = len(self.transcript)
+        self.unconfirmed = None
         self.usage += reply.usage
         self.remark = reply.text
         self.pending = list(reply.tool_calls)
@@ -102,6 +105,7 @@ class TaskRunState(BaseModel):
         """Put tool results, in the order of their calls, at the end of the transcript."""
         self.transcript.extend(results)
         self.cached = len(self.transcript)
+        self.unconfirmed = None
         self.pending = []
 
     @property

@@ -30,22 +30,32 @@ def user(text: str) -> UserMessage:
     return UserMessage(message_id=str(uuid4()), parts=(TextPart(text=text),))
 
 
+def unique_queue() -> str:
+    """The name of a task queue, and of the task on it, that no other test has."""
+    return f"test-{uuid4()}"
+
+
+async def start_workflow(client: Client, queue: str, agent: AgentSpec | None = None) -> Handle:
+    """Start a task, as the gateway does."""
+    task = TaskInput(
+        context_id="context",
+        owner="owner",
+        agent=agent or AgentSpec(id="agent"),
+        message=user("Hello"),
+        created_at=datetime.now(UTC),
+    )
+    return await client.start_workflow(AgentTask.run, task, id=queue, task_queue=queue)
+
+
 @pytest.fixture(params=[1000, 0], ids=["cached", "always_replayed"])
 def start_task(request: pytest.FixtureRequest, client: Client) -> StartTask:
     """Start a task on a worker of its own, with the fakes of the test behind its ports."""
 
     @asynccontextmanager
     async def start(ports: FakePorts, agent: AgentSpec | None = None) -> AsyncGenerator[Handle]:
-        queue = f"test-{uuid4()}"
+        queue = unique_queue()
         settings = WorkerSettings(task_queue=queue, max_cached_workflows=int(request.param), shutdown_grace=0)
-        task = TaskInput(
-            context_id="context",
-            owner="owner",
-            agent=agent or AgentSpec(id="agent"),
-            message=user("Hello"),
-            created_at=datetime.now(UTC),
-        )
         async with build_worker(client, ports.wired(), settings):
-            yield await client.start_workflow(AgentTask.run, task, id=queue, task_queue=queue)
+            yield await start_workflow(client, queue, agent)
 
     return start

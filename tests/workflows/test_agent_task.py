@@ -5,12 +5,13 @@ import contextlib
 
 import pytest
 from temporalio import activity
-from temporalio.client import WorkflowFailureError, WorkflowUpdateFailedError
+from temporalio.client import Client, WorkflowFailureError, WorkflowUpdateFailedError
 from temporalio.exceptions import ApplicationError, CancelledError
 from temporalio.service import RPCError, RPCStatusCode
 
 from tests.support.fake_ports import CountingTools, FakePorts, ScriptedModel, answer, asks
-from tests.workflows.conftest import StartTask, user
+from tests.workflows.conftest import StartTask, start_workflow, unique_queue, user
+from worker import WorkerSettings, build_worker
 from workflows.agent_task import AgentTask
 from workflows.contract import failures, names
 from workflows.contract.calls import CallModelInput, RunToolInput
@@ -261,6 +262,22 @@ async def test_a_cancellation_after_the_end_was_decided_comes_too_late(start_tas
 
     assert result.state is TaskState.COMPLETED
     assert [status.state for status in ports.publish.statuses] == [TaskState.COMPLETED]
+
+
+async def test_a_status_whose_call_never_started_is_published_at_the_end(client: Client) -> None:
+    """A task that is cancelled before a worker came still says what it took in."""
+    ports, queue = FakePorts(ScriptedModel()), unique_queue()
+    handle = await start_workflow(client, queue)
+    await handle.cancel()
+
+    async with build_worker(client, ports.wired(), WorkerSettings(task_queue=queue)):
+        with pytest.raises(WorkflowFailureError):
+            await handle.result()
+
+    first, last = ports.publish.statuses
+    assert [text_of(message.parts) for message in first.received] == ["Hello"]
+    assert (first.version, last.version, last.state) == (1, 2, TaskState.CANCELED)
+    assert ports.model.calls == []
 
 
 async def test_a_message_that_a_failing_task_took_in_is_not_lost(start_task: StartTask) -> None:
