@@ -21,7 +21,7 @@ from tests.support.processes import temporal_answers, wait_until_answers
 from tests.support.scripted_openai import Reply, ScriptedOpenAI, tool_call
 
 OUTAGE = 5.0
-"""Seconds for which Temporal is away."""
+"""Seconds for which Temporal, or Redis, is away."""
 
 
 async def _read_until(
@@ -199,6 +199,32 @@ async def test_an_emptied_redis(model: ScriptedOpenAI, everloop: Deployment, tmp
     ]  # fmt: skip
     (line,) = effects.read_text().splitlines()
     assert line.startswith(f"{task.id}/call_1")
+
+
+async def test_redis_away_for_a_while(model: ScriptedOpenAI, everloop: Deployment, tmp_path: Path) -> None:
+    """The running call ends and is not repeated; its tool waits for Redis, and the client sees the rest."""
+    more, effects, gate = asyncio.Event(), tmp_path / "effects", tmp_path / "gate"
+    gate.touch()
+    arguments = json.dumps({"ledger": str(effects), "gate": str(gate)})
+    model.script = [Reply(["I will ", more, "write.", tool_call("write_line", arguments)]), Reply(["Done."])]
+    await everloop.add_worker()
+    gateway = await everloop.add_gateway()
+
+    async with connected(gateway.url) as client:
+        answer = Answer()
+        reading = await _read_until(answer, "I will ", client, request("Write."))
+        everloop.valkey.kill()
+        more.set()
+        await asyncio.sleep(OUTAGE)
+        everloop.valkey.start()
+        await reading
+        task = await client.get_task(GetTaskRequest(id=answer.task_id))
+
+    assert answer.text == response_of(task) == "Done."
+    assert answer.finals == 1
+    assert [message.parts[0].text for message in task.history] == ["Write.", "I will write."]
+    assert effects.read_text().splitlines() == [f"{task.id}/call_1"]
+    assert len(model.requests) == 2
 
 
 async def test_temporal_away_for_a_while(model: ScriptedOpenAI, everloop: Deployment) -> None:
