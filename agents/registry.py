@@ -3,10 +3,11 @@
 import importlib
 from collections.abc import Iterable, Iterator
 
+from pydantic import ValidationError
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from agents.agent import Agent
-from agents.errors import AgentDefinitionError, UnknownAgentError
+from agents.errors import AgentDefinitionError, AgentError, UnknownAgentError
 
 
 class AgentSettings(BaseSettings):
@@ -69,9 +70,15 @@ def _load(location: str) -> list[Agent]:
     module_name, _, attribute = location.partition(":")
     try:
         value: object = getattr(importlib.import_module(module_name), attribute or "agent")
+    except (AgentError, ValidationError):
+        raise
     except (ImportError, AttributeError) as error:
         raise AgentDefinitionError(
             f"EVERLOOP_AGENTS: cannot load {location!r}: {error}; expected module:attribute"
+        ) from error
+    except Exception as error:
+        raise AgentDefinitionError(
+            f"EVERLOOP_AGENTS: {location!r} fails when it is imported: {type(error).__name__}: {error}"
         ) from error
     agents = [value] if isinstance(value, Agent) else value
     if not isinstance(agents, list | tuple) or not all(isinstance(a, Agent) for a in agents):  # pyright: ignore[reportUnknownVariableType] -- an imported attribute can be anything

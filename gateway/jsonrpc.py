@@ -90,10 +90,13 @@ class _JsonRpcRequest(Request):
         return self._content
 
     async def json(self) -> Any:  # noqa: ANN401 -- as starlette declares it
+        body = await self.body()
         try:
-            parsed = json.loads(await self.body())
+            parsed = json.loads(body)
+        except json.JSONDecodeError:
+            raise  # it says where, and repeats nothing of the body
         except (ValueError, RecursionError) as error:
-            # Not only malformed JSON: also wrong UTF-8, numbers of thousands of digits, endless nesting.
+            # Wrong UTF-8, numbers of thousands of digits, endless nesting.
             raise json.JSONDecodeError(f"the body is not JSON ({type(error).__name__})", "", 0) from error
         _name_span(self._span, parsed)
         return parsed

@@ -138,6 +138,8 @@ class ChildProcess:
                 await self.start()
             except OSError as error:
                 self._say(f"{self.name} cannot be started: {error}")
+            else:
+                self._say(f"{self.name} runs again (process {self.pid})")
 
     async def _end(self) -> None:
         """Wait until the process has ended, and end what it left behind in its group."""

@@ -113,7 +113,7 @@ async def test_services_start_in_order_and_stop_in_reverse(tmp_path: Path) -> No
 
 
 async def test_a_killed_service_is_started_again_later_each_time(tmp_path: Path) -> None:
-    """Every death is said with its cause and the delay, which doubles while it does not stay up."""
+    """Each death is said with cause and delay, which doubles while it does not stay up, and each return."""
     said: list[str] = []
     pids: list[int] = []
     async with supervising([Service("a", SLEEP, at_once)], tmp_path, said) as supervisor:
@@ -127,7 +127,9 @@ async def test_a_killed_service_is_started_again_later_each_time(tmp_path: Path)
     assert len(set(pids)) == 3
     assert said[1:] == [
         "a ended (SIGKILL); it is started again in 0.5 s",
+        f"a runs again (process {pids[1]})",
         "a ended (SIGKILL); it is started again in 1 s",
+        f"a runs again (process {pids[2]})",
     ]
     assert is_gone(pids[-1])
 
