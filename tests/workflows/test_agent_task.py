@@ -1,23 +1,19 @@
-"""What a task promises: the loop, its messages, its views and its ends."""
+"""What a task promises while it runs: the loop, its messages and its views."""
 
 import asyncio
-import contextlib
 
 import pytest
 from temporalio import activity
-from temporalio.client import Client, WorkflowFailureError, WorkflowUpdateFailedError
-from temporalio.exceptions import ApplicationError, CancelledError
-from temporalio.service import RPCError, RPCStatusCode
+from temporalio.exceptions import ApplicationError
 
 from tests.support.fake_ports import CountingTools, FakePorts, ScriptedModel, answer, asks
-from tests.workflows.conftest import StartTask, start_workflow, unique_queue, user
-from worker import WorkerSettings, build_worker
+from tests.workflows.conftest import StartTask, user
 from workflows.agent_task import AgentTask
 from workflows.contract import failures, names
 from workflows.contract.calls import CallModelInput, RunToolInput
 from workflows.contract.events import ArtifactChunk, StatusChanged
 from workflows.contract.messages import AssistantMessage, TextPart, ToolMessage, Usage, text_of
-from workflows.contract.tasks import AgentSpec, TaskState
+from workflows.contract.tasks import TaskState
 
 
 @pytest.mark.parametrize("is_shown", [True, False])
@@ -63,23 +59,6 @@ async def test_at_most_five_tools_run_at_once(start_task: StartTask) -> None:
     assert tools.most_at_once == 5
 
 
-async def test_the_iteration_limit_ends_the_task(start_task: StartTask) -> None:
-    """The status names the limit and the failure carries its type."""
-    ports = FakePorts(ScriptedModel(*(asks((f"c{n}", "x")) for n in range(3))))
-
-    async with start_task(ports, AgentSpec(id="agent", max_iterations=2)) as handle:
-        with pytest.raises(WorkflowFailureError) as failed:
-            await handle.result()
-
-    assert isinstance(failed.value.cause, ApplicationError)
-    assert failed.value.cause.type == failures.ITERATION_LIMIT
-    assert len(ports.model.calls) == 2
-    (status,) = ports.publish.statuses
-    assert status.state is TaskState.FAILED
-    assert status.message
-    assert "2 iterations" in text_of(status.message.parts)
-
-
 async def test_a_message_that_comes_while_the_model_works_is_answered(start_task: StartTask) -> None:
     """The inbox is taken before the task may end; the overtaken answer becomes a status message."""
     started, added = asyncio.Event(), asyncio.Event()
@@ -107,34 +86,6 @@ async def test_a_message_that_comes_while_the_model_works_is_answered(start_task
     assert text_of(second.status.message.parts) == "too early"
 
 
-async def test_an_ending_task_refuses_messages(start_task: StartTask) -> None:
-    """From the last look into the inbox on, a message is refused with a named failure, never swallowed."""
-    ports = FakePorts(ScriptedModel(answer("done")))
-    ports.publish.gate = asyncio.Event()
-
-    async with start_task(ports) as handle:
-        await ports.publish.entered.wait()
-        with pytest.raises(WorkflowUpdateFailedError) as refused:
-            await handle.execute_update(AgentTask.add_message, user("late"))
-        ports.publish.gate.set()
-        await handle.result()
-
-    assert isinstance(refused.value.cause, ApplicationError)
-    assert refused.value.cause.type == failures.TASK_TERMINAL
-
-
-async def test_an_ended_task_takes_no_messages(start_task: StartTask) -> None:
-    """Temporal itself refuses an update of a closed workflow, as not found."""
-    ports = FakePorts(ScriptedModel(answer("done")))
-
-    async with start_task(ports) as handle:
-        await handle.result()
-        with pytest.raises(RPCError) as refused:
-            await handle.execute_update(AgentTask.add_message, user("late"))
-
-    assert refused.value.status is RPCStatusCode.NOT_FOUND
-
-
 async def test_a_lost_transcript_is_sent_again_once(start_task: StartTask) -> None:
     """TranscriptMissing is answered with the whole transcript, then the same call."""
     lost = ApplicationError("lost", type=failures.TRANSCRIPT_MISSING, non_retryable=True)
@@ -160,170 +111,6 @@ async def test_a_long_transcript_is_sent_again_in_chunks(start_task: StartTask) 
 
     assert [len(stored.messages) for stored in ports.transcript.stored] == [5, 4]
     assert [stored.start for stored in ports.transcript.stored] == [0, 5]
-
-
-async def test_a_model_failure_ends_the_task_with_its_cause(start_task: StartTask) -> None:
-    """A client reads the provider's reason in the status message; Temporal shows the task as failed."""
-    refused = ApplicationError("no such model", type=failures.MODEL_REFUSED, non_retryable=True)
-    ports = FakePorts(ScriptedModel(refused))
-
-    async with start_task(ports) as handle:
-        with pytest.raises(WorkflowFailureError) as failed:
-            await handle.result()
-        view = await handle.query(AgentTask.view)
-
-    assert isinstance(failed.value.cause, ApplicationError)
-    assert failed.value.cause.type == failures.MODEL_REFUSED
-    assert view.status.state is TaskState.FAILED
-    assert view.status.message
-    assert text_of(view.status.message.parts) == "no such model"
-
-
-async def _until_cancelled() -> None:
-    """Return when Temporal cancels the activity, as a call does that ends well although it was cancelled."""
-    with contextlib.suppress(asyncio.CancelledError):
-        while True:
-            activity.heartbeat()
-            await asyncio.sleep(0.05)
-
-
-@pytest.mark.parametrize("ends_well", [True, False])
-async def test_cancellation_ends_a_model_call(start_task: StartTask, *, ends_well: bool) -> None:
-    """The task is canceled when the call has ended, even with an answer; nothing said is lost."""
-    started = asyncio.Event()
-
-    async def endless(_call: CallModelInput) -> AssistantMessage:
-        started.set()
-        await _until_cancelled()
-        if not ends_well:
-            raise asyncio.CancelledError
-        return answer("Just in time.")
-
-    ports = FakePorts(ScriptedModel(endless))
-    async with start_task(ports) as handle:
-        await started.wait()
-        await handle.cancel()
-        with pytest.raises(WorkflowFailureError) as failed:
-            await handle.result()
-
-    assert isinstance(failed.value.cause, CancelledError)
-    *remarks, status = ports.publish.statuses
-    assert status.state is TaskState.CANCELED
-    said = [text_of(remark.message.parts) for remark in remarks if remark.message]
-    assert said == (["Just in time."] if ends_well else [])
-
-
-async def test_cancellation_waits_for_every_tool(start_task: StartTask) -> None:
-    """No tool still runs when the task says that it is canceled; those that waited never start."""
-
-    class EndlessTools(CountingTools):
-        @activity.defn
-        async def run_tool(self, call: RunToolInput) -> ToolMessage:
-            self.calls.append(call)
-            self.running += 1
-            if self.running == 5:
-                self.all_run.set()
-            await _until_cancelled()
-            await asyncio.sleep(0.02 * self.running)
-            self.running -= 1
-            self.running_at_the_end = self.running
-            raise asyncio.CancelledError
-
-        running = 0
-        running_at_the_end = -1
-        all_run = asyncio.Event()
-
-    tools = EndlessTools()
-    tools.all_run = asyncio.Event()
-    ports = FakePorts(ScriptedModel(asks(*((f"c{n}", "x") for n in range(7)))), tools)
-    running_when_published: list[int] = []
-    ports.publish.on_publish = lambda: running_when_published.append(tools.running)
-
-    async with start_task(ports) as handle:
-        await tools.all_run.wait()
-        await handle.cancel()
-        with pytest.raises(WorkflowFailureError):
-            await handle.result()
-
-    assert running_when_published == [0]
-    assert len(tools.calls) == 5
-
-
-async def test_a_cancellation_after_the_end_was_decided_comes_too_late(start_task: StartTask) -> None:
-    """Clients were told that the task is completed, and so it is."""
-    ports = FakePorts(ScriptedModel(answer("done")))
-    ports.publish.gate = asyncio.Event()
-
-    async with start_task(ports) as handle:
-        await ports.publish.entered.wait()
-        await handle.cancel()
-        ports.publish.gate.set()
-        result = await handle.result()
-
-    assert result.state is TaskState.COMPLETED
-    assert [status.state for status in ports.publish.statuses] == [TaskState.COMPLETED]
-
-
-async def test_a_status_whose_call_never_started_is_published_at_the_end(client: Client) -> None:
-    """A task that is cancelled before a worker came still says what it took in."""
-    ports, queue = FakePorts(ScriptedModel()), unique_queue()
-    handle = await start_workflow(client, queue)
-    await handle.cancel()
-
-    async with build_worker(client, ports.wired(), WorkerSettings(task_queue=queue)):
-        with pytest.raises(WorkflowFailureError):
-            await handle.result()
-
-    first, last = ports.publish.statuses
-    assert [text_of(message.parts) for message in first.received] == ["Hello"]
-    assert (first.version, last.version, last.state) == (1, 2, TaskState.CANCELED)
-    assert ports.model.calls == []
-
-
-async def test_a_message_that_a_failing_task_took_in_is_not_lost(start_task: StartTask) -> None:
-    """It stands in the history, although nobody answered it."""
-    started, added = asyncio.Event(), asyncio.Event()
-
-    async def fails(_call: CallModelInput) -> AssistantMessage:
-        started.set()
-        await added.wait()
-        raise ApplicationError("no such model", type=failures.MODEL_REFUSED, non_retryable=True)
-
-    ports = FakePorts(ScriptedModel(fails))
-    more = user("And this?")
-    async with start_task(ports) as handle:
-        await started.wait()
-        await handle.execute_update(AgentTask.add_message, more, id=more.message_id)
-        added.set()
-        with pytest.raises(WorkflowFailureError):
-            await handle.result()
-        view = await handle.query(AgentTask.view)
-
-    assert ports.publish.statuses[-1].received == (more,)
-    assert view.history[-1] == more
-
-
-async def test_an_overtaken_answer_survives_the_iteration_limit(start_task: StartTask) -> None:
-    """What the model said is a status message, even when there is no iteration left to go on with."""
-    started, added = asyncio.Event(), asyncio.Event()
-
-    async def slow(_call: CallModelInput) -> AssistantMessage:
-        started.set()
-        await added.wait()
-        return answer("too early")
-
-    ports = FakePorts(ScriptedModel(slow))
-    async with start_task(ports, AgentSpec(id="agent", max_iterations=1)) as handle:
-        await started.wait()
-        await handle.execute_update(AgentTask.add_message, user("And this?"))
-        added.set()
-        with pytest.raises(WorkflowFailureError):
-            await handle.result()
-
-    remark, end = ports.publish.statuses
-    assert remark.message
-    assert text_of(remark.message.parts) == "too early"
-    assert end.state is TaskState.FAILED
 
 
 async def test_a_status_survives_a_lost_transcript(start_task: StartTask) -> None:
