@@ -11,28 +11,39 @@ import structlog
 from pydantic import Field, ValidationError
 from pydantic_settings import BaseSettings, SettingsConfigDict
 from temporalio.client import Client
-from temporalio.worker import Worker
+from temporalio.common import VersioningBehavior, WorkerDeploymentVersion
+from temporalio.worker import Worker, WorkerDeploymentConfig
 
+from activities.agents import AgentCatalogue
 from activities.model import OpenAIModel
+from activities.model_provider import ModelProvider
 from activities.model_settings import ModelSettings, make_openai_client
+from activities.prices import Prices
 from activities.publish import ViewPublisher
-from activities.tools import AgentTools
+from activities.tools import AgentTools, ToolStores
 from activities.transcript import CachedTranscripts
 from agents.errors import AgentError
 from agents.registry import AgentRegistry, AgentSettings, load_agents
+from stores.blob_settings import BlobSettings, opened_blobs
+from stores.blobs import BlobsUnfitError
 from stores.redis_connection import RedisUnfitError, StoreSettings, check_redis, connect_redis
+from stores.redis_secrets import RedisSecrets
 from stores.redis_task_views import RedisTaskViews
 from stores.redis_tool_records import RedisToolRecords
 from stores.redis_transcripts import RedisTranscripts
 from stores.settings_errors import explain
 from stores.telemetry import configure_telemetry
-from stores.temporal_connection import TemporalUnreachableError, connect_temporal
+from stores.temporal_connection import TemporalUnreachableError, connect_worker
 from workflows.agent_task import AgentTask
 from workflows.contract.names import DEFAULT_TASK_QUEUE
-from workflows.contract.ports import ModelPort, PublishPort, ToolPort, TranscriptPort
+from workflows.contract.ports import AgentPort, ModelPort, PublishPort, ToolPort, TranscriptPort
 
 CANCELLATION_LATENCY = timedelta(seconds=1)
 """How often heartbeats really reach Temporal, and so how soon a cancelled call hears of it."""
+
+LOST_WORKER_TIMEOUT = timedelta(seconds=5)
+"""How long a step of a task waits for the worker that keeps the task in memory; then any worker takes it. A
+gateway gives workers twice as long to take a message in, so that no client notices a worker that died."""
 
 _log = structlog.get_logger()
 
@@ -43,6 +54,8 @@ class WorkerSettings(BaseSettings):
     `task_queue`: the same as the gateway's. `max_cached_workflows`: tasks kept in memory
     between their steps (default 1,000); others are replayed. `max_concurrent_activities`: model and tool
     calls at once (default 200). `shutdown_grace`: seconds that running calls get at SIGTERM (default 30).
+    `build_id`: the version of the code, and of the agents, in the worker deployment `deployment` (default
+    "everloop"); a task then ends on the build it began on. Default: none, every worker takes every task.
     """
 
     model_config = SettingsConfigDict(env_prefix="EVERLOOP_", frozen=True, hide_input_in_errors=True)
@@ -51,6 +64,19 @@ class WorkerSettings(BaseSettings):
     max_cached_workflows: int = Field(default=1000, ge=0)
     max_concurrent_activities: int = Field(default=200, ge=1)
     shutdown_grace: float = Field(default=30, ge=0)
+    deployment: str = "everloop"
+    build_id: str = ""
+
+    @property
+    def versioning(self) -> WorkerDeploymentConfig | None:
+        """How Temporal tells this build from others; None if it has no id."""
+        if not self.build_id:
+            return None
+        return WorkerDeploymentConfig(
+            version=WorkerDeploymentVersion(self.deployment, self.build_id),
+            use_worker_versioning=True,
+            default_versioning_behavior=VersioningBehavior.PINNED,
+        )
 
 
 @dataclass(frozen=True)
@@ -61,6 +87,7 @@ class Ports:
     tools: ToolPort
     transcript: TranscriptPort
     publish: PublishPort
+    agents: AgentPort
 
 
 def build_worker(client: Client, ports: Ports, settings: WorkerSettings) -> Worker:
@@ -71,15 +98,20 @@ def build_worker(client: Client, ports: Ports, settings: WorkerSettings) -> Work
         workflows=[AgentTask],
         activities=[
             ports.model.call_model,
+            ports.model.compact_context,
             ports.tools.run_tool,
+            ports.tools.store_result,
             ports.transcript.store_transcript,
             ports.publish.publish,
+            ports.agents.load_agent,
         ],
         max_cached_workflows=settings.max_cached_workflows,
         max_concurrent_activities=settings.max_concurrent_activities,
+        sticky_queue_schedule_to_start_timeout=LOST_WORKER_TIMEOUT,
         graceful_shutdown_timeout=timedelta(seconds=settings.shutdown_grace),
         default_heartbeat_throttle_interval=CANCELLATION_LATENCY,
         max_heartbeat_throttle_interval=CANCELLATION_LATENCY,
+        deployment_config=settings.versioning,
     )
 
 
@@ -91,22 +123,27 @@ async def run(agents: AgentRegistry) -> None:
     for name in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(name, stopping.set)
     try:
-        async with connect_redis(StoreSettings().redis_url) as redis, make_openai_client(models) as openai:
+        async with (
+            connect_redis(StoreSettings().redis_url) as redis,
+            opened_blobs(BlobSettings(), redis) as blobs,
+            make_openai_client(models) as openai,
+        ):
             for warning in await check_redis(redis):
                 _log.warning(warning)
-            client = await connect_temporal(telemetry.plugins)
+            client = await connect_worker(telemetry.plugins, blobs)
+            provider = ModelProvider(openai, models.model, Prices(models.prices))
             views, transcripts = RedisTaskViews(redis), RedisTranscripts(redis)
+            secrets = RedisSecrets(redis)
             ports = Ports(
-                model=OpenAIModel(openai, agents, views, transcripts, models.model),
+                model=OpenAIModel(provider, agents, views, transcripts),
                 tools=AgentTools(
                     agents,
-                    views,
-                    transcripts,
-                    RedisToolRecords(redis),
+                    ToolStores(views, transcripts, RedisToolRecords(redis), secrets),
                     threads=settings.max_concurrent_activities,
                 ),
                 transcript=CachedTranscripts(transcripts),
-                publish=ViewPublisher(views),
+                publish=ViewPublisher(views, secrets),
+                agents=AgentCatalogue(agents, views),
             )
             async with build_worker(client, ports, settings):
                 _log.info("worker ready", task_queue=settings.task_queue, agents=[a.id for a in agents])
@@ -120,7 +157,7 @@ def main() -> int:
     """Run a worker and return the exit code of the process; what stops it at start is one line."""
     try:
         asyncio.run(run(load_agents(AgentSettings().agents)))
-    except (AgentError, RedisUnfitError, TemporalUnreachableError) as error:
+    except (AgentError, BlobsUnfitError, RedisUnfitError, TemporalUnreachableError) as error:
         sys.stderr.write(f"worker: {error}\n")
         return 1
     except ValidationError as error:

@@ -1,7 +1,8 @@
 """From an agent and a transcript to a Chat Completions request."""
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from itertools import dropwhile
 from typing import NotRequired, TypedDict
 
 from openai.types.chat import (
@@ -16,11 +17,15 @@ from agents.tool import Tool
 from workflows.contract.messages import (
     AssistantMessage,
     Part,
+    SummaryMessage,
     TextPart,
     ToolCall,
+    ToolMessage,
     TranscriptMessage,
     UserMessage,
 )
+
+SpokenMessage = UserMessage | AssistantMessage | ToolMessage
 
 
 class ChatRequest(TypedDict):
@@ -31,21 +36,56 @@ class ChatRequest(TypedDict):
     tools: NotRequired[list[ChatCompletionFunctionToolParam]]
 
 
-def build_request(model: str, agent: Agent, transcript: Iterable[TranscriptMessage]) -> ChatRequest:
+def build_request(model: str, agent: Agent, transcript: Sequence[TranscriptMessage]) -> ChatRequest:
     """Return the request; an agent without prompt or tools leaves them out."""
     messages: list[ChatCompletionMessageParam] = []
     if agent.system_prompt:
         messages.append({"role": "system", "content": agent.system_prompt})
-    messages.extend(_message(message) for message in transcript)
+    messages.extend(_conversation(transcript))
     request = ChatRequest(model=model, messages=messages)
     if agent.tools:
         request["tools"] = [_tool(tool) for tool in agent.tools.values()]
     return request
 
 
-def _message(message: TranscriptMessage) -> ChatCompletionMessageParam:
+def last_summary(transcript: Sequence[TranscriptMessage]) -> SummaryMessage | None:
+    """Return the summary that counts, which may stand after messages that it does not cover."""
+    return next((message for message in reversed(transcript) if isinstance(message, SummaryMessage)), None)
+
+
+def user_text(message: UserMessage) -> str:
+    """Return what the user said: texts as they are, data as JSON."""
+    return "\n\n".join(_text(part) for part in message.parts)
+
+
+def without_summaries(messages: Iterable[TranscriptMessage]) -> list[SpokenMessage]:
+    """Return what was said in the conversation itself."""
+    return [message for message in messages if not isinstance(message, SummaryMessage)]
+
+
+def _conversation(transcript: Sequence[TranscriptMessage]) -> Iterable[ChatCompletionMessageParam]:
+    """Return the messages as the provider gets them: a summary covers those after the first one."""
+    summary = last_summary(transcript)
+    if summary is None:
+        return map(_message, without_summaries(transcript))
+    covered = without_summaries(transcript[1 : summary.end])
+    rest = without_summaries(transcript[max(summary.end, 1) :])
+    # Providers refuse a result without its call. No range that the workflow covers ends between the two.
+    rest = dropwhile(lambda message: isinstance(message, ToolMessage), rest)
+    head = map(_message, without_summaries(transcript[:1]))
+    return [*head, _note(summary.text, len(covered)), *map(_message, rest)]
+
+
+def _note(summary: str, count: int) -> ChatCompletionMessageParam:
+    """Return what stands in the place of the messages that are covered."""
+    if summary:
+        return {"role": "user", "content": f"[Summary of the conversation so far]\n{summary}"}
+    return {"role": "user", "content": f"[{count} earlier messages were left out]"}
+
+
+def _message(message: SpokenMessage) -> ChatCompletionMessageParam:
     if isinstance(message, UserMessage):
-        return {"role": "user", "content": "\n\n".join(_text(part) for part in message.parts)}
+        return {"role": "user", "content": user_text(message)}
     if isinstance(message, AssistantMessage):
         return _assistant_message(message)
     return {"role": "tool", "tool_call_id": message.call_id, "content": message.content}

@@ -20,8 +20,13 @@ class Heartbeat:
         details = activity.info().heartbeat_details
         self._failures = int(details[0]) if details else 0
 
+    @property
+    def failures(self) -> int:
+        """How many failures this and earlier attempts have counted."""
+        return self._failures
+
     def count_failure(self) -> int:
-        """Return how many failures this and earlier attempts have counted, with this one."""
+        """Return how many failures were counted, with this one."""
         self._failures += 1
         self.send()
         return self._failures

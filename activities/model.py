@@ -1,210 +1,161 @@
 """Language-model calls: Chat Completions, streamed."""
 
-from collections.abc import AsyncIterable, Generator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
 
 import structlog
-from openai import AsyncOpenAI
-from openai.types.chat import ChatCompletionChunk
-from redis.exceptions import RedisError
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
+from activities.attempt_number import attempt_number
 from activities.chat_request import ChatRequest, build_request
+from activities.compaction import ContextCompactor
 from activities.delta_publisher import DeltaPublisher, thought
 from activities.deltas import Delta, ThoughtDelta, text_of_deltas
-from activities.heartbeat import Heartbeat, heartbeating
+from activities.heartbeat import heartbeating
 from activities.model_events import closing_events, opening_events, recovery_events, retry_events
-from activities.model_span import model_span, record_reply
-from activities.provider_errors import PROVIDER_ERRORS, provider_failure
-from activities.reply_assembler import ReplyAssembler, UnreadableStreamError
+from activities.model_provider import ModelProvider, explained, read_stream
+from activities.quiet_publish import try_publish
+from activities.reply_assembler import ReplyAssembler
 from activities.response_draft import ResponseDraft
 from activities.task_log import logging_task
+from activities.transcript_cache import keep_reply, whole_transcript
 from agents.agent import Agent
 from agents.errors import UnknownAgentError
 from agents.registry import AgentRegistry
 from stores.task_views import TaskViews
-from stores.transcripts import Transcripts
+from stores.transcripts import OpenedTranscript, Transcripts
 from workflows.contract import failures
-from workflows.contract.calls import CallModelInput
+from workflows.contract.calls import CallModelInput, CompactContextInput
 from workflows.contract.events import ArtifactChunk, TaskEvent
-from workflows.contract.messages import AssistantMessage, TranscriptMessage
+from workflows.contract.messages import AssistantMessage, SummaryMessage, TranscriptMessage
 from workflows.contract.ports import ModelPort
 
 _log = structlog.get_logger()
 
 
+@dataclass(frozen=True)
+class _Attempt:
+    """One attempt at a model call. `count` is as `Transcripts.count_attempt` counts."""
+
+    call: CallModelInput
+    count: int
+    draft: ResponseDraft
+
+
 class OpenAIModel(ModelPort):
-    """Asks any provider that speaks Chat Completions. `default_model` serves agents that name none."""
+    """Asks a provider that speaks Chat Completions."""
 
     def __init__(
-        self,
-        client: AsyncOpenAI,
-        agents: AgentRegistry,
-        views: TaskViews,
-        transcripts: Transcripts,
-        default_model: str | None,
+        self, provider: ModelProvider, agents: AgentRegistry, views: TaskViews, transcripts: Transcripts
     ) -> None:
-        self._client = client
+        self._provider = provider
         self._agents = agents
         self._views = views
         self._transcripts = transcripts
-        self._default_model = default_model
+        self._compactor = ContextCompactor(provider, views, transcripts)
 
     @activity.defn
     async def call_model(self, call: CallModelInput) -> AssistantMessage:
         with logging_task(call.task):
             async with heartbeating() as heartbeat:
-                agent, model = self._find(call)
-                draft = ResponseDraft(call.length, activity.info().attempt)
+                agent = self._find(call.task.agent_id)
+                opened = await self._open(call)
+                attempt = await self._begin_attempt(call)
                 try:
-                    with _explained(model, heartbeat):
-                        return await self._reply(call, agent, model, draft)
+                    model = self._provider.choose(call.model, agent.id)
+                    with explained(model, heartbeat):
+                        return await self._reply(attempt, opened, agent, model)
                 except ApplicationError as failure:
-                    # A call that lacks its transcript comes again, with the same status: it has said nothing.
-                    if failure.type != failures.TRANSCRIPT_MISSING:
-                        await self._tell_failure(call, draft, failure)
+                    await self._tell_failure(attempt, failure)
                     raise
 
-    def _find(self, call: CallModelInput) -> tuple[Agent, str]:
-        """Return the agent and the model to ask."""
+    @activity.defn
+    async def compact_context(self, call: CompactContextInput) -> SummaryMessage:
+        return await self._compactor.compact(call)
+
+    def _find(self, agent_id: str) -> Agent:
         try:
-            agent = self._agents.find(call.task.agent_id)
+            return self._agents.find(agent_id)
         except UnknownAgentError as error:
             raise ApplicationError(str(error), type=failures.AGENT_UNKNOWN) from error
-        if model := call.model or self._default_model:
-            return agent, model
-        raise ApplicationError(
-            f"agent {agent.id!r} names no model: set EVERLOOP_MODEL, or Agent(model=…)",
-            type=failures.MODEL_REFUSED,
-            non_retryable=True,
+
+    async def _open(self, call: CallModelInput) -> OpenedTranscript:
+        """Return the transcript, or the reply that an earlier attempt has stored.
+
+        A call that lacks its transcript comes again, with the same status: it has said nothing.
+        """
+        opened = await self._transcripts.open(
+            call.task.task_id, call.task.run_id, call.length, call.new, previous_run=call.previous_run
         )
+        if not isinstance(opened.reply, AssistantMessage):
+            whole_transcript(opened, call.length)
+        return opened
+
+    async def _begin_attempt(self, call: CallModelInput) -> _Attempt:
+        count = await self._transcripts.count_attempt(
+            call.task.task_id,
+            call.task.run_id,
+            f"{call.length}.{call.tries}",
+            at_least=activity.info().attempt,
+        )
+        return _Attempt(call, count, ResponseDraft(call.length, attempt_number(call.tries, count)))
 
     async def _reply(
-        self, call: CallModelInput, agent: Agent, model: str, draft: ResponseDraft
+        self, attempt: _Attempt, opened: OpenedTranscript, agent: Agent, model: str
     ) -> AssistantMessage:
         """Return the reply of an earlier attempt, or ask for one."""
-        attempt = activity.info().attempt
-        opened = await self._transcripts.open(call.task.task_id, call.task.run_id, call.length, call.new)
-        if opened.reply:
-            _log.info("model reply found", iteration=call.iteration, attempt=attempt)
-            events = [*recovery_events(call, attempt), *_end_of_other(call, opened.reply, draft)]
-            return await self._show(call, opened.reply, events)
-        if opened.messages is None:
-            raise ApplicationError(
-                f"the cache does not hold the {call.length} messages of the transcript; send them again",
-                type=failures.TRANSCRIPT_MISSING,
-                non_retryable=True,
-            )
-        draft.is_shown |= any(map(_is_answer, opened.messages))
-        await self._publish(call, opening_events(call, attempt, model))
-        return await self._ask(call, build_request(model, agent, opened.messages), opened.messages, draft)
+        call, draft = attempt.call, attempt.draft
+        if isinstance(opened.reply, AssistantMessage):
+            _log.info("model reply found", iteration=call.iteration, attempt=attempt.count)
+            events = [*recovery_events(call, attempt.count), *_end_of_other(call, opened.reply, draft)]
+            return await self._show(attempt, opened.reply, events)
+        transcript = whole_transcript(opened, call.length)
+        draft.is_shown |= any(map(_is_answer, transcript))
+        if call.needs_price:
+            self._provider.require_price(model)
+        await self._publish(call, opening_events(call, attempt.count, model))
+        return await self._ask(attempt, build_request(model, agent, transcript), transcript)
 
     async def _ask(
-        self,
-        call: CallModelInput,
-        request: ChatRequest,
-        transcript: Sequence[TranscriptMessage],
-        draft: ResponseDraft,
+        self, attempt: _Attempt, request: ChatRequest, transcript: Sequence[TranscriptMessage]
     ) -> AssistantMessage:
         """Stream one completion; store it before its end is published."""
+        call, draft = attempt.call, attempt.draft
         assembler = ReplyAssembler(call.length, _call_ids(transcript))
         async with DeltaPublisher(partial(self._publish, call), draft, call.iteration) as publisher:
-            await self._stream(call, request, assembler, publisher)
+            async with self._provider.stream(call.task, request, assembler) as stream:
+                await self._try_publish(call, recovery_events(call, attempt.count))
+                await read_stream(stream, assembler, publisher.add)
             rest = await publisher.stop()
-        ours = assembler.reply
-        reply = await self._store(call, ours)
+        ours = self._provider.priced(request["model"], assembler.reply)
+        reply = await keep_reply(self._transcripts, call.task, call.length, ours)
         end = _end_of_ours(call, ours, rest, draft) if reply == ours else _end_of_other(call, reply, draft)
         _log.info("model replied", iteration=call.iteration, model=reply.model, **reply.usage.model_dump())
-        return await self._show(call, reply, end)
+        return await self._show(attempt, reply, end)
 
     async def _show(
-        self, call: CallModelInput, reply: AssistantMessage, end: Sequence[TaskEvent]
+        self, attempt: _Attempt, reply: AssistantMessage, end: Sequence[TaskEvent]
     ) -> AssistantMessage:
-        """Publish the end of a reply, and say in it if that failed: the workflow then does it."""
-        is_shown = await self._try_publish(call, end)
+        """Publish the end of a reply, and say in it if that may have failed: the workflow then does it."""
+        is_shown = await self._try_publish(attempt.call, end) and attempt.draft.is_newest
         return reply if is_shown else reply.model_copy(update={"is_shown": False})
 
-    async def _stream(
-        self,
-        call: CallModelInput,
-        request: ChatRequest,
-        assembler: ReplyAssembler,
-        publisher: DeltaPublisher,
-    ) -> None:
-        """Read the whole stream; leaving it in any way closes the connection, which ends the billing."""
-        with model_span(call.task, request["model"]) as span:
-            async with await self._client.chat.completions.create(
-                model=request["model"],
-                messages=(),
-                stream=True,
-                stream_options={"include_usage": True},
-                # The client would walk through each message of its own argument (0.1 ms each, measured).
-                extra_body=request,
-            ) as stream:
-                await self._try_publish(call, recovery_events(call, activity.info().attempt))
-                await _read(stream, assembler, publisher)
-            record_reply(span, assembler.reply, assembler.response_id)
-
-    async def _store(self, call: CallModelInput, reply: AssistantMessage) -> AssistantMessage:
-        """Return the reply that counts: the first one that any attempt stored.
-
-        If Redis does not answer it is ours: history will hold it, and the next call fills the cache again.
-        """
-        try:
-            return await self._transcripts.put_reply(call.task.task_id, call.task.run_id, call.length, reply)
-        except (RedisError, OSError) as error:
-            _log.warning("model reply not cached", iteration=call.iteration, error_type=type(error).__name__)
-            return reply
-
-    async def _tell_failure(
-        self, call: CallModelInput, draft: ResponseDraft, failure: ApplicationError
-    ) -> None:
+    async def _tell_failure(self, attempt: _Attempt, failure: ApplicationError) -> None:
         """Say that a retry follows, or take back the half-written answer of a call that ends here."""
-        attempt = activity.info().attempt
-        _log.warning("model call failed", iteration=call.iteration, attempt=attempt, failure=str(failure))
+        call, count = attempt.call, attempt.count
+        _log.warning("model call failed", iteration=call.iteration, attempt=count, failure=str(failure))
         if not failure.non_retryable:
-            await self._try_publish(call, retry_events(call, attempt, failure))
+            await self._try_publish(call, retry_events(call, count, failure))
         else:
-            await self._try_publish(call, [*recovery_events(call, attempt), *_withdrawal(draft)])
+            await self._try_publish(call, [*recovery_events(call, count), *_withdrawal(attempt.draft)])
 
     async def _publish(self, call: CallModelInput, events: Sequence[TaskEvent]) -> None:
         await self._views.publish(call.task.task_id, call.task.run_id, events)
 
     async def _try_publish(self, call: CallModelInput, events: Sequence[TaskEvent]) -> bool:
-        """Publish what this call does not depend on; return whether it worked."""
-        try:
-            if events:
-                await self._publish(call, events)
-        except (RedisError, OSError) as error:
-            _log.warning("events not published", iteration=call.iteration, error_type=type(error).__name__)
-            return False
-        return True
-
-
-@contextmanager
-def _explained(model: str, heartbeat: Heartbeat) -> Generator[None]:
-    """Count a failure of the provider and raise what it means."""
-    try:
-        yield
-    except PROVIDER_ERRORS as error:
-        # Its cause would take the provider's text into the workflow history.
-        raise provider_failure(error, model, heartbeat.count_failure()) from None
-
-
-async def _read(
-    stream: AsyncIterable[ChatCompletionChunk], assembler: ReplyAssembler, publisher: DeltaPublisher
-) -> None:
-    try:
-        async for chunk in stream:
-            publisher.add(assembler.feed(chunk))
-    except (ValueError, TypeError, AttributeError) as error:  # no JSON, or JSON of another shape
-        problem = type(error).__name__
-        raise UnreadableStreamError(
-            f"the provider's answer is no Chat Completions stream ({problem}): check OPENAI_BASE_URL"
-        ) from None
-    publisher.add(assembler.close())
+        return await try_publish(self._views, call.task, events)
 
 
 def _end_of_ours(

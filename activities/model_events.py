@@ -5,6 +5,7 @@ from datetime import UTC, datetime
 
 from temporalio.exceptions import ApplicationError
 
+from activities.attempt_number import attempt_number
 from workflows.contract.calls import CallModelInput
 from workflows.contract.events import (
     ArtifactChunk,
@@ -14,6 +15,7 @@ from workflows.contract.events import (
     TaskEvent,
     ToolCalled,
     UsageReported,
+    Warned,
 )
 from workflows.contract.messages import AgentMessage, AssistantMessage, TextPart
 from workflows.contract.tasks import TaskState
@@ -27,6 +29,8 @@ def opening_events(call: CallModelInput, attempt: int, model: str) -> list[TaskE
         events.append(call.status.model_copy(update={"received": received}))
     if attempt > 1:
         events.append(RetryScheduled(attempt=attempt, reason=f"attempt {attempt} begins"))
+    if call.warning:  # each attempt says so: nobody knows whether the one before came to it
+        events.append(Warned(text=call.warning))
     return [*events, IterationStarted(iteration=call.iteration, model=model)]
 
 
@@ -34,19 +38,21 @@ def retry_events(call: CallModelInput, attempt: int, failure: ApplicationError) 
     """Return what is published when an attempt failed and another follows."""
     delay = failure.next_retry_delay.total_seconds() if failure.next_retry_delay else None
     when = "retry soon" if delay is None else f"retry in {delay:.0f} s" if delay >= 1 else "retry at once"
+    number = attempt_number(call.tries, attempt)
     message = AgentMessage(
-        message_id=f"{call.task.task_id}-retry-{call.length}-{attempt}",
+        message_id=f"{call.task.task_id}-retry-{call.length}-{number}",
         parts=(TextPart(text=f"waiting for the model: {failure.message}; {when}"),),
     )
     return [
         RetryScheduled(attempt=attempt, reason=failure.message, delay=delay),
-        _status(call, 2 * attempt, message),
+        _status(call, 2 * number, message),
     ]
 
 
 def recovery_events(call: CallModelInput, attempt: int) -> list[TaskEvent]:
-    """Return what takes the note of the attempt before out of the status; nothing at the first attempt."""
-    return [] if attempt == 1 else [_status(call, 2 * attempt - 1, None)]
+    """Return what takes the note of the attempt before out of the status; nothing at the very first."""
+    number = attempt_number(call.tries, attempt)
+    return [] if number == 1 else [_status(call, 2 * number - 1, None)]
 
 
 def closing_events(

@@ -1,8 +1,12 @@
 """Which model provider to ask."""
 
+from typing import Annotated
+
 from openai import AsyncOpenAI, Timeout
 from pydantic import AnyHttpUrl, Field, SecretStr, field_validator
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+
+from activities.prices import Price, read_prices
 
 CONNECT_TIMEOUT = 5.0
 """Seconds until a connection to the provider must stand."""
@@ -13,7 +17,8 @@ class ModelSettings(BaseSettings):
 
     `OPENAI_API_KEY` is required. `OPENAI_BASE_URL`: any server that speaks Chat Completions (default:
     OpenAI). `EVERLOOP_MODEL`: the model of agents that name none. `EVERLOOP_MODEL_TIMEOUT`: how many seconds
-    the provider may be silent, before its reply or within it (default 300).
+    the provider may be silent, before its reply or within it (default 300). `EVERLOOP_PRICES`: what models
+    cost, a JSON object that adds to the list in `activities.prices`.
 
     Raises:
         ValidationError: a variable is missing or wrong; it is named, its value is not shown.
@@ -29,6 +34,7 @@ class ModelSettings(BaseSettings):
     )
     model: str | None = Field(default=None, validation_alias="EVERLOOP_MODEL")
     timeout: float = Field(default=300, gt=0, validation_alias="EVERLOOP_MODEL_TIMEOUT")
+    prices: Annotated[dict[str, Price], NoDecode] = Field(default={}, validation_alias="EVERLOOP_PRICES")
 
     @field_validator("api_key")
     @classmethod
@@ -39,6 +45,16 @@ class ModelSettings(BaseSettings):
                 "(to any word if the server at OPENAI_BASE_URL wants none)"
             )
         return key
+
+    @field_validator("prices", mode="before")
+    @classmethod
+    def _are_prices(cls, prices: object) -> object:
+        if not isinstance(prices, str):
+            return prices
+        try:
+            return read_prices(prices)
+        except ValueError as error:
+            raise ValueError(f"EVERLOOP_PRICES: {error}") from None
 
 
 def make_openai_client(settings: ModelSettings) -> AsyncOpenAI:

@@ -4,24 +4,21 @@ The text that a provider sends along may repeat the prompt or parts of the key. 
 our own words and of codes; failures go to the workflow history without their cause.
 """
 
-import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from email.utils import parsedate_to_datetime
 
 from openai import APIConnectionError, APIError, APIStatusError, APITimeoutError
 from temporalio.exceptions import ApplicationError
 
 from activities.reply_assembler import IncompleteReplyError, UnreadableStreamError
+from activities.retry_delay import retry_after, retry_delay
 from workflows.contract import failures
 
 MODEL_FAILURES = 20
 """How often the provider may fail one model call until it ends. Attempts that were lost to a dead worker or
 to an outage of Redis say nothing about the provider, and are not counted."""
-
-LONGEST_RETRY_DELAY = timedelta(minutes=10)
 
 PROVIDER_ERRORS = (APIError, IncompleteReplyError, UnreadableStreamError)
 """Everything that `provider_failure` explains."""
@@ -73,11 +70,11 @@ class _Fault:
         return self.status is None or self.status in _WAITS or self.status >= 500  # noqa: PLR2004 -- RFC 9110
 
 
-def provider_failure(error: Exception, model: str, failures_so_far: int) -> ApplicationError:
+def provider_failure(error: Exception, model: str, failures_so_far: int, chance: float) -> ApplicationError:
     """Return the failure of `workflows.contract.failures` that an error of the provider means.
 
-    `failures_so_far` counts this one too; the last of `MODEL_FAILURES` is not retried. Raise the result
-    `from None`.
+    `failures_so_far` counts this one too; the last of `MODEL_FAILURES` is not retried. `chance` is as for
+    `retry_delay`. Raise the result `from None`.
     """
     fault = _fault(error)
     if "context_length_exceeded" in fault.codes or _says_too_long(fault):
@@ -90,20 +87,8 @@ def provider_failure(error: Exception, model: str, failures_so_far: int) -> Appl
     if failures_so_far >= MODEL_FAILURES:
         reason = f"gave up after {failures_so_far} failures: {reason}; check the provider, then try again"
         return ApplicationError(reason, type=failures.MODEL_UNAVAILABLE, non_retryable=True)
-    return ApplicationError(reason, type=failures.MODEL_UNAVAILABLE, next_retry_delay=_retry_delay(error))
-
-
-def retry_after(headers: Mapping[str, str], now: datetime) -> timedelta | None:
-    """Return how long the provider asks to wait, at most 10 minutes; None if it does not say.
-
-    `retry-after-ms` is OpenAI's own; `Retry-After` is seconds or a date (RFC 9110 §10.2.3).
-    """
-    seconds = _number(headers.get("retry-after-ms"), 0.001) or _number(headers.get("retry-after"), 1)
-    if seconds is None:
-        seconds = _seconds_until(headers.get("retry-after"), now)
-    if seconds is None or seconds <= 0:
-        return None
-    return timedelta(seconds=min(seconds, LONGEST_RETRY_DELAY.total_seconds()))
+    delay = retry_delay(_told_delay(error), failures_so_far, chance)
+    return ApplicationError(reason, type=failures.MODEL_UNAVAILABLE, next_retry_delay=delay)
 
 
 def _fault(error: Exception) -> _Fault:
@@ -137,23 +122,7 @@ def _reason(error: Exception, fault: _Fault) -> str:
     return _WAITS.get(fault.status or 0, _OTHER_WAIT).format(fault.label)
 
 
-def _retry_delay(error: Exception) -> timedelta | None:
+def _told_delay(error: Exception) -> timedelta | None:
     if not isinstance(error, APIStatusError):
         return None
     return retry_after(error.response.headers, datetime.now(UTC))
-
-
-def _number(text: str | None, unit: float) -> float | None:
-    try:
-        seconds = float(text or "") * unit
-    except ValueError:
-        return None
-    return seconds if math.isfinite(seconds) else None
-
-
-def _seconds_until(date: str | None, now: datetime) -> float | None:
-    try:
-        at = parsedate_to_datetime(date or "")
-    except ValueError:
-        return None
-    return (at.replace(tzinfo=at.tzinfo or UTC) - now).total_seconds()

@@ -1,10 +1,15 @@
 """The answer while it is written: the chunks of the artifact `response`."""
 
+from activities.attempt_number import is_shared
 from workflows.contract.events import FINAL_ATTEMPT, RESPONSE_ARTIFACT, ArtifactChunk
 from workflows.contract.messages import TextPart
 
-DRAFTS_PER_ATTEMPT = 100
-"""How many draft numbers an attempt has; the last one is for the end of the call."""
+DRAFTS_PER_ATTEMPT = 10
+"""How many draft numbers an attempt has; the last one is for the end of the call. The others last for a
+minute of failed publishes."""
+
+_LAST_ATTEMPT = FINAL_ATTEMPT // DRAFTS_PER_ATTEMPT - 1
+"""The workflow completes the draft under FINAL_ATTEMPT, so every draft number must stay below."""
 
 
 class ResponseDraft:
@@ -12,20 +17,24 @@ class ResponseDraft:
 
     Nobody can tell whether a publish that failed took effect. What follows is therefore a new draft
     (`restart`), which replaces the old one from the first character on. An attempt has its own range of draft
-    numbers; when that is used up, `append` returns None until the end of the call.
+    numbers; when that is used up, `append` returns None until the end of the call. `attempt` is numbered by
+    `attempt_number`.
     """
 
     def __init__(self, position: int, attempt: int) -> None:
         self._position = position
-        # The workflow completes the draft under FINAL_ATTEMPT, so every number here must stay below.
-        first = min(attempt, FINAL_ATTEMPT // DRAFTS_PER_ATTEMPT - 1) * DRAFTS_PER_ATTEMPT
+        attempt = min(attempt, _LAST_ATTEMPT)
+        first = attempt * DRAFTS_PER_ATTEMPT
         self._last = first + DRAFTS_PER_ATTEMPT - 1
-        self._number = first
+        # A draft that another attempt may have begun under the same number cannot be continued.
+        self._number = self._last if is_shared(attempt) else first
         self._index = 0
         self._written: list[str] = []
         self.is_shown = attempt > 1
         """Whether the view may show what this call has to take back if it ends without an answer: a draft of
         this attempt or of one before, or the answer to earlier messages."""
+        self.is_newest = attempt < _LAST_ATTEMPT
+        """Whether its end surely takes the place of every earlier draft; if not, the workflow sees to it."""
 
     def append(self, text: str) -> ArtifactChunk | None:
         """Return the chunk that adds a text."""

@@ -2,15 +2,19 @@
 
 from pydantic_core import to_json
 
-MAX_RESULT_BYTES = 256 * 1024
+MAX_RESULT_BYTES = 10 * 1024 * 1024
 """UTF-8 bytes of a result that reach the model; the rest is cut."""
 
 EXCERPT_LENGTH = 200
 
 
-def render_result(value: object) -> str:
-    """Return a string as it is and everything else as JSON, cut to `MAX_RESULT_BYTES` with a note."""
-    text = value if isinstance(value, str) else to_json(value, fallback=str).decode()
+def result_text(value: object) -> str:
+    """Return a string as it is and everything else as JSON."""
+    return value if isinstance(value, str) else to_json(value, fallback=str).decode()
+
+
+def render_result(text: str) -> str:
+    """Return the text, cut to `MAX_RESULT_BYTES` with a note."""
     encoded = text.encode(errors="replace")
     if len(encoded) <= MAX_RESULT_BYTES:
         return encoded.decode()

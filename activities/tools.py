@@ -1,214 +1,227 @@
 """Runs the tools of agents, each call at most once unless its tool is idempotent."""
 
-import asyncio
-import contextlib
-from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
-from contextvars import copy_context
-from functools import partial
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 
 import structlog
-from opentelemetry import trace
+from pydantic import BaseModel
 from redis.exceptions import RedisError
+from structlog.contextvars import bound_contextvars
 from temporalio import activity
-from temporalio.exceptions import ApplicationError
 
-from activities.heartbeat import heartbeating
+from activities.agents import find_agent
+from activities.heartbeat import Heartbeat, heartbeating
 from activities.task_log import logging_task
-from activities.tool_arguments import InvalidArgumentsError, parse_arguments
-from activities.tool_result import excerpt, render_result
-from agents.errors import UnknownAgentError
+from activities.tool_arguments import InvalidArgumentsError, parse_arguments, values_of
+from activities.tool_dialogue import ending, inputs, is_approved
+from activities.tool_events import ToolEvents, started
+from activities.tool_function import ToolFailure, ToolFunctions
+from activities.tool_messages import message, unknown_outcome, unknown_tool
+from activities.tool_questions import (
+    approval_question,
+    needs_approval,
+    outcome_question,
+    phase_key,
+    question_id,
+)
+from activities.tool_retries import next_delay, retry_event, retry_failure
+from activities.tool_secrets import SecretReader
+from activities.tool_span import record_outcome, tool_span
+from agents.agent import Agent
+from agents.questions import QuestionRequired
 from agents.registry import AgentRegistry
 from agents.tool import Tool
 from agents.tool_context import ToolContext
+from stores.secrets import Secrets
 from stores.task_views import TaskViews
 from stores.tool_records import Claim, ToolRecords
 from stores.transcripts import Transcripts
-from workflows.contract import failures
-from workflows.contract.calls import RunToolInput
-from workflows.contract.events import TaskEvent, ToolCompleted, ToolProgressed, ToolStarted
+from workflows.contract.calls import RunToolInput, StoreResultInput, ToolReply
+from workflows.contract.events import ToolProgressed, Warned
 from workflows.contract.messages import ToolMessage
 from workflows.contract.names import call_key
 from workflows.contract.ports import ToolPort
 
 _log = structlog.get_logger()
-_tracer = trace.get_tracer("everloop.activities")
 
 
-class ToolTimeoutError(Exception):
-    """The tool took longer than its own setting allows."""
+@dataclass(frozen=True)
+class ToolStores:
+    """Where the tools of a process keep and publish things."""
+
+    views: TaskViews
+    transcripts: Transcripts
+    records: ToolRecords
+    secrets: Secrets
+
+
+@dataclass(frozen=True)
+class _Run:
+    """One attempt at a call whose arguments fit."""
+
+    tool: Tool
+    call: RunToolInput
+    arguments: BaseModel
+    secrets: SecretReader
+    heartbeat: Heartbeat
+
+    @property
+    def asked(self) -> int:
+        """How many questions of the call were answered; each answer begins a phase of it."""
+        return len(self.call.answers)
+
+    @property
+    def key(self) -> str:
+        return phase_key(self.call.call, self.asked)
 
 
 class AgentTools(ToolPort):
-    """Runs the tools that the agents of this process define.
+    """Runs the tools that the agents of this process define; at most `threads` sync ones at once (200)."""
 
-    Sync tools get threads of their own, at most `threads` at once (default 200): one that never returns keeps
-    nothing from running but, in the end, other sync tools.
-    """
-
-    def __init__(
-        self,
-        agents: AgentRegistry,
-        views: TaskViews,
-        transcripts: Transcripts,
-        records: ToolRecords,
-        *,
-        threads: int = 200,
-    ) -> None:
-        self._threads = ThreadPoolExecutor(threads, thread_name_prefix="tool")
+    def __init__(self, agents: AgentRegistry, stores: ToolStores, *, threads: int = 200) -> None:
         self._agents = agents
-        self._views = views
-        self._transcripts = transcripts
-        self._records = records
+        self._records = stores.records
+        self._secrets = stores.secrets
+        self._events = ToolEvents(stores.views, stores.transcripts)
+        self._functions = ToolFunctions(threads)
 
     @activity.defn
-    async def run_tool(self, call: RunToolInput) -> ToolMessage:
+    async def run_tool(self, call: RunToolInput) -> ToolReply:
+        with logging_task(call.task), bound_contextvars(call_id=call.call.id):
+            async with heartbeating() as heartbeat:
+                reply = await self._reply(find_agent(self._agents, call.task.agent_id), call, heartbeat)
+                if isinstance(reply, ToolMessage):
+                    await self._events.end(call.task, call.position, reply)
+                return reply
+
+    @activity.defn
+    async def store_result(self, call: StoreResultInput) -> None:
         with logging_task(call.task):
-            return await self._run(call)
+            await self._events.end(call.task, call.position, call.result)
 
-    async def _run(self, call: RunToolInput) -> ToolMessage:
-        async with heartbeating():
-            tools = self._tools_of(call)
-            await self._announce(call)
-            tool = tools.get(call.call.name)
-            result = await self._run_once(tool, call) if tool else _error(call, _unknown_tool(call, tools))
-            await self._store(call, result)
-            return result
+    async def _reply(self, agent: Agent, call: RunToolInput, heartbeat: Heartbeat) -> ToolReply:
+        tool = agent.tools.get(call.call.name)
+        if tool is None:
+            await self._announce(call, heartbeat, starts=True)
+            return unknown_tool(call.call, agent.tools)
+        with tool_span(call) as span:
+            reply = await self._reply_of(agent, tool, call, heartbeat)
+            record_outcome(span, reply)
+            return reply
 
-    def _tools_of(self, call: RunToolInput) -> Mapping[str, Tool]:
+    async def _reply_of(
+        self, agent: Agent, tool: Tool, call: RunToolInput, heartbeat: Heartbeat
+    ) -> ToolReply:
+        """Ask for an approval that is needed, or bring the call to its next question or its end."""
         try:
-            return self._agents.find(call.task.agent_id).tools
-        except UnknownAgentError as error:
-            raise ApplicationError(str(error), type=failures.AGENT_UNKNOWN) from error
+            arguments = parse_arguments(tool, call.call.arguments)
+        except InvalidArgumentsError as error:
+            await self._announce(call, heartbeat, starts=True)
+            # If another version of the tool has run this call, that outcome stands.
+            return await self._keep(call, message(call.call, str(error), "invalid"))
+        asks = not is_approved(call) and needs_approval(agent, tool, arguments)
+        await self._announce(call, heartbeat, starts=not asks)
+        if ended := ending(call):
+            return await self._end(call, ended)
+        if asks:
+            return approval_question(call.call, len(call.answers), arguments)
+        secrets = SecretReader(self._secrets, call.task.task_id)
+        return await self._claim(_Run(tool, call, arguments, secrets, heartbeat))
 
-    async def _run_once(self, tool: Tool, call: RunToolInput) -> ToolMessage:
-        """Return the recorded outcome, or run the call and record what it came to."""
-        with _tracer.start_as_current_span(f"execute_tool {tool.name}") as span:
-            span.set_attributes(_span_attributes(call))
-            result = await self._recorded(tool, call)
-            span.set_attribute("everloop.tool.outcome", result.outcome)
-            return result
+    async def _end(self, call: RunToolInput, ended: ToolMessage) -> ToolMessage:
+        """Return the end that people want, or the result that an earlier run of the task has come to.
 
-    async def _recorded(self, tool: Tool, call: RunToolInput) -> ToolMessage:
-        task_id, key = call.task.task_id, call_key(call.call)
+        The end is not recorded: after a Reset people may decide otherwise.
+        """
+        task_id, key = call.task.task_id, _key(call)
         claim = await self._records.claim(task_id, key)
-        if isinstance(claim, ToolMessage):
+        if claim is Claim.FIRST:
+            await self._records.release(task_id, key)
+        return claim if isinstance(claim, ToolMessage) else ended
+
+    async def _claim(self, run: _Run) -> ToolReply:
+        """Return the recorded outcome, or run the tool and record what it came to."""
+        call, tool = run.call, run.tool
+        claim = await self._records.claim(call.task.task_id, run.key)
+        if not isinstance(claim, Claim):
             return claim
-        if claim is Claim.STARTED_BEFORE and not tool.idempotent:
-            outcome = _unknown_outcome(call)
-        else:
-            outcome = await self._execute(tool, call)
+        if claim is Claim.FIRST or tool.idempotent:
+            return await self._keep(call, await self._execute(run))
+        if tool.unknown_outcome == "ask":
+            return await self._keep(call, outcome_question(call.call, run.asked, run.arguments))
+        return await self._keep(call, unknown_outcome(call.call))
+
+    async def _keep(self, call: RunToolInput, outcome: ToolReply) -> ToolReply:
+        """Record an outcome and return the one that stands."""
         try:
-            return await self._records.finish(task_id, key, outcome)
+            return await self._records.finish(call.task.task_id, _key(call), outcome)
         except (RedisError, OSError) as error:
             # We know how it ended, and history will: a second attempt would only know that it began.
             _log.warning("tool outcome not recorded", error_type=type(error).__name__)
             return outcome
 
-    async def _execute(self, tool: Tool, call: RunToolInput) -> ToolMessage:
-        """Run the tool; whatever it raises is told to the model."""
+    async def _execute(self, run: _Run) -> ToolReply:
+        """Run the tool; whatever it raises is told to the model, unless it is tried again."""
+        call, hide = run.call, run.secrets.hide
+        if run.asked:
+            await self._events.tell(call.task, started(call.call))
+        arguments = values_of(run.arguments)
+        if run.tool.context_parameter:
+            arguments[run.tool.context_parameter] = self._context(run)
         try:
-            arguments = parse_arguments(tool, call.call.arguments)
-            if tool.context_parameter:
-                arguments[tool.context_parameter] = self._context(call)
-            value = await self._invoke(tool, arguments, call.timeout)
-            return _message(call, render_result(value))
-        except (InvalidArgumentsError, ToolTimeoutError) as error:
-            return _error(call, str(error))
-        except asyncio.CancelledError:
-            if activity.is_cancelled() or activity.is_worker_shutdown():
-                raise
-            return _error(call, f"{tool.name} was cancelled by something that it called")
-        except (Exception, SystemExit) as error:  # noqa: BLE001 -- whatever a tool raises, the model reads it
-            _log.warning("tool failed", tool=tool.name, call_id=call.call.id, error_type=type(error).__name__)
-            return _error(call, f"{type(error).__name__}: {error}")
+            text = await self._functions.call(run.tool, arguments, call.timeout)
+        except QuestionRequired as required:
+            question = required.question(question_id(call.call, run.asked), call.call)
+            return question.model_copy(update={"text": hide(question.text)})
+        except ToolFailure as failure:
+            return await self._fail(run, hide(str(failure)))
+        return message(call.call, hide(text))
 
-    async def _invoke(self, tool: Tool, arguments: dict[str, object], seconds: float) -> object:
-        """Call the function; a sync one in a thread, which goes on after a timeout: none can be stopped."""
-        limit = asyncio.timeout(seconds)
-        try:
-            async with limit:
-                if tool.is_async:
-                    return await tool.function(**arguments)
-                call = partial(copy_context().run, tool.function, **arguments)
-                return await asyncio.get_running_loop().run_in_executor(self._threads, call)
-        except TimeoutError:
-            if limit.expired():
-                raise ToolTimeoutError(f"{tool.name} did not finish within {seconds:g} s") from None
-            raise
+    async def _fail(self, run: _Run, problem: str) -> ToolMessage:
+        """Return the failure as a result, or raise what brings the next attempt."""
+        task, ended = run.call.task, message(run.call.call, problem, "error")
+        delay = next_delay(run.tool.retries, run.heartbeat)
+        if delay is None:
+            return ended
+        if not run.tool.idempotent:
+            try:
+                await self._records.release(task.task_id, run.key)
+            except (RedisError, OSError) as error:
+                # The next attempt would take this one for lost.
+                _log.warning("failed tool not released", error_type=type(error).__name__)
+                return ended
+        await self._events.tell(task, retry_event(ended.content, delay))
+        raise retry_failure(ended.content, delay) from None
 
-    def _context(self, call: RunToolInput) -> ToolContext:
-        task = call.task
-
-        async def progress(message: str) -> None:
-            await self._tell(call, ToolProgressed(call_id=call.call.id, name=call.call.name, message=message))
-
+    def _context(self, run: _Run) -> ToolContext:
+        task, call = run.call.task, run.call.call
         return ToolContext(
             task_id=task.task_id,
             context_id=task.context_id,
             owner=task.owner,
-            call_id=call.call.id,
+            call_id=call.id,
             attempt=activity.info().attempt,
-            idempotency_key=f"{task.task_id}/{call_key(call.call)}",
-            progress=progress,
+            idempotency_key=f"{task.task_id}/{call_key(call)}",
+            progress=self._progress(run),
+            answers=inputs(run.call),
+            secret=run.secrets.read,
         )
 
-    async def _announce(self, call: RunToolInput) -> None:
-        started = ToolStarted(call_id=call.call.id, name=call.call.name, attempt=activity.info().attempt)
-        events = (call.status, started) if call.status else (started,)
-        await self._views.publish(call.task.task_id, call.task.run_id, events)
+    def _progress(self, run: _Run) -> Callable[[str], Awaitable[None]]:
+        async def progress(text: str) -> None:
+            call = run.call.call
+            told = ToolProgressed(call_id=call.id, name=call.name, message=run.secrets.hide(text))
+            await self._events.tell(run.call.task, told)
 
-    async def _store(self, call: RunToolInput, result: ToolMessage) -> None:
-        """Cache the result and tell subscribers. The result itself is safe in history, so both may fail."""
-        try:
-            await self._transcripts.put(call.task.task_id, call.task.run_id, call.position, (result,))
-        except (RedisError, OSError) as error:
-            _log.warning("tool result not cached", call_id=call.call.id, error_type=type(error).__name__)
-        await self._tell(
-            call,
-            ToolCompleted(
-                call_id=result.call_id,
-                name=result.name,
-                outcome=result.outcome,
-                excerpt=excerpt(result.content),
-            ),
-        )
+        return progress
 
-    async def _tell(self, call: RunToolInput, event: TaskEvent) -> None:
-        """Publish an event that nobody depends on."""
-        with contextlib.suppress(RedisError, OSError):
-            await self._views.publish(call.task.task_id, call.task.run_id, (event,))
+    async def _announce(self, call: RunToolInput, heartbeat: Heartbeat, *, starts: bool) -> None:
+        """Publish the status that comes with the call, and that it starts; a later phase tells so itself."""
+        # After a counted failure the warning was told before.
+        warnings = [Warned(text=call.warning)] if call.warning and not heartbeat.failures else []
+        starting = [started(call.call)] if starts and not call.answers else []
+        await self._events.announce(call.task, call.status, *warnings, *starting)
 
 
-def _message(call: RunToolInput, content: str) -> ToolMessage:
-    return ToolMessage(call_id=call.call.id, name=call.call.name, content=content)
-
-
-def _error(call: RunToolInput, content: str) -> ToolMessage:
-    content = render_result(content)
-    return ToolMessage(call_id=call.call.id, name=call.call.name, content=content, outcome="error")
-
-
-def _unknown_outcome(call: RunToolInput) -> ToolMessage:
-    content = (
-        f"{call.call.name} was started, but the process that ran it was lost before it reported. "
-        "It may or may not have taken effect, and it was not run again. Check before you repeat it."
-    )
-    return ToolMessage(call_id=call.call.id, name=call.call.name, content=content, outcome="unknown")
-
-
-def _unknown_tool(call: RunToolInput, tools: Mapping[str, Tool]) -> str:
-    known = ", ".join(tools) or "none"
-    return f"there is no tool {call.call.name!r}; available tools: {known}"
-
-
-def _span_attributes(call: RunToolInput) -> dict[str, str]:
-    """GenAI semantic conventions for tool spans; no arguments, no results."""
-    return {
-        "gen_ai.operation.name": "execute_tool",
-        "gen_ai.tool.name": call.call.name,
-        "gen_ai.tool.call.id": call.call.id,
-        "gen_ai.agent.id": call.task.agent_id,
-        "gen_ai.conversation.id": call.task.context_id,
-        "everloop.task.id": call.task.task_id,
-    }
+def _key(call: RunToolInput) -> str:
+    return phase_key(call.call, len(call.answers))

@@ -1,8 +1,28 @@
 """What the author of an agent imports."""
 
-from agents.agent import Agent, Limits
-from agents.plugins import Plugin, prompt, tools
+from agents.agent import Agent
+from agents.limits import Compaction, Limits
+from agents.plugins import Plugin, prompt, request_input, sub_agent, tools
+from agents.questions import AuthRequired, InputRequired
+from agents.retries import Retries
 from agents.tool import Tool, tool
 from agents.tool_context import ToolContext
+from workflows.contract.questions import Answer
 
-__all__ = ["Agent", "Limits", "Plugin", "Tool", "ToolContext", "prompt", "tool", "tools"]
+__all__ = [
+    "Agent",
+    "Answer",
+    "AuthRequired",
+    "Compaction",
+    "InputRequired",
+    "Limits",
+    "Plugin",
+    "Retries",
+    "Tool",
+    "ToolContext",
+    "prompt",
+    "request_input",
+    "sub_agent",
+    "tool",
+    "tools",
+]

@@ -1,31 +1,36 @@
 """An agent: the definition a user writes."""
 
 from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Literal
+
+from pydantic import JsonValue
 
 from agents.errors import AgentDefinitionError
-from agents.plugins import Plugin, prompts_of
-from agents.tool import Tool
-from workflows.contract.tasks import AgentSpec, ToolSpec
+from agents.limits import Compaction, Limits
+from agents.plugins import Plugin, is_agent_id, prompts_of
+from agents.tool import Tool, is_policy
+from workflows.contract.tasks import AgentSpec, CompactionSpec, ToolSpec
 
-
-@dataclass(frozen=True)
-class Limits:
-    """Where a task stops by itself. `iterations` counts model calls (default 30)."""
-
-    iterations: int = 30
+AgentApproval = bool | Callable[[str, Mapping[str, JsonValue]], bool]
+"""Whether a call needs an approval: always, never, or what a function says of tool name and arguments."""
 
 
 @dataclass(frozen=True)
 class Agent:
     """What an agent is called, which model it asks, and what it can do.
 
-    `model` None means the worker's default (EVERLOOP_MODEL). At most `parallel_tools` tools of a task run
-    at once. `deduplicate` False makes every SendMessage a new task, even one with a repeated messageId.
+    `model` None means the worker's default (EVERLOOP_MODEL). `models` in its place: the first is asked, the
+    others stand in when it cannot answer; if none can, the task fails, or waits for an operator's `resume`
+    (`on_model_failure` "wait"). At most `parallel_tools` tools of a task run at once. `deduplicate` False
+    makes every SendMessage a new task, even one with a repeated messageId. `compaction` makes room when a
+    prompt gets too long. `needs_approval`: people are asked before a tool of this agent runs, whatever the
+    tool itself says.
 
     Raises:
-        AgentDefinitionError: an unusable id or limit, or two tools of one name.
+        AgentDefinitionError: an unusable id or limit, two tools of one name, or a wrong setting.
     """
 
     id: str
@@ -36,17 +41,23 @@ class Agent:
     limits: Limits = field(default_factory=Limits)
     parallel_tools: int = 5
     deduplicate: bool = True
+    models: Sequence[str] = ()
+    on_model_failure: Literal["fail", "wait"] = "fail"
+    compaction: Compaction = field(default_factory=Compaction)
+    needs_approval: AgentApproval = False
 
     def __post_init__(self) -> None:
-        if self.parallel_tools < 1 or self.limits.iterations < 1:
-            raise AgentDefinitionError(f"agent {self.id!r}: parallel_tools and iterations start at 1")
-        if not self.id or not self.id.replace("-", "").replace("_", "").isalnum():
-            raise AgentDefinitionError(
-                f"agent id {self.id!r}: use letters, digits, '-' and '_', because it stands in addresses"
-            )
-        names = Counter(tool.name for plugin in self.plugins for tool in plugin.tools)
-        if twice := [name for name, count in names.items() if count > 1]:
-            raise AgentDefinitionError(f"agent {self.id!r}: more than one tool is called {twice[0]!r}")
+        if problem := self._problem() or _problem_of_models(self) or _problem_of_tools(self):
+            raise AgentDefinitionError(f"agent {self.id!r}: {problem}")
+
+    def _problem(self) -> str:
+        if not is_agent_id(self.id):
+            return "its id has to be of letters, digits, '-' and '_', because it stands in addresses"
+        if self.parallel_tools < 1:
+            return f"parallel_tools start at 1, not at {self.parallel_tools}"
+        if not is_policy(self.needs_approval):
+            return "needs_approval is True, False, or a plain function of tool name and arguments"
+        return ""
 
     @cached_property
     def system_prompt(self) -> str:
@@ -61,10 +72,66 @@ class Agent:
     @cached_property
     def spec(self) -> AgentSpec:
         """The part of the definition that a task pins when it starts."""
+        limits, compaction = self.limits, self.compaction
         return AgentSpec(
             id=self.id,
-            model=self.model,
-            max_iterations=self.limits.iterations,
+            model=self.models[0] if self.models else self.model,
+            fallback_models=tuple(self.models[1:]),
+            on_model_failure=self.on_model_failure,
+            compaction=CompactionSpec(strategy=compaction.strategy, prompt_tokens=compaction.prompt_tokens),
+            max_iterations=limits.iterations,
+            max_tokens=limits.tokens,
+            max_cost=limits.cost,
+            wall_clock=limits.wall_clock.total_seconds() if limits.wall_clock else None,
+            max_tool_failures=limits.tool_failures,
             max_parallel_tools=self.parallel_tools,
-            tools={tool.name: ToolSpec(timeout=tool.timeout.total_seconds()) for tool in self.tools.values()},
+            tools={name: _tool_spec(tool) for name, tool in self.tools.items()},
+            deduplicate=self.deduplicate,
         )
+
+
+def _tool_spec(tool: Tool) -> ToolSpec:
+    return ToolSpec(
+        timeout=tool.timeout.total_seconds(),
+        task_queue=tool.task_queue,
+        fallback=tool.fallback,
+        agent=tool.agent,
+    )
+
+
+def _problem_of_models(agent: Agent) -> str:
+    """Return what is wrong with the models that an agent names; empty if nothing is."""
+    if agent.model and agent.models:
+        return "model and models are both given; put all into models, in the order they are asked"
+    if isinstance(agent.models, str) or not all(agent.models):
+        return f"models is {agent.models!r}; give a list of names"
+    if twice := _repeated(agent.models):
+        return f"models names {twice!r} twice; it would be asked again in vain"
+    if agent.on_model_failure not in {"fail", "wait"}:
+        return f"on_model_failure is {agent.on_model_failure!r}; choose 'fail' or 'wait'"
+    return ""
+
+
+def _problem_of_tools(agent: Agent) -> str:
+    """Return what is wrong with the tools of an agent, taken together; empty if nothing is."""
+    if twice := _repeated([tool.name for plugin in agent.plugins for tool in plugin.tools]):
+        return f"more than one tool is called {twice!r}"
+    for name, tool in agent.tools.items():
+        if tool.fallback and tool.fallback not in agent.tools:
+            known = ", ".join(agent.tools)
+            return f"the fallback of {name!r} is {tool.fallback!r}, which it has not; its tools: {known}"
+        if _falls_back_on_itself(agent, tool):
+            return f"the fallbacks of {name!r} lead back to it; let one of them have none"
+    return ""
+
+
+def _falls_back_on_itself(agent: Agent, tool: Tool) -> bool:
+    seen: set[str] = set()
+    while tool.fallback and tool.fallback in agent.tools and tool.name not in seen:
+        seen.add(tool.name)
+        tool = agent.tools[tool.fallback]
+    return tool.name in seen
+
+
+def _repeated(names: Sequence[str]) -> str | None:
+    return next((name for name, count in Counter(names).items() if count > 1), None)

@@ -3,6 +3,7 @@
 AgentError
 ├── AgentDefinitionError    an agent, or where to find it, is not defined right
 │   └── ToolDefinitionError a tool cannot be offered to a model
+│       └── QuestionDefinitionError   a tool asks people what they cannot answer
 └── UnknownAgentError       nobody defined an agent of that id
 """
 
@@ -17,6 +18,10 @@ class AgentDefinitionError(AgentError):
 
 class ToolDefinitionError(AgentDefinitionError):
     """A tool cannot be offered to a model; the message names it and says what to change."""
+
+
+class QuestionDefinitionError(ToolDefinitionError):
+    """A tool asks people what they cannot answer; the message says what to change."""
 
 
 class UnknownAgentError(AgentError):

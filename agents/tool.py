@@ -1,18 +1,23 @@
 """Tools: annotated Python functions that a model may call."""
 
 import inspect
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import cached_property
-from typing import Any, overload
+from typing import Any, Literal, TypedDict, Unpack, overload
 
 from pydantic import BaseModel, ConfigDict, JsonValue, create_model
 
 from agents.errors import ToolDefinitionError
+from agents.retries import Retries
 from agents.tool_context import ToolContext
 
 DEFAULT_TIMEOUT = timedelta(seconds=30)
+
+ToolApproval = bool | Callable[[Mapping[str, JsonValue]], bool]
+"""Whether a call needs an approval: always, never, or what a function says of its arguments."""
 
 
 class _Arguments(BaseModel):
@@ -26,7 +31,15 @@ class Tool:
     """A function with what the model and the loop have to know of it.
 
     `timeout` bounds one attempt (default 30 s). `idempotent` says that running it again with the same
-    idempotency key has no second effect, so it may be repeated after a crash.
+    idempotency key has no second effect, so it may be repeated after a crash. `needs_approval`: people are
+    asked before it runs. `fallback` names the tool that gets the same arguments when this one failed.
+    `retries`: it is tried again when it failed (default: the model hears of it at once). `task_queue` is
+    where it runs (default: the task's own). `unknown_outcome`: who hears of a call whose end was lost, the
+    model ("tell") or people, who may run it again ("ask"). `agent` names the agent that takes the call as a
+    task of its own; the function is then only there for its signature.
+
+    Raises:
+        ToolDefinitionError: no time, a wrong setting, or a parameter without annotation.
     """
 
     function: Callable[..., Any]
@@ -34,6 +47,25 @@ class Tool:
     description: str
     timeout: timedelta = DEFAULT_TIMEOUT
     idempotent: bool = False
+    needs_approval: ToolApproval = False
+    fallback: str | None = None
+    retries: Retries | None = None
+    task_queue: str | None = None
+    unknown_outcome: Literal["tell", "ask"] = "tell"
+    agent: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.timeout <= timedelta(0):
+            raise ToolDefinitionError(f"tool {self.name!r}: its timeout is {self.timeout}; give it some time")
+        if self.unknown_outcome not in {"tell", "ask"}:
+            raise ToolDefinitionError(
+                f"tool {self.name!r}: unknown_outcome is {self.unknown_outcome!r}; choose 'tell' or 'ask'"
+            )
+        if not is_policy(self.needs_approval):
+            raise ToolDefinitionError(
+                f"tool {self.name!r}: needs_approval is True, False, or a plain function of the arguments"
+            )
+        _ = self.parameters  # a bad signature fails here, where it is written
 
     @cached_property
     def arguments(self) -> type[BaseModel]:
@@ -42,7 +74,10 @@ class Tool:
         for name, parameter in self._parameters.items():
             if name != self.context_parameter:
                 fields[name] = _field(self.name, parameter)
-        return create_model(f"{self.name}_arguments", __base__=_Arguments, **fields)
+        with warnings.catch_warnings():
+            # A parameter may be called what pydantic calls an old method of its own: schema, json, copy.
+            warnings.filterwarnings("ignore", message="Field name .* shadows an attribute")
+            return create_model(f"{self.name}_arguments", __base__=_Arguments, **fields)
 
     @cached_property
     def parameters(self) -> dict[str, JsonValue]:
@@ -68,6 +103,22 @@ class Tool:
         return dict(inspect.signature(self.function, eval_str=True).parameters)
 
 
+class ToolSettings(TypedDict, total=False):
+    """What `tool` takes besides names; see `Tool`."""
+
+    timeout: timedelta
+    idempotent: bool
+    needs_approval: ToolApproval
+    retries: Retries | None
+    task_queue: str | None
+    unknown_outcome: Literal["tell", "ask"]
+
+
+def is_policy(policy: object) -> bool:
+    """Whether it says who is asked: a bool, or a function that answers at once."""
+    return isinstance(policy, bool) or (callable(policy) and not inspect.iscoroutinefunction(policy))
+
+
 def _field(tool_name: str, parameter: inspect.Parameter) -> tuple[Any, Any]:
     if parameter.kind in {parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD, parameter.POSITIONAL_ONLY}:
         raise ToolDefinitionError(
@@ -87,23 +138,24 @@ def _field(tool_name: str, parameter: inspect.Parameter) -> tuple[Any, Any]:
 def tool(function: Callable[..., Any], /) -> Tool: ...
 @overload
 def tool(
-    *, name: str | None = None, idempotent: bool = False, timeout: timedelta = DEFAULT_TIMEOUT
+    *, name: str | None = None, fallback: str | Tool | None = None, **settings: Unpack[ToolSettings]
 ) -> Callable[[Callable[..., Any]], Tool]: ...
 def tool(
     function: Callable[..., Any] | None = None,
     /,
     *,
     name: str | None = None,
-    idempotent: bool = False,
-    timeout: timedelta = DEFAULT_TIMEOUT,
+    fallback: str | Tool | None = None,
+    **settings: Unpack[ToolSettings],
 ) -> Tool | Callable[[Callable[..., Any]], Tool]:
     """Turn an annotated function, sync or async, into a tool.
 
     Its docstring is the description that the model reads, its signature becomes the JSON schema, and a
     parameter annotated `ToolContext` receives the context of the call instead of a model's argument.
+    `fallback` is another tool of the agent, or its name. For the rest see `Tool`.
 
     Raises:
-        ToolDefinitionError: no docstring, no time, or a parameter without annotation.
+        ToolDefinitionError: no docstring, no time, a wrong setting, or a parameter without annotation.
     """
 
     def decorate(decorated: Callable[..., Any]) -> Tool:
@@ -113,10 +165,7 @@ def tool(
             raise ToolDefinitionError(
                 f"tool {tool_name!r} has no docstring; write one, it tells the model what the tool is for"
             )
-        if timeout <= timedelta(0):
-            raise ToolDefinitionError(f"tool {tool_name!r}: its timeout is {timeout}; give it some time")
-        defined = Tool(decorated, tool_name, description, timeout, idempotent)
-        _ = defined.parameters  # a bad signature fails here, where it is written
-        return defined
+        stand_in = fallback.name if isinstance(fallback, Tool) else fallback
+        return Tool(decorated, tool_name, description, fallback=stand_in, **settings)
 
     return decorate(function) if function else decorate

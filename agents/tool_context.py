@@ -3,13 +3,23 @@
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
+from pydantic import JsonValue
+
+from workflows.contract.questions import Answer
+
+
+async def _no_secret(_name: str) -> JsonValue:
+    return None
+
 
 @dataclass(frozen=True)
 class ToolContext:
     """The context of one tool call.
 
     `idempotency_key` is the same for every attempt of the same call: hand it to services that accept one.
-    `attempt` counts from 1. `progress` tells subscribers how far the call is, in a few words.
+    `attempt` counts from 1. `progress` tells subscribers how far the call is, in a few words. `answers` are
+    what the tool's own questions came to, oldest first. `secret` returns what a client supplied for an
+    `AuthRequired` of that name, None if there is nothing yet.
     """
 
     task_id: str
@@ -19,3 +29,10 @@ class ToolContext:
     attempt: int
     idempotency_key: str
     progress: Callable[[str], Awaitable[None]]
+    answers: tuple[Answer, ...] = ()
+    secret: Callable[[str], Awaitable[JsonValue]] = _no_secret
+
+    @property
+    def answer(self) -> JsonValue:
+        """The value of the last answer; None if the tool has not asked yet."""
+        return self.answers[-1].value if self.answers else None

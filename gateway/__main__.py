@@ -13,7 +13,11 @@ from agents.registry import AgentRegistry, AgentSettings, load_agents
 from gateway.app import build_app
 from gateway.server import AddressInUseError, GatewayServer, listen
 from gateway.settings import GatewaySettings
+from gateway.stores import Stores
+from stores.blob_settings import BlobSettings, opened_blobs
+from stores.blobs import BlobsUnfitError
 from stores.redis_connection import RedisUnfitError, StoreSettings, check_redis, connect_redis
+from stores.redis_secrets import RedisSecrets
 from stores.redis_task_views import RedisTaskViews
 from stores.settings_errors import explain
 from stores.telemetry import configure_telemetry
@@ -27,11 +31,16 @@ async def run(settings: GatewaySettings, agents: AgentRegistry) -> None:
     telemetry = configure_telemetry("everloop-gateway")
     try:
         with listen(settings) as listener:
-            async with connect_redis(StoreSettings().redis_url) as redis:
+            async with (
+                connect_redis(StoreSettings().redis_url) as redis,
+                opened_blobs(BlobSettings(), redis) as blobs,
+            ):
                 for warning in await check_redis(redis):
                     _log.warning(warning)
-                client = await connect_temporal(telemetry.plugins)
-                server = GatewayServer(build_app(settings, client, RedisTaskViews(redis), agents), settings)
+                client = await connect_temporal(telemetry.plugins, blobs)
+                stores = Stores(RedisTaskViews(redis), RedisSecrets(redis))
+                app = build_app(settings, client, stores, agents)
+                server = GatewayServer(app, settings)
                 for number in (signal.SIGTERM, signal.SIGINT):
                     asyncio.get_running_loop().add_signal_handler(number, server.stop)
                 _log.info("gateway ready", url=settings.url, agents=[agent.id for agent in agents])
@@ -45,7 +54,13 @@ def main() -> int:
     """Run a gateway and return the exit code of the process; what stops it at start is one line."""
     try:
         asyncio.run(run(GatewaySettings(), load_agents(AgentSettings().agents)))
-    except (AgentError, AddressInUseError, RedisUnfitError, TemporalUnreachableError) as error:
+    except (
+        AgentError,
+        AddressInUseError,
+        BlobsUnfitError,
+        RedisUnfitError,
+        TemporalUnreachableError,
+    ) as error:
         sys.stderr.write(f"gateway: {error}\n")
         return 1
     except ValidationError as error:

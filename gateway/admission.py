@@ -8,14 +8,17 @@ from a2a.utils.errors import InvalidParamsError
 from agents.agent import Agent
 from agents.errors import UnknownAgentError
 from agents.registry import AgentRegistry
+from gateway.answers import Answers
 from gateway.endings import Endings
-from gateway.errors import TaskEndedError
+from gateway.errors import NoWorkerError, TaskEndedError
 from gateway.requests import SendRequest, content_of
 from gateway.snapshots import Snapshots
+from gateway.stores import Stores
 from gateway.tasks import Tasks, submitted_view
-from stores.task_views import Snapshot, TaskViews
+from stores.task_views import START, Snapshot
 from workflows.contract.messages import UserMessage, text_of
 from workflows.contract.names import derive_context_id, derive_task_id
+from workflows.contract.questions import WITHHELD
 from workflows.contract.tasks import TaskInput, TaskView
 
 MAX_SUMMARY_BYTES = 200
@@ -29,13 +32,14 @@ class Admission:
         self,
         agents: AgentRegistry,
         tasks: Tasks,
-        views: TaskViews,
+        stores: Stores,
         snapshots: Snapshots,
         endings: Endings,
     ) -> None:
         self._agents = agents
         self._tasks = tasks
-        self._views = views
+        self._views = stores.views
+        self._answers = Answers(stores.secrets)
         self._snapshots = snapshots
         self._endings = endings
 
@@ -45,6 +49,7 @@ class Admission:
         Raises:
             TaskUnknownError: the message names a task that is not the owner's.
             TaskEndedError: it names a task that has ended.
+            AnswerInvalidError: the task waits for an answer, and this is none.
             InvalidParamsError: it names a task of another context.
         """
         if request.task_id:
@@ -68,22 +73,35 @@ class Admission:
         return await self._snapshots.take(task_id, owner)
 
     async def _continue(self, request: SendRequest, owner: str) -> Snapshot:
-        view = (await self._snapshots.take(request.task_id, owner)).view
+        snapshot = await self._snapshots.take(request.task_id, owner)
+        view = snapshot.view
         _check_context(request, view)
         deduplicate = self._deduplicates(view.agent_id)
-        if not (deduplicate and _holds(view, request.message)):
-            if view.status.state.is_terminal:
-                raise TaskEndedError(
-                    f"task {view.task_id!r} is {view.status.state} and takes no more messages; "
-                    "start a new one with a message without taskId"
-                )
-            update_id = request.message.message_id if deduplicate else str(uuid.uuid4())
-            try:
-                await self._tasks.add_message(view.task_id, request.message, update_id=update_id)
-            except TaskEndedError:
-                await self._endings.settle(view.task_id)
+        if deduplicate and _holds(view, request.message):
+            return snapshot
+        if view.status.state.is_terminal:
+            raise TaskEndedError(
+                f"task {view.task_id!r} is {view.status.state} and takes no more messages; "
+                "start a new one with a message without taskId"
+            )
+        if snapshot.position == START:
+            # Nobody can tell whether it waits for a secret, which must not be passed on then.
+            raise NoWorkerError
+        message = await self._answers.take_in(view, request.message)
+        update_id = message.message_id if deduplicate else str(uuid.uuid4())
+        try:
+            await self._tasks.add_message(view.task_id, message, update_id=update_id)
+        except TaskEndedError:
+            await self._settle(view.task_id)
+            snapshot = await self._snapshots.take(view.task_id, owner)
+            if not (deduplicate and _holds(snapshot.view, message)):
                 raise
+            return snapshot  # the task had taken it in before it ended
         return await self._snapshots.take(view.task_id, owner)
+
+    async def _settle(self, task_id: str) -> None:
+        await self._answers.forget(task_id)
+        await self._endings.settle(task_id)
 
     def _deduplicates(self, agent_id: str) -> bool:
         try:
@@ -108,11 +126,14 @@ def _check_context(request: SendRequest, view: TaskView) -> None:
 
 
 def _holds(view: TaskView, message: UserMessage) -> bool:
-    """Whether the task has taken in this very message already: the client is repeating itself."""
+    """Whether the task has taken in this very message already: the client is repeating itself.
+
+    What stands in place of a secret cannot be compared.
+    """
     return any(
         isinstance(known, UserMessage)
         and known.message_id == message.message_id
-        and known.parts == message.parts
+        and (known.parts == message.parts or known.metadata.get(WITHHELD))
         for known in view.history
     )
 

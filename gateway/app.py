@@ -18,11 +18,14 @@ from gateway.event_fanout import EventFanout
 from gateway.handler import Services, TaskHandler
 from gateway.health import health_routes
 from gateway.jsonrpc import JsonRpcEndpoint
+from gateway.problems import Problems
+from gateway.runs import Runs
 from gateway.settings import GatewaySettings
 from gateway.snapshots import Snapshots
+from gateway.stores import Stores
+from gateway.sweep import Sweep
 from gateway.task_streams import TaskStreams
 from gateway.tasks import Tasks
-from stores.task_views import TaskViews
 
 CARD_CACHE_CONTROL = "public, max-age=300"
 
@@ -30,23 +33,26 @@ CARD_CACHE_CONTROL = "public, max-age=300"
 def build_app(
     settings: GatewaySettings,
     client: Client,
-    views: TaskViews,
+    stores: Stores,
     agents: AgentRegistry,
     *,
     fanout: EventFanout | None = None,
 ) -> Starlette:
     """Wire the gateway. Its `state.fanout` ends every open stream and waiting request when it is closed."""
+    views = stores.views
     fanout = fanout or EventFanout(views)
     tasks = Tasks(client, settings.task_queue)
-    snapshots = Snapshots(views, tasks)
-    endings = Endings(views, tasks)
+    runs = Runs(client)
+    problems = Problems(views, runs)
+    endings = Endings(stores, tasks, runs, problems, pause=fanout.idle_check)
+    snapshots = Snapshots(views, tasks, endings)
     handler = TaskHandler(
         Services(
             settings=settings,
             views=views,
             tasks=tasks,
             snapshots=snapshots,
-            admission=Admission(agents, tasks, views, snapshots, endings),
+            admission=Admission(agents, tasks, stores, snapshots, endings),
             streams=TaskStreams(snapshots, endings, fanout),
             endings=endings,
         )
@@ -61,17 +67,20 @@ def build_app(
             # Any call to the store will do as a probe; no task has an empty id.
             *health_routes({"temporal": tasks.check, "redis": lambda: views.load("")}),
         ],
-        lifespan=lambda _: _reading(fanout),
+        lifespan=lambda _: _working(fanout, endings, Sweep(views, runs, endings, problems)),
     )
     app.state.fanout = fanout
     return app
 
 
 @asynccontextmanager
-async def _reading(fanout: EventFanout) -> AsyncGenerator[None]:
-    reader = asyncio.create_task(fanout.run())
+async def _working(fanout: EventFanout, endings: Endings, sweep: Sweep) -> AsyncGenerator[None]:
+    """Run what serves no request in particular."""
+    loops = [asyncio.create_task(fanout.run()), asyncio.create_task(sweep.run())]
     try:
         yield
     finally:
         fanout.close()
-        await cancel(reader)
+        for loop in loops:
+            await cancel(loop)
+        await endings.close()

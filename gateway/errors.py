@@ -3,9 +3,11 @@
 GatewayError
 ├── TaskUnknownError        no task of that id belongs to the caller
 ├── TaskEndedError          the task has ended and takes no more messages
+├── AnswerInvalidError      the task waits for an answer, and the message is none
 └── UnavailableError        a server that the gateway needs does not answer now
     ├── TemporalUnavailableError
-    └── NoWorkerError       Temporal answers, but no worker does
+    ├── NoWorkerError       Temporal answers, but no worker does
+    └── TaskPausedError     an operator has paused the task
 """
 
 import uuid
@@ -27,6 +29,7 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import OutOfMemoryError, ReadOnlyError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
+from stores.blobs import BlobsUnavailableError
 from stores.task_views import InvalidPageTokenError
 
 RETRY_AFTER = "everloop.retry_after"
@@ -50,6 +53,10 @@ class TaskEndedError(GatewayError):
     """The task has ended and takes no more messages. Start a new one with a message without taskId."""
 
 
+class AnswerInvalidError(GatewayError):
+    """The message does not answer what the task asks; the text says what is expected."""
+
+
 class UnavailableError(GatewayError):
     """A server that the gateway needs does not answer now."""
 
@@ -60,6 +67,10 @@ class TemporalUnavailableError(UnavailableError):
 
 class NoWorkerError(UnavailableError):
     """No worker answers for this task now. Send the same request again in a few seconds."""
+
+
+class TaskPausedError(UnavailableError):
+    """An operator has paused the task. It goes on where it is; send the same request again later."""
 
 
 @dataclass(frozen=True)
@@ -82,11 +93,14 @@ _STORE_ANSWER = Answer(
 ANSWERS: dict[type[Exception], Answer] = {
     TaskUnknownError: Answer(TaskNotFoundError),
     TaskEndedError: Answer(UnsupportedOperationError),
+    AnswerInvalidError: Answer(InvalidParamsError),
     InvalidPageTokenError: Answer(
         InvalidParamsError, "pageToken is not one that ListTasks returned; leave it out to start over"
     ),
     TemporalUnavailableError: Answer(InternalError, TemporalUnavailableError.__doc__, retry_after=2),
     NoWorkerError: Answer(InternalError, NoWorkerError.__doc__, retry_after=5),
+    TaskPausedError: Answer(InternalError, TaskPausedError.__doc__, retry_after=30),
+    BlobsUnavailableError: _STORE_ANSWER,
     **dict.fromkeys(STORE_FAILURES, _STORE_ANSWER),
 }
 

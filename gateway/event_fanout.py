@@ -25,7 +25,7 @@ RETRY_DELAY = 0.5
 _log = structlog.get_logger()
 
 
-OnIdle = Callable[[], Awaitable[None]]
+OnIdle = Callable[[], Awaitable[object]]
 
 
 @dataclass(frozen=True)
@@ -164,6 +164,11 @@ class EventFanout:
     def subscribed_tasks(self) -> int:
         """How many tasks have subscribers."""
         return len(self._topics)
+
+    @property
+    def idle_check(self) -> float:
+        """Seconds without an event after which a subscriber looks what is up."""
+        return self._idle_check
 
     async def run(self) -> None:
         """Read until cancelled; after a failure of the store go on from the same positions."""

@@ -28,10 +28,13 @@ from gateway.tasks import Tasks
 from gateway.translate import EVENTS_EXTENSION, UpdateTranslator, to_task
 from gateway.turns import UntilEnd, UntilReply
 from stores.task_views import Snapshot, TaskViews
-from workflows.contract.tasks import TERMINAL_STATES, TaskState
+from workflows.contract.tasks import TaskState
 
 ANONYMOUS = "anonymous"
 """The owner of tasks whose client did not authenticate."""
+
+TAKE_WAIT = 2.0
+"""Seconds that CancelTask gives a worker to take a task that none has taken yet."""
 
 CANCEL_WAIT = 5.0
 """Seconds that CancelTask waits for the task to say that it is canceled."""
@@ -109,6 +112,9 @@ class TaskHandler(RequestHandler):
             history_length = read_history_length(params)
             query = read_list_request(params, owner_of(context))
             page = await self._views.list_tasks(query)
+            for view in page.views:
+                if self._endings.is_due(view, view.status.at.timestamp()):
+                    self._endings.check_soon(view.task_id)
             return pb.ListTasksResponse(
                 tasks=[
                     to_task(view, history_length=history_length, include_artifacts=params.include_artifacts)
@@ -120,18 +126,19 @@ class TaskHandler(RequestHandler):
             )
 
     async def on_cancel_task(self, params: pb.CancelTaskRequest, context: ServerCallContext) -> pb.Task:
+        """Cancel a task; repeating it returns the canceled task (A2A 1.0 §3.3.1: it is idempotent)."""
         with a2a_errors(context):
             task_id, owner = check_id(params.id, "id"), owner_of(context)
             # Temporal takes a cancellation for a closed workflow without an error: look first.
-            await self._snapshots.take(task_id, owner)
-            await self._endings.settle(task_id)
             snapshot = await self._snapshots.take(task_id, owner)
-            _refuse_to_cancel(snapshot, TERMINAL_STATES)
-            await self._tasks.cancel(task_id)
-            outcome = await self._wait(snapshot, UntilEnd(), CANCEL_WAIT)
-            # The task may have ended in another way before it heard of the cancellation.
-            _refuse_to_cancel(outcome, TERMINAL_STATES - {TaskState.CANCELED})
-            return to_task(outcome.view)
+            if await self._endings.settle(task_id):
+                snapshot = await self._snapshots.take(task_id, owner)
+            if not snapshot.view.status.state.is_terminal:
+                await self._tasks.cancel(task_id)
+                snapshot = await self._canceled(await self._wait(snapshot, UntilEnd(), TAKE_WAIT))
+            # The task may also have ended in another way before it heard of the cancellation.
+            _refuse_unless_canceled(snapshot)
+            return to_task(snapshot.view)
 
     async def on_create_task_push_notification_config(
         self, params: pb.TaskPushNotificationConfig, context: ServerCallContext
@@ -158,6 +165,16 @@ class TaskHandler(RequestHandler):
     ) -> pb.AgentCard:
         raise UnsupportedOperationError("this server has no extended agent card")
 
+    async def _canceled(self, snapshot: Snapshot) -> Snapshot:
+        """Return a task that was asked to stop when it has, or as it stands after some seconds."""
+        view = snapshot.view
+        if view.status.state.is_terminal:
+            return snapshot
+        is_untaken = view.status.state is TaskState.SUBMITTED and not view.run_id
+        if is_untaken and await self._endings.settle_untaken(view.task_id):
+            return await self._snapshots.take(view.task_id, view.owner)
+        return await self._wait(snapshot, UntilEnd(), CANCEL_WAIT - TAKE_WAIT)
+
     async def _wait(self, snapshot: Snapshot, until: UntilEnd, seconds: float) -> Snapshot:
         """Return the task when `until` is over, or as it stands after some seconds."""
         async with aclosing(self._streams.follow(snapshot, until, seconds=seconds)) as steps:
@@ -176,8 +193,9 @@ class TaskHandler(RequestHandler):
                 if isinstance(step, Snapshot):
                     translator = UpdateTranslator(step.view, extended=extended)
                     yield to_task(step.view, history_length=history_length)
-                elif update := translator.translate(step.event):
-                    yield update
+                else:
+                    for update in translator.translate(step.event):
+                        yield update
 
 
 def owner_of(context: ServerCallContext) -> str:
@@ -185,7 +203,7 @@ def owner_of(context: ServerCallContext) -> str:
     return context.user.user_name if context.user.is_authenticated else ANONYMOUS
 
 
-def _refuse_to_cancel(snapshot: Snapshot, ended: frozenset[TaskState]) -> None:
+def _refuse_unless_canceled(snapshot: Snapshot) -> None:
     state = snapshot.view.status.state
-    if state in ended:
+    if state.is_terminal and state is not TaskState.CANCELED:
         raise TaskNotCancelableError(f"task {snapshot.view.task_id!r} is {state} already")

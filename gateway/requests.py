@@ -24,6 +24,7 @@ from pydantic import JsonValue
 from gateway.translate import STATES_BY_NUMBER
 from stores.task_views import TaskQuery
 from workflows.contract.messages import DataPart, Part, TextPart, UserMessage
+from workflows.contract.questions import WITHHELD
 
 MAX_ID_BYTES = 255
 """Ids become workflow ids, update ids and keyword search attributes; Temporal may refuse longer ones."""
@@ -132,6 +133,8 @@ def content_of(message: UserMessage, context_id: str) -> bytes:
 def _read_message(message: pb.Message, max_bytes: int) -> UserMessage:
     if message.role != pb.ROLE_USER:
         raise InvalidParamsError("message.role must be ROLE_USER: a client speaks for the user")
+    if WITHHELD in message.metadata.fields:
+        raise InvalidParamsError(f"message.metadata.{WITHHELD} is for this server to set; leave it out")
     parsed = UserMessage(
         message_id=check_id(message.message_id, "message.messageId"),
         parts=_read_parts(message.parts),

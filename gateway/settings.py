@@ -1,6 +1,6 @@
 """How a gateway process is set up."""
 
-from pydantic import Field
+from pydantic import Field, ValidationInfo, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from workflows.contract.names import DEFAULT_TASK_QUEUE
@@ -14,9 +14,10 @@ class GatewaySettings(BaseSettings):
 
     `host` (default 127.0.0.1) and `port` (8080) to listen on. `public_url`: where clients reach it, as agent
     cards say; default: host and port. `task_queue`: the same as the workers'. `max_message_bytes`: of one
-    message as JSON (default 1,000,000; Temporal takes 2 MB). `max_body_bytes`: of one HTTP request
-    (8,000,000). `blocking_timeout`: seconds that a blocking SendMessage waits at most (600); the client then
-    gets the task as it stands. `shutdown_grace`: seconds that running requests get at SIGTERM (10).
+    message as JSON (default 10,000,000, at most 50,000,000). `max_body_bytes`: of one HTTP request
+    (16,000,000); it has to be larger. `blocking_timeout`: seconds that a blocking SendMessage waits at most
+    (600); the client then gets the task as it stands. `shutdown_grace`: seconds that running requests get at
+    SIGTERM (10).
     """
 
     model_config = SettingsConfigDict(env_prefix="EVERLOOP_", frozen=True)
@@ -25,10 +26,21 @@ class GatewaySettings(BaseSettings):
     port: int = Field(default=8080, ge=0, le=65535)
     public_url: str = ""
     task_queue: str = DEFAULT_TASK_QUEUE
-    max_message_bytes: int = Field(default=1_000_000, ge=1, le=1_500_000)
-    max_body_bytes: int = Field(default=8_000_000, ge=1)
+    max_message_bytes: int = Field(default=10_000_000, ge=1, le=50_000_000)
+    max_body_bytes: int = Field(default=16_000_000, ge=1)
     blocking_timeout: float = Field(default=600, gt=0)
     shutdown_grace: float = Field(default=10, ge=0)
+
+    @field_validator("max_body_bytes")
+    @classmethod
+    def _holds_a_message(cls, size: int, info: ValidationInfo) -> int:
+        message = info.data.get("max_message_bytes", 0)
+        if size <= message:
+            raise ValueError(
+                f"EVERLOOP_MAX_BODY_BYTES: {size} is too small for a message; set more than "
+                f"EVERLOOP_MAX_MESSAGE_BYTES, which is {message}"
+            )
+        return size
 
     @property
     def url(self) -> str:

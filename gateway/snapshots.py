@@ -5,9 +5,18 @@ from weakref import WeakValueDictionary
 
 import structlog
 
+from gateway.endings import Endings, last_heard
 from gateway.errors import NoWorkerError, TaskUnknownError
 from gateway.tasks import Tasks
 from stores.task_views import START, Snapshot, TaskViews
+from workflows.contract import names
+
+CHECK_WAIT = 0.5
+"""Seconds that a snapshot waits to hear what became of a silent task; the next one will tell otherwise."""
+
+CHILD_SEPARATOR = names.child_task_id("", "")
+"""In ids of sub-agents' tasks only (a client's is a UUID). Whoever could see one could also answer or cancel
+it, behind the back of the task that waits for it."""
 
 _log = structlog.get_logger()
 
@@ -15,22 +24,31 @@ _log = structlog.get_logger()
 class Snapshots:
     """View and stream position of a task, for its owner only."""
 
-    def __init__(self, views: TaskViews, tasks: Tasks) -> None:
+    def __init__(self, views: TaskViews, tasks: Tasks, endings: Endings) -> None:
         self._views = views
         self._tasks = tasks
+        self._endings = endings
         self._restoring: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     async def take(self, task_id: str, owner: str) -> Snapshot:
-        """Return the snapshot of a task.
+        """Return the snapshot of a task; of one that has been silent, after a look at what became of it.
 
         Raises:
-            TaskUnknownError: there is no such task, or it belongs to somebody else.
+            TaskUnknownError: there is no such task, or it belongs to somebody else, or to a sub-agent.
             UnavailableError: the view is lost, and what it takes to rebuild it does not answer.
         """
-        snapshot = await self._views.load(task_id) or await self._restored(task_id)
+        if CHILD_SEPARATOR in task_id:
+            raise TaskUnknownError(task_id)
+        known = await self._views.load(task_id)
+        snapshot = known or await self._restored(task_id)
         if snapshot.view.owner != owner:
             raise TaskUnknownError(task_id)
-        return snapshot
+        # A view that was just restored may be that of a run which was terminated long ago.
+        silent_since = last_heard(snapshot) if known else 0.0
+        if not self._endings.is_due(snapshot.view, silent_since):
+            return snapshot
+        is_checked = await self._endings.check(task_id, wait=CHECK_WAIT)
+        return (await self._views.load(task_id) if is_checked else None) or snapshot
 
     async def _restored(self, task_id: str) -> Snapshot:
         """Rebuild the view, once for all who ask for it now."""
@@ -43,7 +61,7 @@ class Snapshots:
             view = await self._tasks.view(task_id)
         except NoWorkerError:
             # Not stored: it shows how the task began, and the next caller may find a worker that knows more.
-            view = await self._tasks.submitted_view(task_id)
+            view = (await self._tasks.beginning(task_id)).view
         else:
             await self._views.restore(view)
             _log.info("task view restored", task_id=task_id)

@@ -3,13 +3,13 @@
 import asyncio
 import math
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
+from functools import partial
 
 import structlog
 
 from gateway.endings import Endings
-from gateway.errors import UnavailableError
-from gateway.event_fanout import EventFanout, OnIdle, Subscription
+from gateway.event_fanout import EventFanout, Subscription
 from gateway.snapshots import Snapshots
 from gateway.turns import Step, UntilEnd
 from stores.task_views import Snapshot
@@ -39,8 +39,9 @@ class TaskStreams:
             if until.is_over(snapshot):
                 return
             task_id, owner = snapshot.view.task_id, snapshot.view.owner
+            on_idle = partial(self._endings.check, task_id)
             async with (
-                self._fanout.subscribe(task_id, snapshot.position, self._on_idle(task_id)) as events,
+                self._fanout.subscribe(task_id, snapshot.position, on_idle) as events,
                 _closing(events, deadline),
             ):
                 async for event in events:
@@ -51,13 +52,6 @@ class TaskStreams:
                 return
             _log.warning("event stream lost, sending a fresh snapshot", task_id=task_id)
             snapshot = await self._snapshots.take(task_id, owner)
-
-    def _on_idle(self, task_id: str) -> OnIdle:
-        async def settle() -> None:
-            with suppress(UnavailableError):  # the next check will tell
-                await self._endings.settle(task_id)
-
-        return settle
 
 
 @asynccontextmanager

@@ -1,15 +1,15 @@
-"""The only module of the gateway that talks to Temporal."""
+"""Tasks as workflows: what changes them, and what they say of themselves."""
 
 import asyncio
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
+from temporalio.api.enums.v1 import EventType
+from temporalio.api.history.v1 import HistoryEvent
 from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest
 from temporalio.client import (
     Client,
-    WorkflowExecutionStatus,
     WorkflowHandle,
     WorkflowQueryFailedError,
     WorkflowUpdateFailedError,
@@ -24,54 +24,58 @@ from temporalio.common import (
 from temporalio.exceptions import ApplicationError, WorkflowAlreadyStartedError
 from temporalio.service import RPCError, RPCStatusCode
 
-from gateway.errors import NoWorkerError, TaskEndedError, TaskUnknownError, TemporalUnavailableError
+from gateway.errors import (
+    AnswerInvalidError,
+    NoWorkerError,
+    TaskEndedError,
+    TaskPausedError,
+    TaskUnknownError,
+)
+from gateway.run_description import describe
+from gateway.temporal_calls import CALL_TIMEOUT, known, temporal_answers
 from workflows.agent_task import AgentTask
 from workflows.contract import failures, names
-from workflows.contract.messages import UserMessage
+from workflows.contract.messages import AgentMessage, TextPart, UserMessage
 from workflows.contract.tasks import TaskInput, TaskResult, TaskState, TaskStatus, TaskView
-
-CALL_TIMEOUT = 5.0
-"""Seconds for one call to Temporal."""
 
 UPDATE_TIMEOUT = 10.0
 """Seconds until a worker must have taken a message in."""
 
+UPDATE_PAUSE = 0.02
+"""Seconds until a message is handed to the next run of a task that continues as a new one."""
+
 QUERY_TIMEOUT = 3.0
 """Seconds until a worker must have answered for a task; the fallback has to fit in as well."""
 
-_UNAVAILABLE = frozenset(
-    {
-        RPCStatusCode.CANCELLED,
-        RPCStatusCode.UNKNOWN,
-        RPCStatusCode.DEADLINE_EXCEEDED,
-        RPCStatusCode.RESOURCE_EXHAUSTED,
-        RPCStatusCode.UNAVAILABLE,
-    }
-)
+BEGINNING = 20
+"""How many events tell how a task began: one page of its history."""
 
-_ENDED = frozenset({failures.TASK_TERMINAL, "AcceptedUpdateCompletedWorkflow"})
-"""Failures of an update that say that the task ended first; the second is Temporal's own."""
+CANCELED_BEFORE_WORK = "canceled before a worker took it"
 
-_ENDINGS = {
-    WorkflowExecutionStatus.COMPLETED: (TaskState.COMPLETED, "the task is done"),
-    WorkflowExecutionStatus.FAILED: (TaskState.FAILED, "the task failed"),
-    WorkflowExecutionStatus.CANCELED: (TaskState.CANCELED, "the task was canceled"),
-    WorkflowExecutionStatus.TERMINATED: (TaskState.FAILED, "an operator terminated the task"),
-    WorkflowExecutionStatus.TIMED_OUT: (TaskState.FAILED, "the task ran out of time"),
-}
-"""What a closed workflow makes of its task where the task has not said so itself."""
+_CLOSED_BEFORE_RESULT = "AcceptedUpdateCompletedWorkflow"
+"""Temporal's own failure of an update that was taken in, by a run that then ended without answering it."""
+
+_RUN_CHANGED = frozenset({RPCStatusCode.NOT_FOUND, RPCStatusCode.FAILED_PRECONDITION})
+"""What Temporal answers to an update of a run that is over, or that continues as a new run just then."""
 
 TaskHandle = WorkflowHandle[AgentTask, TaskResult]
 
 
 @dataclass(frozen=True)
-class Ending:
-    """How the workflow of a task ended. `run_id` is empty if the workflow is gone."""
+class Beginning:
+    """How a task began, as its history tells it. `canceled_at`: when it was canceled, if before all work."""
 
-    state: TaskState
-    reason: str
-    at: datetime
+    submitted: TaskView
     run_id: str
+    canceled_at: datetime | None
+
+    @property
+    def view(self) -> TaskView:
+        """What can be shown of the task while nobody knows more."""
+        if self.canceled_at is None:
+            return self.submitted
+        status = canceled_status(self.submitted.task_id, self.canceled_at)
+        return self.submitted.model_copy(update={"run_id": self.run_id, "status": status})
 
 
 class Tasks:
@@ -98,9 +102,9 @@ class Tasks:
             ]
         )
         try:
-            async with _temporal_answers(CALL_TIMEOUT):
+            async with temporal_answers():
                 await self._client.start_workflow(
-                    AgentTask.run,
+                    names.WORKFLOW_TYPE,
                     task,
                     id=task_id,
                     task_queue=self._task_queue,
@@ -119,23 +123,60 @@ class Tasks:
         """Hand a message to a task; the same update id is taken in once.
 
         Raises:
-            TaskEndedError: the task takes no more messages.
+            TaskEndedError: the task has ended; it may have taken this message in before.
+            AnswerInvalidError: the task waits for an answer, and this is none.
+            TaskPausedError: an operator has paused the task.
             NoWorkerError: no worker took it in time; it may yet be taken, so repeat it with the same id.
             TemporalUnavailableError: the same, for Temporal.
         """
         try:
-            async with _temporal_answers(UPDATE_TIMEOUT):
-                await self._handle(task_id).execute_update(AgentTask.add_message, message, id=update_id)
-        except WorkflowUpdateFailedError as error:
-            if isinstance(error.cause, ApplicationError) and error.cause.type in _ENDED:
-                raise TaskEndedError(f"task {task_id!r} has ended and takes no more messages") from error
-            raise
+            async with temporal_answers(UPDATE_TIMEOUT):
+                while not await self._update(task_id, message, update_id):
+                    # Its run ended below the message; unless the task went on in another, so did the task.
+                    if not await self._is_running(task_id):
+                        raise TaskEndedError(f"task {task_id!r} has ended and takes no more messages")
+                    await asyncio.sleep(UPDATE_PAUSE)
         except WorkflowUpdateRPCTimeoutOrCancelledError as error:
             raise NoWorkerError from error
-        except RPCError as error:
-            if error.status is RPCStatusCode.NOT_FOUND:
+
+    async def _update(self, task_id: str, message: UserMessage, update_id: str) -> bool:
+        """Hand a message to the current run; return False if that run ended, or failed a step, meanwhile.
+
+        The message may have been taken in all the same; the task knows it when it comes again.
+        """
+        try:
+            await self._handle(task_id).execute_update(AgentTask.add_message, message, id=update_id)
+        except WorkflowUpdateFailedError as error:
+            failure = error.cause
+            if not isinstance(failure, ApplicationError):
+                raise
+            if failure.type == failures.INVALID_ANSWER:
+                raise AnswerInvalidError(failure.message) from error
+            if failure.type == failures.TASK_TERMINAL:
                 raise TaskEndedError(f"task {task_id!r} has ended and takes no more messages") from error
-            raise
+            if failure.type != _CLOSED_BEFORE_RESULT:
+                raise
+            return False
+        except RPCError as error:
+            if error.status not in _RUN_CHANGED:
+                raise
+            return False
+        return True
+
+    async def _is_running(self, task_id: str) -> bool:
+        try:
+            run = await describe(self._client, task_id)
+        except RPCError as error:
+            if error.status is not RPCStatusCode.NOT_FOUND:
+                raise
+            return False
+        if run.is_paused:
+            raise TaskPausedError
+        return run.is_running
+
+    async def _is_paused(self, task_id: str) -> bool:
+        async with temporal_answers(), known(task_id):
+            return (await describe(self._client, task_id)).is_paused
 
     async def cancel(self, task_id: str) -> None:
         """Ask a task to stop; it publishes its last status itself.
@@ -143,7 +184,7 @@ class Tasks:
         Raises:
             TaskUnknownError: no workflow of this id runs.
         """
-        async with _temporal_answers(CALL_TIMEOUT), _known(task_id):
+        async with temporal_answers(), known(task_id):
             await self._handle(task_id).cancel()
 
     async def view(self, task_id: str) -> TaskView:
@@ -154,48 +195,35 @@ class Tasks:
             NoWorkerError: no worker answered in time.
         """
         try:
-            async with asyncio.timeout(QUERY_TIMEOUT), _known(task_id):
+            async with asyncio.timeout(QUERY_TIMEOUT), known(task_id):
                 return await self._handle(task_id).query(AgentTask.view)
         except (TimeoutError, RPCError, WorkflowQueryFailedError) as error:
             raise NoWorkerError from error
+        except ValueError as error:
+            # A paused run rejects queries, and the SDK has no name for that status.
+            if await self._is_paused(task_id):
+                raise NoWorkerError from error
+            raise
 
-    async def submitted_view(self, task_id: str) -> TaskView:
-        """Return the view that a running task began with, as its history tells it: no worker is needed.
+    async def beginning(self, task_id: str) -> Beginning:
+        """Return how a task began that has not ended, as its history tells it: no worker is needed.
 
         Raises:
             TaskUnknownError: there is no such task.
             NoWorkerError: the task has ended, so that its beginning would mislead.
         """
-        handle = self._handle(task_id)
-        async with _temporal_answers(CALL_TIMEOUT - QUERY_TIMEOUT), _known(task_id):
-            description = await handle.describe()
-            if description.workflow_type != "AgentTask":
+        async with temporal_answers(CALL_TIMEOUT - QUERY_TIMEOUT), known(task_id):
+            newest = await describe(self._client, task_id)
+            if newest.workflow_type != names.WORKFLOW_TYPE:
                 raise TaskUnknownError(task_id)
-            if description.status is not WorkflowExecutionStatus.RUNNING:
+            if not newest.is_running:
                 raise NoWorkerError
-            events = handle.fetch_history_events(page_size=1)
+            run = self._client.get_workflow_handle(task_id, run_id=newest.run_id)
+            events = run.fetch_history_events(page_size=BEGINNING)
             started = (await anext(events)).workflow_execution_started_event_attributes
             (task,) = await self._client.data_converter.decode(started.input.payloads, [TaskInput])
-        return submitted_view(task_id, task)
-
-    async def ending(self, task_id: str) -> Ending | None:
-        """Return how the workflow of a task that was once started ended, or None while it runs.
-
-        Raises:
-            TemporalUnavailableError: Temporal does not tell.
-        """
-        try:
-            async with _temporal_answers(CALL_TIMEOUT), _known(task_id):
-                workflow = await self._handle(task_id).describe()
-        except TaskUnknownError:
-            reason = "the workflow of the task no longer exists"
-            return Ending(TaskState.FAILED, reason, datetime.now(UTC), run_id="")
-        except RPCError as error:
-            raise TemporalUnavailableError from error
-        if not workflow.status or workflow.status not in _ENDINGS:
-            return None
-        state, reason = _ENDINGS[workflow.status]
-        return Ending(state, reason, workflow.close_time or datetime.now(UTC), workflow.run_id)
+            canceled_at = await _canceled_before_work(events)
+        return Beginning(submitted_view(task_id, task), newest.run_id, canceled_at)
 
     async def check(self) -> None:
         """Raise unless Temporal answers for our namespace."""
@@ -221,24 +249,17 @@ def submitted_view(task_id: str, task: TaskInput) -> TaskView:
     )
 
 
-@asynccontextmanager
-async def _temporal_answers(seconds: float) -> AsyncGenerator[None]:
-    try:
-        async with asyncio.timeout(seconds):
-            yield
-    except TimeoutError as error:
-        raise TemporalUnavailableError from error
-    except RPCError as error:
-        if error.status in _UNAVAILABLE:
-            raise TemporalUnavailableError from error
-        raise
+def canceled_status(task_id: str, at: datetime) -> TaskStatus:
+    """Return the status of a task that was canceled before any worker took it."""
+    message = AgentMessage(message_id=f"{task_id}-canceled", parts=(TextPart(text=CANCELED_BEFORE_WORK),))
+    return TaskStatus(state=TaskState.CANCELED, at=at, message=message)
 
 
-@asynccontextmanager
-async def _known(task_id: str) -> AsyncGenerator[None]:
-    try:
-        yield
-    except RPCError as error:
-        if error.status is RPCStatusCode.NOT_FOUND:
-            raise TaskUnknownError(task_id) from error
-        raise
+async def _canceled_before_work(events: AsyncIterator[HistoryEvent]) -> datetime | None:
+    """Return when the run was canceled, if no worker had begun its first step by then."""
+    async for event in events:
+        if event.event_type == EventType.EVENT_TYPE_WORKFLOW_TASK_STARTED:
+            return None
+        if event.event_type == EventType.EVENT_TYPE_WORKFLOW_EXECUTION_CANCEL_REQUESTED:
+            return event.event_time.ToDatetime(UTC)
+    return None

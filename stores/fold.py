@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from stores.view_parts import (
     TaskIdentity,
     chunks_of,
+    fails_drafts,
     identity_of,
     is_streaming,
     join_texts,
@@ -32,10 +33,11 @@ class _Draft:
     parts: list[Part] = field(default_factory=list[Part])
     next_index: int = 0
     complete: bool = False
+    failed: bool = False
 
     def is_continued_by(self, run_id: str, chunk: ArtifactChunk) -> bool:
         is_same = (self.run_id, self.position, self.attempt) == (run_id, chunk.position, chunk.attempt)
-        return is_same and not self.complete and chunk.index == self.next_index
+        return is_same and not (self.complete or self.failed) and chunk.index == self.next_index
 
     def is_replaced_by(self, run_id: str, chunk: ArtifactChunk) -> bool:
         if chunk.index != 0:
@@ -73,7 +75,9 @@ class FoldedTask:
         if self._identity is None or self._status is None:
             return None
         artifacts = [
-            Artifact(artifact_id=key, name=d.name, parts=join_texts(d.parts), complete=d.complete)
+            Artifact(
+                artifact_id=key, name=d.name, parts=join_texts(d.parts), complete=d.complete, failed=d.failed
+            )
             for key, d in self._drafts.items()
         ]
         return view_of(self._identity, self._status_run, self._status, self._history.values(), artifacts)
@@ -107,15 +111,16 @@ class FoldedTask:
         applies = self._is_news(view.run_id, status)
         self._identity = self._identity or identity_of(view)
         self._put_before_history([*view.history, *self._missed_message(view.run_id, status, applies=applies)])
+        if applies and (self._run_id is None or self._status is not None):
+            self._take_over(view.run_id)
         restored: list[TaskEvent] = []
-        if applies:
-            if self._run_id is None or self._status is not None:
-                self._take_over(view.run_id)
-            self._set_status(view.run_id, status)
-            restored.append(status)
         replaces_drafts = applies and not is_streaming(view)
         for artifact in view.artifacts:
             restored += self._restore_artifact(view.run_id, artifact, replaces_drafts=replaces_drafts)
+        if applies:
+            # Last: followers hear nothing after a terminal status.
+            self._set_status(view.run_id, status)
+            restored.append(status)
         return restored
 
     def _take_over(self, run_id: str) -> None:
@@ -154,6 +159,9 @@ class FoldedTask:
         for message in status.received:
             self._remember(message)
         self._status, self._status_run = status, run_id
+        if fails_drafts(status.state):
+            for draft in self._drafts.values():
+                draft.failed = not draft.complete
 
     def _remember(self, message: Message) -> None:
         self._history.setdefault(message.message_id, message)
@@ -193,5 +201,6 @@ class FoldedTask:
             draft = _Draft(run_id, chunks[0].position, chunks[0].attempt, artifact.name)
             for chunk in chunks:
                 draft.append(chunk)
+            draft.failed = artifact.failed
             self._drafts[artifact.artifact_id] = draft
         return chunks

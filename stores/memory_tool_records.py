@@ -1,7 +1,7 @@
 """Tool records in memory, for one process and for tests."""
 
 from stores.tool_records import Claim, ToolRecords
-from workflows.contract.messages import ToolMessage
+from workflows.contract.calls import ToolReply
 
 
 class MemoryToolRecords(ToolRecords):
@@ -9,9 +9,9 @@ class MemoryToolRecords(ToolRecords):
 
     def __init__(self) -> None:
         self._started: set[tuple[str, str]] = set()
-        self._outcomes: dict[tuple[str, str], ToolMessage] = {}
+        self._outcomes: dict[tuple[str, str], ToolReply] = {}
 
-    async def claim(self, task_id: str, call_id: str) -> Claim | ToolMessage:
+    async def claim(self, task_id: str, call_id: str) -> Claim | ToolReply:
         call = task_id, call_id
         if call in self._outcomes:
             return self._outcomes[call]
@@ -20,5 +20,8 @@ class MemoryToolRecords(ToolRecords):
         self._started.add(call)
         return Claim.FIRST
 
-    async def finish(self, task_id: str, call_id: str, outcome: ToolMessage) -> ToolMessage:
+    async def finish(self, task_id: str, call_id: str, outcome: ToolReply) -> ToolReply:
         return self._outcomes.setdefault((task_id, call_id), outcome)
+
+    async def release(self, task_id: str, call_id: str) -> None:
+        self._started.discard((task_id, call_id))

@@ -1,10 +1,10 @@
 """The transcript cache in memory, for one process and for tests."""
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 
-from stores.transcripts import OpenedTranscript, Transcripts
-from workflows.contract.messages import AssistantMessage, TranscriptMessage
+from stores.transcripts import OpenedTranscript, Reply, Transcripts
+from workflows.contract.messages import AssistantMessage, SummaryMessage, TranscriptMessage
 
 
 class MemoryTranscripts(Transcripts):
@@ -12,18 +12,34 @@ class MemoryTranscripts(Transcripts):
 
     def __init__(self) -> None:
         self._runs: defaultdict[tuple[str, str], dict[int, TranscriptMessage]] = defaultdict(dict)
+        self._attempts: Counter[tuple[str, str, str]] = Counter()
 
     async def open(
-        self, task_id: str, run_id: str, length: int, new: Sequence[TranscriptMessage] = ()
+        self,
+        task_id: str,
+        run_id: str,
+        length: int,
+        new: Sequence[TranscriptMessage] = (),
+        *,
+        previous_run: str = "",
     ) -> OpenedTranscript:
-        kept = self._runs[task_id, run_id]
-        kept.update(enumerate(new, start=length - len(new)))
+        kept, start = self._runs[task_id, run_id], length - len(new)
+        if not kept and previous_run:
+            previous = self._runs[task_id, previous_run]
+            kept.update((position, previous[position]) for position in previous if position < start)
+        kept.update(enumerate(new, start=start))
         messages = tuple(kept[position] for position in range(length) if position in kept)
         reply = kept.get(length)
         return OpenedTranscript(
             messages=messages if len(messages) == length else None,
-            reply=reply if isinstance(reply, AssistantMessage) else None,
+            reply=reply if isinstance(reply, AssistantMessage | SummaryMessage) else None,
         )
+
+    async def count_attempt(self, task_id: str, run_id: str, call: str, *, at_least: int = 1) -> int:
+        count = self._attempts[task_id, run_id, call] = max(
+            self._attempts[task_id, run_id, call] + 1, at_least
+        )
+        return count
 
     async def put(self, task_id: str, run_id: str, start: int, messages: Sequence[TranscriptMessage]) -> None:
         kept = self._runs[task_id, run_id]
@@ -31,8 +47,10 @@ class MemoryTranscripts(Transcripts):
             kept.clear()
         kept.update(enumerate(messages, start=start))
 
-    async def put_reply(
-        self, task_id: str, run_id: str, position: int, reply: AssistantMessage
-    ) -> AssistantMessage:
-        standing = self._runs[task_id, run_id].setdefault(position, reply)
-        return standing if isinstance(standing, AssistantMessage) else reply
+    async def put_reply(self, task_id: str, run_id: str, position: int, reply: Reply) -> Reply:
+        kept = self._runs[task_id, run_id]
+        standing = kept.get(position)
+        if isinstance(standing, type(reply)):
+            return standing
+        kept[position] = reply
+        return reply

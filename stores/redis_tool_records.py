@@ -5,8 +5,8 @@ from typing import cast
 
 from redis.asyncio import Redis
 
-from stores.tool_records import Claim, ToolRecords
-from workflows.contract.messages import ToolMessage
+from stores.tool_records import OUTCOME_ADAPTER, Claim, ToolRecords
+from workflows.contract.calls import ToolReply
 from workflows.contract.names import tool_record_key
 
 RECORD_TTL = timedelta(days=30)
@@ -25,15 +25,18 @@ class RedisToolRecords(ToolRecords):
         self._redis = redis
         self._ttl = ttl
 
-    async def claim(self, task_id: str, call_id: str) -> Claim | ToolMessage:
+    async def claim(self, task_id: str, call_id: str) -> Claim | ToolReply:
         is_first, outcome = await self._record(task_id, call_id, "started", "1")
         if outcome is not None:
-            return ToolMessage.model_validate_json(outcome)
+            return OUTCOME_ADAPTER.validate_json(outcome)
         return Claim.FIRST if is_first else Claim.STARTED_BEFORE
 
-    async def finish(self, task_id: str, call_id: str, outcome: ToolMessage) -> ToolMessage:
+    async def finish(self, task_id: str, call_id: str, outcome: ToolReply) -> ToolReply:
         _, standing = await self._record(task_id, call_id, "outcome", outcome.model_dump_json())
-        return outcome if standing is None else ToolMessage.model_validate_json(standing)
+        return outcome if standing is None else OUTCOME_ADAPTER.validate_json(standing)
+
+    async def release(self, task_id: str, call_id: str) -> None:
+        await self._redis.hdel(tool_record_key(task_id, call_id), "started")
 
     async def _record(self, task_id: str, call_id: str, field: str, value: str) -> tuple[bool, str | None]:
         """Set the field unless it is set; return whether it was set now, and the outcome that stands."""

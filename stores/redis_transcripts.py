@@ -1,6 +1,6 @@
 """The transcript cache in Redis: a hash of position → message for each run."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from datetime import timedelta
 from typing import cast
 
@@ -8,13 +8,31 @@ from pydantic import TypeAdapter, ValidationError
 from redis.asyncio import Redis
 from redis.typing import EncodableT, FieldT
 
-from stores.transcripts import OpenedTranscript, Transcripts
+from stores.transcripts import OpenedTranscript, Reply, Transcripts
 from stores.view_parts import TASK_TTL
-from workflows.contract.messages import AssistantMessage, TranscriptMessage
-from workflows.contract.names import transcript_key
+from workflows.contract.messages import AssistantMessage, SummaryMessage, TranscriptMessage
+from workflows.contract.names import attempts_key, transcript_key
 
 _MESSAGE: TypeAdapter[TranscriptMessage] = TypeAdapter(TranscriptMessage)
 _FIELDS_PER_COMMAND = 500
+
+_COPY_IF_EMPTY = """
+if redis.call('COPY', KEYS[1], KEYS[2]) == 1 then
+  for _, position in ipairs(redis.call('HKEYS', KEYS[2])) do
+    if tonumber(position) >= tonumber(ARGV[1]) then
+      redis.call('HDEL', KEYS[2], position)
+    end
+  end
+end
+"""
+"""Copies the positions below the argument, unless the run has any of its own. Both keys share a hash slot."""
+
+_COUNT = """
+local count = math.max(tonumber(redis.call('HGET', KEYS[1], ARGV[1]) or '0') + 1, tonumber(ARGV[2]))
+redis.call('HSET', KEYS[1], ARGV[1], count)
+redis.call('EXPIRE', KEYS[1], ARGV[3])
+return count
+"""
 
 
 class RedisTranscripts(Transcripts):
@@ -28,16 +46,30 @@ class RedisTranscripts(Transcripts):
         self._ttl = ttl
 
     async def open(
-        self, task_id: str, run_id: str, length: int, new: Sequence[TranscriptMessage] = ()
+        self,
+        task_id: str,
+        run_id: str,
+        length: int,
+        new: Sequence[TranscriptMessage] = (),
+        *,
+        previous_run: str = "",
     ) -> OpenedTranscript:
-        key = transcript_key(task_id, run_id)
+        key, start = transcript_key(task_id, run_id), length - len(new)
         async with self._redis.pipeline(transaction=True) as pipeline:
+            if previous_run:
+                pipeline.eval(_COPY_IF_EMPTY, 2, transcript_key(task_id, previous_run), key, str(start))
             if new:
-                pipeline.hset(key, mapping=_encode(length - len(new), new))
+                pipeline.hset(key, mapping=_encode(start, new))
             pipeline.expire(key, self._ttl)
             pipeline.hgetall(key)
             replies = await pipeline.execute()
         return _decode(cast("Mapping[str, str]", replies[-1]), length)
+
+    async def count_attempt(self, task_id: str, run_id: str, call: str, *, at_least: int = 1) -> int:
+        seconds = str(int(self._ttl.total_seconds()))
+        key = attempts_key(task_id, run_id)
+        counted = await cast("Awaitable[int]", self._redis.eval(_COUNT, 1, key, call, str(at_least), seconds))
+        return int(counted)
 
     async def put(self, task_id: str, run_id: str, start: int, messages: Sequence[TranscriptMessage]) -> None:
         key = transcript_key(task_id, run_id)
@@ -50,9 +82,7 @@ class RedisTranscripts(Transcripts):
             pipeline.expire(key, self._ttl)
             await pipeline.execute()
 
-    async def put_reply(
-        self, task_id: str, run_id: str, position: int, reply: AssistantMessage
-    ) -> AssistantMessage:
+    async def put_reply(self, task_id: str, run_id: str, position: int, reply: Reply) -> Reply:
         key = transcript_key(task_id, run_id)
         async with self._redis.pipeline(transaction=True) as pipeline:
             pipeline.hsetnx(key, str(position), reply.model_dump_json())
@@ -60,7 +90,7 @@ class RedisTranscripts(Transcripts):
             pipeline.hget(key, str(position))
             replies = await pipeline.execute()
         standing = _parse(cast("str", replies[-1]))
-        if isinstance(standing, AssistantMessage):
+        if isinstance(standing, type(reply)):
             return standing
         await self._redis.hset(key, str(position), reply.model_dump_json())
         return reply
@@ -76,7 +106,7 @@ def _decode(fields: Mapping[str, str], length: int) -> OpenedTranscript:
     reply = _parse(fields[str(length)]) if str(length) in fields else None
     return OpenedTranscript(
         messages=messages if len(messages) == length else None,
-        reply=reply if isinstance(reply, AssistantMessage) else None,
+        reply=reply if isinstance(reply, AssistantMessage | SummaryMessage) else None,
     )
 
 

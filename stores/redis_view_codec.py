@@ -7,6 +7,7 @@ from pydantic import BaseModel, TypeAdapter
 from stores.view_parts import (
     TaskIdentity,
     chunks_of,
+    fails_drafts,
     identity_of,
     is_streaming,
     join_texts,
@@ -34,6 +35,7 @@ class _Draft(BaseModel):
     name: str
     blocks: int
     complete: bool
+    failed: bool = False
 
 
 def encode_events(events: Iterable[TaskEvent]) -> ScriptArguments:
@@ -62,7 +64,7 @@ def encode_creation(view: TaskView) -> ScriptArguments:
 
 def encode_restoration(view: TaskView) -> ScriptArguments:
     """Return the arguments of the operation `restore`."""
-    artifacts = [chunks for artifact in view.artifacts if (chunks := chunks_of(artifact))]
+    artifacts = [(artifact, chunks) for artifact in view.artifacts if (chunks := chunks_of(artifact))]
     arguments: ScriptArguments = [
         int(is_streaming(view)),
         *_encode_status(status_of(view)),
@@ -70,8 +72,8 @@ def encode_restoration(view: TaskView) -> ScriptArguments:
         *_encode_static_part(view),
         len(artifacts),
     ]
-    for chunks in artifacts:
-        arguments.append(len(chunks))
+    for artifact, chunks in artifacts:
+        arguments += [int(artifact.failed), len(chunks)]
         for chunk in chunks:
             arguments += _encode_chunk(chunk)
     return arguments
@@ -91,6 +93,7 @@ def _encode_status(status: StatusChanged) -> ScriptArguments:
         status.version,
         status.step,
         status.state.value,
+        int(fails_drafts(status.state)),
         milliseconds(status.at),
         *(_encode_message(status.message) if status.message else ("", "")),
         *_encode_messages(status.received),
@@ -149,6 +152,7 @@ def _decode_artifacts(fields: Mapping[str, str]) -> list[Artifact]:
                 _decode_part(fields[f"block:{number}:{artifact_id}"]) for number in range(1, draft.blocks + 1)
             ),
             complete=draft.complete,
+            failed=draft.failed,
         )
         for artifact_id, draft in sorted(drafts.items(), key=lambda item: item[1].order)
     ]

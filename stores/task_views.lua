@@ -16,6 +16,7 @@
 
 local BLOCK_SIZE = 4096  -- a text chunk is appended to a block, so that its cost does not grow with the text
 local SAMPLE_SIZE = 2
+local ARTIFACT = 'artifact:'
 
 local view, history, stream = KEYS[1], KEYS[2], KEYS[3]
 local task_id, run_id, time_to_live, stream_length = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
@@ -41,7 +42,8 @@ end
 
 local function take_status()
   return {
-    json = take(), version = tonumber(take()), step = tonumber(take()), state = take(), at = tonumber(take()),
+    json = take(), version = tonumber(take()), step = tonumber(take()), state = take(),
+    fails_drafts = take() == '1', at = tonumber(take()),
     message = take_message(), received = take_list(take_message),
   }
 end
@@ -88,6 +90,16 @@ local function remember(message)
   end
 end
 
+local function fail_drafts()
+  for _, field in ipairs(redis.call('HKEYS', view)) do
+    if field:sub(1, #ARTIFACT) == ARTIFACT then
+      local draft = cjson.decode(redis.call('HGET', view, field))
+      draft.failed = not draft.complete
+      redis.call('HSET', view, field, cjson.encode(draft))
+    end
+  end
+end
+
 local function set_status(status)
   local replaced = redis.call('HMGET', view, 'message_id', 'message', 'step')
   if replaced[3] == '0' then
@@ -99,6 +111,9 @@ local function set_status(status)
   redis.call('HSET', view, 'status', status.json, 'status_run', run_id, 'version', status.version,
     'step', status.step, 'state', status.state, 'at', status.at,
     'message_id', status.message.id, 'message', status.message.json)
+  if status.fails_drafts then
+    fail_drafts()
+  end
 end
 
 -- Artifacts
@@ -108,13 +123,13 @@ local function block_field(artifact_id, number)
 end
 
 local function draft_of(artifact_id)
-  local json = redis.call('HGET', view, 'artifact:' .. artifact_id)
+  local json = redis.call('HGET', view, ARTIFACT .. artifact_id)
   return json and cjson.decode(json)
 end
 
 local function is_continued(draft, chunk)
-  return draft and not draft.complete and draft.run == run_id and draft.position == chunk.position
-    and draft.attempt == chunk.attempt and draft.next == chunk.index
+  return draft and not draft.complete and not draft.failed and draft.run == run_id
+    and draft.position == chunk.position and draft.attempt == chunk.attempt and draft.next == chunk.index
 end
 
 local function is_replaced(draft, chunk)
@@ -137,7 +152,7 @@ local function start_draft(old, chunk)
   return {
     order = old and old.order or redis.call('HINCRBY', view, 'artifacts', 1),
     run = run_id, position = chunk.position, attempt = chunk.attempt, name = chunk.name,
-    next = 0, blocks = 0, complete = false,
+    next = 0, blocks = 0, complete = false, failed = false,
   }
 end
 
@@ -160,7 +175,7 @@ local function append(draft, chunk)
   append_content(draft, chunk)
   draft.next = draft.next + 1
   draft.complete = chunk.last
-  redis.call('HSET', view, 'artifact:' .. chunk.artifact_id, cjson.encode(draft))
+  redis.call('HSET', view, ARTIFACT .. chunk.artifact_id, cjson.encode(draft))
   emit(chunk.json)
 end
 
@@ -266,12 +281,13 @@ local function create()
 end
 
 local function restore_artifact(replaces_draft)
-  local chunks = take_list(take_chunk)
+  local failed, chunks = take() == '1', take_list(take_chunk)
   local draft = draft_of(chunks[1].artifact_id)
   if draft and (draft.complete or not replaces_draft) then
     return
   end
   draft = start_draft(draft, chunks[1])
+  draft.failed = failed
   for _, chunk in ipairs(chunks) do
     append(draft, chunk)
   end
@@ -285,15 +301,15 @@ local function restore()
     table.insert(messages, status.message)  -- a newer status replaced it before it was seen here
   end
   fill(messages)
-  if applies then
-    if not last[1] or last[2] then
-      take_over()
-    end
-    set_status(status)
-    emit(status.json)
+  if applies and (not last[1] or last[2]) then
+    take_over()
   end
   for _ = 1, tonumber(take()) do
     restore_artifact(applies and not is_streaming)
+  end
+  if applies then  -- last: followers hear nothing after a terminal status
+    set_status(status)
+    emit(status.json)
   end
   refresh(true)
 end

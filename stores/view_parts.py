@@ -48,6 +48,7 @@ def status_of(view: TaskView) -> StatusChanged:
         state=view.status.state,
         at=view.status.at,
         message=view.status.message,
+        questions=view.status.questions,
         metadata=view.status.metadata,
     )
 
@@ -85,7 +86,13 @@ def view_of(
         created_at=identity.created_at,
         run_id=status_run,
         version=status.version,
-        status=TaskStatus(state=status.state, at=status.at, message=status.message, metadata=status.metadata),
+        status=TaskStatus(
+            state=status.state,
+            at=status.at,
+            message=status.message,
+            questions=status.questions,
+            metadata=status.metadata,
+        ),
         history=tuple(history),
         artifacts=tuple(artifacts),
     )
@@ -111,6 +118,11 @@ def join_texts(parts: Iterable[Part]) -> tuple[Part, ...]:
 def milliseconds(at: datetime) -> int:
     """Return milliseconds since the epoch, rounded down: the score of a task in an index."""
     return int(at.timestamp() * 1000)
+
+
+def fails_drafts(state: TaskState) -> bool:
+    """Whether a draft that is not complete when the task comes to this state has failed."""
+    return state.is_terminal and state is not TaskState.COMPLETED
 
 
 def is_streaming(view: TaskView) -> bool:

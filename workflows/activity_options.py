@@ -5,6 +5,8 @@ from datetime import timedelta
 from temporalio.common import RetryPolicy
 from temporalio.workflow import ActivityCancellationType, ActivityConfig
 
+from workflows.contract.tasks import ToolSpec
+
 HEARTBEAT_TIMEOUT = timedelta(seconds=10)
 """How long a dead worker goes unnoticed while it holds an activity."""
 
@@ -23,13 +25,16 @@ def model_call(summary: str) -> ActivityConfig:
     return _heartbeating(timedelta(minutes=30), summary)
 
 
-def tool_call(timeout: float, summary: str) -> ActivityConfig:
-    """Return the options for a tool whose own timeout is given in seconds."""
-    return _heartbeating(timedelta(seconds=timeout) + _TOOL_MARGIN, summary)
+def tool_call(tool: ToolSpec, summary: str) -> ActivityConfig:
+    """Return the options for a tool: its own time, and its own task queue if it has one."""
+    options = _heartbeating(timedelta(seconds=tool.timeout) + _TOOL_MARGIN, summary)
+    if tool.task_queue:
+        options["task_queue"] = tool.task_queue
+    return options
 
 
-def store_transcript(summary: str) -> ActivityConfig:
-    """Return the options of one chunk of a transcript that is sent again."""
+def short_call(summary: str) -> ActivityConfig:
+    """Return the options of a call that moves something small: a chunk of a transcript, a result."""
     return ActivityConfig(
         start_to_close_timeout=timedelta(seconds=30), retry_policy=_UNTIL_IT_WORKS, summary=summary
     )
@@ -46,13 +51,14 @@ def _heartbeating(start_to_close: timedelta, summary: str) -> ActivityConfig:
     )
 
 
-PUBLISH = ActivityConfig(
-    start_to_close_timeout=timedelta(seconds=10),
-    retry_policy=RetryPolicy(
-        initial_interval=timedelta(milliseconds=200),
-        backoff_coefficient=2,
-        maximum_interval=timedelta(seconds=10),
-    ),
-    summary="last status",
-)
-"""The end of a task: it waits for Redis as long as it takes."""
+def publish(summary: str) -> ActivityConfig:
+    """Return the options of a status that no other call carries: it waits for Redis as long as it takes."""
+    return ActivityConfig(
+        start_to_close_timeout=timedelta(seconds=10),
+        retry_policy=RetryPolicy(
+            initial_interval=timedelta(milliseconds=200),
+            backoff_coefficient=2,
+            maximum_interval=timedelta(seconds=10),
+        ),
+        summary=summary,
+    )

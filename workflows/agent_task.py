@@ -4,37 +4,53 @@ import asyncio
 import contextlib
 
 from temporalio import workflow
-from temporalio.exceptions import ActivityError, ApplicationError, is_cancelled_exception
+from temporalio.exceptions import (
+    ActivityError,
+    ApplicationError,
+    ChildWorkflowError,
+    is_cancelled_exception,
+)
 
 with workflow.unsafe.imports_passed_through():
-    from workflows import display
-    from workflows.activity_options import PUBLISH
+    from workflows import announce, approvals, display
+    from workflows.activity_options import publish
     from workflows.contract import failures, names
     from workflows.contract.calls import PublishInput
-    from workflows.contract.events import FINAL_ATTEMPT, RESPONSE_ARTIFACT, ArtifactChunk, StatusChanged
-    from workflows.contract.messages import TextPart, UserMessage
+    from workflows.contract.events import (
+        FINAL_ATTEMPT,
+        REASON,
+        RESPONSE_ARTIFACT,
+        ArtifactChunk,
+        StatusChanged,
+    )
+    from workflows.contract.messages import AgentMessage, AssistantMessage, TextPart, UserMessage
     from workflows.contract.ports import PublishPort
+    from workflows.contract.questions import Approval, InvalidAnswerError
     from workflows.contract.tasks import (
-        TaskInput,
         TaskProgress,
         TaskRef,
         TaskResult,
         TaskState,
         TaskView,
+        TranscriptPage,
     )
-    from workflows.limits import LimitReachedError
-    from workflows.loop import Loop, remark_message
-    from workflows.state import Phase, TaskRunState
+    from workflows.endings import final_failure
+    from workflows.limits import LimitReachedError, seconds_left, time_is_up
+    from workflows.loop import Loop
+    from workflows.state import CarriedTask, Phase, TaskRunState
 
 EXCERPT_LENGTH = 200
 
 
-@workflow.defn(name="AgentTask")
+@workflow.defn(name=names.WORKFLOW_TYPE)
 class AgentTask:
-    """Works on one task until it is answered, cancelled or failed. The workflow id is the task id."""
+    """Works on one task until it is answered, cancelled or failed. The workflow id is the task id.
+
+    A task that gets long goes on in a new run, which is given what the run before it knew.
+    """
 
     @workflow.init
-    def __init__(self, task: TaskInput) -> None:
+    def __init__(self, task: CarriedTask) -> None:
         info = workflow.info()
         self._task = task
         self._ref = TaskRef(
@@ -44,46 +60,77 @@ class AgentTask:
             owner=task.owner,
             agent_id=task.agent.id,
         )
-        self._state = TaskRunState.begin(task.message, task.created_at)
+        self._state = task.carried or TaskRunState.begin(task.message, task.created_at, workflow.now())
 
     @workflow.run
-    async def run(self, task: TaskInput) -> TaskResult:
-        self._index(TaskState.WORKING)
+    async def run(self, task: CarriedTask) -> TaskResult:
+        announce.index(self._state.status.state if task.carried else TaskState.WORKING)
         try:
-            answer = await Loop(self._ref, task.agent, self._state).run()
-        except (ActivityError, LimitReachedError, asyncio.CancelledError) as error:
+            answer = await self._answer(task)
+        except (ActivityError, ChildWorkflowError, LimitReachedError, asyncio.CancelledError) as error:
             if is_cancelled_exception(error):
-                await self._end(TaskState.CANCELED, "canceled on request")
+                await self._end(TaskState.CANCELED, announce.remark_message("canceled on request"))
                 raise
-            failure = _failure(error)
-            await self._end(TaskState.FAILED, failure.message)
+            failure = final_failure(error, self._state.usage)
+            await self._end(TaskState.FAILED, _reason(failure))
             raise failure from None
         self._state.answer = answer
-        await self._end(TaskState.COMPLETED, "" if answer.text else "the model gave an empty answer")
+        remark = "" if answer.text else "the model gave an empty answer"
+        await self._end(TaskState.COMPLETED, announce.remark_message(remark))
         return TaskResult(
             state=TaskState.COMPLETED,
             iterations=self._state.iteration,
             usage=self._state.usage,
             excerpt=display.shorten(answer.text, EXCERPT_LENGTH),
+            answer=answer.text if task.depth else "",
         )
 
     @workflow.update
     def add_message(self, message: UserMessage) -> None:
-        """Put a message of the client into the inbox; the next model call sees it.
+        """Take in a message of the client: an answer goes to its question, others to the next model call.
 
-        The update id is the messageId, so that a repeated message is added once.
+        The update id is the messageId, so that a repeated message is added once in a run; the state
+        remembers what earlier runs have taken in.
         """
-        self._state.inbox.append(message)
-        workflow.set_current_details(display.details(self._state))
+        state = self._state
+        if self._is_known(message):
+            return
+        state.known.append(message.message_id)
+        if answer := approvals.find_answer(state, message):
+            state.take_answer(answer, message)
+        else:
+            state.inbox.append(message)
+        announce.show(state)
 
     @add_message.validator
     def validate_add_message(self, message: UserMessage) -> None:
+        if self._is_known(message):
+            return
         if self._state.phase is Phase.DONE:
             raise ApplicationError(
                 f"the task is {self._state.status.state} and takes no more messages; start a new task",
                 type=failures.TASK_TERMINAL,
                 non_retryable=True,
             )
+        try:
+            approvals.find_answer(self._state, message)
+        except InvalidAnswerError as error:
+            raise ApplicationError(str(error), type=failures.INVALID_ANSWER, non_retryable=True) from None
+
+    @workflow.signal
+    def approve(self, approval: Approval) -> None:
+        """Answer the question of a call as an operator. What is no answer is noted and changes nothing."""
+        try:
+            self._state.take_answer(approvals.decide(self._state, approval))
+        except InvalidAnswerError as error:
+            workflow.logger.warning("approve signal refused: %s", error)
+            self._state.refused_signal = str(error)
+        announce.show(self._state)
+
+    @workflow.signal
+    def resume(self) -> None:
+        """Go on after a failure that the task waits with; at any other time this changes nothing."""
+        self._state.waits_for_resume = ""
 
     @workflow.query
     def view(self) -> TaskView:
@@ -113,28 +160,54 @@ class AgentTask:
             transcript_length=len(state.transcript),
             pending_tools=tuple(call.name for call in state.pending),
             inbox=len(state.inbox),
+            questions=state.open_questions,
         )
 
-    async def _end(self, outcome: TaskState, text: str) -> None:
+    @workflow.query
+    def transcript(self, start: int = 0) -> TranscriptPage:
+        """All messages from position `start` on, as many as fit; `next` is where the next page starts."""
+        return self._state.transcript_page(start)
+
+    async def _answer(self, task: CarriedTask) -> AssistantMessage:
+        """Run the loop, within the agent's wall clock if it has one."""
+        loop = Loop(self._ref, task, self._state)
+        if task.agent.wall_clock is None:
+            return await loop.run()
+        limit = asyncio.timeout(seconds_left(task.agent.wall_clock, self._state, workflow.now()))
+        try:
+            async with limit:
+                return await loop.run()
+        except (ActivityError, ChildWorkflowError, TimeoutError) as error:
+            if limit.expired() and workflow.cancellation_reason() is None:
+                raise time_is_up(task.agent) from error
+            raise
+
+    def _is_known(self, message: UserMessage) -> bool:
+        return self._task.agent.deduplicate and message.message_id in self._state.known
+
+    async def _end(self, outcome: TaskState, message: AgentMessage | None) -> None:
         """Refuse further messages, then publish what is left to say and the last status.
 
         From here on the outcome stands: a cancellation that comes now is too late.
         """
         self._state.phase = Phase.DONE
-        events = self._last_events(outcome, text)
-        workflow.set_current_details(display.details(self._state))
+        self._state.questions.clear()
+        events = self._last_events(outcome, message)
+        announce.show(self._state)
         # Not a local activity: that runs before anything is durable, so that after a crash, or with a
         # message that came meanwhile, the task could end in another way than clients were told.
         publishing = workflow.start_activity_method(
-            PublishPort.publish, PublishInput(task=self._ref, events=events), **PUBLISH
+            PublishPort.publish, PublishInput(task=self._ref, events=events), **publish("last status")
         )
         while not publishing.done():
             with contextlib.suppress(asyncio.CancelledError):
                 await asyncio.shield(publishing)
-        self._index(outcome)
+        announce.index(outcome)
         await workflow.wait_condition(workflow.all_handlers_finished)
 
-    def _last_events(self, outcome: TaskState, text: str) -> tuple[StatusChanged | ArtifactChunk, ...]:
+    def _last_events(
+        self, outcome: TaskState, message: AgentMessage | None
+    ) -> tuple[StatusChanged | ArtifactChunk, ...]:
         """Return the answer, unless subscribers have it, what both sides said last, and the end."""
         state, at = self._state, workflow.now()
         events: list[StatusChanged | ArtifactChunk] = []
@@ -143,14 +216,11 @@ class AgentTask:
         if state.unconfirmed:
             events.append(state.unconfirmed)
         if state.remark:
-            remark = remark_message(state.remark)
+            remark = announce.remark_message(state.remark)
             events.append(state.change_status(TaskState.WORKING, at, message=remark))
-        received = state.take_inbox()
-        events.append(state.change_status(outcome, at, message=remark_message(text), received=received))
+        received = (*state.take_heard(), *state.take_inbox())
+        events.append(state.change_status(outcome, at, message=message, received=received))
         return tuple(events)
-
-    def _index(self, state: TaskState) -> None:
-        workflow.upsert_search_attributes([names.TASK_STATE.value_set(state)])
 
 
 def _whole_response(text: str, *, position: int) -> ArtifactChunk:
@@ -166,11 +236,7 @@ def _whole_response(text: str, *, position: int) -> ArtifactChunk:
     )
 
 
-def _failure(error: BaseException) -> ApplicationError:
-    """Return the named failure that ends the workflow; its message is what the client reads."""
-    if isinstance(error, LimitReachedError):
-        return ApplicationError(str(error), type=error.type, non_retryable=True)
-    if isinstance(error, ActivityError) and isinstance(error.cause, ApplicationError):
-        return ApplicationError(error.cause.message, type=error.cause.type, non_retryable=True)
-    cause = error.__cause__ or error
-    return ApplicationError(f"{type(cause).__name__}: {cause}", non_retryable=True)
+def _reason(failure: ApplicationError) -> AgentMessage | None:
+    """Return what the client is told about a failure, and the failure's name for programs."""
+    message = announce.remark_message(failure.message)
+    return message and message.model_copy(update={"metadata": {REASON: failure.type or "Error"}})

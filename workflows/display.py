@@ -1,5 +1,6 @@
 """What an operator reads in the Temporal UI."""
 
+from workflows import approvals
 from workflows.contract.messages import ToolCall
 from workflows.state import Phase, TaskRunState
 
@@ -20,19 +21,43 @@ def tool_summary(call: ToolCall) -> str:
 
 def details(state: TaskRunState) -> str:
     """Markdown: phase, iteration, tokens, and what is waited for."""
-    waits = {
-        Phase.PREPARING: "a worker",
-        Phase.MODEL: "the model",
-        Phase.TOOLS: ", ".join(f"`{call.name}`" for call in state.pending) or "tools",
-        Phase.DONE: "nothing",
-    }[state.phase]
+    usage = state.usage
+    cost = f", ${usage.cost:.4f}" if usage.cost else ""
     lines = [
         f"**{state.status.state.value}**: {state.phase.value}, iteration {state.iteration}",
-        f"- waits for: {waits}",
-        f"- tokens: {state.usage.input_tokens} in, {state.usage.output_tokens} out",
+        f"- waits for: {_waits_for(state)}",
+        f"- tokens: {usage.input_tokens} in, {usage.output_tokens} out{cost}",
         f"- messages: {len(state.transcript)} in the transcript, {len(state.inbox)} in the inbox",
     ]
-    return "\n".join(lines)
+    if state.refused_signal:
+        lines.append(f"- the last signal was refused: {state.refused_signal}")
+    return "\n".join([*lines, *_signals(state)])
+
+
+def _waits_for(state: TaskRunState) -> str:
+    match state.phase:
+        case Phase.PREPARING:
+            return "a worker"
+        case Phase.MODEL:
+            return "the model"
+        case Phase.TOOLS:
+            return ", ".join(f"`{call.name}`" for call in state.pending) or "tools"
+        case Phase.WAITING:
+            return "an operator" if state.waits_for_resume else "people"
+        case Phase.DONE:
+            return "nothing"
+
+
+def _signals(state: TaskRunState) -> list[str]:
+    """Return what is asked, each with the signal that answers it, ready to be pasted."""
+    if state.waits_for_resume:
+        return ["", f"{state.waits_for_resume}", "", "Signal `resume`, without input, to go on."]
+    lines: list[str] = []
+    for question in state.open_questions:
+        asked = f"`{question.call.name}` ({question.kind.value}): {question.text}"
+        signal = approvals.approve_signal(question)
+        lines += ["", asked, "", "Signal `approve`:", "", "```json", signal, "```"]
+    return lines
 
 
 def shorten(text: str, length: int) -> str:

@@ -1,7 +1,10 @@
 """Where a task stops by itself."""
 
+from datetime import datetime
+
 from workflows.contract import failures
 from workflows.contract.tasks import AgentSpec
+from workflows.state import TaskRunState
 
 
 class LimitReachedError(Exception):
@@ -12,15 +15,51 @@ class LimitReachedError(Exception):
         self.type = failure_type
 
 
-def check_limits(agent: AgentSpec, *, iteration: int) -> None:
-    """Raise if the task may not begin another iteration; `iteration` is how many it had.
+def check_limits(agent: AgentSpec, state: TaskRunState, now: datetime) -> None:
+    """Raise if the task may not begin another iteration.
 
     Raises:
         LimitReachedError: with the name of the limit and its value.
     """
-    if iteration >= agent.max_iterations:
+    used, tokens = state.usage, state.usage.input_tokens + state.usage.output_tokens
+    if state.iteration >= agent.max_iterations:
         raise LimitReachedError(
             failures.ITERATION_LIMIT,
-            f"stopped after {iteration} iterations without an answer (limit of agent {agent.id!r}: "
+            f"stopped after {state.iteration} iterations without an answer (limit of agent {agent.id!r}: "
             f"{agent.max_iterations}); raise Limits(iterations=...) or ask for less at once",
         )
+    if agent.max_tokens is not None and tokens >= agent.max_tokens:
+        raise LimitReachedError(
+            failures.TOKEN_LIMIT,
+            f"stopped after {tokens} tokens without an answer (limit of agent {agent.id!r}: "
+            f"{agent.max_tokens}); raise Limits(tokens=...) or ask for less at once",
+        )
+    if agent.max_cost is not None and used.cost >= agent.max_cost:
+        raise LimitReachedError(
+            failures.COST_LIMIT,
+            f"stopped after ${used.cost:.4f} without an answer (limit of agent {agent.id!r}: "
+            f"${agent.max_cost:g}); raise Limits(cost=...) or ask for less at once",
+        )
+    if agent.max_tool_failures is not None and state.tool_failures >= agent.max_tool_failures:
+        raise LimitReachedError(
+            failures.TOOL_FAILURE_LIMIT,
+            f"stopped: in the last {state.tool_failures} iterations no tool call worked (limit of agent "
+            f"{agent.id!r}: {agent.max_tool_failures}); see the results of the tools, or raise "
+            "Limits(tool_failures=...)",
+        )
+    if agent.wall_clock is not None and seconds_left(agent.wall_clock, state, now) <= 0:
+        raise time_is_up(agent)
+
+
+def seconds_left(wall_clock: float, state: TaskRunState, now: datetime) -> float:
+    """Return how long the task may go on, in seconds; it counts from when a worker first took it."""
+    return wall_clock - (now - state.started_at).total_seconds()
+
+
+def time_is_up(agent: AgentSpec) -> LimitReachedError:
+    """Return the error that ends a task which took too long."""
+    return LimitReachedError(
+        failures.TIME_LIMIT,
+        f"stopped after {agent.wall_clock:g} s without an answer (limit of agent {agent.id!r}); raise "
+        "Limits(wall_clock=...) or ask for less at once",
+    )

@@ -3,13 +3,15 @@
 from datetime import datetime
 from enum import StrEnum
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, JsonValue
 
-from workflows.contract.events import RESPONSE_ARTIFACT, StatusChanged
+from workflows.compaction import estimate_tokens
+from workflows.contract.events import RESPONSE_ARTIFACT, USAGE, StatusChanged
 from workflows.contract.messages import (
     AgentMessage,
     AssistantMessage,
     Message,
+    SummaryMessage,
     TextPart,
     ToolCall,
     ToolMessage,
@@ -17,7 +19,8 @@ from workflows.contract.messages import (
     Usage,
     UserMessage,
 )
-from workflows.contract.tasks import Artifact, TaskState, TaskStatus
+from workflows.contract.questions import Answer, Question
+from workflows.contract.tasks import Artifact, TaskInput, TaskState, TaskStatus, TranscriptPage
 
 VIEW_BYTES = 1_500_000
 """The `view` query returns the newest messages that fit: Temporal takes payloads up to 2 MB."""
@@ -29,24 +32,53 @@ class Phase(StrEnum):
     PREPARING = "preparing"
     MODEL = "model"
     TOOLS = "tools"
+    WAITING = "waiting"
     DONE = "done"
 
 
+class OpenQuestion(BaseModel):
+    """A question that nobody has answered yet. `deadline` is set once it was shown, if it has a timeout."""
+
+    question: Question
+    deadline: datetime | None = None
+
+
 class TaskRunState(BaseModel):
-    """The state of one task.
+    """The state of one task; all of it goes along when a long task continues as a new run.
 
     `transcript` holds every message once; `cached` of them are in the transcript cache as far as the
     workflow knows. `version` numbers the published statuses. `remark` is what the model said to
     the client and no status has carried yet. `unconfirmed` is the status that rides on a call that has not
     ended: a call that is cancelled before it starts publishes nothing.
+
+    `pending` are the calls of the last reply that have no result yet; `results`, `answers` and `fallbacks`
+    (the tool that stands in now) belong to the calls of that reply, by call id. `heard` are answers of the
+    client that no status has taken in yet, `known` the ids of all its messages. `tries` counts the model
+    calls that ended without a reply since the last one, `tool_failures` iterations in a row in which no tool
+    call worked. `prompt_tokens` is about how long the next prompt is. `waits_for_resume` says what failed.
+    `refused_signal` says why the last signal of an operator changed nothing.
     """
 
+    started_at: datetime
     phase: Phase = Phase.PREPARING
     iteration: int = 0
     transcript: list[TranscriptMessage] = Field(default_factory=list[TranscriptMessage])
     cached: int = 0
     inbox: list[UserMessage] = Field(default_factory=list[UserMessage])
     pending: list[ToolCall] = Field(default_factory=list[ToolCall])
+    results: dict[str, ToolMessage] = {}
+    fallbacks: dict[str, str] = {}
+    questions: list[OpenQuestion] = Field(default_factory=list[OpenQuestion])
+    answers: dict[str, list[Answer]] = {}
+    heard: list[UserMessage] = Field(default_factory=list[UserMessage])
+    known: list[str] = Field(default_factory=list[str])
+    tool_failures: int = 0
+    model_index: int = 0
+    tries: int = 0
+    prompt_tokens: int = 0
+    previous_run: str = ""
+    waits_for_resume: str = ""
+    refused_signal: str = ""
     usage: Usage = Usage()
     version: int = 0
     status: TaskStatus
@@ -56,9 +88,10 @@ class TaskRunState(BaseModel):
     answer: AssistantMessage | None = None
 
     @classmethod
-    def begin(cls, message: UserMessage, at: datetime) -> "TaskRunState":
-        """Return the state of a task that was just submitted with its first message."""
-        return cls(inbox=[message], status=TaskStatus(state=TaskState.SUBMITTED, at=at))
+    def begin(cls, message: UserMessage, at: datetime, started_at: datetime | None = None) -> "TaskRunState":
+        """Return the state of a task that was submitted with its first message, and that starts now."""
+        status = TaskStatus(state=TaskState.SUBMITTED, at=at)
+        return cls(started_at=started_at or at, inbox=[message], known=[message.message_id], status=status)
 
     @property
     def new_messages(self) -> tuple[UserMessage, ...]:
@@ -69,8 +102,15 @@ class TaskRunState(BaseModel):
         """Move the messages that came meanwhile to the end of the transcript and return them."""
         taken = tuple(self.inbox)
         self.transcript.extend(taken)
+        self.prompt_tokens += sum(map(estimate_tokens, taken))
         self.inbox.clear()
         return taken
+
+    def take_heard(self) -> tuple[UserMessage, ...]:
+        """Return the answers of the client that no status has taken in yet."""
+        heard = tuple(self.heard)
+        self.heard.clear()
+        return heard
 
     def change_status(
         self,
@@ -79,8 +119,9 @@ class TaskRunState(BaseModel):
         *,
         message: AgentMessage | None = None,
         received: tuple[UserMessage, ...] = (),
+        questions: tuple[Question, ...] = (),
     ) -> StatusChanged:
-        """Count a new status and return the event that announces it.
+        """Count a new status and return the event that announces it. It carries what the task has used.
 
         The history grows as a view's does when it folds the event: by the message of the status that is
         replaced, then by what the client said.
@@ -89,8 +130,17 @@ class TaskRunState(BaseModel):
             self.history.append(self.status.message)
         self.history.extend(received)
         self.version += 1
-        self.status = TaskStatus(state=state, at=at, message=message)
-        return StatusChanged(version=self.version, state=state, at=at, message=message, received=received)
+        metadata: dict[str, JsonValue] = {USAGE: self.usage.model_dump(mode="json")}
+        self.status = TaskStatus(state=state, at=at, message=message, questions=questions, metadata=metadata)
+        return StatusChanged(
+            version=self.version,
+            state=state,
+            at=at,
+            message=message,
+            received=received,
+            questions=questions,
+            metadata=metadata,
+        )
 
     def fold_reply(self, reply: AssistantMessage) -> None:
         """Put the model's reply at the end of the transcript; its text is a remark until it is an answer."""
@@ -100,13 +150,62 @@ class TaskRunState(BaseModel):
         self.usage += reply.usage
         self.remark = reply.text
         self.pending = list(reply.tool_calls)
+        counted = reply.usage.input_tokens + reply.usage.output_tokens
+        self.prompt_tokens = counted or self.prompt_tokens + estimate_tokens(reply)
+        self.tries = 0
+        self.previous_run = ""
+
+    def fold_summary(self, summary: SummaryMessage) -> None:
+        """Put what stands for older messages at the end; the next reply tells how long a prompt is."""
+        self.transcript.append(summary)
+        self.cached = len(self.transcript)
+        self.usage += summary.usage
+        self.prompt_tokens = 0
+        self.previous_run = ""
 
     def fold_tool_results(self, results: list[ToolMessage]) -> None:
         """Put tool results, in the order of their calls, at the end of the transcript."""
         self.transcript.extend(results)
         self.cached = len(self.transcript)
         self.unconfirmed = None
-        self.pending = []
+        self.prompt_tokens += sum(map(estimate_tokens, results))
+        works = any(result.outcome == "ok" for result in results)
+        self.tool_failures = 0 if works else self.tool_failures + 1
+        self.pending, self.results, self.fallbacks, self.answers = [], {}, {}, {}
+
+    def end_call(self, call: ToolCall, result: ToolMessage) -> None:
+        """Keep the result of a pending call until the other calls of its reply have ended."""
+        self.results[call.id] = result
+        self.pending.remove(call)
+
+    def ask(self, question: Question) -> None:
+        """Open a question; open questions stand in the order of their calls."""
+        order = [call.id for call in self.pending]
+        self.questions.append(OpenQuestion(question=question))
+        self.questions.sort(key=lambda entry: order.index(entry.question.call.id))
+
+    @property
+    def open_questions(self) -> tuple[Question, ...]:
+        return tuple(entry.question for entry in self.questions)
+
+    def take_answer(self, answer: Answer, message: UserMessage | None = None) -> None:
+        """Close a question; its call goes on. `message` holds the answer if the client gave it."""
+        (entry,) = (entry for entry in self.questions if entry.question.id == answer.question_id)
+        self.questions.remove(entry)
+        self.answers.setdefault(entry.question.call.id, []).append(answer)
+        if message:
+            self.heard.append(message)
+
+    def transcript_page(self, start: int) -> TranscriptPage:
+        """Return the messages from a position on that fit into the answer of a query, at least one."""
+        room, end = VIEW_BYTES, start
+        for message in self.transcript[start:]:
+            room -= _size(message)
+            if room < 0 and end > start:
+                break
+            end += 1
+        following = end if end < len(self.transcript) else None
+        return TranscriptPage(start=start, messages=tuple(self.transcript[start:end]), next=following)
 
     @property
     def artifacts(self) -> tuple[Artifact, ...]:
@@ -129,6 +228,12 @@ class TaskRunState(BaseModel):
                 break
             kept.append(message)
         return tuple(reversed(kept))
+
+
+class CarriedTask(TaskInput):
+    """The workflow's input: a task starts as a `TaskInput`; a later run of it gets what is known so far."""
+
+    carried: TaskRunState | None = None
 
 
 def _size(part: BaseModel) -> int:

@@ -16,6 +16,13 @@ TRANSFER_POLLS = 1000
 """How often a second Temporal may look for the next step of a task in one shard. A dev server has one shard,
 and at its default of 20 each step of every task would wait up to 50 ms."""
 
+PROBLEMS_SETTING = "system.numConsecutiveWorkflowTaskProblemsToTriggerSearchAttribute"
+PROBLEMS_TO_REPORT = 3
+"""After so many failures in a row Temporal marks a workflow, so that gateways find it and warn."""
+
+PAUSE_SETTING = "frontend.WorkflowPauseEnabled"
+"""Without it Temporal refuses `temporal workflow pause`, which is experimental."""
+
 LOWEST_PORT = 20_000
 HIGHEST_PORT = 32_000
 
@@ -65,6 +72,8 @@ def temporal_command(ports: TemporalPorts, database: Path | None = None) -> list
         *("--port", str(ports.grpc), "--ui-port", str(ports.ui)),
         *("--metrics-port", str(ports.metrics), "--http-port", str(ports.http)),
         *("--dynamic-config-value", f"history.transferProcessorMaxPollRPS={TRANSFER_POLLS}"),
+        *("--dynamic-config-value", f"{PROBLEMS_SETTING}={PROBLEMS_TO_REPORT}"),
+        *("--dynamic-config-value", f"{PAUSE_SETTING}=true"),
     ]
     if database:
         command += ["--db-filename", str(database)]

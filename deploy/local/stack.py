@@ -70,6 +70,11 @@ class LocalStack:
         return MODEL if self.settings.uses_demo_model else self.settings.everloop_model
 
     @property
+    def blobs(self) -> Path:
+        """Where large payloads are kept, unless the settings of blobs name another place."""
+        return self.directory / "blobs"
+
+    @property
     def logs(self) -> Path:
         return self.directory / "logs"
 
@@ -140,6 +145,7 @@ class LocalStack:
             "TEMPORAL_ADDRESS": self.temporal_address,
             "TEMPORAL_NAMESPACE": "default",
             "EVERLOOP_REDIS_URL": self.redis_url,
+            "EVERLOOP_BLOB_DIRECTORY": os.environ.get("EVERLOOP_BLOB_DIRECTORY", str(self.blobs)),
             "EVERLOOP_PORT": str(self.ports.gateway),
             "EVERLOOP_PUBLIC_URL": self.gateway_url,
         }
@@ -186,7 +192,7 @@ async def running_stack(
 
 def _forget(directory: Path) -> None:
     """Remove the state of a stack by name, and nothing else that may lie in the directory."""
-    for name in ("logs", "valkey"):
+    for name in ("blobs", "logs", "valkey"):
         shutil.rmtree(directory / name, ignore_errors=True)
     for name in ("temporal.db", "temporal.db-shm", "temporal.db-wal", LEDGER, "ports.json"):
         (directory / name).unlink(missing_ok=True)

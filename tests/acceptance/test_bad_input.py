@@ -39,14 +39,15 @@ async def test_a_wrong_tool_call_goes_back_to_the_model(
 
 async def test_a_large_tool_result_is_cut_for_the_model(steady: Steady) -> None:
     """The note says how much there was."""
-    steady.model.script = [Reply([tool_call("repeat", '{"text": "x", "times": 300000}')]), Reply(["Much."])]
+    size = MAX_RESULT_BYTES + 40_000
+    arguments = f'{{"text": "x", "times": {size}}}'
+    steady.model.script = [Reply([tool_call("repeat", arguments)]), Reply(["Much."])]
 
     task = await _run(steady)
 
     assert response_of(task) == "Much."
     (result,) = steady.model.requests[1].tool_results
-    cut = 300_000 - MAX_RESULT_BYTES
-    assert f"[{cut} of 300000 bytes were cut" in result
+    assert f"[40000 of {size} bytes were cut" in result
 
 
 @pytest.mark.parametrize(
@@ -70,8 +71,8 @@ async def test_a_provider_that_refuses_ends_the_task(steady: Steady, refusal: Re
 
 @pytest.mark.parametrize(
     ("text", "expected"),
-    [("", "empty"), ("x" * 5_000_000, "1000000")],
-    ids=["empty_message", "five_megabytes"],
+    [("", "empty"), ("x" * 11_000_000, "10000000")],
+    ids=["empty_message", "eleven_megabytes"],
 )
 async def test_a_message_that_cannot_be_taken_is_refused(steady: Steady, text: str, expected: str) -> None:
     """The error names the limit or what is missing; no task is started."""

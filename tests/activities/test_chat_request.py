@@ -1,8 +1,10 @@
 """From a transcript to the request that a provider gets."""
 
 import json
+import re
 
 import pytest
+from openai.types.chat import ChatCompletionMessageParam
 
 from activities.chat_request import build_request, readable_arguments
 from agents.agent import Agent
@@ -10,6 +12,7 @@ from agents.plugins import prompt
 from workflows.contract.messages import (
     AssistantMessage,
     DataPart,
+    SummaryMessage,
     TextPart,
     ToolCall,
     ToolMessage,
@@ -18,6 +21,11 @@ from workflows.contract.messages import (
 )
 
 BARE = Agent(id="bare", name="", description="")
+
+
+def said(text: str) -> UserMessage:
+    """Return a message of the client."""
+    return UserMessage(message_id=text, parts=(TextPart(text=text),))
 
 
 @pytest.mark.parametrize(
@@ -47,6 +55,80 @@ BARE = Agent(id="bare", name="", description="")
 def test_messages_are_translated(message: TranscriptMessage, expected: dict[str, object]) -> None:
     """Each kind of message has its place in Chat Completions; reasoning is not sent back."""
     assert build_request("m", BARE, [message])["messages"] == [expected]
+
+
+ASKED = said("Start")
+CALL = AssistantMessage(tool_calls=(ToolCall(id="a", name="f", arguments="{}"),))
+RESULT = ToolMessage(call_id="a", name="f", content="1")
+TRANSCRIPT = (ASKED, CALL, RESULT, AssistantMessage(text="One"), said("Two"), CALL, RESULT)
+"""Messages 0 to 6."""
+
+
+@pytest.mark.parametrize(
+    ("transcript", "expected"),
+    [
+        ((*TRANSCRIPT, SummaryMessage(end=3, text="Sum")), ["Start", "[Sum]", "One", "Two", None, "1"]),
+        ((*TRANSCRIPT, SummaryMessage(end=5, text="Sum")), ["Start", "[Sum]", None, "1"]),
+        ((*TRANSCRIPT, SummaryMessage(end=7, text="Sum")), ["Start", "[Sum]"]),
+        ((*TRANSCRIPT, SummaryMessage(end=4)), ["Start", "[3]", "Two", None, "1"]),
+        (
+            (*TRANSCRIPT, SummaryMessage(end=3, text="Sum"), said("Three")),
+            ["Start", "[Sum]", "One", "Two", None, "1", "Three"],
+        ),
+        (
+            (
+                *TRANSCRIPT[:5],
+                SummaryMessage(end=3, text="Old"),
+                *TRANSCRIPT[5:],
+                SummaryMessage(end=4, text="Sum"),
+            ),
+            ["Start", "[Sum]", "Two", None, "1"],
+        ),
+        (
+            (*TRANSCRIPT[:4], SummaryMessage(end=3), *TRANSCRIPT[4:], SummaryMessage(end=6)),
+            ["Start", "[4]", None, "1"],
+        ),
+        ((*TRANSCRIPT, SummaryMessage(end=6, text="Sum")), ["Start", "[Sum]"]),
+    ],
+    ids=[
+        "begins with a reply",
+        "begins with a call",
+        "all of it",
+        "left out",
+        "goes on after it",
+        "a second one covers the first",
+        "a second one counts what was said",
+        "a result without its call, which no workflow asks for",
+    ],
+)
+def test_a_summary_stands_for_what_it_covers(
+    transcript: tuple[TranscriptMessage, ...], expected: list[str | None]
+) -> None:
+    """The first message stays, then comes the last summary, then what it does not cover, calls first."""
+    messages = build_request("m", BARE, transcript)["messages"]
+
+    assert [_brief(message) for message in messages] == expected
+
+
+def _brief(message: ChatCompletionMessageParam) -> str | None:
+    """Return the content; notes that replace messages in brackets, calls as None."""
+    content = message.get("content")
+    if content is None:
+        return None
+    text = str(content)
+    left_out = re.fullmatch(r"\[(\d+) earlier messages were left out\]", text)
+    if left_out:
+        return f"[{left_out[1]}]"
+    return re.sub(r"\[Summary of the conversation so far\]\n(.+)", r"[\1]", text)
+
+
+def test_a_large_transcript_becomes_a_request() -> None:
+    """Several megabytes are no special case."""
+    many = [ToolMessage(call_id="a", name="f", content="x" * 20_000) for _ in range(300)]
+
+    messages = build_request("m", BARE, [ASKED, *many])["messages"]
+
+    assert sum(len(str(message.get("content"))) for message in messages) > 6_000_000
 
 
 def test_prompts_come_first() -> None:

@@ -58,13 +58,13 @@ async def test_what_comes_during_a_publish_goes_out_together() -> None:
     recorder = Recorder()
     async with publisher_for(recorder) as publisher:
         publisher.add([TextDelta("a")])
-        assert await recorder.next() == [("100/0", "a")]
+        assert await recorder.next() == [("10/0", "a")]
 
         publisher.add([TextDelta("b")])
         publisher.add([TextDelta("c"), ThoughtDelta("d", "x"), ThoughtDelta("e", "x"), TextDelta("f")])
         recorder.end()
 
-        assert await recorder.next() == [("100/1", "bc"), ("x", "de"), ("100/2", "f")]
+        assert await recorder.next() == [("10/1", "bc"), ("x", "de"), ("10/2", "f")]
         recorder.end()
 
 
@@ -86,11 +86,11 @@ async def test_a_failed_publish_is_made_up_for() -> None:
     recorder = Recorder()
     async with publisher_for(recorder) as publisher:
         publisher.add([ThoughtDelta("a"), TextDelta("b")])
-        assert await recorder.next() == [("", "a"), ("100/0", "b")]
+        assert await recorder.next() == [("", "a"), ("10/0", "b")]
         publisher.add([TextDelta("c")])
         recorder.end(RedisConnectionError())
 
-        assert await recorder.next() == [("", "a"), ("101/0", "bc")]
+        assert await recorder.next() == [("", "a"), ("11/0", "bc")]
         recorder.end()
 
 

@@ -12,6 +12,7 @@ from temporalio.testing import ActivityEnvironment
 from stores.memory_transcripts import MemoryTranscripts
 from stores.redis_task_views import RedisTaskViews
 from stores.redis_transcripts import RedisTranscripts
+from stores.transcripts import Reply as TranscriptReply
 from tests.support.model_bench import QUESTION, ModelBench, follow_up, model_bench, working
 from tests.support.scripted_openai import (
     Answer,
@@ -308,8 +309,8 @@ class ForgetfulTranscripts(MemoryTranscripts):
     """Loses its connection when a reply is to be stored."""
 
     async def put_reply(
-        self, task_id: str, run_id: str, position: int, reply: AssistantMessage
-    ) -> AssistantMessage:
+        self, task_id: str, run_id: str, position: int, reply: TranscriptReply
+    ) -> TranscriptReply:
         raise RedisConnectionError
 
 

@@ -12,6 +12,7 @@ from temporalio.exceptions import ApplicationError
 from temporalio.testing import ActivityEnvironment
 
 from activities.model import OpenAIModel
+from activities.model_provider import ModelProvider
 from activities.provider_errors import MODEL_FAILURES
 from agents.registry import AgentRegistry
 from stores.memory_task_views import MemoryTaskViews
@@ -35,6 +36,12 @@ async def failure_of(bench: ModelBench, *, attempt: int = 1, failures: int = 0) 
     with pytest.raises(ApplicationError) as caught:
         await bench.run(attempt=attempt, failures=failures)
     return caught.value
+
+
+def port(client: AsyncOpenAI, bench: ModelBench, default_model: str | None) -> OpenAIModel:
+    """Return a port to another provider, on the stores of the bench."""
+    provider = ModelProvider(client, default_model)
+    return OpenAIModel(provider, AgentRegistry([AGENT]), bench.views, bench.transcripts)
 
 
 @pytest.mark.parametrize(
@@ -78,8 +85,11 @@ async def test_a_wait_is_shown() -> None:
 
         reason = "the provider limits the rate of requests (429)"
         status = (await bench.view()).status
-        assert failure.next_retry_delay == timedelta(seconds=3)
-        assert RetryScheduled(attempt=1, reason=reason, delay=3) in await bench.events()
+        delay = failure.next_retry_delay
+        assert delay
+        assert timedelta(seconds=3) <= delay <= timedelta(seconds=3.3)
+        retry = RetryScheduled(attempt=1, reason=reason, delay=delay.total_seconds())
+        assert retry in await bench.events()
         assert status.state is TaskState.WORKING
         assert text(status.message) == f"waiting for the model: {reason}; retry in 3 s"
 
@@ -173,7 +183,7 @@ async def test_an_unreachable_provider_is_waited_for() -> None:
     async with ScriptedOpenAI() as provider, model_bench(provider) as bench:
         pass
     async with AsyncOpenAI(api_key="k", base_url=provider.base_url, max_retries=0) as client:
-        bench.port = OpenAIModel(client, AgentRegistry([AGENT]), bench.views, bench.transcripts, "m")
+        bench.port = port(client, bench, "m")
         failure = await failure_of(bench)
 
     assert (failure.type, failure.non_retryable) == (MODEL_UNAVAILABLE, False)
@@ -195,7 +205,7 @@ async def test_a_model_must_be_named() -> None:
     """Neither the agent nor the worker names a model: the message says where to."""
     async with ScriptedOpenAI() as provider, model_bench(provider) as bench:
         async with AsyncOpenAI(api_key="k", base_url=provider.base_url) as client:
-            bench.port = OpenAIModel(client, AgentRegistry([AGENT]), bench.views, bench.transcripts, None)
+            bench.port = port(client, bench, None)
             failure = await failure_of(bench)
 
         assert (failure.type, failure.non_retryable) == (MODEL_REFUSED, True)

@@ -1,9 +1,23 @@
 """How the model provider is configured."""
 
+import os
+import subprocess
+import sys
+
 import pytest
 from pydantic import ValidationError
 
 from activities.model_settings import ModelSettings, make_openai_client
+
+READ_PRICES = """
+from pydantic import ValidationError
+from activities.model_settings import ModelSettings
+from stores.settings_errors import explain
+try:
+    print(ModelSettings().prices)
+except ValidationError as error:
+    print(explain(error))
+"""
 
 
 def settings(**variables: str) -> ModelSettings:
@@ -19,6 +33,8 @@ def settings(**variables: str) -> ModelSettings:
         ("OPENAI_BASE_URL", "provider:80/secret"),
         ("EVERLOOP_MODEL_TIMEOUT", "0"),
         ("EVERLOOP_MODEL_TIMEOUT", "secret"),
+        ("EVERLOOP_PRICES", "{secret"),
+        ("EVERLOOP_PRICES", '{"m": {"input": "secret"}}'),
     ],
 )
 def test_a_wrong_variable_is_named_and_not_shown(variable: str, value: str) -> None:
@@ -41,6 +57,32 @@ async def test_the_client_does_not_retry() -> None:
     async with make_openai_client(settings(OPENAI_BASE_URL="http://127.0.0.1:1/v1")) as client:
         assert client.max_retries == 0
         assert str(client.base_url) == "http://127.0.0.1:1/v1/"
+
+
+@pytest.mark.parametrize(
+    ("prices", "said"),
+    [
+        ('{"m": {"input": 1, "output": 2}}', "{'m': Price(input=1.0, output=2.0)}"),
+        ("", "{}"),
+        ("{secret", "EVERLOOP_PRICES: Invalid JSON"),
+        ('{"m": {"input": 1}}', "EVERLOOP_PRICES: m: output: Field required"),
+    ],
+)
+def test_prices_come_from_the_environment(prices: str, said: str) -> None:
+    """A process reads its price list; one that is wrong is explained in a line, without the value."""
+    environment = {**os.environ, "OPENAI_API_KEY": "k", "EVERLOOP_PRICES": prices}
+    process = subprocess.run(
+        [sys.executable, "-c", READ_PRICES],
+        env=environment,
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+        timeout=20,
+    )
+
+    [line] = process.stdout.splitlines()
+    assert line.startswith(said)
+    assert "secret" not in line
 
 
 def test_the_key_is_not_shown() -> None:

@@ -1,31 +1,13 @@
 """What a trace shows of a model call."""
 
-from collections.abc import Iterator
-
 import pytest
-from opentelemetry import trace
-from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
-from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind
 from temporalio.exceptions import ApplicationError
 
 from tests.support.model_bench import ModelBench, model_bench
 from tests.support.scripted_openai import Refusal, Reply, ScriptedOpenAI
-
-
-@pytest.fixture
-def spans() -> Iterator[InMemorySpanExporter]:
-    """Collect the spans of this process; the provider is global and can be set once only."""
-    if not isinstance(trace.get_tracer_provider(), TracerProvider):
-        trace.set_tracer_provider(TracerProvider())
-    provider = trace.get_tracer_provider()
-    assert isinstance(provider, TracerProvider)
-    exporter = InMemorySpanExporter()
-    processor = SimpleSpanProcessor(exporter)
-    provider.add_span_processor(processor)
-    yield exporter
-    processor.shutdown()
 
 
 def span_of(bench: ModelBench, spans: InMemorySpanExporter) -> ReadableSpan:

@@ -3,55 +3,22 @@
 import asyncio
 import threading
 from datetime import UTC, datetime, timedelta
-from uuid import uuid4
 
 import pytest
 from redis.exceptions import ConnectionError as RedisConnectionError
 from temporalio.exceptions import ApplicationError
-from temporalio.testing import ActivityEnvironment
 
 from activities.tool_result import MAX_RESULT_BYTES
-from activities.tools import AgentTools
-from agents.agent import Agent
-from agents.plugins import tools
-from agents.registry import AgentRegistry
 from agents.tool import Tool, tool
 from agents.tool_context import ToolContext
-from stores.memory_task_views import MemoryTaskViews
 from stores.memory_tool_records import MemoryToolRecords
-from stores.memory_transcripts import MemoryTranscripts
-from stores.task_views import START
+from tests.support.tool_bench import ToolBench
 from workflows.contract import failures
-from workflows.contract.calls import RunToolInput
-from workflows.contract.events import StatusChanged, TaskEvent, ToolCompleted, ToolProgressed, ToolStarted
-from workflows.contract.messages import ToolCall, ToolMessage
+from workflows.contract.calls import StoreResultInput, ToolReply
+from workflows.contract.events import StatusChanged, ToolCompleted, ToolProgressed, ToolStarted, Warned
+from workflows.contract.messages import ToolMessage
 from workflows.contract.names import call_key
-from workflows.contract.tasks import TaskRef, TaskState
-
-
-class Bench:
-    """An agent with the tools of a test on memory stores."""
-
-    def __init__(self, *offered: Tool) -> None:
-        agent = Agent(id="agent", name="Agent", description="", plugins=[tools(*offered)])
-        self.views, self.transcripts = MemoryTaskViews(), MemoryTranscripts()
-        self.records = MemoryToolRecords()
-        self.agents = AgentRegistry([agent])
-        self.port = AgentTools(self.agents, self.views, self.transcripts, self.records)
-        self.task_id = str(uuid4())
-
-    def call(
-        self, name: str, arguments: str = "{}", *, call_id: str = "call", wait: float = 5
-    ) -> RunToolInput:
-        ref = TaskRef(task_id=self.task_id, run_id="run", context_id="c", owner="owner", agent_id="agent")
-        call = ToolCall(id=call_id, name=name, arguments=arguments)
-        return RunToolInput(task=ref, call=call, position=3, timeout=wait)
-
-    async def run(self, call: RunToolInput) -> ToolMessage:
-        return await ActivityEnvironment().run(self.port.run_tool, call)
-
-    async def events(self) -> list[TaskEvent]:
-        return [streamed.event for streamed in await self.views.read({self.task_id: START}, wait=0)]
+from workflows.contract.tasks import TaskState
 
 
 @tool
@@ -107,7 +74,7 @@ def quitter() -> str:
 
 async def test_a_tool_gets_values_and_its_result_is_text() -> None:
     """Arguments are validated by the signature; what is not text becomes JSON."""
-    bench = Bench(double)
+    bench = ToolBench(double)
 
     result = await bench.run(bench.call("double", '{"number": "21"}'))
 
@@ -116,7 +83,7 @@ async def test_a_tool_gets_values_and_its_result_is_text() -> None:
 
 async def test_the_result_is_cached_at_its_position() -> None:
     """The next model call finds it in the transcript."""
-    bench = Bench(double)
+    bench = ToolBench(double)
     earlier = ToolMessage(call_id="earlier", name="double", content="")
     await bench.transcripts.put(bench.task_id, "run", 0, [earlier] * 3)
 
@@ -130,7 +97,7 @@ async def test_the_result_is_cached_at_its_position() -> None:
 
 async def test_subscribers_hear_of_start_and_end() -> None:
     """In order, with the attempt and the beginning of the result."""
-    bench = Bench(double)
+    bench = ToolBench(double)
     await bench.run(bench.call("double", '{"number": 1}'))
 
     assert await bench.events() == [
@@ -151,30 +118,77 @@ async def test_subscribers_hear_of_start_and_end() -> None:
 )
 async def test_bad_arguments_go_back_to_the_model(arguments: str, expected: str) -> None:
     """The error names the field and what the tool expects; the tool does not run."""
-    bench = Bench(double)
+    bench = ToolBench(double)
 
     result = await bench.run(bench.call("double", arguments))
 
-    assert result.outcome == "error"
+    assert result.outcome == "invalid"
     assert expected in result.content
     assert "expected arguments: number" in result.content
 
 
 async def test_an_unknown_tool_is_an_error_that_lists_the_known_ones() -> None:
     """The model invented a name and can choose a real one. What it said with the call is told anyway."""
-    bench = Bench(double, where)
+    bench = ToolBench(double, where)
     status = StatusChanged(version=2, state=TaskState.WORKING, at=datetime.now(UTC))
 
     result = await bench.run(bench.call("triple").model_copy(update={"status": status}))
 
-    assert result.outcome == "error"
+    assert result.outcome == "invalid"
     assert result.content == "there is no tool 'triple'; available tools: double, where"
     assert (await bench.events())[0] == status
 
 
+async def test_a_warning_is_told_with_the_start() -> None:
+    """Why this tool runs, and not the one that was asked for, is known before its result."""
+    bench = ToolBench(double)
+    call = bench.call("double", '{"number": 1}').model_copy(update={"warning": "triple failed"})
+
+    await bench.run(call)
+
+    assert (await bench.events())[:2] == [
+        Warned(text="triple failed"),
+        ToolStarted(call_id="call", name="double", attempt=1),
+    ]
+
+
+async def test_a_result_of_the_workflow_is_cached_and_told() -> None:
+    """A sub-agent's answer is a result like any other; storing it again changes nothing in the cache."""
+    bench = ToolBench(double)
+    await bench.transcripts.put(bench.task_id, "run", 0, [ToolMessage(call_id="", name="", content="")] * 3)
+    result = ToolMessage(call_id="call", name="writer", content="a poem")
+
+    for _ in range(2):
+        await bench.port.store_result(StoreResultInput(task=bench.task, position=3, result=result))
+
+    opened = await bench.transcripts.open(bench.task_id, "run", 4)
+    told = ToolCompleted(call_id="call", name="writer", outcome="ok", excerpt="a poem")
+
+    assert opened.messages
+    assert opened.messages[3] == result
+    assert (await bench.events())[0] == told
+
+
+async def test_a_result_that_is_no_json_is_an_error() -> None:
+    """A value that cannot be written down is the tool's mistake, and no reason to run it again."""
+
+    @tool
+    def circle() -> list[object]:
+        """Return a list that holds itself."""
+        circle: list[object] = []
+        circle.append(circle)
+        return circle
+
+    bench = ToolBench(circle)
+    result = await bench.run(bench.call("circle"))
+
+    assert result.outcome == "error"
+    assert "Circular reference" in result.content
+
+
 async def test_an_exception_becomes_a_tool_error_without_a_stack_trace() -> None:
     """The model reads the type and the message."""
-    bench = Bench(fail)
+    bench = ToolBench(fail)
 
     result = await bench.run(bench.call("fail"))
 
@@ -189,7 +203,7 @@ async def test_an_exception_becomes_a_tool_error_without_a_stack_trace() -> None
 )
 async def test_what_a_tool_raises_is_its_own(offered: Tool, expected: str) -> None:
     """A timeout, a cancellation or an exit of the tool's own making is an error for the model, no more."""
-    bench = Bench(offered)
+    bench = ToolBench(offered)
 
     result = await bench.run(bench.call(offered.name))
 
@@ -207,7 +221,7 @@ async def test_tools_that_hang_leave_room_for_others() -> None:
         gate.wait()
         return ""
 
-    bench = Bench(hang, double)
+    bench = ToolBench(hang, double)
     for n in range(40):
         assert (await bench.run(bench.call("hang", call_id=f"h{n}", wait=0.001))).outcome == "error"
     result = await bench.run(bench.call("double", '{"number": 1}'))
@@ -218,7 +232,7 @@ async def test_tools_that_hang_leave_room_for_others() -> None:
 
 async def test_the_same_id_with_other_arguments_is_another_call() -> None:
     """After a Reset a model may use an id again; it must not get the outcome of another call."""
-    bench = Bench(double)
+    bench = ToolBench(double)
     first = await bench.run(bench.call("double", '{"number": 1}'))
     second = await bench.run(bench.call("double", '{"number": 2}'))
 
@@ -229,25 +243,24 @@ async def test_an_outcome_that_cannot_be_recorded_is_not_lost() -> None:
     """We know how the call ended; that is what history gets, not a retry that only knows its beginning."""
 
     class FailingRecords(MemoryToolRecords):
-        async def finish(self, task_id: str, call_id: str, outcome: ToolMessage) -> ToolMessage:
+        async def finish(self, task_id: str, call_id: str, outcome: ToolReply) -> ToolReply:
             raise RedisConnectionError
 
-    bench = Bench(double)
-    bench.port = AgentTools(bench.agents, bench.views, bench.transcripts, FailingRecords())
+    bench = ToolBench(double, records=FailingRecords())
 
     assert (await bench.run(bench.call("double", '{"number": 1}'))).content == "2"
 
 
 async def test_a_sync_tool_runs_in_a_thread() -> None:
     """It does not hold up the other calls of the worker."""
-    bench = Bench(where)
+    bench = ToolBench(where)
 
     assert (await bench.run(bench.call("where"))).content != threading.main_thread().name
 
 
 async def test_a_tool_that_takes_too_long_is_ended() -> None:
     """The error says how long it had."""
-    bench = Bench(endless)
+    bench = ToolBench(endless)
 
     result = await bench.run(bench.call("endless", wait=0.01))
 
@@ -257,7 +270,7 @@ async def test_a_tool_that_takes_too_long_is_ended() -> None:
 
 async def test_a_long_result_is_cut_with_a_note() -> None:
     """The note says how much is missing; the cut falls between characters."""
-    bench = Bench(much)
+    bench = ToolBench(much)
 
     result = await bench.run(bench.call("much"))
 
@@ -276,12 +289,22 @@ async def test_a_finished_call_is_never_run_again() -> None:
         runs.append(1)
         return len(runs)
 
-    bench = Bench(effect)
+    bench = ToolBench(effect)
     first = await bench.run(bench.call("effect"))
 
     assert await bench.run(bench.call("effect")) == first
     assert len(runs) == 1
     assert (await bench.run(bench.call("effect", call_id="other"))).content == "2"
+
+
+async def test_arguments_that_no_longer_fit_change_no_outcome() -> None:
+    """Another version of the tool has run the call before its worker died."""
+    bench = ToolBench(double)
+    call = bench.call("double", '{"count": 1}')
+    done = ToolMessage(call_id="call", name="double", content="2")
+    await bench.records.finish(bench.task_id, call_key(call.call), done)
+
+    assert await bench.run(call) == done
 
 
 @pytest.mark.parametrize("idempotent", [True, False])
@@ -295,7 +318,7 @@ async def test_a_call_that_was_started_and_lost(*, idempotent: bool) -> None:
         keys.append(context.idempotency_key)
         return "done"
 
-    bench = Bench(effect)
+    bench = ToolBench(effect)
     key = call_key(bench.call("effect").call)
     await bench.records.claim(bench.task_id, key)
 
@@ -315,7 +338,7 @@ async def test_a_tool_reports_progress() -> None:
         await context.progress("halfway")
         return context.task_id
 
-    bench = Bench(count)
+    bench = ToolBench(count)
     result = await bench.run(bench.call("count"))
 
     assert result.content == bench.task_id
@@ -325,7 +348,7 @@ async def test_a_tool_reports_progress() -> None:
 
 async def test_an_agent_that_this_worker_lacks_is_left_to_another() -> None:
     """The failure is retryable and lists the agents that are here."""
-    bench = Bench(double)
+    bench = ToolBench(double)
     call = bench.call("double")
     stranger = call.model_copy(update={"task": call.task.model_copy(update={"agent_id": "other"})})
 

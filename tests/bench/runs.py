@@ -15,6 +15,7 @@ from tests.bench.floor_workflow import Floor
 from tests.bench.stack import Stack
 from tests.bench.tokens import TokenAges
 from workflows.agent_task import AgentTask
+from workflows.contract import names
 from workflows.contract.messages import TextPart, UserMessage
 from workflows.contract.tasks import TaskInput, TaskResult
 
@@ -58,7 +59,9 @@ async def run_task(stack: Stack, iterations: int) -> Run:
         message=UserMessage(message_id=task_id, parts=(TextPart(text=text),)),
         created_at=datetime.now(UTC),
     )
-    handle = await stack.temporal.start_workflow(AgentTask.run, task, id=task_id, task_queue=stack.task_queue)
+    handle = await stack.temporal.start_workflow(
+        names.WORKFLOW_TYPE, task, id=task_id, task_queue=stack.task_queue, result_type=TaskResult
+    )
     result = await handle.result()
     assert result.iterations == iterations + 1, f"the task took {result.iterations} iterations"
     return handle

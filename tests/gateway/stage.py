@@ -12,6 +12,7 @@ from a2a.types.a2a_pb2 import SendMessageRequest, Task
 from starlette.applications import Starlette
 from temporalio import activity, workflow
 from temporalio.client import Client
+from temporalio.exceptions import ApplicationError
 from temporalio.worker import Worker
 
 from activities.heartbeat import heartbeating
@@ -22,19 +23,27 @@ from gateway.app import build_app
 from gateway.event_fanout import EventFanout
 from gateway.server import GatewayServer, listen
 from gateway.settings import GatewaySettings
+from gateway.stores import Stores
+from stores.memory_secrets import MemorySecrets
 from stores.task_views import TaskViews
-from tests.support.fake_ports import CountingTools, RecordingTranscripts
+from tests.support.fake_ports import CountingTools, FixedAgents, RecordingTranscripts
 from worker import Ports, WorkerSettings, build_worker
-from workflows.contract.calls import CallModelInput
+from workflows.contract import failures
+from workflows.contract.calls import CallModelInput, CompactContextInput
 from workflows.contract.events import RESPONSE_ARTIFACT, ArtifactChunk, StatusChanged, TaskEvent
-from workflows.contract.messages import AssistantMessage, TextPart, UserMessage, text_of
+from workflows.contract.messages import AssistantMessage, SummaryMessage, TextPart, UserMessage, text_of
 from workflows.contract.ports import ModelPort
+from workflows.contract.questions import Question
 from workflows.contract.tasks import TaskInput, TaskResult, TaskState, TaskStatus, TaskView
 
 AGENT = Agent(id="staged", name="Staged", description="Says what its script says.", model="scripted")
 
 Step = str | TaskEvent | asyncio.Event | Callable[[], None]
 """A text is streamed, an event published, an `asyncio.Event` waited for, and a function called."""
+
+
+REFUSED = "no answer at all"
+"""What the stand-in workflow refuses."""
 
 
 class StagedModel(ModelPort):
@@ -49,6 +58,10 @@ class StagedModel(ModelPort):
     async def call_model(self, call: CallModelInput) -> AssistantMessage:
         async with heartbeating():
             return await self._play(call)
+
+    @activity.defn
+    async def compact_context(self, call: CompactContextInput) -> SummaryMessage:
+        return SummaryMessage(end=call.end)
 
     async def _play(self, call: CallModelInput) -> AssistantMessage:
         self.calls.append(call)
@@ -113,6 +126,11 @@ class StandInTask:
         """Take a message in."""
         self._messages.append(message)
 
+    @add_message.validator
+    def validate_add_message(self, message: UserMessage) -> None:
+        if text_of(message.parts) == REFUSED:
+            raise ApplicationError("expected: an answer", type=failures.INVALID_ANSWER, non_retryable=True)
+
     @workflow.signal
     def end(self) -> None:
         """Close the workflow."""
@@ -149,21 +167,35 @@ class StoodIn:
         self._handle = client.get_workflow_handle_for(StandInTask.run, task.id)
         self._version = 1
 
-    async def publish(self, state: TaskState, *received: SendMessageRequest) -> None:
+    async def publish(
+        self,
+        state: TaskState,
+        *received: SendMessageRequest | UserMessage,
+        questions: tuple[Question, ...] = (),
+    ) -> None:
         """Publish the next status, as a worker would."""
         self._version += 1
-        messages = [
-            UserMessage(message_id=r.message.message_id, parts=(TextPart(text=r.message.parts[0].text),))
-            for r in received
-        ]
+        messages = [r if isinstance(r, UserMessage) else _said(r) for r in received]
         status = StatusChanged(
-            version=self._version, state=state, at=datetime.now(UTC), received=tuple(messages)
+            version=self._version,
+            state=state,
+            at=datetime.now(UTC),
+            received=tuple(messages),
+            questions=questions,
         )
         await self._views.publish(self.id, "run", [status])
 
-    async def texts(self) -> list[str]:
+    async def messages(self) -> list[UserMessage]:
         """Return what the workflow has taken in."""
-        messages = await self._handle.query(StandInTask.messages)
+        return await self._handle.query(StandInTask.messages)
+
+    async def history(self) -> bytes:
+        """Return all that Temporal keeps of the task."""
+        return b"".join(event.SerializeToString() for event in (await self._handle.fetch_history()).events)
+
+    async def texts(self) -> list[str]:
+        """Return the texts that the workflow has taken in."""
+        messages = await self.messages()
         return [part.text for m in messages for part in m.parts if isinstance(part, TextPart)]
 
     async def end(self) -> None:
@@ -171,11 +203,17 @@ class StoodIn:
         await self._handle.result()
 
 
+def _said(request: SendMessageRequest) -> UserMessage:
+    message = request.message
+    return UserMessage(message_id=message.message_id, parts=(TextPart(text=message.parts[0].text),))
+
+
 @asynccontextmanager
 async def staged_worker(client: Client, views: TaskViews, queue: str) -> AsyncGenerator[StagedModel]:
     """Run the real workflow on a queue, with a scripted model."""
     model = StagedModel(views)
-    ports = Ports(model, CountingTools(), RecordingTranscripts(), ViewPublisher(views))
+    publisher = ViewPublisher(views, MemorySecrets())
+    ports = Ports(model, CountingTools(), RecordingTranscripts(), publisher, FixedAgents())
     async with build_worker(client, ports, WorkerSettings(task_queue=queue, shutdown_grace=0)):
         yield model
 
@@ -196,6 +234,7 @@ class RunningGateway:
     url: str
     http: httpx.AsyncClient
     serving: "asyncio.Task[None]" = field(repr=False)
+    secrets: MemorySecrets = field(repr=False)
 
     @property
     def fanout(self) -> EventFanout:
@@ -225,13 +264,14 @@ async def running_gateway(
         settings = GatewaySettings.model_validate(
             {"public_url": url, "task_queue": queue, "shutdown_grace": 1, **variables}
         )
-        app = build_app(settings, client, views, AgentRegistry([agent]), fanout=fanout)
+        secrets = MemorySecrets()
+        app = build_app(settings, client, Stores(views, secrets), AgentRegistry([agent]), fanout=fanout)
         server = GatewayServer(app, settings)
         serving = asyncio.create_task(server.serve(sockets=[listener]))
         headers = {"A2A-Version": "1.0"}
         async with httpx.AsyncClient(base_url=url, headers=headers, timeout=60) as http:
             try:
-                yield RunningGateway(app, server, url, http, serving)
+                yield RunningGateway(app, server, url, http, serving, secrets)
             finally:
                 server.stop()
                 await serving

@@ -48,9 +48,9 @@ def check_error(response: httpx.Response, code: int, words: str) -> None:
         (message(parts=[]), INVALID_PARAMS, "message.parts is empty"),
         (message(parts=[{"filename": "x"}]), INVALID_PARAMS, "message.parts[0] is empty"),
         (message(parts=[{"text": ""}, {"text": " \n"}]), INVALID_PARAMS, "all its texts are empty"),
-        (message(parts=[{"text": "x" * 5_000_000}]), INVALID_PARAMS, "this server takes 1000000"),
-        (message(parts=[{"data": {"x": "y" * 2_000_000}}]), INVALID_PARAMS, "this server takes 1000000"),
-        (message(metadata={"x": "y" * 2_000_000}), INVALID_PARAMS, "this server takes 1000000"),
+        (message(parts=[{"text": "x" * 11_000_000}]), INVALID_PARAMS, "this server takes 10000000"),
+        (message(parts=[{"data": {"x": "y" * 11_000_000}}]), INVALID_PARAMS, "this server takes 10000000"),
+        (message(metadata={"x": "y" * 11_000_000}), INVALID_PARAMS, "this server takes 10000000"),
         (message(parts=[{"raw": "aGk="}]), -32005, "message.parts[0] is a file (raw)"),
         (message(parts=[{"text": "x"}, {"url": "http://x"}]), -32005, "message.parts[1] is a file (url)"),
         (message(parts=[{"text": 5}]), INVALID_PARAMS, "Invalid params"),
@@ -157,7 +157,7 @@ async def test_another_version_of_the_protocol_is_refused(gateway: RunningGatewa
 @pytest.mark.parametrize("declared", [True, False])
 async def test_a_body_over_the_limit_is_refused_unread(gateway: RunningGateway, *, declared: bool) -> None:
     """413 with a JSON-RPC error that names the limit, with a Content-Length and without."""
-    body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "SendMessage", "params": {"x": "y" * 9_000_000}})
+    body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "SendMessage", "params": {"x": "y" * 17_000_000}})
 
     async def pieces() -> AsyncGenerator[bytes]:
         yield body.encode()
@@ -165,7 +165,7 @@ async def test_a_body_over_the_limit_is_refused_unread(gateway: RunningGateway, 
     response = await gateway.http.post("/", content=body if declared else pieces())
 
     assert response.status_code == 413
-    check_error(response, -32600, "larger than the 8000000 bytes")
+    check_error(response, -32600, "larger than the 16000000 bytes")
 
 
 async def test_an_unknown_failure_is_answered_with_a_reference_only(

@@ -99,6 +99,8 @@ def test_what_stops_a_gateway_at_start_is_one_clear_line(
     ("variable", "value", "words"),
     [
         ("EVERLOOP_MAX_BODY_BYTES", "0", "EVERLOOP_MAX_BODY_BYTES: Input should be greater than"),
+        ("EVERLOOP_MAX_BODY_BYTES", "9000000", "EVERLOOP_MAX_BODY_BYTES: 9000000 is too small for a message"),
+        ("EVERLOOP_MAX_MESSAGE_BYTES", "20000000", "EVERLOOP_MAX_BODY_BYTES: 16000000 is too small"),
         ("EVERLOOP_LOG_LEVEL", "loud", "EVERLOOP_LOG_LEVEL: Input should be 'debug', 'info'"),
         ("EVERLOOP_REDIS_URL", "redis://:s3cr/loud@host/0", "EVERLOOP_REDIS_URL: expected redis://"),
     ],

@@ -196,20 +196,22 @@ async def test_the_extension_shows_every_event(gateway: RunningGateway, model: S
         for response in answer.responses
         if response.status_update.metadata.fields
     ]
-    (shown,) = [m[EVENTS_EXTENSION] for m in metadata if m[EVENTS_EXTENSION]["kind"] == "tool-call"]
+    others = [m[EVENTS_EXTENSION] for m in metadata if EVENTS_EXTENSION in m]
+    (shown,) = [other for other in others if other["kind"] == "tool-call"]
     assert ToolCalled.model_validate(shown) == event
     assert card.json()["capabilities"]["extensions"][0]["uri"] == EVENTS_EXTENSION
     assert plain.headers["A2A-Extensions"] == EVENTS_EXTENSION
 
 
 async def test_without_the_extension_other_events_stay_inside(a2a: A2AClient, model: StagedModel) -> None:
-    """A client of plain A2A sees statuses and artifacts only."""
+    """A client of plain A2A sees statuses, with what the task has used, and artifacts only."""
     prompt = unique("plain")
     model.scripts[prompt] = [ToolCalled(iteration=1, call_id="c1", name="search", arguments="{}"), "found"]
 
     answer = await Answer().read(a2a.send_message(request(prompt)))
 
-    assert not any(response.status_update.metadata.fields for response in answer.responses)
+    shown = {key for response in answer.responses for key in response.status_update.metadata.fields}
+    assert shown == {"usage"}
     assert answer.text == "found"
 
 

@@ -10,7 +10,6 @@ from a2a.types.a2a_pb2 import (
     GetTaskRequest,
     ListTasksRequest,
     SendMessageRequest,
-    Task,
     TaskState,
 )
 from a2a.utils.errors import TaskNotCancelableError
@@ -24,7 +23,6 @@ from tests.gateway.stage import (
     StagedModel,
     StoodIn,
     running_gateway,
-    staged_worker,
     stand_in_worker,
     unique,
 )
@@ -141,28 +139,6 @@ async def test_a_task_that_ends_without_a_word_keeps_nobody_waiting(
 
     assert follower.states[-1] == state
     assert follower.responses[-1].status_update.status.message.parts[0].text == reason
-
-
-async def test_a_task_that_nobody_works_on_is_canceled_later(client: Client, views: TaskViews) -> None:
-    """Without a worker CancelTask returns the task as it stands; the request is not lost."""
-    queue = unique("nobody")
-    async with (
-        running_gateway(client, views, queue=queue) as gateway,
-        connected(gateway.url, streaming=False) as a2a,
-    ):
-        task = await send(a2a, request(unique("cancel"), return_immediately=True))
-        assert (await a2a.cancel_task(CancelTaskRequest(id=task.id))).status == task.status
-        async with staged_worker(client, views, queue):
-            canceled = await _until_ended(a2a, task)
-
-    assert canceled.status.state == TaskState.TASK_STATE_CANCELED
-
-
-async def _until_ended(a2a: A2AClient, task: Task) -> Task:
-    while True:
-        shown = await a2a.get_task(GetTaskRequest(id=task.id))
-        if shown.status.state != TaskState.TASK_STATE_SUBMITTED:
-            return shown
 
 
 async def test_lists_are_pages_of_the_newest_tasks_first(blocking: A2AClient) -> None:

@@ -16,12 +16,12 @@ from typing import cast
 from temporalio.client import Client, WorkflowFailureError
 from temporalio.contrib.pydantic import pydantic_data_converter
 
-from tests.replay.scenarios import AGENT, SCENARIOS, Scenario
+from tests.replay.scenarios import LONG_EVENTS, SCENARIOS, Scenario
 from tests.support.processes import running_temporal
 from worker import WorkerSettings, build_worker
-from workflows.agent_task import AgentTask
+from workflows.contract import names
 from workflows.contract.messages import TextPart, UserMessage
-from workflows.contract.tasks import TaskInput
+from workflows.contract.tasks import TaskInput, TaskResult
 
 HOST = re.compile(r"\b\d+@[\w.-]+")
 NAMES_A_MACHINE = frozenset({"identity", "stackTrace"})
@@ -33,18 +33,23 @@ async def record(client: Client, name: str, scenario: Scenario, path: Path) -> N
     task = TaskInput(
         context_id="context",
         owner="owner",
-        agent=AGENT,
+        agent=scenario.agent,
         message=UserMessage(message_id="m1", parts=(TextPart(text="Hello"),)),
         created_at=datetime.now(UTC),
     )
     async with build_worker(client, scenario.ports.wired(), WorkerSettings(task_queue=name)):
-        handle = await client.start_workflow(AgentTask.run, task, id=path.stem, task_queue=name)
+        handle = await client.start_workflow(
+            names.WORKFLOW_TYPE, task, id=path.stem, task_queue=name, result_type=TaskResult
+        )
         await scenario.act(handle)
         try:
             await handle.result()
         except WorkflowFailureError as error:
             sys.stdout.write(f"{name}: ended with {error.cause}\n")
-        history = await handle.fetch_history()
+        # Of a task that went on in new runs, the first run.
+        history = await client.get_workflow_handle(
+            handle.id, run_id=handle.first_execution_run_id
+        ).fetch_history()
     kept = json.dumps(_anonymous(json.loads(history.to_json())), indent=1)
     await asyncio.to_thread(path.write_text, f"{kept}\n", "utf-8")
     sys.stdout.write(f"{path.name}: {len(history.events)} events\n")
@@ -66,7 +71,8 @@ def _anonymous(value: object) -> object:
 async def main(change: str) -> None:
     """Record every scenario for this change."""
     with tempfile.TemporaryDirectory() as directory:
-        async with running_temporal(Path(directory)) as (_, address):
+        settings = [f"limit.historyCount.suggestContinueAsNew={LONG_EVENTS}"]
+        async with running_temporal(Path(directory), settings) as (_, address):
             client = await Client.connect(address, data_converter=pydantic_data_converter)
             for name, scenario in SCENARIOS.items():
                 path = HISTORIES / f"{name}_before_{change}.json"

@@ -8,14 +8,27 @@ from temporalio import activity
 from temporalio.client import WorkflowHandle
 from temporalio.exceptions import ApplicationError
 
-from tests.support.fake_ports import FakePorts, Script, ScriptedModel, answer, asks
+from tests.support.fake_ports import CountingTools, FakePorts, Script, ScriptedModel, answer, asks
 from workflows.agent_task import AgentTask
 from workflows.contract import failures
-from workflows.contract.calls import CallModelInput
-from workflows.contract.messages import AssistantMessage, TextPart, UserMessage
-from workflows.contract.tasks import AgentSpec, TaskResult
+from workflows.contract.calls import CallModelInput, RunToolInput, ToolReply
+from workflows.contract.messages import AssistantMessage, TextPart, ToolCall, ToolMessage, UserMessage
+from workflows.contract.questions import Approval, Question, QuestionKind
+from workflows.contract.tasks import AgentSpec, CompactionSpec, TaskResult, ToolSpec
+
+LONG_EVENTS = 100
+"""After so many events a history counts as long while scenarios are recorded."""
 
 AGENT = AgentSpec(id="agent", max_iterations=3)
+FULL_AGENT = AgentSpec(
+    id="agent",
+    fallback_models=("second",),
+    on_model_failure="wait",
+    compaction=CompactionSpec(),
+    wall_clock=3600,
+    max_tool_failures=3,
+    tools={"a": ToolSpec(fallback="b"), "writer": ToolSpec(agent="writer")},
+)
 
 Handle = WorkflowHandle[AgentTask, TaskResult]
 
@@ -26,10 +39,11 @@ async def _watch(_handle: Handle) -> None:
 
 @dataclass(frozen=True)
 class Scenario:
-    """What stands behind the ports, and what a client does meanwhile."""
+    """What stands behind the ports, what a client does meanwhile, and what the task pins."""
 
     ports: FakePorts
     act: Callable[[Handle], Awaitable[None]] = _watch
+    agent: AgentSpec = AGENT
 
 
 def _fail(failure_type: str) -> ApplicationError:
@@ -79,6 +93,70 @@ def _canceled() -> Scenario:
     return Scenario(FakePorts(ScriptedModel(endless)), act)
 
 
+def _full(*script: Script) -> Callable[[], Scenario]:
+    """An agent that uses everything there is to pin."""
+    return lambda: Scenario(FakePorts(ScriptedModel(*script)), agent=FULL_AGENT)
+
+
+def _asks(call: RunToolInput) -> ToolReply | None:
+    if call.answers:
+        return None
+    return Question(id=call.call.id, kind=QuestionKind.CONFIRMATION, text="May I?", call=call.call)
+
+
+def _questions() -> Scenario:
+    """Two calls ask; the client answers one, an operator the other."""
+    ports = FakePorts(ScriptedModel(asks(("a", "x"), ("b", "x")), answer("done")), CountingTools(reply=_asks))
+
+    async def act(handle: Handle) -> None:
+        await ports.publish.until_asked()
+        yes = UserMessage(message_id="m2", parts=(TextPart(text="yes"),), metadata={"question": "b"})
+        await handle.execute_update(AgentTask.add_message, yes, id=yes.message_id)
+        await ports.publish.until_asked(2)
+        await handle.signal(AgentTask.approve, Approval(call_id="a", approved=False))
+
+    return Scenario(ports, act)
+
+
+def _no_answer() -> Scenario:
+    """A question runs out of time."""
+
+    def reply(call: RunToolInput) -> ToolReply | None:
+        asked = _asks(call)
+        return asked.model_copy(update={"timeout": 0.1}) if isinstance(asked, Question) else None
+
+    return Scenario(FakePorts(ScriptedModel(asks(("a", "x")), answer("done")), CountingTools(reply=reply)))
+
+
+def _operator_resumes() -> Scenario:
+    """Both models refuse; the operator mends it."""
+    refused = [_fail(failures.MODEL_REFUSED) for _ in range(2)]
+    ports = FakePorts(ScriptedModel(*refused, answer("done")))
+
+    async def act(handle: Handle) -> None:
+        await ports.publish.entered.wait()
+        await handle.signal(AgentTask.resume)
+
+    return Scenario(ports, act, FULL_AGENT)
+
+
+def _fallback_tool() -> Scenario:
+    """One tool stands in for another."""
+
+    def reply(call: RunToolInput) -> ToolReply | None:
+        if call.call.name == "b":
+            return None
+        return ToolMessage(call_id=call.call.id, name=call.call.name, content="down", outcome="error")
+
+    tools = CountingTools(reply=reply)
+    return Scenario(FakePorts(ScriptedModel(asks(("1", "a")), answer("done")), tools), agent=FULL_AGENT)
+
+
+_ASKS_WRITER = AssistantMessage(
+    tool_calls=(ToolCall(id="w", name="writer", arguments='{"request": "Write."}'),)
+)
+
+
 SCENARIOS: dict[str, Callable[[], Scenario]] = {
     "answer": _plays(answer("Hi.")),
     "answer_not_shown": _plays(answer("Hi.").model_copy(update={"is_shown": False})),
@@ -90,4 +168,15 @@ SCENARIOS: dict[str, Callable[[], Scenario]] = {
     "message_meanwhile": _a_message_meanwhile(answer("both answered")),
     "message_to_a_failing_task": _a_message_meanwhile(_fail(failures.MODEL_REFUSED)),
     "canceled": _canceled,
+    "questions": _questions,
+    "no_answer": _no_answer,
+    "operator_resumes": _operator_resumes,
+    "second_model": _full(_fail(failures.MODEL_UNAVAILABLE), asks(("1", "x")), answer("done")),
+    "compaction": _full(asks(("1", "x")), asks(("2", "x")), _fail(failures.CONTEXT_TOO_LONG), answer("done")),
+    "fallback_tool": _fallback_tool,
+    "sub_agent": _full(_ASKS_WRITER, answer("A poem."), answer("done")),
+    "continues_as_new": lambda: Scenario(
+        FakePorts(ScriptedModel(*(asks((f"c{n}", "x")) for n in range(12)), answer("done"))),
+        agent=FULL_AGENT,
+    ),
 }

@@ -6,13 +6,16 @@ import pytest
 import pytest_asyncio
 from redis.asyncio import Redis
 
+from stores.memory_secrets import MemorySecrets
 from stores.memory_task_views import MemoryTaskViews
 from stores.memory_tool_records import MemoryToolRecords
 from stores.memory_transcripts import MemoryTranscripts
 from stores.redis_connection import connect_redis
+from stores.redis_secrets import RedisSecrets
 from stores.redis_task_views import RedisTaskViews
 from stores.redis_tool_records import RedisToolRecords
 from stores.redis_transcripts import RedisTranscripts
+from stores.secrets import Secrets
 from stores.task_views import TaskViews
 from stores.tool_records import ToolRecords
 from stores.transcripts import Transcripts
@@ -46,3 +49,10 @@ def tool_records(request: pytest.FixtureRequest) -> ToolRecords:
     if request.param == "memory":
         return MemoryToolRecords()
     return RedisToolRecords(request.getfixturevalue("redis"))
+
+
+@pytest.fixture(params=IMPLEMENTATIONS)
+def secrets(request: pytest.FixtureRequest) -> Secrets:
+    if request.param == "memory":
+        return MemorySecrets()
+    return RedisSecrets(request.getfixturevalue("redis"))

@@ -1,11 +1,16 @@
 """Tasks, messages and events that the store tests are made of."""
 
 import uuid
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
+from types import MappingProxyType
+
+from pydantic import JsonValue
 
 from stores.task_views import START, StreamedEvent, TaskViews
 from workflows.contract.events import ArtifactChunk, StatusChanged, TaskEvent
-from workflows.contract.messages import AgentMessage, DataPart, Part, TextPart, UserMessage
+from workflows.contract.messages import AgentMessage, DataPart, Part, TextPart, ToolCall, UserMessage
+from workflows.contract.questions import Question, QuestionKind
 from workflows.contract.tasks import Artifact, TaskState, TaskStatus, TaskView
 
 EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
@@ -26,6 +31,11 @@ def said(message_id: str, text: str = "hello") -> UserMessage:
 
 def told(message_id: str, text: str = "a moment") -> AgentMessage:
     return AgentMessage(message_id=message_id, parts=(TextPart(text=text),))
+
+
+def asked(question_id: str) -> Question:
+    call = ToolCall(id=question_id, name="delete", arguments='{"path": "a"}')
+    return Question(id=question_id, kind=QuestionKind.CONFIRMATION, text="Delete a?", call=call)
 
 
 def submitted(task_id: str = "", *, owner: str = "", context_id: str = "", seconds: float = 0) -> TaskView:
@@ -55,11 +65,20 @@ def status(  # noqa: PLR0913 -- the fields of a status, most of them left out in
     message: AgentMessage | None = None,
     received: tuple[UserMessage, ...] = (),
     seconds: float | None = None,
+    questions: tuple[Question, ...] = (),
+    metadata: Mapping[str, JsonValue] = MappingProxyType({}),
 ) -> StatusChanged:
     """Return a status whose time is its version in seconds, unless given."""
     moment = at(version if seconds is None else seconds)
     return StatusChanged(
-        version=version, step=step, state=state, at=moment, message=message, received=received
+        version=version,
+        step=step,
+        state=state,
+        at=moment,
+        message=message,
+        received=received,
+        questions=questions,
+        metadata=dict(metadata),
     )
 
 
@@ -84,12 +103,15 @@ def chunk(  # noqa: PLR0913 -- the fields of the fence, which is what the tests 
     )
 
 
-def artifact(text: str, *, complete: bool = True, artifact_id: str = "response") -> Artifact:
+def artifact(
+    text: str, *, complete: bool = True, failed: bool = False, artifact_id: str = "response"
+) -> Artifact:
     return Artifact(
         artifact_id=artifact_id,
         name=artifact_id.title(),
         parts=(TextPart(text=text),),
         complete=complete,
+        failed=failed,
     )
 
 

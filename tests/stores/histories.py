@@ -2,16 +2,22 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from hypothesis import strategies as st
 
-from tests.stores.examples import answered, artifact, at, chunk, data, said, status, told
+from tests.stores.examples import answered, artifact, asked, at, chunk, data, said, status, told
 from workflows.contract.events import FINAL_ATTEMPT, TaskEvent, Warned
 from workflows.contract.messages import Part, TextPart
 from workflows.contract.tasks import TaskState, TaskStatus, TaskView
 
+Ending = Literal["draft", "complete", "failed"]
 RUNS = st.sampled_from(["run-a", "run-b", "run-c"])
-STATES = st.sampled_from([TaskState.WORKING, TaskState.INPUT_REQUIRED, TaskState.COMPLETED])
+STATES = st.sampled_from(
+    [TaskState.WORKING, TaskState.INPUT_REQUIRED, TaskState.COMPLETED, TaskState.FAILED, TaskState.CANCELED]
+)
+QUESTIONS = st.sampled_from([(), (asked("c1"),), (asked("c1"), asked("c2.1"))])
+METADATA = st.sampled_from([{}, {"usage": {"input_tokens": 3, "output_tokens": 4, "cost": 0.1}}])
 TEXTS = st.text(st.characters(codec="utf-8"), max_size=5)
 PARTS: st.SearchStrategy[Part] = st.builds(TextPart, text=TEXTS) | st.just(data(x="1"))
 USER_MESSAGES = st.builds(said, st.sampled_from(["m1", "m2", "m3", "m4"]))
@@ -23,6 +29,8 @@ STATUSES = st.builds(
     step=st.integers(0, 1),
     message=AGENT_MESSAGES,
     received=st.lists(USER_MESSAGES, max_size=2).map(tuple),
+    questions=QUESTIONS,
+    metadata=METADATA,
     seconds=st.integers(0, 5),
 )
 CHUNKS = st.builds(
@@ -59,7 +67,7 @@ class Restore:
     version: int
     status: TaskStatus
     history: tuple[str, ...]
-    artifacts: tuple[tuple[str, bool], ...]
+    artifacts: tuple[tuple[str, Ending], ...]
 
     def view_of(self, view: TaskView) -> TaskView:
         return answered(
@@ -69,21 +77,32 @@ class Restore:
             status=self.status,
             history=tuple(map(said, self.history)),
             artifacts=tuple(
-                artifact(f"restored {key}", complete=done, artifact_id=key) for key, done in self.artifacts
+                artifact(
+                    f"restored {key}", complete=end == "complete", failed=end == "failed", artifact_id=key
+                )
+                for key, end in self.artifacts
             ),
         )
 
 
+ENDINGS: st.SearchStrategy[Ending] = st.sampled_from(["draft", "complete", "failed"])
 CREATES = st.builds(Create)
 PUBLISHES = st.builds(Publish, RUNS, st.lists(EVENTS, min_size=1, max_size=4))
 RESTORES = st.builds(
     Restore,
     RUNS,
     st.integers(1, 4),
-    st.builds(TaskStatus, state=STATES, at=st.integers(0, 5).map(at), message=AGENT_MESSAGES),
+    st.builds(
+        TaskStatus,
+        state=STATES,
+        at=st.integers(0, 5).map(at),
+        message=AGENT_MESSAGES,
+        questions=QUESTIONS,
+        metadata=METADATA,
+    ),
     st.lists(st.sampled_from(["m1", "m2", "m3", "m5"]), unique=True).map(tuple),
     st.lists(
-        st.tuples(st.sampled_from(["response", "log"]), st.booleans()),
+        st.tuples(st.sampled_from(["response", "log"]), ENDINGS),
         max_size=2,
         unique_by=lambda pair: pair[0],
     ).map(tuple),

@@ -6,6 +6,7 @@ from stores.task_views import TaskViews
 from tests.stores.examples import (
     answered,
     artifact,
+    asked,
     at,
     chunk,
     said,
@@ -19,13 +20,20 @@ from workflows.contract.events import ArtifactChunk, TaskEvent
 from workflows.contract.messages import TextPart
 from workflows.contract.tasks import TaskState, TaskStatus, TaskView
 
+FAILED_DRAFT = (artifact("ha", complete=False, failed=True, artifact_id="half"),)
+
 
 async def test_restore_puts_a_lost_view_back(task_views: TaskViews) -> None:
     """A view that the store lost comes back as the workflow answered it; restoring it again is nothing."""
-    question = TaskStatus(state=TaskState.INPUT_REQUIRED, at=at(9), message=told("which one?"))
-    view = answered(
-        submitted(), "run", 4, status=question, artifacts=(artifact("Hi"), artifact("x", artifact_id="log"))
+    question = TaskStatus(
+        state=TaskState.AUTH_REQUIRED,
+        at=at(9),
+        message=told("which one?"),
+        questions=(asked("c1"),),
+        metadata={"usage": {"input_tokens": 3}},
     )
+    artifacts = (artifact("Hi"), artifact("x", artifact_id="log"), *FAILED_DRAFT)
+    view = answered(submitted(), "run", 4, status=question, artifacts=artifacts)
 
     await task_views.restore(view)
     restored = await stream_of(task_views, view.task_id)
@@ -113,7 +121,7 @@ async def test_a_restored_run_is_overtaken_and_fenced_like_any_other(task_views:
 
 
 async def test_followers_of_the_stream_hear_of_a_restored_status(task_views: TaskViews) -> None:
-    """Whoever follows the stream sees a restored status and artifact: the worker's own may be dropped now."""
+    """Whoever follows the stream hears of a restored artifact, and then of the status: it may be the last."""
     view = submitted()
     await task_views.create(view)
     await task_views.publish(view.task_id, "run", [status(1), chunk("draf")])
@@ -125,8 +133,8 @@ async def test_followers_of_the_stream_hear_of_a_restored_status(task_views: Tas
     await task_views.publish(view.task_id, "run", [status(2, TaskState.COMPLETED)])
 
     heard = [e.event for e in await task_views.read({view.task_id: snapshot.position}, wait=0)]
-    assert heard[0] == status(2, TaskState.COMPLETED)
-    assert [e.part for e in heard[1:] if isinstance(e, ArtifactChunk)] == [TextPart(text="all of it")]
+    assert [e.part for e in heard[:-1] if isinstance(e, ArtifactChunk)] == [TextPart(text="all of it")]
+    assert heard[-1] == status(2, TaskState.COMPLETED)
     assert len(heard) == 2
 
 
@@ -177,3 +185,16 @@ async def test_a_message_replaced_while_the_view_was_lost_is_kept(
     await task_views.restore(view)
 
     assert (await view_of(task_views, view.task_id)).history == (said("m1"), told("which one?"))
+
+
+async def test_restoring_a_failed_task_fails_what_it_left_behind(task_views: TaskViews) -> None:
+    """A draft is marked as well when the news that its task failed comes from the workflow."""
+    view = submitted()
+    await task_views.create(view)
+    await task_views.publish(view.task_id, "run", [status(1), chunk("half")])
+
+    await task_views.restore(answered(view, "run", 2, status=TaskStatus(state=TaskState.FAILED, at=at(2))))
+
+    assert (await view_of(task_views, view.task_id)).artifacts == (
+        artifact("half", complete=False, failed=True),
+    )

@@ -1,10 +1,12 @@
 """Views and streams: the rules of the fold, and what create, restore and load promise."""
 
 import pytest
+from pydantic import JsonValue
 
 from stores.task_views import TaskViews
 from tests.stores.examples import (
     artifact,
+    asked,
     at,
     chunk,
     data,
@@ -250,3 +252,49 @@ async def test_other_events_pass_without_changing_the_view(task_views: TaskViews
 
     assert await view_of(task_views, view.task_id) == view
     assert await stream_of(task_views, view.task_id) == [TaskCreated(), Warned(text="a"), Warned(text="a")]
+
+
+@pytest.mark.parametrize("state", TaskState)
+async def test_a_task_that_ends_badly_fails_its_drafts(task_views: TaskViews, state: TaskState) -> None:
+    """Failed, canceled and rejected mark what is not complete; nothing continues such a draft any more."""
+    view = submitted()
+    await task_views.create(view)
+    drafts = [chunk("whole", artifact_id="log", last=True), chunk("ha")]
+    ends_badly = state in {TaskState.FAILED, TaskState.CANCELED, TaskState.REJECTED}
+
+    await task_views.publish(view.task_id, "run", [*drafts, status(1, state)])
+    await task_views.publish(view.task_id, "run", [chunk("lf", index=1, last=True)])
+
+    assert (await view_of(task_views, view.task_id)).artifacts == (
+        artifact("whole", artifact_id="log"),
+        artifact("ha", complete=False, failed=True) if ends_badly else artifact("half"),
+    )
+    assert len(await stream_of(task_views, view.task_id)) == 5 - ends_badly
+
+
+@pytest.mark.parametrize(("run_id", "attempt"), [("run", 2), ("after a Reset", 1)])
+async def test_a_newer_draft_takes_the_place_of_a_failed_one(
+    task_views: TaskViews, run_id: str, attempt: int
+) -> None:
+    """A task that an operator resets shows the new draft, which has not failed."""
+    view = submitted()
+    await task_views.create(view)
+    await task_views.publish(view.task_id, "run", [chunk("old"), status(1, TaskState.FAILED)])
+
+    await task_views.publish(view.task_id, run_id, [status(2), chunk("new", attempt=attempt)])
+
+    assert (await view_of(task_views, view.task_id)).artifacts == (artifact("new", complete=False),)
+
+
+async def test_questions_and_usage_are_part_of_the_status(task_views: TaskViews) -> None:
+    """What a task asks and what it has used come with the view, and go with the next status."""
+    view = submitted()
+    await task_views.create(view)
+    usage: dict[str, JsonValue] = {"usage": {"input_tokens": 3, "output_tokens": 4, "cost": 0.25}}
+    asking = status(1, TaskState.INPUT_REQUIRED, questions=(asked("c1"), asked("c2")), metadata=usage)
+    await task_views.publish(view.task_id, "run", [asking])
+    waiting = (await view_of(task_views, view.task_id)).status
+    await task_views.publish(view.task_id, "run", [status(2)])
+
+    assert (waiting.questions, waiting.metadata) == ((asked("c1"), asked("c2")), usage)
+    assert (await view_of(task_views, view.task_id)).status == TaskStatus(state=TaskState.WORKING, at=at(2))

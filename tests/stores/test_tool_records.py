@@ -8,10 +8,14 @@ from redis.asyncio import Redis
 from stores.redis_tool_records import RedisToolRecords
 from stores.tool_records import Claim, ToolRecords
 from tests.stores.examples import new_id
-from workflows.contract.messages import ToolMessage
+from workflows.contract.messages import ToolCall, ToolMessage
 from workflows.contract.names import tool_record_key
+from workflows.contract.questions import Question, QuestionKind
 
 OUTCOME = ToolMessage(call_id="c1", name="search", content="found é \x00", outcome="error")
+QUESTION = Question(
+    id="c1", kind=QuestionKind.CONFIRMATION, text="Sure?", call=ToolCall(id="c1", name="x", arguments="{}")
+)
 OTHER = ToolMessage(call_id="c1", name="search", content="other")
 
 
@@ -49,6 +53,46 @@ async def test_the_first_outcome_stands(tool_records: ToolRecords) -> None:
 
     assert await tool_records.finish(task_id, "c1", OTHER) == OUTCOME
     assert await tool_records.claim(task_id, "c1") == OUTCOME
+
+
+async def test_an_outcome_may_be_a_question(tool_records: ToolRecords) -> None:
+    """It comes back as one."""
+    task_id = new_id()
+
+    assert await tool_records.finish(task_id, "c1", QUESTION) == QUESTION
+    assert await tool_records.claim(task_id, "c1") == QUESTION
+
+
+async def test_a_released_call_is_claimed_anew(tool_records: ToolRecords) -> None:
+    """By one claim; releasing what was never claimed changes nothing."""
+    task_id = new_id()
+    await tool_records.release(task_id, "c1")
+    await tool_records.claim(task_id, "c1")
+
+    await tool_records.release(task_id, "c1")
+
+    assert [await tool_records.claim(task_id, "c1") for _ in range(2)] == [Claim.FIRST, Claim.STARTED_BEFORE]
+
+
+async def test_a_release_takes_no_outcome_away(tool_records: ToolRecords) -> None:
+    """An attempt that was given up may release late."""
+    task_id = new_id()
+    await tool_records.finish(task_id, "c1", OUTCOME)
+
+    await tool_records.release(task_id, "c1")
+
+    assert await tool_records.claim(task_id, "c1") == OUTCOME
+
+
+async def test_a_record_of_an_older_version_is_read(redis: Redis) -> None:
+    """Outcomes that were recorded before there were questions."""
+    task_id = new_id()
+    older = '{"role":"tool","call_id":"c1","name":"search","content":"found","outcome":"ok"}'
+    await redis.hset(tool_record_key(task_id, "c1"), mapping={"started": "1", "outcome": older})
+
+    found = await RedisToolRecords(redis).claim(task_id, "c1")
+
+    assert found == ToolMessage(call_id="c1", name="search", content="found")
 
 
 async def test_calls_and_tasks_have_records_of_their_own(tool_records: ToolRecords) -> None:

@@ -9,7 +9,14 @@ from redis.asyncio import Redis
 from stores.redis_transcripts import RedisTranscripts
 from stores.transcripts import OpenedTranscript, Transcripts
 from tests.stores.examples import new_id, said
-from workflows.contract.messages import AssistantMessage, ToolCall, ToolMessage, TranscriptMessage, Usage
+from workflows.contract.messages import (
+    AssistantMessage,
+    SummaryMessage,
+    ToolCall,
+    ToolMessage,
+    TranscriptMessage,
+    Usage,
+)
 from workflows.contract.names import transcript_key
 
 REPLY = AssistantMessage(
@@ -20,6 +27,7 @@ REPLY = AssistantMessage(
     finish_reason="tool_calls",
     usage=Usage(input_tokens=3, output_tokens=4),
 )
+SUMMARY = SummaryMessage(end=2, text="so far", usage=Usage(input_tokens=1, cost=0.5))
 RESULT = ToolMessage(call_id="c1", name="search", content="found", outcome="error")
 MESSAGES: tuple[TranscriptMessage, ...] = (said("m1"), REPLY, RESULT)
 
@@ -78,6 +86,98 @@ async def test_what_stands_at_the_length_is_a_reply_only_if_the_model_said_it(
     assert (await transcripts.open(task_id, "run", 2)).reply is None
 
 
+async def test_a_summary_is_kept_like_a_reply(transcripts: Transcripts) -> None:
+    """The first one that was stored counts; it is found at the length, and is a message of the transcript."""
+    task_id = new_id()
+    await transcripts.put(task_id, "run", 0, MESSAGES)
+
+    assert await transcripts.put_reply(task_id, "run", 3, SUMMARY) == SUMMARY
+    assert await transcripts.put_reply(task_id, "run", 3, SummaryMessage(end=1)) == SUMMARY
+
+    assert await transcripts.open(task_id, "run", 3) == OpenedTranscript(MESSAGES, SUMMARY)
+    assert (await transcripts.open(task_id, "run", 4)).messages == (*MESSAGES, SUMMARY)
+
+
+async def test_a_reply_and_a_summary_do_not_stand_for_each_other(transcripts: Transcripts) -> None:
+    """What a call of the other kind left at the position gives way."""
+    task_id = new_id()
+    await transcripts.put(task_id, "run", 0, MESSAGES)
+
+    await transcripts.put_reply(task_id, "run", 3, SUMMARY)
+    assert await transcripts.put_reply(task_id, "run", 3, REPLY) == REPLY
+    assert (await transcripts.open(task_id, "run", 3)).reply == REPLY
+
+
+async def test_a_run_begins_with_what_the_run_before_had(transcripts: Transcripts) -> None:
+    """The cache is copied, written on, and independent from then on."""
+    task_id = new_id()
+    new = [said("m2")]
+    await transcripts.put(task_id, "first", 0, MESSAGES)
+
+    for _ in range(2):
+        opened = await transcripts.open(task_id, "second", 4, new, previous_run="first")
+        assert opened == OpenedTranscript((*MESSAGES, *new), None)
+    await transcripts.put_reply(task_id, "second", 4, REPLY)
+
+    assert (await transcripts.open(task_id, "second", 4, new, previous_run="first")).reply == REPLY
+    assert (await transcripts.open(task_id, "first", 4)).messages is None
+    assert (await transcripts.open(task_id, "first", 3)).messages == MESSAGES
+
+
+@pytest.mark.parametrize("length", [1, 2, 3])
+async def test_a_run_never_sees_replies_of_the_run_before(transcripts: Transcripts, length: int) -> None:
+    """What that run has at the new messages and after them is another story: its last replies, perhaps."""
+    task_id = new_id()
+    await transcripts.put(task_id, "first", 0, (*MESSAGES, REPLY, RESULT))
+    new = [said("other")]
+
+    opened = await transcripts.open(task_id, "second", length, new, previous_run="first")
+
+    assert opened == OpenedTranscript((*MESSAGES[: length - 1], *new), None)
+    assert (await transcripts.open(task_id, "second", length + 1)).messages is None
+
+
+async def test_a_run_without_new_messages_keeps_no_reply_of_the_run_before(transcripts: Transcripts) -> None:
+    """The position of the reply itself is not copied either."""
+    task_id = new_id()
+    await transcripts.put(task_id, "first", 0, MESSAGES[:2])
+
+    opened = await transcripts.open(task_id, "second", 1, previous_run="first")
+
+    assert opened == OpenedTranscript(MESSAGES[:1], None)
+
+
+async def test_what_a_run_has_of_its_own_is_not_copied_over(transcripts: Transcripts) -> None:
+    """A run that has begun keeps its messages, even if they are not whole."""
+    task_id = new_id()
+    await transcripts.put(task_id, "first", 0, MESSAGES)
+    await transcripts.put(task_id, "second", 1, [said("mine")])
+
+    assert (await transcripts.open(task_id, "second", 2, previous_run="first")).messages is None
+    await transcripts.put(task_id, "second", 0, [said("begin"), said("mine")])
+    opened = await transcripts.open(task_id, "second", 2, previous_run="first")
+    assert opened.messages == (said("begin"), said("mine"))
+
+
+async def test_a_run_before_that_is_forgotten_is_a_miss(transcripts: Transcripts) -> None:
+    """Then the workflow sends the transcript again."""
+    opened = await transcripts.open(new_id(), "second", 2, [said("m")], previous_run="first")
+
+    assert opened == OpenedTranscript(None, None)
+
+
+async def test_large_messages_are_kept(transcripts: Transcripts) -> None:
+    """A reply of several megabytes comes back, and so does a transcript of them."""
+    task_id = new_id()
+    large = AssistantMessage(text="é" * 4_000_000)
+
+    assert await transcripts.put_reply(task_id, "run", 0, large) == large
+    assert (await transcripts.open(task_id, "run", 0)).reply == large
+    await transcripts.open(task_id, "run", 2, [said("m")])
+    opened = await transcripts.open(task_id, "next", 3, [said("n")], previous_run="run")
+    assert opened.messages == (large, said("m"), said("n"))
+
+
 async def test_sending_a_transcript_again_replaces_it(transcripts: Transcripts) -> None:
     """Chunks overwrite from their position on; one that starts at 0 clears what stood there."""
     task_id = new_id()
@@ -121,7 +221,11 @@ async def test_every_call_refreshes_the_time_to_live(redis: Redis) -> None:
 
     await transcripts.put(task_id, "run", 0, MESSAGES[:1])
     lives = [await redis.ttl(key)]
-    for call in (transcripts.open(task_id, "run", 1), transcripts.put_reply(task_id, "run", 1, REPLY)):
+    for call in (
+        transcripts.open(task_id, "run", 1),
+        transcripts.open(task_id, "run", 1, previous_run="other"),
+        transcripts.put_reply(task_id, "run", 1, REPLY),
+    ):
         await redis.expire(key, 5)
         await call
         lives.append(await redis.ttl(key))

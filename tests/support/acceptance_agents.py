@@ -53,5 +53,5 @@ agent = Agent(
     description="Runs what the scripted model asks for.",
     model="scripted",
     plugins=[prompt("Follow the script."), tools(write_line, write_once, repeat)],
-    limits=Limits(iterations=120),
+    limits=Limits(iterations=400),
 )

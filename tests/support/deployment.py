@@ -96,6 +96,7 @@ async def running_deployment(
         environment = {
             "TEMPORAL_ADDRESS": address,
             "EVERLOOP_REDIS_URL": redis_url,
+            "EVERLOOP_BLOB_DIRECTORY": str(directory / "blobs"),
             "EVERLOOP_AGENTS": agents,
             "EVERLOOP_TASK_QUEUE": f"acceptance-{uuid4()}",
             "EVERLOOP_SHUTDOWN_GRACE": "1",

@@ -6,10 +6,20 @@ from collections.abc import Awaitable, Callable
 from temporalio import activity
 
 from worker import Ports
-from workflows.contract.calls import CallModelInput, PublishInput, RunToolInput, StoreTranscriptInput
+from workflows.contract.calls import (
+    CallModelInput,
+    CompactContextInput,
+    LoadAgentInput,
+    PublishInput,
+    RunToolInput,
+    StoreResultInput,
+    StoreTranscriptInput,
+    ToolReply,
+)
 from workflows.contract.events import StatusChanged, TaskEvent
-from workflows.contract.messages import AssistantMessage, ToolCall, ToolMessage
-from workflows.contract.ports import ModelPort, PublishPort, ToolPort, TranscriptPort
+from workflows.contract.messages import AssistantMessage, SummaryMessage, ToolCall, ToolMessage, Usage
+from workflows.contract.ports import AgentPort, ModelPort, PublishPort, ToolPort, TranscriptPort
+from workflows.contract.tasks import AgentSpec
 
 Script = AssistantMessage | Exception | Callable[[CallModelInput], Awaitable[AssistantMessage]]
 
@@ -34,6 +44,7 @@ class ScriptedModel(ModelPort):
     def __init__(self, *script: Script) -> None:
         self._script = list(script)
         self.calls: list[CallModelInput] = []
+        self.compactions: list[CompactContextInput] = []
 
     @activity.defn
     async def call_model(self, call: CallModelInput) -> AssistantMessage:
@@ -43,19 +54,34 @@ class ScriptedModel(ModelPort):
             raise step
         return step if isinstance(step, AssistantMessage) else await step(call)
 
+    @activity.defn
+    async def compact_context(self, call: CompactContextInput) -> SummaryMessage:
+        self.compactions.append(call)
+        return SummaryMessage(end=call.end, text="what was said", usage=Usage(input_tokens=1))
+
 
 class CountingTools(ToolPort):
-    """Answers each call with its own name; remembers the calls and how many ran at once."""
+    """Answers each call with its own name; remembers the calls and how many ran at once.
 
-    def __init__(self, gate: asyncio.Event | None = None, gate_size: int = 0) -> None:
+    `reply` may answer in its place: with a question, or with another result.
+    """
+
+    def __init__(
+        self,
+        gate: asyncio.Event | None = None,
+        gate_size: int = 0,
+        reply: Callable[[RunToolInput], ToolReply | None] = lambda _: None,
+    ) -> None:
+        self._reply = reply
         self.calls: list[RunToolInput] = []
+        self.results: list[StoreResultInput] = []
         self.most_at_once = 0
         self._running = 0
         self._gate = gate
         self._gate_size = gate_size
 
     @activity.defn
-    async def run_tool(self, call: RunToolInput) -> ToolMessage:
+    async def run_tool(self, call: RunToolInput) -> ToolReply:
         self.calls.append(call)
         self._running += 1
         self.most_at_once = max(self.most_at_once, self._running)
@@ -64,7 +90,12 @@ class CountingTools(ToolPort):
                 self._gate.set()
             await self._gate.wait()
         self._running -= 1
-        return ToolMessage(call_id=call.call.id, name=call.call.name, content=f"{call.call.id} done")
+        done = ToolMessage(call_id=call.call.id, name=call.call.name, content=f"{call.call.id} done")
+        return self._reply(call) or done
+
+    @activity.defn
+    async def store_result(self, call: StoreResultInput) -> None:
+        self.results.append(call)
 
 
 class RecordingTranscripts(TranscriptPort):
@@ -86,6 +117,7 @@ class RecordingPublisher(PublishPort):
         self.entered = asyncio.Event()
         self.gate: asyncio.Event | None = None
         self.on_publish: Callable[[], None] = lambda: None
+        self._changed = asyncio.Condition()
 
     @activity.defn
     async def publish(self, call: PublishInput) -> None:
@@ -93,21 +125,42 @@ class RecordingPublisher(PublishPort):
         self.on_publish()
         if self.gate:
             await self.gate.wait()
-        self.events.extend(call.events)
+        async with self._changed:
+            self.events.extend(call.events)
+            self._changed.notify_all()
+
+    async def until_asked(self, times: int = 1) -> None:
+        """Wait until so many statuses with questions were published."""
+        async with self._changed:
+            await self._changed.wait_for(lambda: sum(bool(s.questions) for s in self.statuses) >= times)
 
     @property
     def statuses(self) -> list[StatusChanged]:
         return [event for event in self.events if isinstance(event, StatusChanged)]
 
 
+class FixedAgents(AgentPort):
+    """Knows any agent, by `spec`."""
+
+    def __init__(self) -> None:
+        self.loaded: list[LoadAgentInput] = []
+        self.spec = AgentSpec(id="any")
+
+    @activity.defn
+    async def load_agent(self, call: LoadAgentInput) -> AgentSpec:
+        self.loaded.append(call)
+        return self.spec.model_copy(update={"id": call.agent_id})
+
+
 class FakePorts:
-    """All four fakes, and the `Ports` made of them."""
+    """All fakes, and the `Ports` made of them."""
 
     def __init__(self, model: ScriptedModel, tools: CountingTools | None = None) -> None:
         self.model = model
         self.tools = tools or CountingTools()
+        self.agents = FixedAgents()
         self.transcript = RecordingTranscripts()
         self.publish = RecordingPublisher()
 
     def wired(self) -> Ports:
-        return Ports(self.model, self.tools, self.transcript, self.publish)
+        return Ports(self.model, self.tools, self.transcript, self.publish, self.agents)

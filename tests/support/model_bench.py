@@ -10,6 +10,8 @@ from openai import AsyncOpenAI
 from temporalio.testing import ActivityEnvironment
 
 from activities.model import OpenAIModel
+from activities.model_provider import ModelProvider
+from activities.prices import Price, Prices
 from agents.agent import Agent
 from agents.plugins import prompt, tools
 from agents.registry import AgentRegistry
@@ -19,9 +21,16 @@ from stores.memory_transcripts import MemoryTranscripts
 from stores.task_views import START, TaskViews
 from stores.transcripts import Transcripts
 from tests.support.scripted_openai import ScriptedOpenAI
-from workflows.contract.calls import CallModelInput
+from workflows.contract.calls import CallModelInput, CompactContextInput
 from workflows.contract.events import RESPONSE_ARTIFACT, StatusChanged, TaskEvent
-from workflows.contract.messages import AssistantMessage, Message, TextPart, UserMessage, text_of
+from workflows.contract.messages import (
+    AssistantMessage,
+    Message,
+    SummaryMessage,
+    TextPart,
+    UserMessage,
+    text_of,
+)
 from workflows.contract.tasks import Artifact, TaskRef, TaskState, TaskStatus, TaskView
 
 
@@ -33,6 +42,8 @@ def search(query: str) -> str:
 
 _LONG_AGO = datetime(2026, 1, 1, tzinfo=UTC)
 AGENT = Agent(id="agent", name="Agent", description="", plugins=[prompt("Be brief."), tools(search)])
+PRICE = Price(input=1000, output=100_000)
+"""Of the model `priced-model`: a tenth of a cent and ten cents a token. No other model has a price."""
 QUESTION = UserMessage(message_id="question", parts=(TextPart(text="Hi"),))
 
 
@@ -45,7 +56,8 @@ class ModelBench:
         )
         self.views = views
         self.transcripts = transcripts
-        self.port = OpenAIModel(client, AgentRegistry([AGENT]), views, transcripts, "test-model")
+        provider = ModelProvider(client, "test-model", Prices({"priced-model": PRICE}))
+        self.port = OpenAIModel(provider, AgentRegistry([AGENT]), views, transcripts)
         self.call = CallModelInput(
             task=self.task, iteration=1, model=None, length=1, new=(QUESTION,), version=1
         )
@@ -60,11 +72,20 @@ class ModelBench:
         environment: ActivityEnvironment | None = None,
     ) -> AssistantMessage:
         """Run one attempt of the call, after that many failures of the provider."""
-        environment = environment or ActivityEnvironment()
-        environment.info = dataclasses.replace(
-            environment.info, attempt=attempt, heartbeat_details=[failures] if failures else []
-        )
+        environment = _attempt(environment, attempt, failures)
         return await environment.run(self.port.call_model, call or self.call)
+
+    async def compact(
+        self,
+        call: CompactContextInput,
+        *,
+        attempt: int = 1,
+        failures: int = 0,
+        environment: ActivityEnvironment | None = None,
+    ) -> SummaryMessage:
+        """Run one attempt to make room, after that many failures of the provider."""
+        environment = _attempt(environment, attempt, failures)
+        return await environment.run(self.port.compact_context, call)
 
     async def events(self) -> list[TaskEvent]:
         """Return everything that reached the stream."""
@@ -103,6 +124,15 @@ async def model_bench(
         bench = ModelBench(client, views or MemoryTaskViews(), transcripts or MemoryTranscripts())
         await bench.views.create(new_view(bench.task))
         yield bench
+
+
+def _attempt(environment: ActivityEnvironment | None, attempt: int, failures: int) -> ActivityEnvironment:
+    """Return the environment of an attempt, a new one unless it is given."""
+    environment = environment or ActivityEnvironment()
+    environment.info = dataclasses.replace(
+        environment.info, attempt=attempt, heartbeat_details=[failures] if failures else []
+    )
+    return environment
 
 
 def follow_up(call: CallModelInput, reply: AssistantMessage) -> CallModelInput:

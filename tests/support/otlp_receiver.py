@@ -1,4 +1,4 @@
-"""A receiver of OTLP traces over HTTP, for tests (OpenTelemetry Protocol 1.x, `/v1/traces`, protobuf)."""
+"""A receiver of OTLP traces and metrics over HTTP, for tests (OpenTelemetry Protocol 1.x, protobuf)."""
 
 import asyncio
 import gzip
@@ -8,7 +8,9 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
 import uvicorn
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 from starlette.applications import Starlette
 from starlette.requests import Request
@@ -26,15 +28,24 @@ class OtlpReceiver:
     url: str
     spans: list[Span] = field(default_factory=list[Span])
     services: list[str] = field(default_factory=list[str])
+    metrics: list[Metric] = field(default_factory=list[Metric])
     _arrived: asyncio.Condition = field(default_factory=asyncio.Condition)
 
-    async def receive(self, request: Request) -> Response:
-        """Take one export."""
-        body = await request.body()
-        if request.headers.get("content-encoding") == "gzip":
-            body = gzip.decompress(body)
+    async def receive_traces(self, request: Request) -> Response:
+        """Take one export of spans."""
+        export = ExportTraceServiceRequest.FromString(await _body(request))
         async with self._arrived:
-            self._keep(ExportTraceServiceRequest.FromString(body))
+            self._keep(export)
+            self._arrived.notify_all()
+        return Response(media_type="application/x-protobuf")
+
+    async def receive_metrics(self, request: Request) -> Response:
+        """Take one export of metrics; each holds the sum since the process started."""
+        export = ExportMetricsServiceRequest.FromString(await _body(request))
+        async with self._arrived:
+            for group in export.resource_metrics:
+                for scope in group.scope_metrics:
+                    self.metrics.extend(scope.metrics)
             self._arrived.notify_all()
         return Response(media_type="application/x-protobuf")
 
@@ -51,6 +62,17 @@ class OtlpReceiver:
             await self._arrived.wait_for(lambda: any(span.name == name for span in self.spans))
         return next(span for span in self.spans if span.name == name)
 
+    async def wait_for_metric(self, name: str) -> Metric:
+        """Return the metric of that name, as soon as it is there."""
+        async with self._arrived:
+            await self._arrived.wait_for(lambda: any(metric.name == name for metric in self.metrics))
+        return next(metric for metric in reversed(self.metrics) if metric.name == name)
+
+
+async def _body(request: Request) -> bytes:
+    body = await request.body()
+    return gzip.decompress(body) if request.headers.get("content-encoding") == "gzip" else body
+
 
 @asynccontextmanager
 async def running_otlp_receiver() -> AsyncGenerator[OtlpReceiver]:
@@ -58,7 +80,10 @@ async def running_otlp_receiver() -> AsyncGenerator[OtlpReceiver]:
     listener = socket.create_server((LOOPBACK, 0))
     host, port = listener.getsockname()
     receiver = OtlpReceiver(f"http://{host}:{port}")
-    routes = [Route("/v1/traces", receiver.receive, methods=["POST"])]
+    routes = [
+        Route("/v1/traces", receiver.receive_traces, methods=["POST"]),
+        Route("/v1/metrics", receiver.receive_metrics, methods=["POST"]),
+    ]
     server = QuietServer(uvicorn.Config(Starlette(routes=routes), log_config=None, lifespan="off"))
     serving = asyncio.create_task(server.serve(sockets=[listener]))
     try:

@@ -113,10 +113,18 @@ async def running_valkey(
 
 
 @asynccontextmanager
-async def running_temporal(directory: Path) -> AsyncGenerator[tuple[ServerProcess, str]]:
-    """Yield a Temporal dev server and its address; its state is a file and survives a restart."""
+async def running_temporal(
+    directory: Path, settings: Sequence[str] = ()
+) -> AsyncGenerator[tuple[ServerProcess, str]]:
+    """Yield a Temporal dev server and its address; its state is a file and survives a restart.
+
+    `settings` are dynamic configuration, each as `key=value`.
+    """
     ports = TemporalPorts(free_port(), free_port(), free_port(), free_port())
-    server = ServerProcess(temporal_command(ports, directory / "temporal.db"), directory / "temporal.log")
+    command = temporal_command(ports, directory / "temporal.db")
+    for setting in settings:
+        command += ["--dynamic-config-value", setting]
+    server = ServerProcess(command, directory / "temporal.log")
     address = f"{LOOPBACK}:{ports.grpc}"
     server.start()
     try:

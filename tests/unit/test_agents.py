@@ -6,12 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from agents.agent import Agent, Limits
+from agents.agent import Agent
 from agents.errors import AgentDefinitionError, ToolDefinitionError, UnknownAgentError
-from agents.plugins import prompt, tools
+from agents.limits import Compaction, Limits
+from agents.plugins import prompt, request_input, sub_agent, tools
 from agents.registry import AgentRegistry, load_agents
-from agents.tool import tool
+from agents.retries import Retries
+from agents.tool import Tool, tool
 from agents.tool_context import ToolContext
+from workflows.contract.tasks import AgentSpec, CompactionSpec, ToolSpec
 
 
 @tool
@@ -40,6 +43,78 @@ def test_prompts_and_tools_of_plugins_add_up() -> None:
     assert composed.spec.tools["search"].timeout == 30
 
 
+def _named(name: str, **settings: object) -> Tool:
+    def act(what: str) -> str:
+        """Act."""
+        return what
+
+    return tool(name=name, **settings)(act)  # pyright: ignore[reportArgumentType] -- a table of settings
+
+
+def test_a_task_pins_all_that_the_loop_needs() -> None:
+    """Every field of the specification comes from the definition."""
+    search_index = _named("index", timeout=timedelta(seconds=5), task_queue="fast", fallback="web")
+    defined = agent(
+        models=["large", "small", "tiny"],
+        plugins=[tools(search_index, _named("web")), sub_agent("writer")],
+        limits=Limits(iterations=4, tokens=5, cost=0.5, wall_clock=timedelta(minutes=1), tool_failures=None),
+        parallel_tools=2,
+        deduplicate=False,
+        on_model_failure="wait",
+        compaction=Compaction("summary", prompt_tokens=1000),
+    )
+
+    assert defined.spec == AgentSpec(
+        id="one",
+        model="large",
+        fallback_models=("small", "tiny"),
+        on_model_failure="wait",
+        compaction=CompactionSpec(strategy="summary", prompt_tokens=1000),
+        max_iterations=4,
+        max_tokens=5,
+        max_cost=0.5,
+        wall_clock=60,
+        max_tool_failures=None,
+        max_parallel_tools=2,
+        tools={
+            "index": ToolSpec(timeout=5, task_queue="fast", fallback="web"),
+            "web": ToolSpec(timeout=30),
+            "writer": ToolSpec(timeout=30, agent="writer"),
+        },
+        deduplicate=False,
+    )
+
+
+def test_an_agent_without_settings_has_the_documented_ones() -> None:
+    """One model of the worker, 30 iterations, three failures in a row, a window."""
+    assert agent().spec == AgentSpec(
+        id="one", max_iterations=30, max_tool_failures=3, compaction=CompactionSpec(strategy="window")
+    )
+
+
+def test_a_sub_agent_takes_a_request() -> None:
+    """It is a tool by the name of the agent, described by what the author says."""
+    (writer,) = sub_agent("writer", "Writes poems.").tools
+    (editor,) = sub_agent("editor").tools
+
+    assert (writer.name, writer.agent, writer.description) == ("writer", "writer", "Writes poems.")
+    assert list(writer.arguments.model_fields) == ["request"]
+    assert "'editor'" in editor.description
+
+
+def test_the_model_may_ask_its_user() -> None:
+    """The question is the only argument that it has to give."""
+    (ask,) = request_input().tools
+
+    assert set(ask.arguments.model_fields) == {"question", "kind", "options", "schema"}
+    assert ask.parameters["required"] == ["question"]
+
+
+def test_a_fallback_may_be_given_as_a_tool() -> None:
+    """Its name is what counts."""
+    assert _named("index", fallback=_named("web")).fallback == "web"
+
+
 @pytest.mark.parametrize(
     ("define", "expected"),
     [
@@ -47,11 +122,54 @@ def test_prompts_and_tools_of_plugins_add_up() -> None:
         (lambda: agent(""), "letters, digits"),
         (lambda: agent(plugins=[tools(search), tools(search)]), "'search'"),
         (lambda: agent(parallel_tools=0), "start at 1"),
-        (lambda: agent(limits=Limits(iterations=0)), "start at 1"),
+        (lambda: agent(limits=Limits(iterations=0)), "iterations start at 1"),
+        (lambda: Limits(tokens=0), "tokens start at 1"),
+        (lambda: Limits(tool_failures=0), "tool_failures start at 1"),
+        (lambda: Limits(cost=0), "more than 0"),
+        (lambda: Limits(cost=float("nan")), "more than 0"),
+        (lambda: Limits(wall_clock=timedelta(0)), "some time"),
+        (lambda: Compaction("forget"), "there is no strategy 'forget'"),  # pyright: ignore[reportArgumentType] -- wrong on purpose
+        (lambda: Compaction(prompt_tokens=0), "prompt_tokens start at 1"),
+        (lambda: agent(model="a", models=["b"]), "model and models are both given"),
+        (lambda: agent(models="gpt"), "give a list of names"),
+        (lambda: agent(models=["a", ""]), "give a list of names"),
+        (lambda: agent(models=["a", "b", "a"]), "models names 'a' twice"),
+        (lambda: agent(on_model_failure="hope"), "choose 'fail' or 'wait'"),
+        (lambda: agent(needs_approval="yes"), "needs_approval is True, False, or"),
+        (lambda: agent(plugins=[tools(_named("a", fallback="b"))]), "'b', which it has not; its tools: a"),
+        (lambda: agent(plugins=[tools(_named("a", fallback="a"))]), "lead back to it"),
+        (
+            lambda: agent(plugins=[tools(_named("a", fallback="b"), _named("b", fallback="a"))]),
+            "lead back to it",
+        ),
+        (lambda: sub_agent("not good"), "letters, digits"),
     ],
-    ids=["space", "empty", "tool_twice", "no_tools_at_once", "no_iterations"],
+    ids=[
+        "space",
+        "empty",
+        "tool_twice",
+        "no_tools_at_once",
+        "no_iterations",
+        "no_tokens",
+        "no_failures",
+        "no_cost",
+        "nan_cost",
+        "no_time",
+        "strategy",
+        "no_prompt",
+        "model_and_models",
+        "models_text",
+        "model_empty",
+        "model_twice",
+        "model_failure",
+        "approval",
+        "fallback_unknown",
+        "fallback_itself",
+        "fallback_circle",
+        "sub_agent",
+    ],
 )
-def test_a_wrong_agent_is_refused_where_it_is_written(define: Callable[[], Agent], expected: str) -> None:
+def test_a_wrong_agent_is_refused_where_it_is_written(define: Callable[[], object], expected: str) -> None:
     """The message names what is wrong."""
     with pytest.raises(AgentDefinitionError, match=expected):
         define()
@@ -94,10 +212,50 @@ def test_a_function_that_is_no_tool_is_refused(function: Callable[..., str], exp
         tool(function)
 
 
-def test_a_tool_needs_time() -> None:
-    """A timeout of zero would end every call."""
-    with pytest.raises(ToolDefinitionError, match="give it some time"):
-        tool(timeout=timedelta(0))(_positional)
+async def _policy(arguments: object) -> bool:
+    return bool(arguments)
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({"timeout": timedelta(0)}, "give it some time"),
+        ({"unknown_outcome": "guess"}, "choose 'tell' or 'ask'"),
+        ({"needs_approval": "no"}, "needs_approval is True, False, or a plain function"),
+        ({"needs_approval": _policy}, "needs_approval is True, False, or a plain function"),
+    ],
+    ids=["no_time", "unknown_outcome", "approval", "async_approval"],
+)
+def test_a_wrong_setting_of_a_tool_is_refused(settings: dict[str, object], expected: str) -> None:
+    """The message names the tool and what it could be."""
+    with pytest.raises(ToolDefinitionError, match=f"tool 'act'.*{expected}"):
+        _named("act", **settings)
+
+
+def test_a_setting_that_does_not_exist_is_refused() -> None:
+    """A slip of the pen is not ignored."""
+    with pytest.raises(TypeError, match="idempotnt"):
+        _named("act", idempotnt=True)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{"attempts": 0}, {"factor": 0.5}, {"delay": timedelta(-1)}, {"longest": timedelta(0)}],
+    ids=["no_attempt", "shrinking", "negative", "too_short"],
+)
+def test_wrong_retries_are_refused(settings: dict[str, float | timedelta]) -> None:
+    """Waits grow, from zero at least."""
+    with pytest.raises(ToolDefinitionError, match="Retries: "):
+        Retries(**settings)  # pyright: ignore[reportArgumentType] -- a table of wrong values
+
+
+def test_retries_wait_longer_and_longer() -> None:
+    """Up to the longest wait, however many there are."""
+    retries = Retries(delay=timedelta(seconds=1), factor=3, longest=timedelta(seconds=20))
+
+    waits = [retries.delay_after(failures).total_seconds() for failures in (1, 2, 3, 4, 10_000)]
+
+    assert waits == [1, 3, 9, 20, 20]
 
 
 def test_the_first_agent_is_the_default_and_ids_are_unique() -> None:

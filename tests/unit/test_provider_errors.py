@@ -1,17 +1,16 @@
 """What the failures of a provider mean: retry or not, how long, and what the operator is told."""
 
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 
 import httpx2
 import pytest
 from openai import APIConnectionError, APIError, APIStatusError, APITimeoutError
 from pydantic import JsonValue
 
-from activities.provider_errors import LONGEST_RETRY_DELAY, MODEL_FAILURES, provider_failure, retry_after
+from activities.provider_errors import MODEL_FAILURES, provider_failure
 from activities.reply_assembler import IncompleteReplyError, UnreadableStreamError
 from workflows.contract.failures import CONTEXT_TOO_LONG, MODEL_REFUSED, MODEL_UNAVAILABLE
 
-NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 REQUEST = httpx2.Request("POST", "http://provider/v1/chat/completions")
 SECRET = "sk-secret and what the user wrote"
 
@@ -49,7 +48,7 @@ def stream_error(**body: JsonValue) -> APIError:
 )
 def test_what_may_pass_is_tried_again(error: Exception, said: str) -> None:
     """The provider could not answer now: retryable, with a reason in our own words."""
-    failure = provider_failure(error, "gpt", failures_so_far=1)
+    failure = provider_failure(error, "gpt", failures_so_far=1, chance=0)
 
     assert (failure.type, failure.non_retryable) == (MODEL_UNAVAILABLE, False)
     assert said in failure.message
@@ -89,7 +88,7 @@ def test_what_may_pass_is_tried_again(error: Exception, said: str) -> None:
 )
 def test_what_will_not_pass_is_not_tried_again(error: Exception, kind: str, said: str) -> None:
     """The message names the cause and the next step, and nothing that the provider wrote."""
-    failure = provider_failure(error, "gpt", failures_so_far=1)
+    failure = provider_failure(error, "gpt", failures_so_far=1, chance=0)
 
     assert (failure.type, failure.non_retryable) == (kind, True)
     assert said in failure.message
@@ -98,8 +97,8 @@ def test_what_will_not_pass_is_not_tried_again(error: Exception, kind: str, said
 
 def test_the_last_failure_gives_up() -> None:
     """A provider that stays away ends the call after a fixed number of failures."""
-    last_but_one = provider_failure(status_error(503), "gpt", MODEL_FAILURES - 1)
-    last = provider_failure(status_error(503), "gpt", MODEL_FAILURES)
+    last_but_one = provider_failure(status_error(503), "gpt", MODEL_FAILURES - 1, chance=0)
+    last = provider_failure(status_error(503), "gpt", MODEL_FAILURES, chance=0)
 
     assert (last_but_one.type, last_but_one.non_retryable) == (MODEL_UNAVAILABLE, False)
     assert (last.type, last.non_retryable) == (MODEL_UNAVAILABLE, True)
@@ -107,32 +106,17 @@ def test_the_last_failure_gives_up() -> None:
 
 
 @pytest.mark.parametrize(
-    ("headers", "seconds"),
+    ("error", "failures_so_far", "seconds"),
     [
-        ({}, None),
-        ({"retry-after": "3"}, 3),
-        ({"retry-after": "1.5"}, 1.5),
-        ({"retry-after-ms": "250"}, 0.25),
-        ({"retry-after-ms": "250", "retry-after": "3"}, 0.25),
-        ({"retry-after-ms": "soon", "retry-after": "3"}, 3),
-        ({"retry-after": "Sat, 21 Nov 2026 12:00:20 GMT"}, 20),
-        ({"retry-after": "Sat, 21 Nov 2026 11:00:00 GMT"}, None),
-        ({"retry-after": "0"}, None),
-        ({"retry-after": "-3"}, None),
-        ({"retry-after": "nan"}, None),
-        ({"retry-after": "inf"}, None),
-        ({"retry-after": "later"}, None),
-        ({"retry-after": "1e300"}, LONGEST_RETRY_DELAY.total_seconds()),
-        ({"retry-after": "86400"}, LONGEST_RETRY_DELAY.total_seconds()),
+        (status_error(429, {"Retry-After": "7"}), 1, 7),
+        (status_error(503, {"retry-after-ms": "1500"}), 9, 1.5),
+        (status_error(503), 1, 0.5),
+        (status_error(503), 4, 4),
+        (APIConnectionError(request=REQUEST), 2, 1),
     ],
 )
-def test_the_provider_says_when_to_come_back(headers: dict[str, str], seconds: float | None) -> None:
-    """Milliseconds, seconds or a date; at most 10 minutes; what makes no sense is ignored."""
-    assert retry_after(headers, NOW) == (seconds and timedelta(seconds=seconds))
+def test_the_delay_goes_to_the_retry(error: Exception, failures_so_far: int, seconds: float) -> None:
+    """The failure carries what the header says, and otherwise what the failures so far come to."""
+    failure = provider_failure(error, "gpt", failures_so_far, chance=0)
 
-
-def test_the_delay_goes_to_the_retry() -> None:
-    """The failure carries what the header says."""
-    failure = provider_failure(status_error(429, {"Retry-After": "7"}), "gpt", failures_so_far=1)
-
-    assert failure.next_retry_delay == timedelta(seconds=7)
+    assert failure.next_retry_delay == timedelta(seconds=seconds)

@@ -5,7 +5,6 @@ from datetime import UTC, datetime
 import pytest
 
 from workflows import display
-from workflows.contract import failures
 from workflows.contract.messages import (
     AgentMessage,
     AssistantMessage,
@@ -15,9 +14,8 @@ from workflows.contract.messages import (
     Usage,
     UserMessage,
 )
-from workflows.contract.tasks import AgentSpec, TaskState
-from workflows.limits import LimitReachedError, check_limits
-from workflows.loop import RESEND_CHUNK_BYTES, chunked
+from workflows.contract.tasks import TaskState
+from workflows.model_turn import RESEND_CHUNK_BYTES, chunked
 from workflows.state import VIEW_BYTES, Phase, TaskRunState
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -90,18 +88,6 @@ def test_a_view_fits_into_a_payload(letter: str) -> None:
     assert [message.message_id for message in state.recent_history] == ["m4"]
     size = sum(len(message.model_dump_json().encode()) for message in state.recent_history)
     assert size < VIEW_BYTES
-
-
-@pytest.mark.parametrize(("iteration", "reached"), [(0, False), (29, False), (30, True), (31, True)])
-def test_the_iteration_limit(iteration: int, *, reached: bool) -> None:
-    """The limit counts model calls; its error has a name and says what to change."""
-    spec = AgentSpec(id="agent", max_iterations=30)
-    if not reached:
-        check_limits(spec, iteration=iteration)
-        return
-    with pytest.raises(LimitReachedError, match=r"Limits\(iterations") as error:
-        check_limits(spec, iteration=iteration)
-    assert error.value.type == failures.ITERATION_LIMIT
 
 
 @pytest.mark.parametrize(

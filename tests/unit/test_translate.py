@@ -35,8 +35,10 @@ def said(text: str) -> AgentMessage:
     return AgentMessage(message_id="a2", parts=(TextPart(text=text),))
 
 
-def artifact(*parts: Part) -> Artifact:
-    return Artifact(artifact_id="response", name="response", parts=parts, complete=False)
+def artifact(
+    *parts: Part, artifact_id: str = "response", complete: bool = False, failed: bool = False
+) -> Artifact:
+    return Artifact(artifact_id=artifact_id, name=artifact_id, parts=parts, complete=complete, failed=failed)
 
 
 def chunk(index: int, text: str, *, artifact_id: str = "response", last: bool = False) -> ArtifactChunk:
@@ -161,7 +163,7 @@ def test_chunks_append_to_what_the_client_has(
     """A client never appends to what it was not shown, and hears of withdrawals only of what it was."""
     translator = UpdateTranslator(view(artifact(*before)), extended=False)
 
-    updates = [translator.translate(chunk(index, text)) for index, text in chunks]
+    updates = [update for index, text in chunks for update in translator.translate(chunk(index, text))]
 
     sent = [update for update in updates if isinstance(update, pb.TaskArtifactUpdateEvent)]
     assert [(update.artifact.parts[0].text, update.append) for update in sent] == expected
@@ -171,7 +173,7 @@ def test_artifacts_are_told_apart() -> None:
     """What was shown of one artifact says nothing of another."""
     translator = UpdateTranslator(view(artifact(TextPart(text="a"))), extended=False)
 
-    update = translator.translate(chunk(1, "b", artifact_id="other", last=True))
+    (update,) = translator.translate(chunk(1, "b", artifact_id="other", last=True))
 
     assert isinstance(update, pb.TaskArtifactUpdateEvent)
     assert (update.append, update.last_chunk, update.artifact.artifact_id) == (False, True, "other")
@@ -188,7 +190,7 @@ def test_a_status_is_an_update_without_what_was_received() -> None:
         metadata={"call": "c1"},
     )
 
-    update = UpdateTranslator(view(), extended=False).translate(event)
+    (update,) = UpdateTranslator(view(), extended=False).translate(event)
 
     assert isinstance(update, pb.TaskStatusUpdateEvent)
     assert MessageToDict(update)["status"]["state"] == "TASK_STATE_INPUT_REQUIRED"
@@ -209,9 +211,66 @@ def test_other_events_are_for_the_extension(event: TaskEvent) -> None:
     extended = UpdateTranslator(view(), extended=True)
     extended.translate(StatusChanged(version=2, state=TaskState.AUTH_REQUIRED, at=AT))
 
-    update = extended.translate(event)
+    (update,) = extended.translate(event)
 
-    assert UpdateTranslator(view(), extended=False).translate(event) is None
+    assert UpdateTranslator(view(), extended=False).translate(event) == []
     assert isinstance(update, pb.TaskStatusUpdateEvent)
     assert update.status.state == pb.TASK_STATE_AUTH_REQUIRED
     assert MessageToDict(update.metadata)[EVENTS_EXTENSION]["kind"] == event.kind
+
+
+def test_a_task_tells_what_it_used_and_what_it_left_unfinished() -> None:
+    """The metadata of the status are the task's; an artifact that failed says so in its own."""
+    usage: dict[str, JsonValue] = {"usage": {"input_tokens": 3, "output_tokens": 4, "cost": 0.25}}
+    status = TaskStatus(state=TaskState.FAILED, at=AT, metadata=usage)
+    artifacts = (artifact(TextPart(text="ha"), failed=True), artifact(TextPart(text="x"), artifact_id="log"))
+
+    task = MessageToDict(to_task(view(*artifacts).model_copy(update={"status": status})))
+
+    assert task["metadata"] == usage
+    assert [found.get("metadata") for found in task["artifacts"]] == [{"status": "failed"}, None]
+
+
+ENDS_BADLY = {TaskState.FAILED, TaskState.CANCELED, TaskState.REJECTED}
+
+
+@pytest.mark.parametrize("state", TaskState)
+def test_a_task_that_ends_badly_first_fails_its_open_artifacts(state: TaskState) -> None:
+    """Each that the client was shown and that is not complete ends with one update; then comes the status."""
+    text = TextPart(text="a")
+    seen = view(
+        artifact(text),
+        artifact(text, artifact_id="whole", complete=True),
+        artifact(text, artifact_id="failed", failed=True),
+        artifact(text, artifact_id="ended"),
+        artifact(text, artifact_id="withdrawn"),
+        artifact(TextPart(text=""), artifact_id="empty"),
+    )
+    translator = UpdateTranslator(seen, extended=False)
+    for each in (
+        chunk(1, "", artifact_id="ended", last=True),
+        chunk(0, "", artifact_id="withdrawn"),
+        chunk(0, "n", artifact_id="new"),
+    ):
+        translator.translate(each)
+    event = StatusChanged(version=2, state=state, at=AT)
+
+    *failed, last = translator.translate(event)
+
+    assert isinstance(last, pb.TaskStatusUpdateEvent)
+    assert [MessageToDict(update) for update in failed] == [
+        {
+            "taskId": "task",
+            "contextId": "context",
+            "artifact": {
+                "artifactId": artifact_id,
+                **({"name": artifact_id} if artifact_id == "response" else {}),
+                "parts": [{"text": ""}],
+                "metadata": {"status": "failed"},
+            },
+            "append": True,
+            "lastChunk": True,
+        }
+        for artifact_id in (("response", "new") if state in ENDS_BADLY else ())
+    ]
+    assert len(translator.translate(event)) == 1

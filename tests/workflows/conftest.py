@@ -11,12 +11,16 @@ from temporalio.client import Client, WorkflowHandle
 from temporalio.contrib.pydantic import pydantic_data_converter
 
 from tests.support.fake_ports import FakePorts
+from tests.support.processes import running_temporal
 from worker import WorkerSettings, build_worker
 from workflows.agent_task import AgentTask
+from workflows.contract import names
 from workflows.contract.messages import TextPart, UserMessage
 from workflows.contract.tasks import AgentSpec, TaskInput, TaskResult
 
 Handle = WorkflowHandle[AgentTask, TaskResult]
+IMPATIENT_EVENTS = 40
+
 StartTask = Callable[..., AbstractAsyncContextManager[Handle]]
 
 
@@ -35,8 +39,10 @@ def unique_queue() -> str:
     return f"test-{uuid4()}"
 
 
-async def start_workflow(client: Client, queue: str, agent: AgentSpec | None = None) -> Handle:
-    """Start a task, as the gateway does."""
+async def start_workflow(
+    client: Client, queue: str, agent: AgentSpec | None = None, *, task_id: str = ""
+) -> Handle:
+    """Start a task, as the gateway does; unless given, its id is the name of its queue."""
     task = TaskInput(
         context_id="context",
         owner="owner",
@@ -44,17 +50,43 @@ async def start_workflow(client: Client, queue: str, agent: AgentSpec | None = N
         message=user("Hello"),
         created_at=datetime.now(UTC),
     )
-    return await client.start_workflow(AgentTask.run, task, id=queue, task_queue=queue)
+    return await client.start_workflow(
+        names.WORKFLOW_TYPE, task, id=task_id or queue, task_queue=queue, result_type=TaskResult
+    )
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def impatient_client(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Client]:
+    """A client of a server that suggests to continue as new after a few events."""
+    settings = [
+        f"limit.historyCount.suggestContinueAsNew={IMPATIENT_EVENTS}",
+        'history.workflowIdReuseMinimalInterval="1ms"',  # else each new run would wait for a second
+    ]
+    async with running_temporal(tmp_path_factory.mktemp("impatient"), settings) as (_, address):
+        yield await Client.connect(address, data_converter=pydantic_data_converter)
 
 
 @pytest.fixture(params=[1000, 0], ids=["cached", "always_replayed"])
 def start_task(request: pytest.FixtureRequest, client: Client) -> StartTask:
     """Start a task on a worker of its own, with the fakes of the test behind its ports."""
+    return starter(client, max_cached_workflows=int(request.param))
+
+
+@pytest.fixture(params=[1000, 0], ids=["cached", "always_replayed"])
+def start_long_task(request: pytest.FixtureRequest, impatient_client: Client) -> StartTask:
+    """The same where histories count as long after `IMPATIENT_EVENTS` events."""
+    return starter(impatient_client, max_cached_workflows=int(request.param))
+
+
+def starter(client: Client, *, max_cached_workflows: int) -> StartTask:
+    """Return a function that starts a task on a worker of its own."""
 
     @asynccontextmanager
     async def start(ports: FakePorts, agent: AgentSpec | None = None) -> AsyncGenerator[Handle]:
         queue = unique_queue()
-        settings = WorkerSettings(task_queue=queue, max_cached_workflows=int(request.param), shutdown_grace=0)
+        settings = WorkerSettings(
+            task_queue=queue, max_cached_workflows=max_cached_workflows, shutdown_grace=0
+        )
         async with build_worker(client, ports.wired(), settings):
             yield await start_workflow(client, queue, agent)
 

@@ -1,9 +1,17 @@
 """Inputs of the port methods: what the workflow asks the outside world for."""
 
+from typing import Annotated
+
+from pydantic import Field
+
 from workflows.contract.events import ArtifactChunk, StatusChanged
-from workflows.contract.messages import ToolCall, TranscriptMessage, UserMessage
-from workflows.contract.tasks import TaskRef
+from workflows.contract.messages import ToolCall, ToolMessage, TranscriptMessage, UserMessage
+from workflows.contract.questions import Answer, Question
+from workflows.contract.tasks import CompactionSpec, TaskRef
 from workflows.contract.wire import Wire
+
+ToolReply = Annotated[ToolMessage | Question, Field(discriminator="role")]
+"""What a tool activity comes to: a result, or a question that has to be answered first."""
 
 
 class CallModelInput(Wire):
@@ -12,6 +20,9 @@ class CallModelInput(Wire):
     The transcript itself is not sent: it is `length` messages, which the transcript cache holds for this
     run; only `new`, the last of them, may not be there yet. The reply gets position `length`.
     `status` is published before the call; `version` is the version of the last status, including it.
+    `tries` counts the calls that ended without a reply for this position. `previous_run` is the run that
+    this one continues, until its first reply: its cache is copied. `warning` is told to subscribers.
+    `needs_price` means that a reply of unknown cost is of no use.
     """
 
     task: TaskRef
@@ -21,16 +32,58 @@ class CallModelInput(Wire):
     new: tuple[UserMessage, ...] = ()
     version: int
     status: StatusChanged | None = None
+    tries: int = 0
+    previous_run: str = ""
+    warning: str = ""
+    needs_price: bool = False
+
+
+class CompactContextInput(Wire):
+    """Make room: sum up, or leave out, the messages 1 to `end` (exclusive) of a transcript.
+
+    `length` and `new` are as for a model call; the summary gets position `length`.
+    """
+
+    task: TaskRef
+    iteration: int
+    model: str | None
+    length: int
+    new: tuple[UserMessage, ...] = ()
+    previous_run: str = ""
+    end: int
+    compaction: CompactionSpec
 
 
 class RunToolInput(Wire):
-    """Run one tool call. Its result gets `position` in the transcript. `timeout` is in seconds."""
+    """Run one tool call. Its result gets `position` in the transcript. `timeout` is in seconds.
+
+    `answers` are what its questions came to so far, oldest first. `warning` is told to subscribers.
+    """
 
     task: TaskRef
     call: ToolCall
     position: int
     timeout: float
     status: StatusChanged | None = None
+    answers: tuple[Answer, ...] = ()
+    warning: str = ""
+
+
+class LoadAgentInput(Wire):
+    """Look up the agent that a tool call asks. `status` is published with the start of the call."""
+
+    task: TaskRef
+    call: ToolCall
+    agent_id: str
+    status: StatusChanged | None = None
+
+
+class StoreResultInput(Wire):
+    """Cache and announce the result of a call that no tool activity ran: a sub-agent's answer."""
+
+    task: TaskRef
+    position: int
+    result: ToolMessage
 
 
 class StoreTranscriptInput(Wire):

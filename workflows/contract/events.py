@@ -8,6 +8,8 @@ Fold rules (every implementation of `stores.task_views.TaskViews` follows them):
   the run is new; otherwise it is dropped. The message of the status it replaces (unless its step is above
   0: such a note is no part of the conversation), then `received`, are appended to the view's history; a
   message id that stands there already is not appended again.
+- A terminal `status` other than completed marks every draft that is not complete as failed. A newer draft
+  takes its place as before.
 - `artifact-chunk`: belongs to a draft, ordered by (position, attempt) within a run. Index 0 of a newer draft
   replaces the artifact; index n appends when it continues the current draft without a gap. A chunk of an
   older draft, a gap, and any chunk for a position that is already complete are dropped.
@@ -21,12 +23,19 @@ from typing import Annotated, Literal
 
 from pydantic import Field, JsonValue, TypeAdapter
 
-from workflows.contract.messages import AgentMessage, Part, Usage, UserMessage
+from workflows.contract.messages import AgentMessage, Part, ToolOutcome, Usage, UserMessage
+from workflows.contract.questions import Question
 from workflows.contract.tasks import TaskState
 from workflows.contract.wire import HIDE_VALUES, Wire
 
 RESPONSE_ARTIFACT = "response"
 """Id of the artifact that carries the model's answer."""
+
+USAGE = "usage"
+"""Key in the metadata of a status: what the task has used so far."""
+
+REASON = "reason"
+"""Key in the metadata of the message of a failed task: the name of the failure."""
 
 FINAL_ATTEMPT = 1_000_000
 """Attempt number under which the workflow itself completes a draft, after all activity attempts."""
@@ -52,6 +61,7 @@ class StatusChanged(Wire):
     at: datetime
     message: AgentMessage | None = None
     received: tuple[UserMessage, ...] = ()
+    questions: tuple[Question, ...] = ()
     metadata: dict[str, JsonValue] = {}
 
 
@@ -119,7 +129,7 @@ class ToolCompleted(Wire):
     kind: Literal["tool-complete"] = "tool-complete"
     call_id: str
     name: str
-    outcome: Literal["ok", "error", "unknown"]
+    outcome: ToolOutcome
     excerpt: str
 
 

@@ -12,11 +12,36 @@ MODEL_UNAVAILABLE = "ModelUnavailable"
 CONTEXT_TOO_LONG = "ContextTooLong"
 """The transcript is longer than the model's context window. Not retryable."""
 
+BLOB_MISSING = "BlobMissing"
+"""A large payload is no longer in the blob store, or no longer what was stored; the message names its key.
+Not retryable."""
+
 AGENT_UNKNOWN = "AgentUnknown"
 """This worker has no agent of that id. Retryable: another worker may have it."""
 
 ITERATION_LIMIT = "IterationLimit"
 """The task used up its iterations."""
+
+TOKEN_LIMIT = "TokenLimit"  # noqa: S105 -- tokens of a model, not a password
+"""The task used up its tokens."""
+
+COST_LIMIT = "CostLimit"
+"""The task used up its money."""
+
+TIME_LIMIT = "TimeLimit"
+"""The task ran for as long as it may."""
+
+TOOL_FAILURE_LIMIT = "ToolFailureLimit"
+"""Too many iterations in a row had no tool call that worked."""
+
+PRICE_UNKNOWN = "PriceUnknown"
+"""The agent limits its cost, and nobody knows what the model costs. Not retryable."""
+
+TOOL_FAILED = "ToolFailed"
+"""A tool failed, and its definition says that it is tried again."""
+
+INVALID_ANSWER = "InvalidAnswer"
+"""A message is no answer to the question that the task waits with."""
 
 TASK_TERMINAL = "TaskTerminal"
 """The task has ended and takes no more messages."""

@@ -57,15 +57,17 @@ class ToolCall(Wire):
 
 
 class Usage(Wire):
-    """Tokens, as the provider counted them."""
+    """Tokens, as the provider counted them, and what they cost in US dollars (0 where no price is known)."""
 
     input_tokens: int = 0
     output_tokens: int = 0
+    cost: float = 0
 
     def __add__(self, other: "Usage") -> "Usage":
         return Usage(
             input_tokens=self.input_tokens + other.input_tokens,
             output_tokens=self.output_tokens + other.output_tokens,
+            cost=self.cost + other.cost,
         )
 
 
@@ -85,21 +87,41 @@ class AssistantMessage(Wire):
     is_shown: bool = True
 
 
-class ToolMessage(Wire):
-    """What one tool call came to.
+ToolOutcome = Literal["ok", "error", "invalid", "unknown", "rejected"]
+"""How a tool call ended.
 
-    `outcome`: "ok"; "error", where `content` says what went wrong; "unknown", where the call was
-    started but its end was lost, and it was not run again because it is not idempotent.
-    """
+"error": the tool failed. "invalid": there is no such tool, or the arguments do not fit. "unknown": it was
+started but its end was lost, and it was not run again because it is not idempotent. "rejected": a person
+said no, or nobody answered in time.
+"""
+
+
+class ToolMessage(Wire):
+    """What one tool call came to; unless all went well, `content` says what did not."""
 
     role: Literal["tool"] = "tool"
     call_id: str
     name: str
     content: str
-    outcome: Literal["ok", "error", "unknown"] = "ok"
+    outcome: ToolOutcome = "ok"
 
 
-TranscriptMessage = Annotated[UserMessage | AssistantMessage | ToolMessage, Field(discriminator="role")]
+class SummaryMessage(Wire):
+    """From here on, model calls read `text` in place of the transcript's messages 1 to `end` (exclusive).
+
+    The first message stays, and so do those from `end` on. An empty text means that they are left out. An
+    earlier summary is covered by a later one. `usage` is what writing it took.
+    """
+
+    role: Literal["summary"] = "summary"
+    end: int
+    text: str = ""
+    usage: Usage = Usage()
+
+
+TranscriptMessage = Annotated[
+    UserMessage | AssistantMessage | ToolMessage | SummaryMessage, Field(discriminator="role")
+]
 
 
 def text_of(parts: tuple[Part, ...]) -> str:

@@ -10,6 +10,8 @@ from workflows.contract.messages import ToolCall
 
 DEFAULT_TASK_QUEUE = "everloop"
 
+WORKFLOW_TYPE = "AgentTask"
+
 AGENT_ID = SearchAttributeKey.for_keyword("AgentId")
 CONTEXT_ID = SearchAttributeKey.for_keyword("ContextId")
 OWNER = SearchAttributeKey.for_keyword("Owner")
@@ -57,9 +59,24 @@ def transcript_key(task_id: str, run_id: str) -> str:
     return f"everloop:task:{{{task_id}}}:transcript:{run_id}"
 
 
+def attempts_key(task_id: str, run_id: str) -> str:
+    """Redis hash: model call of one run (position and tries) → how many attempts were made at it."""
+    return f"everloop:task:{{{task_id}}}:attempts:{run_id}"
+
+
 def tool_record_key(task_id: str, call_id: str) -> str:
     """Redis hash: what is known of one tool call."""
     return f"everloop:task:{{{task_id}}}:tool:{call_id}"
+
+
+def secrets_key(task_id: str) -> str:
+    """Redis hash: name → secret that the client supplied for the tools of a task."""
+    return f"everloop:task:{{{task_id}}}:secrets"
+
+
+def child_task_id(task_id: str, call_id: str) -> str:
+    """Return the task id of the sub-agent that a tool call asks."""
+    return f"{task_id}/{call_id}"
 
 
 def call_key(call: ToolCall) -> str:

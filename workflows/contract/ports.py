@@ -6,11 +6,16 @@ from temporalio import activity
 
 from workflows.contract.calls import (
     CallModelInput,
+    CompactContextInput,
+    LoadAgentInput,
     PublishInput,
     RunToolInput,
+    StoreResultInput,
     StoreTranscriptInput,
+    ToolReply,
 )
-from workflows.contract.messages import AssistantMessage, ToolMessage
+from workflows.contract.messages import AssistantMessage, SummaryMessage
+from workflows.contract.tasks import AgentSpec
 
 
 class ModelPort(ABC):
@@ -25,7 +30,19 @@ class ModelPort(ABC):
 
         Raises:
             ApplicationError: `TranscriptMissing`, `ModelRefused`, `ContextTooLong` (not retryable),
-                `ModelUnavailable`, `AgentUnknown` (retryable); see `workflows.contract.failures`.
+                `PriceUnknown` (not retryable), `ModelUnavailable`, `AgentUnknown` (retryable); see
+                `workflows.contract.failures`.
+        """
+
+    @abstractmethod
+    @activity.defn
+    async def compact_context(self, call: CompactContextInput) -> SummaryMessage:
+        """Make, cache and return the message that stands for older ones.
+
+        What the model cannot sum up is left out, with a warning; an earlier summary stays.
+
+        Raises:
+            ApplicationError: `TranscriptMissing` (not retryable).
         """
 
 
@@ -34,10 +51,33 @@ class ToolPort(ABC):
 
     @abstractmethod
     @activity.defn
-    async def run_tool(self, call: RunToolInput) -> ToolMessage:
+    async def run_tool(self, call: RunToolInput) -> ToolReply:
         """Validate the arguments, run the tool at most once (more often only if it is idempotent).
 
-        Whatever goes wrong in the tool is a `ToolMessage` with outcome "error", never an exception.
+        A `Question` means that the call waits for people: it comes again with their answer. Whatever goes
+        wrong in the tool is a `ToolMessage` that says so, never an exception, unless its definition asks
+        for retries.
+
+        Raises:
+            ApplicationError: `ToolFailed` (retryable): the tool is tried again.
+        """
+
+    @abstractmethod
+    @activity.defn
+    async def store_result(self, call: StoreResultInput) -> None:
+        """Cache and announce a result that the workflow made itself; repeating it changes nothing."""
+
+
+class AgentPort(ABC):
+    """Look up definitions of agents."""
+
+    @abstractmethod
+    @activity.defn
+    async def load_agent(self, call: LoadAgentInput) -> AgentSpec:
+        """Announce that the call starts, and return what the task of a sub-agent pins.
+
+        Raises:
+            ApplicationError: `AgentUnknown` (retryable).
         """
 
 

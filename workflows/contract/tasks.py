@@ -2,10 +2,12 @@
 
 from datetime import datetime
 from enum import StrEnum
+from typing import Literal
 
 from pydantic import JsonValue
 
-from workflows.contract.messages import AgentMessage, Message, Part, Usage, UserMessage
+from workflows.contract.messages import AgentMessage, Message, Part, TranscriptMessage, Usage, UserMessage
+from workflows.contract.questions import Question
 from workflows.contract.wire import Wire
 
 
@@ -30,33 +32,67 @@ TERMINAL_STATES = frozenset({TaskState.COMPLETED, TaskState.FAILED, TaskState.CA
 
 
 class ToolSpec(Wire):
-    """What the workflow has to know of a tool to run it. `timeout` is in seconds."""
+    """What the workflow has to know of a tool to run it.
+
+    `timeout` is in seconds, for one attempt. `task_queue` None means the task's own. `fallback` names the
+    tool that gets the same arguments when this one failed. `agent` makes it a sub-agent: the call runs as a
+    task of that agent.
+    """
 
     timeout: float = 30.0
+    task_queue: str | None = None
+    fallback: str | None = None
+    agent: str | None = None
+
+
+class CompactionSpec(Wire):
+    """How old messages make room when the prompt gets too long.
+
+    "window" leaves them out, "summary" lets the model sum them up. `prompt_tokens`: do so as soon as a
+    prompt is about this long; None: when the provider refuses it.
+    """
+
+    strategy: Literal["window", "summary"] = "window"
+    prompt_tokens: int | None = None
 
 
 class AgentSpec(Wire):
     """The part of an agent's definition that a task pins when it starts.
 
     `model` is None when the worker's own default (EVERLOOP_MODEL) applies. `tools` lists every tool by
-    its name. A tool that the model invents is not in it and ends as a tool error.
+    its name. A tool that the model invents is not in it and ends as a tool error. `fallback_models` are
+    asked, in order, when `model` cannot answer; if none can, `on_model_failure` "wait" lets the task wait
+    for an operator instead of failing. Limits that are None do not hold; `wall_clock` is in seconds,
+    `max_cost` in US dollars, `max_tool_failures` counts iterations in a row.
     """
 
     id: str
     model: str | None = None
+    fallback_models: tuple[str, ...] = ()
+    on_model_failure: Literal["fail", "wait"] = "fail"
+    compaction: CompactionSpec | None = None
     max_iterations: int = 30
+    max_tokens: int | None = None
+    max_cost: float | None = None
+    wall_clock: float | None = None
+    max_tool_failures: int | None = None
     max_parallel_tools: int = 5
     tools: dict[str, ToolSpec] = {}
+    deduplicate: bool = True
 
 
 class TaskInput(Wire):
-    """How a task starts. The task id is the workflow id."""
+    """How a task starts. The task id is the workflow id.
+
+    `depth` is 0 for the task of a client, 1 for that of a sub-agent, 2 for that of its sub-agent.
+    """
 
     context_id: str
     owner: str
     agent: AgentSpec
     message: UserMessage
     created_at: datetime
+    depth: int = 0
 
 
 class TaskRef(Wire):
@@ -70,21 +106,26 @@ class TaskRef(Wire):
 
 
 class TaskStatus(Wire):
-    """A2A 1.0 §4.1.2. `at` is workflow time, UTC."""
+    """A2A 1.0 §4.1.2. `at` is workflow time, UTC. `questions` are open while the task waits for people."""
 
     state: TaskState
     at: datetime
     message: AgentMessage | None = None
+    questions: tuple[Question, ...] = ()
     metadata: dict[str, JsonValue] = {}
 
 
 class Artifact(Wire):
-    """An output of a task. A draft (`complete` is false) may still be replaced as a whole."""
+    """An output of a task. A draft (`complete` is false) may still be replaced as a whole.
+
+    `failed`: the task ended before the draft was complete, and not well.
+    """
 
     artifact_id: str
     name: str = ""
     parts: tuple[Part, ...]
     complete: bool
+    failed: bool = False
 
 
 class TaskView(Wire):
@@ -115,12 +156,28 @@ class TaskProgress(Wire):
     transcript_length: int
     pending_tools: tuple[str, ...] = ()
     inbox: int = 0
+    questions: tuple[Question, ...] = ()
+
+
+class TranscriptPage(Wire):
+    """Answer of the `transcript` query: messages from position `start` on.
+
+    `next` is where the next page starts, None at the end.
+    """
+
+    start: int
+    messages: tuple[TranscriptMessage, ...]
+    next: int | None = None
 
 
 class TaskResult(Wire):
-    """What the workflow returns. The answer itself is the artifact `response`; this is its beginning."""
+    """What the workflow returns. The answer itself is the artifact `response`; this is its beginning.
+
+    `answer` is the whole of it, for the parent of a sub-agent only.
+    """
 
     state: TaskState
     iterations: int
     usage: Usage
     excerpt: str
+    answer: str = ""

@@ -1,0 +1,114 @@
+"""The provider of models: which one is asked, how its answer is read, what it costs."""
+
+import random
+from collections.abc import AsyncGenerator, AsyncIterable, Callable, Generator, Iterable
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
+
+from openai import AsyncOpenAI
+from openai.types.chat import ChatCompletionChunk
+from temporalio.exceptions import ApplicationError
+
+from activities.chat_request import ChatRequest
+from activities.deltas import Delta
+from activities.heartbeat import Heartbeat
+from activities.model_span import model_span, record_reply
+from activities.prices import LIST_PRICES, Prices
+from activities.provider_errors import PROVIDER_ERRORS, provider_failure
+from activities.reply_assembler import ReplyAssembler, UnreadableStreamError
+from workflows.contract import failures
+from workflows.contract.messages import AssistantMessage
+from workflows.contract.tasks import TaskRef
+
+
+@dataclass(frozen=True)
+class ModelProvider:
+    """Any provider that speaks Chat Completions. `default_model` serves agents that name none."""
+
+    client: AsyncOpenAI
+    default_model: str | None
+    prices: Prices = LIST_PRICES
+
+    def choose(self, model: str | None, agent_id: str) -> str:
+        """Return the model to ask.
+
+        Raises:
+            ApplicationError: `ModelRefused`: nobody names one.
+        """
+        if chosen := model or self.default_model:
+            return chosen
+        raise ApplicationError(
+            f"agent {agent_id!r} names no model: set EVERLOOP_MODEL, or Agent(model=…)",
+            type=failures.MODEL_REFUSED,
+            non_retryable=True,
+        )
+
+    def require_price(self, model: str) -> None:
+        """Pass if it is known what the model costs.
+
+        Raises:
+            ApplicationError: `PriceUnknown`.
+        """
+        if not self.prices.find(model):
+            raise ApplicationError(
+                f"the agent limits its cost, and the price of model {model!r} is not known: "
+                "set EVERLOOP_PRICES",
+                type=failures.PRICE_UNKNOWN,
+                non_retryable=True,
+            )
+
+    def priced(self, model: str, reply: AssistantMessage) -> AssistantMessage:
+        """Return the reply with its cost. The price is that of the model asked for."""
+        return reply.model_copy(update={"usage": self.prices.add_cost(model, reply.usage)})
+
+    @asynccontextmanager
+    async def stream(
+        self, task: TaskRef, request: ChatRequest, assembler: ReplyAssembler
+    ) -> AsyncGenerator[AsyncIterable[ChatCompletionChunk]]:
+        """Ask, and yield the answer from its beginning. Leaving hangs up, which ends the billing.
+
+        The assembler has taken the whole answer when the block ends without an error.
+        """
+        with model_span(task, request["model"]) as span:
+            async with await self.client.chat.completions.create(
+                model=request["model"],
+                messages=(),
+                stream=True,
+                stream_options={"include_usage": True},
+                # The client would walk through each message of its own argument (0.1 ms each, measured).
+                extra_body=request,
+            ) as stream:
+                yield stream
+            record_reply(span, assembler.reply, assembler.response_id)
+
+
+async def read_stream(
+    stream: AsyncIterable[ChatCompletionChunk],
+    assembler: ReplyAssembler,
+    add: Callable[[Iterable[Delta]], None],
+) -> None:
+    """Read the whole stream; `add` gets the deltas as they come.
+
+    Raises:
+        UnreadableStreamError, IncompleteReplyError: it is no stream, or was cut.
+    """
+    try:
+        async for chunk in stream:
+            add(assembler.feed(chunk))
+    except (ValueError, TypeError, AttributeError) as error:  # no JSON, or JSON of another shape
+        problem = type(error).__name__
+        raise UnreadableStreamError(
+            f"the provider's answer is no Chat Completions stream ({problem}): check OPENAI_BASE_URL"
+        ) from None
+    add(assembler.close())
+
+
+@contextmanager
+def explained(model: str, heartbeat: Heartbeat) -> Generator[None]:
+    """Count a failure of the provider and raise what it means."""
+    try:
+        yield
+    except PROVIDER_ERRORS as error:
+        chance = random.random()  # noqa: S311 -- it spreads retries, it keeps no secret
+        # Its cause would take the provider's text into the workflow history.
+        raise provider_failure(error, model, heartbeat.count_failure(), chance) from None

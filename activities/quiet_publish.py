@@ -1,0 +1,23 @@
+"""Publishing what an activity does not depend on."""
+
+from collections.abc import Sequence
+
+import structlog
+from redis.exceptions import RedisError
+
+from stores.task_views import TaskViews
+from workflows.contract.events import TaskEvent
+from workflows.contract.tasks import TaskRef
+
+_log = structlog.get_logger()
+
+
+async def try_publish(views: TaskViews, task: TaskRef, events: Sequence[TaskEvent]) -> bool:
+    """Publish events; return whether it worked."""
+    try:
+        if events:
+            await views.publish(task.task_id, task.run_id, events)
+    except (RedisError, OSError) as error:
+        _log.warning("events not published", error_type=type(error).__name__)
+        return False
+    return True

@@ -1,0 +1,48 @@
+"""The span around a tool call (OpenTelemetry semantic conventions for generative AI)."""
+
+from collections.abc import Generator
+from contextlib import contextmanager
+
+from opentelemetry import trace
+from opentelemetry.trace import Span, StatusCode
+from temporalio.exceptions import ApplicationError
+
+from workflows.contract.calls import RunToolInput, ToolReply
+from workflows.contract.messages import ToolMessage
+
+_tracer = trace.get_tracer("everloop.activities")
+
+
+@contextmanager
+def tool_span(call: RunToolInput) -> Generator[Span]:
+    """Trace one attempt of a call. No arguments, no results: an exception is recorded by its kind."""
+    attributes = {
+        "gen_ai.operation.name": "execute_tool",
+        "gen_ai.tool.name": call.call.name,
+        "gen_ai.tool.call.id": call.call.id,
+        "gen_ai.agent.id": call.task.agent_id,
+        "gen_ai.conversation.id": call.task.context_id,
+        "everloop.task.id": call.task.task_id,
+    }
+    with _tracer.start_as_current_span(
+        f"execute_tool {call.call.name}",
+        attributes=attributes,
+        record_exception=False,
+        set_status_on_exception=False,
+    ) as span:
+        try:
+            yield span
+        except BaseException as error:
+            span.set_attribute("error.type", _error_type(error))
+            span.set_status(StatusCode.ERROR)
+            raise
+
+
+def record_outcome(span: Span, reply: ToolReply) -> None:
+    """Put what the call came to on the span."""
+    outcome = reply.outcome if isinstance(reply, ToolMessage) else "question"
+    span.set_attribute("everloop.tool.outcome", outcome)
+
+
+def _error_type(error: BaseException) -> str:
+    return (isinstance(error, ApplicationError) and error.type) or type(error).__qualname__

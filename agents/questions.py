@@ -1,0 +1,191 @@
+"""What a tool raises to ask people. The call waits, and then runs again with the answer.
+
+QuestionRequired
+├── InputRequired   an answer that the model and the history may see
+└── AuthRequired    a secret that only the tool sees
+"""
+
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import timedelta
+from typing import Literal
+
+from jsonschema.exceptions import SchemaError
+from jsonschema.protocols import Validator
+from jsonschema.validators import Draft202012Validator, validator_for
+from pydantic import BaseModel, JsonValue
+
+from agents.errors import QuestionDefinitionError
+from workflows.contract.messages import ToolCall
+from workflows.contract.questions import InvalidAnswerError, Question, QuestionKind, answer_with
+
+InputKind = Literal["clarification", "confirmation", "selection", "data"]
+
+_INPUT_KINDS = ("clarification", "confirmation", "selection", "data")
+_NO_CALL = ToolCall(id="", name="", arguments="")
+
+
+class QuestionRequired(Exception):  # noqa: N818 -- named for what is wanted: raising it is no error
+    """The call cannot go on before somebody has answered."""
+
+    @abstractmethod
+    def question(self, question_id: str, call: ToolCall) -> Question:
+        """Return the question that this call asks."""
+
+
+class InputRequired(QuestionRequired):
+    """The tool needs an answer: free text, yes or no, one of `options`, or data that fits `schema`.
+
+    `schema` is a JSON schema or a pydantic model, for the kind "data" only. With `timeout` the question is
+    open for that long; then `default` is the answer or, without one, the call is rejected.
+
+    Raises:
+        QuestionDefinitionError: nobody could answer it, or the default does not.
+    """
+
+    def __init__(  # noqa: PLR0913 -- what a question may say, each by its name
+        self,
+        text: str,
+        kind: InputKind = "clarification",
+        *,
+        options: Sequence[str] = (),
+        schema: Mapping[str, JsonValue] | type[BaseModel] | None = None,
+        timeout: timedelta | None = None,
+        default: JsonValue = None,
+    ) -> None:
+        super().__init__(text)
+        self._text = text
+        self._kind = kind
+        self._options = tuple(options)
+        self._schema = _json_schema(schema)
+        self._timeout = timeout
+        self._default = default
+        _check_text(text, timeout)
+        self._check_kind()
+        self._check_default()
+
+    def question(self, question_id: str, call: ToolCall) -> Question:
+        return Question(
+            id=question_id,
+            kind=QuestionKind(self._kind),
+            text=self._text,
+            call=call,
+            options=self._options,
+            json_schema=self._schema,
+            timeout=_seconds(self._timeout),
+            default=self._default,
+        )
+
+    def _check_kind(self) -> None:
+        if self._kind not in _INPUT_KINDS:
+            raise QuestionDefinitionError(
+                f"InputRequired: there is no kind {self._kind!r}; choose one of {', '.join(_INPUT_KINDS)} "
+                "(a secret is asked for with AuthRequired)"
+            )
+        _check_belongs("options", self._kind, "selection", is_given=bool(self._options))
+        _check_belongs("schema", self._kind, "data", is_given=bool(self._schema))
+        if not all(option.strip() for option in self._options):
+            raise QuestionDefinitionError("InputRequired: an option is empty; nobody could choose it")
+        _check_schema(self._schema)
+
+    def _check_default(self) -> None:
+        question = _written(self)
+        if self._default is None:
+            return
+        if self._timeout is None:
+            raise QuestionDefinitionError("InputRequired: a default needs a timeout after which it holds")
+        try:
+            answer = answer_with(question, self._default, by="timeout")
+        except InvalidAnswerError as error:
+            raise QuestionDefinitionError(f"InputRequired: the default does not answer: {error}") from None
+        if self._schema and not _validator(self._schema).is_valid(answer.value):
+            raise QuestionDefinitionError("InputRequired: the default does not fit the schema")
+
+
+class AuthRequired(QuestionRequired):
+    """The tool needs a secret; it reads it with `await context.secret(name)` when it runs again.
+
+    The secret stays out of the task's history and is forgotten when the task ends. With `timeout` the
+    question is open for that long; then the call is rejected.
+
+    Raises:
+        QuestionDefinitionError: no text, no name, or no time.
+    """
+
+    def __init__(self, text: str, name: str, *, timeout: timedelta | None = None) -> None:
+        super().__init__(text)
+        self._text = text
+        self._name = name
+        self._timeout = timeout
+        _check_text(text, timeout)
+        if not name.strip():
+            raise QuestionDefinitionError("AuthRequired: the secret has no name; the tool reads it by one")
+        _written(self)
+
+    def question(self, question_id: str, call: ToolCall) -> Question:
+        return Question(
+            id=question_id,
+            kind=QuestionKind.AUTH,
+            text=self._text,
+            call=call,
+            timeout=_seconds(self._timeout),
+            secret_name=self._name,
+        )
+
+
+def _written(required: QuestionRequired) -> Question:
+    """Return the question, once it is sure that it can be written down; otherwise it fails in the tool."""
+    question = required.question("", _NO_CALL)
+    question.model_dump_json()
+    return question
+
+
+def _check_text(text: str, timeout: timedelta | None) -> None:
+    if not text.strip():
+        raise QuestionDefinitionError("the question has no text; say what you need to know")
+    if timeout is not None and timeout <= timedelta(0):
+        raise QuestionDefinitionError(f"the timeout of the question is {timeout}; give people some time")
+
+
+def _check_belongs(field: str, kind: str, owner: str, *, is_given: bool) -> None:
+    if kind == owner and not is_given:
+        raise QuestionDefinitionError(f"InputRequired: the kind {owner!r} needs {field}")
+    if kind != owner and is_given:
+        raise QuestionDefinitionError(
+            f"InputRequired: give {field} with the kind {owner!r} only, not with {kind!r}"
+        )
+
+
+def _check_schema(schema: dict[str, JsonValue]) -> None:
+    try:
+        _validator(schema).check_schema(schema)
+    except SchemaError as error:
+        raise QuestionDefinitionError(f"InputRequired: this is no JSON schema: {error.message}") from None
+    # A model may have written the schema; a reference to another place would be fetched from there.
+    if outside := next((ref for ref in _references(schema) if not ref.startswith("#")), None):
+        raise QuestionDefinitionError(f"InputRequired: the schema refers to {outside!r}; put it in ($defs)")
+
+
+def _references(schema: JsonValue) -> Iterator[str]:
+    if isinstance(schema, list):
+        for item in schema:
+            yield from _references(item)
+    if isinstance(schema, dict):
+        for key, value in schema.items():
+            if key in {"$ref", "$dynamicRef", "$recursiveRef"} and isinstance(value, str):
+                yield value
+            yield from _references(value)
+
+
+def _validator(schema: dict[str, JsonValue]) -> Validator:
+    return validator_for(schema, default=Draft202012Validator)(schema)
+
+
+def _json_schema(schema: Mapping[str, JsonValue] | type[BaseModel] | None) -> dict[str, JsonValue]:
+    if isinstance(schema, type):
+        return schema.model_json_schema()
+    return dict(schema or {})
+
+
+def _seconds(timeout: timedelta | None) -> float | None:
+    return timeout.total_seconds() if timeout else None

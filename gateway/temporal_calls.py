@@ -1,0 +1,55 @@
+"""What calls to Temporal have in common: how long they may take, and what their failures mean."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+
+from temporalio.service import RPCError, RPCStatusCode
+
+from gateway.errors import TaskUnknownError, TemporalUnavailableError
+
+CALL_TIMEOUT = 5.0
+"""Seconds for one call to Temporal."""
+
+_UNAVAILABLE = frozenset(
+    {
+        RPCStatusCode.CANCELLED,
+        RPCStatusCode.UNKNOWN,
+        RPCStatusCode.DEADLINE_EXCEEDED,
+        RPCStatusCode.RESOURCE_EXHAUSTED,
+        RPCStatusCode.UNAVAILABLE,
+    }
+)
+
+
+@asynccontextmanager
+async def temporal_answers(seconds: float = CALL_TIMEOUT) -> AsyncGenerator[None]:
+    """Expect an answer in time.
+
+    Raises:
+        TemporalUnavailableError: there is none, or it says that Temporal cannot answer now.
+    """
+    try:
+        async with asyncio.timeout(seconds):
+            yield
+    except TimeoutError as error:
+        raise TemporalUnavailableError from error
+    except RPCError as error:
+        if error.status in _UNAVAILABLE:
+            raise TemporalUnavailableError from error
+        raise
+
+
+@asynccontextmanager
+async def known(task_id: str) -> AsyncGenerator[None]:
+    """Expect that Temporal knows the task.
+
+    Raises:
+        TaskUnknownError: it does not.
+    """
+    try:
+        yield
+    except RPCError as error:
+        if error.status is RPCStatusCode.NOT_FOUND:
+            raise TaskUnknownError(task_id) from error
+        raise

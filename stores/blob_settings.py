@@ -1,0 +1,83 @@
+"""Which blob store a process uses."""
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager, closing
+from datetime import timedelta
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field, ValidationInfo, field_validator
+from pydantic_settings import BaseSettings, SettingsConfigDict
+from redis.asyncio import Redis
+
+from stores.blobs import Blobs, check_blobs
+from stores.local_blobs import LocalBlobs
+from stores.redis_blobs import BLOB_TTL, RedisBlobs
+from stores.s3_blobs import S3Blobs
+
+_SCHEMES = ("http://", "https://")
+
+
+class BlobSettings(BaseSettings):
+    """Where payloads too large for Temporal's history live: the same for all workers and gateways.
+
+    EVERLOOP_BLOBS: `local` (default), `redis` or `s3`. EVERLOOP_BLOB_DIRECTORY, of `local`: default
+    `.everloop/blobs`. EVERLOOP_BLOB_TTL_DAYS, of `redis`: how long a blob is kept after it was last used,
+    default 30; at least as long as the retention of Temporal's namespace. Of `s3`: EVERLOOP_S3_BUCKET, which
+    must exist; EVERLOOP_S3_ENDPOINT, default Amazon's; EVERLOOP_S3_PREFIX, before each key, default none.
+    Credentials and region of S3: the AWS_ variables that boto3 reads. An empty variable counts as not set.
+    """
+
+    model_config = SettingsConfigDict(
+        env_prefix="EVERLOOP_", frozen=True, hide_input_in_errors=True, env_ignore_empty=True
+    )
+
+    blobs: Literal["local", "redis", "s3"] = "local"
+    blob_directory: Path = Path(".everloop/blobs")
+    blob_ttl_days: int = Field(default=BLOB_TTL.days, ge=1)
+    s3_bucket: str = Field(default="", validate_default=True)
+    s3_endpoint: str = ""
+    s3_prefix: str = ""
+
+    @field_validator("s3_bucket")
+    @classmethod
+    def validate_bucket(cls, bucket: str, info: ValidationInfo) -> str:
+        kind = info.data.get("blobs")
+        if kind == "s3" and not bucket:
+            raise ValueError(
+                "EVERLOOP_S3_BUCKET: expected the name of a bucket, because EVERLOOP_BLOBS is s3; set it"
+            )
+        if kind in {"local", "redis"} and bucket:
+            raise ValueError(
+                f"EVERLOOP_S3_BUCKET is set, but EVERLOOP_BLOBS is {kind}; set EVERLOOP_BLOBS=s3, or unset it"
+            )
+        return bucket
+
+    @field_validator("s3_endpoint")
+    @classmethod
+    def validate_endpoint(cls, endpoint: str) -> str:
+        if endpoint and not endpoint.startswith(_SCHEMES):
+            raise ValueError("EVERLOOP_S3_ENDPOINT: expected http:// or https://; correct it")
+        return endpoint
+
+
+@asynccontextmanager
+async def opened_blobs(settings: BlobSettings, redis: Redis) -> AsyncGenerator[Blobs]:
+    """Yield the store of these settings, checked; `redis` is used if they say so, and stays open.
+
+    Raises:
+        BlobsUnfitError: it cannot be worked with.
+    """
+    if settings.blobs == "s3":
+        s3 = S3Blobs(settings.s3_bucket, endpoint=settings.s3_endpoint, prefix=settings.s3_prefix)
+        with closing(s3):
+            yield await _checked(s3)
+    elif settings.blobs == "redis":
+        yield await _checked(RedisBlobs(redis, ttl=timedelta(days=settings.blob_ttl_days)))
+    else:
+        yield await _checked(LocalBlobs(settings.blob_directory))
+
+
+async def _checked(blobs: Blobs) -> Blobs:
+    await check_blobs(blobs)
+    return blobs

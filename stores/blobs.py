@@ -1,0 +1,156 @@
+"""Blobs: bytes too large for Temporal's history, each under a key.
+
+BlobError
+├── BlobKeyError            this is no key of a blob
+├── BlobMissingError        there is no blob of this key; trying again does not help
+├── BlobCorruptError        what is kept is not what was put; trying again does not help
+├── BlobsUnavailableError   the store cannot do it now: it is away, full, or refuses us; try again
+└── BlobsUnfitError         at start: this store cannot be worked with
+"""
+
+import contextlib
+import hashlib
+import re
+from abc import ABC, abstractmethod
+
+PROBE_KEY = "probe"
+"""A blob that every store holds from its first check on."""
+
+_PROBE = b"everloop"
+_NEVER_PUT = "probe-missing"
+_WORD = r"(?!\.)[\w.%~-]{1,200}"
+_KEY = re.compile(rf"{_WORD}(/{_WORD}){{0,7}}", re.ASCII)
+_DIGEST_BYTES = hashlib.sha256().digest_size
+
+
+class BlobError(Exception):
+    """A blob could not be kept or had."""
+
+
+class BlobKeyError(BlobError):
+    """This is no key of a blob."""
+
+    def __init__(self, key: str) -> None:
+        super().__init__(
+            f"{key!r} is no key of a blob: expected up to 8 words with / between them, each of at most 200 "
+            "letters, digits and signs of _ . % ~ - and none with a dot at its head"
+        )
+
+
+class BlobMissingError(BlobError):
+    """There is no blob of this key; trying again does not help."""
+
+    def __init__(self, key: str, store: str) -> None:
+        super().__init__(
+            f"blob {key} is missing from {store}: it was removed, or put into another store; restore it, or "
+            "give all workers and gateways the same EVERLOOP_BLOBS settings; then reset the task"
+        )
+
+
+class BlobCorruptError(BlobError):
+    """What is kept under this key is not what was put there; trying again does not help."""
+
+    def __init__(self, key: str, store: str) -> None:
+        super().__init__(
+            f"blob {key} in {store} is damaged: its sha256 is not the one that was stored with it; "
+            "restore it from a backup, then reset the task"
+        )
+
+
+class BlobsUnavailableError(BlobError):
+    """The store cannot do it now: it is away, full, or refuses us. Try again."""
+
+    def __init__(self, store: str, reason: object) -> None:
+        super().__init__(f"{store} cannot be used now: {reason}")
+
+
+class BlobsUnfitError(BlobError):
+    """This store cannot be worked with; the message says why and what to change."""
+
+
+class Blobs(ABC):
+    """Key → bytes that never change. Safe to call from several processes at once."""
+
+    @property
+    @abstractmethod
+    def place(self) -> str:
+        """Name the store in errors: its kind and where it is, without credentials."""
+
+    @abstractmethod
+    async def put(self, key: str, content: bytes) -> None:
+        """Keep the content; when this returns, every reader finds all of it, and before that nothing.
+
+        Putting the same content again changes nothing and mends a blob that was lost or damaged.
+
+        Raises:
+            BlobKeyError: this is no key.
+            BlobsUnavailableError: it may or may not be kept; put it again.
+        """
+
+    @abstractmethod
+    async def get(self, key: str) -> bytes:
+        """Return the content, checked against the sha256 that was stored with it.
+
+        Raises:
+            BlobKeyError: this is no key.
+            BlobMissingError: there is none.
+            BlobCorruptError: it is not what was put.
+            BlobsUnavailableError: the store does not tell now.
+        """
+
+    @abstractmethod
+    async def delete(self, key: str) -> None:
+        """Remove the blob if there is one.
+
+        Raises:
+            BlobKeyError: this is no key.
+            BlobsUnavailableError: it may or may not be gone; delete it again.
+        """
+
+
+def check_key(key: str) -> str:
+    """Return the key if it is one, so that no key leads out of the store.
+
+    Raises:
+        BlobKeyError: it is none.
+    """
+    if not _KEY.fullmatch(key):
+        raise BlobKeyError(key)
+    return key
+
+
+def sha256(content: bytes) -> str:
+    """Return the checksum that is stored with a blob, in hexadecimal."""
+    return hashlib.sha256(content).hexdigest()
+
+
+def seal(content: bytes) -> bytes:
+    """Return the content with its sha256 behind it, for stores that keep one value under a key."""
+    return content + hashlib.sha256(content).digest()
+
+
+def unseal(sealed: bytes, key: str, place: str) -> bytes:
+    """Return the content of a sealed blob.
+
+    Raises:
+        BlobCorruptError: the sha256 behind it is another one.
+    """
+    content = sealed[:-_DIGEST_BYTES]
+    if hashlib.sha256(content).digest() != sealed[-_DIGEST_BYTES:]:
+        raise BlobCorruptError(key, place)
+    return content
+
+
+async def check_blobs(blobs: Blobs) -> None:
+    """Find out at start that the store keeps what it is given, and can tell a missing blob from a refusal.
+
+    Raises:
+        BlobsUnfitError: it does not.
+    """
+    try:
+        await blobs.put(PROBE_KEY, _PROBE)
+        await blobs.get(PROBE_KEY)
+        with contextlib.suppress(BlobMissingError):
+            await blobs.get(_NEVER_PUT)
+    except BlobError as error:
+        raise BlobsUnfitError(str(error)) from error

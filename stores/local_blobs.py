@@ -1,0 +1,108 @@
+"""Blobs in a local directory: a file for each, its content followed by its sha256."""
+
+import asyncio
+import os
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+from stores.blobs import (
+    PROBE_KEY,
+    BlobCorruptError,
+    BlobMissingError,
+    Blobs,
+    BlobsUnavailableError,
+    check_key,
+    seal,
+    unseal,
+)
+
+_UNFINISHED = ".unfinished"
+"""Folder of files that are being written. No key begins with a dot. What a killed process leaves there can be
+removed while nothing runs."""
+
+T = TypeVar("T")
+
+
+class LocalBlobs(Blobs):
+    """Files below `directory`, which is made when it is first needed. All processes must see the same one.
+
+    A blob has reached the disk when `put` returns. A directory that lost even the probe of its first check
+    is taken for a volume that is not mounted, not for one whose blobs are missing.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory.absolute()
+
+    @property
+    def place(self) -> str:
+        return f"the blob directory {self._directory}"
+
+    async def put(self, key: str, content: bytes) -> None:
+        await self._in_thread(lambda: self._put(self._path(key), key, content))
+
+    async def get(self, key: str) -> bytes:
+        return await self._in_thread(lambda: self._get(self._path(key), key))
+
+    async def delete(self, key: str) -> None:
+        await self._in_thread(lambda: self._path(key).unlink(missing_ok=True))
+
+    async def _in_thread(self, work: Callable[[], T]) -> T:
+        try:
+            return await asyncio.to_thread(work)
+        except OSError as error:
+            raise BlobsUnavailableError(self.place, error) from error
+
+    def _path(self, key: str) -> Path:
+        return self._directory / check_key(key)
+
+    def _put(self, path: Path, key: str, content: bytes) -> None:
+        if not self._holds(path, key, content):
+            self._write(path, seal(content))
+        # Also where another process wrote the file: it may not have come as far as this.
+        for folder in (path.parent, *path.parent.relative_to(self._directory).parents):
+            _sync(self._directory / folder)
+
+    def _holds(self, path: Path, key: str, content: bytes) -> bool:
+        """Whether the file is there and whole; reading it is cheaper than writing it through to the disk."""
+        try:
+            return unseal(path.read_bytes(), key, self.place) == content
+        except (FileNotFoundError, BlobCorruptError):
+            return False
+
+    def _write(self, path: Path, sealed: bytes) -> None:
+        unfinished = self._directory / _UNFINISHED / uuid.uuid4().hex
+        for folder in (unfinished.parent, path.parent):
+            folder.mkdir(parents=True, exist_ok=True)
+        try:
+            with unfinished.open("xb") as file:
+                file.write(sealed)
+                file.flush()
+                os.fsync(file.fileno())
+            unfinished.replace(path)
+        except OSError:
+            unfinished.unlink(missing_ok=True)
+            raise
+
+    def _get(self, path: Path, key: str) -> bytes:
+        try:
+            sealed = path.read_bytes()
+        except FileNotFoundError:
+            self._require_probe(key)
+            raise BlobMissingError(key, self.place) from None
+        return unseal(sealed, key, self.place)
+
+    def _require_probe(self, key: str) -> None:
+        if key != PROBE_KEY and not (self._directory / PROBE_KEY).exists():
+            reason = f"it does not hold the blob {PROBE_KEY} of its first check; mount it, or restore it"
+            raise BlobsUnavailableError(self.place, reason)
+
+
+def _sync(folder: Path) -> None:
+    """Make sure that the names in this folder outlive a power failure."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

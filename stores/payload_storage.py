@@ -1,0 +1,161 @@
+"""Temporal payloads that are too large for history: kept as blobs, with a reference in history."""
+
+import asyncio
+import dataclasses
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Self
+from urllib.parse import quote
+
+from temporalio.api.common.v1 import Payload
+from temporalio.api.failure.v1 import Failure
+from temporalio.contrib.pydantic import pydantic_data_converter
+from temporalio.converter import (
+    ActivitySerializationContext,
+    DataConverter,
+    DefaultFailureConverter,
+    ExternalStorage,
+    PayloadConverter,
+    SerializationContext,
+    StorageDriver,
+    StorageDriverClaim,
+    StorageDriverRetrieveContext,
+    StorageDriverStoreContext,
+    StorageDriverWorkflowInfo,
+    WithSerializationContext,
+    WorkflowSerializationContext,
+)
+from temporalio.exceptions import ApplicationError
+
+from stores.blobs import BlobCorruptError, BlobMissingError, Blobs, BlobsUnavailableError, sha256
+from stores.lost_payloads import LostPayloads
+from workflows.contract.failures import BLOB_MISSING
+
+THRESHOLD = 256 * 1024
+"""Bytes of a payload from which on it becomes a blob."""
+
+DRIVER = "everloop-blobs"
+"""Stands in every reference in histories: never rename it."""
+
+NO_TASK = "none"
+"""Folder of payloads that belong to no workflow, such as those of an activity that was started by itself."""
+
+_KEY = "key"
+_LONGEST_WORD = 200
+
+
+def payload_folder(workflow_id: str) -> str:
+    """Return the folder of all payloads of a task and of its child tasks, whose ids begin with its own and /.
+
+    One folder for all of them, because the history of each names payloads of the others.
+    """
+    task = quote(workflow_id.partition("/")[0], safe="").replace(".", "%2E")
+    if len(task) > _LONGEST_WORD:
+        task = hashlib.sha256(task.encode()).hexdigest()
+    return f"payloads/{task}"
+
+
+class BlobPayloads(StorageDriver):
+    """Keeps each payload as it is on the wire, under a key made of task and content: equal ones are one blob.
+
+    A payload that is lost is a failure that is not retryable, of type BLOB_MISSING: trying again would go on
+    for ever. Any other failure of the store is retried by Temporal. `context` tells for whom it works.
+    """
+
+    def __init__(
+        self, blobs: Blobs, lost: LostPayloads | None = None, context: SerializationContext | None = None
+    ) -> None:
+        self._blobs = blobs
+        self._lost = lost
+        self._context = context
+
+    def bound_to(self, context: SerializationContext) -> "BlobPayloads":
+        """Return the same driver for one workflow or activity."""
+        return BlobPayloads(self._blobs, self._lost, context)
+
+    def name(self) -> str:
+        return DRIVER
+
+    def type(self) -> str:
+        return DRIVER
+
+    async def store(
+        self, context: StorageDriverStoreContext, payloads: Sequence[Payload]
+    ) -> list[StorageDriverClaim]:
+        folder = payload_folder(self._task_of(context))
+        return list(await asyncio.gather(*(self._store(folder, payload) for payload in payloads)))
+
+    async def retrieve(
+        self, context: StorageDriverRetrieveContext, claims: Sequence[StorageDriverClaim]
+    ) -> list[Payload]:
+        return list(await asyncio.gather(*(self._retrieve(claim) for claim in claims)))
+
+    def _task_of(self, context: StorageDriverStoreContext) -> str:
+        if isinstance(context.target, StorageDriverWorkflowInfo) and context.target.id:
+            return context.target.id
+        if isinstance(self._context, ActivitySerializationContext) and self._context.workflow_id:
+            return self._context.workflow_id  # of heartbeats: their target names the activity alone
+        return NO_TASK
+
+    async def _store(self, folder: str, payload: Payload) -> StorageDriverClaim:
+        serialized = payload.SerializeToString(deterministic=True)
+        key = f"{folder}/{sha256(serialized)}"
+        await self._blobs.put(key, serialized)
+        return StorageDriverClaim({_KEY: key})
+
+    async def _retrieve(self, claim: StorageDriverClaim) -> Payload:
+        try:
+            return Payload.FromString(await self._blobs.get(claim.claim_data[_KEY]))
+        except (BlobMissingError, BlobCorruptError) as error:
+            if self._lost and isinstance(self._context, WorkflowSerializationContext):
+                await self._lost.report(self._context.workflow_id, str(error))
+            raise ApplicationError(str(error), type=BLOB_MISSING, non_retryable=True) from None
+
+
+@dataclass(frozen=True)
+class BlobStorage(ExternalStorage, WithSerializationContext):
+    """External storage whose drivers learn for which workflow or activity they work."""
+
+    def with_context(self, context: SerializationContext) -> Self:
+        bound = [d.bound_to(context) if isinstance(d, BlobPayloads) else d for d in self.drivers]
+        return dataclasses.replace(self, drivers=bound)
+
+
+class PayloadFailureConverter(DefaultFailureConverter):
+    """Reports a payload that an activity could not get for what it is.
+
+    The SDK wraps it: "Failed decoding arguments" is always retryable, and "Failed decoding heartbeat details"
+    never is, whatever the store said.
+    """
+
+    def to_failure(
+        self, exception: BaseException, payload_converter: PayloadConverter, failure: Failure
+    ) -> None:
+        super().to_failure(_unwrapped(exception), payload_converter, failure)
+
+
+def _unwrapped(exception: BaseException) -> BaseException:
+    cause = exception.__cause__
+    is_wrapper = isinstance(exception, ApplicationError) and exception.type is None
+    return cause if cause and is_wrapper and _is_of_the_store(cause) else exception
+
+
+def _is_of_the_store(error: BaseException) -> bool:
+    return isinstance(error, BlobsUnavailableError) or (
+        isinstance(error, ApplicationError) and error.type == BLOB_MISSING
+    )
+
+
+def data_converter(blobs: Blobs | None, lost: LostPayloads | None = None) -> DataConverter:
+    """Return how we write and read payloads; without `blobs` large ones stay in history.
+
+    Whoever reads a history, a Replayer too, needs the store that its large payloads are in. A worker gives
+    `lost`, which ends workflows that cannot go on.
+    """
+    storage = BlobStorage([BlobPayloads(blobs, lost)], payload_size_threshold=THRESHOLD) if blobs else None
+    return dataclasses.replace(
+        pydantic_data_converter,
+        external_storage=storage,
+        failure_converter_class=PayloadFailureConverter,
+    )

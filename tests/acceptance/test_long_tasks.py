@@ -1,0 +1,92 @@
+"""Long and large tasks: in several runs, and with payloads that no history could hold."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+from a2a.types.a2a_pb2 import GetTaskRequest, TaskState
+from google.protobuf.json_format import MessageToDict
+from temporalio.client import Client, WorkflowFailureError
+from temporalio.contrib.pydantic import pydantic_data_converter
+from temporalio.exceptions import ApplicationError
+
+from tests.acceptance.conftest import Steady
+from tests.support.a2a_client import Answer, connected, request, response_of, send
+from tests.support.deployment import Deployment
+from tests.support.scripted_openai import ReceivedRequest, Reply, ScriptedOpenAI, tool_call
+from workflows.agent_task import AgentTask
+from workflows.contract import failures
+
+ITERATIONS = 300
+RESULT = 20_000
+LARGE = 3_000_000
+
+
+def _call(number: int, size: int) -> Reply:
+    return Reply([tool_call("repeat", f'{{"text": "x", "times": {size}}}', id_=f"c{number}")])
+
+
+@pytest.mark.timeout(240)
+async def test_a_task_of_300_iterations_completes(model: ScriptedOpenAI, everloop: Deployment) -> None:
+    """It goes on in a new run when its history gets long; neither model nor client notices."""
+    model.script = [*(_call(n, RESULT) for n in range(ITERATIONS)), Reply(["All ", "done."])]
+    await everloop.add_worker()
+    gateway = await everloop.add_gateway()
+
+    async with connected(gateway.url) as client:
+        answer = await Answer().read(client.send_message(request("Work long.")))
+        task = await client.get_task(GetTaskRequest(id=answer.task_id))
+
+    assert response_of(task) == answer.text == "All done."
+    assert answer.finals == 1
+    last = model.requests[-1]
+    assert len(model.requests) == ITERATIONS + 1
+    assert len(last.tool_results) == ITERATIONS
+    assert {len(result) for result in last.tool_results} == {RESULT}
+    usage = MessageToDict(task.metadata)["usage"]
+    assert usage["input_tokens"] == 10 * (ITERATIONS + 1)
+    assert len(await _runs(everloop, task.id)) > 1
+
+
+async def _runs(everloop: Deployment, task_id: str) -> list[str]:
+    client = await Client.connect(everloop.temporal_address)
+    return [run.run_id async for run in client.list_workflows(f"WorkflowId = '{task_id}'")]
+
+
+async def test_messages_and_results_of_three_megabytes(steady: Steady) -> None:
+    """Neither Temporal's limit of 2 MB nor its history notices; the model reads every byte."""
+    steady.model.script = [_call(1, LARGE), Reply(["Much."])]
+    text = "y" * LARGE
+
+    async with connected(steady.url) as client:
+        answer = await Answer().read(client.send_message(request(text)))
+        task = await client.get_task(GetTaskRequest(id=answer.task_id))
+
+    assert task.status.state == TaskState.TASK_STATE_COMPLETED
+    assert response_of(task) == answer.text == "Much."
+    assert task.history[0].parts[0].text == text
+    last: ReceivedRequest = steady.model.requests[-1]
+    assert [len(result) for result in last.tool_results] == [LARGE]
+    assert last.conversation[1]["content"] == text
+
+
+async def test_a_lost_blob_ends_the_task_with_its_name(model: ScriptedOpenAI, everloop: Deployment) -> None:
+    """Nobody waits for what will not come back: the client reads which key is missing."""
+    model.script = [Reply(["Never asked."])]
+    gateway = await everloop.add_gateway()
+
+    async with connected(gateway.url, streaming=False) as client:
+        submitted = await send(client, request("y" * LARGE, return_immediately=True))
+        blobs = Path(everloop.environment["EVERLOOP_BLOB_DIRECTORY"])
+        (key,) = [path.name for path in blobs.rglob("*") if path.is_file() and path.stat().st_size > LARGE]
+        shutil.rmtree(blobs / "payloads")
+        await everloop.add_worker()
+        temporal = await Client.connect(everloop.temporal_address, data_converter=pydantic_data_converter)
+        handle = temporal.get_workflow_handle_for(AgentTask.run, submitted.id)
+        with pytest.raises(WorkflowFailureError) as failed:
+            await handle.result()
+
+    assert isinstance(failed.value.cause, ApplicationError)
+    assert failed.value.cause.type == failures.BLOB_MISSING
+    assert key in failed.value.cause.message
+    assert len(model.requests) == 0

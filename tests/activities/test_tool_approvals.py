@@ -1,0 +1,253 @@
+"""Calls that people approve before they run."""
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Annotated
+
+import pytest
+from pydantic import JsonValue, PlainSerializer
+
+from agents.agent import AgentApproval
+from agents.questions import InputRequired
+from agents.tool import Tool, ToolApproval, tool
+from agents.tool_context import ToolContext
+from stores.tool_records import Claim
+from tests.support.tool_bench import Decision, ToolBench, no, yes
+from workflows.contract.events import ToolCompleted, ToolStarted
+from workflows.contract.names import call_key
+from workflows.contract.questions import Purpose, Question, QuestionKind, answer_with, no_answer
+
+TRANSFER = '{"amount": 200, "to": "Ada"}'
+
+no_because: Decision = partial(answer_with, value=False, by="user", note="too much")
+operators_no: Decision = partial(answer_with, value=False, by="operator", note="too much")
+
+
+def _raise(*_: object) -> bool:
+    raise KeyError("amount")
+
+
+def _small(arguments: Mapping[str, JsonValue]) -> bool:
+    return not _large(arguments)
+
+
+def _large_transfer(name: str, arguments: Mapping[str, JsonValue]) -> bool:
+    return name == "transfer" and _large(arguments)
+
+
+def _other(name: str, arguments: Mapping[str, JsonValue]) -> bool:
+    return name == "other"
+
+
+def _transfer(effects: list[int], needs_approval: ToolApproval) -> Tool:
+    @tool(needs_approval=needs_approval)
+    def transfer(amount: int, to: str, currency: str = "EUR") -> str:
+        """Send money."""
+        effects.append(amount)
+        return f"{amount} {currency} to {to}"
+
+    return transfer
+
+
+def _large(arguments: Mapping[str, JsonValue]) -> bool:
+    return isinstance(amount := arguments["amount"], int) and amount > 100
+
+
+POLICIES: list[tuple[ToolApproval, AgentApproval, bool]] = [
+    (True, False, True),
+    (False, False, False),
+    (_large, False, True),
+    (_small, False, False),
+    (False, True, True),
+    (False, _large_transfer, True),
+    (False, _other, False),
+    (_raise, False, True),
+    (False, _raise, True),
+]
+
+
+@pytest.mark.parametrize(
+    ("policy", "agent_policy", "asks"),
+    POLICIES,
+    ids=["tool", "none", "amount", "small", "agent", "agent_amount", "agent_other", "broken", "agent_broken"],
+)
+async def test_who_asks_for_an_approval(
+    policy: ToolApproval, agent_policy: AgentApproval, *, asks: bool
+) -> None:
+    """The tool, or the agent, always or by the arguments; a policy that fails asks."""
+    effects: list[int] = []
+    bench = ToolBench(_transfer(effects, policy), needs_approval=agent_policy)
+
+    reply = await bench.attempt_call(bench.call("transfer", TRANSFER))
+
+    assert isinstance(reply, Question) == asks
+    assert effects == ([] if asks else [200])
+
+
+async def test_an_approval_shows_what_the_tool_would_get() -> None:
+    """Arguments as validated, with defaults; what does not print is escaped. Nothing starts, no record."""
+    bench = ToolBench(_transfer([], needs_approval=True))
+    call = bench.call("transfer", '{"amount": "200", "to": "Ada\\u202e"}')
+
+    question = await bench.ask(call)
+
+    shown = '{\n  "amount": 200,\n  "to": "Ada\\u202e",\n  "currency": "EUR"\n}'
+    assert question.text == f"Approve the call transfer?\n{shown}"
+    assert (question.id, question.purpose, question.kind) == ("call", "approval", QuestionKind.CONFIRMATION)
+    assert question.call == call.call
+    assert await bench.events() == []
+    assert await bench.records.claim(bench.task_id, call_key(call.call)) is Claim.FIRST
+
+
+async def test_what_cannot_be_shown_as_json_is_shown_somehow() -> None:
+    """An argument of the tool's own type may refuse to be written; the question is asked all the same."""
+
+    def refuse(_: object) -> str:
+        raise ValueError
+
+    @tool(needs_approval=lambda _: True)
+    def act(what: Annotated[int, PlainSerializer(refuse)]) -> str:
+        """Act."""
+        return str(what)
+
+    bench = ToolBench(act)
+
+    assert '"what": "7"' in (await bench.ask(bench.call("act", '{"what": 7}'))).text
+
+
+async def test_nobody_is_asked_to_approve_what_cannot_run() -> None:
+    """Arguments are validated first."""
+    bench = ToolBench(_transfer([], needs_approval=True))
+
+    assert (await bench.run(bench.call("transfer", '{"to": "Ada"}'))).outcome == "invalid"
+
+
+async def test_an_approved_call_runs_once() -> None:
+    """It is announced when it runs; another attempt returns its result."""
+    effects: list[int] = []
+    bench = ToolBench(_transfer(effects, needs_approval=True))
+    question = await bench.ask(bench.call("transfer", TRANSFER))
+
+    results = [await bench.run(bench.call("transfer", TRANSFER, yes(question))) for _ in range(2)]
+
+    assert [result.content for result in results] == ["200 EUR to Ada"] * 2
+    assert effects == [200]
+    assert (await bench.events())[0] == ToolStarted(call_id="call", name="transfer", attempt=1)
+
+
+@pytest.mark.parametrize(
+    ("decide", "expected"),
+    [
+        (no_because, "rejected by the user: too much"),
+        (no, "rejected by the user"),
+        (operators_no, "rejected by the operator: too much"),
+        (no_answer, "rejected because nobody answered in time"),
+    ],
+)
+async def test_a_rejected_call_does_not_run(decide: Decision, expected: str) -> None:
+    """The model reads who said no, and why."""
+    effects: list[int] = []
+    bench = ToolBench(_transfer(effects, needs_approval=True))
+    question = await bench.ask(bench.call("transfer", TRANSFER))
+
+    result = await bench.run(bench.call("transfer", TRANSFER, decide(question)))
+
+    assert (result.outcome, result.content) == ("rejected", expected)
+    assert effects == []
+    assert isinstance((await bench.events())[-1], ToolCompleted)
+
+
+@tool
+def predecessor(amount: int, to: str, context: ToolContext) -> str:
+    """Ask, and fail."""
+    if context.answer is None:
+        raise InputRequired(f"Send {amount} to {to}?", "confirmation")
+    raise OSError
+
+
+@pytest.mark.parametrize("decide", [yes, no], ids=["yes", "no"])
+@pytest.mark.parametrize("asked_for_approval", [True, False], ids=["approval", "input"])
+async def test_an_answer_to_another_tool_does_not_approve(
+    decide: Decision, *, asked_for_approval: bool
+) -> None:
+    """A fallback has the call id of the tool that failed, and its answers: it asks for itself."""
+    effects: list[int] = []
+    bench = ToolBench(
+        predecessor,
+        _transfer(effects, needs_approval=True),
+        needs_approval=lambda name, _: name == "predecessor" and asked_for_approval,
+    )
+    answer = decide(await bench.ask(bench.call("predecessor", TRANSFER)))
+
+    question = await bench.ask(bench.call("transfer", TRANSFER, answer))
+    result = await bench.run(bench.call("transfer", TRANSFER, answer, yes(question)))
+
+    assert (question.id, question.purpose, question.call.name) == ("call.1", "approval", "transfer")
+    assert result.outcome == "ok"
+    assert effects == [200]
+
+
+@pytest.mark.parametrize("purpose", ["approval", "input", "outcome"])
+@pytest.mark.parametrize("decide", [yes, no, no_answer], ids=["yes", "no", "no_answer"])
+async def test_an_answer_to_another_tool_ends_nothing(decide: Decision, purpose: Purpose) -> None:
+    """A fallback that needs no approval runs."""
+    effects: list[int] = []
+    bench = ToolBench(predecessor, _transfer(effects, needs_approval=False))
+    question = await bench.ask(bench.call("predecessor", TRANSFER))
+    answer = decide(question.model_copy(update={"purpose": purpose}))
+
+    assert (await bench.run(bench.call("transfer", TRANSFER, answer))).outcome == "ok"
+    assert effects == [200]
+
+
+@pytest.mark.parametrize("purpose", ["input", "outcome"])
+async def test_only_an_approval_approves(purpose: Purpose) -> None:
+    """The tool may need one only since it asked something else: another version of it runs now."""
+    effects: list[int] = []
+    before = ToolBench(predecessor)
+    asked = await before.ask(before.call("predecessor", TRANSFER))
+    bench = ToolBench(predecessor, needs_approval=True)
+    answer = yes(asked.model_copy(update={"purpose": purpose}))
+
+    question = await bench.ask(bench.call("predecessor", TRANSFER, answer))
+
+    assert question.purpose == "approval"
+    assert effects == []
+
+
+@pytest.mark.parametrize(
+    ("decide", "outcome", "effects"),
+    [(yes, "ok", [200]), (no, "rejected", []), (no_answer, "rejected", [])],
+    ids=["yes", "no", "no_answer"],
+)
+async def test_a_decision_outlives_the_tool_records(
+    decide: Decision, outcome: str, effects: list[int]
+) -> None:
+    """Redis may lose everything while a task waits: the answer itself says what it was for."""
+    ran: list[int] = []
+    before = ToolBench(_transfer(ran, needs_approval=True))
+    question = await before.ask(before.call("transfer", TRANSFER))
+    emptied = ToolBench(_transfer(ran, needs_approval=True))
+
+    result = await emptied.run(emptied.call("transfer", TRANSFER, decide(question)))
+
+    assert result.outcome == outcome
+    assert ran == effects
+
+
+async def test_a_call_that_an_earlier_run_has_made_keeps_its_outcome() -> None:
+    """After a Reset somebody says no to what was done already: the model hears that it was done."""
+    bench = ToolBench(_transfer([], needs_approval=True))
+    question = await bench.ask(bench.call("transfer", TRANSFER))
+    done = await bench.run(bench.call("transfer", TRANSFER, yes(question)))
+
+    assert await bench.run(bench.call("transfer", TRANSFER, no(question))) == done
+
+
+async def test_a_rejection_does_not_outlive_its_run() -> None:
+    """After a Reset the call may be approved."""
+    bench = ToolBench(_transfer([], needs_approval=True))
+    question = await bench.ask(bench.call("transfer", TRANSFER))
+    await bench.run(bench.call("transfer", TRANSFER, no(question)))
+
+    assert (await bench.run(bench.call("transfer", TRANSFER, yes(question)))).outcome == "ok"

@@ -1,0 +1,286 @@
+"""Calls that wait for people: questions of tools, and calls whose end was lost."""
+
+from datetime import timedelta
+from functools import partial
+
+import pytest
+from pydantic import JsonValue
+
+from agents.plugins import request_input
+from agents.questions import AuthRequired, InputRequired
+from agents.retries import Retries
+from agents.tool import Tool, tool
+from agents.tool_context import ToolContext
+from stores.tool_records import Claim
+from tests.support.tool_bench import Decision, ToolBench, no, yes
+from workflows.contract import failures
+from workflows.contract.events import ToolCompleted, ToolStarted
+from workflows.contract.messages import TextPart, UserMessage
+from workflows.contract.names import call_key
+from workflows.contract.questions import (
+    WITHHELD,
+    Answer,
+    AnsweredBy,
+    QuestionKind,
+    answer_with,
+    no_answer,
+    read_answer,
+)
+
+
+def _asking(runs: list[str], *, needs_approval: bool = False) -> Tool:
+    @tool(needs_approval=needs_approval)
+    def book(context: ToolContext) -> str:
+        """Book a table for an hour that the user chooses."""
+        runs.append(context.idempotency_key)
+        if context.answer is None:
+            raise InputRequired("When?", "selection", options=["noon", "night"], timeout=timedelta(hours=1))
+        if len(context.answers) == 1:
+            raise InputRequired("Outside?", "confirmation")
+        return f"{context.answers[0].value}, outside: {context.answer}"
+
+    return book
+
+
+async def test_a_tool_asks_and_gets_the_answers() -> None:
+    """Question after question, with ids of their own and one idempotency key, and no completion before."""
+    runs: list[str] = []
+    bench = ToolBench(_asking(runs))
+
+    first = await bench.ask(bench.call("book"))
+    noon = answer_with(first, "noon", by="user")
+    second = await bench.ask(bench.call("book", "{}", noon))
+    result = await bench.run(bench.call("book", "{}", noon, no(second)))
+
+    assert (first.id, first.purpose, first.options, first.timeout) == (
+        "call",
+        "input",
+        ("noon", "night"),
+        3600,
+    )
+    assert (second.id, second.kind) == ("call.1", QuestionKind.CONFIRMATION)
+    assert (result.outcome, result.content) == ("ok", "noon, outside: False")
+    assert len(runs) == 3
+    assert len(set(runs)) == 1
+    assert [type(event) for event in await bench.events()] == [ToolStarted] * 3 + [ToolCompleted]
+
+
+async def test_a_question_is_asked_once() -> None:
+    """Another attempt returns it without running the tool again."""
+    runs: list[str] = []
+    bench = ToolBench(_asking(runs))
+
+    questions = [await bench.ask(bench.call("book")) for _ in range(2)]
+
+    assert questions[0] == questions[1]
+    assert len(runs) == 1
+
+
+async def test_an_approval_is_no_answer_to_the_tool() -> None:
+    """What the tool has not asked itself does not stand in its context."""
+    bench = ToolBench(_asking([], needs_approval=True))
+    approval = await bench.ask(bench.call("book"))
+
+    question = await bench.ask(bench.call("book", "{}", yes(approval)))
+
+    assert (question.id, question.text) == ("call.1", "When?")
+
+
+async def test_an_answer_to_another_tool_is_none_of_its_own() -> None:
+    """A fallback that asks does not find what its predecessor was told."""
+    bench = ToolBench(*request_input().tools, _asking([]))
+    answer = yes(
+        await bench.ask(bench.call("request_input", '{"question": "Sure?", "kind": "confirmation"}'))
+    )
+
+    question = await bench.ask(bench.call("book", "{}", answer))
+
+    assert (question.id, question.text) == ("call.1", "When?")
+
+
+@pytest.mark.parametrize(
+    "decide",
+    [partial(answer_with, value={"approved": False}, by="user"), no_answer],
+    ids=["user", "timeout"],
+)
+async def test_a_tool_whose_question_is_declined_ends(decide: Decision) -> None:
+    """It is not run again."""
+    runs: list[str] = []
+    bench = ToolBench(_asking(runs))
+    question = await bench.ask(bench.call("book"))
+
+    result = await bench.run(bench.call("book", "{}", decide(question)))
+
+    assert result.outcome == "rejected"
+    assert len(runs) == 1
+
+
+def _no_by(by: AnsweredBy) -> Decision:
+    return partial(answer_with, value=False, by=by)
+
+
+@pytest.mark.parametrize(
+    ("decide", "expected"),
+    [
+        (_no_by("user"), "said False"),
+        (_no_by("operator"), "said False"),
+        (_no_by("timeout"), "said False"),
+        (no_answer, "rejected because nobody answered in time"),
+    ],
+    ids=["user", "operator", "default", "no_default"],
+)
+async def test_a_no_to_the_tools_own_question_is_its_answer(decide: Decision, expected: str) -> None:
+    """Unless nobody said it, and the tool named no default."""
+
+    @tool
+    def confirm(context: ToolContext) -> str:
+        """Ask."""
+        if context.answer is None:
+            raise InputRequired("Sure?", "confirmation")
+        return f"said {context.answer}"
+
+    bench = ToolBench(confirm)
+    question = await bench.ask(bench.call("confirm"))
+
+    assert (await bench.run(bench.call("confirm", "{}", decide(question)))).content == expected
+
+
+@pytest.mark.parametrize("retries", [None, Retries(attempts=2)])
+@pytest.mark.parametrize("how", ["ask", "fail"])
+async def test_text_that_is_no_unicode_ends_the_call(how: str, retries: Retries | None) -> None:
+    """In a question or in an error: neither keeps the call from an end."""
+
+    @tool(retries=retries)
+    def act(how: str) -> str:
+        """Ask, or fail."""
+        if how == "ask":
+            raise InputRequired("\ud800?")
+        raise ValueError("\ud800!")
+
+    bench = ToolBench(act)
+
+    failed, end = await bench.attempts(bench.call("act", f'{{"how": "{how}"}}'))
+
+    told = [event.model_dump_json() for event in await bench.events()]
+    assert all(error.message.encode() for error in failed)
+    assert "tool-complete" in told[-1]
+    assert {error.type for error in failed} == ({failures.TOOL_FAILED} if retries else set[str]())
+    assert end.role == "tool"
+    assert end.outcome == "error"
+
+
+async def test_a_question_that_nobody_could_answer_is_an_error() -> None:
+    """The message says what is missing."""
+
+    @tool
+    def ask() -> str:
+        """Ask."""
+        raise InputRequired("Which?", "selection")
+
+    bench = ToolBench(ask)
+    result = await bench.run(bench.call("ask"))
+
+    assert result.outcome == "error"
+    assert "the kind 'selection' needs options" in result.content
+
+
+async def test_the_model_asks_its_user() -> None:
+    """The answer is the result of its call."""
+    bench = ToolBench(*request_input().tools)
+    arguments = '{"question": "Which?", "kind": "data", "schema": {"type": "object"}}'
+
+    question = await bench.ask(bench.call("request_input", arguments))
+    answer = answer_with(question, {"a": 1}, by="user")
+    result = await bench.run(bench.call("request_input", arguments, answer))
+
+    assert (question.text, question.kind, question.json_schema) == (
+        "Which?",
+        QuestionKind.DATA,
+        {"type": "object"},
+    )
+    assert result.content == '{"a":1}'
+
+
+SECRET = 'top"secret é'
+
+
+async def test_a_secret_reaches_the_tool_and_nobody_else(capsys: pytest.CaptureFixture[str]) -> None:
+    """What the tool says with it is blacked out: result, errors, progress, and questions."""
+
+    @tool
+    async def login(how: str, context: ToolContext) -> JsonValue:
+        """Log in."""
+        token = await context.secret("token")
+        if token is None:
+            raise AuthRequired("Your token?", "token")
+        await context.progress(f"with {token}")
+        if how == "ask":
+            raise InputRequired(f"Is {token} right?")
+        if how == "fail":
+            raise ValueError(f"{token} is wrong")
+        return {"token": token, "length": len(str(token))}
+
+    bench = ToolBench(login)
+    question = await bench.ask(bench.call("login", '{"how": "return"}'))
+    await bench.secrets.put(bench.task_id, "token", SECRET)
+    withheld = UserMessage(message_id="m", parts=(TextPart(text="…"),), metadata={WITHHELD: True})
+    supplied = read_answer(question, withheld)
+    returned = await bench.run(bench.call("login", '{"how": "return"}', supplied))
+    failed = await bench.run(bench.call("login", '{"how": "fail"}', call_id="2"))
+    asked = await bench.ask(bench.call("login", '{"how": "ask"}', call_id="3"))
+
+    assert (question.kind, question.secret_name) == (QuestionKind.AUTH, "token")
+    assert returned.content == '{"token":"[secret]","length":12}'
+    assert failed.content == "ValueError: [secret] is wrong"
+    assert asked.text == "Is [secret] right?"
+    assert "top" not in capsys.readouterr().out + str(await bench.events())
+
+
+async def _lost(bench: ToolBench, *answers: Answer) -> None:
+    call = bench.call("effect", "{}", *answers)
+    key = call_key(call.call) + (f".{len(answers)}" if answers else "")
+    assert await bench.records.claim(bench.task_id, key) is Claim.FIRST
+
+
+def _effect(keys: list[str]) -> Tool:
+    @tool(unknown_outcome="ask")
+    def effect(context: ToolContext) -> str:
+        """Leave the key."""
+        keys.append(context.idempotency_key)
+        return "done"
+
+    return effect
+
+
+@pytest.mark.parametrize(
+    ("decide", "outcome", "runs"),
+    [(yes, "ok", 1), (no, "unknown", 0), (no_answer, "unknown", 0)],
+    ids=["yes", "no", "no_answer"],
+)
+async def test_people_decide_about_a_call_that_was_lost(decide: Decision, outcome: str, runs: int) -> None:
+    """Yes runs it again with the same idempotency key; after a no its outcome stays unknown."""
+    keys: list[str] = []
+    bench = ToolBench(_effect(keys))
+    await _lost(bench)
+
+    question = await bench.ask(bench.call("effect"))
+    result = await bench.run(bench.call("effect", "{}", decide(question)))
+
+    assert question.purpose == "outcome"
+    assert "It may have taken effect" in question.text
+    assert result.outcome == outcome
+    assert keys == [f"{bench.task_id}/{call_key(question.call)}"] * runs
+
+
+async def test_a_call_that_is_lost_twice_is_asked_about_twice() -> None:
+    """A yes is for one more run."""
+    bench = ToolBench(_effect([]))
+    await _lost(bench)
+    once = yes(await bench.ask(bench.call("effect")))
+    await _lost(bench, once)
+
+    question = await bench.ask(bench.call("effect", "{}", once))
+    result = await bench.run(bench.call("effect", "{}", once, yes(question)))
+
+    assert (question.id, question.purpose) == ("call.1", "outcome")
+    assert (result.outcome, result.content) == ("ok", "done")

@@ -1,0 +1,55 @@
+"""What a trace shows of a tool call."""
+
+from datetime import timedelta
+
+import pytest
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+from agents.questions import InputRequired
+from agents.retries import Retries
+from agents.tool import tool
+from tests.support.tool_bench import ToolBench
+from workflows.contract import failures
+
+
+@tool(retries=Retries(attempts=2, delay=timedelta(0)))
+def act(how: str) -> str:
+    """Do something."""
+    if how == "ask":
+        raise InputRequired("hush")
+    if how == "fail":
+        raise ValueError("hush")
+    return "hush"
+
+
+@pytest.mark.parametrize(
+    ("how", "outcomes", "errors"),
+    [
+        ("do", ["ok"], [None]),
+        ("ask", ["question"], [None]),
+        ("fail", [None, "error"], [failures.TOOL_FAILED, None]),
+        (1, ["invalid"], [None]),
+    ],
+)
+async def test_each_attempt_is_a_span(
+    spans: InMemorySpanExporter, how: str, outcomes: list[str | None], errors: list[str | None]
+) -> None:
+    """With what it came to, and without arguments and results."""
+    bench = ToolBench(act)
+
+    await bench.attempts(bench.call("act", f'{{"how": {how!r}}}'.replace("'", '"')))
+
+    spans_of_act = [span for span in spans.get_finished_spans() if span.name == "execute_tool act"]
+    found = [(span, dict(span.attributes or {})) for span in spans_of_act]
+    mine = [attributes for _, attributes in found if attributes["everloop.task.id"] == bench.task_id]
+    assert not any("hush" in span.to_json() for span, _ in found)
+    assert [attributes.pop("error.type", None) for attributes in mine] == errors
+    assert [attributes.pop("everloop.tool.outcome", None) for attributes in mine] == outcomes
+    assert mine[0] == {
+        "gen_ai.operation.name": "execute_tool",
+        "gen_ai.tool.name": "act",
+        "gen_ai.tool.call.id": "call",
+        "gen_ai.agent.id": "agent",
+        "gen_ai.conversation.id": "c",
+        "everloop.task.id": bench.task_id,
+    }

@@ -1,0 +1,140 @@
+"""Tasks that say nothing, and a gateway without a web server that has to notice."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from temporalio import workflow
+from temporalio.api.common.v1 import WorkflowExecution
+from temporalio.api.workflowservice.v1 import DeleteWorkflowExecutionRequest
+from temporalio.client import Client
+from temporalio.common import SearchAttributePair, TypedSearchAttributes
+from temporalio.exceptions import ApplicationError
+from temporalio.service import RPCError
+from temporalio.worker import Worker
+
+from gateway.endings import Endings
+from gateway.problems import Problems
+from gateway.runs import Runs
+from gateway.stores import Stores
+from gateway.sweep import Sweep
+from gateway.tasks import Tasks, submitted_view
+from stores.memory_secrets import MemorySecrets
+from stores.task_views import START, TaskViews
+from tests.gateway.stage import unique
+from workflows.contract import failures, names
+from workflows.contract.events import TaskEvent
+from workflows.contract.messages import TextPart, UserMessage
+from workflows.contract.tasks import AgentSpec, TaskInput, TaskResult, TaskState, TaskView
+
+OWNER = "owner"
+BUG, NAMED, UNNAMED, TIMEOUT = "bug", "named", "unnamed", "time out"
+
+
+@workflow.defn(name=names.WORKFLOW_TYPE, sandboxed=False)
+class DefectiveTask:
+    """Fails as its prompt says, without publishing anything."""
+
+    @workflow.run
+    async def run(self, task: TaskInput) -> TaskResult | None:
+        match task.message.parts[0]:
+            case TextPart(text="bug"):
+                raise RuntimeError("content of the task")
+            case TextPart(text="named"):
+                raise ApplicationError("no such model", type=failures.MODEL_REFUSED)
+            case TextPart(text="unnamed"):
+                raise ApplicationError("content of the task", type="ValueError")
+            case _:
+                await workflow.wait_condition(lambda: False)
+        return None
+
+
+@asynccontextmanager
+async def defective_worker(client: Client, queue: str) -> AsyncGenerator[None]:
+    """Run the defective workflow on a queue."""
+    async with Worker(client, task_queue=queue, workflows=[DefectiveTask]):
+        yield
+
+
+@dataclass(frozen=True)
+class Services:
+    """What a gateway is made of, wired as in `gateway.app`."""
+
+    views: TaskViews
+    secrets: MemorySecrets
+    runs: Runs
+    endings: Endings
+    sweep: Sweep
+
+
+def services(
+    client: Client, views: TaskViews, *, queue: str = "none", pause: float = 0.0, runs: Runs | None = None
+) -> Services:
+    """Wire a gateway that asks about a task as often as it is told to, unless there is a pause."""
+    runs, secrets = runs or Runs(client), MemorySecrets()
+    problems = Problems(views, runs)
+    endings = Endings(Stores(views, secrets), Tasks(client, queue), runs, problems, pause=pause)
+    return Services(views, secrets, runs, endings, Sweep(views, runs, endings, problems))
+
+
+async def start(
+    client: Client, views: TaskViews, queue: str, prompt: str = "wait", *, task_id: str = ""
+) -> str:
+    """Start a task as a gateway does, and return its id; a step that fails is tried again after a second."""
+    task_id = task_id or unique("silent")
+    task = TaskInput(
+        context_id=unique("context"),
+        owner=OWNER,
+        agent=AgentSpec(id="staged"),
+        message=UserMessage(message_id=unique("m"), parts=(TextPart(text=prompt),)),
+        created_at=datetime.now(UTC),
+    )
+    state = SearchAttributePair(names.TASK_STATE, TaskState.SUBMITTED)
+    await client.start_workflow(
+        names.WORKFLOW_TYPE,
+        task,
+        id=task_id,
+        task_queue=queue,
+        search_attributes=TypedSearchAttributes([state]),
+        run_timeout=timedelta(seconds=1) if prompt == TIMEOUT else None,
+        task_timeout=timedelta(seconds=1),
+    )
+    await views.create(submitted_view(task_id, task))
+    return task_id
+
+
+async def view_of(views: TaskViews, task_id: str) -> TaskView:
+    snapshot = await views.load(task_id)
+    assert snapshot
+    return snapshot.view
+
+
+async def events_of(views: TaskViews, task_id: str) -> list[TaskEvent]:
+    """Return all that subscribers of a task were told."""
+    return [streamed.event for streamed in await views.read({task_id: START}, wait=0)]
+
+
+async def until_closed(client: Client, task_id: str) -> None:
+    """Wait until visibility shows that the task's run is over."""
+    query = f"WorkflowId = '{task_id}' AND ExecutionStatus != 'Running'"
+    while not (await client.count_workflows(query)).count:  # noqa: ASYNC110 -- a fact of a server, no event
+        await asyncio.sleep(0.05)
+
+
+async def delete(client: Client, task_id: str) -> None:
+    """Delete a workflow, as an operator can, and wait until it is gone."""
+    execution = WorkflowExecution(workflow_id=task_id)
+    request = DeleteWorkflowExecutionRequest(namespace=client.namespace, workflow_execution=execution)
+    await client.workflow_service.delete_workflow_execution(request)
+    while await _exists(client, task_id):  # noqa: ASYNC110 -- a fact of a server, no event
+        await asyncio.sleep(0.05)
+
+
+async def _exists(client: Client, task_id: str) -> bool:
+    try:
+        await client.get_workflow_handle(task_id).describe()
+    except RPCError:
+        return False
+    return True

@@ -1,0 +1,105 @@
+"""A workflow that moves large payloads along every path that Temporal has for them."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
+
+from temporalio import activity, workflow
+from temporalio.common import RetryPolicy
+
+PATIENCE = timedelta(seconds=30)
+
+
+@activity.defn
+async def repeat(text: str) -> str:
+    """Return what came in."""
+    return text
+
+
+@activity.defn
+async def make(text: str, size: int) -> str:
+    """Return the text so often that the result has `size` characters."""
+    return (text * size)[:size]
+
+
+@activity.defn
+async def fail_once(text: str) -> str:
+    """Heartbeat with a large detail and fail; then return that detail."""
+    details = activity.info().heartbeat_details
+    if details:
+        return str(details[0])
+    activity.heartbeat(text)
+    raise RuntimeError("the first attempt fails")
+
+
+async def _call(function: Callable[..., Awaitable[str]], *arguments: str | int) -> str:
+    return await workflow.execute_activity(
+        function,
+        args=arguments,
+        start_to_close_timeout=PATIENCE,
+        retry_policy=RetryPolicy(initial_interval=timedelta(milliseconds=100), maximum_attempts=5),
+    )
+
+
+@workflow.defn
+class Echo:
+    """Returns its argument: the child."""
+
+    @workflow.run
+    async def run(self, text: str) -> str:
+        return text
+
+
+@workflow.defn
+class Parcels:
+    """Does one errand with a large text each time it is told, until it is told to end."""
+
+    @workflow.init
+    def __init__(self, text: str, runs: int) -> None:
+        self._text = text
+        self._errands: asyncio.Queue[str] = asyncio.Queue()
+
+    @workflow.run
+    async def run(self, text: str, runs: int) -> str:
+        if runs:
+            workflow.continue_as_new(args=(text, runs - 1))
+        while (errand := await self._errands.get()) != "end":
+            self._text = await self._do(errand)
+        return self._text
+
+    async def _do(self, errand: str) -> str:
+        if errand == "repeat":
+            return await _call(repeat, self._text)
+        if errand == "shout":
+            return await _call(repeat, self._text.upper())
+        if errand == "make":
+            return await _call(make, "x", len(self._text))
+        if errand == "heartbeat":
+            return await _call(fail_once, self._text)
+        return await workflow.execute_child_workflow(
+            Echo.run, self._text, id=f"{workflow.info().workflow_id}/child"
+        )
+
+    @workflow.signal
+    def do(self, errand: str) -> None:
+        self._errands.put_nowait(errand)
+
+    @workflow.signal
+    def replace(self, text: str) -> None:
+        self._text = text
+
+    @workflow.update
+    async def swap(self, text: str) -> str:
+        """Take the text, return the former one."""
+        former, self._text = self._text, text
+        return former
+
+    @workflow.query
+    def text(self) -> str:
+        return self._text
+
+    @workflow.query
+    def common_head(self, text: str) -> int:
+        """How many first characters are the same."""
+        pairs = zip(self._text, text, strict=False)
+        return next((index for index, (ours, theirs) in enumerate(pairs) if ours != theirs), len(text))

@@ -1,0 +1,61 @@
+"""How failures of the blob store are reported, and how payloads are called."""
+
+import pytest
+from temporalio.api.failure.v1 import Failure
+from temporalio.converter import PayloadConverter
+from temporalio.exceptions import ApplicationError
+
+from stores.blobs import BlobsUnavailableError
+from stores.memory_blobs import MemoryBlobs
+from stores.payload_storage import PayloadFailureConverter, payload_folder
+from workflows.contract.failures import BLOB_MISSING
+
+LOST = ApplicationError("lost", type=BLOB_MISSING, non_retryable=True)
+AWAY = BlobsUnavailableError("the store", "it is away")
+
+
+@pytest.mark.parametrize(
+    ("wrapper", "cause", "expected", "non_retryable"),
+    [
+        (ApplicationError("Failed decoding arguments"), LOST, BLOB_MISSING, True),
+        (ApplicationError("Failed decoding arguments"), AWAY, "BlobsUnavailableError", False),
+        (ApplicationError("Failed decoding heartbeat details", non_retryable=True), LOST, BLOB_MISSING, True),
+        (
+            ApplicationError("Failed decoding heartbeat details", non_retryable=True),
+            AWAY,
+            "BlobsUnavailableError",
+            False,
+        ),
+        (ApplicationError("a tool's own", type="Own", non_retryable=True), AWAY, "Own", True),
+        (ApplicationError("Failed decoding arguments"), ValueError("not JSON"), "", False),
+    ],
+)
+def test_failure_says_what_the_store_said(
+    wrapper: ApplicationError, cause: Exception, expected: str, *, non_retryable: bool
+) -> None:
+    """The SDK's wrapper around a failure of the store gives way to it; every other failure stays as it is."""
+    wrapper.__cause__ = cause
+    failure = Failure()
+    PayloadFailureConverter().to_failure(wrapper, PayloadConverter.default, failure)
+    assert failure.application_failure_info.type == expected
+    assert failure.application_failure_info.non_retryable is non_retryable
+
+
+@pytest.mark.parametrize(
+    ("workflow_id", "folder"),
+    [
+        ("task", "payloads/task"),
+        ("task/call-1", "payloads/task"),
+        ("..", "payloads/%2E%2E"),
+        ("a b\n", "payloads/a%20b%0A"),
+    ],
+)
+def test_folder_is_made_of_the_task_id(workflow_id: str, folder: str) -> None:
+    """A task and its children share a folder; no id leads out of it."""
+    assert payload_folder(workflow_id) == folder
+
+
+async def test_folder_of_a_long_id_is_a_key() -> None:
+    """An id of 1,000 characters, the longest of Temporal's, still gives a key."""
+    key = f"{payload_folder('ä' * 1000)}/content"
+    await MemoryBlobs().put(key, b"")

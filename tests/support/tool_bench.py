@@ -1,0 +1,106 @@
+"""An agent whose tool calls run as activities, attempt by attempt, on memory stores."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+from uuid import uuid4
+
+from temporalio.exceptions import ApplicationError
+from temporalio.testing import ActivityEnvironment
+
+from activities.tools import AgentTools, ToolStores
+from agents.agent import Agent, AgentApproval
+from agents.plugins import tools
+from agents.registry import AgentRegistry
+from agents.tool import Tool
+from stores.memory_secrets import MemorySecrets
+from stores.memory_task_views import MemoryTaskViews
+from stores.memory_tool_records import MemoryToolRecords
+from stores.memory_transcripts import MemoryTranscripts
+from stores.task_views import START
+from stores.tool_records import ToolRecords
+from workflows.contract.calls import RunToolInput, ToolReply
+from workflows.contract.events import TaskEvent
+from workflows.contract.messages import ToolCall, ToolMessage
+from workflows.contract.questions import Answer, Question, answer_with
+from workflows.contract.tasks import TaskRef
+
+Decision = Callable[[Question], Answer]
+"""How somebody answers the question that a test asks."""
+
+yes: Decision = partial(answer_with, value=True, by="user")
+no: Decision = partial(answer_with, value=False, by="user")
+
+
+class ToolBench:
+    """Runs the tools of a test. An attempt gets the heartbeat details of the one before."""
+
+    def __init__(
+        self, *offered: Tool, needs_approval: AgentApproval = False, records: ToolRecords | None = None
+    ) -> None:
+        agent = Agent(
+            id="agent", name="Agent", description="", plugins=[tools(*offered)], needs_approval=needs_approval
+        )
+        self.views, self.transcripts = MemoryTaskViews(), MemoryTranscripts()
+        self.records, self.secrets = records or MemoryToolRecords(), MemorySecrets()
+        self.agents = AgentRegistry([agent])
+        stores = ToolStores(self.views, self.transcripts, self.records, self.secrets)
+        self.port = AgentTools(self.agents, stores)
+        self.task_id = str(uuid4())
+        self.attempt = 0
+        self._details: Sequence[Any] = ()
+
+    @property
+    def task(self) -> TaskRef:
+        return TaskRef(task_id=self.task_id, run_id="run", context_id="c", owner="owner", agent_id="agent")
+
+    def call(
+        self,
+        name: str,
+        arguments: str = "{}",
+        *answers: Answer,
+        call_id: str = "call",
+        wait: float = 5,
+    ) -> RunToolInput:
+        call = ToolCall(id=call_id, name=name, arguments=arguments)
+        return RunToolInput(task=self.task, call=call, position=3, timeout=wait, answers=answers)
+
+    async def attempt_call(self, call: RunToolInput) -> ToolReply:
+        """Run the next attempt of an activity."""
+        self.attempt += 1
+        environment = ActivityEnvironment()
+        environment.info = replace(environment.info, attempt=self.attempt, heartbeat_details=self._details)
+        environment.on_heartbeat = self._keep
+        return await environment.run(self.port.run_tool, call)
+
+    async def attempts(self, call: RunToolInput) -> tuple[list[ApplicationError], ToolReply]:
+        """Run one attempt after the other, as Temporal does; return the failures and the end."""
+        failed: list[ApplicationError] = []
+        while True:
+            try:
+                return failed, await self.attempt_call(call)
+            except ApplicationError as error:
+                failed.append(error)
+
+    async def run(self, call: RunToolInput) -> ToolMessage:
+        """Run the first attempt of an activity, which ends with a result."""
+        reply = await self._first(call)
+        assert isinstance(reply, ToolMessage)
+        return reply
+
+    async def ask(self, call: RunToolInput) -> Question:
+        """Run the first attempt of an activity, which ends with a question."""
+        reply = await self._first(call)
+        assert isinstance(reply, Question)
+        return reply
+
+    async def events(self) -> list[TaskEvent]:
+        return [streamed.event for streamed in await self.views.read({self.task_id: START}, wait=0)]
+
+    async def _first(self, call: RunToolInput) -> ToolReply:
+        self.attempt, self._details = 0, ()
+        return await self.attempt_call(call)
+
+    def _keep(self, *details: object) -> None:
+        self._details = details

@@ -1,0 +1,74 @@
+"""When a model call is tried again: as the provider says, or later and later; never all calls at once."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from activities.retry_delay import LONGEST_BACKOFF, LONGEST_TOLD, retry_after, retry_delay
+
+NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
+CHANCES = st.floats(0, 1)
+
+
+@pytest.mark.parametrize(
+    ("told", "failures", "least", "most"),
+    [
+        (None, 1, 0.5, 1),
+        (None, 2, 1, 2),
+        (None, 3, 2, 4),
+        (None, 6, 16, 32),
+        (None, 7, 30, 60),
+        (None, 20, 30, 60),
+        (3, 1, 3, 3.3),
+        (3, 20, 3, 3.3),
+        (600, 1, 600, 660),
+    ],
+)
+def test_delays_have_bounds(told: float | None, failures: int, least: float, most: float) -> None:
+    """The bounds are reached at both ends of chance."""
+    asked = None if told is None else timedelta(seconds=told)
+
+    assert retry_delay(asked, failures, chance=0) == timedelta(seconds=least)
+    assert retry_delay(asked, failures, chance=1) == timedelta(seconds=most)
+
+
+@given(st.integers(1, 100), CHANCES, CHANCES)
+def test_delays_grow(failures: int, chance: float, other: float) -> None:
+    """No chance makes a later delay shorter than an earlier one could be, or longer than a minute."""
+    delay = retry_delay(None, failures, chance)
+
+    assert retry_delay(None, failures + 1, other) >= min(delay, LONGEST_BACKOFF / 2)
+    assert delay <= LONGEST_BACKOFF
+
+
+@given(st.timedeltas(timedelta(), LONGEST_TOLD), st.integers(1, 100), CHANCES)
+def test_no_retry_comes_before_the_provider_wants_it(told: timedelta, failures: int, chance: float) -> None:
+    """What the provider asks for is the least that is waited."""
+    assert told <= retry_delay(told, failures, chance) <= told * 1.11
+
+
+@pytest.mark.parametrize(
+    ("headers", "seconds"),
+    [
+        ({}, None),
+        ({"retry-after": "3"}, 3),
+        ({"retry-after": "1.5"}, 1.5),
+        ({"retry-after-ms": "250"}, 0.25),
+        ({"retry-after-ms": "250", "retry-after": "3"}, 0.25),
+        ({"retry-after-ms": "soon", "retry-after": "3"}, 3),
+        ({"retry-after": "Sat, 21 Nov 2026 12:00:20 GMT"}, 20),
+        ({"retry-after": "Sat, 21 Nov 2026 11:00:00 GMT"}, None),
+        ({"retry-after": "0"}, None),
+        ({"retry-after": "-3"}, None),
+        ({"retry-after": "nan"}, None),
+        ({"retry-after": "inf"}, None),
+        ({"retry-after": "later"}, None),
+        ({"retry-after": "1e300"}, LONGEST_TOLD.total_seconds()),
+        ({"retry-after": "86400"}, LONGEST_TOLD.total_seconds()),
+    ],
+)
+def test_the_provider_says_when_to_come_back(headers: dict[str, str], seconds: float | None) -> None:
+    """Milliseconds, seconds or a date; at most 10 minutes; what makes no sense is ignored."""
+    assert retry_after(headers, NOW) == (seconds and timedelta(seconds=seconds))

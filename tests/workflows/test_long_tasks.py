@@ -1,0 +1,139 @@
+"""Tasks that outgrow one history go on in a new run, and nothing is lost on the way."""
+
+import asyncio
+
+from temporalio import activity
+from temporalio.service import RPCError, RPCStatusCode
+
+from tests.support.fake_ports import CountingTools, FakePorts, Script, ScriptedModel, answer, asks
+from tests.workflows.conftest import Handle, StartTask, user
+from workflows.agent_task import AgentTask
+from workflows.contract.calls import CallModelInput, RunToolInput, ToolReply
+from workflows.contract.messages import AssistantMessage, TranscriptMessage, Usage, UserMessage, text_of
+from workflows.contract.questions import Question, QuestionKind
+from workflows.contract.tasks import AgentSpec, TaskState
+
+ITERATIONS = 20
+USAGE = Usage(input_tokens=3, output_tokens=1, cost=0.5)
+AGENT = AgentSpec(id="agent", max_iterations=100)
+
+
+def long_script() -> list[Script]:
+    """One tool call an iteration, each with a remark, then the answer."""
+    replies = [asks((f"c{n}", "x"), text=f"step {n}") for n in range(ITERATIONS)]
+    return [reply.model_copy(update={"usage": USAGE}) for reply in [*replies, answer("done")]]
+
+
+async def whole_transcript(handle: Handle) -> list[TranscriptMessage]:
+    """Read the transcript page by page."""
+    messages: list[TranscriptMessage] = []
+    start: int | None = 0
+    while start is not None:
+        page = await handle.query(AgentTask.transcript, start)
+        messages += page.messages
+        start = page.next
+    return messages
+
+
+async def test_a_long_task_goes_on_in_new_runs(start_long_task: StartTask) -> None:
+    """Messages, usage, versions and iterations go along; the cache of the run before is named once."""
+    ports = FakePorts(ScriptedModel(*long_script()))
+
+    async with start_long_task(ports, AGENT) as handle:
+        result = await handle.result()
+        view = await handle.query(AgentTask.view)
+        transcript = await whole_transcript(handle)
+
+    runs = list(dict.fromkeys(call.task.run_id for call in ports.model.calls))
+    assert len(runs) > 2
+    assert result.iterations == ITERATIONS + 1
+    assert result.usage == Usage(
+        input_tokens=3 * (ITERATIONS + 1), output_tokens=ITERATIONS + 1, cost=0.5 * (ITERATIONS + 1)
+    )
+    assert [message.role for message in transcript] == [
+        "user",
+        *(["assistant", "tool"] * ITERATIONS),
+        "assistant",
+    ]
+    assert len(view.history) == ITERATIONS + 1
+    versions = [call.status.version for call in ports.tools.calls if call.status]
+    assert versions == list(range(2, ITERATIONS + 2))
+    lengths = [call.length for call in ports.model.calls]
+    assert lengths == [1 + 2 * n for n in range(ITERATIONS + 1)]
+    named = [call.previous_run for call in ports.model.calls if call.previous_run]
+    assert named == runs[:-1]
+    assert ports.transcript.stored == []
+
+
+class BusyModel(ScriptedModel):
+    """Asks for one more tool until it is told that all was said."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.all_said = asyncio.Event()
+
+    @activity.defn
+    async def call_model(self, call: CallModelInput) -> AssistantMessage:
+        self.calls.append(call)
+        return answer("done") if self.all_said.is_set() else asks((f"c{call.iteration}", "x"))
+
+
+async def test_no_message_is_lost_or_doubled_between_runs(start_long_task: StartTask) -> None:
+    """Messages that come in bursts are taken in once each, even those that are sent again."""
+    ports = FakePorts(model := BusyModel())
+
+    async with start_long_task(ports, AgentSpec(id="agent", max_iterations=1000)) as handle:
+        for burst in range(6):
+            messages = [user(f"message {burst}.{n}") for n in range(8)]
+            await asyncio.gather(*(_send(handle, message) for message in messages))
+        model.all_said.set()
+        await handle.result()
+        view = await handle.query(AgentTask.view)
+
+    told = [text_of(message.parts) for message in view.history if message.role == "user"]
+    assert sorted(told) == ["Hello", *(f"message {burst}.{n}" for burst in range(6) for n in range(8))]
+    assert len({call.task.run_id for call in ports.model.calls}) > 2
+
+
+async def _send(handle: Handle, message: UserMessage) -> None:
+    """Send a message twice, and again as long as it meets a run that is just ending, as the gateway does."""
+    for attempt in "ab":  # update ids of their own: Temporal forgets them with each run
+        while True:
+            try:
+                await handle.execute_update(
+                    AgentTask.add_message, message, id=f"{message.message_id}-{attempt}"
+                )
+            except RPCError as error:
+                if error.status not in {RPCStatusCode.NOT_FOUND, RPCStatusCode.FAILED_PRECONDITION}:
+                    raise
+            else:
+                break
+
+
+async def test_open_questions_go_along(start_long_task: StartTask) -> None:
+    """A parked task continues as a new run with its question, its finished calls and its answer to come."""
+
+    def ask_at_the_end(call: RunToolInput) -> ToolReply | None:
+        if call.call.id != "asks" or len(call.answers) == 9:
+            return None
+        id_ = f"asks.{len(call.answers) + 1}"
+        return Question(id=id_, kind=QuestionKind.CLARIFICATION, text="More?", call=call.call)
+
+    ports = FakePorts(
+        ScriptedModel(asks(("asks", "x"), ("other", "x")), answer("done")),
+        CountingTools(reply=ask_at_the_end),
+    )
+
+    async with start_long_task(ports) as handle:
+        for count in range(1, 10):
+            await ports.publish.until_asked(count)
+            await handle.execute_update(AgentTask.add_message, user(f"answer {count}"))
+        await handle.result()
+        view = await handle.query(AgentTask.view)
+
+    assert len({call.task.run_id for call in ports.tools.calls}) > 1
+    last = ports.tools.calls[-1]
+    assert [given.value for given in last.answers] == [f"answer {n}" for n in range(1, 10)]
+    assert sum(call.call.id == "other" for call in ports.tools.calls) == 1
+    assert view.status.state is TaskState.COMPLETED
+    assert len([message for message in view.history if message.role == "user"]) == 10

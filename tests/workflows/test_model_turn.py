@@ -1,0 +1,139 @@
+"""Getting a reply when the first model cannot give one, or the prompt is too long."""
+
+import pytest
+from temporalio.client import WorkflowFailureError
+from temporalio.exceptions import ApplicationError
+
+from tests.support.fake_ports import FakePorts, ScriptedModel, answer, asks
+from tests.workflows.conftest import StartTask
+from workflows.agent_task import AgentTask
+from workflows.contract import failures
+from workflows.contract.messages import Usage, text_of
+from workflows.contract.tasks import AgentSpec, CompactionSpec, TaskState
+
+MODELS = AgentSpec(id="agent", model="first", fallback_models=("second", "third"))
+WAITS = AgentSpec(id="agent", on_model_failure="wait")
+COMPACTS = AgentSpec(id="agent", compaction=CompactionSpec())
+
+
+def fails(failure: str) -> ApplicationError:
+    return ApplicationError("the provider said no", type=failure, non_retryable=True)
+
+
+@pytest.mark.parametrize("failure", [failures.MODEL_UNAVAILABLE, failures.MODEL_REFUSED])
+async def test_the_next_model_stands_in(start_task: StartTask, failure: str) -> None:
+    """It is told why, subscribers are warned, and the task stays with it."""
+    ports = FakePorts(ScriptedModel(fails(failure), asks(("a", "x")), answer("done")))
+
+    async with start_task(ports, MODELS) as handle:
+        result = await handle.result()
+
+    assert result.excerpt == "done"
+    assert [call.model for call in ports.model.calls] == ["first", "second", "second"]
+    first, second, third = ports.model.calls
+    assert (first.tries, second.tries, third.tries) == (0, 1, 0)
+    assert second.warning == "the provider said no; the task goes on with model 'second'"
+    assert (first.warning, third.warning) == ("", "")
+    assert second.status == first.status
+
+
+async def test_the_last_model_decides(start_task: StartTask) -> None:
+    """When none of the models answers, the task fails with what the last one said."""
+    ports = FakePorts(ScriptedModel(*(fails(failures.MODEL_UNAVAILABLE) for _ in range(3))))
+
+    async with start_task(ports, MODELS) as handle:
+        with pytest.raises(WorkflowFailureError) as failed:
+            await handle.result()
+        view = await handle.query(AgentTask.view)
+
+    assert isinstance(failed.value.cause, ApplicationError)
+    assert failed.value.cause.type == failures.MODEL_UNAVAILABLE
+    assert [call.model for call in ports.model.calls] == ["first", "second", "third"]
+    assert view.status.message
+    assert view.status.message.metadata == {"reason": failures.MODEL_UNAVAILABLE}
+
+
+async def test_a_task_waits_for_its_operator(start_task: StartTask) -> None:
+    """It stays working, says what for, and goes on at the signal; an early signal changes nothing."""
+    ports = FakePorts(ScriptedModel(fails(failures.MODEL_REFUSED), answer("done")))
+
+    async with start_task(ports, WAITS) as handle:
+        await handle.signal(AgentTask.resume)
+        await ports.publish.entered.wait()
+        waiting = await handle.query(AgentTask.progress)
+        await handle.signal(AgentTask.resume)
+        result = await handle.result()
+
+    assert waiting.phase == "waiting"
+    assert result.excerpt == "done"
+    status = ports.publish.statuses[0]
+    assert status.state is TaskState.WORKING
+    assert status.message
+    assert "the provider said no" in text_of(status.message.parts)
+    _, again = ports.model.calls
+    assert again.status
+    assert again.status.version == status.version + 1
+    assert again.tries == 1
+
+
+async def test_a_waiting_task_is_cancelled(start_task: StartTask) -> None:
+    """Nobody has to resume a task to end it."""
+    ports = FakePorts(ScriptedModel(fails(failures.MODEL_REFUSED)))
+
+    async with start_task(ports, WAITS) as handle:
+        await ports.publish.entered.wait()
+        await handle.cancel()
+        with pytest.raises(WorkflowFailureError):
+            await handle.result()
+
+    assert ports.publish.statuses[-1].state is TaskState.CANCELED
+
+
+async def test_a_prompt_that_is_too_long_is_compacted_once(start_task: StartTask) -> None:
+    """The summary takes a place in the transcript, with its range; then the same question is asked again."""
+    too_long = fails(failures.CONTEXT_TOO_LONG)
+    replies = [asks((f"c{n}", "x")) for n in range(4)]
+    ports = FakePorts(ScriptedModel(*replies, too_long, answer("done")))
+
+    async with start_task(ports, COMPACTS) as handle:
+        result = await handle.result()
+        page = await handle.query(AgentTask.transcript, 0)
+
+    (compaction,) = ports.model.compactions
+    assert (compaction.length, compaction.compaction.strategy) == (9, "window")
+    assert 1 < compaction.end < 9
+    assert page.messages[compaction.end].role == "assistant"
+    assert page.messages[9].role == "summary"
+    assert [call.length for call in ports.model.calls[-2:]] == [9, 10]
+    assert result.usage.input_tokens == 1
+
+
+async def test_a_prompt_that_stays_too_long_ends_the_task(start_task: StartTask) -> None:
+    """Room is made once; a second refusal is final."""
+    too_long = [fails(failures.CONTEXT_TOO_LONG) for _ in range(2)]
+    ports = FakePorts(ScriptedModel(asks(("a", "x")), asks(("b", "x")), *too_long))
+
+    async with start_task(ports, COMPACTS) as handle:
+        with pytest.raises(WorkflowFailureError) as failed:
+            await handle.result()
+
+    assert isinstance(failed.value.cause, ApplicationError)
+    assert failed.value.cause.type == failures.CONTEXT_TOO_LONG
+    assert len(ports.model.compactions) == 1
+
+
+async def test_a_prompt_over_its_budget_is_compacted_first(start_task: StartTask) -> None:
+    """The provider's own count decides; a new reply counts anew."""
+    agent = AgentSpec(id="agent", compaction=CompactionSpec(strategy="summary", prompt_tokens=1000))
+    small, large = Usage(input_tokens=500), Usage(input_tokens=999, output_tokens=1)
+    replies = [
+        asks((f"c{n}", "x")).model_copy(update={"usage": usage})
+        for n, usage in enumerate([small, large, small])
+    ]
+    ports = FakePorts(ScriptedModel(*replies, answer("done")))
+
+    async with start_task(ports, agent) as handle:
+        await handle.result()
+
+    (compaction,) = ports.model.compactions
+    assert (compaction.iteration, compaction.compaction.strategy) == (3, "summary")

@@ -1,0 +1,175 @@
+"""Tools that stand in for others, run elsewhere, or are agents themselves."""
+
+import asyncio
+from collections.abc import Mapping
+
+import pytest
+from temporalio import activity
+from temporalio.client import Client, WorkflowExecutionStatus, WorkflowFailureError
+from temporalio.exceptions import ApplicationError
+
+from tests.support.fake_ports import CountingTools, FakePorts, ScriptedModel, answer, asks
+from tests.workflows.conftest import StartTask, start_workflow, unique_queue
+from worker import WorkerSettings, build_worker
+from workflows.contract import failures
+from workflows.contract.calls import CallModelInput, RunToolInput, ToolReply
+from workflows.contract.messages import AssistantMessage, ToolCall, ToolMessage, Usage, text_of
+from workflows.contract.tasks import AgentSpec, TaskState, ToolSpec
+
+PARENT = AgentSpec(id="agent", tools={"writer": ToolSpec(agent="writer")})
+USAGE = Usage(input_tokens=5, output_tokens=2)
+FALLBACKS: Mapping[str, ToolSpec] = {
+    "a": ToolSpec(fallback="b"),
+    "b": ToolSpec(fallback="c"),
+    "c": ToolSpec(),
+}
+
+
+def asks_writer(arguments: str = '{"request": "Write."}') -> AssistantMessage:
+    call = ToolCall(id="w", name="writer", arguments=arguments)
+    return AssistantMessage(tool_calls=(call,), usage=USAGE)
+
+
+async def test_a_sub_agent_answers_as_a_task_of_its_own(start_task: StartTask) -> None:
+    """Its answer is the result of the call, in the cache of the parent; what it used counts for both."""
+    written = answer("A poem.").model_copy(update={"usage": USAGE})
+    ports = FakePorts(ScriptedModel(asks_writer(), written, answer("done")))
+
+    async with start_task(ports, PARENT) as handle:
+        result = await handle.result()
+
+    parent, child, _ = ports.model.calls
+    assert child.task.task_id == f"{parent.task.task_id}/w"
+    assert (child.task.agent_id, child.task.context_id) == ("writer", parent.task.context_id)
+    assert text_of(child.new[0].parts) == "Write."
+    (stored,) = ports.tools.results
+    assert (stored.result.content, stored.result.outcome, stored.position) == ("A poem.", "ok", 2)
+    assert result.usage == USAGE + USAGE
+    assert ports.tools.calls == []
+
+
+async def test_what_a_failed_sub_agent_used_counts_too(start_task: StartTask) -> None:
+    """The model reads why it failed and goes on."""
+    busy = asks(("x", "x")).model_copy(update={"usage": USAGE})
+    refused = ApplicationError("no such model", type=failures.MODEL_REFUSED, non_retryable=True)
+    ports = FakePorts(ScriptedModel(asks_writer(), busy, refused, answer("sorry")))
+
+    async with start_task(ports, PARENT) as handle:
+        result = await handle.result()
+
+    (stored,) = ports.tools.results
+    assert (stored.result.content, stored.result.outcome) == ("writer failed: no such model", "error")
+    assert result.usage == USAGE + USAGE
+
+
+@pytest.mark.parametrize("arguments", ["", "[]", '{"request": 1}', "{}"])
+async def test_a_sub_agent_needs_a_request(start_task: StartTask, arguments: str) -> None:
+    """The model reads what was expected; no task is started."""
+    ports = FakePorts(ScriptedModel(asks_writer(arguments), answer("done")))
+
+    async with start_task(ports, PARENT) as handle:
+        await handle.result()
+
+    (stored,) = ports.tools.results
+    assert stored.result.outcome == "invalid"
+
+
+async def test_agents_that_ask_each_other_come_to_an_end(client: Client) -> None:
+    """At some depth the model is told to do without."""
+
+    class Recursive(ScriptedModel):
+        @activity.defn
+        async def call_model(self, call: CallModelInput) -> AssistantMessage:
+            self.calls.append(call)
+            return asks_writer() if call.length == 1 else answer("enough")
+
+    class Agents(FakePorts):
+        def __init__(self) -> None:
+            super().__init__(Recursive())
+            self.agents.spec = PARENT
+
+    ports, queue = Agents(), unique_queue()
+    async with build_worker(client, ports.wired(), WorkerSettings(task_queue=queue)):
+        handle = await start_workflow(client, queue, PARENT)
+        result = await handle.result()
+
+    assert result.excerpt == "enough"
+    outcomes = [stored.result.outcome for stored in ports.tools.results]
+    assert outcomes == ["error", *(["ok"] * 5)]
+
+
+async def test_cancelling_a_task_cancels_its_sub_agent(start_task: StartTask, client: Client) -> None:
+    """The child has ended, and said so, before its parent does."""
+    started = asyncio.Event()
+
+    async def endless(_call: CallModelInput) -> AssistantMessage:
+        started.set()
+        while True:
+            activity.heartbeat()
+            await asyncio.sleep(0.05)
+
+    ports = FakePorts(ScriptedModel(asks_writer(), endless))
+    async with start_task(ports, PARENT) as handle:
+        await started.wait()
+        await handle.cancel()
+        with pytest.raises(WorkflowFailureError):
+            await handle.result()
+        child = await client.get_workflow_handle(f"{handle.id}/w").describe()
+
+    assert child.status is WorkflowExecutionStatus.CANCELED
+    ends = [status.state for status in ports.publish.statuses if status.state.is_terminal]
+    assert ends == [TaskState.CANCELED] * 2
+
+
+async def test_fallbacks_get_the_same_arguments(start_task: StartTask) -> None:
+    """One after the other, until one works; the model gets one result, and subscribers are warned."""
+
+    def reply(call: RunToolInput) -> ToolReply | None:
+        if call.call.name == "c":
+            return None
+        return ToolMessage(call_id=call.call.id, name=call.call.name, content="down", outcome="error")
+
+    ports = FakePorts(ScriptedModel(asks(("1", "a")), answer("done")), CountingTools(reply=reply))
+
+    async with start_task(ports, AgentSpec(id="agent", tools=dict(FALLBACKS))) as handle:
+        await handle.result()
+
+    called = [(call.call.name, call.call.id, call.position, call.warning) for call in ports.tools.calls]
+    assert called == [
+        ("a", "1", 2, ""),
+        ("b", "1", 2, "a failed, b stands in"),
+        ("c", "1", 2, "b failed, c stands in"),
+    ]
+    assert ports.model.calls[1].length == 3
+
+
+@pytest.mark.parametrize("outcome", ["invalid", "unknown", "rejected"])
+async def test_only_a_failure_calls_for_a_fallback(start_task: StartTask, outcome: str) -> None:
+    """Neither a person's no, nor wrong arguments, nor an effect that may have happened."""
+
+    def reply(call: RunToolInput) -> ToolReply:
+        fields = {"call_id": call.call.id, "name": call.call.name, "content": "", "outcome": outcome}
+        return ToolMessage.model_validate(fields)
+
+    ports = FakePorts(ScriptedModel(asks(("1", "a")), answer("done")), CountingTools(reply=reply))
+
+    async with start_task(ports, AgentSpec(id="agent", tools=dict(FALLBACKS))) as handle:
+        await handle.result()
+
+    assert [call.call.name for call in ports.tools.calls] == ["a"]
+
+
+async def test_a_tool_runs_on_its_own_queue(client: Client) -> None:
+    """Only the worker of that queue runs it."""
+    here, there = FakePorts(ScriptedModel(asks(("1", "gpu")), answer("done"))), FakePorts(ScriptedModel())
+    queue, special = unique_queue(), unique_queue()
+    agent = AgentSpec(id="agent", tools={"gpu": ToolSpec(task_queue=special)})
+
+    async with (
+        build_worker(client, here.wired(), WorkerSettings(task_queue=queue)),
+        build_worker(client, there.wired(), WorkerSettings(task_queue=special)),
+    ):
+        handle = await start_workflow(client, queue, agent)
+        await handle.result()
+
+    assert (len(here.tools.calls), len(there.tools.calls)) == (0, 1)

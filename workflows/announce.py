@@ -1,0 +1,59 @@
+"""How the workflow tells clients and operators what it does."""
+
+from temporalio import workflow
+
+from workflows import display
+from workflows.activity_options import publish as publishing
+from workflows.contract import names
+from workflows.contract.calls import PublishInput
+from workflows.contract.events import StatusChanged
+from workflows.contract.messages import AgentMessage, TextPart, UserMessage
+from workflows.contract.ports import PublishPort
+from workflows.contract.tasks import TaskRef, TaskState
+from workflows.state import Phase, TaskRunState
+
+
+def say(state: TaskRunState, received: tuple[UserMessage, ...] = ()) -> StatusChanged | None:
+    """Return the status that carries the remark and takes in what the client said; None for neither."""
+    if not state.remark and not received:
+        return None
+    message = remark_message(state.remark)
+    state.remark = ""
+    return working(state, message, received)
+
+
+def working(
+    state: TaskRunState, message: AgentMessage | None = None, received: tuple[UserMessage, ...] = ()
+) -> StatusChanged:
+    """Return a status for the next call to carry; until that call has ended nobody knows it for sure."""
+    state.unconfirmed = state.change_status(
+        TaskState.WORKING, workflow.now(), message=message, received=received
+    )
+    return state.unconfirmed
+
+
+async def publish(task: TaskRef, status: StatusChanged, summary: str) -> None:
+    """Publish a status that no other call carries."""
+    call = PublishInput(task=task, events=(status,))
+    await workflow.execute_activity_method(PublishPort.publish, call, **publishing(summary))
+
+
+def remark_message(text: str) -> AgentMessage | None:
+    """Return a message of the agent, with an id of its own; None for no text."""
+    return AgentMessage(message_id=str(workflow.uuid4()), parts=(TextPart(text=text),)) if text else None
+
+
+def enter(state: TaskRunState, phase: Phase) -> None:
+    """Begin a phase, and show it in the Temporal UI."""
+    state.phase = phase
+    show(state)
+
+
+def show(state: TaskRunState) -> None:
+    """Show in the Temporal UI where the task stands."""
+    workflow.set_current_details(display.details(state))
+
+
+def index(state: TaskState) -> None:
+    """Let the task be found by its state."""
+    workflow.upsert_search_attributes([names.TASK_STATE.value_set(state)])

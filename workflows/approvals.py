@@ -1,0 +1,125 @@
+"""Which calls wait for people, and what counts as their answer. Pure: times and ids are arguments."""
+
+import json
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+
+from pydantic import JsonValue
+
+from workflows.contract.messages import AgentMessage, DataPart, TextPart, ToolCall, UserMessage
+from workflows.contract.questions import (
+    WITHHELD,
+    Answer,
+    Approval,
+    InvalidAnswerError,
+    Question,
+    QuestionKind,
+    answer_with,
+    expected,
+    match_question,
+    named_question,
+    no_answer,
+    read_answer,
+)
+from workflows.contract.tasks import TaskState
+from workflows.state import OpenQuestion, Phase, TaskRunState
+
+
+def ready_calls(state: TaskRunState) -> list[ToolCall]:
+    """Return the pending calls that wait for nobody."""
+    waiting = {question.call.id for question in state.open_questions}
+    return [call for call in state.pending if call.id not in waiting]
+
+
+def find_answer(state: TaskRunState, message: UserMessage) -> Answer | None:
+    """Return the answer that a message gives; None if it is an ordinary message.
+
+    While other calls still run, the questions were not shown yet: only a message that names one answers it.
+
+    Raises:
+        InvalidAnswerError: the task waits for an answer, and this is none; or it names no open question.
+    """
+    if message.metadata.get(WITHHELD) and not state.questions:
+        raise InvalidAnswerError("nothing asks for a secret any more; it was not taken in")
+    is_parked = bool(state.questions) and state.phase is Phase.WAITING
+    if not is_parked and not (state.questions and named_question(message)):
+        return None
+    return read_answer(match_question(state.open_questions, message), message)
+
+
+def decide(state: TaskRunState, approval: Approval) -> Answer:
+    """Return the answer that an operator's signal gives.
+
+    Raises:
+        InvalidAnswerError: no such call waits, or this is no answer to its question.
+    """
+    for question in state.open_questions:
+        if approval.call_id in {question.call.id, question.id}:
+            return _decide(question, approval)
+    waiting = ", ".join(question.call.id for question in state.open_questions) or "none"
+    raise InvalidAnswerError(f"no call {approval.call_id!r} waits; waiting: {waiting}")
+
+
+def set_deadlines(questions: Sequence[OpenQuestion], now: datetime) -> None:
+    """Let the time of the questions that are shown now begin to run."""
+    for entry in questions:
+        if entry.deadline is None and entry.question.timeout is not None:
+            entry.deadline = now + timedelta(seconds=entry.question.timeout)
+
+
+def expired(questions: Sequence[OpenQuestion], now: datetime) -> list[Answer]:
+    """Return the answers of the questions whose time is up."""
+    return [_default(entry.question) for entry in questions if entry.deadline and entry.deadline <= now]
+
+
+def seconds_to_deadline(questions: Sequence[OpenQuestion], now: datetime) -> float | None:
+    """Return the seconds until the first question runs out of time; None if none does."""
+    deadlines = [entry.deadline for entry in questions if entry.deadline]
+    return max(0.0, (min(deadlines) - now).total_seconds()) if deadlines else None
+
+
+def waiting_state(questions: Sequence[Question]) -> TaskState:
+    """Return the state of a task that waits for these answers."""
+    wants_secret = any(question.kind is QuestionKind.AUTH for question in questions)
+    return TaskState.AUTH_REQUIRED if wants_secret else TaskState.INPUT_REQUIRED
+
+
+def question_message(message_id: str, questions: Sequence[Question]) -> AgentMessage:
+    """Return what the client is told: for people as text, for programs as data."""
+    text = "\n\n".join(f"{question.text}\n({expected(question)})" for question in questions)
+    described: list[JsonValue] = [_describe(question) for question in questions]
+    parts = (TextPart(text=text), DataPart(data={"questions": described}))
+    return AgentMessage(message_id=message_id, parts=parts)
+
+
+def approve_signal(question: Question) -> str:
+    """Return the JSON of the `approve` signal that answers a question."""
+    signal: dict[str, JsonValue] = {"call_id": question.id, "approved": True, "note": ""}
+    if question.kind is QuestionKind.AUTH:
+        signal["approved"] = False  # a secret has no place in a signal: the operator can only reject
+    elif question.kind is not QuestionKind.CONFIRMATION:
+        signal["value"] = question.options[0] if question.options else "…"
+    return json.dumps(signal, ensure_ascii=False)
+
+
+def _decide(question: Question, approval: Approval) -> Answer:
+    if not approval.approved:
+        return answer_with(question, {"approved": False}, by="operator", note=approval.note)
+    value = True if question.kind is QuestionKind.CONFIRMATION else approval.value
+    return answer_with(question, value, by="operator", note=approval.note)
+
+
+def _default(question: Question) -> Answer:
+    """Return what a question comes to that nobody answered in time."""
+    if question.default is None:
+        return no_answer(question)
+    try:
+        return answer_with(question, question.default, by="timeout")
+    except InvalidAnswerError:
+        return no_answer(question)
+
+
+def _describe(question: Question) -> JsonValue:
+    described = question.model_dump(mode="json", exclude={"role", "call"}, exclude_defaults=True)
+    call = question.call
+    return {**described, "id": question.id, "tool": call.name, "arguments": call.arguments}

@@ -1,0 +1,41 @@
+"""Which messages of a transcript make room for newer ones, and when."""
+
+from collections.abc import Sequence
+
+from workflows.contract.messages import SummaryMessage, ToolMessage, TranscriptMessage
+from workflows.contract.tasks import AgentSpec
+
+CHARACTERS_PER_TOKEN = 4
+"""A rule of thumb, for what the provider has not counted yet."""
+
+
+def is_over_budget(agent: AgentSpec, prompt_tokens: int) -> bool:
+    """Whether the next prompt is about as long as the agent allows."""
+    budget = agent.compaction and agent.compaction.prompt_tokens
+    return budget is not None and prompt_tokens >= budget
+
+
+def find_end(transcript: Sequence[TranscriptMessage]) -> int | None:
+    """Return the `SummaryMessage.end` that takes out about the older half of what a prompt holds.
+
+    The first message and the last ones stay, and no result is parted from its call. None: nothing can go.
+    """
+    start = max((message.end for message in transcript if isinstance(message, SummaryMessage)), default=1)
+    sizes = [0 if isinstance(m, SummaryMessage) else len(m.model_dump_json()) for m in transcript]
+    half, taken = sum(sizes[start:]) / 2, 0
+    legal = [end for end in range(start + 1, len(transcript)) if _may_come_first(transcript[end])]
+    for end in legal:
+        taken = sum(sizes[start:end])
+        if taken >= half:
+            return end
+    return legal[-1] if legal else None
+
+
+def estimate_tokens(message: TranscriptMessage) -> int:
+    """Return about how many tokens a message adds to a prompt."""
+    return len(message.model_dump_json()) // CHARACTERS_PER_TOKEN
+
+
+def _may_come_first(message: TranscriptMessage) -> bool:
+    """Whether a prompt may go on with this message; a result without its call is refused by providers."""
+    return not isinstance(message, ToolMessage | SummaryMessage)

@@ -1,0 +1,188 @@
+"""Asking the model: with other models behind the first, with room made where the prompt is too long."""
+
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+from temporalio import workflow
+from temporalio.exceptions import ActivityError
+
+from workflows import announce, compaction, display
+from workflows.activity_options import model_call, short_call
+from workflows.contract import failures
+from workflows.contract.calls import CallModelInput, CompactContextInput, StoreTranscriptInput
+from workflows.contract.events import StatusChanged
+from workflows.contract.messages import AssistantMessage, TranscriptMessage, UserMessage
+from workflows.contract.ports import ModelPort, TranscriptPort
+from workflows.contract.tasks import AgentSpec, TaskRef, TaskState
+from workflows.endings import failure_text, failure_type, stop_if_cancelled
+from workflows.state import Phase, TaskRunState
+
+RESEND_CHUNK_BYTES = 900_000
+"""A chunk of the transcript that is sent again; a payload may have 2 MB."""
+
+MAX_RESENDS = 5
+"""How often in a row the transcript may get lost before the task gives up on the cache."""
+
+_OTHER_MODEL_HELPS = frozenset(
+    {failures.MODEL_UNAVAILABLE, failures.MODEL_REFUSED, failures.CONTEXT_TOO_LONG}
+)
+_OPERATOR_HELPS = frozenset({failures.MODEL_UNAVAILABLE, failures.MODEL_REFUSED})
+
+Reply = TypeVar("Reply")
+
+
+class ModelTurn:
+    """Gets the next reply of the model, whatever it takes."""
+
+    def __init__(self, task: TaskRef, agent: AgentSpec, state: TaskRunState) -> None:
+        self._task = task
+        self._agent = agent
+        self._state = state
+        self._models = (agent.model, *agent.fallback_models)
+
+    async def ask(self) -> AssistantMessage:
+        """Ask for the next reply; an answer that a newer message of the client overtook becomes a remark.
+
+        Raises:
+            ActivityError: no model can answer, or the task was cancelled.
+        """
+        state = self._state
+        announce.enter(state, Phase.MODEL)
+        if compaction.is_over_budget(self._agent, state.prompt_tokens):
+            await self._compact()
+        reply = await self._reply(announce.say(state, state.take_inbox()))
+        state.fold_reply(reply)
+        stop_if_cancelled()
+        return reply
+
+    async def _reply(self, status: StatusChanged | None) -> AssistantMessage:
+        """Ask until there is a reply; make room once, then try the other models, then perhaps an operator."""
+        warning, may_compact = "", True
+        while True:
+            try:
+                return await self._call(status, warning)
+            except ActivityError as error:
+                self._state.tries += 1
+                failure, warning = failure_type(error), ""
+                if failure == failures.CONTEXT_TOO_LONG and may_compact and await self._compact():
+                    may_compact = False
+                elif failure in _OTHER_MODEL_HELPS and self._state.model_index + 1 < len(self._models):
+                    warning = self._fall_back(failure_text(error))
+                elif failure in _OPERATOR_HELPS and self._agent.on_model_failure == "wait":
+                    status = await self._wait_for_operator(failure_text(error))
+                else:
+                    raise
+
+    async def _call(self, status: StatusChanged | None, warning: str) -> AssistantMessage:
+        def call() -> Awaitable[AssistantMessage]:
+            return workflow.execute_activity_method(
+                ModelPort.call_model,
+                self._model_input(status, warning),
+                **model_call(display.model_summary(self._state)),
+            )
+
+        return await self._with_transcript(call)
+
+    async def _with_transcript(self, call: Callable[[], Awaitable[Reply]]) -> Reply:
+        """Call, and send the transcript again as often as its cache turns out to be lost."""
+        for _ in range(MAX_RESENDS):
+            try:
+                return await call()
+            except ActivityError as error:
+                if failure_type(error) != failures.TRANSCRIPT_MISSING:
+                    raise
+                await self._resend_transcript()
+        return await call()
+
+    def _model_input(self, status: StatusChanged | None, warning: str) -> CallModelInput:
+        state = self._state
+        return CallModelInput(
+            task=self._task,
+            iteration=state.iteration,
+            model=self._models[state.model_index],
+            length=len(state.transcript),
+            new=state.new_messages,
+            version=state.version,
+            status=status and _without(state.new_messages, status),
+            tries=state.tries,
+            previous_run=state.previous_run,
+            warning=warning,
+            needs_price=self._agent.max_cost is not None,
+        )
+
+    async def _resend_transcript(self) -> None:
+        """Fill the cache again; each message of the transcript enters history once more."""
+        start = 0
+        for messages in chunked(self._state.transcript):
+            await workflow.execute_activity_method(
+                TranscriptPort.store_transcript,
+                StoreTranscriptInput(task=self._task, start=start, messages=messages),
+                **short_call(f"transcript {start}-{start + len(messages) - 1} sent again"),
+            )
+            start += len(messages)
+        self._state.cached = start
+
+    async def _compact(self) -> bool:
+        """Make room in the prompt; return whether any could be made."""
+        state, spec = self._state, self._agent.compaction
+        end = compaction.find_end(state.transcript)
+        if spec is None or end is None:
+            return False
+        summary = await self._with_transcript(
+            lambda: workflow.execute_activity_method(
+                ModelPort.compact_context,
+                CompactContextInput(
+                    task=self._task,
+                    iteration=state.iteration,
+                    model=self._models[state.model_index],
+                    length=len(state.transcript),
+                    new=state.new_messages,
+                    previous_run=state.previous_run,
+                    end=end,
+                    compaction=spec,
+                ),
+                **model_call(f"iteration {state.iteration} · {spec.strategy} for messages 1-{end - 1}"),
+            )
+        )
+        state.fold_summary(summary)
+        return True
+
+    def _fall_back(self, reason: str) -> str:
+        """Turn to the next model for the rest of the task; return what subscribers are told."""
+        state = self._state
+        state.model_index += 1
+        return f"{reason}; the task goes on with model {self._models[state.model_index]!r}"
+
+    async def _wait_for_operator(self, reason: str) -> StatusChanged:
+        """Wait for the signal `resume`; return the status that the next call carries."""
+        state = self._state
+        state.waits_for_resume = reason
+        announce.enter(state, Phase.WAITING)
+        text = f"waiting for an operator, who can resume the task: {reason}"
+        message = announce.remark_message(text)
+        status = state.change_status(TaskState.WORKING, workflow.now(), message=message)
+        await announce.publish(self._task, status, "waits for the signal resume")
+        await workflow.wait_condition(lambda: not state.waits_for_resume)
+        state.model_index = 0
+        announce.enter(state, Phase.MODEL)
+        return announce.working(state)
+
+
+def _without(sent: tuple[UserMessage, ...], status: StatusChanged) -> StatusChanged:
+    """Leave out of a status the messages that the same call sends as new; the activity puts them back."""
+    received = tuple(message for message in status.received if message not in sent)
+    return status.model_copy(update={"received": received})
+
+
+def chunked(messages: list[TranscriptMessage]) -> list[tuple[TranscriptMessage, ...]]:
+    """Cut a transcript into chunks under `RESEND_CHUNK_BYTES`; a larger message is a chunk of its own."""
+    chunks: list[list[TranscriptMessage]] = []
+    room = 0
+    for message in messages:
+        size = len(message.model_dump_json().encode())
+        if size > room or not chunks:
+            chunks.append([])
+            room = RESEND_CHUNK_BYTES
+        chunks[-1].append(message)
+        room -= size
+    return [tuple(chunk) for chunk in chunks]

@@ -1,0 +1,114 @@
+"""Asking another agent of this deployment: its task is a child workflow."""
+
+import json
+
+from temporalio import workflow
+from temporalio.common import SearchAttributePair, TypedSearchAttributes
+from temporalio.exceptions import ApplicationError, ChildWorkflowError, is_cancelled_exception
+
+from workflows import display
+from workflows.activity_options import short_call
+from workflows.contract import names
+from workflows.contract.calls import LoadAgentInput, StoreResultInput
+from workflows.contract.events import StatusChanged
+from workflows.contract.messages import TextPart, ToolCall, ToolMessage, ToolOutcome, Usage, UserMessage
+from workflows.contract.ports import AgentPort, ToolPort
+from workflows.contract.tasks import AgentSpec, TaskInput, TaskRef, TaskResult, TaskState
+from workflows.endings import failure_text
+from workflows.state import TaskRunState
+
+MAX_DEPTH = 5
+"""How deep agents may ask agents; two that ask each other would go on for ever."""
+
+
+class SubAgentTurn:
+    """Runs a tool call as the task of another agent. The call's argument `request` is its message."""
+
+    def __init__(self, task: TaskRef, depth: int, state: TaskRunState) -> None:
+        self._task = task
+        self._depth = depth
+        self._state = state
+
+    async def ask(
+        self, agent_id: str, call: ToolCall, position: int, status: StatusChanged | None
+    ) -> ToolMessage:
+        """Return the sub-agent's answer as the call's result; what it used counts as ours.
+
+        Raises:
+            ChildWorkflowError: the task was cancelled, and the sub-agent with it.
+        """
+        agent = await workflow.execute_activity_method(
+            AgentPort.load_agent,
+            LoadAgentInput(task=self._task, call=call, agent_id=agent_id, status=status),
+            **short_call(display.tool_summary(call)),
+        )
+        outcome, content = await self._answer(agent, call)
+        result = ToolMessage(call_id=call.id, name=call.name, content=content, outcome=outcome)
+        await workflow.execute_activity_method(
+            ToolPort.store_result,
+            StoreResultInput(task=self._task, position=position, result=result),
+            **short_call(f"result of {call.name}"),
+        )
+        return result
+
+    async def _answer(self, agent: AgentSpec, call: ToolCall) -> tuple[ToolOutcome, str]:
+        request = _request(call.arguments)
+        if request is None:
+            return "invalid", f'invalid arguments for {call.name}: expected {{"request": "…"}}'
+        if self._depth >= MAX_DEPTH:
+            return "error", f"agents may ask agents at most {MAX_DEPTH} deep; do this without {call.name}"
+        try:
+            result = await self._run(agent, call, request)
+        except ChildWorkflowError as error:
+            if is_cancelled_exception(error):
+                raise
+            self._state.usage += _usage_of(error)
+            return "error", f"{call.name} failed: {failure_text(error)}"
+        self._state.usage += result.usage
+        return "ok", result.answer
+
+    async def _run(self, agent: AgentSpec, call: ToolCall, request: str) -> TaskResult:
+        task = TaskInput(
+            context_id=self._task.context_id,
+            owner=self._task.owner,
+            agent=agent,
+            message=UserMessage(message_id=call.id, parts=(TextPart(text=request),)),
+            created_at=workflow.now(),
+            depth=self._depth + 1,
+        )
+        return await workflow.execute_child_workflow(
+            names.WORKFLOW_TYPE,
+            task,
+            id=names.child_task_id(self._task.task_id, call.id),
+            result_type=TaskResult,
+            # Ended with its parent, but by itself: it has calls to close and a last status to publish.
+            cancellation_type=workflow.ChildWorkflowCancellationType.WAIT_CANCELLATION_COMPLETED,
+            parent_close_policy=workflow.ParentClosePolicy.REQUEST_CANCEL,
+            search_attributes=_attributes(task),
+            static_summary=display.shorten(f"{agent.id}: {request}", display.SUMMARY_LENGTH),
+        )
+
+
+def _request(arguments: str) -> str | None:
+    try:
+        request: object = json.loads(arguments)["request"]
+    except (ValueError, TypeError, KeyError):
+        return None
+    return request if isinstance(request, str) else None
+
+
+def _usage_of(error: ChildWorkflowError) -> Usage:
+    """Return what a sub-agent used that failed (`workflows.endings.final_failure` sends it along)."""
+    details = error.cause.details if isinstance(error.cause, ApplicationError) else ()
+    return Usage.model_validate(details[0]) if details else Usage()
+
+
+def _attributes(task: TaskInput) -> TypedSearchAttributes:
+    return TypedSearchAttributes(
+        [
+            SearchAttributePair(names.AGENT_ID, task.agent.id),
+            SearchAttributePair(names.CONTEXT_ID, task.context_id),
+            SearchAttributePair(names.OWNER, task.owner),
+            SearchAttributePair(names.TASK_STATE, TaskState.SUBMITTED),
+        ]
+    )
