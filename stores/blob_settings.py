@@ -13,7 +13,6 @@ from redis.asyncio import Redis
 from stores.blobs import Blobs, check_blobs
 from stores.local_blobs import LocalBlobs
 from stores.redis_blobs import BLOB_TTL, RedisBlobs
-from stores.s3_blobs import S3Blobs
 
 _SCHEMES = ("http://", "https://")
 
@@ -69,6 +68,8 @@ async def opened_blobs(settings: BlobSettings, redis: Redis) -> AsyncGenerator[B
         BlobsUnfitError: it cannot be worked with.
     """
     if settings.blobs == "s3":
+        from stores.s3_blobs import S3Blobs  # noqa: PLC0415 -- boto3 takes 15 MiB, also where nobody needs it
+
         s3 = S3Blobs(settings.s3_bucket, endpoint=settings.s3_endpoint, prefix=settings.s3_prefix)
         with closing(s3):
             yield await _checked(s3)

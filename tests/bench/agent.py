@@ -17,5 +17,5 @@ agent = Agent(
     description="Does what the model of the benchmark orders.",
     model="bench",
     plugins=[tools(produce)],
-    limits=Limits(iterations=200),
+    limits=Limits(iterations=400),
 )

@@ -34,9 +34,9 @@ class _Request(TypedDict):
     headers: dict[str, str]
 
 
-def iterations_order(iterations: int) -> Order:
-    """Return the order for so many iterations, each with a tool result of `RESULT_BYTES`, and an answer."""
-    return {"iterations": iterations, "size": RESULT_BYTES}
+def iterations_order(iterations: int, size: int = RESULT_BYTES) -> Order:
+    """Return the order for so many iterations, each with a tool result of `size` bytes, and an answer."""
+    return {"iterations": iterations, "size": size}
 
 
 async def run_floor(stack: Stack, iterations: int) -> Run:
@@ -48,10 +48,10 @@ async def run_floor(stack: Stack, iterations: int) -> Run:
     return handle
 
 
-async def run_task(stack: Stack, iterations: int) -> Run:
+async def run_task(stack: Stack, iterations: int, *, size: int = RESULT_BYTES) -> Run:
     """Run a task to its end without a gateway."""
     task_id = str(uuid4())
-    text = orjson.dumps(iterations_order(iterations)).decode()
+    text = orjson.dumps(iterations_order(iterations, size)).decode()
     task = TaskInput(
         context_id=task_id,
         owner="bench",
@@ -65,6 +65,18 @@ async def run_task(stack: Stack, iterations: int) -> Run:
     result = await handle.result()
     assert result.iterations == iterations + 1, f"the task took {result.iterations} iterations"
     return handle
+
+
+async def runs_of(stack: Stack, workflow_id: str) -> list[str]:
+    """Return the ids of all runs of a workflow, oldest first."""
+    runs: list[str] = []
+    run_id = (await stack.temporal.get_workflow_handle(workflow_id).describe()).run_id
+    while run_id:
+        runs.insert(0, run_id)
+        handle = stack.temporal.get_workflow_handle(workflow_id, run_id=run_id)
+        started = await anext(handle.fetch_history_events(page_size=1))
+        run_id = started.workflow_execution_started_event_attributes.continued_execution_run_id
+    return runs
 
 
 async def send_message(stack: Stack, order: Order) -> None:

@@ -4,26 +4,33 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable
 from functools import partial
-from itertools import pairwise
-from statistics import median
+from statistics import fmean, median
 
 from temporalio.api.enums.v1 import EventType
 
 from tests.bench.rows import Row, Samples, in_turn
-from tests.bench.runs import Run, iterations_order, run_floor, run_task, send_message
+from tests.bench.runs import Run, iterations_order, run_floor, run_task, runs_of, send_message
 from tests.bench.stack import Stack
 
 ITERATIONS = 20
 SHORT = 5
 CONCURRENT = 50
-LENGTHS = (5, 20, 50, 100)
-LONG = LENGTHS[-1]
+LONG = 100
 EDGE = 10
 """How many iterations at the beginning and at the end of a long task are compared."""
 
+EARLY, LATE = 10, 200
+WEIGHED = ((2_000, 210), (20_000, 300))
+"""Bytes of a tool result, and iterations: the second task goes on in a new run on its way."""
+
+MODEL_MESSAGE = 200
+"""Bytes of the reply that asks for a tool, about."""
+
+ALLOWANCE = 4_096
+"""Bytes of events that an iteration may have besides its messages."""
+
 AIMED_RATIO = 1.5
-AIMED_GROWTH = 1.05
-"""Growth that still counts as none: positions and counts get more digits."""
+AIMED_GROWTH = 1.2
 
 
 async def iteration(stack: Stack, rounds: int) -> list[Row]:
@@ -82,20 +89,38 @@ async def _per_second(run: Callable[[], Awaitable[object]]) -> Samples:
 
 async def history(stack: Stack, rounds: int) -> list[Row]:
     """Weigh histories, and see whether a long task gets slower: both must not depend on its length."""
-    sizes = {length: await _history_bytes(await run_task(stack, length)) for length in LENGTHS}
-    floor_size = await _history_bytes(await run_floor(stack, LONG))
-    rows = [Row(f"history an iteration without content, {LONG} iterations", "B", floor=floor_size / LONG)]
-    for length, size in sizes.items():
-        rows.append(Row(f"history an iteration of 2 KB, {length} iterations", "B", size / length))
-    added = [(sizes[more] - sizes[less]) / (more - less) for less, more in pairwise(LENGTHS)]
-    growth = Row(
-        measure=f"history added by an iteration, {LENGTHS[-2]}-{LONG} to {LENGTHS[0]}-{LENGTHS[1]}",
-        unit="x",
-        everloop=added[-1] / added[0],
-        aim=AIMED_GROWTH,
-        samples={"bytes": [float(size) for size in sizes.values()]},
-    )
-    return [*rows, growth, await _slowdown(stack, rounds)]
+    floor = await _iteration_bytes(stack, await run_floor(stack, LONG), "ask")
+    rows = [Row("history of an iteration without content", "B", floor=fmean(floor))]
+    for size, length in WEIGHED:
+        run = await run_task(stack, length, size=size)
+        added = await _iteration_bytes(stack, run, "call_model")
+        early, late = (fmean(added[at - EDGE // 2 : at + EDGE // 2]) for at in (EARLY, LATE))
+        content = size + MODEL_MESSAGE
+        samples = {"bytes": added}
+        measure = f"history of an iteration of {size // 1000} KB"
+        aim = AIMED_RATIO * (content + ALLOWANCE)
+        rows.append(Row(f"{measure}, near {EARLY}", "B", early, aim=aim, samples=samples))
+        rows.append(Row(f"{measure}, near {LATE}", "B", late, aim=aim))
+        rows.append(Row(f"{measure}, near {LATE} to near {EARLY}", "x", late / early, aim=AIMED_GROWTH))
+    return [*rows, await _slowdown(stack, rounds)]
+
+
+async def _iteration_bytes(stack: Stack, run: Run, model_activity: str) -> Samples:
+    """Return the bytes of history of each iteration, over all runs of the task.
+
+    An iteration begins where its model call is scheduled. What begins and ends a run, the state that is
+    carried along included, counts for the iteration in which it happens; payloads that lie in the blob store
+    do not: each was written once, and history holds a reference.
+    """
+    sizes: Samples = []
+    for run_id in await runs_of(stack, run.id):
+        async for event in stack.temporal.get_workflow_handle(run.id, run_id=run_id).fetch_history_events():
+            scheduled = event.activity_task_scheduled_event_attributes
+            if scheduled.activity_type.name == model_activity:
+                sizes.append(0)
+            if sizes:
+                sizes[-1] += event.ByteSize()
+    return sizes
 
 
 async def _slowdown(stack: Stack, rounds: int) -> Row:
@@ -107,11 +132,6 @@ async def _slowdown(stack: Stack, rounds: int) -> Row:
     samples = {"floor": floor, "everloop": ours}
     measure = f"last {EDGE} of {LONG} iterations to first {EDGE}"
     return Row(measure, "x", median(ours), median(floor), samples=samples)
-
-
-async def _history_bytes(run: Run) -> int:
-    description = await run.describe()
-    return description.raw_description.workflow_execution_info.history_size_bytes
 
 
 async def _last_to_first(running: Awaitable[Run], model_activity: str) -> Samples:
