@@ -7,7 +7,7 @@ ATTEMPTS_PER_TRY = 1000
 def attempt_number(tries: int, attempt: int) -> int:
     """Return the number of an attempt after `tries` calls for the same position.
 
-    `attempt` is as `Transcripts.count_attempt` counts, from 1. Temporal's own count will not do: it begins
+    `attempt` is as `OpenedTranscript.attempt` counts, from 1. Temporal's own count will not do: it begins
     again when an operator resets the activity, and what the view shows of earlier attempts would stay.
     """
     return tries * ATTEMPTS_PER_TRY + min(attempt, ATTEMPTS_PER_TRY - 1)

@@ -25,7 +25,7 @@ from agents.agent import Agent
 from agents.errors import UnknownAgentError
 from agents.registry import AgentRegistry
 from stores.task_views import TaskViews
-from stores.transcripts import OpenedTranscript, Transcripts
+from stores.transcripts import Attempt, OpenedTranscript, Transcripts
 from workflows.contract import failures
 from workflows.contract.calls import CallModelInput, CompactContextInput
 from workflows.contract.events import ArtifactChunk, TaskEvent
@@ -37,7 +37,7 @@ _log = structlog.get_logger()
 
 @dataclass(frozen=True)
 class _Attempt:
-    """One attempt at a model call. `count` is as `Transcripts.count_attempt` counts."""
+    """One attempt at a model call. `count` is as `OpenedTranscript.attempt` counts."""
 
     call: CallModelInput
     count: int
@@ -62,7 +62,8 @@ class OpenAIModel(ModelPort):
             async with heartbeating() as heartbeat:
                 agent = self._find(call.task.agent_id)
                 opened = await self._open(call)
-                attempt = await self._begin_attempt(call)
+                number = attempt_number(call.tries, opened.attempt)
+                attempt = _Attempt(call, opened.attempt, ResponseDraft(call.length, number))
                 try:
                     model = self._provider.choose(call.model, agent.id)
                     with explained(model, heartbeat):
@@ -87,20 +88,16 @@ class OpenAIModel(ModelPort):
         A call that lacks its transcript comes again, with the same status: it has said nothing.
         """
         opened = await self._transcripts.open(
-            call.task.task_id, call.task.run_id, call.length, call.new, previous_run=call.previous_run
+            call.task.task_id,
+            call.task.run_id,
+            call.length,
+            call.new,
+            previous_run=call.previous_run,
+            attempt=Attempt(f"{call.length}.{call.tries}", activity.info().attempt),
         )
         if not isinstance(opened.reply, AssistantMessage):
             whole_transcript(opened, call.length)
         return opened
-
-    async def _begin_attempt(self, call: CallModelInput) -> _Attempt:
-        count = await self._transcripts.count_attempt(
-            call.task.task_id,
-            call.task.run_id,
-            f"{call.length}.{call.tries}",
-            at_least=activity.info().attempt,
-        )
-        return _Attempt(call, count, ResponseDraft(call.length, attempt_number(call.tries, count)))
 
     async def _reply(
         self, attempt: _Attempt, opened: OpenedTranscript, agent: Agent, model: str

@@ -4,9 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Literal
-
-from pydantic import JsonValue
+from typing import Any, Literal
 
 from agents.errors import AgentDefinitionError
 from agents.limits import Compaction, Limits
@@ -14,7 +12,7 @@ from agents.plugins import Plugin, is_agent_id, prompts_of
 from agents.tool import Tool, is_policy
 from workflows.contract.tasks import AgentSpec, CompactionSpec, ToolSpec
 
-AgentApproval = bool | Callable[[str, Mapping[str, JsonValue]], bool]
+AgentApproval = bool | Callable[[str, Mapping[str, Any]], bool]
 """Whether a call needs an approval: always, never, or what a function says of tool name and arguments."""
 
 

@@ -16,7 +16,7 @@ from agents.tool_context import ToolContext
 
 DEFAULT_TIMEOUT = timedelta(seconds=30)
 
-ToolApproval = bool | Callable[[Mapping[str, JsonValue]], bool]
+ToolApproval = bool | Callable[[Mapping[str, Any]], bool]
 """Whether a call needs an approval: always, never, or what a function says of its arguments."""
 
 

@@ -3,7 +3,7 @@
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 
-from stores.transcripts import OpenedTranscript, Reply, Transcripts
+from stores.transcripts import Attempt, OpenedTranscript, Reply, Transcripts
 from workflows.contract.messages import AssistantMessage, SummaryMessage, TranscriptMessage
 
 
@@ -12,9 +12,9 @@ class MemoryTranscripts(Transcripts):
 
     def __init__(self) -> None:
         self._runs: defaultdict[tuple[str, str], dict[int, TranscriptMessage]] = defaultdict(dict)
-        self._attempts: Counter[tuple[str, str, str]] = Counter()
+        self._attempts: defaultdict[tuple[str, str], Counter[str]] = defaultdict(Counter)
 
-    async def open(
+    async def open(  # noqa: PLR0913 -- all that one round trip does, each by its name
         self,
         task_id: str,
         run_id: str,
@@ -22,6 +22,7 @@ class MemoryTranscripts(Transcripts):
         new: Sequence[TranscriptMessage] = (),
         *,
         previous_run: str = "",
+        attempt: Attempt | None = None,
     ) -> OpenedTranscript:
         kept, start = self._runs[task_id, run_id], length - len(new)
         if not kept and previous_run:
@@ -33,18 +34,19 @@ class MemoryTranscripts(Transcripts):
         return OpenedTranscript(
             messages=messages if len(messages) == length else None,
             reply=reply if isinstance(reply, AssistantMessage | SummaryMessage) else None,
+            attempt=self._count(task_id, run_id, attempt) if attempt else 1,
         )
 
-    async def count_attempt(self, task_id: str, run_id: str, call: str, *, at_least: int = 1) -> int:
-        count = self._attempts[task_id, run_id, call] = max(
-            self._attempts[task_id, run_id, call] + 1, at_least
-        )
-        return count
+    def _count(self, task_id: str, run_id: str, attempt: Attempt) -> int:
+        counts = self._attempts[task_id, run_id]
+        counts[attempt.call] = max(counts[attempt.call] + 1, attempt.count)
+        return counts[attempt.call]
 
     async def put(self, task_id: str, run_id: str, start: int, messages: Sequence[TranscriptMessage]) -> None:
         kept = self._runs[task_id, run_id]
         if start == 0:
             kept.clear()
+            self._attempts.pop((task_id, run_id), None)
         kept.update(enumerate(messages, start=start))
 
     async def put_reply(self, task_id: str, run_id: str, position: int, reply: Reply) -> Reply:

@@ -1,6 +1,7 @@
 """The transcript cache in Redis: a hash of position → message for each run."""
 
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import timedelta
 from typing import cast
 
@@ -8,7 +9,7 @@ from pydantic import TypeAdapter, ValidationError
 from redis.asyncio import Redis
 from redis.typing import EncodableT, FieldT
 
-from stores.transcripts import OpenedTranscript, Reply, Transcripts
+from stores.transcripts import Attempt, OpenedTranscript, Reply, Transcripts
 from stores.view_parts import TASK_TTL
 from workflows.contract.messages import AssistantMessage, SummaryMessage, TranscriptMessage
 from workflows.contract.names import attempts_key, transcript_key
@@ -45,7 +46,7 @@ class RedisTranscripts(Transcripts):
         self._redis = redis
         self._ttl = ttl
 
-    async def open(
+    async def open(  # noqa: PLR0913 -- all that one round trip does, each by its name
         self,
         task_id: str,
         run_id: str,
@@ -53,6 +54,7 @@ class RedisTranscripts(Transcripts):
         new: Sequence[TranscriptMessage] = (),
         *,
         previous_run: str = "",
+        attempt: Attempt | None = None,
     ) -> OpenedTranscript:
         key, start = transcript_key(task_id, run_id), length - len(new)
         async with self._redis.pipeline(transaction=True) as pipeline:
@@ -60,22 +62,23 @@ class RedisTranscripts(Transcripts):
                 pipeline.eval(_COPY_IF_EMPTY, 2, transcript_key(task_id, previous_run), key, str(start))
             if new:
                 pipeline.hset(key, mapping=_encode(start, new))
+            if attempt:
+                seconds = str(int(self._ttl.total_seconds()))
+                counts = attempts_key(task_id, run_id)
+                pipeline.eval(_COUNT, 1, counts, attempt.call, str(attempt.count), seconds)
             pipeline.expire(key, self._ttl)
             pipeline.hgetall(key)
             replies = await pipeline.execute()
-        return _decode(cast("Mapping[str, str]", replies[-1]), length)
-
-    async def count_attempt(self, task_id: str, run_id: str, call: str, *, at_least: int = 1) -> int:
-        seconds = str(int(self._ttl.total_seconds()))
-        key = attempts_key(task_id, run_id)
-        counted = await cast("Awaitable[int]", self._redis.eval(_COUNT, 1, key, call, str(at_least), seconds))
-        return int(counted)
+        opened = _decode(cast("Mapping[str, str]", replies[-1]), length)
+        return replace(opened, attempt=int(replies[-3])) if attempt else opened
 
     async def put(self, task_id: str, run_id: str, start: int, messages: Sequence[TranscriptMessage]) -> None:
         key = transcript_key(task_id, run_id)
         async with self._redis.pipeline(transaction=True) as pipeline:
             if start == 0:
-                pipeline.delete(key)  # a transcript that is sent again replaces the one that was not whole
+                pipeline.delete(
+                    key, attempts_key(task_id, run_id)
+                )  # a transcript that is sent again replaces the one that was not whole
             for offset in range(0, len(messages), _FIELDS_PER_COMMAND):
                 batch = messages[offset : offset + _FIELDS_PER_COMMAND]
                 pipeline.hset(key, mapping=_encode(start + offset, batch))

@@ -16,18 +16,32 @@ class OpenedTranscript:
     """What the cache holds for one model call.
 
     `messages` is None unless every position below the asked length is there. `reply` is the message at
-    that length: a reply or summary that an earlier attempt of the same call left behind.
+    that length: a reply or summary that an earlier attempt of the same call left behind. `attempt` is the
+    number of this attempt.
     """
 
     messages: tuple[TranscriptMessage, ...] | None
     reply: AssistantMessage | SummaryMessage | None
+    attempt: int = 1
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """One attempt at a call. `call` names it within its run; Temporal has counted `count` attempts.
+
+    Temporal begins again when an operator resets an activity; `OpenedTranscript.attempt` is greater than that
+    of any attempt before.
+    """
+
+    call: str
+    count: int
 
 
 class Transcripts(ABC):
     """Position → message, for each run of each task. Losing it costs one re-send, never a result."""
 
     @abstractmethod
-    async def open(
+    async def open(  # noqa: PLR0913 -- all that one round trip does, each by its name
         self,
         task_id: str,
         run_id: str,
@@ -35,6 +49,7 @@ class Transcripts(ABC):
         new: Sequence[TranscriptMessage] = (),
         *,
         previous_run: str = "",
+        attempt: Attempt | None = None,
     ) -> OpenedTranscript:
         """Write `new` as the last of `length` positions, then read all of them and the one after.
 
@@ -42,12 +57,12 @@ class Transcripts(ABC):
         """
 
     @abstractmethod
-    async def count_attempt(self, task_id: str, run_id: str, call: str, *, at_least: int = 1) -> int:
-        """Return a number for the attempt that begins now: greater than that of any before at this call."""
-
-    @abstractmethod
     async def put(self, task_id: str, run_id: str, start: int, messages: Sequence[TranscriptMessage]) -> None:
-        """Write messages from position `start` on, over whatever stands there."""
+        """Write messages from position `start` on, over whatever stands there.
+
+        From position 0 on, this is the whole transcript that is sent again: nothing else stays, and attempts
+        count anew.
+        """
 
     @abstractmethod
     async def put_reply(self, task_id: str, run_id: str, position: int, reply: Reply) -> Reply:

@@ -18,11 +18,15 @@ from workflows.contract.questions import (
     expected,
     match_question,
     named_question,
+    names_question_for_sure,
     no_answer,
     read_answer,
 )
 from workflows.contract.tasks import TaskState
 from workflows.state import OpenQuestion, Phase, TaskRunState
+
+PLACEHOLDER = "…"
+"""Stands in a signal that is shown for whatever the operator has to say."""
 
 
 def ready_calls(state: TaskRunState) -> list[ToolCall]:
@@ -34,15 +38,14 @@ def ready_calls(state: TaskRunState) -> list[ToolCall]:
 def find_answer(state: TaskRunState, message: UserMessage) -> Answer | None:
     """Return the answer that a message gives; None if it is an ordinary message.
 
-    While other calls still run, the questions were not shown yet: only a message that names one answers it.
+    While other calls run, only a message that names its question, or brings a secret, is an answer.
 
     Raises:
-        InvalidAnswerError: the task waits for an answer, and this is none; or it names no open question.
+        InvalidAnswerError: the task waits for an answer, and this is none; or it answers no open question.
     """
-    if message.metadata.get(WITHHELD) and not state.questions:
-        raise InvalidAnswerError("nothing asks for a secret any more; it was not taken in")
     is_parked = bool(state.questions) and state.phase is Phase.WAITING
-    if not is_parked and not (state.questions and named_question(message)):
+    is_named = names_question_for_sure(message) or bool(state.questions and named_question(message))
+    if not is_parked and not is_named and not message.metadata.get(WITHHELD):
         return None
     return read_answer(match_question(state.open_questions, message), message)
 
@@ -98,7 +101,7 @@ def approve_signal(question: Question) -> str:
     if question.kind is QuestionKind.AUTH:
         signal["approved"] = False  # a secret has no place in a signal: the operator can only reject
     elif question.kind is not QuestionKind.CONFIRMATION:
-        signal["value"] = question.options[0] if question.options else "…"
+        signal["value"] = question.options[0] if question.options else PLACEHOLDER
     return json.dumps(signal, ensure_ascii=False)
 
 
@@ -106,6 +109,8 @@ def _decide(question: Question, approval: Approval) -> Answer:
     if not approval.approved:
         return answer_with(question, {"approved": False}, by="operator", note=approval.note)
     value = True if question.kind is QuestionKind.CONFIRMATION else approval.value
+    if value == PLACEHOLDER:
+        raise InvalidAnswerError(f'put the answer in place of "{PLACEHOLDER}": {expected(question)}')
     return answer_with(question, value, by="operator", note=approval.note)
 
 

@@ -2,10 +2,14 @@
 
 from workflows import approvals
 from workflows.contract.messages import ToolCall
+from workflows.contract.questions import QuestionKind, expected
 from workflows.state import Phase, TaskRunState
 
 SUMMARY_LENGTH = 120
 """Characters; Temporal cuts a summary at 400 bytes."""
+
+_VALUES = (QuestionKind.SELECTION, QuestionKind.DATA)
+"""Kinds of which an operator has to know what values there are."""
 
 
 def model_summary(state: TaskRunState) -> str:
@@ -56,7 +60,8 @@ def _signals(state: TaskRunState) -> list[str]:
     for question in state.open_questions:
         asked = f"`{question.call.name}` ({question.kind.value}): {question.text}"
         signal = approvals.approve_signal(question)
-        lines += ["", asked, "", "Signal `approve`:", "", "```json", signal, "```"]
+        how = f" ({expected(question)})" if question.kind in _VALUES else ""
+        lines += ["", asked, "", f"Signal `approve`{how}:", "", "```json", signal, "```"]
     return lines
 
 

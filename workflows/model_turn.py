@@ -74,25 +74,28 @@ class ModelTurn:
                     raise
 
     async def _call(self, status: StatusChanged | None, warning: str) -> AssistantMessage:
-        def call() -> Awaitable[AssistantMessage]:
+        def call(resends: int) -> Awaitable[AssistantMessage]:
+            # A run that had to send its transcript again may follow one that has ended (Reset), and the view
+            # still say how that one did.
+            carried = announce.working(self._state) if resends and not status else status
             return workflow.execute_activity_method(
                 ModelPort.call_model,
-                self._model_input(status, warning),
+                self._model_input(carried, warning),
                 **model_call(display.model_summary(self._state)),
             )
 
         return await self._with_transcript(call)
 
-    async def _with_transcript(self, call: Callable[[], Awaitable[Reply]]) -> Reply:
-        """Call, and send the transcript again as often as its cache turns out to be lost."""
-        for _ in range(MAX_RESENDS):
+    async def _with_transcript(self, call: Callable[[int], Awaitable[Reply]]) -> Reply:
+        """Call, and send the transcript again as often as its cache turns out to be lost; count that."""
+        for resends in range(MAX_RESENDS):
             try:
-                return await call()
+                return await call(resends)
             except ActivityError as error:
                 if failure_type(error) != failures.TRANSCRIPT_MISSING:
                     raise
                 await self._resend_transcript()
-        return await call()
+        return await call(MAX_RESENDS)
 
     def _model_input(self, status: StatusChanged | None, warning: str) -> CallModelInput:
         state = self._state
@@ -129,7 +132,7 @@ class ModelTurn:
         if spec is None or end is None:
             return False
         summary = await self._with_transcript(
-            lambda: workflow.execute_activity_method(
+            lambda _: workflow.execute_activity_method(
                 ModelPort.compact_context,
                 CompactContextInput(
                     task=self._task,

@@ -119,9 +119,10 @@ class TaskRunState(BaseModel):
         *,
         message: AgentMessage | None = None,
         received: tuple[UserMessage, ...] = (),
-        questions: tuple[Question, ...] = (),
     ) -> StatusChanged:
-        """Count a new status and return the event that announces it. It carries what the task has used.
+        """Count a new status and return the event that announces it.
+
+        It carries what the task has used, and all questions that are open: an answer may come at any time.
 
         The history grows as a view's does when it folds the event: by the message of the status that is
         replaced, then by what the client said.
@@ -130,6 +131,7 @@ class TaskRunState(BaseModel):
             self.history.append(self.status.message)
         self.history.extend(received)
         self.version += 1
+        questions = self.open_questions
         metadata: dict[str, JsonValue] = {USAGE: self.usage.model_dump(mode="json")}
         self.status = TaskStatus(state=state, at=at, message=message, questions=questions, metadata=metadata)
         return StatusChanged(

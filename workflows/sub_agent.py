@@ -1,10 +1,11 @@
 """Asking another agent of this deployment: its task is a child workflow."""
 
+import asyncio
 import json
 
 from temporalio import workflow
-from temporalio.common import SearchAttributePair, TypedSearchAttributes
-from temporalio.exceptions import ApplicationError, ChildWorkflowError, is_cancelled_exception
+from temporalio.common import SearchAttributePair, TypedSearchAttributes, WorkflowIDReusePolicy
+from temporalio.exceptions import ApplicationError, ChildWorkflowError
 
 from workflows import display
 from workflows.activity_options import short_call
@@ -60,7 +61,7 @@ class SubAgentTurn:
         try:
             result = await self._run(agent, call, request)
         except ChildWorkflowError as error:
-            if is_cancelled_exception(error):
+            if _is_cancelled():
                 raise
             self._state.usage += _usage_of(error)
             return "error", f"{call.name} failed: {failure_text(error)}"
@@ -84,6 +85,8 @@ class SubAgentTurn:
             # Ended with its parent, but by itself: it has calls to close and a last status to publish.
             cancellation_type=workflow.ChildWorkflowCancellationType.WAIT_CANCELLATION_COMPLETED,
             parent_close_policy=workflow.ParentClosePolicy.REQUEST_CANCEL,
+            # When this task is reset, the child of the run before may still be on its way out.
+            id_reuse_policy=WorkflowIDReusePolicy.TERMINATE_IF_RUNNING,
             search_attributes=_attributes(task),
             static_summary=display.shorten(f"{agent.id}: {request}", display.SUMMARY_LENGTH),
         )
@@ -95,6 +98,12 @@ def _request(arguments: str) -> str | None:
     except (ValueError, TypeError, KeyError):
         return None
     return request if isinstance(request, str) else None
+
+
+def _is_cancelled() -> bool:
+    """Whether this call itself is to end; an operator may have cancelled its sub-agent alone."""
+    call = asyncio.current_task()
+    return call is not None and call.cancelling() > 0
 
 
 def _usage_of(error: ChildWorkflowError) -> Usage:

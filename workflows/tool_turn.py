@@ -105,7 +105,7 @@ class ToolTurn:
         state = self._state
         announce.enter(state, Phase.WAITING)
         approvals.set_deadlines(state.questions, workflow.now())
-        if state.status.questions != state.open_questions:
+        if not state.status.state.is_interrupted or state.status.questions != state.open_questions:
             await self._show_questions()
         await while_parked()
         await self._wait_for_answer()
@@ -115,7 +115,7 @@ class ToolTurn:
         """Return what the next call tells: that the task works again, what was said, or nothing."""
         state = self._state
         received = state.take_heard()
-        if not state.status.questions:
+        if not state.status.state.is_interrupted:
             return announce.say(state, received)
         announce.index(TaskState.WORKING)
         return announce.working(state, received=received)
@@ -128,7 +128,6 @@ class ToolTurn:
             workflow.now(),
             message=message,
             received=state.take_heard(),
-            questions=questions,
         )
         announce.index(status.state)
         announce.show(state)

@@ -8,6 +8,7 @@ import pytest
 import pytest_asyncio
 
 from tests.support.deployment import Deployment, Gateway, running_deployment
+from tests.support.people import PEOPLE_AGENT, Desk
 from tests.support.scripted_openai import ScriptedOpenAI
 
 
@@ -37,6 +38,24 @@ def steady(_steady: Steady) -> Steady:
     _steady.model.script = ()
     _steady.model.requests.clear()
     return _steady
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def steady_desk(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Desk]:
+    """An agent that asks people, which no test harms."""
+    directory = tmp_path_factory.mktemp("desk")
+    async with (
+        ScriptedOpenAI() as model,
+        running_deployment(directory, model.base_url, agents=PEOPLE_AGENT) as everloop,
+    ):
+        await everloop.add_worker()
+        yield Desk(model, everloop, await everloop.add_gateway())
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> Path:
+    """A file for what tools do."""
+    return tmp_path / "ledger"
 
 
 @pytest_asyncio.fixture

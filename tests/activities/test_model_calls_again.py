@@ -48,6 +48,23 @@ async def test_a_later_call_replaces_the_draft_of_an_earlier_one(attempts: int) 
         assert reply.is_shown
 
 
+@pytest.mark.parametrize("lost", [1, 2])
+async def test_an_attempt_after_a_reset_of_the_activity_replaces_the_draft(lost: int) -> None:
+    """Temporal then counts attempts from 1 again; neither draft nor note of an earlier one may stay."""
+    cut = [Reply(["Lost ", "once"], ending="cut")] * lost
+    script: list[Answer] = [*cut, Reply(["Found ", "at ", "last"])]
+    async with ScriptedOpenAI(script) as provider, model_bench(provider) as bench:
+        for _ in range(lost):
+            await fail(bench, bench.call, attempt=1)
+        await bench.run(bench.call, attempt=1)
+
+        response = await bench.response()
+        assert response
+        assert response.complete
+        assert await bench.response_text() == "Found at last"
+        assert (await bench.view()).status.message is None
+
+
 async def test_a_later_call_takes_the_draft_of_an_earlier_one_back() -> None:
     """The call before was lost with its worker; this one asks for tools, so there is no answer yet."""
     script: list[Answer] = [Reply(["Lost"], ending="cut"), Reply([tool_call("search")])]

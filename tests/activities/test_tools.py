@@ -2,11 +2,15 @@
 
 import asyncio
 import threading
+from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
 from redis.exceptions import ConnectionError as RedisConnectionError
+from temporalio.activity import ActivityCancellationDetails
 from temporalio.exceptions import ApplicationError
+from temporalio.testing import ActivityEnvironment
 
 from activities.tool_result import MAX_RESULT_BYTES
 from agents.tool import Tool, tool
@@ -357,3 +361,64 @@ async def test_an_agent_that_this_worker_lacks_is_left_to_another() -> None:
 
     assert error.value.type == failures.AGENT_UNKNOWN
     assert not error.value.non_retryable
+
+
+@pytest.mark.parametrize("why", ["paused", "reset"])
+async def test_a_tool_that_must_not_run_twice_ends_although_an_operator_holds_its_activity(why: str) -> None:
+    """Stopped, it could only be told as unknown; one that is idempotent stops, and runs again later."""
+    gate, begun = asyncio.Event(), asyncio.Event()
+
+    @tool
+    async def pay() -> str:
+        """Pay."""
+        begun.set()
+        await gate.wait()
+        return "paid"
+
+    details = ActivityCancellationDetails(paused=why == "paused", reset=why == "reset")
+    reply = await _cancelled(ToolBench(pay), begun, details, gate.set)
+
+    assert isinstance(reply, ToolMessage)
+    assert reply.content == "paid"
+
+
+@pytest.mark.parametrize(
+    "details",
+    [
+        ActivityCancellationDetails(cancel_requested=True),
+        ActivityCancellationDetails(paused=True, cancel_requested=True),
+    ],
+    ids=["canceled", "paused and canceled"],
+)
+async def test_a_tool_that_must_not_run_twice_stops_when_its_task_is_cancelled(
+    details: ActivityCancellationDetails,
+) -> None:
+    """Nobody wants its result any more."""
+    begun, stopped = asyncio.Event(), asyncio.Event()
+
+    @tool
+    async def pay() -> str:
+        """Pay."""
+        begun.set()
+        try:
+            return await asyncio.Future()
+        finally:
+            stopped.set()
+
+    with pytest.raises(asyncio.CancelledError):
+        await _cancelled(ToolBench(pay), begun, details, lambda: None)
+
+    assert stopped.is_set()
+
+
+async def _cancelled(
+    bench: ToolBench, begun: asyncio.Event, details: ActivityCancellationDetails, then: Callable[[], None]
+) -> ToolReply:
+    """Run the tool `pay`; as soon as it has begun, its activity is cancelled; call `then` at once."""
+    environment = ActivityEnvironment()
+    environment.info = replace(environment.info, attempt=1)
+    running = asyncio.create_task(environment.run(bench.port.run_tool, bench.call("pay")))
+    await begun.wait()
+    environment.cancel(cancellation_details=details)
+    then()
+    return await running

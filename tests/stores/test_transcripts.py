@@ -7,7 +7,7 @@ import pytest
 from redis.asyncio import Redis
 
 from stores.redis_transcripts import RedisTranscripts
-from stores.transcripts import OpenedTranscript, Transcripts
+from stores.transcripts import Attempt, OpenedTranscript, Transcripts
 from tests.stores.examples import new_id, said
 from workflows.contract.messages import (
     AssistantMessage,
@@ -30,6 +30,19 @@ REPLY = AssistantMessage(
 SUMMARY = SummaryMessage(end=2, text="so far", usage=Usage(input_tokens=1, cost=0.5))
 RESULT = ToolMessage(call_id="c1", name="search", content="found", outcome="error")
 MESSAGES: tuple[TranscriptMessage, ...] = (said("m1"), REPLY, RESULT)
+
+
+async def test_each_attempt_at_a_call_gets_a_greater_number(transcripts: Transcripts) -> None:
+    """It is at least the number that Temporal gives, which may begin again; calls and runs count apart."""
+    task_id = new_id()
+
+    async def count(run_id: str, call: str, at_least: int = 1) -> int:
+        return (await transcripts.open(task_id, run_id, 0, attempt=Attempt(call, at_least))).attempt
+
+    assert [await count("run", "3.0", n) for n in (1, 5, 1, 2)] == [1, 5, 6, 7]
+    assert await count("run", "3.1") == await count("other", "3.0") == 1
+    await transcripts.put(task_id, "run", 0, [])
+    assert await count("run", "3.0") == 1
 
 
 async def test_messages_come_back_in_order(transcripts: Transcripts) -> None:

@@ -130,9 +130,9 @@ class RecordingPublisher(PublishPort):
             self._changed.notify_all()
 
     async def until_asked(self, times: int = 1) -> None:
-        """Wait until so many statuses with questions were published."""
+        """Wait until the task has asked its client so many times."""
         async with self._changed:
-            await self._changed.wait_for(lambda: sum(bool(s.questions) for s in self.statuses) >= times)
+            await self._changed.wait_for(lambda: sum(s.state.is_interrupted for s in self.statuses) >= times)
 
     @property
     def statuses(self) -> list[StatusChanged]:

@@ -58,7 +58,7 @@ async def test_a_question_parks_the_task_until_it_is_answered(start_task: StartT
         await handle.result()
         view = await handle.query(AgentTask.view)
 
-    (asked,) = [status for status in ports.publish.statuses if status.questions]
+    (asked,) = [status for status in ports.publish.statuses if status.state.is_interrupted]
     assert asked.state is TaskState.INPUT_REQUIRED
     assert asked.message
     assert "May I?" in text_of(asked.message.parts)
@@ -88,7 +88,7 @@ async def test_other_calls_end_before_the_question_is_shown(start_task: StartTas
         await say(handle, user("no"))
         await handle.result()
 
-    first, second = [status for status in ports.publish.statuses if status.questions]
+    first, second = [status for status in ports.publish.statuses if status.state.is_interrupted]
     assert [question.id for question in first.questions] == ["a", "c"]
     assert [question.id for question in second.questions] == ["a"]
     ran = [(call.call.id, [given.value for given in call.answers]) for call in ports.tools.calls]

@@ -1,22 +1,28 @@
 """Tools that stand in for others, run elsewhere, or are agents themselves."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 
 import pytest
 from temporalio import activity
+from temporalio.api.common.v1 import WorkflowExecution
+from temporalio.api.workflowservice.v1 import ResetWorkflowExecutionRequest
 from temporalio.client import Client, WorkflowExecutionStatus, WorkflowFailureError
 from temporalio.exceptions import ApplicationError
 
 from tests.support.fake_ports import CountingTools, FakePorts, ScriptedModel, answer, asks
 from tests.workflows.conftest import StartTask, start_workflow, unique_queue
 from worker import WorkerSettings, build_worker
+from workflows.agent_task import AgentTask
 from workflows.contract import failures
 from workflows.contract.calls import CallModelInput, RunToolInput, ToolReply
 from workflows.contract.messages import AssistantMessage, ToolCall, ToolMessage, Usage, text_of
 from workflows.contract.tasks import AgentSpec, TaskState, ToolSpec
 
 PARENT = AgentSpec(id="agent", tools={"writer": ToolSpec(agent="writer")})
+FIRST_STEP = 4
+"""The event of a history that ends the first workflow task."""
+
 USAGE = Usage(input_tokens=5, output_tokens=2)
 FALLBACKS: Mapping[str, ToolSpec] = {
     "a": ToolSpec(fallback="b"),
@@ -28,6 +34,18 @@ FALLBACKS: Mapping[str, ToolSpec] = {
 def asks_writer(arguments: str = '{"request": "Write."}') -> AssistantMessage:
     call = ToolCall(id="w", name="writer", arguments=arguments)
     return AssistantMessage(tool_calls=(call,), usage=USAGE)
+
+
+def endless(started: asyncio.Event) -> Callable[[CallModelInput], Awaitable[AssistantMessage]]:
+    """Return a model call that ends only when it is cancelled."""
+
+    async def call(_call: CallModelInput) -> AssistantMessage:
+        started.set()
+        while True:
+            activity.heartbeat()
+            await asyncio.sleep(0.05)
+
+    return call
 
 
 async def test_a_sub_agent_answers_as_a_task_of_its_own(start_task: StartTask) -> None:
@@ -101,14 +119,7 @@ async def test_agents_that_ask_each_other_come_to_an_end(client: Client) -> None
 async def test_cancelling_a_task_cancels_its_sub_agent(start_task: StartTask, client: Client) -> None:
     """The child has ended, and said so, before its parent does."""
     started = asyncio.Event()
-
-    async def endless(_call: CallModelInput) -> AssistantMessage:
-        started.set()
-        while True:
-            activity.heartbeat()
-            await asyncio.sleep(0.05)
-
-    ports = FakePorts(ScriptedModel(asks_writer(), endless))
+    ports = FakePorts(ScriptedModel(asks_writer(), endless(started)))
     async with start_task(ports, PARENT) as handle:
         await started.wait()
         await handle.cancel()
@@ -119,6 +130,46 @@ async def test_cancelling_a_task_cancels_its_sub_agent(start_task: StartTask, cl
     assert child.status is WorkflowExecutionStatus.CANCELED
     ends = [status.state for status in ports.publish.statuses if status.state.is_terminal]
     assert ends == [TaskState.CANCELED] * 2
+
+
+async def test_a_sub_agent_that_is_cancelled_alone(start_task: StartTask, client: Client) -> None:
+    """An operator ends the child only: the model of the parent reads so and goes on."""
+    started = asyncio.Event()
+    ports = FakePorts(ScriptedModel(asks_writer(), endless(started), answer("Without a poem.")))
+    async with start_task(ports, PARENT) as handle:
+        await started.wait()
+        await client.get_workflow_handle(f"{handle.id}/w").cancel()
+        result = await handle.result()
+
+    assert result.excerpt == "Without a poem."
+    (stored,) = ports.tools.results
+    assert stored.result.outcome == "error"
+    assert stored.result.content.startswith("writer failed")
+    ends = [status.state for status in ports.publish.statuses if status.state.is_terminal]
+    assert ends == [TaskState.CANCELED, TaskState.COMPLETED]
+
+
+async def test_a_task_that_is_reset_asks_its_sub_agent_anew(start_task: StartTask, client: Client) -> None:
+    """Also while the child of the run before is still at work: that one makes way."""
+    started = asyncio.Event()
+    before = (asks_writer(), endless(started))
+    ports = FakePorts(ScriptedModel(*before, asks_writer(), answer("A poem."), answer("done")))
+
+    async with start_task(ports, PARENT) as handle:
+        await started.wait()
+        await client.workflow_service.reset_workflow_execution(
+            ResetWorkflowExecutionRequest(
+                namespace=client.namespace,
+                workflow_execution=WorkflowExecution(workflow_id=handle.id),
+                request_id=handle.id,
+                workflow_task_finish_event_id=FIRST_STEP,
+            )
+        )
+        result = await client.get_workflow_handle_for(AgentTask.run, handle.id).result()
+
+    assert result.excerpt == "done"
+    (stored,) = ports.tools.results
+    assert stored.result.content == "A poem."
 
 
 async def test_fallbacks_get_the_same_arguments(start_task: StartTask) -> None:

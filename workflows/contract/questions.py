@@ -71,7 +71,9 @@ class Answer(Wire):
     """What a question came to. `approved` false: somebody said no, or nobody answered in time.
 
     `value` is the answer: true or false for a confirmation, None for a secret, which is kept elsewhere, and
-    for no answer. `kind` and `purpose` are those of the question, `tool` is the one that asked.
+    for no answer. `kind` and `purpose` are those of the question, `tool` is the one that asked. The secret
+    that answers an auth question is what the client's message `message_id` brought; tools call it
+    `secret_name`.
     """
 
     question_id: str
@@ -82,6 +84,8 @@ class Answer(Wire):
     value: JsonValue = None
     note: str = ""
     by: AnsweredBy = "user"
+    secret_name: str = ""
+    message_id: str = ""
 
 
 class Approval(Wire):
@@ -104,6 +108,11 @@ def named_question(message: UserMessage) -> str | None:
         if name is None and isinstance(part, DataPart) and isinstance(part.data, dict):
             name = part.data.get(QUESTION)
     return name if isinstance(name, str) else None
+
+
+def names_question_for_sure(message: UserMessage) -> bool:
+    """Whether the metadata name a question; in a data part the same word may be content."""
+    return isinstance(message.metadata.get(QUESTION), str)
 
 
 def match_question(questions: Sequence[Question], message: UserMessage) -> Question:
@@ -133,7 +142,8 @@ def read_answer(question: Question, message: UserMessage) -> Answer:
     """
     data = [part.data for part in message.parts if isinstance(part, DataPart)]
     if question.kind is QuestionKind.AUTH and message.metadata.get(WITHHELD):
-        return _answer(question, None, by="user")
+        supplied = {"secret_name": question.secret_name, "message_id": message.message_id}
+        return _answer(question, None, by="user").model_copy(update=supplied)
     value = _without_name(data[0]) if data else text_of(message.parts)
     return answer_with(question, value, by="user")
 

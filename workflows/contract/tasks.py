@@ -27,6 +27,11 @@ class TaskState(StrEnum):
     def is_terminal(self) -> bool:
         return self in TERMINAL_STATES
 
+    @property
+    def is_interrupted(self) -> bool:
+        """Whether the task waits for its client."""
+        return self in {TaskState.INPUT_REQUIRED, TaskState.AUTH_REQUIRED}
+
 
 TERMINAL_STATES = frozenset({TaskState.COMPLETED, TaskState.FAILED, TaskState.CANCELED, TaskState.REJECTED})
 
@@ -106,7 +111,7 @@ class TaskRef(Wire):
 
 
 class TaskStatus(Wire):
-    """A2A 1.0 §4.1.2. `at` is workflow time, UTC. `questions` are open while the task waits for people."""
+    """A2A 1.0 §4.1.2. `at` is workflow time, UTC. `questions` are open: answers are welcome."""
 
     state: TaskState
     at: datetime

@@ -1,0 +1,360 @@
+"""The Temporal UI and its command line as the operator's desk: every command as the page tells it."""
+
+import asyncio
+import json
+import re
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import httpx
+import pytest
+import pytest_asyncio
+from a2a.types.a2a_pb2 import GetTaskRequest, SubscribeToTaskRequest, TaskState
+
+from tests.support.a2a_client import Answer as Seen
+from tests.support.a2a_client import connected, response_of
+from tests.support.deployment import running_deployment
+from tests.support.operator_desk import Desk, in_state, said, until
+from tests.support.scripted_openai import Refusal, Reply, ScriptedOpenAI, tool_call
+
+MODULE = "tests.support.operator_agents"
+WORKING, COMPLETED = TaskState.TASK_STATE_WORKING, TaskState.TASK_STATE_COMPLETED
+INPUT_REQUIRED, FAILED = TaskState.TASK_STATE_INPUT_REQUIRED, TaskState.TASK_STATE_FAILED
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def desk(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Desk]:
+    """One worker, and a gateway for each of two agents; tests part them by task."""
+    directory = tmp_path_factory.mktemp("operator")
+    both = f"{MODULE}:agent,{MODULE}:patient"
+    async with (
+        ScriptedOpenAI() as model,
+        running_deployment(directory, model.base_url, agents=both) as everloop,
+    ):
+        await everloop.add_worker()
+        gateway = await everloop.add_gateway()
+        everloop.environment["EVERLOOP_AGENTS"] = f"{MODULE}:patient,{MODULE}:agent"
+        desk = Desk(everloop, gateway, await everloop.add_gateway())
+        model.script = desk.answer
+        yield desk
+
+
+def _call(tool: str, ledger: Path, gate: Path | None = None) -> Reply:
+    """Return a reply that asks for a tool which writes to the ledger, then waits until the gate is there."""
+    return Reply([tool_call(tool, json.dumps({"ledger": str(ledger), "gate": str(gate or "")}))])
+
+
+async def _until_written(ledger: Path) -> None:
+    while not ledger.is_file():  # noqa: ASYNC110 -- another process writes it
+        await asyncio.sleep(0.02)
+
+
+async def test_the_details_show_what_answers_a_question(desk: Desk) -> None:
+    """Phase, iteration, tokens, and a signal that only has to be pasted; the list finds each state."""
+    async with connected(desk.gateway.url) as client:
+        reply = Reply([tool_call("transfer", '{"amount": 7}')])
+        task_id, requests = await desk.start(client, reply, Reply(["Done."]))
+        task = await in_state(client, task_id, INPUT_REQUIRED)
+        its_own = f"AgentId = 'clerk' AND Owner = 'anonymous' AND ContextId = '{task.context_id}'"
+        parked = await until(lambda: desk.found(f"{its_own} AND TaskState = 'input-required'"))
+        details = await desk.details(task_id)
+        signal = re.findall(r"```json\n(.*)\n```", details)[0]
+        await desk.temporal(
+            "workflow", "signal", "--workflow-id", task_id, "--name", "approve", "--input", signal
+        )
+        task = await in_state(client, task_id, COMPLETED)
+        ended = await until(lambda: desk.found(f"{its_own} AND TaskState = 'completed'"))
+
+    for shown in (
+        "input-required",
+        "waiting",
+        "iteration 1",
+        "tokens: 10 in, 5 out",
+        "transfer",
+        '"amount": 7',
+    ):
+        assert shown in details
+    assert response_of(task) == "Done."
+    assert requests[-1].tool_results == ["sent 7"]
+    assert parked == ended == {task_id}
+    assert await desk.found(f"{its_own} AND TaskState = 'input-required'") == set()
+
+
+async def test_a_task_waits_for_an_operator_when_no_model_answers(desk: Desk) -> None:
+    """With `on_model_failure="wait"` it says what is wrong, and goes on at the signal `resume`."""
+    async with connected(desk.patient.url) as client:
+        task_id, _ = await desk.start(client, Refusal(401, "wrong_key"), Reply(["Now ", "it works."]))
+        waiting = await until(
+            lambda: client.get_task(GetTaskRequest(id=task_id)), does=lambda task: "operator" in said(task)
+        )
+        details = await until(lambda: desk.details(task_id), does=lambda text: "resume" in text)
+        await desk.temporal("workflow", "signal", "--workflow-id", task_id, "--name", "resume")
+        task = await in_state(client, task_id, COMPLETED)
+
+    assert waiting.status.state == WORKING
+    assert "OPENAI_API_KEY" in said(waiting)
+    assert "an operator" in details
+    assert "OPENAI_API_KEY" in details
+    assert response_of(task) == "Now it works."
+
+
+async def _before(desk: Desk, task_id: str, event_type: str) -> str:
+    """Return the event to reset to: the completed workflow task above the first event of a type."""
+    above = ""
+    for event in await desk.history(task_id):
+        if event["eventType"] == event_type:
+            break
+        if event["eventType"] == "EVENT_TYPE_WORKFLOW_TASK_COMPLETED":
+            above = str(event["eventId"])
+    return above
+
+
+@pytest.mark.parametrize("kind", ["FirstWorkflowTask", "LastWorkflowTask", "event"])
+async def test_a_completed_task_goes_on_after_a_reset(desk: Desk, tmp_path: Path, kind: str) -> None:
+    """Whatever is done again, the tool's effect is not; views and subscribers follow the newer run."""
+    ledger, more = tmp_path / "ledger", asyncio.Event()
+    calls = [_call("pay", ledger), Reply(["Done."])]
+    again = {"FirstWorkflowTask": [calls[0]], "event": [], "LastWorkflowTask": []}[kind]
+    async with connected(desk.gateway.url) as client:
+        task_id, requests = await desk.start(client, *calls, *again, Reply(["Better ", more, "now."]))
+        await in_state(client, task_id, COMPLETED)
+        if kind == "event":
+            # The completed workflow task behind the tool's: what comes first after it is the model.
+            ends = [e["eventId"] for e in await desk.history(task_id) if "TASK_COMPLETED" in e["eventType"]]
+            target = ("--event-id", ends[4])
+        else:
+            target = ("--type", kind)
+        await desk.temporal("workflow", "reset", "--workflow-id", task_id, *target, "--reason", "once more")
+        seen = Seen()
+        if kind != "LastWorkflowTask":
+            await in_state(client, task_id, WORKING)
+            subscription = client.subscribe(SubscribeToTaskRequest(id=task_id))
+            seen.add(await anext(subscription))
+            more.set()
+            await seen.read(subscription)
+        await desk.ask("workflow", "result", "--workflow-id", task_id)
+        task = await in_state(client, task_id, COMPLETED)
+
+    asked, answer = {
+        "FirstWorkflowTask": (4, "Better now."),
+        "event": (3, "Better now."),
+        "LastWorkflowTask": (2, "Done."),
+    }[kind]
+    assert len(ledger.read_text().splitlines()) == 1
+    assert len(requests) == asked
+    assert requests[-1].tool_results == ["paid"]
+    assert [artifact.artifact_id for artifact in task.artifacts] == ["response"]
+    assert response_of(task) == answer
+    if kind != "LastWorkflowTask":
+        assert (seen.text, seen.states[-1], seen.finals) == (answer, COMPLETED, 1)
+
+
+async def test_a_failed_task_goes_on_after_a_reset(desk: Desk, tmp_path: Path) -> None:
+    """Reset to before the call that failed, it is tried again; the tools before it are not."""
+    ledger = tmp_path / "ledger"
+    script = [_call("pay", ledger), Refusal(401, "wrong_key"), Reply(["Done ", "after all."])]
+    async with connected(desk.gateway.url) as client:
+        task_id, requests = await desk.start(client, *script)
+        failed = await in_state(client, task_id, FAILED)
+        event = await _before(desk, task_id, "EVENT_TYPE_ACTIVITY_TASK_FAILED")
+        reset = ("workflow", "reset", "--workflow-id", task_id, "--event-id", event, "--reason", "new key")
+        await desk.temporal(*reset)
+        task = await in_state(client, task_id, COMPLETED)
+        found = await until(lambda: desk.found(f"WorkflowId = '{task_id}' AND TaskState = 'completed'"))
+
+    assert "OPENAI_API_KEY" in said(failed)
+    assert response_of(task) == "Done after all."
+    assert len(ledger.read_text().splitlines()) == 1
+    assert requests[-1].tool_results == ["paid"]
+    assert found == {task_id}
+
+
+async def test_a_paused_model_call_is_made_again(desk: Desk) -> None:
+    """The provider is hung up on; the draft stays until the next attempt replaces it."""
+    async with connected(desk.gateway.url) as client:
+        script = [Reply(["Half an ans", asyncio.Event()]), Reply(["A whole ", "answer."])]
+        task_id, requests = await desk.start(client, *script)
+        await until(
+            lambda: client.get_task(GetTaskRequest(id=task_id)),
+            does=lambda task: response_of(task) == "Half an ans",
+        )
+        seen = Seen()
+        subscription = client.subscribe(SubscribeToTaskRequest(id=task_id))
+        seen.add(await anext(subscription))
+        of_it = ("--workflow-id", task_id, "--activity-id", "1")
+        await desk.temporal("activity", "pause", *of_it, "--reason", "the provider is being repaired")
+        await until(lambda: desk.activity(task_id), does=lambda activity: activity == ("1", "PAUSED"))
+        await asyncio.wait_for(requests[0].disconnected.wait(), 10)
+        paused = await client.get_task(GetTaskRequest(id=task_id))
+        await desk.temporal("activity", "unpause", *of_it)
+        await seen.read(subscription)
+        task = await client.get_task(GetTaskRequest(id=task_id))
+
+    assert (paused.status.state, response_of(paused)) == (WORKING, "Half an ans")
+    assert seen.text == response_of(task) == "A whole answer."
+    assert (seen.finals, seen.states[-1], len(requests)) == (1, COMPLETED, 2)
+
+
+async def test_a_reset_activity_is_retried_at_once(desk: Desk) -> None:
+    """A call that waits for its next attempt does not wait any longer, and its note is taken back."""
+    async with connected(desk.gateway.url) as client:
+        busy = Refusal(503, "busy", headers={"retry-after": "300"})
+        more = asyncio.Event()
+        task_id, _ = await desk.start(client, busy, Reply(["At ", more, "last."]))
+        waiting = await until(
+            lambda: client.get_task(GetTaskRequest(id=task_id)), does=lambda task: bool(said(task))
+        )
+        await until(lambda: desk.activity(task_id), does=lambda activity: activity == ("1", "SCHEDULED"))
+        await desk.temporal("activity", "reset", "--workflow-id", task_id, "--activity-id", "1")
+        writing = await until(
+            lambda: client.get_task(GetTaskRequest(id=task_id)), does=lambda task: bool(task.artifacts)
+        )
+        more.set()
+        task = await in_state(client, task_id, COMPLETED)
+
+    assert "503" in said(waiting)
+    assert said(writing) == ""
+    assert response_of(task) == "At last."
+
+
+async def _until_heard(desk: Desk, task_id: str) -> None:
+    """Wait until the answers to two heartbeats have told the running activity that it is paused."""
+    for _ in range(2):
+        before = await desk.heartbeat(task_id)
+        await until(
+            lambda: asyncio.gather(desk.heartbeat(task_id), desk.activity(task_id)),
+            does=lambda seen, last=before: seen[0] != last or seen[1][1] == "PAUSED",
+        )
+
+
+@pytest.mark.parametrize("tool", ["pay", "pay_slowly", "look_up"])
+async def test_a_paused_tool_has_its_effect_once(desk: Desk, tmp_path: Path, tool: str) -> None:
+    """An idempotent one stops and runs again with its key; another one comes to its end. None is an error."""
+    ledger, gate = tmp_path / "ledger", tmp_path / "gate"
+    async with connected(desk.gateway.url) as client:
+        task_id, requests = await desk.start(client, _call(tool, ledger, gate), Reply(["Done."]))
+        await _until_written(ledger)
+        activity, _ = await desk.activity(task_id)
+        of_it = ("--workflow-id", task_id, "--activity-id", activity)
+        await desk.temporal("activity", "pause", *of_it)
+        held = "PAUSED" if tool == "look_up" else "PAUSE_REQUESTED"
+        await _until_heard(desk, task_id)
+        await until(lambda: desk.activity(task_id), does=lambda pending: pending == (activity, held))
+        gate.touch()
+        if tool == "look_up":
+            await desk.temporal("activity", "unpause", *of_it)
+        task = await in_state(client, task_id, COMPLETED)
+
+    assert response_of(task) == "Done."
+    assert len(set(ledger.read_text().splitlines())) == 1
+    assert len(ledger.read_text().splitlines()) == (2 if tool == "look_up" else 1)
+    assert requests[1].tool_results == ["found" if tool == "look_up" else "paid"]
+
+
+async def test_a_paused_workflow_goes_on_where_it_was(desk: Desk) -> None:
+    """What runs comes to its end, nothing new begins; messages are refused for now, with the reason."""
+    async with connected(desk.gateway.url) as client, httpx.AsyncClient() as http:
+        more = asyncio.Event()
+        script = [Reply([tool_call("transfer", '{"amount": 1}'), more]), Reply(["Done."])]
+        task_id, requests = await desk.start(client, *script)
+        await until(lambda: desk.activity(task_id), does=lambda activity: activity == ("1", "STARTED"))
+        await desk.temporal("workflow", "pause", "--workflow-id", task_id, "--reason", "a closer look")
+        more.set()
+        found = await until(lambda: desk.found("ExecutionStatus = 'Paused'"), does=lambda ids: task_id in ids)
+        refused = await http.post(desk.gateway.url, json=_follow_up(task_id), headers={"A2A-Version": "1.0"})
+        task = await client.get_task(GetTaskRequest(id=task_id))
+        await desk.temporal("workflow", "unpause", "--workflow-id", task_id, "--reason", "seen")
+        await in_state(client, task_id, INPUT_REQUIRED)
+        rejection = '{"call_id": "call_1", "approved": false, "note": "not today"}'
+        await desk.temporal(
+            "workflow", "signal", "--workflow-id", task_id, "--name", "approve", "--input", rejection
+        )
+        done = await in_state(client, task_id, COMPLETED)
+
+    assert found == {task_id}
+    assert refused.status_code == 503
+    assert "paused" in refused.json()["error"]["message"]
+    assert task.status.state == WORKING
+    assert response_of(done) == "Done."
+    assert "not today" in requests[-1].tool_results[0]
+
+
+def _follow_up(task_id: str) -> dict[str, object]:
+    message = {"messageId": "raw", "taskId": task_id, "role": "ROLE_USER", "parts": [{"text": "Well?"}]}
+    return {"jsonrpc": "2.0", "id": 1, "method": "SendMessage", "params": {"message": message}}
+
+
+async def test_a_terminated_task_says_why(desk: Desk) -> None:
+    """No code is left to tell it; the client that follows hears of it, and so does GetTask."""
+    async with connected(desk.gateway.url) as client:
+        task_id, _ = await desk.start(client, Reply(["Half an ans", asyncio.Event()]))
+        await until(
+            lambda: client.get_task(GetTaskRequest(id=task_id)), does=lambda task: bool(task.artifacts)
+        )
+        following = asyncio.create_task(Seen().read(client.subscribe(SubscribeToTaskRequest(id=task_id))))
+        await desk.temporal(
+            "workflow", "terminate", "--workflow-id", task_id, "--reason", "the wrong customer"
+        )
+        seen = await asyncio.wait_for(following, 30)
+        task = await client.get_task(GetTaskRequest(id=task_id))
+
+    assert seen.states[-1] == task.status.state == FAILED
+    assert said(task) == "an operator terminated the task: the wrong customer"
+    assert task.artifacts[0].metadata["status"] == "failed"
+
+
+@asynccontextmanager
+async def _new_desk(directory: Path) -> AsyncGenerator[Desk]:
+    """A desk of its own, without workers."""
+    async with (
+        ScriptedOpenAI() as model,
+        running_deployment(directory, model.base_url, agents=f"{MODULE}:agent") as everloop,
+    ):
+        gateway = await everloop.add_gateway()
+        desk = Desk(everloop, gateway, gateway)
+        model.script = desk.answer
+        yield desk
+
+
+async def test_old_tasks_end_on_old_code(tmp_path: Path) -> None:
+    """A new build takes new tasks when an operator says so; the old one may go when its tasks have ended."""
+    async with _new_desk(tmp_path) as desk, connected(desk.gateway.url) as client:
+        everloop = desk.everloop
+        everloop.environment["EVERLOOP_BUILD_ID"] = "1"
+        await everloop.add_worker()
+        await _make_current(desk, "1")
+        ask = Reply([tool_call("transfer", '{"amount": 1}')])
+        old, _ = await desk.start(client, ask, Reply(["Old."]))
+        await in_state(client, old, INPUT_REQUIRED)
+        everloop.environment["EVERLOOP_BUILD_ID"] = "2"
+        await everloop.add_worker()
+        await _make_current(desk, "2")
+        new, _ = await desk.start(client, Reply(["New."]))
+        await in_state(client, new, COMPLETED)
+        on_old = await desk.found(_RUNS_ON.format(build="1"))
+        approval = '{"call_id": "call_1", "approved": true}'
+        await desk.temporal(
+            "workflow", "signal", "--workflow-id", old, "--name", "approve", "--input", approval
+        )
+        await in_state(client, old, COMPLETED)
+        builds = [await _build(desk, task) for task in (old, new)]
+        await until(lambda: desk.found(_RUNS_ON.format(build="1")), does=lambda ids: not ids)
+
+    assert builds == ["1", "2"]
+    assert on_old == {old}
+
+
+_RUNS_ON = "TemporalWorkerDeploymentVersion = 'everloop:{build}' AND ExecutionStatus = 'Running'"
+
+
+async def _make_current(desk: Desk, build: str) -> None:
+    """Let new tasks go to a build; Temporal hears of a worker a moment after it has started."""
+    named = ("--deployment-name", "everloop", "--build-id", build)
+    await until(lambda: desk.tries("worker", "deployment", "describe-version", *named))
+    await until(lambda: desk.tries("worker", "deployment", "set-current-version", *named, "--yes"))
+
+
+async def _build(desk: Desk, task_id: str) -> str:
+    described = await desk.ask("workflow", "describe", "--workflow-id", task_id)
+    return str(described["workflowExecutionInfo"]["versioningInfo"]["deploymentVersion"]["buildId"])

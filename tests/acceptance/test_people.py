@@ -1,0 +1,295 @@
+"""People in the loop: a task waits for them, hears them, and does what they said once."""
+
+import json
+import re
+from collections.abc import AsyncGenerator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+import pytest_asyncio
+from a2a.client import Client
+from a2a.types.a2a_pb2 import GetTaskRequest, SubscribeToTaskRequest, TaskState
+from a2a.utils.errors import InvalidParamsError
+from pydantic import JsonValue
+
+from tests.support.a2a_client import Answer, connected, request, response_of, send
+from tests.support.people import Desk, call, effects, questions, say, shown
+from tests.support.people_agents import Seats
+
+WORKING = TaskState.TASK_STATE_WORKING
+COMPLETED = TaskState.TASK_STATE_COMPLETED
+INPUT_REQUIRED = TaskState.TASK_STATE_INPUT_REQUIRED
+AUTH_REQUIRED = TaskState.TASK_STATE_AUTH_REQUIRED
+
+Arguments = dict[str, JsonValue]
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def client(steady_desk: Desk) -> AsyncGenerator[Client]:
+    """A client that waits for each reply."""
+    async with connected(steady_desk.gateway.url, streaming=False) as connection:
+        yield connection
+
+
+class Policy(NamedTuple):
+    """A call that its policy stops, and what it does when people agree."""
+
+    tool: str
+    arguments: Arguments
+    effect: JsonValue
+    result: str
+
+
+POLICIES = {
+    "on the arguments": Policy("pay", {"amount": 5000.5, "to": "Ann"}, [5000.5, "Ann"], "paid 5000.5 to Ann"),
+    "on the tool": Policy("wipe", {"disk": "sda"}, "sda", "wiped sda"),
+    "on the agent": Policy("deploy", {"version": "1.2"}, "1.2", "deployed 1.2"),
+}
+
+
+@pytest.mark.parametrize("approval", ["yes", {"approved": True}], ids=["text", "data"])
+@pytest.mark.parametrize("policy", POLICIES.values(), ids=POLICIES.keys())
+async def test_an_approved_call_runs_once(
+    steady_desk: Desk, client: Client, ledger: Path, policy: Policy, approval: JsonValue
+) -> None:
+    """Nothing happens before people have seen the exact arguments and agreed."""
+    exact = {**policy.arguments, "ledger": str(ledger)}
+    steady_desk.expect(call(policy.tool, exact))
+
+    parked = await send(client, request("Go."))
+    before = effects(ledger)
+    task = await send(client, say(parked.id, approval))
+
+    assert parked.status.state == INPUT_REQUIRED
+    assert f"Approve the call {policy.tool}?\n{json.dumps(exact, indent=2)}\n" in shown(parked)
+    question = questions(parked)["call_1"]
+    assert question["tool"] == policy.tool
+    assert json.loads(str(question["arguments"])) == exact
+    assert before == []
+    assert task.status.state == COMPLETED
+    assert effects(ledger) == [policy.effect]
+    assert steady_desk.tool_results == [policy.result]
+
+
+@pytest.mark.parametrize(
+    "rejection", ["No, too dear.", {"approved": False, "note": "too dear."}], ids=["text", "data"]
+)
+async def test_a_rejected_call_does_not_run(
+    steady_desk: Desk, client: Client, ledger: Path, rejection: JsonValue
+) -> None:
+    """The model reads the rejection, with the note, as the result of its call, and goes on."""
+    steady_desk.expect(call("pay", {"amount": 5000, "to": "Ann", "ledger": str(ledger)}))
+
+    parked = await send(client, request("Go."))
+    task = await send(client, say(parked.id, rejection))
+
+    assert response_of(task) == "Done."
+    assert steady_desk.tool_results == ["rejected by the user: too dear."]
+    assert effects(ledger) == []
+
+
+class Asked(NamedTuple):
+    """A kind of question, what is no answer to it, what the refusal says, an answer and what it means."""
+
+    kind: str
+    wrong: JsonValue
+    expected: str
+    answer: JsonValue
+    value: JsonValue
+
+
+KINDS = {
+    "clarification by text": Asked("clarification", None, "a text or data part", "Ann", "Ann"),
+    "clarification by data": Asked("clarification", None, "a text or data part", {"a": "A"}, {"a": "A"}),
+    "confirmation by text": Asked("confirmation", "maybe", 'answer "yes" or "no"', "No.", False),
+    "confirmation by data": Asked("confirmation", {"sure": 1}, '"yes" or "no"', {"approved": True}, True),
+    "selection by text": Asked("selection", "19:00", "one of: 18:00, 20:00", "20:00", "20:00"),
+    "selection by data": Asked("selection", 18, "one of: 18:00, 20:00", {"selected": "18:00"}, "18:00"),
+    "data by text": Asked("data", "two", '"maximum": 8', '{"adults": 3}', {"adults": 3}),
+    "data by data": Asked("data", {"adults": 9}, '{"maximum": 8} at $.adults', {"adults": 2}, {"adults": 2}),
+}
+
+BESIDES: dict[str, Arguments] = {
+    "selection": {"options": ["18:00", "20:00"]},
+    "data": {"schema": Seats.model_json_schema()},
+}
+"""What the model gives `request_input` beside the question and its kind."""
+
+
+@pytest.mark.parametrize("asks", ["book", "request_input"])
+@pytest.mark.parametrize("asked", KINDS.values(), ids=KINDS.keys())
+async def test_each_kind_of_question_takes_its_kind_of_answer(
+    steady_desk: Desk, client: Client, ledger: Path, asks: str, asked: Asked
+) -> None:
+    """Whether a tool asks or the model: what is no answer is refused and changes nothing."""
+    arguments: dict[str, Arguments] = {
+        "book": {"ledger": str(ledger)},
+        "request_input": {"question": "Well?", **BESIDES.get(asked.kind, {})},
+    }
+    steady_desk.expect(call(asks, {"kind": asked.kind, **arguments[asks]}))
+
+    parked = await send(client, request("Go."))
+    with pytest.raises(InvalidParamsError) as refused:
+        await send(client, say(parked.id, asked.wrong))
+    still = await client.get_task(GetTaskRequest(id=parked.id))
+    task = await send(client, say(parked.id, asked.answer))
+
+    assert parked.status.state == INPUT_REQUIRED
+    assert questions(parked)["call_1"]["kind"] == asked.kind
+    assert asked.expected in str(refused.value)
+    assert still == parked
+    assert response_of(task) == "Done."
+    said = json.dumps(asked.value)
+    if asks == "book":
+        assert effects(ledger) == [[asked.value, "user"]]
+        assert steady_desk.tool_results == [f"booked {said}"]
+    else:
+        (result,) = steady_desk.tool_results
+        assert asked.value == (result if isinstance(asked.value, str) else json.loads(result))
+
+
+async def test_several_questions_are_open_at_once(steady_desk: Desk, client: Client, ledger: Path) -> None:
+    """Each is answered by its name, in any order; its call goes on at once, and the others stay open."""
+    steady_desk.expect(
+        call("pay", {"amount": 2000, "to": "Ann", "ledger": str(ledger)}, "a", 0),
+        call("book", {"kind": "selection", "ledger": str(ledger)}, "b", 1),
+        call("book", {"kind": "clarification", "ledger": str(ledger)}, "c", 2),
+        call("pay", {"amount": 1, "to": "Bob", "ledger": str(ledger)}, "d", 3),
+    )
+
+    first = await send(client, request("Go."))
+    before = effects(ledger)
+    for nameless in (say(first.id, "yes"), say(first.id, "yes", question="d")):
+        with pytest.raises(InvalidParamsError, match=r"name one .* 'a': .*; 'b': .*18:00, 20:00; 'c': "):
+            await send(client, nameless)
+    second = await send(client, say(first.id, "20:00", question="b"))
+    third = await send(client, say(first.id, {"question": "c", "answer": "Ann"}))
+    between = effects(ledger)
+    last = await send(client, say(first.id, "yes"))
+
+    assert [list(questions(task)) for task in (first, second, third)] == [["a", "b", "c"], ["a", "c"], ["a"]]
+    assert last.status.state == COMPLETED
+    assert before == [[1, "Bob"]]
+    assert between == [*before, ["20:00", "user"], ["Ann", "user"]]
+    assert effects(ledger) == [*between, [2000, "Ann"]]
+    assert steady_desk.tool_results == [
+        "paid 2000 to Ann",
+        'booked "20:00"',
+        'booked "Ann"',
+        "paid 1 to Bob",
+    ]
+
+
+class Signal(NamedTuple):
+    """A call, what the operator changes in the signal that the details show, its effects and its result."""
+
+    tool: str
+    arguments: Arguments
+    changes: Arguments
+    effects: list[JsonValue]
+    result: str
+
+
+SIGNALS = {
+    "approval": Signal("wipe", {"disk": "sda"}, {}, ["sda"], "wiped sda"),
+    "rejection": Signal(
+        "wipe", {"disk": "sda"}, {"approved": False, "note": "keep"}, [], "rejected by the operator: keep"
+    ),
+    "selection": Signal("book", {"kind": "selection"}, {}, [["18:00", "operator"]], 'booked "18:00"'),
+    "free text": Signal(
+        "book", {"kind": "clarification"}, {"value": "Ann"}, [["Ann", "operator"]], 'booked "Ann"'
+    ),
+    "no secret": Signal("open_vault", {}, {}, [], "rejected by the operator"),
+}
+
+
+@pytest.mark.parametrize("signal", SIGNALS.values(), ids=SIGNALS.keys())
+async def test_an_operator_sends_the_signal_that_the_details_show(
+    steady_desk: Desk, ledger: Path, signal: Signal
+) -> None:
+    """Pasted into the CLI it answers, as it is or with other values; the client's subscription goes on.
+
+    What is shown for a secret declines: a signal stands in the history.
+    """
+    steady_desk.expect(call(signal.tool, {**signal.arguments, "ledger": str(ledger)}))
+
+    async with connected(steady_desk.gateway.url) as client:
+        parked = await Answer().read(client.send_message(request("Go.")))
+        details = await steady_desk.details(parked.task_id)
+        (pasted,) = re.findall("```json\n(.*)\n```", details)
+        subscription = client.subscribe(SubscribeToTaskRequest(id=parked.task_id))
+        rest = Answer()
+        rest.add(await anext(subscription))
+        changed = json.dumps({**json.loads(pasted), **signal.changes})
+        await steady_desk.signal_approve(parked.task_id, changed if signal.changes else pasted)
+        await rest.read(subscription)
+
+    assert "-required**: waiting, iteration 1\n- waits for: people" in details
+    assert parked.states[-1] == rest.states[0] in {INPUT_REQUIRED, AUTH_REQUIRED}
+    assert rest.states[-1] == COMPLETED
+    assert steady_desk.tool_results == [signal.result]
+    assert effects(ledger) == signal.effects
+
+
+@pytest.mark.parametrize(
+    ("kind", "signal", "problem"),
+    [
+        ("selection", {"call_id": "call_7", "value": "18:00"}, "no call 'call_7' waits; waiting: call_1"),
+        ("selection", {"call_id": "call_1", "value": "19:00"}, "answer with one of: 18:00, 20:00"),
+        ("clarification", {"call_id": "call_1", "value": "…"}, 'put the answer in place of "…"'),
+    ],
+)
+async def test_a_signal_that_answers_nothing_changes_nothing(
+    steady_desk: Desk, client: Client, kind: str, signal: Arguments, problem: str
+) -> None:
+    """The task stays parked, and the operator reads what was wrong in the details."""
+    steady_desk.expect(call("book", {"kind": kind, "ledger": "nowhere"}))
+
+    parked = await send(client, request("Go."))
+    await steady_desk.signal_approve(parked.id, json.dumps({**signal, "approved": True}))
+    details = await steady_desk.details(parked.id)
+    still = await client.get_task(GetTaskRequest(id=parked.id))
+
+    assert re.search(f"the last signal was refused: .*{problem}", details)
+    assert still == parked
+
+
+@pytest.mark.parametrize(
+    ("default", "result"),
+    [("blue", "painted blue by timeout"), (None, "rejected because nobody answered in time")],
+)
+async def test_a_question_that_nobody_answers_in_time(
+    steady_desk: Desk, client: Client, default: str | None, result: str
+) -> None:
+    """Its default is the answer then; without one the call ends as rejected, and does not run again."""
+    steady_desk.expect(call("choose", {"default": default}))
+
+    parked = await send(client, request("Go."))
+    await (await steady_desk.workflow(parked.id)).result()
+    task = await client.get_task(GetTaskRequest(id=parked.id))
+
+    assert parked.status.state == INPUT_REQUIRED
+    assert task.status.state == COMPLETED
+    assert steady_desk.tool_results == [result]
+
+
+@pytest.mark.parametrize("streaming", [False, True], ids=["blocking", "streaming"])
+async def test_sending_an_answer_returns_at_the_next_interruption(
+    steady_desk: Desk, ledger: Path, *, streaming: bool
+) -> None:
+    """It does not return with the question that it answers, nor does it wait for the answer to the next."""
+    arguments = {"disk": "sda", "ledger": str(ledger)}
+    steady_desk.expect(call("wipe", arguments, "a", 0), call("wipe", arguments, "b", 1))
+
+    async with connected(steady_desk.gateway.url, streaming=streaming) as client:
+        first = await Answer().read(client.send_message(request("Go.")))
+        second = await Answer().read(client.send_message(say(first.task_id, "yes", question="a")))
+        between = await client.get_task(GetTaskRequest(id=first.task_id))
+        last = await Answer().read(client.send_message(say(first.task_id, "yes")))
+
+    assert first.states[-1] == second.states[-1] == INPUT_REQUIRED
+    assert list(questions(between)) == ["b"]
+    assert (WORKING in second.states) is streaming
+    assert (last.states[-1], last.text) == (COMPLETED, "Done.")
+    assert effects(ledger) == ["sda", "sda"]

@@ -1,0 +1,143 @@
+"""Agents of the tests that harm: tools with effects that can be counted, and calls that can be cut off."""
+
+import asyncio
+import os
+from contextlib import suppress
+from datetime import timedelta
+from pathlib import Path
+from typing import Annotated
+from uuid import uuid4
+
+import httpx
+from pydantic import Field
+
+from agents.agent import Agent, Limits
+from agents.plugins import prompt, request_input, sub_agent, tools
+from agents.tool import tool
+from agents.tool_context import ToolContext
+
+WORK = 0.5
+"""Seconds that a tool works before its effect, and again after it: time to be killed in."""
+
+Folder = Annotated[str, Field(description="The folder of the ledger.")]
+
+
+class Ledger:
+    """The effects of tools, in files: what stands there has happened, whoever was killed since.
+
+    `deposits` holds a file for each idempotency key, `charges` a line for each effect of a tool that is not
+    idempotent, `attempts` a line for each time that a deposit began.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._deposits = folder / "deposits"
+        self._charges = folder / "charges"
+        self._attempts = folder / "attempts"
+
+    def open(self) -> None:
+        """Make an empty ledger."""
+        self._deposits.mkdir(parents=True)
+        self._charges.touch()
+        self._attempts.touch()
+
+    def deposit(self, key: str, owner: str) -> str:
+        """Take a deposit unless its key is known; return the receipt that stands."""
+        name = key.replace("/", "_")
+        draft = self._deposits / f".{uuid4()}"
+        draft.write_text(f"{owner} {uuid4()}", encoding="utf-8")
+        with suppress(FileExistsError):
+            os.link(draft, self._deposits / name)
+        draft.unlink()
+        return (self._deposits / name).read_text(encoding="utf-8").split()[1]
+
+    def charge(self, owner: str) -> str:
+        """Charge, whatever was charged before; return the receipt."""
+        receipt = str(uuid4())
+        _append(self._charges, f"{owner} {receipt}")
+        return receipt
+
+    def begin(self, owner: str) -> None:
+        """Note that a deposit begins."""
+        _append(self._attempts, owner)
+
+    def deposits(self) -> list[tuple[str, str]]:
+        """Return who deposited, with the receipt, once for each key."""
+        files = (path for path in self._deposits.iterdir() if not path.name.startswith("."))
+        return [_entry(path.read_text(encoding="utf-8")) for path in files]
+
+    def charges(self) -> list[tuple[str, str]]:
+        """Return who was charged, with the receipt, once for each effect."""
+        return [_entry(line) for line in self._charges.read_text(encoding="utf-8").splitlines()]
+
+    def attempts(self) -> list[str]:
+        """Return whose deposits began, once for each time."""
+        return self._attempts.read_text(encoding="utf-8").splitlines()
+
+
+def _entry(text: str) -> tuple[str, str]:
+    owner, receipt = text.split()
+    return owner, receipt
+
+
+def _append(path: Path, line: str) -> None:
+    """Add a line in one write: a kill leaves all of it or nothing."""
+    file = os.open(path, os.O_WRONLY | os.O_APPEND)
+    try:
+        os.write(file, f"{line}\n".encode())
+    finally:
+        os.close(file)
+
+
+def _owner(context: ToolContext) -> str:
+    return f"{context.task_id}/{context.call_id}"
+
+
+@tool(idempotent=True)
+async def deposit(ledger: Folder, context: ToolContext) -> str:
+    """Take a deposit, once for each call."""
+    books = Ledger(Path(ledger))
+    books.begin(_owner(context))
+    await asyncio.sleep(WORK)
+    receipt = books.deposit(context.idempotency_key, _owner(context))
+    await asyncio.sleep(WORK)
+    return receipt
+
+
+@tool
+async def charge(ledger: Folder, context: ToolContext) -> str:
+    """Charge, each time it runs."""
+    await asyncio.sleep(WORK)
+    receipt = Ledger(Path(ledger)).charge(_owner(context))
+    await asyncio.sleep(WORK)
+    return receipt
+
+
+@tool(timeout=timedelta(minutes=1))
+async def hold(url: str) -> str:
+    """Read an answer of a remote server that takes its time."""
+    async with httpx.AsyncClient(timeout=60) as http:
+        answer = await http.post(url, json={"model": "remote", "messages": []})
+    return answer.text
+
+
+bookkeeper = Agent(
+    id="bookkeeper",
+    name="Bookkeeper",
+    description="Keeps a ledger as the script says.",
+    model="scripted",
+    plugins=[prompt("Follow the script."), tools(deposit, charge)],
+    limits=Limits(tool_failures=None),
+)
+
+writer = Agent(id="writer", name="Writer", description="Writes poems.", model="scripted")
+
+editor = Agent(
+    id="editor",
+    name="Editor",
+    description="Does everything that can be cancelled.",
+    model="scripted",
+    on_model_failure="wait",
+    plugins=[prompt("Follow the script."), tools(hold), request_input(), sub_agent("writer")],
+)
+
+newsroom = (editor, writer)

@@ -1,0 +1,69 @@
+"""Agents of the tests from the operator's desk: tools that can be watched, and held, from outside."""
+
+import asyncio
+import time
+from datetime import timedelta
+from pathlib import Path
+
+from agents.agent import Agent, Limits
+from agents.plugins import prompt, tools
+from agents.tool import tool
+from agents.tool_context import ToolContext
+
+LONG = timedelta(seconds=60)
+
+
+def _append(ledger: Path, line: str) -> None:
+    with ledger.open("a", encoding="utf-8") as lines:
+        lines.write(f"{line}\n")
+
+
+@tool(timeout=LONG)
+async def pay(ledger: str, gate: str, context: ToolContext) -> str:
+    """Write to a ledger, then wait until the gate file is there. Not idempotent."""
+    await asyncio.to_thread(_append, Path(ledger), context.idempotency_key)
+    while gate and not Path(gate).exists():  # noqa: ASYNC110 -- the gate is opened by another process
+        await asyncio.sleep(0.02)
+    return "paid"
+
+
+@tool(timeout=LONG)
+def pay_slowly(ledger: str, gate: str, context: ToolContext) -> str:
+    """Do the same in a thread, which nobody can stop."""
+    _append(Path(ledger), context.idempotency_key)
+    while gate and not Path(gate).exists():
+        time.sleep(0.02)
+    return "paid"
+
+
+@tool(idempotent=True, timeout=LONG)
+async def look_up(ledger: str, gate: str, context: ToolContext) -> str:
+    """Do the same, and say that it may be repeated."""
+    await asyncio.to_thread(_append, Path(ledger), context.idempotency_key)
+    while gate and not Path(gate).exists():  # noqa: ASYNC110 -- the gate is opened by another process
+        await asyncio.sleep(0.02)
+    return "found"
+
+
+@tool(needs_approval=True)
+def transfer(amount: int) -> str:
+    """Send money, once somebody has said yes."""
+    return f"sent {amount}"
+
+
+agent = Agent(
+    id="clerk",
+    name="Clerk",
+    description="Runs what the scripted model asks for.",
+    model="scripted",
+    plugins=[prompt("Follow the script."), tools(pay, pay_slowly, look_up, transfer)],
+    limits=Limits(iterations=100),
+)
+
+patient = Agent(
+    id="patient",
+    name="Patient",
+    description="Waits for an operator when no model can answer.",
+    model="scripted",
+    on_model_failure="wait",
+)

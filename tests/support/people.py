@@ -1,0 +1,95 @@
+"""What the tests with people in the loop share: a desk that is asked, and what clients and operators say."""
+
+import asyncio
+import json
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import cast
+from uuid import uuid4
+
+from a2a.types.a2a_pb2 import Message, Part, Role, SendMessageRequest, Task
+from google.protobuf.json_format import MessageToDict, ParseDict
+from google.protobuf.struct_pb2 import Value
+from pydantic import JsonValue
+from temporalio.api.sdk.v1 import WorkflowMetadata
+from temporalio.client import Client, WorkflowHandle
+
+from tests.support.deployment import Deployment, Gateway
+from tests.support.scripted_openai import CallFragment, Reply, ScriptedOpenAI, tool_call
+
+PEOPLE_AGENT = "tests.support.people_agents:agent"
+
+
+@dataclass(frozen=True)
+class Desk:
+    """An agent that asks people, and the model that it follows."""
+
+    model: ScriptedOpenAI
+    everloop: Deployment
+    gateway: Gateway
+
+    def expect(self, *calls: CallFragment) -> None:
+        """Let the model ask for these calls in one reply, and then answer."""
+        self.model.script = [Reply(calls), Reply(["Done."])]
+        self.model.requests.clear()
+
+    @property
+    def tool_results(self) -> list[str]:
+        """What the model read of its calls."""
+        return self.model.requests[-1].tool_results
+
+    async def workflow(self, task_id: str) -> WorkflowHandle[object, object]:
+        """Return the workflow of a task."""
+        client = await Client.connect(self.everloop.temporal_address)
+        return client.get_workflow_handle(task_id)
+
+    async def details(self, task_id: str) -> str:
+        """Return what the Temporal UI shows as the current details of a task."""
+        workflow = await self.workflow(task_id)
+        metadata = await workflow.query("__temporal_workflow_metadata", result_type=WorkflowMetadata)
+        return metadata.current_details
+
+    async def signal_approve(self, task_id: str, text: str) -> None:
+        """Send the `approve` signal with this input, as an operator does."""
+        command = [str(Path(sys.executable).with_name("temporal")), "workflow", "signal"]
+        command += ["--address", self.everloop.temporal_address, "--workflow-id", task_id]
+        command += ["--name", "approve", "--input", text]
+        sending = await asyncio.create_subprocess_exec(*command, stdout=subprocess.DEVNULL)
+        assert await sending.wait() == 0
+
+
+def call(name: str, arguments: Mapping[str, JsonValue], id_: str = "call_1", index: int = 0) -> CallFragment:
+    """Return a call of the model."""
+    return tool_call(name, json.dumps(arguments), id_=id_, index=index)
+
+
+def say(task_id: str, content: JsonValue, *, question: str = "") -> SendMessageRequest:
+    """Return an answer: a string as text, other JSON as data; metadata name the question, if any."""
+    if isinstance(content, str):
+        part = Part(text=content)
+    else:
+        # ParseDict takes any JSON value where the message is a Value; its annotation knows objects only.
+        part = Part(data=ParseDict(cast("dict[str, JsonValue]", content), Value()))
+    message = Message(message_id=str(uuid4()), role=Role.ROLE_USER, task_id=task_id, parts=[part])
+    if question:
+        message.metadata.update({"question": question})
+    return SendMessageRequest(message=message)
+
+
+def shown(task: Task) -> str:
+    """Return what the status of a task tells people."""
+    return task.status.message.parts[0].text
+
+
+def questions(task: Task) -> dict[str, dict[str, JsonValue]]:
+    """Return what the status of a task tells programs, by the ids of the questions."""
+    data = MessageToDict(task.status.message.parts[1].data)
+    return {question["id"]: question for question in data["questions"]}
+
+
+def effects(ledger: Path) -> list[JsonValue]:
+    """Return what the tools have done, in order."""
+    return [json.loads(line) for line in ledger.read_text().splitlines()] if ledger.exists() else []
