@@ -11,6 +11,7 @@ from agents.registry import AgentRegistry
 from stores.task_views import TaskViews
 from workflows.contract import failures
 from workflows.contract.calls import LoadAgentInput
+from workflows.contract.events import Warned
 from workflows.contract.ports import AgentPort
 from workflows.contract.tasks import AgentSpec
 
@@ -38,6 +39,7 @@ class AgentCatalogue(AgentPort):
     async def load_agent(self, call: LoadAgentInput) -> AgentSpec:
         with logging_task(call.task):
             agent = find_agent(self._agents, call.agent_id)
-            events = (call.status, started(call.call)) if call.status else (started(call.call),)
+            warnings = (Warned(text=call.warning),) if call.warning else ()
+            events = (*((call.status,) if call.status else ()), *warnings, started(call.call))
             await self._views.publish(call.task.task_id, call.task.run_id, events)
             return agent.spec

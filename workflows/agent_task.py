@@ -96,7 +96,11 @@ class AgentTask:
         if self._is_known(message):
             return
         state.known.append(message.message_id)
-        if answer := approvals.find_answer(state, message):
+        try:
+            answer = approvals.find_answer(state, message)
+        except InvalidAnswerError:
+            answer = None  # accepted by older code, whose rules were others
+        if answer:
             state.take_answer(answer, message)
         else:
             state.inbox.append(message)
@@ -118,8 +122,9 @@ class AgentTask:
             raise ApplicationError(str(error), type=failures.INVALID_ANSWER, non_retryable=True) from None
 
     @workflow.signal
-    def approve(self, approval: Approval) -> None:
+    def approve(self, approval: Approval | None = None) -> None:
         """Answer the question of a call as an operator. What is no answer is noted and changes nothing."""
+        self._state.refused_signal = ""
         try:
             self._state.take_answer(approvals.decide(self._state, approval))
         except InvalidAnswerError as error:

@@ -32,9 +32,9 @@ def working(
     return state.unconfirmed
 
 
-async def publish(task: TaskRef, status: StatusChanged, summary: str) -> None:
-    """Publish a status that no other call carries."""
-    call = PublishInput(task=task, events=(status,))
+async def publish(task: TaskRef, statuses: tuple[StatusChanged, ...], summary: str) -> None:
+    """Publish statuses that no other call carries."""
+    call = PublishInput(task=task, events=statuses)
     await workflow.execute_activity_method(PublishPort.publish, call, **publishing(summary))
 
 

@@ -44,18 +44,20 @@ def find_answer(state: TaskRunState, message: UserMessage) -> Answer | None:
         InvalidAnswerError: the task waits for an answer, and this is none; or it answers no open question.
     """
     is_parked = bool(state.questions) and state.phase is Phase.WAITING
-    is_named = names_question_for_sure(message) or bool(state.questions and named_question(message))
+    is_named = names_question_for_sure(message) or named_question(message) in state.asked
     if not is_parked and not is_named and not message.metadata.get(WITHHELD):
         return None
     return read_answer(match_question(state.open_questions, message), message)
 
 
-def decide(state: TaskRunState, approval: Approval) -> Answer:
+def decide(state: TaskRunState, approval: Approval | None) -> Answer:
     """Return the answer that an operator's signal gives.
 
     Raises:
-        InvalidAnswerError: no such call waits, or this is no answer to its question.
+        InvalidAnswerError: it had no input, no such call waits, or this is no answer to its question.
     """
+    if approval is None:
+        raise InvalidAnswerError('the signal had no input; give it {"call_id": "…", "approved": true}')
     for question in state.open_questions:
         if approval.call_id in {question.call.id, question.id}:
             return _decide(question, approval)

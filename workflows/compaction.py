@@ -15,20 +15,23 @@ def is_over_budget(agent: AgentSpec, prompt_tokens: int) -> bool:
     return budget is not None and prompt_tokens >= budget
 
 
-def find_end(transcript: Sequence[TranscriptMessage]) -> int | None:
+def find_end(transcript: Sequence[TranscriptMessage], *, least: float = 0) -> int | None:
     """Return the `SummaryMessage.end` that takes out about the older half of what a prompt holds.
 
-    The first message and the last ones stay, and no result is parted from its call. None: nothing can go.
+    The first message and the last ones stay, and no result is parted from its call. None: nothing can go, or
+    less than the share `least`.
     """
     start = max((message.end for message in transcript if isinstance(message, SummaryMessage)), default=1)
     sizes = [0 if isinstance(m, SummaryMessage) else len(m.model_dump_json()) for m in transcript]
-    half, taken = sum(sizes[start:]) / 2, 0
-    legal = [end for end in range(start + 1, len(transcript)) if _may_come_first(transcript[end])]
-    for end in legal:
-        taken = sum(sizes[start:end])
-        if taken >= half:
-            return end
-    return legal[-1] if legal else None
+    total = sum(sizes[start:])
+    taken, found = 0, None
+    for end in range(start + 1, len(transcript)):
+        taken += sizes[end - 1]
+        if _may_come_first(transcript[end]):
+            found = end if taken >= least * total else None
+            if taken >= total / 2:
+                break
+    return found
 
 
 def estimate_tokens(message: TranscriptMessage) -> int:

@@ -58,11 +58,16 @@ def _signals(state: TaskRunState) -> list[str]:
         return ["", f"{state.waits_for_resume}", "", "Signal `resume`, without input, to go on."]
     lines: list[str] = []
     for question in state.open_questions:
-        asked = f"`{question.call.name}` ({question.kind.value}): {question.text}"
+        asked = f"`{question.call.name}` asks ({question.kind.value}):"
         signal = approvals.approve_signal(question)
         how = f" ({expected(question)})" if question.kind in _VALUES else ""
-        lines += ["", asked, "", f"Signal `approve`{how}:", "", "```json", signal, "```"]
+        lines += ["", asked, *_block(question.text), "", f"Signal `approve`{how}:", *_block(signal, "json")]
     return lines
+
+
+def _block(text: str, language: str = "") -> list[str]:
+    """Return a block of code: a text that a model wrote shall not look like a part of the page."""
+    return ["", f"```{language}", text.replace("```", "'''"), "```"]
 
 
 def shorten(text: str, length: int) -> str:

@@ -33,10 +33,11 @@ def final_failure(error: BaseException, usage: Usage) -> ApplicationError:
 
 
 def stop_if_cancelled() -> None:
-    """A call that ended although it was cancelled hides the cancellation; it still ends the task.
+    """Stop where a call, by ending well or badly, has hidden that it was cancelled. Ask after every call.
 
     Raises:
-        CancelledError: somebody cancelled the task.
+        CancelledError: somebody cancelled the task, or its wall clock has run out.
     """
-    if workflow.cancellation_reason() is not None:
+    this = asyncio.current_task()
+    if workflow.cancellation_reason() is not None or (this and this.cancelling()):
         raise asyncio.CancelledError

@@ -23,6 +23,9 @@ RESEND_CHUNK_BYTES = 900_000
 MAX_RESENDS = 5
 """How often in a row the transcript may get lost before the task gives up on the cache."""
 
+LEAST_SHARE = 0.25
+"""Of a prompt that is over its budget: what takes out less would soon have to be repeated."""
+
 _OTHER_MODEL_HELPS = frozenset(
     {failures.MODEL_UNAVAILABLE, failures.MODEL_REFUSED, failures.CONTEXT_TOO_LONG}
 )
@@ -49,7 +52,7 @@ class ModelTurn:
         state = self._state
         announce.enter(state, Phase.MODEL)
         if compaction.is_over_budget(self._agent, state.prompt_tokens):
-            await self._compact()
+            await self._compact(least=LEAST_SHARE)
         reply = await self._reply(announce.say(state, state.take_inbox()))
         state.fold_reply(reply)
         stop_if_cancelled()
@@ -62,16 +65,19 @@ class ModelTurn:
             try:
                 return await self._call(status, warning)
             except ActivityError as error:
+                stop_if_cancelled()
                 self._state.tries += 1
                 failure, warning = failure_type(error), ""
                 if failure == failures.CONTEXT_TOO_LONG and may_compact and await self._compact():
                     may_compact = False
-                elif failure in _OTHER_MODEL_HELPS and self._state.model_index + 1 < len(self._models):
+                    continue
+                if failure in _OTHER_MODEL_HELPS and self._state.model_index + 1 < len(self._models):
                     warning = self._fall_back(failure_text(error))
                 elif failure in _OPERATOR_HELPS and self._agent.on_model_failure == "wait":
                     status = await self._wait_for_operator(failure_text(error))
                 else:
                     raise
+                may_compact = True
 
     async def _call(self, status: StatusChanged | None, warning: str) -> AssistantMessage:
         def call(resends: int) -> Awaitable[AssistantMessage]:
@@ -125,10 +131,10 @@ class ModelTurn:
             start += len(messages)
         self._state.cached = start
 
-    async def _compact(self) -> bool:
-        """Make room in the prompt; return whether any could be made."""
+    async def _compact(self, *, least: float = 0) -> bool:
+        """Make room in the prompt, of at least a share of it; return whether any could be made."""
         state, spec = self._state, self._agent.compaction
-        end = compaction.find_end(state.transcript)
+        end = compaction.find_end(state.transcript, least=least)
         if spec is None or end is None:
             return False
         summary = await self._with_transcript(
@@ -148,6 +154,7 @@ class ModelTurn:
             )
         )
         state.fold_summary(summary)
+        stop_if_cancelled()
         return True
 
     def _fall_back(self, reason: str) -> str:
@@ -163,8 +170,9 @@ class ModelTurn:
         announce.enter(state, Phase.WAITING)
         text = f"waiting for an operator, who can resume the task: {reason}"
         message = announce.remark_message(text)
+        unconfirmed = (state.unconfirmed,) if state.unconfirmed else ()
         status = state.change_status(TaskState.WORKING, workflow.now(), message=message)
-        await announce.publish(self._task, status, "waits for the signal resume")
+        await announce.publish(self._task, (*unconfirmed, status), "waits for the signal resume")
         await workflow.wait_condition(lambda: not state.waits_for_resume)
         state.model_index = 0
         announce.enter(state, Phase.MODEL)

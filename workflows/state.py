@@ -53,10 +53,10 @@ class TaskRunState(BaseModel):
 
     `pending` are the calls of the last reply that have no result yet; `results`, `answers` and `fallbacks`
     (the tool that stands in now) belong to the calls of that reply, by call id. `heard` are answers of the
-    client that no status has taken in yet, `known` the ids of all its messages. `tries` counts the model
-    calls that ended without a reply since the last one, `tool_failures` iterations in a row in which no tool
-    call worked. `prompt_tokens` is about how long the next prompt is. `waits_for_resume` says what failed.
-    `refused_signal` says why the last signal of an operator changed nothing.
+    client that no status has taken in yet, `known` the ids of all its messages, `asked` those of all
+    questions. `tries` counts the model calls that ended without a reply since the last one, `tool_failures`
+    iterations in a row in which no tool call worked. `prompt_tokens` is about how long the next prompt is.
+    `waits_for_resume` says what failed. `refused_signal` says why the last signal changed nothing.
     """
 
     started_at: datetime
@@ -72,6 +72,7 @@ class TaskRunState(BaseModel):
     answers: dict[str, list[Answer]] = {}
     heard: list[UserMessage] = Field(default_factory=list[UserMessage])
     known: list[str] = Field(default_factory=list[str])
+    asked: list[str] = Field(default_factory=list[str])
     tool_failures: int = 0
     model_index: int = 0
     tries: int = 0
@@ -171,8 +172,11 @@ class TaskRunState(BaseModel):
         self.cached = len(self.transcript)
         self.unconfirmed = None
         self.prompt_tokens += sum(map(estimate_tokens, results))
-        works = any(result.outcome == "ok" for result in results)
-        self.tool_failures = 0 if works else self.tool_failures + 1
+        outcomes = {result.outcome for result in results}
+        if "ok" in outcomes:
+            self.tool_failures = 0
+        elif outcomes != {"rejected"}:  # a person's no is nobody's failure
+            self.tool_failures += 1
         self.pending, self.results, self.fallbacks, self.answers = [], {}, {}, {}
 
     def end_call(self, call: ToolCall, result: ToolMessage) -> None:
@@ -183,6 +187,7 @@ class TaskRunState(BaseModel):
     def ask(self, question: Question) -> None:
         """Open a question; open questions stand in the order of their calls."""
         order = [call.id for call in self.pending]
+        self.asked.append(question.id)
         self.questions.append(OpenQuestion(question=question))
         self.questions.sort(key=lambda entry: order.index(entry.question.call.id))
 

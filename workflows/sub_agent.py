@@ -31,7 +31,7 @@ class SubAgentTurn:
         self._state = state
 
     async def ask(
-        self, agent_id: str, call: ToolCall, position: int, status: StatusChanged | None
+        self, agent_id: str, call: ToolCall, position: int, status: StatusChanged | None, warning: str
     ) -> ToolMessage:
         """Return the sub-agent's answer as the call's result; what it used counts as ours.
 
@@ -40,7 +40,7 @@ class SubAgentTurn:
         """
         agent = await workflow.execute_activity_method(
             AgentPort.load_agent,
-            LoadAgentInput(task=self._task, call=call, agent_id=agent_id, status=status),
+            LoadAgentInput(task=self._task, call=call, agent_id=agent_id, status=status, warning=warning),
             **short_call(display.tool_summary(call)),
         )
         outcome, content = await self._answer(agent, call)
@@ -95,7 +95,7 @@ class SubAgentTurn:
 def _request(arguments: str) -> str | None:
     try:
         request: object = json.loads(arguments)["request"]
-    except (ValueError, TypeError, KeyError):
+    except (ValueError, TypeError, KeyError, RecursionError):
         return None
     return request if isinstance(request, str) else None
 

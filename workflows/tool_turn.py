@@ -73,6 +73,7 @@ class ToolTurn:
                 failed = self._stand_in(call)
                 if not (fallback := self._spec(failed).fallback):
                     break
+                stop_if_cancelled()
                 state.fallbacks[call.id] = fallback
                 reply = await self._execute(call, None, f"{failed.name} failed, {fallback} stands in")
         if isinstance(reply, Question):
@@ -85,7 +86,7 @@ class ToolTurn:
         tool_call_ = self._stand_in(call)
         spec, position = self._spec(tool_call_), self._position(call)
         if spec.agent:
-            return await self._sub_agents.ask(spec.agent, tool_call_, position, status)
+            return await self._sub_agents.ask(spec.agent, tool_call_, position, status, warning)
         return await workflow.execute_activity_method(
             ToolPort.run_tool,
             RunToolInput(
@@ -131,7 +132,8 @@ class ToolTurn:
         )
         announce.index(status.state)
         announce.show(state)
-        await announce.publish(self._task, status, f"waits for {len(questions)} answer(s)")
+        count = len(questions)
+        await announce.publish(self._task, (status,), f"waits for {count} answer{'s' if count > 1 else ''}")
 
     async def _wait_for_answer(self) -> None:
         state = self._state

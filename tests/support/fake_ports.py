@@ -45,10 +45,18 @@ class ScriptedModel(ModelPort):
         self._script = list(script)
         self.calls: list[CallModelInput] = []
         self.compactions: list[CompactContextInput] = []
+        self._called = asyncio.Condition()
+
+    async def until_asked(self, times: int) -> None:
+        """Wait until the model was asked so many times."""
+        async with self._called:
+            await self._called.wait_for(lambda: len(self.calls) >= times)
 
     @activity.defn
     async def call_model(self, call: CallModelInput) -> AssistantMessage:
-        self.calls.append(call)
+        async with self._called:
+            self.calls.append(call)
+            self._called.notify_all()
         step = self._script.pop(0)
         if isinstance(step, Exception):
             raise step

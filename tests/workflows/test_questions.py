@@ -1,5 +1,6 @@
 """People in the loop: calls that wait for an answer, and what each kind of answer does."""
 
+import asyncio
 from collections.abc import Callable
 
 import pytest
@@ -12,8 +13,8 @@ from tests.support.fake_ports import CountingTools, FakePorts, ScriptedModel, an
 from tests.workflows.conftest import Handle, StartTask, user
 from workflows.agent_task import AgentTask
 from workflows.contract import failures, names
-from workflows.contract.calls import RunToolInput, ToolReply
-from workflows.contract.messages import DataPart, TextPart, UserMessage, text_of
+from workflows.contract.calls import CallModelInput, RunToolInput, ToolReply
+from workflows.contract.messages import AssistantMessage, DataPart, TextPart, UserMessage, text_of
 from workflows.contract.questions import WITHHELD, Approval, Question, QuestionKind
 from workflows.contract.tasks import TaskState
 
@@ -161,11 +162,48 @@ async def test_an_operator_answers_by_signal(start_task: StartTask) -> None:
     async with start_task(ports) as handle:
         await ports.publish.until_asked()
         await handle.signal(AgentTask.approve, Approval(call_id="z", approved=True))
+        await handle.signal("approve")
+        assert "the signal had no input" in await current_details(handle)
         await handle.signal(AgentTask.approve, Approval(call_id="a", approved=False, note="too dear"))
         await handle.result()
 
+        details = await current_details(handle)
+
     (given,) = ports.tools.calls[1].answers
     assert (given.approved, given.note, given.by) == (False, "too dear", "operator")
+    assert "refused" not in details
+
+
+LATE: dict[str, UserMessage] = {
+    "named in metadata": naming("hunter2", "a"),
+    "named in data": user("").model_copy(
+        update={"parts": (DataPart(data={"question": "a", "answer": "hunter2"}),)}
+    ),
+    "a secret": user("(a secret was supplied)").model_copy(update={"metadata": {WITHHELD: True}}),
+}
+
+
+@pytest.mark.parametrize("case", LATE)
+async def test_an_answer_that_comes_too_late_is_refused(start_task: StartTask, case: str) -> None:
+    """It does not become something that the model reads."""
+    gate = asyncio.Event()
+
+    async def slow(_call: CallModelInput) -> AssistantMessage:
+        await gate.wait()
+        return answer("done")
+
+    tools = CountingTools(reply=questions(a={"kind": "auth", "timeout": 0.1}))
+    ports = FakePorts(ScriptedModel(asks(("a", "x")), slow), tools)
+
+    async with start_task(ports) as handle:
+        await ports.model.until_asked(2)
+        with pytest.raises(WorkflowUpdateFailedError) as refused:
+            await say(handle, LATE[case])
+        gate.set()
+        await handle.result()
+
+    assert isinstance(refused.value.cause, ApplicationError)
+    assert refused.value.cause.type == failures.INVALID_ANSWER
 
 
 @pytest.mark.parametrize(("default", "approved"), [(None, False), (True, True)])

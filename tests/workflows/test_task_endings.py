@@ -16,7 +16,7 @@ from workflows.agent_task import AgentTask
 from workflows.contract import failures
 from workflows.contract.calls import CallModelInput, RunToolInput
 from workflows.contract.messages import AssistantMessage, ToolMessage, text_of
-from workflows.contract.tasks import AgentSpec, TaskState
+from workflows.contract.tasks import AgentSpec, TaskState, ToolSpec
 
 
 async def test_the_iteration_limit_ends_the_task(start_task: StartTask) -> None:
@@ -226,3 +226,58 @@ async def test_an_overtaken_answer_survives_the_iteration_limit(start_task: Star
     assert remark.message
     assert text_of(remark.message.parts) == "too early"
     assert end.state is TaskState.FAILED
+
+
+FALLS_BACK = AgentSpec(id="agent", fallback_models=("second",))
+WAITS = AgentSpec(id="agent", on_model_failure="wait")
+STANDS_IN = AgentSpec(id="agent", tools={"x": ToolSpec(fallback="y"), "y": ToolSpec()})
+
+
+@pytest.mark.parametrize("agent", [FALLS_BACK, WAITS], ids=["another model", "an operator"])
+async def test_nothing_stands_in_for_a_model_call_that_was_cancelled(
+    start_task: StartTask, agent: AgentSpec
+) -> None:
+    """A call that fails by itself just then hides the cancellation; the task ends all the same."""
+    started = asyncio.Event()
+
+    async def fails(_call: CallModelInput) -> AssistantMessage:
+        started.set()
+        await _until_cancelled()
+        raise ApplicationError("busy", type=failures.MODEL_UNAVAILABLE, non_retryable=True)
+
+    ports = FakePorts(ScriptedModel(fails, answer("too late")))
+    async with start_task(ports, agent) as handle:
+        await started.wait()
+        await handle.cancel()
+        with pytest.raises(WorkflowFailureError) as failed:
+            await handle.result()
+
+    assert isinstance(failed.value.cause, CancelledError)
+    assert len(ports.model.calls) == 1
+    assert ports.publish.statuses[-1].state is TaskState.CANCELED
+
+
+async def test_no_tool_stands_in_for_one_that_was_cancelled(start_task: StartTask) -> None:
+    """No effect begins after the cancellation."""
+
+    class FailingTools(CountingTools):
+        @activity.defn
+        async def run_tool(self, call: RunToolInput) -> ToolMessage:
+            self.calls.append(call)
+            self.started.set()
+            await _until_cancelled()
+            return ToolMessage(call_id=call.call.id, name=call.call.name, content="no", outcome="error")
+
+        started = asyncio.Event()
+
+    tools = FailingTools()
+    tools.started = asyncio.Event()
+    ports = FakePorts(ScriptedModel(asks(("a", "x"))), tools)
+    async with start_task(ports, STANDS_IN) as handle:
+        await tools.started.wait()
+        await handle.cancel()
+        with pytest.raises(WorkflowFailureError):
+            await handle.result()
+
+    assert [call.call.name for call in tools.calls] == ["x"]
+    assert ports.publish.statuses[-1].state is TaskState.CANCELED

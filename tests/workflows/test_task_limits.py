@@ -61,12 +61,15 @@ async def test_a_limit_ends_the_task_with_its_name(start_task: StartTask, limit:
 
 
 async def test_one_tool_that_works_ends_a_row_of_failures(start_task: StartTask) -> None:
-    """Only iterations in a row count, and only those in which nothing worked."""
+    """Only iterations in a row count, and only those in which nothing worked; a person's no is no failure."""
 
     def every_other(call: RunToolInput) -> ToolReply | None:
+        if call.call.id.startswith("no"):
+            return broken(call).model_copy(update={"outcome": "rejected"})
         return None if call.call.id in {"c2", "b1"} else broken(call)
 
     replies = [asks(("c0", "x")), asks(("c1", "x"), ("b1", "x")), asks(("c2", "x")), asks(("c3", "x"))]
+    replies += [asks((f"no{n}", "x")) for n in range(3)]
     ports = FakePorts(ScriptedModel(*replies, answer("done")), CountingTools(reply=every_other))
 
     async with start_task(ports, AgentSpec(id="agent", max_tool_failures=2)) as handle:
@@ -100,6 +103,7 @@ async def test_the_wall_clock_ends_a_call_that_runs(start_task: StartTask, *, en
     assert isinstance(failed.value.cause, ApplicationError)
     assert failed.value.cause.type == failures.TIME_LIMIT
     assert running == []
+    assert ports.tools.calls == []
     assert ports.publish.statuses[-1].state is TaskState.FAILED
 
 

@@ -70,12 +70,13 @@ class RunToolInput(Wire):
 
 
 class LoadAgentInput(Wire):
-    """Look up the agent that a tool call asks. `status` is published with the start of the call."""
+    """Look up the agent that a tool call asks. `status` and `warning` are told with the start of the call."""
 
     task: TaskRef
     call: ToolCall
     agent_id: str
     status: StatusChanged | None = None
+    warning: str = ""
 
 
 class StoreResultInput(Wire):

@@ -234,7 +234,7 @@ def _data(question: Question, value: JsonValue) -> JsonValue:
         return value
     try:
         parsed: JsonValue = json.loads(value)
-    except ValueError:
+    except (ValueError, RecursionError):
         return value
     return parsed
 
