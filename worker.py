@@ -4,12 +4,15 @@ import asyncio
 import os
 import signal
 import sys
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 
 import structlog
 from pydantic import Field, ValidationError
 from pydantic_settings import BaseSettings, SettingsConfigDict
+from redis.asyncio import Redis
 from temporalio.client import Client
 from temporalio.common import VersioningBehavior, WorkerDeploymentVersion
 from temporalio.worker import Worker, WorkerDeploymentConfig
@@ -115,6 +118,14 @@ def build_worker(client: Client, ports: Ports, settings: WorkerSettings) -> Work
     )
 
 
+@asynccontextmanager
+async def _checked_redis() -> AsyncGenerator[Redis]:
+    async with connect_redis(StoreSettings().redis_url) as redis:
+        for warning in await check_redis(redis):
+            _log.warning(warning)
+        yield redis
+
+
 async def run(agents: AgentRegistry) -> None:
     """Work until SIGTERM or SIGINT, then let running calls end within the grace period."""
     settings, models = WorkerSettings(), ModelSettings()
@@ -124,12 +135,10 @@ async def run(agents: AgentRegistry) -> None:
         asyncio.get_running_loop().add_signal_handler(name, stopping.set)
     try:
         async with (
-            connect_redis(StoreSettings().redis_url) as redis,
+            _checked_redis() as redis,
             opened_blobs(BlobSettings(), redis) as blobs,
             make_openai_client(models) as openai,
         ):
-            for warning in await check_redis(redis):
-                _log.warning(warning)
             client = await connect_worker(telemetry.plugins, blobs)
             provider = ModelProvider(openai, models.model, Prices(models.prices))
             views, transcripts = RedisTaskViews(redis), RedisTranscripts(redis)

@@ -117,7 +117,7 @@ def readable_arguments(written: str) -> str:
         return "{}"
     try:
         value: object = json.loads(written)
-    except ValueError:
+    except (ValueError, RecursionError):  # the latter: brackets a thousand deep
         value = None
     return written if isinstance(value, dict) else json.dumps({"malformed": written}, ensure_ascii=False)
 

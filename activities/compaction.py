@@ -79,7 +79,7 @@ class ContextCompactor:
         request = summary_request(model, transcript, call.end)
         async with self._provider.stream(call.task, request, assembler) as stream:
             await read_stream(stream, assembler, lambda _: None)
-        reply = self._provider.priced(model, assembler.reply)
+        reply = self._provider.priced(request, assembler.reply)
         return reply.text.strip()[:MAX_SUMMARY_CHARACTERS], reply.usage
 
     async def _tell_retry(self, call: CompactContextInput, failure: ApplicationError) -> None:

@@ -126,7 +126,7 @@ class OpenAIModel(ModelPort):
                 await self._try_publish(call, recovery_events(call, attempt.count))
                 await read_stream(stream, assembler, publisher.add)
             rest = await publisher.stop()
-        ours = self._provider.priced(request["model"], assembler.reply)
+        ours = self._provider.priced(request, assembler.reply)
         reply = await keep_reply(self._transcripts, call.task, call.length, ours)
         end = _end_of_ours(call, ours, rest, draft) if reply == ours else _end_of_other(call, reply, draft)
         _log.info("model replied", iteration=call.iteration, model=reply.model, **reply.usage.model_dump())

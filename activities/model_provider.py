@@ -1,9 +1,11 @@
 """The provider of models: which one is asked, how its answer is read, what it costs."""
 
+import asyncio
 import random
 from collections.abc import AsyncGenerator, AsyncIterable, Callable, Generator, Iterable
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
+from datetime import timedelta
 
 from openai import AsyncOpenAI
 from openai.types.chat import ChatCompletionChunk
@@ -15,19 +17,28 @@ from activities.heartbeat import Heartbeat
 from activities.model_span import model_span, record_reply
 from activities.prices import LIST_PRICES, Prices
 from activities.provider_errors import PROVIDER_ERRORS, provider_failure
-from activities.reply_assembler import ReplyAssembler, UnreadableStreamError
+from activities.reply_assembler import IncompleteReplyError, ReplyAssembler, UnreadableStreamError
+from activities.usage_estimate import estimated_usage
 from workflows.contract import failures
-from workflows.contract.messages import AssistantMessage
+from workflows.contract.messages import AssistantMessage, Usage
 from workflows.contract.tasks import TaskRef
+
+LONGEST_REPLY = timedelta(minutes=29)
+"""How long a model may write one reply. It is a little less than the 30 minutes after which Temporal ends the
+activity, which nobody could count: the call would be asked, and paid, without end."""
 
 
 @dataclass(frozen=True)
 class ModelProvider:
-    """Any provider that speaks Chat Completions. `default_model` serves agents that name none."""
+    """Any provider that speaks Chat Completions.
+
+    `default_model` serves agents that name none. A reply takes at most `longest_reply` (default 29 minutes).
+    """
 
     client: AsyncOpenAI
     default_model: str | None
     prices: Prices = LIST_PRICES
+    longest_reply: timedelta = LONGEST_REPLY
 
     def choose(self, model: str | None, agent_id: str) -> str:
         """Return the model to ask.
@@ -57,9 +68,13 @@ class ModelProvider:
                 non_retryable=True,
             )
 
-    def priced(self, model: str, reply: AssistantMessage) -> AssistantMessage:
-        """Return the reply with its cost. The price is that of the model asked for."""
-        return reply.model_copy(update={"usage": self.prices.add_cost(model, reply.usage)})
+    def priced(self, request: ChatRequest, reply: AssistantMessage) -> AssistantMessage:
+        """Return the reply with its cost. The price is that of the model asked for.
+
+        Tokens that the provider did not count are estimated: limits shall hold with any provider.
+        """
+        tokens = estimated_usage(request, reply) if reply.usage == Usage() else reply.usage
+        return reply.model_copy(update={"usage": self.prices.add_cost(request["model"], tokens)})
 
     @asynccontextmanager
     async def stream(
@@ -68,18 +83,36 @@ class ModelProvider:
         """Ask, and yield the answer from its beginning. Leaving hangs up, which ends the billing.
 
         The assembler has taken the whole answer when the block ends without an error.
+
+        Raises:
+            IncompleteReplyError: it took longer than `longest_reply`.
         """
         with model_span(task, request["model"]) as span:
-            async with await self.client.chat.completions.create(
-                model=request["model"],
-                messages=(),
-                stream=True,
-                stream_options={"include_usage": True},
-                # The client would walk through each message of its own argument (0.1 ms each, measured).
-                extra_body=request,
-            ) as stream:
+            async with (
+                _in_time(self.longest_reply.total_seconds()),
+                await self.client.chat.completions.create(
+                    model=request["model"],
+                    messages=(),
+                    stream=True,
+                    stream_options={"include_usage": True},
+                    # The client would walk through each message of its own argument (0.1 ms each, measured).
+                    extra_body=request,
+                ) as stream,
+            ):
                 yield stream
             record_reply(span, assembler.reply, assembler.response_id)
+
+
+@asynccontextmanager
+async def _in_time(seconds: float) -> AsyncGenerator[None]:
+    limit = asyncio.timeout(seconds)
+    try:
+        async with limit:
+            yield
+    except TimeoutError:
+        if not limit.expired():
+            raise
+        raise IncompleteReplyError(f"the model did not finish its reply within {seconds:g} s") from None
 
 
 async def read_stream(
@@ -95,12 +128,14 @@ async def read_stream(
     try:
         async for chunk in stream:
             add(assembler.feed(chunk))
-    except (ValueError, TypeError, AttributeError) as error:  # no JSON, or JSON of another shape
+        add(assembler.close())
+        _ = assembler.reply  # what is no text shows here
+    # No JSON, JSON of another shape, or JSON that is nested too deep.
+    except (ValueError, TypeError, AttributeError, RecursionError) as error:
         problem = type(error).__name__
         raise UnreadableStreamError(
             f"the provider's answer is no Chat Completions stream ({problem}): check OPENAI_BASE_URL"
         ) from None
-    add(assembler.close())
 
 
 @contextmanager

@@ -7,6 +7,7 @@ all have index 0 but ids of their own. The client does not validate chunks: what
 None, even where the types say otherwise.
 """
 
+import re
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from itertools import chain, count
@@ -19,6 +20,10 @@ from activities.deltas import Delta, TextDelta, ThoughtDelta
 from activities.surrogates import SurrogateJoiner, mend
 from activities.thinking import ThinkingSplitter
 from workflows.contract.messages import AssistantMessage, ToolCall, Usage
+
+_USABLE_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
+"""Ids of calls become parts of others: of a question, which adds a dot and a number, and of a child workflow,
+which may have 1,000 characters."""
 
 
 class IncompleteReplyError(Exception):
@@ -126,7 +131,7 @@ class ReplyAssembler:
         used = set(self._taken_ids)
         calls: list[ToolCall] = []
         for number, call in enumerate(self._calls):
-            call_id = unique_call_id(mend(call.id), used, self._position, number)
+            call_id = unique_call_id(call.id, used, self._position, number)
             used.add(call_id)
             arguments = mend("".join(call.arguments))
             calls.append(ToolCall(id=call_id, name=mend(call.name), arguments=arguments))
@@ -134,9 +139,13 @@ class ReplyAssembler:
 
 
 def unique_call_id(proposed: str, used: AbstractSet[str], position: int, number: int) -> str:
-    """Return the provider's id, or one made from it and the place of the call if it is missing or used."""
-    stem = f"{proposed or 'call'}-{position}"
-    preferred = (proposed, stem) if proposed else ()
+    """Return the provider's id; one made from it and the place of the call if it is used.
+
+    An id that is missing, or no `_USABLE_ID`, gives way to one that is made from the place alone.
+    """
+    is_usable = bool(_USABLE_ID.fullmatch(proposed))
+    stem = f"{proposed if is_usable else 'call'}-{position}"
+    preferred = (proposed, stem) if is_usable else ()
     candidates = chain(preferred, (f"{stem}-{n}" for n in count(number)))
     return next(candidate for candidate in candidates if candidate not in used)
 

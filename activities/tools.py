@@ -126,6 +126,8 @@ class AgentTools(ToolPort):
         if asks:
             return approval_question(call.call, len(call.answers), arguments)
         secrets = SecretReader(self._secrets, call.task.task_id)
+        # Before the claim: if Redis fails here, nothing has begun whose outcome would then be unknown.
+        await secrets.accept(call.answers)
         return await self._claim(_Run(tool, call, arguments, secrets, heartbeat))
 
     async def _end(self, call: RunToolInput, ended: ToolMessage) -> ToolMessage:
@@ -171,8 +173,7 @@ class AgentTools(ToolPort):
         try:
             text = await self._functions.call(run.tool, arguments, call.timeout)
         except QuestionRequired as required:
-            question = required.question(question_id(call.call, run.asked), call.call)
-            return question.model_copy(update={"text": hide(question.text)})
+            return run.secrets.hide_in(required.question(question_id(call.call, run.asked), call.call))
         except ToolFailure as failure:
             return await self._fail(run, hide(str(failure)))
         return message(call.call, hide(text))

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Literal
 
+from agents.durations import LONGEST, TOO_LONG
 from agents.errors import AgentDefinitionError
 
 
@@ -36,6 +37,8 @@ class Limits:
             raise AgentDefinitionError(f"Limits: cost is {self.cost}; give more than 0, or None for no limit")
         if self.wall_clock is not None and self.wall_clock <= timedelta(0):
             raise AgentDefinitionError(f"Limits: wall_clock is {self.wall_clock}; give the task some time")
+        if self.wall_clock is not None and self.wall_clock > LONGEST:
+            raise AgentDefinitionError(f"Limits: wall_clock is {self.wall_clock}; {TOO_LONG}, or None")
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from jsonschema.protocols import Validator
 from jsonschema.validators import Draft202012Validator, validator_for
 from pydantic import BaseModel, JsonValue
 
+from agents.durations import LONGEST, TOO_LONG
 from agents.errors import QuestionDefinitionError
 from workflows.contract.messages import ToolCall
 from workflows.contract.questions import InvalidAnswerError, Question, QuestionKind, answer_with
@@ -145,6 +146,10 @@ def _check_text(text: str, timeout: timedelta | None) -> None:
         raise QuestionDefinitionError("the question has no text; say what you need to know")
     if timeout is not None and timeout <= timedelta(0):
         raise QuestionDefinitionError(f"the timeout of the question is {timeout}; give people some time")
+    if timeout is not None and timeout > LONGEST:
+        raise QuestionDefinitionError(
+            f"the timeout of the question is {timeout}; {TOO_LONG}, or None for no end"
+        )
 
 
 def _check_belongs(field: str, kind: str, owner: str, *, is_given: bool) -> None:

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from datetime import timedelta
 
+from agents.durations import LONGEST, TOO_LONG
 from agents.errors import ToolDefinitionError
 
 
@@ -31,6 +32,8 @@ class Retries:
             raise ToolDefinitionError(
                 f"Retries: delay is {self.delay}; give one from 0 to longest ({self.longest})"
             )
+        if self.longest > LONGEST:
+            raise ToolDefinitionError(f"Retries: longest is {self.longest}; {TOO_LONG}")
 
     def delay_after(self, failures: int) -> timedelta:
         """Return how long to wait after so many failures (1 or more), before chance is added."""

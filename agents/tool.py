@@ -10,6 +10,7 @@ from typing import Any, Literal, TypedDict, Unpack, overload
 
 from pydantic import BaseModel, ConfigDict, JsonValue, create_model
 
+from agents.durations import LONGEST, TOO_LONG
 from agents.errors import ToolDefinitionError
 from agents.retries import Retries
 from agents.tool_context import ToolContext
@@ -57,6 +58,8 @@ class Tool:
     def __post_init__(self) -> None:
         if self.timeout <= timedelta(0):
             raise ToolDefinitionError(f"tool {self.name!r}: its timeout is {self.timeout}; give it some time")
+        if self.timeout > LONGEST:
+            raise ToolDefinitionError(f"tool {self.name!r}: its timeout is {self.timeout}; {TOO_LONG}")
         if self.unknown_outcome not in {"tell", "ask"}:
             raise ToolDefinitionError(
                 f"tool {self.name!r}: unknown_outcome is {self.unknown_outcome!r}; choose 'tell' or 'ask'"

@@ -19,7 +19,7 @@ class ToolContext:
     `idempotency_key` is the same for every attempt of the same call: hand it to services that accept one.
     `attempt` counts from 1. `progress` tells subscribers how far the call is, in a few words. `answers` are
     what the tool's own questions came to, oldest first. `secret` returns what a client supplied for an
-    `AuthRequired` of that name, None if there is nothing yet.
+    `AuthRequired` of that name, None if there is nothing yet; it raises if their store is silent for 20 s.
     """
 
     task_id: str

@@ -4,9 +4,12 @@ import asyncio
 import os
 import signal
 import sys
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 
 import structlog
 from pydantic import ValidationError
+from redis.asyncio import Redis
 
 from agents.errors import AgentError
 from agents.registry import AgentRegistry, AgentSettings, load_agents
@@ -26,17 +29,23 @@ from stores.temporal_connection import TemporalUnreachableError, connect_tempora
 _log = structlog.get_logger()
 
 
+@asynccontextmanager
+async def _checked_redis() -> AsyncGenerator[Redis]:
+    async with connect_redis(StoreSettings().redis_url) as redis:
+        for warning in await check_redis(redis):
+            _log.warning(warning)
+        yield redis
+
+
 async def run(settings: GatewaySettings, agents: AgentRegistry) -> None:
     """Serve until SIGTERM or SIGINT, then let open requests end within the grace period."""
     telemetry = configure_telemetry("everloop-gateway")
     try:
         with listen(settings) as listener:
             async with (
-                connect_redis(StoreSettings().redis_url) as redis,
+                _checked_redis() as redis,
                 opened_blobs(BlobSettings(), redis) as blobs,
             ):
-                for warning in await check_redis(redis):
-                    _log.warning(warning)
                 client = await connect_temporal(telemetry.plugins, blobs)
                 stores = Stores(RedisTaskViews(redis), RedisSecrets(redis))
                 app = build_app(settings, client, stores, agents)

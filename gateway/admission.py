@@ -18,7 +18,7 @@ from gateway.tasks import Tasks, submitted_view
 from stores.task_views import START, Snapshot
 from workflows.contract.messages import UserMessage, text_of
 from workflows.contract.names import derive_context_id, derive_task_id
-from workflows.contract.questions import WITHHELD
+from workflows.contract.questions import QUESTION, WITHHELD, names_question_for_sure
 from workflows.contract.tasks import TaskInput, TaskView
 
 MAX_SUMMARY_BYTES = 200
@@ -50,13 +50,18 @@ class Admission:
             TaskUnknownError: the message names a task that is not the owner's.
             TaskEndedError: it names a task that has ended.
             AnswerInvalidError: the task waits for an answer, and this is none.
-            InvalidParamsError: it names a task of another context.
+            InvalidParamsError: it names a task of another context, or a question but no task.
         """
         if request.task_id:
             return await self._continue(request, owner)
         return await self._start(request, owner)
 
     async def _start(self, request: SendRequest, owner: str) -> Snapshot:
+        if names_question_for_sure(request.message):  # it may hold a secret
+            raise InvalidParamsError(
+                f"message.metadata.{QUESTION} names a question, but message.taskId is missing; "
+                "give the id of the task that asks"
+            )
         agent = self._agents.default
         task_id = _task_id(request, owner, agent)
         task = TaskInput(
@@ -77,8 +82,10 @@ class Admission:
         view = snapshot.view
         _check_context(request, view)
         deduplicate = self._deduplicates(view.agent_id)
-        if deduplicate and _holds(view, request.message):
+        if _holds(view, request.message, deduplicate=deduplicate):
             return snapshot
+        snapshot = await self._snapshots.revived(snapshot)
+        view = snapshot.view
         if view.status.state.is_terminal:
             raise TaskEndedError(
                 f"task {view.task_id!r} is {view.status.state} and takes no more messages; "
@@ -94,7 +101,7 @@ class Admission:
         except TaskEndedError:
             await self._settle(view.task_id)
             snapshot = await self._snapshots.take(view.task_id, owner)
-            if not (deduplicate and _holds(snapshot.view, message)):
+            if not _holds(snapshot.view, message, deduplicate=deduplicate):
                 raise
             return snapshot  # the task had taken it in before it ended
         return await self._snapshots.take(view.task_id, owner)
@@ -125,15 +132,16 @@ def _check_context(request: SendRequest, view: TaskView) -> None:
         )
 
 
-def _holds(view: TaskView, message: UserMessage) -> bool:
+def _holds(view: TaskView, message: UserMessage, *, deduplicate: bool) -> bool:
     """Whether the task has taken in this very message already: the client is repeating itself.
 
-    What stands in place of a secret cannot be compared.
+    What stands in place of a secret cannot be compared; nor is a secret passed on as something else because
+    it comes again, whether the agent takes repeated messages or not.
     """
     return any(
         isinstance(known, UserMessage)
         and known.message_id == message.message_id
-        and (known.parts == message.parts or known.metadata.get(WITHHELD))
+        and ((deduplicate and known.parts == message.parts) or known.metadata.get(WITHHELD))
         for known in view.history
     )
 

@@ -1,16 +1,11 @@
 """Messages that answer a question of their task: checked, and freed of the secret that they carry."""
 
 import asyncio
-import json
-import re
+from collections.abc import Sequence
 
-import structlog
-from jsonschema.exceptions import SchemaError, ValidationError
-from jsonschema.validators import Draft202012Validator
 from pydantic import JsonValue
-from referencing import Registry
-from referencing.exceptions import Unresolvable
 
+from gateway.answer_schemas import find_misfit
 from gateway.errors import AnswerInvalidError
 from gateway.requests import check_id
 from stores.secrets import Secrets
@@ -25,9 +20,10 @@ from workflows.contract.questions import (
     expected,
     match_question,
     named_question,
+    names_question_for_sure,
     read_answer,
 )
-from workflows.contract.tasks import TaskView
+from workflows.contract.tasks import TaskStatus, TaskView
 
 WITHHELD_TEXT = "(a secret was supplied)"
 """Stands in a message where its secret stood."""
@@ -35,36 +31,30 @@ WITHHELD_TEXT = "(a secret was supplied)"
 DECLINE = frozenset({QUESTION, "approved", "note"})
 """What the data of a message that declines to give a secret may hold: nothing that could be one."""
 
-MAX_PATH = 200
-"""Characters of the path to what is wrong: its names may be the client's."""
-
-_UNFIT_SCHEMA = (SchemaError, Unresolvable, RecursionError, re.error)
-
-_log = structlog.get_logger()
-
 
 class Answers:
-    """Takes in what clients answer while their task waits for it."""
+    """Takes in what clients answer to the open questions of their task."""
 
     def __init__(self, secrets: Secrets) -> None:
         self._secrets = secrets
 
     async def take_in(self, view: TaskView, message: UserMessage) -> UserMessage:
-        """Return the message as the task may see it; one that is no answer stays as it is.
+        """Return the message as the task may see it: an answer names its question; others stay as they are.
 
         A secret is kept before anybody hears of it. Repeating the message keeps it again: if we die before
         the task is told, the client's retry does both. If the task then refuses the answer (somebody else
-        was faster), the secret stays, under its name, until the task has ended.
+        was faster), no tool gets to see it, and it is forgotten with the others.
 
         Raises:
             AnswerInvalidError: it does not answer; the text says what is expected, and repeats no answer.
             InvalidParamsError: it names a question by what can be no id.
         """
-        if not view.status.questions:
-            return message
-        check_id(named_question(message) or QUESTION, f"the id in {QUESTION!r}")
+        if names_question_for_sure(message):
+            check_id(named_question(message) or "", f"message.metadata.{QUESTION}")
         try:
-            question = match_question(view.status.questions, message)
+            question = _find_question(view.status, message)
+            if question is None:
+                return message
             if question.kind is QuestionKind.AUTH:
                 return await self._withhold(view.task_id, question, message)
             answer = read_answer(question, message)
@@ -73,7 +63,8 @@ class Answers:
         if question.kind is QuestionKind.DATA and answer.approved:
             # Not on the event loop: a large answer takes its time.
             await asyncio.to_thread(_check_schema, question, answer.value)
-        return message
+        # By now the task may ask something else, of which this says nothing.
+        return message.model_copy(update={"metadata": {**message.metadata, QUESTION: question.id}})
 
     async def forget(self, task_id: str) -> None:
         """Forget the secrets of a task that has ended."""
@@ -85,9 +76,34 @@ class Answers:
         answer = _read_secret(question, message)
         if not answer.approved:
             return message.model_copy(update={"metadata": metadata})
-        await self._secrets.put(task_id, question.secret_name, answer.value)
+        await self._secrets.put(task_id, message.message_id, answer.value)
         parts = (TextPart(text=WITHHELD_TEXT),)
         return message.model_copy(update={"parts": parts, "metadata": {**metadata, WITHHELD: True}})
+
+
+def _find_question(status: TaskStatus, message: UserMessage) -> Question | None:
+    """Return the question that a message answers; None if it is an ordinary message.
+
+    Whatever may hold a secret, but not for sure, goes no further.
+
+    Raises:
+        InvalidAnswerError: it names no open question, where it has to name one.
+    """
+    questions, name = status.questions, named_question(message)
+    if names_question_for_sure(message) or any(question.id == name for question in questions):
+        return match_question(questions, message)
+    if questions and status.state.is_interrupted:
+        if name is not None:  # in its data, where it may be anything, and is not repeated
+            raise InvalidAnswerError(f"the data of the message name no open question; {_naming(questions)}")
+        return match_question(questions, message)
+    if any(question.kind is QuestionKind.AUTH for question in questions):
+        raise InvalidAnswerError(f"the task has asked for a secret; {_naming(questions)}")
+    return None
+
+
+def _naming(questions: Sequence[Question]) -> str:
+    listed = "; ".join(f"{question.id!r}: {expected(question)}" for question in questions)
+    return f'name a question in the metadata of the message, {{"{QUESTION}": "…"}}. Open: {listed}'
 
 
 def _read_secret(question: Question, message: UserMessage) -> Answer:
@@ -124,27 +140,12 @@ def _only_declines(message: UserMessage) -> bool:
 
 
 def _check_schema(question: Question, value: JsonValue) -> None:
-    """Check data against the question's JSON schema (Draft 2020-12); no reference leads out of the schema.
-
-    A schema that is wrong in itself checks nothing: no answer could ever satisfy it.
+    """Check data against the question's JSON schema.
 
     Raises:
         AnswerInvalidError: the data do not fit.
     """
-    try:
-        Draft202012Validator.check_schema(question.json_schema)
-        # An empty registry fetches nothing.
-        validator = Draft202012Validator(question.json_schema, registry=Registry())
-        error = next(validator.iter_errors(value), None)
-    except _UNFIT_SCHEMA as unfit:
-        _log.warning("answer not checked, schema is unfit", question=question.id, error=type(unfit).__name__)
-        return
-    if error is not None:
-        raise AnswerInvalidError(_describe(question, error)) from None
-
-
-def _describe(question: Question, error: ValidationError) -> str:
-    """Say where the data do not fit and which rule they break; the error's own message repeats them."""
-    path = error.json_path if len(error.json_path) <= MAX_PATH else error.json_path[:MAX_PATH] + "…"
-    rule = json.dumps({str(error.validator): error.validator_value}, ensure_ascii=False)
-    return f"the answer to question {question.id!r} breaks the rule {rule} at {path}; {expected(question)}"
+    if misfit := find_misfit(question.json_schema, value):
+        raise AnswerInvalidError(
+            f"the answer to question {question.id!r} breaks the rule {misfit}; {expected(question)}"
+        )

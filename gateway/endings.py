@@ -2,16 +2,24 @@
 
 import asyncio
 import time
-from contextlib import suppress
 from dataclasses import dataclass
+from datetime import UTC, datetime
 
 import structlog
 from opentelemetry import metrics
 
 from gateway.cancellation import cancel
-from gateway.errors import STORE_FAILURES, GatewayError, NoWorkerError, UnavailableError
+from gateway.errors import (
+    STORE_FAILURES,
+    GatewayError,
+    NoWorkerError,
+    PayloadLostError,
+    TaskUnknownError,
+    TemporalUnavailableError,
+    UnavailableError,
+)
 from gateway.problems import Problems
-from gateway.runs import Ending, Runs
+from gateway.runs import Alive, Ending, Runs, Stuck
 from gateway.stores import Stores
 from gateway.tasks import Tasks, canceled_status
 from stores.task_views import Snapshot, position_order
@@ -24,6 +32,9 @@ LAST_STEP = 1_000_000_000
 
 CHECK_PAUSE = 15.0
 """Seconds of silence after which we ask what became of a task, and until we ask again."""
+
+LOOK_WAIT = 0.5
+"""Seconds that we wait to hear whether a task that has ended was reset; then it counts as ended."""
 
 MAX_CHECKS = 10_000
 """How many tasks a process remembers to have asked about."""
@@ -68,7 +79,7 @@ class Endings:
         Repeating it changes nothing.
 
         Raises:
-            TemporalUnavailableError: nobody can tell.
+            UnavailableError: nobody can tell, or only the workflow can, and no worker answers for it.
         """
         if ending := await self._runs.ending(task_id):
             await self._settle(task_id, ending)
@@ -94,43 +105,47 @@ class Endings:
         event = StatusChanged(
             version=0, step=LAST_STEP, state=status.state, at=status.at, message=status.message
         )
-        await self._views.publish(task_id, beginning.run_id, [event])
-        _settled.add(1, {"state": event.state})
+        await self._end(task_id, beginning.run_id, event)
         return True
 
-    def is_due(self, view: TaskView, silent_since: float) -> bool:
-        """Whether a task that was last heard of at that time, in seconds since the epoch, may have ended."""
-        return not view.status.state.is_terminal and time.time() - silent_since >= self._pause
+    async def revive(self, task_id: str) -> None:
+        """Let the view of a task that has ended follow the run that an operator has made of it since (Reset).
 
-    async def check(self, task_id: str, *, wait: float | None = None) -> bool:
-        """Ask what became of a task, together with all who want to know it now.
+        For one that somebody is about to be refused. Where Temporal does not answer, the view is right.
 
-        Waits for `wait` seconds at most (None: as long as it takes); then it goes on without us. Returns
-        whether the view now tells: not if somebody asked a short time ago, so that there is nothing new.
-        What goes wrong is left to the next check.
+        Raises:
+            UnavailableError: there is such a run, and no worker answers for it.
         """
-        check = self._running_check(task_id)
-        if check is None:
-            return False
-        done, _ = await asyncio.wait({check}, timeout=wait)
-        return bool(done)
+        looked_at = datetime.now(UTC)
+        try:
+            async with asyncio.timeout(LOOK_WAIT):
+                state = await self._runs.state(task_id)
+        except (TimeoutError, TemporalUnavailableError):
+            return
+        if not isinstance(state, Ending):
+            await self._follow(task_id, state.run_id, looked_at)
 
-    def check_soon(self, task_id: str) -> None:
-        """Ask what became of a task, unless somebody did a short time ago; do not wait for the answer."""
-        self._running_check(task_id)
+    def is_due(self, silent_since: float) -> bool:
+        """Whether a task was last heard of so long ago, in seconds since the epoch, that we ask about it."""
+        return time.time() - silent_since >= self._pause
 
-    async def close(self) -> None:
-        """Stop asking."""
-        for check in list(self._checks.values()):
-            await cancel(check.task)
+    def check_soon(self, task_id: str) -> "asyncio.Task[None] | None":
+        """Ask what became of a task, once for all who want to know it now.
 
-    def _running_check(self, task_id: str) -> "asyncio.Task[None] | None":
+        Returns the check while it runs: when it is done, the view tells. None if somebody asked a short time
+        ago, so that there is nothing new. What goes wrong is left to the next check.
+        """
         now = asyncio.get_running_loop().time()
         self._forget_old_checks(now)
         check = self._checks.get(task_id)
         if check is None:
             check = self._checks[task_id] = _Check(now, asyncio.create_task(self._check(task_id)))
         return None if check.task.done() else check.task
+
+    async def close(self) -> None:
+        """Stop asking."""
+        for check in list(self._checks.values()):
+            await cancel(check.task)
 
     def _forget_old_checks(self, now: float) -> None:
         """Drop checks from the oldest on; one that runs is kept, with all after it."""
@@ -144,27 +159,59 @@ class Endings:
     async def _check(self, task_id: str) -> None:
         try:
             async with self._slots:
-                state = await self._runs.state(task_id)
-                if isinstance(state, Ending):
-                    await self._settle(task_id, state)
-                elif state:
-                    await self._problems.report(state)
-        except (UnavailableError, *STORE_FAILURES) as error:
+                await self._ask(task_id)
+        except (GatewayError, *STORE_FAILURES) as error:
             _log.debug("task not checked", task_id=task_id, error=str(error))
         except Exception:  # noqa: BLE001 -- nobody waits for this task's outcome: no defect may end it silently
             _log.exception("task check failed", task_id=task_id)
 
+    async def _ask(self, task_id: str) -> None:
+        looked_at = datetime.now(UTC)
+        match await self._runs.state(task_id):
+            case Ending() as ending:
+                await self._settle(task_id, ending)
+            case Stuck() as stuck:
+                await self._problems.report(stuck)
+            case Alive(run_id):
+                await self._follow(task_id, run_id, looked_at)
+
+    async def _follow(self, task_id: str, run_id: str, looked_at: datetime) -> None:
+        """Show how a run goes on that an operator made by Reset of one that has ended.
+
+        It publishes nothing that stands in the history that it was given, such as the question it waits with.
+        """
+        shown = await self._views.load(task_id)
+        if shown is None or not shown.view.status.state.is_terminal or shown.view.run_id == run_id:
+            return
+        view = await self._tasks.view(task_id)
+        # Its status may have been published before the end that it takes back.
+        status = view.status.model_copy(update={"at": looked_at})
+        await self._views.restore(view.model_copy(update={"status": status}))
+        _log.info("task goes on in a newer run", task_id=task_id, state=status.state)
+
     async def _settle(self, task_id: str, ending: Ending) -> None:
-        with suppress(GatewayError):
+        await self._secrets.forget(task_id)
+        if (said := await self._views.state(task_id)) and said.is_terminal:
+            return
+        try:
             # What the workflow itself says is better than what we can tell: it may know its answer.
             await self._views.restore(await self._tasks.view(task_id))
-        await self._secrets.forget(task_id)
+        except (TaskUnknownError, PayloadLostError):
+            pass
+        except UnavailableError:
+            if ending.is_its_own:
+                raise
         snapshot = await self._views.load(task_id)
-        if snapshot and not snapshot.view.status.state.is_terminal:
+        if snapshot:
             status = _last_status(snapshot.view, ending)
-            await self._views.publish(task_id, ending.run_id or snapshot.view.run_id, [status])
-            _log.warning("task ended without a word", task_id=task_id, state=ending.state)
-            _settled.add(1, {"state": ending.state})
+            if await self._end(task_id, ending.run_id, status):
+                _log.warning("task ended without a word", task_id=task_id, state=ending.state)
+
+    async def _end(self, task_id: str, run_id: str, status: StatusChanged) -> bool:
+        is_settled = await self._views.end(task_id, run_id, status)
+        if is_settled:
+            _settled.add(1, {"state": status.state})
+        return is_settled
 
 
 def last_heard(snapshot: Snapshot) -> float:

@@ -4,8 +4,10 @@ GatewayError
 ├── TaskUnknownError        no task of that id belongs to the caller
 ├── TaskEndedError          the task has ended and takes no more messages
 ├── AnswerInvalidError      the task waits for an answer, and the message is none
+├── PayloadLostError        a part of the task is gone from the blob store for good
 └── UnavailableError        a server that the gateway needs does not answer now
     ├── TemporalUnavailableError
+    ├── PayloadsUnavailableError
     ├── NoWorkerError       Temporal answers, but no worker does
     └── TaskPausedError     an operator has paused the task
 """
@@ -57,12 +59,20 @@ class AnswerInvalidError(GatewayError):
     """The message does not answer what the task asks; the text says what is expected."""
 
 
+class PayloadLostError(GatewayError):
+    """A part of the task is lost or damaged in the blob store. An operator has to restore it."""
+
+
 class UnavailableError(GatewayError):
     """A server that the gateway needs does not answer now."""
 
 
 class TemporalUnavailableError(UnavailableError):
     """Temporal does not answer. Nothing is lost: send the same request again in a few seconds."""
+
+
+class PayloadsUnavailableError(UnavailableError):
+    """The blob store does not answer. Nothing is lost: send the same request again in a few seconds."""
 
 
 class NoWorkerError(UnavailableError):
@@ -98,6 +108,8 @@ ANSWERS: dict[type[Exception], Answer] = {
         InvalidParamsError, "pageToken is not one that ListTasks returned; leave it out to start over"
     ),
     TemporalUnavailableError: Answer(InternalError, TemporalUnavailableError.__doc__, retry_after=2),
+    PayloadLostError: Answer(InternalError, PayloadLostError.__doc__),
+    PayloadsUnavailableError: Answer(InternalError, PayloadsUnavailableError.__doc__, retry_after=2),
     NoWorkerError: Answer(InternalError, NoWorkerError.__doc__, retry_after=5),
     TaskPausedError: Answer(InternalError, TaskPausedError.__doc__, retry_after=30),
     BlobsUnavailableError: _STORE_ANSWER,

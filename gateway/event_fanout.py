@@ -6,7 +6,7 @@ until it has caught up; nobody else waits for it.
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Self
@@ -25,7 +25,7 @@ RETRY_DELAY = 0.5
 _log = structlog.get_logger()
 
 
-OnIdle = Callable[[], Awaitable[object]]
+OnIdle = Callable[[], object]
 
 
 @dataclass(frozen=True)
@@ -128,7 +128,7 @@ class Subscription:
         try:
             await self._check_that_it_is_held()
             if self._on_idle:
-                await self._on_idle()
+                self._on_idle()
         except STORE_FAILURES as error:
             _log.debug("stream not checked", task_id=self._task_id, error=str(error))
 
@@ -192,7 +192,7 @@ class EventFanout:
     ) -> AsyncGenerator[Subscription]:
         """Yield a subscription to all events of a task after a position.
 
-        `on_idle` is awaited whenever no event came for the time of the idle check.
+        `on_idle` is called whenever no event came for the time of the idle check.
         """
         topic = self._topics.get(task_id)
         is_new = topic is None

@@ -90,6 +90,7 @@ class TaskHandler(RequestHandler):
     ) -> AsyncGenerator[Event]:
         with a2a_errors(context):
             snapshot = await self._snapshots.take(check_id(params.id, "id"), owner_of(context))
+            snapshot = await self._snapshots.revived(snapshot)
             state = snapshot.view.status.state
             if state.is_terminal:
                 raise UnsupportedOperationError(
@@ -113,7 +114,8 @@ class TaskHandler(RequestHandler):
             query = read_list_request(params, owner_of(context))
             page = await self._views.list_tasks(query)
             for view in page.views:
-                if self._endings.is_due(view, view.status.at.timestamp()):
+                is_open = not view.status.state.is_terminal
+                if is_open and self._endings.is_due(view.status.at.timestamp()):
                     self._endings.check_soon(view.task_id)
             return pb.ListTasksResponse(
                 tasks=[
@@ -129,9 +131,10 @@ class TaskHandler(RequestHandler):
         """Cancel a task; repeating it returns the canceled task (A2A 1.0 §3.3.1: it is idempotent)."""
         with a2a_errors(context):
             task_id, owner = check_id(params.id, "id"), owner_of(context)
+            snapshot = await self._snapshots.revived(await self._snapshots.take(task_id, owner))
+            is_open = not snapshot.view.status.state.is_terminal
             # Temporal takes a cancellation for a closed workflow without an error: look first.
-            snapshot = await self._snapshots.take(task_id, owner)
-            if await self._endings.settle(task_id):
+            if is_open and await self._endings.settle(task_id):
                 snapshot = await self._snapshots.take(task_id, owner)
             if not snapshot.view.status.state.is_terminal:
                 await self._tasks.cancel(task_id)

@@ -1,17 +1,18 @@
 """How the workflow runs of tasks fare, as Temporal tells it: what ended, and what cannot go on."""
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from google.protobuf.message import Message
-from temporalio.api.common.v1 import WorkflowExecution
+from temporalio.api.common.v1 import WorkflowExecution as WorkflowExecutionId
 from temporalio.api.enums.v1 import WorkflowTaskFailedCause
 from temporalio.api.failure.v1 import Failure
 from temporalio.api.history.v1 import HistoryEvent
 from temporalio.api.workflowservice.v1 import GetWorkflowExecutionHistoryReverseRequest
 from temporalio.client import (
     Client,
+    WorkflowExecution,
     WorkflowExecutionStatus,
     WorkflowHistoryEventFilterType,
 )
@@ -21,7 +22,7 @@ from temporalio.service import RPCError
 
 from gateway.errors import TaskUnknownError, TemporalUnavailableError
 from gateway.run_description import RunDescription, describe
-from gateway.temporal_calls import CALL_TIMEOUT, known, temporal_answers
+from gateway.temporal_calls import CALL_TIMEOUT, known, readable, temporal_answers
 from workflows.contract import failures, names
 from workflows.contract.tasks import TERMINAL_STATES, TaskState
 
@@ -69,6 +70,18 @@ class Ending:
     run_id: str
     failure: str = ""
 
+    @property
+    def is_its_own(self) -> bool:
+        """Whether the workflow came to this end by itself, so that it can tell more of it than we can."""
+        return self.state is not TaskState.FAILED or self.failure not in {"", failures.BLOB_MISSING}
+
+
+@dataclass(frozen=True)
+class Alive:
+    """A run that goes on."""
+
+    run_id: str
+
 
 @dataclass(frozen=True)
 class Stuck:
@@ -85,14 +98,15 @@ class Runs:
     def __init__(self, client: Client) -> None:
         self._client = client
 
-    async def state(self, task_id: str) -> Ending | Stuck | None:
-        """Return how the newest run of a task that was once started ended, or that it is stuck; else None.
+    async def state(self, task_id: str) -> Ending | Stuck | Alive:
+        """Return how the newest run of a task that was once started ended, or that it is stuck, or goes on.
 
         Raises:
             TemporalUnavailableError: Temporal does not tell.
+            PayloadLostError, PayloadsUnavailableError: it does, in a payload that cannot be read.
         """
         try:
-            async with temporal_answers(), known(task_id):
+            async with temporal_answers(), known(task_id), readable():
                 run = await describe(self._client, task_id)
                 if run.status in _ENDINGS:
                     return await self._ending(run, *_ENDINGS[run.status])
@@ -103,7 +117,7 @@ class Runs:
             raise TemporalUnavailableError from error
         if run.attempt >= STUCK_ATTEMPTS:
             return Stuck(task_id, run.run_id, _reported(run.search_attributes))
-        return None
+        return Alive(run.run_id)
 
     async def ending(self, task_id: str) -> Ending | None:
         """Return how the newest run of a task that was once started ended, or None while it runs.
@@ -114,8 +128,8 @@ class Runs:
         state = await self.state(task_id)
         return state if isinstance(state, Ending) else None
 
-    async def ended_unsaid(self, since: datetime) -> AsyncGenerator[str]:
-        """Yield the tasks of clients with a run that was closed after `since` and did not say so itself.
+    async def ended_unsaid(self, since: datetime) -> AsyncGenerator[list[str]]:
+        """Yield pages of clients' tasks with a run that was closed after `since` and did not say so itself.
 
         A newer run of the same task may be going on. Visibility lags behind, so ask again for what is recent.
         """
@@ -124,14 +138,12 @@ class Runs:
             " AND ExecutionStatus IN ('Terminated', 'TimedOut', 'Failed')"
             f" AND {names.TASK_STATE.name} IN ({_OPEN_STATES}) AND CloseTime > '{since.isoformat()}'"
         )
-        async for workflow in self._client.list_workflows(
-            query, page_size=PAGE_SIZE, rpc_timeout=_RPC_TIMEOUT
-        ):
-            if "/" not in workflow.id:  # the task of a sub-agent has no view; its parent hears of its end
-                yield workflow.id
+        async for page in self._pages(query):
+            # The task of a sub-agent has no view; its parent hears of its end.
+            yield [workflow.id for workflow in page if "/" not in workflow.id]
 
-    async def stuck(self, limit: int) -> list[Stuck]:
-        """Return runs that the server reports problems of.
+    async def stuck(self) -> AsyncGenerator[list[Stuck]]:
+        """Yield pages of runs that the server reports problems of.
 
         The server needs `system.numConsecutiveWorkflowTaskProblemsToTriggerSearchAttribute` for that.
         """
@@ -139,12 +151,16 @@ class Runs:
             f"WorkflowType = '{names.WORKFLOW_TYPE}' AND ExecutionStatus = 'Running'"
             f" AND {_REPORTED.name} IS NOT NULL"
         )
-        return [
-            Stuck(workflow.id, workflow.run_id, _reported(workflow.typed_search_attributes))
-            async for workflow in self._client.list_workflows(
-                query, page_size=limit, limit=limit, rpc_timeout=_RPC_TIMEOUT
-            )
-        ]
+        async for page in self._pages(query):
+            yield [Stuck(w.id, w.run_id, _reported(w.typed_search_attributes)) for w in page]
+
+    async def _pages(self, query: str) -> AsyncGenerator[Sequence[WorkflowExecution]]:
+        workflows = self._client.list_workflows(query, page_size=PAGE_SIZE, rpc_timeout=_RPC_TIMEOUT)
+        await workflows.fetch_next_page()
+        yield workflows.current_page or ()
+        while workflows.next_page_token:
+            await workflows.fetch_next_page()
+            yield workflows.current_page or ()
 
     async def cause(self, stuck: Stuck) -> str:
         """Return what fails, in a few words that hold nothing of the task's content.
@@ -154,7 +170,7 @@ class Runs:
         """
         request = GetWorkflowExecutionHistoryReverseRequest(
             namespace=self._client.namespace,
-            execution=WorkflowExecution(workflow_id=stuck.task_id, run_id=stuck.run_id),
+            execution=WorkflowExecutionId(workflow_id=stuck.task_id, run_id=stuck.run_id),
             maximum_page_size=RECENT_EVENTS,
         )
         async with temporal_answers():

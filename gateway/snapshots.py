@@ -45,10 +45,23 @@ class Snapshots:
             raise TaskUnknownError(task_id)
         # A view that was just restored may be that of a run which was terminated long ago.
         silent_since = last_heard(snapshot) if known else 0.0
-        if not self._endings.is_due(snapshot.view, silent_since):
+        if not self._endings.is_due(silent_since) or not (check := self._endings.check_soon(task_id)):
             return snapshot
-        is_checked = await self._endings.check(task_id, wait=CHECK_WAIT)
-        return (await self._views.load(task_id) if is_checked else None) or snapshot
+        done, _ = await asyncio.wait({check}, timeout=CHECK_WAIT)
+        return (await self._views.load(task_id) if done else None) or snapshot
+
+    async def revived(self, snapshot: Snapshot) -> Snapshot:
+        """Return the snapshot of a task that somebody wants to act on; if it has ended, look again.
+
+        An operator may have reset it. Without Temporal the snapshot stands.
+
+        Raises:
+            UnavailableError: it was reset, and nobody tells how it stands now.
+        """
+        if not snapshot.view.status.state.is_terminal:
+            return snapshot
+        await self._endings.revive(snapshot.view.task_id)
+        return await self._views.load(snapshot.view.task_id) or snapshot
 
     async def _restored(self, task_id: str) -> Snapshot:
         """Rebuild the view, once for all who ask for it now."""

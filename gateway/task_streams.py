@@ -39,7 +39,7 @@ class TaskStreams:
             if until.is_over(snapshot):
                 return
             task_id, owner = snapshot.view.task_id, snapshot.view.owner
-            on_idle = partial(self._endings.check, task_id)
+            on_idle = partial(self._endings.check_soon, task_id)
             async with (
                 self._fanout.subscribe(task_id, snapshot.position, on_idle) as events,
                 _closing(events, deadline),

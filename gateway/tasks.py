@@ -32,7 +32,7 @@ from gateway.errors import (
     TaskUnknownError,
 )
 from gateway.run_description import describe
-from gateway.temporal_calls import CALL_TIMEOUT, known, temporal_answers
+from gateway.temporal_calls import CALL_TIMEOUT, known, readable, temporal_answers
 from workflows.agent_task import AgentTask
 from workflows.contract import failures, names
 from workflows.contract.messages import AgentMessage, TextPart, UserMessage
@@ -193,9 +193,10 @@ class Tasks:
         Raises:
             TaskUnknownError: there is no such workflow.
             NoWorkerError: no worker answered in time.
+            PayloadLostError, PayloadsUnavailableError: what it answered cannot be read.
         """
         try:
-            async with asyncio.timeout(QUERY_TIMEOUT), known(task_id):
+            async with asyncio.timeout(QUERY_TIMEOUT), known(task_id), readable():
                 return await self._handle(task_id).query(AgentTask.view)
         except (TimeoutError, RPCError, WorkflowQueryFailedError) as error:
             raise NoWorkerError from error
@@ -211,8 +212,9 @@ class Tasks:
         Raises:
             TaskUnknownError: there is no such task.
             NoWorkerError: the task has ended, so that its beginning would mislead.
+            PayloadLostError, PayloadsUnavailableError: what it began with cannot be read.
         """
-        async with temporal_answers(CALL_TIMEOUT - QUERY_TIMEOUT), known(task_id):
+        async with temporal_answers(CALL_TIMEOUT - QUERY_TIMEOUT), known(task_id), readable():
             newest = await describe(self._client, task_id)
             if newest.workflow_type != names.WORKFLOW_TYPE:
                 raise TaskUnknownError(task_id)

@@ -4,9 +4,17 @@ import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
+from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError, RPCStatusCode
 
-from gateway.errors import TaskUnknownError, TemporalUnavailableError
+from gateway.errors import (
+    PayloadLostError,
+    PayloadsUnavailableError,
+    TaskUnknownError,
+    TemporalUnavailableError,
+)
+from stores.blobs import BlobsUnavailableError
+from workflows.contract.failures import BLOB_MISSING
 
 CALL_TIMEOUT = 5.0
 """Seconds for one call to Temporal."""
@@ -52,4 +60,22 @@ async def known(task_id: str) -> AsyncGenerator[None]:
     except RPCError as error:
         if error.status is RPCStatusCode.NOT_FOUND:
             raise TaskUnknownError(task_id) from error
+        raise
+
+
+@asynccontextmanager
+async def readable() -> AsyncGenerator[None]:
+    """Expect that the large payloads of an answer can be had from the blob store.
+
+    Raises:
+        PayloadLostError: one is lost for good.
+        PayloadsUnavailableError: the store does not tell now.
+    """
+    try:
+        yield
+    except BlobsUnavailableError as error:
+        raise PayloadsUnavailableError from error
+    except ApplicationError as error:
+        if error.type == BLOB_MISSING:
+            raise PayloadLostError from error
         raise

@@ -10,9 +10,12 @@ from pydantic import Field, ValidationInfo, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 from redis.asyncio import Redis
 
-from stores.blobs import Blobs, check_blobs
+from stores.blob_check import check_blobs
+from stores.blobs import Blobs
 from stores.local_blobs import LocalBlobs
 from stores.redis_blobs import BLOB_TTL, RedisBlobs
+
+MAX_TTL_DAYS = 36_500
 
 _SCHEMES = ("http://", "https://")
 
@@ -22,9 +25,10 @@ class BlobSettings(BaseSettings):
 
     EVERLOOP_BLOBS: `local` (default), `redis` or `s3`. EVERLOOP_BLOB_DIRECTORY, of `local`: default
     `.everloop/blobs`. EVERLOOP_BLOB_TTL_DAYS, of `redis`: how long a blob is kept after it was last used,
-    default 30; at least as long as the retention of Temporal's namespace. Of `s3`: EVERLOOP_S3_BUCKET, which
-    must exist; EVERLOOP_S3_ENDPOINT, default Amazon's; EVERLOOP_S3_PREFIX, before each key, default none.
-    Credentials and region of S3: the AWS_ variables that boto3 reads. An empty variable counts as not set.
+    default 30, at most 36,500; at least as long as the retention of Temporal's namespace. Of `s3`, and only
+    with it: EVERLOOP_S3_BUCKET, which must exist; EVERLOOP_S3_ENDPOINT, default Amazon's;
+    EVERLOOP_S3_PREFIX, before each key, default none. Credentials and region of S3: the AWS_ variables that
+    boto3 reads. An empty variable counts as not set.
     """
 
     model_config = SettingsConfigDict(
@@ -33,7 +37,7 @@ class BlobSettings(BaseSettings):
 
     blobs: Literal["local", "redis", "s3"] = "local"
     blob_directory: Path = Path(".everloop/blobs")
-    blob_ttl_days: int = Field(default=BLOB_TTL.days, ge=1)
+    blob_ttl_days: int = Field(default=BLOB_TTL.days, ge=1, le=MAX_TTL_DAYS)
     s3_bucket: str = Field(default="", validate_default=True)
     s3_endpoint: str = ""
     s3_prefix: str = ""
@@ -41,16 +45,21 @@ class BlobSettings(BaseSettings):
     @field_validator("s3_bucket")
     @classmethod
     def validate_bucket(cls, bucket: str, info: ValidationInfo) -> str:
-        kind = info.data.get("blobs")
-        if kind == "s3" and not bucket:
+        if info.data.get("blobs") == "s3" and not bucket:
             raise ValueError(
                 "EVERLOOP_S3_BUCKET: expected the name of a bucket, because EVERLOOP_BLOBS is s3; set it"
             )
-        if kind in {"local", "redis"} and bucket:
-            raise ValueError(
-                f"EVERLOOP_S3_BUCKET is set, but EVERLOOP_BLOBS is {kind}; set EVERLOOP_BLOBS=s3, or unset it"
-            )
         return bucket
+
+    @field_validator("s3_bucket", "s3_endpoint", "s3_prefix")
+    @classmethod
+    def validate_use(cls, value: str, info: ValidationInfo) -> str:
+        kind, variable = info.data.get("blobs"), f"EVERLOOP_{str(info.field_name).upper()}"
+        if kind in {"local", "redis"} and value:
+            raise ValueError(
+                f"{variable} is set, but EVERLOOP_BLOBS is {kind}; set EVERLOOP_BLOBS=s3, or unset it"
+            )
+        return value
 
     @field_validator("s3_endpoint")
     @classmethod
@@ -62,23 +71,24 @@ class BlobSettings(BaseSettings):
 
 @asynccontextmanager
 async def opened_blobs(settings: BlobSettings, redis: Redis) -> AsyncGenerator[Blobs]:
-    """Yield the store of these settings, checked; `redis` is used if they say so, and stays open.
+    """Yield the store of these settings, checked; `redis` names the one in use, and stays open.
 
     Raises:
-        BlobsUnfitError: it cannot be worked with.
+        BlobsUnfitError: it cannot be worked with, or another one is in use.
     """
     if settings.blobs == "s3":
         from stores.s3_blobs import S3Blobs  # noqa: PLC0415 -- boto3 takes 15 MiB, also where nobody needs it
 
         s3 = S3Blobs(settings.s3_bucket, endpoint=settings.s3_endpoint, prefix=settings.s3_prefix)
         with closing(s3):
-            yield await _checked(s3)
+            yield await _checked(s3, redis)
     elif settings.blobs == "redis":
-        yield await _checked(RedisBlobs(redis, ttl=timedelta(days=settings.blob_ttl_days)))
+        yield await _checked(RedisBlobs(redis, ttl=timedelta(days=settings.blob_ttl_days)), redis)
     else:
-        yield await _checked(LocalBlobs(settings.blob_directory))
+        with closing(LocalBlobs(settings.blob_directory)) as local:
+            yield await _checked(local, redis)
 
 
-async def _checked(blobs: Blobs) -> Blobs:
-    await check_blobs(blobs)
+async def _checked(blobs: Blobs, redis: Redis) -> Blobs:
+    await check_blobs(blobs, redis)
     return blobs

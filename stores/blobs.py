@@ -8,19 +8,25 @@ BlobError
 └── BlobsUnfitError         at start: this store cannot be worked with
 """
 
-import contextlib
+import asyncio
 import hashlib
 import re
 from abc import ABC, abstractmethod
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
 
 PROBE_KEY = "probe"
-"""A blob that every store holds from its first check on."""
+"""A blob that every store holds from its first check on: its content is the id of the store."""
 
-_PROBE = b"everloop"
-_NEVER_PUT = "probe-missing"
 _WORD = r"(?!\.)[\w.%~-]{1,200}"
 _KEY = re.compile(rf"{_WORD}(/{_WORD}){{0,7}}", re.ASCII)
 _DIGEST_BYTES = hashlib.sha256().digest_size
+
+# Not the threads that asyncio.to_thread uses: a tool may hold all of those. Hashing always comes to an end.
+_hashing = ThreadPoolExecutor(2, thread_name_prefix="sha256")
+
+T = TypeVar("T")
 
 
 class BlobError(Exception):
@@ -38,22 +44,19 @@ class BlobKeyError(BlobError):
 
 
 class BlobMissingError(BlobError):
-    """There is no blob of this key; trying again does not help."""
+    """There is no blob of this key; trying again does not help. Clients read this text: it names no place."""
 
-    def __init__(self, key: str, store: str) -> None:
-        super().__init__(
-            f"blob {key} is missing from {store}: it was removed, or put into another store; restore it, or "
-            "give all workers and gateways the same EVERLOOP_BLOBS settings; then reset the task"
-        )
+    def __init__(self, key: str) -> None:
+        super().__init__(f"blob {key} is missing: a part of the task is lost")
 
 
 class BlobCorruptError(BlobError):
-    """What is kept under this key is not what was put there; trying again does not help."""
+    """What is kept under this key is not what was put there; clients read this text as well."""
 
-    def __init__(self, key: str, store: str) -> None:
+    def __init__(self, key: str) -> None:
         super().__init__(
-            f"blob {key} in {store} is damaged: its sha256 is not the one that was stored with it; "
-            "restore it from a backup, then reset the task"
+            f"blob {key} is damaged, because its sha256 is another one than when it was stored: "
+            "a part of the task is lost"
         )
 
 
@@ -74,7 +77,7 @@ class Blobs(ABC):
     @property
     @abstractmethod
     def place(self) -> str:
-        """Name the store in errors: its kind and where it is, without credentials."""
+        """Name the store for operators: its kind and where it is, without credentials."""
 
     @abstractmethod
     async def put(self, key: str, content: bytes) -> None:
@@ -129,7 +132,7 @@ def seal(content: bytes) -> bytes:
     return content + hashlib.sha256(content).digest()
 
 
-def unseal(sealed: bytes, key: str, place: str) -> bytes:
+def unseal(sealed: bytes, key: str) -> bytes:
     """Return the content of a sealed blob.
 
     Raises:
@@ -137,20 +140,10 @@ def unseal(sealed: bytes, key: str, place: str) -> bytes:
     """
     content = sealed[:-_DIGEST_BYTES]
     if hashlib.sha256(content).digest() != sealed[-_DIGEST_BYTES:]:
-        raise BlobCorruptError(key, place)
+        raise BlobCorruptError(key)
     return content
 
 
-async def check_blobs(blobs: Blobs) -> None:
-    """Find out at start that the store keeps what it is given, and can tell a missing blob from a refusal.
-
-    Raises:
-        BlobsUnfitError: it does not.
-    """
-    try:
-        await blobs.put(PROBE_KEY, _PROBE)
-        await blobs.get(PROBE_KEY)
-        with contextlib.suppress(BlobMissingError):
-            await blobs.get(_NEVER_PUT)
-    except BlobError as error:
-        raise BlobsUnfitError(str(error)) from error
+async def in_hashing_thread(work: Callable[[], T]) -> T:
+    """Do what reads all of a blob's content elsewhere than on the event loop."""
+    return await asyncio.get_running_loop().run_in_executor(_hashing, work)

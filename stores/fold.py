@@ -84,11 +84,24 @@ class FoldedTask:
 
     def publish(self, run_id: str, events: Sequence[TaskEvent]) -> list[TaskEvent]:
         """Fold in the events of a run."""
-        if run_id != self._run_id:
-            if run_id in self._seen_runs:
-                return []
-            self._take_over(run_id)
+        if run_id != self._run_id and run_id in self._seen_runs:
+            return []
         return [event for event in events if self._fold(run_id, event)]
+
+    def end(self, run_id: str, status: StatusChanged) -> list[TaskEvent]:
+        """Fold in the last status of a run that does not say it itself; nothing if the view says an end.
+
+        As with `restore`, a run that was never seen is newer only if its status is. Without a run id it is
+        the run that the view follows.
+        """
+        run_id = run_id or self._run_id or ""
+        is_open = self._identity and self._status and not self._status.state.is_terminal
+        if not is_open or not self._is_news(run_id, status):
+            return []
+        if run_id:
+            self._take_over(run_id)
+        self._set_status(run_id, status)
+        return [status]
 
     def create(self, view: TaskView) -> list[TaskEvent]:
         """Fill in the static part, and the status if there is none; nothing if the view is whole."""
@@ -130,10 +143,13 @@ class FoldedTask:
     def _fold(self, run_id: str, event: TaskEvent) -> bool:
         match event:
             case StatusChanged():
+                self._take_over(run_id)
                 return self._fold_status(run_id, event)
             case ArtifactChunk():
+                self._take_over(run_id)
                 return self._fold_chunk(run_id, event)
             case _:
+                # A gateway may publish these for a run that is older than the one it has not heard of yet.
                 return True
 
     def _fold_status(self, run_id: str, status: StatusChanged) -> bool:

@@ -4,6 +4,7 @@ import asyncio
 import os
 import uuid
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TypeVar
 
@@ -22,22 +23,32 @@ _UNFINISHED = ".unfinished"
 """Folder of files that are being written. No key begins with a dot. What a killed process leaves there can be
 removed while nothing runs."""
 
+THREADS = 16
+"""How many files of one process are read and written at once."""
+
 T = TypeVar("T")
 
 
 class LocalBlobs(Blobs):
     """Files below `directory`, which is made when it is first needed. All processes must see the same one.
 
-    A blob has reached the disk when `put` returns. A directory that lost even the probe of its first check
-    is taken for a volume that is not mounted, not for one whose blobs are missing.
+    A blob has reached the disk when `put` returns. A directory that lost even its id is taken for a volume
+    that is not mounted, not for one whose blobs are missing; nor is anything put there once the id was seen.
+    Its threads are its own, so that a volume that hangs holds up nothing else. Close it with `close`.
     """
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory.absolute()
+        self._had_probe = False
+        self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="blobs")
 
     @property
     def place(self) -> str:
         return f"the blob directory {self._directory}"
+
+    def close(self) -> None:
+        """Begin no more work, and wait for none that hangs."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
 
     async def put(self, key: str, content: bytes) -> None:
         await self._in_thread(lambda: self._put(self._path(key), key, content))
@@ -50,7 +61,7 @@ class LocalBlobs(Blobs):
 
     async def _in_thread(self, work: Callable[[], T]) -> T:
         try:
-            return await asyncio.to_thread(work)
+            return await asyncio.get_running_loop().run_in_executor(self._threads, work)
         except OSError as error:
             raise BlobsUnavailableError(self.place, error) from error
 
@@ -58,6 +69,8 @@ class LocalBlobs(Blobs):
         return self._directory / check_key(key)
 
     def _put(self, path: Path, key: str, content: bytes) -> None:
+        if self._had_probe:
+            self._require_probe(key)
         if not self._holds(path, key, content):
             self._write(path, seal(content))
         # Also where another process wrote the file: it may not have come as far as this.
@@ -67,7 +80,7 @@ class LocalBlobs(Blobs):
     def _holds(self, path: Path, key: str, content: bytes) -> bool:
         """Whether the file is there and whole; reading it is cheaper than writing it through to the disk."""
         try:
-            return unseal(path.read_bytes(), key, self.place) == content
+            return unseal(path.read_bytes(), key) == content
         except (FileNotFoundError, BlobCorruptError):
             return False
 
@@ -90,12 +103,13 @@ class LocalBlobs(Blobs):
             sealed = path.read_bytes()
         except FileNotFoundError:
             self._require_probe(key)
-            raise BlobMissingError(key, self.place) from None
-        return unseal(sealed, key, self.place)
+            raise BlobMissingError(key) from None
+        self._had_probe = self._had_probe or key == PROBE_KEY
+        return unseal(sealed, key)
 
     def _require_probe(self, key: str) -> None:
         if key != PROBE_KEY and not (self._directory / PROBE_KEY).exists():
-            reason = f"it does not hold the blob {PROBE_KEY} of its first check; mount it, or restore it"
+            reason = f"it does not hold the file {PROBE_KEY} with its id; mount it, or restore it"
             raise BlobsUnavailableError(self.place, reason)
 
 

@@ -18,8 +18,8 @@ class MemoryBlobs(Blobs):
 
     async def get(self, key: str) -> bytes:
         if check_key(key) not in self._sealed:
-            raise BlobMissingError(key, self.place)
-        return unseal(self._sealed[key], key, self.place)
+            raise BlobMissingError(key)
+        return unseal(self._sealed[key], key)
 
     async def delete(self, key: str) -> None:
         self._sealed.pop(check_key(key), None)

@@ -18,8 +18,8 @@ from stores.task_views import (
     position_order,
 )
 from stores.view_parts import MAX_EVENTS, milliseconds
-from workflows.contract.events import TaskEvent
-from workflows.contract.tasks import TaskView
+from workflows.contract.events import StatusChanged, TaskEvent
+from workflows.contract.tasks import TaskState, TaskView
 
 
 @dataclass
@@ -48,6 +48,11 @@ class MemoryTaskViews(TaskViews):
         if events:
             await self._append(task_id, self._tasks[task_id].folded.publish(run_id, events))
 
+    async def end(self, task_id: str, run_id: str, status: StatusChanged) -> bool:
+        told = self._tasks[task_id].folded.end(run_id, status)
+        await self._append(task_id, told)
+        return bool(told)
+
     async def restore(self, view: TaskView) -> None:
         await self._append(view.task_id, self._tasks[view.task_id].folded.restore(view))
 
@@ -57,6 +62,10 @@ class MemoryTaskViews(TaskViews):
         task = self._tasks[task_id]
         view = task.folded.view
         return Snapshot(view, task.events[-1].position if task.events else START) if view else None
+
+    async def state(self, task_id: str) -> TaskState | None:
+        snapshot = await self.load(task_id)
+        return snapshot.view.status.state if snapshot else None
 
     async def read(
         self, positions: Mapping[str, str], *, wait: float, limit: int = 200

@@ -25,9 +25,10 @@ class MemoryTranscripts(Transcripts):
         attempt: Attempt | None = None,
     ) -> OpenedTranscript:
         kept, start = self._runs[task_id, run_id], length - len(new)
-        if not kept and previous_run:
-            previous = self._runs[task_id, previous_run]
-            kept.update((position, previous[position]) for position in previous if position < start)
+        if previous_run:
+            for position, message in self._runs[task_id, previous_run].items():
+                if position < start:
+                    kept.setdefault(position, message)
         kept.update(enumerate(new, start=start))
         messages = tuple(kept[position] for position in range(length) if position in kept)
         reply = kept.get(length)

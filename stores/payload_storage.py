@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Self
 from urllib.parse import quote
 
+import structlog
 from temporalio.api.common.v1 import Payload
 from temporalio.api.failure.v1 import Failure
 from temporalio.contrib.pydantic import pydantic_data_converter
@@ -28,7 +29,14 @@ from temporalio.converter import (
 )
 from temporalio.exceptions import ApplicationError
 
-from stores.blobs import BlobCorruptError, BlobMissingError, Blobs, BlobsUnavailableError, sha256
+from stores.blobs import (
+    BlobCorruptError,
+    BlobMissingError,
+    Blobs,
+    BlobsUnavailableError,
+    in_hashing_thread,
+    sha256,
+)
 from stores.lost_payloads import LostPayloads
 from workflows.contract.failures import BLOB_MISSING
 
@@ -43,6 +51,12 @@ NO_TASK = "none"
 
 _KEY = "key"
 _LONGEST_WORD = 200
+_ADVICE = (
+    "restore the blob, or give all workers and gateways the EVERLOOP_BLOBS settings it was stored with; "
+    "then reset the task"
+)
+
+_log = structlog.get_logger()
 
 
 def payload_folder(workflow_id: str) -> str:
@@ -98,18 +112,27 @@ class BlobPayloads(StorageDriver):
             return self._context.workflow_id  # of heartbeats: their target names the activity alone
         return NO_TASK
 
+    @property
+    def _workflow_id(self) -> str | None:
+        """For whom a payload is read; results of activities and children are read as theirs."""
+        if isinstance(self._context, WorkflowSerializationContext | ActivitySerializationContext):
+            return self._context.workflow_id
+        return None
+
     async def _store(self, folder: str, payload: Payload) -> StorageDriverClaim:
         serialized = payload.SerializeToString(deterministic=True)
-        key = f"{folder}/{sha256(serialized)}"
+        key = f"{folder}/{await in_hashing_thread(lambda: sha256(serialized))}"
         await self._blobs.put(key, serialized)
         return StorageDriverClaim({_KEY: key})
 
     async def _retrieve(self, claim: StorageDriverClaim) -> Payload:
+        key = claim.claim_data[_KEY]
         try:
-            return Payload.FromString(await self._blobs.get(claim.claim_data[_KEY]))
+            return Payload.FromString(await self._blobs.get(key))
         except (BlobMissingError, BlobCorruptError) as error:
-            if self._lost and isinstance(self._context, WorkflowSerializationContext):
-                await self._lost.report(self._context.workflow_id, str(error))
+            _log.error("a payload is lost", reason=str(error), store=self._blobs.place, advice=_ADVICE)
+            if self._lost and self._workflow_id:
+                await self._lost.report(self._workflow_id, key, str(error))
             raise ApplicationError(str(error), type=BLOB_MISSING, non_retryable=True) from None
 
 

@@ -8,7 +8,16 @@ from redis.asyncio import Redis
 from redis.client import NEVER_DECODE
 from redis.exceptions import RedisError
 
-from stores.blobs import BlobMissingError, Blobs, BlobsUnavailableError, check_key, seal, unseal
+from stores.blobs import (
+    PROBE_KEY,
+    BlobMissingError,
+    Blobs,
+    BlobsUnavailableError,
+    check_key,
+    in_hashing_thread,
+    seal,
+    unseal,
+)
 
 BLOB_TTL = timedelta(days=30)
 """How long a blob is kept after it was last put or read: longer than Temporal keeps a closed workflow."""
@@ -19,7 +28,8 @@ T = TypeVar("T")
 class RedisBlobs(Blobs):
     """One command and one round trip for each call. `ttl` counts from the last put or get (default 30 days).
 
-    Fit where blobs are few: they take memory, and a task that waits longer than `ttl` loses its own.
+    Fit where blobs are few: they take memory, and a task that waits longer than `ttl` loses its own. The id
+    of the store has no time to live, because it is read at start only.
     """
 
     def __init__(self, redis: Redis, *, ttl: timedelta = BLOB_TTL) -> None:
@@ -31,16 +41,19 @@ class RedisBlobs(Blobs):
         return "the blob store in Redis (EVERLOOP_REDIS_URL)"
 
     async def put(self, key: str, content: bytes) -> None:
-        await self._answer(self._redis.set(blob_key(key), seal(content), ex=self._ttl))
+        name, ttl = blob_key(key), None if key == PROBE_KEY else self._ttl
+        sealed = await in_hashing_thread(lambda: seal(content))
+        await self._answer(self._redis.set(name, sealed, ex=ttl))
 
     async def get(self, key: str) -> bytes:
-        command = ("GETEX", blob_key(key), "EX", self._ttl)
+        name = blob_key(key)
+        command = ("GET", name) if key == PROBE_KEY else ("GETEX", name, "EX", self._ttl)
         # The client is set up to decode texts, and a blob is none.
         execute = cast("Callable[..., Awaitable[bytes | None]]", self._redis.execute_command)
         reply = await self._answer(execute(*command, **{NEVER_DECODE: True}))
         if reply is None:
-            raise BlobMissingError(key, self.place)
-        return unseal(reply, key, self.place)
+            raise BlobMissingError(key)
+        return await in_hashing_thread(lambda: unseal(reply, key))
 
     async def delete(self, key: str) -> None:
         await self._answer(self._redis.delete(blob_key(key)))

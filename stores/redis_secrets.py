@@ -1,4 +1,4 @@
-"""Secrets in Redis: a hash of name → JSON for each task."""
+"""Secrets in Redis: a hash for each task, with the fields `message:<id>` and `name:<name>` → JSON."""
 
 import json
 from datetime import timedelta
@@ -11,6 +11,12 @@ from stores.secrets import Secrets
 from stores.view_parts import TASK_TTL
 from workflows.contract.names import secrets_key
 
+_ACCEPT = """
+local brought = redis.call('HGET', KEYS[1], ARGV[1])
+if brought then redis.call('HSET', KEYS[1], ARGV[2], brought) end
+"""
+"""One step: a task that is forgotten in between must not come back, with no time to live."""
+
 
 class RedisSecrets(Secrets):
     """Each call is one round trip. `ttl` counts from the last `put` (default 7 days).
@@ -21,17 +27,29 @@ class RedisSecrets(Secrets):
     def __init__(self, redis: Redis, *, ttl: timedelta = TASK_TTL) -> None:
         self._redis = redis
         self._ttl = ttl
+        self._accept = redis.register_script(_ACCEPT)
 
-    async def put(self, task_id: str, name: str, value: JsonValue) -> None:
+    async def put(self, task_id: str, message_id: str, value: JsonValue) -> None:
         key = secrets_key(task_id)
         async with self._redis.pipeline(transaction=True) as pipeline:
-            pipeline.hset(key, name, json.dumps(value))
+            pipeline.hset(key, _brought(message_id), json.dumps(value))
             pipeline.expire(key, self._ttl)
             await pipeline.execute()
 
+    async def accept(self, task_id: str, message_id: str, name: str) -> None:
+        await self._accept(keys=[secrets_key(task_id)], args=[_brought(message_id), _accepted(name)])
+
     async def get(self, task_id: str, name: str) -> JsonValue:
-        kept = cast("str | None", await self._redis.hget(secrets_key(task_id), name))
+        kept = cast("str | None", await self._redis.hget(secrets_key(task_id), _accepted(name)))
         return None if kept is None else cast("JsonValue", json.loads(kept))
 
     async def forget(self, task_id: str) -> None:
         await self._redis.delete(secrets_key(task_id))
+
+
+def _brought(message_id: str) -> str:
+    return f"message:{message_id}"
+
+
+def _accepted(name: str) -> str:
+    return f"name:{name}"

@@ -15,12 +15,13 @@ from stores.redis_view_codec import (
     encode_creation,
     encode_events,
     encode_restoration,
+    encode_status,
 )
 from stores.task_views import START, Snapshot, StreamedEvent, TaskPage, TaskQuery, TaskViews, is_position
 from stores.view_parts import MAX_EVENTS, TASK_TTL
-from workflows.contract.events import TaskEvent
+from workflows.contract.events import StatusChanged, TaskEvent
 from workflows.contract.names import history_key, stream_key, view_key
-from workflows.contract.tasks import TaskView
+from workflows.contract.tasks import TaskState, TaskView
 
 _SCRIPT = Path(__file__).with_name("task_views.lua").read_text(encoding="utf-8")
 _VIEW_KEY_PREFIX, _VIEW_KEY_SUFFIX = view_key("/").split("/")
@@ -50,6 +51,9 @@ class RedisTaskViews(TaskViews):
         if events:
             await self._change("publish", task_id, run_id, encode_events(events))
 
+    async def end(self, task_id: str, run_id: str, status: StatusChanged) -> bool:
+        return await self._change("end", task_id, run_id, encode_status(status)) == 1
+
     async def restore(self, view: TaskView) -> None:
         await self._change("restore", view.task_id, view.run_id, encode_restoration(view))
 
@@ -61,6 +65,10 @@ class RedisTaskViews(TaskViews):
             fields, history, last = await pipeline.execute()
         view = decode_view(fields, history)
         return Snapshot(view, last[0][0] if last else START) if view else None
+
+    async def state(self, task_id: str) -> TaskState | None:
+        task, state = cast("list[str | None]", await self._redis.hmget(view_key(task_id), "task", "state"))
+        return TaskState(state) if task and state else None
 
     async def read(
         self, positions: Mapping[str, str], *, wait: float, limit: int = 200
@@ -89,8 +97,8 @@ class RedisTaskViews(TaskViews):
             first, entries = await pipeline.execute()
         return bool(entries) and entries[0][0] == first
 
-    async def _change(self, operation: str, task_id: str, run_id: str, arguments: ScriptArguments) -> None:
+    async def _change(self, operation: str, task_id: str, run_id: str, arguments: ScriptArguments) -> object:
         header = [task_id, run_id, self._ttl, self._max_events, _VIEW_KEY_PREFIX, _VIEW_KEY_SUFFIX, operation]
-        await self._script(
+        return await self._script(
             keys=[view_key(task_id), history_key(task_id), stream_key(task_id)], args=[*header, *arguments]
         )

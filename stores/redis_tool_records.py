@@ -3,6 +3,7 @@
 from datetime import timedelta
 from typing import cast
 
+from pydantic import ValidationError
 from redis.asyncio import Redis
 
 from stores.tool_records import OUTCOME_ADAPTER, Claim, ToolRecords
@@ -19,6 +20,9 @@ class RedisToolRecords(ToolRecords):
     A claim whose answer is lost on the way stands: the next claim hears `STARTED_BEFORE`, which at worst
     leaves out an effect, but never repeats one. How much a killed Redis forgets is its own setting:
     `appendfsync always` nothing, `everysec` up to two seconds of claims that it had acknowledged.
+
+    An outcome that cannot be read, of a newer version perhaps, stands, but says no more than that the call
+    was started.
     """
 
     def __init__(self, redis: Redis, *, ttl: timedelta = RECORD_TTL) -> None:
@@ -27,13 +31,13 @@ class RedisToolRecords(ToolRecords):
 
     async def claim(self, task_id: str, call_id: str) -> Claim | ToolReply:
         is_first, outcome = await self._record(task_id, call_id, "started", "1")
-        if outcome is not None:
-            return OUTCOME_ADAPTER.validate_json(outcome)
-        return Claim.FIRST if is_first else Claim.STARTED_BEFORE
+        if outcome is None:
+            return Claim.FIRST if is_first else Claim.STARTED_BEFORE
+        return _parse(outcome) or Claim.STARTED_BEFORE
 
     async def finish(self, task_id: str, call_id: str, outcome: ToolReply) -> ToolReply:
         _, standing = await self._record(task_id, call_id, "outcome", outcome.model_dump_json())
-        return outcome if standing is None else OUTCOME_ADAPTER.validate_json(standing)
+        return outcome if standing is None else _parse(standing) or outcome
 
     async def release(self, task_id: str, call_id: str) -> None:
         await self._redis.hdel(tool_record_key(task_id, call_id), "started")
@@ -47,3 +51,10 @@ class RedisToolRecords(ToolRecords):
             pipeline.expire(key, self._ttl)
             was_set, outcome, _ = await pipeline.execute()
         return bool(was_set), cast("str | None", outcome)
+
+
+def _parse(outcome: str) -> ToolReply | None:
+    try:
+        return OUTCOME_ADAPTER.validate_json(outcome)
+    except ValidationError:
+        return None

@@ -17,16 +17,14 @@ from workflows.contract.names import attempts_key, transcript_key
 _MESSAGE: TypeAdapter[TranscriptMessage] = TypeAdapter(TranscriptMessage)
 _FIELDS_PER_COMMAND = 500
 
-_COPY_IF_EMPTY = """
-if redis.call('COPY', KEYS[1], KEYS[2]) == 1 then
-  for _, position in ipairs(redis.call('HKEYS', KEYS[2])) do
-    if tonumber(position) >= tonumber(ARGV[1]) then
-      redis.call('HDEL', KEYS[2], position)
-    end
+_COPY_MISSING = """
+for _, position in ipairs(redis.call('HKEYS', KEYS[1])) do
+  if tonumber(position) < tonumber(ARGV[1]) and redis.call('HEXISTS', KEYS[2], position) == 0 then
+    redis.call('HSET', KEYS[2], position, redis.call('HGET', KEYS[1], position))
   end
 end
 """
-"""Copies the positions below the argument, unless the run has any of its own. Both keys share a hash slot."""
+"""Copies the positions below the argument that the run does not have. Both keys share a hash slot."""
 
 _COUNT = """
 local count = math.max(tonumber(redis.call('HGET', KEYS[1], ARGV[1]) or '0') + 1, tonumber(ARGV[2]))
@@ -59,7 +57,7 @@ class RedisTranscripts(Transcripts):
         key, start = transcript_key(task_id, run_id), length - len(new)
         async with self._redis.pipeline(transaction=True) as pipeline:
             if previous_run:
-                pipeline.eval(_COPY_IF_EMPTY, 2, transcript_key(task_id, previous_run), key, str(start))
+                pipeline.eval(_COPY_MISSING, 2, transcript_key(task_id, previous_run), key, str(start))
             if new:
                 pipeline.hset(key, mapping=_encode(start, new))
             if attempt:

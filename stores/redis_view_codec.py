@@ -44,7 +44,7 @@ def encode_events(events: Iterable[TaskEvent]) -> ScriptArguments:
     for event in events:
         match event:
             case StatusChanged():
-                arguments += ["status", *_encode_status(event)]
+                arguments += ["status", *encode_status(event)]
             case ArtifactChunk():
                 arguments += ["chunk", *_encode_chunk(event)]
             case _:
@@ -56,7 +56,7 @@ def encode_creation(view: TaskView) -> ScriptArguments:
     """Return the arguments of the operation `create`."""
     return [
         TaskCreated().model_dump_json(),
-        *_encode_status(status_of(view)),
+        *encode_status(status_of(view)),
         *_encode_messages(view.history),
         *_encode_static_part(view),
     ]
@@ -67,7 +67,7 @@ def encode_restoration(view: TaskView) -> ScriptArguments:
     artifacts = [(artifact, chunks) for artifact in view.artifacts if (chunks := chunks_of(artifact))]
     arguments: ScriptArguments = [
         int(is_streaming(view)),
-        *_encode_status(status_of(view)),
+        *encode_status(status_of(view)),
         *_encode_messages(view.history),
         *_encode_static_part(view),
         len(artifacts),
@@ -79,15 +79,8 @@ def encode_restoration(view: TaskView) -> ScriptArguments:
     return arguments
 
 
-def _encode_static_part(view: TaskView) -> ScriptArguments:
-    return [
-        identity_of(view).model_dump_json(),
-        owner_index_key(view.owner),
-        context_index_key(view.owner, view.context_id),
-    ]
-
-
-def _encode_status(status: StatusChanged) -> ScriptArguments:
+def encode_status(status: StatusChanged) -> ScriptArguments:
+    """Return the arguments of the operation `end`."""
     return [
         status.model_dump_json(),
         status.version,
@@ -97,6 +90,14 @@ def _encode_status(status: StatusChanged) -> ScriptArguments:
         milliseconds(status.at),
         *(_encode_message(status.message) if status.message else ("", "")),
         *_encode_messages(status.received),
+    ]
+
+
+def _encode_static_part(view: TaskView) -> ScriptArguments:
+    return [
+        identity_of(view).model_dump_json(),
+        owner_index_key(view.owner),
+        context_index_key(view.owner, view.context_id),
     ]
 
 

@@ -109,10 +109,10 @@ class S3Blobs(Blobs):
     async def get(self, key: str) -> bytes:
         found = await self._in_thread(key, self._get)
         if found is None:
-            raise BlobMissingError(key, self.place)
-        content, digest = found
-        if sha256(content) != digest:
-            raise BlobCorruptError(key, self.place)
+            raise BlobMissingError(key)
+        content, is_whole = found
+        if not is_whole:
+            raise BlobCorruptError(key)
         return content
 
     async def delete(self, key: str) -> None:
@@ -150,15 +150,16 @@ class S3Blobs(Blobs):
             raise
         return head["ContentLength"] == length and head["Metadata"].get(_DIGEST) == digest
 
-    def _get(self, name: str) -> tuple[bytes, str | None] | None:
-        """Return content and checksum of an object, or None if there is none."""
+    def _get(self, name: str) -> tuple[bytes, bool] | None:
+        """Return the content of an object and whether it has its checksum, or None if there is none."""
         try:
             found = self._client.get_object(Bucket=self._bucket, Key=name)
         except ClientError as error:
             if _code(error) in _MISSING:
                 return None
             raise
-        return found["Body"].read(), found["Metadata"].get(_DIGEST)
+        content = found["Body"].read()
+        return content, sha256(content) == found["Metadata"].get(_DIGEST)
 
 
 def _connect(endpoint: str) -> S3Client:

@@ -17,6 +17,7 @@
 local BLOCK_SIZE = 4096  -- a text chunk is appended to a block, so that its cost does not grow with the text
 local SAMPLE_SIZE = 2
 local ARTIFACT = 'artifact:'
+local TERMINAL = {completed = true, failed = true, canceled = true, rejected = true}
 
 local view, history, stream = KEYS[1], KEYS[2], KEYS[3]
 local task_id, run_id, time_to_live, stream_length = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
@@ -63,25 +64,30 @@ end
 
 -- Runs and statuses
 
+local current = redis.call('HGET', view, 'run')
+
 local function take_over()
-  redis.call('HSET', view, 'run', run_id, 'seen:' .. run_id, 1)
+  if current ~= run_id then
+    redis.call('HSET', view, 'run', run_id, 'seen:' .. run_id, 1)
+    current = run_id
+  end
 end
 
-local function is_overtaken(current)
+local function is_overtaken()
   return current ~= run_id and redis.call('HEXISTS', view, 'seen:' .. run_id) == 1
 end
 
 local function is_news(status)
-  local last = redis.call('HMGET', view, 'at', 'run', 'status_run', 'version', 'step')
-  local at, current, status_run = tonumber(last[1]), last[2], last[3]
+  local last = redis.call('HMGET', view, 'at', 'status_run', 'version', 'step')
+  local at, status_run = tonumber(last[1]), last[2]
   if not at then
     return true
   end
   if current == run_id then
-    local version, step = tonumber(last[4]), tonumber(last[5])
+    local version, step = tonumber(last[3]), tonumber(last[4])
     return status_run ~= run_id or status.version > version or (status.version == version and status.step > step)
   end
-  return not is_overtaken(current) and (not current or status.at > at)
+  return not is_overtaken() and (not current or status.at > at)
 end
 
 local function remember(message)
@@ -209,6 +215,7 @@ local fold = {}
 
 function fold.status()
   local status = take_status()
+  take_over()
   if not is_news(status) then
     return false
   end
@@ -219,6 +226,7 @@ end
 
 function fold.chunk()
   local chunk = take_chunk()
+  take_over()
   local draft = draft_of(chunk.artifact_id)
   if is_continued(draft, chunk) then
     append(draft, chunk)
@@ -228,16 +236,12 @@ function fold.chunk()
 end
 
 function fold.other()
-  emit(take())
+  emit(take())  -- a gateway may publish these for a run that is older than the one it has not heard of yet
 end
 
 local function publish()
-  local current = redis.call('HGET', view, 'run')
-  if is_overtaken(current) then
+  if is_overtaken() then
     return
-  end
-  if current ~= run_id then
-    take_over()
   end
   local has_new_status = false
   while cursor < #ARGV do
@@ -295,13 +299,13 @@ end
 
 local function restore()
   local is_streaming, status, messages = take() == '1', take_status(), take_list(take_message)
-  local last = redis.call('HMGET', view, 'run', 'status_run', 'message_id')
+  local last = redis.call('HMGET', view, 'status_run', 'message_id')
   local applies = is_news(status)
-  if not applies and last[2] == run_id and last[3] ~= status.message.id then
+  if not applies and last[1] == run_id and last[2] ~= status.message.id then
     table.insert(messages, status.message)  -- a newer status replaced it before it was seen here
   end
   fill(messages)
-  if applies and (not last[1] or last[2]) then
+  if applies and (not current or last[1]) then
     take_over()
   end
   for _ = 1, tonumber(take()) do
@@ -314,5 +318,21 @@ local function restore()
   refresh(true)
 end
 
-local operations = {publish = publish, create = create, restore = restore}
-operations[operation]()
+local function end_task()
+  local status = take_status()
+  local known = redis.call('HMGET', view, 'task', 'state')
+  run_id = run_id ~= '' and run_id or current or ''
+  if not known[1] or TERMINAL[known[2]] or not is_news(status) then
+    return 0
+  end
+  if run_id ~= '' then
+    take_over()
+  end
+  set_status(status)
+  emit(status.json)
+  refresh(true)
+  return 1
+end
+
+local operations = {publish = publish, create = create, restore = restore, ['end'] = end_task}
+return operations[operation]()

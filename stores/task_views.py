@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from workflows.contract.events import TaskEvent
+from workflows.contract.events import StatusChanged, TaskEvent
 from workflows.contract.tasks import TaskState, TaskView
 
 START = "0-0"
@@ -75,8 +75,21 @@ class TaskViews(ABC):
         """Fold events into the view and append them to the stream, in one atomic step."""
 
     @abstractmethod
+    async def end(self, task_id: str, run_id: str, status: StatusChanged) -> bool:
+        """Give a task the last status that its run did not publish itself, and return whether this did it.
+
+        It does nothing where the view is unknown or says an end already, or where it follows another run
+        whose status is later: what was found out of a run may be out of date when it arrives. An empty run
+        id is that of the run that the view follows.
+        """
+
+    @abstractmethod
     async def load(self, task_id: str) -> Snapshot | None:
         """Return view and position, or None if the view is unknown or lacks its static part."""
+
+    @abstractmethod
+    async def state(self, task_id: str) -> TaskState | None:
+        """Return the state of a task, or None where `load` does; it reads nothing else."""
 
     @abstractmethod
     async def restore(self, view: TaskView) -> None:

@@ -53,7 +53,7 @@ class Transcripts(ABC):
     ) -> OpenedTranscript:
         """Write `new` as the last of `length` positions, then read all of them and the one after.
 
-        If there is nothing of this run yet, it begins as a copy of what `previous_run` has before `new`.
+        What this run lacks before `new` is first copied from `previous_run`, which it continues.
         """
 
     @abstractmethod

@@ -1,6 +1,7 @@
 """A secret that a client supplies reaches the tool that asked for it, and no other place."""
 
 import asyncio
+import json
 from collections.abc import AsyncGenerator
 from pathlib import Path
 from uuid import uuid4
@@ -9,6 +10,7 @@ import pytest
 import pytest_asyncio
 from a2a.client import Client
 from a2a.types.a2a_pb2 import CancelTaskRequest, GetTaskRequest, Task, TaskState
+from a2a.utils.errors import InvalidParamsError
 from pydantic import JsonValue
 
 from tests.support.a2a_client import connected, request, response_of, send
@@ -63,14 +65,18 @@ async def talkative(
         yield desk
 
 
+async def _reached(path: Path) -> None:
+    while not path.exists():  # noqa: ASYNC110 -- another process makes it
+        await asyncio.sleep(0.02)
+
+
 async def _supply(client: Client, ledger: Path, word: str, answer: JsonValue) -> Task:
     """Start a task, answer what it asks for, and return it as it was while it asked; its tool now runs."""
     asked = await send(client, request(f"Open the vault. {word} {'x' * LARGE}"))
     message = say(asked.id, answer)
     message.configuration.return_immediately = True
     await send(client, message)
-    while not ledger.with_name("ledger.reached").exists():  # noqa: ASYNC110 -- another process makes it
-        await asyncio.sleep(0.02)
+    await _reached(ledger.with_name("ledger.reached"))
     return asked
 
 
@@ -113,6 +119,96 @@ async def test_the_secret_of_a_canceled_task_is_forgotten(
     assert task.status.state == TaskState.TASK_STATE_CANCELED
     assert effects(ledger) == []
     await _check_places(talkative, receiver, task, word, secret)
+
+
+async def test_of_two_secrets_at_once_the_tool_uses_the_one_that_was_taken(
+    steady_desk: Desk, ledger: Path, secret: str
+) -> None:
+    """The other one's client hears that nothing asks for it any more."""
+    supplied = {f"{secret}-{number}": number for number in range(4)}
+    steady_desk.expect(call("open_vault", {"ledger": str(ledger)}))
+    async with connected(steady_desk.gateway.url, streaming=False) as client:
+        asked = await send(client, request("Open the vault."))
+        answers = [say(asked.id, text, question="call_1") for text in supplied]
+        for answer in answers:
+            answer.configuration.return_immediately = True
+        sent = await asyncio.gather(*(send(client, answer) for answer in answers), return_exceptions=True)
+        ledger.with_name("ledger.gate").touch()
+        await (await steady_desk.workflow(asked.id)).result()
+
+    (taken,) = (text for text, outcome in zip(supplied, sent, strict=True) if isinstance(outcome, Task))
+    refused = [outcome for outcome in sent if not isinstance(outcome, Task)]
+    assert effects(ledger) == [fingerprint(taken)]
+    assert [type(error) for error in refused] == [InvalidParamsError] * 3
+    assert ["no question 'call_1' is open" in str(error) for error in refused] == [True] * 3
+    await _check_task(steady_desk, asked.id, secret)
+
+
+async def test_a_secret_is_taken_while_an_approved_call_runs(
+    steady_desk: Desk, ledger: Path, secret: str
+) -> None:
+    """The task works, and its question is open: a secret that does not name it is refused, not passed on."""
+    async with connected(steady_desk.gateway.url, streaming=False) as client:
+        asked = await _ask_for_both(steady_desk, client, ledger)
+        approval = say(asked.id, "yes", question="audit")
+        approval.configuration.return_immediately = True
+        await send(client, approval)
+        await _reached(ledger.with_name("ledger.audited"))
+        working = await client.get_task(GetTaskRequest(id=asked.id))
+        nameless, named = say(asked.id, secret), say(asked.id, secret, question="vault")
+        for answer in (nameless, named):
+            answer.configuration.return_immediately = True
+        with pytest.raises(InvalidParamsError, match="the task has asked for a secret; name a question"):
+            await send(client, nameless)
+        await send(client, named)
+        for gate in ("ledger.end", "ledger.gate"):
+            ledger.with_name(gate).touch()
+        await (await steady_desk.workflow(asked.id)).result()
+
+    assert working.status.state == TaskState.TASK_STATE_WORKING
+    assert effects(ledger) == [fingerprint(secret)]
+    assert steady_desk.tool_results == ["audited", "opened with [secret]"]
+    await _check_task(steady_desk, asked.id, secret)
+
+
+async def test_a_secret_that_nobody_wants_any_more_is_refused(
+    steady_desk: Desk, ledger: Path, secret: str
+) -> None:
+    """An operator has rejected the call: what its client sends now is no message to the agent."""
+    async with connected(steady_desk.gateway.url, streaming=False) as client:
+        asked = await _ask_for_both(steady_desk, client, ledger)
+        await steady_desk.signal_approve(asked.id, json.dumps({"call_id": "vault", "approved": False}))
+        while await client.get_task(GetTaskRequest(id=asked.id)) == asked:  # noqa: ASYNC110 -- a worker changes it
+            await asyncio.sleep(0.02)
+        with pytest.raises(InvalidParamsError, match="no question 'vault' is open"):
+            await send(client, say(asked.id, secret, question="vault"))
+        with pytest.raises(InvalidParamsError):
+            await send(client, say(asked.id, {"question": "vault", "answer": secret}))
+        ledger.with_name("ledger.end").touch()
+        task = await send(client, say(asked.id, "yes", question="audit"))
+
+    assert response_of(task) == "Done."
+    assert effects(ledger) == []
+    assert steady_desk.tool_results[0] == "audited"
+    await _check_task(steady_desk, asked.id, secret)
+
+
+async def _ask_for_both(desk: Desk, client: Client, ledger: Path) -> Task:
+    """Start a task that asks for an approval ("audit") and for a secret ("vault")."""
+    arguments = {"ledger": str(ledger)}
+    desk.expect(call("audit", arguments, "audit", 0), call("open_vault", arguments, "vault", 1))
+    asked = await send(client, request("Open the vault."))
+    assert list(questions(asked)) == ["audit", "vault"]
+    return asked
+
+
+async def _check_task(desk: Desk, task_id: str, secret: str) -> None:
+    """The secret stands neither in the history of a task that has ended, nor in its prompts, nor in Redis."""
+    history = await (await desk.workflow(task_id)).fetch_history()
+
+    assert not contains(b"".join(event.SerializeToString() for event in history.events), secret)
+    assert not contains(str([r.body for r in desk.model.requests]).encode(), secret)
+    assert await redis_keys_with(desk.everloop.redis_url, secret) == set()
 
 
 async def _check_places(desk: Desk, receiver: OtlpReceiver, task: Task, word: str, secret: str) -> None:

@@ -145,7 +145,7 @@ def test_what_an_agent_lacks_is_left_out() -> None:
     assert build_request("m", BARE, []) == {"model": "m", "messages": []}
 
 
-@pytest.mark.parametrize("written", ["", " ", "{", "[1]", "null", "no JSON", '{"a": 1}'])
+@pytest.mark.parametrize("written", ["", " ", "{", "[1]", "null", "no JSON", "[" * 10_000, '{"a": 1}'])
 def test_arguments_go_back_as_an_object(written: str) -> None:
     """Whatever the model wrote, a provider that parses the transcript can read it."""
     read = json.loads(readable_arguments(written))

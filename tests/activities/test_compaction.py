@@ -81,6 +81,16 @@ async def test_old_messages_are_summed_up() -> None:
         assert await bench.response() is None
 
 
+async def test_a_summary_that_nobody_counted_has_an_estimated_usage() -> None:
+    """The tokens of the task stay limited."""
+    async with ScriptedOpenAI([Reply(["12345"], usage=None)]) as provider, model_bench(provider) as bench:
+        summary = await bench.compact(await prepare(bench))
+
+    assert summary.usage.input_tokens > 100
+    assert summary.usage.output_tokens == 2
+    assert summary.usage.cost > 0
+
+
 async def test_an_earlier_summary_is_summed_up_too() -> None:
     """Its text counts, what it covers is not sent again."""
     earlier = SummaryMessage(end=2, text="They said 1.")

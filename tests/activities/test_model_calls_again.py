@@ -1,11 +1,13 @@
 """What a model call makes of the calls before it: other tries, other runs, summaries, limits of cost."""
 
+import json
+
 import pytest
 from temporalio.exceptions import ApplicationError
 
 from activities.provider_errors import MODEL_FAILURES
-from tests.support.model_bench import ModelBench, model_bench, text, working
-from tests.support.scripted_openai import Answer, Refusal, Reply, ScriptedOpenAI, tool_call
+from tests.support.model_bench import PRICE, ModelBench, model_bench, text, working
+from tests.support.scripted_openai import Answer, Reasoning, Refusal, Reply, ScriptedOpenAI, tool_call
 from workflows.contract.calls import CallModelInput
 from workflows.contract.events import StatusChanged, Warned
 from workflows.contract.failures import PRICE_UNKNOWN
@@ -173,6 +175,18 @@ async def test_a_reply_has_its_cost(model: str, cost: float) -> None:
         reply = await bench.run(changed(bench.call, model=model))
 
         assert reply.usage == Usage(input_tokens=10, output_tokens=5, cost=cost)
+
+
+@pytest.mark.parametrize("usage", [None, (0, 0)])
+async def test_tokens_that_nobody_counted_are_estimated(usage: tuple[int, int] | None) -> None:
+    """At four characters each: text, arguments and reasoning; what they cost is known then."""
+    written = (Reasoning("hm, hm"), "1234", tool_call("search", '{"query": "é"}'))
+    async with ScriptedOpenAI([Reply(written, usage=usage)]) as provider, model_bench(provider) as bench:
+        reply = await bench.run(changed(bench.call, model="priced-model"))
+
+        prompt = len(json.dumps(provider.requests[0].messages, ensure_ascii=False))
+        estimate = Usage(input_tokens=-(-prompt // 4), output_tokens=8)
+        assert reply.usage == estimate.model_copy(update={"cost": PRICE.cost(estimate)})
 
 
 async def test_a_limit_of_cost_needs_a_price() -> None:

@@ -7,17 +7,19 @@ from datetime import timedelta
 
 import pytest
 from openai import AsyncOpenAI
+from pydantic import JsonValue
 from redis.exceptions import ConnectionError as RedisConnectionError
 from temporalio.exceptions import ApplicationError
 from temporalio.testing import ActivityEnvironment
 
 from activities.model import OpenAIModel
-from activities.model_provider import ModelProvider
+from activities.model_provider import LONGEST_REPLY, ModelProvider
 from activities.provider_errors import MODEL_FAILURES
 from agents.registry import AgentRegistry
 from stores.memory_task_views import MemoryTaskViews
 from tests.support.model_bench import AGENT, ModelBench, follow_up, model_bench, text, working
 from tests.support.scripted_openai import Answer, Raw, Refusal, Reply, ScriptedOpenAI, tool_call
+from workflows.activity_options import model_call
 from workflows.contract.events import ArtifactChunk, RetryScheduled, TaskEvent
 from workflows.contract.failures import (
     AGENT_UNKNOWN,
@@ -27,6 +29,11 @@ from workflows.contract.failures import (
     TRANSCRIPT_MISSING,
 )
 from workflows.contract.tasks import TaskState
+
+
+def _call_delta(call: JsonValue) -> str:
+    return json.dumps({"choices": [{"delta": {"tool_calls": [call]}}]})
+
 
 ERROR_EVENT = Raw(json.dumps({"error": {"message": "overloaded", "code": "server_error"}}))
 
@@ -61,6 +68,13 @@ def port(client: AsyncOpenAI, bench: ModelBench, default_model: str | None) -> O
         (Reply([Raw('"no chunk"')]), MODEL_UNAVAILABLE, True),
         (Reply([Raw('{"choices": [{"delta": {"content": ["a", "list"]}}]}')]), MODEL_UNAVAILABLE, True),
         (Reply([tool_call("")]), MODEL_UNAVAILABLE, True),
+        (Reply([Raw("[" * 10_000)]), MODEL_UNAVAILABLE, True),
+        (Reply([Raw(_call_delta({"id": 5, "function": {"name": "f"}}))]), MODEL_UNAVAILABLE, True),
+        (
+            Reply([Raw(_call_delta({"function": {"name": "f", "arguments": {"a": 1}}}))]),
+            MODEL_UNAVAILABLE,
+            True,
+        ),
     ],
     ids=lambda value: repr(value) if isinstance(value, Refusal | Reply) else "",
 )
@@ -156,6 +170,31 @@ async def test_only_failures_of_the_provider_are_counted() -> None:
 
         assert not caught.value.non_retryable
         assert counts == [3]
+
+
+async def test_a_reply_without_end_is_a_counted_failure() -> None:
+    """It ends before Temporal ends the activity, uncounted; the provider hears that nobody listens."""
+    counts: list[int] = []
+    environment = ActivityEnvironment()
+    environment.on_heartbeat = counts.append
+    endless = Reply(["Hel", asyncio.Event()])
+    async with ScriptedOpenAI([endless]) as provider, model_bench(provider) as bench:
+        async with AsyncOpenAI(api_key="k", base_url=provider.base_url, max_retries=0) as client:
+            models = ModelProvider(client, "m", longest_reply=timedelta(seconds=1))
+            hurried = OpenAIModel(models, AgentRegistry([AGENT]), bench.views, bench.transcripts)
+            with pytest.raises(ApplicationError, match="within 1 s") as caught:
+                await environment.run(hurried.call_model, bench.call)
+        await provider.requests[0].disconnected.wait()
+
+    assert (caught.value.type, caught.value.non_retryable) == (MODEL_UNAVAILABLE, False)
+    assert counts[-1] == 1
+
+
+def test_a_reply_has_less_time_than_its_activity() -> None:
+    """Otherwise Temporal would end it first."""
+    limit = model_call("").get("start_to_close_timeout")
+    assert limit
+    assert limit > LONGEST_REPLY
 
 
 async def test_the_last_failure_takes_the_draft_back() -> None:

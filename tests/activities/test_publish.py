@@ -25,7 +25,8 @@ def _publish_input(state: TaskState) -> PublishInput:
 async def test_the_last_status_ends_the_secrets(state: TaskState) -> None:
     """Any terminal status does, and no other."""
     call, secrets = _publish_input(state), MemorySecrets()
-    await secrets.put(call.task.task_id, "token", "x")
+    await secrets.put(call.task.task_id, "message", "x")
+    await secrets.accept(call.task.task_id, "message", "token")
 
     await ActivityEnvironment().run(ViewPublisher(MemoryTaskViews(), secrets).publish, call)
 
@@ -47,7 +48,8 @@ async def test_what_was_not_forgotten_is_forgotten_by_the_next_attempt() -> None
 
     call, views, secrets = _publish_input(TaskState.COMPLETED), MemoryTaskViews(), FailingOnce()
     task_id = call.task.task_id
-    await secrets.put(task_id, "token", "x")
+    await secrets.put(task_id, "message", "x")
+    await secrets.accept(task_id, "message", "token")
     publisher = ViewPublisher(views, secrets)
     with pytest.raises(RedisConnectionError):
         await ActivityEnvironment().run(publisher.publish, call)

@@ -4,10 +4,9 @@ from datetime import timedelta
 from functools import partial
 
 import pytest
-from pydantic import JsonValue
 
 from agents.plugins import request_input
-from agents.questions import AuthRequired, InputRequired
+from agents.questions import InputRequired
 from agents.retries import Retries
 from agents.tool import Tool, tool
 from agents.tool_context import ToolContext
@@ -15,16 +14,13 @@ from stores.tool_records import Claim
 from tests.support.tool_bench import Decision, ToolBench, no, yes
 from workflows.contract import failures
 from workflows.contract.events import ToolCompleted, ToolStarted
-from workflows.contract.messages import TextPart, UserMessage
 from workflows.contract.names import call_key
 from workflows.contract.questions import (
-    WITHHELD,
     Answer,
     AnsweredBy,
     QuestionKind,
     answer_with,
     no_answer,
-    read_answer,
 )
 
 
@@ -199,41 +195,6 @@ async def test_the_model_asks_its_user() -> None:
         {"type": "object"},
     )
     assert result.content == '{"a":1}'
-
-
-SECRET = 'top"secret é'
-
-
-async def test_a_secret_reaches_the_tool_and_nobody_else(capsys: pytest.CaptureFixture[str]) -> None:
-    """What the tool says with it is blacked out: result, errors, progress, and questions."""
-
-    @tool
-    async def login(how: str, context: ToolContext) -> JsonValue:
-        """Log in."""
-        token = await context.secret("token")
-        if token is None:
-            raise AuthRequired("Your token?", "token")
-        await context.progress(f"with {token}")
-        if how == "ask":
-            raise InputRequired(f"Is {token} right?")
-        if how == "fail":
-            raise ValueError(f"{token} is wrong")
-        return {"token": token, "length": len(str(token))}
-
-    bench = ToolBench(login)
-    question = await bench.ask(bench.call("login", '{"how": "return"}'))
-    await bench.secrets.put(bench.task_id, "token", SECRET)
-    withheld = UserMessage(message_id="m", parts=(TextPart(text="…"),), metadata={WITHHELD: True})
-    supplied = read_answer(question, withheld)
-    returned = await bench.run(bench.call("login", '{"how": "return"}', supplied))
-    failed = await bench.run(bench.call("login", '{"how": "fail"}', call_id="2"))
-    asked = await bench.ask(bench.call("login", '{"how": "ask"}', call_id="3"))
-
-    assert (question.kind, question.secret_name) == (QuestionKind.AUTH, "token")
-    assert returned.content == '{"token":"[secret]","length":12}'
-    assert failed.content == "ValueError: [secret] is wrong"
-    assert asked.text == "Is [secret] right?"
-    assert "top" not in capsys.readouterr().out + str(await bench.events())
 
 
 async def _lost(bench: ToolBench, *answers: Answer) -> None:

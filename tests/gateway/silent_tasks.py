@@ -8,7 +8,8 @@ from datetime import UTC, datetime, timedelta
 
 from temporalio import workflow
 from temporalio.api.common.v1 import WorkflowExecution
-from temporalio.api.workflowservice.v1 import DeleteWorkflowExecutionRequest
+from temporalio.api.enums.v1 import EventType
+from temporalio.api.workflowservice.v1 import DeleteWorkflowExecutionRequest, ResetWorkflowExecutionRequest
 from temporalio.client import Client
 from temporalio.common import SearchAttributePair, TypedSearchAttributes
 from temporalio.exceptions import ApplicationError
@@ -35,7 +36,16 @@ BUG, NAMED, UNNAMED, TIMEOUT = "bug", "named", "unnamed", "time out"
 
 @workflow.defn(name=names.WORKFLOW_TYPE, sandboxed=False)
 class DefectiveTask:
-    """Fails as its prompt says, without publishing anything."""
+    """Fails as its prompt says, without publishing anything; `view` tells how it began."""
+
+    @workflow.init
+    def __init__(self, task: TaskInput) -> None:
+        self._view = submitted_view(workflow.info().workflow_id, task)
+
+    @workflow.query
+    def view(self) -> TaskView:
+        """The whole task."""
+        return self._view
 
     @workflow.run
     async def run(self, task: TaskInput) -> TaskResult | None:
@@ -121,6 +131,21 @@ async def until_closed(client: Client, task_id: str) -> None:
     query = f"WorkflowId = '{task_id}' AND ExecutionStatus != 'Running'"
     while not (await client.count_workflows(query)).count:  # noqa: ASYNC110 -- a fact of a server, no event
         await asyncio.sleep(0.05)
+
+
+async def reset(client: Client, task_id: str) -> None:
+    """Go back to the last step that was done, as an operator does, also with a run that has ended."""
+    history = await client.get_workflow_handle(task_id).fetch_history()
+    done = EventType.EVENT_TYPE_WORKFLOW_TASK_COMPLETED
+    await client.workflow_service.reset_workflow_execution(
+        ResetWorkflowExecutionRequest(
+            namespace=client.namespace,
+            workflow_execution=WorkflowExecution(workflow_id=task_id),
+            workflow_task_finish_event_id=[e.event_id for e in history.events if e.event_type == done][-1],
+            request_id=unique("reset"),
+            reason="once more",
+        )
+    )
 
 
 async def delete(client: Client, task_id: str) -> None:

@@ -1,54 +1,40 @@
 """Answers to what a task asks: checked by the gateway, and freed of secrets before anybody sees them."""
 
-import asyncio
 import json
-from collections.abc import Awaitable, Callable, Mapping
 
 import pytest
-from a2a.client import Client as A2AClient
-from a2a.utils.errors import InvalidParamsError, UnsupportedOperationError
-from google.protobuf.json_format import MessageToJson, ParseDict
+from a2a.utils.errors import InvalidParamsError
 from pydantic import JsonValue
-from temporalio.client import Client
 
 from gateway.answers import Answers
 from gateway.errors import AnswerInvalidError
 from stores.memory_secrets import MemorySecrets
-from stores.task_views import START, TaskViews
-from tests.gateway.stage import REFUSED, RunningGateway, StoodIn, unique
+from tests.gateway.questions import SCHEMA, ask, kept
 from tests.stores.examples import answered, submitted
-from tests.support.a2a_client import connected, request, send
-from workflows.contract.messages import DataPart, Part, TextPart, ToolCall, UserMessage
+from workflows.contract.messages import DataPart, Part, TextPart, UserMessage
 from workflows.contract.questions import QUESTION, WITHHELD, Question, QuestionKind
 from workflows.contract.tasks import TaskState, TaskStatus, TaskView
 
-Begin = Callable[[Question], Awaitable[StoodIn]]
 
-CALL = ToolCall(id="c1", name="deploy", arguments="{}")
-SCHEMA: dict[str, JsonValue] = {
-    "type": "object",
-    "properties": {"age": {"type": "integer", "minimum": 18}, "name": {"type": "string"}},
-    "required": ["age"],
-    "additionalProperties": False,
-}
-
-
-def ask(kind: QuestionKind, question_id: str = "q", **fields: object) -> Question:
-    return Question.model_validate(
-        {"id": question_id, "kind": kind, "text": "?", "call": CALL, "secret_name": question_id, **fields}
-    )
-
-
-def waiting(*questions: Question) -> TaskView:
-    status = TaskStatus(state=TaskState.INPUT_REQUIRED, at=submitted().created_at, questions=questions)
+def waiting(*questions: Question, state: TaskState = TaskState.INPUT_REQUIRED) -> TaskView:
+    status = TaskStatus(state=state, at=submitted().created_at, questions=questions)
     return answered(submitted("task"), "run", 1, status=status)
 
 
-def says(*parts: Part | str | JsonValue, **metadata: JsonValue) -> UserMessage:
+def working(*questions: Question) -> TaskView:
+    return waiting(*questions, state=TaskState.WORKING)
+
+
+def naming(message: UserMessage, question: str = "q") -> UserMessage:
+    """Return the message as it is passed on: its metadata name the question."""
+    return message.model_copy(update={"metadata": {**message.metadata, QUESTION: question}})
+
+
+def says(*parts: Part | str | JsonValue, message_id: str = "m", **metadata: JsonValue) -> UserMessage:
     """Return a message; a string is a text part, other JSON a data part."""
     read = [TextPart(text=p) if isinstance(p, str) else p for p in parts]
     data = [p if isinstance(p, TextPart | DataPart) else DataPart(data=p) for p in read]
-    return UserMessage(message_id="m", parts=tuple(data), metadata=metadata)
+    return UserMessage(message_id=message_id, parts=tuple(data), metadata=metadata)
 
 
 WRONG_DATA = [
@@ -84,42 +70,11 @@ FITTING = [
 
 
 @pytest.mark.parametrize("message", FITTING)
-async def test_data_that_fit_go_on_unchanged(message: UserMessage) -> None:
+async def test_data_that_fit_go_on(message: UserMessage) -> None:
     """An answer as data, as JSON text, or beside the name of its question; declining needs to fit nothing."""
-    answers = Answers(MemorySecrets())
+    view = waiting(ask(QuestionKind.DATA, json_schema=SCHEMA))
 
-    assert await answers.take_in(waiting(ask(QuestionKind.DATA, json_schema=SCHEMA)), message) is message
-
-
-UNFIT = {
-    "dangling": {"$ref": "#/$defs/nowhere"},
-    "endless": {"$ref": "#"},
-    "no schema": {"type": "nothing"},
-    "no pattern": {"pattern": "("},
-}
-
-
-@pytest.mark.parametrize("schema", UNFIT.values(), ids=UNFIT.keys())
-async def test_a_schema_that_is_unfit_checks_nothing(schema: Mapping[str, JsonValue]) -> None:
-    """A task is not stuck with a question that nobody can answer."""
-    message = says({"question": "q", "answer": "text"})
-
-    assert (
-        await Answers(MemorySecrets()).take_in(waiting(ask(QuestionKind.DATA, json_schema=schema)), message)
-        is message
-    )
-
-
-async def test_no_schema_is_fetched() -> None:
-    """A reference that leads out of the schema leads nowhere."""
-    visitors: list[object] = []
-    server = await asyncio.start_server(lambda _, writer: visitors.append(writer.close()), "127.0.0.1", 0)
-    async with server:
-        host, port = server.sockets[0].getsockname()
-        schema = {"$ref": f"http://{host}:{port}/schema.json"}
-        await Answers(MemorySecrets()).take_in(waiting(ask(QuestionKind.DATA, json_schema=schema)), says({}))
-
-    assert visitors == []
+    assert await Answers(MemorySecrets()).take_in(view, message) == naming(message)
 
 
 SECRETS: list[tuple[UserMessage, JsonValue]] = [
@@ -143,7 +98,7 @@ async def test_a_secret_is_taken_out(message: UserMessage, secret: JsonValue) ->
         "parts": ({"kind": "text", "text": "(a secret was supplied)"},),
         "metadata": {QUESTION: "q", WITHHELD: True},
     }
-    assert await secrets.get("task", "q") == secret
+    assert await kept(secrets) == secret
 
 
 NO_SECRETS = {
@@ -153,6 +108,8 @@ NO_SECRETS = {
     "null": (says(None), "is empty"),
     "another name": (says("k3y", question="other"), "no question 'other' is open"),
     "a name that is none": (says("k3y", question="x" * 300), "has 300 bytes"),
+    "an empty name": (says("k3y", question=""), "is empty"),
+    "data with a question of their own": (says({"question": "k3y?"}), "the data of the message name no open"),
     "declined with text": (says("k3y", {"approved": False}), "to decline question 'q'"),
     "declined with more data": (says({"approved": False, "token": "k3y"}), "to decline question 'q'"),
 }
@@ -170,7 +127,7 @@ async def test_what_may_hold_a_secret_is_refused_rather_than_passed_on(
 
     assert words in str(refused.value)
     assert "k3y" not in str(refused.value)
-    assert await secrets.get("task", "q") is None
+    assert await kept(secrets) is None
 
 
 async def test_a_client_may_decline_to_give_a_secret() -> None:
@@ -181,111 +138,80 @@ async def test_a_client_may_decline_to_give_a_secret() -> None:
     taken = await Answers(secrets).take_in(waiting(ask(QuestionKind.AUTH)), says(data, key="k3y"))
 
     assert taken == says(data, question="q")
-    assert await secrets.get("task", "q") is None
+    assert await kept(secrets) is None
 
 
 async def test_of_several_questions_one_has_to_be_named() -> None:
-    """A message that names none is refused, for it may hold a secret; each name leads to its own secret."""
+    """A message that names none is refused, for it may hold a secret; each name leads to its own question."""
     secrets = MemorySecrets()
     view = waiting(ask(QuestionKind.AUTH, "q1"), ask(QuestionKind.AUTH, "q2"), ask(QuestionKind.DATA, "q3"))
     answers = Answers(secrets)
 
     with pytest.raises(AnswerInvalidError, match="3 questions are open; name one") as refused:
         await answers.take_in(view, says("k3y"))
-    await answers.take_in(view, says("one", question="q1"))
-    await answers.take_in(view, says({"question": "q2", "answer": "two"}))
-    plain = says("three", question="q3")
+    one = await answers.take_in(view, says("one", question="q1", message_id="1"))
+    two = await answers.take_in(view, says({"question": "q2", "answer": "two"}, message_id="2"))
+    plain = says("three", question="q3", message_id="3")
 
     assert "k3y" not in str(refused.value)
-    assert await answers.take_in(view, plain) is plain
-    assert [await secrets.get("task", name) for name in ("q1", "q2", "q3")] == ["one", "two", None]
-
-
-async def test_a_task_that_asks_nothing_takes_any_message() -> None:
-    """Only open questions make an answer of a message."""
-    message = says("anything", question="old")
-
-    assert await Answers(MemorySecrets()).take_in(waiting(), message) is message
-
-
-@pytest.fixture
-def begin(stand_in: RunningGateway, client: Client, views: TaskViews) -> Begin:
-    """Return what starts a stand-in task that waits for an answer."""
-
-    async def begin(question: Question) -> StoodIn:
-        async with connected(stand_in.url, streaming=False) as a2a:
-            task = StoodIn(client, views, await send(a2a, request(unique("ask"), return_immediately=True)))
-        is_secret = question.kind is QuestionKind.AUTH
-        state = TaskState.AUTH_REQUIRED if is_secret else TaskState.INPUT_REQUIRED
-        await task.publish(state, questions=(question,))
-        return task
-
-    return begin
-
-
-async def test_a_secret_reaches_the_tools_and_nobody_else(
-    stand_in: RunningGateway, views: TaskViews, begin: Begin, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Not Temporal, the view, the stream, the answer, or a log line; and repeating the message is safe."""
-    task = await begin(ask(QuestionKind.AUTH))
-    secret = unique("secret")
-    message = request(secret, task_id=task.id, return_immediately=True)
-    async with connected(stand_in.url, streaming=False) as a2a:
-        await asyncio.gather(*(send(a2a, message) for _ in range(5)))
-        (taken,) = (await task.messages())[1:]
-        await task.publish(TaskState.WORKING, taken)
-        await send(a2a, message)
-        await task.publish(TaskState.COMPLETED)
-        await task.end()
-        last = await send(a2a, message)
-
-    assert await stand_in.secrets.get(task.id, "q") == secret
-    assert taken.metadata == {QUESTION: "q", WITHHELD: True}
-    assert last.history[-1].message_id == message.message.message_id
-    streamed = [entry.event.model_dump_json() for entry in await views.read({task.id: START}, wait=0)]
-    output = capsys.readouterr()
-    seen = [MessageToJson(last), *streamed, output.out, output.err, str(await task.history())]
-    assert [text for text in seen if secret in text] == []
-
-
-async def test_an_answer_that_comes_too_late_leaves_no_secret(stand_in: RunningGateway, begin: Begin) -> None:
-    """The task has ended although its view still asks: what was kept for its tools is forgotten."""
-    task = await begin(ask(QuestionKind.AUTH))
-    await task.end()
-
-    async with connected(stand_in.url, streaming=False) as a2a:
-        with pytest.raises(UnsupportedOperationError, match="has ended"):
-            await send(a2a, request("k3y", task_id=task.id))
-
-    assert await stand_in.secrets.get(task.id, "q") is None
+    assert [m.metadata for m in (one, two)] == [{QUESTION: q, WITHHELD: True} for q in ("q1", "q2")]
+    assert await answers.take_in(view, plain) == plain
+    assert [await kept(secrets, message_id) for message_id in "12"] == ["one", "two"]
 
 
 @pytest.mark.parametrize(
-    ("question", "text", "words"),
-    [
-        (ask(QuestionKind.CONFIRMATION), "perhaps", 'answer "yes" or "no"'),
-        (ask(QuestionKind.SELECTION, options=("red", "blue")), "green", "answer with one of: red, blue"),
-        (ask(QuestionKind.DATA, json_schema=SCHEMA), "{}", "breaks the rule"),
-        (ask(QuestionKind.CLARIFICATION), REFUSED, "expected: an answer"),
-    ],
+    "view", [waiting(ask(QuestionKind.CONFIRMATION)), working(), working(ask(QuestionKind.AUTH))]
 )
-async def test_an_invalid_answer_is_refused_with_what_is_expected(
-    stand_in: RunningGateway, begin: Begin, question: Question, text: str, words: str
-) -> None:
-    """Whether the gateway sees it or the workflow: the client reads how to answer, and may try again."""
-    task = await begin(question)
+async def test_an_answer_to_a_question_that_is_not_open_is_refused(view: TaskView) -> None:
+    """Somebody else, or time, has answered it; what comes now may be a secret, and goes nowhere."""
+    secrets = MemorySecrets()
 
-    async with connected(stand_in.url, streaming=False) as a2a:
-        with pytest.raises(InvalidParamsError, match=words):
-            await send(a2a, request(text, task_id=task.id))
+    with pytest.raises(AnswerInvalidError, match="no question 'old' is open") as refused:
+        await Answers(secrets).take_in(view, says("k3y", question="old"))
 
-    assert len(await task.messages()) == 1
+    assert "k3y" not in str(refused.value)
+    assert await kept(secrets) is None
 
 
-async def test_a_client_cannot_say_that_its_secret_was_withheld(a2a: A2AClient) -> None:
-    """The mark is the gateway's own."""
-    message = request("hello")
-    ParseDict({WITHHELD: True}, message.message.metadata)
+@pytest.mark.parametrize("message", [says("k3y"), says({"token": "k3y"}), says({"question": "k3y?"})])
+async def test_while_a_task_works_a_secret_has_to_name_its_question(message: UserMessage) -> None:
+    """A message that names none may be meant for the agent, or be the secret: it is refused, and says why."""
+    secrets = MemorySecrets()
+    view = working(ask(QuestionKind.AUTH), ask(QuestionKind.CONFIRMATION, "sure"))
 
-    with pytest.raises(InvalidParamsError, match=r"message\.metadata\.withheld is for this server to set"):
-        await anext(a2a.send_message(message))
+    with pytest.raises(AnswerInvalidError, match="name a question in the metadata of the message") as refused:
+        await Answers(secrets).take_in(view, message)
+
+    assert "'q': send the secret" in str(refused.value)
+    assert "k3y" not in str(refused.value)
+    assert await kept(secrets) is None
+
+
+@pytest.mark.parametrize("message", [says("k3y", question="q"), says({"question": "q", "answer": "k3y"})])
+async def test_a_secret_is_taken_out_while_its_task_works(message: UserMessage) -> None:
+    """The question is open as long as its status says so, whatever else the task does."""
+    secrets = MemorySecrets()
+    view = working(ask(QuestionKind.AUTH), ask(QuestionKind.CONFIRMATION, "sure"))
+
+    taken = await Answers(secrets).take_in(view, message)
+
+    assert taken.metadata == {QUESTION: "q", WITHHELD: True}
+    assert await kept(secrets) == "k3y"
+
+
+async def test_an_answer_is_bound_to_the_question_that_was_open() -> None:
+    """It names that question from here on: "yes" must not approve what the task asks next."""
+    message = says("yes", key="x")
+
+    taken = await Answers(MemorySecrets()).take_in(waiting(ask(QuestionKind.CONFIRMATION)), message)
+
+    assert taken == says("yes", key="x", question="q")
+
+
+@pytest.mark.parametrize(
+    "view", [working(), working(ask(QuestionKind.CONFIRMATION))], ids=["asks nothing", "works"]
+)
+@pytest.mark.parametrize("message", [says("anything"), says({"question": "What is it?"})])
+async def test_a_task_that_waits_for_nobody_takes_any_message(view: TaskView, message: UserMessage) -> None:
+    """Unless the task asks for a secret, only what names an open question is an answer while it works."""
+    assert await Answers(MemorySecrets()).take_in(view, message) is message

@@ -9,17 +9,21 @@ import pytest_asyncio
 from a2a.types.a2a_pb2 import GetTaskRequest, ListTasksRequest, TaskState
 from temporalio.client import Client
 
+from gateway.cancellation import cancel
 from gateway.event_fanout import EventFanout
-from gateway.runs import Ending, Runs, Stuck
+from gateway.runs import Alive, Ending, Runs, Stuck
 from gateway.snapshots import Snapshots
+from gateway.task_streams import TaskStreams
 from gateway.tasks import Tasks
-from stores.task_views import TaskViews
+from gateway.turns import UntilEnd
+from stores.task_views import StreamedEvent, TaskViews
 from tests.gateway.silent_tasks import (
     BUG,
     NAMED,
     OWNER,
     TIMEOUT,
     UNNAMED,
+    Services,
     defective_worker,
     delete,
     events_of,
@@ -86,7 +90,8 @@ async def test_clients_are_told_why_the_task_ended(
     """The operator's reason and the messages of our own failures are shown; those of other errors are not."""
     gateway = services(client, views, queue=defective)
     task_id = await start(client, views, defective, case.prompt)
-    await gateway.secrets.put(task_id, "token", "s3cret")
+    await gateway.secrets.put(task_id, "message", "s3cret")
+    await gateway.secrets.accept(task_id, "message", "token")
     await case.end(client, task_id)
 
     await gateway.endings.settle(task_id)
@@ -120,6 +125,12 @@ async def test_who_looks_at_a_silent_task_hears_that_it_has_ended(
                 (shown,) = (await a2a.list_tasks(ListTasksRequest(context_id=task.context_id))).tasks
 
 
+async def checked(gateway: Services, task_id: str) -> None:
+    """Wait until it is known what became of a task."""
+    if check := gateway.endings.check_soon(task_id):
+        await check
+
+
 class CountingRuns(Runs):
     """Counts how often Temporal is asked; `gate` holds the answers up."""
 
@@ -128,7 +139,7 @@ class CountingRuns(Runs):
         self.asked = 0
         self.gate = asyncio.Event()
 
-    async def state(self, task_id: str) -> Ending | Stuck | None:
+    async def state(self, task_id: str) -> Ending | Stuck | Alive:
         self.asked += 1
         await self.gate.wait()
         return await super().state(task_id)
@@ -140,12 +151,14 @@ async def test_temporal_is_asked_once_for_all_who_want_to_know(client: Client, v
     gateway = services(client, views, runs=runs, pause=60)
     one, other = [await start(client, views, unique("nobody")) for _ in range(2)]
 
-    checks = [asyncio.create_task(gateway.endings.check(one)) for _ in range(10)]
+    checks = {gateway.endings.check_soon(one) for _ in range(10)}
     runs.gate.set()
-    assert await asyncio.gather(*checks) == [True] * 10
-    assert not await gateway.endings.check(one)
+    (check,) = checks
+    assert check
+    await check
+    assert gateway.endings.check_soon(one) is None
     assert runs.asked == 1
-    assert await gateway.endings.check(other)
+    await checked(gateway, other)
     assert runs.asked == 2
 
 
@@ -159,11 +172,37 @@ async def test_a_snapshot_does_not_wait_for_temporal(client: Client, views: Task
 
     before = await snapshots.take(task_id, OWNER)
     runs.gate.set()
-    await gateway.endings.check(task_id)
+    await checked(gateway, task_id)
     after = await snapshots.take(task_id, OWNER)
 
     assert before.view.status.state is State.SUBMITTED
     assert after.view.status.state is State.FAILED
+
+
+async def test_a_follower_does_not_wait_for_temporal(client: Client, views: TaskViews) -> None:
+    """Who follows a silent task hears what it says while Temporal is asked about it."""
+    runs = CountingRuns(client)
+    gateway = services(client, views, runs=runs, pause=60)
+    task_id = await start(client, views, unique("nobody"))
+    snapshot = await views.load(task_id)
+    assert snapshot
+    fanout = EventFanout(views, idle_check=0.01)
+    streams = TaskStreams(Snapshots(views, Tasks(client, "none"), gateway.endings), gateway.endings, fanout)
+    reading = asyncio.create_task(fanout.run())
+
+    steps = streams.follow(snapshot, UntilEnd())
+    assert await anext(steps) == snapshot
+    following = asyncio.create_task(anext(steps))
+    while not runs.asked:  # noqa: ASYNC110 -- a fact of another task, no event
+        await asyncio.sleep(0)
+    await views.publish(task_id, "run", [Warned(text="hello")])
+    heard = await following
+    await cancel(reading)
+    runs.gate.set()
+
+    assert isinstance(heard, StreamedEvent)
+    assert heard.event == Warned(text="hello")
+    await gateway.endings.close()
 
 
 async def test_a_look_at_a_stuck_task_warns_its_subscribers_once(
@@ -174,11 +213,11 @@ async def test_a_look_at_a_stuck_task_warns_its_subscribers_once(
     task_id = await start(client, views, defective, BUG)
     warnings: list[str] = []
     while not warnings:
-        await gateways[0].endings.check(task_id)
+        await checked(gateways[0], task_id)
         warnings = [e.text for e in await events_of(views, task_id) if isinstance(e, Warned)]
 
-    await gateways[0].endings.check(task_id)
-    await gateways[1].endings.check(task_id)
+    await checked(gateways[0], task_id)
+    await checked(gateways[1], task_id)
 
     warnings = [e.text for e in await events_of(views, task_id) if isinstance(e, Warned)]
     assert warnings == ["the task cannot go on: workflow worker unhandled failure (RuntimeError)"]

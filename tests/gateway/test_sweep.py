@@ -1,19 +1,23 @@
 """The sweep: what is noticed although nobody looks."""
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import pytest
 from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric
-from temporalio.api.common.v1 import WorkflowExecution
+from structlog.testing import capture_logs
 from temporalio.api.enums.v1 import EventType
-from temporalio.api.workflowservice.v1 import ResetWorkflowExecutionRequest
 from temporalio.client import Client
 from temporalio.contrib.pydantic import pydantic_data_converter
+from temporalio.service import RPCError, RPCStatusCode
 
-from gateway.runs import Runs
+from gateway.errors import TemporalUnavailableError
+from gateway.runs import Alive, Ending, Runs, Stuck
+from gateway.tasks import submitted_view
+from stores.memory_task_views import MemoryTaskViews
 from stores.redis_connection import connect_redis
 from stores.redis_task_views import RedisTaskViews
 from stores.task_views import TaskViews
@@ -21,6 +25,7 @@ from tests.gateway.silent_tasks import (
     BUG,
     defective_worker,
     events_of,
+    reset,
     services,
     start,
     until_closed,
@@ -31,8 +36,9 @@ from tests.gateway.test_process import gateway_process
 from tests.support.otlp_receiver import OtlpReceiver, running_otlp_receiver
 from tests.support.processes import ServerProcess, running_temporal
 from workflows.contract.events import StatusChanged, Warned
+from workflows.contract.messages import TextPart, UserMessage
 from workflows.contract.names import child_task_id
-from workflows.contract.tasks import TaskState
+from workflows.contract.tasks import AgentSpec, TaskInput, TaskState
 
 REPORT_PROBLEMS = "system.numConsecutiveWorkflowTaskProblemsToTriggerSearchAttribute=2"
 
@@ -47,7 +53,7 @@ async def test_a_terminated_task_that_nobody_looks_at_is_settled_once(
     gateways = [services(client, views) for _ in range(3)]
 
     for _ in range(2):
-        await asyncio.gather(*(gateway.sweep.settle_ended() for gateway in gateways))
+        await asyncio.gather(*(gateway.sweep.sweep() for gateway in gateways))
 
     statuses = [e.state for e in await events_of(views, task_id) if isinstance(e, StatusChanged)]
     assert statuses == [TaskState.FAILED]
@@ -70,11 +76,11 @@ async def test_a_task_that_was_reset_goes_on(client: Client, views: TaskViews) -
     async with defective_worker(client, queue):
         task_id = await start(client, views, queue)
         await _first_step_is_done(client, task_id)
-        await _reset(client, task_id)
+        await reset(client, task_id)
         await until_closed(client, task_id)
         gateway = services(client, views, queue=queue)
-        found = [id_ async for id_ in gateway.runs.ended_unsaid(datetime.now(UTC) - timedelta(hours=1))]
-        await gateway.sweep.settle_ended()
+        found = await ended_unsaid(gateway.runs)
+        await gateway.sweep.sweep()
 
     assert task_id in found
     assert (await view_of(views, task_id)).status.state is TaskState.SUBMITTED
@@ -87,29 +93,128 @@ async def _first_step_is_done(client: Client, task_id: str) -> None:
             return
 
 
-async def _reset(client: Client, task_id: str) -> None:
-    """Go back to the first step, as an operator does in the Temporal UI."""
-    await client.workflow_service.reset_workflow_execution(
-        ResetWorkflowExecutionRequest(
-            namespace=client.namespace,
-            workflow_execution=WorkflowExecution(workflow_id=task_id),
-            workflow_task_finish_event_id=4,
-            request_id=unique("reset"),
-            reason="once more",
-        )
-    )
+async def ended_unsaid(runs: Runs) -> set[str]:
+    pages = runs.ended_unsaid(datetime.now(UTC) - timedelta(hours=1))
+    return {task_id async for page in pages for task_id in page}
 
 
 async def test_tasks_of_sub_agents_are_left_to_their_parents(client: Client, views: TaskViews) -> None:
-    """They have no view of their own, and their parent hears of their end."""
-    child_id = child_task_id(unique("parent"), "call_1")
-    await start(client, views, unique("nobody"), task_id=child_id)
-    await client.get_workflow_handle(child_id).terminate()
-    await until_closed(client, child_id)
+    """They have no view of their own, and their parent hears of their end; a client's task is found."""
+    task_id = unique("parent")
+    child_id = child_task_id(task_id, "call_1")
+    for each in (task_id, child_id):
+        await start(client, views, unique("nobody"), task_id=each)
+        await client.get_workflow_handle(each).terminate()
+        await until_closed(client, each)
 
-    found = [id_ async for id_ in Runs(client).ended_unsaid(datetime.now(UTC) - timedelta(hours=1))]
+    found = await ended_unsaid(Runs(client))
 
+    assert task_id in found
     assert child_id not in found
+
+
+class FoundRuns(Runs):
+    """Finds what a test says, some on each page. Tasks whose names begin with `alive` go on."""
+
+    def __init__(self, client: Client, ended: Sequence[str] = (), stuck: Sequence[Stuck] = ()) -> None:
+        super().__init__(client)
+        self._ended, self._stuck = ended, stuck
+        self.since: list[datetime] = []
+        self.failure: Exception | None = None
+        self.failing: str = ""
+
+    async def state(self, task_id: str) -> Ending | Stuck | Alive:
+        if task_id == self.failing:
+            raise TemporalUnavailableError
+        if task_id.startswith("alive"):
+            return Alive("run")
+        return Ending(TaskState.FAILED, "an operator terminated the task", datetime.now(UTC), "run")
+
+    async def ended_unsaid(self, since: datetime) -> AsyncGenerator[list[str]]:
+        self.since.append(since)
+        yield list(self._ended[:-1])
+        if self.failure:
+            raise self.failure
+        yield list(self._ended[-1:])
+
+    async def stuck(self) -> AsyncGenerator[list[Stuck]]:
+        if self.failure:
+            raise self.failure
+        yield list(self._stuck)
+
+    async def cause(self, stuck: Stuck) -> str:
+        return "a bug"
+
+
+async def created(views: TaskViews, *task_ids: str) -> None:
+    """Make these tasks known."""
+    message = UserMessage(message_id="m", parts=(TextPart(text="hello"),))
+    task = TaskInput(
+        context_id="c", owner="o", agent=AgentSpec(id="a"), message=message, created_at=datetime.now(UTC)
+    )
+    for task_id in task_ids:
+        await views.create(submitted_view(task_id, task))
+
+
+async def test_no_number_of_tasks_hides_another_one(client: Client) -> None:
+    """Tasks that were reset and live are found for days, and stuck ones stay: those behind are reached."""
+    views, alive = MemoryTaskViews(), [f"alive-{n}" for n in range(300)]
+    await created(views, *alive, "ended")
+    stuck = [Stuck(task_id, "run") for task_id in alive]
+    gateway = services(client, views, runs=FoundRuns(client, [*alive, "ended"], stuck))
+
+    await gateway.sweep.sweep()
+
+    states = {await views.state(task_id) for task_id in alive}
+    warned = [any(isinstance(e, Warned) for e in await events_of(views, task_id)) for task_id in alive]
+    assert await views.state("ended") is TaskState.FAILED
+    assert states == {TaskState.SUBMITTED}
+    assert all(warned)
+
+
+async def test_a_task_that_cannot_be_settled_keeps_no_other_from_it(client: Client) -> None:
+    """The others are settled now, and the one in the next sweep, however long ago it ended by then."""
+    views = MemoryTaskViews()
+    await created(views, "first", "second", "third")
+    runs = FoundRuns(client, ["first", "second", "third"])
+    gateway = services(client, views, runs=runs)
+
+    runs.failing = "first"
+    await gateway.sweep.sweep()
+    others = [await views.state(task_id) for task_id in ("first", "second", "third")]
+    runs.failing = ""
+    await gateway.sweep.sweep()
+    await gateway.sweep.sweep()
+
+    assert others == [TaskState.SUBMITTED, TaskState.FAILED, TaskState.FAILED]
+    assert await views.state("first") is TaskState.FAILED
+    assert runs.since[0] == runs.since[1] < runs.since[2] < datetime.now(UTC) - timedelta(minutes=14)
+
+
+@pytest.mark.parametrize("failure", [RPCError("away", RPCStatusCode.UNAVAILABLE, b""), OSError("away")])
+async def test_an_outage_is_logged_once(client: Client, failure: Exception) -> None:
+    """In one line each, however many sweeps it lasts, and again when it comes again."""
+    views = MemoryTaskViews()
+    await created(views, "first", "second")
+    runs = FoundRuns(client, ["first", "second"])
+    gateway = services(client, views, runs=runs)
+
+    with capture_logs() as logs:
+        runs.failure = failure
+        for _ in range(3):
+            await gateway.sweep.sweep()
+        runs.failure = None
+        await gateway.sweep.sweep()
+        runs.failure = failure
+        await gateway.sweep.sweep()
+
+    lines = [line for line in logs if line["event"].startswith("cannot ")]
+    assert [line["event"] for line in lines] == [
+        "cannot settle ended tasks now",
+        "cannot report stuck tasks now",
+    ] * 2
+    assert not any(line.get("exc_info") for line in lines)
+    assert await views.state("second") is TaskState.FAILED
 
 
 @asynccontextmanager

@@ -19,6 +19,7 @@ from stores.secrets import Secrets
 from stores.task_views import TaskViews
 from stores.tool_records import ToolRecords
 from stores.transcripts import Transcripts
+from tests.support.processes import running_valkey
 
 IMPLEMENTATIONS = ("memory", "redis")
 
@@ -28,6 +29,13 @@ async def redis(redis_url: str) -> AsyncGenerator[Redis]:
     client = connect_redis(redis_url)
     yield client
     await client.aclose()
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def own_redis(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Redis]:
+    """A server of the test's own, which it may misconfigure or empty."""
+    async with running_valkey(tmp_path_factory.mktemp("valkey")) as (_, url), connect_redis(url) as redis:
+        yield redis
 
 
 @pytest.fixture(params=IMPLEMENTATIONS)

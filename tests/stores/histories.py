@@ -7,7 +7,7 @@ from typing import Literal
 from hypothesis import strategies as st
 
 from tests.stores.examples import answered, artifact, asked, at, chunk, data, said, status, told
-from workflows.contract.events import FINAL_ATTEMPT, TaskEvent, Warned
+from workflows.contract.events import FINAL_ATTEMPT, StatusChanged, TaskEvent, Warned
 from workflows.contract.messages import Part, TextPart
 from workflows.contract.tasks import TaskState, TaskStatus, TaskView
 
@@ -85,6 +85,14 @@ class Restore:
         )
 
 
+@dataclass(frozen=True)
+class End:
+    """A gateway says how a run ended; without a run id, that the workflow is gone."""
+
+    run_id: str
+    status: StatusChanged
+
+
 ENDINGS: st.SearchStrategy[Ending] = st.sampled_from(["draft", "complete", "failed"])
 CREATES = st.builds(Create)
 PUBLISHES = st.builds(Publish, RUNS, st.lists(EVENTS, min_size=1, max_size=4))
@@ -107,5 +115,17 @@ RESTORES = st.builds(
         unique_by=lambda pair: pair[0],
     ).map(tuple),
 )
-Change = Create | Publish | Restore
-CHANGES = CREATES | PUBLISHES | RESTORES
+ENDS = st.builds(
+    End,
+    RUNS | st.just(""),
+    st.builds(
+        status,
+        st.integers(1, 4),
+        st.sampled_from([TaskState.COMPLETED, TaskState.FAILED]),
+        step=st.just(1),
+        message=AGENT_MESSAGES,
+        seconds=st.integers(0, 5),
+    ),
+)
+Change = Create | Publish | Restore | End
+CHANGES = CREATES | PUBLISHES | RESTORES | ENDS

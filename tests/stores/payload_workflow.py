@@ -43,11 +43,11 @@ async def _call(function: Callable[..., Awaitable[str]], *arguments: str | int) 
 
 @workflow.defn
 class Echo:
-    """Returns its argument: the child."""
+    """Returns its argument with the other case: the child."""
 
     @workflow.run
     async def run(self, text: str) -> str:
-        return text
+        return text.swapcase()
 
 
 @workflow.defn
@@ -58,6 +58,7 @@ class Parcels:
     def __init__(self, text: str, runs: int) -> None:
         self._text = text
         self._errands: asyncio.Queue[str] = asyncio.Queue()
+        self._done = 0
 
     @workflow.run
     async def run(self, text: str, runs: int) -> str:
@@ -65,6 +66,7 @@ class Parcels:
             workflow.continue_as_new(args=(text, runs - 1))
         while (errand := await self._errands.get()) != "end":
             self._text = await self._do(errand)
+            self._done += 1
         return self._text
 
     async def _do(self, errand: str) -> str:
@@ -72,6 +74,8 @@ class Parcels:
             return await _call(repeat, self._text)
         if errand == "shout":
             return await _call(repeat, self._text.upper())
+        if errand == "cut":
+            return await _call(make, self._text.upper(), 1)
         if errand == "make":
             return await _call(make, "x", len(self._text))
         if errand == "heartbeat":
@@ -93,6 +97,10 @@ class Parcels:
         """Take the text, return the former one."""
         former, self._text = self._text, text
         return former
+
+    @workflow.query
+    def done(self) -> int:
+        return self._done
 
     @workflow.query
     def text(self) -> str:

@@ -1,14 +1,17 @@
 """What only a directory of blobs has to promise: it survives its process, a full disk and a lost mount."""
 
+import asyncio
 import contextlib
+import os
 import resource
+import threading
 from collections.abc import Generator
 from pathlib import Path
 
 import pytest
 
-from stores.blobs import PROBE_KEY, BlobsUnavailableError, check_blobs
-from stores.local_blobs import LocalBlobs
+from stores.blobs import PROBE_KEY, BlobsUnavailableError
+from stores.local_blobs import THREADS, LocalBlobs
 
 CONTENT = bytes(range(256)) * 4000
 KEY = "payloads/task/content"
@@ -26,7 +29,7 @@ async def test_local_blobs_survive_their_process(tmp_path: Path) -> None:
 async def test_full_disk_is_no_missing_blob_and_leaves_nothing(tmp_path: Path) -> None:
     """A put that cannot be written raises BlobsUnavailableError and leaves no part of a blob behind."""
     blobs = LocalBlobs(tmp_path)
-    await check_blobs(blobs)
+    await blobs.put(PROBE_KEY, b"id")
     with largest_file(100_000), pytest.raises(BlobsUnavailableError):
         await blobs.put(KEY, CONTENT)
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == [tmp_path / PROBE_KEY]
@@ -44,9 +47,36 @@ def largest_file(length: int) -> Generator[None]:
 
 
 async def test_unmounted_directory_is_not_a_missing_blob(tmp_path: Path) -> None:
-    """A directory without even the probe of its first check is a store that is away: tasks wait for it."""
+    """A directory without even its id is a store that is away: tasks wait, and nothing is put there."""
     blobs = LocalBlobs(tmp_path / "blobs")
-    await check_blobs(blobs)
+    await blobs.put(PROBE_KEY, b"id")
+    await blobs.get(PROBE_KEY)
     (tmp_path / "blobs").rename(tmp_path / "elsewhere")
     with pytest.raises(BlobsUnavailableError, match="mount"):
         await blobs.get(KEY)
+    with pytest.raises(BlobsUnavailableError, match="mount"):
+        await blobs.put(KEY, CONTENT)
+    assert not (tmp_path / "blobs").exists()
+
+
+def test_volume_that_hangs_holds_up_nothing_else(tmp_path: Path) -> None:
+    """While every thread of the store hangs, other threads work, and the loop of the process can end."""
+    pipe = tmp_path / "payloads" / "task" / "content"
+    pipe.parent.mkdir(parents=True)
+    os.mkfifo(pipe)  # whoever reads it waits for a writer
+
+    async def read_until_stopped() -> str:
+        with contextlib.closing(LocalBlobs(tmp_path)) as blobs:
+            reading.extend(asyncio.create_task(blobs.get(KEY)) for _ in range(THREADS * 2))
+            return await asyncio.to_thread(lambda: "works")
+
+    reading: list[asyncio.Task[bytes]] = []
+    ended: list[str] = []
+    process = threading.Thread(target=lambda: ended.append(asyncio.run(read_until_stopped())), daemon=True)
+    process.start()
+    process.join(timeout=10)
+    for thread in threading.enumerate():
+        while thread.name.startswith(("blobs", "asyncio")) and thread.is_alive():
+            os.close(os.open(pipe, os.O_RDWR))  # lets the readers that wait go on
+            thread.join(timeout=0.05)
+    assert ended == ["works"]

@@ -8,6 +8,7 @@ from pathlib import Path
 from uuid import uuid4
 
 import pytest
+from temporalio.api.common.v1 import Payload
 from temporalio.client import (
     Client,
     WorkflowContinuedAsNewError,
@@ -16,6 +17,7 @@ from temporalio.client import (
     WorkflowHandle,
     WorkflowHistory,
 )
+from temporalio.converter import StorageDriverStoreContext
 from temporalio.exceptions import ActivityError, ApplicationError, RetryState, TerminatedError
 from temporalio.service import RPCError
 from temporalio.worker import Replayer, Worker
@@ -24,7 +26,8 @@ from stores.blobs import Blobs, BlobsUnavailableError
 from stores.local_blobs import LocalBlobs
 from stores.lost_payloads import LostPayloads
 from stores.memory_blobs import MemoryBlobs
-from stores.payload_storage import data_converter, payload_folder
+from stores.payload_storage import BlobPayloads, data_converter, payload_folder
+from tests.stores.hashes import hashes_here
 from tests.stores.payload_workflow import Echo, Parcels, fail_once, make, repeat
 from workflows.contract.failures import BLOB_MISSING
 
@@ -42,6 +45,13 @@ class FaultyBlobs(MemoryBlobs):
 
     def lose_all(self) -> None:
         self._sealed.clear()
+
+    def lose(self, word: bytes) -> None:
+        for key in self.keys_of(word):
+            del self._sealed[key]
+
+    def keys_of(self, word: bytes) -> list[str]:
+        return [key for key, sealed in self._sealed.items() if word in sealed]
 
     async def put(self, key: str, content: bytes) -> None:
         if not self.loses or self.loses not in content:
@@ -171,6 +181,14 @@ async def test_equal_payloads_of_a_task_are_one_blob(make_stage: MakeStage, tmp_
     assert LARGE < blob.stat().st_size < LARGE + 200
 
 
+async def test_loop_reads_no_payload(tmp_path: Path) -> None:
+    """The thread of the event loop never computes the checksum that a large payload is called by."""
+    payload = Payload(data=b"x" * LARGE)
+    with hashes_here() as found:
+        await BlobPayloads(LocalBlobs(tmp_path)).store(StorageDriverStoreContext(), [payload])
+        assert not found
+
+
 async def test_activity_whose_input_is_lost_fails_at_once(make_stage: MakeStage) -> None:
     """The failure is not retried, and says which blob is missing."""
     blobs = FaultyBlobs()
@@ -242,6 +260,53 @@ async def test_workflow_whose_old_payload_is_lost_is_terminated(make_stage: Make
     assert payload_folder(handle.id) in str(raised.value.cause)
 
 
+@pytest.mark.parametrize(("errand", "word"), [("make", b"x" * 100), ("child", b"A" * 100)])
+async def test_workflow_whose_old_result_is_lost_is_terminated(
+    make_stage: MakeStage, errand: str, word: bytes
+) -> None:
+    """What an activity or a child returned is read in each replay too: its loss ends the workflow."""
+    blobs = FaultyBlobs()
+    stage = await make_stage(blobs)
+    handle = await stage.start("a")
+    async with stage.worker():
+        await handle.signal(Parcels.do, errand)
+        await handle.signal(Parcels.do, "shout")
+        while await handle.query(Parcels.done) < 2:
+            pass
+    blobs.lose(word)
+    await handle.signal(Parcels.do, "end")
+    async with stage.worker():
+        with pytest.raises(WorkflowFailureError) as raised:
+            await handle.result()
+    assert isinstance(raised.value.cause, TerminatedError)
+
+
+async def test_only_a_workflow_that_reads_the_lost_payload_is_terminated(
+    temporal_address: str, make_stage: MakeStage
+) -> None:
+    """What an older run read, or what a workflow sent itself, does not end one that is only retried."""
+    blobs = FaultyBlobs()
+    stage = await make_stage(blobs)
+    handle = await stage.start("a")
+    lost = LostPayloads()
+    lost.client = await Client.connect(temporal_address)
+    async with stage.worker():
+        await handle.signal(Parcels.do, "cut")
+        while not await handle.query(Parcels.done):
+            pass
+    blobs.refusals = 1000
+    await handle.signal(Parcels.do, "cut")
+    async with stage.worker():
+        while (await handle.describe()).raw_description.pending_workflow_task.attempt < 2:
+            pass
+    (read,), (sent,) = blobs.keys_of(b"a" * 100), blobs.keys_of(b"A" * 100)
+    for key in (f"{payload_folder(handle.id)}/of-an-older-run", sent):
+        await lost.report(handle.id, key, "lost")
+        assert (await handle.describe()).status is WorkflowExecutionStatus.RUNNING
+    await lost.report(handle.id, read, "lost")
+    assert (await handle.describe()).status is WorkflowExecutionStatus.TERMINATED
+
+
 async def test_lost_argument_of_a_query_does_not_end_the_workflow(make_stage: MakeStage) -> None:
     """Such a query gets no answer, and the workflow goes on."""
     blobs = FaultyBlobs()
@@ -277,3 +342,4 @@ def assert_says_what_is_missing(failure: BaseException | None, handle: Handle) -
     assert failure.type == BLOB_MISSING
     assert failure.non_retryable
     assert payload_folder(handle.id) in failure.message
+    assert MemoryBlobs().place not in failure.message

@@ -2,11 +2,8 @@
 
 import subprocess
 import sys
-from collections.abc import AsyncGenerator
-from pathlib import Path
 
 import pytest
-import pytest_asyncio
 from pydantic import ValidationError
 from redis.asyncio import Redis
 
@@ -20,16 +17,9 @@ from stores.redis_connection import (
     connect_redis,
 )
 from stores.settings_errors import explain
-from tests.support.processes import ROOT, running_valkey
+from tests.support.processes import ROOT
 
 SECRET = "s3cret-word"
-
-
-@pytest_asyncio.fixture(loop_scope="session")
-async def own_redis(tmp_path: Path) -> AsyncGenerator[Redis]:
-    """A server of the test's own, which it may misconfigure."""
-    async with running_valkey(tmp_path) as (_, url), connect_redis(url) as redis:
-        yield redis
 
 
 async def test_the_local_server_fits_without_warnings(redis: Redis) -> None:

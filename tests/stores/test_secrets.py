@@ -14,45 +14,82 @@ from workflows.contract.names import secrets_key
 
 @pytest.mark.parametrize("value", ["sé\x00\n", "", {"user": "ada", "pins": [1, None]}, 0, False, "\ud800"])
 async def test_a_secret_is_any_json_value(secrets: Secrets, value: JsonValue) -> None:
-    """It comes back as it was supplied."""
+    """It comes back as it was supplied, once it is accepted; accepting it again changes nothing."""
     task_id = new_id()
+    await secrets.put(task_id, "m", value)
 
-    await secrets.put(task_id, "token", value)
+    for _ in range(2):
+        await secrets.accept(task_id, "m", "token")
 
     assert await secrets.get(task_id, "token") == value
 
 
-async def test_what_was_not_supplied_is_none(secrets: Secrets) -> None:
-    """Another name, or another task, has a secret of its own or none."""
+async def test_what_was_not_accepted_is_none(secrets: Secrets) -> None:
+    """Another name, another task, or a message that was only brought, has none of it."""
     task_id = new_id()
-    await secrets.put(task_id, "token", "x")
+    await secrets.put(task_id, "m", "x")
+    await secrets.accept(task_id, "m", "token")
+    await secrets.put(task_id, "token", "y")
+    await secrets.put(task_id, "password", "z")
 
+    assert await secrets.get(task_id, "token") == "x"
     assert await secrets.get(task_id, "password") is None
+    assert await secrets.get(task_id, "m") is None
     assert await secrets.get(new_id(), "token") is None
 
 
 async def test_a_later_secret_replaces_an_earlier_one(secrets: Secrets) -> None:
-    """The first one may have been wrong."""
+    """The first one may have been wrong. One that was brought, but not accepted, replaces nothing."""
     task_id = new_id()
-    await secrets.put(task_id, "token", "wrong")
+    for message_id, value in (("1", "wrong"), ("2", "right"), ("3", "refused")):
+        await secrets.put(task_id, message_id, value)
 
-    await secrets.put(task_id, "token", "right")
+    await secrets.accept(task_id, "1", "token")
+    await secrets.accept(task_id, "2", "token")
 
     assert await secrets.get(task_id, "token") == "right"
+
+
+async def test_a_message_may_be_repeated(secrets: Secrets) -> None:
+    """Its last content counts until it is accepted; one message may bring what two tools call differently."""
+    task_id = new_id()
+    await secrets.put(task_id, "m", "first")
+    await secrets.put(task_id, "m", "last")
+
+    await secrets.accept(task_id, "m", "token")
+    await secrets.accept(task_id, "m", "key")
+
+    assert [await secrets.get(task_id, name) for name in ("token", "key")] == ["last", "last"]
+
+
+async def test_accepting_what_nobody_brought_changes_nothing(secrets: Secrets) -> None:
+    """Nor does it bring back what was forgotten."""
+    task_id = new_id()
+    await secrets.put(task_id, "m", "x")
+    await secrets.accept(task_id, "m", "token")
+
+    await secrets.accept(task_id, "other", "token")
+    kept = await secrets.get(task_id, "token")
+    await secrets.forget(task_id)
+    await secrets.accept(task_id, "m", "token")
+
+    assert kept == "x"
+    assert await secrets.get(task_id, "token") is None
 
 
 async def test_all_secrets_of_a_task_are_forgotten(secrets: Secrets) -> None:
     """Those of other tasks stay; forgetting again changes nothing."""
     task_id, other = new_id(), new_id()
-    for name in ("token", "password"):
-        await secrets.put(task_id, name, "x")
-    await secrets.put(other, "token", "y")
+    for owner in (task_id, other):
+        await secrets.put(owner, "m", "x")
+        await secrets.accept(owner, "m", "token")
 
     for _ in range(2):
         await secrets.forget(task_id)
 
-    assert [await secrets.get(task_id, name) for name in ("token", "password")] == [None, None]
-    assert await secrets.get(other, "token") == "y"
+    await secrets.accept(task_id, "m", "again")
+    assert [await secrets.get(task_id, name) for name in ("token", "again")] == [None, None]
+    assert await secrets.get(other, "token") == "x"
 
 
 async def test_a_store_does_not_show_what_it_keeps(secrets: Secrets) -> None:
@@ -66,9 +103,10 @@ async def test_secrets_expire(redis: Redis) -> None:
     """A task whose end nobody published leaves nothing behind; each secret begins the time anew."""
     task_id = new_id()
     kept = RedisSecrets(redis, ttl=timedelta(hours=1))
-    await kept.put(task_id, "token", "x")
+    await kept.put(task_id, "1", "x")
     await redis.expire(secrets_key(task_id), 5)
 
-    await kept.put(task_id, "password", "y")
+    await kept.put(task_id, "2", "y")
+    await kept.accept(task_id, "2", "token")
 
     assert 3_500 < await redis.ttl(secrets_key(task_id)) <= 3_600

@@ -13,7 +13,7 @@ from stores.redis_connection import connect_redis
 from stores.redis_task_views import RedisTaskViews
 from stores.task_views import TaskQuery, TaskViews
 from tests.stores.examples import stream_of, submitted
-from tests.stores.histories import CHANGES, CREATES, PUBLISHES, Change, Create, Publish, Restore
+from tests.stores.histories import CHANGES, CREATES, PUBLISHES, Change, Create, End, Publish, Restore
 from workflows.contract.events import EVENT_ADAPTER, TaskCreated, Warned
 from workflows.contract.names import stream_key
 from workflows.contract.tasks import TaskView
@@ -27,6 +27,8 @@ async def apply(views: TaskViews, view: TaskView, change: Change) -> None:
             await views.publish(view.task_id, change.run_id, change.events)
         case Restore():
             await views.restore(change.view_of(view))
+        case End():
+            await views.end(view.task_id, change.run_id, change.status)
 
 
 async def loaded(views: TaskViews, task_id: str) -> TaskView | None:
@@ -58,7 +60,10 @@ async def test_redis_and_memory_agree_on_every_history(redis_url: str, changes: 
         for change in changes:
             await apply(memory, view, change)
             await apply(stored, view, change)
-            assert await loaded(stored, view.task_id) == await loaded(memory, view.task_id)
+            now = await loaded(memory, view.task_id)
+            assert await loaded(stored, view.task_id) == now
+            state = now.status.state if now else None
+            assert await stored.state(view.task_id) == await memory.state(view.task_id) == state
 
         assert await stream_of(stored, view.task_id) == await stream_of(memory, view.task_id)
         query = TaskQuery(owner=view.owner, context_id=view.context_id)

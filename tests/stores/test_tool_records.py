@@ -3,6 +3,7 @@
 import asyncio
 from datetime import timedelta
 
+import pytest
 from redis.asyncio import Redis
 
 from stores.redis_tool_records import RedisToolRecords
@@ -93,6 +94,19 @@ async def test_a_record_of_an_older_version_is_read(redis: Redis) -> None:
     found = await RedisToolRecords(redis).claim(task_id, "c1")
 
     assert found == ToolMessage(call_id="c1", name="search", content="found")
+
+
+@pytest.mark.parametrize("started", [{}, {"started": "1"}], ids=["unclaimed", "claimed"])
+async def test_an_outcome_that_cannot_be_read_is_unknown(redis: Redis, started: dict[str, str]) -> None:
+    """A newer version wrote it: the call is never the first, and what it comes to now is returned."""
+    task_id, records = new_id(), RedisToolRecords(redis)
+    newer = '{"role":"tool","call_id":"c1","name":"search","content":"found","outcome":"postponed"}'
+    key = tool_record_key(task_id, "c1")
+    await redis.hset(key, mapping={**started, "outcome": newer})
+
+    assert [await records.claim(task_id, "c1") for _ in range(2)] == [Claim.STARTED_BEFORE] * 2
+    assert await records.finish(task_id, "c1", OUTCOME) == OUTCOME
+    assert await redis.hget(key, "outcome") == newer
 
 
 async def test_calls_and_tasks_have_records_of_their_own(tool_records: ToolRecords) -> None:

@@ -103,6 +103,15 @@ async def open_vault(ledger: str, context: ToolContext) -> str:
     return f"opened with {token}"
 
 
+@tool(idempotent=True, needs_approval=True, timeout=LONG)
+async def audit(ledger: str) -> str:
+    """Audit the vault, which people approve, and which takes until a gate file is there."""
+    Path(f"{ledger}.audited").touch()
+    while not Path(f"{ledger}.end").exists():  # noqa: ASYNC110 -- the gate is opened by another process
+        await asyncio.sleep(0.02)
+    return "audited"
+
+
 def fingerprint(token: str) -> str:
     """Return what tells which secret it was, but not the secret."""
     return hashlib.sha256(token.encode()).hexdigest()
@@ -119,7 +128,7 @@ agent = Agent(
     model="scripted",
     plugins=[
         prompt("Follow the script."),
-        tools(pay, wipe, deploy, book, choose, open_vault),
+        tools(pay, wipe, deploy, book, choose, open_vault, audit),
         request_input(),
     ],
     needs_approval=_deploys,

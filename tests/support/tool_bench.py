@@ -18,6 +18,7 @@ from stores.memory_secrets import MemorySecrets
 from stores.memory_task_views import MemoryTaskViews
 from stores.memory_tool_records import MemoryToolRecords
 from stores.memory_transcripts import MemoryTranscripts
+from stores.secrets import Secrets
 from stores.task_views import START
 from stores.tool_records import ToolRecords
 from workflows.contract.calls import RunToolInput, ToolReply
@@ -37,13 +38,17 @@ class ToolBench:
     """Runs the tools of a test. An attempt gets the heartbeat details of the one before."""
 
     def __init__(
-        self, *offered: Tool, needs_approval: AgentApproval = False, records: ToolRecords | None = None
+        self,
+        *offered: Tool,
+        needs_approval: AgentApproval = False,
+        records: ToolRecords | None = None,
+        secrets: Secrets | None = None,
     ) -> None:
         agent = Agent(
             id="agent", name="Agent", description="", plugins=[tools(*offered)], needs_approval=needs_approval
         )
         self.views, self.transcripts = MemoryTaskViews(), MemoryTranscripts()
-        self.records, self.secrets = records or MemoryToolRecords(), MemorySecrets()
+        self.records, self.secrets = records or MemoryToolRecords(), secrets or MemorySecrets()
         self.agents = AgentRegistry([agent])
         stores = ToolStores(self.views, self.transcripts, self.records, self.secrets)
         self.port = AgentTools(self.agents, stores)

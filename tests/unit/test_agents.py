@@ -128,6 +128,7 @@ def test_a_fallback_may_be_given_as_a_tool() -> None:
         (lambda: Limits(cost=0), "more than 0"),
         (lambda: Limits(cost=float("nan")), "more than 0"),
         (lambda: Limits(wall_clock=timedelta(0)), "some time"),
+        (lambda: Limits(wall_clock=timedelta.max), "at most 3650 days"),
         (lambda: Compaction("forget"), "there is no strategy 'forget'"),  # pyright: ignore[reportArgumentType] -- wrong on purpose
         (lambda: Compaction(prompt_tokens=0), "prompt_tokens start at 1"),
         (lambda: agent(model="a", models=["b"]), "model and models are both given"),
@@ -155,6 +156,7 @@ def test_a_fallback_may_be_given_as_a_tool() -> None:
         "no_cost",
         "nan_cost",
         "no_time",
+        "endless_time",
         "strategy",
         "no_prompt",
         "model_and_models",
@@ -220,11 +222,12 @@ async def _policy(arguments: object) -> bool:
     ("settings", "expected"),
     [
         ({"timeout": timedelta(0)}, "give it some time"),
+        ({"timeout": timedelta.max}, "at most 3650 days"),
         ({"unknown_outcome": "guess"}, "choose 'tell' or 'ask'"),
         ({"needs_approval": "no"}, "needs_approval is True, False, or a plain function"),
         ({"needs_approval": _policy}, "needs_approval is True, False, or a plain function"),
     ],
-    ids=["no_time", "unknown_outcome", "approval", "async_approval"],
+    ids=["no_time", "endless_time", "unknown_outcome", "approval", "async_approval"],
 )
 def test_a_wrong_setting_of_a_tool_is_refused(settings: dict[str, object], expected: str) -> None:
     """The message names the tool and what it could be."""
@@ -240,8 +243,14 @@ def test_a_setting_that_does_not_exist_is_refused() -> None:
 
 @pytest.mark.parametrize(
     "settings",
-    [{"attempts": 0}, {"factor": 0.5}, {"delay": timedelta(-1)}, {"longest": timedelta(0)}],
-    ids=["no_attempt", "shrinking", "negative", "too_short"],
+    [
+        {"attempts": 0},
+        {"factor": 0.5},
+        {"delay": timedelta(-1)},
+        {"longest": timedelta(0)},
+        {"longest": timedelta.max},
+    ],
+    ids=["no_attempt", "shrinking", "negative", "too_short", "too_long"],
 )
 def test_wrong_retries_are_refused(settings: dict[str, float | timedelta]) -> None:
     """Waits grow, from zero at least."""

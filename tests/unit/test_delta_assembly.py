@@ -95,10 +95,16 @@ def test_tool_calls_are_put_together(
         (["a"], ["a"], ["a-7"]),
         (["a"], ["a", "a-7"], ["a-7-0"]),
         ([None], ["call-7-0"], ["call-7-1"]),
+        (["a.1", "a:1", "é"], [], ["call-7-0", "call-7-1", "call-7-2"]),
+        (["a" * 64, "a" * 65, "a\n"], [], ["a" * 64, "call-7-1", "call-7-2"]),
+        (["call-7-1", "a.1"], [], ["call-7-1", "call-7-2"]),
     ],
 )
 def test_call_ids_are_unique_in_a_task(ids: list[str | None], taken: list[str], expected: list[str]) -> None:
-    """An id of an earlier call is not given again, because outcomes are recorded by it."""
+    """An id of an earlier call is not given again, because outcomes are recorded by it.
+
+    One that others could not be made from is replaced.
+    """
     chunks = [call_chunk(index, id_, "f", "{}") for index, id_ in enumerate(ids)]
 
     assert [call[0] for call in calls_of(chunks, *taken)] == expected
@@ -182,7 +188,7 @@ def test_a_lone_half_of_a_character_is_replaced() -> None:
     reply, _ = assemble([chunk({"content": "a\ud83d"}), call_chunk(0, "a\ude00", "f", '"\ud83d"')])
 
     assert reply.text == "a\ufffd"
-    assert reply.tool_calls == (ToolCall(id="a\ufffd", name="f", arguments='"\ufffd"'),)
+    assert reply.tool_calls == (ToolCall(id="call-7-0", name="f", arguments='"\ufffd"'),)
 
 
 PIECES = ["<thinking>", "</thinking>", "<thin", "word ", "<", "\ud83d", "\ude00", "é"]

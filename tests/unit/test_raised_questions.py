@@ -70,6 +70,8 @@ def test_what_a_tool_raises_is_a_question(required: QuestionRequired, expected: 
     [
         (lambda: InputRequired(" "), "has no text"),
         (lambda: InputRequired("?", timeout=timedelta(0)), "some time"),
+        (lambda: InputRequired("?", timeout=timedelta.max), "at most 3650 days"),
+        (lambda: AuthRequired("?", "token", timeout=timedelta(days=3651)), "at most 3650 days"),
         (lambda: InputRequired("?", "auth"), "there is no kind 'auth'.*AuthRequired"),  # pyright: ignore[reportArgumentType] -- wrong on purpose
         (lambda: InputRequired("?", "selection"), "needs options"),
         (lambda: InputRequired("?", "selection", options=["a", ""]), "an option is empty"),
@@ -88,6 +90,8 @@ def test_what_a_tool_raises_is_a_question(required: QuestionRequired, expected: 
     ids=[
         "text",
         "time",
+        "long_time",
+        "long_time_for_a_secret",
         "kind",
         "options",
         "empty_option",

@@ -1,0 +1,176 @@
+"""Calls that wait for a secret: which one they read, and that nobody else does."""
+
+from datetime import timedelta
+
+import pytest
+from pydantic import JsonValue
+from redis.exceptions import ConnectionError as RedisConnectionError
+
+from activities.tool_secrets import SecretReader, SecretUnavailableError
+from agents.questions import AuthRequired, InputRequired
+from agents.tool import Tool, tool
+from agents.tool_context import ToolContext
+from stores.memory_secrets import MemorySecrets
+from tests.support.tool_bench import ToolBench
+from workflows.contract.messages import TextPart, UserMessage
+from workflows.contract.questions import WITHHELD, Answer, Question, QuestionKind, read_answer
+
+SECRET = 'top"secret é'
+
+
+async def test_a_secret_reaches_the_tool_and_nobody_else(capsys: pytest.CaptureFixture[str]) -> None:
+    """What the tool says with it is blacked out: result, errors, progress, and questions."""
+
+    @tool
+    async def login(how: str, context: ToolContext) -> JsonValue:
+        """Log in."""
+        token = await context.secret("token")
+        if token is None:
+            raise AuthRequired("Your token?", "token")
+        await context.progress(f"with {token}")
+        if how == "ask":
+            raise InputRequired(f"Is {token} right?")
+        if how == "fail":
+            raise ValueError(f"{token} is wrong")
+        return {"token": token, "length": len(str(token))}
+
+    bench = ToolBench(login)
+    question = await bench.ask(bench.call("login", '{"how": "return"}'))
+    supplied = await _supply(bench, question, SECRET)
+    returned = await bench.run(bench.call("login", '{"how": "return"}', supplied))
+    failed = await bench.run(bench.call("login", '{"how": "fail"}', call_id="2"))
+    asked = await bench.ask(bench.call("login", '{"how": "ask"}', call_id="3"))
+
+    assert (question.kind, question.secret_name) == (QuestionKind.AUTH, "token")
+    assert returned.content == '{"token":"[secret]","length":12}'
+    assert failed.content == "ValueError: [secret] is wrong"
+    assert asked.text == "Is [secret] right?"
+    assert "top" not in capsys.readouterr().out + str(await bench.events())
+
+
+async def _supply(bench: ToolBench, question: Question, secret: str, message_id: str = "m") -> Answer:
+    """Supply a secret, as gateway and workflow do."""
+    await bench.secrets.put(bench.task_id, message_id, secret)
+    withheld = UserMessage(message_id=message_id, parts=(TextPart(text="…"),), metadata={WITHHELD: True})
+    return read_answer(question, withheld)
+
+
+def _login() -> Tool:
+    @tool
+    async def login(context: ToolContext) -> JsonValue:
+        """Say how long the token is."""
+        token = await context.secret("token")
+        if not isinstance(token, str) or len(token) < 2:
+            raise AuthRequired("Your token?", "token")
+        return len(token)
+
+    return login
+
+
+async def test_a_tool_reads_the_secret_that_its_task_took_for_an_answer() -> None:
+    """Another client's, which came later and was refused, it never sees."""
+    bench = ToolBench(_login())
+    question = await bench.ask(bench.call("login"))
+    taken = await _supply(bench, question, "12345", "taken")
+    await _supply(bench, question, "refused", "refused")
+
+    assert (await bench.run(bench.call("login", "{}", taken))).content == "5"
+
+
+async def test_the_last_answer_to_a_call_brings_its_secret() -> None:
+    """The tool asks again as long as the secret is wrong; repeating it changes nothing."""
+    bench = ToolBench(_login())
+    question = await bench.ask(bench.call("login"))
+    wrong = await _supply(bench, question, "1", "wrong")
+    again = await bench.ask(bench.call("login", "{}", wrong))
+    right = await _supply(bench, again, "12345", "right")
+
+    results = [await bench.run(bench.call("login", "{}", wrong, right)) for _ in range(2)]
+
+    assert again.id == "call.1"
+    assert [result.content for result in results] == ["5", "5"]
+    assert await bench.secrets.get(bench.task_id, "token") == "12345"
+
+
+async def test_a_secret_that_cannot_be_taken_in_leaves_the_call_unclaimed() -> None:
+    """The next attempt runs the tool, although it must not run twice."""
+
+    class AwayOnce(MemorySecrets):
+        is_away = True
+
+        async def accept(self, task_id: str, message_id: str, name: str) -> None:
+            if self.is_away:
+                self.is_away = False
+                raise RedisConnectionError
+            await super().accept(task_id, message_id, name)
+
+    bench = ToolBench(_login(), secrets=AwayOnce())
+    question = await bench.ask(bench.call("login"))
+    answer = await _supply(bench, question, "12345")
+
+    with pytest.raises(RedisConnectionError):
+        await bench.run(bench.call("login", "{}", answer))
+
+    assert (await bench.run(bench.call("login", "{}", answer))).content == "5"
+
+
+async def test_no_part_of_a_question_tells_a_secret() -> None:
+    """Neither its options, nor its schema, nor its default."""
+
+    @tool
+    async def choose(kind: str, context: ToolContext) -> None:
+        """Ask with the secret."""
+        token, number = f"my {await context.secret('token')}", await context.secret("number")
+        later = timedelta(hours=1)
+        if kind == "options":
+            raise InputRequired("Which?", "selection", options=[token, "b"], timeout=later, default=token)
+        schema: dict[str, JsonValue] = {"required": [token], "properties": {token: {"const": [1, number]}}}
+        raise InputRequired("Which?", "data", schema=schema)
+
+    bench = ToolBench(choose)
+    for name, secret in (("token", SECRET), ("number", 123456)):
+        await bench.secrets.put(bench.task_id, name, secret)
+        await bench.secrets.accept(bench.task_id, name, name)
+
+    chosen = await bench.ask(bench.call("choose", '{"kind": "options"}'))
+    filled = await bench.ask(bench.call("choose", '{"kind": "schema"}'))
+
+    assert (chosen.options, chosen.default) == (("my [secret]", "b"), "my [secret]")
+    assert filled.json_schema == {
+        "required": ["my [secret]"],
+        "properties": {"my [secret]": {"const": [1, "[secret]"]}},
+    }
+
+
+class _Away(MemorySecrets):
+    """Does not answer the first `times` that a secret is read."""
+
+    def __init__(self, times: int) -> None:
+        super().__init__()
+        self.times = times
+
+    async def get(self, task_id: str, name: str) -> JsonValue:
+        if self.times > 0:
+            self.times -= 1
+            raise RedisConnectionError("Error 111 connecting to redis.internal:6379")
+        return await super().get(task_id, name)
+
+
+async def test_an_outage_while_a_tool_reads_its_secret_is_waited_out() -> None:
+    """The tool has begun: it goes on, instead of failing for what is no fault of its own."""
+    bench = ToolBench(_login(), secrets=_Away(1))
+    await bench.secrets.put(bench.task_id, "m", "12345")
+    await bench.secrets.accept(bench.task_id, "m", "token")
+
+    assert (await bench.run(bench.call("login"))).content == "5"
+
+
+async def test_an_outage_that_lasts_is_told_without_its_address() -> None:
+    """The error names the secret, and is the tool's to handle; nobody learns where Redis is."""
+    reader = SecretReader(_Away(2), "task", patience=0)
+
+    with pytest.raises(SecretUnavailableError) as caught:
+        await reader.read("token")
+
+    assert str(caught.value) == "the secret 'token' cannot be read now; try again later"
+    assert caught.value.__context__ is None

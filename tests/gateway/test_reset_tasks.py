@@ -1,0 +1,179 @@
+"""Tasks that an operator resets after they ended: what clients see and what they may do, at once."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+import pytest
+from a2a.client import Client as A2AClient
+from a2a.types.a2a_pb2 import CancelTaskRequest, GetTaskRequest, SubscribeToTaskRequest, Task, TaskState
+from temporalio import activity
+from temporalio.client import Client
+
+from activities.publish import ViewPublisher
+from gateway.event_fanout import EventFanout
+from stores.memory_secrets import MemorySecrets
+from stores.task_views import TaskViews
+from tests.gateway.silent_tasks import reset, services
+from tests.gateway.stage import running_gateway, unique
+from tests.support.a2a_client import connected, request, send
+from tests.support.fake_ports import (
+    CountingTools,
+    FixedAgents,
+    RecordingTranscripts,
+    ScriptedModel,
+    answer,
+    asks,
+)
+from worker import Ports, WorkerSettings, build_worker
+from workflows.contract.calls import RunToolInput, ToolReply
+from workflows.contract.messages import ToolCall
+from workflows.contract.questions import Question, QuestionKind
+
+WORKING, COMPLETED = TaskState.TASK_STATE_WORKING, TaskState.TASK_STATE_COMPLETED
+INPUT_REQUIRED, FAILED = TaskState.TASK_STATE_INPUT_REQUIRED, TaskState.TASK_STATE_FAILED
+SELDOM = 3600.0
+"""Seconds between two looks at a silent task: nothing but the request itself makes the gateway look."""
+
+
+class HeldTools(CountingTools):
+    """The call `ask` asks once before it is done; the call `slow` waits for `gate`."""
+
+    def __init__(self) -> None:
+        super().__init__(reply=_question)
+        self.gate = asyncio.Event()
+        self.entered = asyncio.Event()
+
+    @activity.defn
+    async def run_tool(self, call: RunToolInput) -> ToolReply:
+        if call.call.id == "slow":
+            self.entered.set()
+            await self.gate.wait()
+        return await super().run_tool(call)
+
+
+def _question(call: RunToolInput) -> ToolReply | None:
+    if call.call.id != "ask" or call.answers:
+        return None
+    tool_call = ToolCall(id="ask", name="x", arguments="{}")
+    return Question(id="ask", kind=QuestionKind.CONFIRMATION, text="May I?", call=tool_call)
+
+
+@dataclass(frozen=True)
+class Stage:
+    """The real workflow with fakes behind its model and tools, and a client of its gateway."""
+
+    client: Client
+    views: TaskViews
+    queue: str
+    a2a: A2AClient
+    streaming: A2AClient
+    tools: HeldTools
+
+    async def shown(self, task_id: str) -> Task:
+        return await self.a2a.get_task(GetTaskRequest(id=task_id))
+
+    async def until(self, task_id: str, state: int) -> Task:
+        while (task := await self.shown(task_id)).status.state != state:
+            pass
+        return task
+
+    async def parked(self, task_id: str) -> Task:
+        """Return the task when it asks and its workflow has heard that this was published."""
+        task, handle = await self.until(task_id, INPUT_REQUIRED), self.client.get_workflow_handle(task_id)
+        while True:
+            run = (await handle.describe()).raw_description
+            if not run.pending_activities and not run.HasField("pending_workflow_task"):
+                return task
+
+    async def terminate(self, task_id: str) -> None:
+        """End the task as an operator does, and let the gateway notice."""
+        await self.client.get_workflow_handle(task_id).terminate()
+        await services(self.client, self.views, queue=self.queue).endings.settle(task_id)
+        assert (await self.shown(task_id)).status.state == FAILED
+
+
+@asynccontextmanager
+async def staged(client: Client, views: TaskViews, call: str, pause: float) -> AsyncGenerator[Stage]:
+    """Run a task's agent, which makes this call and then answers; a gateway that looks after `pause`."""
+    queue, tools = unique("reset"), HeldTools()
+    publisher = ViewPublisher(views, MemorySecrets())
+    model = ScriptedModel(asks((call, "x")), answer("done"))
+    ports = Ports(model, tools, RecordingTranscripts(), publisher, FixedAgents())
+    async with (
+        build_worker(client, ports, WorkerSettings(task_queue=queue, shutdown_grace=0)),
+        running_gateway(client, views, queue=queue, fanout=EventFanout(views, idle_check=pause)) as gateway,
+        connected(gateway.url, streaming=False) as a2a,
+        connected(gateway.url) as streaming,
+    ):
+        yield Stage(client, views, queue, a2a, streaming, tools)
+
+
+@pytest.mark.parametrize("method", ["GetTask", "SendMessage", "SubscribeToTask", "CancelTask"])
+async def test_a_parked_task_that_was_terminated_and_reset_asks_again(
+    client: Client, views: TaskViews, method: str
+) -> None:
+    """It publishes nothing that it said before the Reset; whoever looks or acts makes the gateway look."""
+    pause = 0.05 if method == "GetTask" else SELDOM
+    async with staged(client, views, "ask", pause) as stage:
+        task = await send(stage.a2a, request(unique("reset"), return_immediately=True))
+        asked = await stage.parked(task.id)
+        await stage.terminate(task.id)
+        await reset(client, task.id)
+
+        if method == "SubscribeToTask":
+            first = await anext(stage.streaming.subscribe(SubscribeToTaskRequest(id=task.id)))
+            assert first.task.status.state == INPUT_REQUIRED
+        if method == "CancelTask":
+            canceled = await stage.a2a.cancel_task(CancelTaskRequest(id=task.id))
+            assert canceled.status.state == TaskState.TASK_STATE_CANCELED
+            return
+        if method == "GetTask":
+            shown = await stage.until(task.id, INPUT_REQUIRED)
+            assert shown.status.message.parts == asked.status.message.parts
+        done = await send(stage.a2a, request("yes", task_id=task.id))
+
+    assert done.status.state == COMPLETED
+    assert [call.call.id for call in stage.tools.calls] == ["ask", "ask"]
+
+
+async def test_a_task_that_was_reset_in_a_tool_works_again(client: Client, views: TaskViews) -> None:
+    """Its next status is far away; until then it is not called failed."""
+    async with staged(client, views, "slow", 0.05) as stage:
+        task = await send(stage.a2a, request(unique("reset"), return_immediately=True))
+        await stage.tools.entered.wait()
+        await stage.terminate(task.id)
+        await reset(client, task.id)
+
+        await stage.until(task.id, WORKING)
+        stage.tools.gate.set()
+        await stage.until(task.id, COMPLETED)
+
+
+async def test_a_task_that_has_ended_is_refused_as_before(client: Client, views: TaskViews) -> None:
+    """Also after a look: nothing goes on, and the view is left as it is."""
+    async with staged(client, views, "quick", 0.0) as stage:
+        task = await send(stage.a2a, request(unique("reset")))
+        before = await views.load(task.id)
+
+        with pytest.raises(Exception, match="takes no more messages"):
+            await send(stage.a2a, request("more", task_id=task.id))
+
+        assert task.status.state == COMPLETED
+        assert await views.load(task.id) == before
+
+
+async def test_a_reset_task_without_a_worker_is_not_called_ended(client: Client, views: TaskViews) -> None:
+    """Nobody can tell how it stands, so the client is told to come again."""
+    async with staged(client, views, "ask", SELDOM) as stage:
+        task = await send(stage.a2a, request(unique("reset"), return_immediately=True))
+        await stage.parked(task.id)
+        await stage.terminate(task.id)
+    await reset(client, task.id)
+    async with running_gateway(client, views, queue=stage.queue) as gateway:
+        response = await gateway.call("CancelTask", {"id": task.id})
+
+    assert response.status_code == 503
+    assert "no worker answers" in response.json()["error"]["message"].lower()
+    await client.get_workflow_handle(task.id).terminate()

@@ -1,0 +1,169 @@
+"""At start a process learns whether its blob store is the one that the others use, and whether it works."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from redis.asyncio import Redis
+
+from deploy.local.servers import LOOPBACK, free_port
+from stores.blob_check import LOCK_KEY, STORE_ID_KEY, check_blobs
+from stores.blobs import PROBE_KEY, Blobs, BlobsUnavailableError, BlobsUnfitError
+from stores.local_blobs import LocalBlobs
+from stores.memory_blobs import MemoryBlobs
+from stores.redis_blobs import RedisBlobs, blob_key
+from stores.redis_connection import connect_redis
+
+TOGETHER = 8
+"""Processes that start at once."""
+
+
+class SlowBlobs(MemoryBlobs):
+    """Takes its id only once it may."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked = asyncio.Event()
+        self.may = asyncio.Event()
+
+    async def put(self, key: str, content: bytes) -> None:
+        if key == PROBE_KEY:
+            self.asked.set()
+            await self.may.wait()
+        await super().put(key, content)
+
+
+class ReadOnlyBlobs(MemoryBlobs):
+    """Holds its id, and takes nothing new."""
+
+    def __init__(self, store_id: bytes) -> None:
+        super().__init__()
+        self._store_id = store_id
+
+    async def put(self, key: str, content: bytes) -> None:
+        raise BlobsUnavailableError(self.place, f"{key} cannot be written")
+
+    async def get(self, key: str) -> bytes:
+        return self._store_id if key == PROBE_KEY else await super().get(key)
+
+
+async def _is_fit(blobs: Blobs, redis: Redis) -> bool:
+    try:
+        await check_blobs(blobs, redis)
+    except BlobsUnfitError:
+        return False
+    return True
+
+
+async def test_new_store_is_given_an_id_once(own_redis: Redis, tmp_path: Path) -> None:
+    """The first process makes the id, in the store and in Redis for good; the next ones keep it."""
+    blobs = LocalBlobs(tmp_path / "blobs")
+    await check_blobs(blobs, own_redis)
+    made = await blobs.get(PROBE_KEY)
+    await check_blobs(LocalBlobs(tmp_path / "blobs"), own_redis)
+    assert await blobs.get(PROBE_KEY) == made
+    assert await own_redis.get(STORE_ID_KEY) == made.decode()
+    assert await own_redis.ttl(STORE_ID_KEY) == -1
+    await own_redis.flushall()
+    await check_blobs(LocalBlobs(tmp_path / "another"), own_redis)
+    assert await LocalBlobs(tmp_path / "another").get(PROBE_KEY) != made
+
+
+async def test_restart_on_an_unmounted_volume_is_refused(own_redis: Redis, tmp_path: Path) -> None:
+    """An empty directory in place of the one in use stops a process with a remedy, and stays empty."""
+    mounted, away = tmp_path / "blobs", tmp_path / "away"
+    await check_blobs(LocalBlobs(mounted), own_redis)
+    mounted.rename(away)
+    mounted.mkdir()
+    for _ in range(2):
+        with pytest.raises(BlobsUnfitError, match=f"{mounted} .*Mount the right.*delete .*{STORE_ID_KEY}"):
+            await check_blobs(LocalBlobs(mounted), own_redis)
+    assert list(mounted.iterdir()) == []
+    mounted.rmdir()
+    away.rename(mounted)
+    await check_blobs(LocalBlobs(mounted), own_redis)
+
+
+@pytest.mark.parametrize("kind", ["local", "redis"])
+async def test_store_of_another_deployment_is_refused(own_redis: Redis, tmp_path: Path, kind: str) -> None:
+    """A store with an id of its own, of either kind, is not the one in use until the operator says so."""
+    await check_blobs(LocalBlobs(tmp_path / "in_use"), own_redis)
+    other = RedisBlobs(own_redis) if kind == "redis" else LocalBlobs(tmp_path / "other")
+    await other.put(PROBE_KEY, b"other")
+    with pytest.raises(BlobsUnfitError, match="its id is other"):
+        await check_blobs(other, own_redis)
+    await own_redis.delete(STORE_ID_KEY)
+    await check_blobs(other, own_redis)
+    assert await own_redis.get(STORE_ID_KEY) == "other"
+
+
+async def test_id_in_the_store_counts_when_redis_was_emptied(own_redis: Redis, tmp_path: Path) -> None:
+    """Redis may lose its data: the next process starts, and puts the id back."""
+    blobs = LocalBlobs(tmp_path)
+    await check_blobs(blobs, own_redis)
+    store_id = await own_redis.get(STORE_ID_KEY)
+    await own_redis.flushall()
+    await check_blobs(blobs, own_redis)
+    assert await own_redis.get(STORE_ID_KEY) == store_id
+
+
+@pytest.mark.parametrize("kind", ["local", "redis"])
+async def test_processes_that_start_together_agree(own_redis: Redis, tmp_path: Path, kind: str) -> None:
+    """Several processes at once on an empty store all start, and the store has the id that Redis names."""
+
+    def store() -> Blobs:
+        return RedisBlobs(own_redis) if kind == "redis" else LocalBlobs(tmp_path / "blobs")
+
+    assert all(await asyncio.gather(*(_is_fit(store(), own_redis) for _ in range(TOGETHER))))
+    assert (await store().get(PROBE_KEY)).decode() == await own_redis.get(STORE_ID_KEY)
+
+
+async def test_of_processes_with_different_stores_one_starts(own_redis: Redis, tmp_path: Path) -> None:
+    """Empty directories of their own, as relative ones give, are found out though all start together."""
+    stores = [LocalBlobs(tmp_path / str(number)) for number in range(TOGETHER)]
+    fits = await asyncio.gather(*(_is_fit(blobs, own_redis) for blobs in stores))
+    assert sum(fits) == 1
+
+
+async def test_store_that_is_just_made_is_waited_for(own_redis: Redis) -> None:
+    """While another process puts the id into a slow store, this one neither refuses it nor makes one."""
+    blobs = SlowBlobs()
+    first = asyncio.create_task(check_blobs(blobs, own_redis))
+    await blobs.asked.wait()
+    second = asyncio.create_task(check_blobs(blobs, own_redis))
+    ended, _ = await asyncio.wait({first, second}, timeout=0.3)
+    assert not ended
+    blobs.may.set()
+    await asyncio.gather(first, second)
+
+
+@pytest.mark.parametrize("store_id", ["", "made"])
+async def test_process_that_died_while_it_made_the_store_is_got_over(own_redis: Redis, store_id: str) -> None:
+    """Its lock ends by itself; whether or not it put an id into the store, the next process starts."""
+    blobs = MemoryBlobs()
+    if store_id:
+        await blobs.put(PROBE_KEY, store_id.encode())
+    await own_redis.set(LOCK_KEY, "of a dead process", px=200)
+    await check_blobs(blobs, own_redis)
+    assert await own_redis.get(STORE_ID_KEY) == (await blobs.get(PROBE_KEY)).decode()
+    assert not store_id or await own_redis.get(STORE_ID_KEY) == store_id
+
+
+async def test_store_that_takes_nothing_new_is_refused(own_redis: Redis) -> None:
+    """That a store has its id already does not hide that it cannot be written to."""
+    with pytest.raises(BlobsUnfitError, match="cannot be written"):
+        await check_blobs(ReadOnlyBlobs(b"id"), own_redis)
+
+
+async def test_damaged_id_is_told_with_its_place(own_redis: Redis) -> None:
+    """The operator learns which store it is, which the error of the blob does not say."""
+    await own_redis.set(blob_key(PROBE_KEY), "damaged")
+    with pytest.raises(BlobsUnfitError, match=r"blob store in Redis .*probe is damaged"):
+        await check_blobs(RedisBlobs(own_redis), own_redis)
+
+
+async def test_redis_that_is_away_is_one_clear_error() -> None:
+    """Without Redis nobody knows which store is in use: the process does not start."""
+    async with connect_redis(f"redis://{LOOPBACK}:{free_port()}/0") as redis:
+        with pytest.raises(BlobsUnfitError, match="Redis does not tell"):
+            await check_blobs(MemoryBlobs(), redis)
