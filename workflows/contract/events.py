@@ -2,14 +2,15 @@
 
 Fold rules (every implementation of `stores.task_views.TaskViews` follows them):
 
-- Every event comes from a run. A run never seen before is newer than all runs seen so far and takes over;
-  events of a run that was overtaken are dropped (a task that an operator reset has a new run id).
+- Every event comes from a run. A status or a chunk of a run never seen before makes it the newest; events of
+  a run that was overtaken are dropped (a task that an operator reset has a new run id). Other events pass
+  through unless their run was overtaken.
 - `status`: applies when (version, step) is greater than that of the last status of the same run, or when
   the run is new; otherwise it is dropped. The message of the status it replaces (unless its step is above
   0: such a note is no part of the conversation), then `received`, are appended to the view's history; a
   message id that stands there already is not appended again.
-- A terminal `status` other than completed marks every draft that is not complete as failed. A newer draft
-  takes its place as before.
+- A terminal `status` other than completed marks every draft that is not complete as failed. A failed draft
+  takes no more chunks; a newer draft takes its place as before.
 - `artifact-chunk`: belongs to a draft, ordered by (position, attempt) within a run. Index 0 of a newer draft
   replaces the artifact; index n appends when it continues the current draft without a gap. A chunk of an
   older draft, a gap, and any chunk for a position that is already complete are dropped.
