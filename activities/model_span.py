@@ -4,13 +4,11 @@ from collections.abc import Generator
 from contextlib import contextmanager
 
 from openai import APIStatusError
-from opentelemetry import trace
-from opentelemetry.trace import Span, SpanKind, StatusCode
+from opentelemetry.trace import Span, SpanKind
 
+from activities.spans import span_without_content
 from workflows.contract.messages import AssistantMessage
 from workflows.contract.tasks import TaskRef
-
-_tracer = trace.get_tracer("everloop.activities")
 
 
 @contextmanager
@@ -24,19 +22,8 @@ def model_span(task: TaskRef, model: str) -> Generator[Span]:
         "gen_ai.conversation.id": task.context_id,
         "everloop.task.id": task.task_id,
     }
-    with _tracer.start_as_current_span(
-        f"chat {model}",
-        kind=SpanKind.CLIENT,
-        attributes=attributes,
-        record_exception=False,
-        set_status_on_exception=False,
-    ) as span:
-        try:
-            yield span
-        except BaseException as error:
-            span.set_attribute("error.type", _error_type(error))
-            span.set_status(StatusCode.ERROR)
-            raise
+    with span_without_content(f"chat {model}", SpanKind.CLIENT, attributes, _error_type) as span:
+        yield span
 
 
 def record_reply(span: Span, reply: AssistantMessage, response_id: str) -> None:

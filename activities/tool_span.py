@@ -3,14 +3,12 @@
 from collections.abc import Generator
 from contextlib import contextmanager
 
-from opentelemetry import trace
-from opentelemetry.trace import Span, StatusCode
+from opentelemetry.trace import Span, SpanKind
 from temporalio.exceptions import ApplicationError
 
+from activities.spans import span_without_content
 from workflows.contract.calls import RunToolInput, ToolReply
 from workflows.contract.messages import ToolMessage
-
-_tracer = trace.get_tracer("everloop.activities")
 
 
 @contextmanager
@@ -24,18 +22,10 @@ def tool_span(call: RunToolInput) -> Generator[Span]:
         "gen_ai.conversation.id": call.task.context_id,
         "everloop.task.id": call.task.task_id,
     }
-    with _tracer.start_as_current_span(
-        f"execute_tool {call.call.name}",
-        attributes=attributes,
-        record_exception=False,
-        set_status_on_exception=False,
+    with span_without_content(
+        f"execute_tool {call.call.name}", SpanKind.INTERNAL, attributes, _error_type
     ) as span:
-        try:
-            yield span
-        except BaseException as error:
-            span.set_attribute("error.type", _error_type(error))
-            span.set_status(StatusCode.ERROR)
-            raise
+        yield span
 
 
 def record_outcome(span: Span, reply: ToolReply) -> None:

@@ -62,7 +62,7 @@ def prompts_of(plugins: Iterable[Plugin]) -> str:
 
 async def _take_request(request: str) -> str:
     """Show the signature of a sub-agent's tool; the call itself becomes a task of that agent."""
-    raise NotImplementedError("a sub-agent runs as a task of its own")
+    raise RuntimeError("this task began when the tool was no sub-agent yet; it is asked in new tasks only")
 
 
 async def _request_input(

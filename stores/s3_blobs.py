@@ -61,21 +61,21 @@ class _Object(_Head):
 class S3Client(Protocol):
     """What we use of boto3's client, which has no types of its own."""
 
-    def head_object(self, *, Bucket: str, Key: str) -> _Head: ...  # noqa: N803 -- boto3's names
+    def head_object(self, *, Bucket: str, Key: str) -> _Head: ...  # noqa: N803 -- boto3's name
 
-    def get_object(self, *, Bucket: str, Key: str) -> _Object: ...  # noqa: N803
+    def get_object(self, *, Bucket: str, Key: str) -> _Object: ...  # noqa: N803 -- boto3's name
 
     def put_object(
         self,
         *,
-        Bucket: str,  # noqa: N803
-        Key: str,  # noqa: N803
-        Body: bytes,  # noqa: N803
-        ChecksumSHA256: str,  # noqa: N803
-        Metadata: Mapping[str, str],  # noqa: N803
+        Bucket: str,  # noqa: N803 -- boto3's name
+        Key: str,  # noqa: N803 -- boto3's name
+        Body: bytes,  # noqa: N803 -- boto3's name
+        ChecksumSHA256: str,  # noqa: N803 -- boto3's name
+        Metadata: Mapping[str, str],  # noqa: N803 -- boto3's name
     ) -> object: ...
 
-    def delete_object(self, *, Bucket: str, Key: str) -> object: ...  # noqa: N803
+    def delete_object(self, *, Bucket: str, Key: str) -> object: ...  # noqa: N803 -- boto3's name
 
     def close(self) -> None: ...
 
