@@ -32,8 +32,9 @@ lint: $(INSTALLED) ## rules, format and direction of imports
 types: $(INSTALLED) ## types, strictly
 	$(BIN)/pyright
 
+# Tests mostly wait, so three processes suit two cores; each has servers of its own.
 test: $(INSTALLED) ## all tests; servers are started as needed
-	$(BIN)/pytest
+	$(BIN)/pytest -n 3 --dist loadfile
 
 format: $(INSTALLED) ## format the code, and fix what can be fixed safely
 	$(BIN)/ruff format .

@@ -1,11 +1,34 @@
 """One Temporal dev server and one Valkey for a whole test run; tests share them by unique ids."""
 
-from collections.abc import AsyncGenerator
+import gc
+from collections.abc import AsyncGenerator, Iterator
 
 import pytest
 import pytest_asyncio
 
 from tests.support.processes import running_temporal, running_valkey
+
+
+def pytest_configure() -> None:
+    """Keep the collector out of the threads of workflows; `garbage` collects between tests instead.
+
+    There it ends forgotten coroutines while their own event loop may resume them, which crashed CPython 3.11,
+    and its finalizers break the import it interrupts (KeyError in importlib, python/cpython#91351).
+    """
+    gc.disable()
+
+
+def pytest_collection_finish() -> None:
+    """Spare the collections between tests the modules and the tests themselves."""
+    gc.collect()
+    gc.freeze()
+
+
+@pytest.fixture(autouse=True)
+def garbage() -> Iterator[None]:
+    """Collect what a test leaves, while its event loop rests."""
+    yield
+    gc.collect()
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")

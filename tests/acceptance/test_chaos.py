@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
-from random import Random, SystemRandom
+from random import Random
 
 import pytest
 from a2a.client import A2AClientError
@@ -20,7 +20,10 @@ from tests.support.deployment import Deployment, Gateway, running_deployment
 from tests.support.processes import ServerProcess, redis_answers, wait_until_answers
 from tests.support.scripted_openai import CallFragment, ReceivedRequest, Reply, ScriptedOpenAI, tool_call
 
-SEED = int(os.environ.get("CHAOS_SEED") or SystemRandom().randrange(10**6))
+RUN = os.environ.get("PYTEST_XDIST_TESTRUNUID")
+"""The processes of one run have to agree on the names of the tests."""
+
+SEED = int(os.environ.get("CHAOS_SEED") or Random(RUN).randrange(10**6))  # noqa: S311 -- repeatable on purpose
 """Stands in the test's name; set CHAOS_SEED to harm at the same points again."""
 
 TASKS = 50
