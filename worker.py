@@ -27,6 +27,7 @@ from activities.tools import AgentTools, ToolStores
 from activities.transcript import CachedTranscripts
 from agents.errors import AgentError
 from agents.registry import AgentRegistry, AgentSettings, load_agents
+from stores.artifact_settings import ArtifactSettings, make_artifacts
 from stores.blob_settings import BlobSettings, opened_blobs
 from stores.blobs import BlobsUnfitError
 from stores.redis_connection import RedisUnfitError, StoreSettings, check_redis, connect_redis
@@ -143,15 +144,16 @@ async def run(agents: AgentRegistry) -> None:
             provider = ModelProvider(openai, models.model, Prices(models.prices))
             views, transcripts = RedisTaskViews(redis), RedisTranscripts(redis)
             secrets = RedisSecrets(redis)
+            artifacts = make_artifacts(ArtifactSettings(), redis, blobs, views)
             ports = Ports(
-                model=OpenAIModel(provider, agents, views, transcripts),
+                model=OpenAIModel(provider, agents, views, transcripts, artifacts),
                 tools=AgentTools(
                     agents,
-                    ToolStores(views, transcripts, RedisToolRecords(redis), secrets),
+                    ToolStores(views, transcripts, RedisToolRecords(redis), secrets, artifacts),
                     threads=settings.max_concurrent_activities,
                 ),
                 transcript=CachedTranscripts(transcripts),
-                publish=ViewPublisher(views, secrets),
+                publish=ViewPublisher(views, secrets, artifacts),
                 agents=AgentCatalogue(agents, views),
             )
             async with build_worker(client, ports, settings):

@@ -7,15 +7,20 @@ from typing import NotRequired, TypedDict
 
 from openai.types.chat import (
     ChatCompletionAssistantMessageParam,
+    ChatCompletionContentPartParam,
     ChatCompletionFunctionToolParam,
     ChatCompletionMessageFunctionToolCallParam,
     ChatCompletionMessageParam,
+    ChatCompletionNamedToolChoiceParam,
 )
 
+from activities.file_parts import ReadFiles, describe, file_content
 from agents.agent import Agent
 from agents.tool import Tool
 from workflows.contract.messages import (
     AssistantMessage,
+    DataPart,
+    FilePart,
     Part,
     SummaryMessage,
     TextPart,
@@ -27,6 +32,8 @@ from workflows.contract.messages import (
 
 SpokenMessage = UserMessage | AssistantMessage | ToolMessage
 
+_NO_FILES = ReadFiles()
+
 
 class ChatRequest(TypedDict):
     """The parts of a request that depend on the task."""
@@ -34,17 +41,34 @@ class ChatRequest(TypedDict):
     model: str
     messages: list[ChatCompletionMessageParam]
     tools: NotRequired[list[ChatCompletionFunctionToolParam]]
+    tool_choice: NotRequired[ChatCompletionNamedToolChoiceParam]
+    parallel_tool_calls: NotRequired[bool]
 
 
-def build_request(model: str, agent: Agent, transcript: Sequence[TranscriptMessage]) -> ChatRequest:
-    """Return the request; an agent without prompt or tools leaves them out."""
+def build_request(
+    model: str,
+    agent: Agent,
+    transcript: Sequence[TranscriptMessage],
+    *,
+    files: ReadFiles = _NO_FILES,
+    tool: str | None = None,
+) -> ChatRequest:
+    """Return the request; an agent without prompt or tools leaves them out.
+
+    `files` is what was read of the files in the transcript. `tool` is the one that the model has to call.
+    """
     messages: list[ChatCompletionMessageParam] = []
     if agent.system_prompt:
         messages.append({"role": "system", "content": agent.system_prompt})
-    messages.extend(_conversation(transcript))
+    messages.extend(_conversation(transcript, files))
     request = ChatRequest(model=model, messages=messages)
     if agent.tools:
         request["tools"] = [_tool(tool) for tool in agent.tools.values()]
+    if tool:
+        # Some providers refuse a conversation that ends with a reply, or let the model go on writing that.
+        messages.append({"role": "user", "content": f"[Now call {tool}, with the result of your work.]"})
+        request["tool_choice"] = {"type": "function", "function": {"name": tool}}
+        request["parallel_tool_calls"] = False
     return request
 
 
@@ -54,8 +78,14 @@ def last_summary(transcript: Sequence[TranscriptMessage]) -> SummaryMessage | No
 
 
 def user_text(message: UserMessage) -> str:
-    """Return what the user said: texts as they are, data as JSON."""
+    """Return what the user said: texts as they are, data as JSON, a line for each file."""
     return "\n\n".join(_text(part) for part in message.parts)
+
+
+def sent_messages(transcript: Sequence[TranscriptMessage]) -> list[SpokenMessage]:
+    """Return the messages that the provider gets as they are: those that no summary covers."""
+    head, _, rest = _uncovered(transcript)
+    return [*head, *rest]
 
 
 def without_summaries(messages: Iterable[TranscriptMessage]) -> list[SpokenMessage]:
@@ -63,17 +93,26 @@ def without_summaries(messages: Iterable[TranscriptMessage]) -> list[SpokenMessa
     return [message for message in messages if not isinstance(message, SummaryMessage)]
 
 
-def _conversation(transcript: Sequence[TranscriptMessage]) -> Iterable[ChatCompletionMessageParam]:
-    """Return the messages as the provider gets them: a summary covers those after the first one."""
+def _conversation(
+    transcript: Sequence[TranscriptMessage], files: ReadFiles
+) -> Iterable[ChatCompletionMessageParam]:
+    """Return the messages as the provider gets them: a summary stands for those that it covers."""
+    head, notes, rest = _uncovered(transcript)
+    return [*(_message(m, files) for m in head), *notes, *(_message(m, files) for m in rest)]
+
+
+def _uncovered(
+    transcript: Sequence[TranscriptMessage],
+) -> tuple[list[SpokenMessage], list[ChatCompletionMessageParam], list[SpokenMessage]]:
+    """Return what the summary does not cover, the first message and the last ones, and the note between."""
     summary = last_summary(transcript)
     if summary is None:
-        return map(_message, without_summaries(transcript))
+        return [], [], without_summaries(transcript)
     covered = without_summaries(transcript[1 : summary.end])
     rest = without_summaries(transcript[max(summary.end, 1) :])
     # Providers refuse a result without its call. No range that the workflow covers ends between the two.
     rest = dropwhile(lambda message: isinstance(message, ToolMessage), rest)
-    head = map(_message, without_summaries(transcript[:1]))
-    return [*head, _note(summary.text, len(covered)), *map(_message, rest)]
+    return without_summaries(transcript[:1]), [_note(summary.text, len(covered))], list(rest)
 
 
 def _note(summary: str, count: int) -> ChatCompletionMessageParam:
@@ -83,16 +122,32 @@ def _note(summary: str, count: int) -> ChatCompletionMessageParam:
     return {"role": "user", "content": f"[{count} earlier messages were left out]"}
 
 
-def _message(message: SpokenMessage) -> ChatCompletionMessageParam:
+def _message(message: SpokenMessage, files: ReadFiles) -> ChatCompletionMessageParam:
     if isinstance(message, UserMessage):
-        return {"role": "user", "content": user_text(message)}
+        return {"role": "user", "content": _user_content(message, files)}
     if isinstance(message, AssistantMessage):
         return _assistant_message(message)
     return {"role": "tool", "tool_call_id": message.call_id, "content": message.content}
 
 
+def _user_content(message: UserMessage, files: ReadFiles) -> str | list[ChatCompletionContentPartParam]:
+    """Return what the user said; as one text, unless there is a file that the model gets as it is."""
+    parts: list[ChatCompletionContentPartParam] = []
+    for part in message.parts:
+        given = file_content(part, files) if isinstance(part, FilePart) else None
+        parts += given or [{"type": "text", "text": _text(part)}]
+    texts = [part["text"] for part in parts if part["type"] == "text"]
+    return "\n\n".join(texts) if len(texts) == len(parts) else parts
+
+
 def _text(part: Part) -> str:
-    return part.text if isinstance(part, TextPart) else json.dumps(part.data, ensure_ascii=False)
+    match part:
+        case TextPart():
+            return part.text
+        case DataPart():
+            return json.dumps(part.data, ensure_ascii=False)
+        case FilePart():
+            return describe(part)
 
 
 def _assistant_message(message: AssistantMessage) -> ChatCompletionAssistantMessageParam:

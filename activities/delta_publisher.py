@@ -8,7 +8,8 @@ from typing import Self
 import structlog
 from redis.exceptions import RedisError
 
-from activities.deltas import Delta, TextDelta, ThoughtDelta, coalesce
+from activities.artifact_streams import ArtifactStreams
+from activities.deltas import ArgumentsDelta, Delta, TextDelta, ThoughtDelta, coalesce
 from activities.response_draft import ResponseDraft
 from workflows.contract.events import TaskEvent, Thought
 
@@ -28,12 +29,16 @@ _log = structlog.get_logger()
 class DeltaPublisher:
     """Publishes the first delta at once and later ones every 20 ms, beside the reading of the stream.
 
-    Deltas are best effort: a publish that fails makes a pause and a new draft, never an error.
+    Deltas are best effort: a publish that fails makes a pause and a new draft, never an error. Without a
+    `draft` the answer is not published.
     """
 
-    def __init__(self, publish: Publish, draft: ResponseDraft, iteration: int) -> None:
+    def __init__(
+        self, publish: Publish, draft: ResponseDraft | None, artifacts: ArtifactStreams, iteration: int
+    ) -> None:
         self._publish = publish
         self._draft = draft
+        self._artifacts = artifacts
         self._iteration = iteration
         self._pending: list[Delta] = []
         self._added = asyncio.Event()
@@ -90,7 +95,7 @@ class DeltaPublisher:
     async def _flush(self) -> None:
         deltas = self._take()
         try:
-            if events := self._events(deltas):
+            if events := await self._events(deltas):
                 await self._publish(events)
         except (RedisError, OSError) as error:
             self._keep(deltas, error)
@@ -101,22 +106,29 @@ class DeltaPublisher:
         taken, self._pending = coalesce(self._pending), []
         return taken
 
-    def _events(self, deltas: list[Delta]) -> list[TaskEvent]:
-        events = (self._event(delta) for delta in deltas)
-        return [event for event in events if event]
+    async def _events(self, deltas: list[Delta]) -> list[TaskEvent]:
+        events = [event for delta in deltas if (event := self._event(delta))]
+        return [*events, *await self._artifacts.chunks()]
 
     def _event(self, delta: Delta) -> TaskEvent | None:
-        if isinstance(delta, TextDelta):
-            return self._draft.append(delta.text)
-        return thought(delta, self._iteration)
+        match delta:
+            case TextDelta():
+                return self._draft.append(delta.text) if self._draft else None
+            case ThoughtDelta():
+                return thought(delta, self._iteration)
+            case ArgumentsDelta():
+                self._artifacts.add(delta)
+                return None
 
     def _keep(self, deltas: list[Delta], error: Exception) -> None:
-        """Keep thoughts for the next time; the draft keeps the text."""
+        """Keep thoughts for the next time; the drafts keep the rest."""
         if not self._failures:
             _log.warning("deltas not published", error_type=type(error).__name__)
         self._failures += 1
         self._pending = [delta for delta in deltas if isinstance(delta, ThoughtDelta)] + self._pending
-        self._draft.restart()
+        if self._draft:
+            self._draft.restart()
+        self._artifacts.restart()
 
 
 def thought(delta: ThoughtDelta, iteration: int) -> Thought:

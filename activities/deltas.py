@@ -20,7 +20,16 @@ class ThoughtDelta:
     thought_id: str = ""
 
 
-Delta = TextDelta | ThoughtDelta
+@dataclass(frozen=True)
+class ArgumentsDelta:
+    """A piece of the arguments of a tool call. `call` counts the calls of the reply from 0."""
+
+    text: str
+    call: int
+    tool: str
+
+
+Delta = TextDelta | ThoughtDelta | ArgumentsDelta
 
 
 def coalesce(deltas: Iterable[Delta]) -> list[Delta]:
@@ -34,5 +43,11 @@ def text_of_deltas(deltas: Iterable[Delta]) -> str:
     return "".join(delta.text for delta in deltas if isinstance(delta, TextDelta))
 
 
-def _voice(delta: Delta) -> str | None:
-    return delta.thought_id if isinstance(delta, ThoughtDelta) else None
+def _voice(delta: Delta) -> tuple[type, str | int]:
+    match delta:
+        case TextDelta():
+            return TextDelta, ""
+        case ThoughtDelta():
+            return ThoughtDelta, delta.thought_id
+        case ArgumentsDelta():
+            return ArgumentsDelta, delta.call

@@ -1,5 +1,6 @@
 """Language-model calls: Chat Completions, streamed."""
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -8,22 +9,28 @@ import structlog
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
+from activities.artifact_settlement import ArtifactSettlement
+from activities.artifact_streams import LOOK_UP, STORE_ERRORS, ArtifactStreams
 from activities.attempt_number import attempt_number
-from activities.chat_request import ChatRequest, build_request
+from activities.chat_request import ChatRequest, build_request, sent_messages
 from activities.compaction import ContextCompactor
 from activities.delta_publisher import DeltaPublisher, thought
 from activities.deltas import Delta, ThoughtDelta, text_of_deltas
+from activities.drafted_calls import DraftedReply
 from activities.heartbeat import heartbeating
+from activities.input_files import FileReader
 from activities.model_events import closing_events, opening_events, recovery_events, retry_events
 from activities.model_provider import ModelProvider, explained, read_stream
 from activities.quiet_publish import try_publish
 from activities.reply_assembler import ReplyAssembler
 from activities.response_draft import ResponseDraft
+from activities.stored_contents import StoredContents
 from activities.task_log import logging_task
 from activities.transcript_cache import keep_reply, whole_transcript
 from agents.agent import Agent
 from agents.errors import UnknownAgentError
 from agents.registry import AgentRegistry
+from stores.artifacts import Artifacts
 from stores.task_views import TaskViews
 from stores.transcripts import Attempt, OpenedTranscript, Transcripts
 from workflows.contract import failures
@@ -37,23 +44,35 @@ _log = structlog.get_logger()
 
 @dataclass(frozen=True)
 class _Attempt:
-    """One attempt at a model call. `count` is as `OpenedTranscript.attempt` counts."""
+    """One attempt at a model call. `count` is as `OpenedTranscript.attempt` counts.
+
+    `draft` is None if the reply is no answer to the client, who has one already.
+    """
 
     call: CallModelInput
     count: int
-    draft: ResponseDraft
+    agent: Agent
+    draft: ResponseDraft | None
+    artifacts: ArtifactStreams
+    settlement: ArtifactSettlement
 
 
 class OpenAIModel(ModelPort):
     """Asks a provider that speaks Chat Completions."""
 
     def __init__(
-        self, provider: ModelProvider, agents: AgentRegistry, views: TaskViews, transcripts: Transcripts
+        self,
+        provider: ModelProvider,
+        agents: AgentRegistry,
+        views: TaskViews,
+        transcripts: Transcripts,
+        artifacts: Artifacts,
     ) -> None:
         self._provider = provider
         self._agents = agents
         self._views = views
         self._transcripts = transcripts
+        self._artifacts = artifacts
         self._compactor = ContextCompactor(provider, views, transcripts)
 
     @activity.defn
@@ -62,12 +81,11 @@ class OpenAIModel(ModelPort):
             async with heartbeating() as heartbeat:
                 agent = self._find(call.task.agent_id)
                 opened = await self._open(call)
-                number = attempt_number(call.tries, opened.attempt)
-                attempt = _Attempt(call, opened.attempt, ResponseDraft(call.length, number))
+                attempt = self._attempt(call, opened.attempt, agent)
                 try:
                     model = self._provider.choose(call.model, agent.id)
                     with explained(model, heartbeat):
-                        return await self._reply(attempt, opened, agent, model)
+                        return await self._reply(attempt, opened, model)
                 except ApplicationError as failure:
                     await self._tell_failure(attempt, failure)
                     raise
@@ -81,6 +99,20 @@ class OpenAIModel(ModelPort):
             return self._agents.find(agent_id)
         except UnknownAgentError as error:
             raise ApplicationError(str(error), type=failures.AGENT_UNKNOWN) from error
+
+    def _attempt(self, call: CallModelInput, count: int, agent: Agent) -> _Attempt:
+        number = attempt_number(call.tries, count)
+        drafted = {name: tool for name, tool in agent.tools.items() if tool.draft_of}
+        of = DraftedReply(call.task.task_id, call.length, number, drafted)
+        contents = StoredContents(self._artifacts, call.task)
+        return _Attempt(
+            call,
+            count,
+            agent,
+            draft=None if call.tool else ResponseDraft(call.length, number),
+            artifacts=ArtifactStreams(of, contents),
+            settlement=ArtifactSettlement(of, contents, self._views),
+        )
 
     async def _open(self, call: CallModelInput) -> OpenedTranscript:
         """Return the transcript, or the reply that an earlier attempt has stored.
@@ -99,9 +131,7 @@ class OpenAIModel(ModelPort):
             whole_transcript(opened, call.length)
         return opened
 
-    async def _reply(
-        self, attempt: _Attempt, opened: OpenedTranscript, agent: Agent, model: str
-    ) -> AssistantMessage:
+    async def _reply(self, attempt: _Attempt, opened: OpenedTranscript, model: str) -> AssistantMessage:
         """Return the reply of an earlier attempt, or ask for one."""
         call, draft = attempt.call, attempt.draft
         if isinstance(opened.reply, AssistantMessage):
@@ -109,26 +139,40 @@ class OpenAIModel(ModelPort):
             events = [*recovery_events(call, attempt.count), *_end_of_other(call, opened.reply, draft)]
             return await self._show(attempt, opened.reply, events)
         transcript = whole_transcript(opened, call.length)
-        draft.is_shown |= any(map(_is_answer, transcript))
+        if draft:
+            draft.is_shown |= any(map(_is_answer, transcript))
         if call.needs_price:
             self._provider.require_price(model)
         await self._publish(call, opening_events(call, attempt.count, model))
-        return await self._ask(attempt, build_request(model, agent, transcript), transcript)
+        request = await self._request(attempt, model, transcript)
+        return await self._ask(attempt, request, transcript)
+
+    async def _request(
+        self, attempt: _Attempt, model: str, transcript: Sequence[TranscriptMessage]
+    ) -> ChatRequest:
+        agent, call = attempt.agent, attempt.call
+        reader = FileReader(self._artifacts, call.task, agent.model_takes)
+        files = await reader.read(sent_messages(transcript))
+        return build_request(model, agent, transcript, files=files, tool=call.tool)
 
     async def _ask(
         self, attempt: _Attempt, request: ChatRequest, transcript: Sequence[TranscriptMessage]
     ) -> AssistantMessage:
         """Stream one completion; store it before its end is published."""
-        call, draft = attempt.call, attempt.draft
-        assembler = ReplyAssembler(call.length, _call_ids(transcript))
-        async with DeltaPublisher(partial(self._publish, call), draft, call.iteration) as publisher:
+        call, draft, artifacts = attempt.call, attempt.draft, attempt.artifacts
+        assembler = ReplyAssembler(call.length, _call_ids(transcript), artifacts.tools)
+        publish = partial(self._publish, call)
+        async with DeltaPublisher(publish, draft, artifacts, call.iteration) as publisher:
             async with self._provider.stream(call.task, request, assembler) as stream:
                 await self._try_publish(call, recovery_events(call, attempt.count))
                 await read_stream(stream, assembler, publisher.add)
             rest = await publisher.stop()
         ours = self._provider.priced(request, assembler.reply)
         reply = await keep_reply(self._transcripts, call.task, call.length, ours)
-        end = _end_of_ours(call, ours, rest, draft) if reply == ours else _end_of_other(call, reply, draft)
+        if reply == ours:
+            end = [*await artifacts.finish(ours), *_end_of_ours(call, ours, rest, draft)]
+        else:
+            end = _end_of_other(call, reply, draft)
         _log.info("model replied", iteration=call.iteration, model=reply.model, **reply.usage.model_dump())
         return await self._show(attempt, reply, end)
 
@@ -136,7 +180,9 @@ class OpenAIModel(ModelPort):
         self, attempt: _Attempt, reply: AssistantMessage, end: Sequence[TaskEvent]
     ) -> AssistantMessage:
         """Publish the end of a reply, and say in it if that may have failed: the workflow then does it."""
-        is_shown = await self._try_publish(attempt.call, end) and attempt.draft.is_newest
+        is_newest = attempt.draft is None or attempt.draft.is_newest
+        is_shown = await self._try_publish(attempt.call, end) and is_newest
+        await self._settle(attempt, reply)
         return reply if is_shown else reply.model_copy(update={"is_shown": False})
 
     async def _tell_failure(self, attempt: _Attempt, failure: ApplicationError) -> None:
@@ -147,6 +193,18 @@ class OpenAIModel(ModelPort):
             await self._try_publish(call, retry_events(call, count, failure))
         else:
             await self._try_publish(call, [*recovery_events(call, count), *_withdrawal(attempt.draft)])
+            await self._settle(attempt, None)
+
+    async def _settle(self, attempt: _Attempt, reply: AssistantMessage | None) -> None:
+        """Make sure of what is shown of artifacts; where that fails, the tool calls do it."""
+        try:
+            async with asyncio.timeout(LOOK_UP):
+                chunks = await attempt.settlement.chunks(reply, attempt.artifacts.shown_ids)
+        except STORE_ERRORS as error:
+            _log.warning("artifacts not settled", error_type=type(error).__name__)
+        else:
+            if chunks:
+                await self._try_publish(attempt.call, chunks)
 
     async def _publish(self, call: CallModelInput, events: Sequence[TaskEvent]) -> None:
         await self._views.publish(call.task.task_id, call.task.run_id, events)
@@ -156,22 +214,24 @@ class OpenAIModel(ModelPort):
 
 
 def _end_of_ours(
-    call: CallModelInput, reply: AssistantMessage, rest: Sequence[Delta], draft: ResponseDraft
+    call: CallModelInput, reply: AssistantMessage, rest: Sequence[Delta], draft: ResponseDraft | None
 ) -> list[TaskEvent]:
     """Return the end of the reply that this attempt has streamed; a text before tool calls is no answer."""
     thoughts = [thought(delta, call.iteration) for delta in rest if isinstance(delta, ThoughtDelta)]
-    chunks = _withdrawal(draft) if reply.tool_calls else draft.finish(text_of_deltas(rest))
+    chunks = draft.finish(text_of_deltas(rest)) if draft and not reply.tool_calls else _withdrawal(draft)
     return [*thoughts, *closing_events(call.iteration, reply, chunks)]
 
 
-def _end_of_other(call: CallModelInput, reply: AssistantMessage, draft: ResponseDraft) -> list[TaskEvent]:
+def _end_of_other(
+    call: CallModelInput, reply: AssistantMessage, draft: ResponseDraft | None
+) -> list[TaskEvent]:
     """Return the end of a reply that another attempt has streamed, as far as it came."""
-    chunks = _withdrawal(draft) if reply.tool_calls else [draft.replace(reply.text)]
+    chunks = [draft.replace(reply.text)] if draft and not reply.tool_calls else _withdrawal(draft)
     return closing_events(call.iteration, reply, chunks)
 
 
-def _withdrawal(draft: ResponseDraft) -> list[ArtifactChunk]:
-    return [draft.withdraw()] if draft.is_shown else []
+def _withdrawal(draft: ResponseDraft | None) -> list[ArtifactChunk]:
+    return [draft.withdraw()] if draft and draft.is_shown else []
 
 
 def _is_answer(message: TranscriptMessage) -> bool:

@@ -16,7 +16,7 @@ from openai.types import CompletionUsage
 from openai.types.chat import ChatCompletionChunk
 from openai.types.chat.chat_completion_chunk import ChoiceDelta, ChoiceDeltaToolCall
 
-from activities.deltas import Delta, TextDelta, ThoughtDelta
+from activities.deltas import ArgumentsDelta, Delta, TextDelta, ThoughtDelta
 from activities.surrogates import SurrogateJoiner, mend
 from activities.thinking import ThinkingSplitter
 from workflows.contract.messages import AssistantMessage, ToolCall, Usage
@@ -36,21 +36,30 @@ class UnreadableStreamError(Exception):
 
 @dataclass
 class _Call:
+    """`waiting` is what has come before the name, and so before it is known whether it is drafted."""
+
+    number: int
     id: str = ""
     name: str = ""
     arguments: list[str] = field(default_factory=list[str])
+    waiting: list[str] = field(default_factory=list[str])
+    characters: SurrogateJoiner = field(default_factory=SurrogateJoiner)
 
 
 class ReplyAssembler:
     """Takes chunks, gives deltas, and at the end the whole reply.
 
     `position` is that of the reply in the transcript; `taken_ids` are the ids of earlier tool calls of the
-    task. Tool outcomes are recorded by call id, so each call of a task needs its own.
+    task. Tool outcomes are recorded by call id, so each call of a task needs its own. `drafted` names the
+    tools whose arguments are wanted while they are written.
     """
 
-    def __init__(self, position: int, taken_ids: AbstractSet[str]) -> None:
+    def __init__(
+        self, position: int, taken_ids: AbstractSet[str], drafted: AbstractSet[str] = frozenset()
+    ) -> None:
         self._position = position
         self._taken_ids = taken_ids
+        self._drafted = drafted
         self._splitter = ThinkingSplitter()
         self._content = SurrogateJoiner()
         self._thinking = SurrogateJoiner()
@@ -104,9 +113,9 @@ class ReplyAssembler:
         )
 
     def _add(self, delta: ChoiceDelta) -> list[Delta]:
-        for fragment in delta.tool_calls or ():
-            self._add_fragment(fragment)
         deltas: list[Delta] = []
+        for fragment in delta.tool_calls or ():
+            deltas += self._add_fragment(fragment)
         if thought := self._thinking.feed(_reasoning_of(delta)):
             deltas.append(ThoughtDelta(thought))
         deltas += self._splitter.feed(self._content.feed((delta.content or "") + (delta.refusal or "")))
@@ -114,18 +123,33 @@ class ReplyAssembler:
 
     def _keep(self, deltas: list[Delta]) -> list[Delta]:
         for delta in deltas:
-            (self._text if isinstance(delta, TextDelta) else self._reasoning).append(delta.text)
+            if isinstance(delta, TextDelta):
+                self._text.append(delta.text)
+            elif isinstance(delta, ThoughtDelta):
+                self._reasoning.append(delta.text)
         return deltas
 
-    def _add_fragment(self, fragment: ChoiceDeltaToolCall) -> None:
+    def _add_fragment(self, fragment: ChoiceDeltaToolCall) -> list[ArgumentsDelta]:
         call = self._call_at_index.get(fragment.index)
         if call is None or (fragment.id and call.id and fragment.id != call.id):
-            call = self._call_at_index[fragment.index] = _Call()
+            call = self._call_at_index[fragment.index] = _Call(len(self._calls))
             self._calls.append(call)
         call.id = fragment.id or call.id
-        if fragment.function:
-            call.name = fragment.function.name or call.name
-            call.arguments.append(fragment.function.arguments or "")
+        if not fragment.function:
+            return []
+        call.name = fragment.function.name or call.name
+        call.arguments.append(fragment.function.arguments or "")
+        call.waiting.append(call.arguments[-1])
+        return self._take_waiting(call) if call.name else []
+
+    def _take_waiting(self, call: _Call) -> list[ArgumentsDelta]:
+        """Return what has come of the arguments, if they are wanted; half a character waits for the other."""
+        written = "".join(call.waiting)
+        call.waiting.clear()
+        if call.name not in self._drafted:
+            return []
+        text = call.characters.feed(written)
+        return [ArgumentsDelta(text, call.number, call.name)] if text else []
 
     def _tool_calls(self) -> tuple[ToolCall, ...]:
         used = set(self._taken_ids)

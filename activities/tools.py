@@ -10,9 +10,11 @@ from structlog.contextvars import bound_contextvars
 from temporalio import activity
 
 from activities.agents import find_agent
+from activities.artifact_calls import ArtifactCalls, idempotency_key
 from activities.heartbeat import Heartbeat, heartbeating
 from activities.task_log import logging_task
 from activities.tool_arguments import InvalidArgumentsError, parse_arguments, values_of
+from activities.tool_artifacts import TaskArtifacts
 from activities.tool_dialogue import ending, inputs, is_approved
 from activities.tool_events import ToolEvents, started
 from activities.tool_function import ToolFailure, ToolFunctions
@@ -32,6 +34,7 @@ from agents.questions import QuestionRequired
 from agents.registry import AgentRegistry
 from agents.tool import Tool
 from agents.tool_context import ToolContext
+from stores.artifacts import Artifacts
 from stores.secrets import Secrets
 from stores.task_views import TaskViews
 from stores.tool_records import Claim, ToolRecords
@@ -39,7 +42,6 @@ from stores.transcripts import Transcripts
 from workflows.contract.calls import RunToolInput, StoreResultInput, ToolReply
 from workflows.contract.events import ToolProgressed, Warned
 from workflows.contract.messages import ToolMessage
-from workflows.contract.names import call_key
 from workflows.contract.ports import ToolPort
 
 _log = structlog.get_logger()
@@ -53,6 +55,7 @@ class ToolStores:
     transcripts: Transcripts
     records: ToolRecords
     secrets: Secrets
+    artifacts: Artifacts
 
 
 @dataclass(frozen=True)
@@ -63,6 +66,7 @@ class _Run:
     call: RunToolInput
     arguments: BaseModel
     secrets: SecretReader
+    artifacts: TaskArtifacts
     heartbeat: Heartbeat
 
     @property
@@ -82,6 +86,7 @@ class AgentTools(ToolPort):
         self._agents = agents
         self._records = stores.records
         self._secrets = stores.secrets
+        self._artifacts = ArtifactCalls(stores.artifacts, stores.views)
         self._events = ToolEvents(stores.views, stores.transcripts)
         self._functions = ToolFunctions(threads)
 
@@ -106,6 +111,7 @@ class AgentTools(ToolPort):
             return unknown_tool(call.call, agent.tools)
         with tool_span(call) as span:
             reply = await self._reply_of(agent, tool, call, heartbeat)
+            await self._artifacts.correct_draft(tool, call, reply)
             record_outcome(span, reply)
             return reply
 
@@ -128,7 +134,8 @@ class AgentTools(ToolPort):
         secrets = SecretReader(self._secrets, call.task.task_id)
         # Before the claim: if Redis fails here, nothing has begun whose outcome would then be unknown.
         await secrets.accept(call.answers)
-        return await self._claim(_Run(tool, call, arguments, secrets, heartbeat))
+        artifacts = self._artifacts.artifacts_for(tool, call)
+        return await self._claim(_Run(tool, call, arguments, secrets, artifacts, heartbeat))
 
     async def _end(self, call: RunToolInput, ended: ToolMessage) -> ToolMessage:
         """Return the end that people want, or the result that an earlier run of the task has come to.
@@ -148,7 +155,9 @@ class AgentTools(ToolPort):
         if not isinstance(claim, Claim):
             return claim
         if claim is Claim.FIRST or tool.idempotent:
-            return await self._keep(call, await self._execute(run))
+            outcome = await self._execute(run)
+            # The attempt that overtook this one may be at the same call: its outcome counts.
+            return outcome if run.artifacts.log.is_overtaken else await self._keep(call, outcome)
         if tool.unknown_outcome == "ask":
             return await self._keep(call, outcome_question(call.call, run.asked, run.arguments))
         return await self._keep(call, unknown_outcome(call.call))
@@ -176,11 +185,12 @@ class AgentTools(ToolPort):
             return run.secrets.hide_in(required.question(question_id(call.call, run.asked), call.call))
         except ToolFailure as failure:
             return await self._fail(run, hide(str(failure)))
-        return message(call.call, hide(text))
+        return message(call.call, hide(text)).model_copy(update={"artifacts": tuple(run.artifacts.log.ids)})
 
     async def _fail(self, run: _Run, problem: str) -> ToolMessage:
         """Return the failure as a result, or raise what brings the next attempt."""
         task, ended = run.call.task, message(run.call.call, problem, "error")
+        ended = ended.model_copy(update={"artifacts": tuple(run.artifacts.log.ids)})
         delay = next_delay(run.tool.retries, run.heartbeat)
         if delay is None:
             return ended
@@ -202,8 +212,9 @@ class AgentTools(ToolPort):
             owner=task.owner,
             call_id=call.id,
             attempt=activity.info().attempt,
-            idempotency_key=f"{task.task_id}/{call_key(call)}",
+            idempotency_key=idempotency_key(run.call),
             progress=self._progress(run),
+            artifacts=run.artifacts,
             answers=inputs(run.call),
             secret=run.secrets.read,
         )

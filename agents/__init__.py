@@ -1,6 +1,7 @@
 """What the author of an agent imports."""
 
 from agents.agent import Agent
+from agents.artifact_tools import artifacts
 from agents.limits import Compaction, Limits
 from agents.plugins import Plugin, prompt, request_input, sub_agent, tools
 from agents.questions import AuthRequired, InputRequired
@@ -20,6 +21,7 @@ __all__ = [
     "Retries",
     "Tool",
     "ToolContext",
+    "artifacts",
     "prompt",
     "request_input",
     "sub_agent",

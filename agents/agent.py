@@ -25,7 +25,9 @@ class Agent:
     (`on_model_failure` "wait"). At most `parallel_tools` tools of a task run at once. `deduplicate` False
     makes every SendMessage a new task, even one with a repeated messageId. `compaction` makes room when a
     prompt gets too long. `needs_approval`: people are asked before a tool of this agent runs, whatever the
-    tool itself says.
+    tool itself says. `ensure_artifact`: a task does not end without an artifact; the model is made to write
+    one. `model_takes` are the media types of files that the model is given as they are, `*` for any; of other
+    files it gets the text, or a line that tells of them.
 
     Raises:
         AgentDefinitionError: an unusable id or limit, two tools of one name, or a wrong setting.
@@ -43,6 +45,8 @@ class Agent:
     on_model_failure: Literal["fail", "wait"] = "fail"
     compaction: Compaction = field(default_factory=Compaction)
     needs_approval: AgentApproval = False
+    ensure_artifact: bool = False
+    model_takes: Sequence[str] = ("image/*", "application/pdf")
 
     def __post_init__(self) -> None:
         if problem := self._problem() or _problem_of_models(self) or _problem_of_tools(self):
@@ -55,6 +59,10 @@ class Agent:
             return f"parallel_tools start at 1, not at {self.parallel_tools}"
         if not is_policy(self.needs_approval):
             return "needs_approval is True, False, or a plain function of tool name and arguments"
+        if isinstance(self.model_takes, str) or not all("/" in pattern for pattern in self.model_takes):
+            return f"model_takes is {self.model_takes!r}; give a list of media types, such as 'image/*'"
+        if self.ensure_artifact and self.artifact_tool is None:
+            return "ensure_artifact needs a tool that writes one; add the plugin artifacts()"
         return ""
 
     @cached_property
@@ -66,6 +74,11 @@ class Agent:
     def tools(self) -> dict[str, Tool]:
         """The tools by name, in the order of the plugins."""
         return {tool.name: tool for plugin in self.plugins for tool in plugin.tools}
+
+    @cached_property
+    def artifact_tool(self) -> str | None:
+        """The name of the tool that makes an artifact, if a plugin brings one."""
+        return next((plugin.artifact_tool for plugin in self.plugins if plugin.artifact_tool), None)
 
     @cached_property
     def spec(self) -> AgentSpec:
@@ -85,6 +98,7 @@ class Agent:
             max_parallel_tools=self.parallel_tools,
             tools={name: _tool_spec(tool) for name, tool in self.tools.items()},
             deduplicate=self.deduplicate,
+            artifact_tool=self.artifact_tool if self.ensure_artifact else None,
         )
 
 
@@ -94,6 +108,7 @@ def _tool_spec(tool: Tool) -> ToolSpec:
         task_queue=tool.task_queue,
         fallback=tool.fallback,
         agent=tool.agent,
+        serial=tool.serial,
     )
 
 

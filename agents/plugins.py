@@ -13,10 +13,14 @@ from agents.tool_context import ToolContext
 
 @dataclass(frozen=True)
 class Plugin:
-    """Adds system prompts and tools to an agent."""
+    """Adds system prompts and tools to an agent.
+
+    `artifact_tool` is the name of the tool among them that makes an artifact, if one does.
+    """
 
     prompts: tuple[str, ...] = ()
     tools: tuple[Tool, ...] = ()
+    artifact_tool: str | None = None
 
 
 def prompt(text: str) -> Plugin:

@@ -10,6 +10,7 @@ from typing import Any, Literal, TypedDict, Unpack, overload
 
 from pydantic import BaseModel, ConfigDict, JsonValue, create_model
 
+from agents.artifact_drafts import DraftReader
 from agents.durations import LONGEST, TOO_LONG
 from agents.errors import ToolDefinitionError
 from agents.retries import Retries
@@ -36,8 +37,11 @@ class Tool:
     asked before it runs. `fallback` names the tool that gets the same arguments when this one failed.
     `retries`: it is tried again when it failed (default: the model hears of it at once). `task_queue` is
     where it runs (default: the task's own). `unknown_outcome`: who hears of a call whose end was lost, the
-    model ("tell") or people, who may run it again ("ask"). `agent` names the agent that takes the call as a
-    task of its own; the function is then only there for its signature.
+    model ("tell") or people, who may run it again ("ask"). `serial`: of one reply of the model, the calls of
+    serial tools run one after another, in their order (default: side by side with all others). `draft_of`
+    reads what a call is about to write into an artifact; subscribers see it while the model writes the call.
+    `agent` names the agent that takes the call as a task of its own; the function is then only there for its
+    signature.
 
     Raises:
         ToolDefinitionError: no time, a wrong setting, or a parameter without annotation.
@@ -53,6 +57,8 @@ class Tool:
     retries: Retries | None = None
     task_queue: str | None = None
     unknown_outcome: Literal["tell", "ask"] = "tell"
+    serial: bool = False
+    draft_of: DraftReader | None = None
     agent: str | None = None
 
     def __post_init__(self) -> None:
@@ -115,6 +121,7 @@ class ToolSettings(TypedDict, total=False):
     retries: Retries | None
     task_queue: str | None
     unknown_outcome: Literal["tell", "ask"]
+    serial: bool
 
 
 def is_policy(policy: object) -> bool:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from pydantic import JsonValue
 
+from agents.tool_artifacts import ToolArtifacts
 from workflows.contract.questions import Answer
 
 
@@ -20,6 +21,7 @@ class ToolContext:
     `attempt` counts from 1. `progress` tells subscribers how far the call is, in a few words. `answers` are
     what the tool's own questions came to, oldest first. `secret` returns what a client supplied for an
     `AuthRequired` of that name, None if there is nothing yet; it raises if their store is silent for 20 s.
+    `artifacts` are those of the context: read them, and write what the task is to leave behind.
     """
 
     task_id: str
@@ -29,6 +31,7 @@ class ToolContext:
     attempt: int
     idempotency_key: str
     progress: Callable[[str], Awaitable[None]]
+    artifacts: ToolArtifacts
     answers: tuple[Answer, ...] = ()
     secret: Callable[[str], Awaitable[JsonValue]] = _no_secret
 

@@ -17,6 +17,8 @@ from gateway.app import build_app
 from gateway.server import AddressInUseError, GatewayServer, listen
 from gateway.settings import GatewaySettings
 from gateway.stores import Stores
+from stores.artifact_housekeeping import ArtifactHousekeeping
+from stores.artifact_settings import ArtifactSettings, make_artifacts
 from stores.blob_settings import BlobSettings, opened_blobs
 from stores.blobs import BlobsUnfitError
 from stores.redis_connection import RedisUnfitError, StoreSettings, check_redis, connect_redis
@@ -40,14 +42,22 @@ async def _checked_redis() -> AsyncGenerator[Redis]:
 async def run(settings: GatewaySettings, agents: AgentRegistry) -> None:
     """Serve until SIGTERM or SIGINT, then let open requests end within the grace period."""
     telemetry = configure_telemetry("everloop-gateway")
+    blob_settings, artifact_settings = BlobSettings(), ArtifactSettings()
     try:
         with listen(settings) as listener:
             async with (
                 _checked_redis() as redis,
-                opened_blobs(BlobSettings(), redis) as blobs,
+                opened_blobs(blob_settings, redis) as blobs,
             ):
                 client = await connect_temporal(telemetry.plugins, blobs)
-                stores = Stores(RedisTaskViews(redis), RedisSecrets(redis))
+                views = RedisTaskViews(redis)
+                stores = Stores(
+                    views,
+                    RedisSecrets(redis),
+                    make_artifacts(artifact_settings, redis, blobs, views),
+                    link_seconds=blob_settings.s3_presigned,
+                    clean_up=ArtifactHousekeeping(redis, blobs).run_once,
+                )
                 app = build_app(settings, client, stores, agents)
                 server = GatewayServer(app, settings)
                 for number in (signal.SIGTERM, signal.SIGINT):

@@ -11,13 +11,14 @@ from agents.registry import AgentRegistry
 from gateway.answers import Answers
 from gateway.endings import Endings
 from gateway.errors import NoWorkerError, TaskEndedError
+from gateway.input_files import InputFiles
 from gateway.requests import SendRequest, content_of
 from gateway.snapshots import Snapshots
 from gateway.stores import Stores
 from gateway.tasks import Tasks, submitted_view
 from stores.task_views import START, Snapshot
-from workflows.contract.messages import UserMessage, text_of
-from workflows.contract.names import derive_context_id, derive_task_id
+from workflows.contract.messages import DataPart, UserMessage, text_of
+from workflows.contract.names import context_key, derive_context_id, derive_task_id
 from workflows.contract.questions import QUESTION, WITHHELD, names_question_for_sure
 from workflows.contract.tasks import TaskInput, TaskView
 
@@ -42,6 +43,7 @@ class Admission:
         self._answers = Answers(stores.secrets)
         self._snapshots = snapshots
         self._endings = endings
+        self._files = InputFiles(stores.artifacts)
 
     async def take_in(self, request: SendRequest, owner: str) -> Snapshot:
         """Return a snapshot of the task that works on the message.
@@ -71,6 +73,7 @@ class Admission:
             message=request.message,
             created_at=datetime.now(UTC),
         )
+        await self._files.store(request.files, context_key(owner, task.context_id), task_id)
         # The workflow first: a view of a task that does not exist would wait for ever. If we die in between,
         # the client's retry finds the workflow, and its view is restored from there.
         if await self._tasks.start(task_id, task, summary=_summary(agent, request.message)):
@@ -95,6 +98,8 @@ class Admission:
             # Nobody can tell whether it waits for a secret, which must not be passed on then.
             raise NoWorkerError
         message = await self._answers.take_in(view, request.message)
+        # After a look at what it may answer: a secret in a file must not be stored.
+        await self._files.store(request.files, context_key(owner, view.context_id), view.task_id)
         update_id = message.message_id if deduplicate else str(uuid.uuid4())
         try:
             await self._tasks.add_message(view.task_id, message, update_id=update_id)
@@ -147,7 +152,8 @@ def _holds(view: TaskView, message: UserMessage, *, deduplicate: bool) -> bool:
 
 
 def _summary(agent: Agent, message: UserMessage) -> str:
-    text = " ".join(text_of(message.parts).split()) or "(data)"
+    has_data = any(isinstance(part, DataPart) for part in message.parts)
+    text = " ".join(text_of(message.parts).split()) or ("(data)" if has_data else "(files)")
     line = f"{agent.name}: {text}".encode()
     if len(line) <= MAX_SUMMARY_BYTES:
         return line.decode()

@@ -7,6 +7,7 @@ from pydantic import JsonValue
 
 from gateway.answer_schemas import find_misfit
 from gateway.errors import AnswerInvalidError
+from gateway.file_parts import holds_file
 from gateway.requests import check_id
 from stores.secrets import Secrets
 from workflows.contract.messages import DataPart, TextPart, UserMessage
@@ -55,6 +56,7 @@ class Answers:
             question = _find_question(view.status, message)
             if question is None:
                 return message
+            _refuse_files(question, message)
             if question.kind is QuestionKind.AUTH:
                 return await self._withhold(view.task_id, question, message)
             answer = read_answer(question, message)
@@ -101,6 +103,19 @@ def _find_question(status: TaskStatus, message: UserMessage) -> Question | None:
     return None
 
 
+def _refuse_files(question: Question, message: UserMessage) -> None:
+    """No question asks for a file: one that came with the answer would go unread, or be a secret we keep.
+
+    Raises:
+        InvalidAnswerError: the message holds a file.
+    """
+    if holds_file(message.parts):
+        raise InvalidAnswerError(
+            f"a file does not answer question {question.id!r}: {expected(question)}; answer first, and send "
+            "files afterwards"
+        )
+
+
 def _naming(questions: Sequence[Question]) -> str:
     listed = "; ".join(f"{question.id!r}: {expected(question)}" for question in questions)
     return f'name a question in the metadata of the message, {{"{QUESTION}": "…"}}. Open: {listed}'
@@ -133,7 +148,7 @@ def _is_empty(question: Question) -> str:
 
 def _only_declines(message: UserMessage) -> bool:
     match message.parts:
-        case (DataPart(data=dict(data)),):
+        case (DataPart(data=dict(data), filename=""),):
             return data.keys() <= DECLINE
         case _:
             return False

@@ -13,10 +13,13 @@ from agents.registry import AgentRegistry
 from gateway.admission import Admission
 from gateway.cancellation import cancel
 from gateway.cards import agent_card
+from gateway.downloads import Downloads
 from gateway.endings import Endings
 from gateway.event_fanout import EventFanout
 from gateway.handler import Services, TaskHandler
 from gateway.health import health_routes
+from gateway.housekeeping import Housekeeping
+from gateway.input_files import InputFiles
 from gateway.jsonrpc import JsonRpcEndpoint
 from gateway.problems import Problems
 from gateway.runs import Runs
@@ -45,7 +48,8 @@ def build_app(
     runs = Runs(client)
     problems = Problems(views, runs)
     endings = Endings(stores, tasks, runs, problems, pause=fanout.idle_check)
-    snapshots = Snapshots(views, tasks, endings)
+    snapshots = Snapshots(stores, tasks, endings)
+    sweep = Sweep(views, runs, endings, problems)
     handler = TaskHandler(
         Services(
             settings=settings,
@@ -55,6 +59,7 @@ def build_app(
             admission=Admission(agents, tasks, stores, snapshots, endings),
             streams=TaskStreams(snapshots, endings, fanout),
             endings=endings,
+            files=InputFiles(stores.artifacts),
         )
     )
     endpoint = JsonRpcEndpoint(handler, max_body_bytes=settings.max_body_bytes)
@@ -64,19 +69,24 @@ def build_app(
             *create_agent_card_routes(
                 agent_card(agents.default, settings.url), cache_control=CARD_CACHE_CONTROL
             ),
+            *Downloads(stores, settings.url).routes,
             # Any call to the store will do as a probe; no task has an empty id.
             *health_routes({"temporal": tasks.check, "redis": lambda: views.load("")}),
         ],
-        lifespan=lambda _: _working(fanout, endings, Sweep(views, runs, endings, problems)),
+        lifespan=lambda _: _working(fanout, endings, sweep, stores),
     )
     app.state.fanout = fanout
     return app
 
 
 @asynccontextmanager
-async def _working(fanout: EventFanout, endings: Endings, sweep: Sweep) -> AsyncGenerator[None]:
+async def _working(
+    fanout: EventFanout, endings: Endings, sweep: Sweep, stores: Stores
+) -> AsyncGenerator[None]:
     """Run what serves no request in particular."""
     loops = [asyncio.create_task(fanout.run()), asyncio.create_task(sweep.run())]
+    if stores.clean_up:
+        loops.append(asyncio.create_task(Housekeeping(stores.clean_up).run()))
     try:
         yield
     finally:

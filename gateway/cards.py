@@ -11,6 +11,11 @@ VERSION = "0.1.0"
 
 TEXT = "text/plain"
 JSON = "application/json"
+BYTES = "application/octet-stream"
+"""Any file: what the model cannot be given itself, tools can read."""
+
+_CONCRETE = {"image/*": ("image/png", "image/jpeg", "image/gif", "image/webp")}
+"""What OpenAI's models take for a range of types (their guide to images and vision)."""
 
 
 def agent_card(agent: Agent, url: str) -> pb.AgentCard:
@@ -36,10 +41,19 @@ def agent_card(agent: Agent, url: str) -> pb.AgentCard:
                 )
             ],
         ),
-        default_input_modes=[TEXT, JSON],
-        default_output_modes=[TEXT, JSON],
+        default_input_modes=_input_modes(agent),
+        default_output_modes=[TEXT, JSON, BYTES],
         skills=[_skill(agent)],
     )
+
+
+def _input_modes(agent: Agent) -> list[str]:
+    """Return media types, not ranges of them: A2A 1.0 §4.4.1 wants types, and clients compare them as such.
+
+    What the model is given as it is comes before "any file", so that clients see what is best.
+    """
+    taken = [mode for pattern in agent.model_takes for mode in _CONCRETE.get(pattern, (pattern,))]
+    return list(dict.fromkeys([TEXT, JSON, *(mode for mode in taken if "*" not in mode), BYTES]))
 
 
 def _skill(agent: Agent) -> pb.AgentSkill:

@@ -19,10 +19,13 @@ from gateway.errors import (
     UnavailableError,
 )
 from gateway.problems import Problems
+from gateway.restored_views import with_artifacts
 from gateway.runs import Alive, Ending, Runs, Stuck
 from gateway.stores import Stores
 from gateway.tasks import Tasks, canceled_status
+from gateway.unfinished_artifacts import UnfinishedArtifacts
 from stores.task_views import Snapshot, position_order
+from stores.view_parts import fails_drafts
 from workflows.contract.events import REASON, StatusChanged
 from workflows.contract.messages import AgentMessage, TextPart
 from workflows.contract.tasks import TaskView
@@ -66,6 +69,8 @@ class Endings:
     ) -> None:
         self._views = stores.views
         self._secrets = stores.secrets
+        self._artifacts = stores.artifacts
+        self._unfinished = UnfinishedArtifacts(stores.artifacts)
         self._tasks = tasks
         self._runs = runs
         self._problems = problems
@@ -183,7 +188,7 @@ class Endings:
         shown = await self._views.load(task_id)
         if shown is None or not shown.view.status.state.is_terminal or shown.view.run_id == run_id:
             return
-        view = await self._tasks.view(task_id)
+        view = await with_artifacts(await self._tasks.view(task_id), self._artifacts)
         # Its status may have been published before the end that it takes back.
         status = view.status.model_copy(update={"at": looked_at})
         await self._views.restore(view.model_copy(update={"status": status}))
@@ -195,7 +200,8 @@ class Endings:
             return
         try:
             # What the workflow itself says is better than what we can tell: it may know its answer.
-            await self._views.restore(await self._tasks.view(task_id))
+            view = await self._tasks.view(task_id)
+            await self._views.restore(await with_artifacts(view, self._artifacts))
         except (TaskUnknownError, PayloadLostError):
             pass
         except UnavailableError:
@@ -203,6 +209,8 @@ class Endings:
                 raise
         snapshot = await self._views.load(task_id)
         if snapshot:
+            if fails_drafts(ending.state):
+                await self._unfinished.fail(snapshot.view)
             status = _last_status(snapshot.view, ending)
             if await self._end(task_id, ending.run_id, status):
                 _log.warning("task ended without a word", task_id=task_id, state=ending.state)

@@ -20,18 +20,19 @@ from a2a.utils.errors import (
 from gateway.admission import Admission
 from gateway.endings import Endings
 from gateway.errors import a2a_errors
+from gateway.event_ids import EVENT_ID, LAST_EVENT_ID, EventId
+from gateway.input_files import InputFiles
+from gateway.owners import owner_of
 from gateway.requests import check_id, read_history_length, read_list_request, read_send_request
 from gateway.settings import GatewaySettings
 from gateway.snapshots import Snapshots
-from gateway.task_streams import TaskStreams
+from gateway.task_streams import TaskStreams, is_reached
 from gateway.tasks import Tasks
-from gateway.translate import EVENTS_EXTENSION, UpdateTranslator, to_task
+from gateway.translate import EVENTS_EXTENSION, to_task
 from gateway.turns import UntilEnd, UntilReply
+from gateway.updates import UpdateTranslator
 from stores.task_views import Snapshot, TaskViews
 from workflows.contract.tasks import TaskState
-
-ANONYMOUS = "anonymous"
-"""The owner of tasks whose client did not authenticate."""
 
 TAKE_WAIT = 2.0
 """Seconds that CancelTask gives a worker to take a task that none has taken yet."""
@@ -51,6 +52,20 @@ class Services:
     admission: Admission
     streams: TaskStreams
     endings: Endings
+    files: InputFiles
+
+
+@dataclass(frozen=True)
+class _Listener:
+    """A client that follows a task. `after`: it goes on behind that event of an earlier connection."""
+
+    context: ServerCallContext
+    after: EventId | None
+    history_length: int | None = None
+
+    @property
+    def is_extended(self) -> bool:
+        return EVENTS_EXTENSION in self.context.requested_extensions
 
 
 class TaskHandler(RequestHandler):
@@ -64,6 +79,7 @@ class TaskHandler(RequestHandler):
         self._admission = services.admission
         self._streams = services.streams
         self._endings = services.endings
+        self._files = services.files
 
     async def on_message_send(self, params: pb.SendMessageRequest, context: ServerCallContext) -> pb.Task:
         with a2a_errors(context):
@@ -72,7 +88,7 @@ class TaskHandler(RequestHandler):
             if not request.return_immediately:
                 until = UntilReply(request.message.message_id)
                 snapshot = await self._wait(snapshot, until, self._settings.blocking_timeout)
-            return to_task(snapshot.view, history_length=request.history_length)
+            return await self._task(snapshot, request.history_length)
 
     async def on_message_send_stream(
         self, params: pb.SendMessageRequest, context: ServerCallContext
@@ -81,7 +97,9 @@ class TaskHandler(RequestHandler):
             request = read_send_request(params, max_bytes=self._settings.max_message_bytes)
             snapshot = await self._admission.take_in(request, owner_of(context))
             until = UntilReply(request.message.message_id)
-            async with aclosing(self._stream(snapshot, until, context, request.history_length)) as events:
+            after = await self._known_to(context, snapshot)
+            listener = _Listener(context, after, request.history_length)
+            async with aclosing(self._stream(snapshot, until, listener)) as events:
                 async for event in events:
                     yield event
 
@@ -91,12 +109,12 @@ class TaskHandler(RequestHandler):
         with a2a_errors(context):
             snapshot = await self._snapshots.take(check_id(params.id, "id"), owner_of(context))
             snapshot = await self._snapshots.revived(snapshot)
-            state = snapshot.view.status.state
-            if state.is_terminal:
+            state, after = snapshot.view.status.state, await self._known_to(context, snapshot)
+            if state.is_terminal and (after is None or is_reached(snapshot, after.position)):
                 raise UnsupportedOperationError(
                     f"task {params.id!r} is {state} and publishes nothing more; read it with GetTask"
                 )
-            async with aclosing(self._stream(snapshot, UntilEnd(), context, None)) as events:
+            async with aclosing(self._stream(snapshot, UntilEnd(), _Listener(context, after))) as events:
                 async for event in events:
                     yield event
 
@@ -104,7 +122,7 @@ class TaskHandler(RequestHandler):
         with a2a_errors(context):
             history_length = read_history_length(params)
             snapshot = await self._snapshots.take(check_id(params.id, "id"), owner_of(context))
-            return to_task(snapshot.view, history_length=history_length)
+            return await self._task(snapshot, history_length)
 
     async def on_list_tasks(
         self, params: pb.ListTasksRequest, context: ServerCallContext
@@ -119,7 +137,12 @@ class TaskHandler(RequestHandler):
                     self._endings.check_soon(view.task_id)
             return pb.ListTasksResponse(
                 tasks=[
-                    to_task(view, history_length=history_length, include_artifacts=params.include_artifacts)
+                    to_task(
+                        view,
+                        self._settings.url,
+                        history_length=history_length,
+                        include_artifacts=params.include_artifacts,
+                    )
                     for view in page.views
                 ],
                 next_page_token=page.next_page_token,
@@ -141,7 +164,7 @@ class TaskHandler(RequestHandler):
                 snapshot = await self._canceled(await self._wait(snapshot, UntilEnd(), TAKE_WAIT))
             # The task may also have ended in another way before it heard of the cancellation.
             _refuse_unless_canceled(snapshot)
-            return to_task(snapshot.view)
+            return await self._task(snapshot)
 
     async def on_create_task_push_notification_config(
         self, params: pb.TaskPushNotificationConfig, context: ServerCallContext
@@ -185,25 +208,40 @@ class TaskHandler(RequestHandler):
                 pass
         return await self._snapshots.take(snapshot.view.task_id, snapshot.view.owner)
 
+    async def _task(self, snapshot: Snapshot, history_length: int | None = None) -> pb.Task:
+        """Return the task as its client reads it: small files that it sent come with their content."""
+        view = await self._files.shown(snapshot.view, history_length)
+        return to_task(view, self._settings.url, history_length=history_length)
+
+    async def _known_to(self, context: ServerCallContext, snapshot: Snapshot) -> EventId | None:
+        """Return behind which event the client goes on, None if it needs the whole task first."""
+        event_id = EventId.parse(context.state.get("headers", {}).get(LAST_EVENT_ID, ""))
+        if event_id and await self._views.holds(snapshot.view.task_id, event_id.position):
+            return event_id
+        return None
+
     async def _stream(
-        self, snapshot: Snapshot, until: UntilEnd, context: ServerCallContext, history_length: int | None
+        self, snapshot: Snapshot, until: UntilEnd, listener: _Listener
     ) -> AsyncGenerator[Event]:
-        """Yield the task, then its updates; a fresh task in between where updates were lost."""
-        extended = EVENTS_EXTENSION in context.requested_extensions
-        translator = UpdateTranslator(snapshot.view, extended=extended)
-        async with aclosing(self._streams.follow(snapshot, until)) as steps:
+        """Yield the task, then its updates; a fresh task in between where updates were lost.
+
+        A client that goes on gets the updates only. The id of an event stands in the state of the call while
+        the event is out. Of several updates that tell of one event, the last has its id: whoever did not get
+        that far gets them all again.
+        """
+        url, after, extended = self._settings.url, listener.after, listener.is_extended
+        translator = UpdateTranslator(snapshot.view, url, extended=extended, after=after)
+        steps = self._streams.follow(snapshot, until, after=after.position if after else None)
+        async with aclosing(steps):
             async for step in steps:
                 if isinstance(step, Snapshot):
-                    translator = UpdateTranslator(step.view, extended=extended)
-                    yield to_task(step.view, history_length=history_length)
+                    translator = UpdateTranslator(step.view, url, extended=extended)
+                    updates: list[Event] = [await self._task(step, listener.history_length)]
                 else:
-                    for update in translator.translate(step.event):
-                        yield update
-
-
-def owner_of(context: ServerCallContext) -> str:
-    """Return whose tasks this call may see."""
-    return context.user.user_name if context.user.is_authenticated else ANONYMOUS
+                    updates = [*translator.translate(step.event)]
+                for left, update in zip(reversed(range(len(updates))), updates, strict=True):
+                    listener.context.state[EVENT_ID] = None if left else translator.event_id(step.position)
+                    yield update
 
 
 def _refuse_unless_canceled(snapshot: Snapshot) -> None:

@@ -3,7 +3,7 @@
 import asyncio
 import json
 import logging
-from collections.abc import Coroutine
+from collections.abc import AsyncGenerator, Coroutine
 from contextlib import suppress
 from typing import Any, cast
 
@@ -13,6 +13,7 @@ from a2a.server.request_handlers.request_handler import RequestHandler
 from a2a.server.routes.common import DefaultServerCallContextBuilder
 from a2a.server.routes.jsonrpc_dispatcher import JsonRpcDispatcher
 from opentelemetry import propagate, trace
+from sse_starlette import EventSourceResponse
 from starlette.datastructures import Headers
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
@@ -20,6 +21,7 @@ from starlette.types import Message, Receive, Scope, Send
 
 from gateway.cancellation import cancel
 from gateway.errors import RETRY_AFTER
+from gateway.event_ids import ServerSentEvent, with_ids
 from gateway.translate import EVENTS_EXTENSION
 
 INVALID_REQUEST = -32600
@@ -39,8 +41,9 @@ class BodyTooLargeError(Exception):
 class JsonRpcEndpoint:
     """An ASGI application that answers JSON-RPC requests.
 
-    Around the SDK's dispatcher it bounds the body, stops working for a client that left, answers 503 with
-    Retry-After where a server we need is away, and runs each call in a span of the caller's trace.
+    Around the SDK's dispatcher it bounds the body, stops working for a client that left, gives streamed
+    events their ids, answers 503 with Retry-After where a server we need is away, and runs each call in a
+    span of the caller's trace.
     """
 
     def __init__(self, handler: RequestHandler, *, max_body_bytes: int) -> None:
@@ -65,6 +68,9 @@ class JsonRpcEndpoint:
         response = await _unless_client_leaves(self._dispatcher.handle_requests(request), receive)
         if response is None:
             return None
+        if isinstance(response, EventSourceResponse):
+            events = cast("AsyncGenerator[ServerSentEvent]", response.body_iterator)
+            response.body_iterator = with_ids(events, request.call_state)
         if retry_after := request.call_state.get(RETRY_AFTER):
             response.status_code = SERVICE_UNAVAILABLE
             response.headers["Retry-After"] = str(retry_after)

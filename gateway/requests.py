@@ -12,18 +12,15 @@ from typing import Protocol
 import orjson
 from a2a.types import a2a_pb2 as pb
 from a2a.utils.constants import DEFAULT_LIST_TASKS_PAGE_SIZE, MAX_LIST_TASKS_PAGE_SIZE
-from a2a.utils.errors import (
-    ContentTypeNotSupportedError,
-    InvalidParamsError,
-    PushNotificationNotSupportedError,
-)
+from a2a.utils.errors import InvalidParamsError, PushNotificationNotSupportedError
 from google.protobuf.json_format import MessageToDict
 from google.protobuf.struct_pb2 import Struct, Value
 from pydantic import JsonValue
 
+from gateway.file_parts import InputFile, input_files, read_file_part, read_filename, read_media_type
 from gateway.translate import STATES_BY_NUMBER
 from stores.task_views import TaskQuery
-from workflows.contract.messages import DataPart, Part, TextPart, UserMessage
+from workflows.contract.messages import DataPart, FilePart, Part, TextPart, UserMessage
 from workflows.contract.questions import WITHHELD
 
 MAX_ID_BYTES = 255
@@ -35,9 +32,13 @@ MAX_EXACT_INTEGER = 2**53
 
 @dataclass(frozen=True)
 class SendRequest:
-    """A message and what its sender wants back. Empty ids: a new task, a new context."""
+    """A message and what its sender wants back. Empty ids: a new task, a new context.
+
+    The message says where its `files` are stored; they have yet to be.
+    """
 
     message: UserMessage
+    files: tuple[InputFile, ...]
     task_id: str
     context_id: str
     history_length: int | None
@@ -48,8 +49,8 @@ def read_send_request(params: pb.SendMessageRequest, *, max_bytes: int) -> SendR
     """Check a SendMessage or SendStreamingMessage request (A2A 1.0 §3.2.1).
 
     Raises:
-        InvalidParamsError: a field is missing or malformed, or the message is larger than `max_bytes`.
-        ContentTypeNotSupportedError: a part is neither text nor data.
+        InvalidParamsError: a field is missing or malformed, or the message, not counting the bytes of its
+            files, is larger than `max_bytes`.
         PushNotificationNotSupportedError: the client asks for push notifications.
     """
     if not params.HasField("message"):
@@ -60,6 +61,7 @@ def read_send_request(params: pb.SendMessageRequest, *, max_bytes: int) -> SendR
     message = params.message
     return SendRequest(
         message=_read_message(message, max_bytes),
+        files=input_files(message.parts),
         task_id=check_id(message.task_id, "message.taskId") if message.task_id else "",
         context_id=check_id(message.context_id, "message.contextId") if message.context_id else "",
         history_length=read_history_length(configuration),
@@ -125,9 +127,17 @@ def read_list_request(params: pb.ListTasksRequest, owner: str) -> TaskQuery:
 
 
 def content_of(message: UserMessage, context_id: str) -> bytes:
-    """Return the same bytes for the same content, whatever order its JSON objects were written in."""
-    parts = [part.model_dump(mode="json") for part in message.parts]
+    """Return the same bytes for the same content, whatever order its JSON objects were written in.
+
+    The id under which a file is stored stands for its bytes.
+    """
+    parts = [part.model_dump(mode="json", exclude=_unnamed(part)) for part in message.parts]
     return orjson.dumps([context_id, parts], option=orjson.OPT_SORT_KEYS)
+
+
+def _unnamed(part: Part) -> set[str]:
+    """Return what the part leaves out: as long as nobody uses a field, the bytes do not change with it."""
+    return {name for name in ("media_type", "filename") if not getattr(part, name)}
 
 
 def _read_message(message: pb.Message, max_bytes: int) -> UserMessage:
@@ -150,26 +160,24 @@ def _read_message(message: pb.Message, max_bytes: int) -> UserMessage:
 
 def _read_parts(parts: Sequence[pb.Part]) -> tuple[Part, ...]:
     if not parts:
-        raise InvalidParamsError("message.parts is empty; send at least one text or data part")
+        raise InvalidParamsError("message.parts is empty; send at least one part with text, data or a file")
     read = tuple(_read_part(part, f"message.parts[{index}]") for index, part in enumerate(parts))
-    if not any(isinstance(part, DataPart) or part.text.strip() for part in read):
+    if not any(isinstance(part, DataPart | FilePart) or part.text.strip() for part in read):
         raise InvalidParamsError("message.parts has no content: all its texts are empty")
     return read
 
 
 def _read_part(part: pb.Part, field: str) -> Part:
+    media_type, filename = read_media_type(part, field), read_filename(part, field)
     match part.WhichOneof("content"):
         case "text":
-            return TextPart(text=part.text)
+            return TextPart(text=part.text, media_type=media_type, filename=filename)
         case "data":
-            return DataPart(data=_read_value(part.data, field))
+            return DataPart(data=_read_value(part.data, field), media_type=media_type, filename=filename)
         case None:
-            raise InvalidParamsError(f"{field} is empty; give it text or data")
-        case kind:
-            raise ContentTypeNotSupportedError(
-                f"{field} is a file ({kind}); this agent takes text and data parts "
-                "(text/plain, application/json)"
-            )
+            raise InvalidParamsError(f"{field} is empty; give it text, data, or a file as raw bytes or url")
+        case _:
+            return read_file_part(part, field)
 
 
 def _read_struct(struct: Struct, field: str) -> dict[str, JsonValue]:

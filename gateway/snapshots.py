@@ -7,8 +7,10 @@ import structlog
 
 from gateway.endings import Endings, last_heard
 from gateway.errors import NoWorkerError, TaskUnknownError
+from gateway.restored_views import with_artifacts
+from gateway.stores import Stores
 from gateway.tasks import Tasks
-from stores.task_views import START, Snapshot, TaskViews
+from stores.task_views import START, Snapshot
 from workflows.contract import names
 
 CHECK_WAIT = 0.5
@@ -24,8 +26,9 @@ _log = structlog.get_logger()
 class Snapshots:
     """View and stream position of a task, for its owner only."""
 
-    def __init__(self, views: TaskViews, tasks: Tasks, endings: Endings) -> None:
-        self._views = views
+    def __init__(self, stores: Stores, tasks: Tasks, endings: Endings) -> None:
+        self._views = stores.views
+        self._artifacts = stores.artifacts
         self._tasks = tasks
         self._endings = endings
         self._restoring: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
@@ -76,6 +79,6 @@ class Snapshots:
             # Not stored: it shows how the task began, and the next caller may find a worker that knows more.
             view = (await self._tasks.beginning(task_id)).view
         else:
-            await self._views.restore(view)
+            await self._views.restore(await with_artifacts(view, self._artifacts))
             _log.info("task view restored", task_id=task_id)
         return await self._views.load(task_id) or Snapshot(view, START)

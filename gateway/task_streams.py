@@ -12,7 +12,7 @@ from gateway.endings import Endings
 from gateway.event_fanout import EventFanout, Subscription
 from gateway.snapshots import Snapshots
 from gateway.turns import Step, UntilEnd
-from stores.task_views import Snapshot
+from stores.task_views import Snapshot, position_order
 
 _log = structlog.get_logger()
 
@@ -26,32 +26,40 @@ class TaskStreams:
         self._fanout = fanout
 
     async def follow(
-        self, snapshot: Snapshot, until: UntilEnd, *, seconds: float | None = None
+        self, snapshot: Snapshot, until: UntilEnd, *, seconds: float | None = None, after: str | None = None
     ) -> AsyncGenerator[Step]:
         """Yield the snapshot, then the events after it, until `until` is over or the process stops.
 
         Waits for `seconds` at most (None: as long as it takes). Where the stream was lost, a fresh snapshot
-        takes its place in between.
+        takes its place in between. With `after`, a position that the stream holds, what comes after it is
+        yielded instead of the snapshot, which is newer.
         """
         deadline = math.inf if seconds is None else asyncio.get_running_loop().time() + seconds
         while True:
-            yield snapshot
-            if until.is_over(snapshot):
+            if after is None:
+                yield snapshot
+            is_over = until.is_over(snapshot)
+            if is_over and (after is None or is_reached(snapshot, after)):
                 return
             task_id, owner = snapshot.view.task_id, snapshot.view.owner
             on_idle = partial(self._endings.check_soon, task_id)
             async with (
-                self._fanout.subscribe(task_id, snapshot.position, on_idle) as events,
+                self._fanout.subscribe(task_id, after or snapshot.position, on_idle) as events,
                 _closing(events, deadline),
             ):
                 async for event in events:
                     yield event
-                    if until.is_over(event):
+                    if until.is_over(event) or (is_over and is_reached(snapshot, event.position)):
                         return
             if not events.is_lost:
                 return
             _log.warning("event stream lost, sending a fresh snapshot", task_id=task_id)
-            snapshot = await self._snapshots.take(task_id, owner)
+            snapshot, after = await self._snapshots.take(task_id, owner), None
+
+
+def is_reached(snapshot: Snapshot, position: str) -> bool:
+    """Whether who is at this position knows all that is in the snapshot."""
+    return position_order(position) >= position_order(snapshot.position)
 
 
 @asynccontextmanager

@@ -4,7 +4,7 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, closing
 from datetime import timedelta
 from pathlib import Path
-from typing import Literal
+from typing import Literal, TypeVar
 
 from pydantic import Field, ValidationInfo, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
@@ -17,18 +17,24 @@ from stores.redis_blobs import BLOB_TTL, RedisBlobs
 
 MAX_TTL_DAYS = 36_500
 
+MAX_PRESIGNED_SECONDS = 604_800
+"""What S3 allows: a week."""
+
 _SCHEMES = ("http://", "https://")
+
+T = TypeVar("T", str, int)
 
 
 class BlobSettings(BaseSettings):
     """Where payloads too large for Temporal's history live: the same for all workers and gateways.
 
     EVERLOOP_BLOBS: `local` (default), `redis` or `s3`. EVERLOOP_BLOB_DIRECTORY, of `local`: default
-    `.everloop/blobs`. EVERLOOP_BLOB_TTL_DAYS, of `redis`: how long a blob is kept after it was last used,
+    `.everloop/blobs`. EVERLOOP_BLOB_TTL_DAYS, of `redis`: how long a payload is kept after its last use,
     default 30, at most 36,500; at least as long as the retention of Temporal's namespace. Of `s3`, and only
     with it: EVERLOOP_S3_BUCKET, which must exist; EVERLOOP_S3_ENDPOINT, default Amazon's;
-    EVERLOOP_S3_PREFIX, before each key, default none. Credentials and region of S3: the AWS_ variables that
-    boto3 reads. An empty variable counts as not set.
+    EVERLOOP_S3_PREFIX, before each key, default none; EVERLOOP_S3_PRESIGNED, seconds that a link to an
+    artifact lasts, at which clients fetch it from S3 itself, at most 604,800, default 0: no links.
+    Credentials and region of S3: the AWS_ variables that boto3 reads. An empty variable counts as not set.
     """
 
     model_config = SettingsConfigDict(
@@ -41,6 +47,7 @@ class BlobSettings(BaseSettings):
     s3_bucket: str = Field(default="", validate_default=True)
     s3_endpoint: str = ""
     s3_prefix: str = ""
+    s3_presigned: int = Field(default=0, ge=0, le=MAX_PRESIGNED_SECONDS)
 
     @field_validator("s3_bucket")
     @classmethod
@@ -51,9 +58,9 @@ class BlobSettings(BaseSettings):
             )
         return bucket
 
-    @field_validator("s3_bucket", "s3_endpoint", "s3_prefix")
+    @field_validator("s3_bucket", "s3_endpoint", "s3_prefix", "s3_presigned")
     @classmethod
-    def validate_use(cls, value: str, info: ValidationInfo) -> str:
+    def validate_use(cls, value: T, info: ValidationInfo) -> T:
         kind, variable = info.data.get("blobs"), f"EVERLOOP_{str(info.field_name).upper()}"
         if kind in {"local", "redis"} and value:
             raise ValueError(
@@ -79,7 +86,12 @@ async def opened_blobs(settings: BlobSettings, redis: Redis) -> AsyncGenerator[B
     if settings.blobs == "s3":
         from stores.s3_blobs import S3Blobs  # noqa: PLC0415 -- boto3 takes 15 MiB, also where nobody needs it
 
-        s3 = S3Blobs(settings.s3_bucket, endpoint=settings.s3_endpoint, prefix=settings.s3_prefix)
+        s3 = S3Blobs(
+            settings.s3_bucket,
+            endpoint=settings.s3_endpoint,
+            prefix=settings.s3_prefix,
+            presigned=settings.s3_presigned,
+        )
         with closing(s3):
             yield await _checked(s3, redis)
     elif settings.blobs == "redis":

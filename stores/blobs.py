@@ -12,12 +12,15 @@ import asyncio
 import hashlib
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 PROBE_KEY = "probe"
 """A blob that every store holds from its first check on: its content is the id of the store."""
+
+ARTIFACT_FOLDER = "artifact"
+"""Folder of the blobs of artifacts. They live as long as their artifact, whose store deletes them."""
 
 _WORD = r"(?!\.)[\w.%~-]{1,200}"
 _KEY = re.compile(rf"{_WORD}(/{_WORD}){{0,7}}", re.ASCII)
@@ -79,6 +82,11 @@ class Blobs(ABC):
     def place(self) -> str:
         """Name the store for operators: its kind and where it is, without credentials."""
 
+    @property
+    def links(self) -> "BlobLinks | None":
+        """Addresses of blobs for clients; None where the store has no such thing, or it is switched off."""
+        return None
+
     @abstractmethod
     async def put(self, key: str, content: bytes) -> None:
         """Keep the content; when this returns, every reader finds all of it, and before that nothing.
@@ -108,6 +116,40 @@ class Blobs(ABC):
         Raises:
             BlobKeyError: this is no key.
             BlobsUnavailableError: it may or may not be gone; delete it again.
+        """
+
+
+class BlobLinks(ABC):
+    """Addresses at which clients fetch blobs from the store itself."""
+
+    @property
+    @abstractmethod
+    def seconds(self) -> int:
+        """How long a link is to last, by the settings."""
+
+    @abstractmethod
+    async def join(self, key: str, sources: Sequence[str]) -> None:
+        """Copy several blobs, in order, into one within the store; the sources stay.
+
+        When this returns, the URL of `key` serves all of it, and before that nothing. Joining again makes the
+        same blob again. It has no sha256 of its own, so `Blobs.get` takes it for damaged: read the sources.
+
+        Raises:
+            BlobKeyError: this is no key.
+            BlobMissingError: there is no such source.
+            BlobCorruptError: a source is not what was put, as far as it was read.
+            BlobsUnavailableError: it may or may not be joined; join it again.
+        """
+
+    @abstractmethod
+    async def url(self, key: str, *, filename: str, media_type: str, seconds: int) -> str:
+        """Return an address that serves the blob to whoever has it, for that long (1 to 604,800 s).
+
+        It is served as a download of this name and type. Whether there is such a blob is not looked up.
+
+        Raises:
+            BlobKeyError: this is no key.
+            BlobsUnavailableError: no address can be made now.
         """
 
 

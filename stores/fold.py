@@ -4,9 +4,11 @@
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
+from stores.task_views import ShownArtifact
 from stores.view_parts import (
+    EMPTY,
     TaskIdentity,
     chunks_of,
     fails_drafts,
@@ -30,28 +32,47 @@ class _Draft:
     position: int
     attempt: int
     name: str
+    description: str
     parts: list[Part] = field(default_factory=list[Part])
     next_index: int = 0
     complete: bool = False
     failed: bool = False
 
-    def is_continued_by(self, run_id: str, chunk: ArtifactChunk) -> bool:
+    def followed_by(self, run_id: str, chunk: ArtifactChunk) -> "_Draft | None":
+        """Return the draft that the chunk is to be appended to: this one or a newer one; None drops it."""
+        if self._is_continued_by(run_id, chunk):
+            return self
+        if chunk.index != 0 or not self._is_overtaken_by(run_id, chunk):
+            return None
+        match chunk.mode:
+            case "extend":
+                if self.complete or self.failed:
+                    return None
+                return replace(
+                    self, run_id=run_id, position=chunk.position, attempt=chunk.attempt, next_index=0
+                )
+            case "draft" if self.complete and (self.run_id, self.position) == (run_id, chunk.position):
+                return None
+            case _:
+                return _begin(run_id, chunk)
+
+    def append(self, chunk: ArtifactChunk) -> None:
+        if not (self.parts and chunk.part == EMPTY):
+            self.parts.append(chunk.part)
+        self.next_index += 1
+        self.complete = chunk.last_chunk
+
+    def _is_continued_by(self, run_id: str, chunk: ArtifactChunk) -> bool:
         is_same = (self.run_id, self.position, self.attempt) == (run_id, chunk.position, chunk.attempt)
         return is_same and not (self.complete or self.failed) and chunk.index == self.next_index
 
-    def is_replaced_by(self, run_id: str, chunk: ArtifactChunk) -> bool:
-        if chunk.index != 0:
-            return False
-        if self.run_id != run_id:
-            return True
-        if self.complete and self.position == chunk.position:
-            return False
-        return (chunk.position, chunk.attempt) > (self.position, self.attempt)
+    def _is_overtaken_by(self, run_id: str, chunk: ArtifactChunk) -> bool:
+        is_newer = (chunk.position, chunk.attempt) > (self.position, self.attempt)
+        return is_newer or self.run_id != run_id
 
-    def append(self, chunk: ArtifactChunk) -> None:
-        self.parts.append(chunk.part)
-        self.next_index += 1
-        self.complete = chunk.last_chunk
+
+def _begin(run_id: str, chunk: ArtifactChunk) -> _Draft:
+    return _Draft(run_id, chunk.position, chunk.attempt, chunk.name, chunk.description)
 
 
 class FoldedTask:
@@ -74,13 +95,13 @@ class FoldedTask:
         """The view, or None while its static part is missing."""
         if self._identity is None or self._status is None:
             return None
-        artifacts = [
-            Artifact(
-                artifact_id=key, name=d.name, parts=join_texts(d.parts), complete=d.complete, failed=d.failed
-            )
-            for key, d in self._drafts.items()
-        ]
+        artifacts = [_artifact_of(artifact_id, draft) for artifact_id, draft in self._drafts.items()]
         return view_of(self._identity, self._status_run, self._status, self._history.values(), artifacts)
+
+    def artifact(self, artifact_id: str) -> ShownArtifact | None:
+        """Return an artifact as it is shown, or None."""
+        draft = self._drafts.get(artifact_id)
+        return draft and ShownArtifact(_artifact_of(artifact_id, draft), draft.position, draft.attempt)
 
     def publish(self, run_id: str, events: Sequence[TaskEvent]) -> list[TaskEvent]:
         """Fold in the events of a run."""
@@ -196,14 +217,15 @@ class FoldedTask:
         return [] if is_current else [status.message]
 
     def _fold_chunk(self, run_id: str, chunk: ArtifactChunk) -> bool:
-        draft = self._drafts.get(chunk.artifact_id)
-        if draft is None or not draft.is_continued_by(run_id, chunk):
-            is_new = chunk.index == 0 if draft is None else draft.is_replaced_by(run_id, chunk)
-            if not is_new:
-                return False
-            draft = _Draft(run_id, chunk.position, chunk.attempt, chunk.name)
-            self._drafts[chunk.artifact_id] = draft
+        current = self._drafts.get(chunk.artifact_id)
+        if current:
+            draft = current.followed_by(run_id, chunk)
+        else:
+            draft = _begin(run_id, chunk) if chunk.index == 0 and chunk.mode != "extend" else None
+        if draft is None:
+            return False
         draft.append(chunk)
+        self._drafts[chunk.artifact_id] = draft
         return True
 
     def _restore_artifact(
@@ -214,9 +236,20 @@ class FoldedTask:
             return []
         chunks = chunks_of(artifact)
         if chunks:
-            draft = _Draft(run_id, chunks[0].position, chunks[0].attempt, artifact.name)
+            draft = _begin(run_id, chunks[0])
             for chunk in chunks:
                 draft.append(chunk)
             draft.failed = artifact.failed
             self._drafts[artifact.artifact_id] = draft
         return chunks
+
+
+def _artifact_of(artifact_id: str, draft: _Draft) -> Artifact:
+    return Artifact(
+        artifact_id=artifact_id,
+        name=draft.name,
+        description=draft.description,
+        parts=join_texts(draft.parts),
+        complete=draft.complete,
+        failed=draft.failed,
+    )

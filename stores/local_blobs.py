@@ -1,12 +1,13 @@
 """Blobs in a local directory: a file for each, its content followed by its sha256."""
 
 import asyncio
+import hashlib
 import os
 import uuid
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TypeVar
+from typing import BinaryIO, TypeVar
 
 from stores.blobs import (
     PROBE_KEY,
@@ -15,8 +16,6 @@ from stores.blobs import (
     Blobs,
     BlobsUnavailableError,
     check_key,
-    seal,
-    unseal,
 )
 
 _UNFINISHED = ".unfinished"
@@ -26,15 +25,19 @@ removed while nothing runs."""
 THREADS = 16
 """How many files of one process are read and written at once."""
 
+_PIECE = 1 << 20
+_DIGEST_BYTES = hashlib.sha256().digest_size
+
 T = TypeVar("T")
 
 
 class LocalBlobs(Blobs):
     """Files below `directory`, which is made when it is first needed. All processes must see the same one.
 
-    A blob has reached the disk when `put` returns. A directory that lost even its id is taken for a volume
-    that is not mounted, not for one whose blobs are missing; nor is anything put there once the id was seen.
-    Its threads are its own, so that a volume that hangs holds up nothing else. Close it with `close`.
+    A blob has reached the disk when `put` returns. No symbolic link below the directory leads out of it. A
+    directory that lost even its id is taken for a volume that is not mounted, not for one whose blobs are
+    missing; nor is anything put there once the id was seen. Its threads are its own, so that a volume that
+    hangs holds up nothing else. Close it with `close`.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -66,31 +69,29 @@ class LocalBlobs(Blobs):
             raise BlobsUnavailableError(self.place, error) from error
 
     def _path(self, key: str) -> Path:
-        return self._directory / check_key(key)
+        path = self._directory / check_key(key)
+        if not path.resolve().is_relative_to(self._directory.resolve()):
+            raise BlobsUnavailableError(self.place, f"a symbolic link leads {key} out of it; remove the link")
+        return path
 
     def _put(self, path: Path, key: str, content: bytes) -> None:
         if self._had_probe:
             self._require_probe(key)
-        if not self._holds(path, key, content):
-            self._write(path, seal(content))
+        digest = hashlib.sha256(content).digest()
+        if not _holds(path, content, digest):
+            self._write(path, content, digest)
         # Also where another process wrote the file: it may not have come as far as this.
         for folder in (path.parent, *path.parent.relative_to(self._directory).parents):
             _sync(self._directory / folder)
 
-    def _holds(self, path: Path, key: str, content: bytes) -> bool:
-        """Whether the file is there and whole; reading it is cheaper than writing it through to the disk."""
-        try:
-            return unseal(path.read_bytes(), key) == content
-        except (FileNotFoundError, BlobCorruptError):
-            return False
-
-    def _write(self, path: Path, sealed: bytes) -> None:
+    def _write(self, path: Path, content: bytes, digest: bytes) -> None:
         unfinished = self._directory / _UNFINISHED / uuid.uuid4().hex
         for folder in (unfinished.parent, path.parent):
             folder.mkdir(parents=True, exist_ok=True)
         try:
             with unfinished.open("xb") as file:
-                file.write(sealed)
+                file.write(content)
+                file.write(digest)
                 file.flush()
                 os.fsync(file.fileno())
             unfinished.replace(path)
@@ -100,17 +101,40 @@ class LocalBlobs(Blobs):
 
     def _get(self, path: Path, key: str) -> bytes:
         try:
-            sealed = path.read_bytes()
+            with path.open("rb") as file:
+                content = file.read(_content_bytes(file))
+                digest = file.read(_DIGEST_BYTES)
         except FileNotFoundError:
             self._require_probe(key)
             raise BlobMissingError(key) from None
         self._had_probe = self._had_probe or key == PROBE_KEY
-        return unseal(sealed, key)
+        if hashlib.sha256(content).digest() != digest:
+            raise BlobCorruptError(key)
+        return content
 
     def _require_probe(self, key: str) -> None:
         if key != PROBE_KEY and not (self._directory / PROBE_KEY).exists():
             reason = f"it does not hold the file {PROBE_KEY} with its id; mount it, or restore it"
             raise BlobsUnavailableError(self.place, reason)
+
+
+def _holds(path: Path, content: bytes, digest: bytes) -> bool:
+    """Whether the file is there and whole; reading it is cheaper than writing it through to the disk."""
+    length = len(content)
+    starts = range(0, length, _PIECE)
+    try:
+        with path.open("rb") as file:
+            return (
+                _content_bytes(file) == length
+                and all(content.startswith(file.read(min(_PIECE, length - at)), at) for at in starts)
+                and file.read() == digest
+            )
+    except FileNotFoundError:
+        return False
+
+
+def _content_bytes(file: BinaryIO) -> int:
+    return max(os.fstat(file.fileno()).st_size - _DIGEST_BYTES, 0)
 
 
 def _sync(folder: Path) -> None:

@@ -10,6 +10,7 @@ from stores.fold import FoldedTask
 from stores.page_token import IndexEntry, decode_page_token, encode_page_token
 from stores.task_views import (
     START,
+    ShownArtifact,
     Snapshot,
     StreamedEvent,
     TaskPage,
@@ -66,6 +67,9 @@ class MemoryTaskViews(TaskViews):
     async def state(self, task_id: str) -> TaskState | None:
         snapshot = await self.load(task_id)
         return snapshot.view.status.state if snapshot else None
+
+    async def artifact(self, task_id: str, artifact_id: str) -> ShownArtifact | None:
+        return self._tasks[task_id].folded.artifact(artifact_id) if task_id in self._tasks else None
 
     async def read(
         self, positions: Mapping[str, str], *, wait: float, limit: int = 200

@@ -6,24 +6,44 @@ from pathlib import Path
 from typing import cast
 
 from redis.asyncio import Redis
+from redis.asyncio.client import Pipeline
 
 from stores.redis_event_reader import RedisEventReader
 from stores.redis_task_list import RedisTaskList
 from stores.redis_view_codec import (
     ScriptArguments,
+    decode_artifact,
     decode_view,
     encode_creation,
     encode_events,
     encode_restoration,
     encode_status,
 )
-from stores.task_views import START, Snapshot, StreamedEvent, TaskPage, TaskQuery, TaskViews, is_position
+from stores.task_views import (
+    START,
+    ShownArtifact,
+    Snapshot,
+    StreamedEvent,
+    TaskPage,
+    TaskQuery,
+    TaskViews,
+    is_position,
+)
 from stores.view_parts import MAX_EVENTS, TASK_TTL
 from workflows.contract.events import StatusChanged, TaskEvent
 from workflows.contract.names import history_key, stream_key, view_key
 from workflows.contract.tasks import TaskState, TaskView
 
 _SCRIPT = Path(__file__).with_name("task_views.lua").read_text(encoding="utf-8")
+_ARTIFACT_SCRIPT = """
+local draft = redis.call('HGET', KEYS[1], 'artifact:' .. ARGV[1])
+if not draft then return nil end
+local blocks = {}
+for number = 1, cjson.decode(draft).blocks do
+  blocks[number] = redis.call('HGET', KEYS[1], 'block:' .. number .. ':' .. ARGV[1])
+end
+return {draft, blocks}
+"""
 _VIEW_KEY_PREFIX, _VIEW_KEY_SUFFIX = view_key("/").split("/")
 
 
@@ -41,6 +61,7 @@ class RedisTaskViews(TaskViews):
         self._ttl = int(ttl.total_seconds())
         self._max_events = max_events
         self._script = redis.register_script(_SCRIPT)
+        self._artifact = redis.register_script(_ARTIFACT_SCRIPT)
         self._reader = RedisEventReader(redis)
         self._list = RedisTaskList(redis)
 
@@ -50,6 +71,13 @@ class RedisTaskViews(TaskViews):
     async def publish(self, task_id: str, run_id: str, events: Sequence[TaskEvent]) -> None:
         if events:
             await self._change("publish", task_id, run_id, encode_events(events))
+
+    async def queue_publish(
+        self, pipeline: Pipeline, task_id: str, run_id: str, events: Sequence[TaskEvent]
+    ) -> None:
+        """Let a transaction publish these events together with what else it does."""
+        if events:
+            await self._change("publish", task_id, run_id, encode_events(events), pipeline)
 
     async def end(self, task_id: str, run_id: str, status: StatusChanged) -> bool:
         return await self._change("end", task_id, run_id, encode_status(status)) == 1
@@ -69,6 +97,10 @@ class RedisTaskViews(TaskViews):
     async def state(self, task_id: str) -> TaskState | None:
         task, state = cast("list[str | None]", await self._redis.hmget(view_key(task_id), "task", "state"))
         return TaskState(state) if task and state else None
+
+    async def artifact(self, task_id: str, artifact_id: str) -> ShownArtifact | None:
+        found = await self._artifact(keys=[view_key(task_id)], args=[artifact_id])
+        return decode_artifact(artifact_id, *cast("tuple[str, list[str]]", found)) if found else None
 
     async def read(
         self, positions: Mapping[str, str], *, wait: float, limit: int = 200
@@ -97,8 +129,17 @@ class RedisTaskViews(TaskViews):
             first, entries = await pipeline.execute()
         return bool(entries) and entries[0][0] == first
 
-    async def _change(self, operation: str, task_id: str, run_id: str, arguments: ScriptArguments) -> object:
+    async def _change(
+        self,
+        operation: str,
+        task_id: str,
+        run_id: str,
+        arguments: ScriptArguments,
+        pipeline: Pipeline | None = None,
+    ) -> object:
         header = [task_id, run_id, self._ttl, self._max_events, _VIEW_KEY_PREFIX, _VIEW_KEY_SUFFIX, operation]
         return await self._script(
-            keys=[view_key(task_id), history_key(task_id), stream_key(task_id)], args=[*header, *arguments]
+            keys=[view_key(task_id), history_key(task_id), stream_key(task_id)],
+            args=[*header, *arguments],
+            client=pipeline,
         )

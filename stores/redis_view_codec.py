@@ -4,11 +4,13 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from pydantic import BaseModel, TypeAdapter
 
+from stores.task_views import ShownArtifact
 from stores.view_parts import (
     TaskIdentity,
     chunks_of,
     fails_drafts,
     identity_of,
+    is_plain,
     is_streaming,
     join_texts,
     milliseconds,
@@ -16,7 +18,7 @@ from stores.view_parts import (
     view_of,
 )
 from workflows.contract.events import ArtifactChunk, StatusChanged, TaskCreated, TaskEvent
-from workflows.contract.messages import DataPart, Message, Part, TextPart
+from workflows.contract.messages import Message, Part, TextPart
 from workflows.contract.names import context_index_key, owner_index_key
 from workflows.contract.tasks import Artifact, TaskView
 from workflows.contract.wire import HIDE_VALUES
@@ -24,7 +26,8 @@ from workflows.contract.wire import HIDE_VALUES
 ScriptArguments = list[str | int]
 
 _MESSAGE: TypeAdapter[Message] = TypeAdapter(Message, config=HIDE_VALUES)
-_TEXT, _DATA = "t", "d"
+_PARSED_PART: TypeAdapter[Part] = TypeAdapter(Part, config=HIDE_VALUES)
+_TEXT, _PART = "t", "d"
 _ARTIFACT = "artifact:"
 
 
@@ -32,7 +35,10 @@ class _Draft(BaseModel):
     """What `task_views.lua` keeps of a draft, besides its blocks."""
 
     order: int
+    position: int
+    attempt: int
     name: str
+    description: str = ""
     blocks: int
     complete: bool
     failed: bool = False
@@ -114,6 +120,8 @@ def _encode_chunk(chunk: ArtifactChunk) -> ScriptArguments:
         chunk.model_dump_json(),
         chunk.artifact_id,
         chunk.name,
+        chunk.description,
+        chunk.mode,
         chunk.position,
         chunk.attempt,
         chunk.index,
@@ -123,7 +131,9 @@ def _encode_chunk(chunk: ArtifactChunk) -> ScriptArguments:
 
 
 def _encode_part(part: Part) -> str:
-    return _TEXT + part.text if isinstance(part, TextPart) else _DATA + part.model_dump_json()
+    return (
+        _TEXT + part.text if isinstance(part, TextPart) and is_plain(part) else _PART + part.model_dump_json()
+    )
 
 
 def decode_view(fields: Mapping[str, str], history: Iterable[str]) -> TaskView | None:
@@ -139,6 +149,12 @@ def decode_view(fields: Mapping[str, str], history: Iterable[str]) -> TaskView |
     )
 
 
+def decode_artifact(artifact_id: str, draft_json: str, blocks: Iterable[str]) -> ShownArtifact:
+    """Return the artifact that a draft and its blocks make."""
+    draft = _Draft.model_validate_json(draft_json)
+    return ShownArtifact(_artifact_of(artifact_id, draft, blocks), draft.position, draft.attempt)
+
+
 def _decode_artifacts(fields: Mapping[str, str]) -> list[Artifact]:
     drafts = {
         name.removeprefix(_ARTIFACT): _Draft.model_validate_json(json)
@@ -146,19 +162,26 @@ def _decode_artifacts(fields: Mapping[str, str]) -> list[Artifact]:
         if name.startswith(_ARTIFACT)
     }
     return [
-        Artifact(
-            artifact_id=artifact_id,
-            name=draft.name,
-            parts=join_texts(
-                _decode_part(fields[f"block:{number}:{artifact_id}"]) for number in range(1, draft.blocks + 1)
-            ),
-            complete=draft.complete,
-            failed=draft.failed,
+        _artifact_of(
+            artifact_id,
+            draft,
+            (fields[f"block:{number}:{artifact_id}"] for number in range(1, draft.blocks + 1)),
         )
         for artifact_id, draft in sorted(drafts.items(), key=lambda item: item[1].order)
     ]
 
 
+def _artifact_of(artifact_id: str, draft: _Draft, blocks: Iterable[str]) -> Artifact:
+    return Artifact(
+        artifact_id=artifact_id,
+        name=draft.name,
+        description=draft.description,
+        parts=join_texts(map(_decode_part, blocks)),
+        complete=draft.complete,
+        failed=draft.failed,
+    )
+
+
 def _decode_part(block: str) -> Part:
     kind, content = block[0], block[1:]
-    return TextPart(text=content) if kind == _TEXT else DataPart.model_validate_json(content)
+    return TextPart(text=content) if kind == _TEXT else _PARSED_PART.validate_json(content)

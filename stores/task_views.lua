@@ -51,7 +51,7 @@ end
 
 local function take_chunk()
   return {
-    json = take(), artifact_id = take(), name = take(),
+    json = take(), artifact_id = take(), name = take(), description = take(), mode = take(),
     position = tonumber(take()), attempt = tonumber(take()), index = tonumber(take()),
     last = take() == '1', content = take(),
   }
@@ -134,32 +134,46 @@ local function draft_of(artifact_id)
 end
 
 local function is_continued(draft, chunk)
-  return draft and not draft.complete and not draft.failed and draft.run == run_id
+  return not draft.complete and not draft.failed and draft.run == run_id
     and draft.position == chunk.position and draft.attempt == chunk.attempt and draft.next == chunk.index
 end
 
-local function is_replaced(draft, chunk)
-  if chunk.index ~= 0 then
-    return false
-  end
-  if not draft or draft.run ~= run_id then
-    return true
-  end
-  if draft.position == chunk.position then
-    return not draft.complete and chunk.attempt > draft.attempt
-  end
-  return chunk.position > draft.position
+local function is_overtaken_by(draft, chunk)
+  return draft.run ~= run_id or chunk.position > draft.position
+    or (chunk.position == draft.position and chunk.attempt > draft.attempt)
 end
 
-local function start_draft(old, chunk)
+local function begin_draft(old, chunk)
   for number = 1, old and old.blocks or 0 do
     redis.call('HDEL', view, block_field(chunk.artifact_id, number))
   end
   return {
     order = old and old.order or redis.call('HINCRBY', view, 'artifacts', 1),
-    run = run_id, position = chunk.position, attempt = chunk.attempt, name = chunk.name,
+    run = run_id, position = chunk.position, attempt = chunk.attempt,
+    name = chunk.name, description = chunk.description,
     next = 0, blocks = 0, complete = false, failed = false,
   }
+end
+
+local function extend_draft(old, chunk)
+  if old.complete or old.failed then
+    return nil
+  end
+  old.run, old.position, old.attempt, old.next = run_id, chunk.position, chunk.attempt, 0
+  return old
+end
+
+local function draft_for(old, chunk)  -- the draft that the chunk is to be appended to; nil drops the chunk
+  if old and is_continued(old, chunk) then
+    return old
+  elseif chunk.index ~= 0 or (old and not is_overtaken_by(old, chunk)) then
+    return nil
+  elseif chunk.mode == 'extend' then
+    return old and extend_draft(old, chunk)
+  elseif chunk.mode == 'draft' and old and old.complete and old.run == run_id and old.position == chunk.position then
+    return nil
+  end
+  return begin_draft(old, chunk)
 end
 
 local function is_text(content)
@@ -167,6 +181,9 @@ local function is_text(content)
 end
 
 local function append_content(draft, chunk)
+  if chunk.content == 't' and draft.blocks > 0 then
+    return  -- an empty text adds nothing
+  end
   local field = block_field(chunk.artifact_id, draft.blocks)
   local block = redis.call('HGET', view, field) or ''
   if is_text(chunk.content) and is_text(block) and #block < BLOCK_SIZE then
@@ -227,11 +244,9 @@ end
 function fold.chunk()
   local chunk = take_chunk()
   take_over()
-  local draft = draft_of(chunk.artifact_id)
-  if is_continued(draft, chunk) then
+  local draft = draft_for(draft_of(chunk.artifact_id), chunk)
+  if draft then
     append(draft, chunk)
-  elseif is_replaced(draft, chunk) then
-    append(start_draft(draft, chunk), chunk)
   end
 end
 
@@ -290,7 +305,7 @@ local function restore_artifact(replaces_draft)
   if draft and (draft.complete or not replaces_draft) then
     return
   end
-  draft = start_draft(draft, chunks[1])
+  draft = begin_draft(draft, chunks[1])
   draft.failed = failed
   for _, chunk in ipairs(chunks) do
     append(draft, chunk)

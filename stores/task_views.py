@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from workflows.contract.events import StatusChanged, TaskEvent
-from workflows.contract.tasks import TaskState, TaskView
+from workflows.contract.tasks import Artifact, TaskState, TaskView
 
 START = "0-0"
 """The position before the first event of every stream."""
@@ -18,6 +18,15 @@ class Snapshot:
 
     view: TaskView
     position: str
+
+
+@dataclass(frozen=True)
+class ShownArtifact:
+    """An artifact of a view, with position and attempt of its current draft."""
+
+    artifact: Artifact
+    position: int
+    attempt: int
 
 
 class StreamedEvent(NamedTuple):
@@ -90,6 +99,10 @@ class TaskViews(ABC):
     @abstractmethod
     async def state(self, task_id: str) -> TaskState | None:
         """Return the state of a task, or None where `load` does; it reads nothing else."""
+
+    @abstractmethod
+    async def artifact(self, task_id: str, artifact_id: str) -> ShownArtifact | None:
+        """Return one artifact as it is shown, None if there is none; it reads nothing else."""
 
     @abstractmethod
     async def restore(self, view: TaskView) -> None:

@@ -17,6 +17,9 @@ MAX_EVENTS = 10_000
 RESTORED_POSITION = -1
 """Position of a draft that was restored: before every draft that a worker writes."""
 
+EMPTY = TextPart(text="")
+"""Adds nothing to a part."""
+
 _STREAMING_STATES = frozenset({TaskState.SUBMITTED, TaskState.WORKING})
 
 
@@ -60,6 +63,7 @@ def chunks_of(artifact: Artifact) -> list[ArtifactChunk]:
         ArtifactChunk(
             artifact_id=artifact.artifact_id,
             name=artifact.name,
+            description=artifact.description,
             position=RESTORED_POSITION,
             attempt=FINAL_ATTEMPT,
             index=index,
@@ -99,20 +103,29 @@ def view_of(
 
 
 def join_texts(parts: Iterable[Part]) -> tuple[Part, ...]:
-    """Return the parts; texts that follow one another become one."""
+    """Return the parts; a text without media type and file name continues the text before it."""
     joined: list[Part] = []
     texts: list[str] = []
     for part in parts:
+        if not (joined and is_plain(part) and isinstance(joined[-1], TextPart)):
+            _close(joined, texts)
+            joined.append(part)
         if isinstance(part, TextPart):
             texts.append(part.text)
-            continue
-        if texts:
-            joined.append(TextPart(text="".join(texts)))
-            texts = []
-        joined.append(part)
-    if texts:
-        joined.append(TextPart(text="".join(texts)))
+    _close(joined, texts)
     return tuple(joined)
+
+
+def is_plain(part: Part) -> bool:
+    """Whether it is a text with neither media type nor file name."""
+    return isinstance(part, TextPart) and not (part.media_type or part.filename)
+
+
+def _close(joined: list[Part], texts: list[str]) -> None:
+    """Give the last text all that continues it."""
+    if len(texts) > 1:
+        joined[-1] = joined[-1].model_copy(update={"text": "".join(texts)})
+    texts.clear()
 
 
 def milliseconds(at: datetime) -> int:

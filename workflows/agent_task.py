@@ -35,7 +35,7 @@ with workflow.unsafe.imports_passed_through():
         TranscriptPage,
     )
     from workflows.endings import final_failure
-    from workflows.limits import LimitReachedError, seconds_left, time_is_up
+    from workflows.limits import TaskStoppedError, seconds_left, time_is_up
     from workflows.loop import Loop
     from workflows.state import CarriedTask, Phase, TaskRunState
 
@@ -67,7 +67,7 @@ class AgentTask:
         announce.index(self._state.status.state if task.carried else TaskState.WORKING)
         try:
             answer = await self._answer(task)
-        except (ActivityError, ChildWorkflowError, LimitReachedError, asyncio.CancelledError) as error:
+        except (ActivityError, ChildWorkflowError, TaskStoppedError, asyncio.CancelledError) as error:
             if is_cancelled_exception(error):
                 await self._end(TaskState.CANCELED, announce.remark_message("canceled on request"))
                 raise
@@ -83,6 +83,7 @@ class AgentTask:
             usage=self._state.usage,
             excerpt=display.shorten(answer.text, EXCERPT_LENGTH),
             answer=answer.text if task.depth else "",
+            artifacts=tuple(self._state.artifact_ids) if task.depth else (),
         )
 
     @workflow.update

@@ -22,16 +22,17 @@ from workflows.contract.questions import (
     no_answer,
     read_answer,
 )
-from workflows.contract.tasks import TaskState
+from workflows.contract.tasks import AgentSpec, TaskState, ToolSpec
 from workflows.state import OpenQuestion, Phase, TaskRunState
 
 PLACEHOLDER = "…"
 """Stands in a signal that is shown for whatever the operator has to say."""
 
 
-def ready_calls(state: TaskRunState) -> list[ToolCall]:
-    """Return the pending calls that wait for nobody."""
-    waiting = {question.call.id for question in state.open_questions}
+def ready_calls(state: TaskRunState, agent: AgentSpec) -> list[ToolCall]:
+    """Return the pending calls that wait neither for people nor for a serial call before them."""
+    serial = [call for call in state.pending if agent.tools.get(call.name, ToolSpec()).serial]
+    waiting = {question.call.id for question in state.open_questions} | {call.id for call in serial[1:]}
     return [call for call in state.pending if call.id not in waiting]
 
 

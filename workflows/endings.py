@@ -6,7 +6,7 @@ from temporalio import workflow
 from temporalio.exceptions import ActivityError, ApplicationError, ChildWorkflowError
 
 from workflows.contract.messages import Usage
-from workflows.limits import LimitReachedError
+from workflows.limits import TaskStoppedError
 
 
 def failure_type(error: ActivityError) -> str | None:
@@ -25,7 +25,7 @@ def final_failure(error: BaseException, usage: Usage) -> ApplicationError:
 
     What the task has used goes along: the parent of a sub-agent counts it.
     """
-    if isinstance(error, LimitReachedError):
+    if isinstance(error, TaskStoppedError):
         return ApplicationError(str(error), usage, type=error.type, non_retryable=True)
     if isinstance(error, ActivityError):
         return ApplicationError(failure_text(error), usage, type=failure_type(error), non_retryable=True)

@@ -7,8 +7,8 @@ from workflows.contract.tasks import AgentSpec
 from workflows.state import TaskRunState
 
 
-class LimitReachedError(Exception):
-    """A limit of the agent ends the task. `type` is its name in `workflows.contract.failures`."""
+class TaskStoppedError(Exception):
+    """The task ends itself without being done. `type` is a name of `workflows.contract.failures`."""
 
     def __init__(self, failure_type: str, message: str) -> None:
         super().__init__(message)
@@ -19,29 +19,29 @@ def check_limits(agent: AgentSpec, state: TaskRunState, now: datetime) -> None:
     """Raise if the task may not begin another iteration.
 
     Raises:
-        LimitReachedError: with the name of the limit and its value.
+        TaskStoppedError: with the name of the limit and its value.
     """
     used, tokens = state.usage, state.usage.input_tokens + state.usage.output_tokens
     if state.iteration >= agent.max_iterations:
-        raise LimitReachedError(
+        raise TaskStoppedError(
             failures.ITERATION_LIMIT,
             f"stopped after {state.iteration} iterations without an answer (limit of agent {agent.id!r}: "
             f"{agent.max_iterations}); raise Limits(iterations=...) or ask for less at once",
         )
     if agent.max_tokens is not None and tokens >= agent.max_tokens:
-        raise LimitReachedError(
+        raise TaskStoppedError(
             failures.TOKEN_LIMIT,
             f"stopped after {tokens} tokens without an answer (limit of agent {agent.id!r}: "
             f"{agent.max_tokens}); raise Limits(tokens=...) or ask for less at once",
         )
     if agent.max_cost is not None and used.cost >= agent.max_cost:
-        raise LimitReachedError(
+        raise TaskStoppedError(
             failures.COST_LIMIT,
             f"stopped after ${used.cost:.4f} without an answer (limit of agent {agent.id!r}: "
             f"${agent.max_cost:g}); raise Limits(cost=...) or ask for less at once",
         )
     if agent.max_tool_failures is not None and state.tool_failures >= agent.max_tool_failures:
-        raise LimitReachedError(
+        raise TaskStoppedError(
             failures.TOOL_FAILURE_LIMIT,
             f"stopped: in the last {state.tool_failures} iterations no tool call worked (limit of agent "
             f"{agent.id!r}: {agent.max_tool_failures}); see the results of the tools, or raise "
@@ -51,14 +51,23 @@ def check_limits(agent: AgentSpec, state: TaskRunState, now: datetime) -> None:
         raise time_is_up(agent)
 
 
+def no_artifact(agent: AgentSpec) -> TaskStoppedError:
+    """Return the error that ends a task which was to leave an artifact and has none."""
+    return TaskStoppedError(
+        failures.NO_ARTIFACT,
+        f"the agent {agent.id!r} has to leave an artifact, and its model wrote none when it was made to call "
+        f"{agent.artifact_tool!r}; see the result of that call",
+    )
+
+
 def seconds_left(wall_clock: float, state: TaskRunState, now: datetime) -> float:
     """Return how long the task may go on, in seconds; it counts from when a worker first took it."""
     return wall_clock - (now - state.started_at).total_seconds()
 
 
-def time_is_up(agent: AgentSpec) -> LimitReachedError:
+def time_is_up(agent: AgentSpec) -> TaskStoppedError:
     """Return the error that ends a task which took too long."""
-    return LimitReachedError(
+    return TaskStoppedError(
         failures.TIME_LIMIT,
         f"stopped after {agent.wall_clock:g} s without an answer (limit of agent {agent.id!r}); raise "
         "Limits(wall_clock=...) or ask for less at once",

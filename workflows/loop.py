@@ -4,7 +4,7 @@ from temporalio import workflow
 
 from workflows.contract.messages import AssistantMessage
 from workflows.contract.tasks import TaskRef
-from workflows.limits import check_limits
+from workflows.limits import check_limits, no_artifact
 from workflows.model_turn import ModelTurn
 from workflows.state import CarriedTask, TaskRunState
 from workflows.sub_agent import SubAgentTurn
@@ -28,7 +28,7 @@ class Loop:
         """Return the answer.
 
         Raises:
-            LimitReachedError: a limit of the agent was reached.
+            TaskStoppedError: a limit of the agent was reached, or there is no artifact where one has to be.
             ActivityError: the model refused, or the task was cancelled.
             ContinueAsNewError: the history got long; the task goes on in a new run.
         """
@@ -47,12 +47,24 @@ class Loop:
         state = self._state
         if not state.pending:
             reply = await self._model.ask()
-            if not reply.tool_calls and not state.inbox:
-                state.remark = ""
-                return reply
+            if not (reply.tool_calls or state.answer or state.inbox):
+                state.hold_answer(reply)
+                return reply if self._has_artifact() else None
         if state.pending:
             await self._tools.run(while_parked=self._continue_if_long)
-        return None
+        return self._end_with_artifact() if state.answer else None
+
+    def _has_artifact(self) -> bool:
+        """Whether the task leaves an artifact, or need not."""
+        return bool(self._state.artifact_ids) or self._task.agent.artifact_tool is None
+
+    def _end_with_artifact(self) -> AssistantMessage | None:
+        """Return the answer that waited for its artifact; None if the client has said more meanwhile."""
+        if self._state.inbox:
+            return None
+        if not self._has_artifact():
+            raise no_artifact(self._task.agent)
+        return self._state.answer
 
     async def _continue_if_long(self) -> None:
         """Go on in a new run where Temporal suggests it. Nothing runs and everything is published here."""

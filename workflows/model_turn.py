@@ -46,6 +46,8 @@ class ModelTurn:
     async def ask(self) -> AssistantMessage:
         """Ask for the next reply; an answer that a newer message of the client overtook becomes a remark.
 
+        While an answer waits for its artifact, the reply is to write that.
+
         Raises:
             ActivityError: no model can answer, or the task was cancelled.
         """
@@ -53,7 +55,10 @@ class ModelTurn:
         announce.enter(state, Phase.MODEL)
         if compaction.is_over_budget(self._agent, state.prompt_tokens):
             await self._compact(least=LEAST_SHARE)
-        reply = await self._reply(announce.say(state, state.take_inbox()))
+        received = state.take_inbox()
+        if received:
+            state.take_back_answer()
+        reply = await self._reply(announce.say(state, received))
         state.fold_reply(reply)
         stop_if_cancelled()
         return reply
@@ -117,6 +122,7 @@ class ModelTurn:
             previous_run=state.previous_run,
             warning=warning,
             needs_price=self._agent.max_cost is not None,
+            tool=self._agent.artifact_tool if state.answer else None,
         )
 
     async def _resend_transcript(self) -> None:

@@ -56,7 +56,9 @@ class TaskRunState(BaseModel):
     client that no status has taken in yet, `known` the ids of all its messages, `asked` those of all
     questions. `tries` counts the model calls that ended without a reply since the last one, `tool_failures`
     iterations in a row in which no tool call worked. `prompt_tokens` is about how long the next prompt is.
-    `waits_for_resume` says what failed. `refused_signal` says why the last signal changed nothing.
+    `answer` is what the task ends with; it stands while an artifact that is missing is still to be written.
+    `artifact_ids` are those that tools wrote. `waits_for_resume` says what failed. `refused_signal` says why
+    the last signal changed nothing.
     """
 
     started_at: datetime
@@ -87,6 +89,7 @@ class TaskRunState(BaseModel):
     remark: str = ""
     unconfirmed: StatusChanged | None = None
     answer: AssistantMessage | None = None
+    artifact_ids: list[str] = Field(default_factory=list[str])
 
     @classmethod
     def begin(cls, message: UserMessage, at: datetime, started_at: datetime | None = None) -> "TaskRunState":
@@ -158,6 +161,15 @@ class TaskRunState(BaseModel):
         self.tries = 0
         self.previous_run = ""
 
+    def hold_answer(self, answer: AssistantMessage) -> None:
+        """Keep the answer that the task may end with: its text is no remark."""
+        self.answer, self.remark = answer, ""
+
+    def take_back_answer(self) -> None:
+        """Make a remark of an answer that was held: the client has said more."""
+        if self.answer:
+            self.answer, self.remark = None, self.answer.text
+
     def fold_summary(self, summary: SummaryMessage) -> None:
         """Put what stands for older messages at the end; the next reply tells how long a prompt is."""
         self.transcript.append(summary)
@@ -172,6 +184,8 @@ class TaskRunState(BaseModel):
         self.cached = len(self.transcript)
         self.unconfirmed = None
         self.prompt_tokens += sum(map(estimate_tokens, results))
+        written = (artifact_id for result in results for artifact_id in result.artifacts)
+        self.artifact_ids = list(dict.fromkeys([*self.artifact_ids, *written]))
         outcomes = {result.outcome for result in results}
         if "ok" in outcomes:
             self.tool_failures = 0

@@ -43,8 +43,7 @@ class SubAgentTurn:
             LoadAgentInput(task=self._task, call=call, agent_id=agent_id, status=status, warning=warning),
             **short_call(display.tool_summary(call)),
         )
-        outcome, content = await self._answer(agent, call)
-        result = ToolMessage(call_id=call.id, name=call.name, content=content, outcome=outcome)
+        result = await self._answer(agent, call)
         await workflow.execute_activity_method(
             ToolPort.store_result,
             StoreResultInput(task=self._task, position=position, result=result),
@@ -52,21 +51,22 @@ class SubAgentTurn:
         )
         return result
 
-    async def _answer(self, agent: AgentSpec, call: ToolCall) -> tuple[ToolOutcome, str]:
+    async def _answer(self, agent: AgentSpec, call: ToolCall) -> ToolMessage:
         request = _request(call.arguments)
         if request is None:
-            return "invalid", f'invalid arguments for {call.name}: expected {{"request": "…"}}'
+            return _result(call, "invalid", f'invalid arguments for {call.name}: expected {{"request": "…"}}')
         if self._depth >= MAX_DEPTH:
-            return "error", f"agents may ask agents at most {MAX_DEPTH} deep; do this without {call.name}"
+            too_deep = f"agents may ask agents at most {MAX_DEPTH} deep; do this without {call.name}"
+            return _result(call, "error", too_deep)
         try:
             result = await self._run(agent, call, request)
         except ChildWorkflowError as error:
             if _is_cancelled():
                 raise
             self._state.usage += _usage_of(error)
-            return "error", f"{call.name} failed: {failure_text(error)}"
+            return _result(call, "error", f"{call.name} failed: {failure_text(error)}")
         self._state.usage += result.usage
-        return "ok", result.answer
+        return _result(call, "ok", result.answer, result.artifacts)
 
     async def _run(self, agent: AgentSpec, call: ToolCall, request: str) -> TaskResult:
         task = TaskInput(
@@ -90,6 +90,12 @@ class SubAgentTurn:
             search_attributes=_attributes(task),
             static_summary=display.shorten(f"{agent.id}: {request}", display.SUMMARY_LENGTH),
         )
+
+
+def _result(
+    call: ToolCall, outcome: ToolOutcome, content: str, artifacts: tuple[str, ...] = ()
+) -> ToolMessage:
+    return ToolMessage(call_id=call.id, name=call.name, content=content, outcome=outcome, artifacts=artifacts)
 
 
 def _request(arguments: str) -> str | None:

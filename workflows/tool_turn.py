@@ -21,8 +21,9 @@ from workflows.sub_agent import SubAgentTurn
 class ToolTurn:
     """Brings each pending call to a result. A call that asks people comes again with their answer.
 
-    The calls run in rounds: all that wait for nobody, side by side; then, if any has asked, the task waits
-    until somebody answers. While it waits nothing runs, so a long task may continue as a new run there.
+    The calls run in rounds: all that wait for nobody, side by side, of serial ones the first; then, if any
+    has asked, the task waits until somebody answers. While it waits nothing runs, so a long task may continue
+    as a new run there.
     """
 
     def __init__(
@@ -44,7 +45,7 @@ class ToolTurn:
         calls = _calls(state)
         announce.enter(state, Phase.TOOLS)
         while state.pending:
-            if not approvals.ready_calls(state):
+            if not self._ready_calls():
                 await self._park(while_parked)
             await self._run_round(self._next_status())
         state.fold_tool_results([state.results[call.id] for call in calls])
@@ -54,10 +55,7 @@ class ToolTurn:
         """Run the calls that wait for nobody; the first one carries the status."""
         # Every call has ended when this returns or raises, also after a cancellation.
         outcomes = await asyncio.gather(
-            *(
-                self._run_call(call, status if i == 0 else None)
-                for i, call in enumerate(approvals.ready_calls(self._state))
-            ),
+            *(self._run_call(call, status if i == 0 else None) for i, call in enumerate(self._ready_calls())),
             return_exceptions=True,
         )
         for outcome in outcomes:
@@ -93,6 +91,7 @@ class ToolTurn:
                 task=self._task,
                 call=tool_call_,
                 position=position,
+                reply=len(self._state.transcript) - 1,
                 timeout=spec.timeout,
                 status=status,
                 answers=tuple(self._state.answers.get(call.id, ())),
@@ -137,13 +136,16 @@ class ToolTurn:
 
     async def _wait_for_answer(self) -> None:
         state = self._state
-        while not approvals.ready_calls(state):
+        while not self._ready_calls():
             seconds = approvals.seconds_to_deadline(state.questions, workflow.now())
             try:
-                await workflow.wait_condition(lambda: bool(approvals.ready_calls(state)), timeout=seconds)
+                await workflow.wait_condition(lambda: bool(self._ready_calls()), timeout=seconds)
             except TimeoutError:
                 for answer in approvals.expired(state.questions, workflow.now()):
                     state.take_answer(answer)
+
+    def _ready_calls(self) -> list[ToolCall]:
+        return approvals.ready_calls(self._state, self._agent)
 
     def _stand_in(self, call: ToolCall) -> ToolCall:
         """Return the call as it runs now: with the fallback in place of a tool that failed."""

@@ -6,7 +6,7 @@ import httpx
 from pydantic import BaseModel, Field, JsonValue
 
 from deploy.demo.errors import DemoError
-from workflows.contract.messages import ToolCall, ToolMessage
+from workflows.contract.messages import ToolCall, ToolOutcome
 from workflows.contract.ports import ModelPort, ToolPort
 
 MOST_EVENTS = 1_000
@@ -66,6 +66,12 @@ class _ToolInput(BaseModel):
     """The part of `RunToolInput` that is read here; Temporal's JSON shows empty lists in it as null."""
 
     call: ToolCall
+
+
+class _ToolResult(BaseModel):
+    """The same of `ToolMessage`."""
+
+    outcome: ToolOutcome
 
 
 class _Events(BaseModel):
@@ -132,7 +138,7 @@ def _activities(events: list[_Event]) -> list[_Activity]:
 
 def _recorded(activity: _Activity) -> RecordedCall:
     call = _ToolInput.model_validate(activity.scheduled.input[0]).call
-    result = ToolMessage.model_validate(activity.completed.result[0])
+    result = _ToolResult.model_validate(activity.completed.result[0])
     return RecordedCall(
         call_id=call.id,
         name=call.name,

@@ -9,16 +9,14 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from temporalio.exceptions import ApplicationError
 from temporalio.testing import ActivityEnvironment
 
-from activities.model import OpenAIModel
 from activities.model_provider import ModelProvider
 from activities.provider_errors import MODEL_FAILURES
 from activities.summary_request import MAX_SUMMARY_CHARACTERS
-from agents.registry import AgentRegistry
 from stores.memory_transcripts import MemoryTranscripts
 from stores.redis_task_views import RedisTaskViews
 from stores.redis_transcripts import RedisTranscripts
 from stores.transcripts import Reply as TranscriptReply
-from tests.support.model_bench import AGENT, ModelBench, model_bench
+from tests.support.model_bench import ModelBench, model_bench
 from tests.support.scripted_openai import Answer, Reasoning, Refusal, Reply, ScriptedOpenAI
 from workflows.contract.calls import CompactContextInput
 from workflows.contract.events import RetryScheduled, UsageReported, Warned
@@ -139,7 +137,7 @@ async def test_a_model_that_nobody_names_writes_no_summary() -> None:
     async with ScriptedOpenAI() as provider, model_bench(provider) as bench:
         async with AsyncOpenAI(api_key="k", base_url=provider.base_url) as client:
             nameless = ModelProvider(client, None)
-            bench.port = OpenAIModel(nameless, AgentRegistry([AGENT]), bench.views, bench.transcripts)
+            bench.port = bench.port_to(nameless)
             call = await prepare(bench)
             summary = await bench.compact(call.model_copy(update={"model": None}))
 

@@ -9,13 +9,19 @@ from uuid import uuid4
 import pytest
 from redis.exceptions import ConnectionError as RedisConnectionError
 
+from activities.artifact_streams import ArtifactStreams
 from activities.delta_publisher import DeltaPublisher
-from activities.deltas import TextDelta, ThoughtDelta
+from activities.deltas import ArgumentsDelta, TextDelta, ThoughtDelta
+from activities.drafted_calls import DraftedReply
 from activities.response_draft import ResponseDraft
+from activities.stored_contents import StoredContents
+from agents.artifact_tools import artifacts
+from stores.memory_artifacts import MemoryArtifacts
 from stores.redis_connection import connect_redis
 from stores.redis_task_views import RedisTaskViews
 from workflows.contract.events import ArtifactChunk, TaskEvent, Thought
 from workflows.contract.messages import TextPart
+from workflows.contract.tasks import TaskRef
 
 
 class Recorder:
@@ -50,7 +56,14 @@ def describe(event: TaskEvent) -> tuple[str, str]:
 
 def publisher_for(recorder: Recorder) -> DeltaPublisher:
     """Return the publisher of a first attempt."""
-    return DeltaPublisher(recorder.publish, ResponseDraft(position=1, attempt=1), iteration=1)
+    return DeltaPublisher(recorder.publish, ResponseDraft(position=1, attempt=1), streams(), iteration=1)
+
+
+def streams() -> ArtifactStreams:
+    """Return the artifacts of a first attempt; `create_artifact` streams."""
+    task = TaskRef(task_id="t", run_id="r", context_id="c", owner="o", agent_id="a")
+    tools = {tool.name: tool for tool in artifacts("granular").tools}
+    return ArtifactStreams(DraftedReply("t", 1, 1, tools), StoredContents(MemoryArtifacts(), task))
 
 
 async def test_what_comes_during_a_publish_goes_out_together() -> None:
@@ -94,13 +107,39 @@ async def test_a_failed_publish_is_made_up_for() -> None:
         recorder.end()
 
 
+async def test_artifacts_go_out_like_the_answer() -> None:
+    """The call's arguments are read piece by piece; after a failure the artifact begins anew."""
+    recorder, (head, *pieces) = Recorder(), ('{"artifact_id": "a", "content": "x', "y", 'z"}')
+    async with publisher_for(recorder) as publisher:
+        publisher.add([ArgumentsDelta(head, 0, "create_artifact")])
+        assert await recorder.next() == [("10/0", "x")]
+        publisher.add([ArgumentsDelta(pieces[0], 0, "create_artifact"), TextDelta("b")])
+        recorder.end()
+        assert await recorder.next() == [("10/0", "b"), ("10/1", "y")]
+        publisher.add([ArgumentsDelta(pieces[1], 0, "create_artifact")])
+        recorder.end(RedisConnectionError())
+
+        assert await recorder.next() == [("11/0", "xyz")]
+        recorder.end()
+
+
+async def test_without_a_draft_the_answer_is_not_published() -> None:
+    """The client has one already; thoughts are told all the same."""
+    recorder = Recorder()
+    async with DeltaPublisher(recorder.publish, None, streams(), iteration=1) as publisher:
+        publisher.add([TextDelta("a"), ThoughtDelta("b")])
+        assert await recorder.next() == [("", "b")]
+        recorder.end()
+
+
 @pytest.mark.parametrize("ends", ["fails", "stops"])
 async def test_a_call_can_end_at_any_moment(redis_url: str, ends: str) -> None:
     """However far a publish has come, the call can end: Redis' client may lose a cancellation."""
     async with connect_redis(redis_url) as redis:
         publish = partial(RedisTaskViews(redis).publish, str(uuid4()), "run")
         for turns_of_the_loop in range(30):
-            publisher = DeltaPublisher(publish, ResponseDraft(position=1, attempt=1), iteration=1)
+            draft = ResponseDraft(position=1, attempt=1)
+            publisher = DeltaPublisher(publish, draft, streams(), iteration=1)
             with contextlib.suppress(LookupError):
                 async with publisher:
                     publisher.add([TextDelta("a")])

@@ -15,9 +15,8 @@ from temporalio.testing import ActivityEnvironment
 from activities.model import OpenAIModel
 from activities.model_provider import LONGEST_REPLY, ModelProvider
 from activities.provider_errors import MODEL_FAILURES
-from agents.registry import AgentRegistry
 from stores.memory_task_views import MemoryTaskViews
-from tests.support.model_bench import AGENT, ModelBench, follow_up, model_bench, text, working
+from tests.support.model_bench import ModelBench, follow_up, model_bench, text, working
 from tests.support.scripted_openai import Answer, Raw, Refusal, Reply, ScriptedOpenAI, tool_call
 from workflows.activity_options import model_call
 from workflows.contract.events import ArtifactChunk, RetryScheduled, TaskEvent
@@ -48,7 +47,7 @@ async def failure_of(bench: ModelBench, *, attempt: int = 1, failures: int = 0) 
 def port(client: AsyncOpenAI, bench: ModelBench, default_model: str | None) -> OpenAIModel:
     """Return a port to another provider, on the stores of the bench."""
     provider = ModelProvider(client, default_model)
-    return OpenAIModel(provider, AgentRegistry([AGENT]), bench.views, bench.transcripts)
+    return bench.port_to(provider)
 
 
 @pytest.mark.parametrize(
@@ -181,7 +180,7 @@ async def test_a_reply_without_end_is_a_counted_failure() -> None:
     async with ScriptedOpenAI([endless]) as provider, model_bench(provider) as bench:
         async with AsyncOpenAI(api_key="k", base_url=provider.base_url, max_retries=0) as client:
             models = ModelProvider(client, "m", longest_reply=timedelta(seconds=1))
-            hurried = OpenAIModel(models, AgentRegistry([AGENT]), bench.views, bench.transcripts)
+            hurried = bench.port_to(models)
             with pytest.raises(ApplicationError, match="within 1 s") as caught:
                 await environment.run(hurried.call_model, bench.call)
         await provider.requests[0].disconnected.wait()

@@ -13,7 +13,7 @@ from tempfile import TemporaryDirectory
 
 from rich.console import Console
 
-from tests.bench import streams, work
+from tests.bench import artifacts, streams, work
 from tests.bench.machine import Machine, describe_machine, describe_versions
 from tests.bench.report import RESULTS, WIDTH, print_table, write_results
 from tests.bench.rows import Row
@@ -49,6 +49,7 @@ MEASUREMENTS = {
     "history": Measurement(work.history, 3, 1),
     "tokens": Measurement(streams.tokens, 4, 1),
     "first-event": Measurement(streams.first_event, 5, 1),
+    "artifacts": Measurement(artifacts.artifacts, 3, 1),
 }
 
 

@@ -1,8 +1,14 @@
-"""The agent of the benchmark: its one tool answers at once with as much as it is asked for."""
+"""The agent of the benchmark: its tools give at once as much as they are asked for."""
+
+from collections.abc import Iterator
+from datetime import timedelta
 
 from agents.agent import Agent, Limits
 from agents.plugins import tools
 from agents.tool import tool
+from agents.tool_context import ToolContext
+
+MIB = 1024 * 1024
 
 
 @tool(idempotent=True)
@@ -11,11 +17,24 @@ async def produce(size: int) -> str:
     return "x" * size
 
 
+@tool(idempotent=True, timeout=timedelta(minutes=2))
+async def write_file(size: int, context: ToolContext) -> str:
+    """Leave a file behind."""
+    await context.artifacts.write_file(f"file-{context.task_id}", megabytes(size))
+    return "written"
+
+
+def megabytes(count: int) -> Iterator[bytes]:
+    """Yield so many MiB, one at once, that differ from one another."""
+    for number in range(count):
+        yield number.to_bytes(8, "big") * (MIB // 8)
+
+
 agent = Agent(
     id="bench",
     name="Bench",
     description="Does what the model of the benchmark orders.",
     model="bench",
-    plugins=[tools(produce)],
+    plugins=[tools(produce, write_file)],
     limits=Limits(iterations=400),
 )

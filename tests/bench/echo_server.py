@@ -1,14 +1,17 @@
-"""The floor of streaming: a bare server of server-sent events (`python -m tests.bench.echo_server PORT`)."""
+"""The floor of streaming: a bare server of events and bytes (`python -m tests.bench.echo_server PORT`)."""
 
 import sys
+from collections.abc import AsyncGenerator
 
 import uvicorn
 from sse_starlette import EventSourceResponse
 from starlette.applications import Starlette
 from starlette.requests import Request
+from starlette.responses import StreamingResponse
 from starlette.routing import Route
 
 from deploy.local.servers import LOOPBACK
+from tests.bench.agent import megabytes
 from tests.bench.tokens import stamped_tokens
 
 
@@ -18,7 +21,17 @@ async def stream(request: Request) -> EventSourceResponse:
     return EventSourceResponse({"data": token} async for token in stamped_tokens(count, rate))
 
 
-app = Starlette(routes=[Route("/", stream)])
+async def send_bytes(request: Request) -> StreamingResponse:
+    """Send `megabytes` MiB."""
+
+    async def pieces() -> AsyncGenerator[bytes]:
+        for piece in megabytes(int(request.query_params["megabytes"])):
+            yield piece
+
+    return StreamingResponse(pieces())
+
+
+app = Starlette(routes=[Route("/", stream), Route("/bytes", send_bytes)])
 
 if __name__ == "__main__":
     uvicorn.run(app, host=LOOPBACK, port=int(sys.argv[1]), log_level="warning")

@@ -2,6 +2,7 @@
 
 `python -m tests.bench.model_server PORT`. The message is a JSON object:
 `{"iterations": n, "size": s}` asks for the tool `produce` with size s until n results are there;
+`{"megabytes": n}` asks once for the tool `write_file` with size n;
 `{"tokens": n, "rate": r}` writes n tokens, r a second, each with its time (`tests.bench.tokens`).
 """
 
@@ -24,6 +25,7 @@ class Order(TypedDict, total=False):
 
     iterations: int
     size: int
+    megabytes: int
     tokens: int
     rate: float
 
@@ -65,7 +67,9 @@ async def _answer(messages: list[ChatMessage]) -> AsyncGenerator[bytes]:
     order: Order = orjson.loads(next(m["content"] for m in reversed(messages) if m["role"] == "user"))
     done = sum(message["role"] == "tool" for message in messages)
     if done < order.get("iterations", 0):
-        yield b"".join(_tool_call(f"call-{done}", order.get("size", 0)))
+        yield b"".join(_tool_call(f"call-{done}", "produce", order.get("size", 0)))
+    elif not done and (megabytes := order.get("megabytes")):
+        yield b"".join(_tool_call("call-0", "write_file", megabytes))
     elif tokens := order.get("tokens", 0):
         async for token in stamped_tokens(tokens, order.get("rate", 1.0)):
             yield _chunk({"content": token})
@@ -74,8 +78,8 @@ async def _answer(messages: list[ChatMessage]) -> AsyncGenerator[bytes]:
         yield b"".join((_chunk({"content": "done"}), *_end("stop")))
 
 
-def _tool_call(call_id: str, size: int) -> Iterator[bytes]:
-    function = {"name": "produce", "arguments": f'{{"size":{size}}}'}
+def _tool_call(call_id: str, name: str, size: int) -> Iterator[bytes]:
+    function = {"name": name, "arguments": f'{{"size":{size}}}'}
     yield _chunk({"tool_calls": [{"index": 0, "id": call_id, "type": "function", "function": function}]})
     yield from _end("tool_calls")
 

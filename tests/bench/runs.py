@@ -4,7 +4,7 @@ import time
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from datetime import UTC, datetime
-from typing import TypedDict
+from typing import Any, TypedDict
 from uuid import uuid4
 
 import orjson
@@ -81,10 +81,14 @@ async def runs_of(stack: Stack, workflow_id: str) -> list[str]:
 
 async def send_message(stack: Stack, order: Order) -> None:
     """Send a message and wait until its task has completed."""
-    response = await stack.http.post(stack.gateway_url, **_request("SendMessage", order))
-    answer = orjson.loads(response.content)
-    state = answer.get("result", {}).get("task", {}).get("status", {}).get("state")
-    assert state == "TASK_STATE_COMPLETED", f"SendMessage was answered with {answer}"
+    await _completed(stack, order)
+
+
+async def ask_for_artifact(stack: Stack, megabytes: int) -> str:
+    """Let a tool write a file, and return where it can be downloaded."""
+    task = await _completed(stack, {"megabytes": megabytes})
+    (part,) = (p for artifact in task["artifacts"] for p in artifact["parts"] if p.get("url"))
+    return part["url"]
 
 
 async def time_to_first_event(stack: Stack) -> float:
@@ -117,6 +121,15 @@ async def stream_echo(stack: Stack, tokens: int, rate: float) -> list[float]:
             ages.read(line)
     assert len(ages.milliseconds) == tokens, f"{len(ages.milliseconds)} of {tokens} tokens arrived"
     return ages.milliseconds
+
+
+async def _completed(stack: Stack, order: Order) -> dict[str, Any]:
+    response = await stack.http.post(stack.gateway_url, **_request("SendMessage", order))
+    answer = orjson.loads(response.content)
+    task = answer.get("result", {}).get("task", {})
+    state = task.get("status", {}).get("state")
+    assert state == "TASK_STATE_COMPLETED", f"SendMessage was answered with {answer}"
+    return task
 
 
 async def _streamed(stack: Stack, order: Order) -> AsyncGenerator[str]:

@@ -11,6 +11,7 @@ from temporalio.contrib.pydantic import pydantic_data_converter
 from stores.redis_connection import connect_redis
 from stores.redis_task_views import RedisTaskViews
 from stores.task_views import TaskViews
+from tests.gateway.download_site import FailingArtifacts, Site
 from tests.gateway.stage import (
     RunningGateway,
     StagedModel,
@@ -72,3 +73,20 @@ async def stand_in(client: Client, views: TaskViews) -> AsyncGenerator[RunningGa
     queue = unique("stand-in")
     async with stand_in_worker(client, queue), running_gateway(client, views, queue=queue) as gateway:
         yield gateway
+
+
+@session
+async def serving(client: Client, views: TaskViews) -> AsyncGenerator[RunningGateway]:
+    """A gateway that starts no tasks, for downloads."""
+    async with running_gateway(client, views, queue="none", artifacts=FailingArtifacts()) as gateway:
+        yield gateway
+
+
+@pytest.fixture
+def site(serving: RunningGateway) -> Site:
+    """That gateway, with a context of the test's own, and artifacts that do not fail yet."""
+    artifacts = serving.artifacts
+    assert isinstance(artifacts, FailingArtifacts)
+    artifacts.failure = artifacts.url = None
+    artifacts.pieces, artifacts.replaced = 1, []
+    return Site(serving, artifacts, unique("of / context"))

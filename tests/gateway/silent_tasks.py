@@ -19,9 +19,12 @@ from temporalio.worker import Worker
 from gateway.endings import Endings
 from gateway.problems import Problems
 from gateway.runs import Runs
+from gateway.snapshots import Snapshots
 from gateway.stores import Stores
 from gateway.sweep import Sweep
 from gateway.tasks import Tasks, submitted_view
+from stores.artifacts import Artifacts
+from stores.memory_artifacts import MemoryArtifacts
 from stores.memory_secrets import MemorySecrets
 from stores.task_views import START, TaskViews
 from tests.gateway.stage import unique
@@ -72,21 +75,31 @@ async def defective_worker(client: Client, queue: str) -> AsyncGenerator[None]:
 class Services:
     """What a gateway is made of, wired as in `gateway.app`."""
 
-    views: TaskViews
+    stores: Stores
     secrets: MemorySecrets
     runs: Runs
     endings: Endings
+    snapshots: Snapshots
     sweep: Sweep
 
 
-def services(
-    client: Client, views: TaskViews, *, queue: str = "none", pause: float = 0.0, runs: Runs | None = None
+def services(  # noqa: PLR0913 -- what a test may set, each by its name
+    client: Client,
+    views: TaskViews,
+    *,
+    queue: str = "none",
+    pause: float = 0.0,
+    runs: Runs | None = None,
+    artifacts: Artifacts | None = None,
 ) -> Services:
     """Wire a gateway that asks about a task as often as it is told to, unless there is a pause."""
     runs, secrets = runs or Runs(client), MemorySecrets()
     problems = Problems(views, runs)
-    endings = Endings(Stores(views, secrets), Tasks(client, queue), runs, problems, pause=pause)
-    return Services(views, secrets, runs, endings, Sweep(views, runs, endings, problems))
+    stores = Stores(views, secrets, artifacts or MemoryArtifacts(views))
+    tasks = Tasks(client, queue)
+    endings = Endings(stores, tasks, runs, problems, pause=pause)
+    snapshots = Snapshots(stores, tasks, endings)
+    return Services(stores, secrets, runs, endings, snapshots, Sweep(views, runs, endings, problems))
 
 
 async def start(

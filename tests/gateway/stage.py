@@ -24,6 +24,8 @@ from gateway.event_fanout import EventFanout
 from gateway.server import GatewayServer, listen
 from gateway.settings import GatewaySettings
 from gateway.stores import Stores
+from stores.artifacts import Artifacts
+from stores.memory_artifacts import MemoryArtifacts
 from stores.memory_secrets import MemorySecrets
 from stores.task_views import TaskViews
 from tests.support.fake_ports import CountingTools, FixedAgents, RecordingTranscripts
@@ -212,7 +214,7 @@ def _said(request: SendMessageRequest) -> UserMessage:
 async def staged_worker(client: Client, views: TaskViews, queue: str) -> AsyncGenerator[StagedModel]:
     """Run the real workflow on a queue, with a scripted model."""
     model = StagedModel(views)
-    publisher = ViewPublisher(views, MemorySecrets())
+    publisher = ViewPublisher(views, MemorySecrets(), MemoryArtifacts(views))
     ports = Ports(model, CountingTools(), RecordingTranscripts(), publisher, FixedAgents())
     async with build_worker(client, ports, WorkerSettings(task_queue=queue, shutdown_grace=0)):
         yield model
@@ -235,6 +237,7 @@ class RunningGateway:
     http: httpx.AsyncClient
     serving: "asyncio.Task[None]" = field(repr=False)
     secrets: MemorySecrets = field(repr=False)
+    artifacts: Artifacts = field(repr=False)
 
     @property
     def fanout(self) -> EventFanout:
@@ -249,13 +252,15 @@ class RunningGateway:
 
 
 @asynccontextmanager
-async def running_gateway(
+async def running_gateway(  # noqa: PLR0913 -- what a test may set of a gateway, each by its name
     client: Client,
     views: TaskViews,
     *,
     queue: str,
     agent: Agent = AGENT,
     fanout: EventFanout | None = None,
+    artifacts: Artifacts | None = None,
+    link_seconds: int = 0,
     **variables: float,
 ) -> AsyncGenerator[RunningGateway]:
     """Serve a gateway on a free port until the block ends."""
@@ -264,16 +269,18 @@ async def running_gateway(
         settings = GatewaySettings.model_validate(
             {"public_url": url, "task_queue": queue, "shutdown_grace": 1, **variables}
         )
-        secrets = MemorySecrets()
-        app = build_app(settings, client, Stores(views, secrets), AgentRegistry([agent]), fanout=fanout)
+        secrets, artifacts = MemorySecrets(), artifacts or MemoryArtifacts(views)
+        stores = Stores(views, secrets, artifacts, link_seconds)
+        app = build_app(settings, client, stores, AgentRegistry([agent]), fanout=fanout)
         server = GatewayServer(app, settings)
         serving = asyncio.create_task(server.serve(sockets=[listener]))
         headers = {"A2A-Version": "1.0"}
         async with httpx.AsyncClient(base_url=url, headers=headers, timeout=60) as http:
             try:
-                yield RunningGateway(app, server, url, http, serving, secrets)
+                yield RunningGateway(app, server, url, http, serving, secrets, artifacts)
             finally:
-                server.stop()
+                if not server.should_exit:  # a second call would leave the lifespan unfinished for ever
+                    server.stop()
                 await serving
 
 

@@ -11,7 +11,7 @@ from gateway.errors import AnswerInvalidError
 from stores.memory_secrets import MemorySecrets
 from tests.gateway.questions import SCHEMA, ask, kept
 from tests.stores.examples import answered, submitted
-from workflows.contract.messages import DataPart, Part, TextPart, UserMessage
+from workflows.contract.messages import DataPart, FilePart, Part, TextPart, UserMessage
 from workflows.contract.questions import QUESTION, WITHHELD, Question, QuestionKind
 from workflows.contract.tasks import TaskState, TaskStatus, TaskView
 
@@ -33,7 +33,7 @@ def naming(message: UserMessage, question: str = "q") -> UserMessage:
 def says(*parts: Part | str | JsonValue, message_id: str = "m", **metadata: JsonValue) -> UserMessage:
     """Return a message; a string is a text part, other JSON a data part."""
     read = [TextPart(text=p) if isinstance(p, str) else p for p in parts]
-    data = [p if isinstance(p, TextPart | DataPart) else DataPart(data=p) for p in read]
+    data = [p if isinstance(p, TextPart | DataPart | FilePart) else DataPart(data=p) for p in read]
     return UserMessage(message_id=message_id, parts=tuple(data), metadata=metadata)
 
 
@@ -95,7 +95,7 @@ async def test_a_secret_is_taken_out(message: UserMessage, secret: JsonValue) ->
 
     assert taken.model_dump(exclude={"role"}) == {
         "message_id": "m",
-        "parts": ({"kind": "text", "text": "(a secret was supplied)"},),
+        "parts": (TextPart(text="(a secret was supplied)").model_dump(),),
         "metadata": {QUESTION: "q", WITHHELD: True},
     }
     assert await kept(secrets) == secret

@@ -166,7 +166,7 @@ async def test_a_snapshot_does_not_wait_for_temporal(client: Client, views: Task
     """The task is shown as it stands; the check goes on, and what it finds is shown later."""
     runs = CountingRuns(client)
     gateway = services(client, views, runs=runs)
-    snapshots = Snapshots(views, Tasks(client, "none"), gateway.endings)
+    snapshots = Snapshots(gateway.stores, Tasks(client, "none"), gateway.endings)
     task_id = await start(client, views, unique("nobody"))
     await client.get_workflow_handle(task_id).terminate()
 
@@ -187,7 +187,8 @@ async def test_a_follower_does_not_wait_for_temporal(client: Client, views: Task
     snapshot = await views.load(task_id)
     assert snapshot
     fanout = EventFanout(views, idle_check=0.01)
-    streams = TaskStreams(Snapshots(views, Tasks(client, "none"), gateway.endings), gateway.endings, fanout)
+    snapshots = Snapshots(gateway.stores, Tasks(client, "none"), gateway.endings)
+    streams = TaskStreams(snapshots, gateway.endings, fanout)
     reading = asyncio.create_task(fanout.run())
 
     steps = streams.follow(snapshot, UntilEnd())

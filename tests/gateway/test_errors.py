@@ -51,8 +51,7 @@ def check_error(response: httpx.Response, code: int, words: str) -> None:
         (message(parts=[{"text": "x" * 11_000_000}]), INVALID_PARAMS, "this server takes 10000000"),
         (message(parts=[{"data": {"x": "y" * 11_000_000}}]), INVALID_PARAMS, "this server takes 10000000"),
         (message(metadata={"x": "y" * 11_000_000}), INVALID_PARAMS, "this server takes 10000000"),
-        (message(parts=[{"raw": "aGk="}]), -32005, "message.parts[0] is a file (raw)"),
-        (message(parts=[{"text": "x"}, {"url": "http://x"}]), -32005, "message.parts[1] is a file (url)"),
+        (message(parts=[{"text": "x"}, {"url": "x"}]), INVALID_PARAMS, "message.parts[1].url is no address"),
         (message(parts=[{"text": 5}]), INVALID_PARAMS, "Invalid params"),
         ({**message(), "configuration": {"historyLength": -1}}, INVALID_PARAMS, "historyLength is -1"),
         (

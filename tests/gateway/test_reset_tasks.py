@@ -13,6 +13,7 @@ from temporalio.client import Client
 
 from activities.publish import ViewPublisher
 from gateway.event_fanout import EventFanout
+from stores.memory_artifacts import MemoryArtifacts
 from stores.memory_secrets import MemorySecrets
 from stores.task_views import TaskViews
 from tests.gateway.silent_tasks import reset, services
@@ -98,7 +99,7 @@ class Stage:
 async def staged(client: Client, views: TaskViews, call: str, pause: float) -> AsyncGenerator[Stage]:
     """Run a task's agent, which makes this call and then answers; a gateway that looks after `pause`."""
     queue, tools = unique("reset"), HeldTools()
-    publisher = ViewPublisher(views, MemorySecrets())
+    publisher = ViewPublisher(views, MemorySecrets(), MemoryArtifacts(views))
     model = ScriptedModel(asks((call, "x")), answer("done"))
     ports = Ports(model, tools, RecordingTranscripts(), publisher, FixedAgents())
     async with (

@@ -1,11 +1,15 @@
 """Every store test runs against the in-memory store and against Redis."""
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Generator
 
 import pytest
 import pytest_asyncio
+from moto.server import ThreadedMotoServer
 from redis.asyncio import Redis
 
+from deploy.local.servers import LOOPBACK, free_port
+from stores.artifacts import Artifacts
+from stores.local_blobs import LocalBlobs
 from stores.memory_secrets import MemorySecrets
 from stores.memory_task_views import MemoryTaskViews
 from stores.memory_tool_records import MemoryToolRecords
@@ -15,11 +19,15 @@ from stores.redis_secrets import RedisSecrets
 from stores.redis_task_views import RedisTaskViews
 from stores.redis_tool_records import RedisToolRecords
 from stores.redis_transcripts import RedisTranscripts
+from stores.s3_blobs import S3Blobs
 from stores.secrets import Secrets
 from stores.task_views import TaskViews
 from stores.tool_records import ToolRecords
 from stores.transcripts import Transcripts
+from tests.stores.artifact_benches import ARTIFACT_STORES, ArtifactBench, open_artifacts
+from tests.support.buckets import s3_credentials
 from tests.support.processes import running_valkey
+from tests.support.swift_server import running_swift
 
 IMPLEMENTATIONS = ("memory", "redis")
 
@@ -64,3 +72,37 @@ def secrets(request: pytest.FixtureRequest) -> Secrets:
     if request.param == "memory":
         return MemorySecrets()
     return RedisSecrets(request.getfixturevalue("redis"))
+
+
+@pytest.fixture(params=ARTIFACT_STORES)
+def artifact_bench(request: pytest.FixtureRequest) -> Generator[ArtifactBench]:
+    """An artifact store of each kind, with what it is made of."""
+    bench = open_artifacts(str(request.param), request)
+    yield bench
+    if bench.blob_bench and isinstance(bench.blobs, S3Blobs | LocalBlobs):
+        bench.blobs.close()
+
+
+@pytest.fixture
+def artifacts(artifact_bench: ArtifactBench) -> Artifacts:
+    """An artifact store of each kind."""
+    return artifact_bench.artifacts
+
+
+@pytest.fixture(scope="session")
+def s3_endpoint() -> Generator[str]:
+    """An S3 server in this process, which keeps nothing and believes everybody."""
+    server = ThreadedMotoServer(ip_address=LOOPBACK, port=free_port(), verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    with s3_credentials():
+        yield f"http://{host}:{port}"
+    server.stop()
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def swift_endpoint(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[str]:
+    """An S3 server that checks what it is sent."""
+    async with running_swift(tmp_path_factory.mktemp("swift")) as server:
+        with s3_credentials():
+            yield server.endpoint

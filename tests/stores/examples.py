@@ -8,7 +8,7 @@ from types import MappingProxyType
 from pydantic import JsonValue
 
 from stores.task_views import START, StreamedEvent, TaskViews
-from workflows.contract.events import ArtifactChunk, StatusChanged, TaskEvent
+from workflows.contract.events import ArtifactChunk, ChunkMode, StatusChanged, TaskEvent
 from workflows.contract.messages import AgentMessage, DataPart, Part, TextPart, ToolCall, UserMessage
 from workflows.contract.questions import Question, QuestionKind
 from workflows.contract.tasks import Artifact, TaskState, TaskStatus, TaskView
@@ -91,10 +91,12 @@ def chunk(  # noqa: PLR0913 -- the fields of the fence, which is what the tests 
     last: bool = False,
     artifact_id: str = "response",
     part: Part | None = None,
+    mode: ChunkMode = "draft",
 ) -> ArtifactChunk:
     return ArtifactChunk(
         artifact_id=artifact_id,
         name=artifact_id.title(),
+        mode=mode,
         position=position,
         attempt=attempt,
         index=index,

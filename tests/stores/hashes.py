@@ -1,4 +1,4 @@
-"""Which checksums a thread computes."""
+"""Which checksums a thread computes, and what it compresses."""
 
 import contextlib
 import sys
@@ -8,11 +8,12 @@ from types import FrameType
 
 @contextlib.contextmanager
 def hashes_here() -> Generator[list[str]]:
-    """Collect the checksums that this thread computes."""
+    """Collect the checksums and compressions that this thread computes."""
     found: list[str] = []
 
     def note(_frame: FrameType, event: str, function: object) -> None:
-        if event == "c_call" and (name := str(getattr(function, "__name__", ""))).endswith("sha256"):
+        name = str(getattr(function, "__name__", ""))
+        if event == "c_call" and name.endswith(("sha256", "compress")):
             found.append(name)
 
     sys.setprofile(note)

@@ -7,8 +7,8 @@ from typing import Literal
 from hypothesis import strategies as st
 
 from tests.stores.examples import answered, artifact, asked, at, chunk, data, said, status, told
-from workflows.contract.events import FINAL_ATTEMPT, StatusChanged, TaskEvent, Warned
-from workflows.contract.messages import Part, TextPart
+from workflows.contract.events import FINAL_ATTEMPT, ChunkMode, StatusChanged, TaskEvent, Warned
+from workflows.contract.messages import FilePart, Part, StoredPart, TextPart
 from workflows.contract.tasks import TaskState, TaskStatus, TaskView
 
 Ending = Literal["draft", "complete", "failed"]
@@ -19,7 +19,13 @@ STATES = st.sampled_from(
 QUESTIONS = st.sampled_from([(), (asked("c1"),), (asked("c1"), asked("c2.1"))])
 METADATA = st.sampled_from([{}, {"usage": {"input_tokens": 3, "output_tokens": 4, "cost": 0.1}}])
 TEXTS = st.text(st.characters(codec="utf-8"), max_size=5)
-PARTS: st.SearchStrategy[Part] = st.builds(TextPart, text=TEXTS) | st.just(data(x="1"))
+PARTS: st.SearchStrategy[Part] = (
+    st.builds(TextPart, text=TEXTS)
+    | st.builds(TextPart, text=TEXTS, media_type=st.just("text/markdown"))
+    | st.just(data(x="1"))
+    | st.just(FilePart(filename="a.bin", stored=StoredPart(artifact_id="log")))
+)
+MODES: st.SearchStrategy[ChunkMode] = st.sampled_from(["draft", "replace", "extend"])
 USER_MESSAGES = st.builds(said, st.sampled_from(["m1", "m2", "m3", "m4"]))
 AGENT_MESSAGES = st.none() | st.builds(told, st.sampled_from(["t1", "t2", "t3"]))
 STATUSES = st.builds(
@@ -42,6 +48,7 @@ CHUNKS = st.builds(
     last=st.booleans(),
     artifact_id=st.sampled_from(["response", "log"]),
     part=PARTS,
+    mode=MODES,
 )
 EVENTS: st.SearchStrategy[TaskEvent] = STATUSES | CHUNKS | st.just(Warned(text="w"))
 

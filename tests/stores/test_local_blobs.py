@@ -46,6 +46,28 @@ def largest_file(length: int) -> Generator[None]:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
+@pytest.mark.parametrize("link", ["payloads", "payloads/task", KEY])
+async def test_no_symbolic_link_leads_out_of_the_directory(tmp_path: Path, link: str) -> None:
+    """Whichever part of a path is a link to elsewhere: nothing is written, read or deleted there."""
+    blobs, elsewhere = LocalBlobs(tmp_path / "blobs"), tmp_path / "elsewhere"
+    await LocalBlobs(elsewhere).put(KEY, CONTENT)
+    path = tmp_path / "blobs" / link
+    path.parent.mkdir(parents=True)
+    path.symlink_to(elsewhere / link)
+    for call in (blobs.get(KEY), blobs.delete(KEY), blobs.put(KEY, b"other")):
+        with pytest.raises(BlobsUnavailableError, match="link"):
+            await call
+    assert await LocalBlobs(elsewhere).get(KEY) == CONTENT
+
+
+async def test_directory_itself_may_be_a_link(tmp_path: Path) -> None:
+    """Where the directory lies is the operator's choice, and a link to a volume one way to make it."""
+    (tmp_path / "volume").mkdir()
+    (tmp_path / "blobs").symlink_to(tmp_path / "volume")
+    await LocalBlobs(tmp_path / "blobs").put(KEY, CONTENT)
+    assert await LocalBlobs(tmp_path / "volume").get(KEY) == CONTENT
+
+
 async def test_unmounted_directory_is_not_a_missing_blob(tmp_path: Path) -> None:
     """A directory without even its id is a store that is away: tasks wait, and nothing is put there."""
     blobs = LocalBlobs(tmp_path / "blobs")

@@ -16,6 +16,8 @@ from agents.agent import Agent
 from agents.plugins import prompt, tools
 from agents.registry import AgentRegistry
 from agents.tool import tool
+from stores.artifacts import Artifacts
+from stores.memory_artifacts import MemoryArtifacts
 from stores.memory_task_views import MemoryTaskViews
 from stores.memory_transcripts import MemoryTranscripts
 from stores.task_views import START, TaskViews
@@ -50,18 +52,32 @@ QUESTION = UserMessage(message_id="question", parts=(TextPart(text="Hi"),))
 class ModelBench:
     """A task whose next step is a model call; the fold of what it publishes is at hand."""
 
-    def __init__(self, client: AsyncOpenAI, views: TaskViews, transcripts: Transcripts) -> None:
+    def __init__(
+        self,
+        client: AsyncOpenAI,
+        views: TaskViews,
+        transcripts: Transcripts,
+        artifacts: Artifacts,
+        agent: Agent = AGENT,
+    ) -> None:
         self.task = TaskRef(
             task_id=str(uuid4()), run_id=str(uuid4()), context_id="c", owner="o", agent_id="agent"
         )
         self.views = views
         self.transcripts = transcripts
+        self.artifacts = artifacts
         provider = ModelProvider(client, "test-model", Prices({"priced-model": PRICE}))
-        self.port = OpenAIModel(provider, AgentRegistry([AGENT]), views, transcripts)
+        self.agent = agent
+        self.port = self.port_to(provider)
         self.call = CallModelInput(
             task=self.task, iteration=1, model=None, length=1, new=(QUESTION,), version=1
         )
         self.position = START
+
+    def port_to(self, provider: ModelProvider) -> OpenAIModel:
+        """Return a port to a provider, on the stores of this bench."""
+        agents = AgentRegistry([self.agent])
+        return OpenAIModel(provider, agents, self.views, self.transcripts, self.artifacts)
 
     async def run(
         self,
@@ -117,11 +133,20 @@ class ModelBench:
 
 @asynccontextmanager
 async def model_bench(
-    provider: ScriptedOpenAI, views: TaskViews | None = None, transcripts: Transcripts | None = None
+    provider: ScriptedOpenAI,
+    views: TaskViews | None = None,
+    transcripts: Transcripts | None = None,
+    artifacts: Artifacts | None = None,
+    agent: Agent = AGENT,
 ) -> AsyncGenerator[ModelBench]:
     """Yield a bench on memory stores, unless others are given; its task is known and works."""
     async with AsyncOpenAI(api_key="sk-secret", base_url=provider.base_url, max_retries=0) as client:
-        bench = ModelBench(client, views or MemoryTaskViews(), transcripts or MemoryTranscripts())
+        stores = (
+            views or MemoryTaskViews(),
+            transcripts or MemoryTranscripts(),
+            artifacts or MemoryArtifacts(),
+        )
+        bench = ModelBench(client, *stores, agent)
         await bench.views.create(new_view(bench.task))
         yield bench
 

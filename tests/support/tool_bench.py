@@ -14,12 +14,14 @@ from agents.agent import Agent, AgentApproval
 from agents.plugins import tools
 from agents.registry import AgentRegistry
 from agents.tool import Tool
+from stores.artifacts import Artifacts
+from stores.memory_artifacts import MemoryArtifacts
 from stores.memory_secrets import MemorySecrets
 from stores.memory_task_views import MemoryTaskViews
 from stores.memory_tool_records import MemoryToolRecords
 from stores.memory_transcripts import MemoryTranscripts
 from stores.secrets import Secrets
-from stores.task_views import START
+from stores.task_views import START, TaskViews
 from stores.tool_records import ToolRecords
 from workflows.contract.calls import RunToolInput, ToolReply
 from workflows.contract.events import TaskEvent
@@ -43,14 +45,17 @@ class ToolBench:
         needs_approval: AgentApproval = False,
         records: ToolRecords | None = None,
         secrets: Secrets | None = None,
+        views: TaskViews | None = None,
+        artifacts: Artifacts | None = None,
     ) -> None:
         agent = Agent(
             id="agent", name="Agent", description="", plugins=[tools(*offered)], needs_approval=needs_approval
         )
-        self.views, self.transcripts = MemoryTaskViews(), MemoryTranscripts()
+        self.views, self.transcripts = views or MemoryTaskViews(), MemoryTranscripts()
         self.records, self.secrets = records or MemoryToolRecords(), secrets or MemorySecrets()
         self.agents = AgentRegistry([agent])
-        stores = ToolStores(self.views, self.transcripts, self.records, self.secrets)
+        self.artifacts = artifacts or MemoryArtifacts(self.views)
+        stores = ToolStores(self.views, self.transcripts, self.records, self.secrets, self.artifacts)
         self.port = AgentTools(self.agents, stores)
         self.task_id = str(uuid4())
         self.attempt = 0

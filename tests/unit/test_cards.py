@@ -29,6 +29,27 @@ def test_a_card_has_all_that_a2a_requires() -> None:
     assert [skill.id for skill in card.skills] == ["writer"]
 
 
+@pytest.mark.parametrize(
+    ("takes", "named"),
+    [
+        (
+            ("image/*", "application/pdf"),
+            ["image/png", "image/jpeg", "image/gif", "image/webp", "application/pdf"],
+        ),
+        (("audio/wav", "*/*", "text/plain"), ["audio/wav"]),
+        ((), []),
+    ],
+)
+def test_a_card_names_the_files_that_the_agent_takes(takes: tuple[str, ...], named: list[str]) -> None:
+    """Media types and no ranges: text and JSON, what the model is given as it is, and any file."""
+    agent = Agent(id="writer", name="Writer", description="Writes.", model_takes=takes)
+
+    card = agent_card(agent, "https://agents.example/")
+
+    assert card.default_input_modes == ["text/plain", "application/json", *named, "application/octet-stream"]
+    assert card.default_output_modes == ["text/plain", "application/json", "application/octet-stream"]
+
+
 def test_the_version_of_the_card_is_that_of_the_package() -> None:
     """There is one version, and pyproject.toml says it."""
     project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text(encoding="utf-8"))

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from openai.types.chat import ChatCompletionChunk
 from pydantic import JsonValue
 
-from activities.deltas import Delta, ThoughtDelta, coalesce, text_of_deltas
+from activities.deltas import ArgumentsDelta, Delta, ThoughtDelta, coalesce, text_of_deltas
 from activities.reply_assembler import IncompleteReplyError, ReplyAssembler
 from tests.support.cutting import cut
 from workflows.contract.messages import AssistantMessage, ToolCall, Usage
@@ -189,6 +189,38 @@ def test_a_lone_half_of_a_character_is_replaced() -> None:
 
     assert reply.text == "a\ufffd"
     assert reply.tool_calls == (ToolCall(id="call-7-0", name="f", arguments='"\ufffd"'),)
+
+
+@pytest.mark.parametrize(
+    ("chunks", "expected"),
+    [
+        ([call_chunk(0, "a", "draw", '{"x"'), call_chunk(0, arguments=":1}")], [(0, '{"x":1}')]),
+        ([call_chunk(0, "a", "other", "{}"), call_chunk(1, "b", "draw", "[]")], [(1, "[]")]),
+        (
+            [call_chunk(0, "a", None, "{"), call_chunk(0, "a", "draw"), call_chunk(0, arguments="}")],
+            [(0, "{}")],
+        ),
+        ([call_chunk(0, "a", "draw", '"\ud83d'), call_chunk(0, arguments='\ude00"')], [(0, '"😀"')]),
+        (
+            [
+                call_chunk(0, "a", "draw", "1"),
+                call_chunk(1, "b", "draw", "2"),
+                call_chunk(0, arguments="3"),
+            ],
+            [(0, "1"), (1, "2"), (0, "3")],
+        ),
+    ],
+    ids=["fragments", "another tool", "late name", "half a character", "interleaved"],
+)
+def test_arguments_are_told_while_they_come(
+    chunks: list[ChatCompletionChunk], expected: list[tuple[int, str]]
+) -> None:
+    """Those of the tools asked for, by the number of their call; nothing before its tool is known."""
+    assembler = ReplyAssembler(position=7, taken_ids=frozenset(), drafted={"draw"})
+
+    deltas = coalesce(delta for chunk_ in chunks for delta in assembler.feed(chunk_))
+
+    assert [(d.call, d.text) for d in deltas if isinstance(d, ArgumentsDelta)] == expected
 
 
 PIECES = ["<thinking>", "</thinking>", "<thin", "word ", "<", "\ud83d", "\ude00", "é"]

@@ -6,7 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from activities.attempt_number import attempt_number
-from activities.response_draft import DRAFTS_PER_ATTEMPT, ResponseDraft
+from activities.draft_numbers import DRAFTS_PER_ATTEMPT
+from activities.response_draft import ResponseDraft
 from stores.fold import FoldedTask
 from tests.support.model_bench import new_view
 from workflows.contract.events import FINAL_ATTEMPT, RESPONSE_ARTIFACT, ArtifactChunk

@@ -7,14 +7,21 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
+from activities.tool_artifacts import TaskArtifacts
 from agents.demo import MAX_NOTE, DemoSettings, DemoTools, make_agent
 from agents.tool_context import ToolContext
+from stores.memory_artifacts import MemoryArtifacts
+from stores.memory_task_views import MemoryTaskViews
+from stores.published_artifacts import PublishedArtifacts
+from workflows.contract.tasks import TaskRef
 
 
 async def _ignore(_message: str) -> None:
     pass
 
 
+VIEWS = MemoryTaskViews()
+TASK = TaskRef(task_id="task", run_id="run", context_id="context", owner="anonymous", agent_id="demo")
 CONTEXT = ToolContext(
     task_id="task",
     context_id="context",
@@ -23,6 +30,7 @@ CONTEXT = ToolContext(
     attempt=1,
     idempotency_key="task/call-1",
     progress=_ignore,
+    artifacts=TaskArtifacts(PublishedArtifacts(MemoryArtifacts(VIEWS), TASK, 1, VIEWS), "context", "task"),
 )
 
 

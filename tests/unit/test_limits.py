@@ -7,7 +7,7 @@ import pytest
 from workflows.contract import failures
 from workflows.contract.messages import TextPart, Usage, UserMessage
 from workflows.contract.tasks import AgentSpec
-from workflows.limits import LimitReachedError, check_limits
+from workflows.limits import TaskStoppedError, check_limits
 from workflows.state import TaskRunState
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -46,7 +46,7 @@ def test_a_limit_is_reached_at_its_value(reached: TaskRunState, seconds: float, 
     if failure is None:
         check_limits(LIMITED, reached, now)
         return
-    with pytest.raises(LimitReachedError, match=r"limit of agent 'agent'.*Limits\(") as error:
+    with pytest.raises(TaskStoppedError, match=r"limit of agent 'agent'.*Limits\(") as error:
         check_limits(LIMITED, reached, now)
     assert error.value.type == failure
 

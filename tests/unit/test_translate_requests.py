@@ -45,16 +45,16 @@ def test_a_message_keeps_its_parts_and_metadata() -> None:
     assert (request.task_id, request.context_id, request.history_length) == ("t", "c", None)
 
 
-@pytest.mark.parametrize(("size", "fits"), [(100, True), (99, False)])
+@pytest.mark.parametrize(("size", "fits"), [(200, True), (199, False)])
 def test_the_limit_counts_the_whole_message_as_json(size: int, *, fits: bool) -> None:
     """Up to the limit a message is taken; one byte more is an error that names both sizes."""
     frame = len(UserMessage(message_id="m", parts=(TextPart(text=""),)).model_dump_json())
-    request = send(parts=[{"text": "x" * (100 - frame)}])
+    request = send(parts=[{"text": "x" * (200 - frame)}])
 
     if fits:
         assert read_send_request(request, max_bytes=size).message.message_id == "m"
     else:
-        with pytest.raises(InvalidParamsError, match="has 100 bytes as JSON; this server takes 99"):
+        with pytest.raises(InvalidParamsError, match="has 200 bytes as JSON; this server takes 199"):
             read_send_request(request, max_bytes=size)
 
 

@@ -22,7 +22,8 @@ class CallModelInput(Wire):
     `status` is published before the call; `version` is the version of the last status, including it.
     `tries` counts the calls that ended without a reply for this position. `previous_run` is the run that
     this one continues, until its first reply: its cache is copied. `warning` is told to subscribers.
-    `needs_price` means that a reply of unknown cost is of no use.
+    `needs_price` means that a reply of unknown cost is of no use. `tool`: the reply has to be a call of this
+    tool and is no answer to the client, who has one already.
     """
 
     task: TaskRef
@@ -36,6 +37,7 @@ class CallModelInput(Wire):
     previous_run: str = ""
     warning: str = ""
     needs_price: bool = False
+    tool: str | None = None
 
 
 class CompactContextInput(Wire):
@@ -57,12 +59,14 @@ class CompactContextInput(Wire):
 class RunToolInput(Wire):
     """Run one tool call. Its result gets `position` in the transcript. `timeout` is in seconds.
 
-    `answers` are what its questions came to so far, oldest first. `warning` is told to subscribers.
+    `reply` is the position of the reply that asks for it. `answers` are what its questions came to so far,
+    oldest first. `warning` is told to subscribers.
     """
 
     task: TaskRef
     call: ToolCall
     position: int
+    reply: int = -1
     timeout: float
     status: StatusChanged | None = None
     answers: tuple[Answer, ...] = ()

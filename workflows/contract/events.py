@@ -11,9 +11,13 @@ Fold rules (every implementation of `stores.task_views.TaskViews` follows them):
   message id that stands there already is not appended again.
 - A terminal `status` other than completed marks every draft that is not complete as failed. A failed draft
   takes no more chunks; a newer draft takes its place as before.
-- `artifact-chunk`: belongs to a draft, ordered by (position, attempt) within a run. Index 0 of a newer draft
-  replaces the artifact; index n appends when it continues the current draft without a gap. A chunk of an
-  older draft, a gap, and any chunk for a position that is already complete are dropped.
+- `artifact-chunk`: belongs to a draft, ordered by (position, attempt) within a run. Index n appends when it
+  continues the current draft without a gap. Index 0 begins a newer draft, as its `mode` says: "draft" and
+  "replace" take the place of the artifact, "draft" only if its own position is not complete yet; "extend"
+  keeps the content and appends to it, if there is an artifact that is neither complete nor failed. A chunk
+  of an older draft and a gap are dropped.
+- Content: a text without media type and file name continues the text before it. An empty one adds nothing,
+  except that a draft of nothing else is one empty text.
 - Every other kind changes nothing in the view; it only passes through the stream.
 
 A dropped event does not reach the stream.
@@ -66,12 +70,23 @@ class StatusChanged(Wire):
     metadata: dict[str, JsonValue] = {}
 
 
+ChunkMode = Literal["draft", "replace", "extend"]
+"""What the first chunk of a draft does to the artifact that stands there."""
+
+
 class ArtifactChunk(Wire):
-    """A piece of an artifact. `position` is that of the reply in the transcript."""
+    """A piece of an artifact.
+
+    `position` is that of the reply in the transcript whose text or tool arguments it comes from, or that of
+    the result of the tool call which writes it. The artifact store numbers what it publishes (`attempt`) by
+    the version of the artifact.
+    """
 
     kind: Literal["artifact-chunk"] = "artifact-chunk"
     artifact_id: str
     name: str = ""
+    description: str = ""
+    mode: ChunkMode = "draft"
     position: int
     attempt: int
     index: int

@@ -34,6 +34,9 @@ TIME_LIMIT = "TimeLimit"
 TOOL_FAILURE_LIMIT = "ToolFailureLimit"
 """Too many iterations in a row had no tool call that worked."""
 
+NO_ARTIFACT = "NoArtifact"
+"""The agent has to leave an artifact, and the model wrote none even when it was made to."""
+
 PRICE_UNKNOWN = "PriceUnknown"
 """The agent limits its cost, and nobody knows what the model costs. Not retryable."""
 

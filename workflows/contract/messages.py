@@ -11,10 +11,12 @@ from workflows.contract.wire import Wire
 
 
 class TextPart(Wire):
-    """Plain text."""
+    """Text. `media_type` and `filename` are empty unless somebody named them."""
 
     kind: Literal["text"] = "text"
     text: str
+    media_type: str = ""
+    filename: str = ""
 
 
 class DataPart(Wire):
@@ -22,9 +24,33 @@ class DataPart(Wire):
 
     kind: Literal["data"] = "data"
     data: JsonValue
+    media_type: str = ""
+    filename: str = ""
 
 
-Part = Annotated[TextPart | DataPart, Field(discriminator="kind")]
+class StoredPart(Wire):
+    """Where the artifact store keeps a file: part `index` of an artifact in the context of the task."""
+
+    artifact_id: str
+    index: int = 0
+
+
+class FilePart(Wire):
+    """A file. Its content is in one of three places: here in base64, behind a `url`, or `stored`.
+
+    `size` is in bytes, None where nobody knows it (a URL, or a file that is still being written).
+    """
+
+    kind: Literal["file"] = "file"
+    media_type: str = "application/octet-stream"
+    filename: str = ""
+    size: int | None = None
+    content: str = ""
+    url: str = ""
+    stored: StoredPart | None = None
+
+
+Part = Annotated[TextPart | DataPart | FilePart, Field(discriminator="kind")]
 
 
 class UserMessage(Wire):
@@ -97,13 +123,17 @@ said no, or nobody answered in time.
 
 
 class ToolMessage(Wire):
-    """What one tool call came to; unless all went well, `content` says what did not."""
+    """What one tool call came to; unless all went well, `content` says what did not.
+
+    `artifacts` are the ids of those that it wrote.
+    """
 
     role: Literal["tool"] = "tool"
     call_id: str
     name: str
     content: str
     outcome: ToolOutcome = "ok"
+    artifacts: tuple[str, ...] = ()
 
 
 class SummaryMessage(Wire):
@@ -125,5 +155,5 @@ TranscriptMessage = Annotated[
 
 
 def text_of(parts: tuple[Part, ...]) -> str:
-    """Return the text of the text parts, one paragraph each; data parts are left out."""
+    """Return the text of the text parts, one paragraph each; data and files are left out."""
     return "\n\n".join(part.text for part in parts if isinstance(part, TextPart))

@@ -88,6 +88,11 @@ def call_key(call: ToolCall) -> str:
     return f"{call.id}-{digest[:12]}"
 
 
+def context_key(owner: str, context_id: str) -> str:
+    """Name a context for stores that outlive tasks: contexts that two owners call the same are two."""
+    return f"{_quoted(owner)}:{_quoted(context_id)}"
+
+
 def owner_index_key(owner: str) -> str:
     """Redis sorted set: task ids of an owner by time of the last status, in milliseconds."""
     return f"everloop:owner:{_quoted(owner)}:tasks"

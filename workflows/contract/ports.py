@@ -26,7 +26,8 @@ class ModelPort(ABC):
     async def call_model(self, call: CallModelInput) -> AssistantMessage:
         """Stream one completion, publish its deltas, cache and return the whole reply.
 
-        A retry after the reply was cached returns it without a second call.
+        A retry after the reply was cached returns it without a second call. `call.tool` makes the model call
+        that tool; what it says besides is not shown.
 
         Raises:
             ApplicationError: `TranscriptMissing`, `ModelRefused`, `ContextTooLong` (not retryable),

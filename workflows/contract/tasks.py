@@ -41,13 +41,14 @@ class ToolSpec(Wire):
 
     `timeout` is in seconds, for one attempt. `task_queue` None means the task's own. `fallback` names the
     tool that gets the same arguments when this one failed. `agent` makes it a sub-agent: the call runs as a
-    task of that agent.
+    task of that agent. `serial`: of one reply, calls of serial tools run one after another, in their order.
     """
 
     timeout: float = 30.0
     task_queue: str | None = None
     fallback: str | None = None
     agent: str | None = None
+    serial: bool = False
 
 
 class CompactionSpec(Wire):
@@ -68,7 +69,8 @@ class AgentSpec(Wire):
     its name. A tool that the model invents is not in it and ends as a tool error. `fallback_models` are
     asked, in order, when `model` cannot answer; if none can, `on_model_failure` "wait" lets the task wait
     for an operator instead of failing. Limits that are None do not hold; `wall_clock` is in seconds,
-    `max_cost` in US dollars, `max_tool_failures` counts iterations in a row.
+    `max_cost` in US dollars, `max_tool_failures` counts iterations in a row. `artifact_tool` is the tool that
+    the model has to call before the task may end without any artifact.
     """
 
     id: str
@@ -84,6 +86,7 @@ class AgentSpec(Wire):
     max_parallel_tools: int = 5
     tools: dict[str, ToolSpec] = {}
     deduplicate: bool = True
+    artifact_tool: str | None = None
 
 
 class TaskInput(Wire):
@@ -128,6 +131,7 @@ class Artifact(Wire):
 
     artifact_id: str
     name: str = ""
+    description: str = ""
     parts: tuple[Part, ...]
     complete: bool
     failed: bool = False
@@ -178,7 +182,8 @@ class TranscriptPage(Wire):
 class TaskResult(Wire):
     """What the workflow returns. The answer itself is the artifact `response`; this is its beginning.
 
-    `answer` is the whole of it, for the parent of a sub-agent only.
+    `answer` is the whole of it, and `artifacts` are the ids of what it wrote besides, for the parent of a
+    sub-agent only.
     """
 
     state: TaskState
@@ -186,3 +191,4 @@ class TaskResult(Wire):
     usage: Usage
     excerpt: str
     answer: str = ""
+    artifacts: tuple[str, ...] = ()

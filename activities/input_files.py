@@ -1,0 +1,68 @@
+"""Reads the files that clients sent along, for the model."""
+
+from collections.abc import Sequence
+
+from activities.file_parts import MAX_TEXT_FILE, Place, ReadFiles, is_wanted, place_of
+from stores.artifacts import ArtifactError, Artifacts
+from stores.blobs import BlobCorruptError, BlobMissingError
+from workflows.contract.media_types import is_named
+from workflows.contract.messages import FilePart, StoredPart, TranscriptMessage, UserMessage
+from workflows.contract.names import context_key
+from workflows.contract.tasks import TaskRef
+
+MAX_MESSAGE_BYTES = 20_000_000
+"""How much of the files of one message the model gets; of those beyond it, it is only told."""
+
+MAX_REQUEST_BYTES = 50_000_000
+"""How much of all files one request carries, those of the newest messages first."""
+
+
+class FileReader:
+    """Reads from the context of a task what a model that takes some media types gets of its files."""
+
+    def __init__(self, artifacts: Artifacts, task: TaskRef, takes: Sequence[str]) -> None:
+        self._artifacts = artifacts
+        self._context = context_key(task.owner, task.context_id)
+        self._takes = takes
+        self._contents: dict[Place, bytes | None] = {}
+
+    async def read(self, messages: Sequence[TranscriptMessage]) -> ReadFiles:
+        """Return what was read; a file that is gone is known to be gone.
+
+        Raises:
+            RedisError, OSError, BlobsUnavailableError: a store does not answer.
+        """
+        room = MAX_REQUEST_BYTES
+        for message in reversed(messages):
+            if isinstance(message, UserMessage):
+                room -= await self._read_message(message, min(room, MAX_MESSAGE_BYTES))
+        return ReadFiles(self._takes, self._contents)
+
+    async def _read_message(self, message: UserMessage, room: int) -> int:
+        """Read what there is room for; return how much that is."""
+        left = room
+        for part in message.parts:
+            if isinstance(part, FilePart) and part.stored and is_wanted(part, self._takes):
+                most = left if is_named(part.media_type, self._takes) else min(left, MAX_TEXT_FILE)
+                left -= await self._read_file(part.stored, most)
+        return room - left
+
+    async def _read_file(self, stored: StoredPart, most: int) -> int:
+        place = place_of(stored)
+        if place not in self._contents:  # it may have been sent twice
+            try:
+                content = await self._content(stored, most)
+            except (ArtifactError, BlobMissingError, BlobCorruptError):
+                self._contents[place] = None
+            else:
+                if content is not None:
+                    self._contents[place] = content
+        return len(self._contents.get(place) or b"")
+
+    async def _content(self, stored: StoredPart, most: int) -> bytes | None:
+        """Return the content, None if it is too large."""
+        content = bytearray()
+        pieces = self._artifacts.read_part(self._context, stored.artifact_id, stored.index, end=most + 1)
+        async for piece in pieces:
+            content += piece
+        return bytes(content) if len(content) <= most else None

@@ -1,0 +1,183 @@
+"""What tools do with artifacts, in the store of this process."""
+
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from secrets import token_hex
+
+from pydantic import JsonValue
+
+from activities.artifact_content import chunks_of, new_part, new_parts
+from activities.artifact_patience import AWAY, Patience, patiently
+from activities.artifact_writer import ArtifactWriter, BatchedFile, Batches, WriteLog
+from agents.tool_artifacts import Content, FileWriter, Row, ToolArtifacts
+from stores.artifact_rows import decode_rows, encode_rows
+from stores.artifacts import AddParts, Append, Change, Complete, Create, NewPart, Replace
+from stores.published_artifacts import PublishedArtifacts
+from stores.shown_artifacts import is_text
+from stores.view_parts import is_plain
+from workflows.contract.artifacts import StoredArtifact
+from workflows.contract.events import RESPONSE_ARTIFACT
+from workflows.contract.messages import DataPart, Part
+
+
+class TaskArtifacts(ToolArtifacts):
+    """The artifacts of a context, for one attempt at a tool call of the task.
+
+    `call_id` is given for a tool that does one thing to one artifact, and nothing else: repeated under the
+    same id, it does nothing.
+    """
+
+    def __init__(
+        self, artifacts: PublishedArtifacts, context_id: str, task_id: str, *, call_id: str = ""
+    ) -> None:
+        self._artifacts = artifacts
+        self._context_id = context_id
+        self._task_id = task_id
+        self._call_id = call_id
+        self.log = WriteLog()
+
+    async def write_file(  # noqa: PLR0913 -- the interface's
+        self,
+        artifact_id: str,
+        content: Content,
+        *,
+        media_type: str = "",
+        filename: str = "",
+        name: str = "",
+        description: str = "",
+    ) -> StoredArtifact:
+        writer = self._writer(artifact_id, NewPart("file", b"", media_type, filename), name, description)
+        async with Batches(writer, is_whole=isinstance(content, str | bytes)) as batches:
+            file = BatchedFile(writer, batches)
+            async for chunk in chunks_of(content):
+                await file.write(chunk)
+        return batches.artifact
+
+    @asynccontextmanager
+    async def open_file(
+        self,
+        artifact_id: str,
+        *,
+        media_type: str = "",
+        filename: str = "",
+        name: str = "",
+        description: str = "",
+    ) -> AsyncGenerator[FileWriter]:
+        writer = self._writer(artifact_id, NewPart("file", b"", media_type, filename), name, description)
+        async with Batches(writer) as batches:
+            yield BatchedFile(writer, batches)
+
+    async def write_data(
+        self, artifact_id: str, value: JsonValue, *, name: str = "", description: str = ""
+    ) -> StoredArtifact:
+        return await self.create(artifact_id, (DataPart(data=value),), name=name, description=description)
+
+    async def write_rows(
+        self,
+        artifact_id: str,
+        rows: Iterable[Row] | AsyncIterable[Row],
+        *,
+        schema: Mapping[str, JsonValue] | None = None,
+        name: str = "",
+        description: str = "",
+    ) -> StoredArtifact:
+        writer = self._writer(artifact_id, NewPart("rows", row_schema=schema), name, description)
+        async with Batches(writer, is_whole=isinstance(rows, Sequence)) as batches:
+            async for row in _rows_of(rows):
+                await batches.add(encode_rows((row,)), rows=1)
+        return batches.artifact
+
+    async def create(  # noqa: PLR0913 -- the interface's
+        self,
+        artifact_id: str,
+        parts: Sequence[Part],
+        *,
+        name: str = "",
+        description: str = "",
+        complete: bool = True,
+        override: bool = True,
+    ) -> StoredArtifact:
+        change = Create(
+            self._task_id, new_parts(parts), name, description, complete=complete, override=override
+        )
+        return await self._apply(artifact_id, change)
+
+    async def append(
+        self, artifact_id: str, parts: Sequence[Part], *, last_chunk: bool = False
+    ) -> StoredArtifact:
+        there = (await self.get(artifact_id)).parts
+        continues = parts and is_plain(parts[0]) and there and is_text(there[-1])
+        if not continues:
+            return await self._apply(artifact_id, AddParts(new_parts(parts), last_chunk=last_chunk))
+        text, *more = new_parts(parts)
+        is_last = last_chunk and not more
+        appended = await self._apply(
+            artifact_id, Append(text.content, index=there[-1].index, last_chunk=is_last)
+        )
+        if not more:
+            return appended
+        return await self._apply(artifact_id, AddParts(tuple(more), last_chunk=last_chunk), step="/parts")
+
+    async def replace_part(self, artifact_id: str, index: int, part: Part) -> StoredArtifact:
+        return await self._apply(artifact_id, Replace(index, new_part(part)))
+
+    async def complete(self, artifact_id: str) -> StoredArtifact:
+        return await self._apply(artifact_id, Complete())
+
+    async def read(self, artifact_id: str, index: int = 0) -> AsyncGenerator[bytes]:
+        start, patience = 0, Patience()
+        while True:
+            try:
+                async for piece in self._artifacts.read_part(
+                    self._context_id, artifact_id, index, start=start
+                ):
+                    start += len(piece)
+                    yield piece
+            except AWAY as error:
+                await patience.wait(error)
+            else:
+                return
+
+    async def read_rows(self, artifact_id: str, index: int = 0) -> AsyncGenerator[dict[str, JsonValue]]:
+        async for row in decode_rows(self.read(artifact_id, index)):
+            yield row
+
+    async def get(self, artifact_id: str) -> StoredArtifact:
+        return await patiently(lambda: self._artifacts.get_artifact(self._context_id, artifact_id))
+
+    async def list(self) -> Sequence[StoredArtifact]:
+        return await patiently(lambda: self._artifacts.list_artifacts(self._context_id))
+
+    async def delete(self, artifact_id: str) -> None:
+        await patiently(lambda: self._artifacts.delete_artifact(self._context_id, artifact_id))
+        self.log.ids.pop(artifact_id, None)
+
+    def _writer(self, artifact_id: str, part: NewPart, name: str, description: str) -> ArtifactWriter:
+        create = Create(self._task_id, (part,), name, description, override=True)
+        return ArtifactWriter(self._artifacts, self._context_id, _checked(artifact_id), create, self.log)
+
+    async def _apply(self, artifact_id: str, change: Change, step: str = "") -> StoredArtifact:
+        """Make one change. The store may have made it when its answer is lost; of one id it makes it once."""
+        operation_id = f"{self._call_id}{step}" if self._call_id else token_hex(8)
+        _checked(artifact_id)
+        artifact = await patiently(
+            lambda: self._artifacts.apply(self._context_id, artifact_id, change, operation_id=operation_id)
+        )
+        self.log.ids[artifact_id] = None
+        return artifact
+
+
+def _checked(artifact_id: str) -> str:
+    if artifact_id == RESPONSE_ARTIFACT:
+        raise ValueError(f"{RESPONSE_ARTIFACT!r} is the id of the agent's answer; choose another one")
+    return artifact_id
+
+
+async def _rows_of(rows: Iterable[Row] | AsyncIterable[Row]) -> AsyncIterator[Row]:
+    """Yield rows as they come."""
+    if isinstance(rows, AsyncIterable):
+        async for row in rows:
+            yield row
+    else:
+        for row in rows:
+            yield row

@@ -1,0 +1,224 @@
+"""The content of a part over HTTP.
+
+Source: RFC 9110 (conditions, ranges, redirection), RFC 6266 (file names).
+"""
+
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import cast
+
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response, StreamingResponse
+
+from gateway.dataset_csv import csv_pieces
+from gateway.download_errors import DownloadError
+from gateway.http_conditions import ByteRange, RangeUnsatisfiableError, names_tag, read_range
+from gateway.part_formats import Format, FormatUnknownError, choose_format, served
+from gateway.piece_response import PieceResponse, Pieces
+from stores.artifacts import ArtifactReplacedError, Artifacts
+from workflows.contract.artifacts import ArtifactPart, ArtifactStatus, StoredArtifact
+
+ARTIFACT_STATUS = "Everloop-Artifact-Status"
+"""Header: whether a part still grows (building), is whole (complete), or stays unfinished (failed)."""
+
+ATTEMPTS = 3
+"""How often a download begins anew because the artifact is replaced while it begins."""
+
+_SAFE: dict[str, str] = {"X-Content-Type-Options": "nosniff", "Content-Security-Policy": "sandbox"}
+"""What an agent wrote must not run as a page of this server."""
+
+
+@dataclass(frozen=True)
+class PartAddress:
+    """A part in the store; `context_id` is the key of its context."""
+
+    context_id: str
+    artifact_id: str
+    index: int
+
+    def __str__(self) -> str:
+        return f"part {self.index} of artifact {self.artifact_id!r}"
+
+
+@dataclass(frozen=True)
+class _Representation:
+    """What a client would get of a part: the artifact as it was looked up, and in which format."""
+
+    artifact: StoredArtifact
+    part: ArtifactPart
+    format: Format
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether its content does not change any more, unless the artifact is made anew."""
+        return self.artifact.status is not ArtifactStatus.BUILDING
+
+    @property
+    def has_ranges(self) -> bool:
+        """Whether its length is known and stays."""
+        return self.is_closed and self.format == "stored"
+
+    @property
+    def etag(self) -> str:
+        """Return its strong entity tag: every change of an artifact has a version of its own."""
+        created = int(self.artifact.created_at.timestamp() * 1_000_000)
+        suffix = "" if self.format == "stored" else f"-{self.format}"
+        return f'"{created}-{self.artifact.version}-{self.part.index}{suffix}"'
+
+    def headers(self, *, negotiated: bool) -> dict[str, str]:
+        """Return all headers but those of its extent; `negotiated`: the client's Accept chose the format."""
+        kind = served(self.artifact.artifact_id, self.part, self.format)
+        headers = {
+            "Content-Type": kind.media_type,
+            "Content-Disposition": kind.disposition,
+            "ETag": self.etag,
+            "Cache-Control": "private, no-cache" if self.is_closed else "no-store",
+            "Accept-Ranges": "bytes" if self.has_ranges else "none",
+            ARTIFACT_STATUS: self.artifact.status.value,
+            **_SAFE,
+        }
+        return headers | {"Vary": "Accept"} if negotiated else headers
+
+
+class PartDownload:
+    """Sends parts of artifacts, or a link to the store itself where it gives one.
+
+    A link lasts for `link_seconds`; 0: none is asked for.
+    """
+
+    def __init__(self, artifacts: Artifacts, link_seconds: int) -> None:
+        self._artifacts = artifacts
+        self._link_seconds = link_seconds
+
+    async def send(self, request: Request, address: PartAddress) -> Response:
+        """Answer a GET or HEAD request.
+
+        Raises:
+            DownloadError: it cannot be answered as asked.
+            ArtifactError, BlobError: the content cannot be had.
+        """
+        for attempt in range(ATTEMPTS):
+            try:
+                return await self._send(request, address)
+            except ArtifactReplacedError:
+                if attempt == ATTEMPTS - 1:
+                    raise
+        raise AssertionError
+
+    async def _send(self, request: Request, address: PartAddress) -> Response:
+        found = await self._find(request, address)
+        asked = "format" in request.query_params
+        headers = found.headers(negotiated=found.part.kind == "rows" and not asked)
+        if early := _answer_of_conditions(request, found, headers):
+            return early
+        if found.has_ranges and request.method == "GET" and (link := await self._link(address)):
+            return RedirectResponse(link, headers={"Cache-Control": "no-store"})
+        wanted = _read_wanted_range(request, found)
+        status = HTTPStatus.PARTIAL_CONTENT if wanted else HTTPStatus.OK
+        headers |= _extent(found, wanted)
+        if request.method == "HEAD":
+            return StreamingResponse(_nothing(), status, headers)
+        pieces = self._pieces(address, found, wanted or ByteRange(0, found.part.size))
+        response = await PieceResponse.begin(pieces, status, headers, what=str(address))
+        await self._check_unchanged(address, found, response)
+        return response
+
+    async def _find(self, request: Request, address: PartAddress) -> _Representation:
+        artifact = await self._artifacts.get_artifact(address.context_id, address.artifact_id)
+        if address.index >= len(artifact.parts):
+            raise DownloadError(HTTPStatus.NOT_FOUND, f"no {address} here")
+        part = artifact.parts[address.index]
+        accept = ",".join(request.headers.getlist("accept"))
+        try:
+            format_ = choose_format(part, request.query_params.get("format"), accept)
+        except FormatUnknownError as error:
+            raise DownloadError(HTTPStatus.BAD_REQUEST, str(error)) from None
+        return _Representation(artifact, part, format_)
+
+    async def _link(self, address: PartAddress) -> str | None:
+        if not self._link_seconds:
+            return None
+        context_id, artifact_id, index = address.context_id, address.artifact_id, address.index
+        return await self._artifacts.link(context_id, artifact_id, index, seconds=self._link_seconds)
+
+    async def _pieces(self, address: PartAddress, found: _Representation, wanted: ByteRange) -> Pieces:
+        def read() -> Pieces:
+            pieces = self._artifacts.read_part(
+                address.context_id, address.artifact_id, address.index, start=wanted.start, end=wanted.end
+            )
+            return cast("Pieces", pieces)
+
+        content = read() if found.format == "stored" else csv_pieces(read, found.part.row_schema)
+        async with aclosing(content) as pieces:
+            async for piece in pieces:
+                yield piece
+
+    async def _check_unchanged(
+        self, address: PartAddress, found: _Representation, response: PieceResponse
+    ) -> None:
+        """See to it that the headers tell of the content that is about to be sent.
+
+        What is building may grow meanwhile: its content begins with what it was.
+
+        Raises:
+            ArtifactReplacedError: the artifact was made anew after it was looked up.
+        """
+        if not found.is_closed:
+            return
+        now = await self._artifacts.get_artifact(address.context_id, address.artifact_id)
+        if (now.created_at, now.version) != (found.artifact.created_at, found.artifact.version):
+            await response.close()
+            raise ArtifactReplacedError(address.artifact_id, address.index)
+
+
+def _answer_of_conditions(
+    request: Request, found: _Representation, headers: dict[str, str]
+) -> Response | None:
+    """Return the answer if the conditions of the request do not hold, in the order of RFC 9110 §13.2.2."""
+    tags = request.headers.get("if-match")
+    if tags is not None and not names_tag(tags, found.etag, weakly=False):
+        raise DownloadError(
+            HTTPStatus.PRECONDITION_FAILED,
+            f"this is another version than If-Match names: it is {found.etag}",
+            {"ETag": found.etag},
+        )
+    tags = request.headers.get("if-none-match")
+    if tags is not None and names_tag(tags, found.etag, weakly=True):
+        kept = {name: headers[name] for name in ("ETag", "Cache-Control", "Vary") if name in headers}
+        return Response(status_code=HTTPStatus.NOT_MODIFIED, headers=kept)
+    return None
+
+
+def _read_wanted_range(request: Request, found: _Representation) -> ByteRange | None:
+    """Return the range that is asked for, None for all (RFC 9110 §14.2: of a GET, and if If-Range holds)."""
+    header = request.headers.get("range")
+    if header is None or request.method != "GET" or not found.has_ranges:
+        return None
+    if request.headers.get("if-range", found.etag) != found.etag:
+        return None
+    try:
+        return read_range(header, found.part.size)
+    except RangeUnsatisfiableError:
+        raise DownloadError(
+            HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE,
+            f"there are no such bytes: the part has {found.part.size}",
+            {"Content-Range": f"bytes */{found.part.size}"},
+        ) from None
+
+
+def _extent(found: _Representation, wanted: ByteRange | None) -> dict[str, str]:
+    if found.format != "stored":
+        return {}
+    if wanted is None:
+        return {"Content-Length": str(found.part.size)}
+    return {
+        "Content-Length": str(wanted.end - wanted.start),
+        "Content-Range": f"bytes {wanted.start}-{wanted.end - 1}/{found.part.size}",
+    }
+
+
+async def _nothing() -> AsyncGenerator[bytes]:
+    return
+    yield

@@ -1,0 +1,16 @@
+"""Where this gateway serves the parts of artifacts. `gateway.downloads` answers there."""
+
+from urllib.parse import quote
+
+ARTIFACTS = "artifacts"
+PARTS = "parts"
+
+
+def artifact_url(public_url: str, context_id: str, artifact_id: str) -> str:
+    """Return the address of what is known of an artifact; `public_url` ends with a slash."""
+    return f"{public_url}{ARTIFACTS}/{quote(context_id, safe='')}/{quote(artifact_id, safe='')}"
+
+
+def part_url(public_url: str, context_id: str, artifact_id: str, index: int) -> str:
+    """Return the address of the content of a part."""
+    return f"{artifact_url(public_url, context_id, artifact_id)}/{PARTS}/{index}"

@@ -1,0 +1,103 @@
+"""Blobs of artifacts. Each is named by a record, or by the set of those that wait for their end."""
+
+import time
+from collections.abc import Awaitable, Mapping, Sequence
+from datetime import timedelta
+from typing import TypeVar
+
+import structlog
+from redis.asyncio import Redis
+from redis.asyncio.client import Pipeline
+from redis.exceptions import RedisError
+from structlog.typing import FilteringBoundLogger
+
+from stores.artifact_record import PENDING
+from stores.blobs import BlobError, BlobLinks, Blobs, BlobsUnavailableError
+
+PENDING_TIME = timedelta(hours=1)
+"""How long a blob that no record names is left alone: a change that puts it may be under way."""
+
+_MOST = 1000
+
+_log: FilteringBoundLogger = structlog.get_logger(__name__)
+
+T = TypeVar("T")
+
+
+class ArtifactBlobs:
+    """Puts blobs before a record names them, and deletes those that none names any more.
+
+    A process may die at any point: what it leaves behind is in the set of pending blobs, and housekeeping
+    deletes it an hour later.
+    """
+
+    def __init__(self, redis: Redis, blobs: Blobs) -> None:
+        self._redis = redis
+        self._blobs = blobs
+
+    @property
+    def links(self) -> BlobLinks | None:
+        """See `Blobs.links`."""
+        return self._blobs.links
+
+    async def get(self, key: str) -> bytes:
+        """See `Blobs.get`."""
+        return await self._blobs.get(key)
+
+    async def put(self, puts: Mapping[str, bytes], joins: Mapping[str, Sequence[str]]) -> list[str]:
+        """Put blobs and return their keys; `named` makes them stay.
+
+        What cannot be joined is left out: then clients get it by way of the gateway.
+
+        Raises:
+            BlobsUnavailableError: some may or may not be kept; put others.
+        """
+        keys = [*puts, *joins]
+        if keys:
+            await self._redis.zadd(PENDING, dict.fromkeys(keys, time.time()))
+        for key, content in puts.items():
+            await self._blobs.put(key, content)
+        joined = [key for key, sources in joins.items() if await self._is_joined(key, sources)]
+        return [*puts, *joined]
+
+    def queue_names(self, pipeline: Pipeline, named: Sequence[str], released: Sequence[str]) -> None:
+        """Let a transaction say which blobs its record names from now on, and which no longer."""
+        if named:
+            pipeline.zrem(PENDING, *named)
+        if released:
+            pipeline.zadd(PENDING, dict.fromkeys(released, time.time()))
+
+    async def forget(self, keys: Sequence[str]) -> None:
+        """Delete blobs that are pending and named by none; what fails now is for housekeeping."""
+        for key in keys:
+            await _tried(self._forget(key), key)
+
+    async def forget_abandoned(self) -> int:
+        """Delete blobs that have been pending for an hour, at most 1,000, and return how many there were."""
+        oldest = time.time() - PENDING_TIME.total_seconds()
+        keys = await self._redis.zrangebyscore(PENDING, "-inf", oldest, start=0, num=_MOST)
+        return sum([await _tried(self._forget(str(key)), str(key)) for key in keys])
+
+    async def _forget(self, key: str) -> None:
+        await self._blobs.delete(key)
+        await self._redis.zrem(PENDING, key)
+
+    async def _is_joined(self, key: str, sources: Sequence[str]) -> bool:
+        try:
+            if self._blobs.links is None:
+                return False
+            await self._blobs.links.join(key, sources)
+        except BlobError as error:
+            _log.warning("artifact not joined", key=key, error=str(error))
+            return False
+        return True
+
+
+async def _tried(work: Awaitable[None], key: str) -> bool:
+    """Whether it was done; if not, it is tried again by the next housekeeping."""
+    try:
+        await work
+    except (BlobsUnavailableError, RedisError, OSError) as error:
+        _log.warning("blob of an artifact not deleted", key=key, error=str(error))
+        return False
+    return True

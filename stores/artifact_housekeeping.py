@@ -1,0 +1,58 @@
+"""Clears away artifacts whose time to live has ended, and blobs that processes which died left behind."""
+
+from collections.abc import Callable
+from datetime import datetime
+from typing import NamedTuple, cast
+
+import structlog
+from pydantic import ValidationError
+from redis.asyncio import Redis
+from structlog.typing import FilteringBoundLogger
+
+from stores.artifact_blobs import ArtifactBlobs
+from stores.artifact_record import EXPIRING, ArtifactRecord
+from stores.artifact_removal import remove_artifact
+from stores.artifacts import now
+from stores.blobs import Blobs
+
+_MOST = 1000
+"""Artifacts that one run clears away at most; the next ones are for the next run."""
+
+_log: FilteringBoundLogger = structlog.get_logger(__name__)
+
+
+class Cleared(NamedTuple):
+    """How much a run has cleared away: artifacts that expired, and blobs that were abandoned."""
+
+    artifacts: int
+    blobs: int
+
+
+class ArtifactHousekeeping:
+    """Any number of processes may run it at once, and each may die at any point of it."""
+
+    def __init__(self, redis: Redis, blobs: Blobs, *, clock: Callable[[], datetime] = now) -> None:
+        self._redis = redis
+        self._blobs = ArtifactBlobs(redis, blobs)
+        self._clock = clock
+
+    async def run_once(self) -> Cleared:
+        """Clear away what is due now.
+
+        Raises:
+            RedisError: Redis is away. A blob store that is away is no error: it is for the next run.
+        """
+        at = self._clock()
+        due = await self._redis.zrangebyscore(EXPIRING, "-inf", at.timestamp(), start=0, num=_MOST)
+        expired = sum([await self._is_removed(key, at) for key in cast("list[str]", due)])
+        return Cleared(expired, await self._blobs.forget_abandoned())
+
+    async def _is_removed(self, record_key: str, at: datetime) -> bool:
+        def is_due(record: ArtifactRecord) -> bool:
+            return record.expires_at <= at  # it may have been changed since
+
+        try:
+            return await remove_artifact(self._redis, self._blobs, record_key, is_due)
+        except ValidationError:
+            _log.warning("record of an artifact cannot be read", record_key=record_key)
+            return False

@@ -1,0 +1,213 @@
+"""Artifacts whose changes are told to the subscribers of a task, in the same atomic step."""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from weakref import WeakValueDictionary
+
+from stores.artifact_events import ContentNeededError, Telling, Told, changed_contents
+from stores.artifacts import (
+    Announcement,
+    ArtifactError,
+    ArtifactMissingError,
+    ArtifactReplacedError,
+    Artifacts,
+    Change,
+    Create,
+    PartIndexError,
+)
+from stores.shown_artifacts import Contents, ShownPart, read_contents, shown_form, shown_indexes
+from stores.task_views import ShownArtifact, TaskViews
+from workflows.contract.artifacts import ArtifactStatus, StoredArtifact
+from workflows.contract.events import ArtifactChunk
+from workflows.contract.tasks import TaskRef
+
+_Key = tuple[str, str]
+
+
+class ArtifactOvertakenError(ArtifactError):
+    """Somebody else has changed an artifact while it was written."""
+
+    def __init__(self, artifact_id: str) -> None:
+        super().__init__(
+            f"artifact {artifact_id!r} was changed by somebody else while it was written: nothing more is "
+            "written to it; if two calls write it, let one follow the other"
+        )
+
+
+class PublishedArtifacts(Artifacts):
+    """Tells subscribers what one writer changes: an attempt at a tool call, or the end of a task.
+
+    `position` is that of the result of the call. Of a change that a view shows already, because a model's
+    draft or an earlier attempt has told it, nothing is told again. Where a view shows something else than the
+    store holds, it gets the whole artifact. A change that comes with an announcement of its own is told by
+    that one alone.
+
+    At most about 2 MB of each artifact that is building are held in memory.
+    """
+
+    def __init__(self, inner: Artifacts, task: TaskRef, position: int, views: TaskViews) -> None:
+        self._inner = inner
+        self._task = task
+        self._position = position
+        self._views = views
+        self._known: dict[_Key, _Known] = {}
+        self._attempts: dict[_Key, int] = {}
+        self._changing: WeakValueDictionary[_Key, asyncio.Lock] = WeakValueDictionary()
+
+    async def apply(  # noqa: PLR0913 -- the interface's, and what it has to follow
+        self,
+        context_id: str,
+        artifact_id: str,
+        change: Change,
+        *,
+        operation_id: str = "",
+        announcement: Announcement | None = None,
+        follows: str = "",
+    ) -> StoredArtifact:
+        """Change an artifact; see `Artifacts`.
+
+        `follows`: the last operation on it must be one whose id begins so, or else this one is refused.
+
+        Raises:
+            ArtifactOvertakenError: it is not.
+        """
+        if announcement:
+            return await self._inner.apply(
+                context_id, artifact_id, change, operation_id=operation_id, announcement=announcement
+            )
+        key = context_id, artifact_id
+        async with self._changing.setdefault(key, asyncio.Lock()):
+            known, needed = self._known.pop(key, None), frozenset[int]()
+            while True:
+                try:
+                    known = known or await self._look(key, change, needed)
+                    step = self._step(key, change, known, follows)
+                    told = Announcement(self._task.task_id, self._task.run_id, step.events_of)
+                    after = await self._inner.apply(
+                        context_id, artifact_id, change, operation_id=operation_id, announcement=told
+                    )
+                except (_StaleError, ArtifactReplacedError):
+                    known = None
+                except ContentNeededError as error:
+                    known, needed = None, error.indexes
+                else:
+                    self._keep(key, step, after)
+                    return after
+
+    async def correct_draft(self, context_id: str, artifact_id: str, reply: int) -> None:
+        """Take back what a model's draft has shown, where the call that it was written for did not do it.
+
+        `reply` is the position of the draft. Subscribers get the artifact as the store holds it, or an empty
+        text if there is none.
+        """
+        key = context_id, artifact_id
+        view = await self._views.artifact(self._task.task_id, artifact_id)
+        if view is None or view.position != reply:
+            return
+        telling = Telling(artifact_id, self._position, self._attempts.get(key, 0))
+        try:
+            artifact = await self._inner.get_artifact(*key)
+        except ArtifactMissingError:
+            chunks = [telling.withdrawal()]
+        else:
+            contents = await read_contents(self._inner, artifact, shown_indexes(artifact))
+            shown = shown_form(artifact, contents)
+            chunks, _ = telling.tell(Told.by_view(view, shown), artifact, shown)
+        await self._views.publish(self._task.task_id, self._task.run_id, chunks)
+
+    async def get_artifact(self, context_id: str, artifact_id: str) -> StoredArtifact:
+        return await self._inner.get_artifact(context_id, artifact_id)
+
+    async def list_artifacts(self, context_id: str, task_id: str | None = None) -> list[StoredArtifact]:
+        return await self._inner.list_artifacts(context_id, task_id)
+
+    async def delete_artifact(self, context_id: str, artifact_id: str) -> None:
+        """Remove an artifact; views show it as it was."""
+        await self._inner.delete_artifact(context_id, artifact_id)
+
+    def read_part(
+        self, context_id: str, artifact_id: str, index: int = 0, *, start: int = 0, end: int | None = None
+    ) -> AsyncIterator[bytes]:
+        return self._inner.read_part(context_id, artifact_id, index, start=start, end=end)
+
+    async def _look(self, key: _Key, change: Change, needed: frozenset[int]) -> "_Known":
+        """See what the store holds and what subscribers have been told.
+
+        The store first: if it is unchanged when the change is made, so is what was told of it.
+        """
+        artifact, contents = None, dict[int, bytes | None]()
+        # What was deleted or replaced since it was found is noticed when the change is made.
+        with suppress(ArtifactMissingError, PartIndexError):
+            artifact = await self._inner.get_artifact(*key)
+            if not isinstance(change, Create):
+                indexes = shown_indexes(artifact) | needed
+                contents = await read_contents(self._inner, artifact, indexes)
+        return _Known(artifact, contents, await self._views.artifact(self._task.task_id, key[1]))
+
+    def _step(self, key: _Key, change: Change, known: "_Known", follows: str) -> "_Step":
+        telling = Telling(key[1], self._position, self._attempts.get(key, 0))
+        return _Step(change, known, telling, follows)
+
+    def _keep(self, key: _Key, step: "_Step", after: StoredArtifact) -> None:
+        """Remember what was told; of an operation that the store knew already, nothing was."""
+        result = step.result
+        if result and result.told:
+            self._attempts[key] = result.told.attempt + 1
+        if result and after.status is ArtifactStatus.BUILDING:
+            self._known[key] = result
+
+
+class _StaleError(Exception):
+    """The artifact is no longer what it was when somebody looked."""
+
+
+@dataclass(frozen=True)
+class _Known:
+    """An artifact, the content that may be shown of it, and what subscribers have of it.
+
+    That is `told` if this writer has told it, and else what the `view` shows.
+    """
+
+    artifact: StoredArtifact | None
+    contents: Contents
+    view: ShownArtifact | None = None
+    told: Told | None = None
+
+
+@dataclass
+class _Step:
+    """One change, and what it comes to. The store may ask for its events several times."""
+
+    change: Change
+    known: _Known
+    telling: Telling
+    follows: str
+    result: _Known | None = field(default=None, init=False)
+
+    def events_of(self, before: StoredArtifact | None, after: StoredArtifact) -> Sequence[ArtifactChunk]:
+        self.result = None
+        if self.follows and not _is_last(before, self.follows):
+            raise ArtifactOvertakenError(after.artifact_id)
+        if _state(before) != _state(self.known.artifact):
+            raise _StaleError
+        contents = changed_contents(before, self.known.contents, self.change, after)
+        shown = shown_form(after, contents)
+        chunks, told = self.telling.tell(self._told(before, shown), after, shown)
+        self.result = _Known(after, contents, told=told)
+        return chunks
+
+    def _told(self, before: StoredArtifact | None, shown: tuple[ShownPart, ...]) -> Told | None:
+        if self.known.told:
+            return self.known.told
+        shown_before = [shown_form(before, self.known.contents)] if before else []
+        return Told.by_view(self.known.view, shown, *shown_before)
+
+
+def _is_last(artifact: StoredArtifact | None, prefix: str) -> bool:
+    return bool(artifact and artifact.operations and artifact.operations[-1].id.startswith(prefix))
+
+
+def _state(artifact: StoredArtifact | None) -> object:
+    return artifact and (artifact.version, artifact.updated_at)

@@ -1,0 +1,223 @@
+"""Artifacts: they stream while they are made, and whatever dies, they are there afterwards."""
+
+import asyncio
+import hashlib
+import json
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+
+import httpx
+import psutil
+import pytest
+from a2a.types.a2a_pb2 import GetTaskRequest, ListTasksRequest, TaskState
+
+from tests.support.a2a_client import connected, request, send
+from tests.support.artifact_agents import ARTIFACT_AGENT, big_content, line
+from tests.support.buckets import new_bucket, s3_credentials
+from tests.support.deployment import running_deployment
+from tests.support.processes import ServerProcess
+from tests.support.raw_stream import Event, RawStream
+from tests.support.s3_relay import Relay, running_relay
+from tests.support.scripted_openai import CallFragment, Reply, ScriptedOpenAI, tool_call
+from tests.support.swift_server import running_swift
+
+MEGABYTES = 200
+LINES = 400
+TRIES = 3
+"""How often a store that is away is asked before it comes back."""
+
+FLAT = 64 * 1024 * 1024
+"""How many bytes a process may grow over its idle size, whatever the size of an artifact."""
+
+
+@pytest.fixture
+def gate(tmp_path: Path) -> Path:
+    return tmp_path / "gate"
+
+
+async def _download(url: str, stream: RawStream, artifact_id: str) -> bytes:
+    async with httpx.AsyncClient(timeout=60) as http:
+        answer = await http.get(f"{url}/artifacts/{stream.context_id}/{artifact_id}/parts/0")
+    assert answer.is_success, answer.text
+    return answer.content
+
+
+async def test_what_the_model_writes_streams_before_the_call_runs(
+    model: ScriptedOpenAI, tmp_path: Path
+) -> None:
+    """Subscribers read an artifact while its tool call is written; it is stored once, and said once."""
+    more, seen = asyncio.Event(), RawStream()
+    head = json.dumps({"append": False, "last_chunk": True, "artifact": {"artifact_id": "poem", "parts": []}})
+    begin = CallFragment(0, "c1", "artifact_update", head.removesuffix("]}}") + '{"text": "Half a ')
+    end = CallFragment(0, None, None, 'poem."}]}}')
+    model.script = [Reply([begin, more, end]), Reply(["I wrote it."])]
+    async with running_deployment(tmp_path, model.base_url, agents=ARTIFACT_AGENT) as everloop:
+        await everloop.add_worker()
+        gateway = await everloop.add_gateway()
+        async with seen.sent(gateway.url, "Write.") as events:
+            while not seen.texts.get("poem"):
+                await anext(events)
+            assert "Half a ".startswith(seen.texts["poem"])
+            more.set()
+            async for _ in events:
+                pass
+        async with connected(gateway.url) as client:
+            task = await client.get_task(GetTaskRequest(id=seen.task_id))
+            listed = await client.list_tasks(ListTasksRequest(include_artifacts=True))
+        content = await _download(gateway.url, seen, "poem")
+
+    assert seen.texts == {"poem": "Half a poem.", "response": "I wrote it."}
+    assert seen.complete == {"poem", "response"}
+    assert "".join(_poem_chunks(seen)) == "Half a poem."
+    assert {a.artifact_id: a.parts[0].text for a in task.artifacts} == seen.texts
+    assert {a.artifact_id for a in listed.tasks[0].artifacts} == {"poem", "response"}
+    assert content == b"Half a poem."
+
+
+def _poem_chunks(seen: RawStream) -> list[str]:
+    updates = [event["artifactUpdate"]["artifact"] for event in seen.events if "artifactUpdate" in event]
+    return [part.get("text", "") for a in updates if a["artifactId"] == "poem" for part in a["parts"]]
+
+
+@pytest.mark.parametrize("blobs", ["local", "redis"])
+async def test_200_megabytes_in_flat_memory(model: ScriptedOpenAI, tmp_path: Path, blobs: str) -> None:
+    """Neither the worker that writes a file nor the gateway that sends it grows with its size."""
+    arguments = json.dumps({"artifact_id": "big", "megabytes": MEGABYTES, "gate": ""})
+    model.script = [Reply([tool_call("write_big", arguments)]), Reply(["Done."])]
+    settings = {"agents": ARTIFACT_AGENT, "EVERLOOP_BLOBS": blobs}
+    async with running_deployment(tmp_path, model.base_url, **settings) as everloop:
+        worker, gateway = await everloop.add_worker(), await everloop.add_gateway()
+        async with connected(gateway.url, streaming=False) as client, _peak(worker) as working:
+            task = await send(client, request("Write."))
+        (big,) = [artifact for artifact in task.artifacts if artifact.artifact_id == "big"]
+        async with httpx.AsyncClient(timeout=60) as http, _peak(gateway.process) as serving:
+            digest, size = hashlib.sha256(), 0
+            async with http.stream("GET", big.parts[0].url) as answer:
+                async for chunk in answer.aiter_bytes():
+                    digest.update(chunk)
+                    size += len(chunk)
+            middle = await http.get(big.parts[0].url, headers={"Range": f"bytes={size // 2}-{size // 2 + 9}"})
+
+    expected = hashlib.sha256()
+    for piece in big_content(MEGABYTES):
+        expected.update(piece)
+    assert task.status.state == TaskState.TASK_STATE_COMPLETED
+    assert (digest.hexdigest(), size) == (expected.hexdigest(), MEGABYTES * 1024 * 1024)
+    assert middle.status_code == httpx.codes.PARTIAL_CONTENT
+    assert len(middle.content) == 10
+    assert max(working) < FLAT
+    assert max(serving) < FLAT
+
+
+@asynccontextmanager
+async def _peak(process: ServerProcess) -> AsyncGenerator[list[int]]:
+    """Yield how many bytes a process has grown, looked at every 20 ms."""
+    watched = psutil.Process(process.pid)
+    idle = watched.memory_info().rss
+    growth: list[int] = [0]
+
+    async def watch() -> None:
+        while True:
+            growth.append(watched.memory_info().rss - idle)
+            await asyncio.sleep(0.02)
+
+    watching = asyncio.create_task(watch())
+    try:
+        yield growth
+    finally:
+        watching.cancel()
+
+
+async def _read_part_of(seen: RawStream, events: AsyncIterator[Event], length: int) -> None:
+    while len(seen.texts.get("lines", "")) < length:
+        await anext(events)
+
+
+@pytest.mark.parametrize("killed", ["worker", "gateway"])
+async def test_a_kill_while_an_artifact_streams(
+    model: ScriptedOpenAI, tmp_path: Path, gate: Path, killed: str
+) -> None:
+    """A subscriber that reconnects after its last event has every byte once, and so has the store."""
+    arguments = json.dumps({"artifact_id": "lines", "count": LINES, "gate": str(gate)})
+    model.script = [Reply([tool_call("write_lines", arguments)]), Reply(["Done."])]
+    content, seen = "".join(map(line, range(LINES))), RawStream()
+    async with running_deployment(tmp_path, model.base_url, agents=ARTIFACT_AGENT) as everloop:
+        worker = await everloop.add_worker()
+        first, second = await everloop.add_gateway(), await everloop.add_gateway()
+        async with seen.sent(first.url, "Write.") as events:
+            await _read_part_of(seen, events, len(content) // 4)
+        {"worker": worker, "gateway": first.process}[killed].kill()
+        gate.touch()
+        if killed == "worker":
+            await everloop.add_worker()
+        async with seen.resumed(second.url) as events:
+            assert "task" not in await anext(events)
+            async for _ in events:
+                pass
+        stored = await _download(second.url, seen, "lines")
+
+    assert seen.state == "TASK_STATE_COMPLETED"
+    assert seen.texts["lines"] == content
+    assert stored.decode() == content
+    assert seen.complete == {"lines", "response"}
+
+
+async def test_s3_away_for_a_while(model: ScriptedOpenAI, tmp_path: Path, gate: Path) -> None:
+    """What a tool writes meanwhile waits, and nothing is lost or doubled; a download asks for patience."""
+    arguments = json.dumps({"artifact_id": "big", "megabytes": 12, "gate": str(gate)})
+    model.script = [Reply([tool_call("write_big", arguments)]), Reply(["Done."])]
+    async with running_swift(tmp_path) as swift, AsyncExitStack() as stack:
+        stack.enter_context(s3_credentials())
+        bucket, relay = new_bucket(swift.endpoint), stack.enter_context(running_relay(swift.endpoint))
+        s3 = {"EVERLOOP_BLOBS": "s3", "EVERLOOP_S3_BUCKET": bucket, "EVERLOOP_S3_ENDPOINT": relay.endpoint}
+        settings = {"agents": ARTIFACT_AGENT, **s3}
+        everloop = await stack.enter_async_context(running_deployment(tmp_path, model.base_url, **settings))
+        await everloop.add_worker()
+        gateway = await everloop.add_gateway()
+        client = await stack.enter_async_context(connected(gateway.url, streaming=False))
+        http = await stack.enter_async_context(httpx.AsyncClient(timeout=60))
+        sending = asyncio.create_task(send(client, request("Write.")))
+        await _until_stored(relay)
+        relay.loses = lambda _: True
+        before = len(relay.requests)
+        gate.touch()
+        while len(relay.requests) < before + TRIES:  # noqa: ASYNC110 -- another process asks
+            await asyncio.sleep(0.02)
+        relay.loses = lambda _: False
+        task = await sending
+        (big,) = [artifact for artifact in task.artifacts if artifact.artifact_id == "big"]
+        downloaded = await http.get(big.parts[0].url)
+        relay.loses = lambda _: True
+        refused = await http.get(big.parts[0].url)
+
+    assert downloaded.content == b"".join(big_content(12))
+    assert refused.status_code == httpx.codes.SERVICE_UNAVAILABLE
+    assert int(refused.headers["Retry-After"]) > 0
+
+
+async def _until_stored(relay: Relay) -> None:
+    while not any("PUT" in asked and "/artifact/" in asked for asked in relay.requests):  # noqa: ASYNC110 -- another process asks
+        await asyncio.sleep(0.02)
+
+
+async def test_a_damaged_blob_is_not_served(model: ScriptedOpenAI, tmp_path: Path) -> None:
+    """A client reads that the file is damaged, and gets no wrong byte of it."""
+    arguments = json.dumps({"artifact_id": "big", "megabytes": 6, "gate": ""})
+    model.script = [Reply([tool_call("write_big", arguments)]), Reply(["Done."])]
+    async with running_deployment(tmp_path, model.base_url, agents=ARTIFACT_AGENT) as everloop:
+        await everloop.add_worker()
+        gateway = await everloop.add_gateway()
+        async with connected(gateway.url, streaming=False) as client:
+            task = await send(client, request("Write."))
+        for blob in (tmp_path / "blobs" / "artifact").rglob("*"):
+            if blob.is_file():
+                content = blob.read_bytes()
+                blob.write_bytes(bytes([content[0] ^ 1]) + content[1:])
+        (big,) = [artifact for artifact in task.artifacts if artifact.artifact_id == "big"]
+        async with httpx.AsyncClient(timeout=60) as http:
+            answer = await http.get(big.parts[0].url)
+
+    assert answer.is_server_error
+    assert "damaged" in answer.text
+    assert str(tmp_path) not in answer.text

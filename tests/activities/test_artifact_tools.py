@@ -1,0 +1,237 @@
+"""What the model writes through the tools of the plugin `artifacts`."""
+
+import json
+from base64 import b64encode
+
+import pytest
+from pydantic import JsonValue
+
+from activities.tool_questions import phase_key
+from agents.artifact_tools import artifacts
+from agents.errors import AgentDefinitionError
+from tests.support.artifact_desk import Desk
+from workflows.contract.artifacts import ArtifactStatus
+from workflows.contract.messages import DataPart, TextPart, ToolCall
+
+
+async def test_an_update_creates_appends_and_completes() -> None:
+    """As in A2A; each call says what the artifact is now."""
+    desk = Desk()
+
+    results = [
+        await desk.update({"media_type": "text/markdown", "text": "# One"}, name="Doc", description="D"),
+        await desk.update({"text": "\nTwo"}, {"data": {"a": 1}}, append=True),
+        await desk.update({"text": "Three"}, append=True, last_chunk=True),
+    ]
+
+    assert [result.content for result in results] == [
+        "doc: version 1, building, 1 part, 5 bytes, text/markdown, named 'Doc'",
+        "doc: version 3, building, 2 parts, 16 bytes, text/markdown, named 'Doc'",
+        "doc: version 4, complete, 3 parts, 21 bytes, text/markdown, named 'Doc'",
+    ]
+    assert {result.artifacts for result in results} == {("doc",)}
+    assert await desk.parts() == (
+        TextPart(text="# One\nTwo", media_type="text/markdown"),
+        DataPart(data={"a": 1}),
+        TextPart(text="Three"),
+    )
+
+
+@pytest.mark.parametrize("parts", [[], [{"text": ""}]], ids=["no part", "empty text"])
+async def test_an_append_of_nothing_may_be_the_end(parts: list[JsonValue]) -> None:
+    """A model that has nothing to add says so."""
+    desk = Desk()
+    await desk.update({"text": "a"})
+    await desk.update(*parts, append=True)
+    assert (await desk.stored()).status is ArtifactStatus.BUILDING
+    await desk.update(*parts, append=True, last_chunk=True)
+
+    assert (await desk.stored()).status is ArtifactStatus.COMPLETE
+
+
+async def test_texts_that_follow_each_other_are_one() -> None:
+    """As subscribers see them."""
+    desk = Desk()
+    await desk.update({"text": "a"}, {"text": "b"}, {"text": "c", "filename": "c.txt"})
+
+    assert [part.size for part in (await desk.stored()).parts] == [2, 1]
+
+
+async def test_an_update_may_be_written_as_json_of_a2a() -> None:
+    """Names in camel case, other contents empty, fields that are not ours."""
+    desk = Desk()
+    part: JsonValue = {"mediaType": "text/html", "text": "a", "raw": "", "url": None, "metadata": {}}
+    artifact: JsonValue = {"artifactId": "doc", "parts": [part], "extensions": []}
+
+    result = await desk.call("artifact_update", append=False, lastChunk=True, artifact=artifact)
+
+    assert result.outcome == "ok"
+    assert await desk.parts() == (TextPart(text="a", media_type="text/html"),)
+
+
+async def test_a_binary_part_is_stored_as_bytes() -> None:
+    """It comes in base64."""
+    desk = Desk()
+    raw = b64encode(b"\x00\xff").decode()
+    await desk.update({"media_type": "image/png", "filename": "a.png", "raw": raw}, last_chunk=True)
+
+    (part,) = (await desk.stored()).parts
+    assert (part.kind, part.media_type, part.filename, part.size) == ("file", "image/png", "a.png", 2)
+
+
+async def test_an_update_again_replaces_the_artifact() -> None:
+    """A model that begins anew does not have to know that there was one."""
+    desk = Desk()
+    await desk.update({"text": "old"}, last_chunk=True)
+    await desk.update({"text": "new"})
+
+    assert await desk.parts() == (TextPart(text="new"),)
+
+
+@pytest.mark.parametrize(
+    ("part", "problem"),
+    [
+        ({}, "has one of text, data, raw and url"),
+        ({"text": "a", "url": "https://example.org"}, "not text and url"),
+        ({"raw": "no base64"}, "raw is no base64"),
+        ({"url": "file:///etc/passwd"}, "begins with http"),
+        ({"url": f"https://{'a' * 2000}"}, "at most 2000 characters"),
+    ],
+)
+async def test_a_part_that_is_none_is_refused(part: JsonValue, problem: str) -> None:
+    """The model reads which one, and what is wrong with it."""
+    result = await Desk().update({"text": "fine"}, part)
+
+    assert result.outcome == "invalid"
+    assert "artifact.parts.1" in result.content
+    assert problem in result.content
+
+
+async def test_the_answer_is_no_artifact_of_the_model() -> None:
+    """Its id is taken."""
+    result = await Desk().update({"text": "a"}, artifact_id="response")
+
+    assert result.outcome == "invalid"
+    assert "choose another" in result.content
+
+
+async def test_a_refusal_of_the_store_reaches_the_model() -> None:
+    """By name, as a failure of the tool."""
+    desk = Desk()
+    await desk.update({"text": "a"}, last_chunk=True)
+
+    closed = await desk.update({"text": "b"}, append=True)
+    missing = await desk.call("get_artifact", artifact_id="other")
+
+    assert (closed.outcome, missing.outcome) == ("error", "error")
+    assert "ArtifactClosedError" in closed.content
+    assert "ArtifactMissingError" in missing.content
+
+
+async def test_a_call_that_runs_twice_appends_once() -> None:
+    """Its worker died before the outcome was recorded."""
+    desk = Desk()
+    await desk.update({"text": "a"})
+    artifact: JsonValue = {"artifact_id": "doc", "parts": [{"text": "b"}, {"data": 1}]}
+    arguments = json.dumps({"append": True, "last_chunk": False, "artifact": artifact})
+    call = desk.bench.call("artifact_update", arguments, call_id="again")
+    await desk.bench.run(call)
+    await desk.bench.records.release(desk.bench.task_id, call_record(desk, arguments))
+    await desk.bench.run(call)
+
+    assert await desk.parts() == (TextPart(text="ab"), DataPart(data=1))
+
+
+def call_record(desk: Desk, arguments: str) -> str:
+    """Return the key under which the outcome of the call is recorded."""
+    return phase_key(ToolCall(id="again", name="artifact_update", arguments=arguments), 0)
+
+
+async def test_small_tools_write_step_by_step() -> None:
+    """Each does one thing."""
+    desk = Desk(granular=True)
+
+    await desk.call("create_artifact", artifact_id="doc", name="Doc", media_type="text/html", content="<p>")
+    await desk.call("append_artifact", artifact_id="doc", content="Hi")
+    await desk.call("append_artifact_data", artifact_id="doc", data=[1])
+    await desk.call("replace_artifact_part", artifact_id="doc", index=1, data={"b": 2})
+    await desk.call("append_artifact", artifact_id="doc", content="End")
+    result = await desk.call("complete_artifact", artifact_id="doc")
+
+    assert result.content == "doc: version 6, complete, 3 parts, 15 bytes, text/html, named 'Doc'"
+    assert await desk.parts() == (
+        TextPart(text="<p>Hi", media_type="text/html"),
+        DataPart(data={"b": 2}),
+        TextPart(text="End"),
+    )
+
+
+async def test_an_artifact_may_begin_empty_and_end_with_text() -> None:
+    """What is said of its type holds for what follows."""
+    desk = Desk(granular=True)
+    await desk.call("create_artifact", artifact_id="doc", name="Doc", media_type="text/csv")
+    await desk.call("append_artifact", artifact_id="doc", content="a,b", last_chunk=True)
+    await desk.call("create_artifact", artifact_id="data", name="Data")
+    await desk.call("append_artifact_data", artifact_id="data", data=1)
+
+    assert await desk.parts() == (TextPart(text="a,b", media_type="text/csv"),)
+    assert (await desk.stored()).status is ArtifactStatus.COMPLETE
+    assert await desk.parts("data") == (DataPart(data=1),)
+
+
+async def test_a_part_is_replaced_by_one_thing() -> None:
+    """Text or data, not both."""
+    desk = Desk(granular=True)
+    await desk.call("create_artifact", artifact_id="doc", name="Doc", content="a")
+    both = await desk.call("replace_artifact_part", artifact_id="doc", index=0, content="b", data=1)
+    await desk.call("replace_artifact_part", artifact_id="doc", index=0, content="c")
+
+    assert both.outcome == "error"
+    assert await desk.parts() == (TextPart(text="c"),)
+
+
+@pytest.mark.parametrize(
+    ("style", "names"),
+    [
+        ("update", ["artifact_update", "list_artifacts", "get_artifact"]),
+        (
+            "granular",
+            [
+                "create_artifact",
+                "append_artifact",
+                "append_artifact_data",
+                "replace_artifact_part",
+                "complete_artifact",
+                "list_artifacts",
+            ],
+        ),
+    ],
+)
+def test_a_style_has_its_tools(style: str, names: list[str]) -> None:
+    """They run one after another, may be repeated, and the first one makes an artifact."""
+    plugin = artifacts(style)  # pyright: ignore[reportArgumentType] -- from a table
+
+    assert [tool.name for tool in plugin.tools] == names
+    assert plugin.artifact_tool == names[0]
+    assert all(tool.serial and tool.idempotent for tool in plugin.tools)
+
+
+def test_what_a_stream_needs_first_is_asked_for_first() -> None:
+    """Models write arguments in the order of the schema: what is known early streams early."""
+    (update, *_) = artifacts().tools
+    definitions = update.parameters["$defs"]
+    assert isinstance(definitions, dict)
+    part = definitions["WrittenPart"]
+    assert isinstance(part, dict)
+    fields = part["properties"]
+    assert isinstance(fields, dict)
+
+    assert list(update.arguments.model_fields) == ["append", "last_chunk", "artifact"]
+    assert update.parameters["required"] == ["append", "last_chunk", "artifact"]
+    assert list(fields)[:2] == ["media_type", "filename"]
+
+
+def test_there_are_two_styles() -> None:
+    """A wrong one is refused where it is written."""
+    with pytest.raises(AgentDefinitionError, match="choose 'update' or 'granular'"):
+        artifacts("tiny")  # pyright: ignore[reportArgumentType] -- wrong on purpose

@@ -1,0 +1,87 @@
+"""How much memory a tool takes that writes much: a few pieces."""
+
+import hashlib
+import tracemalloc
+from collections.abc import Iterator
+from contextlib import closing
+from datetime import timedelta
+from pathlib import Path
+
+from agents.tool import tool
+from agents.tool_context import ToolContext
+from stores.local_blobs import LocalBlobs
+from stores.redis_artifacts import RedisArtifacts
+from stores.redis_connection import connect_redis
+from stores.redis_task_views import RedisTaskViews
+from stores.shown_artifacts import SHOWN_BYTES
+from tests.support.artifact_bench import CONTEXT, MIB, shown
+from tests.support.tool_bench import ToolBench
+from workflows.contract.messages import FilePart, StoredPart
+
+MEGABYTES = 30
+PEAK = 20 * MIB
+
+
+@tool(idempotent=True, timeout=timedelta(seconds=60))
+async def write_much(context: ToolContext) -> str:
+    """Write a file of 30 MB, in large and in small pieces."""
+    await context.artifacts.write_file("a", _much())
+    return "written"
+
+
+@tool(idempotent=True, timeout=timedelta(seconds=60))
+async def write_many(context: ToolContext) -> str:
+    """Write 30 texts, each as long as can be shown."""
+    for number in range(MEGABYTES):
+        await context.artifacts.write_file(f"text-{number}", "x" * SHOWN_BYTES)
+    return "written"
+
+
+def _much() -> Iterator[bytes]:
+    for number in range(MEGABYTES):
+        if number % 2:
+            yield bytes([number]) * MIB
+        else:
+            yield from (bytes([number]) * 1024 for _ in range(1024))
+
+
+async def test_a_stream_of_any_size_takes_little_memory(redis_url: str, tmp_path: Path) -> None:
+    """The peak while 30 MB are written is that of a few pieces."""
+    async with connect_redis(redis_url) as redis:
+        views = RedisTaskViews(redis)
+        with closing(LocalBlobs(tmp_path)) as blobs:
+            stores = RedisArtifacts(redis, blobs, views)
+            bench = ToolBench(write_much, views=views, artifacts=stores)
+            tracemalloc.start()
+            result = await bench.run(bench.call("write_much", wait=60))
+            _, peak = tracemalloc.get_traced_memory()
+            tracemalloc.stop()
+
+            assert result.outcome == "ok", result.content
+            assert peak < PEAK
+            digest = hashlib.sha256()
+            async for piece in stores.read_part(CONTEXT, "a"):
+                digest.update(piece)
+            assert digest.hexdigest() == hashlib.sha256(b"".join(_much())).hexdigest()
+            assert await shown(bench, "a") == (
+                FilePart(size=MEGABYTES * MIB, stored=StoredPart(artifact_id="a")),
+            )
+            await stores.delete_artifact(CONTEXT, "a")
+
+
+async def test_any_number_of_artifacts_takes_little_memory(redis_url: str, tmp_path: Path) -> None:
+    """What a call has completed, it forgets."""
+    async with connect_redis(redis_url) as redis:
+        views = RedisTaskViews(redis)
+        with closing(LocalBlobs(tmp_path)) as blobs:
+            stores = RedisArtifacts(redis, blobs, views)
+            bench = ToolBench(write_many, views=views, artifacts=stores)
+            tracemalloc.start()
+            result = await bench.run(bench.call("write_many", wait=60))
+            _, peak = tracemalloc.get_traced_memory()
+            tracemalloc.stop()
+
+            assert len(result.artifacts) == MEGABYTES
+            assert peak < PEAK
+            for artifact_id in result.artifacts:
+                await stores.delete_artifact(CONTEXT, artifact_id)

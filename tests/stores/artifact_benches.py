@@ -1,0 +1,101 @@
+"""Artifact stores of each kind for tests, small enough that content moves to blobs soon."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from uuid import uuid4
+
+import pytest
+from redis.asyncio import Redis
+
+from stores.artifact_record import ArtifactAddress, ArtifactRecord
+from stores.artifacts import Announcement, Artifacts
+from stores.blobs import Blobs
+from stores.memory_artifacts import MemoryArtifacts
+from stores.memory_task_views import MemoryTaskViews
+from stores.redis_artifacts import RedisArtifacts
+from stores.redis_task_views import RedisTaskViews
+from stores.task_views import START, TaskViews
+from tests.stores.blob_benches import Bench, open_bench
+from workflows.contract.artifacts import StoredArtifact
+from workflows.contract.events import TaskEvent, Warned
+
+INLINE, SEGMENT = 100, 400
+TTL = timedelta(days=30)
+TASK, RUN = "task", "run"
+BLOB_STORES = {"redis+local": "local", "redis+redis": "redis", "redis+s3": "moto"}
+ARTIFACT_STORES = ["memory", *BLOB_STORES]
+
+
+@dataclass
+class Clock:
+    """A clock that a test sets forward."""
+
+    at: datetime = field(default_factory=lambda: datetime.now(UTC))
+
+    def __call__(self) -> datetime:
+        return self.at
+
+
+@dataclass(frozen=True)
+class ArtifactBench:
+    """An artifact store with what it is made of. `context_id` and `task_id` are the test's own."""
+
+    artifacts: Artifacts
+    views: TaskViews
+    clock: Clock
+    redis: Redis | None = None
+    blob_bench: Bench | None = None
+    context_id: str = field(default_factory=lambda: f"owner:{uuid4()}")
+    task_id: str = field(default_factory=lambda: f"task-{uuid4()}")
+
+    @property
+    def blobs(self) -> Blobs:
+        assert self.blob_bench
+        return self.blob_bench.blobs
+
+    async def content(self, artifact_id: str, index: int = 0) -> bytes:
+        return await read(self.artifacts, self.context_id, artifact_id, index)
+
+    async def record(self, artifact_id: str) -> ArtifactRecord:
+        assert self.redis
+        address = ArtifactAddress(self.context_id, artifact_id)
+        return ArtifactRecord.model_validate_json(str(await self.redis.get(address.record_key)))
+
+    def announcement(self) -> Announcement:
+        """Tell of each change which versions it leads from and to."""
+
+        def events_of(before: StoredArtifact | None, after: StoredArtifact) -> Sequence[TaskEvent]:
+            return [Warned(text=f"{before.version if before else 0} → {after.version}")]
+
+        return Announcement(self.task_id, RUN, events_of)
+
+    async def told(self) -> list[str]:
+        events = await self.views.read({self.task_id: START}, wait=0)
+        return [entry.event.text for entry in events if isinstance(entry.event, Warned)]
+
+
+def open_artifacts(kind: str, request: pytest.FixtureRequest) -> ArtifactBench:
+    """Return a store of this kind, and start the servers it needs."""
+    clock = Clock()
+    if kind == "memory":
+        views = MemoryTaskViews()
+        return ArtifactBench(MemoryArtifacts(views, ttl=TTL, clock=clock), views, clock)
+    redis = request.getfixturevalue("redis")
+    return redis_artifacts(redis, open_bench(BLOB_STORES[kind], request), clock)
+
+
+def redis_artifacts(
+    redis: Redis, bench: Bench, clock: Clock | None = None, *, blobs: Blobs | None = None
+) -> ArtifactBench:
+    """Return a store in Redis; `blobs` stands in front of the bench's."""
+    clock, views = clock or Clock(), RedisTaskViews(redis)
+    artifacts = RedisArtifacts(
+        redis, blobs or bench.blobs, views, ttl=TTL, inline_limit=INLINE, segment=SEGMENT, clock=clock
+    )
+    return ArtifactBench(artifacts, views, clock, redis, bench)
+
+
+async def read(artifacts: Artifacts, context_id: str, artifact_id: str, index: int = 0) -> bytes:
+    """Return all of a part."""
+    return b"".join([piece async for piece in artifacts.read_part(context_id, artifact_id, index)])

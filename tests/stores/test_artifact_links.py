@@ -1,0 +1,129 @@
+"""Clients fetch large parts that are whole from the blob store itself, where it has links."""
+
+from collections.abc import Generator, Sequence
+from contextlib import closing
+from uuid import uuid4
+
+import httpx
+import pytest
+from redis.asyncio import Redis
+
+from stores.artifact_layout import SEGMENT_BYTES
+from stores.artifact_record import PENDING, ArtifactAddress, ArtifactRecord
+from stores.artifacts import (
+    Append,
+    ArtifactMissingError,
+    Artifacts,
+    Complete,
+    Create,
+    NewPart,
+    PartIndexError,
+)
+from stores.blobs import BlobLinks, BlobMissingError, Blobs, BlobsUnavailableError
+from stores.memory_blobs import MemoryBlobs
+from stores.redis_artifacts import RedisArtifacts
+from stores.redis_task_views import RedisTaskViews
+from stores.s3_blobs import S3Blobs
+from tests.stores.artifact_benches import read
+from tests.support.buckets import new_bucket
+
+SECONDS = 60
+LARGE = bytes(range(256)) * (2 * SEGMENT_BYTES // 256 + 4096)
+
+
+@pytest.fixture
+def context_id() -> str:
+    return f"owner:{uuid4()}"
+
+
+@pytest.fixture
+def bucket(s3_endpoint: str) -> str:
+    return new_bucket(s3_endpoint)
+
+
+@pytest.fixture
+def s3_blobs(s3_endpoint: str, bucket: str) -> Generator[S3Blobs]:
+    with closing(S3Blobs(bucket, endpoint=s3_endpoint, presigned=SECONDS)) as blobs:
+        yield blobs
+
+
+@pytest.fixture
+def linked(redis: Redis, s3_blobs: S3Blobs) -> Artifacts:
+    """A store with segments of the real size, whose blobs have links."""
+    return RedisArtifacts(redis, s3_blobs, RedisTaskViews(redis))
+
+
+async def test_whole_part_is_one_object(
+    linked: Artifacts, context_id: str, redis: Redis, s3_blobs: S3Blobs
+) -> None:
+    """The link of a complete part serves all of it under its name and type; deletion removes all objects."""
+    part = NewPart("file", LARGE[:7], "video/mp4", "a film.mp4")
+    await linked.apply(context_id, "a", Create("task", (part, NewPart("file", b"x" * 200_000))))
+    for start in range(7, len(LARGE), 3 << 20):
+        await linked.apply(context_id, "a", Append(LARGE[start : start + (3 << 20)], index=0))
+    for index in range(2):
+        assert await linked.link(context_id, "a", index, seconds=SECONDS) is None
+    await linked.apply(context_id, "a", Complete())
+    for index, content in enumerate([LARGE, b"x" * 200_000]):
+        url = await linked.link(context_id, "a", index, seconds=SECONDS)
+        assert url
+        async with httpx.AsyncClient() as client:
+            answer = await client.get(url)
+        assert answer.content == content
+        assert await read(linked, context_id, "a", index) == content
+        if index == 0:
+            assert answer.headers["content-type"] == "video/mp4"
+            assert "film.mp4" in answer.headers["content-disposition"]
+    text = await redis.get(ArtifactAddress(context_id, "a").record_key)
+    keys = ArtifactRecord.model_validate_json(str(text)).blob_keys()
+    assert len(keys) == 3 + 1 + 1
+    await linked.delete_artifact(context_id, "a")
+    for key in keys:
+        with pytest.raises(BlobMissingError):
+            await s3_blobs.get(key)
+
+
+async def test_small_part_has_no_link(linked: Artifacts, context_id: str) -> None:
+    """What is kept inline has no link, and what is not there is missing as always."""
+    part = NewPart("file", b"x")
+    await linked.apply(context_id, "a", Create("task", (part,), complete=True))
+    assert await linked.link(context_id, "a", 0, seconds=SECONDS) is None
+    with pytest.raises(PartIndexError):
+        await linked.link(context_id, "a", 1, seconds=SECONDS)
+    with pytest.raises(ArtifactMissingError):
+        await linked.link(context_id, "b", 0, seconds=SECONDS)
+
+
+class LinksThatCannotJoin(BlobLinks):
+    """Joins nothing now."""
+
+    @property
+    def seconds(self) -> int:
+        return SECONDS
+
+    async def join(self, key: str, sources: Sequence[str]) -> None:
+        raise BlobsUnavailableError(key, sources)
+
+    async def url(self, key: str, *, filename: str, media_type: str, seconds: int) -> str:
+        return f"https://blobs.example/{key}?{filename}&{media_type}&{seconds}"
+
+
+class BlobsThatCannotJoin(MemoryBlobs):
+    """Has links."""
+
+    @property
+    def links(self) -> BlobLinks:
+        return LinksThatCannotJoin()
+
+
+async def test_part_that_cannot_be_joined_is_complete_all_the_same(own_redis: Redis, context_id: str) -> None:
+    """Without the joined object a part has no link, and is read as before; parts of one blob have theirs."""
+    blobs: Blobs = BlobsThatCannotJoin()
+    artifacts = RedisArtifacts(own_redis, blobs, RedisTaskViews(own_redis), inline_limit=100, segment=400)
+    parts = (NewPart("file", b"0" * 900), NewPart("rows", b"{}\n" * 50))
+    await artifacts.apply(context_id, "a", Create("task", parts, complete=True))
+    assert await artifacts.link(context_id, "a", 0, seconds=SECONDS) is None
+    assert await read(artifacts, context_id, "a") == b"0" * 900
+    link = await artifacts.link(context_id, "a", 1, seconds=SECONDS)
+    assert str(link).endswith("?a&application/x-ndjson&60")
+    assert await own_redis.zcard(PENDING) == 1

@@ -1,0 +1,63 @@
+"""The settings choose the artifact store, its limits, and say what is wrong with them."""
+
+from uuid import uuid4
+
+import pytest
+from pydantic import ValidationError
+from redis.asyncio import Redis
+
+from stores.artifact_record import ArtifactAddress, ArtifactRecord
+from stores.artifact_settings import ArtifactSettings, make_artifacts
+from stores.artifacts import Create, NewPart
+from stores.memory_artifacts import MemoryArtifacts
+from stores.memory_blobs import MemoryBlobs
+from stores.redis_task_views import RedisTaskViews
+from stores.settings_errors import explain
+
+
+async def test_redis_is_the_default(redis: Redis) -> None:
+    """Without settings artifacts live in Redis for 30 days, with up to 100,000 bytes of a part inline."""
+    artifacts = make_artifacts(ArtifactSettings(), redis, MemoryBlobs(), RedisTaskViews(redis))
+    context_id = f"owner:{uuid4()}"
+    parts = (NewPart("file", bytes(100_000)), NewPart("file", bytes(100_001)))
+    await artifacts.apply(context_id, "a", Create("task", parts))
+    text = str(await redis.get(ArtifactAddress(context_id, "a").record_key))
+    record = ArtifactRecord.model_validate_json(text)
+    assert [len(content.segments) for content in record.contents] == [0, 1]
+    assert (record.expires_at - record.artifact.updated_at).days == 30
+
+
+async def test_settings_reach_the_store(redis: Redis) -> None:
+    """The settings say how much stays inline, and how long artifacts live."""
+    settings = ArtifactSettings(artifact_inline_bytes=5, artifact_ttl_days=7)
+    artifacts = make_artifacts(settings, redis, MemoryBlobs(), RedisTaskViews(redis))
+    context_id = f"owner:{uuid4()}"
+    await artifacts.apply(context_id, "a", Create("task", (NewPart("file", b"123456"),)))
+    text = str(await redis.get(ArtifactAddress(context_id, "a").record_key))
+    record = ArtifactRecord.model_validate_json(text)
+    assert (len(record.contents[0].segments), (record.expires_at - record.artifact.updated_at).days) == (1, 7)
+
+
+async def test_memory_is_said_to_be_of_one_process(redis: Redis, capsys: pytest.CaptureFixture[str]) -> None:
+    """The store in memory comes with a warning that no other process sees what is in it."""
+    settings = ArtifactSettings(artifacts="memory")
+    artifacts = make_artifacts(settings, redis, MemoryBlobs(), RedisTaskViews(redis))
+    assert isinstance(artifacts, MemoryArtifacts)
+    assert "no other one sees them" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("settings", "variable"),
+    [
+        ({"artifacts": "tape"}, "EVERLOOP_ARTIFACTS"),
+        ({"artifact_inline_bytes": -1}, "EVERLOOP_ARTIFACT_INLINE_BYTES"),
+        ({"artifact_inline_bytes": 5_242_881}, "EVERLOOP_ARTIFACT_INLINE_BYTES"),
+        ({"artifact_ttl_days": 0}, "EVERLOOP_ARTIFACT_TTL_DAYS"),
+        ({"artifact_ttl_days": 10**9}, "EVERLOOP_ARTIFACT_TTL_DAYS"),
+    ],
+)
+def test_wrong_settings_name_the_variable(settings: dict[str, object], variable: str) -> None:
+    """What does not fit is explained in one line that begins with the variable."""
+    with pytest.raises(ValidationError) as raised:
+        ArtifactSettings.model_validate(settings)
+    assert explain(raised.value).startswith(variable)

@@ -1,0 +1,59 @@
+"""Several writers of one artifact at once do one another no harm."""
+
+import asyncio
+
+from stores.artifacts import (
+    Append,
+    Change,
+    ChunkIndexError,
+    Create,
+    NewPart,
+)
+from tests.stores.artifact_benches import ArtifactBench
+from workflows.contract.artifacts import StoredArtifact
+
+
+def text(content: bytes = b"text") -> NewPart:
+    return NewPart("text", content)
+
+
+async def create(bench: ArtifactBench, *parts: NewPart, artifact_id: str = "a") -> StoredArtifact:
+    return await bench.artifacts.apply(bench.context_id, artifact_id, Create(bench.task_id, parts))
+
+
+async def apply(bench: ArtifactBench, change: Change, operation_id: str = "") -> StoredArtifact:
+    return await bench.artifacts.apply(bench.context_id, "a", change, operation_id=operation_id)
+
+
+async def test_two_writers_at_once_both_land(artifact_bench: ArtifactBench) -> None:
+    """Changes at the same time are made one after the other: all are there, each whole, each told once."""
+    bench, told = artifact_bench, artifact_bench.announcement()
+    await create(bench, text(b""))
+    pieces = [bytes([letter]) * 90 for letter in b"abcdefghij"]
+    await asyncio.gather(
+        *(bench.artifacts.apply(bench.context_id, "a", Append(piece), announcement=told) for piece in pieces)
+    )
+    content = await bench.content("a")
+    assert sorted(content[at : at + 90] for at in range(0, len(content), 90)) == pieces
+    assert await bench.told() == [f"{version} → {version + 1}" for version in range(1, 11)]
+
+
+async def test_one_of_two_numbered_chunks_lands(artifact_bench: ArtifactBench) -> None:
+    """Of two chunks with the same number one is there, and the other is refused by its name."""
+    await create(artifact_bench, text(b""))
+    results = await asyncio.gather(
+        *(apply(artifact_bench, Append(piece * 300, chunk_index=0)) for piece in (b"a", b"b")),
+        return_exceptions=True,
+    )
+    assert [type(result) for result in results].count(ChunkIndexError) == 1
+    assert await artifact_bench.content("a") in {b"a" * 300, b"b" * 300}
+
+
+async def test_repeated_operation_at_once_lands_once(artifact_bench: ArtifactBench) -> None:
+    """The same operation from two processes at once is made by one of them, and both hear what came of it."""
+    await create(artifact_bench, text(b""))
+    results = await asyncio.gather(
+        *(apply(artifact_bench, Append(b"x" * 300), operation_id="o") for _ in range(4))
+    )
+    assert len({result.version for result in results}) == 1
+    assert await artifact_bench.content("a") == b"x" * 300

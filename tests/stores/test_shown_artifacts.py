@@ -1,0 +1,146 @@
+"""The shown form of artifacts: what is shown itself, and what is a link."""
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from stores.artifacts import Append, Complete, Create, NewPart
+from stores.blobs import BlobCorruptError
+from stores.memory_artifacts import MemoryArtifacts
+from stores.shown_artifacts import SHOWN_BYTES, SHOWN_PART_BYTES, shown_artifact
+from workflows.contract.messages import DataPart, FilePart, Part, StoredPart, TextPart
+
+ID = "report"
+
+
+def file(content: bytes, media_type: str, filename: str = "") -> NewPart:
+    return NewPart("file", content, media_type, filename)
+
+
+def text(content: str, media_type: str = "", filename: str = "") -> NewPart:
+    return NewPart("text", content.encode(), media_type, filename)
+
+
+def link(size: int | None, media_type: str, index: int = 0, filename: str = "") -> FilePart:
+    stored = StoredPart(artifact_id=ID, index=index)
+    return FilePart(media_type=media_type, filename=filename, size=size, stored=stored)
+
+
+def small(media_type: str, content: str, size: int) -> FilePart:
+    return FilePart(media_type=media_type, content=content, size=size)
+
+
+LONG = "x" * SHOWN_BYTES
+WIDE = b"\0" * SHOWN_PART_BYTES
+DEEP = b'{"a":%s%s}\n' % (b"[" * 200, b"]" * 200)
+NUMBERS = b"[" + b"1," * (SHOWN_PART_BYTES // 2) + b"1]"
+
+WHOLE: dict[str, tuple[tuple[NewPart, ...], tuple[Part, ...]]] = {
+    "a text": ((text("a"),), (TextPart(text="a"),)),
+    "a text with a name": (
+        (text("a", "text/markdown", "a.md"),),
+        (TextPart(text="a", media_type="text/markdown", filename="a.md"),),
+    ),
+    "plain texts are joined": (
+        (text("a", "text/markdown"), text("b")),
+        (TextPart(text="ab", media_type="text/markdown"),),
+    ),
+    "an empty text says nothing": (
+        (text("a", "text/x"), text("")),
+        (TextPart(text="a", media_type="text/x"),),
+    ),
+    "no parts": ((), (TextPart(text=""),)),
+    "a megabyte of text": ((text(LONG),), (TextPart(text=LONG),)),
+    "more than a megabyte of text": ((text(LONG + "x"),), (link(SHOWN_BYTES + 1, "text/plain"),)),
+    "a text after a megabyte": (
+        (text(LONG, "text/x"), text("a", "text/y")),
+        (TextPart(text=LONG, media_type="text/x"), link(1, "text/y", 1)),
+    ),
+    "a text after a long one": (
+        (text(LONG + "x"), text("a")),
+        (link(SHOWN_BYTES + 1, "text/plain"), TextPart(text="a")),
+    ),
+    "data": ((NewPart("data", b'{"a":1}'),), (DataPart(data={"a": 1}),)),
+    "much data": ((NewPart("data", NUMBERS),), (link(len(NUMBERS), "application/json"),)),
+    "rows that are nested too deeply for a list": (
+        (NewPart("rows", DEEP),),
+        (link(len(DEEP), "application/x-ndjson"),),
+    ),
+    "rows": ((NewPart("rows", b'{"a":1}\n{"a":2}\n'),), (DataPart(data=[{"a": 1}, {"a": 2}]),)),
+    "no rows": ((NewPart("rows", b"", "application/x-ndjson"),), (DataPart(data=[]),)),
+    "many rows": ((NewPart("rows", b'{"a":1}\n' * 20_000),), (link(160_000, "application/x-ndjson"),)),
+    "a text file": ((file(b"a", "text/csv"),), (TextPart(text="a", media_type="text/csv"),)),
+    "JSON": (
+        (file(b"{}", "application/json; x=1"),),
+        (TextPart(text="{}", media_type="application/json; x=1"),),
+    ),
+    "some JSON": (
+        (file(b"{}", "application/geo+JSON"),),
+        (TextPart(text="{}", media_type="application/geo+JSON"),),
+    ),
+    "a text file in another encoding": ((file(b"\xe9", "text/plain"),), (small("text/plain", "6Q==", 1),)),
+    "a long one": ((file(b"\xe9" * SHOWN_BYTES, "text/plain"),), (link(SHOWN_BYTES, "text/plain"),)),
+    "a binary file": ((file(b"a", "image/png"),), (small("image/png", "YQ==", 1),)),
+    "a file of no type": ((file(b"a", ""),), (small("application/octet-stream", "YQ==", 1),)),
+    "a large binary file": ((file(WIDE + b"\0", "image/png"),), (link(SHOWN_PART_BYTES + 1, "image/png"),)),
+}
+
+
+@pytest.mark.parametrize(("parts", "shown"), WHOLE.values(), ids=WHOLE.keys())
+async def test_what_is_small_or_text_is_shown_itself(
+    parts: tuple[NewPart, ...], shown: tuple[Part, ...]
+) -> None:
+    """Up to a megabyte in all, and 100 KB of what is no text; the rest is a link with a size."""
+    artifacts = MemoryArtifacts()
+    stored = await artifacts.apply("c", ID, Create("task", parts, "Report", "What it is", complete=True))
+
+    found = await shown_artifact(artifacts, stored)
+
+    assert found.parts == shown
+    assert (found.artifact_id, found.name, found.description) == (ID, "Report", "What it is")
+    assert (found.complete, found.failed) == (True, False)
+
+
+BUILDING: dict[str, tuple[NewPart, Part]] = {
+    "text": (text("a"), TextPart(text="a")),
+    "half a character waits": (file(b"a\xc3", "text/plain"), TextPart(text="a", media_type="text/plain")),
+    "a binary file": (file(b"a", "image/png"), link(None, "image/png")),
+    "a long text": (text(LONG + "x"), link(None, "text/plain")),
+}
+
+
+@pytest.mark.parametrize(("part", "shown"), BUILDING.values(), ids=BUILDING.keys())
+async def test_while_it_is_building_no_size_is_known(part: NewPart, shown: Part) -> None:
+    """A binary file is a link until it is whole."""
+    artifacts = MemoryArtifacts()
+    stored = await artifacts.apply("c", ID, Create("task", (part,)))
+
+    assert (await shown_artifact(artifacts, stored)).parts == (shown,)
+
+
+async def test_half_a_character_at_the_end_is_no_text() -> None:
+    """What may become text while it is building is bytes in the end."""
+    artifacts = MemoryArtifacts()
+    await artifacts.apply("c", ID, Create("task", (file(b"a", "text/plain"),)))
+    await artifacts.apply("c", ID, Append(b"\xc3"))
+    stored = await artifacts.apply("c", ID, Complete())
+
+    assert (await shown_artifact(artifacts, stored)).parts == (small("text/plain", "YcM=", 2),)
+
+
+async def test_content_that_is_lost_is_a_link() -> None:
+    """The view of a task can be put back, and whoever follows the link hears what is wrong."""
+
+    class Damaged(MemoryArtifacts):
+        async def read_part(
+            self, context_id: str, artifact_id: str, index: int = 0, *, start: int = 0, end: int | None = None
+        ) -> AsyncIterator[bytes]:
+            if index == 0:
+                raise BlobCorruptError("blob")
+            async for piece in super().read_part(context_id, artifact_id, index, start=start, end=end):
+                yield piece
+
+    artifacts = Damaged()
+    stored = await artifacts.apply("c", ID, Create("task", (text("a"), text("b")), complete=True))
+
+    assert (await shown_artifact(artifacts, stored)).parts == (link(1, "text/plain"), TextPart(text="b"))

@@ -1,0 +1,71 @@
+"""An agent whose tools write artifacts: large ones, slow ones, and ones that wait in the middle."""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from datetime import timedelta
+from pathlib import Path
+from random import Random
+
+from agents import Agent, Limits, ToolContext, artifacts, prompt, tool, tools
+
+ARTIFACT_AGENT = "tests.support.artifact_agents:agent"
+LONG = timedelta(seconds=90)
+MIB = 1024 * 1024
+
+
+def big_content(megabytes: int) -> Iterator[bytes]:
+    """Yield the same bytes every time, one MiB at once."""
+    for seed in range(megabytes):
+        yield Random(seed).randbytes(MIB)  # noqa: S311 -- the same bytes again, not secret ones
+
+
+async def _until_opened(gate: str) -> None:
+    while gate and not Path(gate).exists():  # noqa: ASYNC110 -- the gate is opened by another process
+        await asyncio.sleep(0.02)
+
+
+def line(number: int) -> str:
+    return f"line {number} · {'é' * (number % 7)}\n"
+
+
+@tool(idempotent=True, timeout=LONG)
+async def write_big(artifact_id: str, megabytes: int, gate: str, context: ToolContext) -> str:
+    """Write a file of random bytes; before its last MiB wait for a gate file."""
+    written = await context.artifacts.write_file(
+        artifact_id, _pieces(megabytes, gate), media_type="application/octet-stream", filename="big.bin"
+    )
+    return f"{written.parts[0].size} bytes"
+
+
+@tool(idempotent=True, timeout=LONG)
+async def write_lines(artifact_id: str, count: int, gate: str, context: ToolContext) -> str:
+    """Write lines, one by one; in the middle wait for a gate file."""
+    await context.artifacts.write_file(
+        artifact_id, _lines(count, gate), media_type="text/plain", filename="lines.txt"
+    )
+    return "written"
+
+
+async def _pieces(megabytes: int, gate: str) -> AsyncIterator[bytes]:
+    for number, piece in enumerate(big_content(megabytes), start=1):
+        if number == megabytes:
+            await _until_opened(gate)
+        yield piece
+
+
+async def _lines(count: int, gate: str) -> AsyncIterator[str]:
+    for number in range(count):
+        if number == count // 2:
+            await _until_opened(gate)
+        yield line(number)
+        await asyncio.sleep(0.001)
+
+
+agent = Agent(
+    id="artifacts",
+    name="Artifacts",
+    description="Writes artifacts.",
+    model="scripted",
+    plugins=[prompt("Follow the script."), tools(write_big, write_lines), artifacts()],
+    limits=Limits(iterations=50),
+)

@@ -1,0 +1,44 @@
+"""A model's hands: tests call the tools of the plugin `artifacts` as a model does."""
+
+import json
+
+from pydantic import JsonValue
+
+from agents.artifact_tools import artifacts
+from stores.artifacts import Create, NewPart
+from stores.shown_artifacts import shown_artifact
+from tests.support.tool_bench import ToolBench
+from workflows.contract.artifacts import StoredArtifact
+from workflows.contract.messages import Part, ToolMessage
+from workflows.contract.names import context_key
+
+
+class Desk:
+    """Calls tools one after the other."""
+
+    def __init__(self, *, granular: bool = False) -> None:
+        self.bench = ToolBench(*artifacts("granular" if granular else "update").tools)
+        self.context = context_key(self.bench.task.owner, self.bench.task.context_id)
+        self._calls = 0
+
+    async def call(self, tool: str, **arguments: JsonValue) -> ToolMessage:
+        self._calls += 1
+        call = self.bench.call(tool, json.dumps(arguments), call_id=f"call-{self._calls}")
+        return await self.bench.run(call)
+
+    async def update(
+        self, *parts: JsonValue, append: bool = False, last_chunk: bool = False, **named: JsonValue
+    ) -> ToolMessage:
+        artifact: JsonValue = {"artifact_id": "doc", "parts": [*parts], **named}
+        return await self.call("artifact_update", append=append, last_chunk=last_chunk, artifact=artifact)
+
+    async def stored(self, artifact_id: str = "doc") -> StoredArtifact:
+        return await self.bench.artifacts.get_artifact(self.context, artifact_id)
+
+    async def parts(self, artifact_id: str = "doc") -> tuple[Part, ...]:
+        return (await shown_artifact(self.bench.artifacts, await self.stored(artifact_id))).parts
+
+    async def put(self, artifact_id: str, content: bytes, media_type: str = "") -> None:
+        """Store an artifact that the model has not written."""
+        part = NewPart("file", content, media_type, "a.bin")
+        await self.bench.artifacts.apply(self.context, artifact_id, Create("t", (part,), is_input=True))

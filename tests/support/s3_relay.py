@@ -1,0 +1,92 @@
+"""A relay in front of an S3 server, which loses or spoils what passes through it."""
+
+import http.client
+from collections.abc import Callable, Generator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Thread
+from urllib.parse import urlsplit
+
+from deploy.local.servers import LOOPBACK
+
+_OF_A_CONNECTION = frozenset({"connection", "keep-alive", "transfer-encoding", "content-length", "expect"})
+
+
+def unchanged(content: bytes) -> bytes:
+    """Leave a body as it is."""
+    return content
+
+
+def flipped(content: bytes) -> bytes:
+    """Return a body with another first byte."""
+    return bytes([content[0] ^ 1]) + content[1:] if content else content
+
+
+@dataclass
+class Relay:
+    """What has passed, each as `METHOD /path?query`, and what is to become of what follows.
+
+    Requests that it `loses` do not reach the server, whose client finds the connection closed. Bodies of
+    others go through `sent`, and those of answers through `answered`; the old length stays announced.
+    """
+
+    endpoint: str
+    requests: list[str] = field(default_factory=list[str])
+    loses: Callable[[str], bool] = lambda _: False
+    sent: Callable[[bytes], bytes] = unchanged
+    answered: Callable[[bytes], bytes] = unchanged
+
+
+@contextmanager
+def running_relay(target: str) -> Generator[Relay]:
+    """Yield a relay to this endpoint. Signatures stay right, because the name of the host goes along."""
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def _pass_on(self) -> None:
+            self.close_connection = True
+            request = f"{self.command} {self.path}"
+            relay.requests.append(request)
+            content = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+            if relay.loses(request):
+                return
+            status, headers, answer = self._ask(relay.sent(content))
+            self.send_response_only(status)
+            for name, value in headers.items():
+                self.send_header(name, value)
+            self.send_header("Connection", "close")
+            self.end_headers()
+            self.wfile.write(relay.answered(answer))
+
+        def _ask(self, content: bytes) -> tuple[int, dict[str, str], bytes]:
+            with closing(http.client.HTTPConnection(urlsplit(target).netloc, timeout=30)) as connection:
+                connection.putrequest(self.command, self.path, skip_host=True, skip_accept_encoding=True)
+                for name, value in self.headers.items():
+                    if name.lower() not in _OF_A_CONNECTION:
+                        connection.putheader(name, value)
+                connection.putheader("Content-Length", str(len(content)))
+                connection.endheaders(content)
+                response = connection.getresponse()
+                answer = response.read()
+            headers = {
+                name: value for name, value in response.getheaders() if name.lower() not in _OF_A_CONNECTION
+            }
+            length = response.getheader("Content-Length") or str(len(answer))
+            return response.status, {**headers, "Content-Length": length}, answer
+
+        # The names are those of http.server.
+        # ruff: disable[N815]
+        do_GET = do_PUT = do_POST = do_DELETE = do_HEAD = _pass_on
+        # ruff: enable[N815]
+
+    with ThreadingHTTPServer((LOOPBACK, 0), Handler) as server:
+        relay = Relay(f"http://{LOOPBACK}:{server.server_port}")
+        thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        try:
+            yield relay
+        finally:
+            server.shutdown()
+            thread.join()

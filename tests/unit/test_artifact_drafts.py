@@ -1,0 +1,129 @@
+"""Reading a tool call that the model still writes: what it is about to put into an artifact."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import JsonValue
+
+from agents.artifact_drafts import (
+    ArtifactDraft,
+    DraftReader,
+    joined_parts,
+    read_claim,
+    read_creation,
+    read_data_append,
+    read_text_append,
+    read_update,
+)
+from workflows.contract.messages import DataPart, FilePart, Part, TextPart
+
+HEAD = '{"append": false, "last_chunk": true, "artifact": {"artifact_id": "poem", '
+PLAIN = TextPart(text="a")
+NAMED = TextPart(text="a", media_type="text/html")
+DATA = DataPart(data={"a": [1]})
+
+
+@pytest.mark.parametrize(
+    ("written", "expected"),
+    [
+        ("", None),
+        ("{", None),
+        ("no JSON", None),
+        ("[1]", None),
+        ('{"append": fals', None),
+        ('{"append": false, "artifact": {"artifact_id": "po', None),
+        ('{"artifact": {"artifact_id": "poem", "parts": [{"text": "a"}]}', None),
+        (HEAD, ArtifactDraft("poem")),
+        (HEAD.replace("false", "true"), ArtifactDraft("poem", extends=True)),
+        (HEAD.replace("artifact_id", "artifactId"), ArtifactDraft("poem")),
+        (HEAD + '"name": "A po', ArtifactDraft("poem")),
+        (HEAD + '"name": "A poem", "description": "L', ArtifactDraft("poem", name="A poem")),
+        (HEAD + '"parts": [{"text": "a', ArtifactDraft("poem", parts=(PLAIN,))),
+        (HEAD + '"parts": [{"text": "a\\', ArtifactDraft("poem", parts=(PLAIN,))),
+        (HEAD + '"parts": [{"text": "a\\u00', ArtifactDraft("poem", parts=(PLAIN,))),
+        (HEAD + '"parts": [{"text": "a\\ud83d\\ude', ArtifactDraft("poem", parts=(PLAIN,))),
+        (HEAD + '"parts": [{"media_type": "text/html", "text": "a', ArtifactDraft("poem", parts=(NAMED,))),
+        (HEAD + '"parts": [{"mediaType": "text/html", "text": "a', ArtifactDraft("poem", parts=(NAMED,))),
+        (HEAD + '"parts": [{"text": "a", "media_type": "text/ht', ArtifactDraft("poem", parts=(PLAIN,))),
+        (HEAD + '"parts": [{"text": "a", "media_type": "text/html"', ArtifactDraft("poem", parts=(NAMED,))),
+        (HEAD + '"parts": [{"text": "a", "raw": null, "url": ""}]}}', ArtifactDraft("poem", parts=(PLAIN,))),
+        (HEAD + '"parts": [{"data": {"a": [1]}}', ArtifactDraft("poem")),
+        (HEAD + '"parts": [{"data": {"a": [1]}}, {', ArtifactDraft("poem", parts=(DATA,))),
+        (HEAD + '"parts": [{"data": {"a": [1]}}]}}', ArtifactDraft("poem", parts=(DATA,))),
+        (HEAD + '"parts": [{"text": "a"}, {"raw": "aG', ArtifactDraft("poem", parts=None)),
+        (HEAD + '"parts": [{"text": "a"}, {"url": "h', ArtifactDraft("poem", parts=None)),
+    ],
+)
+def test_an_update_is_read_while_it_is_written(written: str, expected: ArtifactDraft | None) -> None:
+    """Nothing is taken for granted that may still change: names when they are whole, data when they end."""
+    assert read_update(written) == expected
+
+
+@pytest.mark.parametrize(
+    ("read", "written", "expected"),
+    [
+        (read_creation, '{"artifact_id": "po', None),
+        (
+            read_creation,
+            '{"artifact_id": "p", "name": "N", "media_type": "text/html", "content": "a',
+            ArtifactDraft("p", name="N", parts=(NAMED,)),
+        ),
+        (read_creation, '{"artifact_id": "p", "name": "N"}', ArtifactDraft("p", name="N")),
+        (read_text_append, '{"artifact_id": "p", "content": ""}', ArtifactDraft("p", extends=True)),
+        (
+            read_text_append,
+            '{"artifactId": "p", "content": "a',
+            ArtifactDraft("p", parts=(PLAIN,), extends=True),
+        ),
+        (read_data_append, '{"artifact_id": "p", "data": {"a": [1]}', ArtifactDraft("p", extends=True)),
+        (
+            read_data_append,
+            '{"artifact_id": "p", "data": {"a": [1]}}',
+            ArtifactDraft("p", parts=(DATA,), extends=True),
+        ),
+        (read_claim, '{"artifact_id": "p", "index": 1', ArtifactDraft("p", parts=None, extends=True)),
+        (read_claim, '{"index": 1', None),
+    ],
+)
+def test_small_tools_are_read_too(read: DraftReader, written: str, expected: ArtifactDraft | None) -> None:
+    """Each tool of the granular style says as early as it can what it is about to do."""
+    assert read(written) == expected
+
+
+@pytest.mark.parametrize(
+    ("parts", "expected"),
+    [
+        ([PLAIN, PLAIN], (TextPart(text="aa"),)),
+        ([NAMED, PLAIN], (TextPart(text="aa", media_type="text/html"),)),
+        ([PLAIN, NAMED], (PLAIN, NAMED)),
+        ([PLAIN, DATA, PLAIN], (PLAIN, DATA, PLAIN)),
+        ([DATA, TextPart(text="")], (DATA,)),
+        ([TextPart(text="")], (TextPart(text=""),)),
+        ([TextPart(text=""), DATA], (TextPart(text=""), DATA)),
+        ([FilePart(url="u"), PLAIN], (FilePart(url="u"), PLAIN)),
+    ],
+)
+def test_parts_are_joined_as_views_join_them(parts: list[Part], expected: tuple[Part, ...]) -> None:
+    """Otherwise what is stored and what is shown would not have the same parts."""
+    assert joined_parts(parts) == expected
+
+
+@given(st.text(), st.booleans(), st.data())
+def test_what_is_read_grows(text: str, is_escaped: object, data: st.DataObject) -> None:
+    """However far the arguments have come, with whatever escapes: nothing is taken back."""
+    call: dict[str, JsonValue] = {"artifact_id": "p", "content": text}
+    written = json.dumps(call, ensure_ascii=bool(is_escaped))
+    before = ""
+    for end in sorted(data.draw(st.sets(st.integers(0, len(written)), max_size=20))):
+        draft = read_text_append(written[:end])
+        now = _text(draft)
+        assert text.startswith(now)
+        assert now.startswith(before)
+        before = now
+    assert _text(read_text_append(written)) == text
+
+
+def _text(draft: ArtifactDraft | None) -> str:
+    return "".join(part.text for part in (draft and draft.parts) or () if isinstance(part, TextPart))

@@ -1,0 +1,176 @@
+"""Artifacts that stream from half-written calls: what is shown while the model writes."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import JsonValue
+
+from activities.deltas import ArgumentsDelta
+from stores.artifacts import Complete
+from tests.support.artifact_drafting import CONTEXT, POSITION, Reader, update
+from tests.support.cutting import cut
+from workflows.contract.messages import DataPart, TextPart, ToolCall
+
+CONTENT = st.one_of(st.text(), st.text('aé\n"\\😀\u2028'))
+CUTS = st.sets(st.integers(1, 200), max_size=12)
+
+
+@given(CONTENT, CONTENT, CUTS, st.booleans())
+async def test_content_is_shown_byte_by_byte(
+    first: str, second: str, cuts: set[int], is_escaped: object
+) -> None:
+    """However the JSON is cut: each state is a beginning, the chunks add up, and no draft is replaced."""
+    markdown: JsonValue = {"media_type": "text/markdown", "text": first}
+    html: JsonValue = {"media_type": "text/html", "text": second}
+    call, reader = update(markdown, html, ascii_=bool(is_escaped)), Reader()
+    await reader.begin()
+    attempt = reader.attempt()
+    for piece in cut(call.arguments, cuts):
+        await attempt.write(call, piece)
+        shown = "".join(part.text for part in await _texts(reader))
+        assert (first + second).startswith(shown)
+    await attempt.end(call)
+
+    chunks = await reader.chunks()
+    assert "".join(chunk.part.text for chunk in chunks if isinstance(chunk.part, TextPart)) == first + second
+    assert {(chunk.position, chunk.attempt, chunk.mode) for chunk in chunks} <= {(POSITION, 10, "draft")}
+    texts = [(part.media_type, part.text) for part in await _texts(reader)]
+    assert texts == [("text/markdown", first), ("text/html", second)]
+
+
+async def _texts(reader: Reader) -> list[TextPart]:
+    shown = await reader.shown()
+    return [part for part in shown.parts if isinstance(part, TextPart)] if shown else []
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        [{"text": "a"}, {"raw": "aGk="}],
+        [{"text": "a"}, {"url": "https://example.org/"}],
+        [{"text": "a" * 1_000_001}],
+        [{"data": ["a" * 200_000]}],
+        [{"text": "a", "data": 1}],
+        [{"text": "a"}, 7],
+        [{}],
+    ],
+    ids=["binary", "url", "long", "large data", "two contents", "invalid", "empty"],
+)
+async def test_what_cannot_be_shown_waits_for_its_call(parts: list[JsonValue]) -> None:
+    """Nothing of it is left at the end of the reply."""
+    reader = Reader()
+    await reader.begin()
+    attempt, call = reader.attempt(), update(*parts)
+    for piece in cut(call.arguments, set(range(0, 200, 7))):
+        await attempt.write(call, piece)
+    await attempt.end(call)
+
+    shown = await reader.shown()
+    assert shown is None or shown.parts == (TextPart(text=""),)
+
+
+@pytest.mark.parametrize("artifact_id", ["response", "a\nb", "a" * 300])
+async def test_no_artifact_of_an_unusable_id_is_shown(artifact_id: str) -> None:
+    """The call will be refused; above all it does not write the answer."""
+    reader = Reader()
+    await reader.begin()
+    attempt, call = reader.attempt(), update({"text": "a"}, artifact_id=artifact_id)
+    await attempt.write(call, call.arguments)
+    await attempt.end(call)
+
+    assert await reader.chunks() == []
+
+
+@pytest.mark.parametrize("change", ["missing", "complete", "too large"])
+async def test_what_takes_no_more_is_not_extended(change: str) -> None:
+    """An append to it will be refused, or is shown as a link."""
+    reader = Reader()
+    await reader.begin("b" * 999_999 if change == "too large" else "base")
+    if change == "missing":
+        await reader.artifacts.delete_artifact(CONTEXT, "doc")
+    if change == "complete":
+        await reader.artifacts.apply(CONTEXT, "doc", Complete())
+    before = await reader.chunks()
+    attempt, call = reader.attempt(), update({"text": "more"}, append=True)
+    await attempt.write(call, call.arguments)
+    await attempt.end(call)
+
+    assert await reader.chunks() == before
+
+
+async def test_only_the_first_call_for_an_artifact_is_shown() -> None:
+    """What the second one does depends on the first, which has not run."""
+    reader = Reader()
+    await reader.begin("base. ")
+    first, second = update({"text": "One. "}, append=True), update({"text": "Two. "}, append=True)
+    attempt = reader.attempt()
+    await attempt.write(first, first.arguments)
+    attempt.streams.add(ArgumentsDelta(second.arguments, 1, second.name))
+    assert await attempt.streams.chunks() == []
+    assert await reader.text() == "base. One. "
+    await attempt.end(first, second)
+
+    assert await reader.text() == "base. One. "
+
+
+async def test_a_call_waits_for_those_before_it() -> None:
+    """As long as the first does not say which artifact it is for, it may be that of the second."""
+    reader = Reader()
+    await reader.begin()
+    first, second = update({"text": "One."}), update({"text": "Two."}, artifact_id="other")
+    attempt = reader.attempt()
+    await attempt.write(first, "{", number=0)
+    await attempt.write(second, second.arguments, number=1)
+    assert await reader.chunks() == []
+    await attempt.write(first, first.arguments[1:], number=0)
+
+    assert [await reader.text("doc"), await reader.text("other")] == ["One.", "Two."]
+
+
+async def test_a_call_that_cannot_be_shown_keeps_later_ones_back() -> None:
+    """It will change the artifact in its own turn."""
+    reader = Reader()
+    await reader.begin("base. ")
+    first = ToolCall(id="1", name="replace_artifact_part", arguments='{"artifact_id": "doc", "index": 0}')
+    second = ToolCall(id="2", name="append_artifact", arguments='{"artifact_id": "doc", "content": "Two."}')
+    attempt = reader.attempt()
+    await attempt.write(second, second.arguments, number=1)
+    assert await reader.text() == "base. Two."
+    await attempt.end(first, second)
+
+    assert await reader.text() == "base. "
+
+
+async def test_calls_for_other_artifacts_are_shown_side_by_side() -> None:
+    """Each artifact has its own draft."""
+    reader = Reader()
+    await reader.begin()
+    calls = [update({"text": artifact_id}, artifact_id=artifact_id) for artifact_id in ("one", "two")]
+    attempt = reader.attempt()
+    for number, call in enumerate(calls):
+        await attempt.write(call, call.arguments, number=number)
+    await attempt.end(*calls)
+
+    assert [await reader.text("one"), await reader.text("two")] == ["one", "two"]
+
+
+async def test_data_and_names_that_come_late_are_shown_in_the_end() -> None:
+    """What turns out not to be the beginning is replaced, once."""
+    reader = Reader()
+    await reader.begin()
+    arguments = (
+        '{"append": false, "last_chunk": false, "artifact": {"artifact_id": "doc", "parts": '
+        '[{"text": "A", "filename": "a.txt"}, {"data": {"b": 1}}], "name": "Late"}}'
+    )
+    call, attempt = ToolCall(id="c", name="artifact_update", arguments=arguments), reader.attempt()
+    for piece in arguments:
+        await attempt.write(call, piece)
+    await attempt.end(call)
+
+    shown = await reader.shown()
+    assert shown
+    assert (shown.name, shown.parts) == (
+        "Late",
+        (TextPart(text="A", filename="a.txt"), DataPart(data={"b": 1})),
+    )
+    assert {chunk.attempt for chunk in await reader.chunks()} == {10, 11, 12}

@@ -1,0 +1,115 @@
+"""As what, and under what name, a part is downloaded."""
+
+import pytest
+
+from gateway.part_formats import Format, FormatUnknownError, choose_format, served
+from workflows.contract.artifacts import ArtifactPart, PartKind
+
+
+def part(kind: PartKind = "file", media_type: str = "", filename: str = "", index: int = 0) -> ArtifactPart:
+    return ArtifactPart(index=index, kind=kind, media_type=media_type, filename=filename)
+
+
+@pytest.mark.parametrize(
+    ("found", "format_", "media_type", "disposition"),
+    [
+        (part(filename="a.bin"), "stored", "application/octet-stream", 'attachment; filename="a.bin"'),
+        (part(media_type="image/png"), "stored", "image/png", 'attachment; filename="art.png"'),
+        (part("text"), "stored", "text/plain; charset=utf-8", 'attachment; filename="art.txt"'),
+        (part("text", index=1), "stored", "text/plain; charset=utf-8", 'attachment; filename="art-1.txt"'),
+        (
+            part("text", "text/markdown"),
+            "stored",
+            "text/markdown; charset=utf-8",
+            'attachment; filename="art.md"',
+        ),
+        (
+            part("text", "text/html;charset=UTF-8"),
+            "stored",
+            "text/html;charset=UTF-8",
+            'attachment; filename="art.html"',
+        ),
+        (part(media_type="text/plain"), "stored", "text/plain", 'attachment; filename="art.txt"'),
+        (part("data"), "stored", "application/json", 'attachment; filename="art.json"'),
+        (part("rows"), "stored", "application/x-ndjson", 'attachment; filename="art.jsonl"'),
+        (part("rows"), "csv", "text/csv; charset=utf-8", 'attachment; filename="art.csv"'),
+        (
+            part("rows", filename="t.jsonl"),
+            "csv",
+            "text/csv; charset=utf-8",
+            'attachment; filename="t.csv"',
+        ),
+        (
+            part(media_type="text/html\r\nX-Evil: 1"),
+            "stored",
+            "application/octet-stream",
+            'attachment; filename="art.bin"',
+        ),
+        (
+            part(media_type="närrisch/é"),
+            "stored",
+            "application/octet-stream",
+            'attachment; filename="art.bin"',
+        ),
+        (
+            part(filename="../../etc/pass\r\nwd"),
+            "stored",
+            "application/octet-stream",
+            'attachment; filename="passwd"',
+        ),
+        (
+            part(filename='"x";y.txt'),
+            "stored",
+            "application/octet-stream",
+            "attachment; filename=\"_x__y.txt\"; filename*=UTF-8''%22x%22%3By.txt",
+        ),
+        (
+            part(filename="Größe €.txt"),
+            "stored",
+            "application/octet-stream",
+            "attachment; filename=\"Gr__e _.txt\"; filename*=UTF-8''Gr%C3%B6%C3%9Fe%20%E2%82%AC.txt",
+        ),
+        (part(filename=".."), "stored", "application/octet-stream", 'attachment; filename="art.bin"'),
+    ],
+)
+def test_a_part_has_a_type_and_a_name(
+    found: ArtifactPart, format_: Format, media_type: str, disposition: str
+) -> None:
+    """It is a file to keep, whose name leads nowhere; nothing that somebody wrote breaks out of a header."""
+    kind = served("art", found, format_)
+
+    assert (kind.media_type, kind.disposition) == (media_type, disposition)
+
+
+def test_a_part_named_by_its_artifact_has_its_extension_once() -> None:
+    """Ids of artifacts are often file names."""
+    assert served("plot.png", part(media_type="image/png"), "stored").filename == "plot.png"
+
+
+@pytest.mark.parametrize(
+    ("asked", "accept", "expected"),
+    [
+        (None, "", "stored"),
+        (None, "*/*", "stored"),
+        (None, "text/csv", "csv"),
+        (None, "text/csv, */*;q=0.1", "csv"),
+        (None, "text/*", "csv"),
+        (None, "application/x-ndjson, text/csv;q=0.9", "stored"),
+        (None, "text/csv;q=0", "stored"),
+        (None, "text/html,application/xml;q=0.9,*/*;q=0.8", "stored"),
+        ("csv", "application/x-ndjson", "csv"),
+        ("jsonl", "text/csv", "stored"),
+    ],
+)
+def test_a_dataset_comes_as_asked(asked: str | None, accept: str, expected: Format) -> None:
+    """What the query names, else what the client accepts best, else JSON lines."""
+    assert choose_format(part("rows"), asked, accept) == expected
+
+
+@pytest.mark.parametrize(
+    ("kind", "asked"), [("rows", "xlsx"), ("rows", ""), ("file", "csv"), ("text", "jsonl")]
+)
+def test_a_format_that_there_is_not_is_refused(kind: PartKind, asked: str) -> None:
+    """The text says what can be asked for."""
+    with pytest.raises(FormatUnknownError, match=r"jsonl nor csv|for datasets only"):
+        choose_format(part(kind), asked, "")

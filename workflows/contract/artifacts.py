@@ -1,0 +1,76 @@
+"""Artifacts as the store keeps them: the outputs of tasks, and the files that clients sent along.
+
+Source: A2A 1.0 §4.1.7 (Artifact), §4.1.6 (Part).
+"""
+
+from datetime import datetime
+from enum import StrEnum
+from typing import Literal
+
+from pydantic import JsonValue
+
+from workflows.contract.wire import Wire
+
+
+class ArtifactStatus(StrEnum):
+    """Where an artifact stands. Only one that is building takes more content."""
+
+    BUILDING = "building"
+    COMPLETE = "complete"
+    FAILED = "failed"
+
+
+PartKind = Literal["text", "file", "data", "rows"]
+"""Text in UTF-8, bytes, one JSON value, or rows of a dataset (JSON objects, one a line)."""
+
+
+class ArtifactPart(Wire):
+    """What is known of a part besides its content. `size` is in bytes of content, `rows` counts a dataset's.
+
+    `row_schema` is the JSON schema that each row of a dataset fits.
+    """
+
+    index: int
+    kind: PartKind
+    media_type: str
+    filename: str = ""
+    size: int = 0
+    rows: int = 0
+    row_schema: dict[str, JsonValue] | None = None
+
+
+class Operation(Wire):
+    """One change of an artifact, for people who ask how it came about. `index` is that of the part.
+
+    `id` is the caller's name for it, empty if it has none: an operation of a name that is known is not
+    repeated.
+    """
+
+    kind: Literal["create", "append", "replace", "complete", "fail"]
+    at: datetime
+    index: int = 0
+    id: str = ""
+
+
+class StoredArtifact(Wire):
+    """An artifact without the content of its parts.
+
+    `context_id` is the key of the context (`names.context_key`). `task_id` is the task that created it.
+    `is_input`: a client sent it along; it is no output. `version` counts its changes. `last_chunk_index`
+    is that of the last append, -1 before the first. `operations` are the newest 100.
+    """
+
+    artifact_id: str
+    context_id: str
+    task_id: str
+    name: str = ""
+    description: str = ""
+    parts: tuple[ArtifactPart, ...]
+    version: int = 1
+    status: ArtifactStatus = ArtifactStatus.BUILDING
+    is_input: bool = False
+    created_at: datetime
+    updated_at: datetime
+    completed_at: datetime | None = None
+    last_chunk_index: int = -1
+    operations: tuple[Operation, ...] = ()
