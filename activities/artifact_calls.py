@@ -2,9 +2,11 @@
 
 import structlog
 from redis.exceptions import RedisError
+from temporalio import activity
 
 from activities.tool_artifacts import TaskArtifacts
 from agents.tool import Tool
+from stores.artifact_attempts import attempt_prefix
 from stores.artifacts import ArtifactError, Artifacts
 from stores.blobs import BlobError
 from stores.published_artifacts import PublishedArtifacts
@@ -28,20 +30,24 @@ class ArtifactCalls:
         # A tool whose arguments tell what it writes makes one change of it. What other tools do under one
         # key may differ from attempt to attempt.
         call_id = idempotency_key(call) if tool.draft_of else ""
-        return TaskArtifacts(self._published(call), _context(call), call.task.task_id, call_id=call_id)
+        attempt = attempt_prefix(idempotency_key(call), activity.info().current_attempt_scheduled_time)
+        return TaskArtifacts(
+            self._published(call), _context(call), call.task.task_id, call_id=call_id, attempt=attempt
+        )
 
     async def correct_draft(self, tool: Tool, call: RunToolInput, reply: ToolReply) -> None:
-        """Take back what the model's draft of a call has shown, if the call did not write that.
+        """Show what the store holds in place of the model's draft of a call, unless that says the same.
 
-        This is best effort: the artifact's next change, if there is one, puts the view right as well.
+        The call may have failed, or an earlier run of the task has made it, and told its own subscribers.
+        This is best effort: the end of the task puts right what is wrong until then.
         """
         draft = tool.draft_of(call.call.arguments) if tool.draft_of else None
-        if not draft or not isinstance(reply, ToolMessage) or draft.artifact_id in reply.artifacts:
+        if not draft or not isinstance(reply, ToolMessage):
             return
         try:
-            await self._published(call).correct_draft(_context(call), draft.artifact_id, call.reply)
+            await self._published(call).reconcile(_context(call), draft.artifact_id, drafted_at=call.reply)
         except (RedisError, OSError, BlobError, ArtifactError) as error:
-            _log.warning("draft not taken back", error_type=type(error).__name__)
+            _log.warning("draft not corrected", error_type=type(error).__name__)
 
     def _published(self, call: RunToolInput) -> PublishedArtifacts:
         return PublishedArtifacts(self._artifacts, call.task, call.position, self._views)

@@ -14,9 +14,6 @@ PIECE_BYTES = 1024 * 1024
 
 _PIECE_CHARACTERS = PIECE_BYTES // 4  # UTF-8 takes at most 4 bytes for one
 
-URI_LIST = "text/uri-list"
-"""Media type of a part that is a URL (RFC 2483): what it points to is not fetched."""
-
 
 async def chunks_of(content: Content) -> AsyncIterator[str | bytes]:
     """Yield content as it comes; what yields pieces itself is read only as far as needed."""
@@ -78,7 +75,7 @@ def new_part(part: Part) -> NewPart:
         case FilePart(url="", stored=None):
             return NewPart("file", _decoded(part), part.media_type, part.filename)
         case FilePart(stored=None):
-            return NewPart("file", f"{part.url}\r\n".encode(), URI_LIST, part.filename)
+            return NewPart("file", b"", part.media_type, part.filename, url=part.url)
         case FilePart():
             raise ValueError(
                 f"the file {part.filename!r} is part of another artifact; read it, and write what you read"

@@ -12,13 +12,18 @@ import structlog
 from activities.artifact_content import PIECE_BYTES, slices_of
 from activities.artifact_patience import AWAY, patiently
 from agents.tool_artifacts import FileWriter
-from stores.artifacts import Append, ArtifactError, Change, Create, Fail
+from stores.artifact_layout import SEGMENT_BYTES
+from stores.artifacts import Append, ArtifactError, ArtifactOvertakenError, Change, Create, Fail
 from stores.blobs import BlobError
-from stores.published_artifacts import ArtifactOvertakenError, PublishedArtifacts
+from stores.published_artifacts import PublishedArtifacts
+from stores.shown_artifacts import SHOWN_BYTES
 from workflows.contract.artifacts import StoredArtifact
 
 INTERVAL = 0.025
 """Seconds from one write to the store to the next; what comes meanwhile goes out together."""
+
+HIDDEN_INTERVAL = 1.0
+"""The same for what is too large to be shown while it is written."""
 
 _BATCH_ROWS = 1000
 """Rows that go out together at most: the store checks each one."""
@@ -33,8 +38,9 @@ _log = structlog.get_logger()
 class WriteLog:
     """What became of the writing of one attempt at a call.
 
-    `ids` are the artifacts that were written, in the order in which that began. `is_overtaken`: somebody else
-    has changed one that this attempt was writing, perhaps the next attempt at the call.
+    `ids` are the artifacts that were written, in the order in which that began, but for those that failed.
+    `is_overtaken`: somebody else has changed one that this attempt was writing, perhaps the next attempt at
+    the call.
     """
 
     ids: dict[str, None] = field(default_factory=dict[str, None])
@@ -46,23 +52,26 @@ class ArtifactWriter:
 
     `create` says what it is, with one part that has no content yet. From then on nobody else may change it:
     an earlier attempt at this call, on a worker that was only thought to be lost, would mix its pieces with
-    these. A store that is away is waited for.
+    these. `attempt` is the prefix of ids of `stores.artifact_attempts`: an earlier attempt may not begin
+    either. A store that is away is waited for.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 -- where it writes, and as whom
         self,
         artifacts: PublishedArtifacts,
         context_id: str,
         artifact_id: str,
         create: Create,
         log: WriteLog,
+        *,
+        attempt: str = "",
     ) -> None:
         self._artifacts = artifacts
         self._context_id = context_id
         self._artifact_id = artifact_id
         self._create = create
         self._log = log
-        self._writer_id = f"{secrets.token_hex(8)}-"
+        self._writer_id = f"{attempt}{secrets.token_hex(8)}-"
         self._count = 0
 
     def call_it(self, media_type: str) -> None:
@@ -91,6 +100,7 @@ class ArtifactWriter:
         """
         if not self._count:
             return
+        self._log.ids.pop(self._artifact_id, None)
         try:
             async with asyncio.timeout(_LAST_WORD):
                 await self._apply(Fail(), "")
@@ -109,7 +119,7 @@ class ArtifactWriter:
 
 
 class Batches:
-    """Combines small pieces: they go out together, every 25 ms or 1 MiB.
+    """Combines small pieces: they go out together, every 25 ms; beyond what is shown, by whole segments.
 
     The first goes out at once, unless all of the content is there already (`is_whole`). The artifact is
     complete at the end of the block, and failed if the block raises. `artifact` is what it is then.
@@ -121,6 +131,7 @@ class Batches:
         self._writer = writer
         self._pending = bytearray()
         self._rows = 0
+        self._sent = 0
         self._sending = asyncio.Lock()
         self._added = asyncio.Event()
         self._stopped = self._finished = False
@@ -144,11 +155,11 @@ class Batches:
     async def add(self, piece: bytes, *, rows: int = 0) -> None:
         """Take a piece of at most 1 MiB; what goes wrong when it goes out later is raised by the next one."""
         self._raise_failure()
-        if self._pending and len(self._pending) + len(piece) > PIECE_BYTES:
+        if self._pending and len(self._pending) + len(piece) > self._room:
             await self._send()
         self._pending += piece
         self._rows += rows
-        is_full = len(self._pending) >= PIECE_BYTES or self._rows >= _BATCH_ROWS
+        is_full = len(self._pending) >= self._room or self._rows >= _BATCH_ROWS
         if is_full or self._due <= _now():
             await self._send()
         else:
@@ -179,11 +190,17 @@ class Batches:
         if self._flusher.done() and not self._flusher.cancelled():
             self._flusher.exception()  # whoever has to know was told
 
+    @property
+    def _room(self) -> int:
+        """How many bytes go out together; a whole segment needs no detour through Redis."""
+        return PIECE_BYTES if self._sent <= SHOWN_BYTES else SEGMENT_BYTES
+
     async def _send(self) -> None:
         async with self._sending:
             if self._pending:
-                self._due = _now() + INTERVAL
                 content, rows = self._take()
+                self._sent += len(content)
+                self._due = _now() + (INTERVAL if self._sent <= SHOWN_BYTES else HIDDEN_INTERVAL)
                 await self._writer.put(content, rows=rows)
 
     def _take(self) -> tuple[bytes, int]:

@@ -8,8 +8,10 @@ from pydantic_core import to_json
 from activities.tool_arguments import InvalidArgumentsError, parse_arguments
 from agents.artifact_drafts import ArtifactDraft
 from agents.tool import Tool
+from stores.artifact_errors import MAX_PARTS
 from stores.artifact_rules import check_id
 from stores.artifacts import ArtifactIdError
+from stores.json_limits import is_sendable
 from stores.shown_artifacts import SHOWN_BYTES, SHOWN_PART_BYTES, Shown, ShownPart
 from workflows.contract.events import RESPONSE_ARTIFACT
 from workflows.contract.messages import AssistantMessage, DataPart, Part, TextPart, ToolCall
@@ -45,8 +47,11 @@ def drafts_of(reply: AssistantMessage, tools: Mapping[str, Tool]) -> dict[int, A
 
 
 def is_showable(draft: ArtifactDraft) -> bool:
-    """Whether there is something to show before the call has run, and views show such an amount."""
-    return bool(draft.parts) and _is_usable(draft.artifact_id) and shown_size(draft) <= SHOWN_BYTES
+    """Whether there is something to show before the call has run, and views show such content."""
+    parts = draft.parts or ()
+    if not 0 < len(parts) <= MAX_PARTS or not _is_usable(draft.artifact_id):
+        return False
+    return shown_size(draft) <= SHOWN_BYTES and all(map(_is_sendable, parts))
 
 
 def shown_parts(draft: ArtifactDraft) -> Shown:
@@ -74,6 +79,10 @@ def _is_usable(artifact_id: str) -> bool:
         return check_id(artifact_id) != RESPONSE_ARTIFACT
     except ArtifactIdError:
         return False
+
+
+def _is_sendable(part: Part) -> bool:
+    return not isinstance(part, DataPart) or is_sendable(part.data)
 
 
 def _size(part: Part) -> int:

@@ -2,9 +2,14 @@
 
 from collections.abc import Sequence
 
+import structlog
+from temporalio.exceptions import ApplicationError
+
+from activities.artifact_patience import AWAY
 from activities.file_parts import MAX_TEXT_FILE, Place, ReadFiles, is_wanted, place_of
 from stores.artifacts import ArtifactError, Artifacts
 from stores.blobs import BlobCorruptError, BlobMissingError
+from workflows.contract.failures import FILES_UNAVAILABLE
 from workflows.contract.media_types import is_named
 from workflows.contract.messages import FilePart, StoredPart, TranscriptMessage, UserMessage
 from workflows.contract.names import context_key
@@ -15,6 +20,10 @@ MAX_MESSAGE_BYTES = 20_000_000
 
 MAX_REQUEST_BYTES = 50_000_000
 """How much of all files one request carries, those of the newest messages first."""
+
+_UNAVAILABLE = "the files that the client sent cannot be read now"
+
+_log = structlog.get_logger()
 
 
 class FileReader:
@@ -30,12 +39,17 @@ class FileReader:
         """Return what was read; a file that is gone is known to be gone.
 
         Raises:
-            RedisError, OSError, BlobsUnavailableError: a store does not answer.
+            ApplicationError: of type FILES_UNAVAILABLE; a store does not answer.
         """
         room = MAX_REQUEST_BYTES
-        for message in reversed(messages):
-            if isinstance(message, UserMessage):
-                room -= await self._read_message(message, min(room, MAX_MESSAGE_BYTES))
+        try:
+            for message in reversed(messages):
+                if isinstance(message, UserMessage):
+                    room -= await self._read_message(message, min(room, MAX_MESSAGE_BYTES))
+        except AWAY as error:
+            _log.warning("files not read", error_type=type(error).__name__)
+            # The error's own text would tell the history of the workflow where the store is.
+            raise ApplicationError(_UNAVAILABLE, type=FILES_UNAVAILABLE) from None
         return ReadFiles(self._takes, self._contents)
 
     async def _read_message(self, message: UserMessage, room: int) -> int:

@@ -2,16 +2,22 @@
 
 from collections.abc import Sequence
 
+import structlog
 from temporalio import activity
+from temporalio.exceptions import ApplicationError
 
 from activities.artifact_endings import ArtifactEndings
 from stores.artifacts import Artifacts
+from stores.blobs import BlobsUnavailableError
 from stores.secrets import Secrets
 from stores.task_views import TaskViews
 from workflows.contract.calls import PublishInput
 from workflows.contract.events import ArtifactChunk, StatusChanged
+from workflows.contract.failures import FILES_UNAVAILABLE
 from workflows.contract.ports import PublishPort
-from workflows.contract.tasks import TaskState
+from workflows.contract.tasks import TaskRef, TaskState
+
+_log = structlog.get_logger()
 
 
 class ViewPublisher(PublishPort):
@@ -30,10 +36,19 @@ class ViewPublisher(PublishPort):
     async def publish(self, call: PublishInput) -> None:
         end = _last_state(call.events)
         if end:
-            await self._endings.end(call.task, end)
+            await self._end_artifacts(call.task, end)
         await self._views.publish(call.task.task_id, call.task.run_id, call.events)
         if end:
             await self._secrets.forget(call.task.task_id)
+
+    async def _end_artifacts(self, task: TaskRef, end: TaskState) -> None:
+        try:
+            await self._endings.end(task, end)
+        except BlobsUnavailableError as error:
+            _log.warning("artifacts not closed", error_type=type(error).__name__)
+            # The error's own text would tell the history of the workflow where the store is.
+            problem = "the artifacts of the task cannot be completed now: their store is away"
+            raise ApplicationError(problem, type=FILES_UNAVAILABLE) from None
 
 
 def _last_state(events: Sequence[StatusChanged | ArtifactChunk]) -> TaskState | None:

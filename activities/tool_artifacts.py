@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from datetime import datetime
 from secrets import token_hex
 
 from pydantic import JsonValue
@@ -11,7 +12,17 @@ from activities.artifact_patience import AWAY, Patience, patiently
 from activities.artifact_writer import ArtifactWriter, BatchedFile, Batches, WriteLog
 from agents.tool_artifacts import Content, FileWriter, Row, ToolArtifacts
 from stores.artifact_rows import decode_rows, encode_rows
-from stores.artifacts import AddParts, Append, Change, Complete, Create, NewPart, Replace
+from stores.artifacts import (
+    AddParts,
+    Append,
+    ArtifactOvertakenError,
+    ArtifactReplacedError,
+    Change,
+    Complete,
+    Create,
+    NewPart,
+    Replace,
+)
 from stores.published_artifacts import PublishedArtifacts
 from stores.shown_artifacts import is_text
 from stores.view_parts import is_plain
@@ -19,21 +30,32 @@ from workflows.contract.artifacts import StoredArtifact
 from workflows.contract.events import RESPONSE_ARTIFACT
 from workflows.contract.messages import DataPart, Part
 
+_Edition = tuple[datetime, datetime | None]
+"""When an artifact was created, and a part of it replaced."""
+
 
 class TaskArtifacts(ToolArtifacts):
     """The artifacts of a context, for one attempt at a tool call of the task.
 
     `call_id` is given for a tool that does one thing to one artifact, and nothing else: repeated under the
-    same id, it does nothing.
+    same id, it does nothing. `attempt` is the prefix of ids of `stores.artifact_attempts`: what an attempt
+    that was taken for lost does after a later one is refused.
     """
 
     def __init__(
-        self, artifacts: PublishedArtifacts, context_id: str, task_id: str, *, call_id: str = ""
+        self,
+        artifacts: PublishedArtifacts,
+        context_id: str,
+        task_id: str,
+        *,
+        call_id: str = "",
+        attempt: str = "",
     ) -> None:
         self._artifacts = artifacts
         self._context_id = context_id
         self._task_id = task_id
         self._call_id = call_id
+        self._attempt = attempt
         self.log = WriteLog()
 
     async def write_file(  # noqa: PLR0913 -- the interface's
@@ -110,13 +132,8 @@ class TaskArtifacts(ToolArtifacts):
         if not continues:
             return await self._apply(artifact_id, AddParts(new_parts(parts), last_chunk=last_chunk))
         text, *more = new_parts(parts)
-        is_last = last_chunk and not more
-        appended = await self._apply(
-            artifact_id, Append(text.content, index=there[-1].index, last_chunk=is_last)
-        )
-        if not more:
-            return appended
-        return await self._apply(artifact_id, AddParts(tuple(more), last_chunk=last_chunk), step="/parts")
+        longer = Append(text.content, there[-1].index, last_chunk=last_chunk, parts=tuple(more))
+        return await self._apply(artifact_id, longer)
 
     async def replace_part(self, artifact_id: str, index: int, part: Part) -> StoredArtifact:
         return await self._apply(artifact_id, Replace(index, new_part(part)))
@@ -125,12 +142,11 @@ class TaskArtifacts(ToolArtifacts):
         return await self._apply(artifact_id, Complete())
 
     async def read(self, artifact_id: str, index: int = 0) -> AsyncGenerator[bytes]:
+        edition = _edition(await self.get(artifact_id), index)
         start, patience = 0, Patience()
         while True:
             try:
-                async for piece in self._artifacts.read_part(
-                    self._context_id, artifact_id, index, start=start
-                ):
+                async for piece in self._read_on(artifact_id, index, start, edition):
                     start += len(piece)
                     yield piece
             except AWAY as error:
@@ -152,19 +168,56 @@ class TaskArtifacts(ToolArtifacts):
         await patiently(lambda: self._artifacts.delete_artifact(self._context_id, artifact_id))
         self.log.ids.pop(artifact_id, None)
 
+    async def _read_on(
+        self, artifact_id: str, index: int, start: int, edition: _Edition
+    ) -> AsyncGenerator[bytes]:
+        """Read from `start` on what was of that edition; the store sees to the rest of one reading."""
+        is_checked = start == 0
+        async for piece in self._artifacts.read_part(self._context_id, artifact_id, index, start=start):
+            if not is_checked:
+                await self._check_edition(artifact_id, index, edition)
+                is_checked = True
+            yield piece
+        if not is_checked:
+            await self._check_edition(artifact_id, index, edition)
+
+    async def _check_edition(self, artifact_id: str, index: int, edition: _Edition) -> None:
+        """Raise ArtifactReplacedError if the part is no longer of that edition."""
+        if _edition(await self.get(artifact_id), index) != edition:
+            raise ArtifactReplacedError(artifact_id, index)
+
     def _writer(self, artifact_id: str, part: NewPart, name: str, description: str) -> ArtifactWriter:
         create = Create(self._task_id, (part,), name, description, override=True)
-        return ArtifactWriter(self._artifacts, self._context_id, _checked(artifact_id), create, self.log)
-
-    async def _apply(self, artifact_id: str, change: Change, step: str = "") -> StoredArtifact:
-        """Make one change. The store may have made it when its answer is lost; of one id it makes it once."""
-        operation_id = f"{self._call_id}{step}" if self._call_id else token_hex(8)
-        _checked(artifact_id)
-        artifact = await patiently(
-            lambda: self._artifacts.apply(self._context_id, artifact_id, change, operation_id=operation_id)
+        return ArtifactWriter(
+            self._artifacts,
+            self._context_id,
+            _checked(artifact_id),
+            create,
+            self.log,
+            attempt=self._attempt,
         )
+
+    async def _apply(self, artifact_id: str, change: Change) -> StoredArtifact:
+        """Make one change. The store may have made it when its answer is lost; of one id it makes it once."""
+        operation_id = self._call_id or f"{self._attempt}{token_hex(8)}"
+        _checked(artifact_id)
+        try:
+            artifact = await patiently(
+                lambda: self._artifacts.apply(
+                    self._context_id, artifact_id, change, operation_id=operation_id
+                )
+            )
+        except ArtifactOvertakenError:
+            self.log.is_overtaken = True
+            raise
         self.log.ids[artifact_id] = None
         return artifact
+
+
+def _edition(artifact: StoredArtifact, index: int) -> _Edition:
+    """Return what changes when the content of a part is replaced, and not when it grows."""
+    replaced = [done.at for done in artifact.operations if done.kind == "replace" and done.index == index]
+    return artifact.created_at, replaced[-1] if replaced else None
 
 
 def _checked(artifact_id: str) -> str:

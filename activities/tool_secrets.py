@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 import structlog
 from pydantic import JsonValue
@@ -31,7 +31,7 @@ class SecretUnavailableError(Exception):
 
 
 class SecretReader:
-    """Hands secrets to a tool and blacks them out in its questions, results, errors and progress.
+    """Hands secrets to a tool and blacks them out in what it says and writes.
 
     `patience` is how long an outage of the store is waited out, in seconds (default 20).
     """
@@ -70,10 +70,24 @@ class SecretReader:
         hidden = {
             "text": self.hide(question.text),
             "options": tuple(map(self.hide, question.options)),
-            "json_schema": {self.hide(key): self._hide(part) for key, part in question.json_schema.items()},
-            "default": self._hide(question.default),
+            "json_schema": {
+                self.hide(key): self.hide_json(part) for key, part in question.json_schema.items()
+            },
+            "default": self.hide_json(question.default),
         }
         return question.model_copy(update=hidden)
+
+    def hide_json(self, value: JsonValue) -> JsonValue:
+        """Return the value without the secrets that were read, wherever in it they are."""
+        if not self._seen:
+            return value
+        if isinstance(value, str):
+            return self.hide(value)
+        if isinstance(value, dict):
+            return {self.hide(str(key)): self.hide_json(part) for key, part in value.items()}
+        if isinstance(value, Sequence):  # of what tools write, a tuple is a list as well
+            return [self.hide_json(part) for part in value]
+        return _HIDDEN if str(value) in self._seen else value
 
     async def _get(self, name: str) -> JsonValue:
         """Read a secret; the store's own error would tell the model where the store is."""
@@ -87,15 +101,6 @@ class SecretReader:
             if loop.time() >= give_up:
                 raise SecretUnavailableError(f"the secret {name!r} cannot be read now; try again later")
             await asyncio.sleep(_PAUSE)
-
-    def _hide(self, value: JsonValue) -> JsonValue:
-        if isinstance(value, dict):
-            return {self.hide(key): self._hide(part) for key, part in value.items()}
-        if isinstance(value, list):
-            return [self._hide(part) for part in value]
-        if isinstance(value, str):
-            return self.hide(value)
-        return _HIDDEN if str(value) in self._seen else value
 
 
 def _words(value: JsonValue) -> Iterator[str]:

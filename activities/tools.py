@@ -12,6 +12,7 @@ from temporalio import activity
 from activities.agents import find_agent
 from activities.artifact_calls import ArtifactCalls, idempotency_key
 from activities.heartbeat import Heartbeat, heartbeating
+from activities.hidden_artifacts import HiddenArtifacts
 from activities.task_log import logging_task
 from activities.tool_arguments import InvalidArgumentsError, parse_arguments, values_of
 from activities.tool_artifacts import TaskArtifacts
@@ -214,7 +215,7 @@ class AgentTools(ToolPort):
             attempt=activity.info().attempt,
             idempotency_key=idempotency_key(run.call),
             progress=self._progress(run),
-            artifacts=run.artifacts,
+            artifacts=HiddenArtifacts(run.artifacts, run.secrets),
             answers=inputs(run.call),
             secret=run.secrets.read,
         )

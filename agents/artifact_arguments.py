@@ -8,9 +8,7 @@ from pydantic import AfterValidator, AliasChoices, BaseModel, Field, JsonValue, 
 from agents.artifact_drafts import content_field, written_part
 from workflows.contract.events import RESPONSE_ARTIFACT
 from workflows.contract.messages import FilePart, Part
-
-MAX_URL = 2000
-"""Characters."""
+from workflows.contract.part_rules import url_flaw
 
 
 def _unreserved(artifact_id: str) -> str:
@@ -59,8 +57,8 @@ class WrittenPart(BaseModel):
         match content_field(self.model_dump(exclude_unset=True)):
             case "raw":
                 _size_of(self.raw or "")
-            case "url" if not _is_web(self.url or ""):
-                raise ValueError(f"a url begins with http(s):// and has at most {MAX_URL} characters")
+            case "url" if flaw := url_flaw(self.url or ""):
+                raise ValueError(f"url {flaw}")
             case _:
                 pass
         return self
@@ -88,7 +86,3 @@ def _size_of(content: str) -> int:
         return len(b64decode(content, validate=True))
     except ValueError:
         raise ValueError("raw is no base64; send text as text") from None
-
-
-def _is_web(url: str) -> bool:
-    return url.startswith(("http://", "https://")) and len(url) <= MAX_URL

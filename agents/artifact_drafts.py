@@ -8,6 +8,7 @@ from pydantic import JsonValue
 from pydantic_core import from_json
 
 from workflows.contract.messages import DataPart, FilePart, Part, TextPart
+from workflows.contract.part_rules import filename_flaw, media_type_flaw
 
 ARTIFACT_ID = ("artifact_id", "artifactId")
 MEDIA_TYPE = ("media_type", "mediaType")
@@ -78,7 +79,7 @@ def read_creation(written: str) -> ArtifactDraft | None:
         artifact_id,
         name=_text(read.known, "name"),
         description=_text(read.known, "description"),
-        parts=text_parts(_text(read.open, "content"), _text(read.known, *MEDIA_TYPE)),
+        parts=_to_show(text_parts(_text(read.open, "content"), _text(read.known, *MEDIA_TYPE))),
     )
 
 
@@ -170,7 +171,12 @@ def _parts(known: JsonValue, open_: JsonValue, *, is_whole: bool) -> tuple[Part,
     parts = [_closed_part(part) for part in written]
     if written and not is_whole:
         parts[-1] = _open_part(_fields(known[-1]) if len(known) == len(open_) else {}, written[-1])
-    return joined_parts([part for part in parts if part])
+    return joined_parts(_to_show([part for part in parts if part]))
+
+
+def _to_show(parts: Sequence[Part]) -> tuple[Part, ...]:
+    """Leave out parts whose names the store will refuse: nobody gets to see those."""
+    return tuple(p for p in parts if not (media_type_flaw(p.media_type) or filename_flaw(p.filename)))
 
 
 def _open_part(known: Values, open_: Values) -> Part | None:

@@ -27,7 +27,7 @@ async def _content(artifacts: ToolArtifacts, artifact: StoredArtifact) -> AsyncI
     for part in artifact.parts:
         if len(artifact.parts) > 1:
             yield f"[part {part.index}]\n" if part.index == 0 else f"\n\n[part {part.index}]\n"
-        if part.kind == "file" and not is_text(part.media_type):
+        if part.url or (part.kind == "file" and not is_text(part.media_type)):
             yield _description(part)
             continue
         decoder = codecs.getincrementaldecoder("utf-8")("replace")
@@ -38,4 +38,6 @@ async def _content(artifacts: ToolArtifacts, artifact: StoredArtifact) -> AsyncI
 
 def _description(part: ArtifactPart) -> str:
     name = f"{part.filename}, " if part.filename else ""
+    if part.url:
+        return f"[{name}{part.media_type}: {part.url}]"
     return f"[{name}{part.media_type}, {part.size} bytes: no text]"

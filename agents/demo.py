@@ -1,4 +1,4 @@
-"""The demo agent: reads one directory, calculates, and writes notes whose number can be checked."""
+"""The demo agent: reads one directory, calculates, writes reports, and notes whose number can be checked."""
 
 import asyncio
 import json
@@ -10,6 +10,7 @@ from pydantic import Field, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from agents.agent import Agent
+from agents.artifact_tools import artifacts
 from agents.demo_arithmetic import calculate as calculate_exactly
 from agents.demo_files import Folder
 from agents.plugins import prompt, tools
@@ -22,6 +23,7 @@ PROMPT = """\
 You answer questions about the files of one directory. Look before you answer: list the files, read or \
 search those that matter (several at once where you can), and use calculate for every sum, however easy. \
 When you are asked to take notes, write each one with note, one finding a note, as soon as you have it. \
+A report, a table or whatever else the user wants to keep you write as an artifact. \
 Then answer in a few short paragraphs, and name the files that you read."""
 
 
@@ -109,7 +111,7 @@ def make_agent(settings: DemoSettings) -> Agent:
     return Agent(
         id="demo",
         name="Everloop demo",
-        description="Reads the files of one directory, calculates exactly, and takes notes.",
+        description="Reads the files of one directory, calculates exactly, takes notes, and writes reports.",
         plugins=(
             prompt(PROMPT),
             tools(
@@ -119,6 +121,7 @@ def make_agent(settings: DemoSettings) -> Agent:
                 repeatable(offered.calculate),
                 tool(offered.note),
             ),
+            artifacts(),
         ),
     )
 

@@ -20,7 +20,7 @@ class FileWriter(ABC):
 
     @abstractmethod
     async def write(self, chunk: str | bytes) -> None:
-        """Append to the file. What is written within 25 ms goes out together."""
+        """Append to the file. What is written within 25 ms (once it is large: a second) goes out together."""
 
 
 class ToolArtifacts(ABC):

@@ -24,7 +24,8 @@ def artifact_json(
         "completedAt": artifact.completed_at.isoformat() if artifact.completed_at else None,
         "url": artifact_url(public_url, context_id, artifact.artifact_id),
         "parts": [
-            _part_json(part) | {"url": part_url(public_url, context_id, artifact.artifact_id, part.index)}
+            _part_json(part)
+            | {"url": part.url or part_url(public_url, context_id, artifact.artifact_id, part.index)}
             for part in artifact.parts
         ],
     }

@@ -72,7 +72,7 @@ def _to_csv(block: bytes, columns: Sequence[str]) -> bytes:
 def _write(lines: Iterable[Sequence[str]]) -> bytes:
     written = io.StringIO(newline="")
     csv.writer(written).writerows(lines)
-    return written.getvalue().encode(errors="replace")
+    return written.getvalue().encode()
 
 
 def _cell(value: JsonValue) -> str:

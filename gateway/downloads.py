@@ -38,7 +38,8 @@ class Downloads:
     @property
     def routes(self) -> list[Route]:
         """All addresses: the segments are told apart here, because an id may hold a slash."""
-        return [Route(f"/{ARTIFACTS}/{{path:path}}", self._serve, methods=["GET"])]
+        addresses = f"/{ARTIFACTS}", f"/{ARTIFACTS}/{{path:path}}"
+        return [Route(address, self._serve, methods=["GET"]) for address in addresses]
 
     async def _serve(self, request: Request) -> Response:
         segments = _segments(request)
@@ -50,7 +51,7 @@ class Downloads:
     async def _answer(self, request: Request, segments: list[str]) -> Response:
         owner = owner_of_request(request)
         match segments:
-            case [context_id]:
+            case [context_id] if context_id:
                 return await self._list(context_key(owner, context_id), context_id, request)
             case [context_id, artifact_id]:
                 return await self._describe(context_key(owner, context_id), context_id, artifact_id)
@@ -81,7 +82,7 @@ def _segments(request: Request) -> list[str]:
 def _name(segments: list[str]) -> str:
     """Name what is asked for in words of the client."""
     match segments:
-        case [context_id]:
+        case [context_id] if context_id:
             return f"artifacts of context {context_id!r}"
         case [_, artifact_id]:
             return f"artifact {artifact_id!r}"

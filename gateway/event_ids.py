@@ -1,7 +1,7 @@
 """Ids of streamed events: where a client that lost its connection goes on (`Last-Event-ID`).
 
 Source: HTML, §9.2 (server-sent events). An id is the position of the event in the stream of its task, and
-what else has to be known to go on behind it without having read what came before.
+the state that the task was in, for clients of the events extension, whose events repeat it.
 """
 
 from collections.abc import AsyncGenerator, Mapping
@@ -9,7 +9,6 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Self
-from urllib.parse import quote, unquote
 
 from stores.task_views import is_position, position_order
 from workflows.contract.tasks import TaskState
@@ -27,13 +26,11 @@ ServerSentEvent = dict[str, str]
 class EventId:
     """Behind which event a client goes on, and what it knew then.
 
-    `state` is that of the task, for clients of the events extension. `hidden` are artifacts that have begun,
-    but of which the client was not shown anything, so that what follows does not append to them.
+    `state` is that of the task, for clients of the events extension.
     """
 
     position: str
     state: TaskState | None = None
-    hidden: frozenset[str] = frozenset()
 
     @property
     def at(self) -> datetime:
@@ -41,23 +38,25 @@ class EventId:
         return datetime.fromtimestamp(position_order(self.position)[0] / 1000, UTC)
 
     def __str__(self) -> str:
-        words = [self.position, self.state or "", *(quote(name, safe="") for name in sorted(self.hidden))]
-        return ",".join(words).rstrip(",")
+        return f"{self.position},{self.state}" if self.state else self.position
 
     @classmethod
     def parse(cls, text: str) -> Self | None:
         """Return the id that a client sent back, None if it is none of ours."""
-        position, *words = text.split(",")
-        state, *hidden = words or [""]
+        position, _, state = text.partition(",")
         if not is_position(position) or state not in {"", *TaskState}:
             return None
-        return cls(position, TaskState(state) if state else None, frozenset(map(unquote, hidden)))
+        return cls(position, TaskState(state) if state else None)
+
+
+_LINE_ENDS = {ord(end): f"\\u{ord(end):04x}" for end in "\x85\u2028\u2029"}
+"""Some clients end lines at these too. In JSON they stand in strings only, which may escape them."""
 
 
 async def with_ids(
     events: AsyncGenerator[ServerSentEvent], state: Mapping[str, Any]
 ) -> AsyncGenerator[ServerSentEvent]:
-    """Give each event of a response its id.
+    """Give each event of a response its id, and see to it that its data are one line for every client.
 
     Events are made one at a time, when they are asked for, so that the id in the state is that of the event
     which has just come. An error has none: the client asks again for what it could not be told.
@@ -65,4 +64,5 @@ async def with_ids(
     async with aclosing(events):
         async for event in events:
             event_id = None if "event" in event else state.get(EVENT_ID)
-            yield {**event, "id": str(event_id)} if event_id else event
+            named = {"id": str(event_id)} if event_id else {}
+            yield {**event, "data": event["data"].translate(_LINE_ENDS), **named}

@@ -5,39 +5,21 @@ names by a URL stays a URL: this server fetches nothing, for it could be made to
 """
 
 import hashlib
-import re
-import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
-from urllib.parse import urlsplit
 
 from a2a.types import a2a_pb2 as pb
 from a2a.utils.errors import InvalidParamsError
 
 from stores.artifacts import NewPart
 from workflows.contract.messages import FilePart, Part, StoredPart
-
-MAX_URL = 2_000
-"""Characters of the URL of a file."""
-
-MAX_FILENAME_BYTES = 255
-"""Of the name of a file: as long as file systems take."""
-
-MAX_MEDIA_TYPE = 255
-"""Characters of a media type with its parameters."""
+from workflows.contract.part_rules import filename_flaw, media_type_flaw, url_flaw
 
 MAX_FILES = 100
-"""Files in one message: each is stored by itself before the task starts."""
+"""Files in one message, copies and URLs too: bytes are stored one by one before the task starts."""
 
 BYTES = "application/octet-stream"
 """The media type of what nobody has named."""
-
-_NAME = r"[A-Za-z0-9][A-Za-z0-9!#$&^_.+-]{0,126}"  # RFC 6838 §4.2
-_WORD = r"[A-Za-z0-9!#$%&'*+.^_`|~-]+"
-_QUOTED = r'"[ !#-\[\]-~]*"'
-_MEDIA_TYPE = re.compile(rf"({_NAME}/{_NAME})((?:\s*;\s*{_WORD}=(?:{_WORD}|{_QUOTED}))*)", re.ASCII)
-
-_UNPRINTABLE = frozenset({"Cc", "Zl", "Zp"})
 
 
 @dataclass(frozen=True)
@@ -54,9 +36,10 @@ def input_files(parts: Sequence[pb.Part]) -> tuple[InputFile, ...]:
     Raises:
         InvalidParamsError: there are too many files.
     """
+    count = sum(part.WhichOneof("content") in {"raw", "url"} for part in parts)
+    if count > MAX_FILES:
+        raise InvalidParamsError(f"message.parts has {count} files; one message may have {MAX_FILES}")
     files = {file.artifact_id: file for part in parts if part.HasField("raw") and (file := _file(part))}
-    if len(files) > MAX_FILES:
-        raise InvalidParamsError(f"message.parts has {len(files)} files; one message may have {MAX_FILES}")
     return tuple(files.values())
 
 
@@ -85,14 +68,10 @@ def read_media_type(part: pb.Part, field: str) -> str:
     Raises:
         InvalidParamsError: it is none.
     """
-    written = part.media_type
-    found = _MEDIA_TYPE.fullmatch(written) if len(written) <= MAX_MEDIA_TYPE else None
-    if written and not found:
-        raise InvalidParamsError(
-            f"{field}.mediaType is no media type; give a type and a subtype, such as image/png, in at most "
-            f"{MAX_MEDIA_TYPE} characters"
-        )
-    return found[1].lower() + found[2] if found else ""
+    if flaw := media_type_flaw(part.media_type):
+        raise InvalidParamsError(f"{field}.mediaType {flaw}")
+    name, semicolon, parameters = part.media_type.partition(";")
+    return f"{name.lower()}{semicolon}{parameters}"
 
 
 def read_filename(part: pb.Part, field: str) -> str:
@@ -101,18 +80,9 @@ def read_filename(part: pb.Part, field: str) -> str:
     Raises:
         InvalidParamsError: it is too long, or more than the name of one file.
     """
-    name = part.filename
-    if len(name.encode()) > MAX_FILENAME_BYTES:
-        raise InvalidParamsError(
-            f"{field}.filename is too long; a file name may have {MAX_FILENAME_BYTES} bytes"
-        )
-    if "/" in name or "\\" in name or name in {".", ".."}:
-        raise InvalidParamsError(f"{field}.filename is a path; give the name of the file alone")
-    if any(unicodedata.category(character) in _UNPRINTABLE for character in name):
-        raise InvalidParamsError(
-            f"{field}.filename has control characters; use letters, digits and punctuation"
-        )
-    return name
+    if flaw := filename_flaw(part.filename):
+        raise InvalidParamsError(f"{field}.filename {flaw}")
+    return part.filename
 
 
 def holds_file(parts: Sequence[Part]) -> bool:
@@ -131,20 +101,6 @@ def _file(part: pb.Part) -> InputFile:
 
 
 def _read_url(url: str, field: str) -> str:
-    if len(url) > MAX_URL:
-        raise InvalidParamsError(f"{field}.url has {len(url)} characters; a URL may have {MAX_URL}")
-    if not _is_web_address(url):
-        raise InvalidParamsError(
-            f"{field}.url is no address of a file; give one with http:// or https:// and a host"
-        )
+    if flaw := url_flaw(url):
+        raise InvalidParamsError(f"{field}.url {flaw}")
     return url
-
-
-def _is_web_address(url: str) -> bool:
-    if not url.isprintable() or " " in url:
-        return False
-    try:
-        parts = urlsplit(url)
-        return parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
-    except ValueError:
-        return False

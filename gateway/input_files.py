@@ -1,7 +1,7 @@
 """Files that clients send along: stored before their task hears of them."""
 
 import base64
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 
@@ -24,6 +24,9 @@ a time after their last change, and the task that gets it now should have all of
 
 SHOWN_FILES = 50
 """So many files are shown in one history, the newest ones."""
+
+_Place = tuple[str, int]
+"""Where a part stands: the id of its message, and its index."""
 
 _log = structlog.get_logger()
 
@@ -50,8 +53,8 @@ class InputFiles:
     async def shown(self, view: TaskView, history_length: int | None = None) -> TaskView:
         """Return the view with the content of small files in its newest messages.
 
-        Together they show as many bytes as an artifact does. Where the store does not answer, they stay where
-        they are, and are shown as URLs.
+        Together they show as many bytes as an artifact does, however often they show the same file. Where the
+        store does not answer, they stay where they are, and are shown as URLs.
         """
         messages = newest(view, history_length)
         contents = await self._contents(context_key(view.owner, view.context_id), messages)
@@ -77,19 +80,22 @@ class InputFiles:
         )
         await self._artifacts.apply(context_id, file.artifact_id, change)
 
-    async def _contents(self, context_id: str, messages: Sequence[Message]) -> dict[str, str]:
-        """Return the small files of the newest messages by id, in base64."""
-        contents: dict[str, str] = {}
+    async def _contents(self, context_id: str, messages: Sequence[Message]) -> dict[_Place, str]:
+        """Return the small files of the newest messages, in base64; each is read once."""
+        contents: dict[_Place, str] = {}
+        read: dict[str, str] = {}
         room = SHOWN_BYTES
-        for artifact_id, size in _small_files(messages):
+        for place, artifact_id, size in _small_files(messages):
             if len(contents) == SHOWN_FILES or size > room:
                 break
-            try:
-                pieces = [piece async for piece in self._artifacts.read_part(context_id, artifact_id)]
-            except (ArtifactError, BlobError, *STORE_FAILURES) as error:
-                _log.debug("file shown as a URL", artifact_id=artifact_id, error=type(error).__name__)
-                break
-            contents[artifact_id] = base64.b64encode(b"".join(pieces)).decode()
+            if artifact_id not in read:
+                try:
+                    pieces = [piece async for piece in self._artifacts.read_part(context_id, artifact_id)]
+                except (ArtifactError, BlobError, *STORE_FAILURES) as error:
+                    _log.debug("file shown as a URL", artifact_id=artifact_id, error=type(error).__name__)
+                    break
+                read[artifact_id] = base64.b64encode(b"".join(pieces)).decode()
+            contents[place] = read[artifact_id]
             room -= size
         return contents
 
@@ -99,23 +105,24 @@ def _is_fresh(known: StoredArtifact) -> bool:
     return is_ours and datetime.now(UTC) - known.updated_at < FRESH
 
 
-def _small_files(messages: Sequence[Message]) -> list[tuple[str, int]]:
-    """Return id and size of files that are as small as what artifacts show, each once, the newest first."""
-    parts = [part for message in reversed(messages) for part in message.parts]
-    sizes = {
-        part.stored.artifact_id: part.size
-        for part in parts
-        if isinstance(part, FilePart) and part.stored and part.size is not None
-    }
-    return [(artifact_id, size) for artifact_id, size in sizes.items() if size <= SHOWN_PART_BYTES]
+def _small_files(messages: Sequence[Message]) -> list[tuple[_Place, str, int]]:
+    """Return place, id and size of files that are as small as what artifacts show, the newest first."""
+    return [
+        ((message.message_id, index), part.stored.artifact_id, part.size)
+        for message in reversed(messages)
+        for index, part in enumerate(message.parts)
+        if isinstance(part, FilePart) and part.stored
+        if part.size is not None and part.size <= SHOWN_PART_BYTES
+    ]
 
 
-def _with_contents(message: Message, contents: dict[str, str]) -> Message:
-    parts = tuple(_with_content(part, contents) for part in message.parts)
+def _with_contents(message: Message, contents: Mapping[_Place, str]) -> Message:
+    parts = tuple(
+        _with_content(part, contents.get((message.message_id, index)))
+        for index, part in enumerate(message.parts)
+    )
     return message.model_copy(update={"parts": parts})
 
 
-def _with_content(part: Part, contents: dict[str, str]) -> Part:
-    if isinstance(part, FilePart) and part.stored and part.stored.artifact_id in contents:
-        return part.model_copy(update={"content": contents[part.stored.artifact_id], "stored": None})
-    return part
+def _with_content(part: Part, content: str | None) -> Part:
+    return part if content is None else part.model_copy(update={"content": content, "stored": None})

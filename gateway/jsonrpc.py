@@ -12,6 +12,7 @@ from a2a.server.context import ServerCallContext
 from a2a.server.request_handlers.request_handler import RequestHandler
 from a2a.server.routes.common import DefaultServerCallContextBuilder
 from a2a.server.routes.jsonrpc_dispatcher import JsonRpcDispatcher
+from a2a.utils.errors import InvalidParamsError
 from opentelemetry import propagate, trace
 from sse_starlette import EventSourceResponse
 from starlette.datastructures import Headers
@@ -22,6 +23,7 @@ from starlette.types import Message, Receive, Scope, Send
 from gateway.cancellation import cancel
 from gateway.errors import RETRY_AFTER
 from gateway.event_ids import ServerSentEvent, with_ids
+from gateway.raw_parts import raw_flaw
 from gateway.translate import EVENTS_EXTENSION
 
 INVALID_REQUEST = -32600
@@ -88,6 +90,7 @@ class _JsonRpcRequest(Request):
         self._span = span
         self._content: bytes | None = None
         self.call_state: dict[str, Any] = {}
+        self.flaw = ""
         self.span: trace.Span = trace.INVALID_SPAN
 
     async def body(self) -> bytes:
@@ -105,6 +108,7 @@ class _JsonRpcRequest(Request):
             # Wrong UTF-8, numbers of thousands of digits, endless nesting.
             raise json.JSONDecodeError(f"the body is not JSON ({type(error).__name__})", "", 0) from error
         _name_span(self._span, parsed)
+        self.flaw = raw_flaw(parsed)
         return parsed
 
     async def _read(self) -> bytes:
@@ -122,11 +126,16 @@ class _JsonRpcRequest(Request):
 
 
 class _CallContextBuilder(DefaultServerCallContextBuilder):
-    """Lets the endpoint read what the handler leaves in the state of the call."""
+    """Lets the endpoint read what the handler leaves in the state of the call.
+
+    It refuses what the parsed parameters show no more; the dispatcher turns the error into an answer.
+    """
 
     def build(self, request: Request) -> ServerCallContext:
         context = super().build(request)
         if isinstance(request, _JsonRpcRequest):
+            if request.flaw:
+                raise InvalidParamsError(request.flaw)
             request.call_state.update(context.state)
             context.state = request.call_state
         return context

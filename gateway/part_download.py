@@ -15,9 +15,10 @@ from starlette.responses import RedirectResponse, Response, StreamingResponse
 from gateway.dataset_csv import csv_pieces
 from gateway.download_errors import DownloadError
 from gateway.http_conditions import ByteRange, RangeUnsatisfiableError, names_tag, read_range
-from gateway.part_formats import Format, FormatUnknownError, choose_format, served
+from gateway.part_formats import Format, FormatUnknownError, Served, choose_format, served
 from gateway.piece_response import PieceResponse, Pieces
 from stores.artifacts import ArtifactReplacedError, Artifacts
+from stores.blobs import LinkTerms
 from workflows.contract.artifacts import ArtifactPart, ArtifactStatus, StoredArtifact
 
 ARTIFACT_STATUS = "Everloop-Artifact-Status"
@@ -67,12 +68,16 @@ class _Representation:
         suffix = "" if self.format == "stored" else f"-{self.format}"
         return f'"{created}-{self.artifact.version}-{self.part.index}{suffix}"'
 
+    @property
+    def served(self) -> Served:
+        """As what, and under what name."""
+        return served(self.artifact.artifact_id, self.part, self.format)
+
     def headers(self, *, negotiated: bool) -> dict[str, str]:
         """Return all headers but those of its extent; `negotiated`: the client's Accept chose the format."""
-        kind = served(self.artifact.artifact_id, self.part, self.format)
         headers = {
-            "Content-Type": kind.media_type,
-            "Content-Disposition": kind.disposition,
+            "Content-Type": self.served.media_type,
+            "Content-Disposition": self.served.disposition,
             "ETag": self.etag,
             "Cache-Control": "private, no-cache" if self.is_closed else "no-store",
             "Accept-Ranges": "bytes" if self.has_ranges else "none",
@@ -109,11 +114,13 @@ class PartDownload:
 
     async def _send(self, request: Request, address: PartAddress) -> Response:
         found = await self._find(request, address)
+        if found.part.url:
+            return RedirectResponse(found.part.url, headers={"Cache-Control": "no-store"})
         asked = "format" in request.query_params
         headers = found.headers(negotiated=found.part.kind == "rows" and not asked)
         if early := _answer_of_conditions(request, found, headers):
             return early
-        if found.has_ranges and request.method == "GET" and (link := await self._link(address)):
+        if _may_be_linked(request, found) and (link := await self._link(address, found)):
             return RedirectResponse(link, headers={"Cache-Control": "no-store"})
         wanted = _read_wanted_range(request, found)
         status = HTTPStatus.PARTIAL_CONTENT if wanted else HTTPStatus.OK
@@ -137,11 +144,11 @@ class PartDownload:
             raise DownloadError(HTTPStatus.BAD_REQUEST, str(error)) from None
         return _Representation(artifact, part, format_)
 
-    async def _link(self, address: PartAddress) -> str | None:
+    async def _link(self, address: PartAddress, found: _Representation) -> str | None:
         if not self._link_seconds:
             return None
-        context_id, artifact_id, index = address.context_id, address.artifact_id, address.index
-        return await self._artifacts.link(context_id, artifact_id, index, seconds=self._link_seconds)
+        terms = LinkTerms(found.served.media_type, found.served.disposition, self._link_seconds)
+        return await self._artifacts.link(address.context_id, address.artifact_id, address.index, terms)
 
     async def _pieces(self, address: PartAddress, found: _Representation, wanted: ByteRange) -> Pieces:
         def read() -> Pieces:
@@ -173,19 +180,25 @@ class PartDownload:
             raise ArtifactReplacedError(address.artifact_id, address.index)
 
 
+def _may_be_linked(request: Request, found: _Representation) -> bool:
+    """Whether the store itself could answer: it knows none of the tags that conditions repeat there."""
+    is_conditional = "if-match" in request.headers or "if-range" in request.headers
+    return found.has_ranges and request.method == "GET" and not is_conditional
+
+
 def _answer_of_conditions(
     request: Request, found: _Representation, headers: dict[str, str]
 ) -> Response | None:
     """Return the answer if the conditions of the request do not hold, in the order of RFC 9110 §13.2.2."""
-    tags = request.headers.get("if-match")
-    if tags is not None and not names_tag(tags, found.etag, weakly=False):
+    tags = request.headers.getlist("if-match")
+    if tags and not names_tag(",".join(tags), found.etag, weakly=False):
         raise DownloadError(
             HTTPStatus.PRECONDITION_FAILED,
             f"this is another version than If-Match names: it is {found.etag}",
             {"ETag": found.etag},
         )
-    tags = request.headers.get("if-none-match")
-    if tags is not None and names_tag(tags, found.etag, weakly=True):
+    tags = request.headers.getlist("if-none-match")
+    if tags and names_tag(",".join(tags), found.etag, weakly=True):
         kept = {name: headers[name] for name in ("ETag", "Cache-Control", "Vary") if name in headers}
         return Response(status_code=HTTPStatus.NOT_MODIFIED, headers=kept)
     return None

@@ -29,6 +29,7 @@ _EXTENSIONS = mimetypes.MimeTypes()
 """The table that comes with Python: the machine's own could name files otherwise on another machine."""
 
 _MORE_EXTENSIONS = {JSON_LINES: ".jsonl", CSV: ".csv", "application/json": ".json", "text/markdown": ".md"}
+_ROWS_EXTENSION = re.compile(r"\.(jsonl|ndjson|json|csv)$", re.IGNORECASE)
 _MAX_NAME = 200
 
 
@@ -80,7 +81,7 @@ def served(artifact_id: str, part: ArtifactPart, format_: Format) -> Served:
     essence = media_type.partition(";")[0].strip().lower()
     name = _clean(part.filename) or _named_after(artifact_id, part.index, essence)
     if format_ == "csv":
-        name = str(PurePosixPath(name).with_suffix(".csv"))
+        name = f"{_ROWS_EXTENSION.sub('', name)}.csv"
     return Served(_with_charset(media_type, part), name)
 
 

@@ -1,5 +1,6 @@
 """A response that is sent piece by piece, and that never ends well unless all of it was sent."""
 
+import asyncio
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 from http import HTTPStatus
@@ -7,7 +8,7 @@ from typing import Self
 
 import structlog
 from starlette.responses import StreamingResponse
-from starlette.types import Send
+from starlette.types import Receive, Scope, Send
 
 SENT_AT_ONCE = 256 * 1024
 """Bytes that are handed to the connection at once: it copies what the client does not take in time."""
@@ -20,9 +21,9 @@ Pieces = AsyncGenerator[bytes]
 class PieceResponse(StreamingResponse):
     """Sends pieces as fast as the client takes them.
 
-    If what makes the pieces fails, or makes fewer bytes than the headers promise, the response stays
-    unfinished: the server cuts the connection, so that no client takes it for the whole. `what` names it in
-    the log.
+    If what makes the pieces fails, the response stays unfinished: the server cuts the connection, so that no
+    client takes it for the whole. So it does if there are fewer bytes than the headers promise, or if this
+    process stops first. `what` names it in the log.
     """
 
     def __init__(
@@ -46,6 +47,12 @@ class PieceResponse(StreamingResponse):
         """Give it up unsent."""
         await self._rest.aclose()
 
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        except asyncio.CancelledError:  # the server stops, and has waited for as long as it may
+            _log.warning("download cut", what=self._what, error="the gateway stops")
+
     async def stream_response(self, send: Send) -> None:
         await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
         try:
@@ -53,7 +60,7 @@ class PieceResponse(StreamingResponse):
         except Exception as failure:  # noqa: BLE001 -- whatever it is, the client must not take this for the whole
             _log.error("download cut", what=self._what, error=f"{type(failure).__name__}: {failure}")
             return
-        if self._length not in {None, sent}:
+        if self._length not in {None, sent}:  # the server would raise, and leave the client waiting
             _log.error("download cut", what=self._what, error=f"{sent} bytes of {self._length}")
             return
         await send({"type": "http.response.body", "body": b"", "more_body": False})

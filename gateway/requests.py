@@ -21,6 +21,7 @@ from gateway.file_parts import InputFile, input_files, read_file_part, read_file
 from gateway.translate import STATES_BY_NUMBER
 from stores.task_views import TaskQuery
 from workflows.contract.messages import DataPart, FilePart, Part, TextPart, UserMessage
+from workflows.contract.part_rules import PATH_STEPS
 from workflows.contract.questions import WITHHELD
 
 MAX_ID_BYTES = 255
@@ -73,7 +74,7 @@ def check_id(value: str, field: str) -> str:
     """Return an id that is fit to be used as one.
 
     Raises:
-        InvalidParamsError: it is empty, longer than 255 bytes, or has control characters.
+        InvalidParamsError: it is empty, longer than 255 bytes, a step of a path, or has control characters.
     """
     if not value:
         raise InvalidParamsError(f"{field} is empty; give an id")
@@ -82,6 +83,8 @@ def check_id(value: str, field: str) -> str:
         raise InvalidParamsError(f"{field} has {size} bytes; an id may have {MAX_ID_BYTES}")
     if any(unicodedata.category(character) == "Cc" for character in value):
         raise InvalidParamsError(f"{field} has control characters; use letters, digits and punctuation")
+    if value in PATH_STEPS:
+        raise InvalidParamsError(f"{field} is a step of a path, not a name; give another id")
     return value
 
 

@@ -3,6 +3,7 @@
 import contextlib
 import math
 import socket
+import sys
 from collections.abc import Generator
 
 import uvicorn
@@ -12,6 +13,9 @@ from gateway.settings import GatewaySettings
 
 KEEP_ALIVE = 75
 """Seconds that an idle connection stays open: longer than usual proxies reuse it."""
+
+STALLED_AFTER = 60
+"""Seconds after which a client that takes nothing of what is sent to it loses its connection."""
 
 
 class AddressInUseError(Exception):
@@ -48,8 +52,8 @@ class GatewayServer(uvicorn.Server):
         yield
 
 
-def listen(settings: GatewaySettings) -> socket.socket:
-    """Return a socket that listens on the configured address.
+def listen(settings: GatewaySettings, *, stalled_after: int = STALLED_AFTER) -> socket.socket:
+    """Return a socket that listens on the configured address; it drops clients that are stalled.
 
     Raises:
         AddressInUseError: somebody else does, or it is not ours to use.
@@ -65,4 +69,6 @@ def listen(settings: GatewaySettings) -> socket.socket:
     # Connections inherit it. asyncio sets it only on sockets made with an explicit protocol number; without
     # it every answer waits 40 ms for the client's delayed acknowledgement.
     listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    if sys.platform == "linux":  # elsewhere nothing ends such a connection but its client
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, stalled_after * 1000)
     return listener

@@ -4,6 +4,7 @@ Source: A2A 1.0 §4.1 (Task, Message, Part, Artifact).
 """
 
 import base64
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import cast
@@ -15,7 +16,9 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from pydantic import JsonValue
 
 from gateway.part_urls import part_url
+from stores.json_limits import is_sendable
 from stores.view_parts import EMPTY
+from workflows.contract.events import RESPONSE_ARTIFACT
 from workflows.contract.messages import DataPart, FilePart, Message, Part, TextPart, UserMessage
 from workflows.contract.tasks import Artifact, TaskState, TaskStatus, TaskView
 
@@ -49,11 +52,14 @@ def to_task(
 ) -> pb.Task:
     """Return the A2A Task of a view, with the newest `history_length` messages (None: all).
 
-    Artifacts without any content are left out: a draft that was withdrawn is one. The metadata are those of
-    the status: what the task has used so far.
+    Artifacts without any content are left out, unless what is being written may yet come. The metadata are
+    those of the status: what the task has used so far.
     """
     place = place_of(view, public_url)
-    artifacts = [artifact for artifact in view.artifacts if has_content(artifact)]
+    is_over = view.status.state.is_terminal
+    artifacts = [
+        a for a in view.artifacts if _has_content(a) or (may_be_shown(a) and _is_open(a, is_over=is_over))
+    ]
     return pb.Task(
         id=view.task_id,
         context_id=view.context_id,
@@ -107,12 +113,19 @@ def to_part(part: Part, place: Place) -> pb.Part:
         case TextPart():
             content = pb.Part(text=part.text)
         case DataPart():
-            # ParseDict takes any JSON value where the message is a Value; its annotation knows objects only.
-            content = pb.Part(data=ParseDict(cast("dict[str, JsonValue]", part.data), Value()))
+            content = _to_data(part)
         case FilePart():
             content = _to_file(part, place)
-    content.media_type, content.filename = part.media_type, part.filename
+    content.media_type, content.filename = part.media_type or content.media_type, part.filename
     return content
+
+
+def _to_data(part: DataPart) -> pb.Part:
+    """Return the value; as text if protobuf cannot hold it, which must not keep a task from being seen."""
+    if not is_sendable(part.data):
+        return pb.Part(text=json.dumps(part.data, ensure_ascii=False), media_type="application/json")
+    # ParseDict takes any JSON value where the message is a Value; its annotation knows objects only.
+    return pb.Part(data=ParseDict(cast("dict[str, JsonValue]", part.data), Value()))
 
 
 def _to_file(part: FilePart, place: Place) -> pb.Part:
@@ -129,6 +142,14 @@ def to_struct(metadata: Mapping[str, JsonValue]) -> Struct | None:
     return ParseDict(dict(metadata), Struct()) if metadata else None
 
 
-def has_content(artifact: Artifact) -> bool:
-    """Whether there is anything in it to show."""
+def may_be_shown(artifact: Artifact) -> bool:
+    """Whether clients hear of an artifact: an answer without any content is a draft that was withdrawn."""
+    return artifact.artifact_id != RESPONSE_ARTIFACT or _has_content(artifact)
+
+
+def _is_open(artifact: Artifact, *, is_over: bool) -> bool:
+    return not (artifact.complete or artifact.failed or is_over)
+
+
+def _has_content(artifact: Artifact) -> bool:
     return any(part != EMPTY for part in artifact.parts)

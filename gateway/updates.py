@@ -13,68 +13,25 @@ from gateway.translate import (
     EVENTS_EXTENSION,
     FAILED_ARTIFACT,
     Place,
-    has_content,
+    may_be_shown,
     place_of,
     to_part,
     to_status,
     to_struct,
 )
 from stores.view_parts import EMPTY, fails_drafts
-from workflows.contract.events import ArtifactChunk, StatusChanged, TaskEvent
-from workflows.contract.tasks import Artifact, TaskState, TaskStatus, TaskView
+from workflows.contract.events import RESPONSE_ARTIFACT, ArtifactChunk, StatusChanged, TaskEvent
+from workflows.contract.tasks import TaskState, TaskStatus, TaskView
 
 Update = pb.TaskStatusUpdateEvent | pb.TaskArtifactUpdateEvent
-
-
-class KnownArtifacts:
-    """What a client knows of the artifacts of its task.
-
-    `is_shown` tells whether it has an artifact that what follows can append to; of one that goes on after an
-    earlier connection we know only what it was not shown, and take it that it has all others. `hidden` are
-    those that have begun without any content, and so were not shown. `unfinished` maps those that are still
-    being written to their names.
-    """
-
-    def __init__(self, view: TaskView, after: EventId | None) -> None:
-        self._goes_on = after is not None
-        self._shown = (
-            {a.artifact_id for a in view.artifacts if has_content(a)} if after is None else set[str]()
-        )
-        self.hidden = set(after.hidden) if after else _begun_without_content(view)
-        # A client that goes on may have yet to hear what failed before we looked: twice is no harm.
-        self.unfinished = {
-            a.artifact_id: a.name
-            for a in view.artifacts
-            if has_content(a) and not a.complete and (self._goes_on or not a.failed)
-        }
-
-    def is_shown(self, artifact_id: str) -> bool:
-        return artifact_id in self._shown or (self._goes_on and artifact_id not in self.hidden)
-
-    def show(self, chunk: ArtifactChunk) -> None:
-        self._shown.add(chunk.artifact_id)
-        self.hidden.discard(chunk.artifact_id)
-        if chunk.last_chunk:
-            self.unfinished.pop(chunk.artifact_id, None)
-        else:
-            self.unfinished[chunk.artifact_id] = chunk.name or self.unfinished.get(chunk.artifact_id, "")
-
-    def hide(self, chunk: ArtifactChunk) -> None:
-        """Note that the artifact has no content; nothing follows on one that is complete."""
-        self._shown.discard(chunk.artifact_id)
-        self.unfinished.pop(chunk.artifact_id, None)
-        if chunk.last_chunk:
-            self.hidden.discard(chunk.artifact_id)
-        else:
-            self.hidden.add(chunk.artifact_id)
 
 
 class UpdateTranslator:
     """Turns the events that follow a view into A2A updates for one client.
 
-    It remembers what that client knows: the last status, which the events of the extension repeat, and its
-    artifacts. `extended` means that the client activated `EVENTS_EXTENSION`. `after`: it goes on behind that
-    event of an earlier connection, and has not seen the view, which is newer.
+    It remembers what that client knows: the last status, which the events of the extension repeat, and which
+    artifacts are being written. `extended` means that the client activated `EVENTS_EXTENSION`. `after`: it
+    goes on behind that event of an earlier connection, and has not seen the view, which is newer.
     """
 
     def __init__(
@@ -85,12 +42,18 @@ class UpdateTranslator:
         self._status = view.status
         if after and after.state:
             self._status = TaskStatus(state=after.state, at=after.at)
-        self._known = KnownArtifacts(view, after)
+        shown = [artifact for artifact in view.artifacts if may_be_shown(artifact)]
+        # Who goes on may have been shown an answer that was withdrawn since: clearing it twice is no harm.
+        self._has_answer = after is not None or any(a.artifact_id == RESPONSE_ARTIFACT for a in shown)
+        # Nor is it to hear twice what failed before we looked.
+        self._unfinished = {
+            a.artifact_id: a.name for a in shown if not a.complete and (after or not a.failed)
+        }
 
     def event_id(self, position: str) -> EventId:
         """Return the id of the event that was translated last."""
         state: TaskState | None = self._status.state if self._extended else None
-        return EventId(position, state, frozenset(self._known.hidden))
+        return EventId(position, state)
 
     def translate(self, event: TaskEvent) -> list[Update]:
         """Return the updates, in order; none if there is nothing to tell this client."""
@@ -109,11 +72,8 @@ class UpdateTranslator:
         self._status = TaskStatus(state=event.state, at=event.at, message=event.message)
         failed: list[Update] = []
         if fails_drafts(event.state):
-            unfinished = self._known.unfinished
-            failed = [
-                self._failed_update(*each) for each in unfinished.items() if self._known.is_shown(each[0])
-            ]
-            unfinished.clear()
+            failed = [self._failed_update(*each) for each in self._unfinished.items()]
+            self._unfinished.clear()
         return [*failed, self._status_update(event.metadata)]
 
     def _failed_update(self, artifact_id: str, name: str) -> pb.TaskArtifactUpdateEvent:
@@ -138,20 +98,28 @@ class UpdateTranslator:
 
     def _artifact_updates(self, chunk: ArtifactChunk) -> list[Update]:
         """Return the chunk, unless it changes nothing for this client."""
-        appends = chunk.index > 0 or chunk.mode == "extend"
-        shown = self._known.is_shown(chunk.artifact_id)
-        if chunk.part == EMPTY and appends and shown:
-            if not chunk.last_chunk:
-                return []
-            self._known.show(chunk)
-        elif chunk.part == EMPTY:
-            self._known.hide(chunk)
-            if not shown:
-                return []
+        appends, is_empty = chunk.index > 0 or chunk.mode == "extend", chunk.part == EMPTY
+        is_answer = chunk.artifact_id == RESPONSE_ARTIFACT
+        if is_empty and appends and not chunk.last_chunk:
+            return self._failure_updates(chunk)
+        if is_empty and not appends and is_answer and not self._has_answer:
+            return []  # a withdrawal of what this client was never shown
+        self._note(chunk, is_withdrawn=is_empty and not appends and is_answer)
+        return [self._chunk_update(chunk, append=appends), *self._failure_updates(chunk)]
+
+    def _failure_updates(self, chunk: ArtifactChunk) -> list[Update]:
+        """Return what tells that the artifact stays unfinished, if the chunk says so."""
+        if not chunk.failed:
+            return []
+        self._unfinished.pop(chunk.artifact_id, None)
+        return [self._failed_update(chunk.artifact_id, chunk.name)]
+
+    def _note(self, chunk: ArtifactChunk, *, is_withdrawn: bool) -> None:
+        self._has_answer = self._has_answer or chunk.artifact_id == RESPONSE_ARTIFACT
+        if chunk.last_chunk or is_withdrawn:
+            self._unfinished.pop(chunk.artifact_id, None)
         else:
-            self._known.show(chunk)
-        # Appending to what this client never saw would be an error to it.
-        return [self._chunk_update(chunk, append=appends and shown)]
+            self._unfinished[chunk.artifact_id] = chunk.name or self._unfinished.get(chunk.artifact_id, "")
 
     def _chunk_update(self, chunk: ArtifactChunk, *, append: bool) -> pb.TaskArtifactUpdateEvent:
         artifact = pb.Artifact(
@@ -172,11 +140,3 @@ class UpdateTranslator:
             append=append,
             last_chunk=last_chunk,
         )
-
-
-def _begun_without_content(view: TaskView) -> set[str]:
-    return {a.artifact_id for a in view.artifacts if not has_content(a) and _is_unfinished(a)}
-
-
-def _is_unfinished(artifact: Artifact) -> bool:
-    return not (artifact.complete or artifact.failed)

@@ -14,6 +14,7 @@ class NewPart:
     """A part to be written.
 
     `content` is UTF-8 of a text, bytes of a file, JSON of data, JSON lines of rows. `row_schema` is for rows.
+    `url`: where a file is that somebody else keeps; it has no content then.
     """
 
     kind: PartKind
@@ -21,6 +22,7 @@ class NewPart:
     media_type: str = ""
     filename: str = ""
     row_schema: Mapping[str, JsonValue] | None = None
+    url: str = ""
 
 
 @dataclass(frozen=True)
@@ -41,6 +43,7 @@ class Append:
     """Append to the content of part `index` (-1: the last one).
 
     `rows` counts the rows in `content`, of a dataset. `chunk_index`, if given, has to follow the last one.
+    `parts` go behind those that are there.
     """
 
     content: bytes
@@ -48,6 +51,7 @@ class Append:
     rows: int = 0
     last_chunk: bool = False
     chunk_index: int | None = None
+    parts: tuple[NewPart, ...] = ()
 
 
 @dataclass(frozen=True)

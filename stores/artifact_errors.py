@@ -2,11 +2,14 @@
 
 ArtifactError
 ├── ArtifactIdError          this is no id of an artifact
+├── ArtifactNameError        a name, a media type or a URL is none
 ├── ArtifactMissingError     there is none of this id in this context
 ├── ArtifactExistsError      there is one already, and it was not to be replaced
 ├── ArtifactClosedError      it is complete or failed, and takes no more content
 ├── ArtifactKindError        a part is not of the kind that the operation is for
 ├── ArtifactReplacedError    its content was replaced while somebody read it
+├── ArtifactOvertakenError   somebody else has changed it while it was written
+├── PartCountError           it would have too many parts
 ├── PartIndexError           it has no part of this index
 ├── ChunkIndexError          this is not the chunk that follows
 ├── RowSchemaError           this is no JSON schema that rows can be checked against
@@ -19,6 +22,9 @@ from workflows.contract.artifacts import ArtifactStatus, PartKind
 
 MAX_ID_BYTES = 255
 
+MAX_PARTS = 1_000
+"""Parts of an artifact: with each change all of them are gone through."""
+
 
 class ArtifactError(Exception):
     """An operation on an artifact is refused; nothing has changed. Models and clients read the text."""
@@ -30,8 +36,15 @@ class ArtifactIdError(ArtifactError, ValueError):
     def __init__(self) -> None:
         super().__init__(
             f"this is no id of an artifact: expected 1 to {MAX_ID_BYTES} bytes of UTF-8 "
-            "without control characters"
+            "without control characters, and neither . nor .."
         )
+
+
+class ArtifactNameError(ArtifactError, ValueError):
+    """A name, a media type or a URL is none; `flaw` says why, and what is expected."""
+
+    def __init__(self, artifact_id: str, field: str, flaw: str) -> None:
+        super().__init__(f"{field} of artifact {artifact_id!r} {flaw}")
 
 
 class ArtifactMissingError(ArtifactError):
@@ -74,6 +87,26 @@ class ArtifactReplacedError(ArtifactError):
     def __init__(self, artifact_id: str, index: int) -> None:
         super().__init__(
             f"part {index} of artifact {artifact_id!r} was replaced while it was read; read it again"
+        )
+
+
+class ArtifactOvertakenError(ArtifactError):
+    """Somebody else has changed an artifact while it was written."""
+
+    def __init__(self, artifact_id: str) -> None:
+        super().__init__(
+            f"artifact {artifact_id!r} was changed by somebody else while it was written: nothing more is "
+            "written to it; if two calls write it, let one follow the other"
+        )
+
+
+class PartCountError(ArtifactError):
+    """It would have too many parts."""
+
+    def __init__(self, artifact_id: str, count: int) -> None:
+        super().__init__(
+            f"artifact {artifact_id!r} would have {count} parts: expected at most {MAX_PARTS}; put more into "
+            "each part, for example rows of one dataset"
         )
 
 

@@ -32,19 +32,38 @@ class Told:
     name: str
     description: str
     complete: bool
+    failed: bool
     position: int
     attempt: int = 0
     next_index: int | None = None
 
     @classmethod
-    def by_view(cls, view: ShownArtifact | None, *candidates: Shown) -> "Told | None":
+    def by_view(cls, view: ShownArtifact, *candidates: Shown) -> "Told":
         """Return what a view tells: the first of these forms that it shows, or something else."""
-        if view is None:
-            return None
         shown = (each for each in candidates if is_shown_by(each, view.artifact.parts))
-        artifact = view.artifact
-        first = next(shown, None)
-        return cls(first, artifact.name, artifact.description, artifact.complete, view.position, view.attempt)
+        return cls(
+            next(shown, None),
+            view.artifact.name,
+            view.artifact.description,
+            view.artifact.complete,
+            view.artifact.failed,
+            view.position,
+            view.attempt,
+        )
+
+    def says(self, artifact: StoredArtifact, shown: Shown) -> bool:
+        """Whether subscribers have all of this, and know what has become of it."""
+        return self.shown == shown and self.is_of(artifact) and self.is_closed_as(artifact)
+
+    def is_of(self, artifact: StoredArtifact) -> bool:
+        return (self.name, self.description) == (artifact.name, artifact.description)
+
+    def is_closed_as(self, artifact: StoredArtifact) -> bool:
+        """Whether subscribers know the status of an artifact."""
+        status = ArtifactStatus.BUILDING
+        if self.complete or self.failed:
+            status = ArtifactStatus.COMPLETE if self.complete else ArtifactStatus.FAILED
+        return status is artifact.status
 
 
 @dataclass(frozen=True)
@@ -64,25 +83,36 @@ class Telling:
         self, told: Told | None, artifact: StoredArtifact, shown: Shown
     ) -> tuple[list[ArtifactChunk], Told]:
         """Return the chunks after which subscribers see this, and what they have been told then."""
-        is_named = told is not None and (told.name, told.description) == (artifact.name, artifact.description)
-        rest = continuation(told.shown, shown) if told and told.shown and is_named else None
-        is_complete = artifact.status is ArtifactStatus.COMPLETE
-        if told is None or rest is None or (told.complete and (rest or not is_complete)):
+        rest = continuation(told.shown, shown) if told and told.shown and told.is_of(artifact) else None
+        if told is None or rest is None:
             return self._chunks("replace", artifact, shown, [each.part for each in shown], told)
-        if told.complete or (told.next_index is not None and not (rest or is_complete)):
+        is_known = not rest and told.is_closed_as(artifact)
+        if told.complete or told.failed:
+            if is_known:
+                return [], replace(told, shown=shown)
+            return self._chunks("replace", artifact, shown, [each.part for each in shown], told)
+        if is_known and told.next_index is not None:
             return [], replace(told, shown=shown)
         return self._chunks("extend", artifact, shown, rest or [EMPTY], told)
 
-    def withdrawal(self) -> ArtifactChunk:
-        """Return the chunk that leaves nothing of an artifact which does not exist."""
-        return ArtifactChunk(
+    def withdrawal(self, view: ShownArtifact, *, is_over: bool) -> list[ArtifactChunk]:
+        """Return what leaves nothing of an artifact which does not exist; nothing if so it is.
+
+        `is_over`: it will not come to exist either.
+        """
+        if view.artifact.parts == (EMPTY,) and (view.artifact.failed or not is_over):
+            return []
+        position, attempt, _ = self._new_draft(0, Told.by_view(view))
+        chunk = ArtifactChunk(
             artifact_id=self.artifact_id,
             mode="replace",
-            position=self.position,
-            attempt=self.first_attempt,
+            position=position,
+            attempt=attempt,
             index=0,
             part=EMPTY,
+            failed=is_over,
         )
+        return [chunk]
 
     def _chunks(
         self, mode: ChunkMode, artifact: StoredArtifact, shown: Shown, parts: list[Part], told: Told | None
@@ -90,8 +120,10 @@ class Telling:
         if told and told.next_index is not None and mode == "extend":
             position, attempt, first = told.position, told.attempt, told.next_index
         else:
-            position, attempt, first = self._new_draft(artifact, told)
+            position, attempt, first = self._new_draft(artifact.version, told)
         is_complete = artifact.status is ArtifactStatus.COMPLETE
+        is_failed = artifact.status is ArtifactStatus.FAILED
+        last = first + len(parts) - 1
         chunks = [
             ArtifactChunk(
                 artifact_id=self.artifact_id,
@@ -102,18 +134,20 @@ class Telling:
                 attempt=attempt,
                 index=index,
                 part=part,
-                last_chunk=is_complete and index == first + len(parts) - 1,
+                last_chunk=is_complete and index == last,
+                failed=is_failed and index == last,
             )
             for index, part in enumerate(parts, first)
         ]
+        name, description = artifact.name, artifact.description
         return chunks, Told(
-            shown, artifact.name, artifact.description, is_complete, position, attempt, first + len(parts)
+            shown, name, description, is_complete, is_failed, position, attempt, next_index=last + 1
         )
 
-    def _new_draft(self, artifact: StoredArtifact, told: Told | None) -> tuple[int, int, int]:
+    def _new_draft(self, version: int, told: Told | None) -> tuple[int, int, int]:
         """Return position, attempt and first index of a draft that comes after all others."""
         position = max(self.position, told.position) if told else self.position
-        attempt = max(artifact.version, self.first_attempt, told.attempt + 1 if told else 0)
+        attempt = max(version, self.first_attempt, told.attempt + 1 if told else 0)
         return position, attempt, 0
 
 
@@ -144,6 +178,8 @@ def _changed(before: StoredArtifact | None, contents: Contents, change: Change) 
         case Append():
             index = change.index % count if count else 0
             content = contents.get(index)
-            return contents if content is None else {**contents, index: content + change.content}
+            longer = {} if content is None else {index: content + change.content}
+            added = {number: part.content for number, part in enumerate(change.parts, count)}
+            return {**contents, **longer, **added}
         case Complete() | Fail():
             return contents

@@ -3,7 +3,7 @@
 A part begins as a tail in Redis. Once it outgrows the inline limit, it moves into segments: blobs of one
 size, except the last, which is put anew as it grows. What is appended waits in the tail until it is as long
 as all the segments, or fills one. So a byte is put about twice while the part is small, and once after that;
-a part has few segments, and no tail is longer than a segment. When the artifact is closed, tails of parts
+a part has few segments, and no tail is longer than a segment. When the artifact is complete, tails of parts
 that have segments go there too.
 """
 
@@ -132,12 +132,13 @@ class _Draft:
         self._changed = changed
         self._sizes = sizes
         self._sources = sources
-        self._is_closing = changed.artifact.status is not ArtifactStatus.BUILDING
+        # One that failed stays as it is: it has to end also when its blobs are lost, or their store is away.
+        self._is_closing = changed.artifact.status is ArtifactStatus.COMPLETE
         self._contents = list(before.contents) if before and not changed.is_new else []
         self._layout = Layout()
 
     async def write(self) -> None:
-        """Lay out what is written; when the artifact is closed, also the tails that are there."""
+        """Lay out what is written; when the artifact is complete, also the tails that are there."""
         for write in self._changed.writes:
             index = write.index
             if write.is_new:

@@ -17,6 +17,7 @@ from referencing import Registry
 from referencing.exceptions import Unresolvable
 
 from stores.artifact_errors import RowInvalidError, RowSchemaError
+from workflows.contract.part_rules import text_flaw
 
 _MAX_REASON = 200
 _NAMED = frozenset({"properties", "$defs", "definitions", "dependentSchemas"})
@@ -51,6 +52,9 @@ def check_schema(schema: Mapping[str, JsonValue] | None) -> None:
         RowSchemaError: they cannot.
     """
     if schema is not None:
+        text = json.dumps(schema, ensure_ascii=False)
+        if flaw := text_flaw(text, len(text)):
+            raise RowSchemaError(flaw)
         _validator(json.dumps(schema))
 
 

@@ -1,29 +1,41 @@
 """What a change makes of an artifact: pure rules, the same for every store."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
 
 from pydantic_core import from_json
 
+from stores.artifact_attempts import is_outdated
 from stores.artifact_changes import AddParts, Append, Change, Complete, Create, Fail, NewPart, Replace
 from stores.artifact_errors import (
     MAX_ID_BYTES,
+    MAX_PARTS,
     ArtifactClosedError,
     ArtifactExistsError,
     ArtifactIdError,
     ArtifactKindError,
     ArtifactMissingError,
+    ArtifactNameError,
+    ArtifactOvertakenError,
     ChunkIndexError,
+    PartCountError,
     PartIndexError,
     RowInvalidError,
 )
 from stores.artifact_rows import check_schema, count_rows
 from workflows.contract.artifacts import ArtifactPart, ArtifactStatus, Operation, StoredArtifact
+from workflows.contract.part_rules import PATH_STEPS, filename_flaw, media_type_flaw, text_flaw, url_flaw
 
 MAX_OPERATIONS = 100
 """Operations that an artifact remembers; one that is older than these could be repeated."""
+
+MAX_NAME = 1_000
+"""Characters of the name of an artifact."""
+
+MAX_DESCRIPTION = 10_000
+"""Characters of its description."""
 
 _LAST_CONTROL, _DELETE = "\x1f", range(0x7F, 0xA0)
 
@@ -67,7 +79,7 @@ def check_id(artifact_id: str) -> str:
     except UnicodeEncodeError as error:
         raise ArtifactIdError from error
     is_control = any(sign <= _LAST_CONTROL or ord(sign) in _DELETE for sign in artifact_id)
-    if is_control or not 1 <= length <= MAX_ID_BYTES:
+    if is_control or not 1 <= length <= MAX_ID_BYTES or artifact_id in PATH_STEPS:
         raise ArtifactIdError
     return artifact_id
 
@@ -81,6 +93,8 @@ def change_artifact(before: StoredArtifact | None, change: Change, occasion: Occ
     check_id(occasion.artifact_id)
     if before is not None and _is_known(before, occasion.operation_id):
         return None
+    if before is not None and is_outdated(occasion.operation_id, (done.id for done in before.operations)):
+        raise ArtifactOvertakenError(occasion.artifact_id)
     if isinstance(change, Create):
         return _create(before, change, occasion)
     if before is None:
@@ -120,6 +134,13 @@ def _is_known(artifact: StoredArtifact, operation_id: str) -> bool:
 def _create(before: StoredArtifact | None, change: Create, occasion: Occasion) -> Changed:
     if before and not change.override:
         raise ArtifactExistsError(occasion.artifact_id)
+    _check_names(
+        occasion,
+        {
+            "name": text_flaw(change.name, MAX_NAME),
+            "description": text_flaw(change.description, MAX_DESCRIPTION),
+        },
+    )
     artifact = StoredArtifact(
         artifact_id=occasion.artifact_id,
         context_id=occasion.context_id,
@@ -146,12 +167,16 @@ def _append(before: StoredArtifact, change: Append, occasion: Occasion) -> Chang
         raise ChunkIndexError(before.artifact_id, change.chunk_index or 0, expected)
     rows = _appended_rows(before.artifact_id, part, change)
     longer = part.model_copy(update={"size": part.size + len(change.content), "rows": part.rows + rows})
-    artifact = _with_part(before, longer).model_copy(update={"last_chunk_index": expected})
+    parts = _with_part(before, longer).parts + _new_parts(occasion, change.parts, count)
+    artifact = before.model_copy(update={"parts": parts, "last_chunk_index": expected})
     artifact = _logged(artifact, "append", index, occasion, is_closing=change.last_chunk)
-    return Changed(artifact, (Write(index, change.content),) if change.content else ())
+    writes = (Write(index, change.content),) if change.content else ()
+    return Changed(artifact, writes + _writes_of(change.parts, count))
 
 
 def _appended_rows(artifact_id: str, part: ArtifactPart, change: Append) -> int:
+    if part.url:
+        raise ArtifactKindError(artifact_id, part.index, part.kind, "it is a link, and has no content here")
     if part.kind == "data":
         raise ArtifactKindError(artifact_id, part.index, part.kind, "it can only be replaced as a whole")
     if part.kind != "rows":
@@ -199,10 +224,20 @@ def _close(before: StoredArtifact, change: Complete | Fail, occasion: Occasion) 
 
 
 def _new_parts(occasion: Occasion, parts: Sequence[NewPart], first: int) -> tuple[ArtifactPart, ...]:
+    if parts and first + len(parts) > MAX_PARTS:
+        raise PartCountError(occasion.artifact_id, first + len(parts))
     return tuple(_new_part(occasion, part, index) for index, part in enumerate(parts, first))
 
 
 def _new_part(occasion: Occasion, part: NewPart, index: int) -> ArtifactPart:
+    _check_names(
+        occasion,
+        {
+            "media type": media_type_flaw(part.media_type),
+            "file name": filename_flaw(part.filename),
+            "url": url_flaw(part.url) if part.url else "",
+        },
+    )
     if part.kind == "data" and not _is_json(part.content):
         raise ArtifactKindError(occasion.artifact_id, index, part.kind, "its content is no JSON")
     check_schema(part.row_schema)
@@ -214,7 +249,15 @@ def _new_part(occasion: Occasion, part: NewPart, index: int) -> ArtifactPart:
         size=len(part.content),
         rows=count_rows(part.content, part.row_schema) if part.kind == "rows" else 0,
         row_schema=None if part.row_schema is None else dict(part.row_schema),
+        url=part.url,
     )
+
+
+def _check_names(occasion: Occasion, flaws: Mapping[str, str]) -> None:
+    """Raise ArtifactNameError for the first field that has a flaw."""
+    for field, flaw in flaws.items():
+        if flaw:
+            raise ArtifactNameError(occasion.artifact_id, field, flaw)
 
 
 def _is_json(content: bytes) -> bool:

@@ -26,13 +26,17 @@ from stores.artifact_errors import (
     ArtifactIdError,
     ArtifactKindError,
     ArtifactMissingError,
+    ArtifactNameError,
+    ArtifactOvertakenError,
     ArtifactReplacedError,
     ChunkIndexError,
+    PartCountError,
     PartIndexError,
     RowInvalidError,
     RowSchemaError,
 )
 from stores.artifact_rules import part_of
+from stores.blobs import LinkTerms
 from stores.typed_artifacts import TypedArtifacts
 from workflows.contract.artifacts import StoredArtifact
 
@@ -47,6 +51,8 @@ __all__ = [
     "ArtifactIdError",
     "ArtifactKindError",
     "ArtifactMissingError",
+    "ArtifactNameError",
+    "ArtifactOvertakenError",
     "ArtifactReplacedError",
     "Artifacts",
     "Change",
@@ -55,6 +61,7 @@ __all__ = [
     "Create",
     "Fail",
     "NewPart",
+    "PartCountError",
     "PartIndexError",
     "Replace",
     "RowInvalidError",
@@ -86,10 +93,10 @@ class Artifacts(TypedArtifacts):
     async def delete_artifact(self, context_id: str, artifact_id: str) -> None:
         """Remove an artifact with all of its content; nothing happens if there is none."""
 
-    async def link(self, context_id: str, artifact_id: str, index: int, *, seconds: int) -> str | None:
+    async def link(self, context_id: str, artifact_id: str, index: int, terms: LinkTerms) -> str | None:
         """Return an address at which clients fetch a part from the blob store itself; None: there is none.
 
-        Only a part that is whole, and too large to be kept inline, has one. It lasts for `seconds`.
+        Only a part that is whole, and too large to be kept inline, has one.
 
         Raises:
             ArtifactMissingError: there is no such artifact.

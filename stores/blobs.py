@@ -14,6 +14,7 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import TypeVar
 
 PROBE_KEY = "probe"
@@ -119,6 +120,15 @@ class Blobs(ABC):
         """
 
 
+@dataclass(frozen=True)
+class LinkTerms:
+    """How a link serves a blob: Content-Type, Content-Disposition, and for how long (1 to 604,800 s)."""
+
+    media_type: str
+    disposition: str
+    seconds: int
+
+
 class BlobLinks(ABC):
     """Addresses at which clients fetch blobs from the store itself."""
 
@@ -142,10 +152,10 @@ class BlobLinks(ABC):
         """
 
     @abstractmethod
-    async def url(self, key: str, *, filename: str, media_type: str, seconds: int) -> str:
-        """Return an address that serves the blob to whoever has it, for that long (1 to 604,800 s).
+    async def url(self, key: str, terms: LinkTerms) -> str:
+        """Return an address that serves the blob to whoever has it, on these terms.
 
-        It is served as a download of this name and type. Whether there is such a blob is not looked up.
+        Whether there is such a blob is not looked up.
 
         Raises:
             BlobKeyError: this is no key.

@@ -5,6 +5,7 @@ from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable
 
 from stores.artifacts import Announcement, Artifacts, Change
+from stores.blobs import LinkTerms
 from workflows.contract.artifacts import StoredArtifact
 
 MAX_ARTIFACTS = 1000
@@ -76,8 +77,8 @@ class CachedArtifacts(Artifacts):
         async for piece in self._artifacts.read_part(context_id, artifact_id, index, start=start, end=end):
             yield piece
 
-    async def link(self, context_id: str, artifact_id: str, index: int, *, seconds: int) -> str | None:
-        return await self._artifacts.link(context_id, artifact_id, index, seconds=seconds)
+    async def link(self, context_id: str, artifact_id: str, index: int, terms: LinkTerms) -> str | None:
+        return await self._artifacts.link(context_id, artifact_id, index, terms)
 
     def _remember(self, key: tuple[str, str], until: float, artifact: StoredArtifact) -> None:
         self._known[key] = until, artifact

@@ -60,7 +60,7 @@ class _Draft:
         if not (self.parts and chunk.part == EMPTY):
             self.parts.append(chunk.part)
         self.next_index += 1
-        self.complete = chunk.last_chunk
+        self.complete, self.failed = chunk.last_chunk, chunk.failed
 
     def _is_continued_by(self, run_id: str, chunk: ArtifactChunk) -> bool:
         is_same = (self.run_id, self.position, self.attempt) == (run_id, chunk.position, chunk.attempt)
@@ -239,7 +239,6 @@ class FoldedTask:
             draft = _begin(run_id, chunks[0])
             for chunk in chunks:
                 draft.append(chunk)
-            draft.failed = artifact.failed
             self._drafts[artifact.artifact_id] = draft
         return chunks
 

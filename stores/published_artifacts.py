@@ -1,39 +1,36 @@
 """Artifacts whose changes are told to the subscribers of a task, in the same atomic step."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from weakref import WeakValueDictionary
 
 from stores.artifact_events import ContentNeededError, Telling, Told, changed_contents
 from stores.artifacts import (
+    AddParts,
     Announcement,
-    ArtifactError,
+    Append,
     ArtifactMissingError,
+    ArtifactOvertakenError,
     ArtifactReplacedError,
     Artifacts,
     Change,
+    Complete,
     Create,
+    Fail,
     PartIndexError,
 )
-from stores.shown_artifacts import Contents, ShownPart, read_contents, shown_form, shown_indexes
+from stores.shown_artifacts import Contents, Shown, is_shown_by, read_contents, shown_form, shown_indexes
 from stores.task_views import ShownArtifact, TaskViews
 from workflows.contract.artifacts import ArtifactStatus, StoredArtifact
 from workflows.contract.events import ArtifactChunk
 from workflows.contract.tasks import TaskRef
 
+Reading = Callable[[Artifacts, StoredArtifact, Iterable[int]], Awaitable[Contents]]
+"""Reads parts of an artifact, as `read_contents` does."""
+
 _Key = tuple[str, str]
-
-
-class ArtifactOvertakenError(ArtifactError):
-    """Somebody else has changed an artifact while it was written."""
-
-    def __init__(self, artifact_id: str) -> None:
-        super().__init__(
-            f"artifact {artifact_id!r} was changed by somebody else while it was written: nothing more is "
-            "written to it; if two calls write it, let one follow the other"
-        )
 
 
 class PublishedArtifacts(Artifacts):
@@ -44,14 +41,24 @@ class PublishedArtifacts(Artifacts):
     store holds, it gets the whole artifact. A change that comes with an announcement of its own is told by
     that one alone.
 
-    At most about 2 MB of each artifact that is building are held in memory.
+    At most about 2 MB of each artifact that is building are held in memory. `reading` gets what subscribers
+    are shown from the store.
     """
 
-    def __init__(self, inner: Artifacts, task: TaskRef, position: int, views: TaskViews) -> None:
+    def __init__(
+        self,
+        inner: Artifacts,
+        task: TaskRef,
+        position: int,
+        views: TaskViews,
+        *,
+        reading: Reading = read_contents,
+    ) -> None:
         self._inner = inner
         self._task = task
         self._position = position
         self._views = views
+        self._read = reading
         self._known: dict[_Key, _Known] = {}
         self._attempts: dict[_Key, int] = {}
         self._changing: WeakValueDictionary[_Key, asyncio.Lock] = WeakValueDictionary()
@@ -80,6 +87,8 @@ class PublishedArtifacts(Artifacts):
         key = context_id, artifact_id
         async with self._changing.setdefault(key, asyncio.Lock()):
             known, needed = self._known.pop(key, None), frozenset[int]()
+            if known and _is_closing(change) and not await self._is_shown(key, known):
+                known = None
             while True:
                 try:
                     known = known or await self._look(key, change, needed)
@@ -96,26 +105,34 @@ class PublishedArtifacts(Artifacts):
                     self._keep(key, step, after)
                     return after
 
-    async def correct_draft(self, context_id: str, artifact_id: str, reply: int) -> None:
-        """Take back what a model's draft has shown, where the call that it was written for did not do it.
+    async def reconcile(
+        self, context_id: str, artifact_id: str, *, drafted_at: int | None = None, is_over: bool = False
+    ) -> None:
+        """Show subscribers an artifact as the store holds it, where they see something else of it.
 
-        `reply` is the position of the draft. Subscribers get the artifact as the store holds it, or an empty
-        text if there is none.
+        Of one that the store does not hold an empty text remains; one that they have not seen stays so.
+        `drafted_at`: only if they see the draft of the reply at this position. `is_over`: nothing follows in
+        this task, so that one which another task goes on with is complete to them, and one that is not stored
+        has failed.
+
+        Raises:
+            BlobsUnavailableError: its content cannot be read now.
         """
         key = context_id, artifact_id
-        view = await self._views.artifact(self._task.task_id, artifact_id)
-        if view is None or view.position != reply:
-            return
-        telling = Telling(artifact_id, self._position, self._attempts.get(key, 0))
-        try:
-            artifact = await self._inner.get_artifact(*key)
-        except ArtifactMissingError:
-            chunks = [telling.withdrawal()]
-        else:
-            contents = await read_contents(self._inner, artifact, shown_indexes(artifact))
-            shown = shown_form(artifact, contents)
-            chunks, _ = telling.tell(Told.by_view(view, shown), artifact, shown)
-        await self._views.publish(self._task.task_id, self._task.run_id, chunks)
+        while True:
+            view = await self._views.artifact(self._task.task_id, artifact_id)
+            if view is None or drafted_at not in {None, view.position}:
+                return
+            artifact = await self._find(key)
+            try:
+                chunks = await self._correction(key, view, artifact, is_over=is_over)
+            except (ArtifactMissingError, PartIndexError, ArtifactReplacedError):
+                continue
+            if chunks:
+                await self._views.publish(self._task.task_id, self._task.run_id, chunks)
+            # What is told of a change that came between may have been dropped, being older than this.
+            if not chunks or _state(await self._find(key)) == _state(artifact):
+                return
 
     async def get_artifact(self, context_id: str, artifact_id: str) -> StoredArtifact:
         return await self._inner.get_artifact(context_id, artifact_id)
@@ -132,18 +149,46 @@ class PublishedArtifacts(Artifacts):
     ) -> AsyncIterator[bytes]:
         return self._inner.read_part(context_id, artifact_id, index, start=start, end=end)
 
+    async def _find(self, key: _Key) -> StoredArtifact | None:
+        with suppress(ArtifactMissingError):
+            return await self._inner.get_artifact(*key)
+        return None
+
+    async def _correction(
+        self, key: _Key, view: ShownArtifact, artifact: StoredArtifact | None, *, is_over: bool
+    ) -> list[ArtifactChunk]:
+        """Return the chunks after which subscribers see what is stored; none if they do."""
+        telling = Telling(key[1], self._position, self._attempts.get(key, 0))
+        if artifact is None:
+            return telling.withdrawal(view, is_over=is_over)
+        contents = await self._read(self._inner, artifact, shown_indexes(artifact))
+        if is_over and artifact.status is ArtifactStatus.BUILDING:
+            artifact = artifact.model_copy(update={"status": ArtifactStatus.COMPLETE})
+        shown = shown_form(artifact, contents)
+        told = Told.by_view(view, shown)
+        return [] if told.says(artifact, shown) else telling.tell(told, artifact, shown)[0]
+
+    async def _is_shown(self, key: _Key, known: "_Known") -> bool:
+        """Whether the view still has what this writer has told: it may have been lost, and put back."""
+        view, told = await self._views.artifact(self._task.task_id, key[1]), known.told
+        if view is None or told is None or told.shown is None:
+            return False
+        is_same = (view.position, view.attempt) == (told.position, told.attempt)
+        return is_same and is_shown_by(told.shown, view.artifact.parts)
+
     async def _look(self, key: _Key, change: Change, needed: frozenset[int]) -> "_Known":
         """See what the store holds and what subscribers have been told.
 
         The store first: if it is unchanged when the change is made, so is what was told of it.
         """
-        artifact, contents = None, dict[int, bytes | None]()
+        artifact: StoredArtifact | None = None
+        contents: Contents = {}
         # What was deleted or replaced since it was found is noticed when the change is made.
         with suppress(ArtifactMissingError, PartIndexError):
             artifact = await self._inner.get_artifact(*key)
             if not isinstance(change, Create):
                 indexes = shown_indexes(artifact) | needed
-                contents = await read_contents(self._inner, artifact, indexes)
+                contents = await self._read(self._inner, artifact, indexes)
         return _Known(artifact, contents, await self._views.artifact(self._task.task_id, key[1]))
 
     def _step(self, key: _Key, change: Change, known: "_Known", follows: str) -> "_Step":
@@ -198,11 +243,22 @@ class _Step:
         self.result = _Known(after, contents, told=told)
         return chunks
 
-    def _told(self, before: StoredArtifact | None, shown: tuple[ShownPart, ...]) -> Told | None:
-        if self.known.told:
+    def _told(self, before: StoredArtifact | None, shown: Shown) -> Told | None:
+        if self.known.told or self.known.view is None:
             return self.known.told
         shown_before = [shown_form(before, self.known.contents)] if before else []
         return Told.by_view(self.known.view, shown, *shown_before)
+
+
+def _is_closing(change: Change) -> bool:
+    """Whether nobody puts the view right after this change."""
+    match change:
+        case Complete() | Fail():
+            return True
+        case Append() | AddParts():
+            return change.last_chunk
+        case _:
+            return False
 
 
 def _is_last(artifact: StoredArtifact | None, prefix: str) -> bool:

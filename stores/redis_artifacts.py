@@ -14,12 +14,9 @@ from stores.artifact_removal import remove_artifact
 from stores.artifact_rules import part_of
 from stores.artifact_writer import ArtifactServers, ArtifactWriter, Request
 from stores.artifacts import ARTIFACT_TTL, Announcement, Artifacts, Change, now
-from stores.blobs import Blobs
+from stores.blobs import Blobs, LinkTerms
 from stores.redis_task_views import RedisTaskViews
 from workflows.contract.artifacts import ArtifactStatus, StoredArtifact
-
-_MEDIA_TYPES = {"text": "text/plain", "data": "application/json", "rows": "application/x-ndjson"}
-_ANY_TYPE = "application/octet-stream"
 
 
 class RedisArtifacts(Artifacts):
@@ -81,17 +78,15 @@ class RedisArtifacts(Artifacts):
         async for piece in self._reader.read(address, index, start, end):
             yield piece
 
-    async def link(self, context_id: str, artifact_id: str, index: int, *, seconds: int) -> str | None:
+    async def link(self, context_id: str, artifact_id: str, index: int, terms: LinkTerms) -> str | None:
         address = ArtifactAddress(context_id, artifact_id)
         record = await self._reader.record(address)
-        artifact, part = record.artifact, part_of(record.artifact, index)
-        name = _whole_blob(record.contents[index]) if artifact.status is ArtifactStatus.COMPLETE else None
+        part_of(record.artifact, index)
+        is_complete = record.artifact.status is ArtifactStatus.COMPLETE
+        name = _whole_blob(record.contents[index]) if is_complete else None
         if name is None or self._blobs.links is None:
             return None
-        media_type = part.media_type or _MEDIA_TYPES.get(part.kind, _ANY_TYPE)
-        filename = part.filename or artifact.artifact_id
-        key = address.blob_key(name)
-        return await self._blobs.links.url(key, filename=filename, media_type=media_type, seconds=seconds)
+        return await self._blobs.links.url(address.blob_key(name), terms)
 
 
 def _whole_blob(content: PartContent) -> str | None:

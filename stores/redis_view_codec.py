@@ -70,7 +70,7 @@ def encode_creation(view: TaskView) -> ScriptArguments:
 
 def encode_restoration(view: TaskView) -> ScriptArguments:
     """Return the arguments of the operation `restore`."""
-    artifacts = [(artifact, chunks) for artifact in view.artifacts if (chunks := chunks_of(artifact))]
+    artifacts = [chunks for artifact in view.artifacts if (chunks := chunks_of(artifact))]
     arguments: ScriptArguments = [
         int(is_streaming(view)),
         *encode_status(status_of(view)),
@@ -78,8 +78,8 @@ def encode_restoration(view: TaskView) -> ScriptArguments:
         *_encode_static_part(view),
         len(artifacts),
     ]
-    for artifact, chunks in artifacts:
-        arguments += [int(artifact.failed), len(chunks)]
+    for chunks in artifacts:
+        arguments.append(len(chunks))
         for chunk in chunks:
             arguments += _encode_chunk(chunk)
     return arguments
@@ -126,6 +126,7 @@ def _encode_chunk(chunk: ArtifactChunk) -> ScriptArguments:
         chunk.attempt,
         chunk.index,
         int(chunk.last_chunk),
+        int(chunk.failed),
         _encode_part(chunk.part),
     ]
 

@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from stores.blobs import BlobLinks, Blobs, BlobsUnavailableError
+from stores.blobs import BlobLinks, Blobs, BlobsUnavailableError, LinkTerms
 from stores.s3_client import THREADS, error_code
 from stores.s3_objects import S3Objects
 
@@ -78,10 +78,8 @@ class S3Links(BlobLinks):
     async def join(self, key: str, sources: Sequence[str]) -> None:
         await self._threads.do(lambda: self._objects.join(key, sources))
 
-    async def url(self, key: str, *, filename: str, media_type: str, seconds: int) -> str:
-        return await self._threads.do(
-            lambda: self._objects.url(key, filename=filename, media_type=media_type, seconds=seconds)
-        )
+    async def url(self, key: str, terms: LinkTerms) -> str:
+        return await self._threads.do(lambda: self._objects.url(key, terms))
 
 
 class _Threads:

@@ -4,14 +4,12 @@ import base64
 import contextlib
 import hashlib
 import io
-import re
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
-from urllib.parse import quote
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from stores.blobs import BlobCorruptError, BlobMissingError, check_key
+from stores.blobs import BlobCorruptError, BlobMissingError, LinkTerms, check_key
 from stores.s3_client import Head, PartName, S3Client, connect_s3, is_missing
 
 MIB = 1 << 20
@@ -26,7 +24,6 @@ SMALLEST_PART = 5 * MIB
 
 _PIECE = MIB
 _DIGEST = "sha256"
-_NOT_PLAIN = re.compile(r"[^\w.~ -]", re.ASCII)
 
 
 class S3Objects:
@@ -115,13 +112,16 @@ class S3Objects:
             if rest:
                 upload.add(rest)
 
-    def url(self, key: str, *, filename: str, media_type: str, seconds: int) -> str:
+    def url(self, key: str, terms: LinkTerms) -> str:
         """Return a signed address of an object. Nothing is sent, but credentials may have to be fetched."""
-        wanted = {"ResponseContentDisposition": _disposition(filename), "ResponseContentType": media_type}
+        wanted = {
+            "ResponseContentDisposition": terms.disposition,
+            "ResponseContentType": terms.media_type,
+        }
         return self._client.generate_presigned_url(
             "get_object",
             Params={"Bucket": self._bucket, "Key": self._name(key), **wanted},
-            ExpiresIn=seconds,
+            ExpiresIn=terms.seconds,
         )
 
     def _name(self, key: str) -> str:
@@ -203,11 +203,3 @@ class _Upload:
     def abort(self) -> None:
         """Forget the parts."""
         self._client.abort_multipart_upload(Bucket=self._bucket, Key=self._name, UploadId=self._id)
-
-
-def _disposition(filename: str) -> str:
-    """Return a Content-Disposition that every browser reads as a download of this name (RFC 6266)."""
-    if not filename:
-        return "attachment"
-    plain = _NOT_PLAIN.sub("_", filename)
-    return f"attachment; filename=\"{plain}\"; filename*=UTF-8''{quote(filename, safe='', errors='replace')}"

@@ -16,6 +16,7 @@ from pydantic_core import from_json
 
 from stores.artifacts import Artifacts
 from stores.blobs import BlobCorruptError, BlobMissingError
+from stores.json_limits import is_sendable
 from stores.view_parts import EMPTY, is_plain
 from workflows.contract.artifacts import ArtifactPart, ArtifactStatus, PartKind, StoredArtifact
 from workflows.contract.media_types import is_text as is_text_type
@@ -107,7 +108,7 @@ def shown_form(artifact: StoredArtifact, contents: Contents) -> Shown:
     parts: list[ShownPart] = []
     for part in artifact.parts:
         content = contents.get(part.index)
-        shown = None if content is None else _content_of(part, content, is_whole=is_whole)
+        shown = None if content is None or part.url else _content_of(part, content, is_whole=is_whole)
         parts.append(ShownPart(shown or _link(artifact, part), part.kind == "rows"))
     return _joined(parts)
 
@@ -134,10 +135,12 @@ def continuation(old: Shown, new: Shown) -> list[Part] | None:
 
 def is_text(part: ArtifactPart) -> bool:
     """Whether a part is shown as text, if it is valid UTF-8."""
-    return part.kind == "text" or (part.kind == "file" and is_text_type(part.media_type))
+    return part.kind == "text" or (part.kind == "file" and not part.url and is_text_type(part.media_type))
 
 
 def _link(artifact: StoredArtifact, part: ArtifactPart) -> FilePart:
+    if part.url:
+        return FilePart(media_type=part.media_type, filename=part.filename, url=part.url)
     return FilePart(
         media_type=part.media_type or _MEDIA_TYPES[part.kind],
         filename=part.filename,
@@ -175,6 +178,8 @@ def _data(part: ArtifactPart, content: bytes, media_type: str) -> DataPart | Non
         value: JsonValue = from_json(content, allow_inf_nan=False)
     except ValueError:
         return None  # nested too deeply, or half a character: JSON, but nothing that an event can carry
+    if not is_sendable(value):
+        return None
     return DataPart(data=value, media_type=media_type, filename=part.filename)
 
 

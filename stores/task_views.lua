@@ -53,7 +53,7 @@ local function take_chunk()
   return {
     json = take(), artifact_id = take(), name = take(), description = take(), mode = take(),
     position = tonumber(take()), attempt = tonumber(take()), index = tonumber(take()),
-    last = take() == '1', content = take(),
+    last = take() == '1', failed = take() == '1', content = take(),
   }
 end
 
@@ -197,7 +197,7 @@ end
 local function append(draft, chunk)
   append_content(draft, chunk)
   draft.next = draft.next + 1
-  draft.complete = chunk.last
+  draft.complete, draft.failed = chunk.last, chunk.failed
   redis.call('HSET', view, ARTIFACT .. chunk.artifact_id, cjson.encode(draft))
   emit(chunk.json)
 end
@@ -300,13 +300,12 @@ local function create()
 end
 
 local function restore_artifact(replaces_draft)
-  local failed, chunks = take() == '1', take_list(take_chunk)
+  local chunks = take_list(take_chunk)
   local draft = draft_of(chunks[1].artifact_id)
   if draft and (draft.complete or not replaces_draft) then
     return
   end
   draft = begin_draft(draft, chunks[1])
-  draft.failed = failed
   for _, chunk in ipairs(chunks) do
     append(draft, chunk)
   end

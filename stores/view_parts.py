@@ -69,6 +69,7 @@ def chunks_of(artifact: Artifact) -> list[ArtifactChunk]:
             index=index,
             part=part,
             last_chunk=artifact.complete and index == last,
+            failed=artifact.failed and index == last,
         )
         for index, part in enumerate(artifact.parts)
     ]

@@ -57,8 +57,8 @@ class TaskRunState(BaseModel):
     questions. `tries` counts the model calls that ended without a reply since the last one, `tool_failures`
     iterations in a row in which no tool call worked. `prompt_tokens` is about how long the next prompt is.
     `answer` is what the task ends with; it stands while an artifact that is missing is still to be written.
-    `artifact_ids` are those that tools wrote. `waits_for_resume` says what failed. `refused_signal` says why
-    the last signal changed nothing.
+    `artifact_ids` are those that calls which worked wrote. `waits_for_resume` says what failed.
+    `refused_signal` says why the last signal changed nothing.
     """
 
     started_at: datetime
@@ -184,7 +184,7 @@ class TaskRunState(BaseModel):
         self.cached = len(self.transcript)
         self.unconfirmed = None
         self.prompt_tokens += sum(map(estimate_tokens, results))
-        written = (artifact_id for result in results for artifact_id in result.artifacts)
+        written = (each for result in results if result.outcome == "ok" for each in result.artifacts)
         self.artifact_ids = list(dict.fromkeys([*self.artifact_ids, *written]))
         outcomes = {result.outcome for result in results}
         if "ok" in outcomes:

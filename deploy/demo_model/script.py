@@ -23,6 +23,7 @@ EXPLANATION = f"""{SCRIPTED}
 It plays a fixed script and cannot answer that. It can
 - look at a directory: "Look at the directory `workflows/contract` and count its lines",
 - take notes meanwhile: add "and take notes", and search: add a text in double quotes,
+- leave an artifact behind: add "and write a report",
 - calculate: "What is 2 ** 64 - 1?",
 - count: "Count to 100".
 
@@ -127,7 +128,10 @@ def _survey(turn: Turn) -> Reply:
     if not files:
         return Reply(f"{SCRIPTED}\n\nNo file of `{directory}` is one that I can read:\n\n{_listing(turn)}")
     return (
-        _take_note(turn, directory, files) or _next_step(turn, directory, files) or _report(turn, directory)
+        _take_note(turn, directory, files)
+        or _next_step(turn, directory, files)
+        or _write_report(turn, directory)
+        or _report(turn, directory)
     )
 
 
@@ -158,6 +162,18 @@ def _take_note(turn: Turn, directory: str, files: Sequence[str]) -> Reply | None
     return Reply("I write down what I found.", tuple(Call("note", {"text": finding}) for finding in new))
 
 
+def _write_report(turn: Turn, directory: str) -> Reply | None:
+    """Leave what was found as an artifact, if a report is asked for."""
+    if "report" not in turn.prompt.casefold() or not turn.lacks("artifact_update"):
+        return None
+    table = [f"| {head['path']} | {head['lines']} | {head['bytes']} |" for head in _heads(turn)]
+    text = "\n".join([f"# {directory}", "", "| file | lines | bytes |", "|---|---|---|", *table, ""])
+    part: dict[str, JsonValue] = {"media_type": "text/markdown", "filename": "report.md", "text": text}
+    artifact: dict[str, JsonValue] = {"artifact_id": "report", "name": "Report", "parts": [part]}
+    call = Call("artifact_update", {"append": False, "last_chunk": True, "artifact": artifact})
+    return Reply("I write the report.", (call,))
+
+
 def _report(turn: Turn, directory: str) -> Reply:
     lines = [f"{SCRIPTED} The numbers come from the tools that it called.", ""]
     lines.append(f"I listed `{directory}` and read its largest files:")
@@ -166,6 +182,8 @@ def _report(turn: Turn, directory: str) -> Reply:
         lines += ["", f"Added up by calculate: {sums[0]} lines and {sums[-1]} bytes."]
     for found in turn.of("search_files"):
         lines += ["", f"The search for “{_quoted(turn.prompt)}” found {len(_MATCH.findall(found))} lines."]
+    if turn.of("artifact_update"):
+        lines += ["", "The table is in the artifact `report`."]
     if notes := turn.of("note"):
         certain = notes.count("noted")
         lines += ["", f"I asked for {len(notes)} notes; {certain} of them are confirmed as written."]

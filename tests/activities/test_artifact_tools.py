@@ -26,8 +26,8 @@ async def test_an_update_creates_appends_and_completes() -> None:
 
     assert [result.content for result in results] == [
         "doc: version 1, building, 1 part, 5 bytes, text/markdown, named 'Doc'",
-        "doc: version 3, building, 2 parts, 16 bytes, text/markdown, named 'Doc'",
-        "doc: version 4, complete, 3 parts, 21 bytes, text/markdown, named 'Doc'",
+        "doc: version 2, building, 2 parts, 16 bytes, text/markdown, named 'Doc'",
+        "doc: version 3, complete, 3 parts, 21 bytes, text/markdown, named 'Doc'",
     ]
     assert {result.artifacts for result in results} == {("doc",)}
     assert await desk.parts() == (
@@ -94,8 +94,9 @@ async def test_an_update_again_replaces_the_artifact() -> None:
         ({}, "has one of text, data, raw and url"),
         ({"text": "a", "url": "https://example.org"}, "not text and url"),
         ({"raw": "no base64"}, "raw is no base64"),
-        ({"url": "file:///etc/passwd"}, "begins with http"),
-        ({"url": f"https://{'a' * 2000}"}, "at most 2000 characters"),
+        ({"url": "file:///etc/passwd"}, "url is no address of a file"),
+        ({"url": "https://me:secret@example.org/a"}, "url has a user name or a password"),
+        ({"url": f"https://{'a' * 2000}"}, "a URL may have 2000"),
     ],
 )
 async def test_a_part_that_is_none_is_refused(part: JsonValue, problem: str) -> None:

@@ -108,7 +108,9 @@ async def test_a_refusal_takes_the_draft_of_an_earlier_attempt_back() -> None:
     script: list[Answer] = [Reply(fragments("Lost words.")[:2], ending="cut"), Refusal(401)]
     async with ScriptedOpenAI(script) as provider, model_bench(provider, agent=WRITER) as bench:
         await fail(bench, attempt=1)
-        assert await text(bench) == "Lost w"[: len(await text(bench) or "")]
+        shown_first = await text(bench)
+        assert shown_first
+        assert "Lost w".startswith(shown_first)
         await fail(bench, attempt=2)
 
         assert await text(bench) in {"", None}

@@ -1,9 +1,11 @@
 """The files of a conversation, from the artifact store to the model."""
 
 from collections.abc import AsyncIterator
+from traceback import format_exception
 
 import pytest
 from pydantic import JsonValue
+from temporalio.exceptions import ApplicationError
 
 from activities.input_files import MAX_MESSAGE_BYTES, MAX_REQUEST_BYTES
 from stores.artifacts import Create, NewPart
@@ -11,8 +13,11 @@ from stores.blobs import BlobsUnavailableError
 from stores.memory_artifacts import MemoryArtifacts
 from tests.support.model_bench import ModelBench, model_bench
 from tests.support.scripted_openai import ReceivedRequest, Reply, ScriptedOpenAI
+from workflows.contract.failures import FILES_UNAVAILABLE
 from workflows.contract.messages import FilePart, Part, StoredPart, SummaryMessage, TextPart, UserMessage
 from workflows.contract.names import context_key
+
+PLACE = "https://s3.internal/bucket"
 
 
 async def store(
@@ -109,14 +114,17 @@ async def test_files_of_covered_messages_are_not_read() -> None:
 
 
 async def test_a_store_that_is_away_is_waited_for() -> None:
-    """The model is not asked without the file: the attempt fails, and another follows."""
+    """The model is not asked without the file. The failure, which is kept, tells not where the store is."""
     async with (
         ScriptedOpenAI([Reply(["Fine."])]) as provider,
         model_bench(provider, artifacts=AwayArtifacts()) as bench,
     ):
         part = await store(bench, "input-1", b"hi")
-        with pytest.raises(BlobsUnavailableError):
+        with pytest.raises(ApplicationError) as raised:
             await bench.run(bench.call.model_copy(update={"new": (says(part),)}))
+
+        assert (raised.value.type, raised.value.non_retryable) == (FILES_UNAVAILABLE, False)
+        assert PLACE not in "".join(format_exception(raised.value))
 
         assert provider.requests == []
 
@@ -141,4 +149,4 @@ class AwayArtifacts(MemoryArtifacts):
     def read_part(
         self, context_id: str, artifact_id: str, index: int = 0, *, start: int = 0, end: int | None = None
     ) -> AsyncIterator[bytes]:
-        raise BlobsUnavailableError("s3", "it is away")
+        raise BlobsUnavailableError(PLACE, "it is away")

@@ -5,6 +5,7 @@ from uuid import uuid4
 
 import pytest
 from redis.exceptions import ConnectionError as RedisConnectionError
+from temporalio.exceptions import ApplicationError
 from temporalio.testing import ActivityEnvironment
 
 from activities.publish import ViewPublisher
@@ -16,6 +17,7 @@ from stores.memory_task_views import MemoryTaskViews
 from stores.published_artifacts import PublishedArtifacts
 from stores.task_views import START
 from tests.support.artifact_bench import RecordingArtifacts
+from workflows.contract import failures
 from workflows.contract.calls import PublishInput
 from workflows.contract.events import StatusChanged
 from workflows.contract.names import context_key
@@ -114,8 +116,9 @@ async def test_a_task_does_not_end_before_its_artifacts() -> None:
     artifacts.fails_before = lambda at: BlobsUnavailableError("S3", "away") if at == 4 else None
     publisher = ViewPublisher(views, MemorySecrets(), artifacts)
 
-    with pytest.raises(BlobsUnavailableError):
+    with pytest.raises(ApplicationError, match=r"their store is away$") as raised:
         await ActivityEnvironment().run(publisher.publish, call)
+    assert (raised.value.type, raised.value.__cause__) == (failures.FILES_UNAVAILABLE, None)
     assert "status" not in await _kinds(views, task_id)
     await ActivityEnvironment().run(publisher.publish, call)
 

@@ -6,6 +6,7 @@ import pytest
 
 from agents.tool_artifacts import Content
 from agents.tool_context import ToolContext
+from stores.artifact_layout import SEGMENT_BYTES
 from stores.artifacts import Append, Create
 from stores.memory_task_views import MemoryTaskViews
 from stores.task_views import START
@@ -49,7 +50,7 @@ FILES: dict[str, tuple[Callable[[], Content], bytes, str]] = {
 async def test_a_file_is_written_from_whatever_yields_it(
     recording: RecordingArtifacts, content: Callable[[], Content], written: bytes, media_type: str
 ) -> None:
-    """It is complete in the end; the store got it in pieces of at most a MiB."""
+    """It is complete in the end; the store got it in pieces of at most a segment."""
     bench, result = await run_tool(
         lambda context: context.artifacts.write_file("a", content(), filename="f", name="N", description="D"),
         recording,
@@ -60,7 +61,7 @@ async def test_a_file_is_written_from_whatever_yields_it(
     assert artifact.task_id == bench.task_id
     assert (artifact.parts[0].media_type, artifact.parts[0].filename) == (media_type, "f")
     assert await content_of(bench, "a") == written
-    assert max(len(_content_of(change)) for change in recording.changes) <= MIB
+    assert max(len(_content_of(change)) for change in recording.changes) <= SEGMENT_BYTES
     assert result.artifacts == ("a",)
 
 
@@ -117,7 +118,7 @@ async def bench_saw(artifacts: RecordingArtifacts, task_id: str, end: str) -> No
 
 
 async def test_a_file_whose_writing_raises_has_failed() -> None:
-    """What was written stays; whoever reads it sees that it is not whole."""
+    """What was written stays; whoever reads it sees that it is not whole. It is no result of the call."""
 
     async def act(context: ToolContext) -> None:
         async with context.artifacts.open_file("a") as file:
@@ -128,7 +129,7 @@ async def test_a_file_whose_writing_raises_has_failed() -> None:
 
     assert (await stored(bench, "a")).status is ArtifactStatus.FAILED
     assert await content_of(bench, "a") == b"half"
-    assert (result.outcome, result.artifacts) == ("error", ("a",))
+    assert (result.outcome, result.artifacts) == ("error", ())
     assert "no more" in result.content
 
 

@@ -19,7 +19,7 @@ from tests.support.tool_bench import ToolBench
 from workflows.contract.messages import FilePart, StoredPart
 
 MEGABYTES = 30
-PEAK = 20 * MIB
+PEAK = 24 * MIB
 
 
 @tool(idempotent=True, timeout=timedelta(seconds=60))

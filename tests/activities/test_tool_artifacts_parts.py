@@ -160,14 +160,20 @@ async def test_parts_are_appended_as_a2a_does() -> None:
     assert [part.kind for part in artifact.parts] == ["text", "data", "text", "text", "text", "data"]
 
 
-async def test_a_url_is_stored_as_one() -> None:
-    """What it points to is not fetched."""
-    bench, _ = await run_tool(
-        lambda context: context.artifacts.create("a", [FilePart(url="https://x.example/")])
-    )
+async def test_a_url_stays_one() -> None:
+    """What it points to is not fetched, and a text that is appended is a part of its own."""
+    page = FilePart(url="https://x.example/", media_type="text/html", filename="x.html")
 
-    assert await content_of(bench, "a") == b"https://x.example/\r\n"
-    assert (await stored(bench, "a")).parts[0].media_type == "text/uri-list"
+    async def act(context: ToolContext) -> None:
+        await context.artifacts.create("a", [page], complete=False)
+        await context.artifacts.append("a", [TextPart(text="b")])
+
+    bench, result = await run_tool(act)
+
+    assert result.outcome == "ok", result.content
+    assert await shown(bench, "a") == (page, TextPart(text="b"))
+    part = (await stored(bench, "a")).parts[0]
+    assert (part.url, part.media_type, part.filename, part.size) == (page.url, "text/html", "x.html", 0)
 
 
 REFUSED: dict[str, Act] = {

@@ -11,8 +11,9 @@ from agents.questions import AuthRequired, InputRequired
 from agents.tool import Tool, tool
 from agents.tool_context import ToolContext
 from stores.memory_secrets import MemorySecrets
+from tests.support.artifact_bench import content_of, stored
 from tests.support.tool_bench import ToolBench
-from workflows.contract.messages import TextPart, UserMessage
+from workflows.contract.messages import DataPart, TextPart, UserMessage
 from workflows.contract.questions import WITHHELD, Answer, Question, QuestionKind, read_answer
 
 SECRET = 'top"secret é'
@@ -75,6 +76,42 @@ async def test_a_tool_reads_the_secret_that_its_task_took_for_an_answer() -> Non
     await _supply(bench, question, "refused", "refused")
 
     assert (await bench.run(bench.call("login", "{}", taken))).content == "5"
+
+
+async def test_texts_and_json_in_artifacts_tell_no_secret() -> None:
+    """Whatever way a tool writes them; bytes are written as they are."""
+
+    @tool
+    async def write(context: ToolContext) -> str:
+        """Write."""
+        token, made = await context.secret("token"), context.artifacts
+        said = f"with {token}"
+        async with made.open_file("opened") as file:
+            await file.write(said)
+        await made.write_file("whole", said, name=said, description=said, filename=said)
+        await made.write_file("pieces", [said])
+        await made.write_data("data", {"a": [said]})
+        await made.write_rows("rows", [{"a": said}])
+        await made.create("parts", [TextPart(text=said)], complete=False)
+        await made.append("parts", [DataPart(data={said: 1})])
+        await made.replace_part("parts", 0, TextPart(text=said))
+        await made.write_file("bytes", said.encode())
+        return ""
+
+    bench = ToolBench(write)
+    await bench.secrets.put(bench.task_id, "m", SECRET)
+    await bench.secrets.accept(bench.task_id, "m", "token")
+    result = await bench.run(bench.call("write"))
+
+    assert result.outcome == "ok", result.content
+    written = [await content_of(bench, each) for each in ("opened", "whole", "pieces", "data", "rows")]
+    written += [await content_of(bench, "parts", index) for index in (0, 1)]
+    assert [content.count(b"[secret]") for content in written] == [1] * 7
+    whole = await stored(bench, "whole")
+    assert (whole.name, whole.description, whole.parts[0].filename) == ("with [secret]",) * 3
+    assert await content_of(bench, "bytes") == f"with {SECRET}".encode()
+    of_bytes = [event for event in await bench.events() if getattr(event, "artifact_id", "") == "bytes"]
+    assert "top" not in str([event for event in await bench.events() if event not in of_bytes])
 
 
 async def test_the_last_answer_to_a_call_brings_its_secret() -> None:

@@ -14,7 +14,7 @@ from tests.bench.rows import Row
 
 RESULTS = Path("bench-results.json")
 WIDTH = 110
-DECIMALS = {"ms": 2, "/s": 1, "B": 0, "x": 2, "MiB": 0}
+DECIMALS = {"ms": 2, "/s": 1, "B": 0, "x": 2, "MiB": 0, "MiB/s": 0}
 
 
 def print_table(console: Console, rows: Sequence[Row]) -> None:

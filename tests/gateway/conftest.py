@@ -88,5 +88,5 @@ def site(serving: RunningGateway) -> Site:
     artifacts = serving.artifacts
     assert isinstance(artifacts, FailingArtifacts)
     artifacts.failure = artifacts.url = None
-    artifacts.pieces, artifacts.replaced = 1, []
+    artifacts.pieces, artifacts.replaced, artifacts.ends_early = 1, [], False
     return Site(serving, artifacts, unique("of / context"))

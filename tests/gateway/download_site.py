@@ -8,6 +8,7 @@ import httpx
 
 from gateway.owners import ANONYMOUS
 from stores.artifacts import Create, NewPart
+from stores.blobs import LinkTerms
 from stores.memory_artifacts import MemoryArtifacts
 from tests.gateway.stage import RunningGateway
 from workflows.contract.names import context_key
@@ -19,7 +20,7 @@ LINK_SECONDS = 900
 
 
 class FailingArtifacts(MemoryArtifacts):
-    """Yields some pieces and then fails, if a failure is set; tells whether it is being read.
+    """Yields some pieces and then fails, if a failure is set, or just ends; tells whether it is being read.
 
     `replaced` are contents that take the place of an artifact when it is about to be read, the last first.
     """
@@ -27,9 +28,11 @@ class FailingArtifacts(MemoryArtifacts):
     def __init__(self) -> None:
         super().__init__()
         self.failure: Exception | None = None
+        self.ends_early = False
         self.pieces = 1
         self.reading = 0
         self.url: str | None = None
+        self.terms: LinkTerms | None = None
         self.replaced: list[bytes] = []
 
     async def read_part(
@@ -44,13 +47,15 @@ class FailingArtifacts(MemoryArtifacts):
             async for piece in super().read_part(context_id, artifact_id, index, start=start, end=end):
                 if self.failure and not left:
                     raise self.failure
+                if self.ends_early and not left:
+                    break
                 left -= 1
                 yield piece
         finally:
             self.reading -= 1
 
-    async def link(self, context_id: str, artifact_id: str, index: int, *, seconds: int) -> str | None:
-        assert seconds == LINK_SECONDS
+    async def link(self, context_id: str, artifact_id: str, index: int, terms: LinkTerms) -> str | None:
+        self.terms = terms
         return self.url
 
 

@@ -37,7 +37,16 @@ async def stream(
     async with gateway.http.stream("POST", "/", json=body, headers=named) as response:
         if not response.headers["Content-Type"].startswith("text/event-stream"):
             raise NotStreamedError((await response.aread()).decode())
-        yield _events(response.aiter_lines())
+        yield _events(_lines(response.aiter_text()))
+
+
+async def _lines(texts: AsyncIterator[str]) -> AsyncGenerator[str]:
+    """Yield the lines of a stream as HTML §9.2.5 ends them: not where str.splitlines() does, nor httpx."""
+    rest = ""
+    async for text in texts:
+        *lines, rest = (rest + text).replace("\r\n", "\n").split("\n")
+        for line in lines:
+            yield line
 
 
 async def _events(lines: AsyncIterator[str]) -> AsyncGenerator[ServerSent]:

@@ -1,7 +1,7 @@
 """What gateway tests run against: real gateways, the real workflow with a scripted model, and a stand-in."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -261,6 +261,7 @@ async def running_gateway(  # noqa: PLR0913 -- what a test may set of a gateway,
     fanout: EventFanout | None = None,
     artifacts: Artifacts | None = None,
     link_seconds: int = 0,
+    clean_up: Callable[[], Awaitable[object]] | None = None,
     **variables: float,
 ) -> AsyncGenerator[RunningGateway]:
     """Serve a gateway on a free port until the block ends."""
@@ -270,7 +271,7 @@ async def running_gateway(  # noqa: PLR0913 -- what a test may set of a gateway,
             {"public_url": url, "task_queue": queue, "shutdown_grace": 1, **variables}
         )
         secrets, artifacts = MemorySecrets(), artifacts or MemoryArtifacts(views)
-        stores = Stores(views, secrets, artifacts, link_seconds)
+        stores = Stores(views, secrets, artifacts, link_seconds, clean_up)
         app = build_app(settings, client, stores, AgentRegistry([agent]), fanout=fanout)
         server = GatewayServer(app, settings)
         serving = asyncio.create_task(server.serve(sockets=[listener]))

@@ -5,6 +5,7 @@ from temporalio.client import Client
 
 from gateway.owners import ANONYMOUS
 from stores.artifacts import Create, NewPart
+from stores.blobs import LinkTerms
 from stores.task_views import TaskViews
 from tests.gateway.download_site import (
     CONTENT,
@@ -19,7 +20,11 @@ from tests.gateway.stage import running_gateway, unique
 
 
 async def test_a_link_to_the_store_takes_the_place_of_the_content(client: Client, views: TaskViews) -> None:
-    """Where it is switched on and the store gives one: 307, not to be kept; conditions go first."""
+    """Where it is switched on and the store gives one: 307, not to be kept; conditions go first.
+
+    It serves what the gateway serves, under the same name. A client repeats its conditions where it is sent,
+    and there are other tags.
+    """
     artifacts = FailingArtifacts()
     artifacts.url = "https://store.example/x?signature=1"
     async with running_gateway(
@@ -32,6 +37,9 @@ async def test_a_link_to_the_store_takes_the_place_of_the_content(client: Client
         answer = await site.get(Range="bytes=0-1")
         head = await site.head()
         known = await site.get(If_None_Match=head.headers["ETag"])
+        tag = head.headers["ETag"]
+        same = await site.get(If_Match=tag)
+        resumed = await site.get(If_Range=tag, Range="bytes=0-1")
         csv = await site.get(site.address("rows") + "?format=csv")
         building = await site.get(site.address("building"))
         artifacts.url = None
@@ -40,7 +48,11 @@ async def test_a_link_to_the_store_takes_the_place_of_the_content(client: Client
     assert (answer.status_code, answer.headers["Location"]) == (307, "https://store.example/x?signature=1")
     assert answer.headers["Cache-Control"] == "no-store"
     assert (head.status_code, head.headers["Content-Length"]) == (200, "2048")
+    assert artifacts.terms == LinkTerms(
+        head.headers["Content-Type"], head.headers["Content-Disposition"], LINK_SECONDS
+    )
     assert [a.status_code for a in (known, csv, building, small)] == [304, 200, 200, 200]
+    assert (same.status_code, resumed.status_code, resumed.content) == (200, 206, CONTENT[:2])
 
 
 async def test_without_the_setting_nobody_gets_a_link(site: Site) -> None:
@@ -83,6 +95,12 @@ async def test_an_address_that_leads_nowhere_is_not_found(site: Site, path: str,
     answer = await site.gateway.http.get(path.format(site.path))
 
     check_error(answer, 404, words)
+
+
+@pytest.mark.parametrize("path", ["artifacts", "artifacts/", "artifacts?taskId=t"])
+async def test_there_is_no_list_of_all_contexts(site: Site, path: str) -> None:
+    """404, and no way to somewhere else."""
+    check_error(await site.gateway.http.get(path), 404, "no such address here")
 
 
 async def test_what_is_known_of_an_artifact_is_json(site: Site) -> None:

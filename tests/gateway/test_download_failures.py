@@ -4,10 +4,13 @@ import asyncio
 
 import httpx
 import pytest
+from temporalio.client import Client
 
 from stores.artifacts import NewPart
 from stores.blobs import BlobCorruptError, BlobMissingError, BlobsUnavailableError
-from tests.gateway.download_site import MIB, Site, check_error, file
+from stores.task_views import TaskViews
+from tests.gateway.download_site import MIB, FailingArtifacts, Site, check_error, file
+from tests.gateway.stage import running_gateway, unique
 from workflows.contract.artifacts import PartKind
 
 
@@ -57,6 +60,16 @@ async def test_what_fails_in_the_middle_never_looks_whole(site: Site, kind: Part
     assert site.artifacts.reading == 0
 
 
+@pytest.mark.parametrize("pieces", [0, 1])
+async def test_what_is_shorter_than_it_should_be_never_looks_whole(site: Site, pieces: int) -> None:
+    """The headers promise more bytes than the store has: the connection is cut."""
+    await site.put(file(b"x" * 3 * MIB))
+    site.artifacts.ends_early, site.artifacts.pieces = True, pieces
+
+    with pytest.raises(httpx.RemoteProtocolError):
+        await site.get()
+
+
 async def test_what_is_made_anew_while_a_download_begins_is_sent_with_its_own_headers(site: Site) -> None:
     """Tag and length are those of the bytes; if it never ends, the client is told to come back."""
     await site.put(file())
@@ -85,3 +98,21 @@ async def test_a_client_that_leaves_is_not_read_for(site: Site) -> None:
     async with asyncio.timeout(20):
         while site.artifacts.reading:  # noqa: ASYNC110 -- a fact of another task, no event
             await asyncio.sleep(0.01)
+
+
+async def test_a_download_that_the_gateway_does_not_wait_for_is_cut(
+    client: Client, views: TaskViews, caplog: pytest.LogCaptureFixture
+) -> None:
+    """When it stops, what is not over within its grace period never looks whole, and is no defect."""
+    artifacts = FailingArtifacts()
+    async with running_gateway(client, views, queue="none", artifacts=artifacts) as gateway:
+        site = Site(gateway, artifacts, unique("stop"))
+        await site.put(file(b"x" * 64 * MIB))
+        async with gateway.http.stream("GET", site.address()) as answer:
+            gateway.server.stop()
+            await gateway.serving
+            with pytest.raises(httpx.RemoteProtocolError):
+                await answer.aread()
+
+    assert artifacts.reading == 0
+    assert [record.message for record in caplog.records if record.exc_info] == []

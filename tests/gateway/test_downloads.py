@@ -125,6 +125,27 @@ async def test_a_version_has_its_tag(site: Site) -> None:
     check_error(await site.get(If_Match=tag), 412, "another version")
 
 
+async def test_an_artifact_that_was_removed_and_made_again_has_another_tag(site: Site) -> None:
+    """Its versions count from one again; who kept the content of the old one gets the new one."""
+    await site.put(file())
+    tag = (await site.get()).headers["ETag"]
+    await site.artifacts.delete_artifact(site.key, "out")
+    await site.put(file(b"other"))
+
+    assert (await site.get(If_None_Match=tag)).text == "other"
+
+
+@pytest.mark.parametrize(("name", "status"), [("If-None-Match", 304), ("If-Match", 200)])
+async def test_the_lines_of_a_condition_are_one_list(site: Site, name: str, status: int) -> None:
+    """RFC 9110 §5.3: a list may come in several header lines."""
+    await site.put(file())
+    tag = (await site.get()).headers["ETag"]
+
+    answer = await site.gateway.http.get(site.address(), headers=[(name, '"other"'), (name, tag)])
+
+    assert answer.status_code == status
+
+
 async def test_what_is_being_written_is_downloaded_as_far_as_it_is(site: Site) -> None:
     """Whole, without ranges, and not to be kept; then more of it; then all."""
     await site.put(file(), complete=False)
@@ -146,6 +167,18 @@ async def test_what_is_being_written_is_downloaded_as_far_as_it_is(site: Site) -
     tags = [answer.headers["ETag"] for answer in (building, longer, whole)]
     assert len(set(tags)) == 3
     assert longer.headers["Everloop-Artifact-Status"] == "building"
+
+
+async def test_a_part_that_is_a_url_leads_there(site: Site) -> None:
+    """Its content is somebody else's: the client is sent on, and the list names the place itself."""
+    url = "https://x.example/a.html"
+    await site.put(NewPart("file", media_type="text/html", url=url))
+
+    answer = await site.get()
+    listed = await site.get(f"{site.path}/out")
+
+    assert (answer.status_code, answer.headers["Location"]) == (307, url)
+    assert [part["url"] for part in listed.json()["parts"]] == [url]
 
 
 async def test_what_stayed_unfinished_says_so(site: Site) -> None:

@@ -1,6 +1,7 @@
 """Files in messages: kept before their task starts, shown with it, and downloaded again."""
 
 from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from a2a.client import Client as A2AClient
@@ -9,8 +10,10 @@ from a2a.utils.errors import InvalidParamsError
 from temporalio.client import Client
 
 from agents.agent import Agent
+from gateway.file_parts import InputFile
+from gateway.input_files import FRESH, InputFiles
 from gateway.owners import ANONYMOUS
-from stores.artifacts import Announcement, Change, Create, NewPart
+from stores.artifacts import Announcement, ArtifactMissingError, Change, Create, NewPart
 from stores.blobs import BlobsUnavailableError
 from stores.memory_artifacts import MemoryArtifacts
 from stores.shown_artifacts import SHOWN_PART_BYTES
@@ -184,6 +187,18 @@ async def test_a_history_shows_only_so_many_bytes_of_files(stand_in: RunningGate
     assert kinds.count("raw") == 10
 
 
+@pytest.mark.parametrize(("size", "count", "shown"), [(99_000, 12, 10), (10, 60, 50)])
+async def test_copies_of_a_file_count_like_files(
+    stand_in: RunningGateway, size: int, count: int, shown: int
+) -> None:
+    """Each part takes its bytes in the answer, whether or not another part has the same."""
+    async with connected(stand_in.url, streaming=False) as a2a:
+        task = await send(a2a, with_parts(*[png(b"x" * size)] * count))
+
+    kinds = [part.WhichOneof("content") for part in task.history[0].parts[1:]]
+    assert kinds == ["raw"] * shown + ["url"] * (count - shown)
+
+
 async def test_a_list_of_tasks_shows_files_as_urls(stand_in: RunningGateway) -> None:
     """A page of tasks reads no files."""
     async with connected(stand_in.url, streaming=False) as a2a:
@@ -257,3 +272,37 @@ async def test_media_types_with_parameters_are_taken(stand_in: RunningGateway, m
 
     part = task.history[0].parts[1]
     assert (part.text, part.media_type, part.filename) == ("x", media_type, "x")
+
+
+@pytest.mark.parametrize(("age", "version"), [(FRESH - timedelta(hours=1), 1), (FRESH, 2)])
+async def test_a_file_that_was_stored_long_ago_is_stored_again(age: timedelta, version: int) -> None:
+    """The task that gets it now has all of its time to live; what is fresh is not written again."""
+    written_at = datetime.now(UTC) - age
+    artifacts = MemoryArtifacts(clock=lambda: written_at)
+    file = InputFile("input-1", NewPart("file", b"hi"))
+    for task in ("first", "second"):
+        await InputFiles(artifacts).store([file], "context", task)
+
+    assert (await artifacts.get_artifact("context", "input-1")).version == version
+
+
+class OvertakenArtifacts(MemoryArtifacts):
+    """Somebody else stores what was not there right after it was looked up."""
+
+    async def get_artifact(self, context_id: str, artifact_id: str) -> StoredArtifact:
+        try:
+            return await super().get_artifact(context_id, artifact_id)
+        except ArtifactMissingError:
+            parts = (NewPart("file", b"hi"),)
+            await self.apply(context_id, artifact_id, Create("other", parts, complete=True, is_input=True))
+            raise
+
+
+async def test_a_message_that_is_sent_twice_at_once_stores_its_files_once() -> None:
+    """Of two gateways that store the same file the later one leaves it as it is."""
+    artifacts = OvertakenArtifacts()
+
+    await InputFiles(artifacts).store([InputFile("input-1", NewPart("file", b"hi"))], "context", "task")
+
+    stored = await artifacts.get_artifact("context", "input-1")
+    assert (stored.task_id, stored.version) == ("other", 1)

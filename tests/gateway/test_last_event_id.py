@@ -236,6 +236,37 @@ async def test_of_updates_that_belong_together_the_last_has_the_id(
     assert await all_of(stand_in, "SubscribeToTask", {"id": task.id}, half.id) == [failed, status]
 
 
+async def test_artifacts_that_begin_empty_are_gone_on_with(
+    stand_in: RunningGateway, client: Client, views: TaskViews
+) -> None:
+    """Ids stay short, however many there are, and behind each comes exactly the rest."""
+    async with stream(stand_in, "SendStreamingMessage", message(unique("empty"))) as events:
+        first = await anext(events)
+        task = StoodIn(client, views, first.response.task)
+        chunks = [
+            ArtifactChunk(
+                artifact_id=f"log {number}",
+                mode="replace",
+                position=1,
+                attempt=1,
+                index=index,
+                part=TextPart(text=text),
+            )
+            for index, text in enumerate(["", "written"])
+            for number in range(20)
+        ]
+        await views.publish(task.id, "run", chunks)
+        await task.publish(TaskState.FAILED)
+        heard = [first, *[event async for event in events]]
+    await task.end()
+
+    assert max(len(each) for each in ids_of(heard)) < 40
+    assert [event.text for event in heard].count("written") == 20
+    for number in (0, 1, 20, 21, 39):
+        rest = await all_of(stand_in, "SubscribeToTask", {"id": task.id}, heard[number].id)
+        assert rest == heard[number + 1 :]
+
+
 async def test_a_new_message_is_not_mistaken_for_one_that_goes_on(
     gateway: RunningGateway, model: StagedModel
 ) -> None:

@@ -4,22 +4,52 @@ import json
 import socket
 import sys
 from collections.abc import Mapping
+from contextlib import closing
 from pathlib import Path
 
 import httpx
 import pytest
 
 from deploy.local.servers import LOOPBACK, free_port
+from gateway.owners import ANONYMOUS
 from gateway.server import listen
 from gateway.settings import GatewaySettings
+from stores.artifacts import Create, NewPart
+from stores.redis_artifacts import RedisArtifacts
+from stores.redis_connection import connect_redis
+from stores.redis_task_views import RedisTaskViews
+from stores.s3_blobs import S3Blobs
 from tests.gateway.stage import unique
-from tests.support.processes import ServerProcess, wait_until_answers
+from tests.support.buckets import new_bucket, running_moto
+from tests.support.processes import ServerProcess, running_valkey, wait_until_answers
+from workflows.contract.names import context_key
 
 AGENTS = "tests.gateway.stage:AGENT"
+LARGE = b"0123456789" * 20_000
 
 
 def gateway_process(log: Path, variables: Mapping[str, str]) -> ServerProcess:
     return ServerProcess([sys.executable, "-m", "gateway"], log, {"EVERLOOP_AGENTS": AGENTS, **variables})
+
+
+async def started(log: Path, variables: Mapping[str, str]) -> tuple[ServerProcess, str]:
+    """Start a gateway on a free port; return it when it answers, and its address."""
+    port = free_port()
+    process, url = (
+        gateway_process(log, {"EVERLOOP_PORT": str(port), **variables}),
+        f"http://{LOOPBACK}:{port}",
+    )
+    process.start()
+
+    async def ready() -> bool:
+        async with httpx.AsyncClient(base_url=url) as http:
+            try:
+                return (await http.get("/readyz")).is_success
+            except httpx.TransportError:
+                return False
+
+    await wait_until_answers(process, ready, "gateway")
+    return process, url
 
 
 def outcome(process: ServerProcess) -> tuple[int, str]:
@@ -33,26 +63,45 @@ async def test_a_gateway_serves_until_it_is_told_to_stop(
     tmp_path: Path, temporal_address: str, redis_url: str
 ) -> None:
     """SIGTERM ends it with exit code 0, and all it logged is JSON."""
-    port = free_port()
-    process = gateway_process(
-        tmp_path / "log",
-        {"TEMPORAL_ADDRESS": temporal_address, "EVERLOOP_REDIS_URL": redis_url, "EVERLOOP_PORT": str(port)},
-    )
-    process.start()
-
-    async def ready() -> bool:
-        async with httpx.AsyncClient(base_url=f"http://{LOOPBACK}:{port}") as http:
-            try:
-                return (await http.get("/readyz")).is_success
-            except httpx.TransportError:
-                return False
-
-    await wait_until_answers(process, ready, "gateway")
+    variables = {"TEMPORAL_ADDRESS": temporal_address, "EVERLOOP_REDIS_URL": redis_url}
+    process, _ = await started(tmp_path / "log", variables)
 
     assert process.stop() == 0
     events = [json.loads(line)["event"] for line in process.output.splitlines()]
     assert "gateway ready" in events
     assert events[-1] == "gateway stopped"
+
+
+async def test_a_gateway_process_sends_clients_to_the_store(tmp_path: Path, temporal_address: str) -> None:
+    """With EVERLOOP_S3_PRESIGNED: there the same bytes come, of the same type and under the same name."""
+    async with running_valkey(tmp_path) as (_, redis_url), connect_redis(redis_url) as redis:
+        with running_moto() as endpoint:
+            bucket = new_bucket(endpoint)
+            variables = {
+                "TEMPORAL_ADDRESS": temporal_address,
+                "EVERLOOP_REDIS_URL": redis_url,
+                "EVERLOOP_BLOBS": "s3",
+                "EVERLOOP_S3_BUCKET": bucket,
+                "EVERLOOP_S3_ENDPOINT": endpoint,
+                "EVERLOOP_S3_PRESIGNED": "60",
+            }
+            process, url = await started(tmp_path / "log", variables)
+            with closing(S3Blobs(bucket, endpoint=endpoint, presigned=60)) as blobs:
+                artifacts = RedisArtifacts(redis, blobs, RedisTaskViews(redis))
+                create = Create("task", (NewPart("text", LARGE, filename="a \u202e.md"),), complete=True)
+                await artifacts.apply(context_key(ANONYMOUS, "c"), "a", create)
+            async with httpx.AsyncClient() as http:
+                address = f"{url}/artifacts/c/a/parts/0"
+                ours, sent = await http.head(address), await http.get(address)
+                theirs = await http.get(sent.headers.get("Location", address))
+            exit_code = process.stop()
+
+    assert sent.status_code == 307
+    assert sent.headers["Location"].startswith(endpoint)
+    assert theirs.content == LARGE
+    for name in ("Content-Type", "Content-Disposition"):
+        assert theirs.headers[name] == ours.headers[name]
+    assert exit_code == 0
 
 
 def test_answers_are_sent_at_once() -> None:
@@ -61,6 +110,17 @@ def test_answers_are_sent_at_once() -> None:
         connection, _ = listener.accept()
         with connection:
             assert connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+
+
+def test_a_client_that_takes_nothing_loses_its_connection() -> None:
+    """The system cuts it, so that what waits for it is free again."""
+    with (
+        listen(GatewaySettings(port=0), stalled_after=1) as listener,
+        socket.create_connection(listener.getsockname()),
+    ):
+        connection, _ = listener.accept()
+        with connection, pytest.raises(TimeoutError, match="Connection timed out"):
+            connection.sendall(b"x" * 64 * 1024 * 1024)
 
 
 @pytest.mark.parametrize(

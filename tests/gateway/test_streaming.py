@@ -49,6 +49,18 @@ async def test_a_stream_is_the_task_then_its_updates_then_the_end(a2a: A2AClient
     assert answer.responses[-1].HasField("status_update")
 
 
+@pytest.mark.parametrize("end", ["\x85", "\u2028", "\u2029", "\r\n"])
+async def test_any_character_can_be_streamed(a2a: A2AClient, model: StagedModel, end: str) -> None:
+    """Also those at which the official client ends a line."""
+    prompt = f"{unique('line')}{end}end"
+    model.scripts[prompt] = ["one", f"{end}two"]
+
+    answer = await Answer().read(a2a.send_message(request(prompt)))
+
+    assert answer.text == f"one{end}two"
+    assert answer.responses[0].task.history[0].parts[0].text == prompt
+
+
 async def test_a_message_repeated_after_the_end_streams_the_task_alone(a2a: A2AClient) -> None:
     """A stream for a finished task is the task and nothing else."""
     message = request(unique("again"))

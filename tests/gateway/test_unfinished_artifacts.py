@@ -11,7 +11,7 @@ from stores.memory_artifacts import MemoryArtifacts
 from stores.memory_task_views import MemoryTaskViews
 from stores.task_views import TaskViews
 from tests.gateway.download_site import FailingArtifacts
-from tests.gateway.silent_tasks import OWNER, defective_worker, services, start, until_closed, view_of
+from tests.gateway.silent_tasks import OWNER, defective_worker, reset, services, start, until_closed, view_of
 from tests.gateway.stage import unique
 from workflows.contract.artifacts import StoredArtifact
 from workflows.contract.messages import DataPart, FilePart, StoredPart, TextPart
@@ -134,6 +134,24 @@ async def test_a_view_that_comes_back_has_its_artifacts(client: Client, views: T
     )
     assert [each.complete for each in restored.artifacts] == [True, True, False]
     assert shown["data"].failed == (by == "the sweep")
+
+
+async def test_a_task_that_was_reset_has_its_artifacts(client: Client, views: TaskViews) -> None:
+    """The view of its new run has what stands in the store, also if it never heard of it."""
+    queue = unique("reset")
+    gateway = services(client, views, queue=queue)
+    async with defective_worker(client, queue):
+        task_id = await start(client, views, queue)
+        await Tasks(client, queue).view(task_id)  # a worker has begun with it
+        await client.get_workflow_handle(task_id).terminate()
+        await gateway.endings.settle(task_id)
+        await put(gateway.stores.artifacts, await view_of(views, task_id), "text", text("written"))
+        await reset(client, task_id)
+        await gateway.endings.revive(task_id)
+        restored = await view_of(views, task_id)
+
+    assert [each.artifact_id for each in restored.artifacts] == ["text"]
+    await client.get_workflow_handle(task_id).terminate()
 
 
 async def test_a_view_does_not_come_back_without_its_artifacts(client: Client, views: TaskViews) -> None:

@@ -29,6 +29,7 @@ FULL_AGENT = AgentSpec(
     max_tool_failures=3,
     tools={"a": ToolSpec(fallback="b"), "writer": ToolSpec(agent="writer")},
 )
+ARTIFACT_AGENT = AgentSpec(id="agent", tools={"write": ToolSpec(serial=True)}, artifact_tool="write")
 
 Handle = WorkflowHandle[AgentTask, TaskResult]
 
@@ -152,6 +153,24 @@ def _fallback_tool() -> Scenario:
     return Scenario(FakePorts(ScriptedModel(asks(("1", "a")), answer("done")), tools), agent=FULL_AGENT)
 
 
+def _artifacts() -> Scenario:
+    """Calls of serial tools, one of which asks; then an answer that waits for its artifact."""
+
+    def reply(call: RunToolInput) -> ToolReply | None:
+        if call.call.id == "w":
+            return ToolMessage(call_id="w", name="write", content="written", artifacts=("report",))
+        return _asks(call) if call.call.id == "b" else None
+
+    calls = asks(("a", "write"), ("b", "write"), ("x", "look"), ("c", "write"))
+    ports = FakePorts(ScriptedModel(calls, answer("done"), asks(("w", "write"))), CountingTools(reply=reply))
+
+    async def act(handle: Handle) -> None:
+        await ports.publish.until_asked()
+        await handle.signal(AgentTask.approve, Approval(call_id="b", approved=True))
+
+    return Scenario(ports, act, ARTIFACT_AGENT)
+
+
 _ASKS_WRITER = AssistantMessage(
     tool_calls=(ToolCall(id="w", name="writer", arguments='{"request": "Write."}'),)
 )
@@ -175,6 +194,7 @@ SCENARIOS: dict[str, Callable[[], Scenario]] = {
     "compaction": _full(asks(("1", "x")), asks(("2", "x")), _fail(failures.CONTEXT_TOO_LONG), answer("done")),
     "fallback_tool": _fallback_tool,
     "sub_agent": _full(_ASKS_WRITER, answer("A poem."), answer("done")),
+    "artifacts": _artifacts,
     "continues_as_new": lambda: Scenario(
         FakePorts(ScriptedModel(*(asks((f"c{n}", "x")) for n in range(12)), answer("done"))),
         agent=FULL_AGENT,

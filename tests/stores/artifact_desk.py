@@ -65,13 +65,13 @@ class Desk:
         return bool(await self.artifacts.list_artifacts(self.context))
 
     async def assert_shown_as_stored(self) -> None:
-        """The view shows what the store holds, and whether it is complete."""
+        """The view shows what the store holds, and whether it is complete or has failed."""
         stored = await self.artifacts.get_artifact(self.context, ID)
         expected = await shown_artifact(self.artifacts, stored)
         found = await self.views.artifact(self.task.task_id, ID)
         assert found
         assert with_lists_joined(found.artifact.parts) == with_lists_joined(expected.parts)
-        assert found.artifact.complete == expected.complete
+        assert (found.artifact.complete, found.artifact.failed) == (expected.complete, expected.failed)
         assert found.artifact.name == expected.name
 
 

@@ -41,6 +41,9 @@ CHANGES: Mapping[str, Change] = {
     "fail": Fail(),
 }
 each_change = pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+FLUSHES = {name: change for name, change in CHANGES.items() if not isinstance(change, Fail)}
+each_flush = pytest.mark.parametrize("change", FLUSHES.values(), ids=FLUSHES)
+"""Changes that put blobs."""
 
 
 def local_bench(redis: Redis, request: pytest.FixtureRequest) -> ArtifactBench:

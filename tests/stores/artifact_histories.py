@@ -63,6 +63,7 @@ PARTS = (
     st.builds(NewPart, st.just("text"), CONTENTS, st.sampled_from(["", "text/markdown"]), NAMES)
     | st.builds(NewPart, st.just("file"), CONTENTS, FILE_TYPES, NAMES)
     | st.builds(NewPart, st.just("data"), JSON_TEXTS, st.just(""), NAMES)
+    | st.just(NewPart("file", media_type="text/html", url="https://x.example/"))
     | st.builds(NewPart, st.just("rows"), ROWS.map(b"".join), st.just("application/x-ndjson"), NAMES)
 )
 PART_LISTS = st.lists(PARTS, max_size=3).map(tuple)
@@ -74,9 +75,13 @@ CREATES = st.builds(
     complete=st.booleans(),
     override=st.just(True),
 )
-APPENDS = st.builds(Append, CONTENTS, st.sampled_from([-1, -1, 0, 1]), last_chunk=st.booleans()) | ROWS.map(
-    lambda rows: Append(b"".join(rows), rows=len(rows))
-)
+APPENDS = st.builds(
+    Append,
+    CONTENTS,
+    st.sampled_from([-1, -1, 0, 1]),
+    last_chunk=st.booleans(),
+    parts=st.just(()) | PART_LISTS,
+) | ROWS.map(lambda rows: Append(b"".join(rows), rows=len(rows)))
 ADDITIONS = st.builds(AddParts, PART_LISTS, st.booleans())
 REPLACEMENTS = st.builds(Replace, st.integers(0, 2), PARTS)
 DRAFTS = st.builds(

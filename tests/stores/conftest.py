@@ -4,10 +4,8 @@ from collections.abc import AsyncGenerator, Generator
 
 import pytest
 import pytest_asyncio
-from moto.server import ThreadedMotoServer
 from redis.asyncio import Redis
 
-from deploy.local.servers import LOOPBACK, free_port
 from stores.artifacts import Artifacts
 from stores.local_blobs import LocalBlobs
 from stores.memory_secrets import MemorySecrets
@@ -25,7 +23,7 @@ from stores.task_views import TaskViews
 from stores.tool_records import ToolRecords
 from stores.transcripts import Transcripts
 from tests.stores.artifact_benches import ARTIFACT_STORES, ArtifactBench, open_artifacts
-from tests.support.buckets import s3_credentials
+from tests.support.buckets import running_moto, s3_credentials
 from tests.support.processes import running_valkey
 from tests.support.swift_server import running_swift
 
@@ -91,13 +89,8 @@ def artifacts(artifact_bench: ArtifactBench) -> Artifacts:
 
 @pytest.fixture(scope="session")
 def s3_endpoint() -> Generator[str]:
-    """An S3 server in this process, which keeps nothing and believes everybody."""
-    server = ThreadedMotoServer(ip_address=LOOPBACK, port=free_port(), verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
-    with s3_credentials():
-        yield f"http://{host}:{port}"
-    server.stop()
+    with running_moto() as endpoint:
+        yield endpoint
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")

@@ -92,6 +92,7 @@ def chunk(  # noqa: PLR0913 -- the fields of the fence, which is what the tests 
     artifact_id: str = "response",
     part: Part | None = None,
     mode: ChunkMode = "draft",
+    failed: bool = False,
 ) -> ArtifactChunk:
     return ArtifactChunk(
         artifact_id=artifact_id,
@@ -102,6 +103,7 @@ def chunk(  # noqa: PLR0913 -- the fields of the fence, which is what the tests 
         index=index,
         part=part or TextPart(text=text),
         last_chunk=last,
+        failed=failed,
     )
 
 

@@ -49,6 +49,7 @@ CHUNKS = st.builds(
     artifact_id=st.sampled_from(["response", "log"]),
     part=PARTS,
     mode=MODES,
+    failed=st.booleans(),
 )
 EVENTS: st.SearchStrategy[TaskEvent] = STATUSES | CHUNKS | st.just(Warned(text="w"))
 

@@ -54,6 +54,17 @@ DRAFTS = {
         2,
     ),
     "an earlier attempt replaces nothing": ([chunk("a", attempt=2), chunk("b", mode="replace")], "a", 1),
+    "a draft that failed takes no more": (
+        [chunk("a"), chunk("", index=1, failed=True), chunk("b", index=2)],
+        "a",
+        2,
+    ),
+    "what failed is not extended": (
+        [chunk("a", failed=True), chunk("b", position=1, mode="extend")],
+        "a",
+        1,
+    ),
+    "a newer draft has not failed": ([chunk("a", failed=True), chunk("b", attempt=2)], "b", 2),
     "an empty extension may complete": (
         [chunk("a"), chunk("", position=1, mode="extend", last=True)],
         "a",

@@ -19,7 +19,7 @@ from stores.artifacts import (
     NewPart,
     PartIndexError,
 )
-from stores.blobs import BlobLinks, BlobMissingError, Blobs, BlobsUnavailableError
+from stores.blobs import BlobLinks, BlobMissingError, Blobs, BlobsUnavailableError, LinkTerms
 from stores.memory_blobs import MemoryBlobs
 from stores.redis_artifacts import RedisArtifacts
 from stores.redis_task_views import RedisTaskViews
@@ -28,6 +28,7 @@ from tests.stores.artifact_benches import read
 from tests.support.buckets import new_bucket
 
 SECONDS = 60
+TERMS = LinkTerms("video/mp4", 'attachment; filename="a film.mp4"', SECONDS)
 LARGE = bytes(range(256)) * (2 * SEGMENT_BYTES // 256 + 4096)
 
 
@@ -56,24 +57,23 @@ def linked(redis: Redis, s3_blobs: S3Blobs) -> Artifacts:
 async def test_whole_part_is_one_object(
     linked: Artifacts, context_id: str, redis: Redis, s3_blobs: S3Blobs
 ) -> None:
-    """The link of a complete part serves all of it under its name and type; deletion removes all objects."""
+    """The link of a complete part serves all of it on the terms asked for; deletion removes all objects."""
     part = NewPart("file", LARGE[:7], "video/mp4", "a film.mp4")
     await linked.apply(context_id, "a", Create("task", (part, NewPart("file", b"x" * 200_000))))
     for start in range(7, len(LARGE), 3 << 20):
         await linked.apply(context_id, "a", Append(LARGE[start : start + (3 << 20)], index=0))
     for index in range(2):
-        assert await linked.link(context_id, "a", index, seconds=SECONDS) is None
+        assert await linked.link(context_id, "a", index, TERMS) is None
     await linked.apply(context_id, "a", Complete())
     for index, content in enumerate([LARGE, b"x" * 200_000]):
-        url = await linked.link(context_id, "a", index, seconds=SECONDS)
+        url = await linked.link(context_id, "a", index, TERMS)
         assert url
         async with httpx.AsyncClient() as client:
             answer = await client.get(url)
         assert answer.content == content
         assert await read(linked, context_id, "a", index) == content
-        if index == 0:
-            assert answer.headers["content-type"] == "video/mp4"
-            assert "film.mp4" in answer.headers["content-disposition"]
+        assert answer.headers["content-type"] == TERMS.media_type
+        assert answer.headers["content-disposition"] == TERMS.disposition
     text = await redis.get(ArtifactAddress(context_id, "a").record_key)
     keys = ArtifactRecord.model_validate_json(str(text)).blob_keys()
     assert len(keys) == 3 + 1 + 1
@@ -87,11 +87,11 @@ async def test_small_part_has_no_link(linked: Artifacts, context_id: str) -> Non
     """What is kept inline has no link, and what is not there is missing as always."""
     part = NewPart("file", b"x")
     await linked.apply(context_id, "a", Create("task", (part,), complete=True))
-    assert await linked.link(context_id, "a", 0, seconds=SECONDS) is None
+    assert await linked.link(context_id, "a", 0, TERMS) is None
     with pytest.raises(PartIndexError):
-        await linked.link(context_id, "a", 1, seconds=SECONDS)
+        await linked.link(context_id, "a", 1, TERMS)
     with pytest.raises(ArtifactMissingError):
-        await linked.link(context_id, "b", 0, seconds=SECONDS)
+        await linked.link(context_id, "b", 0, TERMS)
 
 
 class LinksThatCannotJoin(BlobLinks):
@@ -104,8 +104,8 @@ class LinksThatCannotJoin(BlobLinks):
     async def join(self, key: str, sources: Sequence[str]) -> None:
         raise BlobsUnavailableError(key, sources)
 
-    async def url(self, key: str, *, filename: str, media_type: str, seconds: int) -> str:
-        return f"https://blobs.example/{key}?{filename}&{media_type}&{seconds}"
+    async def url(self, key: str, terms: LinkTerms) -> str:
+        return f"https://blobs.example/{key}?{terms}"
 
 
 class BlobsThatCannotJoin(MemoryBlobs):
@@ -122,8 +122,8 @@ async def test_part_that_cannot_be_joined_is_complete_all_the_same(own_redis: Re
     artifacts = RedisArtifacts(own_redis, blobs, RedisTaskViews(own_redis), inline_limit=100, segment=400)
     parts = (NewPart("file", b"0" * 900), NewPart("rows", b"{}\n" * 50))
     await artifacts.apply(context_id, "a", Create("task", parts, complete=True))
-    assert await artifacts.link(context_id, "a", 0, seconds=SECONDS) is None
+    assert await artifacts.link(context_id, "a", 0, TERMS) is None
     assert await read(artifacts, context_id, "a") == b"0" * 900
-    link = await artifacts.link(context_id, "a", 1, seconds=SECONDS)
-    assert str(link).endswith("?a&application/x-ndjson&60")
+    link = await artifacts.link(context_id, "a", 1, TERMS)
+    assert str(link).endswith(f"?{TERMS}")
     assert await own_redis.zcard(PENDING) == 1

@@ -11,6 +11,7 @@ from stores.artifacts import (
     Announcement,
     Append,
     ArtifactError,
+    ArtifactOvertakenError,
     Change,
     Complete,
     Fail,
@@ -18,7 +19,7 @@ from stores.artifacts import (
 )
 from stores.local_blobs import LocalBlobs
 from stores.memory_artifacts import MemoryArtifacts
-from stores.published_artifacts import ArtifactOvertakenError, PublishedArtifacts
+from stores.published_artifacts import PublishedArtifacts
 from stores.redis_artifacts import RedisArtifacts
 from stores.redis_connection import connect_redis
 from stores.redis_task_views import RedisTaskViews

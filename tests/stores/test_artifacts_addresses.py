@@ -9,6 +9,7 @@ from stores.artifacts import (
     Create,
     NewPart,
 )
+from stores.blobs import LinkTerms
 from tests.stores.artifact_benches import ArtifactBench, read
 from workflows.contract.artifacts import StoredArtifact
 
@@ -40,9 +41,11 @@ async def test_any_signs_make_an_id(artifact_bench: ArtifactBench, artifact_id: 
     assert [found.artifact_id for found in await bench.artifacts.list_artifacts(bench.context_id)] == ["a"]
 
 
-@pytest.mark.parametrize("artifact_id", ["", "a\n", "\x00", "\x7f", "\x85", "a" * 256, "é" * 128, "\ud800"])
+@pytest.mark.parametrize(
+    "artifact_id", ["", ".", "..", "a\n", "\x00", "\x7f", "\x85", "a" * 256, "é" * 128, "\ud800"]
+)
 async def test_unusable_id_is_refused(artifact_bench: ArtifactBench, artifact_id: str) -> None:
-    """An id that is empty, too long, or holds control characters is a ValueError that says so."""
+    """Empty, too long, with control characters, or a step of a path: a ValueError says what is expected."""
     artifacts, context_id = artifact_bench.artifacts, artifact_bench.context_id
     with pytest.raises(ArtifactIdError, match="1 to 255 bytes"):
         await create(artifact_bench, text(), artifact_id=artifact_id)
@@ -63,7 +66,7 @@ async def test_contexts_are_apart(artifact_bench: ArtifactBench) -> None:
             artifacts.get_artifact(other, "a"),
             artifacts.apply(other, "a", Append(b"x")),
             read(artifacts, other, "a"),
-            artifacts.link(other, "a", 0, seconds=60),
+            artifacts.link(other, "a", 0, LinkTerms("text/plain", "attachment", 60)),
         ):
             with pytest.raises(ArtifactMissingError):
                 await call

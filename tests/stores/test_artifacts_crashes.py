@@ -14,6 +14,7 @@ from stores.artifacts import (
     ArtifactMissingError,
     Change,
     Create,
+    Fail,
     NewPart,
 )
 from stores.blobs import BlobsUnavailableError
@@ -22,7 +23,7 @@ from tests.stores.artifact_faults import (
     apply,
     begin,
     contents,
-    each_change,
+    each_flush,
     expected_contents,
     housekeep,
     kept_blobs,
@@ -31,6 +32,7 @@ from tests.stores.artifact_faults import (
     with_blobs,
 )
 from tests.stores.failing_blobs import DiedError, FailingBlobs, Moment, away
+from workflows.contract.artifacts import ArtifactStatus
 
 
 @pytest.fixture
@@ -40,7 +42,7 @@ def bench(own_redis: Redis, request: pytest.FixtureRequest) -> ArtifactBench:
 
 
 @pytest.mark.parametrize("moment", ["before", "after"])
-@each_change
+@each_flush
 async def test_process_may_die_at_any_blob(bench: ArtifactBench, change: Change, moment: Moment) -> None:
     """Dead before or after any call of the blob store, a change is made and told, or neither.
 
@@ -77,7 +79,7 @@ async def test_process_may_die_at_any_blob(bench: ArtifactBench, change: Change,
             return
 
 
-@each_change
+@each_flush
 async def test_store_that_is_away_changes_nothing(bench: ArtifactBench, change: Change) -> None:
     """When a blob cannot be put, the change fails by that name, and content, version and events stay."""
     await begin(bench)
@@ -179,3 +181,23 @@ async def test_deleted_in_between(bench: ArtifactBench) -> None:
     with pytest.raises(ArtifactMissingError):
         await apply(with_blobs(bench, blobs), Append(b"1" * 500))
     assert kept_blobs(bench) == set()
+
+
+@pytest.mark.parametrize("way", ["away", "lost"])
+async def test_an_artifact_fails_without_its_blobs(bench: ArtifactBench, way: str) -> None:
+    """A task has to come to its end, whatever became of the blobs; the content stays as it was."""
+    await begin(bench)
+    before = await bench.record("a")
+
+    async def fail() -> None:
+        raise away()
+
+    if way == "lost":
+        for key in kept_blobs(bench):
+            await bench.blobs.delete(key)
+    other = with_blobs(bench, FailingBlobs(bench.blobs, fatal=1, error=away(), before_get=fail))
+
+    assert (await apply(other, Fail())).status is ArtifactStatus.FAILED
+    assert (await bench.record("a")).contents == before.contents
+    if way == "away":
+        assert await bench.content("a") == b"0" * 150 + b"tail"

@@ -49,6 +49,17 @@ async def test_housekeeping_removes_expired_artifacts(bench: ArtifactBench) -> N
     assert await bench.redis.keys("everloop:artifact*:old*") == []
 
 
+async def test_an_artifact_that_was_changed_since_it_was_listed_stays(bench: ArtifactBench) -> None:
+    """The list that the housekeeping goes through may be older than the record."""
+    assert bench.redis
+    await begin(bench)
+    listed = {(await bench.record("a")).address.record_key: bench.clock.at.timestamp() - 1}
+    await bench.redis.zadd(EXPIRING, listed)
+
+    assert await housekeep(bench, later=timedelta()) == Cleared(0, 0)
+    assert await bench.content("a") == b"0" * 150 + b"tail"
+
+
 async def test_unreadable_record_holds_up_nothing(bench: ArtifactBench) -> None:
     """A record that this version cannot read stays, and the artifacts after it are still cleared away."""
     assert bench.redis

@@ -120,6 +120,7 @@ async def test_bad_row_keeps_its_batch_out(
 
 
 BAD_SCHEMAS: list[dict[str, JsonValue]] = [
+    {"properties": {"\ud800": {}}},
     {"type": "nothing"},
     {"properties": {"x": {"pattern": "(a+)+(?=b)"}}},
     {"properties": {"x": {"pattern": "("}}},

@@ -14,6 +14,7 @@ from stores.artifacts import (
     Create,
     NewPart,
 )
+from stores.blobs import LinkTerms
 from stores.cached_artifacts import CachedArtifacts
 from stores.memory_artifacts import MemoryArtifacts
 from tests.stores.artifact_benches import ArtifactBench, read
@@ -134,4 +135,4 @@ async def test_everything_else_goes_to_the_store(cached: Artifacts) -> None:
     assert b"".join([piece async for piece in pieces]) == b"xy"
     assert [found.version for found in await cached.list_artifacts(context_id, "t")] == [2]
     assert await cached.list_artifacts(context_id, "other") == []
-    assert await cached.link(context_id, "a", 0, seconds=60) is None
+    assert await cached.link(context_id, "a", 0, LinkTerms("text/plain", "attachment", 60)) is None

@@ -67,7 +67,7 @@ async def follow(desk: Desk, steps: Sequence[Step]) -> None:
             case _:
                 with suppress(ArtifactError):
                     await desk.apply(step)
-                await desk.writer.correct_draft(desk.context, ID, desk.reply)
+                await desk.writer.reconcile(desk.context, ID, drafted_at=desk.reply)
                 if await desk.is_stored():
                     await desk.assert_shown_as_stored()
 
@@ -224,7 +224,7 @@ async def test_a_draft_of_a_call_that_was_refused_is_taken_back(desk: Desk) -> N
         await desk.draft(chunk("b", artifact_id=artifact_id, position=desk.reply))
 
         for _ in range(2):
-            await desk.writer.correct_draft(desk.context, artifact_id, desk.reply)
+            await desk.writer.reconcile(desk.context, artifact_id, drafted_at=desk.reply)
 
         last = (await desk.told())[-1]
         assert (last.artifact_id, last.mode, last.part) == (

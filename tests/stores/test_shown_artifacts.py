@@ -35,8 +35,14 @@ WIDE = b"\0" * SHOWN_PART_BYTES
 DEEP = b'{"a":%s%s}\n' % (b"[" * 200, b"]" * 200)
 NUMBERS = b"[" + b"1," * (SHOWN_PART_BYTES // 2) + b"1]"
 
+HUGE = b'{"a":1%s}\n' % (b"0" * 400)
+NESTED = b'{"a":%s%s}\n' % (b"[" * 31, b"]" * 31)
+
 WHOLE: dict[str, tuple[tuple[NewPart, ...], tuple[Part, ...]]] = {
     "a text": ((text("a"),), (TextPart(text="a"),)),
+    "a number beyond a double": ((NewPart("data", HUGE),), (link(len(HUGE), "application/json"),)),
+    "rows with such a number": ((NewPart("rows", HUGE),), (link(len(HUGE), "application/x-ndjson"),)),
+    "data of too many levels": ((NewPart("data", NESTED),), (link(len(NESTED), "application/json"),)),
     "a text with a name": (
         (text("a", "text/markdown", "a.md"),),
         (TextPart(text="a", media_type="text/markdown", filename="a.md"),),

@@ -7,7 +7,9 @@ from typing import Protocol, TypedDict, cast
 from uuid import uuid4
 
 import boto3
+from moto.server import ThreadedMotoServer
 
+from deploy.local.servers import LOOPBACK, free_port
 from stores.s3_client import S3Client
 from tests.support.swift_server import ACCESS_KEY, SECRET
 
@@ -42,6 +44,17 @@ def s3_credentials() -> Generator[None]:
         os.environ.pop(name)
         if value is not None:
             os.environ[name] = value
+
+
+@contextlib.contextmanager
+def running_moto() -> Generator[str]:
+    """An S3 server in this process, which keeps nothing and believes everybody; yields its endpoint."""
+    server = ThreadedMotoServer(ip_address=LOOPBACK, port=free_port(), verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    with s3_credentials():
+        yield f"http://{host}:{port}"
+    server.stop()
 
 
 def client_of(endpoint: str) -> TestClient:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any
 from uuid import uuid4
@@ -34,6 +35,8 @@ Decision = Callable[[Question], Answer]
 
 yes: Decision = partial(answer_with, value=True, by="user")
 no: Decision = partial(answer_with, value=False, by="user")
+
+_START = datetime(2026, 11, 21, tzinfo=UTC)
 
 
 class ToolBench:
@@ -80,7 +83,12 @@ class ToolBench:
         """Run the next attempt of an activity."""
         self.attempt += 1
         environment = ActivityEnvironment()
-        environment.info = replace(environment.info, attempt=self.attempt, heartbeat_details=self._details)
+        environment.info = replace(
+            environment.info,
+            attempt=self.attempt,
+            current_attempt_scheduled_time=_START + timedelta(seconds=self.attempt),
+            heartbeat_details=self._details,
+        )
         environment.on_heartbeat = self._keep
         return await environment.run(self.port.run_tool, call)
 

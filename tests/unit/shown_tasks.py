@@ -2,6 +2,9 @@
 
 from datetime import UTC, datetime
 
+from a2a.types import a2a_pb2 as pb
+
+from gateway.updates import Update
 from workflows.contract.events import ArtifactChunk, ChunkMode
 from workflows.contract.messages import AgentMessage, Part, TextPart, UserMessage
 from workflows.contract.tasks import Artifact, TaskState, TaskStatus, TaskView
@@ -54,3 +57,15 @@ def chunk(
         part=TextPart(text=part) if isinstance(part, str) else part,
         last_chunk=last,
     )
+
+
+Sent = tuple[str, bool, bool]
+"""Text of a sent chunk, whether it appends, and whether it is the last one."""
+
+
+def sent(updates: list[Update]) -> list[Sent]:
+    return [
+        (update.artifact.parts[0].text, update.append, update.last_chunk)
+        for update in updates
+        if isinstance(update, pb.TaskArtifactUpdateEvent)
+    ]

@@ -48,6 +48,8 @@ DATA = DataPart(data={"a": [1]})
         (HEAD + '"parts": [{"mediaType": "text/html", "text": "a', ArtifactDraft("poem", parts=(NAMED,))),
         (HEAD + '"parts": [{"text": "a", "media_type": "text/ht', ArtifactDraft("poem", parts=(PLAIN,))),
         (HEAD + '"parts": [{"text": "a", "media_type": "text/html"', ArtifactDraft("poem", parts=(NAMED,))),
+        (HEAD + '"parts": [{"text": "a", "media_type": "text", "data": null}]}}', ArtifactDraft("poem")),
+        (HEAD + '"parts": [{"filename": "../a", "text": "a', ArtifactDraft("poem")),
         (HEAD + '"parts": [{"text": "a", "raw": null, "url": ""}]}}', ArtifactDraft("poem", parts=(PLAIN,))),
         (HEAD + '"parts": [{"data": {"a": [1]}}', ArtifactDraft("poem")),
         (HEAD + '"parts": [{"data": {"a": [1]}}, {', ArtifactDraft("poem", parts=(DATA,))),

@@ -4,10 +4,20 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from stores.artifact_attempts import attempt_prefix
+from stores.artifact_errors import MAX_PARTS, ArtifactOvertakenError, PartCountError
 from stores.artifact_layout import Sizes
 from stores.artifact_record import ArtifactAddress, PartContent, Segment
-from stores.artifact_rules import MAX_OPERATIONS, Changed, Occasion, Write, change_artifact
-from stores.artifacts import AddParts, Append, Change, Complete, Create, NewPart, Replace
+from stores.artifact_rules import (
+    MAX_DESCRIPTION,
+    MAX_NAME,
+    MAX_OPERATIONS,
+    Changed,
+    Occasion,
+    Write,
+    change_artifact,
+)
+from stores.artifacts import AddParts, Append, ArtifactNameError, Change, Complete, Create, NewPart, Replace
 from workflows.contract.artifacts import StoredArtifact
 
 AT = datetime(2026, 11, 21, tzinfo=UTC)
@@ -52,6 +62,7 @@ WRITES: list[tuple[Change, tuple[Write, ...]]] = [
     (Append(b"x"), (Write(1, b"x"),)),
     (Append(b"x", index=0), (Write(0, b"x"),)),
     (Append(b""), ()),
+    (Append(b"x", parts=(NewPart("text", b"y"),)), (Write(1, b"x"), Write(2, b"y", True))),
     (Replace(0, NewPart("text", b"x")), (Write(0, b"x", is_new=True),)),
     (AddParts((NewPart("text", b"x"), NewPart("text"))), (Write(2, b"x", True), Write(3, b"", True))),
     (Complete(), ()),
@@ -65,6 +76,37 @@ def test_only_what_changes_is_written(change: Change, writes: tuple[Write, ...])
     assert (result.writes, result.is_new) == (writes, False)
 
 
+ADDING: dict[str, Change] = {
+    "create": Create("task", (NewPart("text"),) * (MAX_PARTS + 1), override=True),
+    "add": AddParts((NewPart("text"),) * MAX_PARTS),
+    "append": Append(b"x", parts=(NewPart("text"),) * MAX_PARTS),
+}
+
+
+@pytest.mark.parametrize("change", ADDING.values(), ids=ADDING)
+def test_an_artifact_has_only_so_many_parts(change: Change) -> None:
+    """One part more is refused; as many as there may be are not."""
+    with pytest.raises(PartCountError, match=f"{MAX_PARTS + 1} parts: expected at most {MAX_PARTS}"):
+        changed(created(b"0").artifact, change)
+    most = changed(created(b"0").artifact, AddParts((NewPart("text"),) * (MAX_PARTS - 1))).artifact
+    assert len(most.parts) == MAX_PARTS
+    assert changed(most, Append(b"x")).artifact.version == most.version + 1
+
+
+def test_a_later_attempt_at_a_call_is_not_disturbed_by_an_earlier_one() -> None:
+    """Whatever the earlier one still wants to do; other calls, and the same attempt again, are free to."""
+    early, late, other = (
+        attempt_prefix(call, AT + timedelta(microseconds=at)) for call, at in (("c", 0), ("c", 1), ("d", 0))
+    )
+    artifact = changed(None, Create("task", (NewPart("text", b"x"),)), f"{late}1").artifact
+    create = Create("task", (NewPart("text", b"y"),), override=True)
+    for change in (create, Append(b"x"), Complete()):
+        with pytest.raises(ArtifactOvertakenError):
+            changed(artifact, change, f"{early}1")
+        for attempt in (late, other, ""):
+            assert changed(artifact, change, f"{attempt}2").artifact.version == artifact.version + 1
+
+
 def test_override_keeps_no_content() -> None:
     """An artifact that overrides another keeps its log, by which repeated operations are known, alone."""
     before = changed(None, Create("task", (NewPart("text", b"x"),)), "first").artifact
@@ -72,6 +114,48 @@ def test_override_keeps_no_content() -> None:
     assert result.is_new
     assert [operation.id for operation in result.artifact.operations] == ["first", ""]
     assert result.artifact.last_chunk_index == -1
+
+
+WRONG_NAMES: list[tuple[Change, str]] = [
+    (
+        Create("task", (NewPart("file", media_type="text/html\r\nX-Evil: 1"),)),
+        "media type .* is no media type",
+    ),
+    (Create("task", (NewPart("text", media_type="markdown"),)), "media type .* give a type and a subtype"),
+    (Create("task", (NewPart("file", filename="../a"),)), "file name .* is a path"),
+    (Create("task", (NewPart("file", filename="a\0"),)), "file name .* has control characters"),
+    (Create("task", (NewPart("file", filename="\ud800"),)), "file name .* has control characters"),
+    (Create("task", (NewPart("file", filename="a" * 5000),)), "file name .* may have 255 bytes"),
+    (Create("task", (NewPart("file", url="javascript:alert(1)"),)), "url .* give one with http"),
+    (Create("task", (NewPart("file", url="https://me:secret@there/"),)), "url .* leave them out"),
+    (Create("task", (), name="a" * (MAX_NAME + 1)), "^name .* has 1001 characters; it may have 1000$"),
+    (Create("task", (), name="\udfff"), "^name .* surrogate"),
+    (Create("task", (), description="a" * (MAX_DESCRIPTION + 1)), "^description .* it may have 10000$"),
+    (Create("task", (), description="\ud800"), "^description .* surrogate"),
+    (AddParts((NewPart("text", filename="a/b"),)), "file name .* is a path"),
+    (Append(b"", parts=(NewPart("text", filename="a/b"),)), "file name .* is a path"),
+    (Replace(0, NewPart("text", filename="a/b")), "file name .* is a path"),
+]
+
+
+@pytest.mark.parametrize(("change", "words"), WRONG_NAMES)
+def test_a_name_that_is_none_is_refused(change: Change, words: str) -> None:
+    """Whatever an agent calls things reaches clients: the rules are those for what clients send."""
+    before = None if isinstance(change, Create) else created(b"0").artifact
+
+    with pytest.raises(ArtifactNameError, match=words):
+        change_artifact(before, change, Occasion("context", "a", AT))
+
+
+def test_names_up_to_their_limits_are_taken() -> None:
+    """Also in other scripts, with spaces, and with parameters of a media type."""
+    part = NewPart("file", media_type="text/plain; charset=utf-8", filename="Größe 👩\u200d🚀.txt")
+    create = Create("task", (part,), name="é" * MAX_NAME, description="a\n" * (MAX_DESCRIPTION // 2))
+
+    artifact = changed(None, create).artifact
+
+    assert (artifact.name, artifact.description) == (create.name, create.description)
+    assert (artifact.parts[0].media_type, artifact.parts[0].filename) == (part.media_type, part.filename)
 
 
 def content(segments: int, last: int, tail: int) -> PartContent:

@@ -1,5 +1,7 @@
 """Artifacts that stream from half-written calls: what is shown while the model writes."""
 
+import json
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -53,8 +55,14 @@ async def _texts(reader: Reader) -> list[TextPart]:
         [{"text": "a", "data": 1}],
         [{"text": "a"}, 7],
         [{}],
+        [{"data": 10**400}],
+        [{"data": json.loads("[" * 32 + "]" * 32)}],
+        [{"data": 1}] * 1001,
     ],
-    ids=["binary", "url", "long", "large data", "two contents", "invalid", "empty"],
+    ids=[
+        *("binary", "url", "long", "large data", "two contents", "invalid", "empty"),
+        *("huge number", "deep data", "too many parts"),
+    ],
 )
 async def test_what_cannot_be_shown_waits_for_its_call(parts: list[JsonValue]) -> None:
     """Nothing of it is left at the end of the reply."""

@@ -44,6 +44,9 @@ def test_only_note_is_not_idempotent(tmp_path: Path) -> None:
         "search_files": True,
         "calculate": True,
         "note": False,
+        "artifact_update": True,
+        "list_artifacts": True,
+        "get_artifact": True,
     }
 
 

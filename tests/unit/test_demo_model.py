@@ -94,6 +94,7 @@ async def play(client: AsyncOpenAI, agent: Agent, prompt: str) -> tuple[list[lis
 
 async def run(agent: Agent, name: str, arguments: str) -> str:
     tool = agent.tools[name]
+    tool.arguments.model_validate_json(arguments)
     return "noted" if tool.context_parameter else str(await tool.function(**json.loads(arguments)))
 
 
@@ -127,6 +128,15 @@ async def test_a_survey_with_notes_notes_each_finding_once(client: AsyncOpenAI, 
 
     assert [name for calls in rounds for name in calls].count("note") == 5
     assert "I asked for 5 notes; 5 of them are confirmed" in answer
+
+
+async def test_a_report_is_left_as_an_artifact(client: AsyncOpenAI, agent: Agent) -> None:
+    """It is written once, when all is known, and the answer says where it is."""
+    rounds, answer = await play(client, agent, "Survey the files in `src` and write a report")
+
+    assert rounds[-1] == ["artifact_update"]
+    assert [name for calls in rounds for name in calls].count("artifact_update") == 1
+    assert "The table is in the artifact `report`." in answer
 
 
 async def test_a_directory_that_does_not_exist_ends_in_an_answer(client: AsyncOpenAI, agent: Agent) -> None:

@@ -40,6 +40,18 @@ def part(kind: PartKind = "file", media_type: str = "", filename: str = "", inde
             'attachment; filename="t.csv"',
         ),
         (
+            part("rows", filename="orders v1.2"),
+            "csv",
+            "text/csv; charset=utf-8",
+            'attachment; filename="orders v1.2.csv"',
+        ),
+        (
+            part("rows", filename="orders.CSV"),
+            "csv",
+            "text/csv; charset=utf-8",
+            'attachment; filename="orders.csv"',
+        ),
+        (
             part(media_type="text/html\r\nX-Evil: 1"),
             "stored",
             "application/octet-stream",
@@ -68,6 +80,12 @@ def part(kind: PartKind = "file", media_type: str = "", filename: str = "", inde
             "stored",
             "application/octet-stream",
             "attachment; filename=\"Gr__e _.txt\"; filename*=UTF-8''Gr%C3%B6%C3%9Fe%20%E2%82%AC.txt",
+        ),
+        (
+            part(filename="a\u202egnp.exe"),
+            "stored",
+            "application/octet-stream",
+            'attachment; filename="agnp.exe"',
         ),
         (part(filename=".."), "stored", "application/octet-stream", 'attachment; filename="art.bin"'),
     ],

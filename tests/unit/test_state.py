@@ -11,6 +11,7 @@ from workflows.contract.messages import (
     TextPart,
     ToolCall,
     ToolMessage,
+    ToolOutcome,
     Usage,
     UserMessage,
 )
@@ -27,6 +28,21 @@ def user(message_id: str, text: str = "Hi") -> UserMessage:
 
 def agent(message_id: str, text: str = "Working") -> AgentMessage:
     return AgentMessage(message_id=message_id, parts=(TextPart(text=text),))
+
+
+def test_only_artifacts_of_calls_that_worked_count() -> None:
+    """What a call wrote that failed, or was refused, is no artifact to end a task with."""
+    state = TaskRunState.begin(user("m1"), NOW)
+    outcomes: list[ToolOutcome] = ["error", "ok", "invalid", "unknown"]
+
+    state.fold_tool_results(
+        [
+            ToolMessage(call_id=each, name="write", content="", outcome=each, artifacts=(each,))
+            for each in outcomes
+        ]
+    )
+
+    assert state.artifact_ids == ["ok"]
 
 
 def test_a_task_begins_submitted_with_its_message_in_the_inbox() -> None:

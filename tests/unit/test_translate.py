@@ -1,18 +1,46 @@
 """Tasks as A2A messages."""
 
 import base64
+import json
 
 import pytest
 from a2a.types import a2a_pb2 as pb
-from google.protobuf.json_format import MessageToDict
+from google.protobuf.json_format import MessageToDict, MessageToJson, Parse
 from pydantic import JsonValue
 
 from gateway.translate import Place, place_of, to_part, to_task
 from tests.unit.shown_tasks import AT, URL, artifact, view
 from workflows.contract.messages import DataPart, FilePart, Part, StoredPart, TextPart
-from workflows.contract.tasks import TaskState, TaskStatus
+from workflows.contract.tasks import Artifact, TaskState, TaskStatus
 
 PLACE = Place("task", "context", URL)
+
+
+UNSENDABLE: dict[str, JsonValue] = {
+    "a number beyond a double": 10**400,
+    "nested too deeply": json.loads("[" * 32 + "]" * 32),
+}
+
+
+@pytest.mark.parametrize("value", UNSENDABLE.values(), ids=UNSENDABLE)
+def test_what_protobuf_cannot_hold_is_text(value: JsonValue) -> None:
+    """It does not keep the task from being seen."""
+    part = to_part(DataPart(data=value, filename="a.json"), PLACE)
+
+    assert json.loads(part.text) == value
+    assert (part.media_type, part.filename) == ("application/json", "a.json")
+
+
+@pytest.mark.parametrize("brackets", [('{"a":', "}"), ("[", "]")])
+def test_the_deepest_value_can_be_read_by_clients(brackets: tuple[str, str]) -> None:
+    """In the deepest message that holds one, with both encodings."""
+    value = json.loads(brackets[0] * 30 + "1" + brackets[1] * 30)
+    part = to_part(DataPart(data=value), PLACE)
+    listed = pb.ListTasksResponse(tasks=[pb.Task(artifacts=[pb.Artifact(parts=[part])])])
+
+    assert part.HasField("data")
+    assert pb.ListTasksResponse.FromString(listed.SerializeToString()) == listed
+    assert Parse(MessageToJson(listed), pb.ListTasksResponse()) == listed
 
 
 def test_a_task_is_its_view() -> None:
@@ -99,6 +127,26 @@ def test_history_length_takes_the_newest(length: int | None, expected: list[str]
 def test_artifacts_without_content_are_hidden(parts: tuple[Part, ...], *, shown: bool) -> None:
     """A draft that was withdrawn is an artifact with empty text."""
     assert bool(to_task(view(artifact(*parts)), URL).artifacts) == shown
+
+
+EMPTY = TextPart(text="")
+
+
+@pytest.mark.parametrize(
+    ("empty", "state", "shown"),
+    [
+        (artifact(EMPTY, artifact_id="log"), TaskState.WORKING, True),
+        (artifact(artifact_id="log"), TaskState.INPUT_REQUIRED, True),
+        (artifact(EMPTY), TaskState.WORKING, False),
+        (artifact(EMPTY, artifact_id="log", complete=True), TaskState.WORKING, False),
+        (artifact(EMPTY, artifact_id="log", failed=True), TaskState.WORKING, False),
+        (artifact(EMPTY, artifact_id="log"), TaskState.COMPLETED, False),
+    ],
+    ids=["begun", "nothing", "an answer", "complete", "failed", "of a task that is over"],
+)
+def test_an_artifact_that_has_only_begun_is_shown(empty: Artifact, state: TaskState, *, shown: bool) -> None:
+    """What follows appends to it; where nothing follows it is left out."""
+    assert bool(to_task(view(empty, state=state), URL).artifacts) == shown
 
 
 def test_a_task_tells_what_it_used_and_what_it_left_unfinished() -> None:

@@ -13,7 +13,7 @@ from pydantic import JsonValue
 
 from gateway.requests import MAX_ID_BYTES, check_id, content_of, read_list_request, read_send_request
 from stores.task_views import TaskQuery
-from workflows.contract.messages import DataPart, TextPart, UserMessage
+from workflows.contract.messages import DataPart, FilePart, TextPart, UserMessage
 from workflows.contract.tasks import TaskState
 
 
@@ -69,6 +69,26 @@ def test_an_id_that_is_taken_is_fit_to_be_one(value: str) -> None:
     assert len(taken.encode()) <= MAX_ID_BYTES
     assert "\n" not in taken
     assert "\x00" not in taken
+
+
+@pytest.mark.parametrize("value", ["", ".", "..", "a\n", "\x00", "x" * 256, "é" * 128])
+def test_an_id_that_nothing_can_have_is_refused(value: str) -> None:
+    """Among them what addresses cannot hold: clients and proxies resolve the steps of a path."""
+    with pytest.raises(InvalidParamsError, match=r"^contextId "):
+        check_id(value, "contextId")
+
+
+def test_content_without_names_has_the_bytes_that_it_always_had() -> None:
+    """Task ids are made of them: a field that nobody uses must not change what a repeated message finds."""
+    named = FilePart(media_type="image/png", filename="a", url="https://a/b")
+    parts = (TextPart(text="hi"), DataPart(data=1), named)
+
+    content = content_of(UserMessage(message_id="m", parts=parts), "c")
+
+    assert content == (
+        b'["c",[{"kind":"text","text":"hi"},{"data":1,"kind":"data"},{"content":"","filename":"a","kind":"file",'
+        b'"media_type":"image/png","size":null,"stored":null,"url":"https://a/b"}]]'
+    )
 
 
 def test_the_same_content_has_the_same_bytes() -> None:

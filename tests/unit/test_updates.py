@@ -4,15 +4,19 @@ import pytest
 from a2a.types import a2a_pb2 as pb
 from google.protobuf.json_format import MessageToDict
 
-from gateway.event_ids import EventId
 from gateway.translate import EVENTS_EXTENSION
-from gateway.updates import Update, UpdateTranslator
-from tests.unit.shown_tasks import AT, URL, artifact, chunk, said, view
-from workflows.contract.events import ArtifactChunk, StatusChanged, TaskEvent, ToolCalled, UsageReported
+from gateway.updates import UpdateTranslator
+from tests.unit.shown_tasks import AT, URL, Sent, artifact, chunk, said, sent, view
+from workflows.contract.events import (
+    ArtifactChunk,
+    ChunkMode,
+    StatusChanged,
+    TaskEvent,
+    ToolCalled,
+    UsageReported,
+)
 from workflows.contract.messages import FilePart, Part, StoredPart, TextPart, Usage, UserMessage
-from workflows.contract.tasks import TaskState, TaskView
-
-POSITION = "17-3"
+from workflows.contract.tasks import TaskState
 
 
 @pytest.mark.parametrize(
@@ -20,26 +24,26 @@ POSITION = "17-3"
     [
         ((), [(0, "a"), (1, "b")], [("a", False), ("b", True)]),
         ((TextPart(text="a"),), [(1, "b")], [("b", True)]),
-        ((), [(0, ""), (1, "b"), (2, "c")], [("b", False), ("c", True)]),
         ((), [(0, "")], []),
+        ((TextPart(text=""),), [(0, ""), (0, "new")], [("new", False)]),
         ((TextPart(text="draft"),), [(0, "")], [("", False)]),
-        ((TextPart(text="draft"),), [(0, ""), (0, ""), (0, "new")], [("", False), ("new", False)]),
+        ((TextPart(text="draft"),), [(0, ""), (0, "new")], [("", False), ("new", False)]),
         ((), [(0, "a"), (0, ""), (0, "b"), (1, "")], [("a", False), ("", False), ("b", False)]),
     ],
     ids=[
         "a draft from its start",
         "a draft that the snapshot has",
-        "an empty beginning",
         "nothing at all",
+        "nothing, after what was withdrawn",
         "a withdrawal",
-        "a withdrawal twice",
+        "a withdrawal and a new draft",
         "a replaced draft that is continued with nothing",
     ],
 )
 def test_chunks_append_to_what_the_client_has(
     before: tuple[Part, ...], chunks: list[tuple[int, str]], expected: list[tuple[str, bool]]
 ) -> None:
-    """A client never appends to what it was not shown, and hears of withdrawals only of what it was."""
+    """A client never appends to an answer it was not shown, and hears of withdrawals only of what it was."""
     translator = UpdateTranslator(view(artifact(*before)), URL, extended=False)
 
     updates = [update for index, text in chunks for update in translator.translate(chunk(index, text))]
@@ -48,14 +52,17 @@ def test_chunks_append_to_what_the_client_has(
     assert [(update.artifact.parts[0].text, update.append) for update in sent] == expected
 
 
-def test_artifacts_are_told_apart() -> None:
-    """What was shown of one artifact says nothing of another."""
-    translator = UpdateTranslator(view(artifact(TextPart(text="a"))), URL, extended=False)
+@pytest.mark.parametrize("mode", ["draft", "replace"])
+def test_an_artifact_that_begins_empty_begins(mode: ChunkMode) -> None:
+    """A tool may say first that there will be one: what follows appends to it, for whoever comes when."""
+    first = chunk(0, "", artifact_id="log", mode=mode)
+    translator = UpdateTranslator(view(), URL, extended=False)
 
-    (update,) = translator.translate(chunk(1, "b", artifact_id="other", last=True))
+    (begun,) = translator.translate(first)
+    (more,) = translator.translate(chunk(1, "b", artifact_id="log", last=True))
 
-    assert isinstance(update, pb.TaskArtifactUpdateEvent)
-    assert (update.append, update.last_chunk, update.artifact.artifact_id) == (False, True, "other")
+    assert sent([begun, more]) == [("", False, False), ("b", True, True)]
+    assert translator.translate(StatusChanged(version=2, state=TaskState.FAILED, at=AT))[:-1] == []
 
 
 def test_a_status_is_an_update_without_what_was_received() -> None:
@@ -103,20 +110,20 @@ ENDS_BADLY = {TaskState.FAILED, TaskState.CANCELED, TaskState.REJECTED}
 
 @pytest.mark.parametrize("state", TaskState)
 def test_a_task_that_ends_badly_first_fails_its_open_artifacts(state: TaskState) -> None:
-    """Each that the client was shown and that is not complete ends with one update; then comes the status."""
+    """Each that is shown and not complete ends with one update; then comes the status."""
     text = TextPart(text="a")
     seen = view(
         artifact(text),
         artifact(text, artifact_id="whole", complete=True),
         artifact(text, artifact_id="failed", failed=True),
         artifact(text, artifact_id="ended"),
-        artifact(text, artifact_id="withdrawn"),
         artifact(TextPart(text=""), artifact_id="empty"),
     )
     translator = UpdateTranslator(seen, URL, extended=False)
     for each in (
         chunk(1, "", artifact_id="ended", last=True),
-        chunk(0, "", artifact_id="withdrawn"),
+        chunk(0, "", artifact_id="begun"),
+        chunk(0, "", artifact_id="begun", mode="replace"),
         chunk(0, "n", artifact_id="new"),
     ):
         translator.translate(each)
@@ -131,28 +138,16 @@ def test_a_task_that_ends_badly_first_fails_its_open_artifacts(state: TaskState)
             "contextId": "context",
             "artifact": {
                 "artifactId": artifact_id,
-                **({"name": artifact_id} if artifact_id == "response" else {}),
+                **({"name": artifact_id} if artifact_id in {"response", "empty"} else {}),
                 "parts": [{"text": ""}],
                 "metadata": {"status": "failed"},
             },
             "append": True,
             "lastChunk": True,
         }
-        for artifact_id in (("response", "new") if state in ENDS_BADLY else ())
+        for artifact_id in (("response", "empty", "begun", "new") if state in ENDS_BADLY else ())
     ]
     assert len(translator.translate(event)) == 1
-
-
-Sent = tuple[str, bool, bool]
-"""Text of a sent chunk, whether it appends, and whether it is the last one."""
-
-
-def sent(updates: list[Update]) -> list[Sent]:
-    return [
-        (update.artifact.parts[0].text, update.append, update.last_chunk)
-        for update in updates
-        if isinstance(update, pb.TaskArtifactUpdateEvent)
-    ]
 
 
 @pytest.mark.parametrize(
@@ -166,7 +161,7 @@ def sent(updates: list[Update]) -> list[Sent]:
             [("b", True, False), ("", True, True)],
         ),
         ([chunk(0, "new", mode="replace")], [("new", False, False)]),
-        ([chunk(0, "", mode="replace"), chunk(1, "b")], [("", False, False), ("b", False, False)]),
+        ([chunk(0, "", mode="replace"), chunk(1, "b")], [("", False, False), ("b", True, False)]),
     ],
     ids=[
         "more",
@@ -207,91 +202,11 @@ def test_a_text_that_is_named_is_sent_although_it_is_empty() -> None:
     assert [append for _, append, _ in sent(updates)] == [False, True, False]
 
 
-GoesOn = tuple[TaskView, list[ArtifactChunk], str, list[ArtifactChunk]]
-"""A client's first view, what it heard, the id of the last event, and what comes after its reconnection."""
+def test_an_answer_that_was_withdrawn_does_not_fail() -> None:
+    """The client has nothing of it any more."""
+    translator = UpdateTranslator(view(artifact(TextPart(text="a"))), URL, extended=False)
+    translator.translate(chunk(0, ""))
 
-GOES_ON: dict[str, GoesOn] = {
-    "a draft": (view(), [chunk(0, "a")], POSITION, [chunk(1, "b"), chunk(2, "", last=True)]),
-    "an artifact of its view": (view(artifact(TextPart(text="a"))), [], POSITION, [chunk(1, "b")]),
-    "a hidden beginning": (view(), [chunk(0, "")], f"{POSITION},,response", [chunk(1, "a"), chunk(2, "b")]),
-    "a hidden artifact of its view": (
-        view(artifact(TextPart(text=""))),
-        [],
-        f"{POSITION},,response",
-        [chunk(1, "a"), chunk(2, "b")],
-    ),
-    "a withdrawal": (
-        view(),
-        [chunk(0, "a"), chunk(0, "")],
-        f"{POSITION},,response",
-        [chunk(1, "b"), chunk(2, "c")],
-    ),
-    "hidden, then shown": (view(), [chunk(0, ""), chunk(1, "a")], POSITION, [chunk(2, "b")]),
-    "empty and over": (view(), [chunk(0, "", last=True)], POSITION, [chunk(0, "a", mode="replace")]),
-    "an odd name": (
-        view(),
-        [chunk(0, "", artifact_id="a,b/c")],
-        f"{POSITION},,a%2Cb%2Fc",
-        [chunk(1, "a", artifact_id="a,b/c")],
-    ),
-    "a withdrawal to come": (view(), [chunk(0, "a")], POSITION, [chunk(0, ""), chunk(0, "b")]),
-    "an extension": (view(), [chunk(0, "a")], POSITION, [chunk(0, "b", mode="extend"), chunk(1, "c")]),
-}
+    (status,) = translator.translate(StatusChanged(version=2, state=TaskState.FAILED, at=AT))
 
-
-@pytest.mark.parametrize(("before", "heard", "last_id", "chunks"), GOES_ON.values(), ids=GOES_ON)
-def test_a_client_that_goes_on_is_told_what_it_would_have_been_told(
-    before: TaskView, heard: list[ArtifactChunk], last_id: str, chunks: list[ArtifactChunk]
-) -> None:
-    """The id of the last event is all that is known of it, and enough; the view of then is gone."""
-    stayed = UpdateTranslator(before, URL, extended=False)
-    for each in heard:
-        stayed.translate(each)
-    written = str(stayed.event_id(POSITION))
-    # By now, the view holds all that is yet to be told.
-    newer = view(artifact(TextPart(text="ab")), artifact(TextPart(text="ab"), artifact_id="a,b/c"))
-    goes_on = UpdateTranslator(newer, URL, extended=False, after=EventId.parse(written))
-
-    assert written == last_id
-    expected = [sent(stayed.translate(each)) for each in chunks]
-    assert [sent(goes_on.translate(each)) for each in chunks] == expected
-
-
-@pytest.mark.parametrize("ended", [False, True])
-def test_a_client_that_goes_on_hears_what_failed_in_the_end(*, ended: bool) -> None:
-    """Also what was unfinished before, and failed before anybody looked; once."""
-    unfinished = artifact(TextPart(text="a"), failed=ended)
-    whole = artifact(TextPart(text="w"), artifact_id="whole", complete=True)
-    state = TaskState.FAILED if ended else TaskState.WORKING
-    translator = UpdateTranslator(
-        view(unfinished, whole, state=state), URL, extended=False, after=EventId(POSITION)
-    )
-    event = StatusChanged(version=2, state=TaskState.FAILED, at=AT)
-
-    failed, status = translator.translate(event)
-
-    assert isinstance(failed, pb.TaskArtifactUpdateEvent)
-    assert failed.artifact.artifact_id == "response"
     assert isinstance(status, pb.TaskStatusUpdateEvent)
-
-
-def test_a_client_of_the_extension_goes_on_with_the_state_it_knew() -> None:
-    """What happened before the task ended is not told as if it had ended."""
-    stayed = UpdateTranslator(view(), URL, extended=True)
-    after = EventId.parse(str(stayed.event_id(POSITION)))
-
-    goes_on = UpdateTranslator(view(state=TaskState.COMPLETED), URL, extended=True, after=after)
-    (update,) = goes_on.translate(OTHERS[0])
-
-    assert isinstance(update, pb.TaskStatusUpdateEvent)
-    assert update.status.state == pb.TASK_STATE_WORKING
-
-
-@pytest.mark.parametrize(
-    "text", ["", "x", "17", "17-", "17-3,nonsense", "-1-0", "17-3,,,x;drop", f"{2**64}-0"]
-)
-def test_an_id_that_is_none_of_ours_is_none(text: str) -> None:
-    """Clients may send any text; it never becomes more than names of artifacts."""
-    parsed = EventId.parse(text)
-
-    assert parsed is None or parsed.position == POSITION

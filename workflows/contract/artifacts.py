@@ -27,7 +27,8 @@ PartKind = Literal["text", "file", "data", "rows"]
 class ArtifactPart(Wire):
     """What is known of a part besides its content. `size` is in bytes of content, `rows` counts a dataset's.
 
-    `row_schema` is the JSON schema that each row of a dataset fits.
+    `row_schema` is the JSON schema that each row of a dataset fits. `url`: where a file is that somebody else
+    keeps; it has no content here.
     """
 
     index: int
@@ -37,6 +38,7 @@ class ArtifactPart(Wire):
     size: int = 0
     rows: int = 0
     row_schema: dict[str, JsonValue] | None = None
+    url: str = ""
 
 
 class Operation(Wire):

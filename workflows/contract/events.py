@@ -9,8 +9,8 @@ Fold rules (every implementation of `stores.task_views.TaskViews` follows them):
   the run is new; otherwise it is dropped. The message of the status it replaces (unless its step is above
   0: such a note is no part of the conversation), then `received`, are appended to the view's history; a
   message id that stands there already is not appended again.
-- A terminal `status` other than completed marks every draft that is not complete as failed. A failed draft
-  takes no more chunks; a newer draft takes its place as before.
+- A terminal `status` other than completed marks every draft that is not complete as failed; so does a chunk
+  that says it. A failed draft takes no more chunks; a newer draft takes its place as before.
 - `artifact-chunk`: belongs to a draft, ordered by (position, attempt) within a run. Index n appends when it
   continues the current draft without a gap. Index 0 begins a newer draft, as its `mode` says: "draft" and
   "replace" take the place of the artifact, "draft" only if its own position is not complete yet; "extend"
@@ -79,7 +79,7 @@ class ArtifactChunk(Wire):
 
     `position` is that of the reply in the transcript whose text or tool arguments it comes from, or that of
     the result of the tool call which writes it. The artifact store numbers what it publishes (`attempt`) by
-    the version of the artifact.
+    the version of the artifact. `failed`: nothing follows, and the artifact stays unfinished.
     """
 
     kind: Literal["artifact-chunk"] = "artifact-chunk"
@@ -92,6 +92,7 @@ class ArtifactChunk(Wire):
     index: int
     part: Part
     last_chunk: bool = False
+    failed: bool = False
 
 
 class IterationStarted(Wire):

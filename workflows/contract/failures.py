@@ -34,6 +34,9 @@ TIME_LIMIT = "TimeLimit"
 TOOL_FAILURE_LIMIT = "ToolFailureLimit"
 """Too many iterations in a row had no tool call that worked."""
 
+FILES_UNAVAILABLE = "FilesUnavailable"
+"""The store of files and artifacts is away. Retryable."""
+
 NO_ARTIFACT = "NoArtifact"
 """The agent has to leave an artifact, and the model wrote none even when it was made to."""
 

@@ -1,0 +1,90 @@
+"""Artifacts of tools whose attempts overlap, or that others replace: nobody gets a mixture."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+from redis.exceptions import ConnectionError as RedisConnectionError
+
+from agents.tool import tool
+from agents.tool_context import ToolContext
+from stores.artifacts import Create, NewPart
+from stores.memory_task_views import MemoryTaskViews
+from tests.support.artifact_bench import CONTEXT, MIB, RecordingArtifacts, content_of, stored
+from tests.support.tool_bench import ToolBench
+from workflows.contract.artifacts import ArtifactStatus
+from workflows.contract.messages import TextPart, ToolMessage
+
+
+@pytest.fixture
+def artifacts() -> RecordingArtifacts:
+    return RecordingArtifacts(MemoryTaskViews())
+
+
+@pytest.mark.parametrize("way", ["open_file", "create"])
+async def test_an_attempt_that_begins_late_does_not_replace_what_the_next_one_wrote(
+    artifacts: RecordingArtifacts, way: str
+) -> None:
+    """It was taken for lost before it had written anything; what is complete stays complete."""
+    began, goes_on = asyncio.Event(), asyncio.Event()
+
+    @tool(idempotent=True)
+    async def write(context: ToolContext) -> str:
+        """Write."""
+        if context.attempt == 1:
+            began.set()
+            await goes_on.wait()
+        text = f"by {context.attempt}"
+        if way == "create":
+            await context.artifacts.create("a", [TextPart(text=text)])
+            return "written"
+        async with context.artifacts.open_file("a") as file:
+            await file.write(text)
+        return "written"
+
+    bench = ToolBench(write, views=artifacts.views, artifacts=artifacts)
+    lost = asyncio.create_task(bench.attempt_call(bench.call("write")))
+    await began.wait()
+    result = await bench.attempt_call(bench.call("write"))
+    goes_on.set()
+    overtaken = await lost
+
+    assert isinstance(overtaken, ToolMessage)
+    assert "ArtifactOvertakenError" in overtaken.content
+    assert isinstance(result, ToolMessage)
+    assert result.artifacts == ("a",)
+    assert await content_of(bench, "a") == b"by 2"
+    assert (await stored(bench, "a")).status is ArtifactStatus.COMPLETE
+
+
+@pytest.mark.parametrize("size", [1, 3 * MIB], ids=["shorter", "as long"])
+async def test_what_is_replaced_while_a_store_is_away_is_not_read_on(
+    artifacts: RecordingArtifacts, size: int
+) -> None:
+    """The beginning of one text and the end of another are neither."""
+
+    class Interrupted(RecordingArtifacts):
+        is_replaced = False
+
+        async def read_part(
+            self, context_id: str, artifact_id: str, index: int = 0, *, start: int = 0, end: int | None = None
+        ) -> AsyncIterator[bytes]:
+            async for piece in super().read_part(context_id, artifact_id, index, start=start, end=end):
+                yield piece
+                if not self.is_replaced:
+                    self.is_replaced = True
+                    part = NewPart("file", b"b" * size)
+                    await self.apply(CONTEXT, "a", Create("task", (part,), complete=True, override=True))
+                    raise RedisConnectionError
+
+    @tool
+    async def read(context: ToolContext) -> str:
+        """Read."""
+        await context.artifacts.write_file("a", b"a" * (3 * MIB))
+        return str(sum([len(piece) async for piece in context.artifacts.read("a")]))
+
+    bench = ToolBench(read, views=artifacts.views, artifacts=Interrupted(artifacts.views))
+    result = await bench.run(bench.call("read"))
+
+    assert result.outcome == "error"
+    assert "ArtifactReplacedError" in result.content
