@@ -16,15 +16,16 @@ from stores.memory_task_views import MemoryTaskViews
 from stores.redis_artifacts import RedisArtifacts
 from stores.redis_task_views import RedisTaskViews
 from stores.task_views import START, TaskViews
-from tests.stores.blob_benches import Bench, open_bench
+from tests.stores.blob_benches import Bench, needs_swift, open_bench
 from workflows.contract.artifacts import StoredArtifact
 from workflows.contract.events import TaskEvent, Warned
 
 INLINE, SEGMENT = 100, 400
 TTL = timedelta(days=30)
 TASK, RUN = "task", "run"
-BLOB_STORES = {"redis+local": "local", "redis+redis": "redis", "redis+s3": "moto"}
-ARTIFACT_STORES = ["memory", *BLOB_STORES]
+BLOB_STORES = {"redis+local": "local", "redis+redis": "redis", "redis+s3": "moto", "redis+swift": "swift"}
+BLOB_STORES_HERE = ["redis+local", "redis+redis", "redis+s3", pytest.param("redis+swift", marks=needs_swift)]
+ARTIFACT_STORES = ["memory", *BLOB_STORES_HERE]
 
 
 @dataclass

@@ -24,7 +24,7 @@ from stores.artifacts import (
     PartIndexError,
     Replace,
 )
-from tests.stores.artifact_benches import BLOB_STORES, ArtifactBench
+from tests.stores.artifact_benches import BLOB_STORES_HERE, ArtifactBench
 from workflows.contract.artifacts import ArtifactStatus
 
 
@@ -201,7 +201,7 @@ async def test_memory_is_as_the_model(artifact_bench: ArtifactBench, history: Se
     await check(artifact_bench, history)
 
 
-@pytest.mark.parametrize("artifact_bench", BLOB_STORES, indirect=True)
+@pytest.mark.parametrize("artifact_bench", BLOB_STORES_HERE, indirect=True)
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(history=HISTORIES)
 async def test_redis_is_as_the_model(artifact_bench: ArtifactBench, history: Sequence[Step]) -> None:

@@ -21,11 +21,11 @@ from stores.blobs import BlobCorruptError, BlobMissingError
 from stores.memory_blobs import MemoryBlobs
 from stores.redis_artifacts import RedisArtifacts
 from stores.redis_task_views import RedisTaskViews
-from tests.stores.artifact_benches import BLOB_STORES, SEGMENT, ArtifactBench, Clock, redis_artifacts
+from tests.stores.artifact_benches import BLOB_STORES_HERE, SEGMENT, ArtifactBench, Clock, redis_artifacts
 from tests.stores.blob_benches import open_bench
 from workflows.contract.artifacts import StoredArtifact
 
-WITH_BLOBS = pytest.mark.parametrize("artifact_bench", BLOB_STORES, indirect=True)
+WITH_BLOBS = pytest.mark.parametrize("artifact_bench", BLOB_STORES_HERE, indirect=True)
 
 
 def content_of(size: int) -> bytes:
@@ -102,7 +102,7 @@ async def test_readers_of_a_growing_file_see_beginnings_of_it(artifact_bench: Ar
     assert await bench.content("a") == content
 
 
-@pytest.mark.parametrize("artifact_bench", BLOB_STORES, indirect=True)
+@pytest.mark.parametrize("artifact_bench", BLOB_STORES_HERE, indirect=True)
 @pytest.mark.parametrize("change", ["replace", "override", "recreate"])
 async def test_reader_of_what_is_replaced_is_told(artifact_bench: ArtifactBench, change: str) -> None:
     """A reader that was given a piece never gets one of other content behind it: it fails by that name."""

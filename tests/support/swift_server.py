@@ -13,6 +13,8 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import pytest
+
 from deploy.local.servers import LOOPBACK, free_port
 from tests.support.processes import ROOT, ServerProcess, wait_until_answers
 
@@ -110,7 +112,11 @@ class SwiftServer:
 
 @asynccontextmanager
 async def running_swift(directory: Path) -> AsyncGenerator[SwiftServer]:
-    """Yield a Swift that answers at its `endpoint`; what it holds lies in the directory."""
+    """Yield a Swift that answers at its `endpoint`; what it holds lies in the directory.
+
+    Where it cannot work, the test that asks for it is skipped.
+    """
+    _require_extended_attributes(directory)
     server = SwiftServer(directory)
     try:
         await server.start()
@@ -132,6 +138,15 @@ def _prepare(directory: Path, ports: dict[str, int]) -> None:
     subprocess.run(
         [sys.executable, "-m", "tests.support.swift_rings", directory, DEVICE, *rings], cwd=ROOT, check=True
     )
+
+
+def _require_extended_attributes(directory: Path) -> None:
+    if sys.platform != "linux":
+        pytest.skip("swift is installed on Linux only")
+    try:
+        os.setxattr(directory, "user.everloop", b"1")
+    except OSError as error:
+        pytest.skip(f"swift needs extended attributes, which {directory} does not take: {error.strerror}")
 
 
 def _listens(port: int) -> bool:
