@@ -9,6 +9,7 @@ from typing import Any, Literal
 from agents.errors import AgentDefinitionError
 from agents.limits import Compaction, Limits
 from agents.plugins import Plugin, is_agent_id, prompts_of
+from agents.skills import Skill
 from agents.tool import Tool, is_policy
 from workflows.contract.tasks import AgentSpec, CompactionSpec, ToolSpec
 
@@ -29,6 +30,10 @@ class Agent:
     one. `model_takes` are the media types of files that the model is given as they are, `*` for any; of other
     files it gets the text, or a line that tells of them.
 
+    For agent cards: `skills` (default: the agent as its own one), `input_modes` and `output_modes`, the media
+    types that clients may send and get (default: text, JSON, and any file); a message that brings others, or
+    accepts none of them, is refused. `version` is that of the definition (default: Everloop's).
+
     Raises:
         AgentDefinitionError: an unusable id or limit, two tools of one name, or a wrong setting.
     """
@@ -47,6 +52,10 @@ class Agent:
     needs_approval: AgentApproval = False
     ensure_artifact: bool = False
     model_takes: Sequence[str] = ("image/*", "application/pdf")
+    skills: Sequence[Skill] = ()
+    input_modes: Sequence[str] = ()
+    output_modes: Sequence[str] = ()
+    version: str = ""
 
     def __post_init__(self) -> None:
         if problem := self._problem() or _problem_of_models(self) or _problem_of_tools(self):

@@ -9,6 +9,7 @@ from agents.agent import Agent
 from agents.errors import UnknownAgentError
 from agents.registry import AgentRegistry
 from gateway.answers import Answers
+from gateway.callers import Viewer
 from gateway.endings import Endings
 from gateway.errors import NoWorkerError, TaskEndedError
 from gateway.input_files import InputFiles
@@ -45,7 +46,7 @@ class Admission:
         self._endings = endings
         self._files = InputFiles(stores.artifacts)
 
-    async def take_in(self, request: SendRequest, owner: str) -> Snapshot:
+    async def take_in(self, request: SendRequest, viewer: Viewer) -> Snapshot:
         """Return a snapshot of the task that works on the message.
 
         Raises:
@@ -55,16 +56,16 @@ class Admission:
             InvalidParamsError: it names a task of another context, or a question but no task.
         """
         if request.task_id:
-            return await self._continue(request, owner)
-        return await self._start(request, owner)
+            return await self._continue(request, viewer)
+        return await self._start(request, viewer)
 
-    async def _start(self, request: SendRequest, owner: str) -> Snapshot:
+    async def _start(self, request: SendRequest, viewer: Viewer) -> Snapshot:
         if names_question_for_sure(request.message):  # it may hold a secret
             raise InvalidParamsError(
                 f"message.metadata.{QUESTION} names a question, but message.taskId is missing; "
                 "give the id of the task that asks"
             )
-        agent = self._agents.default
+        owner, agent = viewer.owner, self._agents.find(viewer.agent_id)
         task_id = _task_id(request, owner, agent)
         task = TaskInput(
             context_id=request.context_id or derive_context_id(task_id),
@@ -78,10 +79,10 @@ class Admission:
         # the client's retry finds the workflow, and its view is restored from there.
         if await self._tasks.start(task_id, task, summary=_summary(agent, request.message)):
             await self._views.create(submitted_view(task_id, task))
-        return await self._snapshots.take(task_id, owner)
+        return await self._snapshots.take(task_id, viewer)
 
-    async def _continue(self, request: SendRequest, owner: str) -> Snapshot:
-        snapshot = await self._snapshots.take(request.task_id, owner)
+    async def _continue(self, request: SendRequest, viewer: Viewer) -> Snapshot:
+        snapshot = await self._snapshots.take(request.task_id, viewer)
         view = snapshot.view
         _check_context(request, view)
         deduplicate = self._deduplicates(view.agent_id)
@@ -99,17 +100,17 @@ class Admission:
             raise NoWorkerError
         message = await self._answers.take_in(view, request.message)
         # After a look at what it may answer: a secret in a file must not be stored.
-        await self._files.store(request.files, context_key(owner, view.context_id), view.task_id)
+        await self._files.store(request.files, context_key(view.owner, view.context_id), view.task_id)
         update_id = message.message_id if deduplicate else str(uuid.uuid4())
         try:
             await self._tasks.add_message(view.task_id, message, update_id=update_id)
         except TaskEndedError:
             await self._settle(view.task_id)
-            snapshot = await self._snapshots.take(view.task_id, owner)
+            snapshot = await self._snapshots.take(view.task_id, viewer)
             if not _holds(snapshot.view, message, deduplicate=deduplicate):
                 raise
             return snapshot  # the task had taken it in before it ended
-        return await self._snapshots.take(view.task_id, owner)
+        return await self._snapshots.take(view.task_id, viewer)
 
     async def _settle(self, task_id: str) -> None:
         await self._answers.forget(task_id)

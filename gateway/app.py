@@ -16,12 +16,14 @@ from gateway.cards import agent_card
 from gateway.downloads import Downloads
 from gateway.endings import Endings
 from gateway.event_fanout import EventFanout
+from gateway.guards import Guards
 from gateway.handler import Services, TaskHandler
 from gateway.health import health_routes
 from gateway.housekeeping import Housekeeping
 from gateway.input_files import InputFiles
 from gateway.jsonrpc import JsonRpcEndpoint
 from gateway.problems import Problems
+from gateway.push_operations import NoPush, PushOperations
 from gateway.runs import Runs
 from gateway.settings import GatewaySettings
 from gateway.snapshots import Snapshots
@@ -33,15 +35,21 @@ from gateway.tasks import Tasks
 CARD_CACHE_CONTROL = "public, max-age=300"
 
 
-def build_app(
+def build_app(  # noqa: PLR0913 -- the parts of a gateway, each by its name
     settings: GatewaySettings,
     client: Client,
     stores: Stores,
     agents: AgentRegistry,
     *,
+    guards: Guards | None = None,
+    push: PushOperations | None = None,
     fanout: EventFanout | None = None,
 ) -> Starlette:
-    """Wire the gateway. Its `state.fanout` ends every open stream and waiting request when it is closed."""
+    """Wire the gateway. Without `guards` everybody may do everything; without `push` nobody is notified.
+
+    Its `state.fanout` ends every open stream and waiting request when it is closed.
+    """
+    guards = guards or Guards()
     views = stores.views
     fanout = fanout or EventFanout(views)
     tasks = Tasks(client, settings.task_queue)
@@ -60,6 +68,9 @@ def build_app(
             streams=TaskStreams(snapshots, endings, fanout),
             endings=endings,
             files=InputFiles(stores.artifacts),
+            agents=agents,
+            push=push or NoPush(),
+            extended_card=lambda agent: agent_card(agent, settings.url),
         )
     )
     endpoint = JsonRpcEndpoint(handler, max_body_bytes=settings.max_body_bytes)

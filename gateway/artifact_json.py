@@ -2,7 +2,7 @@
 
 from pydantic import JsonValue
 
-from gateway.part_urls import artifact_url, part_url
+from stores.part_urls import artifact_url, part_url
 from workflows.contract.artifacts import ArtifactPart, Operation, StoredArtifact
 
 

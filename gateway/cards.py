@@ -4,7 +4,7 @@ from a2a.types import a2a_pb2 as pb
 from a2a.utils.constants import PROTOCOL_VERSION_1_0, TransportProtocol
 
 from agents.agent import Agent
-from gateway.translate import EVENTS_EXTENSION
+from stores.a2a_tasks import EVENTS_EXTENSION
 
 VERSION = "0.1.0"
 """The version in agent cards: Everloop's own, as in pyproject.toml."""

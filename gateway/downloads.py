@@ -16,11 +16,11 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from gateway.artifact_json import artifact_json
+from gateway.callers import caller_of_request
 from gateway.download_errors import DownloadError, error_response
-from gateway.owners import owner_of_request
 from gateway.part_download import PartAddress, PartDownload
-from gateway.part_urls import ARTIFACTS, PARTS
 from gateway.stores import Stores
+from stores.part_urls import ARTIFACTS, PARTS
 from workflows.contract.names import context_key
 
 _INDEX = re.compile(r"\d{1,6}", re.ASCII)
@@ -49,7 +49,7 @@ class Downloads:
             return error_response(failure, _name(segments))
 
     async def _answer(self, request: Request, segments: list[str]) -> Response:
-        owner = owner_of_request(request)
+        owner = caller_of_request(request).owner
         match segments:
             case [context_id] if context_id:
                 return await self._list(context_key(owner, context_id), context_id, request)

@@ -31,11 +31,12 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import OutOfMemoryError, ReadOnlyError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
+from gateway.refusals import RefusalError, UnavailableNowError
 from stores.blobs import BlobsUnavailableError
 from stores.task_views import InvalidPageTokenError
 
-RETRY_AFTER = "everloop.retry_after"
-"""Where a call's state says, in seconds, that the client should come back (HTTP 503, Retry-After)."""
+REFUSAL = "everloop.refusal"
+"""Where a call's state holds the `RefusalError` that it ended with: bindings tell more of those."""
 
 _log = structlog.get_logger()
 
@@ -95,7 +96,7 @@ class Answer:
 STORE_FAILURES = (RedisConnectionError, RedisTimeoutError, ReadOnlyError, OutOfMemoryError, OSError)
 
 _STORE_ANSWER = Answer(
-    InternalError,
+    UnavailableNowError,
     "The task store does not answer. Nothing is lost: send the same request again in a few seconds.",
     retry_after=2,
 )
@@ -107,11 +108,11 @@ ANSWERS: dict[type[Exception], Answer] = {
     InvalidPageTokenError: Answer(
         InvalidParamsError, "pageToken is not one that ListTasks returned; leave it out to start over"
     ),
-    TemporalUnavailableError: Answer(InternalError, TemporalUnavailableError.__doc__, retry_after=2),
+    TemporalUnavailableError: Answer(UnavailableNowError, TemporalUnavailableError.__doc__, retry_after=2),
     PayloadLostError: Answer(InternalError, PayloadLostError.__doc__),
-    PayloadsUnavailableError: Answer(InternalError, PayloadsUnavailableError.__doc__, retry_after=2),
-    NoWorkerError: Answer(InternalError, NoWorkerError.__doc__, retry_after=5),
-    TaskPausedError: Answer(InternalError, TaskPausedError.__doc__, retry_after=30),
+    PayloadsUnavailableError: Answer(UnavailableNowError, PayloadsUnavailableError.__doc__, retry_after=2),
+    NoWorkerError: Answer(UnavailableNowError, NoWorkerError.__doc__, retry_after=5),
+    TaskPausedError: Answer(UnavailableNowError, TaskPausedError.__doc__, retry_after=30),
     BlobsUnavailableError: _STORE_ANSWER,
     **dict.fromkeys(STORE_FAILURES, _STORE_ANSWER),
 }
@@ -122,24 +123,31 @@ def a2a_errors(context: ServerCallContext) -> Generator[None]:
     """Turn whatever goes wrong inside into an A2A error that tells the client nothing of our insides."""
     try:
         yield
-    except A2AError:
+    except A2AError as error:
+        note_refusal(error, context.state)
         raise
     except Exception as failure:  # noqa: BLE001 -- the SDK would show the text of any other exception
-        raise to_a2a(failure, context.state) from None
+        error = to_a2a(failure)
+        note_refusal(error, context.state)
+        raise error from None
 
 
-def to_a2a(failure: Exception, state: MutableMapping[str, Any]) -> A2AError:
+def note_refusal(error: A2AError, state: MutableMapping[str, Any]) -> None:
+    """Let the binding say what is more than an error: an HTTP status, and when to come back."""
+    if isinstance(error, RefusalError):
+        state[REFUSAL] = error
+
+
+def to_a2a(failure: Exception) -> A2AError:
     """Look the failure up in the table; one that is not there is logged under the reference we answer."""
     answer = next((ANSWERS[kind] for kind in type(failure).__mro__ if kind in ANSWERS), None)
     if answer is None:
         reference = uuid.uuid4().hex[:12]
         _log.error("request failed", reference=reference, exc_info=failure)
         return InternalError(f"internal error, reference {reference}")
-    if answer.retry_after is not None:
-        state[RETRY_AFTER] = answer.retry_after
-        _log.warning(
-            "request cannot be served now",
-            error=type(failure).__name__,
-            reason=str(failure.__cause__ or failure),
-        )
-    return answer.error(answer.message or str(failure))
+    message = answer.message or str(failure)
+    if answer.retry_after is None:
+        return answer.error(message)
+    reason = str(failure.__cause__ or failure)
+    _log.warning("request cannot be served now", error=type(failure).__name__, reason=reason)
+    return UnavailableNowError(message, retry_after=answer.retry_after)

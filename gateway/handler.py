@@ -3,7 +3,7 @@
 A2A 1.0 §3.1. Every method answers with A2A errors only (`gateway.errors`).
 """
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from dataclasses import dataclass
 
@@ -11,26 +11,33 @@ from a2a.server.context import ServerCallContext
 from a2a.server.events import Event
 from a2a.server.request_handlers.request_handler import RequestHandler
 from a2a.types import a2a_pb2 as pb
-from a2a.utils.errors import (
-    PushNotificationNotSupportedError,
-    TaskNotCancelableError,
-    UnsupportedOperationError,
-)
+from a2a.utils.errors import TaskNotCancelableError, UnsupportedOperationError
 
+from agents.agent import Agent
+from agents.registry import AgentRegistry
 from gateway.admission import Admission
+from gateway.callers import viewer_of_view
 from gateway.endings import Endings
 from gateway.errors import a2a_errors
 from gateway.event_ids import EVENT_ID, LAST_EVENT_ID, EventId
 from gateway.input_files import InputFiles
-from gateway.owners import owner_of
-from gateway.requests import check_id, read_history_length, read_list_request, read_send_request
+from gateway.protocol_versions import is_legacy
+from gateway.push_operations import PushOperations
+from gateway.requests import (
+    SendRequest,
+    check_id,
+    read_history_length,
+    read_list_request,
+    read_send_request,
+)
+from gateway.served_agents import agent_of, viewer_of
 from gateway.settings import GatewaySettings
 from gateway.snapshots import Snapshots
 from gateway.task_streams import TaskStreams, is_reached
 from gateway.tasks import Tasks
-from gateway.translate import EVENTS_EXTENSION, to_task
 from gateway.turns import UntilEnd, UntilReply
 from gateway.updates import UpdateTranslator
+from stores.a2a_tasks import EVENTS_EXTENSION, to_task
 from stores.task_views import Snapshot, TaskViews
 from workflows.contract.tasks import TaskState
 
@@ -53,6 +60,9 @@ class Services:
     streams: TaskStreams
     endings: Endings
     files: InputFiles
+    agents: AgentRegistry
+    push: PushOperations
+    extended_card: Callable[[Agent], pb.AgentCard]
 
 
 @dataclass(frozen=True)
@@ -80,11 +90,13 @@ class TaskHandler(RequestHandler):
         self._streams = services.streams
         self._endings = services.endings
         self._files = services.files
+        self._agents = services.agents
+        self._push = services.push
+        self._extended_card = services.extended_card
 
     async def on_message_send(self, params: pb.SendMessageRequest, context: ServerCallContext) -> pb.Task:
         with a2a_errors(context):
-            request = read_send_request(params, max_bytes=self._settings.max_message_bytes)
-            snapshot = await self._admission.take_in(request, owner_of(context))
+            request, snapshot = await self._take_in(params, context)
             if not request.return_immediately:
                 until = UntilReply(request.message.message_id)
                 snapshot = await self._wait(snapshot, until, self._settings.blocking_timeout)
@@ -94,8 +106,7 @@ class TaskHandler(RequestHandler):
         self, params: pb.SendMessageRequest, context: ServerCallContext
     ) -> AsyncGenerator[Event]:
         with a2a_errors(context):
-            request = read_send_request(params, max_bytes=self._settings.max_message_bytes)
-            snapshot = await self._admission.take_in(request, owner_of(context))
+            request, snapshot = await self._take_in(params, context)
             until = UntilReply(request.message.message_id)
             after = await self._known_to(context, snapshot)
             listener = _Listener(context, after, request.history_length)
@@ -107,7 +118,7 @@ class TaskHandler(RequestHandler):
         self, params: pb.SubscribeToTaskRequest, context: ServerCallContext
     ) -> AsyncGenerator[Event]:
         with a2a_errors(context):
-            snapshot = await self._snapshots.take(check_id(params.id, "id"), owner_of(context))
+            snapshot = await self._known(params.id, "id", context)
             snapshot = await self._snapshots.revived(snapshot)
             state, after = snapshot.view.status.state, await self._known_to(context, snapshot)
             if state.is_terminal and (after is None or is_reached(snapshot, after.position)):
@@ -121,7 +132,7 @@ class TaskHandler(RequestHandler):
     async def on_get_task(self, params: pb.GetTaskRequest, context: ServerCallContext) -> pb.Task:
         with a2a_errors(context):
             history_length = read_history_length(params)
-            snapshot = await self._snapshots.take(check_id(params.id, "id"), owner_of(context))
+            snapshot = await self._known(params.id, "id", context)
             return await self._task(snapshot, history_length)
 
     async def on_list_tasks(
@@ -129,7 +140,7 @@ class TaskHandler(RequestHandler):
     ) -> pb.ListTasksResponse:
         with a2a_errors(context):
             history_length = read_history_length(params)
-            query = read_list_request(params, owner_of(context))
+            query = read_list_request(params, viewer_of(context, self._agents))
             page = await self._views.list_tasks(query)
             for view in page.views:
                 is_open = not view.status.state.is_terminal
@@ -153,12 +164,11 @@ class TaskHandler(RequestHandler):
     async def on_cancel_task(self, params: pb.CancelTaskRequest, context: ServerCallContext) -> pb.Task:
         """Cancel a task; repeating it returns the canceled task (A2A 1.0 §3.3.1: it is idempotent)."""
         with a2a_errors(context):
-            task_id, owner = check_id(params.id, "id"), owner_of(context)
-            snapshot = await self._snapshots.revived(await self._snapshots.take(task_id, owner))
-            is_open = not snapshot.view.status.state.is_terminal
+            snapshot = await self._snapshots.revived(await self._known(params.id, "id", context))
+            task_id, is_open = snapshot.view.task_id, not snapshot.view.status.state.is_terminal
             # Temporal takes a cancellation for a closed workflow without an error: look first.
             if is_open and await self._endings.settle(task_id):
-                snapshot = await self._snapshots.take(task_id, owner)
+                snapshot = await self._again(snapshot)
             if not snapshot.view.status.state.is_terminal:
                 await self._tasks.cancel(task_id)
                 snapshot = await self._canceled(await self._wait(snapshot, UntilEnd(), TAKE_WAIT))
@@ -169,27 +179,57 @@ class TaskHandler(RequestHandler):
     async def on_create_task_push_notification_config(
         self, params: pb.TaskPushNotificationConfig, context: ServerCallContext
     ) -> pb.TaskPushNotificationConfig:
-        raise PushNotificationNotSupportedError
+        with a2a_errors(context):
+            snapshot = await self._known(params.task_id, "taskId", context)
+            return await self._push.create(snapshot.view, params, is_legacy=is_legacy(context))
 
     async def on_get_task_push_notification_config(
         self, params: pb.GetTaskPushNotificationConfigRequest, context: ServerCallContext
     ) -> pb.TaskPushNotificationConfig:
-        raise PushNotificationNotSupportedError
+        with a2a_errors(context):
+            snapshot = await self._known(params.task_id, "taskId", context)
+            return await self._push.get(snapshot.view.task_id, params.id)
 
     async def on_list_task_push_notification_configs(
         self, params: pb.ListTaskPushNotificationConfigsRequest, context: ServerCallContext
     ) -> pb.ListTaskPushNotificationConfigsResponse:
-        raise PushNotificationNotSupportedError
+        with a2a_errors(context):
+            await self._known(params.task_id, "taskId", context)
+            return await self._push.list(params)
 
     async def on_delete_task_push_notification_config(
         self, params: pb.DeleteTaskPushNotificationConfigRequest, context: ServerCallContext
     ) -> None:
-        raise PushNotificationNotSupportedError
+        with a2a_errors(context):
+            snapshot = await self._known(params.task_id, "taskId", context)
+            await self._push.delete(snapshot.view.task_id, params.id)
 
     async def on_get_extended_agent_card(
         self, params: pb.GetExtendedAgentCardRequest, context: ServerCallContext
     ) -> pb.AgentCard:
-        raise UnsupportedOperationError("this server has no extended agent card")
+        with a2a_errors(context):
+            return self._extended_card(agent_of(context, self._agents))
+
+    async def _take_in(
+        self, params: pb.SendMessageRequest, context: ServerCallContext
+    ) -> tuple[SendRequest, Snapshot]:
+        """Let a task have the message, and the client the notifications that it asks for."""
+        request = read_send_request(params, max_bytes=self._settings.max_message_bytes)
+        if request.push:
+            await self._push.check(request.push)
+        snapshot = await self._admission.take_in(request, viewer_of(context, self._agents))
+        if request.push:
+            # If we die before this, the client's retry finds the task and does it.
+            await self._push.create(snapshot.view, request.push, is_legacy=is_legacy(context))
+        return request, snapshot
+
+    async def _known(self, task_id: str, field: str, context: ServerCallContext) -> Snapshot:
+        """Return a task that the caller may see."""
+        return await self._snapshots.take(check_id(task_id, field), viewer_of(context, self._agents))
+
+    async def _again(self, snapshot: Snapshot) -> Snapshot:
+        """Return the task as it stands now."""
+        return await self._snapshots.take(snapshot.view.task_id, viewer_of_view(snapshot.view))
 
     async def _canceled(self, snapshot: Snapshot) -> Snapshot:
         """Return a task that was asked to stop when it has, or as it stands after some seconds."""
@@ -198,7 +238,7 @@ class TaskHandler(RequestHandler):
             return snapshot
         is_untaken = view.status.state is TaskState.SUBMITTED and not view.run_id
         if is_untaken and await self._endings.settle_untaken(view.task_id):
-            return await self._snapshots.take(view.task_id, view.owner)
+            return await self._again(snapshot)
         return await self._wait(snapshot, UntilEnd(), CANCEL_WAIT - TAKE_WAIT)
 
     async def _wait(self, snapshot: Snapshot, until: UntilEnd, seconds: float) -> Snapshot:
@@ -206,7 +246,7 @@ class TaskHandler(RequestHandler):
         async with aclosing(self._streams.follow(snapshot, until, seconds=seconds)) as steps:
             async for _ in steps:
                 pass
-        return await self._snapshots.take(snapshot.view.task_id, snapshot.view.owner)
+        return await self._again(snapshot)
 
     async def _task(self, snapshot: Snapshot, history_length: int | None = None) -> pb.Task:
         """Return the task as its client reads it: small files that it sent come with their content."""

@@ -9,7 +9,7 @@ import structlog
 
 from gateway.errors import STORE_FAILURES
 from gateway.file_parts import InputFile
-from gateway.translate import newest
+from stores.a2a_tasks import newest
 from stores.artifacts import ArtifactError, ArtifactExistsError, ArtifactMissingError, Artifacts, Create
 from stores.blobs import BlobError
 from stores.shown_artifacts import SHOWN_BYTES, SHOWN_PART_BYTES

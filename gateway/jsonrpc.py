@@ -21,13 +21,13 @@ from starlette.responses import JSONResponse, Response
 from starlette.types import Message, Receive, Scope, Send
 
 from gateway.cancellation import cancel
-from gateway.errors import RETRY_AFTER
+from gateway.errors import REFUSAL
 from gateway.event_ids import ServerSentEvent, with_ids
 from gateway.raw_parts import raw_flaw
-from gateway.translate import EVENTS_EXTENSION
+from gateway.refusals import RefusalError, http_status
+from stores.a2a_tasks import EVENTS_EXTENSION
 
 INVALID_REQUEST = -32600
-SERVICE_UNAVAILABLE = 503
 CONTENT_TOO_LARGE = 413
 
 DISCARDED_BODIES = 4
@@ -73,9 +73,11 @@ class JsonRpcEndpoint:
         if isinstance(response, EventSourceResponse):
             events = cast("AsyncGenerator[ServerSentEvent]", response.body_iterator)
             response.body_iterator = with_ids(events, request.call_state)
-        if retry_after := request.call_state.get(RETRY_AFTER):
-            response.status_code = SERVICE_UNAVAILABLE
-            response.headers["Retry-After"] = str(retry_after)
+        refusal = request.call_state.get(REFUSAL)
+        if isinstance(refusal, RefusalError):
+            response.status_code = http_status(refusal)
+            if refusal.retry_after is not None:
+                response.headers["Retry-After"] = str(refusal.retry_after)
         if EVENTS_EXTENSION in get_requested_extensions(request.headers.getlist(HTTP_EXTENSION_HEADER)):
             response.headers[HTTP_EXTENSION_HEADER] = EVENTS_EXTENSION
         return response

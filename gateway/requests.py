@@ -12,13 +12,14 @@ from typing import Protocol
 import orjson
 from a2a.types import a2a_pb2 as pb
 from a2a.utils.constants import DEFAULT_LIST_TASKS_PAGE_SIZE, MAX_LIST_TASKS_PAGE_SIZE
-from a2a.utils.errors import InvalidParamsError, PushNotificationNotSupportedError
+from a2a.utils.errors import InvalidParamsError
 from google.protobuf.json_format import MessageToDict
 from google.protobuf.struct_pb2 import Struct, Value
 from pydantic import JsonValue
 
+from gateway.callers import Viewer
 from gateway.file_parts import InputFile, input_files, read_file_part, read_filename, read_media_type
-from gateway.translate import STATES_BY_NUMBER
+from stores.a2a_tasks import STATES_BY_NUMBER
 from stores.task_views import TaskQuery
 from workflows.contract.messages import DataPart, FilePart, Part, TextPart, UserMessage
 from workflows.contract.part_rules import PATH_STEPS
@@ -44,6 +45,7 @@ class SendRequest:
     context_id: str
     history_length: int | None
     return_immediately: bool
+    push: pb.TaskPushNotificationConfig | None = None
 
 
 def read_send_request(params: pb.SendMessageRequest, *, max_bytes: int) -> SendRequest:
@@ -52,13 +54,11 @@ def read_send_request(params: pb.SendMessageRequest, *, max_bytes: int) -> SendR
     Raises:
         InvalidParamsError: a field is missing or malformed, or the message, not counting the bytes of its
             files, is larger than `max_bytes`.
-        PushNotificationNotSupportedError: the client asks for push notifications.
     """
     if not params.HasField("message"):
         raise InvalidParamsError("message is missing; send one")
     configuration = params.configuration
-    if configuration.HasField("task_push_notification_config"):
-        raise PushNotificationNotSupportedError
+    has_push = configuration.HasField("task_push_notification_config")
     message = params.message
     return SendRequest(
         message=_read_message(message, max_bytes),
@@ -67,6 +67,7 @@ def read_send_request(params: pb.SendMessageRequest, *, max_bytes: int) -> SendR
         context_id=check_id(message.context_id, "message.contextId") if message.context_id else "",
         history_length=read_history_length(configuration),
         return_immediately=configuration.return_immediately,
+        push=configuration.task_push_notification_config if has_push else None,
     )
 
 
@@ -109,7 +110,7 @@ def read_history_length(request: HistoryLengthField) -> int | None:
     return request.history_length
 
 
-def read_list_request(params: pb.ListTasksRequest, owner: str) -> TaskQuery:
+def read_list_request(params: pb.ListTasksRequest, viewer: Viewer) -> TaskQuery:
     """Check a ListTasks request (A2A 1.0 §3.1.4); the page size is 50 unless given.
 
     Raises:
@@ -120,7 +121,8 @@ def read_list_request(params: pb.ListTasksRequest, owner: str) -> TaskQuery:
         raise InvalidParamsError(f"pageSize is {page_size}; it must be 1 to {MAX_LIST_TASKS_PAGE_SIZE}")
     after = params.status_timestamp_after
     return TaskQuery(
-        owner=owner,
+        owner=viewer.owner,
+        agent_id=viewer.agent_id,
         context_id=check_id(params.context_id, "contextId") if params.context_id else None,
         state=STATES_BY_NUMBER.get(params.status),
         updated_after=after.ToNanoseconds() / 1e9 if params.HasField("status_timestamp_after") else None,

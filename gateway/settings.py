@@ -13,11 +13,12 @@ class GatewaySettings(BaseSettings):
     """What this gateway listens on and what it accepts (environment, prefix EVERLOOP_).
 
     `host` (default 127.0.0.1) and `port` (8080) to listen on. `public_url`: where clients reach it, as agent
-    cards say; default: host and port. `task_queue`: the same as the workers'. `max_message_bytes`: of one
-    message as JSON (default 10,000,000, at most 50,000,000). `max_body_bytes`: of one HTTP request
-    (16,000,000); it has to be larger. `blocking_timeout`: seconds that a blocking SendMessage waits at most
-    (600); the client then gets the task as it stands. `shutdown_grace`: seconds that running requests get at
-    SIGTERM (10).
+    cards say; default: host and port. `grpc_port`: where to listen for gRPC too, on the same host (default:
+    nowhere). `grpc_url`: where clients reach that, as `host:port`; default: host and gRPC port. `task_queue`:
+    the same as the workers'. `max_message_bytes`: of one message as JSON (default 10,000,000, at most
+    50,000,000). `max_body_bytes`: of one HTTP request (16,000,000); it has to be larger. `blocking_timeout`:
+    seconds that a blocking SendMessage waits at most (600); the client then gets the task as it stands.
+    `shutdown_grace`: seconds that running requests get at SIGTERM (10).
     """
 
     model_config = SettingsConfigDict(env_prefix="EVERLOOP_", frozen=True)
@@ -25,6 +26,8 @@ class GatewaySettings(BaseSettings):
     host: str = "127.0.0.1"
     port: int = Field(default=8080, ge=0, le=65535)
     public_url: str = ""
+    grpc_port: int | None = Field(default=None, ge=0, le=65535)
+    grpc_url: str = ""
     task_queue: str = DEFAULT_TASK_QUEUE
     max_message_bytes: int = Field(default=10_000_000, ge=1, le=50_000_000)
     max_body_bytes: int = Field(default=16_000_000, ge=1)

@@ -5,6 +5,7 @@ from weakref import WeakValueDictionary
 
 import structlog
 
+from gateway.callers import Viewer, viewer_of_view
 from gateway.endings import Endings, last_heard
 from gateway.errors import NoWorkerError, TaskUnknownError
 from gateway.restored_views import with_artifacts
@@ -24,7 +25,7 @@ _log = structlog.get_logger()
 
 
 class Snapshots:
-    """View and stream position of a task, for its owner only."""
+    """View and stream position of a task, for those who may see it."""
 
     def __init__(self, stores: Stores, tasks: Tasks, endings: Endings) -> None:
         self._views = stores.views
@@ -33,18 +34,18 @@ class Snapshots:
         self._endings = endings
         self._restoring: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
-    async def take(self, task_id: str, owner: str) -> Snapshot:
+    async def take(self, task_id: str, viewer: Viewer) -> Snapshot:
         """Return the snapshot of a task; of one that has been silent, after a look at what became of it.
 
         Raises:
-            TaskUnknownError: there is no such task, or it belongs to somebody else, or to a sub-agent.
+            TaskUnknownError: there is no such task, or it is another owner's or agent's, or a sub-agent's.
             UnavailableError: the view is lost, and what it takes to rebuild it does not answer.
         """
         if CHILD_SEPARATOR in task_id:
             raise TaskUnknownError(task_id)
         known = await self._views.load(task_id)
         snapshot = known or await self._restored(task_id)
-        if snapshot.view.owner != owner:
+        if viewer_of_view(snapshot.view) != viewer:
             raise TaskUnknownError(task_id)
         # A view that was just restored may be that of a run which was terminated long ago.
         silent_since = last_heard(snapshot) if known else 0.0

@@ -8,6 +8,7 @@ from functools import partial
 
 import structlog
 
+from gateway.callers import viewer_of_view
 from gateway.endings import Endings
 from gateway.event_fanout import EventFanout, Subscription
 from gateway.snapshots import Snapshots
@@ -41,7 +42,7 @@ class TaskStreams:
             is_over = until.is_over(snapshot)
             if is_over and (after is None or is_reached(snapshot, after)):
                 return
-            task_id, owner = snapshot.view.task_id, snapshot.view.owner
+            task_id = snapshot.view.task_id
             on_idle = partial(self._endings.check_soon, task_id)
             async with (
                 self._fanout.subscribe(task_id, after or snapshot.position, on_idle) as events,
@@ -54,7 +55,7 @@ class TaskStreams:
             if not events.is_lost:
                 return
             _log.warning("event stream lost, sending a fresh snapshot", task_id=task_id)
-            snapshot, after = await self._snapshots.take(task_id, owner), None
+            snapshot, after = await self._snapshots.take(task_id, viewer_of_view(snapshot.view)), None
 
 
 def is_reached(snapshot: Snapshot, position: str) -> bool:

@@ -9,7 +9,7 @@ from a2a.types import a2a_pb2 as pb
 from pydantic import JsonValue
 
 from gateway.event_ids import EventId
-from gateway.translate import (
+from stores.a2a_tasks import (
     EVENTS_EXTENSION,
     FAILED_ARTIFACT,
     Place,

@@ -39,13 +39,14 @@ class StreamedEvent(NamedTuple):
 
 @dataclass(frozen=True)
 class TaskQuery:
-    """Which tasks to list: those of `owner`, newest status first.
+    """Which tasks to list: those of `owner` with one agent, newest status first.
 
     `page_size` is 1 to 100. `page_token` is opaque, from the page before; empty for the first page.
     `updated_after` is in seconds since the epoch, exclusive.
     """
 
     owner: str
+    agent_id: str = ""
     context_id: str | None = None
     state: TaskState | None = None
     updated_after: float | None = None

@@ -6,7 +6,7 @@ from urllib.parse import quote
 
 import httpx
 
-from gateway.owners import ANONYMOUS
+from gateway.callers import ANONYMOUS
 from stores.artifacts import Create, NewPart
 from stores.blobs import LinkTerms
 from stores.memory_artifacts import MemoryArtifacts

@@ -16,6 +16,7 @@ from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError
 from temporalio.worker import Worker
 
+from gateway.callers import Viewer
 from gateway.endings import Endings
 from gateway.problems import Problems
 from gateway.runs import Runs
@@ -34,6 +35,7 @@ from workflows.contract.messages import TextPart, UserMessage
 from workflows.contract.tasks import AgentSpec, TaskInput, TaskResult, TaskState, TaskView
 
 OWNER = "owner"
+VIEWER = Viewer(OWNER, "staged")
 BUG, NAMED, UNNAMED, TIMEOUT = "bug", "named", "unnamed", "time out"
 
 

@@ -3,7 +3,7 @@
 import pytest
 from temporalio.client import Client
 
-from gateway.owners import ANONYMOUS
+from gateway.callers import ANONYMOUS
 from stores.artifacts import Create, NewPart
 from stores.blobs import LinkTerms
 from stores.task_views import TaskViews

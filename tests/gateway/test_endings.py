@@ -20,9 +20,9 @@ from stores.task_views import StreamedEvent, TaskViews
 from tests.gateway.silent_tasks import (
     BUG,
     NAMED,
-    OWNER,
     TIMEOUT,
     UNNAMED,
+    VIEWER,
     Services,
     defective_worker,
     delete,
@@ -170,10 +170,10 @@ async def test_a_snapshot_does_not_wait_for_temporal(client: Client, views: Task
     task_id = await start(client, views, unique("nobody"))
     await client.get_workflow_handle(task_id).terminate()
 
-    before = await snapshots.take(task_id, OWNER)
+    before = await snapshots.take(task_id, VIEWER)
     runs.gate.set()
     await checked(gateway, task_id)
-    after = await snapshots.take(task_id, OWNER)
+    after = await snapshots.take(task_id, VIEWER)
 
     assert before.view.status.state is State.SUBMITTED
     assert after.view.status.state is State.FAILED

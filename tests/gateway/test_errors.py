@@ -91,11 +91,10 @@ async def test_a_message_that_cannot_be_taken_is_refused(
         ("ListTasks", {"pageToken": "bad"}, INVALID_PARAMS, "pageToken is not one that ListTasks returned"),
         ("ListTasks", {"historyLength": -1}, INVALID_PARAMS, "historyLength is -1"),
         ("ListTasks", {"contextId": "a\nb"}, INVALID_PARAMS, "contextId has control characters"),
-        ("CreateTaskPushNotificationConfig", {"taskId": "t", "url": "http://x"}, -32003, "not supported"),
-        ("GetTaskPushNotificationConfig", {"taskId": "t", "id": "c"}, -32003, "not supported"),
-        ("ListTaskPushNotificationConfigs", {"taskId": "t"}, -32003, "not supported"),
-        ("DeleteTaskPushNotificationConfig", {"taskId": "t", "id": "c"}, -32003, "not supported"),
-        ("GetExtendedAgentCard", {}, -32004, "no extended agent card"),
+        ("CreateTaskPushNotificationConfig", {"taskId": "t", "url": "http://x"}, TASK_NOT_FOUND, "no task"),
+        ("GetTaskPushNotificationConfig", {"taskId": "t", "id": "c"}, TASK_NOT_FOUND, "no task"),
+        ("ListTaskPushNotificationConfigs", {"taskId": "t"}, TASK_NOT_FOUND, "no task"),
+        ("DeleteTaskPushNotificationConfig", {"taskId": "t", "id": "c"}, TASK_NOT_FOUND, "no task"),
         ("Nonsense", {}, -32601, "Method not found"),
     ],
 )
@@ -171,7 +170,7 @@ async def test_an_unknown_failure_is_answered_with_a_reference_only(
     caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """What we did not foresee is logged whole under the reference that the client gets."""
-    error = to_a2a(ValueError("password=hunter2"), {})
+    error = to_a2a(ValueError("password=hunter2"))
 
     assert "hunter2" not in str(error)
     reference = str(error).removeprefix("internal error, reference ")
@@ -187,17 +186,16 @@ def test_the_table_answers_for_subclasses_too(failure: type[Exception]) -> None:
         def __init__(self) -> None:
             Exception.__init__(self, "special")
 
-    state: dict[str, object] = {}
-    answer = to_a2a(Special(), state)
+    answer = to_a2a(Special())
 
     assert isinstance(answer, ANSWERS[failure].error)
-    assert ("everloop.retry_after" in state) == (ANSWERS[failure].retry_after is not None)
+    assert getattr(answer, "retry_after", None) == ANSWERS[failure].retry_after
 
 
 async def test_other_tasks_of_the_namespace_are_not_shown(gateway: RunningGateway) -> None:
     """The answer for an id is the same whether nobody has it or somebody else does."""
-    assert "here" in str(to_a2a(TaskUnknownError("x"), {}))
-    assert "worker" in str(to_a2a(NoWorkerError(), {}))
+    assert "here" in str(to_a2a(TaskUnknownError("x")))
+    assert "worker" in str(to_a2a(NoWorkerError()))
     check_error(await gateway.call("GetTask", {"id": unique("x")}), TASK_NOT_FOUND, "no task")
 
 

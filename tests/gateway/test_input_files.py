@@ -10,9 +10,9 @@ from a2a.utils.errors import InvalidParamsError
 from temporalio.client import Client
 
 from agents.agent import Agent
+from gateway.callers import ANONYMOUS
 from gateway.file_parts import InputFile
 from gateway.input_files import FRESH, InputFiles
-from gateway.owners import ANONYMOUS
 from stores.artifacts import Announcement, ArtifactMissingError, Change, Create, NewPart
 from stores.blobs import BlobsUnavailableError
 from stores.memory_artifacts import MemoryArtifacts

@@ -10,7 +10,7 @@ import httpx
 import pytest_asyncio
 
 from deploy.local.servers import LOOPBACK, free_port
-from gateway.owners import ANONYMOUS
+from gateway.callers import ANONYMOUS
 from stores.artifact_settings import ArtifactSettings, make_artifacts
 from stores.artifacts import Append, Artifacts, Create, NewPart
 from stores.blob_settings import BlobSettings, opened_blobs

@@ -9,7 +9,7 @@ from a2a.types.a2a_pb2 import TaskState as A2AState
 from redis.asyncio import Redis
 from temporalio.client import Client
 
-from gateway.translate import EVENTS_EXTENSION
+from stores.a2a_tasks import EVENTS_EXTENSION
 from stores.task_views import TaskViews, position_order
 from tests.gateway.questions import ask
 from tests.gateway.sse import NotStreamedError, ServerSent, all_of, stream

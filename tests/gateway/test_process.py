@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from deploy.local.servers import LOOPBACK, free_port
-from gateway.owners import ANONYMOUS
+from gateway.callers import ANONYMOUS
 from gateway.server import listen
 from gateway.settings import GatewaySettings
 from stores.artifacts import Create, NewPart

@@ -15,7 +15,7 @@ from a2a.utils.errors import TaskNotFoundError, UnsupportedOperationError
 from google.protobuf.json_format import MessageToDict
 from temporalio.client import Client
 
-from gateway.translate import EVENTS_EXTENSION
+from stores.a2a_tasks import EVENTS_EXTENSION
 from stores.task_views import TaskViews
 from tests.gateway.stage import RunningGateway, StagedModel, running_gateway, unique
 from tests.support.a2a_client import Answer, connected, request, response_of, send

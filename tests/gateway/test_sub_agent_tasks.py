@@ -9,7 +9,7 @@ from a2a.types.a2a_pb2 import CancelTaskRequest, GetTaskRequest, ListTasksReques
 from a2a.utils.errors import TaskNotFoundError
 from temporalio.client import Client
 
-from gateway.owners import ANONYMOUS
+from gateway.callers import ANONYMOUS
 from tests.gateway.stage import RunningGateway, StandInTask, stand_in_worker, unique
 from tests.support.a2a_client import connected, request, send
 from workflows.contract import names

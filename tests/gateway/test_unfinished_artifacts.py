@@ -11,7 +11,16 @@ from stores.memory_artifacts import MemoryArtifacts
 from stores.memory_task_views import MemoryTaskViews
 from stores.task_views import TaskViews
 from tests.gateway.download_site import FailingArtifacts
-from tests.gateway.silent_tasks import OWNER, defective_worker, reset, services, start, until_closed, view_of
+from tests.gateway.silent_tasks import (
+    OWNER,
+    VIEWER,
+    defective_worker,
+    reset,
+    services,
+    start,
+    until_closed,
+    view_of,
+)
 from tests.gateway.stage import unique
 from workflows.contract.artifacts import StoredArtifact
 from workflows.contract.messages import DataPart, FilePart, StoredPart, TextPart
@@ -121,7 +130,7 @@ async def test_a_view_that_comes_back_has_its_artifacts(client: Client, views: T
             await client.get_workflow_handle(task_id).terminate()
             await until_closed(client, task_id)
             await gateway.endings.settle(task_id)
-        restored = (await gateway.snapshots.take(task_id, OWNER)).view
+        restored = (await gateway.snapshots.take(task_id, VIEWER)).view
 
     shown = {each.artifact_id: each for each in restored.artifacts}
     assert list(shown) == ["text", "large", "data"]
@@ -163,9 +172,9 @@ async def test_a_view_does_not_come_back_without_its_artifacts(client: Client, v
         await put(artifacts, await view_of(views, task_id), "text", text("written"), complete=True)
         artifacts.failure, artifacts.pieces = BlobsUnavailableError("s3", "away"), 0
         with pytest.raises(PayloadsUnavailableError):
-            await gateway.snapshots.take(task_id, OWNER)
+            await gateway.snapshots.take(task_id, VIEWER)
         artifacts.failure = None
-        restored = (await gateway.snapshots.take(task_id, OWNER)).view
+        restored = (await gateway.snapshots.take(task_id, VIEWER)).view
 
     assert [each.artifact_id for each in restored.artifacts] == ["text"]
     await client.get_workflow_handle(task_id).terminate()

@@ -4,8 +4,8 @@ import pytest
 from a2a.types import a2a_pb2 as pb
 from google.protobuf.json_format import MessageToDict
 
-from gateway.translate import FAILED_ARTIFACT
 from gateway.updates import UpdateTranslator
+from stores.a2a_tasks import FAILED_ARTIFACT
 from tests.unit.shown_tasks import AT, URL, chunk, view
 from workflows.contract.events import StatusChanged
 from workflows.contract.tasks import TaskState

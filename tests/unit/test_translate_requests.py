@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import JsonValue
 
+from gateway.callers import Viewer
 from gateway.requests import MAX_ID_BYTES, check_id, content_of, read_list_request, read_send_request
 from stores.task_views import TaskQuery
 from workflows.contract.messages import DataPart, FilePart, TextPart, UserMessage
@@ -117,12 +118,15 @@ def test_a_list_request_becomes_a_query() -> None:
         page_token="next",
     )
 
-    assert read_list_request(request, "me") == TaskQuery(
+    assert read_list_request(request, Viewer("me", "agent")) == TaskQuery(
         owner="me",
+        agent_id="agent",
         context_id="c",
         state=TaskState.WORKING,
         updated_after=after.timestamp(),
         page_size=50,
         page_token="next",
     )
-    assert read_list_request(pb.ListTasksRequest(), "me") == TaskQuery(owner="me")
+    assert read_list_request(pb.ListTasksRequest(), Viewer("me", "agent")) == TaskQuery(
+        owner="me", agent_id="agent"
+    )

@@ -4,8 +4,8 @@ import pytest
 from a2a.types import a2a_pb2 as pb
 from google.protobuf.json_format import MessageToDict
 
-from gateway.translate import EVENTS_EXTENSION
 from gateway.updates import UpdateTranslator
+from stores.a2a_tasks import EVENTS_EXTENSION
 from tests.unit.shown_tasks import AT, URL, Sent, artifact, chunk, said, sent, view
 from workflows.contract.events import (
     ArtifactChunk,

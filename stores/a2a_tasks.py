@@ -15,8 +15,8 @@ from google.protobuf.struct_pb2 import Struct, Value
 from google.protobuf.timestamp_pb2 import Timestamp
 from pydantic import JsonValue
 
-from gateway.part_urls import part_url
 from stores.json_limits import is_sendable
+from stores.part_urls import part_url
 from stores.view_parts import EMPTY
 from workflows.contract.events import RESPONSE_ARTIFACT
 from workflows.contract.messages import DataPart, FilePart, Message, Part, TextPart, UserMessage

@@ -1,4 +1,4 @@
-"""Where this gateway serves the parts of artifacts. `gateway.downloads` answers there."""
+"""Where a gateway serves the parts of artifacts: `gateway.downloads` answers there."""
 
 from urllib.parse import quote
 
