@@ -4,7 +4,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help .venv up demo check lint types test format bench history lock
+.PHONY: help .venv up demo conformance check lint types test format bench history lock
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -14,13 +14,17 @@ INSTALLED := .venv/installed-from-lock
 export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 
 help: ## list the commands
-	@awk -F ':.*## ' '/^[a-z.]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z.]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' Makefile
 
 up: $(INSTALLED) ## run Everloop on this machine until Ctrl-C; state is kept in .everloop/
 	@exec $(BIN)/python -m deploy.local up
 
 demo: $(INSTALLED) ## show a task that is streamed, and one that survives the kill of its worker
 	@exec $(BIN)/python -m deploy.demo
+
+conformance: $(INSTALLED) ## run Everloop with an agent for A2A compatibility kits, on port 9999 (EVERLOOP_PORT)
+	@EVERLOOP_AGENTS=agents.conformance:agent EVERLOOP_PORT=$${EVERLOOP_PORT:-9999} \
+	  exec $(BIN)/python -m deploy.local up
 
 check: lint types test ## all that must pass before a commit
 

@@ -5,11 +5,12 @@ import os
 import signal
 import sys
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 
 import structlog
+from openai import AsyncOpenAI
 from pydantic import Field, ValidationError
 from pydantic_settings import BaseSettings, SettingsConfigDict
 from redis.asyncio import Redis
@@ -18,29 +19,47 @@ from temporalio.common import VersioningBehavior, WorkerDeploymentVersion
 from temporalio.worker import Worker, WorkerDeploymentConfig
 
 from activities.agents import AgentCatalogue
+from activities.conversation import RememberedConversation
 from activities.model import OpenAIModel
 from activities.model_provider import ModelProvider
 from activities.model_settings import ModelSettings, make_openai_client
 from activities.prices import Prices
 from activities.publish import ViewPublisher
+from activities.push_delivery import PushDelivering
+from activities.push_tasks import TaskWorkflows
+from activities.push_webhook import Webhooks
 from activities.tools import AgentTools, ToolStores
 from activities.transcript import CachedTranscripts
 from agents.errors import AgentError
 from agents.registry import AgentRegistry, AgentSettings, load_agents
 from stores.artifact_settings import ArtifactSettings, make_artifacts
 from stores.blob_settings import BlobSettings, opened_blobs
-from stores.blobs import BlobsUnfitError
+from stores.blobs import Blobs, BlobsUnfitError
+from stores.notifying_task_views import NotifyingTaskViews
+from stores.push_deliveries import PushDeliveries
 from stores.redis_connection import RedisUnfitError, StoreSettings, check_redis, connect_redis
+from stores.redis_conversations import RedisConversations
+from stores.redis_push_configs import RedisPushConfigs
 from stores.redis_secrets import RedisSecrets
 from stores.redis_task_views import RedisTaskViews
 from stores.redis_tool_records import RedisToolRecords
 from stores.redis_transcripts import RedisTranscripts
 from stores.settings_errors import explain
-from stores.telemetry import configure_telemetry
+from stores.telemetry import Telemetry, configure_telemetry
 from stores.temporal_connection import TemporalUnreachableError, connect_worker
+from stores.webhook_settings import PushSettings
 from workflows.agent_task import AgentTask
-from workflows.contract.names import DEFAULT_TASK_QUEUE
-from workflows.contract.ports import AgentPort, ModelPort, PublishPort, ToolPort, TranscriptPort
+from workflows.contract.names import DEFAULT_TASK_QUEUE, push_task_queue
+from workflows.contract.ports import (
+    AgentPort,
+    ContextPort,
+    ModelPort,
+    PublishPort,
+    PushPort,
+    ToolPort,
+    TranscriptPort,
+)
+from workflows.push_delivery import PushDelivery
 
 CANCELLATION_LATENCY = timedelta(seconds=1)
 """How often heartbeats really reach Temporal, and so how soon a cancelled call hears of it."""
@@ -48,6 +67,9 @@ CANCELLATION_LATENCY = timedelta(seconds=1)
 LOST_WORKER_TIMEOUT = timedelta(seconds=5)
 """How long a step of a task waits for the worker that keeps the task in memory; then any worker takes it. A
 gateway gives workers twice as long to take a message in, so that no client notices a worker that died."""
+
+MAX_CONCURRENT_DELIVERIES = 100
+"""How many push notifications a worker posts at once; a webhook may take ten seconds for one."""
 
 _log = structlog.get_logger()
 
@@ -85,13 +107,15 @@ class WorkerSettings(BaseSettings):
 
 @dataclass(frozen=True)
 class Ports:
-    """One implementation for each port."""
+    """One implementation for each port; a worker without `push` notifies nobody."""
 
     model: ModelPort
     tools: ToolPort
     transcript: TranscriptPort
     publish: PublishPort
     agents: AgentPort
+    context: ContextPort
+    push: PushPort | None = None
 
 
 def build_worker(client: Client, ports: Ports, settings: WorkerSettings) -> Worker:
@@ -99,7 +123,7 @@ def build_worker(client: Client, ports: Ports, settings: WorkerSettings) -> Work
     return Worker(
         client,
         task_queue=settings.task_queue,
-        workflows=[AgentTask],
+        workflows=[AgentTask, PushDelivery] if ports.push else [AgentTask],
         activities=[
             ports.model.call_model,
             ports.model.compact_context,
@@ -108,6 +132,8 @@ def build_worker(client: Client, ports: Ports, settings: WorkerSettings) -> Work
             ports.transcript.store_transcript,
             ports.publish.publish,
             ports.agents.load_agent,
+            ports.context.load_context,
+            ports.context.save_context,
         ],
         max_cached_workflows=settings.max_cached_workflows,
         max_concurrent_activities=settings.max_concurrent_activities,
@@ -119,12 +145,79 @@ def build_worker(client: Client, ports: Ports, settings: WorkerSettings) -> Work
     )
 
 
+def build_push_worker(client: Client, push: PushPort, settings: WorkerSettings) -> Worker:
+    """Wire what delivers notifications: on a queue and in places of its own."""
+    return Worker(
+        client,
+        task_queue=push_task_queue(settings.task_queue),
+        activities=[push.deliver_push],
+        max_concurrent_activities=MAX_CONCURRENT_DELIVERIES,
+        graceful_shutdown_timeout=timedelta(seconds=settings.shutdown_grace),
+        deployment_config=settings.versioning,
+    )
+
+
+@asynccontextmanager
+async def running_worker(client: Client, ports: Ports, settings: WorkerSettings) -> AsyncGenerator[None]:
+    """Work until the block ends: on tasks, and on notifications if there is a port for them."""
+    async with AsyncExitStack() as running:
+        if ports.push:
+            await running.enter_async_context(build_push_worker(client, ports.push, settings))
+        await running.enter_async_context(build_worker(client, ports, settings))
+        yield
+
+
 @asynccontextmanager
 async def _checked_redis() -> AsyncGenerator[Redis]:
     async with connect_redis(StoreSettings().redis_url) as redis:
         for warning in await check_redis(redis):
             _log.warning(warning)
         yield redis
+
+
+@dataclass(frozen=True)
+class _Servers:
+    """What a worker talks to."""
+
+    redis: Redis
+    blobs: Blobs
+    openai: AsyncOpenAI
+    temporal: Client
+
+
+@asynccontextmanager
+async def _connected(models: ModelSettings, telemetry: Telemetry) -> AsyncGenerator[_Servers]:
+    async with (
+        _checked_redis() as redis,
+        opened_blobs(BlobSettings(), redis) as blobs,
+        make_openai_client(models) as openai,
+    ):
+        yield _Servers(redis, blobs, openai, await connect_worker(telemetry.plugins, blobs))
+
+
+def _wire(servers: _Servers, agents: AgentRegistry, settings: WorkerSettings, models: ModelSettings) -> Ports:
+    redis = servers.redis
+    provider = ModelProvider(servers.openai, models.model, Prices(models.prices))
+    configs, shown = RedisPushConfigs(redis), RedisTaskViews(redis)
+    deliveries = PushDeliveries(servers.temporal, settings.task_queue)
+    views = NotifyingTaskViews(shown, configs, deliveries.notify)
+    transcripts, secrets = RedisTranscripts(redis), RedisSecrets(redis)
+    artifacts = make_artifacts(ArtifactSettings(), redis, servers.blobs, shown)
+    return Ports(
+        model=OpenAIModel(provider, agents, views, transcripts, artifacts),
+        tools=AgentTools(
+            agents,
+            ToolStores(views, transcripts, RedisToolRecords(redis), secrets, artifacts),
+            threads=settings.max_concurrent_activities,
+        ),
+        transcript=CachedTranscripts(transcripts),
+        publish=ViewPublisher(views, secrets, artifacts),
+        agents=AgentCatalogue(agents, views),
+        context=RememberedConversation(RedisConversations(redis), transcripts),
+        push=PushDelivering(
+            configs, views, TaskWorkflows(servers.temporal, artifacts), Webhooks(PushSettings().policy)
+        ),
+    )
 
 
 async def run(agents: AgentRegistry) -> None:
@@ -135,28 +228,9 @@ async def run(agents: AgentRegistry) -> None:
     for name in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(name, stopping.set)
     try:
-        async with (
-            _checked_redis() as redis,
-            opened_blobs(BlobSettings(), redis) as blobs,
-            make_openai_client(models) as openai,
-        ):
-            client = await connect_worker(telemetry.plugins, blobs)
-            provider = ModelProvider(openai, models.model, Prices(models.prices))
-            views, transcripts = RedisTaskViews(redis), RedisTranscripts(redis)
-            secrets = RedisSecrets(redis)
-            artifacts = make_artifacts(ArtifactSettings(), redis, blobs, views)
-            ports = Ports(
-                model=OpenAIModel(provider, agents, views, transcripts, artifacts),
-                tools=AgentTools(
-                    agents,
-                    ToolStores(views, transcripts, RedisToolRecords(redis), secrets, artifacts),
-                    threads=settings.max_concurrent_activities,
-                ),
-                transcript=CachedTranscripts(transcripts),
-                publish=ViewPublisher(views, secrets, artifacts),
-                agents=AgentCatalogue(agents, views),
-            )
-            async with build_worker(client, ports, settings):
+        async with _connected(models, telemetry) as servers:
+            ports = _wire(servers, agents, settings, models)
+            async with running_worker(servers.temporal, ports, settings):
                 _log.info("worker ready", task_queue=settings.task_queue, agents=[a.id for a in agents])
                 await stopping.wait()
             _log.info("worker stopped")

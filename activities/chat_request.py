@@ -17,12 +17,14 @@ from openai.types.chat import (
 from activities.file_parts import ReadFiles, describe, file_content
 from agents.agent import Agent
 from agents.tool import Tool
+from workflows.contract.calls import CREATE_TASK
 from workflows.contract.messages import (
     AssistantMessage,
     DataPart,
     FilePart,
     Part,
     SummaryMessage,
+    TaskReference,
     TextPart,
     ToolCall,
     ToolMessage,
@@ -72,6 +74,11 @@ def build_request(
     return request
 
 
+def only_create_task(request: ChatRequest, agent: Agent) -> ChatRequest:
+    """Return the request for a model that can do nothing but ask for a task, or answer."""
+    return {**request, "tools": [_create_task(agent)]}
+
+
 def last_summary(transcript: Sequence[TranscriptMessage]) -> SummaryMessage | None:
     """Return the summary that counts, which may stand after messages that it does not cover."""
     return next((message for message in reversed(transcript) if isinstance(message, SummaryMessage)), None)
@@ -108,11 +115,12 @@ def _uncovered(
     summary = last_summary(transcript)
     if summary is None:
         return [], [], without_summaries(transcript)
-    covered = without_summaries(transcript[1 : summary.end])
-    rest = without_summaries(transcript[max(summary.end, 1) :])
+    first = summary.first
+    covered = without_summaries([*transcript[:first], *transcript[first + 1 : summary.end]])
+    rest = without_summaries(transcript[max(summary.end, first + 1) :])
     # Providers refuse a result without its call. No range that the workflow covers ends between the two.
     rest = dropwhile(lambda message: isinstance(message, ToolMessage), rest)
-    return without_summaries(transcript[:1]), [_note(summary.text, len(covered))], list(rest)
+    return without_summaries(transcript[first : first + 1]), [_note(summary.text, len(covered))], list(rest)
 
 
 def _note(summary: str, count: int) -> ChatCompletionMessageParam:
@@ -136,8 +144,14 @@ def _user_content(message: UserMessage, files: ReadFiles) -> str | list[ChatComp
     for part in message.parts:
         given = file_content(part, files) if isinstance(part, FilePart) else None
         parts += given or [{"type": "text", "text": _text(part)}]
+    for reference in message.references:
+        parts.append({"type": "text", "text": _reference(reference)})
     texts = [part["text"] for part in parts if part["type"] == "text"]
     return "\n\n".join(texts) if len(texts) == len(parts) else parts
+
+
+def _reference(reference: TaskReference) -> str:
+    return f"[Task {reference.task_id}, {reference.state}, came to this:]\n{reference.text}"
 
 
 def _text(part: Part) -> str:
@@ -175,6 +189,20 @@ def readable_arguments(written: str) -> str:
     except (ValueError, RecursionError):  # the latter: brackets a thousand deep
         value = None
     return written if isinstance(value, dict) else json.dumps({"malformed": written}, ensure_ascii=False)
+
+
+def _create_task(agent: Agent) -> ChatCompletionFunctionToolParam:
+    tools = f" In a task these tools can be used: {', '.join(agent.tools)}." if agent.tools else ""
+    return {
+        "type": "function",
+        "function": {
+            "name": CREATE_TASK,
+            "description": "Take the user's message up as a task: for work that takes tools, several steps, "
+            "or more than a few sentences. What can be answered at once, answer at once, without this."
+            + tools,
+            "parameters": {"type": "object", "properties": {}},
+        },
+    }
 
 
 def _tool(tool: Tool) -> ChatCompletionFunctionToolParam:

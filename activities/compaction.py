@@ -57,7 +57,7 @@ class ContextCompactor:
     ) -> tuple[SummaryMessage, str]:
         """Return the summary; one that the model cannot write is made without it."""
         if call.compaction.strategy == "window":
-            return SummaryMessage(end=call.end), ""
+            return SummaryMessage(first=call.first, end=call.end), ""
         try:
             model = self._provider.choose(call.model, call.task.agent_id)
             with explained(model, heartbeat):
@@ -68,7 +68,7 @@ class ContextCompactor:
                 raise
             return _fallback(call, transcript, Usage()), failure.message
         if text:
-            return SummaryMessage(end=call.end, text=text, usage=usage), ""
+            return SummaryMessage(first=call.first, end=call.end, text=text, usage=usage), ""
         return _fallback(call, transcript, usage), "the model wrote no summary"
 
     async def _ask(
@@ -76,7 +76,7 @@ class ContextCompactor:
     ) -> tuple[str, Usage]:
         """Return what the model writes. It is streamed because a provider may be silent only for so long."""
         assembler = ReplyAssembler(call.length, frozenset())
-        request = summary_request(model, transcript, call.end)
+        request = summary_request(model, transcript, call.end, first=call.first)
         async with self._provider.stream(call.task, request, assembler) as stream:
             await read_stream(stream, assembler, lambda _: None)
         reply = self._provider.priced(request, assembler.reply)
@@ -96,8 +96,9 @@ def _fallback(
     """Return a message that leaves the newly covered messages out, and keeps an earlier summary."""
     text = earlier_text(transcript)
     if text:
-        text += f"\n\n[{len(newly_covered(transcript, call.end))} messages after that were left out]"
-    return SummaryMessage(end=call.end, text=text, usage=usage)
+        count = len(newly_covered(transcript, call.end, first=call.first))
+        text += f"\n\n[{count} messages after that were left out]"
+    return SummaryMessage(first=call.first, end=call.end, text=text, usage=usage)
 
 
 def _events(call: CompactContextInput, summary: SummaryMessage, problem: str) -> list[TaskEvent]:

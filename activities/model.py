@@ -12,7 +12,7 @@ from temporalio.exceptions import ApplicationError
 from activities.artifact_settlement import ArtifactSettlement
 from activities.artifact_streams import LOOK_UP, STORE_ERRORS, ArtifactStreams
 from activities.attempt_number import attempt_number
-from activities.chat_request import ChatRequest, build_request, sent_messages
+from activities.chat_request import ChatRequest, build_request, only_create_task, sent_messages
 from activities.compaction import ContextCompactor
 from activities.delta_publisher import DeltaPublisher, thought
 from activities.deltas import Delta, ThoughtDelta, text_of_deltas
@@ -30,6 +30,7 @@ from activities.transcript_cache import keep_reply, whole_transcript
 from agents.agent import Agent
 from agents.errors import UnknownAgentError
 from agents.registry import AgentRegistry
+from agents.responder import Responder, Turn
 from stores.artifacts import Artifacts
 from stores.task_views import TaskViews
 from stores.transcripts import Attempt, OpenedTranscript, Transcripts
@@ -38,6 +39,9 @@ from workflows.contract.calls import CallModelInput, CompactContextInput
 from workflows.contract.events import ArtifactChunk, TaskEvent
 from workflows.contract.messages import AssistantMessage, SummaryMessage, TranscriptMessage
 from workflows.contract.ports import ModelPort
+
+RESPONDER = "none"
+"""What subscribers are told of the model of an agent that needs none."""
 
 _log = structlog.get_logger()
 
@@ -83,7 +87,7 @@ class OpenAIModel(ModelPort):
                 opened = await self._open(call)
                 attempt = self._attempt(call, opened.attempt, agent)
                 try:
-                    model = self._provider.choose(call.model, agent.id)
+                    model = RESPONDER if agent.respond else self._provider.choose(call.model, agent.id)
                     with explained(model, heartbeat):
                         return await self._reply(attempt, opened, model)
                 except ApplicationError as failure:
@@ -109,7 +113,7 @@ class OpenAIModel(ModelPort):
             call,
             count,
             agent,
-            draft=None if call.tool else ResponseDraft(call.length, number),
+            draft=None if call.tool or call.routing else ResponseDraft(call.length, number),
             artifacts=ArtifactStreams(of, contents),
             settlement=ArtifactSettlement(of, contents, self._views),
         )
@@ -141,9 +145,11 @@ class OpenAIModel(ModelPort):
         transcript = whole_transcript(opened, call.length)
         if draft:
             draft.is_shown |= any(map(_is_answer, transcript))
-        if call.needs_price:
+        if call.needs_price and not attempt.agent.respond:
             self._provider.require_price(model)
         await self._publish(call, opening_events(call, attempt.count, model))
+        if attempt.agent.respond:
+            return await self._take_response(attempt, attempt.agent.respond, transcript)
         request = await self._request(attempt, model, transcript)
         return await self._ask(attempt, request, transcript)
 
@@ -153,7 +159,23 @@ class OpenAIModel(ModelPort):
         agent, call = attempt.agent, attempt.call
         reader = FileReader(self._artifacts, call.task, agent.model_takes)
         files = await reader.read(sent_messages(transcript))
-        return build_request(model, agent, transcript, files=files, tool=call.tool)
+        request = build_request(model, agent, transcript, files=files, tool=call.tool)
+        return only_create_task(request, agent) if call.routing else request
+
+    async def _take_response(
+        self, attempt: _Attempt, respond: Responder, transcript: Sequence[TranscriptMessage]
+    ) -> AssistantMessage:
+        """Take the reply from the agent's own function; store it before its end is published."""
+        call, draft = attempt.call, attempt.draft
+        try:
+            ours = await respond(Turn(transcript, decides=call.routing))
+        except Exception as error:  # noqa: BLE001 -- it is the user's code
+            problem = f"the agent's own function failed: {type(error).__name__}: {error}"
+            raise ApplicationError(problem, type=failures.MODEL_REFUSED, non_retryable=True) from None
+        reply = await keep_reply(self._transcripts, call.task, call.length, ours)
+        is_answer = draft and reply.text and not reply.tool_calls
+        chunks = [draft.replace(reply.text)] if draft and is_answer else _withdrawal(draft)
+        return await self._show(attempt, reply, closing_events(call.iteration, reply, chunks))
 
     async def _ask(
         self, attempt: _Attempt, request: ChatRequest, transcript: Sequence[TranscriptMessage]

@@ -34,6 +34,8 @@ class ViewPublisher(PublishPort):
 
     @activity.defn
     async def publish(self, call: PublishInput) -> None:
+        if call.opening:
+            await self._views.create(call.opening)
         end = _last_state(call.events)
         if end:
             await self._end_artifacts(call.task, end)

@@ -44,7 +44,7 @@ class SecretReader:
 
     async def accept(self, answers: Iterable[Answer]) -> None:
         """Take in what the answers of the call have brought; of one name, the last. Repeating it is safe."""
-        brought = {answer.secret_name: answer.message_id for answer in answers if answer.message_id}
+        brought = {answer.secret_name: answer.message_id for answer in answers if answer.secret_name}
         for name, message_id in brought.items():
             await self._secrets.accept(self._task_id, message_id, name)
 

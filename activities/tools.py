@@ -34,7 +34,7 @@ from agents.agent import Agent
 from agents.questions import QuestionRequired
 from agents.registry import AgentRegistry
 from agents.tool import Tool
-from agents.tool_context import ToolContext
+from agents.tool_context import ANYBODY, ToolContext
 from stores.artifacts import Artifacts
 from stores.secrets import Secrets
 from stores.task_views import TaskViews
@@ -216,6 +216,7 @@ class AgentTools(ToolPort):
             idempotency_key=idempotency_key(run.call),
             progress=self._progress(run),
             artifacts=HiddenArtifacts(run.artifacts, run.secrets),
+            auth=run.call.identity or ANYBODY,
             answers=inputs(run.call),
             secret=run.secrets.read,
         )

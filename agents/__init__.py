@@ -5,7 +5,9 @@ from agents.artifact_tools import artifacts
 from agents.limits import Compaction, Limits
 from agents.plugins import Plugin, prompt, request_input, sub_agent, tools
 from agents.questions import AuthRequired, InputRequired
+from agents.responder import Responder, Turn
 from agents.retries import Retries
+from agents.skills import Skill
 from agents.tool import Tool, tool
 from agents.tool_context import ToolContext
 from workflows.contract.questions import Answer
@@ -18,9 +20,12 @@ __all__ = [
     "InputRequired",
     "Limits",
     "Plugin",
+    "Responder",
     "Retries",
+    "Skill",
     "Tool",
     "ToolContext",
+    "Turn",
     "artifacts",
     "prompt",
     "request_input",

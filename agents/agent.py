@@ -9,8 +9,10 @@ from typing import Any, Literal
 from agents.errors import AgentDefinitionError
 from agents.limits import Compaction, Limits
 from agents.plugins import Plugin, is_agent_id, prompts_of
+from agents.responder import Responder
 from agents.skills import Skill
 from agents.tool import Tool, is_policy
+from workflows.contract.calls import CREATE_TASK
 from workflows.contract.tasks import AgentSpec, CompactionSpec, ToolSpec
 
 AgentApproval = bool | Callable[[str, Mapping[str, Any]], bool]
@@ -29,6 +31,10 @@ class Agent:
     tool itself says. `ensure_artifact`: a task does not end without an artifact; the model is made to write
     one. `model_takes` are the media types of files that the model is given as they are, `*` for any; of other
     files it gets the text, or a line that tells of them.
+
+    `routing` "auto": the first model call decides, by calling `create_task` or not, whether a message becomes
+    a task, or is answered at once by a message; such an agent remembers what was said in a context before.
+    `respond` stands in for the language model (`agents.responder`).
 
     For agent cards: `skills` (default: the agent as its own one), `input_modes` and `output_modes`, the media
     types that clients may send and get (default: text, JSON, and any file); a message that brings others, or
@@ -56,9 +62,12 @@ class Agent:
     input_modes: Sequence[str] = ()
     output_modes: Sequence[str] = ()
     version: str = ""
+    routing: Literal["task", "auto"] = "task"
+    respond: Responder | None = None
 
     def __post_init__(self) -> None:
-        if problem := self._problem() or _problem_of_models(self) or _problem_of_tools(self):
+        problem = self._problem() or _problem_of_routing(self)
+        if problem := problem or _problem_of_models(self) or _problem_of_tools(self):
             raise AgentDefinitionError(f"agent {self.id!r}: {problem}")
 
     def _problem(self) -> str:
@@ -108,6 +117,7 @@ class Agent:
             tools={name: _tool_spec(tool) for name, tool in self.tools.items()},
             deduplicate=self.deduplicate,
             artifact_tool=self.artifact_tool if self.ensure_artifact else None,
+            routing=self.routing,
         )
 
 
@@ -119,6 +129,15 @@ def _tool_spec(tool: Tool) -> ToolSpec:
         agent=tool.agent,
         serial=tool.serial,
     )
+
+
+def _problem_of_routing(agent: Agent) -> str:
+    """Return what is wrong with how an agent takes messages up; empty if nothing is."""
+    if agent.routing not in {"task", "auto"}:
+        return f"routing is {agent.routing!r}; choose 'task' or 'auto'"
+    if CREATE_TASK in agent.tools:
+        return f"a tool cannot be called {CREATE_TASK!r}: with that one the model asks for a task"
+    return ""
 
 
 def _problem_of_models(agent: Agent) -> str:

@@ -7,6 +7,9 @@ from pydantic import JsonValue
 
 from agents.tool_artifacts import ToolArtifacts
 from workflows.contract.questions import Answer
+from workflows.contract.tasks import Identity
+
+ANYBODY = Identity()
 
 
 async def _no_secret(_name: str) -> JsonValue:
@@ -21,7 +24,8 @@ class ToolContext:
     `attempt` counts from 1. `progress` tells subscribers how far the call is, in a few words. `answers` are
     what the tool's own questions came to, oldest first. `secret` returns what a client supplied for an
     `AuthRequired` of that name, None if there is nothing yet; it raises if their store is silent for 20 s.
-    `artifacts` are those of the context: read them, and write what the task is to leave behind.
+    `artifacts` are those of the context: read them, and write what the task is to leave behind. `auth` is who
+    started the task, as the gateway recognised them: nothing secret.
     """
 
     task_id: str
@@ -32,6 +36,7 @@ class ToolContext:
     idempotency_key: str
     progress: Callable[[str], Awaitable[None]]
     artifacts: ToolArtifacts
+    auth: Identity = ANYBODY
     answers: tuple[Answer, ...] = ()
     secret: Callable[[str], Awaitable[JsonValue]] = _no_secret
 

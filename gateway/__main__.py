@@ -4,31 +4,74 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 
 import structlog
 from pydantic import ValidationError
 from redis.asyncio import Redis
+from starlette.applications import Starlette
+from temporalio.client import Client
 
 from agents.errors import AgentError
 from agents.registry import AgentRegistry, AgentSettings, load_agents
 from gateway.app import build_app
+from gateway.auth_settings import AuthSettings, AuthSettingsError, make_authenticator
+from gateway.card_signing import CardKey, CardKeyError, CardSettings, load_card_key
+from gateway.grpc_server import GrpcServer
+from gateway.guards import Authenticator, Guards
+from gateway.push_configs import make_push, notifier
+from gateway.request_limits import LimitSettings, make_request_limits
 from gateway.server import AddressInUseError, GatewayServer, listen
 from gateway.settings import GatewaySettings
 from gateway.stores import Stores
 from stores.artifact_housekeeping import ArtifactHousekeeping
 from stores.artifact_settings import ArtifactSettings, make_artifacts
 from stores.blob_settings import BlobSettings, opened_blobs
-from stores.blobs import BlobsUnfitError
+from stores.blobs import Blobs, BlobsUnfitError
+from stores.notifying_task_views import NotifyingTaskViews
+from stores.push_deliveries import PushDeliveries
 from stores.redis_connection import RedisUnfitError, StoreSettings, check_redis, connect_redis
+from stores.redis_push_configs import RedisPushConfigs
 from stores.redis_secrets import RedisSecrets
 from stores.redis_task_views import RedisTaskViews
 from stores.settings_errors import explain
-from stores.telemetry import configure_telemetry
+from stores.telemetry import Telemetry, configure_telemetry
 from stores.temporal_connection import TemporalUnreachableError, connect_temporal
+from stores.webhook_settings import PushSettings
 
 _log = structlog.get_logger()
+
+
+@dataclass(frozen=True)
+class _Given:
+    """What the environment says besides the gateway's own settings; all of it is read before we connect."""
+
+    blobs: BlobSettings
+    artifacts: ArtifactSettings
+    push: PushSettings
+    limits: LimitSettings
+    authenticator: Authenticator
+    card_key: CardKey | None
+
+
+@dataclass(frozen=True)
+class _Servers:
+    redis: Redis
+    blobs: Blobs
+    temporal: Client
+
+
+def _read_environment(settings: GatewaySettings) -> _Given:
+    return _Given(
+        BlobSettings(),
+        ArtifactSettings(),
+        PushSettings(),
+        LimitSettings(),
+        make_authenticator(AuthSettings(), settings.host),
+        load_card_key(CardSettings()),
+    )
 
 
 @asynccontextmanager
@@ -39,34 +82,83 @@ async def _checked_redis() -> AsyncGenerator[Redis]:
         yield redis
 
 
+@asynccontextmanager
+async def _connected(given: _Given, telemetry: Telemetry) -> AsyncGenerator[_Servers]:
+    async with _checked_redis() as redis, opened_blobs(given.blobs, redis) as blobs:
+        yield _Servers(redis, blobs, await connect_temporal(telemetry.plugins, blobs))
+
+
+def _wire(
+    servers: _Servers, given: _Given, settings: GatewaySettings, agents: AgentRegistry
+) -> tuple[Starlette, Guards]:
+    redis, blobs, client = servers.redis, servers.blobs, servers.temporal
+    shown, configs = RedisTaskViews(redis), RedisPushConfigs(redis)
+    notify = notifier(PushDeliveries(client, settings.task_queue))
+    stores = Stores(
+        NotifyingTaskViews(shown, configs, notify),
+        RedisSecrets(redis),
+        make_artifacts(given.artifacts, redis, blobs, shown),
+        link_seconds=given.blobs.s3_presigned,
+        clean_up=ArtifactHousekeeping(redis, blobs).run_once,
+    )
+    guards = Guards(given.authenticator, make_request_limits(given.limits, redis))
+    push = make_push(given.push, configs, notify, settings.url)
+    app = build_app(settings, client, stores, agents, guards=guards, push=push, card_key=given.card_key)
+    return app, guards
+
+
 async def run(settings: GatewaySettings, agents: AgentRegistry) -> None:
     """Serve until SIGTERM or SIGINT, then let open requests end within the grace period."""
     telemetry = configure_telemetry("everloop-gateway")
-    blob_settings, artifact_settings = BlobSettings(), ArtifactSettings()
+    given = _read_environment(settings)
     try:
         with listen(settings) as listener:
-            async with (
-                _checked_redis() as redis,
-                opened_blobs(blob_settings, redis) as blobs,
-            ):
-                client = await connect_temporal(telemetry.plugins, blobs)
-                views = RedisTaskViews(redis)
-                stores = Stores(
-                    views,
-                    RedisSecrets(redis),
-                    make_artifacts(artifact_settings, redis, blobs, views),
-                    link_seconds=blob_settings.s3_presigned,
-                    clean_up=ArtifactHousekeeping(redis, blobs).run_once,
-                )
-                app = build_app(settings, client, stores, agents)
-                server = GatewayServer(app, settings)
-                for number in (signal.SIGTERM, signal.SIGINT):
-                    asyncio.get_running_loop().add_signal_handler(number, server.stop)
-                _log.info("gateway ready", url=settings.url, agents=[agent.id for agent in agents])
-                await server.serve(sockets=[listener])
+            async with _connected(given, telemetry) as servers:
+                app, guards = _wire(servers, given, settings, agents)
+                async with _serving_grpc(settings, guards, app) as stop_grpc:
+                    server = GatewayServer(app, settings)
+                    _on_signals(stop_grpc, server.stop)
+                    _log.info(
+                        "gateway ready",
+                        url=settings.url,
+                        grpc=settings.grpc_address,
+                        agents=[agent.id for agent in agents],
+                    )
+                    await server.serve(sockets=[listener])
         _log.info("gateway stopped")
     finally:
         telemetry.shutdown()
+
+
+@asynccontextmanager
+async def _serving_grpc(
+    settings: GatewaySettings, guards: Guards, app: Starlette
+) -> AsyncGenerator[Callable[[], None]]:
+    """Serve gRPC if it is wanted, and yield what ends it; at the end wait until no call runs."""
+    if settings.grpc_port is None:
+        yield _nothing
+        return
+    server = GrpcServer(settings, guards)
+    await server.start(app.state.handler)
+    try:
+        yield server.stop
+    finally:
+        await server.stopped()
+
+
+def _nothing() -> None:
+    pass
+
+
+def _on_signals(*stops: Callable[[], None]) -> None:
+    """Let SIGTERM and SIGINT stop each server in turn."""
+
+    def stop() -> None:
+        for each in stops:
+            each()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop)
 
 
 def main() -> int:
@@ -76,7 +168,9 @@ def main() -> int:
     except (
         AgentError,
         AddressInUseError,
+        AuthSettingsError,
         BlobsUnfitError,
+        CardKeyError,
         RedisUnfitError,
         TemporalUnreachableError,
     ) as error:

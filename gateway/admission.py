@@ -1,6 +1,6 @@
 """Takes in messages: each starts a task or goes to one."""
 
-import uuid
+from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from a2a.utils.errors import InvalidParamsError
@@ -10,84 +10,151 @@ from agents.errors import UnknownAgentError
 from agents.registry import AgentRegistry
 from gateway.answers import Answers
 from gateway.callers import Viewer
-from gateway.endings import Endings
-from gateway.errors import NoWorkerError, TaskEndedError
+from gateway.errors import NoWorkerError, TaskEndedError, TaskUnknownError
+from gateway.guards import RequestLimits
 from gateway.input_files import InputFiles
-from gateway.requests import SendRequest, content_of
-from gateway.snapshots import Snapshots
+from gateway.past import Past
+from gateway.references import References
+from gateway.repeated_messages import (
+    check_digest,
+    check_key,
+    digest_of,
+    find_repeated,
+    named,
+    task_id_of,
+    update_id,
+)
+from gateway.requests import SendRequest
 from gateway.stores import Stores
 from gateway.tasks import Tasks, submitted_view
 from stores.task_views import START, Snapshot
-from workflows.contract.messages import DataPart, UserMessage, text_of
-from workflows.contract.names import context_key, derive_context_id, derive_task_id
-from workflows.contract.questions import QUESTION, WITHHELD, names_question_for_sure
-from workflows.contract.tasks import TaskInput, TaskView
+from workflows.contract.messages import AgentMessage, DataPart, TaskReference, UserMessage, text_of
+from workflows.contract.names import (
+    context_key,
+    derive_context_id,
+)
+from workflows.contract.questions import QUESTION, names_question_for_sure
+from workflows.contract.tasks import Identity, TaskInput, TaskView
 
 MAX_SUMMARY_BYTES = 200
 """Of the line that the Temporal UI shows for a task; Temporal refuses 400 and more."""
+
+
+@dataclass(frozen=True)
+class Admitted:
+    """A message that a task works on. `message_id` is what the task calls it."""
+
+    snapshot: Snapshot
+    message_id: str
+
+
+@dataclass(frozen=True)
+class DirectAnswer:
+    """A message that was answered at once, without a task."""
+
+    message: AgentMessage
+    context_id: str
 
 
 class Admission:
     """Every message has its effect once, however often it is sent (unless its agent does not deduplicate)."""
 
     def __init__(
-        self,
-        agents: AgentRegistry,
-        tasks: Tasks,
-        stores: Stores,
-        snapshots: Snapshots,
-        endings: Endings,
+        self, agents: AgentRegistry, tasks: Tasks, stores: Stores, past: Past, limits: RequestLimits
     ) -> None:
         self._agents = agents
         self._tasks = tasks
         self._views = stores.views
         self._answers = Answers(stores.secrets)
-        self._snapshots = snapshots
-        self._endings = endings
+        self._snapshots = past.snapshots
+        self._endings = past.endings
+        self._references = References(past.snapshots)
+        self._routes = past.routes
         self._files = InputFiles(stores.artifacts)
+        self._limits = limits
 
-    async def take_in(self, request: SendRequest, viewer: Viewer) -> Snapshot:
-        """Return a snapshot of the task that works on the message.
+    async def take_in(
+        self, request: SendRequest, viewer: Viewer, identity: Identity | None
+    ) -> Admitted | DirectAnswer:
+        """Return the task that works on the message, or what answers it.
 
         Raises:
             TaskUnknownError: the message names a task that is not the owner's.
             TaskEndedError: it names a task that has ended.
             AnswerInvalidError: the task waits for an answer, and this is none.
-            InvalidParamsError: it names a task of another context, or a question but no task.
+            InvalidParamsError: it names a task of another context, or a question but no task, or its
+                Idempotency-Key is that of another message.
+            TooManyRequestsError: the owner has too many open tasks.
         """
         if request.task_id:
             return await self._continue(request, viewer)
-        return await self._start(request, viewer)
+        return await self._start(request, viewer, identity)
 
-    async def _start(self, request: SendRequest, viewer: Viewer) -> Snapshot:
+    async def _start(
+        self, request: SendRequest, viewer: Viewer, identity: Identity | None
+    ) -> Admitted | DirectAnswer:
         if names_question_for_sure(request.message):  # it may hold a secret
             raise InvalidParamsError(
                 f"message.metadata.{QUESTION} names a question, but message.taskId is missing; "
                 "give the id of the task that asks"
             )
         owner, agent = viewer.owner, self._agents.find(viewer.agent_id)
-        task_id = _task_id(request, owner, agent)
+        task_id, message = task_id_of(request, owner, agent), named(request, deduplicate=agent.deduplicate)
+        references = await self._read_references(request, viewer, task_id)
         task = TaskInput(
             context_id=request.context_id or derive_context_id(task_id),
             owner=owner,
             agent=agent.spec,
-            message=request.message,
+            message=message.model_copy(update={"references": references}),
             created_at=datetime.now(UTC),
+            identity=identity,
+            digest=digest_of(request),
         )
+        await self._limits.reserve_task(owner, task_id)
         await self._files.store(request.files, context_key(owner, task.context_id), task_id)
         # The workflow first: a view of a task that does not exist would wait for ever. If we die in between,
         # the client's retry finds the workflow, and its view is restored from there.
-        if await self._tasks.start(task_id, task, summary=_summary(agent, request.message)):
+        is_new = await self._tasks.start(task_id, task, summary=_summary(agent, message))
+        if agent.routing == "auto":
+            if answer := await self._decided(task_id, task, request):
+                await self._limits.release_task(owner, task_id)
+                return DirectAnswer(answer, task.context_id)
+        elif is_new:
             await self._views.create(submitted_view(task_id, task))
-        return await self._snapshots.take(task_id, viewer)
+        snapshot = await self._snapshots.take(task_id, viewer)
+        check_key(request, snapshot.view, message)
+        known = find_repeated(snapshot.view, message, request.key) or message
+        return Admitted(snapshot, known.message_id)
 
-    async def _continue(self, request: SendRequest, viewer: Viewer) -> Snapshot:
+    async def _decided(self, task_id: str, task: TaskInput, request: SendRequest) -> AgentMessage | None:
+        """Return what answers the message at once; None if there is a task, or has to be one."""
+        route = await self._routes.decided(task_id)
+        if route is None:
+            # Whoever ended the workflow gave nobody a decision: the client is owed a task that has failed.
+            await self._views.create(submitted_view(task_id, task))
+            await self._endings.settle(task_id)
+            return None
+        check_digest(request, route.digest)
+        return route.message
+
+    async def _read_references(
+        self, request: SendRequest, viewer: Viewer, task_id: str
+    ) -> tuple[TaskReference, ...]:
+        try:
+            return await self._references.read(request.references, viewer)
+        except TaskUnknownError:
+            if await self._views.state(task_id) is None:
+                raise
+            return ()  # the message comes again, and its task has read them when they were there
+
+    async def _continue(self, request: SendRequest, viewer: Viewer) -> Admitted:
         snapshot = await self._snapshots.take(request.task_id, viewer)
         view = snapshot.view
         _check_context(request, view)
-        deduplicate = self._deduplicates(view.agent_id)
-        if _holds(view, request.message, deduplicate=deduplicate):
-            return snapshot
+        message = named(request, deduplicate=self._deduplicates(view.agent_id))
+        check_key(request, view, message)
+        if known := find_repeated(view, message, request.key):
+            return Admitted(snapshot, known.message_id)
         snapshot = await self._snapshots.revived(snapshot)
         view = snapshot.view
         if view.status.state.is_terminal:
@@ -98,19 +165,20 @@ class Admission:
         if snapshot.position == START:
             # Nobody can tell whether it waits for a secret, which must not be passed on then.
             raise NoWorkerError
-        message = await self._answers.take_in(view, request.message)
+        references = await self._references.read(request.references, viewer)
+        message = await self._answers.take_in(view, message.model_copy(update={"references": references}))
         # After a look at what it may answer: a secret in a file must not be stored.
         await self._files.store(request.files, context_key(view.owner, view.context_id), view.task_id)
-        update_id = message.message_id if deduplicate else str(uuid.uuid4())
         try:
-            await self._tasks.add_message(view.task_id, message, update_id=update_id)
+            await self._tasks.add_message(view.task_id, message, update_id=update_id(message))
         except TaskEndedError:
             await self._settle(view.task_id)
             snapshot = await self._snapshots.take(view.task_id, viewer)
-            if not _holds(snapshot.view, message, deduplicate=deduplicate):
+            known = find_repeated(snapshot.view, message, request.key)
+            if known is None:
                 raise
-            return snapshot  # the task had taken it in before it ended
-        return await self._snapshots.take(view.task_id, viewer)
+            return Admitted(snapshot, known.message_id)  # the task had taken it in before it ended
+        return Admitted(await self._snapshots.take(view.task_id, viewer), message.message_id)
 
     async def _settle(self, task_id: str) -> None:
         await self._answers.forget(task_id)
@@ -123,33 +191,12 @@ class Admission:
             return True
 
 
-def _task_id(request: SendRequest, owner: str, agent: Agent) -> str:
-    if not agent.deduplicate:
-        return str(uuid.uuid4())
-    content = content_of(request.message, request.context_id)
-    return derive_task_id(owner, agent.id, request.message.message_id, content)
-
-
 def _check_context(request: SendRequest, view: TaskView) -> None:
     if request.context_id and request.context_id != view.context_id:
         raise InvalidParamsError(
             f"message.contextId is {request.context_id!r}, but task {view.task_id!r} belongs to context "
             f"{view.context_id!r}; leave contextId out or send that one"
         )
-
-
-def _holds(view: TaskView, message: UserMessage, *, deduplicate: bool) -> bool:
-    """Whether the task has taken in this very message already: the client is repeating itself.
-
-    What stands in place of a secret cannot be compared; nor is a secret passed on as something else because
-    it comes again, whether the agent takes repeated messages or not.
-    """
-    return any(
-        isinstance(known, UserMessage)
-        and known.message_id == message.message_id
-        and ((deduplicate and known.parts == message.parts) or known.metadata.get(WITHHELD))
-        for known in view.history
-    )
 
 
 def _summary(agent: Agent, message: UserMessage) -> str:

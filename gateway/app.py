@@ -3,27 +3,36 @@
 import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from urllib.parse import urlsplit
 
-from a2a.server.routes import create_agent_card_routes
 from starlette.applications import Starlette
-from starlette.routing import Route
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
 from temporalio.client import Client
 
 from agents.registry import AgentRegistry
 from gateway.admission import Admission
+from gateway.authorized_handler import AuthorizedHandler
+from gateway.bindings import binding_routes
 from gateway.cancellation import cancel
-from gateway.cards import agent_card
+from gateway.card_routes import card_routes
+from gateway.card_signing import CardKey
+from gateway.cards import Cards, Offer
 from gateway.downloads import Downloads
 from gateway.endings import Endings
 from gateway.event_fanout import EventFanout
-from gateway.guards import Guards
+from gateway.guards import Anybody, Guards
 from gateway.handler import Services, TaskHandler
 from gateway.health import health_routes
 from gateway.housekeeping import Housekeeping
+from gateway.http_origins import OwnPagesOnly
+from gateway.http_request import BodyLimits
+from gateway.http_shell import HttpShell
 from gateway.input_files import InputFiles
-from gateway.jsonrpc import JsonRpcEndpoint
+from gateway.past import Past
 from gateway.problems import Problems
 from gateway.push_operations import NoPush, PushOperations
+from gateway.routes import Routes
 from gateway.runs import Runs
 from gateway.settings import GatewaySettings
 from gateway.snapshots import Snapshots
@@ -31,8 +40,7 @@ from gateway.stores import Stores
 from gateway.sweep import Sweep
 from gateway.task_streams import TaskStreams
 from gateway.tasks import Tasks
-
-CARD_CACHE_CONTROL = "public, max-age=300"
+from gateway.unserved import failed, unserved
 
 
 def build_app(  # noqa: PLR0913 -- the parts of a gateway, each by its name
@@ -44,12 +52,17 @@ def build_app(  # noqa: PLR0913 -- the parts of a gateway, each by its name
     guards: Guards | None = None,
     push: PushOperations | None = None,
     fanout: EventFanout | None = None,
+    card_key: CardKey | None = None,
 ) -> Starlette:
     """Wire the gateway. Without `guards` everybody may do everything; without `push` nobody is notified.
 
-    Its `state.fanout` ends every open stream and waiting request when it is closed.
+    Its `state.fanout` ends every open stream and waiting request when it is closed; its `state.handler`
+    answers the calls of every binding.
     """
-    guards = guards or Guards()
+    guards, push = guards or Guards(), push or NoPush()
+    schemes = guards.authenticator.security_schemes()
+    offer = Offer(settings.url, settings.grpc_address, not isinstance(push, NoPush), schemes)
+    cards = Cards(agents, offer, card_key)
     views = stores.views
     fanout = fanout or EventFanout(views)
     tasks = Tasks(client, settings.task_queue)
@@ -58,35 +71,42 @@ def build_app(  # noqa: PLR0913 -- the parts of a gateway, each by its name
     endings = Endings(stores, tasks, runs, problems, pause=fanout.idle_check)
     snapshots = Snapshots(stores, tasks, endings)
     sweep = Sweep(views, runs, endings, problems)
+    past = Past(snapshots, endings, Routes(client))
     handler = TaskHandler(
         Services(
             settings=settings,
             views=views,
             tasks=tasks,
             snapshots=snapshots,
-            admission=Admission(agents, tasks, stores, snapshots, endings),
+            admission=Admission(agents, tasks, stores, past, guards.limits),
             streams=TaskStreams(snapshots, endings, fanout),
             endings=endings,
             files=InputFiles(stores.artifacts),
             agents=agents,
-            push=push or NoPush(),
-            extended_card=lambda agent: agent_card(agent, settings.url),
+            push=push,
+            extended_card=cards.extended,
         )
     )
-    endpoint = JsonRpcEndpoint(handler, max_body_bytes=settings.max_body_bytes)
+    authorized = AuthorizedHandler(handler, agents)
+    hosts = {settings.host, urlsplit(settings.url).hostname or ""}
+    is_open = isinstance(guards.authenticator, Anybody)
+    shell = HttpShell(agents, guards, BodyLimits(settings.max_body_bytes), lambda: fanout.is_closed)
     app = Starlette(
         routes=[
-            Route("/", endpoint, methods=["POST"]),
-            *create_agent_card_routes(
-                agent_card(agents.default, settings.url), cache_control=CARD_CACHE_CONTROL
-            ),
-            *Downloads(stores, settings.url).routes,
+            *card_routes(cards),
+            *Downloads(stores, settings.url, guards).routes,
             # Any call to the store will do as a probe; no task has an empty id.
             *health_routes({"temporal": tasks.check, "redis": lambda: views.load("")}),
+            # Last: the first word of some of these addresses is whatever a client makes it.
+            *binding_routes(authorized, shell),
         ],
+        exception_handlers={HTTPException: unserved, Exception: failed},
+        middleware=[Middleware(OwnPagesOnly, hosts)] if is_open else [],
         lifespan=lambda _: _working(fanout, endings, sweep, stores),
     )
+    app.router.redirect_slashes = False
     app.state.fanout = fanout
+    app.state.handler = authorized
     return app
 
 

@@ -8,7 +8,7 @@ from a2a.server.context import ServerCallContext
 from pydantic import JsonValue
 from starlette.requests import HTTPConnection
 
-from workflows.contract.tasks import TaskView
+from workflows.contract.tasks import Identity, TaskView
 
 ANONYMOUS = "anonymous"
 """The owner of tasks and artifacts whose client did not authenticate."""
@@ -52,6 +52,14 @@ class Viewer:
 def viewer_of_view(view: TaskView) -> Viewer:
     """Return who may see a task."""
     return Viewer(view.owner, view.agent_id)
+
+
+def identity_of(caller: Caller) -> Identity | None:
+    """Return what the tools of a task may know of who started it; None of the anonymous caller."""
+    if not caller.is_authenticated:
+        return None
+    scopes = None if caller.scopes is None else tuple(sorted(caller.scopes))
+    return Identity(scheme=caller.scheme, subject=caller.subject, scopes=scopes, claims=dict(caller.claims))
 
 
 def caller_of(context: ServerCallContext) -> Caller:

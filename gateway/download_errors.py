@@ -8,6 +8,8 @@ import structlog
 from starlette.responses import JSONResponse, Response
 
 from gateway.errors import STORE_FAILURES
+from gateway.http_errors import headers_of
+from gateway.refusals import RefusalError, http_status
 from stores.artifacts import ArtifactIdError, ArtifactMissingError, ArtifactReplacedError, PartIndexError
 from stores.blobs import BlobCorruptError, BlobMissingError, BlobsUnavailableError
 
@@ -46,6 +48,8 @@ def error_response(failure: Exception, what: str) -> Response:
 
 
 def _explain(failure: Exception, what: str) -> DownloadError:
+    if isinstance(failure, RefusalError):
+        return DownloadError(HTTPStatus(http_status(failure)), str(failure), headers_of(failure))
     if isinstance(failure, _MISSING):
         return DownloadError(HTTPStatus.NOT_FOUND, f"no {what} here")
     if isinstance(failure, (ArtifactReplacedError, *UNAVAILABLE)):

@@ -1,4 +1,4 @@
-"""Artifacts over HTTP, for the owner of their context.
+"""Artifacts over HTTP, for the owner of their context. They take the scope tasks:read.
 
     GET /artifacts/{context}                         the artifacts of a context, with ?taskId= of one task
     GET /artifacts/{context}/{artifact}              one artifact without its content
@@ -16,11 +16,16 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from gateway.artifact_json import artifact_json
-from gateway.callers import caller_of_request
+from gateway.callers import Caller
 from gateway.download_errors import DownloadError, error_response
+from gateway.download_guard import DownloadGuard
+from gateway.guards import Guards
 from gateway.part_download import PartAddress, PartDownload
+from gateway.scopes import is_bound_to_agents
 from gateway.stores import Stores
+from stores.artifacts import ArtifactMissingError
 from stores.part_urls import ARTIFACTS, PARTS
+from workflows.contract.artifacts import StoredArtifact
 from workflows.contract.names import context_key
 
 _INDEX = re.compile(r"\d{1,6}", re.ASCII)
@@ -30,7 +35,8 @@ _NOT_STORED = {"Cache-Control": "no-store"}
 class Downloads:
     """Serves the artifacts of a client's own contexts. `public_url` ends with a slash."""
 
-    def __init__(self, stores: Stores, public_url: str) -> None:
+    def __init__(self, stores: Stores, public_url: str, guards: Guards | None = None) -> None:
+        self._guard = DownloadGuard(guards or Guards(), stores.views)
         self._artifacts = stores.artifacts
         self._parts = PartDownload(stores.artifacts, stores.link_seconds)
         self._public_url = public_url
@@ -49,28 +55,42 @@ class Downloads:
             return error_response(failure, _name(segments))
 
     async def _answer(self, request: Request, segments: list[str]) -> Response:
-        owner = caller_of_request(request).owner
+        caller = await self._guard.admit(request)
         match segments:
             case [context_id] if context_id:
-                return await self._list(context_key(owner, context_id), context_id, request)
+                return await self._list(caller, context_id, request)
             case [context_id, artifact_id]:
-                return await self._describe(context_key(owner, context_id), context_id, artifact_id)
+                return await self._describe(caller, context_id, artifact_id)
             case [context_id, artifact_id, words, index] if words == PARTS and _INDEX.fullmatch(index):
-                address = PartAddress(context_key(owner, context_id), artifact_id, int(index))
+                address = PartAddress(context_key(caller.owner, context_id), artifact_id, int(index))
+                if is_bound_to_agents(caller):  # others need no look at what the download looks up itself
+                    await self._seen(caller, address.context_id, artifact_id)
                 return await self._parts.send(request, address)
             case _:
                 raise DownloadError(HTTPStatus.NOT_FOUND, f"no {_name(segments)} here")
 
-    async def _list(self, context: str, context_id: str, request: Request) -> Response:
+    async def _list(self, caller: Caller, context_id: str, request: Request) -> Response:
         task_id = request.query_params.get("taskId") or None
-        artifacts = await self._artifacts.list_artifacts(context, task_id)
+        stored = await self._artifacts.list_artifacts(context_key(caller.owner, context_id), task_id)
+        artifacts = await self._guard.seen_by(caller, stored)
         known = [artifact_json(each, context_id, self._public_url, operations=False) for each in artifacts]
         return JSONResponse({"artifacts": known}, headers=_NOT_STORED)
 
-    async def _describe(self, context: str, context_id: str, artifact_id: str) -> Response:
-        artifact = await self._artifacts.get_artifact(context, artifact_id)
+    async def _describe(self, caller: Caller, context_id: str, artifact_id: str) -> Response:
+        artifact = await self._seen(caller, context_key(caller.owner, context_id), artifact_id)
         known = artifact_json(artifact, context_id, self._public_url, operations=True)
         return JSONResponse(known, headers=_NOT_STORED)
+
+    async def _seen(self, caller: Caller, context: str, artifact_id: str) -> StoredArtifact:
+        """Return an artifact that the caller may see; for all others there is none.
+
+        Raises:
+            ArtifactMissingError: there is none.
+        """
+        artifact = await self._artifacts.get_artifact(context, artifact_id)
+        if not await self._guard.seen_by(caller, [artifact]):
+            raise ArtifactMissingError(artifact_id)
+        return artifact
 
 
 def _segments(request: Request) -> list[str]:

@@ -188,7 +188,10 @@ class Endings:
         shown = await self._views.load(task_id)
         if shown is None or not shown.view.status.state.is_terminal or shown.view.run_id == run_id:
             return
-        view = await with_artifacts(await self._tasks.view(task_id), self._artifacts)
+        told = await self._tasks.view(task_id)
+        if told.is_hidden:
+            return
+        view = await with_artifacts(told, self._artifacts)
         # Its status may have been published before the end that it takes back.
         status = view.status.model_copy(update={"at": looked_at})
         await self._views.restore(view.model_copy(update={"status": status}))
@@ -200,8 +203,7 @@ class Endings:
             return
         try:
             # What the workflow itself says is better than what we can tell: it may know its answer.
-            view = await self._tasks.view(task_id)
-            await self._views.restore(await with_artifacts(view, self._artifacts))
+            await self._restore(await self._tasks.view(task_id))
         except (TaskUnknownError, PayloadLostError):
             pass
         except UnavailableError:
@@ -214,6 +216,10 @@ class Endings:
             status = _last_status(snapshot.view, ending)
             if await self._end(task_id, ending.run_id, status):
                 _log.warning("task ended without a word", task_id=task_id, state=ending.state)
+
+    async def _restore(self, view: TaskView) -> None:
+        if not view.is_hidden:
+            await self._views.restore(await with_artifacts(view, self._artifacts))
 
     async def _end(self, task_id: str, run_id: str, status: StatusChanged) -> bool:
         is_settled = await self._views.end(task_id, run_id, status)

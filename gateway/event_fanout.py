@@ -22,6 +22,9 @@ READ_WAIT = 5.0
 RETRY_DELAY = 0.5
 """Seconds until the store is asked again after it failed."""
 
+PAGE = 50
+"""How many events a subscriber that has to catch up holds at a time: they are its own, not shared."""
+
 _log = structlog.get_logger()
 
 
@@ -67,6 +70,11 @@ class Subscription:
         """Whether the iteration ended because the stream was lost."""
         return self._lost
 
+    @property
+    def waiting(self) -> int:
+        """How many events wait to be taken."""
+        return len(self._queue)
+
     def offer(self, event: StreamedEvent) -> None:
         """Take an event from the reader; without room for it, fall behind."""
         if self._behind:
@@ -106,7 +114,7 @@ class Subscription:
         # Before the read, so that what the reader offers meanwhile is kept: it is at or after the page's end.
         self._behind = False
         try:
-            page = await self._views.read({self._task_id: self._position}, wait=0)
+            page = await self._views.read({self._task_id: self._position}, wait=0, limit=PAGE)
             await self._check_that_it_is_held()
         except STORE_FAILURES:
             self._behind = True
@@ -166,6 +174,11 @@ class EventFanout:
         return len(self._topics)
 
     @property
+    def waiting_events(self) -> int:
+        """How many events wait for subscribers to take them, those of each one counted."""
+        return sum(one.waiting for topic in self._topics.values() for one in topic.subscriptions)
+
+    @property
     def idle_check(self) -> float:
         """Seconds without an event after which a subscriber looks what is up."""
         return self._idle_check
@@ -185,6 +198,11 @@ class EventFanout:
             except Exception:  # noqa: BLE001 -- every subscriber depends on this loop: no defect may end it silently
                 _log.exception("event reader failed")
                 await asyncio.sleep(RETRY_DELAY)
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether every subscription ends because the process stops."""
+        return self._closed
 
     @asynccontextmanager
     async def subscribe(

@@ -4,7 +4,7 @@ Source: HTML, §9.2 (server-sent events). An id is the position of the event in 
 the state that the task was in, for clients of the events extension, whose events repeat it.
 """
 
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, MutableMapping
 from contextlib import aclosing
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -54,7 +54,7 @@ _LINE_ENDS = {ord(end): f"\\u{ord(end):04x}" for end in "\x85\u2028\u2029"}
 
 
 async def with_ids(
-    events: AsyncGenerator[ServerSentEvent], state: Mapping[str, Any]
+    events: AsyncGenerator[ServerSentEvent], state: MutableMapping[str, Any]
 ) -> AsyncGenerator[ServerSentEvent]:
     """Give each event of a response its id, and see to it that its data are one line for every client.
 
@@ -63,6 +63,6 @@ async def with_ids(
     """
     async with aclosing(events):
         async for event in events:
-            event_id = None if "event" in event else state.get(EVENT_ID)
+            event_id = state.pop(EVENT_ID, None)
             named = {"id": str(event_id)} if event_id else {}
             yield {**event, "data": event["data"].translate(_LINE_ENDS), **named}

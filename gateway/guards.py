@@ -44,6 +44,10 @@ class RequestLimits(ABC):
             TooManyRequestsError: too many tasks of this owner are open.
         """
 
+    @abstractmethod
+    async def release_task(self, owner: str, task_id: str) -> None:
+        """Count a task no longer that will not come to exist, because its message was answered at once."""
+
 
 class Anybody(Authenticator):
     """Takes every caller for the anonymous one."""
@@ -62,6 +66,9 @@ class Unlimited(RequestLimits):
         pass
 
     async def reserve_task(self, owner: str, task_id: str) -> None:
+        pass
+
+    async def release_task(self, owner: str, task_id: str) -> None:
         pass
 
 

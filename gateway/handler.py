@@ -5,7 +5,7 @@ A2A 1.0 §3.1. Every method answers with A2A errors only (`gateway.errors`).
 
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from a2a.server.context import ServerCallContext
 from a2a.server.events import Event
@@ -15,14 +15,16 @@ from a2a.utils.errors import TaskNotCancelableError, UnsupportedOperationError
 
 from agents.agent import Agent
 from agents.registry import AgentRegistry
-from gateway.admission import Admission
-from gateway.callers import viewer_of_view
+from gateway.admission import Admission, Admitted, DirectAnswer
+from gateway.callers import caller_of, identity_of, viewer_of_view
+from gateway.content_types import check_content_types
 from gateway.endings import Endings
 from gateway.errors import a2a_errors
 from gateway.event_ids import EVENT_ID, LAST_EVENT_ID, EventId
 from gateway.input_files import InputFiles
 from gateway.protocol_versions import is_legacy
 from gateway.push_operations import PushOperations
+from gateway.repeated_messages import IDEMPOTENCY_KEY
 from gateway.requests import (
     SendRequest,
     check_id,
@@ -37,8 +39,8 @@ from gateway.task_streams import TaskStreams, is_reached
 from gateway.tasks import Tasks
 from gateway.turns import UntilEnd, UntilReply
 from gateway.updates import UpdateTranslator
-from stores.a2a_tasks import EVENTS_EXTENSION, to_task
-from stores.task_views import Snapshot, TaskViews
+from stores.a2a_tasks import EVENTS_EXTENSION, to_direct_message, to_task
+from stores.task_views import START, Snapshot, TaskViews
 from workflows.contract.tasks import TaskState
 
 TAKE_WAIT = 2.0
@@ -94,11 +96,16 @@ class TaskHandler(RequestHandler):
         self._push = services.push
         self._extended_card = services.extended_card
 
-    async def on_message_send(self, params: pb.SendMessageRequest, context: ServerCallContext) -> pb.Task:
+    async def on_message_send(
+        self, params: pb.SendMessageRequest, context: ServerCallContext
+    ) -> pb.Task | pb.Message:
         with a2a_errors(context):
-            request, snapshot = await self._take_in(params, context)
+            request, admitted = await self._take_in(params, context)
+            if isinstance(admitted, DirectAnswer):
+                return to_direct_message(admitted.message, admitted.context_id)
+            snapshot = admitted.snapshot
             if not request.return_immediately:
-                until = UntilReply(request.message.message_id)
+                until = UntilReply(admitted.message_id)
                 snapshot = await self._wait(snapshot, until, self._settings.blocking_timeout)
             return await self._task(snapshot, request.history_length)
 
@@ -106,11 +113,14 @@ class TaskHandler(RequestHandler):
         self, params: pb.SendMessageRequest, context: ServerCallContext
     ) -> AsyncGenerator[Event]:
         with a2a_errors(context):
-            request, snapshot = await self._take_in(params, context)
-            until = UntilReply(request.message.message_id)
-            after = await self._known_to(context, snapshot)
+            request, admitted = await self._take_in(params, context)
+            if isinstance(admitted, DirectAnswer):
+                yield to_direct_message(admitted.message, admitted.context_id)
+                return
+            until = UntilReply(admitted.message_id)
+            after = await self._known_to(context, admitted.snapshot)
             listener = _Listener(context, after, request.history_length)
-            async with aclosing(self._stream(snapshot, until, listener)) as events:
+            async with aclosing(self._stream(admitted.snapshot, until, listener)) as events:
                 async for event in events:
                     yield event
 
@@ -139,7 +149,6 @@ class TaskHandler(RequestHandler):
         self, params: pb.ListTasksRequest, context: ServerCallContext
     ) -> pb.ListTasksResponse:
         with a2a_errors(context):
-            history_length = read_history_length(params)
             query = read_list_request(params, viewer_of(context, self._agents))
             page = await self._views.list_tasks(query)
             for view in page.views:
@@ -148,12 +157,7 @@ class TaskHandler(RequestHandler):
                     self._endings.check_soon(view.task_id)
             return pb.ListTasksResponse(
                 tasks=[
-                    to_task(
-                        view,
-                        self._settings.url,
-                        history_length=history_length,
-                        include_artifacts=params.include_artifacts,
-                    )
+                    to_task(view, self._settings.url, include_artifacts=query.with_artifacts)
                     for view in page.views
                 ],
                 next_page_token=page.next_page_token,
@@ -181,7 +185,7 @@ class TaskHandler(RequestHandler):
     ) -> pb.TaskPushNotificationConfig:
         with a2a_errors(context):
             snapshot = await self._known(params.task_id, "taskId", context)
-            return await self._push.create(snapshot.view, params, is_legacy=is_legacy(context))
+            return await self._push.create(snapshot, params, is_legacy=is_legacy(context))
 
     async def on_get_task_push_notification_config(
         self, params: pb.GetTaskPushNotificationConfigRequest, context: ServerCallContext
@@ -212,16 +216,22 @@ class TaskHandler(RequestHandler):
 
     async def _take_in(
         self, params: pb.SendMessageRequest, context: ServerCallContext
-    ) -> tuple[SendRequest, Snapshot]:
+    ) -> tuple[SendRequest, Admitted | DirectAnswer]:
         """Let a task have the message, and the client the notifications that it asks for."""
-        request = read_send_request(params, max_bytes=self._settings.max_message_bytes)
+        key: str = context.state.get("headers", {}).get(IDEMPOTENCY_KEY, "")
+        request = read_send_request(params, max_bytes=self._settings.max_message_bytes, key=key)
+        viewer = viewer_of(context, self._agents)
+        check_content_types(params, agent_of(context, self._agents))
         if request.push:
-            await self._push.check(request.push)
-        snapshot = await self._admission.take_in(request, viewer_of(context, self._agents))
-        if request.push:
-            # If we die before this, the client's retry finds the task and does it.
-            await self._push.create(snapshot.view, request.push, is_legacy=is_legacy(context))
-        return request, snapshot
+            if request.task_id:
+                await self._known(request.task_id, "message.taskId", context)
+            await self._push.check(request.push, task_id=request.task_id)
+        admitted = await self._admission.take_in(request, viewer, identity_of(caller_of(context)))
+        if request.push and isinstance(admitted, Admitted):
+            # If we die before this, the client's retry does it. Who starts a task hears all of it.
+            snapshot = admitted.snapshot if request.task_id else replace(admitted.snapshot, position=START)
+            await self._push.create(snapshot, request.push, is_legacy=is_legacy(context))
+        return request, admitted
 
     async def _known(self, task_id: str, field: str, context: ServerCallContext) -> Snapshot:
         """Return a task that the caller may see."""

@@ -1,174 +1,136 @@
-"""The JSON-RPC binding over HTTP: what the SDK's dispatcher leaves to the server around it."""
+"""The JSON-RPC binding over HTTP: A2A 1.0 (§9) and 0.3 on one endpoint."""
 
-import asyncio
-import json
 import logging
-from collections.abc import AsyncGenerator, Coroutine
-from contextlib import suppress
+import sys
+import unicodedata
 from typing import Any, cast
 
-from a2a.extensions.common import HTTP_EXTENSION_HEADER, get_requested_extensions
-from a2a.server.context import ServerCallContext
+from a2a.server.jsonrpc_models import JSONRPCError
 from a2a.server.request_handlers.request_handler import RequestHandler
-from a2a.server.routes.common import DefaultServerCallContextBuilder
+from a2a.server.request_handlers.response_helpers import build_error_response
 from a2a.server.routes.jsonrpc_dispatcher import JsonRpcDispatcher
-from a2a.utils.errors import InvalidParamsError
-from opentelemetry import propagate, trace
-from sse_starlette import EventSourceResponse
-from starlette.datastructures import Headers
-from starlette.requests import ClientDisconnect, Request
+from a2a.utils.constants import PROTOCOL_VERSION_0_3, PROTOCOL_VERSION_1_0
+from a2a.utils.errors import A2AError, InvalidParamsError, InvalidRequestError, MethodNotFoundError
+from google.protobuf.message import Message
+from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
-from starlette.types import Message, Receive, Scope, Send
 
-from gateway.cancellation import cancel
-from gateway.errors import REFUSAL
-from gateway.event_ids import ServerSentEvent, with_ids
-from gateway.raw_parts import raw_flaw
-from gateway.refusals import RefusalError, http_status
-from stores.a2a_tasks import EVENTS_EXTENSION
+from gateway.call_context import CallContexts, check_version
+from gateway.callers import caller_of_request
+from gateway.errors import note_refusal
+from gateway.http_errors import as_a2a
+from gateway.http_request import A2ARequest
+from gateway.http_shell import Binding
+from gateway.jsonrpc_legacy import LegacyJsonRpc, legacy_flaw
+from gateway.proto_json import flaw
+from gateway.requests import MAX_ID_BYTES
+from gateway.scopes import check_operation
 
-INVALID_REQUEST = -32600
-CONTENT_TOO_LARGE = 413
+RequestId = str | int | None
 
-DISCARDED_BODIES = 4
-"""How many times the limit of a body is read and thrown away, so that a client gets to read our answer."""
-
-_tracer = trace.get_tracer("everloop.gateway")
-
-
-class BodyTooLargeError(Exception):
-    """The body is larger than this server reads."""
+MAX_ID = 2**63
+"""Below which numbers are ids of requests."""
 
 
-class JsonRpcEndpoint:
-    """An ASGI application that answers JSON-RPC requests.
+class JsonRpcBinding(Binding):
+    """Answers JSON-RPC requests; the HTTP status of errors is 200, but for those that HTTP has one for."""
 
-    Around the SDK's dispatcher it bounds the body, stops working for a client that left, gives streamed
-    events their ids, answers 503 with Retry-After where a server we need is away, and runs each call in a
-    span of the caller's trace.
-    """
+    def __init__(self, handler: RequestHandler) -> None:
+        self._dispatcher = _Dispatcher(handler)
 
-    def __init__(self, handler: RequestHandler, *, max_body_bytes: int) -> None:
+    async def respond(self, request: A2ARequest) -> Response:
+        return await self._dispatcher.handle_requests(request)
+
+    def refuse(self, error: A2AError, request: A2ARequest) -> Response:
+        return JSONResponse(build_error_response(None, error))
+
+
+class _Dispatcher(JsonRpcDispatcher):
+    """The SDK's dispatcher, which is handed nothing but requests that it can read."""
+
+    def __init__(self, handler: RequestHandler) -> None:
         # It would log the parameters that it cannot parse, and the errors that we log ourselves.
         logging.getLogger(JsonRpcDispatcher.__module__).setLevel(logging.CRITICAL)
-        self._dispatcher = JsonRpcDispatcher(handler, context_builder=_CallContextBuilder())
-        self._max_body_bytes = max_body_bytes
+        super().__init__(handler, context_builder=CallContexts(), enable_v0_3_compat=True)
+        self._v03_adapter = LegacyJsonRpc(handler)
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        parent = propagate.extract(Headers(scope=scope))
-        with _tracer.start_as_current_span("a2a", parent, trace.SpanKind.SERVER) as span:
-            request = _JsonRpcRequest(scope, receive, self._max_body_bytes, span)
-            with suppress(ClientDisconnect):
-                if response := await self._respond(request, receive):
-                    await response(scope, receive, send)
-
-    async def _respond(self, request: "_JsonRpcRequest", receive: Receive) -> Response | None:
+    async def handle_requests(self, request: Request) -> Response:
+        """Check the envelope (JSON-RPC 2.0 §4), the version and the parameters, then let the SDK answer."""
+        body = await request.json()
+        request_id = _read_id(body)
         try:
-            await request.body()
-        except BodyTooLargeError:
-            return _too_large(self._max_body_bytes)
-        response = await _unless_client_leaves(self._dispatcher.handle_requests(request), receive)
-        if response is None:
+            method, params = _read_call(body)
+            check_operation(caller_of_request(request), method)
+            self._check(method, params, request)
+        except A2AError as error:
+            if isinstance(request, A2ARequest):
+                note_refusal(error, request.call_state)
+            return JSONResponse(build_error_response(request_id, error))
+        if isinstance(request, A2ARequest):
+            request.name_operation("jsonrpc", method)
+        return await super().handle_requests(request)
+
+    def _check(self, method: str, params: object, request: Request) -> None:
+        if method in self.METHOD_TO_MODEL:
+            check_version(request, PROTOCOL_VERSION_1_0, method)
+            found = flaw(cast("type[Message]", self.METHOD_TO_MODEL[method]), params)
+        elif method in LegacyJsonRpc.METHOD_TO_MODEL:
+            check_version(request, PROTOCOL_VERSION_0_3, method)
+            found = legacy_flaw(params)
+        else:
+            raise MethodNotFoundError(f"no such method; this server has {', '.join(self.METHOD_TO_MODEL)}")
+        if found:
+            raise InvalidParamsError(found)
+
+    def _generate_error_response(
+        self, request_id: RequestId, error: Exception | JSONRPCError | A2AError
+    ) -> JSONResponse:
+        # The SDK calls this while it handles what went wrong, whose text it would pass on.
+        failure = sys.exception() or cast("Exception", error)
+        return JSONResponse(build_error_response(request_id, as_a2a(failure)))
+
+
+def _read_id(body: object) -> RequestId:
+    """Return the id to answer with; null if there is none that can be."""
+    match cast("dict[str, object]", body).get("id") if isinstance(body, dict) else None:
+        case str(text) if _is_id(text):
+            return text
+        case int(number) if not isinstance(number, bool) and abs(number) < MAX_ID:
+            return number
+        case _:
             return None
-        if isinstance(response, EventSourceResponse):
-            events = cast("AsyncGenerator[ServerSentEvent]", response.body_iterator)
-            response.body_iterator = with_ids(events, request.call_state)
-        refusal = request.call_state.get(REFUSAL)
-        if isinstance(refusal, RefusalError):
-            response.status_code = http_status(refusal)
-            if refusal.retry_after is not None:
-                response.headers["Retry-After"] = str(refusal.retry_after)
-        if EVENTS_EXTENSION in get_requested_extensions(request.headers.getlist(HTTP_EXTENSION_HEADER)):
-            response.headers[HTTP_EXTENSION_HEADER] = EVENTS_EXTENSION
-        return response
 
 
-class _JsonRpcRequest(Request):
-    """A request that reads a bounded body and names its span after the method."""
-
-    def __init__(self, scope: Scope, receive: Receive, max_bytes: int, span: trace.Span) -> None:
-        super().__init__(scope, receive)
-        self._max_bytes = max_bytes
-        self._span = span
-        self._content: bytes | None = None
-        self.call_state: dict[str, Any] = {}
-        self.flaw = ""
-        self.span: trace.Span = trace.INVALID_SPAN
-
-    async def body(self) -> bytes:
-        if self._content is None:
-            self._content = await self._read()
-        return self._content
-
-    async def json(self) -> Any:  # noqa: ANN401 -- as starlette declares it
-        body = await self.body()
-        try:
-            parsed = json.loads(body)
-        except json.JSONDecodeError:
-            raise  # it says where, and repeats nothing of the body
-        except (ValueError, RecursionError) as error:
-            # Wrong UTF-8, numbers of thousands of digits, endless nesting.
-            raise json.JSONDecodeError(f"the body is not JSON ({type(error).__name__})", "", 0) from error
-        _name_span(self._span, parsed)
-        self.flaw = raw_flaw(parsed)
-        return parsed
-
-    async def _read(self) -> bytes:
-        chunks: list[bytes] = []
-        size = 0
-        async for chunk in self.stream():
-            size += len(chunk)
-            if size <= self._max_bytes:
-                chunks.append(chunk)
-            elif size > DISCARDED_BODIES * self._max_bytes:
-                break
-        if size > self._max_bytes:
-            raise BodyTooLargeError
-        return b"".join(chunks)
+def _is_id(text: str) -> bool:
+    """Whether a text can be sent back as it came, in an answer as small as any."""
+    if len(text) > MAX_ID_BYTES or any(unicodedata.category(each) in {"Cc", "Cs"} for each in text):
+        return False
+    return len(text.encode()) <= MAX_ID_BYTES
 
 
-class _CallContextBuilder(DefaultServerCallContextBuilder):
-    """Lets the endpoint read what the handler leaves in the state of the call.
+def _read_call(body: object) -> tuple[str, object]:
+    """Return the method and the parameters of a request.
 
-    It refuses what the parsed parameters show no more; the dispatcher turns the error into an answer.
+    Raises:
+        InvalidRequestError: it is none; the text says why.
     """
-
-    def build(self, request: Request) -> ServerCallContext:
-        context = super().build(request)
-        if isinstance(request, _JsonRpcRequest):
-            if request.flaw:
-                raise InvalidParamsError(request.flaw)
-            request.call_state.update(context.state)
-            context.state = request.call_state
-        return context
-
-
-async def _unless_client_leaves(answer: Coroutine[Any, Any, Response], receive: Receive) -> Response | None:
-    """Return the answer, or None, and stop working on it, if the client closes its connection first."""
-    answering = asyncio.ensure_future(answer)
-    leaving = asyncio.ensure_future(_disconnected(receive))
-    try:
-        await asyncio.wait({answering, leaving}, return_when=asyncio.FIRST_COMPLETED)
-        return await answering if answering.done() else None
-    finally:
-        await asyncio.gather(cancel(answering), cancel(leaving))
-
-
-async def _disconnected(receive: Receive) -> None:
-    message: Message = {"type": ""}
-    while message["type"] != "http.disconnect":
-        message = await receive()
-
-
-def _name_span(span: trace.Span, parsed: object) -> None:
-    """Name the span after the method; only after one that exists, for names must stay few."""
-    method = cast("dict[str, object]", parsed).get("method") if isinstance(parsed, dict) else None
-    if isinstance(method, str) and method in JsonRpcDispatcher.METHOD_TO_MODEL:
-        span.update_name(f"a2a {method}")
-        span.set_attributes({"rpc.system": "jsonrpc", "rpc.method": method})
-
-
-def _too_large(limit: int) -> Response:
-    message = f"the request is larger than the {limit} bytes that this server reads; send less"
-    error = {"code": INVALID_REQUEST, "message": message}
-    return JSONResponse({"jsonrpc": "2.0", "id": None, "error": error}, status_code=CONTENT_TOO_LARGE)
+    if isinstance(body, list):
+        raise InvalidRequestError("the body is a list; A2A has no batches: send one request at a time")
+    if not isinstance(body, dict):
+        raise InvalidRequestError('the body is no request; send {"jsonrpc": "2.0", "id": …, "method": …}')
+    sent = cast("dict[str, Any]", body)
+    if sent.get("jsonrpc") != "2.0":
+        raise InvalidRequestError('jsonrpc has to be "2.0"')
+    if "id" not in sent:
+        raise InvalidRequestError("id is missing; A2A has no notifications: send an id and get an answer")
+    if sent["id"] is not None and _read_id(sent) is None:
+        raise InvalidRequestError(
+            f"id has to be a text of at most {MAX_ID_BYTES} bytes without control characters, "
+            "a whole number of 64 bits, or null"
+        )
+    method, params = sent.get("method"), sent.get("params", {})
+    if not isinstance(method, str) or not method:
+        raise InvalidRequestError("method is missing; it has to be a text")
+    if params is not None and not isinstance(params, dict | list):
+        raise InvalidRequestError("params has to be an object")
+    return method, cast("object", params)

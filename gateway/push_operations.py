@@ -5,7 +5,7 @@ from abc import ABC, abstractmethod
 from a2a.types import a2a_pb2 as pb
 from a2a.utils.errors import PushNotificationNotSupportedError
 
-from workflows.contract.tasks import TaskView
+from stores.task_views import Snapshot
 
 
 class PushOperations(ABC):
@@ -15,21 +15,25 @@ class PushOperations(ABC):
     """
 
     @abstractmethod
-    async def check(self, config: pb.TaskPushNotificationConfig) -> None:
-        """Refuse what no config can be, before its task starts.
+    async def check(self, config: pb.TaskPushNotificationConfig, *, task_id: str = "") -> None:
+        """Refuse what no config can be, before its task starts, or the task of this id gets its message.
 
         Raises:
-            InvalidParamsError: its URL is none that this server sends to, or a field does not fit.
+            InvalidParamsError: its URL is none that this server sends to, a field does not fit, or the task
+                has too many.
         """
 
     @abstractmethod
     async def create(
-        self, view: TaskView, config: pb.TaskPushNotificationConfig, *, is_legacy: bool
+        self, snapshot: Snapshot, config: pb.TaskPushNotificationConfig, *, is_legacy: bool
     ) -> pb.TaskPushNotificationConfig:
         """Set a config of a task, in the place of one of the same id; repeating it changes nothing.
 
+        The client hears what happens after the snapshot; where the task has ended or waits for somebody, the
+        whole task first.
+
         Raises:
-            InvalidParamsError: as for `check`, or the task has too many.
+            InvalidParamsError: as for `check`.
         """
 
     @abstractmethod
@@ -54,11 +58,11 @@ class PushOperations(ABC):
 class NoPush(PushOperations):
     """A server that sends no notifications."""
 
-    async def check(self, config: pb.TaskPushNotificationConfig) -> None:
+    async def check(self, config: pb.TaskPushNotificationConfig, *, task_id: str = "") -> None:
         raise PushNotificationNotSupportedError
 
     async def create(
-        self, view: TaskView, config: pb.TaskPushNotificationConfig, *, is_legacy: bool
+        self, snapshot: Snapshot, config: pb.TaskPushNotificationConfig, *, is_legacy: bool
     ) -> pb.TaskPushNotificationConfig:
         raise PushNotificationNotSupportedError
 

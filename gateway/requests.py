@@ -28,6 +28,12 @@ from workflows.contract.questions import WITHHELD
 MAX_ID_BYTES = 255
 """Ids become workflow ids, update ids and keyword search attributes; Temporal may refuse longer ones."""
 
+MAX_REFERENCES = 10
+"""Tasks that a message may refer to: their results go to the model with it."""
+
+MAX_PARTS = 1000
+"""Parts of a message. Each costs some work wherever the message goes; files have a limit of their own."""
+
 MAX_EXACT_INTEGER = 2**53
 """Protobuf carries JSON numbers as doubles; up to here a whole one is exact."""
 
@@ -36,7 +42,8 @@ MAX_EXACT_INTEGER = 2**53
 class SendRequest:
     """A message and what its sender wants back. Empty ids: a new task, a new context.
 
-    The message says where its `files` are stored; they have yet to be.
+    The message says where its `files` are stored; they have yet to be. `references` are ids of other tasks.
+    `key` is the Idempotency-Key of the request, if it has one.
     """
 
     message: UserMessage
@@ -46,9 +53,11 @@ class SendRequest:
     history_length: int | None
     return_immediately: bool
     push: pb.TaskPushNotificationConfig | None = None
+    references: tuple[str, ...] = ()
+    key: str = ""
 
 
-def read_send_request(params: pb.SendMessageRequest, *, max_bytes: int) -> SendRequest:
+def read_send_request(params: pb.SendMessageRequest, *, max_bytes: int, key: str = "") -> SendRequest:
     """Check a SendMessage or SendStreamingMessage request (A2A 1.0 §3.2.1).
 
     Raises:
@@ -68,7 +77,19 @@ def read_send_request(params: pb.SendMessageRequest, *, max_bytes: int) -> SendR
         history_length=read_history_length(configuration),
         return_immediately=configuration.return_immediately,
         push=configuration.task_push_notification_config if has_push else None,
+        references=_read_references(message.reference_task_ids),
+        key=check_id(key, "the header Idempotency-Key") if key else "",
     )
+
+
+def _read_references(task_ids: Sequence[str]) -> tuple[str, ...]:
+    """Return the ids, each once."""
+    if len(task_ids) > MAX_REFERENCES:
+        raise InvalidParamsError(
+            f"message.referenceTaskIds has {len(task_ids)} ids; a message may refer to {MAX_REFERENCES} tasks"
+        )
+    named = (check_id(id_, f"message.referenceTaskIds[{index}]") for index, id_ in enumerate(task_ids))
+    return tuple(dict.fromkeys(named))
 
 
 def check_id(value: str, field: str) -> str:
@@ -114,35 +135,49 @@ def read_list_request(params: pb.ListTasksRequest, viewer: Viewer) -> TaskQuery:
     """Check a ListTasks request (A2A 1.0 §3.1.4); the page size is 50 unless given.
 
     Raises:
-        InvalidParamsError: the page size is not 1 to 100, or the history length is negative.
+        InvalidParamsError: the page size, the history length or the time is out of range.
     """
     page_size = params.page_size if params.HasField("page_size") else DEFAULT_LIST_TASKS_PAGE_SIZE
     if not 1 <= page_size <= MAX_LIST_TASKS_PAGE_SIZE:
         raise InvalidParamsError(f"pageSize is {page_size}; it must be 1 to {MAX_LIST_TASKS_PAGE_SIZE}")
-    after = params.status_timestamp_after
     return TaskQuery(
         owner=viewer.owner,
         agent_id=viewer.agent_id,
         context_id=check_id(params.context_id, "contextId") if params.context_id else None,
         state=STATES_BY_NUMBER.get(params.status),
-        updated_after=after.ToNanoseconds() / 1e9 if params.HasField("status_timestamp_after") else None,
+        updated_since=_read_oldest(params),
         page_size=page_size,
         page_token=params.page_token,
+        with_history=read_history_length(params),
+        with_artifacts=params.include_artifacts,
     )
 
 
-def content_of(message: UserMessage, context_id: str) -> bytes:
+def _read_oldest(params: pb.ListTasksRequest) -> int | None:
+    """Return `statusTimestampAfter` in microseconds, rounded up: statuses of that very time match."""
+    if not params.HasField("status_timestamp_after"):
+        return None
+    try:
+        return -(-params.status_timestamp_after.ToNanoseconds() // 1_000)
+    except ValueError:
+        raise InvalidParamsError(
+            "statusTimestampAfter is no time between the years 1 and 9999; give one as RFC 3339 writes it"
+        ) from None
+
+
+def content_of(message: UserMessage, context_id: str, references: Sequence[str] = ()) -> bytes:
     """Return the same bytes for the same content, whatever order its JSON objects were written in.
 
     The id under which a file is stored stands for its bytes.
     """
     parts = [part.model_dump(mode="json", exclude=_unnamed(part)) for part in message.parts]
-    return orjson.dumps([context_id, parts], option=orjson.OPT_SORT_KEYS)
+    content = [context_id, parts, *references]
+    return orjson.dumps(content, option=orjson.OPT_SORT_KEYS)
 
 
 def _unnamed(part: Part) -> set[str]:
     """Return what the part leaves out: as long as nobody uses a field, the bytes do not change with it."""
-    return {name for name in ("media_type", "filename") if not getattr(part, name)}
+    return {name for name in ("media_type", "filename", "metadata") if not getattr(part, name)}
 
 
 def _read_message(message: pb.Message, max_bytes: int) -> UserMessage:
@@ -154,6 +189,7 @@ def _read_message(message: pb.Message, max_bytes: int) -> UserMessage:
         message_id=check_id(message.message_id, "message.messageId"),
         parts=_read_parts(message.parts),
         metadata=_read_struct(message.metadata, "message.metadata"),
+        extensions=tuple(message.extensions),
     )
     size = len(parsed.model_dump_json().encode())
     if size > max_bytes:
@@ -166,6 +202,8 @@ def _read_message(message: pb.Message, max_bytes: int) -> UserMessage:
 def _read_parts(parts: Sequence[pb.Part]) -> tuple[Part, ...]:
     if not parts:
         raise InvalidParamsError("message.parts is empty; send at least one part with text, data or a file")
+    if len(parts) > MAX_PARTS:
+        raise InvalidParamsError(f"message.parts has {len(parts)} parts; one message may have {MAX_PARTS}")
     read = tuple(_read_part(part, f"message.parts[{index}]") for index, part in enumerate(parts))
     if not any(isinstance(part, DataPart | FilePart) or part.text.strip() for part in read):
         raise InvalidParamsError("message.parts has no content: all its texts are empty")
@@ -174,15 +212,17 @@ def _read_parts(parts: Sequence[pb.Part]) -> tuple[Part, ...]:
 
 def _read_part(part: pb.Part, field: str) -> Part:
     media_type, filename = read_media_type(part, field), read_filename(part, field)
+    metadata = _read_struct(part.metadata, f"{field}.metadata")
     match part.WhichOneof("content"):
         case "text":
-            return TextPart(text=part.text, media_type=media_type, filename=filename)
+            return TextPart(text=part.text, media_type=media_type, filename=filename, metadata=metadata)
         case "data":
-            return DataPart(data=_read_value(part.data, field), media_type=media_type, filename=filename)
+            data = _read_value(part.data, field)
+            return DataPart(data=data, media_type=media_type, filename=filename, metadata=metadata)
         case None:
             raise InvalidParamsError(f"{field} is empty; give it text, data, or a file as raw bytes or url")
         case _:
-            return read_file_part(part, field)
+            return read_file_part(part, field).model_copy(update={"metadata": metadata})
 
 
 def _read_struct(struct: Struct, field: str) -> dict[str, JsonValue]:

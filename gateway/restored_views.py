@@ -1,11 +1,10 @@
-"""Views that workflows answered, made whole."""
+"""Views that workflows answered, made whole for clients."""
 
 from gateway.errors import PayloadsUnavailableError
-from stores.artifacts import ArtifactMissingError, Artifacts, PartIndexError
+from stores import restored_views
+from stores.artifacts import Artifacts
 from stores.blobs import BlobsUnavailableError
-from stores.shown_artifacts import shown_artifact
-from workflows.contract.names import context_key
-from workflows.contract.tasks import Artifact, TaskView
+from workflows.contract.tasks import TaskView
 
 
 async def with_artifacts(view: TaskView, artifacts: Artifacts) -> TaskView:
@@ -14,15 +13,7 @@ async def with_artifacts(view: TaskView, artifacts: Artifacts) -> TaskView:
     Raises:
         PayloadsUnavailableError: the content cannot be read now.
     """
-    known = {artifact.artifact_id for artifact in view.artifacts}
-    shown: list[Artifact] = []
-    for stored in await artifacts.list_artifacts(context_key(view.owner, view.context_id), view.task_id):
-        if stored.is_input or stored.artifact_id in known:
-            continue
-        try:
-            shown.append(await shown_artifact(artifacts, stored))
-        except BlobsUnavailableError as error:
-            raise PayloadsUnavailableError from error
-        except (ArtifactMissingError, PartIndexError):
-            continue  # it was removed, or made anew, while we looked: whoever did that tells of it
-    return view.model_copy(update={"artifacts": (*shown, *view.artifacts)})
+    try:
+        return await restored_views.with_artifacts(view, artifacts)
+    except BlobsUnavailableError as error:
+        raise PayloadsUnavailableError from error

@@ -9,6 +9,7 @@ from collections.abc import Generator
 import uvicorn
 from starlette.applications import Starlette
 
+from gateway.http_protocol import MAX_HEAD_BYTES, GatewayProtocol
 from gateway.settings import GatewaySettings
 
 KEEP_ALIVE = 75
@@ -30,10 +31,13 @@ class GatewayServer(uvicorn.Server):
             uvicorn.Config(
                 app,
                 lifespan="on",
+                http=GatewayProtocol,
+                h11_max_incomplete_event_size=MAX_HEAD_BYTES,
                 ws="none",
                 log_config=None,
                 access_log=False,
                 server_header=False,
+                proxy_headers=False,  # a client could say that it comes from a trusted proxy
                 timeout_keep_alive=KEEP_ALIVE,
                 timeout_graceful_shutdown=math.ceil(settings.shutdown_grace),
             )

@@ -50,5 +50,16 @@ class GatewaySettings(BaseSettings):
         """The address in agent cards, with a slash at its end."""
         if self.public_url:
             return self.public_url.rstrip("/") + "/"
+        return f"http://{self._reachable_host}:{self.port}/"
+
+    @property
+    def grpc_address(self) -> str:
+        """Where agent cards say that gRPC is spoken, as `host:port`; empty if it is not."""
+        if self.grpc_port is None:
+            return ""
+        return self.grpc_url or f"{self._reachable_host}:{self.grpc_port}"
+
+    @property
+    def _reachable_host(self) -> str:
         host = "localhost" if self.host in EVERYWHERE else self.host
-        return f"http://{f'[{host}]' if ':' in host else host}:{self.port}/"
+        return f"[{host}]" if ":" in host else host

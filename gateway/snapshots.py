@@ -80,6 +80,8 @@ class Snapshots:
             # Not stored: it shows how the task began, and the next caller may find a worker that knows more.
             view = (await self._tasks.beginning(task_id)).view
         else:
+            if view.is_hidden:
+                raise TaskUnknownError(task_id)
             await self._views.restore(await with_artifacts(view, self._artifacts))
             _log.info("task view restored", task_id=task_id)
         return await self._views.load(task_id) or Snapshot(view, START)

@@ -225,6 +225,8 @@ class Tasks:
             started = (await anext(events)).workflow_execution_started_event_attributes
             (task,) = await self._client.data_converter.decode(started.input.payloads, [TaskInput])
             canceled_at = await _canceled_before_work(events)
+        if task.agent.routing == "auto":
+            raise NoWorkerError  # only a worker can tell whether clients have such a task
         return Beginning(submitted_view(task_id, task), newest.run_id, canceled_at)
 
     async def check(self) -> None:

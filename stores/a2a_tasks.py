@@ -5,7 +5,7 @@ Source: A2A 1.0 §4.1 (Task, Message, Part, Artifact).
 
 import base64
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import cast
 
@@ -19,7 +19,17 @@ from stores.json_limits import is_sendable
 from stores.part_urls import part_url
 from stores.view_parts import EMPTY
 from workflows.contract.events import RESPONSE_ARTIFACT
-from workflows.contract.messages import DataPart, FilePart, Message, Part, TextPart, UserMessage
+from workflows.contract.messages import (
+    AgentMessage,
+    DataPart,
+    FilePart,
+    Message,
+    Part,
+    TaskReference,
+    TextPart,
+    UserMessage,
+)
+from workflows.contract.names import shown_message_id
 from workflows.contract.tasks import Artifact, TaskState, TaskStatus, TaskView
 
 EVENTS_EXTENSION = "https://everloop.dev/extensions/events/v1"
@@ -87,13 +97,24 @@ def to_status(status: TaskStatus, place: Place) -> pb.TaskStatus:
 def to_message(message: Message, place: Place) -> pb.Message:
     """Return the A2A message, with the ids of its task and context."""
     return pb.Message(
-        message_id=message.message_id,
+        message_id=shown_message_id(message.message_id),
         task_id=place.task_id,
         context_id=place.context_id,
         role=pb.ROLE_USER if isinstance(message, UserMessage) else pb.ROLE_AGENT,
         parts=[to_part(part, place) for part in message.parts],
         metadata=to_struct(message.metadata),
+        extensions=message.extensions if isinstance(message, UserMessage) else (),
+        reference_task_ids=[reference.task_id for reference in _references(message)],
     )
+
+
+def to_direct_message(message: AgentMessage, context_id: str) -> pb.Message:
+    """Return the A2A message that answers in place of a task."""
+    return to_message(message, Place("", context_id, ""))
+
+
+def _references(message: Message) -> Sequence[TaskReference]:
+    return message.references if isinstance(message, UserMessage) else ()
 
 
 def to_artifact(artifact: Artifact, place: Place) -> pb.Artifact:
@@ -117,6 +138,8 @@ def to_part(part: Part, place: Place) -> pb.Part:
         case FilePart():
             content = _to_file(part, place)
     content.media_type, content.filename = part.media_type or content.media_type, part.filename
+    if metadata := to_struct(part.metadata):
+        content.metadata.CopyFrom(metadata)
     return content
 
 

@@ -15,7 +15,7 @@ from stores.view_parts import (
     identity_of,
     is_streaming,
     join_texts,
-    milliseconds,
+    microseconds,
     status_of,
     view_of,
 )
@@ -188,7 +188,7 @@ class FoldedTask:
             return is_first or (status.version, status.step) > (last.version, last.step)
         if run_id in self._seen_runs:
             return False
-        return self._run_id is None or milliseconds(status.at) > milliseconds(last.at)
+        return self._run_id is None or microseconds(status.at) > microseconds(last.at)
 
     def _set_status(self, run_id: str, status: StatusChanged) -> None:
         if self._status and self._status.message and self._status.step == 0:

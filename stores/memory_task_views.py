@@ -4,11 +4,12 @@ import asyncio
 from collections import defaultdict, deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import islice
+from itertools import accumulate, islice
 
 from stores.fold import FoldedTask
 from stores.page_token import IndexEntry, decode_page_token, encode_page_token
 from stores.task_views import (
+    MAX_PAGE_BYTES,
     START,
     ShownArtifact,
     Snapshot,
@@ -18,8 +19,9 @@ from stores.task_views import (
     TaskViews,
     position_order,
 )
-from stores.view_parts import MAX_EVENTS, milliseconds
+from stores.view_parts import MAX_EVENTS, microseconds
 from workflows.contract.events import StatusChanged, TaskEvent
+from workflows.contract.names import is_child_task_id
 from workflows.contract.tasks import TaskState, TaskView
 
 
@@ -104,12 +106,20 @@ class MemoryTaskViews(TaskViews):
         )
         after = decode_page_token(query.page_token)
         rest = [pair for pair in matching if after is None or pair[0] < after]
-        page = rest[: query.page_size]
+        page = _fitting([(entry, _as_wanted(view, query)) for entry, view in rest[: query.page_size]])
         return TaskPage(
             views=tuple(view for _, view in page),
             total=len(matching),
             next_page_token=encode_page_token(page[-1][0]) if len(rest) > len(page) else "",
         )
+
+    def open_tasks(self, owner: str) -> set[str]:
+        """Return the ids of an owner's tasks that have not ended, without those of sub-agents."""
+        return {
+            view.task_id
+            for view in self._views()
+            if view.owner == owner and not (view.status.state.is_terminal or is_child_task_id(view.task_id))
+        }
 
     async def _append(self, task_id: str, events: Sequence[TaskEvent]) -> None:
         task = self._tasks[task_id]
@@ -133,14 +143,26 @@ class MemoryTaskViews(TaskViews):
 
 
 def _entry_of(view: TaskView) -> IndexEntry:
-    return IndexEntry(milliseconds(view.status.at), view.task_id)
+    return IndexEntry(microseconds(view.status.at), view.task_id)
 
 
 def _matches(view: TaskView, query: TaskQuery) -> bool:
-    floor = query.updated_after
+    oldest = query.updated_since
     return (
-        view.owner == query.owner
+        (view.owner, view.agent_id) == (query.owner, query.agent_id)
         and query.context_id in {None, view.context_id}
         and query.state in {None, view.status.state}
-        and (floor is None or milliseconds(view.status.at) > floor * 1000)
+        and (oldest is None or microseconds(view.status.at) >= oldest)
     )
+
+
+def _fitting(page: Sequence[tuple[IndexEntry, TaskView]]) -> Sequence[tuple[IndexEntry, TaskView]]:
+    """Return as much of a page as its bytes allow."""
+    sizes = accumulate(len(view.model_dump_json().encode()) for _, view in page)
+    return page[: max(1, sum(size <= MAX_PAGE_BYTES for size in sizes))]
+
+
+def _as_wanted(view: TaskView, query: TaskQuery) -> TaskView:
+    skipped = 0 if query.with_history is None else max(0, len(view.history) - query.with_history)
+    artifacts = view.artifacts if query.with_artifacts else ()
+    return view.model_copy(update={"history": view.history[skipped:], "artifacts": artifacts})

@@ -6,9 +6,12 @@ from typing import NamedTuple
 
 from stores.task_views import InvalidPageTokenError
 
+_SCORES = 2**53
+"""Sorted sets hold whole numbers exactly up to here."""
+
 
 class IndexEntry(NamedTuple):
-    """A task in an index. Lists run from the greatest entry down; `score` is in milliseconds."""
+    """A task in a list. They run from the greatest entry down; `score` is in microseconds."""
 
     score: int
     task_id: str
@@ -32,7 +35,7 @@ def decode_page_token(token: str) -> IndexEntry | None:
         entry = IndexEntry(int(score), task_id)
     except (ValueError, binascii.Error):
         entry = None
-    if entry is None or encode_page_token(entry) != token:
+    if entry is None or abs(entry.score) >= _SCORES or encode_page_token(entry) != token:
         raise InvalidPageTokenError(
             "the page token is not one that a list of tasks returned; leave it out to start at the first page"
         )

@@ -9,7 +9,7 @@ from redis.asyncio import Redis
 from redis.asyncio.client import Pipeline
 
 from stores.redis_event_reader import RedisEventReader
-from stores.redis_task_list import RedisTaskList
+from stores.redis_task_list import INDEX_SCRIPT, RedisTaskList
 from stores.redis_view_codec import (
     ScriptArguments,
     decode_artifact,
@@ -34,7 +34,7 @@ from workflows.contract.events import StatusChanged, TaskEvent
 from workflows.contract.names import history_key, stream_key, view_key
 from workflows.contract.tasks import TaskState, TaskView
 
-_SCRIPT = Path(__file__).with_name("task_views.lua").read_text(encoding="utf-8")
+_SCRIPT = INDEX_SCRIPT + Path(__file__).with_name("task_views.lua").read_text(encoding="utf-8")
 _ARTIFACT_SCRIPT = """
 local draft = redis.call('HGET', KEYS[1], 'artifact:' .. ARGV[1])
 if not draft then return nil end

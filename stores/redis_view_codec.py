@@ -13,13 +13,13 @@ from stores.view_parts import (
     is_plain,
     is_streaming,
     join_texts,
-    milliseconds,
+    microseconds,
     status_of,
     view_of,
 )
 from workflows.contract.events import ArtifactChunk, StatusChanged, TaskCreated, TaskEvent
 from workflows.contract.messages import Message, Part, TextPart
-from workflows.contract.names import context_index_key, owner_index_key
+from workflows.contract.names import expiry_list_key, is_child_task_id, open_tasks_key, task_list_key
 from workflows.contract.tasks import Artifact, TaskView
 from workflows.contract.wire import HIDE_VALUES
 
@@ -93,7 +93,7 @@ def encode_status(status: StatusChanged) -> ScriptArguments:
         status.step,
         status.state.value,
         int(fails_drafts(status.state)),
-        milliseconds(status.at),
+        microseconds(status.at),
         *(_encode_message(status.message) if status.message else ("", "")),
         *_encode_messages(status.received),
     ]
@@ -102,8 +102,10 @@ def encode_status(status: StatusChanged) -> ScriptArguments:
 def _encode_static_part(view: TaskView) -> ScriptArguments:
     return [
         identity_of(view).model_dump_json(),
-        owner_index_key(view.owner),
-        context_index_key(view.owner, view.context_id),
+        task_list_key(view.owner, view.agent_id),
+        task_list_key(view.owner, view.agent_id, view.context_id),
+        expiry_list_key(view.owner, view.agent_id),
+        "" if is_child_task_id(view.task_id) else open_tasks_key(view.owner),
     ]
 
 

@@ -1,4 +1,4 @@
--- Changes the view, history, stream and index entries of one task in one atomic step.
+-- Changes the view, history, stream and list entries of one task in one atomic step. task_index.lua stands before it.
 -- The rules stand in workflows/contract/events.py; stores/fold.py is the same in Python.
 --
 -- KEYS  view (hash), history (list), stream
@@ -6,7 +6,9 @@
 --       its task id, operation, arguments of the operation (the take_* functions name them)
 --
 -- Fields of the view:
---   task, owner_index, context_index    the static part; keys of the indexes
+--   task                                the static part
+--   agent_list, context_list, expiry_list, open_tasks    keys of where it is listed; no open_tasks: it counts as none
+--   listed                              the state that it is listed under
 --   run, seen:<run id>                  the newest run; every run that was ever seen
 --   status, status_run, version, step, state, at, message_id, message    the last status
 --   message:<message id>                set for each message in the history
@@ -15,7 +17,7 @@
 --   first                               position of the first event that was ever in the stream
 
 local BLOCK_SIZE = 4096  -- a text chunk is appended to a block, so that its cost does not grow with the text
-local SAMPLE_SIZE = 2
+local SWEEP_SIZE = 2  -- of expired tasks that a status removes from the lists: one more than it can add
 local ARTIFACT = 'artifact:'
 local TERMINAL = {completed = true, failed = true, canceled = true, rejected = true}
 
@@ -202,27 +204,50 @@ local function append(draft, chunk)
   emit(chunk.json)
 end
 
--- Indexes
+-- Lists
 
-local function forget_some_expired(index)
-  for _, id in ipairs(redis.call('ZRANDMEMBER', index, SAMPLE_SIZE)) do
-    if redis.call('HEXISTS', view_prefix .. id .. view_suffix, 'task') == 0 then
-      redis.call('ZREM', index, id)
-    end
+local function view_key(id)
+  return view_prefix .. id .. view_suffix
+end
+
+local function list_status(lists, state)
+  local at, listed = unpack(redis.call('HMGET', view, 'at', 'listed'))
+  enter_list(lists.agent, task_id, at, state, listed)
+  enter_list(lists.context, task_id, at, state, listed)
+  redis.call('HSET', view, 'listed', state)
+  forget_expired(lists.agent, lists.expiry, SWEEP_SIZE, view_key)
+end
+
+local function count_open(open_tasks, state, expires_at)
+  if TERMINAL[state] then
+    redis.call('ZREM', open_tasks, task_id)
+  else
+    redis.call('ZADD', open_tasks, expires_at, task_id)
+    redis.call('EXPIRE', open_tasks, time_to_live)
   end
 end
 
 local function refresh(has_new_status)
-  redis.call('EXPIRE', view, time_to_live)
-  redis.call('EXPIRE', history, time_to_live)
-  redis.call('EXPIRE', stream, time_to_live)
-  local at, owner_index, context_index = unpack(redis.call('HMGET', view, 'at', 'owner_index', 'context_index'))
-  for _, index in ipairs({owner_index or nil, context_index or nil}) do
-    if has_new_status then
-      redis.call('ZADD', index, at, task_id)
-      forget_some_expired(index)
-    end
-    redis.call('EXPIRE', index, time_to_live)
+  for _, key in ipairs({view, history, stream}) do
+    redis.call('EXPIRE', key, time_to_live)
+  end
+  local known = redis.call('HMGET', view, 'state', 'agent_list', 'context_list', 'expiry_list', 'open_tasks')
+  local state, lists = known[1], {agent = known[2], context = known[3], expiry = known[4]}
+  if not lists.agent then
+    return  -- nobody knows yet whose task it is
+  end
+  if has_new_status then
+    list_status(lists, state)
+  end
+  local expires_at = now_in_milliseconds() + time_to_live * 1000
+  redis.call('ZADD', lists.expiry, expires_at, lists.context .. ' ' .. task_id)
+  for _, key in ipairs({lists.agent, lists.context}) do
+    redis.call('EXPIRE', key, time_to_live)
+    redis.call('EXPIRE', key .. ':' .. state, time_to_live)
+  end
+  redis.call('EXPIRE', lists.expiry, time_to_live)
+  if known[5] ~= '' then
+    count_open(known[5], state, expires_at)
   end
 end
 
@@ -280,9 +305,9 @@ local function put_before_history(messages)
 end
 
 local function fill(messages)
-  redis.call('HSETNX', view, 'task', take())
-  redis.call('HSETNX', view, 'owner_index', take())
-  redis.call('HSETNX', view, 'context_index', take())
+  for _, field in ipairs({'task', 'agent_list', 'context_list', 'expiry_list', 'open_tasks'}) do
+    redis.call('HSETNX', view, field, take())
+  end
   put_before_history(messages)
 end
 

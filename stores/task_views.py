@@ -11,6 +11,9 @@ from workflows.contract.tasks import Artifact, TaskState, TaskView
 START = "0-0"
 """The position before the first event of every stream."""
 
+MAX_PAGE_BYTES = 8_000_000
+"""Of the views on one page of a list, as they are stored, if the page has more than one task."""
+
 
 @dataclass(frozen=True)
 class Snapshot:
@@ -41,17 +44,20 @@ class StreamedEvent(NamedTuple):
 class TaskQuery:
     """Which tasks to list: those of `owner` with one agent, newest status first.
 
-    `page_size` is 1 to 100. `page_token` is opaque, from the page before; empty for the first page.
-    `updated_after` is in seconds since the epoch, exclusive.
+    `updated_since` is in microseconds since the epoch, inclusive. `page_size` is 1 to 100. `page_token` is
+    opaque, from the page before; empty for the first page. Views come with their newest `with_history`
+    messages (None: all), and without artifacts unless these are wanted.
     """
 
     owner: str
-    agent_id: str = ""
+    agent_id: str
     context_id: str | None = None
     state: TaskState | None = None
-    updated_after: float | None = None
+    updated_since: int | None = None
     page_size: int = 50
     page_token: str = ""
+    with_history: int | None = None
+    with_artifacts: bool = True
 
 
 @dataclass(frozen=True)
@@ -132,7 +138,8 @@ class TaskViews(ABC):
         """List the tasks of an owner, newest status first.
 
         A task that gets a new status while a client pages moves to the front; it is neither listed twice
-        nor does it push another one out of the pages.
+        nor does it push another one out of the pages. A page ends early where it would have more than about
+        `MAX_PAGE_BYTES`; it has at least one task, however large.
 
         Raises:
             InvalidPageTokenError: the token was not made by this method.

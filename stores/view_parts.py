@@ -1,7 +1,7 @@
 """What a task view is made of, for the stores that keep it in pieces."""
 
 from collections.abc import Iterable
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 
 from workflows.contract.events import FINAL_ATTEMPT, ArtifactChunk, StatusChanged
 from workflows.contract.messages import Message, Part, TextPart
@@ -20,6 +20,7 @@ RESTORED_POSITION = -1
 EMPTY = TextPart(text="")
 """Adds nothing to a part."""
 
+_EPOCH = datetime.fromtimestamp(0, UTC)
 _STREAMING_STATES = frozenset({TaskState.SUBMITTED, TaskState.WORKING})
 
 
@@ -129,9 +130,9 @@ def _close(joined: list[Part], texts: list[str]) -> None:
     texts.clear()
 
 
-def milliseconds(at: datetime) -> int:
-    """Return milliseconds since the epoch, rounded down: the score of a task in an index."""
-    return int(at.timestamp() * 1000)
+def microseconds(at: datetime) -> int:
+    """Return microseconds since the epoch: the place of a task in a list."""
+    return (at - _EPOCH) // timedelta(microseconds=1)
 
 
 def fails_drafts(state: TaskState) -> bool:

@@ -23,10 +23,11 @@ with workflow.unsafe.imports_passed_through():
         ArtifactChunk,
         StatusChanged,
     )
-    from workflows.contract.messages import AgentMessage, AssistantMessage, TextPart, UserMessage
+    from workflows.contract.messages import AgentMessage, AssistantMessage, TextPart, UserMessage, text_of
     from workflows.contract.ports import PublishPort
     from workflows.contract.questions import Approval, InvalidAnswerError
     from workflows.contract.tasks import (
+        Route,
         TaskProgress,
         TaskRef,
         TaskResult,
@@ -60,13 +61,18 @@ class AgentTask:
             owner=task.owner,
             agent_id=task.agent.id,
         )
+        self._message: AgentMessage | None = None
         self._state = task.carried or TaskRunState.begin(task.message, task.created_at, workflow.now())
+        self._loop = Loop(self._ref, task, self._state)
 
     @workflow.run
     async def run(self, task: CarriedTask) -> TaskResult:
         announce.index(self._state.status.state if task.carried else TaskState.WORKING)
         try:
             answer = await self._answer(task)
+            if isinstance(answer, AgentMessage):
+                return await self._end_at_once(answer)
+            await self._remember(answer)
         except (ActivityError, ChildWorkflowError, TaskStoppedError, asyncio.CancelledError) as error:
             if is_cancelled_exception(error):
                 await self._end(TaskState.CANCELED, announce.remark_message("canceled on request"))
@@ -75,10 +81,11 @@ class AgentTask:
             await self._end(TaskState.FAILED, _reason(failure))
             raise failure from None
         self._state.answer = answer
-        remark = "" if answer.text else "the model gave an empty answer"
-        await self._end(TaskState.COMPLETED, announce.remark_message(remark))
+        remark = answer.closing or ("" if answer.text else "the model gave an empty answer")
+        outcome = TaskState.REJECTED if answer.rejects else TaskState.COMPLETED
+        await self._end(outcome, announce.remark_message(remark))
         return TaskResult(
-            state=TaskState.COMPLETED,
+            state=outcome,
             iterations=self._state.iteration,
             usage=self._state.usage,
             excerpt=display.shorten(answer.text, EXCERPT_LENGTH),
@@ -122,6 +129,12 @@ class AgentTask:
         except InvalidAnswerError as error:
             raise ApplicationError(str(error), type=failures.INVALID_ANSWER, non_retryable=True) from None
 
+    @workflow.update
+    async def wait_for_route(self) -> Route:
+        """Wait until it is decided whether there is a task; return what answers the message if not."""
+        await workflow.wait_condition(lambda: self._is_routed)
+        return Route(message=self._message, digest=self._task.digest)
+
     @workflow.signal
     def approve(self, approval: Approval | None = None) -> None:
         """Answer the question of a call as an operator. What is no answer is noted and changes nothing."""
@@ -153,6 +166,7 @@ class AgentTask:
             status=state.status,
             history=state.recent_history,
             artifacts=state.artifacts,
+            is_hidden=not self._is_routed or self._message is not None,
         )
 
     @workflow.query
@@ -174,22 +188,47 @@ class AgentTask:
         """All messages from position `start` on, as many as fit; `next` is where the next page starts."""
         return self._state.transcript_page(start)
 
-    async def _answer(self, task: CarriedTask) -> AssistantMessage:
-        """Run the loop, within the agent's wall clock if it has one."""
-        loop = Loop(self._ref, task, self._state)
+    @property
+    def _is_routed(self) -> bool:
+        return self._task.agent.routing == "task" or self._state.is_routed
+
+    async def _answer(self, task: CarriedTask) -> AssistantMessage | AgentMessage:
+        """Run the loop, within the agent's wall clock if it has one; a message answers in place of a task."""
         if task.agent.wall_clock is None:
-            return await loop.run()
+            return await self._loop.route() or await self._loop.run()
         limit = asyncio.timeout(seconds_left(task.agent.wall_clock, self._state, workflow.now()))
         try:
             async with limit:
-                return await loop.run()
+                return await self._loop.route() or await self._loop.run()
         except (ActivityError, ChildWorkflowError, TimeoutError) as error:
             if limit.expired() and workflow.cancellation_reason() is None:
                 raise time_is_up(task.agent) from error
             raise
 
     def _is_known(self, message: UserMessage) -> bool:
-        return self._task.agent.deduplicate and message.message_id in self._state.known
+        """Whether the task has taken it in. Agents that do not deduplicate mark ids (older code did not)."""
+        if not self._task.agent.deduplicate and not names.is_marked(message.message_id):
+            return False
+        return names.message_identity(message.message_id) in map(names.message_identity, self._state.known)
+
+    async def _end_at_once(self, message: AgentMessage) -> TaskResult:
+        """Answer in place of a task: whoever waits for the decision gets the message."""
+        self._message, self._state.is_routed = message, True
+        self._state.phase = Phase.DONE
+        announce.index(TaskState.COMPLETED)
+        await workflow.wait_condition(workflow.all_handlers_finished)
+        return TaskResult(
+            state=TaskState.COMPLETED,
+            iterations=self._state.iteration,
+            usage=self._state.usage,
+            excerpt=display.shorten(text_of(message.parts), EXCERPT_LENGTH),
+            message=message,
+            digest=self._task.digest,
+        )
+
+    async def _remember(self, answer: AssistantMessage) -> None:
+        if not answer.rejects:
+            await self._loop.remember(answer)
 
     async def _end(self, outcome: TaskState, message: AgentMessage | None) -> None:
         """Refuse further messages, then publish what is left to say and the last status.
@@ -199,15 +238,19 @@ class AgentTask:
         self._state.phase = Phase.DONE
         self._state.questions.clear()
         events = self._last_events(outcome, message)
+        hidden = None if self._is_routed else announce.opening(self._ref, self._task)
         announce.show(self._state)
         # Not a local activity: that runs before anything is durable, so that after a crash, or with a
         # message that came meanwhile, the task could end in another way than clients were told.
         publishing = workflow.start_activity_method(
-            PublishPort.publish, PublishInput(task=self._ref, events=events), **publish("last status")
+            PublishPort.publish,
+            PublishInput(task=self._ref, events=events, opening=hidden),
+            **publish("last status"),
         )
         while not publishing.done():
             with contextlib.suppress(asyncio.CancelledError):
                 await asyncio.shield(publishing)
+        self._state.is_routed = True
         announce.index(outcome)
         await workflow.wait_condition(workflow.all_handlers_finished)
 

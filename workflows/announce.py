@@ -9,7 +9,7 @@ from workflows.contract.calls import PublishInput
 from workflows.contract.events import StatusChanged
 from workflows.contract.messages import AgentMessage, TextPart, UserMessage
 from workflows.contract.ports import PublishPort
-from workflows.contract.tasks import TaskRef, TaskState
+from workflows.contract.tasks import TaskInput, TaskRef, TaskState, TaskView
 from workflows.state import Phase, TaskRunState
 
 
@@ -36,6 +36,25 @@ async def publish(task: TaskRef, statuses: tuple[StatusChanged, ...], summary: s
     """Publish statuses that no other call carries."""
     call = PublishInput(task=task, events=statuses)
     await workflow.execute_activity_method(PublishPort.publish, call, **publishing(summary))
+
+
+def opening(ref: TaskRef, task: TaskInput) -> TaskView:
+    """Return the view of a task as its client first sees it."""
+    return TaskView(
+        task_id=ref.task_id,
+        context_id=ref.context_id,
+        owner=ref.owner,
+        agent_id=ref.agent_id,
+        created_at=task.created_at,
+        status=TaskRunState.begin(task.message, task.created_at).status,
+        history=(task.message,),
+    )
+
+
+async def open_task(task: TaskRef, opening: TaskView) -> None:
+    """Let clients see a task that was hidden so far."""
+    call = PublishInput(task=task, events=(), opening=opening)
+    await workflow.execute_activity_method(PublishPort.publish, call, **publishing("task created"))
 
 
 def remark_message(text: str) -> AgentMessage | None:

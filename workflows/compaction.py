@@ -15,13 +15,14 @@ def is_over_budget(agent: AgentSpec, prompt_tokens: int) -> bool:
     return budget is not None and prompt_tokens >= budget
 
 
-def find_end(transcript: Sequence[TranscriptMessage], *, least: float = 0) -> int | None:
+def find_end(transcript: Sequence[TranscriptMessage], *, first: int = 0, least: float = 0) -> int | None:
     """Return the `SummaryMessage.end` that takes out about the older half of what a prompt holds.
 
-    The first message and the last ones stay, and no result is parted from its call. None: nothing can go, or
-    less than the share `least`.
+    The task's first message and the last ones stay, and no result is parted from its call. None: nothing can
+    go, or less than the share `least`.
     """
-    start = max((message.end for message in transcript if isinstance(message, SummaryMessage)), default=1)
+    ends = (message.end for message in transcript if isinstance(message, SummaryMessage))
+    start = max(ends, default=first + 1)
     sizes = [0 if isinstance(m, SummaryMessage) else len(m.model_dump_json()) for m in transcript]
     total = sum(sizes[start:])
     taken, found = 0, None

@@ -2,10 +2,11 @@
 
 from temporalio import workflow
 
-from workflows.contract.messages import AssistantMessage
+from workflows.contract.messages import AgentMessage, AssistantMessage
 from workflows.contract.tasks import TaskRef
 from workflows.limits import check_limits, no_artifact
 from workflows.model_turn import ModelTurn
+from workflows.routing import RoutingTurn
 from workflows.state import CarriedTask, TaskRunState
 from workflows.sub_agent import SubAgentTurn
 from workflows.tool_turn import ToolTurn
@@ -21,8 +22,22 @@ class Loop:
         self._ref = ref
         self._task = task
         self._state = state
-        self._model = ModelTurn(ref, task.agent, state)
-        self._tools = ToolTurn(ref, task.agent, state, SubAgentTurn(ref, task.depth, state))
+        self._model = ModelTurn(ref, task, state)
+        self._tools = ToolTurn(ref, task, state, SubAgentTurn(ref, task, state))
+        self._routing = RoutingTurn(ref, task, state, self._model)
+
+    async def route(self) -> AgentMessage | AssistantMessage | None:
+        """Return what answers the message at once, for agents that may do so; None: there is a task.
+
+        Raises:
+            ActivityError: the model refused, or the task was cancelled. Then there is a task, which fails.
+        """
+        return await self._routing.run() if self._routing.is_open else None
+
+    async def remember(self, answer: AssistantMessage) -> None:
+        """Keep what was said for later tasks of the context."""
+        if self._task.agent.routing == "auto":
+            await self._routing.remember(answer)
 
     async def run(self) -> AssistantMessage:
         """Return the answer.

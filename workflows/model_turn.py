@@ -13,7 +13,7 @@ from workflows.contract.calls import CallModelInput, CompactContextInput, StoreT
 from workflows.contract.events import StatusChanged
 from workflows.contract.messages import AssistantMessage, TranscriptMessage, UserMessage
 from workflows.contract.ports import ModelPort, TranscriptPort
-from workflows.contract.tasks import AgentSpec, TaskRef, TaskState
+from workflows.contract.tasks import TaskInput, TaskRef, TaskState
 from workflows.endings import failure_text, failure_type, stop_if_cancelled
 from workflows.state import Phase, TaskRunState
 
@@ -37,11 +37,12 @@ Reply = TypeVar("Reply")
 class ModelTurn:
     """Gets the next reply of the model, whatever it takes."""
 
-    def __init__(self, task: TaskRef, agent: AgentSpec, state: TaskRunState) -> None:
-        self._task = task
-        self._agent = agent
+    def __init__(self, ref: TaskRef, task: TaskInput, state: TaskRunState) -> None:
+        self._task = ref
+        self._agent = task.agent
         self._state = state
-        self._models = (agent.model, *agent.fallback_models)
+        self._opening = announce.opening(ref, task)
+        self._models = (task.agent.model, *task.agent.fallback_models)
 
     async def ask(self) -> AssistantMessage:
         """Ask for the next reply; an answer that a newer message of the client overtook becomes a remark.
@@ -62,6 +63,16 @@ class ModelTurn:
         state.fold_reply(reply)
         stop_if_cancelled()
         return reply
+
+    async def show(self) -> None:
+        """Let the client see the task, if it was hidden so far."""
+        if self._is_hidden:
+            await announce.open_task(self._task, self._opening)
+            self._state.is_routed = True
+
+    @property
+    def _is_hidden(self) -> bool:
+        return self._agent.routing == "auto" and not self._state.is_routed
 
     async def _reply(self, status: StatusChanged | None) -> AssistantMessage:
         """Ask until there is a reply; make room once, then try the other models, then perhaps an operator."""
@@ -123,6 +134,7 @@ class ModelTurn:
             warning=warning,
             needs_price=self._agent.max_cost is not None,
             tool=self._agent.artifact_tool if state.answer else None,
+            routing=self._is_hidden,
         )
 
     async def _resend_transcript(self) -> None:
@@ -140,7 +152,7 @@ class ModelTurn:
     async def _compact(self, *, least: float = 0) -> bool:
         """Make room in the prompt, of at least a share of it; return whether any could be made."""
         state, spec = self._state, self._agent.compaction
-        end = compaction.find_end(state.transcript, least=least)
+        end = compaction.find_end(state.transcript, first=state.recalled, least=least)
         if spec is None or end is None:
             return False
         summary = await self._with_transcript(
@@ -153,6 +165,7 @@ class ModelTurn:
                     length=len(state.transcript),
                     new=state.new_messages,
                     previous_run=state.previous_run,
+                    first=state.recalled,
                     end=end,
                     compaction=spec,
                 ),
@@ -172,6 +185,7 @@ class ModelTurn:
     async def _wait_for_operator(self, reason: str) -> StatusChanged:
         """Wait for the signal `resume`; return the status that the next call carries."""
         state = self._state
+        await self.show()
         state.waits_for_resume = reason
         announce.enter(state, Phase.WAITING)
         text = f"waiting for an operator, who can resume the task: {reason}"

@@ -58,7 +58,8 @@ class TaskRunState(BaseModel):
     iterations in a row in which no tool call worked. `prompt_tokens` is about how long the next prompt is.
     `answer` is what the task ends with; it stands while an artifact that is missing is still to be written.
     `artifact_ids` are those that calls which worked wrote. `waits_for_resume` says what failed.
-    `refused_signal` says why the last signal changed nothing.
+    `refused_signal` says why the last signal changed nothing. `is_routed`: it is decided that there is a task
+    (or none). `recalled` messages at the beginning of the transcript are from earlier tasks of the context.
     """
 
     started_at: datetime
@@ -90,6 +91,8 @@ class TaskRunState(BaseModel):
     unconfirmed: StatusChanged | None = None
     answer: AssistantMessage | None = None
     artifact_ids: list[str] = Field(default_factory=list[str])
+    is_routed: bool = False
+    recalled: int = 0
 
     @classmethod
     def begin(cls, message: UserMessage, at: datetime, started_at: datetime | None = None) -> "TaskRunState":
@@ -101,6 +104,12 @@ class TaskRunState(BaseModel):
     def new_messages(self) -> tuple[UserMessage, ...]:
         """The end of the transcript that no model call has seen; only user messages can be there."""
         return tuple(m for m in self.transcript[self.cached :] if isinstance(m, UserMessage))
+
+    def recall(self, earlier: list[TranscriptMessage]) -> None:
+        """Begin the transcript with what was said before this task; the cache holds it already."""
+        self.transcript = earlier
+        self.cached = self.recalled = len(earlier)
+        self.prompt_tokens = sum(map(estimate_tokens, earlier))
 
     def take_inbox(self) -> tuple[UserMessage, ...]:
         """Move the messages that came meanwhile to the end of the transcript and return them."""

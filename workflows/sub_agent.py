@@ -25,9 +25,10 @@ MAX_DEPTH = 5
 class SubAgentTurn:
     """Runs a tool call as the task of another agent. The call's argument `request` is its message."""
 
-    def __init__(self, task: TaskRef, depth: int, state: TaskRunState) -> None:
-        self._task = task
-        self._depth = depth
+    def __init__(self, ref: TaskRef, task: TaskInput, state: TaskRunState) -> None:
+        self._task = ref
+        self._depth = task.depth
+        self._identity = task.identity
         self._state = state
 
     async def ask(
@@ -43,7 +44,8 @@ class SubAgentTurn:
             LoadAgentInput(task=self._task, call=call, agent_id=agent_id, status=status, warning=warning),
             **short_call(display.tool_summary(call)),
         )
-        result = await self._answer(agent, call)
+        # What another agent is asked to do is a task: nobody waits for less.
+        result = await self._answer(agent.model_copy(update={"routing": "task"}), call)
         await workflow.execute_activity_method(
             ToolPort.store_result,
             StoreResultInput(task=self._task, position=position, result=result),
@@ -76,6 +78,7 @@ class SubAgentTurn:
             message=UserMessage(message_id=call.id, parts=(TextPart(text=request),)),
             created_at=workflow.now(),
             depth=self._depth + 1,
+            identity=self._identity,
         )
         return await workflow.execute_child_workflow(
             names.WORKFLOW_TYPE,

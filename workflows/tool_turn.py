@@ -12,7 +12,7 @@ from workflows.contract.events import StatusChanged
 from workflows.contract.messages import AssistantMessage, ToolCall
 from workflows.contract.ports import ToolPort
 from workflows.contract.questions import Question
-from workflows.contract.tasks import AgentSpec, TaskRef, TaskState, ToolSpec
+from workflows.contract.tasks import TaskInput, TaskRef, TaskState, ToolSpec
 from workflows.endings import stop_if_cancelled
 from workflows.state import Phase, TaskRunState
 from workflows.sub_agent import SubAgentTurn
@@ -26,14 +26,13 @@ class ToolTurn:
     as a new run there.
     """
 
-    def __init__(
-        self, task: TaskRef, agent: AgentSpec, state: TaskRunState, sub_agents: SubAgentTurn
-    ) -> None:
-        self._task = task
-        self._agent = agent
+    def __init__(self, ref: TaskRef, task: TaskInput, state: TaskRunState, sub_agents: SubAgentTurn) -> None:
+        self._task = ref
+        self._agent = task.agent
+        self._identity = task.identity
         self._state = state
         self._sub_agents = sub_agents
-        self._slots = asyncio.Semaphore(agent.max_parallel_tools)
+        self._slots = asyncio.Semaphore(task.agent.max_parallel_tools)
 
     async def run(self, while_parked: Callable[[], Awaitable[None]]) -> None:
         """Run the pending calls and fold their results in; `while_parked` is called whenever nothing runs.
@@ -96,6 +95,7 @@ class ToolTurn:
                 status=status,
                 answers=tuple(self._state.answers.get(call.id, ())),
                 warning=warning,
+                identity=self._identity,
             ),
             **tool_call(spec, display.tool_summary(tool_call_)),
         )

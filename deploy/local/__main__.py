@@ -42,7 +42,9 @@ def _table(stack: LocalStack) -> str:
     scripted = " (a script, no language model: set OPENAI_API_KEY and EVERLOOP_MODEL for a real one)"
     rows = {
         "A2A gateway": stack.gateway_url,
+        "gRPC": stack.grpc_address,
         "Agent card": stack.card_url,
+        "All agents": stack.catalogue_url,
         "Model": stack.model + (scripted if stack.model == MODEL else ""),
         "Temporal UI": stack.temporal_ui,
         "Temporal": stack.temporal_address,

@@ -13,6 +13,7 @@ class Ports(BaseModel):
     """One TCP port of the loopback interface for each thing that listens."""
 
     gateway: int
+    gateway_grpc: int
     temporal: int
     temporal_ui: int
     temporal_http: int

@@ -13,14 +13,15 @@ PORT = Field(default=None, ge=1, le=65_535)
 class StackSettings(BaseSettings):
     """Ports and model of a local stack. An empty variable counts as unset.
 
-    Ports (EVERLOOP_PORT is the gateway's): default any free one. EVERLOOP_PUBLIC_URL: default the gateway's
-    address on this machine. OPENAI_API_KEY, OPENAI_BASE_URL and EVERLOOP_MODEL: all unset means the scripted
-    demo model.
+    Ports (EVERLOOP_PORT and EVERLOOP_GRPC_PORT are the gateway's): default any free one. EVERLOOP_PUBLIC_URL:
+    default the gateway's address on this machine. OPENAI_API_KEY, OPENAI_BASE_URL and EVERLOOP_MODEL: all
+    unset means the scripted demo model.
     """
 
     model_config = SettingsConfigDict(frozen=True, env_ignore_empty=True)
 
     everloop_port: int | None = PORT
+    everloop_grpc_port: int | None = PORT
     everloop_temporal_port: int | None = PORT
     everloop_temporal_ui_port: int | None = PORT
     everloop_redis_port: int | None = PORT
@@ -39,6 +40,7 @@ class StackSettings(BaseSettings):
         """The ports asked for: name in `Ports` → (variable, port)."""
         asked = {
             "gateway": ("EVERLOOP_PORT", self.everloop_port),
+            "gateway_grpc": ("EVERLOOP_GRPC_PORT", self.everloop_grpc_port),
             "temporal": ("EVERLOOP_TEMPORAL_PORT", self.everloop_temporal_port),
             "temporal_ui": ("EVERLOOP_TEMPORAL_UI_PORT", self.everloop_temporal_ui_port),
             "redis": ("EVERLOOP_REDIS_PORT", self.everloop_redis_port),
@@ -47,7 +49,7 @@ class StackSettings(BaseSettings):
 
     def on_free_ports(self) -> "StackSettings":
         """Return the same settings for a stack that runs beside others."""
-        own = {"everloop_port", "everloop_temporal_port", "everloop_temporal_ui_port", "everloop_redis_port"}
+        own = [name for name in type(self).model_fields if name.endswith("_port")]
         return self.model_copy(update={**dict.fromkeys(own), "everloop_public_url": ""})
 
 

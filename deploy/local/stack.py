@@ -22,6 +22,7 @@ from deploy.local.supervisor import Supervisor
 ROOT = Path(__file__).parents[2]
 LEDGER = "ledger.jsonl"
 KEY_OF_THE_DEMO_MODEL = "scripted"
+LOCAL_WEBHOOKS = "127.0.0.0/8,::1,localhost"
 SHUTDOWN_GRACE = 5
 """Seconds that running calls get to end; the supervisor waits twice as long."""
 
@@ -47,6 +48,15 @@ class LocalStack:
     @property
     def card_url(self) -> str:
         return f"{self.gateway_url.rstrip('/')}/.well-known/agent-card.json"
+
+    @property
+    def catalogue_url(self) -> str:
+        return f"{self.gateway_url.rstrip('/')}/agents"
+
+    @property
+    def grpc_address(self) -> str:
+        """Where the gateway speaks gRPC on this machine."""
+        return f"{LOOPBACK}:{self.ports.gateway_grpc}"
 
     @property
     def temporal_ui(self) -> str:
@@ -148,6 +158,9 @@ class LocalStack:
             "EVERLOOP_BLOB_DIRECTORY": os.environ.get("EVERLOOP_BLOB_DIRECTORY", str(self.blobs)),
             "EVERLOOP_PORT": str(self.ports.gateway),
             "EVERLOOP_PUBLIC_URL": self.gateway_url,
+            "EVERLOOP_GRPC_PORT": str(self.ports.gateway_grpc),
+            # Who tries it out has webhooks on the same machine.
+            "EVERLOOP_PUSH_ALLOW": os.environ.get("EVERLOOP_PUSH_ALLOW", LOCAL_WEBHOOKS),
         }
         if self.settings.uses_demo_model:
             variables["OPENAI_BASE_URL"] = f"{self._http(self.ports.demo_model)}/v1"

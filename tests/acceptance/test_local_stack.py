@@ -16,6 +16,8 @@ from a2a.types.a2a_pb2 import TASK_STATE_COMPLETED, GetTaskRequest, Task
 
 from deploy.demo.conversation import TaskAccepted, TextArrived, connected, converse
 from deploy.local.servers import free_port
+from tests.support.a2a_client import connected as over_grpc
+from tests.support.a2a_client import request, send
 from tests.support.processes import ROOT
 
 WITHOUT_MODEL = {"OPENAI_API_KEY": "", "OPENAI_BASE_URL": "", "EVERLOOP_MODEL": ""}
@@ -139,12 +141,15 @@ async def test_a_killed_stack_leaves_no_process_and_its_task_goes_on_at_the_next
 
 
 async def test_the_printed_addresses_answer_and_the_directory_is_taken(tmp_path: Path) -> None:
-    """Card and UI are where the table says; a second stack and a taken port get one line of refusal each."""
+    """Card, gRPC and UI are where the table says; a second stack and a taken port get one line each."""
     directory, port = tmp_path / "state", free_port()
     async with stack(directory, {"EVERLOOP_PORT": str(port)}) as run:
         async with httpx.AsyncClient(trust_env=False) as client:
             card = await client.get(run.addresses["Agent card"])
+            catalogue = await client.get(run.addresses["All agents"])
             ui = await client.get(run.addresses["Temporal UI"])
+        async with over_grpc(run.addresses["A2A gateway"], binding="GRPC", streaming=False) as caller:
+            answered = await send(caller, request("Hello"))
         async with running(directory, "deploy.local", "up") as second:
             code = await second.process.wait()
         async with running(
@@ -154,6 +159,9 @@ async def test_the_printed_addresses_answer_and_the_directory_is_taken(tmp_path:
 
     assert run.addresses["A2A gateway"] == f"http://127.0.0.1:{port}"
     assert (card.status_code, ui.status_code, code, other_code) == (200, 200, 1, 1)
+    assert [entry["card"] for entry in catalogue.json()] == [run.addresses["Agent card"]]
+    assert run.addresses["gRPC"] in card.text
+    assert answered.status.state == TASK_STATE_COMPLETED
     assert re.fullmatch(
         rf"everloop: a stack runs in {directory} already \(process {run.process.pid}\).*\n", second.output
     )

@@ -10,7 +10,7 @@ from temporalio.client import Client
 from temporalio.contrib.pydantic import pydantic_data_converter
 
 from tests.support.fake_ports import FakePorts, ScriptedModel
-from worker import WorkerSettings, build_worker
+from worker import WorkerSettings, build_push_worker, build_worker
 from workflows.contract import ports
 
 SANDBOXED = [Path("workflows/__init__.py"), Path("workflows/contract/__init__.py")]
@@ -22,8 +22,13 @@ async def test_the_worker_implements_every_port_method(temporal_address: str) ->
     abstract = [c for _, c in inspect.getmembers(ports, inspect.isclass) if inspect.isabstract(c)]
     promised = [name for c in abstract for name, _ in inspect.getmembers(c, inspect.isfunction)]
 
-    worker = build_worker(client, FakePorts(ScriptedModel()).wired(), WorkerSettings())
-    registered = cast("Sequence[Callable[..., object]]", worker.config(active_config=True).get("activities"))
+    wired, settings = FakePorts(ScriptedModel()).wired(), WorkerSettings()
+    assert wired.push
+    workers = [build_worker(client, wired, settings), build_push_worker(client, wired.push, settings)]
+    configs = [worker.config(active_config=True) for worker in workers]
+    registered = [
+        each for one in configs for each in cast("Sequence[Callable[..., object]]", one.get("activities", ()))
+    ]
 
     assert sorted(activity.__name__ for activity in registered) == sorted(promised)
 

@@ -13,7 +13,7 @@ from tempfile import TemporaryDirectory
 
 from rich.console import Console
 
-from tests.bench import artifacts, streams, work
+from tests.bench import artifacts, lists, streams, work
 from tests.bench.machine import Machine, describe_machine, describe_versions
 from tests.bench.report import RESULTS, WIDTH, print_table, write_results
 from tests.bench.rows import Row
@@ -50,6 +50,7 @@ MEASUREMENTS = {
     "tokens": Measurement(streams.tokens, 4, 1),
     "first-event": Measurement(streams.first_event, 5, 1),
     "artifacts": Measurement(artifacts.artifacts, 3, 1),
+    "lists": Measurement(lists.lists, 5, 1),
 }
 
 

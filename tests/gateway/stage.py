@@ -20,7 +20,10 @@ from activities.publish import ViewPublisher
 from agents.agent import Agent
 from agents.registry import AgentRegistry
 from gateway.app import build_app
+from gateway.card_signing import CardKey
 from gateway.event_fanout import EventFanout
+from gateway.guards import Guards
+from gateway.push_operations import PushOperations
 from gateway.server import GatewayServer, listen
 from gateway.settings import GatewaySettings
 from gateway.stores import Stores
@@ -28,7 +31,7 @@ from stores.artifacts import Artifacts
 from stores.memory_artifacts import MemoryArtifacts
 from stores.memory_secrets import MemorySecrets
 from stores.task_views import TaskViews
-from tests.support.fake_ports import CountingTools, FixedAgents, RecordingTranscripts
+from tests.support.fake_ports import CountingTools, FixedAgents, RecordingContext, RecordingTranscripts
 from worker import Ports, WorkerSettings, build_worker
 from workflows.contract import failures
 from workflows.contract.calls import CallModelInput, CompactContextInput
@@ -42,7 +45,6 @@ AGENT = Agent(id="staged", name="Staged", description="Says what its script says
 
 Step = str | TaskEvent | asyncio.Event | Callable[[], None]
 """A text is streamed, an event published, an `asyncio.Event` waited for, and a function called."""
-
 
 REFUSED = "no answer at all"
 """What the stand-in workflow refuses."""
@@ -215,7 +217,9 @@ async def staged_worker(client: Client, views: TaskViews, queue: str) -> AsyncGe
     """Run the real workflow on a queue, with a scripted model."""
     model = StagedModel(views)
     publisher = ViewPublisher(views, MemorySecrets(), MemoryArtifacts(views))
-    ports = Ports(model, CountingTools(), RecordingTranscripts(), publisher, FixedAgents())
+    ports = Ports(
+        model, CountingTools(), RecordingTranscripts(), publisher, FixedAgents(), context=RecordingContext()
+    )
     async with build_worker(client, ports, WorkerSettings(task_queue=queue, shutdown_grace=0)):
         yield model
 
@@ -258,13 +262,17 @@ async def running_gateway(  # noqa: PLR0913 -- what a test may set of a gateway,
     *,
     queue: str,
     agent: Agent = AGENT,
+    agents: Sequence[Agent] = (),
+    guards: Guards | None = None,
+    push: PushOperations | None = None,
+    card_key: CardKey | None = None,
     fanout: EventFanout | None = None,
     artifacts: Artifacts | None = None,
     link_seconds: int = 0,
     clean_up: Callable[[], Awaitable[object]] | None = None,
-    **variables: float,
+    **variables: float | str,
 ) -> AsyncGenerator[RunningGateway]:
-    """Serve a gateway on a free port until the block ends."""
+    """Serve a gateway on a free port until the block ends; of several `agents` the first is at the root."""
     with listen(GatewaySettings(port=0)) as listener:
         url = f"http://127.0.0.1:{listener.getsockname()[1]}/"
         settings = GatewaySettings.model_validate(
@@ -272,11 +280,13 @@ async def running_gateway(  # noqa: PLR0913 -- what a test may set of a gateway,
         )
         secrets, artifacts = MemorySecrets(), artifacts or MemoryArtifacts(views)
         stores = Stores(views, secrets, artifacts, link_seconds, clean_up)
-        app = build_app(settings, client, stores, AgentRegistry([agent]), fanout=fanout)
+        served = AgentRegistry(agents or [agent])
+        app = build_app(
+            settings, client, stores, served, guards=guards, push=push, fanout=fanout, card_key=card_key
+        )
         server = GatewayServer(app, settings)
         serving = asyncio.create_task(server.serve(sockets=[listener]))
-        headers = {"A2A-Version": "1.0"}
-        async with httpx.AsyncClient(base_url=url, headers=headers, timeout=60) as http:
+        async with httpx.AsyncClient(base_url=url, headers={"A2A-Version": "1.0"}, timeout=60) as http:
             try:
                 yield RunningGateway(app, server, url, http, serving, secrets, artifacts)
             finally:

@@ -96,6 +96,8 @@ async def test_a_secret_is_taken_out(message: UserMessage, secret: JsonValue) ->
     assert taken.model_dump(exclude={"role"}) == {
         "message_id": "m",
         "parts": (TextPart(text="(a secret was supplied)").model_dump(),),
+        "references": (),
+        "extensions": (),
         "metadata": {QUESTION: "q", WITHHELD: True},
     }
     assert await kept(secrets) == secret

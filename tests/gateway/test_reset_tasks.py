@@ -22,6 +22,7 @@ from tests.support.a2a_client import connected, request, send
 from tests.support.fake_ports import (
     CountingTools,
     FixedAgents,
+    RecordingContext,
     RecordingTranscripts,
     ScriptedModel,
     answer,
@@ -101,7 +102,7 @@ async def staged(client: Client, views: TaskViews, call: str, pause: float) -> A
     queue, tools = unique("reset"), HeldTools()
     publisher = ViewPublisher(views, MemorySecrets(), MemoryArtifacts(views))
     model = ScriptedModel(asks((call, "x")), answer("done"))
-    ports = Ports(model, tools, RecordingTranscripts(), publisher, FixedAgents())
+    ports = Ports(model, tools, RecordingTranscripts(), publisher, FixedAgents(), context=RecordingContext())
     async with (
         build_worker(client, ports, WorkerSettings(task_queue=queue, shutdown_grace=0)),
         running_gateway(client, views, queue=queue, fanout=EventFanout(views, idle_check=pause)) as gateway,

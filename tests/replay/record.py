@@ -13,9 +13,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import cast
 
-from temporalio.client import Client, WorkflowFailureError
+from temporalio.client import Client, WorkflowFailureError, WorkflowHistory
 from temporalio.contrib.pydantic import pydantic_data_converter
 
+from tests.replay.push_scenarios import PUSH_SCENARIOS, run_push
 from tests.replay.scenarios import LONG_EVENTS, SCENARIOS, Scenario
 from tests.support.processes import running_temporal
 from worker import WorkerSettings, build_worker
@@ -50,6 +51,10 @@ async def record(client: Client, name: str, scenario: Scenario, path: Path) -> N
         history = await client.get_workflow_handle(
             handle.id, run_id=handle.first_execution_run_id
         ).fetch_history()
+    await _keep(history, path)
+
+
+async def _keep(history: WorkflowHistory, path: Path) -> None:
     kept = json.dumps(_anonymous(json.loads(history.to_json())), indent=1)
     await asyncio.to_thread(path.write_text, f"{kept}\n", "utf-8")
     sys.stdout.write(f"{path.name}: {len(history.events)} events\n")
@@ -78,6 +83,11 @@ async def main(change: str) -> None:
                 path = HISTORIES / f"{name}_before_{change}.json"
                 if not path.exists():
                     await record(client, name, scenario(), path)
+            for name, push in PUSH_SCENARIOS.items():
+                path = HISTORIES / f"{name}_before_{change}.json"
+                if not path.exists():
+                    run = await run_push(client, name, push(), path.stem)
+                    await _keep(await run.fetch_history(), path)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ from temporalio.exceptions import ApplicationError
 from tests.support.fake_ports import CountingTools, FakePorts, Script, ScriptedModel, answer, asks
 from workflows.agent_task import AgentTask
 from workflows.contract import failures
-from workflows.contract.calls import CallModelInput, RunToolInput, ToolReply
+from workflows.contract.calls import CREATE_TASK, CallModelInput, RunToolInput, ToolReply
 from workflows.contract.messages import AssistantMessage, TextPart, ToolCall, ToolMessage, UserMessage
 from workflows.contract.questions import Approval, Question, QuestionKind
 from workflows.contract.tasks import AgentSpec, CompactionSpec, TaskResult, ToolSpec
@@ -97,6 +97,16 @@ def _canceled() -> Scenario:
 def _full(*script: Script) -> Callable[[], Scenario]:
     """An agent that uses everything there is to pin."""
     return lambda: Scenario(FakePorts(ScriptedModel(*script)), agent=FULL_AGENT)
+
+
+def _decides(*script: Script) -> Callable[[], Scenario]:
+    """An agent that decides about a task, while somebody waits for what it decides."""
+
+    async def act(handle: Handle) -> None:
+        await handle.execute_update(AgentTask.wait_for_route)
+
+    agent = AgentSpec(id="agent", routing="auto")
+    return lambda: Scenario(FakePorts(ScriptedModel(*script)), act, agent)
 
 
 def _asks(call: RunToolInput) -> ToolReply | None:
@@ -195,6 +205,9 @@ SCENARIOS: dict[str, Callable[[], Scenario]] = {
     "fallback_tool": _fallback_tool,
     "sub_agent": _full(_ASKS_WRITER, answer("A poem."), answer("done")),
     "artifacts": _artifacts,
+    "answers_at_once": _decides(answer("Hi.")),
+    "decides_for_a_task": _decides(asks(("c", CREATE_TASK)), asks(("1", "x")), answer("done")),
+    "fails_to_decide": _decides(_fail(failures.MODEL_REFUSED)),
     "continues_as_new": lambda: Scenario(
         FakePorts(ScriptedModel(*(asks((f"c{n}", "x")) for n in range(12)), answer("done"))),
         agent=FULL_AGENT,

@@ -38,13 +38,23 @@ def asked(question_id: str) -> Question:
     return Question(id=question_id, kind=QuestionKind.CONFIRMATION, text="Delete a?", call=call)
 
 
-def submitted(task_id: str = "", *, owner: str = "", context_id: str = "", seconds: float = 0) -> TaskView:
+AGENT_ID = "demo"
+
+
+def submitted(
+    task_id: str = "",
+    *,
+    owner: str = "",
+    agent_id: str = AGENT_ID,
+    context_id: str = "",
+    seconds: float = 0,
+) -> TaskView:
     """Return what the gateway creates; ids that are not given are new."""
     return TaskView(
         task_id=task_id or new_id(),
         context_id=context_id or new_id(),
         owner=owner or new_id(),
-        agent_id="demo",
+        agent_id=agent_id,
         created_at=at(seconds),
         status=TaskStatus(state=TaskState.SUBMITTED, at=at(seconds)),
         history=(said("m1"),),

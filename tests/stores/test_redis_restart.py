@@ -38,7 +38,7 @@ async def test_what_was_acknowledged_survives_a_kill(tmp_path: Path) -> None:
         assert await records.claim(task_id, "done") == outcome
         assert (await transcripts.open(task_id, "run", 1)).messages == (said("m1"),)
         await views.publish(task_id, "run", [status(1), chunk("lo", index=1), status(2)])
-        (listed,) = (await views.list_tasks(TaskQuery(owner=view.owner))).views
+        (listed,) = (await views.list_tasks(TaskQuery(view.owner, view.agent_id))).views
         assert (listed.version, listed.artifacts[0].parts) == (2, (chunk("Hello").part,))
         assert [e.event for e in await views.read({task_id: entries[-1].position}, wait=0)] == [
             chunk("lo", index=1),

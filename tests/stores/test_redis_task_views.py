@@ -1,6 +1,7 @@
 """What only Redis can show: keys that expire, a script that is lost, events of a newer version."""
 
 import asyncio
+from dataclasses import replace
 from datetime import timedelta
 from typing import cast
 
@@ -10,16 +11,27 @@ from structlog.testing import capture_logs
 
 from stores.redis_task_views import RedisTaskViews
 from stores.task_views import START, TaskQuery
-from tests.stores.examples import answered, artifact, chunk, new_id, said, status, submitted, view_of
+from tests.stores.examples import (
+    AGENT_ID,
+    answered,
+    artifact,
+    chunk,
+    new_id,
+    said,
+    status,
+    submitted,
+    view_of,
+)
 from workflows.contract.events import TaskCreated
 from workflows.contract.names import (
-    context_index_key,
+    expiry_list_key,
     history_key,
-    owner_index_key,
+    open_tasks_key,
     stream_key,
+    task_list_key,
     view_key,
 )
-from workflows.contract.tasks import TaskView
+from workflows.contract.tasks import TaskState, TaskView
 
 
 @pytest.fixture
@@ -32,8 +44,18 @@ def keys_of(view: TaskView) -> list[str]:
         view_key(view.task_id),
         history_key(view.task_id),
         stream_key(view.task_id),
-        owner_index_key(view.owner),
-        context_index_key(view.owner, view.context_id),
+        *lists_of(view),
+        expiry_list_key(view.owner, view.agent_id),
+        open_tasks_key(view.owner),
+    ]
+
+
+def lists_of(view: TaskView) -> list[str]:
+    """Return the keys of all lists that the task may be in."""
+    return [
+        task_list_key(view.owner, view.agent_id, context, state)
+        for context in (None, view.context_id)
+        for state in ("", view.status.state)
     ]
 
 
@@ -45,6 +67,8 @@ async def blocks_of(redis: Redis, view: TaskView) -> list[str]:
 async def forget(redis: Redis, view: TaskView) -> None:
     """Let a task expire, as if its time to live had passed."""
     await redis.delete(view_key(view.task_id), history_key(view.task_id), stream_key(view.task_id))
+    entry = f"{task_list_key(view.owner, view.agent_id, view.context_id)} {view.task_id}"
+    assert await redis.zadd(expiry_list_key(view.owner, view.agent_id), {entry: 0}, xx=True, ch=True)
 
 
 @pytest.mark.parametrize("write", ["create", "publish", "restore"])
@@ -63,7 +87,8 @@ async def test_every_write_refreshes_the_time_to_live_of_every_key(redis: Redis,
         case _:
             await views.restore(view)
 
-    lives = [await redis.ttl(key) for key in keys_of(view)]
+    shown = await view_of(views, view.task_id)
+    lives = [await redis.ttl(key) for key in keys_of(shown)]
     assert min(lives) > 3_500
 
 
@@ -78,8 +103,8 @@ async def test_a_reader_that_dies_leaves_nothing_behind(redis: Redis, views: Red
     assert 0 < await redis.ttl(key) <= 600
 
 
-async def test_an_expired_task_drops_out_of_the_list(redis: Redis, views: RedisTaskViews) -> None:
-    """A page skips tasks that expired, still fills up, and takes them out of the index."""
+async def test_an_expired_task_leaves_all_its_lists(redis: Redis, views: RedisTaskViews) -> None:
+    """Whatever is listed next, pages fill up and totals are exact, and no list holds the task any more."""
     owner, context_id = new_id(), new_id()
     tasks = [submitted(owner=owner, context_id=context_id, seconds=n) for n in range(6)]
     for task in tasks:
@@ -87,14 +112,65 @@ async def test_an_expired_task_drops_out_of_the_list(redis: Redis, views: RedisT
     for task in tasks[2:5]:
         await forget(redis, task)
 
-    for query in (TaskQuery(owner=owner, page_size=2), TaskQuery(owner=owner, context_id=context_id)):
-        page = await views.list_tasks(query)
-        assert [view.task_id for view in page.views][:2] == [tasks[5].task_id, tasks[1].task_id]
-        assert (await views.list_tasks(query)).total == 3
+    page = await views.list_tasks(TaskQuery(owner, AGENT_ID, page_size=2))
+
+    assert [view.task_id for view in page.views] == [tasks[5].task_id, tasks[1].task_id]
+    assert page.total == 3
+    assert [await redis.zcard(key) for key in lists_of(tasks[0])] == [3] * 4
+    assert await redis.zcard(expiry_list_key(owner, AGENT_ID)) == 3
 
 
-async def test_an_index_forgets_expired_tasks_that_nobody_lists(redis: Redis, views: RedisTaskViews) -> None:
-    """Every status of an owner's task looks at a few others, so that an index does not grow for ever."""
+async def test_a_view_expires_when_its_lists_say(redis: Redis) -> None:
+    """The time to live passes for real: the task is gone from the list by itself."""
+    views = RedisTaskViews(redis, ttl=timedelta(seconds=1))
+    view = submitted()
+    await views.create(view)
+    # Another task keeps the keys of the lists alive.
+    await RedisTaskViews(redis).create(submitted(owner=view.owner, context_id=view.context_id))
+
+    while await redis.exists(view_key(view.task_id)):  # noqa: ASYNC110 -- a fact of a server, no event
+        await asyncio.sleep(0.05)
+
+    assert (await views.list_tasks(TaskQuery(view.owner, AGENT_ID, view.context_id))).total == 1
+    assert [await redis.zcard(key) for key in lists_of(view)] == [1] * 4
+
+
+async def test_a_great_many_expired_tasks_go_at_once(redis: Redis, views: RedisTaskViews) -> None:
+    """The total is exact although one step of the clean-up takes 500 at most."""
+    view = submitted()
+    await views.create(view)
+    await views.create(submitted(owner=view.owner, context_id=view.context_id))
+    await views.create(submitted(owner=view.owner, context_id=view.context_id))
+    gone = [new_id() for _ in range(1_200)]
+    context_list = task_list_key(view.owner, AGENT_ID, view.context_id)
+    for key in lists_of(view):
+        await redis.zadd(key, dict.fromkeys(gone, 1))
+    await redis.zadd(
+        expiry_list_key(view.owner, AGENT_ID), {f"{context_list} {task_id}": 1 for task_id in gone}
+    )
+
+    page = await views.list_tasks(TaskQuery(view.owner, AGENT_ID, state=TaskState.SUBMITTED, page_size=1))
+
+    assert (page.total, len(page.views)) == (3, 1)
+
+
+async def test_a_task_that_comes_back_is_in_the_lists_of_one_state(
+    redis: Redis, views: RedisTaskViews
+) -> None:
+    """A view that expired and is restored before its old entries were removed leaves none of them behind."""
+    view = submitted()
+    await views.create(view)
+    await forget(redis, view)
+    await views.restore(answered(view, "run", 3))
+
+    for context_id in (None, view.context_id):
+        query = TaskQuery(view.owner, AGENT_ID, context_id)
+        found = {state: (await views.list_tasks(replace(query, state=state))).total for state in TaskState}
+        assert {state for state, total in found.items() if total} == {TaskState.WORKING}
+
+
+async def test_lists_forget_expired_tasks_that_nobody_lists(redis: Redis, views: RedisTaskViews) -> None:
+    """Each status removes more tasks that expired than it can add, so that a list does not grow for ever."""
     owner = new_id()
     expired = [submitted(owner=owner) for _ in range(20)]
     for task in expired:
@@ -104,12 +180,11 @@ async def test_an_index_forgets_expired_tasks_that_nobody_lists(redis: Redis, vi
 
     living = submitted(owner=owner)
     await views.create(living)
-    version = 0
-    while await redis.zcard(owner_index_key(owner)) > 1 and version < 2_000:
-        version += 1
+    for version in range(1, 10):
         await views.publish(living.task_id, "run", [status(version)])
 
-    assert await redis.zrange(owner_index_key(owner), 0, -1) == [living.task_id]
+    assert await redis.zrange(task_list_key(owner, AGENT_ID), 0, -1) == [living.task_id]
+    assert not await redis.exists(*(key for task in expired for key in lists_of(task)[2:]))
 
 
 async def test_a_view_that_redis_lost_is_none_until_it_is_restored(

@@ -1,21 +1,42 @@
-"""Lists of tasks: order, filters and pages."""
+"""Lists of tasks: order, filters, pages, and what they load."""
 
 import base64
+from collections.abc import Sequence
 from dataclasses import replace
+from itertools import product
 
 import pytest
 
+from stores.page_token import IndexEntry, encode_page_token
 from stores.task_views import InvalidPageTokenError, TaskPage, TaskQuery, TaskViews
-from tests.stores.examples import answered, at, new_id, status, submitted
+from stores.view_parts import microseconds
+from tests.stores.examples import (
+    AGENT_ID,
+    answered,
+    artifact,
+    at,
+    new_id,
+    said,
+    status,
+    submitted,
+    view_of,
+)
 from workflows.contract.tasks import TaskState
 
 
-async def create_many(views: TaskViews, owner: str, seconds: list[float], context_id: str = "") -> list[str]:
+async def create_many(
+    views: TaskViews, owner: str, seconds: Sequence[float], context_id: str = ""
+) -> list[str]:
     """Create one task for each time and return the ids, newest first, as a list would."""
     tasks = [submitted(owner=owner, seconds=second, context_id=context_id) for second in seconds]
     for task in tasks:
         await views.create(task)
     return [t.task_id for t in sorted(tasks, key=lambda t: (t.status.at, t.task_id), reverse=True)]
+
+
+def of(owner: str, **fields: object) -> TaskQuery:
+    """Return a query for the tasks of an owner."""
+    return TaskQuery(owner, AGENT_ID, **fields)  # pyright: ignore[reportArgumentType] -- a table of filters
 
 
 def ids_of(page: TaskPage) -> list[str]:
@@ -41,22 +62,44 @@ async def test_an_owner_sees_own_tasks_newest_status_first(task_views: TaskViews
     await create_many(task_views, new_id(), [4])
     await task_views.publish(ids[-1], "run", [status(9)])
 
-    page = await task_views.list_tasks(TaskQuery(owner=owner))
+    page = await task_views.list_tasks(of(owner))
 
     assert ids_of(page) == [ids[2], ids[0], ids[1]]
-    snapshot = await task_views.load(ids[2])
-    assert snapshot
-    assert page.views[0] == snapshot.view
+    assert page.views[0] == await view_of(task_views, ids[2])
     assert (page.total, page.next_page_token) == (3, "")
+
+
+async def test_a_list_holds_the_tasks_of_one_agent(task_views: TaskViews) -> None:
+    """Tasks of the owner with another agent are neither listed nor counted, in the same context neither."""
+    owner, context_id = new_id(), new_id()
+    mine = submitted(owner=owner, context_id=context_id)
+    other = submitted(owner=owner, context_id=context_id, agent_id="other")
+    for task in (mine, other):
+        await task_views.create(task)
+
+    for context, state in product((None, context_id), (None, TaskState.SUBMITTED)):
+        query = of(owner, context_id=context, state=state)
+        page = await task_views.list_tasks(query)
+        theirs = await task_views.list_tasks(replace(query, agent_id="other"))
+        assert (ids_of(page), page.total) == ([mine.task_id], 1)
+        assert (ids_of(theirs), theirs.total) == ([other.task_id], 1)
 
 
 @pytest.mark.parametrize("page_size", [1, 2, 3, 7, 100])
 async def test_pages_join_to_the_whole_list(task_views: TaskViews, page_size: int) -> None:
-    """Paging lists every task once, also those whose statuses are of the same millisecond."""
+    """Paging lists every task once, also those whose statuses are of the very same time."""
     owner = new_id()
     ids = await create_many(task_views, owner, [1, 2, 2, 2, 2, 2, 3])
 
-    assert await page_through(task_views, TaskQuery(owner=owner, page_size=page_size)) == ids
+    assert await page_through(task_views, of(owner, page_size=page_size)) == ids
+
+
+async def test_statuses_a_microsecond_apart_are_in_order(task_views: TaskViews) -> None:
+    """Times are compared as exactly as clients read them."""
+    owner = new_id()
+    ids = await create_many(task_views, owner, [n / 1_000_000 for n in range(5)])
+
+    assert await page_through(task_views, of(owner, page_size=2)) == ids
 
 
 async def test_a_task_that_moves_while_paging_neither_repeats_nor_pushes_another_out(
@@ -65,52 +108,149 @@ async def test_a_task_that_moves_while_paging_neither_repeats_nor_pushes_another
     """The next page begins after the last listed task, wherever that and others are by now."""
     owner = new_id()
     ids = await create_many(task_views, owner, [1, 2, 3, 4, 5])
-    first = await task_views.list_tasks(TaskQuery(owner=owner, page_size=2))
+    first = await task_views.list_tasks(of(owner, page_size=2))
 
     await task_views.publish(ids[1], "run", [status(8)])
     await task_views.publish(ids[3], "run", [status(9)])
-    second = await task_views.list_tasks(
-        TaskQuery(owner=owner, page_size=2, page_token=first.next_page_token)
-    )
+    second = await task_views.list_tasks(of(owner, page_size=2, page_token=first.next_page_token))
 
     assert ids_of(first) == ids[:2]
     assert ids_of(second) == [ids[2], ids[4]]
     assert second.total == 5
 
 
-async def test_a_context_a_state_and_a_time_narrow_the_list(task_views: TaskViews) -> None:
-    """Each filter, and all of them together, narrow both the list and its total."""
-    owner, context_id = new_id(), new_id()
-    elsewhere = await create_many(task_views, owner, [1])
-    inside = await create_many(task_views, owner, [2, 3, 4], context_id)
-    await task_views.publish(inside[0], "run", [status(1, TaskState.COMPLETED, seconds=4)])
-    await task_views.publish(elsewhere[0], "run", [status(1, TaskState.COMPLETED, seconds=5)])
-
-    async def find(**filters: object) -> tuple[list[str], int]:
-        query = TaskQuery(owner=owner, **filters)  # pyright: ignore[reportArgumentType] -- a table of filters
-        page = await task_views.list_tasks(query)
-        return ids_of(page), page.total
-
-    assert await find(context_id=context_id) == (inside, 3)
-    assert await find(state=TaskState.COMPLETED) == ([*elsewhere, inside[0]], 2)
-    assert await find(state=TaskState.COMPLETED, context_id=context_id) == (inside[:1], 1)
-    assert await find(state=TaskState.FAILED) == ([], 0)
-    after = at(3).timestamp()
-    assert await find(updated_after=after) == ([*elsewhere, inside[0]], 2)
-    assert await find(updated_after=after, context_id=context_id) == (inside[:1], 1)
-    assert await find(context_id=new_id()) == ([], 0)
-
-
-async def test_tasks_of_one_state_are_paged_too(task_views: TaskViews) -> None:
-    """A filter by state pages through the matches only, and counts them all on every page."""
+async def test_the_place_of_a_page_is_exact_among_tasks_of_the_same_time(task_views: TaskViews) -> None:
+    """The task that a page ended with may have moved: the others of its time follow, none of them twice."""
     owner = new_id()
-    ids = await create_many(task_views, owner, list(range(450)))
-    for task_id in ids[::50]:
-        await task_views.publish(task_id, "run", [status(1, TaskState.FAILED, seconds=1_000)])
-    query = TaskQuery(owner=owner, state=TaskState.FAILED, page_size=4)
+    ids = await create_many(task_views, owner, [1] * 30)
+    first = await task_views.list_tasks(of(owner, page_size=10))
+    await task_views.publish(ids[9], "run", [status(8)])
 
-    assert sorted(await page_through(task_views, query)) == sorted(ids[::50])
-    assert (await task_views.list_tasks(query)).total == 9
+    rest = await page_through(task_views, of(owner, page_size=7, page_token=first.next_page_token))
+
+    assert rest == ids[10:]
+
+
+async def test_a_page_ends_where_it_would_be_too_large(task_views: TaskViews) -> None:
+    """It has fewer tasks than asked for then, at least one, and its token leads to the rest."""
+    owner, sizes = new_id(), (3, 3, 3, 9, 0, 3)  # newest first, in millions of bytes; 8 are the limit
+    tasks = [submitted(owner=owner, seconds=-age) for age in range(len(sizes))]
+    for task, size in zip(tasks, sizes, strict=True):
+        large = (said("large", "x" * size * 1_000_000),)
+        await task_views.create(task.model_copy(update={"history": large}))
+    ids, query = [task.task_id for task in tasks], of(owner, page_size=5)
+    without_messages = await task_views.list_tasks(replace(query, page_size=6, with_history=0))
+    pages = [await task_views.list_tasks(query)]
+    while pages[-1].next_page_token:
+        pages.append(await task_views.list_tasks(replace(query, page_token=pages[-1].next_page_token)))
+
+    assert ids_of(without_messages) == ids == [task_id for page in pages for task_id in ids_of(page)]
+    assert [len(page.views) for page in pages] == [2, 1, 1, 2]
+    assert {page.total for page in pages} == {len(ids)}
+
+
+async def test_filters_narrow_list_and_total(task_views: TaskViews) -> None:
+    """Context, state and time, alone and in every combination; a status of that very time is included."""
+    owner, context_id = new_id(), new_id()
+    elsewhere = await create_many(task_views, owner, [1, 5])
+    inside = await create_many(task_views, owner, [2, 3, 4], context_id)
+    await task_views.publish(inside[2], "run", [status(1, TaskState.COMPLETED, seconds=6)])
+    await task_views.publish(elsewhere[1], "run", [status(1, TaskState.COMPLETED, seconds=7)])
+    ranked = [elsewhere[1], inside[2], elsewhere[0], inside[0], inside[1]]
+    completed, recent = {elsewhere[1], inside[2]}, set(ranked[:4])
+
+    for context, state, since in product(
+        (None, context_id), (None, TaskState.COMPLETED), (None, microseconds(at(4)))
+    ):
+        page = await task_views.list_tasks(
+            of(owner, context_id=context, state=state, updated_since=since, page_size=1)
+        )
+        expected = [
+            task_id
+            for task_id in ranked
+            if (context is None or task_id in inside)
+            and (state is None or task_id in completed)
+            and (since is None or task_id in recent)
+        ]
+        found = await page_through(
+            task_views, of(owner, context_id=context, state=state, updated_since=since, page_size=1)
+        )
+        assert (found, page.total) == (expected, len(expected))
+
+
+async def test_filters_that_match_nothing_give_an_empty_page(task_views: TaskViews) -> None:
+    """No task is in that state, of that context, or that new."""
+    owner = new_id()
+    await create_many(task_views, owner, [1])
+
+    for query in (
+        of(owner, state=TaskState.FAILED),
+        of(owner, context_id=new_id()),
+        of(owner, updated_since=microseconds(at(1)) + 1),
+        of(new_id()),
+    ):
+        assert await task_views.list_tasks(query) == TaskPage((), 0, "")
+
+
+async def test_a_task_is_listed_under_its_last_state_only(task_views: TaskViews) -> None:
+    """Every status moves it, whichever operation brought it: publish, end or restore."""
+    view = submitted()
+    await task_views.create(view)
+
+    async def states() -> list[TaskState]:
+        found: list[TaskState] = []
+        for state, context in product(TaskState, (None, view.context_id)):
+            page = await task_views.list_tasks(of(view.owner, state=state, context_id=context))
+            assert len(page.views) == page.total
+            found += [state] * page.total
+        return found
+
+    assert await states() == [TaskState.SUBMITTED] * 2
+    await task_views.publish(view.task_id, "run", [status(1), status(2, TaskState.INPUT_REQUIRED)])
+    assert await states() == [TaskState.INPUT_REQUIRED] * 2
+    await task_views.restore(answered(view, "run", 3))
+    assert await states() == [TaskState.WORKING] * 2
+    await task_views.end(view.task_id, "run", status(4, TaskState.FAILED))
+    assert await states() == [TaskState.FAILED] * 2
+
+
+async def test_pages_of_one_state_stay_whole_while_tasks_enter_and_leave_it(task_views: TaskViews) -> None:
+    """Who leaves the state is not listed under it; nobody who stays is skipped or comes twice."""
+    owner = new_id()
+    ids = await create_many(task_views, owner, range(10))
+    query = of(owner, state=TaskState.SUBMITTED, page_size=3)
+    first = await task_views.list_tasks(query)
+    for task_id in (ids[1], ids[4]):
+        await task_views.publish(task_id, "run", [status(1, TaskState.FAILED, seconds=20)])
+    await create_many(task_views, owner, [30])
+
+    rest = await page_through(task_views, replace(query, page_token=first.next_page_token))
+
+    assert rest == [ids[3], *ids[5:]]
+
+
+async def test_views_come_with_as_many_messages_as_are_wanted(task_views: TaskViews) -> None:
+    """The newest ones, in order; None means all."""
+    view = submitted()
+    await task_views.create(view)
+    received = tuple(said(f"m{n}") for n in range(2, 6))
+    await task_views.publish(view.task_id, "run", [status(1, received=received)])
+
+    for wanted, expected in ((None, 5), (0, 0), (1, 1), (3, 3), (5, 5), (2**31 - 1, 5)):
+        (listed,) = (await task_views.list_tasks(of(view.owner, with_history=wanted))).views
+        assert [m.message_id for m in listed.history] == [f"m{n}" for n in range(6 - expected, 6)]
+
+
+async def test_views_come_without_artifacts_unless_these_are_wanted(task_views: TaskViews) -> None:
+    """What else a view has is there in any case."""
+    view = answered(submitted(), "run", 1, artifacts=(artifact("x"),))
+    await task_views.restore(view)
+
+    (whole,) = (await task_views.list_tasks(of(view.owner))).views
+    (short,) = (await task_views.list_tasks(of(view.owner, with_artifacts=False))).views
+
+    assert whole == await view_of(task_views, view.task_id)
+    assert short == whole.model_copy(update={"artifacts": ()})
 
 
 async def test_restored_tasks_are_listed(task_views: TaskViews) -> None:
@@ -118,7 +258,7 @@ async def test_restored_tasks_are_listed(task_views: TaskViews) -> None:
     view = answered(submitted(), "run", 3)
     await task_views.restore(view)
 
-    page = await task_views.list_tasks(TaskQuery(owner=view.owner, context_id=view.context_id))
+    page = await task_views.list_tasks(of(view.owner, context_id=view.context_id))
 
     assert ids_of(page) == [view.task_id]
 
@@ -127,18 +267,44 @@ async def test_a_task_without_its_static_part_is_not_listed(task_views: TaskView
     """A task that nobody created yet has no owner, so it is in no list until it is created."""
     view = submitted()
     await task_views.publish(view.task_id, "run", [status(3)])
-    assert ids_of(await task_views.list_tasks(TaskQuery(owner=view.owner))) == []
+    assert ids_of(await task_views.list_tasks(of(view.owner))) == []
 
     await task_views.create(view)
 
-    assert ids_of(await task_views.list_tasks(TaskQuery(owner=view.owner))) == [view.task_id]
+    assert ids_of(await task_views.list_tasks(of(view.owner, state=TaskState.WORKING))) == [view.task_id]
 
 
-FOREIGN_TOKENS = ["x", "%%%", "5", base64.urlsafe_b64encode(b"abc").decode(), "MTI6YQ", "MTI6YQ==\n", "é"]
+FOREIGN_TOKENS = [
+    "x",
+    "%%%",
+    "5",
+    base64.urlsafe_b64encode(b"abc").decode(),
+    "MTI6YQ",
+    "MTI6YQ==\n",
+    "é",
+    encode_page_token(IndexEntry(10**400, "a")),
+    encode_page_token(IndexEntry(-(2**53), "a")),
+]
 
 
 @pytest.mark.parametrize("token", FOREIGN_TOKENS)
 async def test_a_foreign_page_token_is_refused(task_views: TaskViews, token: str) -> None:
-    """Only tokens that a list returned are understood; the error says so."""
+    """Only tokens that a list could have returned are understood; the error says so."""
     with pytest.raises(InvalidPageTokenError, match="page token"):
-        await task_views.list_tasks(TaskQuery(owner=new_id(), page_token=token))
+        await task_views.list_tasks(of(new_id(), page_token=token))
+
+
+async def test_a_token_is_a_place_whatever_list_it_is_used_with(task_views: TaskViews) -> None:
+    """With other filters, another agent or another owner it shows what these may see from there on."""
+    owner, other, context_id = new_id(), new_id(), new_id()
+    await create_many(task_views, owner, [5, 6])
+    inside = await create_many(task_views, owner, [1, 9], context_id)
+    theirs = await create_many(task_views, other, [2, 9])
+    token = (await task_views.list_tasks(of(owner, page_size=2))).next_page_token
+
+    async def found(query: TaskQuery) -> list[str]:
+        return ids_of(await task_views.list_tasks(replace(query, page_token=token)))
+
+    assert await found(of(owner, context_id=context_id)) == [inside[1]]
+    assert await found(of(other)) == [theirs[1]]
+    assert await found(TaskQuery(owner, "other")) == []

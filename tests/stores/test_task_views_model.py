@@ -1,6 +1,7 @@
 """Random histories of a task: Redis and memory agree, and the view is the fold of the stream."""
 
 from collections.abc import Sequence
+from itertools import product
 from typing import cast
 
 from hypothesis import given, settings
@@ -12,11 +13,12 @@ from stores.memory_task_views import MemoryTaskViews
 from stores.redis_connection import connect_redis
 from stores.redis_task_views import RedisTaskViews
 from stores.task_views import TaskQuery, TaskViews
-from tests.stores.examples import stream_of, submitted
+from stores.view_parts import microseconds
+from tests.stores.examples import at, stream_of, submitted
 from tests.stores.histories import CHANGES, CREATES, PUBLISHES, Change, Create, End, Publish, Restore
 from workflows.contract.events import EVENT_ADAPTER, TaskCreated, Warned
-from workflows.contract.names import stream_key
-from workflows.contract.tasks import TaskView
+from workflows.contract.names import open_tasks_key, stream_key
+from workflows.contract.tasks import TaskState, TaskView
 
 
 async def apply(views: TaskViews, view: TaskView, change: Change) -> None:
@@ -29,6 +31,18 @@ async def apply(views: TaskViews, view: TaskView, change: Change) -> None:
             await views.restore(change.view_of(view))
         case End():
             await views.end(view.task_id, change.run_id, change.status)
+
+
+def queries_of(view: TaskView) -> list[TaskQuery]:
+    """Return all combinations of filters, each of which matches in some histories and in others does not."""
+    return [
+        TaskQuery(
+            view.owner, view.agent_id, context, state, since, with_history=history, with_artifacts=not history
+        )
+        for context, state, since, history in product(
+            (None, view.context_id), (None, *TaskState), (None, microseconds(at(3))), (None, 0, 1)
+        )
+    ]
 
 
 async def loaded(views: TaskViews, task_id: str) -> TaskView | None:
@@ -66,8 +80,10 @@ async def test_redis_and_memory_agree_on_every_history(redis_url: str, changes: 
             assert await stored.state(view.task_id) == await memory.state(view.task_id) == state
 
         assert await stream_of(stored, view.task_id) == await stream_of(memory, view.task_id)
-        query = TaskQuery(owner=view.owner, context_id=view.context_id)
-        assert await stored.list_tasks(query) == await memory.list_tasks(query)
+        for query in queries_of(view):
+            assert await stored.list_tasks(query) == await memory.list_tasks(query)
+        is_open = await redis.zscore(open_tasks_key(view.owner), view.task_id) is not None
+        assert is_open == bool(memory.open_tasks(view.owner))
 
 
 @settings(max_examples=100, deadline=None)

@@ -1,13 +1,19 @@
 """The official A2A client, unmodified, with the few lines that every test would repeat."""
 
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from typing import Any, Literal, get_args
 from uuid import uuid4
 
+import grpc
 import httpx
 from a2a.client import Client, ClientConfig
-from a2a.client.client_factory import create_client
+from a2a.client.card_resolver import parse_agent_card
+from a2a.client.client import ClientCallContext
+from a2a.client.client_factory import ClientFactory
+from a2a.client.interceptors import AfterArgs, BeforeArgs, ClientCallInterceptor
 from a2a.types.a2a_pb2 import (
+    AgentCard,
     Message,
     Part,
     Role,
@@ -17,14 +23,69 @@ from a2a.types.a2a_pb2 import (
     Task,
 )
 
+Binding = Literal["JSONRPC", "HTTP+JSON", "GRPC"]
+Version = Literal["1.0", "0.3"]
+
+BINDINGS: tuple[Binding, ...] = get_args(Binding)
+VERSIONS: tuple[Version, ...] = get_args(Version)
+
 
 @asynccontextmanager
-async def connected(url: str, *, streaming: bool = True) -> AsyncGenerator[Client]:
-    """Yield a client of the agent whose card the gateway serves."""
-    async with httpx.AsyncClient(timeout=60) as http:
-        config = ClientConfig(streaming=streaming, httpx_client=http)
-        async with await create_client(url, client_config=config) as client:
+async def connected(
+    url: str,
+    *,
+    binding: Binding = "JSONRPC",
+    version: Version = "1.0",
+    streaming: bool = True,
+    headers: Mapping[str, str] | None = None,
+) -> AsyncGenerator[Client]:
+    """Yield a client of the agent whose card is under `url`; `headers` (or metadata) go with each call.
+
+    It speaks what the card offers: a client of 0.3 reads of the card what 0.3 knows, and nothing else.
+    """
+    async with httpx.AsyncClient(timeout=60, headers=headers) as http:
+        card = await read_card(http, url, version)
+        offered = [one for one in card.supported_interfaces if one.protocol_binding == binding]
+        assert offered, f"the card of {url} offers no {binding} for A2A {version}"
+        del card.supported_interfaces[:]
+        card.supported_interfaces.extend(offered)
+        config = ClientConfig(
+            streaming=streaming,
+            httpx_client=http,
+            grpc_channel_factory=grpc.aio.insecure_channel,
+            supported_protocol_bindings=[binding],
+        )
+        interceptors: list[ClientCallInterceptor] = [_Sending(headers)] if headers else []
+        async with ClientFactory(config).create(card, interceptors) as client:
             yield client
+
+
+async def read_card(http: httpx.AsyncClient, url: str, version: Version = "1.0") -> AgentCard:
+    """Return the card as a client of that version reads it, with the interfaces of that version alone."""
+    response = await http.get(f"{url.rstrip('/')}/.well-known/agent-card.json")
+    fields: dict[str, Any] = response.raise_for_status().json()
+    if version == "0.3":
+        fields.pop("supportedInterfaces", None)
+    card = parse_agent_card(fields)
+    spoken = [one for one in card.supported_interfaces if one.protocol_version.startswith(version)]
+    del card.supported_interfaces[:]
+    card.supported_interfaces.extend(spoken)
+    return card
+
+
+class _Sending(ClientCallInterceptor):
+    """Sends the same headers, or metadata, with each call."""
+
+    def __init__(self, headers: Mapping[str, str]) -> None:
+        self._headers = headers
+
+    async def before(self, args: BeforeArgs) -> None:
+        context = args.context or ClientCallContext()
+        parameters = {**self._headers, **(context.service_parameters or {})}
+        args.context = context.model_copy(update={"service_parameters": parameters})
+
+    async def after(self, args: AfterArgs) -> None:
+        pass
 
 
 def request(

@@ -5,21 +5,40 @@ from collections.abc import Awaitable, Callable
 
 from temporalio import activity
 
+from tests.support.fake_push import ScriptedPush
 from worker import Ports
 from workflows.contract.calls import (
     CallModelInput,
     CompactContextInput,
     LoadAgentInput,
+    LoadContextInput,
+    LoadContextResult,
     PublishInput,
     RunToolInput,
+    SaveContextInput,
     StoreResultInput,
     StoreTranscriptInput,
     ToolReply,
 )
 from workflows.contract.events import StatusChanged, TaskEvent
-from workflows.contract.messages import AssistantMessage, SummaryMessage, ToolCall, ToolMessage, Usage
-from workflows.contract.ports import AgentPort, ModelPort, PublishPort, ToolPort, TranscriptPort
-from workflows.contract.tasks import AgentSpec
+from workflows.contract.messages import (
+    AssistantMessage,
+    SummaryMessage,
+    ToolCall,
+    ToolMessage,
+    Usage,
+    UserMessage,
+)
+from workflows.contract.ports import (
+    AgentPort,
+    ContextPort,
+    ModelPort,
+    PublishPort,
+    PushPort,
+    ToolPort,
+    TranscriptPort,
+)
+from workflows.contract.tasks import AgentSpec, TaskView
 
 Script = AssistantMessage | Exception | Callable[[CallModelInput], Awaitable[AssistantMessage]]
 
@@ -122,6 +141,7 @@ class RecordingPublisher(PublishPort):
 
     def __init__(self) -> None:
         self.events: list[TaskEvent] = []
+        self.opened: list[TaskView] = []
         self.entered = asyncio.Event()
         self.gate: asyncio.Event | None = None
         self.on_publish: Callable[[], None] = lambda: None
@@ -129,6 +149,7 @@ class RecordingPublisher(PublishPort):
 
     @activity.defn
     async def publish(self, call: PublishInput) -> None:
+        self.opened += [call.opening] if call.opening else []
         self.entered.set()
         self.on_publish()
         if self.gate:
@@ -160,6 +181,22 @@ class FixedAgents(AgentPort):
         return self.spec.model_copy(update={"id": call.agent_id})
 
 
+class RecordingContext(ContextPort):
+    """Recalls what it was given, and notes what it is to remember."""
+
+    def __init__(self, *recalled: UserMessage | AssistantMessage) -> None:
+        self._recalled = recalled
+        self.saved: list[SaveContextInput] = []
+
+    @activity.defn
+    async def load_context(self, call: LoadContextInput) -> LoadContextResult:
+        return LoadContextResult(messages=self._recalled)
+
+    @activity.defn
+    async def save_context(self, call: SaveContextInput) -> None:
+        self.saved.append(call)
+
+
 class FakePorts:
     """All fakes, and the `Ports` made of them."""
 
@@ -169,6 +206,16 @@ class FakePorts:
         self.agents = FixedAgents()
         self.transcript = RecordingTranscripts()
         self.publish = RecordingPublisher()
+        self.context = RecordingContext()
+        self.push: PushPort = ScriptedPush()
 
     def wired(self) -> Ports:
-        return Ports(self.model, self.tools, self.transcript, self.publish, self.agents)
+        return Ports(
+            self.model,
+            self.tools,
+            self.transcript,
+            self.publish,
+            self.agents,
+            context=self.context,
+            push=self.push,
+        )

@@ -1,22 +1,28 @@
 """What is base64, and what only looks like it to a lenient decoder."""
 
+import base64
+
 import pytest
 
-from gateway.raw_parts import raw_flaw
+from gateway.raw_parts import is_base64, legacy_file_flaw, legacy_upload_flaw
 
 
-def request(*parts: object) -> dict[str, object]:
-    return {"method": "SendMessage", "params": {"message": {"parts": list(parts)}}}
+def params(*parts: object) -> dict[str, object]:
+    return {"message": {"parts": list(parts)}}
 
 
-@pytest.mark.parametrize("raw", ["", "YQ", "YQ==", "YWI", "YWI=", "YWJj", "-_+/", "AAAAAA=="])
-def test_base64_is_taken(raw: str) -> None:
+def file(content: object) -> dict[str, object]:
+    return {"kind": "file", "file": {"bytes": content}}
+
+
+@pytest.mark.parametrize("text", ["", "YQ", "YQ==", "YWI", "YWI=", "YWJj", "-_+/", "AAAAAA=="])
+def test_base64_is_taken(text: str) -> None:
     """Both alphabets, with padding or without."""
-    assert raw_flaw(request({"raw": raw})) == ""
+    assert is_base64(text)
 
 
 @pytest.mark.parametrize(
-    "raw",
+    "text",
     [
         "!!!!",
         "Y Q=",
@@ -33,12 +39,18 @@ def test_base64_is_taken(raw: str) -> None:
         "YQ=YQ",
     ],
 )
-def test_what_is_no_base64_is_refused(raw: str) -> None:
-    """The text names the part and repeats nothing of it."""
-    flaw = raw_flaw(request({"text": "hi"}, {"raw": "YQ=="}, {"raw": raw}))
+def test_what_is_no_base64_is_refused(text: str) -> None:
+    """Also as a file of A2A 0.3, where the text names the part and repeats nothing of it."""
+    assert not is_base64(text)
+    flaw = legacy_file_flaw(params({"kind": "text", "text": "hi"}, file("YQ=="), file(text)))
+    assert flaw.startswith("message.parts[2].file.bytes is no base64")
+    assert text not in flaw
 
-    assert flaw.startswith("message.parts[2].raw is no base64")
-    assert raw not in {"", flaw}
+
+@pytest.mark.parametrize("text", ["YQ", "YWI", "-_-_"])
+def test_files_of_the_old_version_are_padded_and_in_one_alphabet(text: str) -> None:
+    """The decoder of A2A 0.3 would fail, or leave characters out."""
+    assert legacy_file_flaw(params(file(text)))
 
 
 @pytest.mark.parametrize(
@@ -46,12 +58,27 @@ def test_what_is_no_base64_is_refused(raw: str) -> None:
     [
         None,
         [],
-        {"params": []},
-        {"params": {"message": 1}},
-        {"params": {"message": {"parts": {}}}},
-        request(1, None, {}, {"raw": 5}, {"raw": None}, {"text": "no base64"}),
+        {"message": 1},
+        {"message": {"parts": {}}},
+        params(1, None, {}, {"file": 5}, file(5), file(None), {"text": "no base64"}, file("YQ==")),
     ],
 )
 def test_everything_else_is_not_for_this_check(value: object) -> None:
     """Others say what is wrong with it."""
-    assert raw_flaw(value) == ""
+    assert legacy_file_flaw(value) == ""
+
+
+@pytest.mark.parametrize("outer", ["message", "request"])
+@pytest.mark.parametrize("inner", ["fileWithBytes", "file_with_bytes"])
+def test_files_of_the_old_version_are_encoded_twice_over_rest(outer: str, inner: str) -> None:
+    """As its clients do; a file that was encoded once would become another."""
+
+    def params(content: str) -> dict[str, object]:
+        return {outer: {"content": [{"text": "hi"}, {"file": {inner: content}}]}}
+
+    once = base64.b64encode(b"\xff\xfe a file").decode()
+    twice = base64.b64encode(once.encode()).decode()
+
+    assert legacy_upload_flaw(params(twice)) == legacy_upload_flaw(params(twice.rstrip("="))) == ""
+    assert legacy_upload_flaw(params(once)).startswith("message.content[1].file.fileWithBytes is not encoded")
+    assert legacy_upload_flaw({outer: {"content": [5, {"file": 5}, {"file": {inner: 5}}]}}) == ""

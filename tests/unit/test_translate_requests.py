@@ -123,10 +123,11 @@ def test_a_list_request_becomes_a_query() -> None:
         agent_id="agent",
         context_id="c",
         state=TaskState.WORKING,
-        updated_after=after.timestamp(),
+        updated_since=int(after.timestamp()) * 1_000_000,
         page_size=50,
         page_token="next",
+        with_artifacts=False,
     )
     assert read_list_request(pb.ListTasksRequest(), Viewer("me", "agent")) == TaskQuery(
-        owner="me", agent_id="agent"
+        owner="me", agent_id="agent", with_artifacts=False
     )

@@ -17,6 +17,7 @@ class TextPart(Wire):
     text: str
     media_type: str = ""
     filename: str = ""
+    metadata: dict[str, JsonValue] = {}
 
 
 class DataPart(Wire):
@@ -26,6 +27,7 @@ class DataPart(Wire):
     data: JsonValue
     media_type: str = ""
     filename: str = ""
+    metadata: dict[str, JsonValue] = {}
 
 
 class StoredPart(Wire):
@@ -48,18 +50,32 @@ class FilePart(Wire):
     content: str = ""
     url: str = ""
     stored: StoredPart | None = None
+    metadata: dict[str, JsonValue] = {}
 
 
 Part = Annotated[TextPart | DataPart | FilePart, Field(discriminator="kind")]
 
 
+class TaskReference(Wire):
+    """Another task that a message refers to, and in words what came of it, for the model."""
+
+    task_id: str
+    state: str
+    text: str
+
+
 class UserMessage(Wire):
-    """What the client said. `message_id` is the A2A messageId, unique within its task."""
+    """What the client said. `message_id` is unique within its task (`names.shown_message_id`).
+
+    `references` are the tasks that A2A's referenceTaskIds name, `extensions` URIs of what it makes use of.
+    """
 
     role: Literal["user"] = "user"
     message_id: str
     parts: tuple[Part, ...]
     metadata: dict[str, JsonValue] = {}
+    references: tuple[TaskReference, ...] = ()
+    extensions: tuple[str, ...] = ()
 
 
 class AgentMessage(Wire):
@@ -100,7 +116,9 @@ class Usage(Wire):
 class AssistantMessage(Wire):
     """One whole reply of the model. Without `tool_calls` its text is an answer.
 
-    `is_shown` is false if subscribers could not be told of its end; the workflow then tells them.
+    `is_shown` is false if subscribers could not be told of its end; the workflow then tells them. `closing`
+    is said with the last status, beside or in place of an answer; `rejects` lets the task end as rejected.
+    No language model uses these two.
     """
 
     role: Literal["assistant"] = "assistant"
@@ -111,6 +129,8 @@ class AssistantMessage(Wire):
     finish_reason: str = ""
     usage: Usage = Usage()
     is_shown: bool = True
+    closing: str = ""
+    rejects: bool = False
 
 
 ToolOutcome = Literal["ok", "error", "invalid", "unknown", "rejected"]
@@ -137,13 +157,14 @@ class ToolMessage(Wire):
 
 
 class SummaryMessage(Wire):
-    """From here on, model calls read `text` in place of the transcript's messages 1 to `end` (exclusive).
+    """From here on, model calls read `text` in place of the transcript's messages up to `end` (exclusive).
 
-    The first message stays, and so do those from `end` on. An empty text means that they are left out. An
-    earlier summary is covered by a later one. `usage` is what writing it took.
+    The task's first message, at position `first`, stays, and so do those from `end` on. An empty text means
+    that they are left out. An earlier summary is covered by a later one. `usage` is what writing it took.
     """
 
     role: Literal["summary"] = "summary"
+    first: int = 0
     end: int
     text: str = ""
     usage: Usage = Usage()

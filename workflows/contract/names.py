@@ -12,11 +12,21 @@ DEFAULT_TASK_QUEUE = "everloop"
 
 WORKFLOW_TYPE = "AgentTask"
 
+PUSH_WORKFLOW_TYPE = "PushDelivery"
+
+PUSH_NEWS = "news"
+"""The signal that tells a `PushDelivery` that its task has a new status."""
+
 AGENT_ID = SearchAttributeKey.for_keyword("AgentId")
 CONTEXT_ID = SearchAttributeKey.for_keyword("ContextId")
 OWNER = SearchAttributeKey.for_keyword("Owner")
 TASK_STATE = SearchAttributeKey.for_keyword("TaskState")
 SEARCH_ATTRIBUTES = (AGENT_ID, CONTEXT_ID, OWNER, TASK_STATE)
+
+MAX_SHOWN_CONFIG_ID_BYTES = 64
+"""Of the id of a push config that stands as it is in the id of its workflow."""
+
+_MARK = "\x1f"
 
 _NAMESPACE = uuid.UUID("6b6f2b8e-6f0e-5a54-9a3e-3f1f4a3b7c11")
 
@@ -36,7 +46,41 @@ def derive_context_id(task_id: str) -> str:
 
 
 def _derive(*words: str) -> str:
-    return str(uuid.uuid5(_NAMESPACE, "\x1f".join(words)))
+    return str(uuid.uuid5(_NAMESPACE, _MARK.join(words)))
+
+
+def unique_message_id(message_id: str, mark: str) -> str:
+    """Return an id for one of several messages that their client calls the same.
+
+    Ids of clients have no control characters.
+    """
+    return f"{message_id}{_MARK}{mark}"
+
+
+def message_identity(message_id: str) -> str:
+    """Return what makes a message the same as another of its task: its mark, or else its id."""
+    shown, mark, given = message_id.partition(_MARK)
+    return given if mark else shown
+
+
+def is_marked(message_id: str) -> bool:
+    """Whether a message has an id of its own beside what its client calls it."""
+    return _MARK in message_id
+
+
+def key_mark(key: str) -> str:
+    """Return the mark of messages that came with an Idempotency-Key."""
+    return hashlib.sha256(key.encode()).hexdigest()[:32]
+
+
+def has_mark(message_id: str, key: str) -> bool:
+    """Whether a message came with this Idempotency-Key."""
+    return message_id.endswith(f"{_MARK}{key_mark(key)}")
+
+
+def shown_message_id(message_id: str) -> str:
+    """Return what the client called the message."""
+    return message_id.partition(_MARK)[0]
 
 
 def view_key(task_id: str) -> str:
@@ -74,9 +118,44 @@ def secrets_key(task_id: str) -> str:
     return f"everloop:task:{{{task_id}}}:secrets"
 
 
+def push_configs_key(task_id: str) -> str:
+    """Redis hash: who wants to be notified of a task, and what they have heard."""
+    return f"everloop:task:{{{task_id}}}:push"
+
+
+def push_task_queue(task_queue: str) -> str:
+    """Return where deliveries wait, so that slow webhooks keep no model or tool call waiting."""
+    return f"{task_queue}-push"
+
+
+def push_workflow_id(task_id: str, config_id: str) -> str:
+    """Return the workflow that notifies one client of a task; a digest stands for a long id of a config.
+
+    Temporal's SQL stores have 255 bytes for the id of a workflow, which one config id may have alone.
+    """
+    if len(config_id.encode()) > MAX_SHOWN_CONFIG_ID_BYTES:
+        config_id = _derive("push-workflow", config_id)
+    return f"{task_id}/push/{config_id}"
+
+
+def derive_push_config_id(task_id: str, url: str) -> str:
+    """Return the id of a config whose client named none: the same for the same webhook."""
+    return _derive("push-config", task_id, url)
+
+
+def derive_push_event_id(task_id: str, config_id: str, event: str) -> str:
+    """Return the id by which a webhook knows a notification that it has had before."""
+    return _derive("push-event", task_id, config_id, event)
+
+
 def child_task_id(task_id: str, call_id: str) -> str:
     """Return the task id of the sub-agent that a tool call asks."""
     return f"{task_id}/{call_id}"
+
+
+def is_child_task_id(task_id: str) -> bool:
+    """Whether the task is that of a sub-agent."""
+    return "/" in task_id
 
 
 def call_key(call: ToolCall) -> str:
@@ -93,14 +172,42 @@ def context_key(owner: str, context_id: str) -> str:
     return f"{_quoted(owner)}:{_quoted(context_id)}"
 
 
-def owner_index_key(owner: str) -> str:
-    """Redis sorted set: task ids of an owner by time of the last status, in milliseconds."""
-    return f"everloop:owner:{_quoted(owner)}:tasks"
+def conversation_key(context: str) -> str:
+    """Redis list: messages of a context, which `context_key` names."""
+    return f"everloop:conversation:{{{context}}}:messages"
 
 
-def context_index_key(owner: str, context_id: str) -> str:
-    """Redis sorted set: task ids of an owner in one context, scored like the owner's index."""
-    return f"everloop:owner:{_quoted(owner)}:context:{_quoted(context_id)}:tasks"
+def conversation_tasks_key(context: str) -> str:
+    """Redis set: tasks whose messages are in the conversation of a context."""
+    return f"everloop:conversation:{{{context}}}:tasks"
+
+
+def task_list_key(owner: str, agent_id: str, context_id: str | None = None, state: str = "") -> str:
+    """Redis sorted set: task ids of an owner with one agent by time of the last status, in microseconds.
+
+    There is one of all of them and one for each context; for each of those one for each state.
+    """
+    context = "" if context_id is None else f":context:{_quoted(context_id)}"
+    return f"{_agent_prefix(owner, agent_id)}{context}:tasks{state and f':{state}'}"
+
+
+def expiry_list_key(owner: str, agent_id: str) -> str:
+    """Redis sorted set: tasks of an owner with one agent by the time when their views expire."""
+    return f"{_agent_prefix(owner, agent_id)}:expiry"
+
+
+def open_tasks_key(owner: str) -> str:
+    """Redis sorted set: ids of an owner's tasks that have not ended, by the time when they count no more."""
+    return f"everloop:owner:{_quoted(owner)}:open"
+
+
+def request_rate_key(owner: str) -> str:
+    """Redis string: up to when an owner's requests have used up their rate."""
+    return f"everloop:owner:{_quoted(owner)}:requests"
+
+
+def _agent_prefix(owner: str, agent_id: str) -> str:
+    return f"everloop:owner:{_quoted(owner)}:agent:{_quoted(agent_id)}"
 
 
 def _quoted(name: str) -> str:

@@ -8,13 +8,17 @@ from workflows.contract.calls import (
     CallModelInput,
     CompactContextInput,
     LoadAgentInput,
+    LoadContextInput,
+    LoadContextResult,
     PublishInput,
     RunToolInput,
+    SaveContextInput,
     StoreResultInput,
     StoreTranscriptInput,
     ToolReply,
 )
 from workflows.contract.messages import AssistantMessage, SummaryMessage
+from workflows.contract.push import DeliverPushInput, DeliverPushResult
 from workflows.contract.tasks import AgentSpec
 
 
@@ -91,6 +95,20 @@ class TranscriptPort(ABC):
         """Write messages at their positions, over whatever stands there."""
 
 
+class ContextPort(ABC):
+    """Remember what was said in a context, over all its tasks."""
+
+    @abstractmethod
+    @activity.defn
+    async def load_context(self, call: LoadContextInput) -> LoadContextResult:
+        """Return the newest messages, and put them at the beginning of the cached transcript."""
+
+    @abstractmethod
+    @activity.defn
+    async def save_context(self, call: SaveContextInput) -> None:
+        """Append messages to the conversation; repeating it for the same task changes nothing."""
+
+
 class PublishPort(ABC):
     """Tell subscribers what happened."""
 
@@ -98,3 +116,16 @@ class PublishPort(ABC):
     @activity.defn
     async def publish(self, call: PublishInput) -> None:
         """Publish events; repeating it changes nothing (`workflows.contract.events`)."""
+
+
+class PushPort(ABC):
+    """Notify clients by webhook."""
+
+    @abstractmethod
+    @activity.defn
+    async def deliver_push(self, call: DeliverPushInput) -> DeliverPushResult:
+        """Send the next notification, if there is one; a webhook that gets it again can tell by its id.
+
+        Raises:
+            ApplicationError: `PushFailed`, `TaskUnreadable` (retryable); see `workflows.contract.push`.
+        """

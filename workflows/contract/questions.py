@@ -71,9 +71,9 @@ class Answer(Wire):
     """What a question came to. `approved` false: somebody said no, or nobody answered in time.
 
     `value` is the answer: true or false for a confirmation, None for a secret, which is kept elsewhere, and
-    for no answer. `kind` and `purpose` are those of the question, `tool` is the one that asked. The secret
-    that answers an auth question is what the client's message `message_id` brought; tools call it
-    `secret_name`.
+    for no answer. `kind` and `purpose` are those of the question, `tool` is the one that asked. `message_id`
+    is that of the client's message, if one gave the answer. The secret that answers an auth question is what
+    that message brought; tools call it `secret_name`.
     """
 
     question_id: str
@@ -141,11 +141,12 @@ def read_answer(question: Question, message: UserMessage) -> Answer:
         InvalidAnswerError: it does not answer; the message says what is expected.
     """
     data = [part.data for part in message.parts if isinstance(part, DataPart)]
+    given = {"message_id": message.message_id}
     if question.kind is QuestionKind.AUTH and message.metadata.get(WITHHELD):
-        supplied = {"secret_name": question.secret_name, "message_id": message.message_id}
+        supplied = {**given, "secret_name": question.secret_name}
         return _answer(question, None, by="user").model_copy(update=supplied)
     value = _without_name(data[0]) if data else text_of(message.parts)
-    return answer_with(question, value, by="user")
+    return answer_with(question, value, by="user").model_copy(update=given)
 
 
 def answer_with(question: Question, value: JsonValue, *, by: AnsweredBy, note: str = "") -> Answer:

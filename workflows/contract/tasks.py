@@ -70,7 +70,8 @@ class AgentSpec(Wire):
     asked, in order, when `model` cannot answer; if none can, `on_model_failure` "wait" lets the task wait
     for an operator instead of failing. Limits that are None do not hold; `wall_clock` is in seconds,
     `max_cost` in US dollars, `max_tool_failures` counts iterations in a row. `artifact_tool` is the tool that
-    the model has to call before the task may end without any artifact.
+    the model has to call before the task may end without any artifact. `routing` "auto": the first model call
+    decides whether the message becomes a task or is answered at once.
     """
 
     id: str
@@ -87,12 +88,26 @@ class AgentSpec(Wire):
     tools: dict[str, ToolSpec] = {}
     deduplicate: bool = True
     artifact_tool: str | None = None
+    routing: Literal["task", "auto"] = "task"
+
+
+class Identity(Wire):
+    """Who started a task, for its tools: nothing secret, for history keeps it.
+
+    `scheme` is how the caller was recognised (empty: not at all); `claims` are what settings let through.
+    """
+
+    scheme: str = ""
+    subject: str = ""
+    scopes: tuple[str, ...] | None = None
+    claims: dict[str, JsonValue] = {}
 
 
 class TaskInput(Wire):
     """How a task starts. The task id is the workflow id.
 
-    `depth` is 0 for the task of a client, 1 for that of a sub-agent, 2 for that of its sub-agent.
+    `depth` is 0 for the task of a client, 1 for that of a sub-agent, 2 for that of its sub-agent. `digest` is
+    that of the message's content, for whoever has to know whether another message is the same.
     """
 
     context_id: str
@@ -101,6 +116,8 @@ class TaskInput(Wire):
     message: UserMessage
     created_at: datetime
     depth: int = 0
+    identity: Identity | None = None
+    digest: str = ""
 
 
 class TaskRef(Wire):
@@ -141,7 +158,8 @@ class TaskView(Wire):
     """The whole A2A-facing task: the fold of its events.
 
     `version` counts the statuses that `run_id` published; 0 with an empty `run_id` is what the gateway
-    writes before a worker has seen the task.
+    writes before a worker has seen the task. `is_hidden`: clients have no such task (yet): its message may be
+    answered at once.
     """
 
     task_id: str
@@ -154,6 +172,7 @@ class TaskView(Wire):
     status: TaskStatus
     history: tuple[Message, ...] = ()
     artifacts: tuple[Artifact, ...] = ()
+    is_hidden: bool = False
 
 
 class TaskProgress(Wire):
@@ -183,7 +202,7 @@ class TaskResult(Wire):
     """What the workflow returns. The answer itself is the artifact `response`; this is its beginning.
 
     `answer` is the whole of it, and `artifacts` are the ids of what it wrote besides, for the parent of a
-    sub-agent only.
+    sub-agent only. `message` is what a client gets in place of a task.
     """
 
     state: TaskState
@@ -192,3 +211,15 @@ class TaskResult(Wire):
     excerpt: str
     answer: str = ""
     artifacts: tuple[str, ...] = ()
+    message: AgentMessage | None = None
+    digest: str = ""
+
+
+class Route(Wire):
+    """What became of a message: a task of its own, or, with `message`, an answer at once.
+
+    `digest` is that of the message (`TaskInput.digest`).
+    """
+
+    message: AgentMessage | None = None
+    digest: str = ""

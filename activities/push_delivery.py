@@ -1,0 +1,167 @@
+"""Delivers push notifications, one at a time."""
+
+import time
+from datetime import UTC, datetime, timedelta
+from http import HTTPStatus
+from urllib.parse import urlsplit
+
+import httpx
+import structlog
+from opentelemetry import metrics
+from structlog.contextvars import bound_contextvars
+from temporalio import activity
+from temporalio.exceptions import ApplicationError
+
+from activities.push_bodies import Body, with_status, write_body, write_legacy_body
+from activities.push_feed import News, Nothing, PushFeed, Subject
+from activities.push_tasks import TaskWorkflows
+from activities.push_webhook import Answer, RefusedError, UndeliveredError, Webhooks
+from activities.retry_delay import retry_after
+from stores.push_configs import PushConfig, PushConfigs
+from stores.task_views import TaskViews
+from workflows.contract.events import StatusChanged
+from workflows.contract.names import derive_push_event_id
+from workflows.contract.ports import PushPort
+from workflows.contract.push import PUSH_FAILED, DeliverPushInput, DeliverPushResult
+from workflows.contract.tasks import TaskView
+
+_LONGEST_BACKOFF_EXPONENT = 10
+
+_log = structlog.get_logger()
+_deliveries = metrics.get_meter("everloop").create_counter(
+    "everloop.push.deliveries",
+    unit="{notification}",
+    description="Tries to deliver a push notification, by outcome.",
+)
+
+
+class PushDelivering(PushPort):
+    """Posts what a client has not heard yet, and then notes that it has.
+
+    If we die in between, it is posted again under the same id. A config that its client removed ends its
+    delivery, and so does one that the store has lost: it may come back only from the client.
+    """
+
+    def __init__(
+        self, configs: PushConfigs, views: TaskViews, workflows: TaskWorkflows, webhooks: Webhooks
+    ) -> None:
+        self._configs = configs
+        self._feed = PushFeed(views, workflows)
+        self._views = views
+        self._webhooks = webhooks
+
+    @activity.defn
+    async def deliver_push(self, call: DeliverPushInput) -> DeliverPushResult:
+        push = call.push
+        with bound_contextvars(task_id=push.task_id, push_config_id=push.config_id):
+            config = await self._configs.get(push.task_id, push.config_id)
+            if config is None:
+                await self._check_lost(push.task_id)
+                return DeliverPushResult(done=True)
+            if call.doubts:
+                await self._feed.refresh(push.task_id)
+            return await self._deliver(config, skips=call.skips)
+
+    async def _check_lost(self, task_id: str) -> None:
+        if not await self._configs.knows(task_id):
+            _count("lost")
+            _log.error(
+                "push config lost: its client hears no more of the task unless it sets the config again"
+            )
+
+    async def _deliver(self, config: PushConfig, *, skips: bool) -> DeliverPushResult:
+        start = await self._configs.position(config.task_id, config.id)
+        news = await self._feed.next(config.task_id, start)
+        body = await self._body(config, news.subject) if isinstance(news, News) else None
+        if isinstance(news, News) and body:
+            if skips:
+                _count("left_out")
+                _log.error("push notification left out: its webhook did not take it for too long")
+            elif not await self._post(
+                config, body, derive_push_event_id(config.task_id, config.id, news.name)
+            ):
+                return DeliverPushResult(delivered=True)  # look again: it may have been set anew meanwhile
+        if news.position != start:
+            await self._configs.advance(config, start=start, end=news.position)
+        is_over = isinstance(news, Nothing) and news.is_over
+        return DeliverPushResult(delivered=isinstance(news, News), done=is_over)
+
+    async def _body(self, config: PushConfig, subject: Subject) -> Body | None:
+        """Return what is posted; None for what a client of 0.3 has no word for."""
+        if not config.is_legacy:
+            return write_body(config, subject)
+        match subject:
+            case TaskView():
+                return write_legacy_body(config, subject)
+            case StatusChanged():
+                snapshot = await self._views.load(config.task_id)
+                return snapshot and write_legacy_body(config, with_status(snapshot.view, subject))
+            case _:
+                return None
+
+    async def _post(self, config: PushConfig, body: Body, event_id: str) -> bool:
+        """Post, and return whether it was taken; if not, its webhook is gone, and so is the config.
+
+        Raises:
+            ApplicationError: `PushFailed`.
+        """
+        headers = {
+            "Content-Type": body.media_type,
+            "User-Agent": "everloop",
+            "Webhook-Id": event_id,
+            "Webhook-Timestamp": str(int(time.time())),
+            **_authentication(config),
+        }
+        try:
+            answer = await self._webhooks.post(config.url, body.content, headers)
+        except UndeliveredError as error:
+            outcome = "refused" if isinstance(error, RefusedError) else "no_answer"
+            raise _failed(config, outcome, str(error)) from None
+        return await self._judge(config, answer)
+
+    async def _judge(self, config: PushConfig, answer: Answer) -> bool:
+        if httpx.codes.is_success(answer.status):
+            _count("delivered")
+            return True
+        if answer.status == HTTPStatus.GONE:
+            await self._configs.delete_unchanged(config)
+            _count("gone")
+            _log.info("push config removed: its webhook is gone")
+            return False
+        raise _failed(
+            config, "not_taken", _problem(answer), told=retry_after(answer.headers, datetime.now(UTC))
+        )
+
+
+def _authentication(config: PushConfig) -> dict[str, str]:
+    headers: dict[str, str] = {}
+    if config.token:
+        headers["X-A2A-Notification-Token"] = config.token
+    if config.scheme and config.credentials:
+        headers["Authorization"] = f"{config.scheme} {config.credentials}"
+    return headers
+
+
+def _problem(answer: Answer) -> str:
+    if httpx.codes.is_redirect(answer.status):
+        return f"the webhook answered {answer.status}: redirects are not followed; set the URL it leads to"
+    return f"the webhook answered {answer.status}; expected 2xx"
+
+
+def _failed(
+    config: PushConfig, outcome: str, problem: str, told: timedelta | None = None
+) -> ApplicationError:
+    """Return a failure that is tried again: not sooner than the webhook asks, nor than our own backoff."""
+    attempt = activity.info().attempt
+    _count(outcome)
+    _log.warning(
+        "push notification not delivered", reason=problem, host=urlsplit(config.url).hostname, attempt=attempt
+    )
+    backoff = timedelta(seconds=2 ** min(attempt - 1, _LONGEST_BACKOFF_EXPONENT))
+    return ApplicationError(
+        problem, type=PUSH_FAILED, next_retry_delay=told if told and told > backoff else None
+    )
+
+
+def _count(outcome: str) -> None:
+    _deliveries.add(1, {"outcome": outcome})

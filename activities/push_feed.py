@@ -1,0 +1,100 @@
+"""What a client that is notified has not heard yet."""
+
+from contextlib import suppress
+from dataclasses import dataclass
+
+from temporalio.exceptions import ApplicationError
+
+from activities.push_tasks import TaskWorkflows
+from stores.a2a_tasks import may_be_shown
+from stores.task_views import START, Snapshot, TaskViews
+from workflows.contract.events import ArtifactChunk, StatusChanged, TaskEvent
+from workflows.contract.tasks import Artifact, TaskView
+
+Subject = TaskView | StatusChanged | Artifact
+"""What is told: the whole task, a new status, or an artifact that became complete."""
+
+
+@dataclass(frozen=True)
+class News:
+    """The next thing to tell, and the position up to which the client knows the task once it is told.
+
+    `name` tells it from all others of its task, however often it is looked up.
+    """
+
+    position: str
+    subject: Subject
+    name: str
+
+
+@dataclass(frozen=True)
+class Nothing:
+    """There is nothing to tell up to this position. `is_over`: nor will there be."""
+
+    position: str
+    is_over: bool
+
+
+class PushFeed:
+    """Reads the stream of a task; who has heard nothing, or whose place in it is lost, gets the view."""
+
+    def __init__(self, views: TaskViews, workflows: TaskWorkflows) -> None:
+        self._views = views
+        self._workflows = workflows
+
+    async def next(self, task_id: str, position: str) -> News | Nothing:
+        """Return what follows a position; empty: the whole task.
+
+        Raises:
+            ApplicationError: `TaskUnreadable`.
+        """
+        if not (position and await self._views.holds(task_id, position)):
+            return await self._whole(task_id, position)
+        while page := await self._views.read({task_id: position}, wait=0):
+            for streamed in page:
+                position = streamed.position
+                if subject := await self._subject(task_id, streamed.event):
+                    return News(position, subject, position)
+        state = await self._views.state(task_id)
+        if state is None:
+            return await self._whole(task_id, position)
+        return Nothing(position, is_over=state.is_terminal)
+
+    async def refresh(self, task_id: str) -> None:
+        """Put right a view whose last statuses were lost with a killed store, if the workflow tells them."""
+        shown = await self._views.state(task_id)
+        if shown is None or shown.is_terminal:
+            return
+        if await self._workflows.state(task_id) not in {None, shown}:
+            with suppress(ApplicationError):
+                await self._restore(task_id)
+
+    async def _whole(self, task_id: str, position: str) -> News | Nothing:
+        """Return the task as it is."""
+        snapshot = await self._views.load(task_id) or await self._restored(task_id)
+        if snapshot is None:
+            return Nothing(position, is_over=True)
+        view, state = snapshot.view, snapshot.view.status.state
+        if snapshot.position == position == START:  # a view without any stream
+            return Nothing(snapshot.position, is_over=state.is_terminal)
+        return News(snapshot.position, view, f"task {view.run_id} {view.version} {state}")
+
+    async def _restored(self, task_id: str) -> Snapshot | None:
+        await self._restore(task_id)
+        return await self._views.load(task_id)
+
+    async def _restore(self, task_id: str) -> None:
+        if view := await self._workflows.view(task_id):
+            await self._views.restore(view)
+
+    async def _subject(self, task_id: str, event: TaskEvent) -> Subject | None:
+        match event:
+            case StatusChanged():
+                return event
+            case ArtifactChunk(last_chunk=True):
+                shown = await self._views.artifact(task_id, event.artifact_id)
+                # What began anew meanwhile is told when that is complete.
+                is_told = shown and shown.artifact.complete and may_be_shown(shown.artifact)
+                return shown.artifact if shown and is_told else None
+            case _:
+                return None

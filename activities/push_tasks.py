@@ -1,0 +1,57 @@
+"""What the workflows of tasks say of them, where the store of views may have lost it."""
+
+import asyncio
+from datetime import timedelta
+
+from temporalio.client import Client, WorkflowQueryFailedError
+from temporalio.exceptions import ApplicationError
+from temporalio.service import RPCError, RPCStatusCode
+
+from stores.artifacts import Artifacts
+from stores.blobs import BlobsUnavailableError
+from stores.restored_views import with_artifacts
+from workflows.contract import names
+from workflows.contract.push import TASK_UNREADABLE
+from workflows.contract.tasks import TaskState, TaskView
+
+RPC_TIMEOUT = timedelta(seconds=5)
+
+
+class TaskWorkflows:
+    """Asks Temporal about tasks; changes nothing."""
+
+    def __init__(self, client: Client, artifacts: Artifacts) -> None:
+        self._client = client
+        self._artifacts = artifacts
+
+    async def state(self, task_id: str) -> TaskState | None:
+        """Return the state that the workflow of a task said it is in, None if that cannot be told now."""
+        try:
+            run = await self._client.get_workflow_handle(task_id).describe(rpc_timeout=RPC_TIMEOUT)
+        except RPCError:
+            return None
+        state = run.typed_search_attributes.get(names.TASK_STATE)
+        return TaskState(state) if state else None
+
+    async def view(self, task_id: str) -> TaskView | None:
+        """Return the whole view of a task, None if there is no such workflow.
+
+        Raises:
+            ApplicationError: `TaskUnreadable`.
+        """
+        handle = self._client.get_workflow_handle(task_id)
+        try:
+            async with asyncio.timeout(RPC_TIMEOUT.total_seconds()):
+                view = await handle.query("view", result_type=TaskView)
+            return await with_artifacts(view, self._artifacts)
+        except RPCError as error:
+            if error.status is RPCStatusCode.NOT_FOUND:
+                return None
+            raise _unreadable(error) from None
+        except (TimeoutError, WorkflowQueryFailedError, BlobsUnavailableError, ValueError) as error:
+            # ValueError: the SDK has no name for the status of a paused run.
+            raise _unreadable(error) from None
+
+
+def _unreadable(error: Exception) -> ApplicationError:
+    return ApplicationError(f"the task cannot be read now ({type(error).__name__})", type=TASK_UNREADABLE)

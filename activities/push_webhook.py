@@ -1,0 +1,113 @@
+"""One POST to a webhook, to an address that was judged a moment before, and nowhere else."""
+
+import asyncio
+import ssl
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import cast
+
+import httpcore
+import httpx
+
+from stores.webhook_policy import ForbiddenAddressError, UnfitUrlError, WebhookPolicy, read_url
+
+TIME_LIMIT = 10.0
+"""Seconds for all of it, from the look-up of the name to the end of the answer."""
+
+ANSWER_BYTES = 4_096
+"""How much of an answer is read, so that its sender hears no error; nobody looks at it."""
+
+
+class UndeliveredError(Exception):
+    """The webhook did not take the notification. The message holds nothing of the URL but its host."""
+
+
+class RefusedError(UndeliveredError):
+    """We did not send it, because of where it would have gone."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a webhook answered; names of headers are in small letters."""
+
+    status: int
+    headers: Mapping[str, str]
+
+
+class Webhooks:
+    """Posts by HTTP/1.1, without proxies, redirects or connections that are kept.
+
+    `tls` is for servers whose certificates are not commonly known; `time_limit` in seconds is for one post.
+    """
+
+    def __init__(
+        self, policy: WebhookPolicy, *, tls: ssl.SSLContext | None = None, time_limit: float = TIME_LIMIT
+    ) -> None:
+        self._policy = policy
+        self._tls = tls or httpx.create_ssl_context()
+        self._time_limit = time_limit
+
+    async def post(self, url: str, content: bytes, headers: Mapping[str, str]) -> Answer:
+        """Post, and return whatever the answer is.
+
+        Raises:
+            RefusedError: this is no place to post to.
+            UndeliveredError: there was no answer in time.
+        """
+        try:
+            async with asyncio.timeout(self._time_limit):
+                return await self._post(read_url(url), content, headers)
+        except TimeoutError:
+            raise UndeliveredError(f"the webhook did not answer within {self._time_limit:.0f} s") from None
+        except UnfitUrlError as error:
+            raise RefusedError(f"the URL of the webhook {error}") from None
+        except ForbiddenAddressError as error:
+            raise RefusedError(f"nothing was sent: {error}") from None
+        except (OSError, httpcore.NetworkError, httpcore.ProtocolError, httpcore.TimeoutException) as error:
+            raise UndeliveredError(f"no answer from the webhook ({type(error).__name__})") from None
+
+    async def _post(self, url: httpx.URL, content: bytes, headers: Mapping[str, str]) -> Answer:
+        target = httpcore.URL(scheme=url.raw_scheme, host=url.raw_host, port=url.port, target=url.raw_path)
+        backend = _JudgedBackend(self._policy, is_plain=url.scheme == "http")
+        pairs = [("Host", url.netloc.decode("ascii")), ("Connection", "close"), *headers.items()]
+        async with (
+            httpcore.AsyncConnectionPool(ssl_context=self._tls, network_backend=backend) as pool,
+            pool.stream("POST", target, headers=pairs, content=content) as response,
+        ):
+            answer = Answer(response.status, _decoded(response.headers))
+            read = 0
+            async for piece in response.aiter_stream():
+                read += len(piece)
+                if read >= ANSWER_BYTES:
+                    break
+        return answer
+
+
+class _JudgedBackend(httpcore.AsyncNetworkBackend):
+    """Looks a name up, judges what it finds, and connects to just that: asked again, it may be another."""
+
+    def __init__(self, policy: WebhookPolicy, *, is_plain: bool) -> None:
+        self._policy = policy
+        self._is_plain = is_plain
+        self._inner = cast("httpcore.AsyncNetworkBackend", httpcore.AnyIOBackend())
+
+    async def connect_tcp(
+        self,
+        host: str,
+        port: int,
+        timeout: float | None = None,  # noqa: ASYNC109 -- the interface's
+        local_address: str | None = None,
+        socket_options: Iterable[httpcore.SOCKET_OPTION] | None = None,
+    ) -> httpcore.AsyncNetworkStream:
+        addresses = await self._policy.addresses(host, port, is_plain=self._is_plain)
+        failure: Exception = OSError("no address")
+        for address in addresses:
+            try:
+                return await self._inner.connect_tcp(address, port, timeout, local_address, socket_options)
+            except (httpcore.ConnectError, httpcore.ConnectTimeout) as error:
+                failure = error
+        raise failure
+
+
+def _decoded(headers: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
+    return {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in headers}

@@ -1,0 +1,122 @@
+"""Lets callers do what their scopes allow, on every binding alike."""
+
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import aclosing
+
+from a2a.server.context import ServerCallContext
+from a2a.server.events import Event
+from a2a.server.request_handlers.request_handler import RequestHandler
+from a2a.types import a2a_pb2 as pb
+
+from agents.registry import AgentRegistry
+from gateway.callers import caller_of
+from gateway.errors import a2a_errors
+from gateway.scopes import READ, WRITE, check_agent, check_scope
+from gateway.served_agents import agent_of
+
+SCOPES: Mapping[str, str | None] = {
+    "on_message_send": WRITE,
+    "on_message_send_stream": WRITE,
+    "on_cancel_task": WRITE,
+    "on_create_task_push_notification_config": WRITE,
+    "on_delete_task_push_notification_config": WRITE,
+    "on_get_task": READ,
+    "on_list_tasks": READ,
+    "on_subscribe_to_task": READ,
+    "on_get_task_push_notification_config": READ,
+    "on_list_task_push_notification_configs": READ,
+    "on_get_extended_agent_card": None,
+}
+"""What each operation takes, besides its agent; None: that the caller is known, which bindings see to."""
+
+
+class AuthorizedHandler(RequestHandler):
+    """Refuses what the caller's scopes do not allow, and leaves the rest to another handler.
+
+    A stream that is refused yields nothing.
+    """
+
+    def __init__(self, handler: RequestHandler, agents: AgentRegistry) -> None:
+        self._handler = handler
+        self._agents = agents
+
+    async def on_message_send(
+        self, params: pb.SendMessageRequest, context: ServerCallContext
+    ) -> pb.Task | pb.Message:
+        self._check("on_message_send", context)
+        return await self._handler.on_message_send(params, context)
+
+    async def on_message_send_stream(
+        self, params: pb.SendMessageRequest, context: ServerCallContext
+    ) -> AsyncGenerator[Event]:
+        self._check("on_message_send_stream", context)
+        async with aclosing(self._handler.on_message_send_stream(params, context)) as events:
+            async for event in events:
+                yield event
+
+    async def on_subscribe_to_task(
+        self, params: pb.SubscribeToTaskRequest, context: ServerCallContext
+    ) -> AsyncGenerator[Event]:
+        self._check("on_subscribe_to_task", context)
+        async with aclosing(self._handler.on_subscribe_to_task(params, context)) as events:
+            async for event in events:
+                yield event
+
+    async def on_get_task(self, params: pb.GetTaskRequest, context: ServerCallContext) -> pb.Task | None:
+        self._check("on_get_task", context)
+        return await self._handler.on_get_task(params, context)
+
+    async def on_list_tasks(
+        self, params: pb.ListTasksRequest, context: ServerCallContext
+    ) -> pb.ListTasksResponse:
+        self._check("on_list_tasks", context)
+        return await self._handler.on_list_tasks(params, context)
+
+    async def on_cancel_task(
+        self, params: pb.CancelTaskRequest, context: ServerCallContext
+    ) -> pb.Task | None:
+        self._check("on_cancel_task", context)
+        return await self._handler.on_cancel_task(params, context)
+
+    async def on_create_task_push_notification_config(
+        self, params: pb.TaskPushNotificationConfig, context: ServerCallContext
+    ) -> pb.TaskPushNotificationConfig:
+        self._check("on_create_task_push_notification_config", context)
+        return await self._handler.on_create_task_push_notification_config(params, context)
+
+    async def on_get_task_push_notification_config(
+        self, params: pb.GetTaskPushNotificationConfigRequest, context: ServerCallContext
+    ) -> pb.TaskPushNotificationConfig:
+        self._check("on_get_task_push_notification_config", context)
+        return await self._handler.on_get_task_push_notification_config(params, context)
+
+    async def on_list_task_push_notification_configs(
+        self, params: pb.ListTaskPushNotificationConfigsRequest, context: ServerCallContext
+    ) -> pb.ListTaskPushNotificationConfigsResponse:
+        self._check("on_list_task_push_notification_configs", context)
+        return await self._handler.on_list_task_push_notification_configs(params, context)
+
+    async def on_delete_task_push_notification_config(
+        self, params: pb.DeleteTaskPushNotificationConfigRequest, context: ServerCallContext
+    ) -> None:
+        self._check("on_delete_task_push_notification_config", context)
+        await self._handler.on_delete_task_push_notification_config(params, context)
+
+    async def on_get_extended_agent_card(
+        self, params: pb.GetExtendedAgentCardRequest, context: ServerCallContext
+    ) -> pb.AgentCard:
+        self._check("on_get_extended_agent_card", context)
+        return await self._handler.on_get_extended_agent_card(params, context)
+
+    def _check(self, operation: str, context: ServerCallContext) -> None:
+        """Refuse a call.
+
+        Raises:
+            ForbiddenError: the caller lacks the scope of the operation, or of the agent.
+            InvalidParamsError: the call is for no agent of this server.
+        """
+        with a2a_errors(context):
+            caller, scope = caller_of(context), SCOPES[operation]
+            if scope:
+                check_scope(caller, scope)
+                check_agent(caller, agent_of(context, self._agents).id)

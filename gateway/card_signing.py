@@ -1,0 +1,114 @@
+"""Signatures of agent cards: JSON Web Signatures with the gateway's own key (A2A 1.0 §8.4, RFC 7515)."""
+
+import hashlib
+import json
+from base64 import urlsafe_b64encode
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from a2a.types import a2a_pb2 as pb
+from a2a.utils.signing import ProtectedHeader, create_agent_card_signer
+from cryptography.hazmat.primitives.asymmetric.ec import SECP256R1, EllipticCurvePrivateKey
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey
+from cryptography.hazmat.primitives.serialization import load_pem_private_key
+from jwt.algorithms import ECAlgorithm, OKPAlgorithm, RSAAlgorithm
+from pydantic import JsonValue
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+JWKS_PATH = ".well-known/jwks.json"
+"""Where the public keys are served, below the gateway's address."""
+
+EXPECTED = (
+    "expected: a private key in PEM format, without a password: EC P-256, RSA of 2048 bits or more, Ed25519"
+)
+
+SMALLEST_RSA = 2048
+"""Bits (RFC 7518 §3.3)."""
+
+_IDENTITY = {"EC": ("crv", "kty", "x", "y"), "OKP": ("crv", "kty", "x"), "RSA": ("e", "kty", "n")}
+"""What of a public key its thumbprint is made of (RFC 7638 §3.2, RFC 8037 §2)."""
+
+
+class CardKeyError(Exception):
+    """The key that is to sign agent cards cannot be used; the message names the setting and what is wrong."""
+
+
+class CardSettings(BaseSettings):
+    """How agent cards are signed (environment, prefix EVERLOOP_). An empty variable counts as not set.
+
+    `card_key`: path of a private key in PEM format (default: cards are not signed). `card_key_id`: what
+    clients know it by (default: its thumbprint, RFC 7638).
+    """
+
+    model_config = SettingsConfigDict(env_prefix="EVERLOOP_", frozen=True, env_ignore_empty=True)
+
+    card_key: Path | None = None
+    card_key_id: str = ""
+
+
+@dataclass(frozen=True)
+class CardKey:
+    """A key that signs cards. `public` is its public half as a JSON Web Key (RFC 7517)."""
+
+    pem: bytes
+    algorithm: str
+    public: Mapping[str, JsonValue]
+
+    @property
+    def key_id(self) -> str:
+        return str(self.public["kid"])
+
+    @property
+    def jwks(self) -> dict[str, JsonValue]:
+        """The set of public keys that clients verify signatures with."""
+        return {"keys": [dict(self.public)]}
+
+    def sign(self, card: pb.AgentCard, url: str) -> pb.AgentCard:
+        """Add a signature to a card; `url` is the gateway's, with a slash at its end."""
+        header: ProtectedHeader = {
+            "alg": self.algorithm,
+            "kid": self.key_id,
+            "jku": f"{url}{JWKS_PATH}",
+            "typ": "JOSE",
+        }
+        return create_agent_card_signer(self.pem, header)(card)
+
+
+def load_card_key(settings: CardSettings) -> CardKey | None:
+    """Return the key that signs cards, None if they are not to be signed.
+
+    Raises:
+        CardKeyError: the file cannot be read, or holds no key of a kind that we sign with.
+    """
+    if settings.card_key is None:
+        return None
+    try:
+        pem = settings.card_key.read_bytes()
+        algorithm, public = _public_half(pem)
+    except OSError as error:
+        raise CardKeyError(f"EVERLOOP_CARD_KEY: {settings.card_key}: {error.strerror}; {EXPECTED}") from None
+    except (ValueError, TypeError) as error:
+        raise CardKeyError(f"EVERLOOP_CARD_KEY: {settings.card_key} is no such key; {EXPECTED}") from error
+    key_id = settings.card_key_id or _thumbprint(public)
+    return CardKey(pem, algorithm, {**public, "kid": key_id, "use": "sig", "alg": algorithm})
+
+
+def _public_half(pem: bytes) -> tuple[str, dict[str, JsonValue]]:
+    """Return the algorithm that fits a key, and its public half as a JSON Web Key."""
+    key = load_pem_private_key(pem, password=None)
+    if isinstance(key, EllipticCurvePrivateKey) and isinstance(key.curve, SECP256R1):
+        return "ES256", dict(ECAlgorithm.to_jwk(key.public_key(), as_dict=True))
+    if isinstance(key, Ed25519PrivateKey):
+        return "EdDSA", dict(OKPAlgorithm.to_jwk(key.public_key(), as_dict=True))
+    if isinstance(key, RSAPrivateKey) and key.key_size >= SMALLEST_RSA:
+        public = dict(RSAAlgorithm.to_jwk(key.public_key(), as_dict=True))
+        return "RS256", {name: value for name, value in public.items() if name != "key_ops"}
+    raise ValueError("another kind of key")
+
+
+def _thumbprint(public: Mapping[str, JsonValue]) -> str:
+    members = {name: public[name] for name in _IDENTITY[str(public["kty"])]}
+    digest = hashlib.sha256(json.dumps(members, sort_keys=True, separators=(",", ":")).encode()).digest()
+    return urlsafe_b64encode(digest).rstrip(b"=").decode()

@@ -1,0 +1,25 @@
+"""Who makes an HTTP request, whatever it is for."""
+
+from starlette.requests import HTTPConnection
+
+from gateway.callers import CALLER, Caller
+from gateway.guards import Guards
+
+
+async def recognise(request: HTTPConnection, guards: Guards) -> Caller:
+    """Return who asks, count the request as the owner's, and leave the caller in the request's scope.
+
+    A header that comes twice is joined (RFC 9110 §5.3): nothing that a client puts before what its proxy adds
+    passes for the proxy's word.
+
+    Raises:
+        UnauthenticatedError: nobody whom we know.
+        TooManyRequestsError: the owner asks too often.
+        UnavailableNowError: a server that we have to ask does not answer.
+    """
+    headers = {name: ", ".join(request.headers.getlist(name)) for name in request.headers}
+    peer = request.client.host if request.client else ""
+    caller = await guards.authenticator.authenticate(headers, peer)
+    request.scope[CALLER] = caller
+    await guards.limits.admit_request(caller.owner)
+    return caller

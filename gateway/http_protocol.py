@@ -1,0 +1,86 @@
+"""HTTP/1.1 as clients reach us: bounded request heads, in bounded time.
+
+Uvicorn answers every head that it cannot read with 400, and waits for one as long as it takes.
+"""
+
+import asyncio
+import json
+import sys
+from http import HTTPStatus
+
+import h11
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+MAX_HEAD_BYTES = 65_536
+"""Of the request line and the headers together."""
+
+HEAD_SECONDS = 30.0
+"""In which the head of a request has to arrive, from its first byte or from when the connection opened."""
+
+LINGER = 2.0
+"""Seconds that a client gets to read why its connection ends."""
+
+_REFUSALS = {
+    HTTPStatus.BAD_REQUEST: ("INVALID_ARGUMENT", "this is no HTTP/1.1 request"),
+    HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE: (
+        "INVALID_ARGUMENT",
+        f"the headers are larger than the {MAX_HEAD_BYTES} bytes that this server reads; send less",
+    ),
+}
+
+
+class GatewayProtocol(H11Protocol):
+    """Uvicorn's protocol; it drops connections that send no whole head in time."""
+
+    head_seconds = HEAD_SECONDS
+    _deadline: asyncio.TimerHandle | None = None
+    _is_refused = False
+
+    def connection_made(self, transport: asyncio.Transport) -> None:
+        super().connection_made(transport)
+        self._watch()
+
+    def data_received(self, data: bytes) -> None:
+        if not self._is_refused:
+            super().data_received(data)
+            self._watch()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._unwatch()
+        super().connection_lost(exc)
+
+    def send_400_response(self, msg: str) -> None:
+        """Say what is wrong, as the bindings would. Uvicorn calls this while it handles the error."""
+        failure = sys.exception()
+        hint = failure.error_status_hint if isinstance(failure, h11.RemoteProtocolError) else 0
+        status = HTTPStatus(hint) if hint in _REFUSALS else HTTPStatus.BAD_REQUEST
+        grpc_status, text = _REFUSALS[status]
+        error = {"code": status.value, "status": grpc_status, "message": text}
+        body = json.dumps({"error": error}).encode()
+        headers = [(b"content-type", b"application/json"), (b"connection", b"close")]
+        for event in (
+            h11.Response(status_code=status, headers=headers, reason=status.phrase.encode()),
+            h11.Data(data=body),
+            h11.EndOfMessage(),
+        ):
+            self.transport.write(self.conn.send(event))
+        # Closed at once, with input unread, a connection loses what it has sent (RFC 9112 §9.6).
+        self._is_refused = True
+        self.transport.write_eof()
+        self.loop.call_later(LINGER, self.transport.close)
+
+    def _watch(self) -> None:
+        """Wait for the head of a request, unless there is one, and its body or answer is under way."""
+        if self.conn.their_state is not h11.IDLE:
+            self._unwatch()
+        elif self._deadline is None:
+            self._deadline = self.loop.call_later(self.head_seconds, self._give_up)
+
+    def _unwatch(self) -> None:
+        if self._deadline:
+            self._deadline.cancel()
+            self._deadline = None
+
+    def _give_up(self) -> None:
+        if self.conn.their_state is h11.IDLE:
+            self.transport.close()

@@ -1,0 +1,136 @@
+"""What every A2A call over HTTP goes through, whatever its binding."""
+
+import asyncio
+from abc import ABC, abstractmethod
+from collections.abc import AsyncGenerator, Callable, Coroutine
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, cast
+
+from a2a.compat.v0_3.extension_headers import LEGACY_HTTP_EXTENSION_HEADER
+from a2a.extensions.common import HTTP_EXTENSION_HEADER, get_requested_extensions
+from a2a.utils.errors import A2AError
+from opentelemetry import propagate, trace
+from sse_starlette import EventSourceResponse
+from starlette.datastructures import Headers
+from starlette.requests import ClientDisconnect
+from starlette.responses import Response
+from starlette.types import Message, Receive, Scope, Send
+
+from agents.errors import UnknownAgentError
+from agents.registry import AgentRegistry
+from gateway.cancellation import cancel
+from gateway.errors import REFUSAL
+from gateway.event_ids import ServerSentEvent, with_ids
+from gateway.guards import Guards
+from gateway.http_callers import recognise
+from gateway.http_errors import AddressUnknownError, as_a2a, headers_of, status_of
+from gateway.http_request import A2ARequest, BodyLimits
+from gateway.http_streams import with_farewell
+from stores.a2a_tasks import EVENTS_EXTENSION
+
+_tracer = trace.get_tracer("everloop.gateway")
+
+
+class Binding(ABC):
+    """One way of calling over HTTP."""
+
+    @abstractmethod
+    async def respond(self, request: A2ARequest) -> Response:
+        """Answer a call whose body is read; what goes wrong may be raised."""
+
+    @abstractmethod
+    def refuse(self, error: A2AError, request: A2ARequest) -> Response:
+        """Return an error as clients of this binding read it; its status is seen to."""
+
+
+@dataclass(frozen=True)
+class HttpShell:
+    """What all endpoints share. `is_stopping`: whether the process ends its streams."""
+
+    agents: AgentRegistry
+    guards: Guards
+    limits: BodyLimits
+    is_stopping: Callable[[], bool]
+
+
+class Endpoint:
+    """An ASGI application that answers the calls of one binding.
+
+    It knows the caller before it reads the body, bounds what it reads, stops working for a client that left,
+    runs each call in a span of the caller's trace, gives streamed events their ids, and answers with the
+    status and headers of HTTP what the binding cannot say.
+    """
+
+    def __init__(self, binding: Binding, shell: HttpShell) -> None:
+        self._binding = binding
+        self._shell = shell
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        parent = propagate.extract(Headers(scope=scope))
+        with _tracer.start_as_current_span("a2a", parent, trace.SpanKind.SERVER) as span:
+            request = A2ARequest(scope, receive, self._shell.limits, span)
+            with suppress(ClientDisconnect):
+                try:
+                    response = await self._answer(request, receive)
+                finally:
+                    request.let_go()
+                if response:
+                    await response(scope, receive, send)
+
+    async def _answer(self, request: A2ARequest, receive: Receive) -> Response | None:
+        try:
+            await self._admit(request)
+            await request.body()
+            response = await _unless_client_leaves(self._binding.respond(request), receive)
+        except ClientDisconnect:
+            raise
+        except Exception as failure:  # noqa: BLE001 -- every failure is answered, in the words of the table
+            error = as_a2a(failure)
+            response = self._refused(error, self._binding.refuse(error, request))
+        return response and self._completed(response, request)
+
+    async def _admit(self, request: A2ARequest) -> None:
+        """Let a caller in who is known, asks for no more than a share, and calls an agent of ours."""
+        await recognise(request, self._shell.guards)
+        if request.agent_id:
+            try:
+                self._shell.agents.find(request.agent_id)
+            except UnknownAgentError:
+                raise AddressUnknownError(
+                    f"no agent {request.agent_id[:100]!r} here; GET /agents lists those of this server"
+                ) from None
+
+    def _completed(self, response: Response, request: A2ARequest) -> Response:
+        if isinstance(response, EventSourceResponse):
+            events = cast("AsyncGenerator[ServerSentEvent]", response.body_iterator)
+            named = with_ids(events, request.call_state)
+            response.body_iterator = with_farewell(named, self._shell.is_stopping)
+        elif isinstance(refusal := request.call_state.get(REFUSAL), A2AError):
+            self._refused(refusal, response)
+        for header in (HTTP_EXTENSION_HEADER, LEGACY_HTTP_EXTENSION_HEADER):
+            if EVENTS_EXTENSION in get_requested_extensions(request.headers.getlist(header)):
+                response.headers[header] = EVENTS_EXTENSION
+        return response
+
+    def _refused(self, error: A2AError, response: Response) -> Response:
+        response.status_code = status_of(error) or response.status_code
+        response.headers.update(headers_of(error))
+        return response
+
+
+async def _unless_client_leaves(answer: Coroutine[Any, Any, Response], receive: Receive) -> Response | None:
+    """Return the answer, or None, and stop working on it, if the client closes its connection first."""
+    answering = asyncio.ensure_future(answer)
+    leaving = asyncio.ensure_future(_disconnected(receive))
+    try:
+        await asyncio.wait({answering, leaving}, return_when=asyncio.FIRST_COMPLETED)
+        return await answering if answering.done() else None
+    finally:
+        await asyncio.gather(cancel(answering), cancel(leaving))
+
+
+async def _disconnected(receive: Receive) -> None:
+    message: Message = {"type": ""}
+    while message["type"] != "http.disconnect":
+        message = await receive()

@@ -1,0 +1,16 @@
+"""What is known of the tasks there are."""
+
+from dataclasses import dataclass
+
+from gateway.endings import Endings
+from gateway.routes import Routes
+from gateway.snapshots import Snapshots
+
+
+@dataclass(frozen=True)
+class Past:
+    """How tasks stand, how they ended, and what became of messages that may have been answered at once."""
+
+    snapshots: Snapshots
+    endings: Endings
+    routes: Routes

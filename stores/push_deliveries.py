@@ -1,0 +1,48 @@
+"""Starts the workflows that notify clients, and tells them when there is news."""
+
+import asyncio
+from collections.abc import Sequence
+from datetime import timedelta
+
+from temporalio.client import Client
+from temporalio.common import WorkflowIDConflictPolicy, WorkflowIDReusePolicy
+from temporalio.service import RPCError
+
+from stores.notifying_task_views import NotToldError
+from workflows.contract import names
+from workflows.contract.push import PushRef
+
+RPC_TIMEOUT = timedelta(seconds=5)
+
+
+class PushDeliveries:
+    """One `PushDelivery` for each config of each task. It ends with its task, and starts again with news."""
+
+    def __init__(self, client: Client, task_queue: str) -> None:
+        self._client = client
+        self._task_queue = task_queue
+
+    async def notify(self, task_id: str, config_ids: Sequence[str]) -> None:
+        """Let deliveries look at their task, and start those that do not run; repeating it does no harm.
+
+        Raises:
+            NotToldError: Temporal does not answer, or refuses.
+        """
+        pushes = [PushRef(task_id=task_id, config_id=config_id) for config_id in config_ids]
+        try:
+            await asyncio.gather(*map(self._notify, pushes))
+        except RPCError as error:
+            raise NotToldError from error
+
+    async def _notify(self, push: PushRef) -> None:
+        await self._client.start_workflow(
+            names.PUSH_WORKFLOW_TYPE,
+            push,
+            id=names.push_workflow_id(push.task_id, push.config_id),
+            task_queue=self._task_queue,
+            id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
+            id_reuse_policy=WorkflowIDReusePolicy.ALLOW_DUPLICATE,
+            start_signal=names.PUSH_NEWS,
+            static_summary="push notifications",
+            rpc_timeout=RPC_TIMEOUT,
+        )

@@ -1,0 +1,127 @@
+"""Push notification configs in Redis: a hash for each task.
+
+Its fields: `config:<id>` → JSON, `position:<id>` → up to where the client has heard the task, and `known`,
+which stays when the last config is removed: a hash without it was lost.
+"""
+
+from datetime import timedelta
+from typing import cast
+
+from redis.asyncio import Redis
+
+from stores.push_configs import MAX_CONFIGS, PushConfig, PushConfigs, TooManyPushConfigsError
+from stores.view_parts import TASK_TTL
+from workflows.contract.names import push_configs_key
+
+_CONFIG, _POSITION, _KNOWN = "config:", "position:", "known"
+
+_PUT = """
+local before = redis.call('HGET', KEYS[1], ARGV[1])
+if not before then
+  local count = 0
+  for _, field in ipairs(redis.call('HKEYS', KEYS[1])) do
+    if field:sub(1, 7) == 'config:' then count = count + 1 end
+  end
+  if count >= tonumber(ARGV[6]) then return 0 end
+end
+redis.call('HSET', KEYS[1], ARGV[1], ARGV[2], ARGV[8], 1)
+if not before or cjson.decode(before).url ~= ARGV[3] then
+  redis.call('HSET', KEYS[1], ARGV[4], ARGV[5])
+end
+redis.call('EXPIRE', KEYS[1], ARGV[7])
+return 1
+"""
+
+_ADVANCE = """
+local config = redis.call('HGET', KEYS[1], ARGV[1])
+if config and cjson.decode(config).url == ARGV[2] and redis.call('HGET', KEYS[1], ARGV[3]) == ARGV[4] then
+  redis.call('HSET', KEYS[1], ARGV[3], ARGV[5])
+  redis.call('EXPIRE', KEYS[1], ARGV[6])
+end
+"""
+
+
+_DELETE_UNCHANGED = """
+if redis.call('HGET', KEYS[1], ARGV[1]) == ARGV[2] then
+  redis.call('HDEL', KEYS[1], ARGV[1], ARGV[3])
+end
+"""
+
+
+class RedisPushConfigs(PushConfigs):
+    """Each call is one round trip or two, and may be repeated.
+
+    `ttl` counts from the last `put`, `get` or `advance` (default 7 days): who waits for news of a task asks
+    for the config from time to time, and so keeps it.
+    """
+
+    def __init__(self, redis: Redis, *, ttl: timedelta = TASK_TTL) -> None:
+        self._redis = redis
+        self._ttl = ttl
+        self._put = redis.register_script(_PUT)
+        self._advance = redis.register_script(_ADVANCE)
+        self._delete_unchanged = redis.register_script(_DELETE_UNCHANGED)
+
+    async def put(self, config: PushConfig, *, position: str = "") -> None:
+        was_put = await self._put(
+            keys=[push_configs_key(config.task_id)],
+            args=[
+                _CONFIG + config.id,
+                config.model_dump_json(),
+                config.url,
+                _POSITION + config.id,
+                position,
+                MAX_CONFIGS,
+                int(self._ttl.total_seconds()),
+                _KNOWN,
+            ],
+        )
+        if not was_put:
+            raise TooManyPushConfigsError
+
+    async def get(self, task_id: str, config_id: str) -> PushConfig | None:
+        key = push_configs_key(task_id)
+        async with self._redis.pipeline(transaction=True) as pipeline:
+            pipeline.hget(key, _CONFIG + config_id)
+            pipeline.expire(key, self._ttl)
+            json, _ = cast("tuple[str | None, bool]", await pipeline.execute())
+        return PushConfig.model_validate_json(json) if json else None
+
+    async def list_configs(self, task_id: str) -> list[PushConfig]:
+        fields = cast("dict[str, str]", await self._redis.hgetall(push_configs_key(task_id)))
+        configs = (json for field, json in sorted(fields.items()) if field.startswith(_CONFIG))
+        return [PushConfig.model_validate_json(json) for json in configs]
+
+    async def config_ids(self, task_id: str) -> list[str]:
+        fields = cast("list[str]", await self._redis.hkeys(push_configs_key(task_id)))
+        return [field.removeprefix(_CONFIG) for field in fields if field.startswith(_CONFIG)]
+
+    async def delete(self, task_id: str, config_id: str) -> None:
+        await self._redis.hdel(push_configs_key(task_id), _CONFIG + config_id, _POSITION + config_id)
+
+    async def delete_unchanged(self, config: PushConfig) -> None:
+        key, field = push_configs_key(config.task_id), _CONFIG + config.id
+        json = cast("str | None", await self._redis.hget(key, field))
+        # Not by its own JSON: another version of us may have written it.
+        if json and PushConfig.model_validate_json(json) == config:
+            await self._delete_unchanged(keys=[key], args=[field, json, _POSITION + config.id])
+
+    async def knows(self, task_id: str) -> bool:
+        return bool(await self._redis.hexists(push_configs_key(task_id), _KNOWN))
+
+    async def position(self, task_id: str, config_id: str) -> str:
+        key, field = push_configs_key(task_id), _POSITION + config_id
+        return cast("str | None", await self._redis.hget(key, field)) or ""
+
+    async def advance(self, config: PushConfig, *, start: str, end: str) -> None:
+        await self._advance(
+            keys=[push_configs_key(config.task_id)],
+            args=[
+                _CONFIG + config.id,
+                config.url,
+                _POSITION + config.id,
+                start,
+                end,
+                int(self._ttl.total_seconds()),
+            ],
+        )

@@ -1,0 +1,24 @@
+"""Views that workflows answered, made whole."""
+
+from stores.artifacts import ArtifactMissingError, Artifacts, PartIndexError
+from stores.shown_artifacts import shown_artifact
+from workflows.contract.names import context_key
+from workflows.contract.tasks import Artifact, TaskView
+
+
+async def with_artifacts(view: TaskView, artifacts: Artifacts) -> TaskView:
+    """Return a view with what the task has put out besides its answer, which its workflow does not keep.
+
+    Raises:
+        BlobsUnavailableError: the content cannot be read now.
+    """
+    known = {artifact.artifact_id for artifact in view.artifacts}
+    shown: list[Artifact] = []
+    for stored in await artifacts.list_artifacts(context_key(view.owner, view.context_id), view.task_id):
+        if stored.is_input or stored.artifact_id in known:
+            continue
+        try:
+            shown.append(await shown_artifact(artifacts, stored))
+        except (ArtifactMissingError, PartIndexError):
+            continue  # it was removed, or made anew, while we looked: whoever did that tells of it
+    return view.model_copy(update={"artifacts": (*shown, *view.artifacts)})

@@ -1,0 +1,82 @@
+"""Answers at once survive what tasks survive, and are remembered."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from pathlib import Path
+
+import pytest_asyncio
+from a2a.client import A2AClientError, Client
+from a2a.types import a2a_pb2 as pb
+
+from tests.support.a2a_client import connected, request, response_of, send
+from tests.support.deployment import Deployment, running_deployment
+from tests.support.scripted_openai import Reply, ScriptedOpenAI, tool_call
+
+
+@pytest_asyncio.fixture
+async def deciding(tmp_path: Path, model: ScriptedOpenAI) -> AsyncGenerator[Deployment]:
+    agents = "tests.support.deciding_agents:agent"
+    async with running_deployment(tmp_path, model.base_url, agents=agents) as running:
+        yield running
+
+
+async def ask(client: Client, message: pb.SendMessageRequest) -> pb.StreamResponse:
+    """Return the only response to a message."""
+    (response,) = [response async for response in client.send_message(message)]
+    return response
+
+
+async def test_a_worker_and_a_gateway_killed_while_the_model_decides(
+    model: ScriptedOpenAI, deciding: Deployment
+) -> None:
+    """The client sends its message again, to another gateway, and gets the one answer; so does everybody."""
+    model.script = [Reply(["Fo", asyncio.Event()]), Reply(["Four."])]
+    worker, gateway = await deciding.add_worker(), await deciding.add_gateway()
+    message = request("2 + 2")
+    async with connected(gateway.url, streaming=False) as client:
+        asking = asyncio.create_task(ask(client, message))
+        while not model.requests:  # noqa: ASYNC110 -- another process makes them
+            await asyncio.sleep(0.02)
+        gateway.process.kill()
+        worker.kill()
+        await asyncio.wait({asking})
+    assert isinstance(asking.exception(), A2AClientError)
+
+    await deciding.add_worker()
+    other = await deciding.add_gateway()
+    async with connected(other.url, streaming=False) as client:
+        first, again = await ask(client, message), await ask(client, message)
+
+    assert [part.text for part in first.message.parts] == ["Four."]
+    assert again == first
+    assert len(model.requests) == 2
+
+
+async def test_a_context_remembers_answers_and_tasks(model: ScriptedOpenAI, deciding: Deployment) -> None:
+    """The next message of the context reaches a model that knows what was said, with or without a task."""
+    model.script = [
+        Reply(["Four."]),
+        Reply([tool_call("create_task")]),
+        Reply([tool_call("look_up", '{"word": "five"}', id_="call_2")]),
+        Reply(["Five is a word."]),
+        Reply(["We spoke of four and five."]),
+    ]
+    await deciding.add_worker()
+    gateway = await deciding.add_gateway()
+    async with connected(gateway.url, streaming=False) as client:
+        direct = await ask(client, request("2 + 2"))
+
+        def more(text: str) -> pb.SendMessageRequest:
+            message = request(text)
+            message.message.context_id = direct.message.context_id
+            return message
+
+        task = await send(client, more("What is five?"))
+        last = await ask(client, more("What did we speak of?"))
+        listed = await client.list_tasks(pb.ListTasksRequest(context_id=direct.message.context_id))
+
+    assert response_of(task) == "Five is a word."
+    assert [part.text for part in last.message.parts] == ["We spoke of four and five."]
+    assert [listed_task.id for listed_task in listed.tasks] == [task.id]
+    said = [m["content"] for m in model.requests[-1].conversation if m["role"] in {"user", "assistant"}]
+    assert said == ["2 + 2", "Four.", "What is five?", "Five is a word.", "What did we speak of?"]

@@ -1,0 +1,78 @@
+"""What becomes of a delivery whose config is removed, set anew, or lost."""
+
+from collections.abc import Mapping
+
+import pytest
+from structlog.testing import capture_logs
+
+from activities.push_webhook import Answer, Webhooks
+from tests.stores.examples import status
+from tests.support.push_bench import LOOPBACK_ALLOWED, PushBench
+from tests.support.webhook import running_webhook
+from workflows.contract.push import DeliverPushResult
+from workflows.contract.tasks import TaskState
+
+DONE = DeliverPushResult(done=True)
+
+
+async def test_a_webhook_that_is_gone_is_removed() -> None:
+    """Nothing more is sent there."""
+    async with running_webhook(410) as hook:
+        bench = PushBench(hook.url)
+        await bench.begin(status(1, TaskState.INPUT_REQUIRED))
+        end = await bench.deliver_all()
+
+    assert end == DONE
+    assert len(hook.refused) == 1
+    assert hook.taken == []
+    assert await bench.configs.list_configs(bench.task.task_id) == []
+
+
+async def test_a_config_that_was_deleted_ends_its_delivery() -> None:
+    """Nothing is sent, and that is no error."""
+    async with running_webhook() as hook:
+        bench = PushBench(hook.url)
+        await bench.begin(status(1, TaskState.COMPLETED))
+        await bench.configs.delete(bench.task.task_id, bench.config.id)
+        with capture_logs() as lines:
+            end = await bench.deliver()
+
+    assert end == DONE
+    assert (hook.taken, lines) == ([], [])
+
+
+async def test_a_config_that_was_lost_ends_its_delivery_with_an_error() -> None:
+    """Its store was emptied: the task goes on, nobody hears of it, and an operator has to know."""
+    async with running_webhook() as hook:
+        bench = PushBench(hook.url)
+        await bench.begin(status(1))
+        emptied = PushBench(hook.url, views=bench.views)
+        emptied.task, emptied.config = bench.task, bench.config
+        with capture_logs() as lines:
+            end = await emptied.deliver()
+
+    assert end == DONE
+    assert [(line["log_level"], line["event"].partition(":")[0]) for line in lines] == [
+        ("error", "push config lost")
+    ]
+
+
+@pytest.mark.parametrize("change", ["url", "token"])
+async def test_a_config_that_was_set_anew_survives_the_end_of_its_old_webhook(change: str) -> None:
+    """The new one hears what the old one did not take."""
+
+    class Replacing(Webhooks):
+        async def post(self, url: str, content: bytes, headers: Mapping[str, str]) -> Answer:
+            if url == old.url and not new.taken:
+                await bench.configs.put(fresh)
+            return await super().post(url, content, headers)
+
+    async with running_webhook(410) as old, running_webhook() as new:
+        bench = PushBench(old.url, webhooks=Replacing(LOOPBACK_ALLOWED))
+        value = new.url if change == "url" else "new"
+        fresh = bench.config.model_copy(update={change: value})
+        await bench.begin(status(1, TaskState.COMPLETED))
+        await bench.deliver_all()
+
+    assert [each.id for each in old.refused] == [each.id for each in [*new.taken, *old.taken]]
+    assert await bench.configs.get(bench.task.task_id, bench.config.id) == fresh

@@ -1,0 +1,169 @@
+"""SendMessage: A2A 1.0 §3.1.1, §3.2, §3.4."""
+
+from collections.abc import Callable
+
+import pytest
+from a2a.types import a2a_pb2 as pb
+
+from tests.conformance.bindings import Binding, refusal
+from tests.conformance.messages import (
+    ASKS,
+    COMPLETES,
+    LASTS,
+    REJECTS,
+    TERMINAL,
+    WRITES_TEXT,
+    fresh,
+    message,
+)
+
+IMMEDIATELY = {"returnImmediately": True}
+UNFINISHED = frozenset({pb.TASK_STATE_SUBMITTED, pb.TASK_STATE_WORKING})
+
+
+async def test_a_blocking_send_returns_the_ended_task(agent: Binding) -> None:
+    """Without returnImmediately the answer waits for a terminal state and has the artifacts (§3.2.2)."""
+    task = await agent.send(message(WRITES_TEXT))
+    assert task.status.state == pb.TASK_STATE_COMPLETED
+    assert [part.text for artifact in task.artifacts for part in artifact.parts] == ["Generated text content"]
+
+
+async def test_a_blocking_send_returns_when_the_task_is_interrupted(agent: Binding) -> None:
+    """Input-required ends the wait, too (§3.2.2)."""
+    task = await agent.send(message(ASKS))
+    assert task.status.state == pb.TASK_STATE_INPUT_REQUIRED
+
+
+async def test_an_immediate_send_returns_before_the_task_ends(agent: Binding) -> None:
+    """With returnImmediately the task comes back in progress, and goes on (§3.2.2)."""
+    task = await agent.send(message(LASTS, configuration=IMMEDIATELY))
+    assert task.status.state in UNFINISHED
+    again = await agent.get(task.id)
+    assert again.status.state in UNFINISHED
+    await agent.cancel(task.id)
+
+
+async def test_a_rejected_task_is_terminal(agent: Binding) -> None:
+    """An agent may decline: the task is rejected, which ends a blocking send (§4.1.3)."""
+    task = await agent.send(message(REJECTS))
+    assert task.status.state == pb.TASK_STATE_REJECTED
+
+
+async def test_ids_are_generated_and_unique(agent: Binding) -> None:
+    """The server makes the id of a task, and of a context that the client does not name (§3.4.1, §3.4.2)."""
+    first, second = await agent.send(message(COMPLETES)), await agent.send(message(COMPLETES))
+    assert first.id
+    assert first.context_id
+    assert first.id != second.id
+    assert first.context_id != second.context_id
+
+
+async def test_the_clients_context_is_kept(agent: Binding) -> None:
+    """A context id of the client is kept, and two tasks may share it (§3.4.1)."""
+    context_id = fresh("context")
+    first = await agent.send(message(COMPLETES, contextId=context_id))
+    second = await agent.send(message(COMPLETES, contextId=context_id))
+    assert first.context_id == second.context_id == context_id
+    assert first.id != second.id
+
+
+@pytest.mark.parametrize("with_context", [False, True], ids=["task id alone", "task id and context id"])
+async def test_a_follow_up_continues_its_task(agent: Binding, *, with_context: bool) -> None:
+    """A message with the id of an interrupted task goes on with it; its context is inferred (§3.4.3)."""
+    asking = await agent.send(message(ASKS))
+    request = message(COMPLETES, taskId=asking.id)
+    request.message.context_id = asking.context_id if with_context else ""
+    done = await agent.send(request)
+    assert (done.id, done.context_id) == (asking.id, asking.context_id)
+    assert done.status.state == pb.TASK_STATE_COMPLETED
+
+
+async def test_a_task_may_ask_again_and_again(agent: Binding) -> None:
+    """A follow-up that leads to another question leaves the task interrupted, not ended (§3.4.3)."""
+    task = await agent.send(message(ASKS))
+    for _ in range(2):
+        task = await agent.send(message(ASKS, taskId=task.id))
+        assert task.status.state == pb.TASK_STATE_INPUT_REQUIRED
+    task = await agent.send(message(COMPLETES, taskId=task.id))
+    assert task.status.state == pb.TASK_STATE_COMPLETED
+
+
+async def test_the_context_of_another_task_is_refused(agent: Binding) -> None:
+    """A context id that is not the task's is an invalid parameter (§3.4.3)."""
+    asking = await agent.send(message(ASKS))
+    refused = await refusal(agent.send(message(COMPLETES, taskId=asking.id, contextId=fresh("other"))))
+    assert refused.reason == "INVALID_PARAMS"
+    assert "contextId" in refused.message
+    unharmed = await agent.get(asking.id)
+    assert unharmed.status.state == pb.TASK_STATE_INPUT_REQUIRED
+
+
+async def test_no_client_chooses_the_id_of_a_task(agent: Binding) -> None:
+    """A task id that does not exist is not found, and no task is made under it (§3.4.2)."""
+    wanted = fresh("task")
+    refused = await refusal(agent.send(message(COMPLETES, taskId=wanted)))
+    assert refused.reason == "TASK_NOT_FOUND"
+    refused = await refusal(agent.get(wanted))
+    assert refused.reason == "TASK_NOT_FOUND"
+
+
+@pytest.mark.parametrize("behaviour", [COMPLETES, REJECTS])
+async def test_an_ended_task_takes_no_message(agent: Binding, behaviour: str) -> None:
+    """A message to a terminal task is an unsupported operation (§3.1.1)."""
+    ended = await agent.send(message(behaviour))
+    assert ended.status.state in TERMINAL
+    refused = await refusal(agent.send(message(COMPLETES, taskId=ended.id)))
+    assert refused.reason == "UNSUPPORTED_OPERATION"
+
+
+async def test_a_canceled_task_takes_no_message(agent: Binding) -> None:
+    """Neither does a canceled one (§3.1.1)."""
+    asking = await agent.send(message(ASKS))
+    await agent.cancel(asking.id)
+    refused = await refusal(agent.send(message(COMPLETES, taskId=asking.id)))
+    assert refused.reason == "UNSUPPORTED_OPERATION"
+
+
+Spoil = Callable[[pb.SendMessageRequest], None]
+
+
+def _without_message(request: pb.SendMessageRequest) -> None:
+    request.ClearField("message")
+
+
+def _without_parts(request: pb.SendMessageRequest) -> None:
+    request.message.ClearField("parts")
+
+
+def _without_id(request: pb.SendMessageRequest) -> None:
+    request.message.ClearField("message_id")
+
+
+def _without_role(request: pb.SendMessageRequest) -> None:
+    request.message.ClearField("role")
+
+
+def _with_empty_part(request: pb.SendMessageRequest) -> None:
+    del request.message.parts[:]
+    request.message.parts.add()
+
+
+@pytest.mark.parametrize(
+    ("spoil", "field"),
+    [
+        (_without_message, "message"),
+        (_without_parts, "parts"),
+        (_without_id, "messageId"),
+        (_without_role, "role"),
+        (_with_empty_part, "parts"),
+    ],
+)
+async def test_a_message_without_a_required_field_is_refused(
+    agent: Binding, spoil: Spoil, field: str
+) -> None:
+    """Required fields are checked, and the error names the one that is missing (§5.7, §3.3.2)."""
+    request = message(COMPLETES)
+    spoil(request)
+    refused = await refusal(agent.send(request))
+    assert refused.reason == "INVALID_PARAMS"
+    assert field in refused.message

@@ -1,0 +1,216 @@
+"""Clients of A2A 0.3 over JSON-RPC: 0.3 §6 (objects), §7 (methods), §8 (errors)."""
+
+import json
+from typing import Any
+
+import pytest
+from a2a.compat.v0_3 import types as v03
+
+from tests.conformance.legacy import call, events_of, said, send
+from tests.conformance.messages import (
+    ASKS,
+    COMPLETES,
+    LASTS,
+    REJECTS,
+    STREAMS,
+    WRITES_DATA,
+    WRITES_FILE,
+    WRITES_FILE_URL,
+    WRITES_TEXT,
+    fresh,
+)
+from tests.conformance.stack import Stack
+
+
+@pytest.mark.parametrize("behaviour", [COMPLETES, ASKS, REJECTS, WRITES_TEXT, WRITES_FILE, WRITES_DATA])
+async def test_a_task_is_what_0_3_says(stack: Stack, behaviour: str) -> None:
+    """The result of message/send fits the schema of a 0.3 task (0.3 §6.1, §7.1)."""
+    task = await send(stack.http, behaviour)
+    assert task["kind"] == "task"
+    v03.Task.model_validate(task)
+
+
+@pytest.mark.parametrize(
+    ("behaviour", "state"), [(COMPLETES, "completed"), (ASKS, "input-required"), (REJECTS, "rejected")]
+)
+async def test_states_are_in_small_letters(stack: Stack, behaviour: str, state: str) -> None:
+    """Words joined by hyphens (0.3 §6.3)."""
+    assert (await send(stack.http, behaviour))["status"]["state"] == state
+
+
+async def test_messages_say_their_kind_and_role(stack: Stack) -> None:
+    """Kind "message", roles "user" and "agent", parts with kinds (0.3 §6.4, §6.5)."""
+    task = await send(stack.http, COMPLETES)
+    messages = [*task["history"], task["status"]["message"]]
+    assert {one["kind"] for one in messages} == {"message"}
+    assert {one["role"] for one in messages} == {"user", "agent"}
+    assert {part["kind"] for one in messages for part in one["parts"]} == {"text"}
+
+
+@pytest.mark.parametrize(
+    ("behaviour", "expected"),
+    [
+        (WRITES_TEXT, {"kind": "text", "text": "Generated text content"}),
+        (WRITES_DATA, {"kind": "data", "data": {"key": "value", "count": 42}}),
+    ],
+)
+async def test_parts_say_their_kind(stack: Stack, behaviour: str, expected: dict[str, Any]) -> None:
+    """Text and data (0.3 §6.5)."""
+    task = await send(stack.http, behaviour)
+    parts = [part for artifact in task["artifacts"] for part in artifact["parts"]]
+    assert any(expected.items() <= part.items() for part in parts), parts
+
+
+@pytest.mark.parametrize(("behaviour", "content"), [(WRITES_FILE, "bytes"), (WRITES_FILE_URL, "uri")])
+async def test_files_have_bytes_or_a_uri(stack: Stack, behaviour: str, content: str) -> None:
+    """A file part holds a file with a name, a MIME type, and one of bytes and uri (0.3 §6.6)."""
+    task = await send(stack.http, behaviour)
+    parts = [part for artifact in task["artifacts"] for part in artifact["parts"]]
+    (part,) = [part for part in parts if part["kind"] == "file"]
+    assert (part["file"]["name"], part["file"]["mimeType"]) == ("output.txt", "text/plain")
+    assert {"bytes", "uri"} & part["file"].keys() == {content}
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        {"kind": "text", "text": "some text"},
+        {"kind": "data", "data": {"a": [1, None]}},
+        {"kind": "file", "file": {"bytes": "aGVsbG8=", "name": "hello.txt", "mimeType": "text/plain"}},
+        {"kind": "file", "file": {"uri": "https://example.com/hello.txt", "mimeType": "text/plain"}},
+    ],
+)
+async def test_each_kind_of_part_is_taken(stack: Stack, part: dict[str, Any]) -> None:
+    """What a client of 0.3 sends comes back as it was (0.3 §6.5)."""
+    task = await send(stack.http, COMPLETES, parts=[part])
+    assert task["status"]["state"] == "completed"
+    (mine,) = [one for one in task["history"] if one["role"] == "user"]
+    assert [{**part, **one} for one in mine["parts"]] == mine["parts"]
+
+
+async def test_a_send_that_does_not_block_returns_at_once(stack: Stack) -> None:
+    """`blocking` false returns the task in progress (0.3 §7.1.1)."""
+    params = {"message": said(LASTS), "configuration": {"blocking": False}}
+    task = (await call(stack.http, "message/send", params))["result"]
+    assert task["status"]["state"] in {"submitted", "working"}
+    canceled = (await call(stack.http, "tasks/cancel", {"id": task["id"]}))["result"]
+    assert (canceled["kind"], canceled["status"]["state"]) == ("task", "canceled")
+
+
+async def test_a_follow_up_continues_its_task(stack: Stack) -> None:
+    """A message with the ids of a task goes on with it (0.3 §7.1)."""
+    asking = await send(stack.http, ASKS)
+    done = await send(stack.http, COMPLETES, taskId=asking["id"], contextId=asking["contextId"])
+    assert (done["id"], done["status"]["state"]) == (asking["id"], "completed")
+
+
+async def test_a_task_can_be_read(stack: Stack) -> None:
+    """tasks/get shows the task, with as much history as wanted (0.3 §7.3)."""
+    task = await send(stack.http, COMPLETES)
+    found = (await call(stack.http, "tasks/get", {"id": task["id"]}))["result"]
+    assert found == task
+    short = (await call(stack.http, "tasks/get", {"id": task["id"], "historyLength": 1}))["result"]
+    assert len(short["history"]) == 1
+    v03.Task.model_validate(short)
+
+
+async def test_a_stream_has_kinds_and_one_final_update(stack: Stack) -> None:
+    """Task first, then updates; the last status update, and no other, is final (0.3 §7.2)."""
+    events = await events_of(stack.http, "message/stream", {"message": said(STREAMS)})
+    results = [
+        v03.SendStreamingMessageResponse.model_validate_json(one) and json.loads(one) for one in events
+    ]
+    results = [one["result"] for one in results]
+    assert results[0]["kind"] == "task"
+    assert {one["kind"] for one in results[1:]} == {"status-update", "artifact-update"}
+    finals = [one["final"] for one in results if one["kind"] == "status-update"]
+    assert finals == [False] * (len(finals) - 1) + [True]
+    assert results[-1]["status"]["state"] == "completed"
+
+
+async def test_the_status_that_asks_is_final_for_a_stream(stack: Stack) -> None:
+    """The stream of a message ends where the task waits for its user (0.3 §7.2)."""
+    events = await events_of(stack.http, "message/stream", {"message": said(ASKS)})
+    last = json.loads(events[-1])["result"]
+    assert (last["kind"], last["status"]["state"], last["final"]) == ("status-update", "input-required", True)
+
+
+async def test_a_client_can_subscribe_again(stack: Stack) -> None:
+    """tasks/resubscribe goes on with a task that works (0.3 §7.9)."""
+    params = {"message": said(LASTS), "configuration": {"blocking": False}}
+    task = (await call(stack.http, "message/send", params))["result"]
+    events = await events_of(stack.http, "tasks/resubscribe", {"id": task["id"]})
+    results = [json.loads(one)["result"] for one in events]
+    assert {one.get("taskId", one.get("id")) for one in results} == {task["id"]}
+    assert results[-1]["final"] is True
+
+
+async def test_configs_are_set_read_listed_and_deleted(stack: Stack) -> None:
+    """The four methods of push notifications; a deletion answers null, however often (0.3 §7.5 to §7.8)."""
+    task = await send(stack.http, ASKS)
+    config = {"url": "https://example.com/hook", "token": "t"}
+    params = {"taskId": task["id"], "pushNotificationConfig": config}
+    made = (await call(stack.http, "tasks/pushNotificationConfig/set", params))["result"]
+    assert made["taskId"] == task["id"]
+    assert made["pushNotificationConfig"]["url"] == config["url"]
+    config_id = made["pushNotificationConfig"]["id"]
+    named = {"id": task["id"], "pushNotificationConfigId": config_id}
+    found = (await call(stack.http, "tasks/pushNotificationConfig/get", named))["result"]
+    assert found == made
+    listed = (await call(stack.http, "tasks/pushNotificationConfig/list", {"id": task["id"]}))["result"]
+    assert listed == [made]
+    for _ in range(2):
+        deleted = await call(stack.http, "tasks/pushNotificationConfig/delete", named)
+        assert deleted == {"jsonrpc": "2.0", "id": 1, "result": None}
+    assert (await call(stack.http, "tasks/pushNotificationConfig/list", {"id": task["id"]}))["result"] == []
+
+
+async def test_the_extended_card_is_one_of_0_3(stack: Stack) -> None:
+    """agent/getAuthenticatedExtendedCard answers with a card that 0.3 can read (0.3 §7.10)."""
+    body = {"jsonrpc": "2.0", "id": 1, "method": "agent/getAuthenticatedExtendedCard"}
+    card = (await stack.http.post("/", json=body)).json()["result"]
+    v03.AgentCard.model_validate(card)
+    assert card["protocolVersion"].startswith("0.3")
+
+
+@pytest.mark.parametrize(
+    ("method", "params", "code"),
+    [
+        ("tasks/get", {"id": "none"}, -32001),
+        ("tasks/cancel", {"id": "none"}, -32001),
+        ("tasks/resubscribe", {"id": "none"}, -32001),
+        ("tasks/pushNotificationConfig/list", {"id": "none"}, -32001),
+        ("tasks/nothing", {}, -32601),
+        ("tasks/get", {}, -32602),
+        ("tasks/get", {"id": 7}, -32602),
+        ("message/send", {}, -32602),
+        ("message/send", {"message": {"kind": "message", "role": "user", "parts": []}}, -32602),
+        ("message/send", {"message": {"messageId": "a", "role": "nobody", "parts": []}}, -32602),
+    ],
+)
+async def test_errors_have_the_codes_of_0_3(stack: Stack, method: str, params: object, code: int) -> None:
+    """What is wrong is told by the same numbers (0.3 §8)."""
+    answer = await call(stack.http, method, params)
+    assert answer["error"]["code"] == code
+    assert answer["id"] == 1
+    assert answer["error"]["message"]
+
+
+async def test_what_an_ended_task_refuses_has_a_code_of_0_3(stack: Stack) -> None:
+    """Not cancelable is -32002, a message to it -32004 (0.3 §8.2)."""
+    done = await send(stack.http, COMPLETES)
+    assert (await call(stack.http, "tasks/cancel", {"id": done["id"]}))["error"]["code"] == -32002
+    params = {"message": said(COMPLETES, taskId=done["id"])}
+    assert (await call(stack.http, "message/send", params))["error"]["code"] == -32004
+
+
+async def test_unknown_tasks_take_no_messages(stack: Stack) -> None:
+    """A task id that does not exist is not found (0.3 §8.2)."""
+    params = {"message": said(COMPLETES, taskId=fresh("task"))}
+    assert (await call(stack.http, "message/send", params))["error"]["code"] == -32001
+
+
+async def test_methods_of_1_0_need_its_version(stack: Stack) -> None:
+    """Without a version a client is one of 0.3, which has no ListTasks over JSON-RPC (§3.6.2)."""
+    answer = await call(stack.http, "ListTasks", {})
+    assert "error" in answer

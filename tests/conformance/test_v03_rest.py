@@ -1,0 +1,118 @@
+"""Clients of A2A 0.3 over REST: 0.3 §3.2.3, §3.5.3."""
+
+import json
+from typing import Any
+
+import pytest
+from a2a.compat.v0_3 import a2a_v0_3_pb2 as v03
+from google.protobuf.json_format import ParseDict
+
+from tests.conformance.event_stream import data_of
+from tests.conformance.messages import ASKS, COMPLETES, STREAMS, fresh
+from tests.conformance.stack import Stack
+
+
+def _said(behaviour: str, **fields: object) -> dict[str, Any]:
+    message = {"messageId": fresh(behaviour), "role": "ROLE_USER", "content": [{"text": "Please."}], **fields}
+    return {"message": message, "configuration": {"blocking": True}}
+
+
+async def _send(stack: Stack, behaviour: str, **fields: object) -> dict[str, Any]:
+    response = await stack.http.post("/v1/message:send", json=_said(behaviour, **fields))
+    assert response.status_code == 200, response.text
+    return response.json()["task"]
+
+
+async def test_a_message_leads_to_a_task(stack: Stack) -> None:
+    """POST /v1/message:send answers with what the definition of 0.3 says (0.3 §3.5.6)."""
+    task = await _send(stack, COMPLETES)
+    ParseDict(task, v03.Task(), ignore_unknown_fields=False)
+    assert task["status"]["state"] == "TASK_STATE_COMPLETED"
+
+
+async def test_a_follow_up_continues_its_task(stack: Stack) -> None:
+    """By its task id (0.3 §7.1)."""
+    asking = await _send(stack, ASKS)
+    done = await _send(stack, COMPLETES, taskId=asking["id"])
+    assert (done["id"], done["status"]["state"]) == (asking["id"], "TASK_STATE_COMPLETED")
+
+
+async def test_a_task_can_be_read_and_canceled(stack: Stack) -> None:
+    """GET /v1/tasks/{id}, POST /v1/tasks/{id}:cancel (0.3 §3.5.6)."""
+    asking = await _send(stack, ASKS)
+    found = (await stack.http.get(f"/v1/tasks/{asking['id']}")).json()
+    assert (found["id"], found["status"]["state"]) == (asking["id"], "TASK_STATE_INPUT_REQUIRED")
+    short = (await stack.http.get(f"/v1/tasks/{asking['id']}", params={"historyLength": 1})).json()
+    assert len(short["history"]) == 1
+    canceled = (await stack.http.post(f"/v1/tasks/{asking['id']}:cancel")).json()
+    assert canceled["status"]["state"] == "TASK_STATE_CANCELLED"
+
+
+@pytest.mark.parametrize("behaviour", [STREAMS, ASKS])
+async def test_a_stream_has_one_final_update(stack: Stack, behaviour: str) -> None:
+    """POST /v1/message:stream: the task first, one final status last (0.3 §3.3.3)."""
+    async with stack.http.stream("POST", "/v1/message:stream", json=_said(behaviour)) as response:
+        assert response.headers["content-type"].split(";")[0] == "text/event-stream"
+        events = [json.loads(data) async for data in data_of(response)]
+    for event in events:
+        ParseDict(event, v03.StreamResponse(), ignore_unknown_fields=False)
+    assert "task" in events[0]
+    finals = [bool(one["statusUpdate"].get("final")) for one in events if "statusUpdate" in one]
+    assert finals == [False] * (len(finals) - 1) + [True]
+
+
+async def test_a_client_can_subscribe(stack: Stack) -> None:
+    """/v1/tasks/{id}:subscribe begins with the task (0.3 §3.5.6)."""
+    asking = await _send(stack, ASKS)
+    for verb in ("GET", "POST"):
+        async with stack.http.stream(verb, f"/v1/tasks/{asking['id']}:subscribe") as response:
+            async for data in data_of(response):
+                assert json.loads(data)["task"]["id"] == asking["id"]
+                break
+
+
+async def test_configs_are_made_read_listed_and_deleted(stack: Stack) -> None:
+    """/v1/tasks/{id}/pushNotificationConfigs (0.3 §3.5.6)."""
+    task = await _send(stack, ASKS)
+    path = f"/v1/tasks/{task['id']}/pushNotificationConfigs"
+    wanted = {"configId": "mine", "config": {"pushNotificationConfig": {"url": "https://example.com/hook"}}}
+    made = await stack.http.post(path, json=wanted)
+    assert made.status_code in {200, 201}, made.text
+    config_id = made.json()["name"].rpartition("/")[2]
+    found = await stack.http.get(f"{path}/{config_id}")
+    assert found.json()["pushNotificationConfig"]["url"] == "https://example.com/hook"
+    assert len((await stack.http.get(path)).json()["configs"]) == 1
+    assert (await stack.http.delete(f"{path}/{config_id}")).status_code in {200, 204}
+    assert not (await stack.http.get(path)).json().get("configs")
+
+
+async def test_the_extended_card_is_one_of_0_3(stack: Stack) -> None:
+    """GET /v1/card (0.3 §3.5.6)."""
+    card = (await stack.http.get("/v1/card")).json()
+    assert card["name"]
+    assert card["protocolVersion"].startswith("0.3")
+
+
+@pytest.mark.parametrize(
+    ("verb", "path", "status"),
+    [("GET", "/v1/tasks/none", 404), ("POST", "/v1/tasks/none:cancel", 404), ("GET", "/v1/nothing", 404)],
+)
+async def test_what_does_not_exist_is_404(stack: Stack, verb: str, path: str, status: int) -> None:
+    """Statuses are those of HTTP (0.3 §3.2.3)."""
+    assert (await stack.http.request(verb, path)).status_code == status
+
+
+async def test_what_an_ended_task_refuses_is_the_clients_fault(stack: Stack) -> None:
+    """Canceling it and writing to it are 4xx (0.3 §3.2.3)."""
+    done = await _send(stack, COMPLETES)
+    canceled = await stack.http.post(f"/v1/tasks/{done['id']}:cancel")
+    written = await stack.http.post("/v1/message:send", json=_said(COMPLETES, taskId=done["id"]))
+    assert 400 <= canceled.status_code < 500
+    assert 400 <= written.status_code < 500
+
+
+@pytest.mark.parametrize("body", ["{", "7", '{"message": 7}'])
+async def test_a_malformed_body_is_400(stack: Stack, body: str) -> None:
+    """What cannot be parsed is told so (0.3 §3.2.3)."""
+    headers = {"Content-Type": "application/json"}
+    assert (await stack.http.post("/v1/message:send", content=body, headers=headers)).status_code == 400

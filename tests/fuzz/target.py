@@ -1,0 +1,80 @@
+"""What is fuzzed: one gateway on all bindings whose tasks do nothing."""
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+import grpc
+from hypothesis import HealthCheck, settings
+from redis.asyncio import Redis
+from temporalio.client import Client
+
+from gateway.grpc_server import GrpcServer
+from gateway.guards import Guards
+from gateway.push_configs import StoredPush, notifier
+from gateway.settings import GatewaySettings
+from stores.notifying_task_views import NotifyingTaskViews
+from stores.push_deliveries import PushDeliveries
+from stores.redis_push_configs import RedisPushConfigs
+from stores.redis_task_views import RedisTaskViews
+from tests.gateway.stage import RunningGateway, running_gateway, stand_in_worker, unique
+from tests.support.push_bench import LOOPBACK_ALLOWED
+
+FUZZ = settings(
+    derandomize=True,  # the same examples in every run
+    database=None,
+    deadline=None,
+    suppress_health_check=[
+        HealthCheck.function_scoped_fixture,
+        HealthCheck.too_slow,
+        HealthCheck.data_too_large,
+    ],
+)
+
+HOOK = "http://127.0.0.1:1/hook"
+
+CONFIG = "c1"
+
+
+@dataclass(frozen=True)
+class Target:
+    """A gateway, a channel to it, and a task that works for ever and has a push config `CONFIG`."""
+
+    gateway: RunningGateway
+    channel: grpc.aio.Channel
+    task_id: str
+
+    async def is_well(self) -> bool:
+        """Whether it still serves."""
+        answer = await self.gateway.call("GetTask", {"id": self.task_id})
+        return answer.json()["result"]["id"] == self.task_id
+
+
+@asynccontextmanager
+async def running_target(client: Client, redis: Redis) -> AsyncGenerator[Target]:
+    """Serve until the block ends."""
+    queue, configs = unique("fuzz"), RedisPushConfigs(redis)
+    notify = notifier(PushDeliveries(client, unique("nobody")))
+    views = NotifyingTaskViews(RedisTaskViews(redis), configs, notify)
+    push = StoredPush(configs, notify, LOOPBACK_ALLOWED, "https://agents.example.com/")
+    server = GrpcServer(GatewaySettings(grpc_port=0, shutdown_grace=1), Guards())
+    async with (
+        stand_in_worker(client, queue),
+        running_gateway(client, views, queue=queue, push=push, blocking_timeout=0.05) as gateway,
+        grpc.aio.insecure_channel(f"127.0.0.1:{server.port}") as channel,
+    ):
+        await server.start(gateway.app.state.handler)
+        try:
+            yield Target(gateway, channel, await _working_task(gateway))
+        finally:
+            await server.stopped()
+
+
+async def _working_task(gateway: RunningGateway) -> str:
+    message = {"messageId": unique("m"), "role": "ROLE_USER", "parts": [{"text": "hi"}]}
+    answer = await gateway.call("SendMessage", {"message": message})
+    task_id: str = answer.json()["result"]["task"]["id"]
+    config = {"taskId": task_id, "id": CONFIG, "url": HOOK}
+    created = await gateway.call("CreateTaskPushNotificationConfig", config)
+    assert "result" in created.json(), created.text
+    return task_id

@@ -1,0 +1,67 @@
+"""A gateway on all bindings whose clients are notified, with a worker that notifies them."""
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+from redis.asyncio import Redis
+from temporalio.client import Client
+
+from activities.publish import ViewPublisher
+from activities.push_delivery import PushDelivering
+from activities.push_tasks import TaskWorkflows
+from activities.push_webhook import Webhooks
+from gateway.push_configs import StoredPush, notifier
+from stores.memory_artifacts import MemoryArtifacts
+from stores.memory_secrets import MemorySecrets
+from stores.notifying_task_views import NotifyingTaskViews
+from stores.push_deliveries import PushDeliveries
+from stores.redis_push_configs import RedisPushConfigs
+from stores.redis_task_views import RedisTaskViews
+from stores.task_views import TaskViews
+from tests.gateway.grpc_stage import GrpcGateway, running_grpc_gateway
+from tests.gateway.stage import StagedModel, unique
+from tests.support.fake_ports import CountingTools, FixedAgents, RecordingContext, RecordingTranscripts
+from tests.support.push_bench import LOOPBACK_ALLOWED
+from worker import Ports, WorkerSettings, running_worker
+
+PUBLIC_URL = "https://agents.example.com/"
+
+
+@dataclass(frozen=True)
+class PushStage:
+    """What notifies clients, and what its worker says."""
+
+    gateway: GrpcGateway
+    model: StagedModel
+    views: TaskViews
+    configs: RedisPushConfigs
+
+    @property
+    def url(self) -> str:
+        return self.gateway.url
+
+
+@asynccontextmanager
+async def running_push_stage(client: Client, redis: Redis) -> AsyncGenerator[PushStage]:
+    """Serve until the block ends; webhooks on this machine are allowed."""
+    queue, configs = unique("push"), RedisPushConfigs(redis)
+    notify = notifier(PushDeliveries(client, queue))
+    views = NotifyingTaskViews(RedisTaskViews(redis), configs, notify)
+    artifacts = MemoryArtifacts(views)
+    model = StagedModel(views)
+    ports = Ports(
+        model,
+        CountingTools(),
+        RecordingTranscripts(),
+        ViewPublisher(views, MemorySecrets(), artifacts),
+        FixedAgents(),
+        RecordingContext(),
+        PushDelivering(configs, views, TaskWorkflows(client, artifacts), Webhooks(LOOPBACK_ALLOWED)),
+    )
+    push = StoredPush(configs, notify, LOOPBACK_ALLOWED, PUBLIC_URL)
+    async with (
+        running_worker(client, ports, WorkerSettings(task_queue=queue, shutdown_grace=0)),
+        running_grpc_gateway(client, views, queue=queue, push=push) as gateway,
+    ):
+        yield PushStage(gateway, model, views, configs)

@@ -1,0 +1,163 @@
+"""Authentication over real HTTP and gRPC: what clients are told, and whose word is believed."""
+
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from uuid import uuid4
+
+import httpx
+import pytest
+from temporalio.client import Client
+
+from gateway.api_key_file import add_key, new_key, remove_key
+from gateway.auth_settings import AuthSettings, make_authenticator
+from gateway.guards import Guards
+from stores.task_views import TaskViews
+from tests.gateway.grpc_stage import GrpcGateway, running_grpc_gateway
+from tests.gateway.wire_requests import Ask
+from tests.gateway.wires import Reply, all_wires
+from tests.support.tokens import AUDIENCE, ISSUER, SigningKey, running_issuer
+
+KEY = SigningKey()
+JWT = {"auth": "jwt", "jwt_issuer": ISSUER, "jwt_audience": AUDIENCE}
+WIRES = ("JSON-RPC 1.0", "REST 1.0", "gRPC 1.0", "JSON-RPC 0.3", "REST 0.3", "gRPC 0.3")
+SUBJECT = "X-Client-Subject"
+
+
+class Site:
+    """A gateway with settings of authentication, and all its bindings."""
+
+    def __init__(self, served: GrpcGateway) -> None:
+        self.http = served.http.http
+        self._wires = all_wires(served.http.http, served.channel)
+
+    async def get_task(self, wire: str = "JSON-RPC 1.0", **headers: str) -> Reply:
+        """Ask for a task that nobody has; `X_API_Key` stands for X-API-Key."""
+        named = {name.replace("_", "-"): value for name, value in headers.items()}
+        return await self._wires[wire].send(Ask("on_get_task", str(uuid4())), named)
+
+    async def list_artifacts(self, headers: Sequence[tuple[str, str]]) -> httpx.Response:
+        """Ask for the artifacts of a context that nobody has."""
+        return await self.http.get(f"artifacts/{uuid4()}", headers=[*headers])
+
+
+@asynccontextmanager
+async def site(client: Client, views: TaskViews, **settings: str) -> AsyncGenerator[Site]:
+    guards = Guards(make_authenticator(AuthSettings.model_validate(settings), "127.0.0.1"))
+    async with running_grpc_gateway(client, views, queue="none", guards=guards) as served:
+        yield Site(served)
+
+
+@pytest.mark.parametrize("wire", WIRES)
+async def test_a_token_is_taken_or_refused_with_the_reason(
+    client: Client, views: TaskViews, tmp_path: Path, wire: str
+) -> None:
+    """RFC 6750 §3.1: 401 invalid_token, 403 insufficient_scope; else the task is looked for."""
+    key = str(KEY.write(tmp_path / "key"))
+    async with site(client, views, **JWT, jwt_public_key_file=key) as served:
+        taken = await served.get_task(wire, Authorization=f"Bearer {KEY.token(scope='tasks:read')}")
+        expired = await served.get_task(wire, Authorization=f"Bearer {KEY.token(exp=1)}")
+        lacking = await served.get_task(wire, Authorization=f"Bearer {KEY.token(scope='tasks:write')}")
+
+    assert b"no task" in taken.body
+    assert expired.status in {401, "UNAUTHENTICATED"}
+    assert b"the token has expired" in expired.body
+    assert lacking.status in {403, "PERMISSION_DENIED"}
+    assert b"this takes the scope tasks:read" in lacking.body
+    if isinstance(expired.status, int):
+        assert expired.headers["www-authenticate"] == (
+            'Bearer realm="everloop", error="invalid_token", error_description="the token has expired"'
+        )
+        assert lacking.headers["www-authenticate"] == (
+            'Bearer realm="everloop", error="insufficient_scope", scope="tasks:read"'
+        )
+
+
+async def test_what_is_meant_as_a_token_is_refused_as_one(
+    client: Client, views: TaskViews, tmp_path: Path
+) -> None:
+    """Also where it is malformed or comes twice: no other scheme decides who calls instead."""
+    api_key, line = new_key("acme", ["tasks:read"], None)
+    add_key(tmp_path / "keys", line)
+    files = {"api_keys_file": str(tmp_path / "keys"), "jwt_public_key_file": str(KEY.write(tmp_path / "key"))}
+    known, token = ("X-API-Key", api_key), f"Bearer {KEY.token(scope='tasks:read')}"
+    async with site(client, views, **{**JWT, **files, "auth": "jwt,api-key"}) as served:
+        for sent in ("Bearer", "Bearer a b", "bearer", "Bearer\ta", "Bearer ,", f"Basic YTpi, {token}"):
+            refused = await served.list_artifacts([("Authorization", sent), known])
+            assert refused.status_code == 401, sent
+            assert "has to be Bearer and one token, and come once" in refused.text
+        twice = await served.list_artifacts([("Authorization", token), ("Authorization", token), known])
+        other = await served.list_artifacts([("Authorization", "Basic YTpi"), known])
+
+    assert twice.status_code == 401
+    assert other.status_code == 200
+
+
+@pytest.mark.parametrize("wire", WIRES)
+async def test_an_issuer_that_does_not_answer_is_an_outage(
+    client: Client, views: TaskViews, wire: str
+) -> None:
+    """503 and when to come back: the client keeps its token. Then its token is good."""
+    with running_issuer(KEY) as issuer:
+        issuer.status = 500
+        async with site(client, views, **JWT, jwt_jwks_url=issuer.url) as served:
+            reply = await served.get_task(wire, Authorization=f"Bearer {KEY.token()}")
+
+    assert reply.status in {503, "UNAVAILABLE"}, reply
+    assert b"does not answer" in reply.body
+    assert issuer.url.encode() not in reply.body
+    if isinstance(reply.status, int):
+        assert int(reply.headers["retry-after"]) > 0
+        assert "www-authenticate" not in reply.headers
+
+
+async def test_a_key_that_is_removed_is_refused_at_the_next_call(
+    client: Client, views: TaskViews, tmp_path: Path
+) -> None:
+    """While the gateway runs; a new one is taken as soon."""
+    path = tmp_path / "keys"
+    first, line = new_key("acme", ["tasks:read"], None)
+    add_key(path, line)
+    async with site(client, views, auth="api-key", api_keys_file=str(path)) as served:
+        before = await served.get_task(X_API_Key=first)
+        second, other = new_key("acme", ["tasks:read"], None)
+        add_key(path, other)
+        remove_key(path, line.id)
+        after, new = await served.get_task(X_API_Key=first), await served.get_task(X_API_Key=second)
+
+    assert b"no task" in before.body
+    assert after.status == 401
+    assert b"no task" in new.body
+
+
+@pytest.mark.parametrize("wire", WIRES)
+async def test_the_proxy_tells_who_calls(client: Client, views: TaskViews, wire: str) -> None:
+    """Its header counts on every binding; without one nobody calls."""
+    async with site(client, views, auth="mtls", mtls_proxies="127.0.0.1") as served:
+        known = await served.get_task(wire, **{SUBJECT: "CN=billing"})
+        unknown = await served.get_task(wire)
+
+    assert b"no task" in known.body
+    assert unknown.status in {401, "UNAUTHENTICATED"}
+
+
+@pytest.mark.parametrize("wire", WIRES)
+async def test_nobody_passes_for_the_proxy(client: Client, views: TaskViews, wire: str) -> None:
+    """What others say of their certificate, or of where they come from, is not believed."""
+    async with site(client, views, auth="mtls", mtls_proxies="192.0.2.7") as served:
+        for claim in ({}, {"X-Forwarded-For": "192.0.2.7"}, {"Forwarded": "for=192.0.2.7"}):
+            reply = await served.get_task(wire, **{SUBJECT: "CN=billing", **claim})
+            assert reply.status in {401, "UNAUTHENTICATED"}, (claim, reply)
+
+
+async def test_a_proxy_that_adds_its_header_does_not_pass_on_the_clients(
+    client: Client, views: TaskViews
+) -> None:
+    """Two headers are one value, which is nobody's name."""
+    async with site(client, views, auth="mtls", mtls_proxies="127.0.0.1") as served:
+        twice = [(SUBJECT, "anonymous"), (SUBJECT, "CN=billing")]
+        reply = await served.list_artifacts(twice)
+        alone = await served.list_artifacts([(SUBJECT, "anonymous")])
+
+    assert reply.status_code == 200  # of an owner called "anonymous, CN=billing"
+    assert alone.status_code == 401

@@ -1,0 +1,215 @@
+"""Keys that an issuer publishes: fetched over HTTP when they are needed, and not more often."""
+
+import asyncio
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pytest
+from structlog.testing import capture_logs
+
+from gateway.auth_schemes import AnyScheme, CredentialsError
+from gateway.jwks import FRESH, KEPT, REFETCH_PAUSE, Jwks
+from gateway.jwt_bearer import JwtScheme, TokenRules
+from gateway.jwt_keys import PUBLIC_ALGORITHMS
+from gateway.refusals import UnavailableNowError
+from tests.support.tokens import AUDIENCE, ISSUER, RSA, Issuer, SigningKey, running_issuer
+
+OLD, NEW = SigningKey(kid="old"), SigningKey(kid="new")
+
+
+@dataclass
+class Site:
+    """An issuer that publishes OLD, and a scheme that trusts it; the test sets the clock, in seconds."""
+
+    issuer: Issuer
+    now: float = 0.0
+
+    def __post_init__(self) -> None:
+        self.keys = Jwks(self.issuer.url, PUBLIC_ALGORITHMS, clock=lambda: self.now)
+        self.scheme = JwtScheme(self.keys, TokenRules(ISSUER, AUDIENCE))
+
+    async def takes(self, token: str) -> bool:
+        """Whether the token is believed. An issuer that does not answer is an error."""
+        try:
+            return await self.scheme.recognise({"authorization": f"Bearer {token}"}, "") is not None
+        except CredentialsError:
+            return False
+
+
+@pytest.fixture
+def site() -> Iterator[Site]:
+    with running_issuer(OLD) as issuer:
+        yield Site(issuer)
+
+
+async def test_keys_are_fetched_once_for_many_tokens(site: Site) -> None:
+    """Also where many come at once, before any key is known."""
+    assert all(await asyncio.gather(*(site.takes(OLD.token()) for _ in range(20))))
+    site.now = FRESH
+    assert await site.takes(OLD.token())
+
+    assert site.issuer.asked == 1
+
+
+async def test_a_new_key_is_known_as_soon_as_a_token_names_it(site: Site) -> None:
+    """The issuer changes its key; tokens of both are good while it publishes both."""
+    assert await site.takes(OLD.token())
+    site.issuer.keys = [OLD.public(), NEW.public()]
+    site.now = REFETCH_PAUSE
+
+    assert await site.takes(NEW.token())
+    assert await site.takes(OLD.token())
+    assert site.issuer.asked == 2
+
+
+async def test_a_key_that_is_withdrawn_is_good_for_ten_minutes_at_most(site: Site) -> None:
+    """Then the keys are asked for again, whatever tokens say."""
+    assert await site.takes(OLD.token())
+    site.issuer.keys = [NEW.public()]
+    site.now = FRESH + 1
+
+    assert not await site.takes(OLD.token())
+    assert await site.takes(NEW.token())
+    assert site.issuer.asked == 2
+
+
+async def test_strangers_do_not_make_us_ask_the_issuer_all_the_time(site: Site) -> None:
+    """Tokens that name keys of nobody are refused; the issuer hears of us every 30 s at most."""
+    for second in range(60):
+        site.now = float(second)
+        assert not await site.takes(SigningKey(kid=f"made-up-{second}").token())
+
+    assert site.issuer.asked == 2
+
+
+async def test_without_the_issuer_nobody_can_tell(site: Site) -> None:
+    """503 and when to come back, not 401: the token may be good. When the issuer is back, it is."""
+    site.issuer.status = 500
+
+    with pytest.raises(UnavailableNowError) as caught:
+        await site.takes(OLD.token())
+    site.issuer.status = 200
+    with pytest.raises(UnavailableNowError):
+        await site.takes(OLD.token())
+    assert site.issuer.asked == 1
+    site.now = REFETCH_PAUSE
+
+    assert caught.value.retry_after
+    assert "127.0.0.1" not in str(caught.value)
+    assert await site.takes(OLD.token())
+
+
+async def test_known_keys_hold_for_an_hour_without_the_issuer(site: Site) -> None:
+    """Of a key that nobody knows yet nobody can tell; after the hour of none."""
+    assert await site.takes(OLD.token())
+    site.issuer.status = 503
+    site.now = KEPT
+
+    assert await site.takes(OLD.token())
+    with pytest.raises(UnavailableNowError):
+        await site.takes(NEW.token())
+    site.now = KEPT + REFETCH_PAUSE
+    with pytest.raises(UnavailableNowError):
+        await site.takes(OLD.token())
+
+
+@pytest.mark.parametrize("body", ["", "[]", "{}", '{"keys": 1}', "[" * 100_000, "<html>", '{"keys": {}}'])
+async def test_an_answer_that_is_no_set_of_keys_is_none(site: Site, body: str) -> None:
+    """It is as if the issuer did not answer; the log says so, and nothing of what it said."""
+    site.issuer.body = body
+
+    with capture_logs() as logs, pytest.raises(UnavailableNowError):
+        await site.takes(OLD.token())
+
+    assert [entry["event"] for entry in logs] == ["keys of tokens cannot be fetched"]
+
+
+async def test_keys_that_are_for_something_else_check_no_tokens(site: Site) -> None:
+    """Secrets, keys to encrypt with, keys for another algorithm, and what is no key at all."""
+    site.issuer.keys = [
+        {"kty": "oct", "kid": "secret", "k": "c2VjcmV0LXNlY3JldC1zZWNyZXQtc2VjcmV0LXNlY3JldA"},
+        OLD.public(use="enc"),
+        NEW.public(alg="ES512"),
+        {"kty": "RSA", "kid": "half", "n": "AQAB"},
+        {"kid": "nothing"},
+    ]
+
+    assert not await site.takes(OLD.token())
+    assert not await site.takes(NEW.token())
+
+
+async def test_a_key_is_good_for_the_algorithm_that_it_names(site: Site) -> None:
+    """RFC 7517 §4.4; without a name for all of its kind."""
+    named, free = SigningKey("RS256", "named", RSA), SigningKey("RS512", "free", RSA)
+    site.issuer.keys = [named.public(alg="RS256"), free.public()]
+
+    assert await site.takes(named.token())
+    assert not await site.takes(SigningKey("RS512", "named", RSA).token())
+    assert await site.takes(free.token())
+
+
+async def test_an_only_key_needs_no_name(site: Site) -> None:
+    """Where there are several, a token has to say which one is meant."""
+    nameless = SigningKey(kid=None)
+    site.issuer.keys = [nameless.public()]
+    assert await site.takes(nameless.token())
+
+    site.issuer.keys = [nameless.public(), OLD.public()]
+    site.now = FRESH + 1
+    assert not await site.takes(nameless.token())
+
+
+async def test_a_caller_who_leaves_does_not_stop_the_others(site: Site) -> None:
+    """The keys are fetched for all; who asked first does not matter."""
+    site.issuer.release = threading.Event()
+    first = asyncio.create_task(site.takes(OLD.token()))
+    assert await asyncio.to_thread(site.issuer.reached.wait, 30)
+    second = asyncio.create_task(site.takes(OLD.token()))
+    first.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await first
+    site.issuer.release.set()
+
+    assert await second
+    assert site.issuer.asked == 1
+
+
+async def test_a_known_key_does_not_wait_for_an_issuer_that_hangs(site: Site) -> None:
+    """Its tokens are taken while the keys are still being asked for, in the background."""
+    assert await site.takes(OLD.token())
+    site.issuer.release = threading.Event()
+    site.issuer.reached.clear()
+    site.now = FRESH + 1
+
+    with capture_logs() as logs:
+        assert all(await asyncio.gather(*(site.takes(OLD.token()) for _ in range(20))))
+        still_asking = list(logs)
+        assert await asyncio.to_thread(site.issuer.reached.wait, 30)
+    site.issuer.release.set()
+
+    assert still_asking == []
+    assert site.issuer.asked == 2
+
+
+async def test_after_a_failure_the_issuer_is_asked_in_the_background(site: Site) -> None:
+    """What it then says of a key counts from the next token on."""
+    assert await site.takes(OLD.token())
+    site.issuer.status = 503
+    site.now = FRESH + 1
+    assert await site.takes(OLD.token())
+    site.issuer.status, site.issuer.keys = 200, [NEW.public()]
+    site.now += REFETCH_PAUSE
+
+    assert await site.takes(OLD.token())
+    assert await site.takes(NEW.token())
+    assert not await site.takes(OLD.token())
+    assert site.issuer.asked == 3
+
+
+async def test_an_outage_is_no_refusal_of_the_caller(site: Site) -> None:
+    """The authenticator lets it through as it is: bindings answer 503."""
+    site.issuer.status = 500
+
+    with pytest.raises(UnavailableNowError):
+        await AnyScheme([site.scheme]).authenticate({"authorization": f"Bearer {OLD.token()}"}, "")

@@ -1,0 +1,300 @@
+"""What gRPC calls are refused with, and who they are taken to come from."""
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, Mapping
+
+import grpc
+import httpx
+import pytest
+import pytest_asyncio
+from a2a.compat.v0_3 import a2a_v0_3_pb2 as old
+from a2a.types import a2a_pb2 as pb
+from a2a.utils.errors import TaskNotFoundError
+from google.rpc.error_details_pb2 import ErrorInfo, RetryInfo
+from google.rpc.status_pb2 import Status
+from temporalio.client import Client
+
+from agents.agent import Agent
+from gateway.callers import Caller
+from gateway.guards import Anybody, Guards, Unlimited
+from gateway.refusals import ForbiddenError, TooManyRequestsError, UnauthenticatedError, UnavailableNowError
+from stores.task_views import TaskViews
+from tests.gateway.grpc_stage import BODY_BYTES, SERVICE, GrpcGateway, refused, running_grpc_gateway
+from tests.gateway.stage import AGENT, StagedModel, unique
+from tests.support.a2a_client import connected, read_card, request, send
+
+OTHER = Agent(id="other", name="Other", description="Stands beside the default one.", model="scripted")
+OLD_SERVICE = "/a2a.v1.A2AService"
+
+REFUSALS = {
+    "stranger": UnauthenticatedError("who are you? send a key", challenge='Bearer realm="everloop"'),
+    "visitor": ForbiddenError("this key may not do that"),
+    "glutton": TooManyRequestsError("too many requests; come back later", retry_after=7),
+    "early": UnavailableNowError("not now; try again", retry_after=3),
+}
+"""What a caller of this name is refused with."""
+
+
+class Doorman(Anybody):
+    """Knows callers by the metadata `x-name`; remembers from where they call."""
+
+    def __init__(self) -> None:
+        self.peers: list[str] = []
+
+    async def authenticate(self, headers: Mapping[str, str], peer: str) -> Caller:
+        self.peers.append(peer)
+        name = headers.get("x-name", "")
+        if name == "chaos":
+            raise RuntimeError("password=hunter2")
+        if name in {"stranger", "visitor", "early"}:
+            raise REFUSALS[name]
+        return Caller(owner=name or "anonymous", scheme="apiKey")
+
+
+class Counter(Unlimited):
+    """Refuses the glutton."""
+
+    async def admit_request(self, owner: str) -> None:
+        if owner == "glutton":
+            raise REFUSALS[owner]
+
+
+@pytest.fixture(scope="module")
+def doorman() -> Doorman:
+    return Doorman()
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def guarded(
+    client: Client, views: TaskViews, queue: str, model: StagedModel, doorman: Doorman
+) -> AsyncGenerator[GrpcGateway]:
+    guards = Guards(doorman, Counter())
+    async with running_grpc_gateway(
+        client, views, queue=queue, agents=[AGENT, OTHER], guards=guards
+    ) as gateway:
+        yield gateway
+
+
+def details_of(error: grpc.aio.AioRpcError) -> tuple[ErrorInfo, RetryInfo | None]:
+    """Return the details of a status, which repeat its code and text."""
+    content = dict(error.trailing_metadata())["grpc-status-details-bin"]
+    assert isinstance(content, bytes)
+    status = Status.FromString(content)
+    assert (status.code, status.message) == (error.code().value[0], error.details())
+    info, retry = ErrorInfo(), RetryInfo()
+    assert status.details[0].Unpack(info)
+    return info, retry if len(status.details) > 1 and status.details[1].Unpack(retry) else None
+
+
+@pytest.mark.parametrize("service", [SERVICE, OLD_SERVICE])
+@pytest.mark.parametrize(
+    ("name", "status", "reason"),
+    [
+        ("stranger", "UNAUTHENTICATED", "UNAUTHENTICATED"),
+        ("visitor", "PERMISSION_DENIED", "PERMISSION_DENIED"),
+        ("glutton", "RESOURCE_EXHAUSTED", "TOO_MANY_REQUESTS"),
+        ("early", "UNAVAILABLE", "UNAVAILABLE"),
+    ],
+)
+async def test_a_refusal_is_a_status_that_says_when_to_come_back(
+    guarded: GrpcGateway, service: str, name: str, status: str, reason: str
+) -> None:
+    """It has the reason as ErrorInfo, and RetryInfo where coming back helps (A2A 1.0 §10.6)."""
+    error = await refused(guarded, f"{service}/GetTask", b"", x_name=name)
+
+    info, retry = details_of(error)
+    assert error.code().name == status
+    assert REFUSALS[name].message in (error.details() or "")
+    assert (info.reason, info.domain) == (reason, "a2a-protocol.org")
+    assert (retry.retry_delay.seconds if retry else None) == REFUSALS[name].retry_after
+
+
+async def test_a_stranger_hears_how_to_prove_who_it_is(guarded: GrpcGateway) -> None:
+    """The challenge that HTTP has in WWW-Authenticate comes with the status."""
+    error = await refused(guarded, f"{SERVICE}/GetTask", b"", x_name="stranger")
+
+    assert dict(error.trailing_metadata())["www-authenticate"] == 'Bearer realm="everloop"'
+
+
+async def test_streams_are_refused_alike(guarded: GrpcGateway) -> None:
+    """Before the first event."""
+    stream = guarded.subscribe("x", x_name="visitor")
+
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await anext(aiter(stream))
+
+    assert caught.value.code() is grpc.StatusCode.PERMISSION_DENIED
+
+
+async def test_a_failure_of_ours_shows_nothing_of_our_insides(
+    guarded: GrpcGateway, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The client gets a reference, and the log has what it refers to; gRPC itself logs nothing."""
+    with caplog.at_level(logging.INFO, "grpc"):
+        error = await refused(guarded, f"{SERVICE}/GetTask", b"", x_name="chaos")
+
+    assert error.code() is grpc.StatusCode.INTERNAL
+    assert "internal error, reference" in (error.details() or "")
+    assert "hunter2" not in str(error)
+    assert not [record for record in caplog.records if record.name.startswith("grpc")]
+
+
+async def test_tasks_belong_to_who_sent_them(guarded: GrpcGateway) -> None:
+    """Another caller does not find them, and the server knows from where each calls."""
+    async with (
+        connected(guarded.url, binding="GRPC", streaming=False, headers={"x-name": "ann"}) as ann,
+        connected(guarded.url, binding="GRPC", streaming=False, headers={"x-name": "bob"}) as bob,
+    ):
+        task = await send(ann, request(unique("mine")))
+
+        assert (await ann.get_task(pb.GetTaskRequest(id=task.id))).id == task.id
+        with pytest.raises(TaskNotFoundError):
+            await bob.get_task(pb.GetTaskRequest(id=task.id))
+
+
+async def test_the_server_sees_from_where_a_call_comes(guarded: GrpcGateway, doorman: Doorman) -> None:
+    """The address alone, as with HTTP, for rules that name addresses."""
+    await refused(guarded, f"{SERVICE}/GetTask", b"")
+
+    assert doorman.peers[-1] == "127.0.0.1"
+
+
+async def test_an_agent_beside_the_default_one_is_named_by_its_tenant(guarded: GrpcGateway) -> None:
+    """Its card says so, and its tasks are not those of the default agent; 0.3 has no tenants, so no gRPC."""
+    address = f"{guarded.url}agents/{OTHER.id}/"
+    async with (
+        connected(address, binding="GRPC", streaming=False) as beside,
+        connected(guarded.url, binding="GRPC") as caller,
+        httpx.AsyncClient() as http,
+    ):
+        task = await send(beside, request(unique("beside")))
+        card = await beside.get_extended_agent_card(pb.GetExtendedAgentCardRequest())
+        listed = await beside.list_tasks(pb.ListTasksRequest(context_id=task.context_id))
+        of_old = await read_card(http, address, "0.3")
+
+        with pytest.raises(TaskNotFoundError):
+            await caller.get_task(pb.GetTaskRequest(id=task.id))
+
+    assert [one.id for one in listed.tasks] == [task.id]
+    assert card.name == OTHER.name
+    assert {one.protocol_binding for one in of_old.supported_interfaces} == {"JSONRPC", "HTTP+JSON"}
+
+
+async def test_a_tenant_that_is_no_agent_is_refused(guarded: GrpcGateway) -> None:
+    """However long its name is: the status has to fit into the metadata that clients take."""
+    content = pb.GetTaskRequest(id="x", tenant="ü" * 100_000).SerializeToString()
+
+    error = await refused(guarded, f"{SERVICE}/GetTask", content)
+
+    assert error.code() is grpc.StatusCode.INVALID_ARGUMENT
+    assert "tenant is" in (error.details() or "")
+
+
+@pytest.mark.parametrize(
+    ("service", "version", "is_served"),
+    [
+        (SERVICE, None, True),
+        (SERVICE, "1.0", True),
+        (SERVICE, "1.0.1", True),
+        (SERVICE, "1.1", False),
+        (SERVICE, "0.3", False),
+        (SERVICE, "99.0", False),
+        (SERVICE, "latest", False),
+        (OLD_SERVICE, None, True),
+        (OLD_SERVICE, "0.3", True),
+        (OLD_SERVICE, "0.3.0", True),
+        (OLD_SERVICE, "1.0", False),
+        (OLD_SERVICE, "99.0", False),
+    ],
+)
+async def test_each_service_speaks_its_own_version(
+    guarded: GrpcGateway, service: str, version: str | None, *, is_served: bool
+) -> None:
+    """A call that names none is of the version of the service; one that names another is refused."""
+    method, content = {
+        SERVICE: ("GetTask", pb.GetTaskRequest(id="x").SerializeToString()),
+        OLD_SERVICE: ("GetTask", old.GetTaskRequest(name="tasks/x").SerializeToString()),
+    }[service]
+    metadata = {} if version is None else {"a2a_version": version}
+
+    error = await refused(guarded, f"{service}/{method}", content, **metadata)
+
+    assert details_of(error)[0].reason == ("TASK_NOT_FOUND" if is_served else "VERSION_NOT_SUPPORTED")
+
+
+async def test_a_call_that_is_too_large_is_refused(guarded: GrpcGateway) -> None:
+    """The limit is that of an HTTP request."""
+    error = await refused(guarded, f"{SERVICE}/SendMessage", b"x" * (BODY_BYTES + 1))
+
+    assert error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+
+
+@pytest.mark.parametrize("method", ["SendMessage", "SendStreamingMessage"])
+async def test_nothing_of_a_strangers_request_is_read(guarded: GrpcGateway, method: str) -> None:
+    """Not even as much as it takes to see that it is too large."""
+    content = b"x" * (BODY_BYTES + 1)
+
+    stranger = await refused(guarded, f"{SERVICE}/{method}", content, x_name="stranger")
+    glutton = await refused(guarded, f"{SERVICE}/{method}", content, x_name="glutton")
+
+    assert stranger.code() is grpc.StatusCode.UNAUTHENTICATED
+    assert details_of(glutton)[0].reason == "TOO_MANY_REQUESTS"
+
+
+@pytest.mark.parametrize("compression", [grpc.Compression.Gzip, grpc.Compression.Deflate])
+async def test_nothing_is_unpacked(guarded: GrpcGateway, compression: grpc.Compression) -> None:
+    """A few KB could become as much as a request may have, before anybody knows who sent them."""
+    call: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes] = guarded.channel.unary_unary(f"{SERVICE}/GetTask")
+
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await call(b"\x0a\x01x" * 10_000, compression=compression)
+
+    assert caught.value.code() is grpc.StatusCode.UNIMPLEMENTED
+
+
+async def test_a_request_of_too_many_parts_is_refused(guarded: GrpcGateway) -> None:
+    """They are counted before they are read."""
+    parts = pb.SendMessageRequest(message=pb.Message(parts=[pb.Part()] * 400_000)).SerializeToString()
+
+    error = await refused(guarded, f"{SERVICE}/SendMessage", parts)
+
+    assert error.code() is grpc.StatusCode.INVALID_ARGUMENT
+    assert "parts has more than 1000 entries" in (error.details() or "")
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"\xff\xff\xff", b"\x0a\x02\xff\xfe"],
+    ids=["no message", "no UTF-8"],
+)
+@pytest.mark.parametrize("service", [SERVICE, OLD_SERVICE])
+async def test_what_is_no_message_is_refused(guarded: GrpcGateway, service: str, content: bytes) -> None:
+    """As the client's mistake, and without a line in our log that strangers could fill."""
+    error = await refused(guarded, f"{service}/GetTask", content)
+
+    assert error.code() is grpc.StatusCode.INVALID_ARGUMENT
+    assert "GetTask" in (error.details() or "")
+
+
+async def test_there_is_nothing_else_to_call(guarded: GrpcGateway) -> None:
+    """A method that does not exist is unimplemented, as gRPC has it."""
+    error = await refused(guarded, f"{SERVICE}/{unique('Made')}", b"")
+
+    assert error.code() is grpc.StatusCode.UNIMPLEMENTED
+
+
+async def test_calls_at_once_do_not_mix(guarded: GrpcGateway) -> None:
+    """Each of many callers at once gets its own task."""
+    names = [unique("caller") for _ in range(20)]
+
+    async def owned(name: str) -> str:
+        async with connected(
+            guarded.url, binding="GRPC", streaming=False, headers={"x-name": name}
+        ) as caller:
+            task = await send(caller, request(name))
+            listed = await caller.list_tasks(pb.ListTasksRequest())
+            assert [one.id for one in listed.tasks] == [task.id]
+            return task.history[0].parts[0].text
+
+    assert await asyncio.gather(*map(owned, names)) == names

@@ -1,0 +1,265 @@
+"""How gRPC streams end when it is not their task that ends them, and where their calls are traced."""
+
+import asyncio
+import logging
+import socket
+import sys
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator
+from pathlib import Path
+
+import grpc
+import pytest
+import pytest_asyncio
+from a2a.client import Client as A2AClient
+from a2a.types import a2a_pb2 as pb
+from google.rpc.error_details_pb2 import RetryInfo
+from google.rpc.status_pb2 import Status
+from opentelemetry import trace
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from structlog.testing import capture_logs
+from temporalio.client import Client
+
+from deploy.local.servers import LOOPBACK, free_port
+from gateway.event_fanout import EventFanout
+from gateway.grpc_server import GrpcServer
+from gateway.guards import Guards
+from gateway.server import AddressInUseError
+from gateway.settings import GatewaySettings
+from stores.task_views import TaskViews
+from tests.gateway.grpc_stage import GrpcGateway, running_grpc_gateway
+from tests.gateway.stage import StagedModel, unique
+from tests.support.a2a_client import connected, request, send
+from tests.support.processes import ServerProcess, wait_until_answers
+
+ALONE = (("grpc.use_local_subchannel_pool", 1),)
+"""Options of a client with a connection of its own."""
+
+NARROW = (("grpc.http2.bdp_probe", 0), ("grpc.http2.lookahead_bytes", 65_536))
+"""Options of a client that has room for little of what it has not read."""
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def gateway(
+    client: Client, views: TaskViews, queue: str, model: StagedModel
+) -> AsyncGenerator[GrpcGateway]:
+    async with running_grpc_gateway(client, views, queue=queue, stalled_after=0.5) as gateway:
+        yield gateway
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def caller(gateway: GrpcGateway) -> AsyncGenerator[A2AClient]:
+    async with connected(gateway.url, binding="GRPC", streaming=False) as caller:
+        yield caller
+
+
+@pytest.fixture
+def spans() -> Generator[InMemorySpanExporter]:
+    """What this process records; the provider can be set once only, so another test's is used as well."""
+    if not isinstance(trace.get_tracer_provider(), TracerProvider):
+        trace.set_tracer_provider(TracerProvider())
+    provider = trace.get_tracer_provider()
+    assert isinstance(provider, TracerProvider)
+    exporter = InMemorySpanExporter()
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    yield exporter
+    exporter.shutdown()
+
+
+async def until(fact: Callable[[], bool]) -> None:
+    """Wait for a fact; the test's timeout is the limit."""
+    while not fact():  # noqa: ASYNC110 -- nothing tells of it
+        await asyncio.sleep(0.01)
+
+
+async def task_of(caller: A2AClient, prompt: str) -> str:
+    """Start a task, to which nobody listens, and return its id."""
+    return (await send(caller, request(prompt, return_immediately=True))).id
+
+
+async def end_of(events: AsyncIterator[pb.StreamResponse]) -> grpc.aio.AioRpcError:
+    """Read a stream up to its end, which is a status."""
+    with pytest.raises(grpc.aio.AioRpcError) as ended:
+        [event async for event in events]
+    return ended.value
+
+
+def is_left(fanout: EventFanout) -> Callable[[], bool]:
+    """Return whether nobody is subscribed."""
+    return lambda: fanout.subscribed_tasks == 0
+
+
+async def test_a_client_that_leaves_costs_nothing_more(
+    gateway: GrpcGateway, caller: A2AClient, model: StagedModel
+) -> None:
+    """Its subscription ends, and so does a blocking send that it does not wait for."""
+    prompt, gate = unique("left"), asyncio.Event()
+    model.scripts[prompt] = ["one ", gate]
+    task_id = await task_of(caller, prompt)
+    stream = gateway.subscribe(task_id)
+    await anext(aiter(stream))
+    await until(lambda: gateway.http.fanout.subscribed_tasks == 1)
+    stream.cancel()
+    await until(is_left(gateway.http.fanout))
+
+    sending = asyncio.create_task(send(caller, request(prompt)))
+    await until(lambda: gateway.http.fanout.subscribed_tasks == 1)
+    sending.cancel()
+    await until(is_left(gateway.http.fanout))
+    gate.set()
+
+
+async def test_clients_that_leave_while_they_are_written_to_are_no_news(
+    gateway: GrpcGateway, caller: A2AClient, model: StagedModel, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Neither we nor gRPC log a failure, however many do."""
+    prompt, gate = unique("many"), asyncio.Event()
+    model.scripts[prompt] = ["one ", gate]
+    task_id = await task_of(caller, prompt)
+
+    async def come_and_go() -> None:
+        async with grpc.aio.insecure_channel(f"{LOOPBACK}:{gateway.server.port}", ALONE) as channel:
+            stream = gateway.subscribe(task_id, channel=channel)
+            await stream.initial_metadata()
+            stream.cancel()
+
+    with caplog.at_level(logging.WARNING), capture_logs() as logs:
+        for _ in range(100):
+            await come_and_go()
+        await until(is_left(gateway.http.fanout))
+    gate.set()
+
+    assert not [entry for entry in logs if entry["log_level"] == "error"]
+    assert not [record for record in caplog.records if record.name.startswith(("grpc", "asyncio"))]
+
+
+async def test_a_server_that_stops_says_to_subscribe_again(
+    gateway: GrpcGateway, caller: A2AClient, model: StagedModel
+) -> None:
+    """Open streams end as unavailable, with RetryInfo; new calls find nobody."""
+    prompt, gate = unique("stopped"), asyncio.Event()
+    model.scripts[prompt] = ["one ", gate]
+    events = aiter(gateway.subscribe(await task_of(caller, prompt)))
+    await anext(events)
+
+    gateway.stop()
+    ended = await end_of(events)
+    await gateway.server.stopped()
+    refused = await end_of(aiter(gateway.subscribe("x")))
+    gate.set()
+
+    assert ended.code() is grpc.StatusCode.UNAVAILABLE
+    assert "call SubscribeToTask" in (ended.details() or "")
+    assert retry_of(ended).retry_delay.seconds == 1
+    assert refused.code() is grpc.StatusCode.UNAVAILABLE
+
+
+def retry_of(error: grpc.aio.AioRpcError) -> RetryInfo:
+    content, retry = dict(error.trailing_metadata())["grpc-status-details-bin"], RetryInfo()
+    assert isinstance(content, bytes)
+    assert Status.FromString(content).details[1].Unpack(retry)
+    return retry
+
+
+async def test_a_client_that_takes_nothing_is_left(
+    gateway: GrpcGateway, caller: A2AClient, model: StagedModel
+) -> None:
+    """Its stream ends, so that nothing is kept for it; others see everything meanwhile."""
+    prompt, gate = unique("stalled"), asyncio.Event()
+    texts = [f"{n:06}" + "x" * 20_000 for n in range(100)]
+    model.scripts[prompt] = ["one ", gate, *texts]
+    task_id = await task_of(caller, prompt)
+    async with grpc.aio.insecure_channel(f"{LOOPBACK}:{gateway.server.port}", NARROW) as channel:
+        stalled = aiter(gateway.subscribe(task_id, channel=channel))
+        await anext(stalled)
+        reader = aiter(gateway.subscribe(task_id))
+        await anext(reader)
+        gate.set()
+        seen = [update.artifact_update.artifact.parts[0].text async for update in reader if is_text(update)]
+        await until(is_left(gateway.http.fanout))
+        ended = await end_of(stalled)
+
+    assert seen[-len(texts) :] == texts
+    assert ended.code() is grpc.StatusCode.UNAVAILABLE
+    assert "took no events" in (ended.details() or "")
+
+
+def is_text(update: pb.StreamResponse) -> bool:
+    return update.artifact_update.append and bool(update.artifact_update.artifact.parts[0].text)
+
+
+async def test_a_call_is_a_server_span_of_the_callers_trace(
+    gateway: GrpcGateway, spans: InMemorySpanExporter
+) -> None:
+    """The span is named after the method, its parent is that of `traceparent`, and it has the status."""
+    trace_id, span_id = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
+
+    await end_of(aiter(gateway.subscribe(unique("x"), traceparent=f"00-{trace_id}-{span_id}-01")))
+    await until(lambda: any(one.name == "a2a SubscribeToTask" for one in spans.get_finished_spans()))
+
+    (span,) = (one for one in spans.get_finished_spans() if one.name == "a2a SubscribeToTask")
+    assert span.kind is trace.SpanKind.SERVER
+    assert span.context
+    assert trace.format_trace_id(span.context.trace_id) == trace_id
+    assert span.attributes
+    assert span.attributes["rpc.system"] == "grpc"
+    assert span.attributes["rpc.grpc.status_code"] == grpc.StatusCode.NOT_FOUND.value[0]
+    assert not span.events
+
+
+async def test_a_port_that_is_taken_is_named(capfd: pytest.CaptureFixture[str]) -> None:
+    """Two servers cannot share it, and nothing but our own line says so."""
+    with socket.create_server((LOOPBACK, 0)) as listener:
+        port = listener.getsockname()[1]
+        with pytest.raises(AddressInUseError, match=f"gRPC on {LOOPBACK}:{port}: .*EVERLOOP_GRPC_PORT"):
+            GrpcServer(GatewaySettings(grpc_port=port), Guards())
+
+    assert not capfd.readouterr().err
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def process(
+    queue: str, tmp_path: Path, temporal_address: str, redis_url: str
+) -> AsyncGenerator[tuple[ServerProcess, str, grpc.aio.Channel]]:
+    """A gateway process that answers, its address, and a channel to it."""
+    port, grpc_port = free_port(), free_port()
+    variables = {
+        "EVERLOOP_AGENTS": "tests.gateway.stage:AGENT",
+        "EVERLOOP_TASK_QUEUE": queue,
+        "TEMPORAL_ADDRESS": temporal_address,
+        "EVERLOOP_REDIS_URL": redis_url,
+        "EVERLOOP_PORT": str(port),
+        "EVERLOOP_GRPC_PORT": str(grpc_port),
+    }
+    process = ServerProcess([sys.executable, "-m", "gateway"], tmp_path / "log", variables)
+    process.start()
+    try:
+        async with grpc.aio.insecure_channel(f"{LOOPBACK}:{grpc_port}") as channel:
+
+            async def ready() -> bool:
+                return channel.get_state(try_to_connect=True) is grpc.ChannelConnectivity.READY
+
+            await wait_until_answers(process, ready, "gateway")
+            yield process, f"http://{LOOPBACK}:{port}", channel
+    finally:
+        process.stop()
+
+
+async def test_a_gateway_process_serves_grpc_until_it_is_told_to_stop(
+    gateway: GrpcGateway, model: StagedModel, process: tuple[ServerProcess, str, grpc.aio.Channel]
+) -> None:
+    """EVERLOOP_GRPC_PORT turns it on; open streams are told to go on elsewhere, and the process ends well."""
+    prompt, gate = unique("process"), asyncio.Event()
+    model.scripts[prompt] = ["one ", gate]
+    running, url, channel = process
+    async with connected(url, binding="GRPC", streaming=False) as caller:
+        task_id = await task_of(caller, prompt)
+    events = aiter(gateway.subscribe(task_id, channel=channel))
+    await anext(events)
+
+    exit_code, ended = await asyncio.gather(asyncio.to_thread(running.stop), end_of(events))
+    gate.set()
+
+    assert exit_code == 0
+    assert "call SubscribeToTask" in (ended.details() or "")

@@ -1,0 +1,77 @@
+"""What /readyz asks of the servers, whoever asks it and however often."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from dataclasses import dataclass, field
+
+import httpx
+import pytest_asyncio
+from starlette.applications import Starlette
+
+from gateway.health import ANSWER_HOLDS, health_routes
+
+
+@dataclass
+class Servers:
+    """One server that is asked; the test sets the clock, in seconds, and lets it answer."""
+
+    now: float = 100.0
+    asked: int = 0
+    is_up: bool = True
+    reached: asyncio.Event = field(default_factory=asyncio.Event)
+    gate: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def probe(self) -> None:
+        self.asked += 1
+        self.reached.set()
+        await self.gate.wait()
+        if not self.is_up:
+            raise ConnectionError("secret")
+
+
+@dataclass(frozen=True)
+class Site:
+    """An application that has the probes, and what they ask."""
+
+    servers: Servers
+    http: httpx.AsyncClient
+
+    async def status(self) -> int:
+        return (await self.http.get("/readyz")).status_code
+
+
+@pytest_asyncio.fixture
+async def site() -> AsyncGenerator[Site]:
+    servers = Servers()
+    app = Starlette(routes=health_routes({"server": servers.probe}, lambda: servers.now))
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://x") as http:
+        yield Site(servers, http)
+
+
+async def test_all_who_ask_at_once_cause_one_question(site: Site) -> None:
+    """Also those who come while it is under way; one who leaves does not stop it for the others."""
+    first = asyncio.create_task(site.status())
+    await site.servers.reached.wait()
+    others = [asyncio.create_task(site.status()) for _ in range(50)]
+    first.cancel()
+    site.servers.gate.set()
+
+    assert await asyncio.gather(*others) == [200] * 50
+    assert site.servers.asked == 1
+
+
+async def test_an_answer_holds_for_a_second(site: Site) -> None:
+    """Then the server is asked again; what it says is told as it is, without its words."""
+    site.servers.gate.set()
+    assert await site.status() == 200
+    site.servers.is_up = False
+    site.servers.now += ANSWER_HOLDS / 2
+    assert await site.status() == 200
+    assert site.servers.asked == 1
+    site.servers.now += ANSWER_HOLDS / 2
+
+    answer = await site.http.get("/readyz")
+
+    assert answer.status_code == 503
+    assert answer.json() == {"status": "unavailable", "checks": {"server": "failed: ConnectionError"}}
+    assert site.servers.asked == 2

@@ -1,0 +1,161 @@
+"""What HTTP itself allows: heads and bodies of bounded size, in bounded time."""
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator
+from urllib.parse import urlsplit
+
+import pytest
+import pytest_asyncio
+import uvicorn
+from a2a.utils.error_handlers import build_rest_error_payload
+from a2a.utils.errors import A2AError
+from starlette.responses import JSONResponse, Response
+
+from agents.registry import AgentRegistry
+from gateway.guards import Guards
+from gateway.http_protocol import GatewayProtocol
+from gateway.http_request import BODIES_AT_ONCE, SMALL_BODY, A2ARequest, BodyLimits
+from gateway.http_shell import Binding, Endpoint, HttpShell
+from gateway.server import listen
+from gateway.settings import GatewaySettings
+from tests.gateway.stage import AGENT
+
+
+class Echo(Binding):
+    """Answers with what it read."""
+
+    async def respond(self, request: A2ARequest) -> Response:
+        return JSONResponse(await request.json())
+
+    def refuse(self, error: A2AError, request: A2ARequest) -> Response:
+        return JSONResponse(build_rest_error_payload(error))
+
+
+class Impatient(GatewayProtocol):
+    """Waits for heads as short as a test can."""
+
+    head_seconds = 1.0
+
+
+@pytest.fixture(scope="module")
+def limits() -> BodyLimits:
+    return BodyLimits(max_bytes=2 * SMALL_BODY, seconds=1)
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def impatient(limits: BodyLimits) -> AsyncGenerator[str]:
+    """A server that gives bodies and heads a second."""
+    app = Endpoint(Echo(), HttpShell(AgentRegistry([AGENT]), Guards(), limits, lambda: False))
+    config = uvicorn.Config(app, http=Impatient, lifespan="off", log_config=None)
+    server = uvicorn.Server(config)
+    with listen(GatewaySettings(port=0)) as listener:
+        serving = asyncio.create_task(server.serve(sockets=[listener]))
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+        server.should_exit = True
+        await serving
+
+
+HEAD = b"POST /message:send HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+
+
+async def exchange(url: str, sent: bytes) -> tuple[bytes, bytes]:
+    """Return the status line and the last body that a server answers with before it closes the connection."""
+    address = urlsplit(url)
+    reader, writer = await asyncio.open_connection(address.hostname, address.port)
+    writer.write(sent)
+    answer = await reader.read()
+    writer.close()
+    return answer.partition(b"\r\n")[0], answer.rpartition(b"\r\n\r\n" if b"chunked" not in answer else b"{")[
+        2
+    ]
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [b"X: " + b"x" * 300_000, b"".join(b"X-%d: y\r\n" % n for n in range(30_000))],
+    ids=["large", "many"],
+)
+async def test_headers_over_the_limit_are_refused(impatient: str, headers: bytes) -> None:
+    """431, the text names the limit, and the connection ends."""
+    status, _ = await exchange(impatient, HEAD + headers + b"\r\n\r\n")
+
+    assert status == b"HTTP/1.1 431 Request Header Fields Too Large"
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b"\x00\xff\r\n\r\n",
+        b"hello\r\n\r\n",
+        b"GET / HTTP/1.1\r\n\r\n",
+        b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: x\r\n\r\n",
+        b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\n",
+        b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: odd\r\n\r\n",
+    ],
+)
+async def test_what_is_no_http_is_refused(impatient: str, sent: bytes) -> None:
+    """400, and the connection ends."""
+    status, _ = await exchange(impatient, sent)
+
+    assert status == b"HTTP/1.1 400 Bad Request"
+
+
+async def test_garbage_behind_a_request_does_not_touch_its_answer(impatient: str) -> None:
+    """The first request of a pipeline is answered, what follows is refused."""
+    address = urlsplit(impatient)
+    reader, writer = await asyncio.open_connection(address.hostname, address.port)
+    writer.write(HEAD + b"Content-Length: 2\r\n\r\n{}\x00garbage\r\n\r\n")
+
+    answers = await reader.read()
+    writer.close()
+
+    assert answers.startswith(b"HTTP/1.1 200 OK")
+    assert b"{}HTTP/1.1 400 Bad Request" in answers
+    assert b"this is no HTTP/1.1 request" in answers
+
+
+async def test_a_body_that_does_not_come_is_not_waited_for(impatient: str) -> None:
+    """408, and the connection ends."""
+    status, body = await exchange(impatient, HEAD + b'Content-Length: 100\r\n\r\n{"drop": ')
+
+    assert status == b"HTTP/1.1 408 Request Timeout"
+    error = json.loads(body)["error"]
+    assert error["details"][0]["reason"] == "CONTENT_TOO_SLOW"
+    assert "did not arrive within 1 s" in error["message"]
+
+
+@pytest.mark.parametrize("sent", [b"", b"POST / HTTP/1.1\r\nHost: x\r\n"], ids=["nothing", "half a head"])
+async def test_a_head_that_does_not_come_is_not_waited_for(impatient: str, sent: bytes) -> None:
+    """The connection ends without an answer."""
+    assert await exchange(impatient, sent) == (b"", b"")
+
+
+async def test_a_second_request_may_begin_late_and_is_waited_for_as_long(impatient: str) -> None:
+    """Between requests a connection may idle; half a head ends it as it would have at first."""
+    address = urlsplit(impatient)
+    reader, writer = await asyncio.open_connection(address.hostname, address.port)
+    for _ in range(2):
+        writer.write(HEAD + b"Content-Length: 2\r\n\r\n{}")
+        assert (await reader.readuntil(b"{}")).startswith(b"HTTP/1.1 200 OK")
+    writer.write(b"POST / HTTP/1.1\r\n")
+
+    assert await reader.read() == b""
+    writer.close()
+
+
+async def test_a_body_that_there_is_no_room_for_is_refused(impatient: str, limits: BodyLimits) -> None:
+    """503 as long as others fill what there is; small bodies are read all the same."""
+    large = b'"' + b"x" * (limits.max_bytes - 2) + b'"'
+    sent = HEAD + b"Connection: close\r\nContent-Length: %d\r\n\r\n" % len(large) + large
+    assert (await exchange(impatient, sent))[0] == b"HTTP/1.1 200 OK"
+    assert limits.held.count == 0
+
+    limits.held.count = BODIES_AT_ONCE * limits.max_bytes
+    status, answer = await exchange(impatient, sent)
+    small, _ = await exchange(impatient, HEAD + b"Connection: close\r\nContent-Length: 2\r\n\r\n{}")
+    limits.held.count = 0
+
+    assert status == b"HTTP/1.1 503 Service Unavailable"
+    assert b"as much as it can at once" in answer
+    assert small == b"HTTP/1.1 200 OK"

@@ -1,0 +1,135 @@
+"""Without authentication web pages of others reach nothing: by no name of theirs, and with no change."""
+
+from collections.abc import AsyncGenerator
+
+import httpx
+import pytest
+import pytest_asyncio
+from temporalio.client import Client
+
+from gateway.guards import Guards
+from gateway.http_origins import OwnPagesOnly
+from stores.task_views import TaskViews
+from tests.gateway.named_callers import Named
+from tests.gateway.stage import RunningGateway, running_gateway, unique
+
+PUBLIC = "agents.example.org"
+
+ADDRESSES = [
+    "/tasks",
+    "/agents",
+    "/.well-known/agent-card.json",
+    "/healthz",
+    "/readyz",
+    "/artifacts/x",
+    "/none",
+]
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def site(client: Client, views: TaskViews) -> AsyncGenerator[RunningGateway]:
+    """A gateway for everybody; it has no worker."""
+    url = f"https://{PUBLIC}:8443/base/"
+    async with running_gateway(client, views, queue="none", public_url=url) as gateway:
+        yield gateway
+
+
+async def status(site: RunningGateway, method: str, address: str, **headers: str) -> int:
+    """Return the status of an answer; `Sec_Fetch_Site` stands for Sec-Fetch-Site."""
+    named = {name.replace("_", "-"): value for name, value in headers.items()}
+    return (await site.http.request(method, address, headers=named)).status_code
+
+
+@pytest.mark.parametrize("address", ADDRESSES)
+async def test_a_name_that_is_not_ours_is_refused(site: RunningGateway, address: str) -> None:
+    """421 at every address: a page may have pointed its name to us, and would read what we answer."""
+    for host in (
+        "evil.example",
+        "evil.example:80",
+        "localhost.evil.example",
+        f"x.{PUBLIC}",
+        "127.0.0.1.nip.io",
+    ):
+        assert await status(site, "GET", address, Host=host) == 421, host
+
+
+async def test_the_refusal_says_what_to_do(site: RunningGateway) -> None:
+    """The operator of a gateway with a name reads which setting it is."""
+    answer = await site.http.post("/", json={}, headers={"Host": "evil.example"})
+
+    error = answer.json()["error"]
+    assert (error["code"], error["details"][0]["reason"]) == (421, "MISDIRECTED")
+    assert "this server is not called 'evil.example'" in error["message"]
+    assert "EVERLOOP_PUBLIC_URL" in error["message"]
+
+
+@pytest.mark.parametrize(
+    "host",
+    ["localhost", "LOCALHOST.:1", "127.0.0.1:9", "[::1]:8080", "10.1.2.3", PUBLIC, f"{PUBLIC.upper()}:443"],
+)
+async def test_our_names_are_taken(site: RunningGateway, host: str) -> None:
+    """With any port: a proxy may have another one. No page of another site can be of an address of ours."""
+    assert await status(site, "GET", "/tasks", Host=host) == 200
+    assert await status(site, "GET", "/healthz", Host=host) == 200
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Origin": "http://evil.example"},
+        {"Origin": "http://192.0.2.7"},
+        {"Origin": "null"},
+        {"Origin": "http://[::1"},
+        {"Sec_Fetch_Site": "cross-site"},
+        {"Sec_Fetch_Site": "cross-site", "Origin": "http://localhost:3000"},
+    ],
+)
+async def test_pages_of_others_change_nothing(site: RunningGateway, headers: dict[str, str]) -> None:
+    """403 for what a page may send without asking first: a body that is empty has no type."""
+    task = unique("task")
+    for method, address in (
+        ("POST", f"/v1/tasks/{task}:cancel"),
+        ("POST", f"/tasks/{task}:cancel"),
+        ("POST", "/message:send"),
+        ("DELETE", f"/tasks/{task}/pushNotificationConfigs/x"),
+    ):
+        assert await status(site, method, address, **headers) == 403, address
+    assert await status(site, "GET", "/tasks", **headers) == 200  # it cannot read this
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {},
+        {"Origin": f"https://{PUBLIC}", "Sec_Fetch_Site": "same-origin"},
+        {"Origin": "http://localhost:3000", "Sec_Fetch_Site": "same-site"},
+        {"Origin": "http://127.0.0.1:3000"},
+        {"Origin": "http://10.1.2.3:8080", "Host": "10.1.2.3:8080"},
+        {"Sec_Fetch_Site": "none"},
+    ],
+)
+async def test_programs_and_our_own_pages_may_change_things(
+    site: RunningGateway, headers: dict[str, str]
+) -> None:
+    """The task is looked for."""
+    assert await status(site, "POST", f"/tasks/{unique('task')}:cancel", **headers) == 404
+
+
+async def test_with_authentication_names_do_not_matter(client: Client, views: TaskViews) -> None:
+    """No page has the credentials."""
+    async with running_gateway(client, views, queue="none", guards=Guards(Named())) as gateway:
+        read = await status(gateway, "GET", "/healthz", Host="any.example", Origin="http://evil.example")
+
+    assert read == 200
+
+
+async def test_what_has_no_host_is_from_no_browser() -> None:
+    """Probes of proxies may speak HTTP/1.0, which needs none."""
+
+    async def served(scope: object, receive: object, send: object) -> None:
+        raise NotImplementedError
+
+    transport = httpx.ASGITransport(OwnPagesOnly(served, []))
+    async with httpx.AsyncClient(transport=transport, base_url="http://x") as http:
+        with pytest.raises(NotImplementedError):
+            await http.get("/", headers={"Host": ""})

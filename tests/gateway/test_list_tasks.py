@@ -1,0 +1,283 @@
+"""ListTasks over real HTTP: filters, pages, and who may see what (A2A 1.0 §3.1.4)."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from itertools import product
+from typing import Any
+
+import pytest
+import pytest_asyncio
+from temporalio.client import Client
+
+from agents.agent import Agent
+from gateway.guards import Guards
+from stores.task_views import TaskViews
+from tests.gateway.named_callers import Named
+from tests.gateway.stage import AGENT, RunningGateway, running_gateway, unique
+from workflows.contract.events import StatusChanged
+from workflows.contract.messages import TextPart, UserMessage
+from workflows.contract.tasks import Artifact, TaskState, TaskStatus, TaskView
+
+OTHER = Agent(id="other", name="Other", description="Another one.", model="scripted")
+INVALID_PARAMS = -32602
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def served(client: Client, views: TaskViews) -> AsyncGenerator[RunningGateway]:
+    """A gateway with two agents, which starts no tasks."""
+    async with running_gateway(
+        client, views, queue="none", agents=[AGENT, OTHER], guards=Guards(Named())
+    ) as gateway:
+        yield gateway
+
+
+@dataclass(frozen=True)
+class Desk:
+    """An owner of the test's own, who has tasks and lists them."""
+
+    gateway: RunningGateway
+    views: TaskViews
+    owner: str
+
+    async def create(
+        self,
+        state: TaskState = TaskState.COMPLETED,
+        *,
+        at: datetime | None = None,
+        context_id: str = "",
+        agent_id: str = AGENT.id,
+    ) -> TaskView:
+        """Create a task with three messages and an artifact, in this state; it stays as it is."""
+        now = at or datetime.now(UTC)
+        view = TaskView(
+            task_id=unique("task"),
+            context_id=context_id or unique("context"),
+            owner=self.owner,
+            agent_id=agent_id,
+            created_at=now,
+            run_id="run",
+            version=1,
+            status=TaskStatus(state=state, at=now),
+            history=tuple(UserMessage(message_id=f"m{n}", parts=(TextPart(text="hi"),)) for n in range(3)),
+            artifacts=(Artifact(artifact_id="a", parts=(TextPart(text="x"),), complete=True),),
+        )
+        await self.views.restore(view)
+        return view
+
+    async def ask(self, path: str = "/", **params: Any) -> dict[str, Any]:  # noqa: ANN401 -- JSON
+        """Return the answer of ListTasks: result or error."""
+        body = {"jsonrpc": "2.0", "id": 1, "method": "ListTasks", "params": params}
+        response = await self.gateway.http.post(path, json=body, headers={"owner": self.owner})
+        return response.json()
+
+    async def found(self, path: str = "/", **params: Any) -> list[str]:  # noqa: ANN401 -- JSON
+        """Return the ids on one page, whose total is theirs."""
+        result = (await self.ask(path, **params))["result"]
+        assert result["totalSize"] == len(result["tasks"])
+        return ids_of(result)
+
+    async def pages(self, **params: Any) -> AsyncGenerator[dict[str, Any]]:  # noqa: ANN401 -- JSON
+        """Yield the pages of a list."""
+        token = ""
+        while True:
+            result = (await self.ask(pageToken=token, **params))["result"]
+            yield result
+            token = result["nextPageToken"]
+            if not token:
+                return
+
+
+@pytest.fixture
+def desk(served: RunningGateway, views: TaskViews) -> Desk:
+    return Desk(served, views, unique("owner"))
+
+
+def ids_of(result: Mapping[str, Any]) -> list[str]:
+    return [task["id"] for task in result["tasks"]]
+
+
+async def test_every_combination_of_filters_narrows_the_list(desk: Desk) -> None:
+    """Context, state and time; newest first, totals of what matches, an empty token at the end."""
+    begin, context_id = datetime.now(UTC), unique("context")
+    tasks = [
+        await desk.create(state, at=begin + timedelta(seconds=n), context_id=context)
+        for n, (state, context) in enumerate(
+            product((TaskState.COMPLETED, TaskState.INPUT_REQUIRED), (context_id, "", context_id))
+        )
+    ]
+    tasks.reverse()
+    middle = tasks[2].status.at
+
+    for state, context, since in product(
+        (None, TaskState.COMPLETED, TaskState.INPUT_REQUIRED), (None, context_id), (None, middle)
+    ):
+        filters: dict[str, str] = {}
+        if state:
+            filters["status"] = f"TASK_STATE_{state.name}"
+        if context:
+            filters["contextId"] = context
+        if since:
+            filters["statusTimestampAfter"] = since.isoformat()
+        expected = [
+            task.task_id
+            for task in tasks
+            if state in {None, task.status.state}
+            and context in {None, task.context_id}
+            and (since is None or task.status.at >= since)
+        ]
+        assert await desk.found(**filters) == expected
+        paged = [result async for result in desk.pages(pageSize=1, **filters)]
+        assert [task_id for result in paged for task_id in ids_of(result)] == expected
+        assert {result["totalSize"] for result in paged} == {len(expected)}
+        assert [result["pageSize"] for result in paged] == [1] * len(paged)
+
+
+async def test_each_state_can_be_asked_for(desk: Desk) -> None:
+    """And no state, or the unspecified one, means all of them."""
+    tasks = {state: await desk.create(state) for state in TaskState}
+
+    for state, task in tasks.items():
+        assert await desk.found(status=f"TASK_STATE_{state.name}") == [task.task_id]
+    everything = set(await desk.found())
+    assert everything == set(await desk.found(status="TASK_STATE_UNSPECIFIED"))
+    assert everything == {task.task_id for task in tasks.values()}
+
+
+async def test_the_time_of_a_task_as_it_is_shown_finds_it_again(desk: Desk) -> None:
+    """The time "after" which to look is included, to the microsecond, as the specification says."""
+    at = datetime(2026, 3, 4, 5, 6, 7, 123457, tzinfo=UTC)
+    task = await desk.create(at=at)
+    (shown,) = (await desk.ask())["result"]["tasks"]
+    time = shown["status"]["timestamp"]
+
+    assert time.startswith("2026-03-04T05:06:07.123457")
+    assert await desk.found(statusTimestampAfter=time) == [task.task_id]
+    assert await desk.found(statusTimestampAfter="2026-03-04T05:06:07.123457001Z") == []
+    assert await desk.found(statusTimestampAfter="2026-03-04T07:06:07.123457+02:00") == [task.task_id]
+
+
+@pytest.mark.parametrize(
+    ("params", "named"),
+    [
+        ({"pageSize": 0}, "pageSize"),
+        ({"pageSize": 101}, "pageSize"),
+        ({"pageSize": -1}, "pageSize"),
+        ({"historyLength": -1}, "historyLength"),
+        ({"pageToken": "x"}, "pageToken"),
+        ({"pageToken": "MTI6YQ"}, "pageToken"),
+        ({"pageToken": "é" * 5_000}, "pageToken"),
+        ({"contextId": "c" * 256}, "contextId"),
+        ({"contextId": "a\x00b"}, "contextId"),
+        ({"statusTimestampAfter": "yesterday"}, ""),
+        ({"status": "TASK_STATE_SLEEPING"}, ""),
+    ],
+)
+async def test_what_is_out_of_range_is_refused(desk: Desk, params: dict[str, Any], named: str) -> None:
+    """Invalid params, with the name of the field and what was expected."""
+    error = (await desk.ask(**params))["error"]
+
+    assert error["code"] == INVALID_PARAMS
+    assert named in error["message"]
+
+
+async def test_a_page_has_fifty_tasks_unless_told(desk: Desk) -> None:
+    """And a hundred at most."""
+    begin = datetime.now(UTC)
+    for n in range(101):
+        await desk.create(at=begin - timedelta(seconds=n))
+
+    default = (await desk.ask())["result"]
+    largest = (await desk.ask(pageSize=100))["result"]
+
+    assert (len(default["tasks"]), default["pageSize"], default["totalSize"]) == (50, 50, 101)
+    assert (len(largest["tasks"]), largest["pageSize"], largest["totalSize"]) == (100, 100, 101)
+    assert default["nextPageToken"]
+
+
+@pytest.mark.parametrize(("asked", "expected"), [(None, 3), (0, 0), (1, 1), (2, 2), (3, 3), (100, 3)])
+async def test_history_comes_as_long_as_asked(desk: Desk, asked: int | None, expected: int) -> None:
+    """The newest messages; all without a length."""
+    await desk.create()
+    params: dict[str, Any] = {} if asked is None else {"historyLength": asked}
+
+    (task,) = (await desk.ask(**params))["result"]["tasks"]
+
+    shown = [message["messageId"] for message in task.get("history", [])]
+    assert shown == [f"m{n}" for n in range(3 - expected, 3)]
+
+
+async def test_artifacts_come_only_when_asked_for(desk: Desk) -> None:
+    """Without `includeArtifacts` there is no such field."""
+    await desk.create()
+
+    omitted: list[dict[str, Any]] = [{}, {"includeArtifacts": False}]
+    for params in omitted:
+        (task,) = (await desk.ask(**params))["result"]["tasks"]
+        assert "artifacts" not in task
+    (task,) = (await desk.ask(includeArtifacts=True))["result"]["tasks"]
+    assert [part["text"] for artifact in task["artifacts"] for part in artifact["parts"]] == ["x"]
+
+
+async def test_callers_see_their_own_tasks_with_the_agent_they_call(desk: Desk) -> None:
+    """Another owner's tasks, and those with another agent, are neither listed nor counted, in any list."""
+    context_id = unique("context")
+    mine = await desk.create(context_id=context_id)
+    theirs = await desk.create(context_id=context_id, agent_id=OTHER.id)
+    stranger = replace(desk, owner=unique("stranger"))
+    foreign = await stranger.create(context_id=context_id)
+
+    for filters in ({}, {"contextId": context_id}, {"status": "TASK_STATE_COMPLETED"}):
+        assert await desk.found(**filters) == [mine.task_id]
+        assert await desk.found(f"/agents/{AGENT.id}/", **filters) == [mine.task_id]
+        assert await desk.found(f"/agents/{OTHER.id}/", **filters) == [theirs.task_id]
+        assert await desk.found(tenant=OTHER.id, **filters) == [theirs.task_id]
+        assert await stranger.found(**filters) == [foreign.task_id]
+
+
+async def test_a_token_shows_nobody_anything_of_others(desk: Desk) -> None:
+    """With another caller, agent or filter it is a place in that list, and no more."""
+    begin, stranger = datetime.now(UTC), replace(desk, owner=unique("stranger"))
+    for n in range(3):
+        await desk.create(at=begin - timedelta(seconds=n))
+    older = await stranger.create(at=begin - timedelta(seconds=9))
+    await stranger.create(at=begin + timedelta(seconds=9))
+    token = (await desk.ask(pageSize=1))["result"]["nextPageToken"]
+
+    assert ids_of((await stranger.ask(pageToken=token))["result"]) == [older.task_id]
+    assert ids_of((await desk.ask(f"/agents/{OTHER.id}/", pageToken=token))["result"]) == []
+    assert ids_of((await desk.ask(pageToken=token, status="TASK_STATE_FAILED"))["result"]) == []
+
+
+async def test_pages_are_stable_while_tasks_change_and_come(desk: Desk) -> None:
+    """Nothing is listed twice, and every task that rests is listed once."""
+    begin = datetime.now(UTC) - timedelta(seconds=1)
+    tasks = [await desk.create(at=begin - timedelta(seconds=n)) for n in range(120)]
+    restless = tasks[::3]
+    turns: asyncio.Queue[None] = asyncio.Queue()
+
+    async def change() -> None:
+        """Before each page some tasks move to the front, and a new one comes."""
+        version = 1
+        while True:
+            await turns.get()
+            version += 1
+            for task in restless[version % 4 :: 4]:
+                moved = StatusChanged(version=version, state=TaskState.FAILED, at=datetime.now(UTC))
+                await desk.views.publish(task.task_id, "run", [moved])
+            await desk.create()
+            turns.task_done()
+
+    changing = asyncio.create_task(change())
+    listed: list[str] = []
+    async for result in desk.pages(pageSize=7):
+        listed += ids_of(result)
+        turns.put_nowait(None)
+        if len(listed) % 2:  # every second page is read while the changes go on
+            await turns.join()
+    changing.cancel()
+
+    assert len(listed) == len(set(listed))
+    resting = [task.task_id for task in tasks if task not in restless]
+    assert [task_id for task_id in listed if task_id in resting] == resting

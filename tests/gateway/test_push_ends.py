@@ -1,0 +1,96 @@
+"""Ends that a gateway shows for a workflow: whoever is to be notified of them hears them."""
+
+import asyncio
+from collections.abc import Sequence
+
+from temporalio.client import Client
+
+from gateway.push_configs import notifier
+from stores.memory_push_configs import MemoryPushConfigs
+from stores.memory_task_views import MemoryTaskViews
+from stores.notifying_task_views import NotifyingTaskViews
+from stores.push_configs import PushConfig
+from stores.push_deliveries import PushDeliveries
+from tests.gateway.stage import running_gateway, staged_worker, unique
+from tests.support.a2a_client import connected, request, send
+from workflows.contract.names import PUSH_WORKFLOW_TYPE
+from workflows.contract.tasks import TaskState
+
+
+class Deliveries(PushDeliveries):
+    """Notes who was told; `client` may be replaced."""
+
+    def __init__(self, client: Client) -> None:
+        super().__init__(client, unique("nobody"))
+        self.told: list[str] = []
+
+    async def notify(self, task_id: str, config_ids: Sequence[str]) -> None:
+        await super().notify(task_id, config_ids)
+        self.told.append(task_id)
+
+    def use(self, client: Client) -> None:
+        self._client = client
+
+
+def a_config(task_id: str) -> PushConfig:
+    return PushConfig(id="c", task_id=task_id, context_id="x", url="https://a", public_url="https://b")
+
+
+def refused(client: Client) -> Client:
+    """A client for which Temporal starts nothing: its namespace is not there."""
+    return Client(client.service_client, namespace=unique("nowhere"), data_converter=client.data_converter)
+
+
+async def test_an_end_that_nobody_could_be_told_of_is_told_later(client: Client) -> None:
+    """A terminated task is canceled: 503 while deliveries cannot be told, and told when they can."""
+    inner, configs, deliveries = MemoryTaskViews(), MemoryPushConfigs(), Deliveries(client)
+    views = NotifyingTaskViews(inner, configs, notifier(deliveries))
+    queue, prompt, gate = unique("ends"), unique("held"), asyncio.Event()
+    async with (
+        staged_worker(client, inner, queue) as model,
+        running_gateway(client, views, queue=queue) as gateway,
+        connected(gateway.url, streaming=False) as a2a,
+    ):
+        model.scripts[prompt] = [gate]
+        task = await send(a2a, request(prompt, return_immediately=True))
+        await configs.put(a_config(task.id))
+        await client.get_workflow_handle(task.id).terminate("gone")
+        deliveries.use(refused(client))
+        away = await gateway.call("CancelTask", {"id": task.id})
+        before = await inner.state(task.id)
+        deliveries.use(client)
+        answer = await gateway.call("CancelTask", {"id": task.id})
+        gate.set()
+
+    assert (away.status_code, before is not None and before.is_terminal) == (503, False)
+    assert "error" in answer.json()
+    assert await inner.state(task.id) is TaskState.FAILED
+    assert deliveries.told == [task.id] * 2
+    delivery = await client.get_workflow_handle(f"{task.id}/push/c").describe()
+    assert delivery.workflow_type == PUSH_WORKFLOW_TYPE
+    await client.get_workflow_handle(delivery.id).terminate()
+
+
+async def test_a_passing_status_is_shown_although_nobody_can_be_told(client: Client) -> None:
+    """A view that is put right comes back without Temporal's word to the deliveries."""
+    inner, configs, deliveries = MemoryTaskViews(), MemoryPushConfigs(), Deliveries(client)
+    queue, prompt, gate = unique("passing"), unique("held"), asyncio.Event()
+    forgetful = MemoryTaskViews()
+    views = NotifyingTaskViews(forgetful, configs, notifier(deliveries))
+    async with (
+        staged_worker(client, inner, queue) as model,
+        running_gateway(client, inner, queue=queue) as gateway,
+        running_gateway(client, views, queue=queue) as other,
+        connected(gateway.url, streaming=False) as a2a,
+    ):
+        asked = asyncio.Event()
+        model.scripts[prompt] = [asked.set, gate]
+        task = await send(a2a, request(prompt, return_immediately=True))
+        await asked.wait()
+        await configs.put(a_config(task.id))
+        deliveries.use(refused(client))
+        answer = await other.call("GetTask", {"id": task.id})
+        gate.set()
+
+    assert answer.json()["result"]["status"]["state"] == "TASK_STATE_WORKING"
+    assert deliveries.told == []

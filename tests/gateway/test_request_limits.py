@@ -1,0 +1,190 @@
+"""Limits of an owner, over real HTTP and several gateways."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+from redis.asyncio import Redis
+from temporalio.client import Client
+
+from gateway.guards import Guards, RequestLimits, Unlimited
+from gateway.refusals import TooManyRequestsError, UnavailableNowError
+from gateway.request_limits import CountedRequestLimits, LimitSettings, make_request_limits
+from stores.quotas import Quotas, Rate
+from stores.redis_connection import connect_redis
+from stores.settings_errors import explain
+from stores.task_views import TaskViews
+from tests.gateway.named_callers import Named
+from tests.gateway.stage import RunningGateway, StagedModel, running_gateway, unique
+
+TOO_MANY = -32033
+
+
+@asynccontextmanager
+async def limited(
+    client: Client, views: TaskViews, queue: str, redis: Redis, **variables: int
+) -> AsyncGenerator[tuple[RunningGateway, RunningGateway]]:
+    """Serve two gateways with these limits, as two processes would."""
+
+    def limits() -> RequestLimits:
+        return make_request_limits(LimitSettings.model_validate(variables), redis)
+
+    async with (
+        running_gateway(client, views, queue=queue, guards=Guards(Named(), limits())) as one,
+        running_gateway(client, views, queue=queue, guards=Guards(Named(), limits())) as two,
+    ):
+        yield one, two
+
+
+@pytest.fixture
+async def redis(redis_url: str) -> AsyncGenerator[Redis]:
+    async with connect_redis(redis_url) as redis:
+        yield redis
+
+
+def message(prompt: str, message_id: str = "") -> dict[str, Any]:
+    """Return the parameters of a SendMessage that does not wait."""
+    sent = {"messageId": message_id or unique("m"), "role": "ROLE_USER", "parts": [{"text": prompt}]}
+    return {"message": sent, "configuration": {"returnImmediately": True}}
+
+
+async def test_of_many_messages_at_once_as_many_start_tasks_as_may(
+    client: Client, views: TaskViews, model: StagedModel, queue: str, redis: Redis
+) -> None:
+    """Fifty messages on two gateways with a limit of five start five tasks; the others are told to wait."""
+    owner, prompt, gate = unique("owner"), unique("open"), asyncio.Event()
+    model.scripts[prompt] = [gate]
+    async with limited(client, views, queue, redis, max_open_tasks=5) as gateways:
+        answers = await asyncio.gather(
+            *(gateways[n % 2].call("SendMessage", message(prompt), owner=owner) for n in range(50))
+        )
+        started = [answer for answer in answers if "result" in answer.json()]
+        refused = [answer for answer in answers if "error" in answer.json()]
+        listed = (await gateways[0].call("ListTasks", {}, owner=owner)).json()["result"]
+        gate.set()
+
+    assert (len(started), len(refused), listed["totalSize"]) == (5, 45, 5)
+    assert {answer.status_code for answer in refused} == {429}
+    assert {answer.json()["error"]["code"] for answer in refused} == {TOO_MANY}
+    assert all(int(answer.headers["Retry-After"]) > 0 for answer in refused)
+    assert "5 that have not ended" in refused[0].json()["error"]["message"]
+
+
+async def test_a_place_is_free_when_a_task_ends(
+    client: Client, views: TaskViews, model: StagedModel, queue: str, redis: Redis
+) -> None:
+    """A message that is repeated takes no second place; other owners have places of their own."""
+    owner, prompt, gate, repeated = unique("owner"), unique("open"), asyncio.Event(), unique("m")
+    model.scripts[prompt] = [gate]
+    async with limited(client, views, queue, redis, max_open_tasks=1) as (one, two):
+        first = await one.call("SendMessage", message(prompt, repeated), owner=owner)
+        again = await two.call("SendMessage", message(prompt, repeated), owner=owner)
+        refused = await two.call("SendMessage", message(prompt), owner=owner)
+        other = await two.call("SendMessage", message("hi"), owner=unique("other"))
+        task_id = first.json()["result"]["task"]["id"]
+        gate.set()
+        while (await views.state(task_id)) != "completed":  # noqa: ASYNC110 -- a fact of a worker, no event
+            await asyncio.sleep(0.01)
+        later = await two.call("SendMessage", message("hi"), owner=owner)
+
+    assert again.json()["result"]["task"]["id"] == task_id
+    assert refused.status_code == 429
+    assert "task" in other.json()["result"]
+    assert "task" in later.json()["result"]
+
+
+async def test_requests_over_the_rate_are_refused_on_every_gateway(
+    client: Client, views: TaskViews, redis: Redis
+) -> None:
+    """Those of one owner count together, whichever gateway they come to; a refusal says when to come back."""
+    owner = unique("owner")
+    async with limited(client, views, "none", redis, requests_per_minute=1, request_burst=4) as gateways:
+        answers = await asyncio.gather(
+            *(gateways[n % 2].call("ListTasks", {}, owner=owner) for n in range(20))
+        )
+        other = await gateways[0].call("ListTasks", {}, owner=unique("other"))
+
+    refused = [answer for answer in answers if answer.status_code != 200]
+    assert len(refused) == 16
+    assert {answer.status_code for answer in refused} == {429}
+    assert all(0 < int(answer.headers["Retry-After"]) <= 60 for answer in refused)
+    assert "1 a minute" in refused[0].json()["error"]["message"]
+    assert other.status_code == 200
+
+
+class _Away(Quotas):
+    """A store that does not answer."""
+
+    async def take_request(self, owner: str, rate: Rate) -> float:
+        raise ConnectionError
+
+    async def reserve_task(self, owner: str, task_id: str, limit: int) -> bool:
+        raise ConnectionError
+
+    async def release_task(self, owner: str, task_id: str) -> None:
+        raise ConnectionError
+
+
+async def test_without_the_store_a_call_is_refused_for_now() -> None:
+    """Nobody is let through uncounted; the client is told to come back."""
+    limits = CountedRequestLimits(LimitSettings(requests_per_minute=1, max_open_tasks=1), _Away())
+
+    for call in (limits.admit_request("o"), limits.reserve_task("o", "t"), limits.release_task("o", "t")):
+        with pytest.raises(UnavailableNowError, match="task store") as raised:
+            await call
+        assert raised.value.retry_after
+
+
+async def test_what_is_not_limited_is_not_counted(redis: Redis) -> None:
+    """Without settings nothing is asked of Redis; with one of them only that one is."""
+    assert isinstance(make_request_limits(LimitSettings(), redis), Unlimited)
+    rated = CountedRequestLimits(LimitSettings(requests_per_minute=1), _Away())
+    await rated.reserve_task("o", "t")
+    await rated.release_task("o", "t")
+    await CountedRequestLimits(LimitSettings(max_open_tasks=1), _Away()).admit_request("o")
+
+
+async def test_all_of_a_minute_may_come_at_once_unless_told(redis: Redis) -> None:
+    """The burst is the whole rate by default."""
+    limits, owner = make_request_limits(LimitSettings(requests_per_minute=3), redis), unique("owner")
+    for _ in range(3):
+        await limits.admit_request(owner)
+
+    with pytest.raises(TooManyRequestsError, match="3 a minute") as raised:
+        await limits.admit_request(owner)
+    assert 0 < (raised.value.retry_after or 0) <= 20
+
+
+@pytest.mark.parametrize(
+    ("variables", "expected"),
+    [
+        ({"REQUESTS_PER_MINUTE": "0"}, "EVERLOOP_REQUESTS_PER_MINUTE"),
+        ({"REQUESTS_PER_MINUTE": "many"}, "EVERLOOP_REQUESTS_PER_MINUTE"),
+        ({"REQUEST_BURST": "5"}, "set EVERLOOP_REQUESTS_PER_MINUTE too"),
+        ({"REQUEST_BURST": "0", "REQUESTS_PER_MINUTE": "1"}, "EVERLOOP_REQUEST_BURST"),
+        ({"MAX_OPEN_TASKS": "-1"}, "EVERLOOP_MAX_OPEN_TASKS"),
+    ],
+)
+def test_wrong_settings_are_named(
+    monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], expected: str
+) -> None:
+    """The message has the variable, and what was expected of it."""
+    for name, value in variables.items():
+        monkeypatch.setenv(f"EVERLOOP_{name}", value)
+
+    with pytest.raises(ValidationError) as raised:
+        LimitSettings()
+
+    assert expected in explain(raised.value)
+
+
+def test_settings_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An empty variable counts as not set."""
+    for name, value in {"REQUESTS_PER_MINUTE": "60", "REQUEST_BURST": "5", "MAX_OPEN_TASKS": ""}.items():
+        monkeypatch.setenv(f"EVERLOOP_{name}", value)
+
+    assert LimitSettings().rate == Rate(per_minute=60, burst=5)
+    assert LimitSettings().max_open_tasks is None

@@ -1,0 +1,42 @@
+"""Deliveries of push notifications whose histories are kept."""
+
+from collections.abc import Callable
+
+from temporalio.client import Client, WorkflowHandle
+from temporalio.exceptions import ApplicationError
+
+from tests.support.fake_ports import FakePorts, ScriptedModel
+from tests.support.fake_push import DELIVERED, DONE, NOTHING, ScriptedPush
+from worker import WorkerSettings, running_worker
+from workflows.contract.names import PUSH_NEWS
+from workflows.contract.push import PUSH_FAILED, TASK_UNREADABLE, PushRef
+from workflows.push_delivery import PushDelivery
+
+Handle = WorkflowHandle[PushDelivery, None]
+
+
+def _fail(type_: str) -> ApplicationError:
+    return ApplicationError("scripted failure", type=type_, non_retryable=True)
+
+
+PUSH_SCENARIOS: dict[str, Callable[[], ScriptedPush]] = {
+    "push_with_news": lambda: ScriptedPush(DELIVERED, NOTHING, DELIVERED, DONE),
+    "push_left_out": lambda: ScriptedPush(_fail(PUSH_FAILED), DELIVERED, _fail(TASK_UNREADABLE), DONE),
+    "push_continues_as_new": lambda: ScriptedPush(*[DELIVERED] * 20, DONE),
+}
+"""Whoever waits hears news once: after two deliveries."""
+
+
+async def run_push(client: Client, name: str, push: ScriptedPush, workflow_id: str) -> Handle:
+    """Play a scenario to its end, and return its first run."""
+    ports = FakePorts(ScriptedModel())
+    ports.push = push
+    async with running_worker(client, ports.wired(), WorkerSettings(task_queue=name)):
+        handle = await client.start_workflow(
+            PushDelivery.run, PushRef(task_id="task", config_id="config"), id=workflow_id, task_queue=name
+        )
+        await push.until_asked(2)
+        if name == "push_with_news":
+            await handle.signal(PUSH_NEWS)
+        await handle.result()
+    return client.get_workflow_handle_for(PushDelivery.run, workflow_id, run_id=handle.first_execution_run_id)

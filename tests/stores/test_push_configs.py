@@ -1,0 +1,188 @@
+"""Push notification configs: kept by id, at most ten for a task, with what their client has heard."""
+
+from datetime import timedelta
+
+import pytest
+from redis.asyncio import Redis
+
+from stores.memory_push_configs import MemoryPushConfigs
+from stores.push_configs import MAX_CONFIGS, PushConfig, PushConfigs, TooManyPushConfigsError
+from stores.redis_push_configs import RedisPushConfigs
+from tests.stores.examples import new_id
+from workflows.contract.names import push_configs_key
+
+
+@pytest.fixture(params=["memory", "redis"])
+def configs(request: pytest.FixtureRequest) -> PushConfigs:
+    if request.param == "memory":
+        return MemoryPushConfigs()
+    return RedisPushConfigs(request.getfixturevalue("redis"))
+
+
+def config(task_id: str, id_: str = "c", **fields: str) -> PushConfig:
+    return PushConfig(
+        id=id_,
+        task_id=task_id,
+        context_id="context",
+        has_authentication=True,
+        scheme="Bearer",
+        credentials="hush-hush",
+        is_legacy=True,
+        public_url="https://agents.example.com",
+        **{"url": "https://example.com/hook", "token": "t", **fields},
+    )
+
+
+@pytest.mark.parametrize("id_", ["c", "c:d", "é☃", "position:c", "config:c"])
+async def test_a_config_comes_back_as_it_was_set(configs: PushConfigs, id_: str) -> None:
+    """Whatever its id is; setting it again changes it."""
+    task_id = new_id()
+
+    await configs.put(config(task_id, id_, token="old"))
+    await configs.put(config(task_id, id_))
+
+    assert await configs.get(task_id, id_) == config(task_id, id_)
+    assert await configs.list_configs(task_id) == [config(task_id, id_)]
+    assert await configs.config_ids(task_id) == [id_]
+
+
+async def test_what_was_not_set_is_not_there(configs: PushConfigs) -> None:
+    """Another id, another task, and what was deleted, which may be done again."""
+    task_id = new_id()
+    for id_ in ("a", "b"):
+        await configs.put(config(task_id, id_))
+
+    for _ in range(2):
+        await configs.delete(task_id, "a")
+
+    assert await configs.get(task_id, "a") is None
+    assert await configs.get(new_id(), "b") is None
+    assert await configs.config_ids(new_id()) == []
+    assert await configs.list_configs(new_id()) == []
+    assert await configs.config_ids(task_id) == ["b"]
+
+
+@pytest.mark.parametrize("change", ["token", "url", "credentials"])
+async def test_a_config_that_was_set_anew_is_not_removed_for_what_it_was(
+    configs: PushConfigs, change: str
+) -> None:
+    """Whatever has changed; one that stands as it was is removed."""
+    task_id = new_id()
+    old = config(task_id)
+    await configs.put(old.model_copy(update={change: "new"}))
+    await configs.delete_unchanged(old)
+    kept = await configs.config_ids(task_id)
+
+    await configs.put(old)
+    await configs.delete_unchanged(old)
+
+    assert kept == ["c"]
+    assert await configs.config_ids(task_id) == []
+    assert await configs.position(task_id, "c") == ""
+
+
+async def test_removed_configs_are_not_lost_ones(configs: PushConfigs) -> None:
+    """The task is known to have had some; whoever only reads makes nothing known."""
+    task_id, other = new_id(), new_id()
+    await configs.put(config(task_id))
+    await configs.delete(task_id, "c")
+    for read in (configs.get(other, "c"), configs.list_configs(other), configs.delete(other, "c")):
+        await read
+
+    assert await configs.knows(task_id)
+    assert not await configs.knows(other)
+
+
+async def test_a_store_that_lost_its_data_knows_no_configs(redis: Redis) -> None:
+    """Until one is set again."""
+    task_id, configs = new_id(), RedisPushConfigs(redis)
+    await configs.put(config(task_id))
+    await redis.delete(push_configs_key(task_id))
+    lost = await configs.knows(task_id)
+    await configs.put(config(task_id))
+
+    assert not lost
+    assert await configs.knows(task_id)
+
+
+async def test_configs_are_listed_by_id(configs: PushConfigs) -> None:
+    """So that pages of them are stable."""
+    task_id = new_id()
+    for id_ in ("b", "a", "c"):
+        await configs.put(config(task_id, id_))
+
+    assert [each.id for each in await configs.list_configs(task_id)] == ["a", "b", "c"]
+
+
+async def test_a_task_has_ten_configs_at_most(configs: PushConfigs) -> None:
+    """One of them may still be changed, and another one takes the place of one that was deleted."""
+    task_id = new_id()
+    for number in range(MAX_CONFIGS):
+        await configs.put(config(task_id, f"{number}"))
+
+    with pytest.raises(TooManyPushConfigsError):
+        await configs.put(config(task_id, "more"))
+    await configs.put(config(task_id, "3", token="new"))
+    await configs.delete(task_id, "4")
+    await configs.put(config(task_id, "more"))
+
+    assert len(await configs.config_ids(task_id)) == MAX_CONFIGS
+
+
+async def test_a_position_advances_from_where_it_stands(configs: PushConfigs) -> None:
+    """Who comes late changes nothing, nor does who comes for a config that is gone."""
+    task_id = new_id()
+    await configs.put(config(task_id), position="0-0")
+    for start, end in (("0-0", "1-0"), ("0-0", "9-0")):
+        await configs.advance(config(task_id), start=start, end=end)
+    heard = await configs.position(task_id, "c")
+    await configs.delete(task_id, "c")
+    await configs.advance(config(task_id), start="", end="2-0")
+    await configs.advance(config(task_id), start="1-0", end="2-0")
+
+    assert heard == "1-0"
+    assert await configs.position(task_id, "c") == ""
+    assert await configs.get(task_id, "c") is None
+
+
+async def test_another_webhook_begins_anew(configs: PushConfigs) -> None:
+    """What the old one has heard says nothing of it; a new token does not make it another."""
+    task_id, other = new_id(), 'https://example.com/hök/"new"'
+    await configs.put(config(task_id))
+    await configs.advance(config(task_id), start="", end="1-0")
+    await configs.put(config(task_id, token="new"), position="0-0")
+    same = await configs.position(task_id, "c")
+
+    await configs.put(config(task_id, url=other))
+    await configs.advance(config(task_id), start="", end="2-0")
+    anew = await configs.position(task_id, "c")
+    await configs.advance(config(task_id, url=other), start="", end="3-0")
+
+    assert (same, anew) == ("1-0", "")
+    assert await configs.position(task_id, "c") == "3-0"
+
+
+async def test_a_config_does_not_show_its_secrets() -> None:
+    """Its representation may stand in a log."""
+    shown = f"{config('task')!r} {config('task')} {[config('task')]}"
+
+    assert not any(secret in shown for secret in ("hush-hush", "/hook", "'t'"))
+
+
+@pytest.mark.parametrize("use", ["put", "get", "advance"])
+async def test_configs_expire(redis: Redis, use: str) -> None:
+    """Whoever uses them keeps them."""
+    task_id = new_id()
+    configs = RedisPushConfigs(redis, ttl=timedelta(hours=1))
+    await configs.put(config(task_id))
+    await redis.expire(push_configs_key(task_id), 5)
+
+    match use:
+        case "put":
+            await configs.put(config(task_id))
+        case "get":
+            await configs.get(task_id, "c")
+        case _:
+            await configs.advance(config(task_id), start="", end="1-0")
+
+    assert 3_500 < await redis.ttl(push_configs_key(task_id)) <= 3_600

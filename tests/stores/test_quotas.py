@@ -1,0 +1,213 @@
+"""What each owner takes: rates of requests, and open tasks."""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timedelta
+
+import pytest
+from redis.asyncio import Redis
+
+from stores.memory_quotas import MemoryQuotas
+from stores.memory_task_views import MemoryTaskViews
+from stores.quotas import RESERVATION, Quotas, Rate
+from stores.redis_quotas import RedisQuotas
+from stores.redis_task_views import RedisTaskViews
+from stores.task_views import TaskViews
+from tests.stores.examples import answered, new_id, status, submitted
+from workflows.contract.names import child_task_id, open_tasks_key, request_rate_key
+from workflows.contract.tasks import TaskState, TaskView
+
+SLOW = Rate(per_minute=1, burst=5)
+"""Nothing comes back while a test runs."""
+
+
+@dataclass(frozen=True)
+class Store:
+    """Quotas, and the views of the tasks that they count."""
+
+    views: TaskViews
+    make_quotas: Callable[[timedelta], Quotas]
+
+    @property
+    def quotas(self) -> Quotas:
+        return self.make_quotas(RESERVATION)
+
+
+@pytest.fixture(params=["memory", "redis"])
+def store(request: pytest.FixtureRequest) -> Store:
+    if request.param == "memory":
+        views = MemoryTaskViews()
+        quotas = MemoryQuotas(views)
+        return Store(
+            views, lambda time: quotas if time == RESERVATION else MemoryQuotas(views, reservation=time)
+        )
+    redis: Redis = request.getfixturevalue("redis")
+    return Store(RedisTaskViews(redis), lambda time: RedisQuotas(redis, reservation=time))
+
+
+async def reserve(store: Store, owner: str, *task_ids: str, limit: int = 2) -> list[bool]:
+    """Reserve these tasks, one after another."""
+    return [await store.quotas.reserve_task(owner, task_id, limit) for task_id in task_ids]
+
+
+async def create(store: Store, owner: str, task_id: str = "") -> TaskView:
+    view = submitted(task_id, owner=owner)
+    await store.views.create(view)
+    return view
+
+
+async def test_a_burst_of_requests_is_taken_exactly(store: Store) -> None:
+    """Of many requests at once as many pass as may; the others hear when there is room for the next one."""
+    owner, quotas = new_id(), store.quotas
+
+    waits = await asyncio.gather(*(quotas.take_request(owner, SLOW) for _ in range(50)))
+
+    assert sorted(waits)[:5] == [0.0] * 5
+    assert all(50 < wait <= 60 for wait in sorted(waits)[5:])
+
+
+async def test_requests_come_back_evenly(store: Store) -> None:
+    """After the burst there is room for one request in each interval; refused ones use nothing up."""
+    owner, quotas, rate = new_id(), store.quotas, Rate(per_minute=600, burst=2)
+    for _ in range(2):
+        assert await quotas.take_request(owner, rate) == 0
+
+    refused = 0
+    while wait := await quotas.take_request(owner, rate):
+        assert 0 < wait <= rate.interval
+        refused += 1
+
+    assert refused
+    assert await quotas.take_request(owner, rate) > 0
+
+
+async def test_the_rate_of_one_owner_is_not_that_of_another(store: Store) -> None:
+    """Who has used up a rate is refused; others are not."""
+    owner, quotas = new_id(), store.quotas
+    for _ in range(5):
+        await quotas.take_request(owner, SLOW)
+
+    assert await quotas.take_request(owner, SLOW) > 0
+    assert await quotas.take_request(new_id(), SLOW) == 0
+
+
+async def test_as_many_tasks_as_the_limit_are_reserved(store: Store) -> None:
+    """However many ask at once."""
+    owner, quotas = new_id(), store.quotas
+
+    granted = await asyncio.gather(*(quotas.reserve_task(owner, new_id(), 5) for _ in range(50)))
+
+    assert sum(granted) == 5
+    assert await reserve(store, new_id(), new_id()) == [True]
+
+
+async def test_reserving_a_task_again_is_free(store: Store) -> None:
+    """Before it exists, while it is open, and when it has ended: a client may repeat its message."""
+    owner, one, two = new_id(), new_id(), new_id()
+
+    assert await reserve(store, owner, one, two, one, two, new_id()) == [True] * 4 + [False]
+    await create(store, owner, one)
+    assert await reserve(store, owner, one, new_id()) == [True, False]
+    await store.views.publish(one, "run", [status(1, TaskState.COMPLETED)])
+    assert await reserve(store, owner, one, new_id(), one, new_id()) == [True, True, True, False]
+
+
+@pytest.mark.parametrize("end", ["publish", "end", "restore"])
+async def test_a_task_counts_until_it_ends(store: Store, end: str) -> None:
+    """Whoever says that it has ended; while it waits for its user it is open."""
+    owner, views = new_id(), store.views
+    view, other = await create(store, owner), await create(store, owner)
+    await views.publish(view.task_id, "run", [status(1, TaskState.INPUT_REQUIRED)])
+    await views.publish(other.task_id, "run", [status(1)])
+    assert await reserve(store, owner, new_id()) == [False]
+
+    last = status(2, TaskState.FAILED)
+    match end:
+        case "publish":
+            await views.publish(view.task_id, "run", [last])
+        case "end":
+            await views.end(view.task_id, "run", last)
+        case _:
+            shown = answered(view, "run", 2)
+            await views.restore(
+                shown.model_copy(
+                    update={"status": shown.status.model_copy(update={"state": TaskState.CANCELED})}
+                )
+            )
+
+    assert await reserve(store, owner, new_id(), new_id()) == [True, False]
+
+
+async def test_a_task_that_goes_on_counts_again(store: Store) -> None:
+    """One that was reset after its end is open once more."""
+    owner = new_id()
+    view = await create(store, owner)
+    await store.views.publish(view.task_id, "run", [status(1, TaskState.COMPLETED)])
+    await store.views.restore(answered(view, "later run", 5))
+
+    assert await reserve(store, owner, new_id(), new_id()) == [True, False]
+
+
+async def test_a_task_counts_also_if_nobody_reserved_it(store: Store) -> None:
+    """Tasks from before the limit was set, and those that Redis lost and got back, are open tasks too."""
+    owner = new_id()
+    await create(store, owner)
+    await store.views.restore(answered(submitted(owner=owner), "run", 1))
+
+    assert await reserve(store, owner, new_id()) == [False]
+
+
+async def test_tasks_of_sub_agents_do_not_count(store: Store) -> None:
+    """What a task does for itself does not keep its owner from starting another."""
+    owner = new_id()
+    view = await create(store, owner)
+    for call in ("a", "b"):
+        await create(store, owner, child_task_id(view.task_id, call))
+
+    assert await reserve(store, owner, new_id(), new_id()) == [True, False]
+
+
+async def test_a_reservation_that_comes_to_nothing_passes(store: Store) -> None:
+    """A gateway that dies before it starts the task takes nothing away for long."""
+    owner, quotas = new_id(), store.make_quotas(timedelta(milliseconds=100))
+    assert [await quotas.reserve_task(owner, new_id(), 2) for _ in range(2)] == [True, True]
+
+    while not await quotas.reserve_task(owner, new_id(), 2):  # noqa: ASYNC110 -- a fact of a server, no event
+        await asyncio.sleep(0.01)
+
+
+async def test_a_task_that_exists_outlives_its_reservation(store: Store) -> None:
+    """It counts by itself from when it is created."""
+    owner, quotas = new_id(), store.make_quotas(timedelta(milliseconds=100))
+    task_id = new_id()
+    assert await quotas.reserve_task(owner, task_id, 2)
+    await create(store, owner, task_id)
+    assert await quotas.reserve_task(owner, new_id(), 2)
+
+    while not await quotas.reserve_task(owner, new_id(), 2):  # noqa: ASYNC110 -- a fact of a server, no event
+        await asyncio.sleep(0.01)
+
+    assert not await quotas.reserve_task(owner, new_id(), 2)
+
+
+async def test_a_task_that_will_not_exist_is_released(store: Store) -> None:
+    """Its place is free at once; a task that exists keeps its own."""
+    owner, task_id = new_id(), new_id()
+    view = await create(store, owner)
+    assert await reserve(store, owner, task_id, new_id()) == [True, False]
+
+    await store.quotas.release_task(owner, task_id)
+    await store.quotas.release_task(owner, view.task_id)
+
+    assert await reserve(store, owner, new_id(), new_id()) == [True, False]
+
+
+async def test_counts_expire(redis: Redis) -> None:
+    """An owner who comes no more leaves no key behind."""
+    owner, quotas = new_id(), RedisQuotas(redis)
+    await quotas.take_request(owner, SLOW)
+    await quotas.reserve_task(owner, new_id(), 1)
+
+    assert 0 < await redis.ttl(request_rate_key(owner)) <= 60
+    assert 0 < await redis.ttl(open_tasks_key(owner)) <= 60

@@ -1,0 +1,110 @@
+"""A task whose client is notified, delivery by delivery, on stores of the test's choice."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from temporalio.exceptions import ApplicationError
+from temporalio.testing import ActivityEnvironment
+
+from activities.push_delivery import PushDelivering
+from activities.push_tasks import TaskWorkflows
+from activities.push_webhook import Webhooks
+from stores.memory_push_configs import MemoryPushConfigs
+from stores.memory_task_views import MemoryTaskViews
+from stores.push_configs import PushConfig, PushConfigs, first_position
+from stores.task_views import TaskViews
+from stores.webhook_policy import WebhookPolicy
+from stores.webhook_settings import read_allowance
+from tests.stores.examples import new_id, submitted
+from workflows.contract.events import TaskEvent
+from workflows.contract.push import TASK_UNREADABLE, DeliverPushInput, DeliverPushResult, PushRef
+from workflows.contract.tasks import TaskState, TaskView
+
+LOOPBACK_ALLOWED = WebhookPolicy(read_allowance("127.0.0.0/8"))
+
+
+class KnownWorkflows(TaskWorkflows):
+    """Workflows that say what a test lets them say; without a view there is none, or it does not answer."""
+
+    def __init__(self) -> None:
+        self.known: TaskView | None = None
+        self.answers = True
+        self.asked = 0
+
+    async def state(self, task_id: str) -> TaskState | None:
+        return self.known.status.state if self.known and self.answers else None
+
+    async def view(self, task_id: str) -> TaskView | None:
+        self.asked += 1
+        if not self.answers:
+            raise ApplicationError("the task cannot be read now", type=TASK_UNREADABLE)
+        return self.known
+
+
+class PushBench:
+    """A task, a config and a port; `deliver` runs the next attempt of an activity."""
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        policy: WebhookPolicy = LOOPBACK_ALLOWED,
+        views: TaskViews | None = None,
+        configs: PushConfigs | None = None,
+        webhooks: Webhooks | None = None,
+    ) -> None:
+        self.task = submitted()
+        self.views, self.configs = views or MemoryTaskViews(), configs or MemoryPushConfigs()
+        self.workflows = KnownWorkflows()
+        self.port = PushDelivering(self.configs, self.views, self.workflows, webhooks or Webhooks(policy))
+        self.config = PushConfig(
+            id=new_id(),
+            task_id=self.task.task_id,
+            context_id=self.task.context_id,
+            url=url,
+            token="the-token",
+            has_authentication=True,
+            scheme="Bearer",
+            credentials="the-credentials",
+            public_url="https://agents.example.com/",
+        )
+        self.attempt = 0
+
+    async def begin(self, *events: TaskEvent, position: str | None = None, is_legacy: bool = False) -> None:
+        """Create the task, publish these events, and then set the config, as a gateway does."""
+        await self.views.create(self.task)
+        await self.publish(*events)
+        self.config = self.config.model_copy(update={"is_legacy": is_legacy})
+        shown = await self.views.load(self.task.task_id)
+        assert shown
+        await self.configs.put(self.config, position=first_position(shown) if position is None else position)
+
+    async def publish(self, *events: TaskEvent) -> None:
+        await self.views.publish(self.task.task_id, "run", events)
+
+    async def deliver(self, *, skips: bool = False, doubts: bool = False) -> DeliverPushResult:
+        """Run the next attempt, which may fail."""
+        self.attempt += 1
+        environment = ActivityEnvironment()
+        environment.info = replace(environment.info, attempt=self.attempt)
+        push = PushRef(task_id=self.task.task_id, config_id=self.config.id)
+        return await environment.run(
+            self.port.deliver_push, DeliverPushInput(push=push, skips=skips, doubts=doubts)
+        )
+
+    async def deliver_all(self) -> DeliverPushResult:
+        """Deliver until there is nothing more, and return what was said then."""
+        while (result := await self.deliver()).delivered:
+            pass
+        return result
+
+    async def failures(self, times: int) -> Sequence[ApplicationError]:
+        """Run attempts all of which fail."""
+        failed: list[ApplicationError] = []
+        for _ in range(times):
+            try:
+                await self.deliver()
+            except ApplicationError as error:
+                failed.append(error)
+        assert len(failed) == times
+        return failed

@@ -1,0 +1,211 @@
+"""Settings of authentication: which do not go together, and whom the others let in."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+from a2a.types import a2a_pb2 as pb
+from pydantic import ValidationError
+
+from gateway.api_key_file import add_key, new_key
+from gateway.auth_settings import AuthSettings, AuthSettingsError, is_loopback, make_authenticator
+from gateway.callers import Caller
+from gateway.guards import Anybody, Authenticator
+from gateway.refusals import UnauthenticatedError
+from stores.settings_errors import explain
+from tests.support.tokens import AUDIENCE, ISSUER, SigningKey
+
+KEY = SigningKey()
+JWT: Mapping[str, str] = {"auth": "jwt", "jwt_issuer": ISSUER, "jwt_audience": AUDIENCE}
+LOOPBACK = "127.0.0.1"
+
+
+def authenticator(host: str = LOOPBACK, **settings: str) -> Authenticator:
+    return make_authenticator(AuthSettings.model_validate(settings), host)
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.9.9.9", "::1", "localhost"])
+def test_on_this_machine_everybody_may_do_everything(host: str) -> None:
+    """Without any settings, as one begins."""
+    assert is_loopback(host)
+    assert isinstance(authenticator(host), Anybody)
+
+
+@pytest.mark.parametrize(
+    "host", ["0.0.0.0", "::", "", "10.0.0.1", "::ffff:10.0.0.1", "gateway", "127.0.0.1.example"]
+)
+def test_elsewhere_that_has_to_be_said_twice(host: str) -> None:
+    """EVERLOOP_AUTH=none and that strangers may call; one of them is not enough."""
+    for settings in ({}, {"auth": "none"}, {"auth_allow_anonymous": "true"}):
+        with pytest.raises(
+            AuthSettingsError, match=r"whoever reaches it could use all agents. Set EVERLOOP_AUTH"
+        ):
+            authenticator(host, **settings)
+
+    assert isinstance(authenticator(host, auth="none", auth_allow_anonymous="true"), Anybody)
+
+
+WRONG: dict[str, tuple[dict[str, str], str]] = {
+    "unknown scheme": (
+        {"auth": "basic"},
+        "EVERLOOP_AUTH: Input should be 'none', 'api-key', 'jwt' or 'mtls'",
+    ),
+    "none and another": ({"auth": "none,jwt"}, "EVERLOOP_AUTH: expected none, or any of"),
+    "nothing": ({"auth": " , "}, "EVERLOOP_AUTH: expected none, or any of"),
+    "unsafe keys": (
+        {"jwt_jwks_url": "http://issuer.example/keys"},
+        "EVERLOOP_JWT_JWKS_URL: expected https://",
+    ),
+    "no URL": ({"jwt_jwks_url": "issuer"}, "EVERLOOP_JWT_JWKS_URL: expected https://"),
+    "no network": ({"mtls_proxies": "proxy"}, "EVERLOOP_MTLS_PROXIES: expected addresses or networks"),
+    "half a network": (
+        {"mtls_proxies": "10.0.0.1/8"},
+        "EVERLOOP_MTLS_PROXIES: expected addresses or networks",
+    ),
+    "everybody": ({"mtls_proxies": "10.0.0.1,0.0.0.0/0"}, "EVERLOOP_MTLS_PROXIES: not everybody is a proxy"),
+}
+
+
+@pytest.mark.parametrize(("settings", "words"), WRONG.values(), ids=WRONG)
+def test_a_wrong_setting_is_named(settings: dict[str, str], words: str) -> None:
+    """By its variable, with what was expected."""
+    with pytest.raises(ValidationError) as caught:
+        AuthSettings.model_validate(settings)
+
+    assert explain(caught.value).startswith(words)
+
+
+UNFIT: dict[str, tuple[dict[str, str], str]] = {
+    "no key file": ({"auth": "api-key"}, "EVERLOOP_API_KEYS_FILE is not set"),
+    "missing key file": (
+        {"auth": "api-key", "api_keys_file": "/nowhere/keys"},
+        "EVERLOOP_API_KEYS_FILE: cannot read the API keys in /nowhere/keys: No such file or directory",
+    ),
+    "unused key file": (
+        {"api_keys_file": "keys"},
+        "EVERLOOP_API_KEYS_FILE is set, but EVERLOOP_AUTH does not name",
+    ),
+    "unused issuer": ({"auth": "mtls", "jwt_issuer": "x"}, "EVERLOOP_JWT_ISSUER is set, but EVERLOOP_AUTH"),
+    "unused proxies": ({"mtls_proxies": "10.0.0.1"}, "EVERLOOP_MTLS_PROXIES is set, but EVERLOOP_AUTH"),
+    "no issuer": ({"auth": "jwt", "jwt_audience": "x"}, "EVERLOOP_JWT_ISSUER is not set"),
+    "no audience": ({"auth": "jwt", "jwt_issuer": "x"}, "EVERLOOP_JWT_AUDIENCE is not set"),
+    "no key": ({**JWT}, "set one of EVERLOOP_JWT_JWKS_URL, EVERLOOP_JWT_PUBLIC_KEY_FILE and"),
+    "two keys": ({**JWT, "jwt_secret_file": "a", "jwt_public_key_file": "b"}, "set one of"),
+    "missing public key": (
+        {**JWT, "jwt_public_key_file": "/nowhere/key"},
+        "EVERLOOP_JWT_PUBLIC_KEY_FILE: cannot read /nowhere/key: No such file or directory",
+    ),
+    "missing secret": ({**JWT, "jwt_secret_file": "/nowhere/key"}, "EVERLOOP_JWT_SECRET_FILE: cannot read"),
+    "no signature": (
+        {**JWT, "jwt_jwks_url": "https://x/", "jwt_algorithms": "RS256,none"},
+        "EVERLOOP_JWT_ALGORITHMS: none is none of RS256",
+    ),
+    "public key as secret": (
+        {**JWT, "jwt_public_key_file": "k", "jwt_algorithms": "HS256"},
+        "EVERLOOP_JWT_ALGORITHMS: HS256 is none of RS256",
+    ),
+    "secret as public key": (
+        {**JWT, "jwt_secret_file": "k", "jwt_algorithms": "RS256"},
+        "EVERLOOP_JWT_ALGORITHMS: RS256 is none of HS256",
+    ),
+    "no proxies": ({"auth": "mtls"}, "EVERLOOP_MTLS_PROXIES is not set"),
+}
+
+
+@pytest.mark.parametrize(("settings", "words"), UNFIT.values(), ids=UNFIT)
+def test_settings_that_do_not_fit_are_told_at_start(settings: dict[str, str], words: str) -> None:
+    """In one line that names the variables; a guard that somebody believes in is never just left out."""
+    with pytest.raises(AuthSettingsError) as caught:
+        authenticator(**settings)
+
+    assert words in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_settings_are_read_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lists are separated by commas; an empty variable counts as not set."""
+    monkeypatch.setenv("EVERLOOP_AUTH", "mtls, jwt")
+    monkeypatch.setenv("EVERLOOP_MTLS_PROXIES", "10.0.0.1, 10.1.0.0/16")
+    monkeypatch.setenv("EVERLOOP_JWT_CLAIMS", "")
+    monkeypatch.setenv("EVERLOOP_JWT_ALGORITHMS", "ES256")
+
+    settings = AuthSettings()
+
+    assert settings.auth == ("mtls", "jwt")
+    assert [str(each) for each in settings.mtls_proxies] == ["10.0.0.1/32", "10.1.0.0/16"]
+    assert settings.jwt_claims == ("sub", "iss")
+    assert settings.jwt_algorithms == ("ES256",)
+
+
+@pytest.fixture
+def all_three(tmp_path: Path) -> tuple[Authenticator, str]:
+    """An authenticator that knows all schemes, and an API key of acme."""
+    key, line = new_key("acme", ["tasks:read"], None)
+    add_key(tmp_path / "keys", line)
+    made = authenticator(
+        "0.0.0.0",
+        **{**JWT, "auth": "api-key,jwt,mtls"},
+        api_keys_file=str(tmp_path / "keys"),
+        jwt_public_key_file=str(KEY.write(tmp_path / "key")),
+        mtls_proxies=LOOPBACK,
+    )
+    return made, key
+
+
+async def test_any_of_several_schemes_is_enough(all_three: tuple[Authenticator, str]) -> None:
+    """Each with its own owner; the scheme tells how it was proved."""
+    authenticator, key = all_three
+
+    async def caller(**headers: str) -> Caller:
+        return await authenticator.authenticate(
+            {k.replace("_", "-"): v for k, v in headers.items()}, LOOPBACK
+        )
+
+    assert (await caller(x_api_key=key)).owner == "acme"
+    assert (await caller(authorization=f"Bearer {KEY.token()}")).owner == "alice"
+    assert (await caller(x_client_subject="CN=a")).owner == "CN=a"
+    assert (await caller(x_client_subject="CN=a", x_api_key=key)).scheme == "apiKey"
+
+
+async def test_whoever_proves_nothing_is_challenged(all_three: tuple[Authenticator, str]) -> None:
+    """The challenge names all schemes (RFC 9110 §11.6.1); without credentials it tells of no error."""
+    with pytest.raises(UnauthenticatedError, match="nothing says who calls; send an API key in") as caught:
+        await all_three[0].authenticate({}, "192.0.2.1")
+
+    assert caught.value.challenge == (
+        'ApiKey realm="everloop", header="X-API-Key", Bearer realm="everloop", MutualTLS realm="everloop"'
+    )
+
+
+async def test_what_is_wrong_is_refused_whatever_else_is_right(all_three: tuple[Authenticator, str]) -> None:
+    """The error stands in the challenge of its scheme (RFC 6750 §3.1), and repeats nothing that was sent."""
+    authenticator, _ = all_three
+    expired = KEY.token(exp=1)
+
+    with pytest.raises(UnauthenticatedError, match=r"^the token has expired$") as caught:
+        await authenticator.authenticate(
+            {"authorization": f"Bearer {expired}", "x-client-subject": "CN=a"}, LOOPBACK
+        )
+
+    assert (
+        'Bearer realm="everloop", error="invalid_token", error_description="the token has expired", MutualTLS'
+        in caught.value.challenge
+    )
+    assert expired not in caught.value.challenge
+    with pytest.raises(UnauthenticatedError, match="does not know the API key"):
+        await authenticator.authenticate(
+            {"x-api-key": "wrong", "authorization": f"Bearer {KEY.token()}"}, LOOPBACK
+        )
+
+
+def test_cards_say_how_to_prove_who_one_is(all_three: tuple[Authenticator, str]) -> None:
+    """A2A 1.0 §4.5: header and kind of each scheme, as a client has to know them."""
+    schemes = all_three[0].security_schemes()
+
+    assert list(schemes) == ["apiKey", "bearer", "mutualTLS"]
+    assert schemes["apiKey"].api_key_security_scheme.location == "header"
+    assert schemes["apiKey"].api_key_security_scheme.name == "X-API-Key"
+    assert schemes["bearer"].http_auth_security_scheme.scheme == "Bearer"
+    assert schemes["bearer"].http_auth_security_scheme.bearer_format == "JWT"
+    assert schemes["mutualTLS"].HasField("mtls_security_scheme")
+    assert all(isinstance(scheme, pb.SecurityScheme) for scheme in schemes.values())

@@ -1,0 +1,142 @@
+"""The key that signs agent cards."""
+
+import json
+from pathlib import Path
+
+import pytest
+from a2a.types import a2a_pb2 as pb
+from a2a.utils.signing import InvalidSignaturesError, create_signature_verifier
+from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
+from cryptography.hazmat.primitives.serialization import (
+    BestAvailableEncryption,
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    PublicFormat,
+)
+from jwt import PyJWK
+from jwt.utils import base64url_decode
+
+from gateway.card_signing import CardKey, CardKeyError, CardSettings, load_card_key
+
+URL = "https://agents.example/"
+PRIVATE = (Encoding.PEM, PrivateFormat.PKCS8)
+
+KEYS = {
+    "ES256": ec.generate_private_key(ec.SECP256R1()),
+    "EdDSA": ed25519.Ed25519PrivateKey.generate(),
+    "RS256": rsa.generate_private_key(65_537, 2_048),
+}
+
+
+def key_file(directory: Path, content: bytes) -> CardSettings:
+    path = directory / "card-key.pem"
+    path.write_bytes(content)
+    return CardSettings(card_key=path)
+
+
+def loaded(directory: Path, algorithm: str) -> CardKey:
+    key = load_card_key(key_file(directory, KEYS[algorithm].private_bytes(*PRIVATE, NoEncryption())))
+    assert key
+    return key
+
+
+@pytest.mark.parametrize("algorithm", KEYS)
+def test_a_signed_card_is_verified_with_the_public_key(tmp_path: Path, algorithm: str) -> None:
+    """By the SDK's own verifier; a card that was changed is not what was signed (A2A 1.0 §8.4)."""
+    key = loaded(tmp_path, algorithm)
+    card = key.sign(pb.AgentCard(name="Writer", description="Schreibt schöne Wörter."), URL)
+    verify = create_signature_verifier(lambda _kid, _jku: PyJWK(dict(key.public)), [algorithm])
+
+    verify(card)
+    card.name = "Somebody else"
+    with pytest.raises(InvalidSignaturesError):
+        verify(card)
+
+
+@pytest.mark.parametrize("algorithm", KEYS)
+def test_a_signature_says_which_key_made_it_and_where_that_is(tmp_path: Path, algorithm: str) -> None:
+    """The protected header names algorithm and key, and the address of the key set (A2A 1.0 §8.4.2)."""
+    key = loaded(tmp_path, algorithm)
+
+    (signature,) = key.sign(pb.AgentCard(name="Writer"), URL).signatures
+
+    assert json.loads(base64url_decode(signature.protected)) == {
+        "alg": algorithm,
+        "kid": key.key_id,
+        "jku": "https://agents.example/.well-known/jwks.json",
+        "typ": "JOSE",
+    }
+    (public,) = key.jwks["keys"] if isinstance(key.jwks["keys"], list) else []
+    assert isinstance(public, dict)
+    assert (public["kid"], public["use"], public["alg"]) == (key.key_id, "sig", algorithm)
+
+
+@pytest.mark.parametrize("algorithm", KEYS)
+def test_nothing_private_is_in_the_key_set(tmp_path: Path, algorithm: str) -> None:
+    """None of the members that RFC 7518 and RFC 8037 have for private keys."""
+    public = loaded(tmp_path, algorithm).public
+
+    assert not {"d", "p", "q", "dp", "dq", "qi", "k", "oth"} & set(public)
+
+
+def test_a_key_is_named_by_its_thumbprint(tmp_path: Path) -> None:
+    """The same key has the same name on every gateway, and another one another."""
+    first, again, other = loaded(tmp_path, "ES256"), loaded(tmp_path, "ES256"), loaded(tmp_path, "EdDSA")
+
+    assert first.key_id == again.key_id != other.key_id
+
+
+def test_the_thumbprint_is_that_of_the_standard(tmp_path: Path) -> None:
+    """For the key of RFC 8037, appendix A.3."""
+    seed = base64url_decode("nWGxne_9WmC6hEr0kuwsxERJxWl7MmkZcDusAxyuf2A")
+    content = ed25519.Ed25519PrivateKey.from_private_bytes(seed).private_bytes(*PRIVATE, NoEncryption())
+
+    key = load_card_key(key_file(tmp_path, content))
+
+    assert key
+    assert key.key_id == "kPrK_qmxVWaYVA9wwBF6Iuo3vVzz7TxHCTwXBygrS4k"
+
+
+def test_a_key_may_have_a_name_of_its_own(tmp_path: Path) -> None:
+    """EVERLOOP_CARD_KEY_ID, for who keeps keys by other names."""
+    settings = key_file(tmp_path, KEYS["ES256"].private_bytes(*PRIVATE, NoEncryption()))
+
+    key = load_card_key(settings.model_copy(update={"card_key_id": "2027-01"}))
+
+    assert key
+    assert key.key_id == "2027-01"
+
+
+def test_without_a_key_nothing_is_signed() -> None:
+    """Signatures are optional (A2A 1.0 §8.4)."""
+    assert load_card_key(CardSettings()) is None
+
+
+WRONG = {
+    "no key": b"-----BEGIN NONSENSE-----\n",
+    "not even text": b"\xff\x00",
+    "a public key": KEYS["ES256"].public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo),
+    "a password": KEYS["ES256"].private_bytes(*PRIVATE, BestAvailableEncryption(b"secret")),
+    "another curve": ec.generate_private_key(ec.SECP384R1()).private_bytes(*PRIVATE, NoEncryption()),
+    "a short key": rsa.generate_private_key(65_537, 1_024).private_bytes(*PRIVATE, NoEncryption()),  # noqa: S505 -- to be refused
+}
+
+
+@pytest.mark.parametrize("content", WRONG.values(), ids=WRONG)
+def test_a_key_that_cannot_sign_is_named(tmp_path: Path, content: bytes) -> None:
+    """In one line: the setting, the file, and what was expected."""
+    with pytest.raises(CardKeyError) as caught:
+        load_card_key(key_file(tmp_path, content))
+
+    message = str(caught.value)
+    assert message.startswith("EVERLOOP_CARD_KEY: ")
+    assert "card-key.pem" in message
+    assert "expected: a private key in PEM format" in message
+    assert "\n" not in message
+
+
+def test_a_key_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+    """With the reason of the operating system."""
+    with pytest.raises(CardKeyError, match=r"EVERLOOP_CARD_KEY: .*none\.pem: No such file"):
+        load_card_key(CardSettings(card_key=tmp_path / "none.pem"))

@@ -1,0 +1,184 @@
+"""Delivering notifications one after the other, waiting for news, and leaving out what nobody takes."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+
+import pytest
+from temporalio.client import Client, WorkflowExecutionStatus, WorkflowFailureError, WorkflowHandle
+from temporalio.exceptions import ApplicationError
+
+from stores.push_deliveries import PushDeliveries
+from tests.support.fake_ports import FakePorts, ScriptedModel, answer
+from tests.support.fake_push import DELIVERED, DONE, NOTHING, ScriptedPush
+from tests.workflows.conftest import IMPATIENT_EVENTS, start_workflow, unique_queue
+from worker import WorkerSettings, running_worker
+from workflows.contract.names import PUSH_NEWS, push_workflow_id
+from workflows.contract.push import PUSH_FAILED, TASK_UNREADABLE, DeliverPushInput, DeliverPushResult, PushRef
+from workflows.push_delivery import PushDelivery
+
+Handle = WorkflowHandle[PushDelivery, None]
+StartDelivery = Callable[[ScriptedPush], AbstractAsyncContextManager[Handle]]
+
+CONFIG = "config"
+
+
+def starter(client: Client, *, max_cached_workflows: int) -> StartDelivery:
+    @asynccontextmanager
+    async def start(push: ScriptedPush) -> AsyncGenerator[Handle]:
+        queue = unique_queue()
+        ports = FakePorts(ScriptedModel())
+        ports.push = push
+        settings = WorkerSettings(
+            task_queue=queue, max_cached_workflows=max_cached_workflows, shutdown_grace=0
+        )
+        async with running_worker(client, ports.wired(), settings):
+            await PushDeliveries(client, queue).notify(queue, [CONFIG])
+            yield client.get_workflow_handle_for(PushDelivery.run, push_workflow_id(queue, CONFIG))
+
+    return start
+
+
+@pytest.fixture(params=[1000, 0], ids=["cached", "always_replayed"])
+def start_delivery(request: pytest.FixtureRequest, client: Client) -> StartDelivery:
+    return starter(client, max_cached_workflows=int(request.param))
+
+
+@pytest.fixture(params=[1000, 0], ids=["cached", "always_replayed"])
+def start_long_delivery(request: pytest.FixtureRequest, impatient_client: Client) -> StartDelivery:
+    return starter(impatient_client, max_cached_workflows=int(request.param))
+
+
+def fails(type_: str) -> ApplicationError:
+    """A failure after which Temporal does not try again, as after a day."""
+    return ApplicationError("not taken", type=type_, non_retryable=True)
+
+
+async def test_it_delivers_until_the_task_has_ended(start_delivery: StartDelivery) -> None:
+    """After a delivery it looks again at once; each time for the same task and config."""
+    push = ScriptedPush(DELIVERED, DELIVERED, DONE)
+    async with start_delivery(push) as delivery:
+        await delivery.result()
+
+    task_id = delivery.id.partition("/")[0]
+    expected = DeliverPushInput(push=PushRef(task_id=task_id, config_id=CONFIG))
+    assert push.calls == [expected] * 3
+
+
+async def test_it_waits_for_news(start_delivery: StartDelivery) -> None:
+    """With nothing to deliver it asks nobody until it hears that there is something."""
+    push = ScriptedPush(NOTHING, NOTHING, DELIVERED, DONE)
+    async with start_delivery(push) as delivery:
+        # The signal that starts it counts as news, too.
+        await push.until_asked(1)
+        for times in (2, 4):
+            await delivery.signal(PUSH_NEWS)
+            await push.until_asked(times)
+        await delivery.result()
+
+    assert not any(call.doubts for call in push.calls)
+
+
+async def test_news_that_come_during_a_delivery_are_looked_at(start_delivery: StartDelivery) -> None:
+    """Even if it ends with the word that the task is over: somebody has reset it."""
+    looked, told = asyncio.Event(), asyncio.Event()
+
+    async def look() -> DeliverPushResult:
+        looked.set()
+        await told.wait()
+        return DONE
+
+    push = ScriptedPush(look, DELIVERED, DONE)
+    async with start_delivery(push) as delivery:
+        await looked.wait()
+        await delivery.signal(PUSH_NEWS)
+        told.set()
+        await delivery.result()
+
+    assert len(push.calls) == 3
+
+
+async def test_what_nobody_takes_is_left_out(start_delivery: StartDelivery) -> None:
+    """The next notification has its own day."""
+    push = ScriptedPush(fails(PUSH_FAILED), DELIVERED, DELIVERED, DONE)
+    async with start_delivery(push) as delivery:
+        await delivery.result()
+
+    assert [call.skips for call in push.calls] == [False, True, False, False]
+
+
+async def test_what_was_never_sent_is_not_left_out(start_delivery: StartDelivery) -> None:
+    """A store that was away for a day is no fault of the webhook."""
+    push = ScriptedPush(fails(TASK_UNREADABLE), fails("ConnectionError"), DELIVERED, DONE)
+    async with start_delivery(push) as delivery:
+        await delivery.result()
+
+    assert not any(call.skips for call in push.calls)
+
+
+async def test_a_delivery_that_has_ended_starts_again_with_news(client: Client) -> None:
+    """One that runs is told; so nobody has to know which it is."""
+    push, queue = ScriptedPush(DONE, DONE, DONE), unique_queue()
+    ports = FakePorts(ScriptedModel())
+    ports.push = push
+    deliveries = PushDeliveries(client, queue)
+    async with running_worker(client, ports.wired(), WorkerSettings(task_queue=queue, shutdown_grace=0)):
+        for _ in range(2):
+            await deliveries.notify(queue, [CONFIG])
+            await client.get_workflow_handle(push_workflow_id(queue, CONFIG)).result()
+
+    assert len(push.calls) >= 2
+
+
+async def test_webhooks_that_are_slow_keep_no_task_waiting(client: Client) -> None:
+    """Deliveries have places of their own on a worker, beside those of model and tool calls."""
+    started, released = asyncio.Event(), asyncio.Event()
+
+    async def post_slowly() -> DeliverPushResult:
+        started.set()
+        await released.wait()
+        return DONE
+
+    queue, ports = unique_queue(), FakePorts(ScriptedModel(answer("meanwhile")))
+    ports.push = ScriptedPush(post_slowly)
+    settings = WorkerSettings(task_queue=queue, max_concurrent_activities=1, shutdown_grace=0)
+    async with running_worker(client, ports.wired(), settings):
+        await PushDeliveries(client, queue).notify(queue, [CONFIG])
+        await started.wait()
+        result = await (await start_workflow(client, queue)).result()
+        released.set()
+
+    assert result.excerpt == "meanwhile"
+
+
+async def test_a_long_delivery_goes_on_in_new_runs(start_long_delivery: StartDelivery) -> None:
+    """Nothing is lost in between, and no history grows without end."""
+    push = ScriptedPush(*[DELIVERED] * IMPATIENT_EVENTS, DONE)
+    async with start_long_delivery(push) as delivery:
+        await delivery.result()
+        newest = await delivery.describe()
+
+    assert len(push.calls) == IMPATIENT_EVENTS + 1
+    assert newest.history_length < 3 * IMPATIENT_EVENTS
+
+
+async def test_an_operator_may_cancel_it(start_delivery: StartDelivery) -> None:
+    """It ends at once, also in the middle of a delivery, and leaves nothing out."""
+    started, never = asyncio.Event(), asyncio.Event()
+
+    async def hang() -> DeliverPushResult:
+        started.set()
+        await never.wait()
+        return DONE
+
+    push = ScriptedPush(hang)
+    async with start_delivery(push) as delivery:
+        await started.wait()
+        await delivery.cancel()
+        with pytest.raises(WorkflowFailureError):
+            await delivery.result()
+        status = (await delivery.describe()).status
+        never.set()
+
+    assert status is WorkflowExecutionStatus.CANCELED
+    assert len(push.calls) == 1

@@ -1,0 +1,212 @@
+"""Agents that decide by themselves whether a message becomes a task."""
+
+import asyncio
+
+import pytest
+from temporalio.exceptions import ApplicationError
+
+from tests.support.fake_ports import FakePorts, RecordingContext, ScriptedModel, answer, asks
+from tests.workflows.conftest import StartTask, user
+from workflows.agent_task import AgentTask
+from workflows.contract import failures
+from workflows.contract.calls import CREATE_TASK, CallModelInput
+from workflows.contract.messages import AssistantMessage, UserMessage, text_of
+from workflows.contract.names import unique_message_id
+from workflows.contract.tasks import AgentSpec, CompactionSpec, TaskState
+
+AUTO = AgentSpec(id="agent", routing="auto")
+
+
+async def test_an_answer_at_once_is_no_task(start_task: StartTask) -> None:
+    """Whoever waits for the decision gets the message, however often; no client sees or hears of a task."""
+    ports = FakePorts(ScriptedModel(answer("Four.")))
+
+    async with start_task(ports, AUTO) as handle:
+        route = await handle.execute_update(AgentTask.wait_for_route)
+        result = await handle.result()
+        view = await handle.query(AgentTask.view)
+
+    assert route.message is not None
+    assert text_of(route.message.parts) == "Four."
+    assert (result.state, result.message) == (TaskState.COMPLETED, route.message)
+    assert view.is_hidden
+    assert (ports.publish.events, ports.publish.opened) == ([], [])
+    assert [call.routing for call in ports.model.calls] == [True]
+
+
+async def test_both_messages_of_an_answer_at_once_are_remembered(start_task: StartTask) -> None:
+    """The conversation gets what the client said and the answer, together and once."""
+    ports = FakePorts(ScriptedModel(answer("Four.")))
+
+    async with start_task(ports, AUTO) as handle:
+        await handle.result()
+
+    (saved,) = ports.context.saved
+    said, answered = saved.messages
+    assert isinstance(said, UserMessage)
+    assert text_of(said.parts) == "Hello"
+    assert isinstance(answered, AssistantMessage)
+    assert answered.text == "Four."
+
+
+async def test_a_created_task_is_shown_before_its_work_begins(start_task: StartTask) -> None:
+    """The client sees the task from the decision on; each deciding call has a result, the work its tools."""
+    ports = FakePorts(
+        ScriptedModel(
+            asks(("c", CREATE_TASK), ("d", "x"), text="Let me see."), asks(("a", "x")), answer("done")
+        )
+    )
+
+    async with start_task(ports, AUTO) as handle:
+        route = await handle.execute_update(AgentTask.wait_for_route)
+        result = await handle.result()
+        view = await handle.query(AgentTask.view)
+
+    assert route.message is None
+    assert (result.state, result.message) == (TaskState.COMPLETED, None)
+    assert not view.is_hidden
+    assert [view.status.state for view in ports.publish.opened] == [TaskState.SUBMITTED]
+    assert [call.routing for call in ports.model.calls] == [True, False, False]
+    results = [stored.result for stored in ports.tools.results]
+    assert [(r.name, r.outcome) for r in results] == [(CREATE_TASK, "ok"), ("x", "invalid")]
+    assert len(ports.context.saved) == 1
+
+
+async def test_a_task_recalls_the_conversation(start_task: StartTask) -> None:
+    """The transcript begins with what was said before; only what is new is remembered at the end."""
+    ports = FakePorts(ScriptedModel(answer("Four.")))
+    ports.context = RecordingContext(earlier := user("What is 2 + 1?"), AssistantMessage(text="Three."))
+
+    async with start_task(ports, AUTO) as handle:
+        await handle.result()
+        page = await handle.query(AgentTask.transcript)
+
+    assert page.messages[0] == earlier
+    assert [type(m).__name__ for m in page.messages] == [
+        "UserMessage",
+        "AssistantMessage",
+        "UserMessage",
+        "AssistantMessage",
+    ]
+    assert ports.model.calls[0].length == 3
+    assert [len(saved.messages) for saved in ports.context.saved] == [2]
+
+
+async def test_a_message_whose_decision_fails_is_a_failed_task(start_task: StartTask) -> None:
+    """The client is owed an end: the task is shown, and it says what went wrong."""
+    refused = ApplicationError("no such model", type=failures.MODEL_REFUSED, non_retryable=True)
+    ports = FakePorts(ScriptedModel(refused))
+
+    async with start_task(ports, AUTO) as handle:
+        route = await handle.execute_update(AgentTask.wait_for_route)
+        view = await handle.query(AgentTask.view)
+
+    assert route.message is None
+    assert (view.status.state, view.is_hidden) == (TaskState.FAILED, False)
+    assert len(ports.publish.opened) == 1
+
+
+async def test_an_agent_that_does_not_decide_makes_every_message_a_task(start_task: StartTask) -> None:
+    """There is nothing to wait for, and the first call has the agent's tools."""
+    ports = FakePorts(ScriptedModel(answer("Four.")))
+
+    async with start_task(ports) as handle:
+        route = await handle.execute_update(AgentTask.wait_for_route)
+        await handle.result()
+
+    assert route.message is None
+    assert [call.routing for call in ports.model.calls] == [False]
+    assert ports.context.saved == []
+
+
+async def test_last_words_and_rejection_come_from_the_reply(start_task: StartTask) -> None:
+    """An agent without a model may end its task with a remark, and as rejected."""
+    ports = FakePorts(ScriptedModel(AssistantMessage(closing="not for me", rejects=True)))
+
+    async with start_task(ports) as handle:
+        result = await handle.result()
+        view = await handle.query(AgentTask.view)
+
+    assert result.state is view.status.state is TaskState.REJECTED
+    assert view.status.message is not None
+    assert text_of(view.status.message.parts) == "not for me"
+    assert view.artifacts == ()
+
+
+async def test_a_model_that_waits_for_an_operator_shows_the_task(start_task: StartTask) -> None:
+    """Nobody would know what to resume; the reply that comes then is work on the task."""
+    refused = ApplicationError("no credit", type=failures.MODEL_REFUSED, non_retryable=True)
+    ports = FakePorts(ScriptedModel(refused, answer("Four.")))
+    agent = AgentSpec(id="agent", routing="auto", on_model_failure="wait")
+
+    async with start_task(ports, agent) as handle:
+        route = await handle.execute_update(AgentTask.wait_for_route)
+        await handle.signal(AgentTask.resume)
+        result = await handle.result()
+
+    assert route.message is None
+    assert (result.state, result.message, result.excerpt) == (TaskState.COMPLETED, None, "Four.")
+    assert len(ports.publish.opened) == 1
+    assert [call.routing for call in ports.model.calls] == [True, False]
+
+
+async def test_a_message_that_comes_while_the_model_decides_needs_a_task(start_task: StartTask) -> None:
+    """After a Reset a client may know the task already: what it has said since is not dropped."""
+    begun, gate = asyncio.Event(), asyncio.Event()
+
+    async def slow(_call: CallModelInput) -> AssistantMessage:
+        begun.set()
+        await gate.wait()
+        return answer("Four.")
+
+    ports = FakePorts(ScriptedModel(slow, answer("Four, and five.")))
+    async with start_task(ports, AUTO) as handle:
+        await begun.wait()
+        await handle.execute_update(AgentTask.add_message, user("and 2 + 3?"))
+        gate.set()
+        result = await handle.result()
+
+    assert (result.message, result.excerpt) == (None, "Four, and five.")
+    assert len(ports.publish.opened) == 1
+
+
+async def test_compaction_keeps_what_the_task_is_about(start_task: StartTask) -> None:
+    """Of a task that recalls a conversation, not the oldest message stays, but its own first one."""
+    too_long = ApplicationError("too long", type=failures.CONTEXT_TOO_LONG, non_retryable=True)
+    calls = (asks(("a", "x")), asks(("b", "x")), asks(("c", "x")))
+    script = (asks(("t", CREATE_TASK)), *calls, too_long, answer("done"))
+    ports = FakePorts(ScriptedModel(*script))
+    ports.context = RecordingContext(user("old"), AssistantMessage(text="older"))
+    agent = AgentSpec(id="agent", routing="auto", compaction=CompactionSpec())
+
+    async with start_task(ports, agent) as handle:
+        await handle.result()
+
+    (compacted,) = ports.model.compactions
+    assert compacted.first == 2
+    assert compacted.end > 3
+
+
+@pytest.mark.parametrize("marked", [False, True])
+async def test_a_marked_message_is_taken_in_once(start_task: StartTask, *, marked: bool) -> None:
+    """Agents that do not deduplicate take every id again, but not the same marked message."""
+    begun, gate = asyncio.Event(), asyncio.Event()
+
+    async def slow(_call: CallModelInput) -> AssistantMessage:
+        begun.set()
+        await gate.wait()
+        return answer("first")
+
+    ports = FakePorts(ScriptedModel(slow, answer("all answered")))
+    agent = AgentSpec(id="agent", deduplicate=False)
+    async with start_task(ports, agent) as handle:
+        await begun.wait()
+        for attempt in ("m1", "m2"):
+            message_id = unique_message_id(attempt, "k") if marked else "same"
+            await handle.execute_update(
+                AgentTask.add_message, user("again").model_copy(update={"message_id": message_id})
+            )
+        gate.set()
+        await handle.result()
+
+    assert len(ports.model.calls[1].new) == (1 if marked else 2)

@@ -1,0 +1,101 @@
+"""One client's notifications of one task, in order, for as long as the task lives."""
+
+from datetime import timedelta
+
+from temporalio import workflow
+from temporalio.common import RetryPolicy
+from temporalio.exceptions import ActivityError, ApplicationError, is_cancelled_exception
+from temporalio.workflow import ActivityConfig
+
+with workflow.unsafe.imports_passed_through():
+    from workflows.contract import names
+    from workflows.contract.ports import PushPort
+    from workflows.contract.push import PUSH_FAILED, DeliverPushInput, DeliverPushResult, PushRef
+
+PATIENCE = timedelta(hours=24)
+"""How long one notification is tried."""
+
+FIRST_PAUSE, LONGEST_PAUSE = timedelta(minutes=5), timedelta(hours=1)
+"""How long nothing is heard of a task until we look at it by ourselves: twice as long each time."""
+
+_RETRIES = RetryPolicy(
+    initial_interval=timedelta(seconds=1), backoff_coefficient=2, maximum_interval=timedelta(minutes=10)
+)
+
+
+@workflow.defn(name=names.PUSH_WORKFLOW_TYPE)
+class PushDelivery:
+    """Sends what a client has not heard yet, and waits for more, until the task has ended.
+
+    It knows neither webhook nor content: these stay in the stores, with the position up to which the client
+    has heard the task. A notification that nobody takes for a day is left out.
+    """
+
+    @workflow.init
+    def __init__(self, push: PushRef) -> None:
+        self._push = push
+        self._has_news = False
+
+    @workflow.run
+    async def run(self, push: PushRef) -> None:
+        pause, doubts = FIRST_PAUSE, False
+        while True:
+            self._has_news = False
+            result = await self._deliver(doubts=doubts)
+            if result.done and not self._has_news:
+                return
+            if result.delivered or result.done:
+                pause, doubts = FIRST_PAUSE, False
+            else:
+                doubts = not await self._news_within(pause)
+                pause = min(pause * 2, LONGEST_PAUSE) if doubts else FIRST_PAUSE
+            if workflow.info().is_continue_as_new_suggested():
+                workflow.continue_as_new(push)
+
+    @workflow.signal(name=names.PUSH_NEWS)
+    def news(self) -> None:
+        """Look at the task: it has a new status."""
+        self._has_news = True
+
+    async def _deliver(self, *, doubts: bool) -> DeliverPushResult:
+        """Deliver the next notification; leave out one that nobody takes."""
+        call = DeliverPushInput(push=self._push, doubts=doubts)
+        try:
+            return await workflow.execute_activity_method(
+                PushPort.deliver_push, call, **_options("next notification", patience=PATIENCE)
+            )
+        except ActivityError as error:
+            if is_cancelled_exception(error):
+                raise
+            if not _is_webhooks_fault(error):
+                return DeliverPushResult(delivered=True)  # nothing was sent: the next try has its own day
+        skipping = call.model_copy(update={"skips": True})
+        return await workflow.execute_activity_method(
+            PushPort.deliver_push, skipping, **_options("leave out a notification")
+        )
+
+    async def _news_within(self, pause: timedelta) -> bool:
+        try:
+            await workflow.wait_condition(lambda: self._has_news, timeout=pause)
+        except TimeoutError:
+            return False
+        return True
+
+
+def _is_webhooks_fault(error: BaseException | None) -> bool:
+    """Whether the last try came to the webhook, and not only to a store that is away."""
+    while error:
+        if isinstance(error, ApplicationError) and error.type == PUSH_FAILED:
+            return True
+        error = error.__cause__
+    return False
+
+
+def _options(summary: str, *, patience: timedelta | None = None) -> ActivityConfig:
+    return ActivityConfig(
+        task_queue=names.push_task_queue(workflow.info().task_queue),
+        start_to_close_timeout=timedelta(seconds=30),
+        schedule_to_close_timeout=patience,
+        retry_policy=_RETRIES,
+        summary=summary,
+    )
