@@ -24,6 +24,7 @@ demo: $(INSTALLED) ## show a task that is streamed, and one that survives the ki
 
 conformance: $(INSTALLED) ## run Everloop with an agent for A2A compatibility kits, on port 9999 (EVERLOOP_PORT)
 	@EVERLOOP_AGENTS=agents.conformance:agent EVERLOOP_PORT=$${EVERLOOP_PORT:-9999} \
+	  EVERLOOP_PUSH_ALLOW=$${EVERLOOP_PUSH_ALLOW:-127.0.0.0/8,::1,localhost,example.com} \
 	  exec $(BIN)/python -m deploy.local up
 
 check: lint types test ## all that must pass before a commit

@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator, Iterator
 import pytest
 import pytest_asyncio
 
-from tests.support.processes import running_temporal, running_valkey
+from tests.support.processes import INHERITED, running_temporal, running_valkey
 
 
 def pytest_configure() -> None:
@@ -33,6 +33,7 @@ def garbage() -> Iterator[None]:
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
 async def redis_url(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[str]:
+    INHERITED["EVERLOOP_BLOB_DIRECTORY"] = str(tmp_path_factory.mktemp("blobs"))
     async with running_valkey(tmp_path_factory.mktemp("valkey")) as (_, url):
         yield url
 

@@ -45,7 +45,7 @@ async def running_stack(
         "EVERLOOP_PORT": str(port),
         "EVERLOOP_PUBLIC_URL": url,
         "EVERLOOP_GRPC_PORT": str(grpc_port),
-        "EVERLOOP_PUSH_ALLOW": LOOPBACK,
+        "EVERLOOP_PUSH_ALLOW": f"{LOOPBACK},example.com",
         "EVERLOOP_SHUTDOWN_GRACE": "1",
         **variables,
     }

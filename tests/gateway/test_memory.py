@@ -11,7 +11,7 @@ import httpx
 import psutil
 
 from deploy.local.servers import LOOPBACK, free_port
-from tests.support.processes import ServerProcess, wait_until_answers
+from tests.support.processes import ServerProcess, running_valkey, wait_until_answers
 
 CLIENTS = 50
 BODY_BYTES = 16_000_000
@@ -64,13 +64,14 @@ LARGE = (
 """A long text, and as many values as fit."""
 
 
-async def test_large_bodies_at_once_take_bounded_memory(
-    tmp_path: Path, temporal_address: str, redis_url: str
-) -> None:
+async def test_large_bodies_at_once_take_bounded_memory(tmp_path: Path, temporal_address: str) -> None:
     """Of fifty bodies of 16 MB as many are read as there is room for; the others are to come again."""
-    variables = {"TEMPORAL_ADDRESS": temporal_address, "EVERLOOP_REDIS_URL": redis_url}
+    variables = {"TEMPORAL_ADDRESS": temporal_address, "EVERLOOP_BLOB_DIRECTORY": str(tmp_path / "blobs")}
     headers = {"Content-Type": "application/json", "A2A-Version": "1.0"}
-    async with started(tmp_path / "log", variables) as (process, url):
+    async with (
+        running_valkey(tmp_path) as (_, redis_url),
+        started(tmp_path / "log", {**variables, "EVERLOOP_REDIS_URL": redis_url}) as (process, url),
+    ):
         before = process.memory_info().rss
         async with httpx.AsyncClient(base_url=url, timeout=100) as http:
             posts = (http.post("/", content=LARGE[n % 5 == 0], headers=headers) for n in range(CLIENTS))

@@ -65,7 +65,8 @@ async def test_an_end_that_nobody_could_be_told_of_is_told_later(client: Client)
     assert (away.status_code, before is not None and before.is_terminal) == (503, False)
     assert "error" in answer.json()
     assert await inner.state(task.id) is TaskState.FAILED
-    assert deliveries.told == [task.id] * 2
+    assert set(deliveries.told) == {task.id}
+    assert len(deliveries.told) >= 2  # whoever looks at the task meanwhile tells it again
     delivery = await client.get_workflow_handle(f"{task.id}/push/c").describe()
     assert delivery.workflow_type == PUSH_WORKFLOW_TYPE
     await client.get_workflow_handle(delivery.id).terminate()

@@ -20,6 +20,10 @@ ROOT = Path(__file__).parents[2]
 START_TIMEOUT = 60.0
 
 
+INHERITED: dict[str, str] = {}
+"""What all processes are told unless they are told otherwise: a blob store belongs to one Redis."""
+
+
 class ServerProcess:
     """A process that can be killed, stopped and started again with the same command."""
 
@@ -28,7 +32,7 @@ class ServerProcess:
     ) -> None:
         self._command = list(command)
         self._log = log
-        self._environment = {**os.environ, **(environment or {})}
+        self._environment = {**os.environ, **INHERITED, **(environment or {})}
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
