@@ -40,7 +40,6 @@ async def running_stack(
         "OPENAI_API_KEY": "none",  # nobody is asked
         "EVERLOOP_AGENTS": AGENT,
         "EVERLOOP_REDIS_URL": redis_url,
-        "EVERLOOP_BLOB_DIRECTORY": str(directory / "blobs"),
         "EVERLOOP_TASK_QUEUE": f"conformance-{uuid4()}",
         "EVERLOOP_PORT": str(port),
         "EVERLOOP_PUBLIC_URL": url,
