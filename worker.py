@@ -23,6 +23,7 @@ from activities.conversation import RememberedConversation
 from activities.model import OpenAIModel
 from activities.model_provider import ModelProvider
 from activities.model_settings import ModelSettings, make_openai_client
+from activities.narrator import Narrator
 from activities.prices import Prices
 from activities.publish import ViewPublisher
 from activities.push_delivery import PushDelivering
@@ -47,13 +48,15 @@ from stores.redis_transcripts import RedisTranscripts
 from stores.settings_errors import explain
 from stores.telemetry import Telemetry, configure_telemetry
 from stores.temporal_connection import TemporalUnreachableError, connect_worker
+from stores.token_counts import TokenSettings, token_counter
 from stores.webhook_settings import PushSettings
 from workflows.agent_task import AgentTask
-from workflows.contract.names import DEFAULT_TASK_QUEUE, push_task_queue
+from workflows.contract.names import DEFAULT_TASK_QUEUE, narrator_task_queue, push_task_queue
 from workflows.contract.ports import (
     AgentPort,
     ContextPort,
     ModelPort,
+    NarratorPort,
     PublishPort,
     PushPort,
     ToolPort,
@@ -70,6 +73,9 @@ gateway gives workers twice as long to take a message in, so that no client noti
 
 MAX_CONCURRENT_DELIVERIES = 100
 """How many push notifications a worker posts at once; a webhook may take ten seconds for one."""
+
+MAX_CONCURRENT_NARRATORS = 1000
+"""How many tasks a worker narrates at once; further ones are told of later, or not at all."""
 
 _log = structlog.get_logger()
 
@@ -107,7 +113,7 @@ class WorkerSettings(BaseSettings):
 
 @dataclass(frozen=True)
 class Ports:
-    """One implementation for each port; a worker without `push` notifies nobody."""
+    """One implementation for each port; without `push` nobody is notified, without `narrator` it is mute."""
 
     model: ModelPort
     tools: ToolPort
@@ -116,6 +122,7 @@ class Ports:
     agents: AgentPort
     context: ContextPort
     push: PushPort | None = None
+    narrator: NarratorPort | None = None
 
 
 def build_worker(client: Client, ports: Ports, settings: WorkerSettings) -> Worker:
@@ -132,8 +139,12 @@ def build_worker(client: Client, ports: Ports, settings: WorkerSettings) -> Work
             ports.transcript.store_transcript,
             ports.publish.publish,
             ports.agents.load_agent,
+            ports.agents.prepare_task,
+            ports.agents.before_request,
+            ports.agents.after_completion,
             ports.context.load_context,
             ports.context.save_context,
+            ports.context.compact_conversation,
         ],
         max_cached_workflows=settings.max_cached_workflows,
         max_concurrent_activities=settings.max_concurrent_activities,
@@ -157,12 +168,27 @@ def build_push_worker(client: Client, push: PushPort, settings: WorkerSettings) 
     )
 
 
+def build_narrator_worker(client: Client, narrator: NarratorPort, settings: WorkerSettings) -> Worker:
+    """Wire what tells clients how far tasks are: each call lasts as long as its task."""
+    return Worker(
+        client,
+        task_queue=narrator_task_queue(settings.task_queue),
+        activities=[narrator.narrate],
+        max_concurrent_activities=MAX_CONCURRENT_NARRATORS,
+        default_heartbeat_throttle_interval=CANCELLATION_LATENCY,
+        max_heartbeat_throttle_interval=CANCELLATION_LATENCY,
+        deployment_config=settings.versioning,
+    )
+
+
 @asynccontextmanager
 async def running_worker(client: Client, ports: Ports, settings: WorkerSettings) -> AsyncGenerator[None]:
     """Work until the block ends: on tasks, and on notifications if there is a port for them."""
     async with AsyncExitStack() as running:
         if ports.push:
             await running.enter_async_context(build_push_worker(client, ports.push, settings))
+        if ports.narrator:
+            await running.enter_async_context(build_narrator_worker(client, ports.narrator, settings))
         await running.enter_async_context(build_worker(client, ports, settings))
         yield
 
@@ -203,6 +229,8 @@ def _wire(servers: _Servers, agents: AgentRegistry, settings: WorkerSettings, mo
     views = NotifyingTaskViews(shown, configs, deliveries.notify)
     transcripts, secrets = RedisTranscripts(redis), RedisSecrets(redis)
     artifacts = make_artifacts(ArtifactSettings(), redis, servers.blobs, shown)
+    conversations = RedisConversations(redis, count_tokens=token_counter(TokenSettings()))
+    conversation = RememberedConversation(conversations, transcripts, provider)
     return Ports(
         model=OpenAIModel(provider, agents, views, transcripts, artifacts),
         tools=AgentTools(
@@ -211,13 +239,27 @@ def _wire(servers: _Servers, agents: AgentRegistry, settings: WorkerSettings, mo
             threads=settings.max_concurrent_activities,
         ),
         transcript=CachedTranscripts(transcripts),
-        publish=ViewPublisher(views, secrets, artifacts),
-        agents=AgentCatalogue(agents, views),
-        context=RememberedConversation(RedisConversations(redis), transcripts),
+        publish=ViewPublisher(views, secrets, artifacts, conversation),
+        agents=AgentCatalogue(agents, views, transcripts),
+        context=conversation,
+        narrator=Narrator(provider, views),
         push=PushDelivering(
             configs, views, TaskWorkflows(servers.temporal, artifacts), Webhooks(PushSettings().policy)
         ),
     )
+
+
+@asynccontextmanager
+async def _closing_plugins(agents: AgentRegistry) -> AsyncGenerator[None]:
+    """Let plugins close what they have opened, once nothing uses it any more."""
+    try:
+        yield
+    finally:
+        for plugin in agents.plugins:
+            try:
+                await plugin.close()
+            except Exception as error:  # noqa: BLE001 -- it is the user's code, and the next one is to close too
+                _log.warning("plugin not closed", plugin=plugin.name, error_type=type(error).__name__)
 
 
 async def run(agents: AgentRegistry) -> None:
@@ -230,7 +272,9 @@ async def run(agents: AgentRegistry) -> None:
     try:
         async with _connected(models, telemetry) as servers:
             ports = _wire(servers, agents, settings, models)
-            async with running_worker(servers.temporal, ports, settings):
+            async with _closing_plugins(agents), running_worker(servers.temporal, ports, settings):
+                for warning in agents.missed:
+                    _log.warning(warning)
                 _log.info("worker ready", task_queue=settings.task_queue, agents=[a.id for a in agents])
                 await stopping.wait()
             _log.info("worker stopped")

@@ -13,8 +13,10 @@ from openai.types.chat import (
     ChatCompletionMessageParam,
     ChatCompletionNamedToolChoiceParam,
 )
+from openai.types.shared_params import ResponseFormatJSONSchema
 
 from activities.file_parts import ReadFiles, describe, file_content
+from activities.prompts import NO_PROMPTS, Prompts
 from agents.agent import Agent
 from agents.tool import Tool
 from workflows.contract.calls import CREATE_TASK
@@ -22,17 +24,18 @@ from workflows.contract.messages import (
     AssistantMessage,
     DataPart,
     FilePart,
+    ListedTool,
     Part,
+    SpokenMessage,
     SummaryMessage,
     TaskReference,
     TextPart,
     ToolCall,
     ToolMessage,
+    ToolsMessage,
     TranscriptMessage,
     UserMessage,
 )
-
-SpokenMessage = UserMessage | AssistantMessage | ToolMessage
 
 _NO_FILES = ReadFiles()
 
@@ -45,6 +48,7 @@ class ChatRequest(TypedDict):
     tools: NotRequired[list[ChatCompletionFunctionToolParam]]
     tool_choice: NotRequired[ChatCompletionNamedToolChoiceParam]
     parallel_tool_calls: NotRequired[bool]
+    response_format: NotRequired[ResponseFormatJSONSchema]
 
 
 def build_request(
@@ -53,25 +57,36 @@ def build_request(
     transcript: Sequence[TranscriptMessage],
     *,
     files: ReadFiles = _NO_FILES,
-    tool: str | None = None,
+    prompts: Prompts = NO_PROMPTS,
 ) -> ChatRequest:
-    """Return the request; an agent without prompt or tools leaves them out.
+    """Return the request; what there is none of is left out.
 
-    `files` is what was read of the files in the transcript. `tool` is the one that the model has to call.
+    `files` is what was read of the files in the transcript.
     """
     messages: list[ChatCompletionMessageParam] = []
-    if agent.system_prompt:
-        messages.append({"role": "system", "content": agent.system_prompt})
+    if prompts.before:
+        messages.append({"role": "system", "content": "\n\n".join(prompts.before)})
     messages.extend(_conversation(transcript, files))
+    messages.extend({"role": "system", "content": text} for text in prompts.after)
     request = ChatRequest(model=model, messages=messages)
-    if agent.tools:
-        request["tools"] = [_tool(tool) for tool in agent.tools.values()]
-    if tool:
-        # Some providers refuse a conversation that ends with a reply, or let the model go on writing that.
-        messages.append({"role": "user", "content": f"[Now call {tool}, with the result of your work.]"})
-        request["tool_choice"] = {"type": "function", "function": {"name": tool}}
-        request["parallel_tool_calls"] = False
+    if tools := _offered_tools(agent, transcript):
+        request["tools"] = tools
     return request
+
+
+def made_to_call(request: ChatRequest, tool: str) -> ChatRequest:
+    """Return the request for a model that has to call a tool."""
+    # Some providers refuse a conversation that ends with a reply, or let the model go on writing that.
+    asked: ChatCompletionMessageParam = {
+        "role": "user",
+        "content": f"[Now call {tool}, with the result of your work.]",
+    }
+    return {
+        **request,
+        "messages": [*request["messages"], asked],
+        "tool_choice": {"type": "function", "function": {"name": tool}},
+        "parallel_tool_calls": False,
+    }
 
 
 def only_create_task(request: ChatRequest, agent: Agent) -> ChatRequest:
@@ -95,9 +110,9 @@ def sent_messages(transcript: Sequence[TranscriptMessage]) -> list[SpokenMessage
     return [*head, *rest]
 
 
-def without_summaries(messages: Iterable[TranscriptMessage]) -> list[SpokenMessage]:
+def spoken(messages: Iterable[TranscriptMessage]) -> list[SpokenMessage]:
     """Return what was said in the conversation itself."""
-    return [message for message in messages if not isinstance(message, SummaryMessage)]
+    return [message for message in messages if isinstance(message, SpokenMessage)]
 
 
 def _conversation(
@@ -105,7 +120,7 @@ def _conversation(
 ) -> Iterable[ChatCompletionMessageParam]:
     """Return the messages as the provider gets them: a summary stands for those that it covers."""
     head, notes, rest = _uncovered(transcript)
-    return [*(_message(m, files) for m in head), *notes, *(_message(m, files) for m in rest)]
+    return [*_messages(head, files), *notes, *_messages(rest, files)]
 
 
 def _uncovered(
@@ -114,13 +129,13 @@ def _uncovered(
     """Return what the summary does not cover, the first message and the last ones, and the note between."""
     summary = last_summary(transcript)
     if summary is None:
-        return [], [], without_summaries(transcript)
+        return [], [], spoken(transcript)
     first = summary.first
-    covered = without_summaries([*transcript[:first], *transcript[first + 1 : summary.end]])
-    rest = without_summaries(transcript[max(summary.end, first + 1) :])
+    covered = spoken([*transcript[:first], *transcript[first + 1 : summary.end]])
+    rest = spoken(transcript[max(summary.end, first + 1) :])
     # Providers refuse a result without its call. No range that the workflow covers ends between the two.
     rest = dropwhile(lambda message: isinstance(message, ToolMessage), rest)
-    return without_summaries(transcript[first : first + 1]), [_note(summary.text, len(covered))], list(rest)
+    return spoken(transcript[first : first + 1]), [_note(summary.text, len(covered))], list(rest)
 
 
 def _note(summary: str, count: int) -> ChatCompletionMessageParam:
@@ -128,6 +143,17 @@ def _note(summary: str, count: int) -> ChatCompletionMessageParam:
     if summary:
         return {"role": "user", "content": f"[Summary of the conversation so far]\n{summary}"}
     return {"role": "user", "content": f"[{count} earlier messages were left out]"}
+
+
+def _messages(messages: Iterable[SpokenMessage], files: ReadFiles) -> Iterable[ChatCompletionMessageParam]:
+    """Return the messages; a reply of which nothing is left once it was refused is none."""
+    return [_message(message, files) for message in messages if not _is_void(message)]
+
+
+def _is_void(message: SpokenMessage) -> bool:
+    if not isinstance(message, AssistantMessage):
+        return False
+    return bool(message.refused) and not message.text and not message.tool_calls
 
 
 def _message(message: SpokenMessage, files: ReadFiles) -> ChatCompletionMessageParam:
@@ -205,7 +231,20 @@ def _create_task(agent: Agent) -> ChatCompletionFunctionToolParam:
     }
 
 
-def _tool(tool: Tool) -> ChatCompletionFunctionToolParam:
+def _offered_tools(
+    agent: Agent, transcript: Sequence[TranscriptMessage]
+) -> list[ChatCompletionFunctionToolParam]:
+    """Return the tools of the agent, and those listed for the task; the agent's own win."""
+    own = [_tool(tool) for tool in agent.tools.values()]
+    return [*own, *(_tool(tool) for tool in _listed_tools(transcript) if tool.name not in agent.tools)]
+
+
+def _listed_tools(transcript: Sequence[TranscriptMessage]) -> Sequence[ListedTool]:
+    last = next((message for message in reversed(transcript) if isinstance(message, ToolsMessage)), None)
+    return last.tools if last else ()
+
+
+def _tool(tool: Tool | ListedTool) -> ChatCompletionFunctionToolParam:
     return {
         "type": "function",
         "function": {

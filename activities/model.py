@@ -6,29 +6,39 @@ from dataclasses import dataclass
 from functools import partial
 
 import structlog
+from pydantic import BaseModel
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
+from activities.agents import find_agent
 from activities.artifact_settlement import ArtifactSettlement
 from activities.artifact_streams import LOOK_UP, STORE_ERRORS, ArtifactStreams
 from activities.attempt_number import attempt_number
-from activities.chat_request import ChatRequest, build_request, only_create_task, sent_messages
+from activities.chat_request import (
+    ChatRequest,
+    build_request,
+    made_to_call,
+    only_create_task,
+    sent_messages,
+)
 from activities.compaction import ContextCompactor
-from activities.delta_publisher import DeltaPublisher, thought
-from activities.deltas import Delta, ThoughtDelta, text_of_deltas
+from activities.delta_publisher import DeltaPublisher
+from activities.deltas import Delta
 from activities.drafted_calls import DraftedReply
 from activities.heartbeat import heartbeating
 from activities.input_files import FileReader
+from activities.model_endings import end_of_streamed, end_of_whole, was_answer, withdrawal
 from activities.model_events import closing_events, opening_events, recovery_events, retry_events
+from activities.model_plugins import ModelPlugins
 from activities.model_provider import ModelProvider, explained, read_stream
 from activities.quiet_publish import try_publish
 from activities.reply_assembler import ReplyAssembler
 from activities.response_draft import ResponseDraft
 from activities.stored_contents import StoredContents
+from activities.structured_output import as_output, response_format
 from activities.task_log import logging_task
 from activities.transcript_cache import keep_reply, whole_transcript
 from agents.agent import Agent
-from agents.errors import UnknownAgentError
 from agents.registry import AgentRegistry
 from agents.responder import Responder, Turn
 from stores.artifacts import Artifacts
@@ -36,7 +46,7 @@ from stores.task_views import TaskViews
 from stores.transcripts import Attempt, OpenedTranscript, Transcripts
 from workflows.contract import failures
 from workflows.contract.calls import CallModelInput, CompactContextInput
-from workflows.contract.events import ArtifactChunk, TaskEvent
+from workflows.contract.events import TaskEvent
 from workflows.contract.messages import AssistantMessage, SummaryMessage, TranscriptMessage
 from workflows.contract.ports import ModelPort
 
@@ -59,6 +69,12 @@ class _Attempt:
     draft: ResponseDraft | None
     artifacts: ArtifactStreams
     settlement: ArtifactSettlement
+    plugins: ModelPlugins
+
+    @property
+    def output(self) -> type[BaseModel] | None:
+        """What the reply has to be if it is an answer, where that is more than a text."""
+        return self.agent.output if self.draft else None
 
 
 class OpenAIModel(ModelPort):
@@ -83,7 +99,7 @@ class OpenAIModel(ModelPort):
     async def call_model(self, call: CallModelInput) -> AssistantMessage:
         with logging_task(call.task):
             async with heartbeating() as heartbeat:
-                agent = self._find(call.task.agent_id)
+                agent = find_agent(self._agents, call.task)
                 opened = await self._open(call)
                 attempt = self._attempt(call, opened.attempt, agent)
                 try:
@@ -98,12 +114,6 @@ class OpenAIModel(ModelPort):
     async def compact_context(self, call: CompactContextInput) -> SummaryMessage:
         return await self._compactor.compact(call)
 
-    def _find(self, agent_id: str) -> Agent:
-        try:
-            return self._agents.find(agent_id)
-        except UnknownAgentError as error:
-            raise ApplicationError(str(error), type=failures.AGENT_UNKNOWN) from error
-
     def _attempt(self, call: CallModelInput, count: int, agent: Agent) -> _Attempt:
         number = attempt_number(call.tries, count)
         drafted = {name: tool for name, tool in agent.tools.items() if tool.draft_of}
@@ -116,6 +126,7 @@ class OpenAIModel(ModelPort):
             draft=None if call.tool or call.routing else ResponseDraft(call.length, number),
             artifacts=ArtifactStreams(of, contents),
             settlement=ArtifactSettlement(of, contents, self._views),
+            plugins=ModelPlugins(agent, call),
         )
 
     async def _open(self, call: CallModelInput) -> OpenedTranscript:
@@ -140,11 +151,11 @@ class OpenAIModel(ModelPort):
         call, draft = attempt.call, attempt.draft
         if isinstance(opened.reply, AssistantMessage):
             _log.info("model reply found", iteration=call.iteration, attempt=attempt.count)
-            events = [*recovery_events(call, attempt.count), *_end_of_other(call, opened.reply, draft)]
-            return await self._show(attempt, opened.reply, events)
+            end = end_of_whole(call, opened.reply, draft, is_data=attempt.output is not None)
+            return await self._show(attempt, opened.reply, [*recovery_events(call, attempt.count), *end])
         transcript = whole_transcript(opened, call.length)
         if draft:
-            draft.is_shown |= any(map(_is_answer, transcript))
+            draft.is_shown |= any(map(was_answer, transcript))
         if call.needs_price and not attempt.agent.respond:
             self._provider.require_price(model)
         await self._publish(call, opening_events(call, attempt.count, model))
@@ -159,8 +170,18 @@ class OpenAIModel(ModelPort):
         agent, call = attempt.agent, attempt.call
         reader = FileReader(self._artifacts, call.task, agent.model_takes)
         files = await reader.read(sent_messages(transcript))
-        request = build_request(model, agent, transcript, files=files, tool=call.tool)
-        return only_create_task(request, agent) if call.routing else request
+        prompts = await attempt.plugins.prompts()
+        request = build_request(model, agent, transcript, files=files, prompts=prompts)
+        if call.tool:
+            request = made_to_call(request, call.tool)
+        if call.routing:
+            request = only_create_task(request, agent)
+        if attempt.output:
+            request["response_format"] = response_format(attempt.output)
+        request = await attempt.plugins.before(request)
+        if call.needs_price:
+            self._provider.require_price(request["model"])
+        return request
 
     async def _take_response(
         self, attempt: _Attempt, respond: Responder, transcript: Sequence[TranscriptMessage]
@@ -172,29 +193,33 @@ class OpenAIModel(ModelPort):
         except Exception as error:  # noqa: BLE001 -- it is the user's code
             problem = f"the agent's own function failed: {type(error).__name__}: {error}"
             raise ApplicationError(problem, type=failures.MODEL_REFUSED, non_retryable=True) from None
+        ours = await _judged(attempt, ours, transcript)
         reply = await keep_reply(self._transcripts, call.task, call.length, ours)
-        is_answer = draft and reply.text and not reply.tool_calls
-        chunks = [draft.replace(reply.text)] if draft and is_answer else _withdrawal(draft)
-        return await self._show(attempt, reply, closing_events(call.iteration, reply, chunks))
+        if not reply.text:
+            return await self._show(attempt, reply, closing_events(call.iteration, reply, withdrawal(draft)))
+        end = end_of_whole(call, reply, draft, is_data=attempt.output is not None)
+        return await self._show(attempt, reply, end)
 
     async def _ask(
         self, attempt: _Attempt, request: ChatRequest, transcript: Sequence[TranscriptMessage]
     ) -> AssistantMessage:
         """Stream one completion; store it before its end is published."""
-        call, draft, artifacts = attempt.call, attempt.draft, attempt.artifacts
+        call, artifacts = attempt.call, attempt.artifacts
+        shown = None if attempt.output else attempt.draft
         assembler = ReplyAssembler(call.length, _call_ids(transcript), artifacts.tools)
         publish = partial(self._publish, call)
-        async with DeltaPublisher(publish, draft, artifacts, call.iteration) as publisher:
+        async with DeltaPublisher(publish, shown, artifacts, call.iteration) as publisher:
             async with self._provider.stream(call.task, request, assembler) as stream:
                 await self._try_publish(call, recovery_events(call, attempt.count))
                 await read_stream(stream, assembler, publisher.add)
             rest = await publisher.stop()
-        ours = self._provider.priced(request, assembler.reply)
+        written = self._provider.priced(request, assembler.reply)
+        ours = await _judged(attempt, written, transcript)
         reply = await keep_reply(self._transcripts, call.task, call.length, ours)
         if reply == ours:
-            end = [*await artifacts.finish(ours), *_end_of_ours(call, ours, rest, draft)]
+            end = await _end_of_ours(attempt, reply, written, rest)
         else:
-            end = _end_of_other(call, reply, draft)
+            end = end_of_whole(call, reply, attempt.draft, is_data=attempt.output is not None)
         _log.info("model replied", iteration=call.iteration, model=reply.model, **reply.usage.model_dump())
         return await self._show(attempt, reply, end)
 
@@ -214,8 +239,9 @@ class OpenAIModel(ModelPort):
         if not failure.non_retryable:
             await self._try_publish(call, retry_events(call, count, failure))
         else:
-            await self._try_publish(call, [*recovery_events(call, count), *_withdrawal(attempt.draft)])
+            await self._try_publish(call, [*recovery_events(call, count), *withdrawal(attempt.draft)])
             await self._settle(attempt, None)
+            await attempt.plugins.tell_failure(failure)
 
     async def _settle(self, attempt: _Attempt, reply: AssistantMessage | None) -> None:
         """Make sure of what is shown of artifacts; where that fails, the tool calls do it."""
@@ -235,30 +261,27 @@ class OpenAIModel(ModelPort):
         return await try_publish(self._views, call.task, events)
 
 
-def _end_of_ours(
-    call: CallModelInput, reply: AssistantMessage, rest: Sequence[Delta], draft: ResponseDraft | None
+async def _judged(
+    attempt: _Attempt, reply: AssistantMessage, transcript: Sequence[TranscriptMessage]
+) -> AssistantMessage:
+    """Return a reply as it counts, after its plugins and the output model have seen it."""
+    reply = await attempt.plugins.after(reply, _call_ids(transcript))
+    return as_output(reply, attempt.output) if attempt.output else reply
+
+
+async def _end_of_ours(
+    attempt: _Attempt, reply: AssistantMessage, written: AssistantMessage, rest: Sequence[Delta]
 ) -> list[TaskEvent]:
-    """Return the end of the reply that this attempt has streamed; a text before tool calls is no answer."""
-    thoughts = [thought(delta, call.iteration) for delta in rest if isinstance(delta, ThoughtDelta)]
-    chunks = draft.finish(text_of_deltas(rest)) if draft and not reply.tool_calls else _withdrawal(draft)
-    return [*thoughts, *closing_events(call.iteration, reply, chunks)]
+    """Return the end of the reply that the model has just `written`, and plugins may have changed.
 
-
-def _end_of_other(
-    call: CallModelInput, reply: AssistantMessage, draft: ResponseDraft | None
-) -> list[TaskEvent]:
-    """Return the end of a reply that another attempt has streamed, as far as it came."""
-    chunks = [draft.replace(reply.text)] if draft and not reply.tool_calls else _withdrawal(draft)
-    return closing_events(call.iteration, reply, chunks)
-
-
-def _withdrawal(draft: ResponseDraft | None) -> list[ArtifactChunk]:
-    return [draft.withdraw()] if draft and draft.is_shown else []
-
-
-def _is_answer(message: TranscriptMessage) -> bool:
-    """Whether a message stood in the view as a whole answer, which a later reply overtakes."""
-    return isinstance(message, AssistantMessage) and not message.tool_calls
+    The artifacts of calls that were changed are left to the settlement: the streams count those of before.
+    """
+    is_whole = reply.tool_calls == written.tool_calls
+    chunks = await attempt.artifacts.finish(reply) if is_whole else []
+    if reply.text == written.text and not reply.refused and not attempt.output:
+        return [*chunks, *end_of_streamed(attempt.call, reply, rest, attempt.draft)]
+    is_data = attempt.output is not None
+    return [*chunks, *end_of_whole(attempt.call, reply, attempt.draft, is_data=is_data, rest=rest)]
 
 
 def _call_ids(transcript: Sequence[TranscriptMessage]) -> frozenset[str]:

@@ -23,16 +23,17 @@ from workflows.contract import failures
 from workflows.contract.messages import AssistantMessage, Usage
 from workflows.contract.tasks import TaskRef
 
-LONGEST_REPLY = timedelta(minutes=29)
-"""How long a model may write one reply. It is a little less than the 30 minutes after which Temporal ends the
-activity, which nobody could count: the call would be asked, and paid, without end."""
+LONGEST_REPLY = timedelta(minutes=25)
+"""How long a model may write one reply. With the time that plugins may take it is less than the 30 minutes
+after which Temporal ends the activity, which nobody could count: the call would be asked, and paid, without
+end."""
 
 
 @dataclass(frozen=True)
 class ModelProvider:
     """Any provider that speaks Chat Completions.
 
-    `default_model` serves agents that name none. A reply takes at most `longest_reply` (default 29 minutes).
+    `default_model` serves agents that name none. A reply takes at most `longest_reply` (default 25 minutes).
     """
 
     client: AsyncOpenAI

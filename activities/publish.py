@@ -11,11 +11,14 @@ from stores.artifacts import Artifacts
 from stores.blobs import BlobsUnavailableError
 from stores.secrets import Secrets
 from stores.task_views import TaskViews
-from workflows.contract.calls import PublishInput
+from workflows.contract.calls import PublishInput, SaveContextInput, SaveContextResult
 from workflows.contract.events import ArtifactChunk, StatusChanged
 from workflows.contract.failures import FILES_UNAVAILABLE
-from workflows.contract.ports import PublishPort
+from workflows.contract.ports import ContextPort, PublishPort
 from workflows.contract.tasks import TaskRef, TaskState
+
+TRIES_TO_REMEMBER = 10
+"""After so many attempts, about a minute, the end of the task is told without its conversation being kept."""
 
 _log = structlog.get_logger()
 
@@ -27,21 +30,39 @@ class ViewPublisher(PublishPort):
     secrets are forgotten afterwards.
     """
 
-    def __init__(self, views: TaskViews, secrets: Secrets, artifacts: Artifacts) -> None:
+    def __init__(
+        self, views: TaskViews, secrets: Secrets, artifacts: Artifacts, context: ContextPort | None = None
+    ) -> None:
         self._views = views
+        self._context = context
         self._secrets = secrets
         self._endings = ArtifactEndings(artifacts, views)
 
     @activity.defn
-    async def publish(self, call: PublishInput) -> None:
+    async def publish(self, call: PublishInput) -> SaveContextResult | None:
         if call.opening:
             await self._views.create(call.opening)
+        remembered = await self._remember(call.remember)
         end = _last_state(call.events)
         if end:
             await self._end_artifacts(call.task, end)
         await self._views.publish(call.task.task_id, call.task.run_id, call.events)
         if end:
             await self._secrets.forget(call.task.task_id)
+        return remembered
+
+    async def _remember(self, said: SaveContextInput | None) -> SaveContextResult | None:
+        if not said or not self._context:
+            return None
+        try:
+            return await self._context.save_context(said)
+        except ApplicationError:
+            raise
+        except Exception as error:
+            if activity.info().attempt < TRIES_TO_REMEMBER:
+                raise
+            _log.warning("conversation not kept", error_type=type(error).__name__)
+            return None
 
     async def _end_artifacts(self, task: TaskRef, end: TaskState) -> None:
         try:

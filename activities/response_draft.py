@@ -2,7 +2,7 @@
 
 from activities.draft_numbers import DraftNumbers
 from workflows.contract.events import RESPONSE_ARTIFACT, ArtifactChunk
-from workflows.contract.messages import TextPart
+from workflows.contract.messages import Part, TextPart
 
 
 class ResponseDraft:
@@ -39,22 +39,27 @@ class ResponseDraft:
 
     def replace(self, text: str) -> ArtifactChunk:
         """Return the chunk that completes the answer with this text, whatever was written before."""
+        return self.complete(TextPart(text=text))
+
+    def complete(self, answer: Part) -> ArtifactChunk:
+        """Return the chunk that is the whole answer, whatever was written before."""
         self._numbers.end()
-        return self._chunk(text, last_chunk=True)
+        return self._chunk(answer, last_chunk=True)
 
     def withdraw(self) -> ArtifactChunk:
         """Return the chunk that leaves an empty draft."""
         self._numbers.end()
-        return self._chunk("", last_chunk=False)
+        return self._chunk(TextPart(text=""), last_chunk=False)
 
     def restart(self) -> None:
         """Begin a new draft with the next chunk: it will carry the whole text."""
         self._numbers.restart()
 
     def _continue(self, text: str, *, last_chunk: bool) -> ArtifactChunk:
-        return self._chunk(text if self._numbers.has_begun else "".join(self._written), last_chunk=last_chunk)
+        written = text if self._numbers.has_begun else "".join(self._written)
+        return self._chunk(TextPart(text=written), last_chunk=last_chunk)
 
-    def _chunk(self, text: str, *, last_chunk: bool) -> ArtifactChunk:
+    def _chunk(self, part: Part, *, last_chunk: bool) -> ArtifactChunk:
         self.is_shown = True
         return ArtifactChunk(
             artifact_id=RESPONSE_ARTIFACT,
@@ -62,6 +67,6 @@ class ResponseDraft:
             position=self._position,
             attempt=self._numbers.draft,
             index=self._numbers.next_index(),
-            part=TextPart(text=text),
+            part=part,
             last_chunk=last_chunk,
         )

@@ -2,14 +2,8 @@
 
 from collections.abc import Iterable, Sequence
 
-from activities.chat_request import (
-    ChatRequest,
-    SpokenMessage,
-    last_summary,
-    user_text,
-    without_summaries,
-)
-from workflows.contract.messages import AssistantMessage, TranscriptMessage, UserMessage
+from activities.chat_request import ChatRequest, last_summary, spoken, user_text
+from workflows.contract.messages import AssistantMessage, SpokenMessage, TranscriptMessage, UserMessage
 
 SUMMARY_WORDS = 500
 """How long the summary may be; the model is told."""
@@ -65,8 +59,8 @@ def newly_covered(
 ) -> list[SpokenMessage]:
     """Return the messages before `end`, but for the `first` of the task, that no earlier summary covers."""
     if summary := last_summary(transcript):
-        return without_summaries(transcript[max(summary.end, first + 1) : end])
-    return without_summaries([*transcript[:first], *transcript[first + 1 : end]])
+        return spoken(transcript[max(summary.end, first + 1) : end])
+    return spoken([*transcript[:first], *transcript[first + 1 : end]])
 
 
 def _render(message: SpokenMessage) -> str:

@@ -1,44 +1,92 @@
 """The arguments of a tool call: from the text that the model wrote to Python values."""
 
-from pydantic import BaseModel, JsonValue, ValidationError
-from pydantic_core import PydanticSerializationError
+from collections.abc import Sequence
+from itertools import islice
 
+from jsonschema.exceptions import ValidationError as SchemaValidationError
+from pydantic import BaseModel, JsonValue, RootModel, ValidationError
+from pydantic_core import PydanticSerializationError
+from referencing.exceptions import Unresolvable
+
+from activities.tool_result import excerpt
+from agents.json_schemas import validator_of
 from agents.tool import Tool
+
+_MAX_PROBLEMS = 20
+"""How many problems the model is told of at once."""
 
 
 class InvalidArgumentsError(Exception):
     """The arguments do not fit the tool; the message tells the model which field is wrong and why."""
 
 
+class _Object(RootModel[dict[str, JsonValue]]):
+    """The arguments of a tool that has a schema instead of a signature."""
+
+
 def parse_arguments(tool: Tool, text: str) -> BaseModel:
     """Return the validated arguments. Empty text counts as no arguments.
 
     Raises:
-        InvalidArgumentsError: not JSON, or not what the tool's signature says.
+        InvalidArgumentsError: not JSON, or not what the tool's signature, or its schema, says.
     """
+    model = _Object if tool.schema is not None else tool.arguments
     try:
-        return tool.arguments.model_validate_json(text.strip() or "{}")
+        arguments = model.model_validate_json(text.strip() or "{}")
     except ValidationError as error:
-        raise InvalidArgumentsError(_explain(tool, error)) from None
+        raise InvalidArgumentsError(_explain(tool, _problems(error))) from None
+    if isinstance(arguments, _Object) and (problems := _misfits(tool, arguments.root)):
+        raise InvalidArgumentsError(_explain(tool, problems))
+    return arguments
 
 
 def values_of(arguments: BaseModel) -> dict[str, object]:
-    """Return the arguments by name: a nested model stays the model that the signature asks for."""
-    return dict(arguments)
+    """Return what the function is called with: a nested model stays the model that the signature asks for."""
+    return {"arguments": arguments.root} if isinstance(arguments, _Object) else dict(arguments)
 
 
 def as_json(arguments: BaseModel) -> dict[str, JsonValue]:
     """Return the arguments as the tool gets them, defaults and all, for people and for policies."""
+    if isinstance(arguments, _Object):
+        return arguments.root
     try:
         return arguments.model_dump(mode="json", warnings=False, fallback=str)
     except PydanticSerializationError:  # a type of the tool's own that cannot be written
         return {name: repr(value) for name, value in values_of(arguments).items()}
 
 
-def _explain(tool: Tool, error: ValidationError) -> str:
-    problems = [
-        f"- {'.'.join(map(str, problem['loc'])) or 'arguments'}: {problem['msg']}"
+def _problems(error: ValidationError) -> list[str]:
+    return [
+        f"{_place(problem['loc'])}: {problem['msg']}"
         for problem in error.errors(include_url=False, include_input=False)
     ]
-    expected = ", ".join(tool.arguments.model_fields) or "none"
-    return "\n".join([f"invalid arguments for {tool.name}:", *problems, f"expected arguments: {expected}"])
+
+
+def _misfits(tool: Tool, arguments: dict[str, JsonValue]) -> list[str]:
+    """Return what does not fit the schema, cut where it repeats a long value."""
+    try:
+        found = list(islice(validator_of(tool.parameters).iter_errors(arguments), _MAX_PROBLEMS))
+    except Unresolvable as error:
+        return [f"the schema of the tool refers to {error.ref!r}, which it does not have"]
+    except RecursionError:
+        return ["they, or the schema of the tool, are nested too deep"]
+    return [_misfit(problem) for problem in found]
+
+
+def _misfit(problem: SchemaValidationError) -> str:
+    return f"{_place(problem.absolute_path)}: {excerpt(problem.message)}"
+
+
+def _place(path: Sequence[str | int]) -> str:
+    return ".".join(map(str, path)) or "arguments"
+
+
+def _explain(tool: Tool, problems: Sequence[str]) -> str:
+    lines = [f"- {problem}" for problem in problems]
+    expected = ", ".join(_names(tool)) or "none"
+    return "\n".join([f"invalid arguments for {tool.name}:", *lines, f"expected arguments: {expected}"])
+
+
+def _names(tool: Tool) -> Sequence[str]:
+    properties = tool.parameters.get("properties")
+    return list(properties) if isinstance(properties, dict) else []

@@ -1,14 +1,19 @@
 """What people have said to a tool call so far, and what follows from it."""
 
 from activities.tool_messages import not_repeated, rejected
+from activities.tool_questions import approval_id
 from workflows.contract.calls import RunToolInput
 from workflows.contract.messages import ToolMessage
 from workflows.contract.questions import Answer, Purpose, QuestionKind
 
 
-def is_approved(call: RunToolInput) -> bool:
-    """Whether somebody has approved this very call; a yes to the tool that it stands in for is none."""
-    return any(answer.approved for answer in _answers(call, "approval"))
+def is_approved(call: RunToolInput, mark: str = "") -> bool:
+    """Whether somebody has approved this very call; a yes to the tool that it stands in for is none.
+
+    Nor is a yes to other arguments, where plugins change them (`VettedCall.mark`).
+    """
+    asked = {approval_id(call.call, count, mark) for count in range(len(call.answers))}
+    return any(answer.approved and answer.question_id in asked for answer in _answers(call, "approval"))
 
 
 def inputs(call: RunToolInput) -> tuple[Answer, ...]:

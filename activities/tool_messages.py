@@ -20,6 +20,17 @@ def unknown_tool(call: ToolCall, known: Iterable[str]) -> ToolMessage:
     return message(call, f"there is no tool {call.name!r}; available tools: {available}", "invalid")
 
 
+def tool_is_gone(call: ToolCall, plugin: str) -> ToolMessage:
+    """Say that a tool is no longer there that was listed when the task began."""
+    gone = f"the tool {call.name!r} is no longer there: the plugin {plugin!r} does not list it any more"
+    return message(call, f"{gone}; go on without it", "invalid")
+
+
+def withheld(error: Exception) -> str:
+    """Say that the tool ran, and that nobody may read what it came to, as a plugin failed."""
+    return f"the tool ran, but {error}; what it came to is withheld, and it was not run again"
+
+
 def rejected(call: ToolCall, answer: Answer) -> ToolMessage:
     """Say that people do not want this call."""
     return message(call, f"rejected {_decided(answer)}", "rejected")

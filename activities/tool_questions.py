@@ -7,6 +7,7 @@ import structlog
 from pydantic import BaseModel, JsonValue
 
 from activities.tool_arguments import as_json
+from activities.tool_hooks import VettedCall
 from agents.agent import Agent
 from agents.tool import Tool
 from workflows.contract.messages import ToolCall
@@ -38,13 +39,23 @@ def needs_approval(agent: Agent, tool: Tool, arguments: BaseModel) -> bool:
         return True
 
 
-def approval_question(call: ToolCall, asked: int, arguments: BaseModel) -> Question:
+def approval_id(call: ToolCall, asked: int, mark: str) -> str:
+    """Name the question whether a call may run. With arguments that plugins changed it is another one.
+
+    An approval then holds for the arguments that people saw, and for no others.
+    """
+    return f"{question_id(call, asked)}~{mark}" if mark else question_id(call, asked)
+
+
+def approval_question(vetted: VettedCall, asked: int) -> Question:
     """Ask whether the call may run, and show what with."""
+    call, reason = vetted.call, vetted.approval.reason if vetted.approval else ""
+    lines = [f"Approve the call {call.name}?", *([_printable(reason)] if reason else [])]
     return Question(
-        id=question_id(call, asked),
+        id=approval_id(call, asked, vetted.mark),
         kind=QuestionKind.CONFIRMATION,
         purpose="approval",
-        text=f"Approve the call {call.name}?\n{_shown(as_json(arguments))}",
+        text="\n".join([*lines, _shown(as_json(vetted.arguments))]),
         call=call,
     )
 
@@ -75,7 +86,10 @@ def _agent_wants(agent: Agent, tool: Tool, arguments: Mapping[str, JsonValue]) -
 
 def _shown(arguments: Mapping[str, JsonValue]) -> str:
     """Return the arguments as JSON. What does not print is escaped: it could make them look like others."""
-    text = json.dumps(arguments, ensure_ascii=False, indent=2)
+    return _printable(json.dumps(arguments, ensure_ascii=False, indent=2))
+
+
+def _printable(text: str) -> str:
     return "".join(sign if sign.isprintable() or sign == "\n" else _escape(sign) for sign in text)
 
 

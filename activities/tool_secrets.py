@@ -1,29 +1,22 @@
 """The secrets that one tool call has read, and how they are kept out of what it says."""
 
-import asyncio
 import json
 from collections.abc import Iterable, Iterator, Sequence
 
-import structlog
 from pydantic import JsonValue
-from redis.exceptions import RedisError
 
+from activities.store_patience import PATIENCE, StoreAwayError, insist
 from stores.secrets import Secrets
+from workflows.contract.names import child_path, root_task_id
 from workflows.contract.questions import Answer, Question
 
 SHORTEST = 6
 """Characters; anything shorter would be found in texts that have nothing to do with it."""
 
-PATIENCE = 20.0
-"""Seconds for which an outage of the store is waited out while a tool asks for a secret. The call as a whole
-is not tried again: the tool has begun, and may have had an effect."""
-
-_PAUSE = 0.5
-"""Seconds from one try to the next."""
-
 _HIDDEN = "[secret]"
 
-_log = structlog.get_logger()
+_SEPARATOR = "\x1f"
+"""Between the calls that lead to a sub-agent and the name that its tool gives a secret."""
 
 
 class SecretUnavailableError(Exception):
@@ -33,12 +26,15 @@ class SecretUnavailableError(Exception):
 class SecretReader:
     """Hands secrets to a tool and blacks them out in what it says and writes.
 
-    `patience` is how long an outage of the store is waited out, in seconds (default 20).
+    Clients bring secrets to their own task: those of a sub-agent's task are kept there, under names of its
+    own, until that one ends. `patience` is how long an outage of the store is waited out, in seconds
+    (default 20).
     """
 
     def __init__(self, secrets: Secrets, task_id: str, *, patience: float = PATIENCE) -> None:
         self._secrets = secrets
-        self._task_id = task_id
+        self._task_id = root_task_id(task_id)
+        self._path = child_path(task_id)
         self._patience = patience
         self._seen: set[str] = set()
 
@@ -46,7 +42,7 @@ class SecretReader:
         """Take in what the answers of the call have brought; of one name, the last. Repeating it is safe."""
         brought = {answer.secret_name: answer.message_id for answer in answers if answer.secret_name}
         for name, message_id in brought.items():
-            await self._secrets.accept(self._task_id, message_id, name)
+            await self._secrets.accept(self._task_id, message_id, self._full_name(name))
 
     async def read(self, name: str) -> JsonValue:
         """Return a secret, None if there is none.
@@ -91,16 +87,16 @@ class SecretReader:
 
     async def _get(self, name: str) -> JsonValue:
         """Read a secret; the store's own error would tell the model where the store is."""
-        loop = asyncio.get_running_loop()
-        give_up = loop.time() + self._patience
-        while True:
-            try:
-                return await self._secrets.get(self._task_id, name)
-            except (RedisError, OSError) as error:
-                _log.warning("secret not read", error_type=type(error).__name__)
-            if loop.time() >= give_up:
-                raise SecretUnavailableError(f"the secret {name!r} cannot be read now; try again later")
-            await asyncio.sleep(_PAUSE)
+        try:
+            return await insist(
+                lambda: self._secrets.get(self._task_id, self._full_name(name)), self._patience
+            )
+        except StoreAwayError:
+            problem = f"the secret {name!r} cannot be read now; try again later"
+        raise SecretUnavailableError(problem)
+
+    def _full_name(self, name: str) -> str:
+        return _SEPARATOR.join((*self._path, name))
 
 
 def _words(value: JsonValue) -> Iterator[str]:

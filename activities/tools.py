@@ -4,8 +4,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 import structlog
-from pydantic import BaseModel
-from redis.exceptions import RedisError
+from pydantic import JsonValue
 from structlog.contextvars import bound_contextvars
 from temporalio import activity
 
@@ -16,25 +15,29 @@ from activities.hidden_artifacts import HiddenArtifacts
 from activities.task_log import logging_task
 from activities.tool_arguments import InvalidArgumentsError, parse_arguments, values_of
 from activities.tool_artifacts import TaskArtifacts
+from activities.tool_claims import ToolClaims
 from activities.tool_dialogue import ending, inputs, is_approved
 from activities.tool_events import ToolEvents, started
 from activities.tool_function import ToolFailure, ToolFunctions
-from activities.tool_messages import message, unknown_outcome, unknown_tool
+from activities.tool_hooks import ToolHooks, VettedCall, tell_error
+from activities.tool_kept import KeptValue
+from activities.tool_lookup import FoundTool, find_tool
+from activities.tool_messages import message, unknown_outcome
 from activities.tool_questions import (
     approval_question,
     needs_approval,
     outcome_question,
-    phase_key,
     question_id,
 )
 from activities.tool_retries import next_delay, retry_event, retry_failure
 from activities.tool_secrets import SecretReader
 from activities.tool_span import record_outcome, tool_span
 from agents.agent import Agent
+from agents.hooks import ANYBODY
 from agents.questions import QuestionRequired
 from agents.registry import AgentRegistry
 from agents.tool import Tool
-from agents.tool_context import ANYBODY, ToolContext
+from agents.tool_context import ToolContext
 from stores.artifacts import Artifacts
 from stores.secrets import Secrets
 from stores.task_views import TaskViews
@@ -61,23 +64,25 @@ class ToolStores:
 
 @dataclass(frozen=True)
 class _Run:
-    """One attempt at a call whose arguments fit."""
+    """One attempt at a call whose arguments fit, and which nobody objects to.
+
+    `call` is as the model wrote it, and names all that is recorded; `vetted` is what runs.
+    """
 
     tool: Tool
     call: RunToolInput
-    arguments: BaseModel
+    vetted: VettedCall
+    hooks: ToolHooks
     secrets: SecretReader
     artifacts: TaskArtifacts
+    kept: KeptValue
+    kept_before: JsonValue
     heartbeat: Heartbeat
 
     @property
     def asked(self) -> int:
         """How many questions of the call were answered; each answer begins a phase of it."""
         return len(self.call.answers)
-
-    @property
-    def key(self) -> str:
-        return phase_key(self.call.call, self.asked)
 
 
 class AgentTools(ToolPort):
@@ -86,6 +91,7 @@ class AgentTools(ToolPort):
     def __init__(self, agents: AgentRegistry, stores: ToolStores, *, threads: int = 200) -> None:
         self._agents = agents
         self._records = stores.records
+        self._claims = ToolClaims(stores.records)
         self._secrets = stores.secrets
         self._artifacts = ArtifactCalls(stores.artifacts, stores.views)
         self._events = ToolEvents(stores.views, stores.transcripts)
@@ -95,9 +101,11 @@ class AgentTools(ToolPort):
     async def run_tool(self, call: RunToolInput) -> ToolReply:
         with logging_task(call.task), bound_contextvars(call_id=call.call.id):
             async with heartbeating() as heartbeat:
-                reply = await self._reply(find_agent(self._agents, call.task.agent_id), call, heartbeat)
+                agent = find_agent(self._agents, call.task)
+                reply = await self._reply(agent, call, heartbeat)
                 if isinstance(reply, ToolMessage):
                     await self._events.end(call.task, call.position, reply)
+                    await tell_error(agent, call, reply)
                 return reply
 
     @activity.defn
@@ -106,102 +114,107 @@ class AgentTools(ToolPort):
             await self._events.end(call.task, call.position, call.result)
 
     async def _reply(self, agent: Agent, call: RunToolInput, heartbeat: Heartbeat) -> ToolReply:
-        tool = agent.tools.get(call.call.name)
-        if tool is None:
+        found = await find_tool(agent, call)
+        if isinstance(found, ToolMessage):
             await self._announce(call, heartbeat, starts=True)
-            return unknown_tool(call.call, agent.tools)
+            return await self._claims.refuse(call, found) if call.plugin else found
         with tool_span(call) as span:
-            reply = await self._reply_of(agent, tool, call, heartbeat)
-            await self._artifacts.correct_draft(tool, call, reply)
+            reply = await self._reply_of(agent, found, call, heartbeat)
+            await self._artifacts.correct_draft(found.tool, call, reply)
             record_outcome(span, reply)
             return reply
 
     async def _reply_of(
-        self, agent: Agent, tool: Tool, call: RunToolInput, heartbeat: Heartbeat
+        self, agent: Agent, found: FoundTool, call: RunToolInput, heartbeat: Heartbeat
     ) -> ToolReply:
         """Ask for an approval that is needed, or bring the call to its next question or its end."""
+        tool, warning = found.tool, found.warning
         try:
             arguments = parse_arguments(tool, call.call.arguments)
         except InvalidArgumentsError as error:
-            await self._announce(call, heartbeat, starts=True)
+            await self._announce(call, heartbeat, warning, starts=True)
             # If another version of the tool has run this call, that outcome stands.
-            return await self._keep(call, message(call.call, str(error), "invalid"))
-        asks = not is_approved(call) and needs_approval(agent, tool, arguments)
-        await self._announce(call, heartbeat, starts=not asks)
+            return await self._claims.keep(call, message(call.call, str(error), "invalid"))
         if ended := ending(call):
-            return await self._end(call, ended)
+            await self._announce(call, heartbeat, warning, starts=False)
+            return await self._claims.end(call, ended)
+        hooks = ToolHooks(agent, call, tool)
+        vetted = await hooks.before(arguments)
+        if isinstance(vetted, ToolMessage):
+            await self._announce(call, heartbeat, warning, starts=True)
+            return await self._claims.refuse(call, vetted)
+        asks = not is_approved(call, vetted.mark) and (
+            vetted.approval is not None or needs_approval(agent, tool, vetted.arguments)
+        )
+        await self._announce(call, heartbeat, warning, starts=not asks)
         if asks:
-            return approval_question(call.call, len(call.answers), arguments)
-        secrets = SecretReader(self._secrets, call.task.task_id)
-        # Before the claim: if Redis fails here, nothing has begun whose outcome would then be unknown.
-        await secrets.accept(call.answers)
-        artifacts = self._artifacts.artifacts_for(tool, call)
-        return await self._claim(_Run(tool, call, arguments, secrets, artifacts, heartbeat))
+            return approval_question(vetted, len(call.answers))
+        return await self._claim(await self._begin(call, tool, vetted, hooks, heartbeat))
 
-    async def _end(self, call: RunToolInput, ended: ToolMessage) -> ToolMessage:
-        """Return the end that people want, or the result that an earlier run of the task has come to.
+    async def _begin(
+        self, call: RunToolInput, tool: Tool, vetted: VettedCall, hooks: ToolHooks, heartbeat: Heartbeat
+    ) -> _Run:
+        """Get ready all that the tool may ask for.
 
-        The end is not recorded: after a Reset people may decide otherwise.
+        This comes before the claim: if Redis fails here, nothing has begun whose outcome would be unknown.
         """
-        task_id, key = call.task.task_id, _key(call)
-        claim = await self._records.claim(task_id, key)
-        if claim is Claim.FIRST:
-            await self._records.release(task_id, key)
-        return claim if isinstance(claim, ToolMessage) else ended
+        secrets, kept = SecretReader(self._secrets, call.task.task_id), KeptValue(self._records, call)
+        await secrets.accept(call.answers)
+        return _Run(
+            tool=tool,
+            call=call,
+            vetted=vetted,
+            hooks=hooks,
+            secrets=secrets,
+            artifacts=self._artifacts.artifacts_for(tool, call),
+            kept=kept,
+            kept_before=await kept.read() if tool.context_parameter else None,
+            heartbeat=heartbeat,
+        )
 
     async def _claim(self, run: _Run) -> ToolReply:
         """Return the recorded outcome, or run the tool and record what it came to."""
-        call, tool = run.call, run.tool
-        claim = await self._records.claim(call.task.task_id, run.key)
+        call, tool, vetted = run.call, run.tool, run.vetted
+        claim = await self._claims.claim(call)
         if not isinstance(claim, Claim):
             return claim
         if claim is Claim.FIRST or tool.idempotent:
             outcome = await self._execute(run)
             # The attempt that overtook this one may be at the same call: its outcome counts.
-            return outcome if run.artifacts.log.is_overtaken else await self._keep(call, outcome)
+            return outcome if run.artifacts.log.is_overtaken else await self._claims.keep(call, outcome)
         if tool.unknown_outcome == "ask":
-            return await self._keep(call, outcome_question(call.call, run.asked, run.arguments))
-        return await self._keep(call, unknown_outcome(call.call))
-
-    async def _keep(self, call: RunToolInput, outcome: ToolReply) -> ToolReply:
-        """Record an outcome and return the one that stands."""
-        try:
-            return await self._records.finish(call.task.task_id, _key(call), outcome)
-        except (RedisError, OSError) as error:
-            # We know how it ended, and history will: a second attempt would only know that it began.
-            _log.warning("tool outcome not recorded", error_type=type(error).__name__)
-            return outcome
+            question = outcome_question(vetted.call, run.asked, vetted.arguments)
+            return await self._claims.keep(call, question)
+        return await self._claims.keep(call, unknown_outcome(call.call))
 
     async def _execute(self, run: _Run) -> ToolReply:
         """Run the tool; whatever it raises is told to the model, unless it is tried again."""
         call, hide = run.call, run.secrets.hide
         if run.asked:
             await self._events.tell(call.task, started(call.call))
-        arguments = values_of(run.arguments)
+        arguments = values_of(run.vetted.arguments)
         if run.tool.context_parameter:
             arguments[run.tool.context_parameter] = self._context(run)
         try:
             text = await self._functions.call(run.tool, arguments, call.timeout)
         except QuestionRequired as required:
-            return run.secrets.hide_in(required.question(question_id(call.call, run.asked), call.call))
+            question = required.question(question_id(call.call, run.asked), run.vetted.call)
+            return run.secrets.hide_in(question)
         except ToolFailure as failure:
             return await self._fail(run, hide(str(failure)))
-        return message(call.call, hide(text)).model_copy(update={"artifacts": tuple(run.artifacts.log.ids)})
+        return await self._after(run, message(call.call, hide(text)))
+
+    async def _after(self, run: _Run, result: ToolMessage) -> ToolMessage:
+        """Let the plugins look at what the tool came to; recorded is what they make of it."""
+        result = result.model_copy(update={"artifacts": tuple(run.artifacts.log.ids)})
+        return await run.hooks.after(run.vetted.call, result)
 
     async def _fail(self, run: _Run, problem: str) -> ToolMessage:
         """Return the failure as a result, or raise what brings the next attempt."""
         task, ended = run.call.task, message(run.call.call, problem, "error")
-        ended = ended.model_copy(update={"artifacts": tuple(run.artifacts.log.ids)})
         delay = next_delay(run.tool.retries, run.heartbeat)
-        if delay is None:
-            return ended
-        if not run.tool.idempotent:
-            try:
-                await self._records.release(task.task_id, run.key)
-            except (RedisError, OSError) as error:
-                # The next attempt would take this one for lost.
-                _log.warning("failed tool not released", error_type=type(error).__name__)
-                return ended
+        if delay is None or not (run.tool.idempotent or await self._claims.release(run.call)):
+            return await self._after(run, ended)
         await self._events.tell(task, retry_event(ended.content, delay))
         raise retry_failure(ended.content, delay) from None
 
@@ -219,6 +232,8 @@ class AgentTools(ToolPort):
             auth=run.call.identity or ANYBODY,
             answers=inputs(run.call),
             secret=run.secrets.read,
+            kept=run.kept_before,
+            keep=run.kept.keep,
         )
 
     def _progress(self, run: _Run) -> Callable[[str], Awaitable[None]]:
@@ -229,13 +244,12 @@ class AgentTools(ToolPort):
 
         return progress
 
-    async def _announce(self, call: RunToolInput, heartbeat: Heartbeat, *, starts: bool) -> None:
+    async def _announce(
+        self, call: RunToolInput, heartbeat: Heartbeat, warning: str = "", *, starts: bool
+    ) -> None:
         """Publish the status that comes with the call, and that it starts; a later phase tells so itself."""
-        # After a counted failure the warning was told before.
-        warnings = [Warned(text=call.warning)] if call.warning and not heartbeat.failures else []
+        # After a counted failure the warnings were told before.
+        told = () if heartbeat.failures else (call.warning, warning)
+        warnings = [Warned(text=text) for text in told if text]
         starting = [started(call.call)] if starts and not call.answers else []
         await self._events.announce(call.task, call.status, *warnings, *starting)
-
-
-def _key(call: RunToolInput) -> str:
-    return phase_key(call.call, len(call.answers))

@@ -1,19 +1,27 @@
 """An agent: the definition a user writes."""
 
+import hashlib
+import json
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal
 
+from pydantic import BaseModel
+from pydantic.errors import PydanticUndefinedAnnotation, PydanticUserError
+
 from agents.errors import AgentDefinitionError
+from agents.hooks import HOOKS
 from agents.limits import Compaction, Limits
-from agents.plugins import Plugin, is_agent_id, prompts_of
+from agents.listed_tools import spec_of
+from agents.memory import Memory
+from agents.plugins import Plugin, is_agent_id
 from agents.responder import Responder
 from agents.skills import Skill
 from agents.tool import Tool, is_policy
 from workflows.contract.calls import CREATE_TASK
-from workflows.contract.tasks import AgentSpec, CompactionSpec, ToolSpec
+from workflows.contract.tasks import AgentSpec, CompactionSpec
 
 AgentApproval = bool | Callable[[str, Mapping[str, Any]], bool]
 """Whether a call needs an approval: always, never, or what a function says of tool name and arguments."""
@@ -38,7 +46,11 @@ class Agent:
 
     For agent cards: `skills` (default: the agent as its own one), `input_modes` and `output_modes`, the media
     types that clients may send and get (default: text, JSON, and any file); a message that brings others, or
-    accepts none of them, is refused. `version` is that of the definition (default: Everloop's).
+    accepts none of them, is refused. `version` is that of the definition (default on cards: Everloop's). A
+    task ends with the version that it began with, as long as the worker has that one too.
+
+    `memory` is what a task recalls of its context; None: nothing, and nothing is kept. `output`, a pydantic
+    model, makes the answer data that fits it.
 
     Raises:
         AgentDefinitionError: an unusable id or limit, two tools of one name, or a wrong setting.
@@ -64,9 +76,11 @@ class Agent:
     version: str = ""
     routing: Literal["task", "auto"] = "task"
     respond: Responder | None = None
+    memory: Memory | None = field(default_factory=Memory)
+    output: type[BaseModel] | None = None
 
     def __post_init__(self) -> None:
-        problem = self._problem() or _problem_of_routing(self)
+        problem = self._problem() or _problem_of_routing(self) or _problem_of_output(self)
         if problem := problem or _problem_of_models(self) or _problem_of_tools(self):
             raise AgentDefinitionError(f"agent {self.id!r}: {problem}")
 
@@ -84,9 +98,25 @@ class Agent:
         return ""
 
     @cached_property
-    def system_prompt(self) -> str:
-        """All prompts of the plugins, in order; empty if there is none."""
-        return prompts_of(self.plugins)
+    def ordered_plugins(self) -> tuple[Plugin, ...]:
+        """The plugins in the order in which they are asked: by priority, then as they are listed."""
+        return tuple(sorted(self.plugins, key=lambda plugin: plugin.priority))
+
+    @cached_property
+    def hooks(self) -> tuple[str, ...]:
+        """The names of the hooks that any plugin has."""
+        return tuple(hook for hook in HOOKS if any(plugin.overrides(hook) for plugin in self.plugins))
+
+    @cached_property
+    def digest(self) -> str:
+        """Tells definitions apart that have no version: of texts, tools and limits, not of their code."""
+        prompts = [
+            prompt.text if isinstance(prompt.text, str) else "" for p in self.plugins for prompt in p.prompts
+        ]
+        tools = [[tool.name, tool.description, tool.parameters] for tool in self.tools.values()]
+        output = self.output.model_json_schema() if self.output else None
+        described = json.dumps([prompts, tools, output, self._spec.model_dump(mode="json")], sort_keys=True)
+        return hashlib.sha256(described.encode()).hexdigest()[:12]
 
     @cached_property
     def tools(self) -> dict[str, Tool]:
@@ -101,6 +131,10 @@ class Agent:
     @cached_property
     def spec(self) -> AgentSpec:
         """The part of the definition that a task pins when it starts."""
+        return self._spec.model_copy(update={"version": self.version or self.digest})
+
+    @cached_property
+    def _spec(self) -> AgentSpec:
         limits, compaction = self.limits, self.compaction
         return AgentSpec(
             id=self.id,
@@ -114,21 +148,17 @@ class Agent:
             wall_clock=limits.wall_clock.total_seconds() if limits.wall_clock else None,
             max_tool_failures=limits.tool_failures,
             max_parallel_tools=self.parallel_tools,
-            tools={name: _tool_spec(tool) for name, tool in self.tools.items()},
+            tools={name: spec_of(tool) for name, tool in self.tools.items()},
             deduplicate=self.deduplicate,
             artifact_tool=self.artifact_tool if self.ensure_artifact else None,
             routing=self.routing,
+            memory=self.memory and self.memory.spec,
+            narrator=next((plugin.narrator for plugin in self.plugins if plugin.narrator), None),
+            hooks=self.hooks,
+            lists_tools=any(plugin.overrides("list_tools") for plugin in self.plugins),
+            has_output=self.output is not None,
+            max_sub_agents=limits.sub_agents,
         )
-
-
-def _tool_spec(tool: Tool) -> ToolSpec:
-    return ToolSpec(
-        timeout=tool.timeout.total_seconds(),
-        task_queue=tool.task_queue,
-        fallback=tool.fallback,
-        agent=tool.agent,
-        serial=tool.serial,
-    )
 
 
 def _problem_of_routing(agent: Agent) -> str:
@@ -138,6 +168,24 @@ def _problem_of_routing(agent: Agent) -> str:
     if CREATE_TASK in agent.tools:
         return f"a tool cannot be called {CREATE_TASK!r}: with that one the model asks for a task"
     return ""
+
+
+def _problem_of_output(agent: Agent) -> str:
+    """Return what is wrong with the shape of an agent's answers; empty if nothing is."""
+    if agent.output is None:
+        return ""
+    if not _is_model(agent.output):
+        return f"output is {agent.output!r}; give the class of a pydantic model"
+    try:
+        agent.output.model_json_schema()
+    except (PydanticUserError, PydanticUndefinedAnnotation) as error:
+        problem = error.message.partition("\n")[0]
+        return f"there is no JSON schema of output {agent.output.__name__}, for the model to read: {problem}"
+    return ""
+
+
+def _is_model(output: object) -> bool:
+    return isinstance(output, type) and issubclass(output, BaseModel) and output is not BaseModel
 
 
 def _problem_of_models(agent: Agent) -> str:
@@ -157,6 +205,8 @@ def _problem_of_tools(agent: Agent) -> str:
     """Return what is wrong with the tools of an agent, taken together; empty if nothing is."""
     if twice := _repeated([tool.name for plugin in agent.plugins for tool in plugin.tools]):
         return f"more than one tool is called {twice!r}"
+    if twice := _repeated([plugin.name for plugin in agent.plugins if plugin.overrides("list_tools")]):
+        return f"two plugins that list tools are called {twice!r}; give each a name of its own"
     for name, tool in agent.tools.items():
         if tool.fallback and tool.fallback not in agent.tools:
             known = ", ".join(agent.tools)

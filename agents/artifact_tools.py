@@ -46,7 +46,7 @@ def artifacts(style: Literal["update", "granular"] = "update") -> Plugin:
     if style not in _STYLES:
         raise AgentDefinitionError(f"artifacts: there is no style {style!r}; choose 'update' or 'granular'")
     offered = _STYLES[style]
-    return Plugin(tools=offered, artifact_tool=offered[0].name)
+    return Plugin(name="artifacts", tools=offered, artifact_tool=offered[0].name)
 
 
 async def _artifact_update(

@@ -15,7 +15,7 @@ class Limits:
     `iterations` counts model calls (default 30), `tokens` those of prompts and replies together, `cost` is in
     US dollars, `wall_clock` runs from when a worker takes the task, waiting for people included.
     `tool_failures` counts iterations in a row in which no tool call worked (default 3). What sub-agents use
-    counts too.
+    counts too; a task may start `sub_agents` tasks of them (default 50).
 
     Raises:
         AgentDefinitionError: a limit that no task could keep.
@@ -26,11 +26,16 @@ class Limits:
     cost: float | None = None
     wall_clock: timedelta | None = None
     tool_failures: int | None = 3
+    sub_agents: int | None = 50
 
     def __post_init__(self) -> None:
         if self.iterations < 1:
             raise AgentDefinitionError(f"Limits: iterations start at 1, not at {self.iterations}")
-        for name, count in (("tokens", self.tokens), ("tool_failures", self.tool_failures)):
+        for name, count in (
+            ("tokens", self.tokens),
+            ("tool_failures", self.tool_failures),
+            ("sub_agents", self.sub_agents),
+        ):
             if count is not None and count < 1:
                 raise AgentDefinitionError(f"Limits: {name} start at 1, not at {count}; None means no limit")
         if self.cost is not None and not self.cost > 0:

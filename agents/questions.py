@@ -6,17 +6,15 @@ QuestionRequired
 """
 
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Literal
 
-from jsonschema.exceptions import SchemaError
-from jsonschema.protocols import Validator
-from jsonschema.validators import Draft202012Validator, validator_for
 from pydantic import BaseModel, JsonValue
 
 from agents.durations import LONGEST, TOO_LONG
 from agents.errors import QuestionDefinitionError
+from agents.json_schemas import problem_of_schema, validator_of
 from workflows.contract.messages import ToolCall
 from workflows.contract.questions import InvalidAnswerError, Question, QuestionKind, answer_with
 
@@ -99,7 +97,7 @@ class InputRequired(QuestionRequired):
             answer = answer_with(question, self._default, by="timeout")
         except InvalidAnswerError as error:
             raise QuestionDefinitionError(f"InputRequired: the default does not answer: {error}") from None
-        if self._schema and not _validator(self._schema).is_valid(answer.value):
+        if self._schema and not validator_of(self._schema).is_valid(answer.value):
             raise QuestionDefinitionError("InputRequired: the default does not fit the schema")
 
 
@@ -162,28 +160,9 @@ def _check_belongs(field: str, kind: str, owner: str, *, is_given: bool) -> None
 
 
 def _check_schema(schema: dict[str, JsonValue]) -> None:
-    try:
-        _validator(schema).check_schema(schema)
-    except SchemaError as error:
-        raise QuestionDefinitionError(f"InputRequired: this is no JSON schema: {error.message}") from None
-    # A model may have written the schema; a reference to another place would be fetched from there.
-    if outside := next((ref for ref in _references(schema) if not ref.startswith("#")), None):
-        raise QuestionDefinitionError(f"InputRequired: the schema refers to {outside!r}; put it in ($defs)")
-
-
-def _references(schema: JsonValue) -> Iterator[str]:
-    if isinstance(schema, list):
-        for item in schema:
-            yield from _references(item)
-    if isinstance(schema, dict):
-        for key, value in schema.items():
-            if key in {"$ref", "$dynamicRef", "$recursiveRef"} and isinstance(value, str):
-                yield value
-            yield from _references(value)
-
-
-def _validator(schema: dict[str, JsonValue]) -> Validator:
-    return validator_for(schema, default=Draft202012Validator)(schema)
+    # A model may have written the schema.
+    if problem := problem_of_schema(schema):
+        raise QuestionDefinitionError(f"InputRequired: {problem}")
 
 
 def _json_schema(schema: Mapping[str, JsonValue] | type[BaseModel] | None) -> dict[str, JsonValue]:

@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, JsonValue, create_model
 from agents.artifact_drafts import DraftReader
 from agents.durations import LONGEST, TOO_LONG
 from agents.errors import ToolDefinitionError
+from agents.json_schemas import problem_of_schema
 from agents.retries import Retries
 from agents.tool_context import ToolContext
 
@@ -40,11 +41,15 @@ class Tool:
     model ("tell") or people, who may run it again ("ask"). `serial`: of one reply of the model, the calls of
     serial tools run one after another, in their order (default: side by side with all others). `draft_of`
     reads what a call is about to write into an artifact; subscribers see it while the model writes the call.
-    `agent` names the agent that takes the call as a task of its own; the function is then only there for its
-    signature.
+    `agent` names the agent that takes the call as a task of its own, `handoff` the one that takes the task
+    over; the function is then only there for its signature.
+
+    `schema` is the JSON schema of the arguments where no signature tells it: the function is then async, and
+    called with `arguments`, a dict that fits it, and `context`, a `ToolContext`.
 
     Raises:
-        ToolDefinitionError: no time, a wrong setting, or a parameter without annotation.
+        ToolDefinitionError: no time, a wrong setting, a parameter without annotation, or a schema that is
+            none, is not that of an object, or refers to another place.
     """
 
     function: Callable[..., Any]
@@ -60,6 +65,8 @@ class Tool:
     serial: bool = False
     draft_of: DraftReader | None = None
     agent: str | None = None
+    handoff: str | None = None
+    schema: Mapping[str, JsonValue] | None = None
 
     def __post_init__(self) -> None:
         if self.timeout <= timedelta(0):
@@ -74,11 +81,11 @@ class Tool:
             raise ToolDefinitionError(
                 f"tool {self.name!r}: needs_approval is True, False, or a plain function of the arguments"
             )
-        _ = self.parameters  # a bad signature fails here, where it is written
+        _ = self.parameters  # a bad signature, or schema, fails here, where it is written
 
     @cached_property
     def arguments(self) -> type[BaseModel]:
-        """The pydantic model of the arguments, made from the signature."""
+        """The pydantic model of the arguments, made from the signature; tools with a schema have none."""
         fields: dict[str, Any] = {}
         for name, parameter in self._parameters.items():
             if name != self.context_parameter:
@@ -91,6 +98,8 @@ class Tool:
     @cached_property
     def parameters(self) -> dict[str, JsonValue]:
         """The JSON schema of the arguments, as OpenAI's `function.parameters` wants it."""
+        if self.schema is not None:
+            return _checked(self.name, self.schema)
         schema: dict[str, JsonValue] = self.arguments.model_json_schema()
         schema.pop("title", None)
         return schema
@@ -98,6 +107,8 @@ class Tool:
     @cached_property
     def context_parameter(self) -> str | None:
         """The name of the parameter that takes a `ToolContext`, if there is one."""
+        if self.schema is not None:
+            return "context"
         for name, parameter in self._parameters.items():
             if parameter.annotation is ToolContext:
                 return name
@@ -105,7 +116,7 @@ class Tool:
 
     @cached_property
     def is_async(self) -> bool:
-        return inspect.iscoroutinefunction(self.function)
+        return self.schema is not None or inspect.iscoroutinefunction(self.function)
 
     @cached_property
     def _parameters(self) -> dict[str, inspect.Parameter]:
@@ -127,6 +138,18 @@ class ToolSettings(TypedDict, total=False):
 def is_policy(policy: object) -> bool:
     """Whether it says who is asked: a bool, or a function that answers at once."""
     return isinstance(policy, bool) or (callable(policy) and not inspect.iscoroutinefunction(policy))
+
+
+def _checked(tool_name: str, schema: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
+    """Return the schema of a tool's arguments: always that of an object."""
+    if (kind := schema.get("type", "object")) != "object":
+        raise ToolDefinitionError(
+            f"tool {tool_name!r}: its schema is that of type {kind!r}; arguments are passed by name, "
+            "so it has to be that of an object"
+        )
+    if problem := problem_of_schema(schema):
+        raise ToolDefinitionError(f"tool {tool_name!r}: {problem}")
+    return {"type": "object", "properties": {}, **schema}
 
 
 def _field(tool_name: str, parameter: inspect.Parameter) -> tuple[Any, Any]:

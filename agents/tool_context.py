@@ -5,14 +5,17 @@ from dataclasses import dataclass
 
 from pydantic import JsonValue
 
+from agents.hooks import ANYBODY
 from agents.tool_artifacts import ToolArtifacts
 from workflows.contract.questions import Answer
 from workflows.contract.tasks import Identity
 
-ANYBODY = Identity()
-
 
 async def _no_secret(_name: str) -> JsonValue:
+    return None
+
+
+async def _forget(_value: JsonValue) -> None:
     return None
 
 
@@ -26,6 +29,9 @@ class ToolContext:
     `AuthRequired` of that name, None if there is nothing yet; it raises if their store is silent for 20 s.
     `artifacts` are those of the context: read them, and write what the task is to leave behind. `auth` is who
     started the task, as the gateway recognised them: nothing secret.
+
+    `await keep(value)` lets a later attempt of this call, or the same call after a question, know what an
+    attempt has come to so far (a job's id, a position): it finds it in `kept`, which is None before.
     """
 
     task_id: str
@@ -39,6 +45,8 @@ class ToolContext:
     auth: Identity = ANYBODY
     answers: tuple[Answer, ...] = ()
     secret: Callable[[str], Awaitable[JsonValue]] = _no_secret
+    kept: JsonValue = None
+    keep: Callable[[JsonValue], Awaitable[None]] = _forget
 
     @property
     def answer(self) -> JsonValue:

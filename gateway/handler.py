@@ -288,7 +288,7 @@ class TaskHandler(RequestHandler):
                     translator = UpdateTranslator(step.view, url, extended=extended)
                     updates: list[Event] = [await self._task(step, listener.history_length)]
                 else:
-                    updates = [*translator.translate(step.event)]
+                    updates = [*translator.translate(step.event, step.position)]
                 for left, update in zip(reversed(range(len(updates))), updates, strict=True):
                     listener.context.state[EVENT_ID] = None if left else translator.event_id(step.position)
                     yield update

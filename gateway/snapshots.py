@@ -18,7 +18,7 @@ CHECK_WAIT = 0.5
 """Seconds that a snapshot waits to hear what became of a silent task; the next one will tell otherwise."""
 
 CHILD_SEPARATOR = names.child_task_id("", "")
-"""In ids of sub-agents' tasks only (a client's is a UUID). Whoever could see one could also answer or cancel
+"""In ids of sub-agents' tasks only (clients' have none). Whoever could see one could also answer or cancel
 it, behind the back of the task that waits for it."""
 
 _log = structlog.get_logger()

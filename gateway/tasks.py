@@ -36,6 +36,7 @@ from gateway.temporal_calls import CALL_TIMEOUT, known, readable, temporal_answe
 from workflows.agent_task import AgentTask
 from workflows.contract import failures, names
 from workflows.contract.messages import AgentMessage, TextPart, UserMessage
+from workflows.contract.scheduled import begun
 from workflows.contract.tasks import TaskInput, TaskResult, TaskState, TaskStatus, TaskView
 
 UPDATE_TIMEOUT = 10.0
@@ -222,8 +223,10 @@ class Tasks:
                 raise NoWorkerError
             run = self._client.get_workflow_handle(task_id, run_id=newest.run_id)
             events = run.fetch_history_events(page_size=BEGINNING)
-            started = (await anext(events)).workflow_execution_started_event_attributes
-            (task,) = await self._client.data_converter.decode(started.input.payloads, [TaskInput])
+            first = await anext(events)
+            started = first.workflow_execution_started_event_attributes
+            (sent,) = await self._client.data_converter.decode(started.input.payloads, [TaskInput])
+            task = begun(sent, task_id, first.event_time.ToDatetime(UTC))
             canceled_at = await _canceled_before_work(events)
         if task.agent.routing == "auto":
             raise NoWorkerError  # only a worker can tell whether clients have such a task

@@ -21,7 +21,8 @@ async def unserved(request: Request, failure: Exception) -> Response:
         f"nothing is at {path!r}; agent cards at /.well-known/agent-card.json name the addresses of agents"
     )
     if isinstance(failure, HTTPException) and failure.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
-        allowed = headers.get("Allow", "")
+        # Starlette names them in the order of a set, another one in each process.
+        headers["Allow"] = allowed = ", ".join(sorted(headers.get("Allow", "").split(", ")))
         error = MethodNotAllowedError(f"{path!r} takes {allowed}, not {request.method[:_SHOWN]}", headers)
     return JSONResponse(build_rest_error_payload(error), status_of(error) or 500, error.headers)
 

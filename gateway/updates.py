@@ -19,8 +19,10 @@ from stores.a2a_tasks import (
     to_status,
     to_struct,
 )
+from stores.task_views import START
 from stores.view_parts import EMPTY, fails_drafts
-from workflows.contract.events import RESPONSE_ARTIFACT, ArtifactChunk, StatusChanged, TaskEvent
+from workflows.contract.events import RESPONSE_ARTIFACT, ArtifactChunk, Narrated, StatusChanged, TaskEvent
+from workflows.contract.messages import AgentMessage, TextPart
 from workflows.contract.tasks import TaskState, TaskStatus, TaskView
 
 Update = pb.TaskStatusUpdateEvent | pb.TaskArtifactUpdateEvent
@@ -55,17 +57,33 @@ class UpdateTranslator:
         state: TaskState | None = self._status.state if self._extended else None
         return EventId(position, state)
 
-    def translate(self, event: TaskEvent) -> list[Update]:
-        """Return the updates, in order; none if there is nothing to tell this client."""
+    def translate(self, event: TaskEvent, position: str = START) -> list[Update]:
+        """Return the updates, in order; none if there is nothing to tell this client.
+
+        `position` is that of the event in the stream.
+        """
         match event:
             case StatusChanged():
                 return self._status_updates(event)
             case ArtifactChunk():
                 return self._artifact_updates(event)
+            case Narrated():
+                return [self._narration_update(event, position)]
             case _ if self._extended:
-                return [self._status_update({EVENTS_EXTENSION: event.model_dump(mode="json")})]
+                return [self._status_update(self._status, {EVENTS_EXTENSION: event.model_dump(mode="json")})]
             case _:
                 return []
+
+    def _narration_update(self, event: Narrated, position: str) -> pb.TaskStatusUpdateEvent:
+        """Return a status that only passes: the events that follow do not repeat it."""
+        message_id = f"{self._place.task_id}-narration-{position}"
+        status = TaskStatus(
+            state=TaskState.WORKING,
+            at=EventId(position).at,
+            message=AgentMessage(message_id=message_id, parts=(TextPart(text=event.text),)),
+        )
+        metadata = {EVENTS_EXTENSION: event.model_dump(mode="json")} if self._extended else {}
+        return self._status_update(status, metadata)
 
     def _status_updates(self, event: StatusChanged) -> list[Update]:
         """Return the status; before one that ends the task badly, what becomes of unfinished artifacts."""
@@ -74,7 +92,7 @@ class UpdateTranslator:
         if fails_drafts(event.state):
             failed = [self._failed_update(*each) for each in self._unfinished.items()]
             self._unfinished.clear()
-        return [*failed, self._status_update(event.metadata)]
+        return [*failed, self._status_update(self._status, event.metadata)]
 
     def _failed_update(self, artifact_id: str, name: str) -> pb.TaskArtifactUpdateEvent:
         return self._artifact_update(
@@ -88,11 +106,13 @@ class UpdateTranslator:
             last_chunk=True,
         )
 
-    def _status_update(self, metadata: Mapping[str, JsonValue]) -> pb.TaskStatusUpdateEvent:
+    def _status_update(
+        self, status: TaskStatus, metadata: Mapping[str, JsonValue]
+    ) -> pb.TaskStatusUpdateEvent:
         return pb.TaskStatusUpdateEvent(
             task_id=self._place.task_id,
             context_id=self._place.context_id,
-            status=to_status(self._status, self._place),
+            status=to_status(status, self._place),
             metadata=to_struct(metadata),
         )
 

@@ -13,13 +13,14 @@ from stores.view_parts import (
     chunks_of,
     fails_drafts,
     identity_of,
+    is_at_work,
     is_streaming,
     join_texts,
     microseconds,
     status_of,
     view_of,
 )
-from workflows.contract.events import ArtifactChunk, StatusChanged, TaskCreated, TaskEvent
+from workflows.contract.events import ArtifactChunk, Narrated, StatusChanged, TaskCreated, TaskEvent
 from workflows.contract.messages import Message, Part
 from workflows.contract.tasks import Artifact, TaskView
 
@@ -134,6 +135,11 @@ class FoldedTask:
             self._set_status(view.run_id, status_of(view))
         return [TaskCreated()]
 
+    @property
+    def takes_forwarded(self) -> bool:
+        """Whether events of sub-agents reach the stream of this task: it is known, and has not ended."""
+        return self._status is not None and not self._status.state.is_terminal
+
     def restore(self, view: TaskView) -> list[TaskEvent]:
         """Fold in a whole view, except where it is older than what stands here.
 
@@ -169,6 +175,8 @@ class FoldedTask:
             case ArtifactChunk():
                 self._take_over(run_id)
                 return self._fold_chunk(run_id, event)
+            case Narrated():
+                return self._status is None or is_at_work(self._status.state)
             case _:
                 # A gateway may publish these for a run that is older than the one it has not heard of yet.
                 return True

@@ -2,11 +2,12 @@
 
 import asyncio
 from collections import defaultdict, deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate, islice
 
 from stores.fold import FoldedTask
+from stores.forwarded_events import forwarded
 from stores.page_token import IndexEntry, decode_page_token, encode_page_token
 from stores.task_views import (
     MAX_PAGE_BYTES,
@@ -21,7 +22,7 @@ from stores.task_views import (
 )
 from stores.view_parts import MAX_EVENTS, microseconds
 from workflows.contract.events import StatusChanged, TaskEvent
-from workflows.contract.names import is_child_task_id
+from workflows.contract.names import is_child_task_id, root_task_id
 from workflows.contract.tasks import TaskState, TaskView
 
 
@@ -122,12 +123,18 @@ class MemoryTaskViews(TaskViews):
         }
 
     async def _append(self, task_id: str, events: Sequence[TaskEvent]) -> None:
+        self._add(task_id, events)
+        root_id = root_task_id(task_id)
+        if root_id in self._tasks and self._tasks[root_id].folded.takes_forwarded:
+            self._add(root_id, [told for event in events if (told := forwarded(task_id, event))])
+        async with self._changed:
+            self._changed.notify_all()
+
+    def _add(self, task_id: str, events: Iterable[TaskEvent]) -> None:
         task = self._tasks[task_id]
         for event in events:
             task.published += 1
             task.events.append(StreamedEvent(task_id, f"{task.published}-0", event))
-        async with self._changed:
-            self._changed.notify_all()
 
     def _unread(self, positions: Mapping[str, str], limit: int) -> list[StreamedEvent]:
         unread: list[StreamedEvent] = []

@@ -1,5 +1,9 @@
 """Tool records in memory, for one process and for tests."""
 
+import json
+
+from pydantic import JsonValue
+
 from stores.tool_records import Claim, ToolRecords
 from workflows.contract.calls import ToolReply
 
@@ -10,6 +14,7 @@ class MemoryToolRecords(ToolRecords):
     def __init__(self) -> None:
         self._started: set[tuple[str, str]] = set()
         self._outcomes: dict[tuple[str, str], ToolReply] = {}
+        self._kept: dict[tuple[str, str], str] = {}
 
     async def claim(self, task_id: str, call_id: str) -> Claim | ToolReply:
         call = task_id, call_id
@@ -25,3 +30,9 @@ class MemoryToolRecords(ToolRecords):
 
     async def release(self, task_id: str, call_id: str) -> None:
         self._started.discard((task_id, call_id))
+
+    async def keep(self, task_id: str, call_id: str, value: JsonValue) -> None:
+        self._kept[task_id, call_id] = json.dumps(value)
+
+    async def kept(self, task_id: str, call_id: str) -> JsonValue:
+        return json.loads(self._kept.get((task_id, call_id), "null"))

@@ -2,48 +2,176 @@
 
 from collections.abc import Sequence
 from datetime import timedelta
-from typing import Annotated, cast
+from typing import cast
 
-from pydantic import Field, TypeAdapter
+from pydantic import TypeAdapter
 from redis.asyncio import Redis
 
-from stores.conversations import CONVERSATION_TTL, MAX_MESSAGES, Conversations, SpokenMessage
-from workflows.contract.names import conversation_key, conversation_tasks_key
+from stores.conversations import (
+    CONVERSATION_TTL,
+    MAX_MESSAGES,
+    MAX_TASKS,
+    Conversations,
+    ConversationSummary,
+    Span,
+)
+from stores.recent_messages import Room, newest_messages
+from stores.token_counts import CountTokens, estimate_tokens
+from workflows.contract.calls import ConversationMessage
+from workflows.contract.messages import UserMessage
+from workflows.contract.names import (
+    conversation_key,
+    conversation_positions_key,
+    conversation_summaries_key,
+    conversation_tasks_key,
+)
 from workflows.contract.wire import HIDE_VALUES
 
 _APPEND = """
--- KEYS: messages, tasks. ARGV: task id, time to live in seconds, length of the conversation, messages.
-if redis.call('SADD', KEYS[2], ARGV[1]) == 1 then
-  for n = 4, #ARGV do
+-- KEYS: messages, positions, summaries, tasks.
+-- ARGV: task id, time to live in seconds, how many messages and how many tasks are kept, messages.
+local position = tonumber(redis.call('HGET', KEYS[2], 'start') or '0') + redis.call('LLEN', KEYS[1])
+if redis.call('ZADD', KEYS[4], 'NX', position, ARGV[1]) == 1 then
+  for n = 5, #ARGV do
     redis.call('RPUSH', KEYS[1], ARGV[n])
   end
-  redis.call('LTRIM', KEYS[1], -tonumber(ARGV[3]), -1)
+  local too_many = redis.call('LLEN', KEYS[1]) - tonumber(ARGV[3])
+  if too_many > 0 then
+    redis.call('LTRIM', KEYS[1], too_many, -1)
+    redis.call('HINCRBY', KEYS[2], 'start', too_many)
+  end
+  redis.call('ZREMRANGEBYRANK', KEYS[4], 0, -tonumber(ARGV[4]) - 1)
 end
-redis.call('EXPIRE', KEYS[1], ARGV[2])
-redis.call('EXPIRE', KEYS[2], ARGV[2])
+for _, key in ipairs(KEYS) do
+  redis.call('EXPIRE', key, ARGV[2])
+end
 """
 
-_MESSAGE: TypeAdapter[SpokenMessage] = TypeAdapter(
-    Annotated[SpokenMessage, Field(discriminator="role")], config=HIDE_VALUES
-)
+_GET_RANGE = """
+-- KEYS: messages, positions. ARGV: start, end.
+local first = tonumber(redis.call('HGET', KEYS[2], 'start') or '0')
+local start, stop = math.max(tonumber(ARGV[1]) - first, 0), tonumber(ARGV[2]) - first - 1
+if stop < start then
+  return {}
+end
+return redis.call('LRANGE', KEYS[1], start, stop)
+"""
+
+_COMPACT = """
+-- KEYS: messages, positions, summaries. ARGV: start, end, level, summary.
+local start, stop = tonumber(ARGV[1]), tonumber(ARGV[2])
+local last = tonumber(redis.call('HGET', KEYS[2], 'start') or '0') + redis.call('LLEN', KEYS[1])
+local cleared = tonumber(redis.call('HGET', KEYS[2], 'cleared') or '0')
+if start < cleared or stop <= start or stop > last then
+  return
+end
+local covered = {}
+for _, field in ipairs(redis.call('HKEYS', KEYS[3])) do
+  local _, from, to = string.match(field, '(%d+):(%d+):(%d+)')
+  from, to = tonumber(from), tonumber(to)
+  if from < stop and start < to then
+    if from < start or stop < to or (from == start and to == stop) then
+      return
+    end
+    table.insert(covered, field)
+  end
+end
+for _, field in ipairs(covered) do
+  redis.call('HDEL', KEYS[3], field)
+end
+redis.call('HSET', KEYS[3], ARGV[3] .. ':' .. ARGV[1] .. ':' .. ARGV[2], ARGV[4])
+local left = redis.call('PTTL', KEYS[1])
+if left > 0 then
+  redis.call('PEXPIRE', KEYS[3], left)
+end
+"""
+
+_CLEAR = """
+-- KEYS: messages, positions, summaries. ARGV: time to live in seconds.
+local last = tonumber(redis.call('HGET', KEYS[2], 'start') or '0') + redis.call('LLEN', KEYS[1])
+redis.call('DEL', KEYS[1], KEYS[3])
+redis.call('HSET', KEYS[2], 'start', last, 'cleared', last)
+redis.call('EXPIRE', KEYS[2], ARGV[1])
+"""
+
+_MESSAGE: TypeAdapter[ConversationMessage] = TypeAdapter(ConversationMessage, config=HIDE_VALUES)
 
 
 class RedisConversations(Conversations):
-    """A list for each context; `ttl` is how long it is kept after its last message (default 30 days)."""
+    """A few keys for each context; `ttl` is how long they are kept after its last message (default 30 days).
 
-    def __init__(self, redis: Redis, *, ttl: timedelta = CONVERSATION_TTL) -> None:
+    Whatever changes a conversation is one script: of two that come at once, both are done, one after another.
+    """
+
+    def __init__(
+        self, redis: Redis, *, ttl: timedelta = CONVERSATION_TTL, count_tokens: CountTokens = estimate_tokens
+    ) -> None:
+        super().__init__(count_tokens=count_tokens)
         self._redis = redis
         self._ttl = int(ttl.total_seconds())
         self._append = redis.register_script(_APPEND)
+        self._get_range = redis.register_script(_GET_RANGE)
+        self._compact = redis.register_script(_COMPACT)
+        self._clear = redis.register_script(_CLEAR)
 
-    async def append(self, context: str, task_id: str, messages: Sequence[SpokenMessage]) -> None:
+    async def append(self, context: str, task_id: str, messages: Sequence[ConversationMessage]) -> None:
+        jsons = (message.model_dump_json() for message in messages)
         await self._append(
-            keys=[conversation_key(context), conversation_tasks_key(context)],
-            args=[task_id, self._ttl, MAX_MESSAGES, *(message.model_dump_json() for message in messages)],
+            keys=[*_keys(context), conversation_tasks_key(context)],
+            args=[task_id, self._ttl, MAX_MESSAGES, MAX_TASKS, *jsons],
         )
 
-    async def get_recent(self, context: str, max_messages: int) -> list[SpokenMessage]:
-        if not max_messages:
+    async def get_recent(
+        self, context: str, max_messages: int, max_tokens: int | None = None
+    ) -> list[ConversationMessage]:
+        if max_messages < 1:
             return []
-        found = cast("list[str]", await self._redis.lrange(conversation_key(context), -max_messages, -1))
-        return [_MESSAGE.validate_json(message) for message in found]
+        newest = await self._read(context, -max_messages)
+        if not any(isinstance(message, UserMessage) for message in newest):  # a turn longer than that
+            newest = await self._read(context, 0)
+        return newest_messages(newest, Room.of_tokens(max_messages, max_tokens, self.count_tokens))
+
+    async def get_all(self, context: str) -> list[ConversationMessage]:
+        return await self._read(context, 0)
+
+    async def get_count(self, context: str) -> int:
+        return await self._redis.llen(conversation_key(context))
+
+    async def get_span(self, context: str) -> Span:
+        async with self._redis.pipeline(transaction=True) as pipeline:
+            pipeline.hget(conversation_positions_key(context), "start")
+            pipeline.llen(conversation_key(context))
+            start, count = cast("tuple[str | None, int]", await pipeline.execute())
+        return Span(int(start or 0), int(start or 0) + count)
+
+    async def get_range(self, context: str, start: int, end: int) -> list[ConversationMessage]:
+        keys = [conversation_key(context), conversation_positions_key(context)]
+        return _parse(cast("list[str]", await self._get_range(keys=keys, args=[start, end])))
+
+    async def compact(self, context: str, summary: ConversationSummary) -> None:
+        arguments = [summary.start, summary.end, summary.level, summary.model_dump_json()]
+        await self._compact(keys=_keys(context), args=arguments)
+
+    async def get_summaries(self, context: str) -> list[ConversationSummary]:
+        found = cast("list[str]", await self._redis.hvals(conversation_summaries_key(context)))
+        summaries = map(ConversationSummary.model_validate_json, found)
+        return sorted(summaries, key=lambda summary: summary.start)
+
+    async def clear(self, context: str) -> None:
+        await self._clear(keys=_keys(context), args=[self._ttl])
+
+    async def _read(self, context: str, start: int) -> list[ConversationMessage]:
+        """Return the messages from an index of the list on."""
+        return _parse(cast("list[str]", await self._redis.lrange(conversation_key(context), start, -1)))
+
+
+def _keys(context: str) -> list[str]:
+    return [
+        conversation_key(context),
+        conversation_positions_key(context),
+        conversation_summaries_key(context),
+    ]
+
+
+def _parse(jsons: Sequence[str]) -> list[ConversationMessage]:
+    return [_MESSAGE.validate_json(json) for json in jsons]

@@ -18,6 +18,7 @@ from stores.redis_view_codec import (
     encode_events,
     encode_restoration,
     encode_status,
+    forwarding_head,
 )
 from stores.task_views import (
     START,
@@ -31,7 +32,7 @@ from stores.task_views import (
 )
 from stores.view_parts import MAX_EVENTS, TASK_TTL
 from workflows.contract.events import StatusChanged, TaskEvent
-from workflows.contract.names import history_key, stream_key, view_key
+from workflows.contract.names import history_key, root_task_id, stream_key, view_key
 from workflows.contract.tasks import TaskState, TaskView
 
 _SCRIPT = INDEX_SCRIPT + Path(__file__).with_name("task_views.lua").read_text(encoding="utf-8")
@@ -48,7 +49,7 @@ _VIEW_KEY_PREFIX, _VIEW_KEY_SUFFIX = view_key("/").split("/")
 
 
 class RedisTaskViews(TaskViews):
-    """One script folds, publishes and indexes in one step.
+    """One script folds, publishes, forwards and indexes in one step.
 
     A call may be repeated when its answer was lost: what was folded in is dropped the second time; only
     events outside of the view, such as a tool's progress, appear in the stream again. `ttl` is how long a
@@ -70,17 +71,17 @@ class RedisTaskViews(TaskViews):
 
     async def publish(self, task_id: str, run_id: str, events: Sequence[TaskEvent]) -> None:
         if events:
-            await self._change("publish", task_id, run_id, encode_events(events))
+            await self._change("publish", task_id, run_id, encode_events(task_id, events))
 
     async def queue_publish(
         self, pipeline: Pipeline, task_id: str, run_id: str, events: Sequence[TaskEvent]
     ) -> None:
         """Let a transaction publish these events together with what else it does."""
         if events:
-            await self._change("publish", task_id, run_id, encode_events(events), pipeline)
+            await self._change("publish", task_id, run_id, encode_events(task_id, events), pipeline)
 
     async def end(self, task_id: str, run_id: str, status: StatusChanged) -> bool:
-        return await self._change("end", task_id, run_id, encode_status(status)) == 1
+        return await self._change("end", task_id, run_id, encode_status(task_id, status)) == 1
 
     async def restore(self, view: TaskView) -> None:
         await self._change("restore", view.task_id, view.run_id, encode_restoration(view))
@@ -137,9 +138,25 @@ class RedisTaskViews(TaskViews):
         arguments: ScriptArguments,
         pipeline: Pipeline | None = None,
     ) -> object:
-        header = [task_id, run_id, self._ttl, self._max_events, _VIEW_KEY_PREFIX, _VIEW_KEY_SUFFIX, operation]
+        header = [
+            task_id,
+            run_id,
+            self._ttl,
+            self._max_events,
+            _VIEW_KEY_PREFIX,
+            _VIEW_KEY_SUFFIX,
+            forwarding_head(task_id),
+            operation,
+        ]
+        root = root_task_id(task_id)
         return await self._script(
-            keys=[view_key(task_id), history_key(task_id), stream_key(task_id)],
+            keys=[
+                view_key(task_id),
+                history_key(task_id),
+                stream_key(task_id),
+                view_key(root),
+                stream_key(root),
+            ],
             args=[*header, *arguments],
             client=pipeline,
         )

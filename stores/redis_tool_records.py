@@ -1,9 +1,10 @@
-"""Tool records in Redis: a hash for each call, with the fields `started` and `outcome`."""
+"""Tool records in Redis: a hash for each call, with the fields `started`, `outcome` and `kept`."""
 
+import json
 from datetime import timedelta
 from typing import cast
 
-from pydantic import ValidationError
+from pydantic import JsonValue, ValidationError
 from redis.asyncio import Redis
 
 from stores.tool_records import OUTCOME_ADAPTER, Claim, ToolRecords
@@ -41,6 +42,17 @@ class RedisToolRecords(ToolRecords):
 
     async def release(self, task_id: str, call_id: str) -> None:
         await self._redis.hdel(tool_record_key(task_id, call_id), "started")
+
+    async def keep(self, task_id: str, call_id: str, value: JsonValue) -> None:
+        key = tool_record_key(task_id, call_id)
+        async with self._redis.pipeline(transaction=True) as pipeline:
+            pipeline.hset(key, "kept", json.dumps(value))
+            pipeline.expire(key, self._ttl)
+            await pipeline.execute()
+
+    async def kept(self, task_id: str, call_id: str) -> JsonValue:
+        kept = cast("str | None", await self._redis.hget(tool_record_key(task_id, call_id), "kept"))
+        return None if kept is None else cast("JsonValue", json.loads(kept))
 
     async def _record(self, task_id: str, call_id: str, field: str, value: str) -> tuple[bool, str | None]:
         """Set the field unless it is set; return whether it was set now, and the outcome that stands."""

@@ -1,9 +1,11 @@
 """Translates events and views to the arguments of `task_views.lua`, and the fields of a view back."""
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
 
 from pydantic import BaseModel, TypeAdapter
 
+from stores.forwarded_events import forwarded
 from stores.task_views import ShownArtifact
 from stores.view_parts import (
     TaskIdentity,
@@ -17,9 +19,22 @@ from stores.view_parts import (
     status_of,
     view_of,
 )
-from workflows.contract.events import ArtifactChunk, StatusChanged, TaskCreated, TaskEvent
+from workflows.contract.events import (
+    ArtifactChunk,
+    Narrated,
+    StatusChanged,
+    SubAgentEvent,
+    TaskCreated,
+    TaskEvent,
+)
 from workflows.contract.messages import Message, Part, TextPart
-from workflows.contract.names import expiry_list_key, is_child_task_id, open_tasks_key, task_list_key
+from workflows.contract.names import (
+    child_path,
+    expiry_list_key,
+    is_child_task_id,
+    open_tasks_key,
+    task_list_key,
+)
 from workflows.contract.tasks import Artifact, TaskView
 from workflows.contract.wire import HIDE_VALUES
 
@@ -44,25 +59,40 @@ class _Draft(BaseModel):
     failed: bool = False
 
 
-def encode_events(events: Iterable[TaskEvent]) -> ScriptArguments:
+def forwarding_head(task_id: str) -> str:
+    """Return the JSON of what is forwarded, up to the event itself; empty for the task of a client."""
+    if not is_child_task_id(task_id):
+        return ""
+    return SubAgentEvent(path=child_path(task_id), event={}).model_dump_json().removesuffix("{}}")
+
+
+def encode_events(task_id: str, events: Iterable[TaskEvent]) -> ScriptArguments:
     """Return the arguments of the operation `publish`."""
     arguments: ScriptArguments = []
     for event in events:
         match event:
             case StatusChanged():
-                arguments += ["status", *encode_status(event)]
+                arguments += ["status", *encode_status(task_id, event)]
             case ArtifactChunk():
-                arguments += ["chunk", *_encode_chunk(event)]
+                arguments += ["chunk", *_encode_chunk(task_id, event)]
+            case Narrated():
+                arguments += ["narration", *_encode_telling(task_id, event)]
             case _:
-                arguments += ["other", event.model_dump_json()]
+                arguments += ["other", *_encode_telling(task_id, event)]
     return arguments
+
+
+def _encode_telling(task_id: str, event: TaskEvent) -> tuple[str, str]:
+    """Return the event for the stream of its task, and what is forwarded of it."""
+    told = forwarded(task_id, event)
+    return event.model_dump_json(), json.dumps(told.event) if told else ""
 
 
 def encode_creation(view: TaskView) -> ScriptArguments:
     """Return the arguments of the operation `create`."""
     return [
         TaskCreated().model_dump_json(),
-        *encode_status(status_of(view)),
+        *encode_status(view.task_id, status_of(view)),
         *_encode_messages(view.history),
         *_encode_static_part(view),
     ]
@@ -73,7 +103,7 @@ def encode_restoration(view: TaskView) -> ScriptArguments:
     artifacts = [chunks for artifact in view.artifacts if (chunks := chunks_of(artifact))]
     arguments: ScriptArguments = [
         int(is_streaming(view)),
-        *encode_status(status_of(view)),
+        *encode_status(view.task_id, status_of(view)),
         *_encode_messages(view.history),
         *_encode_static_part(view),
         len(artifacts),
@@ -81,14 +111,14 @@ def encode_restoration(view: TaskView) -> ScriptArguments:
     for chunks in artifacts:
         arguments.append(len(chunks))
         for chunk in chunks:
-            arguments += _encode_chunk(chunk)
+            arguments += _encode_chunk(view.task_id, chunk)
     return arguments
 
 
-def encode_status(status: StatusChanged) -> ScriptArguments:
+def encode_status(task_id: str, status: StatusChanged) -> ScriptArguments:
     """Return the arguments of the operation `end`."""
     return [
-        status.model_dump_json(),
+        *_encode_telling(task_id, status),
         status.version,
         status.step,
         status.state.value,
@@ -117,9 +147,9 @@ def _encode_message(message: Message) -> tuple[str, str]:
     return message.message_id, message.model_dump_json()
 
 
-def _encode_chunk(chunk: ArtifactChunk) -> ScriptArguments:
+def _encode_chunk(task_id: str, chunk: ArtifactChunk) -> ScriptArguments:
     return [
-        chunk.model_dump_json(),
+        *_encode_telling(task_id, chunk),
         chunk.artifact_id,
         chunk.name,
         chunk.description,
@@ -160,8 +190,8 @@ def decode_artifact(artifact_id: str, draft_json: str, blocks: Iterable[str]) ->
 
 def _decode_artifacts(fields: Mapping[str, str]) -> list[Artifact]:
     drafts = {
-        name.removeprefix(_ARTIFACT): _Draft.model_validate_json(json)
-        for name, json in fields.items()
+        name.removeprefix(_ARTIFACT): _Draft.model_validate_json(draft)
+        for name, draft in fields.items()
         if name.startswith(_ARTIFACT)
     }
     return [

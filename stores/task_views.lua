@@ -1,9 +1,10 @@
 -- Changes the view, history, stream and list entries of one task in one atomic step. task_index.lua stands before it.
 -- The rules stand in workflows/contract/events.py; stores/fold.py is the same in Python.
 --
--- KEYS  view (hash), history (list), stream
+-- KEYS  view (hash), history (list), stream; view and stream of the client's task above it, or else its own
 -- ARGV  task id, run id, time to live in seconds, length of the stream, key of any view before and after
---       its task id, operation, arguments of the operation (the take_* functions name them)
+--       its task id, JSON of what is forwarded to the task above, up to the event itself, operation,
+--       arguments of the operation (the take_* functions name them)
 --
 -- Fields of the view:
 --   task                                the static part
@@ -19,12 +20,14 @@
 local BLOCK_SIZE = 4096  -- a text chunk is appended to a block, so that its cost does not grow with the text
 local SWEEP_SIZE = 2  -- of expired tasks that a status removes from the lists: one more than it can add
 local ARTIFACT = 'artifact:'
+local NARRATED = {submitted = true, working = true}
 local TERMINAL = {completed = true, failed = true, canceled = true, rejected = true}
 
 local view, history, stream = KEYS[1], KEYS[2], KEYS[3]
+local root_view, root_stream = KEYS[4], KEYS[5]
 local task_id, run_id, time_to_live, stream_length = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
-local view_prefix, view_suffix, operation = ARGV[5], ARGV[6], ARGV[7]
-local cursor = 7
+local view_prefix, view_suffix, forwarding_head, operation = ARGV[5], ARGV[6], ARGV[7], ARGV[8]
+local cursor = 8
 
 local function take()
   cursor = cursor + 1
@@ -43,9 +46,13 @@ local function take_message()
   return {id = take(), json = take()}  -- both are empty where a status has no message
 end
 
+local function take_event()
+  return {json = take(), forwarded = take()}  -- the latter is empty where nothing is forwarded
+end
+
 local function take_status()
   return {
-    json = take(), version = tonumber(take()), step = tonumber(take()), state = take(),
+    event = take_event(), version = tonumber(take()), step = tonumber(take()), state = take(),
     fails_drafts = take() == '1', at = tonumber(take()),
     message = take_message(), received = take_list(take_message),
   }
@@ -53,15 +60,30 @@ end
 
 local function take_chunk()
   return {
-    json = take(), artifact_id = take(), name = take(), description = take(), mode = take(),
+    event = take_event(), artifact_id = take(), name = take(), description = take(), mode = take(),
     position = tonumber(take()), attempt = tonumber(take()), index = tonumber(take()),
     last = take() == '1', failed = take() == '1', content = take(),
   }
 end
 
-local function emit(json)
-  local position = redis.call('XADD', stream, 'MAXLEN', '~', stream_length, '*', 'run', run_id, 'event', json)
-  redis.call('HSETNX', view, 'first', position)
+local function append_to(stream_key, view_key, run, json)
+  local position = redis.call('XADD', stream_key, 'MAXLEN', '~', stream_length, '*', 'run', run, 'event', json)
+  redis.call('HSETNX', view_key, 'first', position)
+end
+
+local function forward(json)
+  local state, run = unpack(redis.call('HMGET', root_view, 'state', 'run'))
+  if state and not TERMINAL[state] then
+    append_to(root_stream, root_view, run or '', forwarding_head .. json .. '}')
+    redis.call('EXPIRE', root_stream, time_to_live)
+  end
+end
+
+local function emit(event)
+  append_to(stream, view, run_id, event.json)
+  if event.forwarded ~= '' then
+    forward(event.forwarded)
+  end
 end
 
 -- Runs and statuses
@@ -116,7 +138,7 @@ local function set_status(status)
   for _, message in ipairs(status.received) do
     remember(message)
   end
-  redis.call('HSET', view, 'status', status.json, 'status_run', run_id, 'version', status.version,
+  redis.call('HSET', view, 'status', status.event.json, 'status_run', run_id, 'version', status.version,
     'step', status.step, 'state', status.state, 'at', status.at,
     'message_id', status.message.id, 'message', status.message.json)
   if status.fails_drafts then
@@ -201,7 +223,7 @@ local function append(draft, chunk)
   draft.next = draft.next + 1
   draft.complete, draft.failed = chunk.last, chunk.failed
   redis.call('HSET', view, ARTIFACT .. chunk.artifact_id, cjson.encode(draft))
-  emit(chunk.json)
+  emit(chunk.event)
 end
 
 -- Lists
@@ -262,7 +284,7 @@ function fold.status()
     return false
   end
   set_status(status)
-  emit(status.json)
+  emit(status.event)
   return true
 end
 
@@ -275,8 +297,15 @@ function fold.chunk()
   end
 end
 
+function fold.narration()
+  local event, state = take_event(), redis.call('HGET', view, 'state')
+  if not state or NARRATED[state] then
+    emit(event)
+  end
+end
+
 function fold.other()
-  emit(take())  -- a gateway may publish these for a run that is older than the one it has not heard of yet
+  emit(take_event())  -- a gateway may publish these for a run that is older than the one it has not heard of yet
 end
 
 local function publish()
@@ -320,7 +349,7 @@ local function create()
   if redis.call('HEXISTS', view, 'status') == 0 then
     set_status(status)
   end
-  emit(created)
+  emit({json = created, forwarded = ''})
   refresh(true)
 end
 
@@ -352,7 +381,7 @@ local function restore()
   end
   if applies then  -- last: followers hear nothing after a terminal status
     set_status(status)
-    emit(status.json)
+    emit(status.event)
   end
   refresh(true)
 end
@@ -368,7 +397,7 @@ local function end_task()
     take_over()
   end
   set_status(status)
-  emit(status.json)
+  emit(status.event)
   refresh(true)
   return 1
 end

@@ -76,7 +76,8 @@ class InvalidPageTokenError(ValueError):
 class TaskViews(ABC):
     """The folded view of every task and the stream of its events.
 
-    A view and its stream change in one atomic step, by the rules in `workflows.contract.events`.
+    A view and its stream change in one atomic step, by the rules in `workflows.contract.events`; so does the
+    stream of a client's task with those of its sub-agents.
     """
 
     @abstractmethod

@@ -1,10 +1,11 @@
 """The connection to Temporal that worker and gateway share."""
 
+import re
 from collections.abc import Sequence
 
 from temporalio.client import Client, Plugin
 from temporalio.converter import DataConverter
-from temporalio.envconfig import ClientConfig
+from temporalio.envconfig import ClientConfig, ClientConnectConfig
 
 from stores.blobs import Blobs
 from stores.lost_payloads import LostPayloads
@@ -12,9 +13,11 @@ from stores.payload_storage import data_converter
 
 DEFAULT_ADDRESS = "localhost:7233"
 
+_QUOTED = re.compile(r':?\s*".*')
+
 
 class TemporalUnreachableError(Exception):
-    """Nobody answers at the address of Temporal; the message names it and what to do."""
+    """Nobody answers at the address of Temporal, or its settings are wrong; the message says what to do."""
 
 
 async def connect_temporal(plugins: Sequence[Plugin] = (), blobs: Blobs | None = None) -> Client:
@@ -25,7 +28,7 @@ async def connect_temporal(plugins: Sequence[Plugin] = (), blobs: Blobs | None =
     more are kept in `blobs`; without it they stay in history.
 
     Raises:
-        TemporalUnreachableError: no connection.
+        TemporalUnreachableError: no connection, or these settings cannot be used.
     """
     return await _connect(plugins, data_converter(blobs))
 
@@ -34,7 +37,7 @@ async def connect_worker(plugins: Sequence[Plugin], blobs: Blobs) -> Client:
     """Connect as `connect_temporal` does, for a worker: it also ends workflows whose payloads are lost.
 
     Raises:
-        TemporalUnreachableError: no connection.
+        TemporalUnreachableError: no connection, or the settings cannot be used.
     """
     lost = LostPayloads()
     lost.client = await _connect(plugins, data_converter(blobs, lost))
@@ -42,12 +45,44 @@ async def connect_worker(plugins: Sequence[Plugin], blobs: Blobs) -> Client:
 
 
 async def _connect(plugins: Sequence[Plugin], converter: DataConverter) -> Client:
-    config = ClientConfig.load_client_connect_config()
-    config.setdefault("target_host", DEFAULT_ADDRESS)
+    config = _read_settings()
     try:
         return await Client.connect(**config, data_converter=converter, plugins=plugins)
+    except ValueError as error:
+        raise TemporalUnreachableError(_flaw(error)) from error
     except RuntimeError as error:
         raise TemporalUnreachableError(
             f"cannot reach Temporal at {config.get('target_host')}: {error}. "
             "Start it (`make up` runs one), or set TEMPORAL_ADDRESS to host:port"
         ) from error
+
+
+def _read_settings() -> ClientConnectConfig:
+    try:
+        config = ClientConfig.load_client_connect_config()
+    except OSError as error:
+        raise TemporalUnreachableError(_unreadable(error)) from error
+    except (RuntimeError, ValueError) as error:  # ConfigError is a RuntimeError
+        raise TemporalUnreachableError(_flaw(error)) from error
+    config.setdefault("target_host", DEFAULT_ADDRESS)
+    return config
+
+
+def _unreadable(error: OSError) -> str:
+    path = str(error.filename)
+    # Who mistakes a path for the text in it may have put a key here.
+    name = repr(path) if path.isprintable() and "-----" not in path else "what is given as a path"
+    return (
+        f"cannot read {name} for the connection to Temporal: {error.strerror}. Correct "
+        "TEMPORAL_TLS_SERVER_CA_CERT_PATH, TEMPORAL_TLS_CLIENT_CERT_PATH or TEMPORAL_TLS_CLIENT_KEY_PATH, or "
+        "`tls` in the file that TEMPORAL_CONFIG_FILE names"
+    )
+
+
+def _flaw(error: Exception) -> str:
+    """Return what is wrong without what follows it: lines of the file, and values in double quotes."""
+    said = _QUOTED.sub("", str(error).partition("\n")[0])
+    return (
+        f"cannot use the settings of the connection to Temporal: {said}. See TEMPORAL_PROFILE, "
+        "TEMPORAL_ADDRESS, TEMPORAL_TLS_... and the file that TEMPORAL_CONFIG_FILE names"
+    )

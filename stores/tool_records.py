@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from enum import Enum, auto
 
-from pydantic import TypeAdapter
+from pydantic import JsonValue, TypeAdapter
 
 from workflows.contract.calls import ToolReply
 from workflows.contract.wire import HIDE_VALUES
@@ -24,7 +24,7 @@ class ToolRecords(ABC):
     """(task, call id) → started or finished. Survives the run, so that a reset task reuses outcomes.
 
     A call that asks people comes in phases, each with a record under an id of its own; the outcome of a phase
-    is a result or a question.
+    is a result or a question. Beside that, a call keeps one JSON value of its tool's own.
     """
 
     @abstractmethod
@@ -38,3 +38,11 @@ class ToolRecords(ABC):
     @abstractmethod
     async def release(self, task_id: str, call_id: str) -> None:
         """Give a call back that has ended without an outcome: the next claim is the first. Outcomes stand."""
+
+    @abstractmethod
+    async def keep(self, task_id: str, call_id: str, value: JsonValue) -> None:
+        """Keep a value of the tool's own, in place of the last one; it goes when the record goes."""
+
+    @abstractmethod
+    async def kept(self, task_id: str, call_id: str) -> JsonValue:
+        """Return the value that was kept, None if there is none."""

@@ -21,7 +21,7 @@ EMPTY = TextPart(text="")
 """Adds nothing to a part."""
 
 _EPOCH = datetime.fromtimestamp(0, UTC)
-_STREAMING_STATES = frozenset({TaskState.SUBMITTED, TaskState.WORKING})
+_AT_WORK = frozenset({TaskState.SUBMITTED, TaskState.WORKING})
 
 
 class TaskIdentity(Wire):
@@ -142,4 +142,9 @@ def fails_drafts(state: TaskState) -> bool:
 
 def is_streaming(view: TaskView) -> bool:
     """Whether a model may be writing a draft while the task has this status."""
-    return view.status.state in _STREAMING_STATES
+    return is_at_work(view.status.state)
+
+
+def is_at_work(state: TaskState) -> bool:
+    """Whether a task in this state neither waits for people nor has ended."""
+    return state in _AT_WORK

@@ -1,10 +1,14 @@
 """One Temporal dev server and one Valkey for a whole test run; tests share them by unique ids."""
 
 import gc
+import os
 from collections.abc import AsyncGenerator, Iterator
 
 import pytest
 import pytest_asyncio
+
+# gRPC's handlers of fork would run in the children that tests start, and abort some of them (SIGABRT).
+os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "0"
 
 from tests.support.processes import INHERITED, running_temporal, running_valkey
 

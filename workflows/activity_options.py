@@ -16,8 +16,15 @@ _UNTIL_IT_WORKS = RetryPolicy(
 """No last attempt: lost workers and an unreachable Redis are waited out. An activity that knows better ends
 itself with a failure that is not retryable."""
 
-_TOOL_MARGIN = timedelta(seconds=30)
-"""The tool activity ends a tool that takes too long by itself; this is what it needs besides."""
+_A_FEW_TIMES = RetryPolicy(
+    initial_interval=timedelta(seconds=1),
+    backoff_coefficient=2,
+    maximum_interval=timedelta(seconds=10),
+    maximum_attempts=5,
+)
+
+_TOOL_MARGIN = timedelta(minutes=3)
+"""The tool activity ends a tool that takes too long by itself; this is what it and hooks need besides."""
 
 
 def model_call(summary: str) -> ActivityConfig:
@@ -33,11 +40,41 @@ def tool_call(tool: ToolSpec, summary: str) -> ActivityConfig:
     return options
 
 
+def plugin_call(summary: str) -> ActivityConfig:
+    """Return the options of a call that asks plugins, which may ask servers; it is given up after a while."""
+    options = _heartbeating(timedelta(minutes=2), summary)
+    options["retry_policy"] = _A_FEW_TIMES
+    return options
+
+
+def afterthought(summary: str) -> ActivityConfig:
+    """Return the options of what follows the end of a task: it is dropped if it does not work."""
+    options = _heartbeating(timedelta(minutes=10), summary)
+    options["retry_policy"] = _A_FEW_TIMES
+    options["schedule_to_close_timeout"] = timedelta(hours=1)
+    return options
+
+
+def narration(task_queue: str) -> ActivityConfig:
+    """Return the options of the narrator, which ends by itself, with its task."""
+    options = _heartbeating(timedelta(hours=24), "narrator")
+    options["task_queue"] = task_queue
+    options["cancellation_type"] = ActivityCancellationType.ABANDON
+    return options
+
+
 def short_call(summary: str) -> ActivityConfig:
     """Return the options of a call that moves something small: a chunk of a transcript, a result."""
     return ActivityConfig(
         start_to_close_timeout=timedelta(seconds=30), retry_policy=_UNTIL_IT_WORKS, summary=summary
     )
+
+
+def hooked_call(summary: str) -> ActivityConfig:
+    """Return the options of a short call about which plugins are asked first."""
+    options = short_call(summary)
+    options["start_to_close_timeout"] = _TOOL_MARGIN
+    return options
 
 
 def _heartbeating(start_to_close: timedelta, summary: str) -> ActivityConfig:

@@ -2,6 +2,8 @@
 
 import asyncio
 import contextlib
+from collections.abc import Awaitable, Coroutine
+from typing import Any, TypeVar
 
 from temporalio import workflow
 from temporalio.exceptions import (
@@ -13,9 +15,14 @@ from temporalio.exceptions import (
 
 with workflow.unsafe.imports_passed_through():
     from workflows import announce, approvals, display
-    from workflows.activity_options import publish
+    from workflows.activity_options import afterthought, narration, publish
     from workflows.contract import failures, names
-    from workflows.contract.calls import PublishInput
+    from workflows.contract.calls import (
+        AfterCompletionInput,
+        NarrateInput,
+        PublishInput,
+        SaveContextResult,
+    )
     from workflows.contract.events import (
         FINAL_ATTEMPT,
         REASON,
@@ -23,9 +30,17 @@ with workflow.unsafe.imports_passed_through():
         ArtifactChunk,
         StatusChanged,
     )
-    from workflows.contract.messages import AgentMessage, AssistantMessage, TextPart, UserMessage, text_of
-    from workflows.contract.ports import PublishPort
-    from workflows.contract.questions import Approval, InvalidAnswerError
+    from workflows.contract.messages import (
+        AgentMessage,
+        AssistantMessage,
+        DataPart,
+        TextPart,
+        UserMessage,
+        text_of,
+    )
+    from workflows.contract.ports import AgentPort, NarratorPort, PublishPort
+    from workflows.contract.questions import Answer, Approval, InvalidAnswerError, SubAgentQuestions
+    from workflows.contract.scheduled import begun
     from workflows.contract.tasks import (
         Route,
         TaskProgress,
@@ -36,11 +51,17 @@ with workflow.unsafe.imports_passed_through():
         TranscriptPage,
     )
     from workflows.endings import final_failure
-    from workflows.limits import TaskStoppedError, seconds_left, time_is_up
+    from workflows.limits import TaskStoppedError, time_is_up
     from workflows.loop import Loop
+    from workflows.model_turn import MAX_RESENDS
+    from workflows.scope import TaskScope
     from workflows.state import CarriedTask, Phase, TaskRunState
 
 EXCERPT_LENGTH = 200
+
+CANCELED = "canceled on request"
+
+Result = TypeVar("Result")
 
 
 @workflow.defn(name=names.WORKFLOW_TYPE)
@@ -53,37 +74,41 @@ class AgentTask:
     @workflow.init
     def __init__(self, task: CarriedTask) -> None:
         info = workflow.info()
-        self._task = task
+        self._task = task if task.carried else begun(task, info.workflow_id, workflow.now())
         self._ref = TaskRef(
             task_id=info.workflow_id,
             run_id=info.run_id,
-            context_id=task.context_id,
+            context_id=self._task.context_id,
             owner=task.owner,
             agent_id=task.agent.id,
         )
         self._message: AgentMessage | None = None
-        self._state = task.carried or TaskRunState.begin(task.message, task.created_at, workflow.now())
-        self._loop = Loop(self._ref, task, self._state)
+        self._state = task.carried or TaskRunState.begin(
+            self._task.message, self._task.created_at, workflow.now()
+        )
+        self._scope = TaskScope(self._ref, self._task, self._state)
+        self._loop = Loop(self._scope)
 
     @workflow.run
     async def run(self, task: CarriedTask) -> TaskResult:
         announce.index(self._state.status.state if task.carried else TaskState.WORKING)
         try:
-            answer = await self._answer(task)
+            answer = await self._answer()
             if isinstance(answer, AgentMessage):
                 return await self._end_at_once(answer)
-            await self._remember(answer)
+            if self._loop.memory.is_older and not answer.rejects:
+                await self._loop.memory.save()
         except (ActivityError, ChildWorkflowError, TaskStoppedError, asyncio.CancelledError) as error:
             if is_cancelled_exception(error):
-                await self._end(TaskState.CANCELED, announce.remark_message("canceled on request"))
+                await self._end(TaskState.CANCELED, announce.remark_message(CANCELED), CANCELED)
                 raise
             failure = final_failure(error, self._state.usage)
-            await self._end(TaskState.FAILED, _reason(failure))
+            await self._end(TaskState.FAILED, _reason(failure), failure.message)
             raise failure from None
         self._state.answer = answer
         remark = answer.closing or ("" if answer.text else "the model gave an empty answer")
         outcome = TaskState.REJECTED if answer.rejects else TaskState.COMPLETED
-        await self._end(outcome, announce.remark_message(remark))
+        await self._end(outcome, announce.remark_message(remark), remark)
         return TaskResult(
             state=outcome,
             iterations=self._state.iteration,
@@ -146,6 +171,19 @@ class AgentTask:
             self._state.refused_signal = str(error)
         announce.show(self._state)
 
+    @workflow.signal(name=names.SUB_AGENT_ASKS)
+    def sub_agent_asks(self, asked: SubAgentQuestions) -> None:
+        """Take up what the sub-agent of a call asks, in place of what it asked before."""
+        if asked.call_id in self._state.asked_agents:
+            self._state.relay_questions(asked.call_id, asked.questions)
+
+    @workflow.signal(name=names.PEOPLE_ANSWER)
+    def people_answer(self, answer: Answer) -> None:
+        """Take an answer that people gave in the task which this one works for; a late one is ignored."""
+        if answer.question_id in {question.id for question in self._state.open_questions}:
+            self._state.take_answer(answer)
+            announce.show(self._state)
+
     @workflow.signal
     def resume(self) -> None:
         """Go on after a failure that the task waits with; at any other time this changes nothing."""
@@ -192,17 +230,17 @@ class AgentTask:
     def _is_routed(self) -> bool:
         return self._task.agent.routing == "task" or self._state.is_routed
 
-    async def _answer(self, task: CarriedTask) -> AssistantMessage | AgentMessage:
+    async def _answer(self) -> AssistantMessage | AgentMessage:
         """Run the loop, within the agent's wall clock if it has one; a message answers in place of a task."""
-        if task.agent.wall_clock is None:
-            return await self._loop.route() or await self._loop.run()
-        limit = asyncio.timeout(seconds_left(task.agent.wall_clock, self._state, workflow.now()))
+        await self._loop.load_agent()
+        self._narrate()
         try:
-            async with limit:
+            async with self._scope.wall_clock:
+                self._scope.set_wall_clock()
                 return await self._loop.route() or await self._loop.run()
         except (ActivityError, ChildWorkflowError, TimeoutError) as error:
-            if limit.expired() and workflow.cancellation_reason() is None:
-                raise time_is_up(task.agent) from error
+            if self._scope.wall_clock.expired() and workflow.cancellation_reason() is None:
+                raise time_is_up(self._scope.agent) from error
             raise
 
     def _is_known(self, message: UserMessage) -> bool:
@@ -217,6 +255,7 @@ class AgentTask:
         self._state.phase = Phase.DONE
         announce.index(TaskState.COMPLETED)
         await workflow.wait_condition(workflow.all_handlers_finished)
+        await _to_the_end(self._follow_up(TaskState.COMPLETED, text_of(message.parts), ""))
         return TaskResult(
             state=TaskState.COMPLETED,
             iterations=self._state.iteration,
@@ -226,11 +265,16 @@ class AgentTask:
             digest=self._task.digest,
         )
 
-    async def _remember(self, answer: AssistantMessage) -> None:
-        if not answer.rejects:
-            await self._loop.remember(answer)
+    def _narrate(self) -> None:
+        """Let the narrator begin, which ends by itself; nobody waits for it, nor misses it."""
+        agent = self._scope.agent
+        if agent.narrator and not self._task.depth:
+            call = NarrateInput(task=self._scope.ref, narrator=agent.narrator, model=agent.model)
+            queue = names.narrator_task_queue(workflow.info().task_queue)
+            narrating = workflow.start_activity_method(NarratorPort.narrate, call, **narration(queue))
+            narrating.add_done_callback(lambda done: done.cancelled() or done.exception())
 
-    async def _end(self, outcome: TaskState, message: AgentMessage | None) -> None:
+    async def _end(self, outcome: TaskState, message: AgentMessage | None, reason: str) -> None:
         """Refuse further messages, then publish what is left to say and the last status.
 
         From here on the outcome stands: a cancellation that comes now is too late.
@@ -238,21 +282,55 @@ class AgentTask:
         self._state.phase = Phase.DONE
         self._state.questions.clear()
         events = self._last_events(outcome, message)
-        hidden = None if self._is_routed else announce.opening(self._ref, self._task)
         announce.show(self._state)
-        # Not a local activity: that runs before anything is durable, so that after a crash, or with a
-        # message that came meanwhile, the task could end in another way than clients were told.
-        publishing = workflow.start_activity_method(
-            PublishPort.publish,
-            PublishInput(task=self._ref, events=events, opening=hidden),
-            **publish("last status"),
-        )
-        while not publishing.done():
-            with contextlib.suppress(asyncio.CancelledError):
-                await asyncio.shield(publishing)
+        await _to_the_end(self._publish_end(outcome, events))
         self._state.is_routed = True
         announce.index(outcome)
+        answer = self._state.answer.text if self._state.answer else ""
+        await _to_the_end(self._follow_up(outcome, answer, reason))
         await workflow.wait_condition(workflow.all_handlers_finished)
+
+    async def _publish_end(
+        self, outcome: TaskState, events: tuple[StatusChanged | ArtifactChunk, ...]
+    ) -> None:
+        """Publish the last events, and keep the conversation with them."""
+        memory = self._loop.memory
+        keeps = outcome is TaskState.COMPLETED and not memory.is_older
+        call = PublishInput(
+            task=self._ref,
+            events=events,
+            opening=None if self._is_routed else announce.opening(self._ref, self._task),
+            remember=memory.to_save if keeps else None,
+        )
+
+        def end(resends: int) -> Awaitable[SaveContextResult | None]:
+            # A cache that never holds the transcript costs the conversation, not the end of the task.
+            kept = call if resends < MAX_RESENDS else call.model_copy(update={"remember": None})
+            # Not a local activity: that runs before anything is durable, so that after a crash, or with a
+            # message that came meanwhile, the task could end in another way than clients were told.
+            return workflow.execute_activity_method(PublishPort.publish, kept, **publish("last status"))
+
+        memory.note(await self._loop.send_again(end))
+
+    async def _follow_up(self, outcome: TaskState, answer: str, reason: str) -> None:
+        """Do what clients need not wait for; it is dropped where it does not work."""
+        state, agent = self._state, self._scope.agent
+        with contextlib.suppress(ActivityError):
+            if {"after_completion", "on_error"} & set(agent.hooks):
+                ended = AfterCompletionInput(
+                    task=self._scope.ref,
+                    state=outcome,
+                    iterations=state.iteration,
+                    usage=state.usage,
+                    answer=answer,
+                    reason=reason,
+                    identity=self._task.identity,
+                )
+                await workflow.execute_activity_method(
+                    AgentPort.after_completion, ended, **afterthought("tell the plugins")
+                )
+        with contextlib.suppress(ActivityError):
+            await self._loop.memory.compact()
 
     def _last_events(
         self, outcome: TaskState, message: AgentMessage | None
@@ -261,7 +339,8 @@ class AgentTask:
         state, at = self._state, workflow.now()
         events: list[StatusChanged | ArtifactChunk] = []
         if state.answer and not state.answer.is_shown:
-            events.append(_whole_response(state.answer.text, position=len(state.transcript) - 1))
+            part = state.answer_part(state.answer.text)
+            events.append(_whole_response(part, position=len(state.transcript) - 1))
         if state.unconfirmed:
             events.append(state.unconfirmed)
         if state.remark:
@@ -272,7 +351,16 @@ class AgentTask:
         return tuple(events)
 
 
-def _whole_response(text: str, *, position: int) -> ArtifactChunk:
+async def _to_the_end(work: Coroutine[Any, Any, Result]) -> Result:
+    """Do it, although the task may be cancelled meanwhile."""
+    working = asyncio.create_task(work)
+    while not working.done():
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.shield(working)
+    return working.result()
+
+
+def _whole_response(part: TextPart | DataPart, *, position: int) -> ArtifactChunk:
     """Return the answer in one piece; a view that has it complete drops this."""
     return ArtifactChunk(
         artifact_id=RESPONSE_ARTIFACT,
@@ -280,7 +368,7 @@ def _whole_response(text: str, *, position: int) -> ArtifactChunk:
         position=position,
         attempt=FINAL_ATTEMPT,
         index=0,
-        part=TextPart(text=text),
+        part=part,
         last_chunk=True,
     )
 

@@ -31,8 +31,10 @@ PLACEHOLDER = "…"
 
 def ready_calls(state: TaskRunState, agent: AgentSpec) -> list[ToolCall]:
     """Return the pending calls that wait neither for people nor for a serial call before them."""
-    serial = [call for call in state.pending if agent.tools.get(call.name, ToolSpec()).serial]
-    waiting = {question.call.id for question in state.open_questions} | {call.id for call in serial[1:]}
+    tools = {**state.listed_tools, **agent.tools}
+    serial = [call for call in state.pending if tools.get(call.name, ToolSpec()).serial]
+    asking = {entry.question.call.id for entry in state.questions if not entry.asked_by}
+    waiting = asking | {call.id for call in serial[1:]}
     return [call for call in state.pending if call.id not in waiting]
 
 
@@ -59,17 +61,18 @@ def decide(state: TaskRunState, approval: Approval | None) -> Answer:
     """
     if approval is None:
         raise InvalidAnswerError('the signal had no input; give it {"call_id": "…", "approved": true}')
-    for question in state.open_questions:
-        if approval.call_id in {question.call.id, question.id}:
-            return _decide(question, approval)
+    by_call = {question.call.id: question for question in reversed(state.open_questions)}
+    by_id = {question.id: question for question in state.open_questions}
+    if question := by_id.get(approval.call_id) or by_call.get(approval.call_id):
+        return _decide(question, approval)
     waiting = ", ".join(question.call.id for question in state.open_questions) or "none"
     raise InvalidAnswerError(f"no call {approval.call_id!r} waits; waiting: {waiting}")
 
 
 def set_deadlines(questions: Sequence[OpenQuestion], now: datetime) -> None:
-    """Let the time of the questions that are shown now begin to run."""
+    """Let the time of the questions that are shown now begin to run; sub-agents keep that of theirs."""
     for entry in questions:
-        if entry.deadline is None and entry.question.timeout is not None:
+        if entry.deadline is None and entry.question.timeout is not None and not entry.asked_by:
             entry.deadline = now + timedelta(seconds=entry.question.timeout)
 
 

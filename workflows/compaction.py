@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from workflows.contract.messages import SummaryMessage, ToolMessage, TranscriptMessage
+from workflows.contract.messages import SpokenMessage, SummaryMessage, ToolMessage, TranscriptMessage
 from workflows.contract.tasks import AgentSpec
 
 CHARACTERS_PER_TOKEN = 4
@@ -23,7 +23,7 @@ def find_end(transcript: Sequence[TranscriptMessage], *, first: int = 0, least: 
     """
     ends = (message.end for message in transcript if isinstance(message, SummaryMessage))
     start = max(ends, default=first + 1)
-    sizes = [0 if isinstance(m, SummaryMessage) else len(m.model_dump_json()) for m in transcript]
+    sizes = [len(m.model_dump_json()) if isinstance(m, SpokenMessage) else 0 for m in transcript]
     total = sum(sizes[start:])
     taken, found = 0, None
     for end in range(start + 1, len(transcript)):
@@ -42,4 +42,4 @@ def estimate_tokens(message: TranscriptMessage) -> int:
 
 def _may_come_first(message: TranscriptMessage) -> bool:
     """Whether a prompt may go on with this message; a result without its call is refused by providers."""
-    return not isinstance(message, ToolMessage | SummaryMessage)
+    return isinstance(message, SpokenMessage) and not isinstance(message, ToolMessage)

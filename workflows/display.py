@@ -33,6 +33,8 @@ def details(state: TaskRunState) -> str:
         f"- tokens: {usage.input_tokens} in, {usage.output_tokens} out{cost}",
         f"- messages: {len(state.transcript)} in the transcript, {len(state.inbox)} in the inbox",
     ]
+    if state.agent:
+        lines.append(f"- agent: `{state.agent.id}`")
     if state.artifact_ids:
         lines.append(f"- artifacts: {', '.join(f'`{artifact_id}`' for artifact_id in state.artifact_ids)}")
     if state.refused_signal:

@@ -1,10 +1,13 @@
 """Where a task stops by itself."""
 
 from datetime import datetime
+from typing import TypeVar
 
 from workflows.contract import failures
 from workflows.contract.tasks import AgentSpec
 from workflows.state import TaskRunState
+
+Amount = TypeVar("Amount", int, float)
 
 
 class TaskStoppedError(Exception):
@@ -51,6 +54,24 @@ def check_limits(agent: AgentSpec, state: TaskRunState, now: datetime) -> None:
         raise time_is_up(agent)
 
 
+def within_budget(agent: AgentSpec, asking: AgentSpec, state: TaskRunState) -> AgentSpec:
+    """Return an agent that uses at most what is left to the task that asks it, tokens and money."""
+    used = state.usage
+    tokens = _least(agent.max_tokens, asking.max_tokens, used.input_tokens + used.output_tokens)
+    return agent.model_copy(
+        update={"max_tokens": tokens, "max_cost": _least(agent.max_cost, asking.max_cost, used.cost)}
+    )
+
+
+def invalid_output(agent: AgentSpec, problem: str) -> TaskStoppedError:
+    """Return the error that ends a task whose answer does not fit what its agent has to give."""
+    return TaskStoppedError(
+        failures.OUTPUT_INVALID,
+        f"the answer of the agent {agent.id!r} does not fit its output model, not even after it was told so: "
+        f"{problem}",
+    )
+
+
 def no_artifact(agent: AgentSpec) -> TaskStoppedError:
     """Return the error that ends a task which was to leave an artifact and has none."""
     return TaskStoppedError(
@@ -72,3 +93,9 @@ def time_is_up(agent: AgentSpec) -> TaskStoppedError:
         f"stopped after {agent.wall_clock:g} s without an answer (limit of agent {agent.id!r}); raise "
         "Limits(wall_clock=...) or ask for less at once",
     )
+
+
+def _least(own: Amount | None, of_asking: Amount | None, used: Amount) -> Amount | None:
+    """Return the lower of an agent's own limit and what is left of another one; None if there is none."""
+    left = None if of_asking is None else max(of_asking - used, 0)
+    return min((limit for limit in (own, left) if limit is not None), default=None)

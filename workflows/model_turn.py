@@ -7,15 +7,22 @@ from temporalio import workflow
 from temporalio.exceptions import ActivityError
 
 from workflows import announce, compaction, display
-from workflows.activity_options import model_call, short_call
+from workflows.activity_options import model_call, plugin_call, short_call
 from workflows.contract import failures
-from workflows.contract.calls import CallModelInput, CompactContextInput, StoreTranscriptInput
+from workflows.contract.calls import (
+    BeforeRequestInput,
+    CallModelInput,
+    CompactContextInput,
+    StoreTranscriptInput,
+)
 from workflows.contract.events import StatusChanged
-from workflows.contract.messages import AssistantMessage, TranscriptMessage, UserMessage
-from workflows.contract.ports import ModelPort, TranscriptPort
-from workflows.contract.tasks import TaskInput, TaskRef, TaskState
+from workflows.contract.messages import AssistantMessage, TextPart, TranscriptMessage, UserMessage
+from workflows.contract.ports import AgentPort, ModelPort, TranscriptPort
+from workflows.contract.tasks import AgentSpec, TaskState
 from workflows.endings import failure_text, failure_type, stop_if_cancelled
-from workflows.state import Phase, TaskRunState
+from workflows.limits import invalid_output
+from workflows.scope import TaskScope
+from workflows.state import Phase
 
 RESEND_CHUNK_BYTES = 900_000
 """A chunk of the transcript that is sent again; a payload may have 2 MB."""
@@ -25,6 +32,12 @@ MAX_RESENDS = 5
 
 LEAST_SHARE = 0.25
 """Of a prompt that is over its budget: what takes out less would soon have to be repeated."""
+
+REPAIRS = 1
+"""How often in a row an answer that does not fit the agent's output model may be put right."""
+
+MODEL_HOOKS = frozenset({"before_model_call", "after_model_call"})
+"""Hooks that get to know what the task has used."""
 
 _OTHER_MODEL_HELPS = frozenset(
     {failures.MODEL_UNAVAILABLE, failures.MODEL_REFUSED, failures.CONTEXT_TOO_LONG}
@@ -37,12 +50,9 @@ Reply = TypeVar("Reply")
 class ModelTurn:
     """Gets the next reply of the model, whatever it takes."""
 
-    def __init__(self, ref: TaskRef, task: TaskInput, state: TaskRunState) -> None:
-        self._task = ref
-        self._agent = task.agent
-        self._state = state
-        self._opening = announce.opening(ref, task)
-        self._models = (task.agent.model, *task.agent.fallback_models)
+    def __init__(self, scope: TaskScope) -> None:
+        self._scope = scope
+        self._state = scope.state
 
     async def ask(self) -> AssistantMessage:
         """Ask for the next reply; an answer that a newer message of the client overtook becomes a remark.
@@ -56,6 +66,8 @@ class ModelTurn:
         announce.enter(state, Phase.MODEL)
         if compaction.is_over_budget(self._agent, state.prompt_tokens):
             await self._compact(least=LEAST_SHARE)
+        if refusal := await self._screen():
+            return AssistantMessage(closing=refusal, rejects=True)
         received = state.take_inbox()
         if received:
             state.take_back_answer()
@@ -64,15 +76,66 @@ class ModelTurn:
         stop_if_cancelled()
         return reply
 
+    def refuse(self, reply: AssistantMessage) -> None:
+        """Let the model know why its reply does not stand, so that it replies again.
+
+        Raises:
+            TaskStoppedError: the answer has to be data that fits, and this was the second one that does not.
+        """
+        self._state.tell_refusal(reply)
+        if self._state.misfits > REPAIRS:
+            raise invalid_output(self._agent, reply.refused)
+
     async def show(self) -> None:
         """Let the client see the task, if it was hidden so far."""
-        if self._is_hidden:
-            await announce.open_task(self._task, self._opening)
+        if self._scope.has_hidden_task:
+            await announce.open_task(self._scope.ref, announce.opening(self._scope.ref, self._scope.task))
             self._state.is_routed = True
 
+    async def with_transcript(self, call: Callable[[int], Awaitable[Reply]]) -> Reply:
+        """Call, and send the transcript again as often as its cache turns out to be lost; count that."""
+        for resends in range(MAX_RESENDS):
+            try:
+                return await call(resends)
+            except ActivityError as error:
+                if failure_type(error) != failures.TRANSCRIPT_MISSING:
+                    raise
+                await self._resend_transcript()
+        return await call(MAX_RESENDS)
+
     @property
-    def _is_hidden(self) -> bool:
-        return self._agent.routing == "auto" and not self._state.is_routed
+    def _agent(self) -> AgentSpec:
+        return self._scope.agent
+
+    @property
+    def _models(self) -> tuple[str | None, ...]:
+        return (self._agent.model, *self._agent.fallback_models)
+
+    async def _screen(self) -> str:
+        """Let plugins look at what the client said; return why the task may not begin, empty if it may.
+
+        Of a later message that they refuse the model reads that, and why.
+        """
+        state, done = self._state, 0
+        while "before_request" in self._agent.hooks and done < len(state.inbox):
+            message = state.inbox[done]
+            seen = await workflow.execute_activity_method(
+                AgentPort.before_request,
+                BeforeRequestInput(
+                    task=self._scope.ref, messages=(message,), identity=self._scope.task.identity
+                ),
+                **plugin_call("plugins look at a message"),
+            )
+            stop_if_cancelled()
+            if seen.refused and not done and len(state.transcript) == state.recalled:
+                state.heard.extend(state.inbox)
+                state.inbox.clear()
+                return seen.refused
+            told = TextPart(text=f"[A message of the user was refused: {seen.refused}]")
+            refused = message.model_copy(update={"parts": (told,)})
+            state.inbox[done] = refused if seen.refused else seen.messages[0]
+            done += 1
+        return ""
 
     async def _reply(self, status: StatusChanged | None) -> AssistantMessage:
         """Ask until there is a reply; make room once, then try the other models, then perhaps an operator."""
@@ -106,23 +169,12 @@ class ModelTurn:
                 **model_call(display.model_summary(self._state)),
             )
 
-        return await self._with_transcript(call)
-
-    async def _with_transcript(self, call: Callable[[int], Awaitable[Reply]]) -> Reply:
-        """Call, and send the transcript again as often as its cache turns out to be lost; count that."""
-        for resends in range(MAX_RESENDS):
-            try:
-                return await call(resends)
-            except ActivityError as error:
-                if failure_type(error) != failures.TRANSCRIPT_MISSING:
-                    raise
-                await self._resend_transcript()
-        return await call(MAX_RESENDS)
+        return await self.with_transcript(call)
 
     def _model_input(self, status: StatusChanged | None, warning: str) -> CallModelInput:
         state = self._state
         return CallModelInput(
-            task=self._task,
+            task=self._scope.ref,
             iteration=state.iteration,
             model=self._models[state.model_index],
             length=len(state.transcript),
@@ -134,7 +186,8 @@ class ModelTurn:
             warning=warning,
             needs_price=self._agent.max_cost is not None,
             tool=self._agent.artifact_tool if state.answer else None,
-            routing=self._is_hidden,
+            routing=self._scope.has_hidden_task,
+            usage=state.usage if MODEL_HOOKS & set(self._agent.hooks) else None,
         )
 
     async def _resend_transcript(self) -> None:
@@ -143,7 +196,7 @@ class ModelTurn:
         for messages in chunked(self._state.transcript):
             await workflow.execute_activity_method(
                 TranscriptPort.store_transcript,
-                StoreTranscriptInput(task=self._task, start=start, messages=messages),
+                StoreTranscriptInput(task=self._scope.ref, start=start, messages=messages),
                 **short_call(f"transcript {start}-{start + len(messages) - 1} sent again"),
             )
             start += len(messages)
@@ -155,11 +208,11 @@ class ModelTurn:
         end = compaction.find_end(state.transcript, first=state.recalled, least=least)
         if spec is None or end is None:
             return False
-        summary = await self._with_transcript(
+        summary = await self.with_transcript(
             lambda _: workflow.execute_activity_method(
                 ModelPort.compact_context,
                 CompactContextInput(
-                    task=self._task,
+                    task=self._scope.ref,
                     iteration=state.iteration,
                     model=self._models[state.model_index],
                     length=len(state.transcript),
@@ -192,7 +245,7 @@ class ModelTurn:
         message = announce.remark_message(text)
         unconfirmed = (state.unconfirmed,) if state.unconfirmed else ()
         status = state.change_status(TaskState.WORKING, workflow.now(), message=message)
-        await announce.publish(self._task, (*unconfirmed, status), "waits for the signal resume")
+        await announce.publish(self._scope.ref, (*unconfirmed, status), "waits for the signal resume")
         await workflow.wait_condition(lambda: not state.waits_for_resume)
         state.model_index = 0
         announce.enter(state, Phase.MODEL)

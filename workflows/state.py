@@ -1,5 +1,7 @@
 """Everything a running task knows, and how it changes. No I/O, no clock: times are arguments."""
 
+import json
+from collections.abc import Sequence
 from datetime import datetime
 from enum import StrEnum
 
@@ -10,17 +12,28 @@ from workflows.contract.events import RESPONSE_ARTIFACT, USAGE, StatusChanged
 from workflows.contract.messages import (
     AgentMessage,
     AssistantMessage,
+    DataPart,
     Message,
     SummaryMessage,
     TextPart,
     ToolCall,
     ToolMessage,
+    ToolsMessage,
     TranscriptMessage,
     Usage,
     UserMessage,
 )
+from workflows.contract.names import relayed_question
 from workflows.contract.questions import Answer, Question
-from workflows.contract.tasks import Artifact, TaskInput, TaskState, TaskStatus, TranscriptPage
+from workflows.contract.tasks import (
+    AgentSpec,
+    Artifact,
+    TaskInput,
+    TaskState,
+    TaskStatus,
+    ToolSpec,
+    TranscriptPage,
+)
 
 VIEW_BYTES = 1_500_000
 """The `view` query returns the newest messages that fit: Temporal takes payloads up to 2 MB."""
@@ -37,10 +50,14 @@ class Phase(StrEnum):
 
 
 class OpenQuestion(BaseModel):
-    """A question that nobody has answered yet. `deadline` is set once it was shown, if it has a timeout."""
+    """A question that nobody has answered yet. `deadline` is set once it was shown, if it has a timeout.
+
+    `asked_by` is the pending call whose sub-agent asks; its task keeps the time, and takes the answer.
+    """
 
     question: Question
     deadline: datetime | None = None
+    asked_by: str = ""
 
 
 class TaskRunState(BaseModel):
@@ -59,7 +76,14 @@ class TaskRunState(BaseModel):
     `answer` is what the task ends with; it stands while an artifact that is missing is still to be written.
     `artifact_ids` are those that calls which worked wrote. `waits_for_resume` says what failed.
     `refused_signal` says why the last signal changed nothing. `is_routed`: it is decided that there is a task
-    (or none). `recalled` messages at the beginning of the transcript are from earlier tasks of the context.
+    (or none). `recalled` messages at the beginning of the transcript were there before the task's own first
+    one: what was said in earlier tasks of the context, and the list of its tools.
+
+    `agent` is the one that works on the task, if it is not the one that the task began with; `successor` the
+    one that takes it over next. `listed_tools` are those that plugins have listed for the task. `misfits`
+    counts answers in a row that were not the data wanted, `sub_agents` the tasks that were started for it;
+    `asked_agents` are the calls whose sub-agents work. `relayed` are answers for sub-agents, by the call that
+    asked them; `has_relayed`: one has asked something. `is_data`: the answer is JSON.
     """
 
     started_at: datetime
@@ -93,6 +117,15 @@ class TaskRunState(BaseModel):
     artifact_ids: list[str] = Field(default_factory=list[str])
     is_routed: bool = False
     recalled: int = 0
+    agent: AgentSpec | None = None
+    successor: AgentSpec | None = None
+    listed_tools: dict[str, ToolSpec] = {}
+    misfits: int = 0
+    sub_agents: int = 0
+    relayed: dict[str, list[Answer]] = {}
+    asked_agents: list[str] = Field(default_factory=list[str])
+    has_relayed: bool = False
+    is_data: bool = False
 
     @classmethod
     def begin(cls, message: UserMessage, at: datetime, started_at: datetime | None = None) -> "TaskRunState":
@@ -110,6 +143,15 @@ class TaskRunState(BaseModel):
         self.transcript = earlier
         self.cached = self.recalled = len(earlier)
         self.prompt_tokens = sum(map(estimate_tokens, earlier))
+
+    def list_tools(self, listed: ToolsMessage, tools: dict[str, ToolSpec]) -> None:
+        """Put the list of tools, which the cache holds already, at the end of the transcript."""
+        if len(self.transcript) == self.recalled:
+            self.recalled += 1
+        self.transcript.append(listed)
+        self.cached = len(self.transcript)
+        self.prompt_tokens += estimate_tokens(listed)
+        self.listed_tools = tools
 
     def take_inbox(self) -> tuple[UserMessage, ...]:
         """Move the messages that came meanwhile to the end of the transcript and return them."""
@@ -169,10 +211,19 @@ class TaskRunState(BaseModel):
         self.prompt_tokens = counted or self.prompt_tokens + estimate_tokens(reply)
         self.tries = 0
         self.previous_run = ""
+        self.misfits = self.misfits + 1 if reply.misfits else 0
 
-    def hold_answer(self, answer: AssistantMessage) -> None:
+    def tell_refusal(self, reply: AssistantMessage) -> None:
+        """Let the model read why its reply does not stand; clients have not heard of it."""
+        said = f"[Your last reply was not accepted: {reply.refused}]"
+        message = UserMessage(message_id=f"refused-{len(self.transcript)}", parts=(TextPart(text=said),))
+        self.transcript.append(message)
+        self.prompt_tokens += estimate_tokens(message)
+        self.remark = ""
+
+    def hold_answer(self, answer: AssistantMessage, *, is_data: bool = False) -> None:
         """Keep the answer that the task may end with: its text is no remark."""
-        self.answer, self.remark = answer, ""
+        self.answer, self.remark, self.is_data = answer, "", is_data
 
     def take_back_answer(self) -> None:
         """Make a remark of an answer that was held: the client has said more."""
@@ -209,10 +260,23 @@ class TaskRunState(BaseModel):
 
     def ask(self, question: Question) -> None:
         """Open a question; open questions stand in the order of their calls."""
-        order = [call.id for call in self.pending]
         self.asked.append(question.id)
-        self.questions.append(OpenQuestion(question=question))
-        self.questions.sort(key=lambda entry: order.index(entry.question.call.id))
+        self._open([OpenQuestion(question=question)])
+
+    def relay_questions(self, call_id: str, questions: Sequence[Question]) -> None:
+        """Let the open questions of a call's sub-agent be these; they stand under ids of our own."""
+        self.has_relayed |= bool(questions)
+        kept = [entry for entry in self.questions if entry.asked_by != call_id]
+        known = {entry.question.id: entry for entry in self.questions if entry.asked_by == call_id}
+        relayed = [q.model_copy(update={"id": relayed_question(call_id, q.id)}) for q in questions]
+        self.asked.extend(question.id for question in relayed if question.id not in self.asked)
+        self.questions = kept
+        self._open([known.get(q.id) or OpenQuestion(question=q, asked_by=call_id) for q in relayed])
+
+    def _open(self, entries: list[OpenQuestion]) -> None:
+        order = [call.id for call in self.pending]
+        self.questions.extend(entries)
+        self.questions.sort(key=lambda entry: order.index(entry.asked_by or entry.question.call.id))
 
     @property
     def open_questions(self) -> tuple[Question, ...]:
@@ -222,7 +286,12 @@ class TaskRunState(BaseModel):
         """Close a question; its call goes on. `message` holds the answer if the client gave it."""
         (entry,) = (entry for entry in self.questions if entry.question.id == answer.question_id)
         self.questions.remove(entry)
-        self.answers.setdefault(entry.question.call.id, []).append(answer)
+        if entry.asked_by:
+            theirs = answer.question_id.removeprefix(relayed_question(entry.asked_by, ""))
+            passed_on = answer.model_copy(update={"question_id": theirs})
+            self.relayed.setdefault(entry.asked_by, []).append(passed_on)
+        else:
+            self.answers.setdefault(entry.question.call.id, []).append(answer)
         if message:
             self.heard.append(message)
 
@@ -242,10 +311,15 @@ class TaskRunState(BaseModel):
         """The artifacts that the history of the workflow can vouch for."""
         if self.answer is None or not self.answer.text:
             return ()
-        part = TextPart(text=self.answer.text)
-        return (
-            Artifact(artifact_id=RESPONSE_ARTIFACT, name=RESPONSE_ARTIFACT, parts=(part,), complete=True),
-        )
+        parts = (self.answer_part(self.answer.text),)
+        return (Artifact(artifact_id=RESPONSE_ARTIFACT, name=RESPONSE_ARTIFACT, parts=parts, complete=True),)
+
+    def answer_part(self, text: str) -> TextPart | DataPart:
+        """Return the answer as clients get it: as data, unless it is an ending of another kind."""
+        try:
+            return DataPart(data=json.loads(text)) if self.is_data else TextPart(text=text)
+        except ValueError:
+            return TextPart(text=text)
 
     @property
     def recent_history(self) -> tuple[Message, ...]:

@@ -7,15 +7,17 @@ from temporalio import workflow
 
 from workflows import announce, approvals, display
 from workflows.activity_options import tool_call
+from workflows.asking import Asking
+from workflows.colleagues import Colleagues
 from workflows.contract.calls import RunToolInput, ToolReply
 from workflows.contract.events import StatusChanged
 from workflows.contract.messages import AssistantMessage, ToolCall
 from workflows.contract.ports import ToolPort
 from workflows.contract.questions import Question
-from workflows.contract.tasks import TaskInput, TaskRef, TaskState, ToolSpec
+from workflows.contract.tasks import TaskState
 from workflows.endings import stop_if_cancelled
+from workflows.scope import TaskScope
 from workflows.state import Phase, TaskRunState
-from workflows.sub_agent import SubAgentTurn
 
 
 class ToolTurn:
@@ -26,13 +28,12 @@ class ToolTurn:
     as a new run there.
     """
 
-    def __init__(self, ref: TaskRef, task: TaskInput, state: TaskRunState, sub_agents: SubAgentTurn) -> None:
-        self._task = ref
-        self._agent = task.agent
-        self._identity = task.identity
-        self._state = state
-        self._sub_agents = sub_agents
-        self._slots = asyncio.Semaphore(task.agent.max_parallel_tools)
+    def __init__(self, scope: TaskScope, asking: Asking, colleagues: Colleagues) -> None:
+        self._scope = scope
+        self._state = scope.state
+        self._asking = asking
+        self._colleagues = colleagues
+        self._slots = asyncio.Semaphore(scope.agent.max_parallel_tools)
 
     async def run(self, while_parked: Callable[[], Awaitable[None]]) -> None:
         """Run the pending calls and fold their results in; `while_parked` is called whenever nothing runs.
@@ -42,6 +43,7 @@ class ToolTurn:
         """
         state = self._state
         calls = _calls(state)
+        self._slots = asyncio.Semaphore(self._scope.agent.max_parallel_tools)
         announce.enter(state, Phase.TOOLS)
         while state.pending:
             if not self._ready_calls():
@@ -52,11 +54,16 @@ class ToolTurn:
 
     async def _run_round(self, status: StatusChanged | None) -> None:
         """Run the calls that wait for nobody; the first one carries the status."""
+        ended = asyncio.Event()
+        relaying = asyncio.create_task(self._asking.relay(ended))  # it does nothing until a sub-agent asks
         # Every call has ended when this returns or raises, also after a cancellation.
         outcomes = await asyncio.gather(
             *(self._run_call(call, status if i == 0 else None) for i, call in enumerate(self._ready_calls())),
             return_exceptions=True,
         )
+        ended.set()
+        if self._state.has_relayed:
+            await relaying
         for outcome in outcomes:
             if isinstance(outcome, BaseException):
                 raise outcome
@@ -68,7 +75,7 @@ class ToolTurn:
             reply = await self._execute(call, status, "")
             while not isinstance(reply, Question) and reply.outcome == "error":
                 failed = self._stand_in(call)
-                if not (fallback := self._spec(failed).fallback):
+                if not (fallback := self._scope.tool(failed.name).fallback):
                     break
                 stop_if_cancelled()
                 state.fallbacks[call.id] = fallback
@@ -81,13 +88,13 @@ class ToolTurn:
 
     async def _execute(self, call: ToolCall, status: StatusChanged | None, warning: str) -> ToolReply:
         tool_call_ = self._stand_in(call)
-        spec, position = self._spec(tool_call_), self._position(call)
-        if spec.agent:
-            return await self._sub_agents.ask(spec.agent, tool_call_, position, status, warning)
+        spec, position = self._scope.tool(tool_call_.name), self._position(call)
+        if spec.agent or spec.handoff:
+            return await self._colleagues.take(spec, tool_call_, position, status, warning)
         return await workflow.execute_activity_method(
             ToolPort.run_tool,
             RunToolInput(
-                task=self._task,
+                task=self._scope.ref,
                 call=tool_call_,
                 position=position,
                 reply=len(self._state.transcript) - 1,
@@ -95,7 +102,9 @@ class ToolTurn:
                 status=status,
                 answers=tuple(self._state.answers.get(call.id, ())),
                 warning=warning,
-                identity=self._identity,
+                identity=self._scope.task.identity,
+                plugin=spec.plugin,
+                digest=spec.digest,
             ),
             **tool_call(spec, display.tool_summary(tool_call_)),
         )
@@ -104,12 +113,12 @@ class ToolTurn:
         """Show the open questions and wait until one is answered."""
         state = self._state
         announce.enter(state, Phase.WAITING)
-        approvals.set_deadlines(state.questions, workflow.now())
-        if not state.status.state.is_interrupted or state.status.questions != state.open_questions:
-            await self._show_questions()
+        if not state.status.state.is_interrupted or not self._asking.is_shown:
+            await self._asking.show()
         await while_parked()
         await self._wait_for_answer()
         announce.enter(state, Phase.TOOLS)
+        await self._asking.tell_parent()
 
     def _next_status(self) -> StatusChanged | None:
         """Return what the next call tells: that the task works again, what was said, or nothing."""
@@ -119,20 +128,6 @@ class ToolTurn:
             return announce.say(state, received)
         announce.index(TaskState.WORKING)
         return announce.working(state, received=received)
-
-    async def _show_questions(self) -> None:
-        state, questions = self._state, self._state.open_questions
-        message = approvals.question_message(str(workflow.uuid4()), questions)
-        status = state.change_status(
-            approvals.waiting_state(questions),
-            workflow.now(),
-            message=message,
-            received=state.take_heard(),
-        )
-        announce.index(status.state)
-        announce.show(state)
-        count = len(questions)
-        await announce.publish(self._task, (status,), f"waits for {count} answer{'s' if count > 1 else ''}")
 
     async def _wait_for_answer(self) -> None:
         state = self._state
@@ -145,15 +140,12 @@ class ToolTurn:
                     state.take_answer(answer)
 
     def _ready_calls(self) -> list[ToolCall]:
-        return approvals.ready_calls(self._state, self._agent)
+        return approvals.ready_calls(self._state, self._scope.agent)
 
     def _stand_in(self, call: ToolCall) -> ToolCall:
         """Return the call as it runs now: with the fallback in place of a tool that failed."""
         name = self._state.fallbacks.get(call.id, call.name)
         return call.model_copy(update={"name": name})
-
-    def _spec(self, call: ToolCall) -> ToolSpec:
-        return self._agent.tools.get(call.name, ToolSpec())
 
     def _position(self, call: ToolCall) -> int:
         """Return the place of a call's result in the transcript, behind the reply that asks for it."""

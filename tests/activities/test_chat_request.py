@@ -5,17 +5,22 @@ import re
 
 import pytest
 from openai.types.chat import ChatCompletionMessageParam
+from pydantic import JsonValue
 
-from activities.chat_request import build_request, readable_arguments
+from activities.chat_request import build_request, made_to_call, readable_arguments, sent_messages
+from activities.prompts import Prompts
 from agents.agent import Agent
-from agents.plugins import prompt
+from agents.plugins import tools
+from agents.tool import tool
 from workflows.contract.messages import (
     AssistantMessage,
     DataPart,
+    ListedTool,
     SummaryMessage,
     TextPart,
     ToolCall,
     ToolMessage,
+    ToolsMessage,
     TranscriptMessage,
     UserMessage,
 )
@@ -131,13 +136,80 @@ def test_a_large_transcript_becomes_a_request() -> None:
     assert sum(len(str(message.get("content"))) for message in messages) > 6_000_000
 
 
-def test_prompts_come_first() -> None:
-    """The prompts of the plugins are one system message at the head."""
-    agent = Agent(id="a", name="", description="", plugins=[prompt("One."), prompt("Two.")])
+def test_prompts_stand_around_the_history() -> None:
+    """Those before it are one system message, each one after it is a message of its own."""
+    prompts = Prompts(before=("One.", "Two."), after=("Three.", "Four."))
 
-    request = build_request("m", agent, [AssistantMessage(text="Hi")])
+    request = build_request("m", BARE, [AssistantMessage(text="Hi")], prompts=prompts)
 
-    assert request["messages"][0] == {"role": "system", "content": "One.\n\nTwo."}
+    assert [(message["role"], message.get("content")) for message in request["messages"]] == [
+        ("system", "One.\n\nTwo."),
+        ("assistant", "Hi"),
+        ("system", "Three."),
+        ("system", "Four."),
+    ]
+
+
+def test_a_model_that_has_to_call_a_tool_is_told_last() -> None:
+    """Behind every prompt: providers want to hear a user at the end."""
+    request = build_request("m", BARE, [ASKED], prompts=Prompts(after=("Three.",)))
+
+    forced = made_to_call(request, "f")
+
+    assert [message["role"] for message in forced["messages"]] == ["user", "system", "user"]
+    assert [message["role"] for message in request["messages"]] == ["user", "system"]
+
+
+@tool
+def own(query: str) -> str:
+    """Search."""
+    return query
+
+
+def listed(*names: str) -> ToolsMessage:
+    """Return a list of tools, as a plugin gives it."""
+    schema: dict[str, JsonValue] = {"type": "object", "properties": {}}
+    return ToolsMessage(
+        tools=tuple(ListedTool(name=n, description=f"Listed {n}", parameters=schema) for n in names)
+    )
+
+
+def test_listed_tools_are_offered_beside_the_own_ones() -> None:
+    """The last list counts; of two tools of one name the agent's own is meant."""
+    agent = Agent(id="a", name="", description="", plugins=[tools(own)])
+
+    request = build_request("m", agent, [ASKED, listed("old"), CALL, RESULT, listed("own", "other"), ASKED])
+
+    functions = [each["function"] for each in request.get("tools", ())]
+    assert [(function["name"], function.get("description")) for function in functions] == [
+        ("own", "Search."),
+        ("other", "Listed other"),
+    ]
+    assert functions[1].get("parameters") == {"type": "object", "properties": {}}
+
+
+def test_an_empty_list_offers_nothing() -> None:
+    """Neither its own tools nor those of an earlier list; providers refuse an empty array."""
+    assert "tools" not in build_request("m", BARE, [listed("old"), ASKED, listed()])
+
+
+def test_a_list_of_tools_is_no_message() -> None:
+    """The model does not read it, and nobody counts it as one that was left out."""
+    transcript = (ASKED, listed("f"), CALL, RESULT, said("Two"), listed("g"), SummaryMessage(end=4))
+
+    messages = build_request("m", BARE, transcript)["messages"]
+
+    assert [_brief(message) for message in messages] == ["Start", "[2]", "Two"]
+    assert sent_messages(transcript) == [ASKED, said("Two")]
+
+
+def test_a_refused_reply_of_which_nothing_is_left_is_not_sent() -> None:
+    """Some providers take no empty message; what was wrong with it stands in the next one."""
+    replies = [AssistantMessage(refused="No."), AssistantMessage(text="Words", refused="No.")]
+
+    messages = build_request("m", BARE, [ASKED, *replies, said("No.")])["messages"]
+
+    assert [_brief(message) for message in messages] == ["Start", "Words", "No."]
 
 
 def test_what_an_agent_lacks_is_left_out() -> None:

@@ -1,15 +1,48 @@
 """What a task recalls of its context, and what it leaves to remember."""
 
-from activities.conversation import MAX_CHARACTERS, RememberedConversation
+from collections.abc import AsyncGenerator, Sequence
+from uuid import uuid4
+
+import pytest
+import pytest_asyncio
+from openai import AsyncOpenAI
+from redis.asyncio import Redis
+from temporalio.exceptions import ApplicationError
+
+from activities.conversation import RememberedConversation
+from activities.conversation_messages import MAX_CHARACTERS
+from activities.conversation_recall import MAX_BYTES, MAX_SUMMARY_BYTES
+from activities.model_provider import ModelProvider
+from stores.conversations import Conversations, ConversationSummary
 from stores.memory_conversations import MemoryConversations
 from stores.memory_transcripts import MemoryTranscripts
-from workflows.contract.calls import LoadContextInput, SaveContextInput
-from workflows.contract.messages import AssistantMessage, DataPart, FilePart, TextPart, UserMessage, text_of
-from workflows.contract.tasks import TaskRef
+from stores.redis_connection import connect_redis
+from stores.redis_conversations import RedisConversations
+from stores.redis_transcripts import RedisTranscripts
+from stores.transcripts import Transcripts
+from workflows.contract.calls import (
+    ConversationMessage,
+    LoadContextInput,
+    SaveContextInput,
+    SaveContextResult,
+)
+from workflows.contract.failures import TRANSCRIPT_MISSING
+from workflows.contract.messages import (
+    AssistantMessage,
+    DataPart,
+    FilePart,
+    StoredPart,
+    TextPart,
+    ToolCall,
+    ToolMessage,
+    TranscriptMessage,
+    UserMessage,
+    text_of,
+)
+from workflows.contract.names import context_key
+from workflows.contract.tasks import MemorySpec, TaskRef
 
-
-def task(task_id: str, owner: str = "ann") -> TaskRef:
-    return TaskRef(task_id=task_id, run_id="run", context_id="context", owner=owner, agent_id="a")
+SUMMARY = MemorySpec(strategy="summary", max_messages=4)
 
 
 def said(text: str) -> UserMessage:
@@ -17,22 +50,50 @@ def said(text: str) -> UserMessage:
 
 
 class Desk:
-    """A conversation on memory stores."""
+    """A conversation and transcripts in stores, and a model that nobody asks."""
 
-    def __init__(self) -> None:
-        self.transcripts = MemoryTranscripts()
-        self.port = RememberedConversation(MemoryConversations(), self.transcripts)
+    def __init__(self, client: AsyncOpenAI, conversations: Conversations, transcripts: Transcripts) -> None:
+        self.conversations = conversations
+        self.transcripts = transcripts
+        self.port = RememberedConversation(conversations, transcripts, ModelProvider(client, "m"))
+        self.context_id = uuid4().hex
+        self.context = context_key("ann", self.context_id)
 
-    async def save(self, task_id: str, *messages: UserMessage | AssistantMessage) -> None:
-        await self.port.save_context(SaveContextInput(task=task(task_id), messages=messages))
+    def task(self, task_id: str, owner: str = "ann") -> TaskRef:
+        return TaskRef(task_id=task_id, run_id="run", context_id=self.context_id, owner=owner, agent_id="a")
 
-    async def load(self, owner: str = "ann") -> tuple[UserMessage | AssistantMessage, ...]:
-        return (await self.port.load_context(LoadContextInput(task=task("now", owner)))).messages
+    async def save(self, task_id: str, *messages: ConversationMessage) -> None:
+        await self.port.save_context(SaveContextInput(task=self.task(task_id), messages=messages))
+
+    async def save_cached(
+        self, transcript: Sequence[TranscriptMessage], *, first: int = 0, memory: MemorySpec = SUMMARY
+    ) -> SaveContextResult | None:
+        await self.transcripts.put("now", "run", 0, transcript)
+        call = SaveContextInput(task=self.task("now"), first=first, length=len(transcript), memory=memory)
+        return await self.port.save_context(call)
+
+    async def load(self, owner: str = "ann", **memory: object) -> tuple[ConversationMessage, ...]:
+        spec = MemorySpec.model_validate(memory)
+        call = LoadContextInput(task=self.task("now", owner), memory=spec)
+        return (await self.port.load_context(call)).messages
+
+    async def sum_up(self, start: int, end: int, text: str) -> None:
+        await self.conversations.compact(self.context, ConversationSummary(start=start, end=end, text=text))
 
 
-async def test_what_was_said_is_recalled_by_its_owner_only() -> None:
+@pytest_asyncio.fixture(loop_scope="session")
+async def client() -> AsyncGenerator[AsyncOpenAI]:
+    async with AsyncOpenAI(api_key="k", base_url="http://127.0.0.1:1") as client:
+        yield client
+
+
+@pytest.fixture
+def desk(client: AsyncOpenAI) -> Desk:
+    return Desk(client, MemoryConversations(), MemoryTranscripts())
+
+
+async def test_what_was_said_is_recalled_by_its_owner_only(desk: Desk) -> None:
     """The transcript begins with it; another owner's context of the same name is another one."""
-    desk = Desk()
     await desk.save("t1", said("2 + 2"), AssistantMessage(text="Four.", reasoning="hm"))
 
     recalled = await desk.load()
@@ -43,9 +104,8 @@ async def test_what_was_said_is_recalled_by_its_owner_only() -> None:
     assert await desk.load("bob") == ()
 
 
-async def test_long_messages_hide_nothing() -> None:
+async def test_long_messages_hide_nothing(desk: Desk) -> None:
     """Of each message the beginning is remembered, so that one cannot push out all the others."""
-    desk = Desk()
     await desk.save("t1", said("short"), AssistantMessage(text="ok"))
     await desk.save("t2", said("x" * 500_000), AssistantMessage(text="y" * 500_000))
 
@@ -57,23 +117,243 @@ async def test_long_messages_hide_nothing() -> None:
     assert text_of(longest.parts).endswith(f"[{500_000 - MAX_CHARACTERS} more characters were cut off]")
 
 
-async def test_what_is_recalled_begins_with_the_user() -> None:
+async def test_what_is_recalled_begins_with_the_user(desk: Desk) -> None:
     """Providers want it so, and an answer without its question says little."""
-    desk = Desk()
     for n in range(15):
         await desk.save(f"t{n}", said(f"one {n}"), said(f"two {n}"), AssistantMessage(text="ok"))
 
-    recalled = await desk.load()
-
-    assert isinstance(recalled[0], UserMessage)
-    assert len(recalled) <= 20
+    assert (await desk.load(max_messages=5))[:2] == (said("two 13"), AssistantMessage(text="ok"))
+    assert (await desk.load(max_messages=6))[0] == said("one 13")
 
 
-async def test_data_are_words_and_files_stay_where_they_are() -> None:
+async def test_no_more_tokens_are_recalled_than_the_agent_wants(desk: Desk) -> None:
+    """Whole turns, the newest ones; four characters are a token, and each message has four more."""
+    for n in range(5):
+        await desk.save(f"t{n}", said(f"{n}" * 40), AssistantMessage(text="y" * 40))
+
+    assert len(await desk.load(max_tokens=56)) == 4
+    assert len(await desk.load(max_tokens=55)) == 2
+
+
+async def test_what_is_recalled_has_a_bound(desk: Desk) -> None:
+    """It stands in the history of the task: neither limits of an agent nor summaries get it beyond that."""
+    for n in range(100):
+        await desk.save(f"t{n}", said("é" * 3_000), AssistantMessage(text="é" * 3_000))
+    for n in range(20):
+        await desk.sum_up(n * 2, n * 2 + 2, f"{n:02}" + "é" * 3_000)
+
+    recalled = await desk.load(max_messages=1000, max_tokens=1_000_000, strategy="summary")
+
+    texts = [text_of(message.parts) for message in recalled if isinstance(message, UserMessage)]
+    summaries = [text[34:36] for text in texts if text.startswith("[Summary")]
+    assert MAX_BYTES * 0.8 < sum(len(m.model_dump_json().encode()) for m in recalled) <= MAX_BYTES
+    assert summaries == [f"{n:02}" for n in range(20 - MAX_SUMMARY_BYTES // 6_200, 20)]
+    assert recalled[len(summaries)] == said("é" * 3_000)
+
+
+async def test_data_are_words_and_files_stay_where_they_are(desk: Desk) -> None:
     """An empty answer is nothing to remember."""
-    desk = Desk()
     file = FilePart(url="https://x.example/a")
     parts = (DataPart(data={"a": 1}), file)
     await desk.save("t1", UserMessage(message_id="m", parts=parts), AssistantMessage(text=""))
 
     assert await desk.load() == (UserMessage(message_id="m", parts=(TextPart(text='{"a": 1}'), file)),)
+
+
+async def test_summaries_stand_before_the_messages(desk: Desk) -> None:
+    """As messages of the user, each with the same id whenever it is recalled; a window does without them."""
+    for n in range(4):
+        await desk.save(f"t{n}", said(f"{n}"), AssistantMessage(text="ok"))
+    await desk.sum_up(0, 2, "They said 0.")
+    await desk.sum_up(2, 6, "They said 1 and 2.")
+
+    recalled = await desk.load(strategy="summary", max_messages=4)
+
+    heading = "[Summary of earlier conversation]\n"
+    assert recalled == (
+        UserMessage(message_id="summary-0-0-2", parts=(TextPart(text=f"{heading}They said 0."),)),
+        UserMessage(message_id="summary-0-2-6", parts=(TextPart(text=f"{heading}They said 1 and 2."),)),
+        *(said("2"), AssistantMessage(text="ok"), said("3"), AssistantMessage(text="ok")),
+    )
+    assert (await desk.transcripts.open("now", "run", 6)).messages == recalled
+    assert await desk.load(strategy="window", max_messages=4) == recalled[2:]
+
+
+async def test_a_summary_of_what_is_recalled_anyway_is_left_out(desk: Desk) -> None:
+    """An agent may recall more than the one whose model wrote it."""
+    for n in range(4):
+        await desk.save(f"t{n}", said(f"{n}"), AssistantMessage(text="ok"))
+    await desk.sum_up(0, 2, "They said 0.")
+
+    assert len(await desk.load(strategy="summary", max_messages=8)) == 8
+    assert len(await desk.load(strategy="summary", max_messages=7)) == 7
+
+
+CALL = ToolCall(id="c1", name="find", arguments="{}")
+RESULT = ToolMessage(call_id="c1", name="find", content="found")
+RECALLED = (said("before"), AssistantMessage(text="yes"))
+WORK = (
+    said("now"),
+    AssistantMessage(tool_calls=(CALL,), reasoning="hm"),
+    RESULT,
+    AssistantMessage(text="Done."),
+)
+
+
+@pytest.mark.parametrize("stores", ["memory", "redis"])
+async def test_what_a_task_added_to_its_transcript_is_remembered(
+    client: AsyncOpenAI, stores: str, redis_url: str
+) -> None:
+    """Not what it recalled itself; a retry adds nothing."""
+    async with connect_redis(redis_url) as redis:
+        desk = open_desk(client, stores, redis)
+        for _ in range(2):
+            await desk.save_cached([*RECALLED, *WORK], first=2)
+
+        kept = await desk.conversations.get_all(desk.context)
+
+    assert kept == [WORK[0], AssistantMessage(tool_calls=(CALL,)), RESULT, WORK[3]]
+
+
+def open_desk(client: AsyncOpenAI, stores: str, redis: Redis) -> Desk:
+    if stores == "memory":
+        return Desk(client, MemoryConversations(), MemoryTranscripts())
+    return Desk(client, RedisConversations(redis), RedisTranscripts(redis))
+
+
+@pytest.mark.parametrize("stores", ["memory", "redis"])
+async def test_a_retry_that_recalls_nothing_leaves_nothing(
+    client: AsyncOpenAI, stores: str, redis_url: str
+) -> None:
+    """What an attempt before it put into the transcript would be taken for a reply to the new question."""
+    async with connect_redis(redis_url) as redis:
+        desk = open_desk(client, stores, redis)
+        task = desk.task(uuid4().hex)
+        await desk.save("t1", *RECALLED)
+        call = LoadContextInput(task=task, memory=MemorySpec())
+        assert (await desk.port.load_context(call)).messages == RECALLED
+        await desk.conversations.clear(desk.context)
+
+        assert (await desk.port.load_context(call)).messages == ()
+        opened = await desk.transcripts.open(task.task_id, task.run_id, 1, [WORK[0]])
+
+    assert opened.messages == (WORK[0],)
+    assert opened.reply is None
+
+
+IMAGES = tuple(
+    FilePart(filename=f"f{n}", media_type="image/png", size=9, stored=StoredPart(artifact_id=f"a{n}"))
+    for n in range(8)
+)
+ANSWER = AssistantMessage(text="Eight cats.")
+
+
+async def test_too_many_files_are_recalled_as_lines(desk: Desk) -> None:
+    """Their contents would take more tokens than there are; the words, and the answer, are recalled."""
+    await desk.save("t1", said("before"), AssistantMessage(text="yes"))
+    await desk.save("t2", UserMessage(message_id="m", parts=(TextPart(text="What is it?"), *IMAGES)), ANSWER)
+
+    recalled = await desk.load()
+
+    lines = [TextPart(text=f"[file f{n}, image/png, 9 bytes; artifact a{n}]") for n in range(8)]
+    question = UserMessage(message_id="m", parts=(TextPart(text="What is it?"), *lines))
+    assert recalled == (said("before"), AssistantMessage(text="yes"), question, ANSWER)
+
+
+async def test_files_that_no_model_gets_take_little_room(desk: Desk) -> None:
+    """They are recalled as what they are."""
+    files = tuple(file.model_copy(update={"media_type": "application/zip"}) for file in IMAGES)
+    said_then = (UserMessage(message_id="m", parts=files), ANSWER)
+    await desk.save("t1", *said_then)
+
+    assert await desk.load() == said_then
+
+
+async def test_files_do_not_make_a_message_too_large(desk: Desk) -> None:
+    """Of many with long addresses and much metadata the next task recalls something."""
+    file = FilePart(url="https://x.example/".ljust(2_000, "a"), metadata={"note": "x" * 1_000})
+    await desk.save("t1", UserMessage(message_id="m", parts=(file,) * 50), ANSWER)
+
+    recalled = await desk.load()
+
+    assert len(recalled) == 2
+    assert sum(len(m.model_dump_json().encode()) for m in recalled) < MAX_BYTES / 4
+
+
+async def test_a_message_with_too_many_bytes_is_recalled_with_lines_for_its_files(desk: Desk) -> None:
+    """Whatever made it so large."""
+    files = (IMAGES[0].model_copy(update={"metadata": {"note": "x" * MAX_BYTES}}), TextPart(text="b"))
+    await desk.conversations.append(desk.context, "t1", [UserMessage(message_id="m", parts=files), ANSWER])
+
+    question, answer = await desk.load()
+
+    assert isinstance(question, UserMessage)
+    assert text_of(question.parts).startswith("[file f0,")
+    assert answer == ANSWER
+
+
+async def test_a_summary_stands_for_messages_that_have_too_many_bytes(desk: Desk) -> None:
+    """Their number and tokens would let all of them be recalled."""
+    for n in range(5):
+        await desk.save(f"t{n}", said(f"{n}" + "語" * 5_000), AssistantMessage(text="語" * 5_000))
+    await desk.sum_up(0, 2, "They said 0.")
+    await desk.sum_up(2, 4, "They said 1.")
+
+    recalled = await desk.load(max_tokens=25_000, strategy="summary")
+
+    texts = [text_of(message.parts) for message in recalled if isinstance(message, UserMessage)]
+    assert [text[:1] for text in texts[2:]] == ["2", "3", "4"]
+    assert [text[-2:] for text in texts[:2]] == ["0.", "1."]
+
+
+async def test_a_transcript_that_the_cache_lost_is_asked_for(desk: Desk) -> None:
+    """The workflow sends it again; nothing is remembered before that, and all of it then."""
+    await desk.transcripts.put("now", "run", 0, WORK[:3])
+    call = SaveContextInput(task=desk.task("now"), length=4, memory=SUMMARY)
+
+    with pytest.raises(ApplicationError) as caught:
+        await desk.port.save_context(call)
+
+    assert (caught.value.type, caught.value.non_retryable) == (TRANSCRIPT_MISSING, True)
+    assert await desk.conversations.get_count(desk.context) == 0
+    await desk.save_cached(WORK)
+    assert await desk.conversations.get_count(desk.context) == 4
+
+
+LONG: Sequence[tuple[MemorySpec, bool]] = [
+    (SUMMARY, True),
+    (SUMMARY.model_copy(update={"strategy": "hierarchical"}), True),
+    (SUMMARY.model_copy(update={"strategy": "window"}), False),
+    (SUMMARY.model_copy(update={"auto_compact": False}), False),
+    (SUMMARY.model_copy(update={"max_messages": 5}), False),
+    (SUMMARY.model_copy(update={"max_messages": 5, "max_tokens": 20}), True),
+]
+
+
+@pytest.mark.parametrize(("memory", "is_long"), LONG)
+async def test_a_conversation_is_long_if_it_is_more_than_a_task_recalls(
+    desk: Desk, memory: MemorySpec, *, is_long: bool
+) -> None:
+    """Then it is to be summed up, if the agent wants that. A retry says the same."""
+    await desk.save("t1", said("a"), AssistantMessage(text="b"), AssistantMessage(text="c"))
+
+    for _ in range(2):
+        assert await desk.save_cached((said("d"), AssistantMessage(text="e")), memory=memory) == (
+            SaveContextResult(is_long=is_long)
+        )
+
+
+async def test_what_is_summed_up_already_does_not_count(desk: Desk) -> None:
+    """Only the messages after it do."""
+    await desk.save("t1", said("a"), AssistantMessage(text="b"), AssistantMessage(text="c"))
+    await desk.sum_up(0, 1, "They said a.")
+
+    assert await desk.save_cached((said("d"), AssistantMessage(text="e"))) == SaveContextResult(is_long=False)
+
+
+async def test_a_workflow_of_before_names_no_memory(desk: Desk) -> None:
+    """It gives the messages themselves, and nothing is to be summed up."""
+    call = SaveContextInput(task=desk.task("t"), messages=(said("a"), AssistantMessage(text="b")))
+
+    assert await desk.port.save_context(call) == SaveContextResult()
+    assert await desk.conversations.get_count(desk.context) == 2

@@ -11,6 +11,8 @@ from stores.task_views import START
 from tests.stores.examples import at, chunk, status, told
 from tests.support.push_bench import PushBench
 from tests.support.webhook import Notification, artifacts_of, running_webhook
+from workflows.contract.events import Narrated
+from workflows.contract.names import child_task_id
 from workflows.contract.push import DeliverPushResult
 from workflows.contract.tasks import TaskState
 
@@ -43,6 +45,22 @@ async def test_every_status_is_told_in_order() -> None:
     assert (first.task_id, first.context_id) == (bench.task.task_id, bench.task.context_id)
     assert first.status.message.parts[0].text == "On it."
     assert first.status.timestamp.ToDatetime() == at(1).replace(tzinfo=None)
+
+
+async def test_narrations_and_sub_agents_are_not_told() -> None:
+    """Who is notified is not there to watch; what passes by is over when it arrives."""
+    async with running_webhook() as hook:
+        bench = PushBench(hook.url)
+        await bench.begin(position=START)
+        await bench.publish(status(1), Narrated(text="Reading"))
+        await bench.views.publish(
+            child_task_id(bench.task.task_id, "call"), "run", [status(1, TaskState.FAILED)]
+        )
+        await bench.publish(status(2, TaskState.COMPLETED))
+        end = await bench.deliver_all()
+
+    assert end == DONE
+    assert hook.states == [WORKING, COMPLETED]
 
 
 async def test_the_same_on_redis(redis_url: str) -> None:

@@ -6,14 +6,24 @@ from pathlib import Path
 from typing import cast
 
 import pytest
+from temporalio import activity
 from temporalio.client import Client
 from temporalio.contrib.pydantic import pydantic_data_converter
 
 from tests.support.fake_ports import FakePorts, ScriptedModel
-from worker import WorkerSettings, build_push_worker, build_worker
+from worker import WorkerSettings, build_narrator_worker, build_push_worker, build_worker
 from workflows.contract import ports
+from workflows.contract.calls import NarrateInput
 
 SANDBOXED = [Path("workflows/__init__.py"), Path("workflows/contract/__init__.py")]
+
+
+class MuteNarrator(ports.NarratorPort):
+    """Has nothing to say."""
+
+    @activity.defn
+    async def narrate(self, call: NarrateInput) -> None:
+        return None
 
 
 async def test_the_worker_implements_every_port_method(temporal_address: str) -> None:
@@ -22,9 +32,15 @@ async def test_the_worker_implements_every_port_method(temporal_address: str) ->
     abstract = [c for _, c in inspect.getmembers(ports, inspect.isclass) if inspect.isabstract(c)]
     promised = [name for c in abstract for name, _ in inspect.getmembers(c, inspect.isfunction)]
 
-    wired, settings = FakePorts(ScriptedModel()).wired(), WorkerSettings()
+    ports_ = FakePorts(ScriptedModel())
+    ports_.narrator = MuteNarrator()
+    wired, settings = ports_.wired(), WorkerSettings()
     assert wired.push
-    workers = [build_worker(client, wired, settings), build_push_worker(client, wired.push, settings)]
+    workers = [
+        build_worker(client, wired, settings),
+        build_push_worker(client, wired.push, settings),
+        build_narrator_worker(client, ports_.narrator, settings),
+    ]
     configs = [worker.config(active_config=True) for worker in workers]
     registered = [
         each for one in configs for each in cast("Sequence[Callable[..., object]]", one.get("activities", ()))

@@ -181,10 +181,10 @@ async def test_without_redis_nothing_hangs(site: Site) -> None:
 
 
 async def test_a_ready_gateway_says_so(gateway: RunningGateway) -> None:
-    """Both servers answer: 200 and one line for each."""
-    response = await gateway.http.get("/readyz")
+    """Both servers answer: 200 and one line for each. On a busy machine they may be late at first."""
+    while (response := await gateway.http.get("/readyz")).status_code != 200:
+        assert response.status_code == 503
 
-    assert response.status_code == 200
     assert response.json() == {"status": "ready", "checks": {"temporal": "ok", "redis": "ok"}}
 
 

@@ -37,7 +37,7 @@ async def record(client: Client, name: str, scenario: Scenario, path: Path) -> N
         agent=scenario.agent,
         message=UserMessage(message_id="m1", parts=(TextPart(text="Hello"),)),
         created_at=datetime.now(UTC),
-    )
+    ).model_copy(update=scenario.changes)
     async with build_worker(client, scenario.ports.wired(), WorkerSettings(task_queue=name)):
         handle = await client.start_workflow(
             names.WORKFLOW_TYPE, task, id=path.stem, task_queue=name, result_type=TaskResult

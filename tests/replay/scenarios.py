@@ -1,20 +1,51 @@
 """Tasks whose histories are kept: each takes another way through the workflow code."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
 
 from temporalio import activity
 from temporalio.client import WorkflowHandle
 from temporalio.exceptions import ApplicationError
 
-from tests.support.fake_ports import CountingTools, FakePorts, Script, ScriptedModel, answer, asks
+from tests.support.fake_ports import (
+    CountingTools,
+    FakePorts,
+    RecordingContext,
+    Script,
+    ScriptedModel,
+    answer,
+    asks,
+)
 from workflows.agent_task import AgentTask
 from workflows.contract import failures
-from workflows.contract.calls import CREATE_TASK, CallModelInput, RunToolInput, ToolReply
-from workflows.contract.messages import AssistantMessage, TextPart, ToolCall, ToolMessage, UserMessage
+from workflows.contract.calls import (
+    CREATE_TASK,
+    CallModelInput,
+    PreparedTask,
+    RunToolInput,
+    SaveContextInput,
+    SaveContextResult,
+    ToolReply,
+)
+from workflows.contract.messages import (
+    AssistantMessage,
+    ListedTool,
+    TextPart,
+    ToolCall,
+    ToolMessage,
+    ToolsMessage,
+    UserMessage,
+)
 from workflows.contract.questions import Approval, Question, QuestionKind
-from workflows.contract.tasks import AgentSpec, CompactionSpec, TaskResult, ToolSpec
+from workflows.contract.tasks import (
+    AgentSpec,
+    CompactionSpec,
+    MemorySpec,
+    NarratorSpec,
+    TaskResult,
+    ToolSpec,
+)
 
 LONG_EVENTS = 100
 """After so many events a history counts as long while scenarios are recorded."""
@@ -40,11 +71,15 @@ async def _watch(_handle: Handle) -> None:
 
 @dataclass(frozen=True)
 class Scenario:
-    """What stands behind the ports, what a client does meanwhile, and what the task pins."""
+    """What stands behind the ports, what a client does meanwhile, and what the task pins.
+
+    `changes` are fields of its input that are others than those of a task that a gateway starts.
+    """
 
     ports: FakePorts
     act: Callable[[Handle], Awaitable[None]] = _watch
     agent: AgentSpec = AGENT
+    changes: Mapping[str, object] = field(default_factory=dict[str, object])
 
 
 def _fail(failure_type: str) -> ApplicationError:
@@ -186,6 +221,74 @@ _ASKS_WRITER = AssistantMessage(
 )
 
 
+def _remembers() -> Scenario:
+    """A task recalls its context; what it keeps is lost from the cache, sent again, and summed up."""
+    lost = [_fail(failures.TRANSCRIPT_MISSING)]
+
+    def remember(_: SaveContextInput) -> SaveContextResult:
+        if lost:
+            raise lost.pop()
+        return SaveContextResult(is_long=True)
+
+    ports = FakePorts(ScriptedModel(answer("Four.")))
+    earlier = UserMessage(message_id="m0", parts=(TextPart(text="2 + 1?"),))
+    ports.context = RecordingContext(earlier, AssistantMessage(text="Three."))
+    ports.publish.on_remember = remember
+    return Scenario(ports, agent=AgentSpec(id="agent", memory=MemorySpec(strategy="summary")))
+
+
+def _plugins() -> Scenario:
+    """Tools are listed, the message is looked at, a reply is refused, and plugins hear of the end."""
+    agent = AgentSpec(
+        id="agent",
+        lists_tools=True,
+        hooks=("before_request", "before_model_call", "after_completion"),
+        has_output=True,
+        narrator=NarratorSpec(),
+    )
+    refused = answer("no data").model_copy(update={"refused": "it is no JSON"})
+    ports = FakePorts(ScriptedModel(asks(("a", "echo")), refused, answer('{"sum": 4}')))
+    listed = ToolsMessage(tools=(ListedTool(name="echo", description="Echoes.", parameters={}),))
+    ports.agents.listing = PreparedTask(listed=listed, tools={"echo": ToolSpec(plugin="server")})
+    return Scenario(ports, agent=agent)
+
+
+def _is_handed_over() -> Scenario:
+    """Another agent, which lists tools, goes on."""
+    ports = FakePorts(ScriptedModel(asks(("h", "go")), asks(("a", "x")), answer("done")))
+    ports.agents.spec = AgentSpec(id="second", lists_tools=True)
+    return Scenario(ports, agent=AgentSpec(id="first", tools={"go": ToolSpec(handoff="second")}))
+
+
+def _sub_agent_asks() -> Scenario:
+    """The call needs an approval, and then the sub-agent asks; both are answered at this task."""
+    model = ScriptedModel(_ASKS_WRITER, asks(("q", "x")), answer("A poem."), answer("done"))
+    ports = FakePorts(model, CountingTools(reply=_asks))
+    approval = {"id": "w", "kind": QuestionKind.CONFIRMATION, "purpose": "approval", "text": "May I?"}
+    ports.agents.before = lambda load: {} if load.answers else {"question": {**approval, "call": load.call}}
+
+    async def act(handle: Handle) -> None:
+        for number, question in enumerate(("w", "w/q"), start=2):
+            await ports.publish.until(
+                lambda asked=question: any(
+                    asked in {q.id for q in status.questions}
+                    for task_id, status in ports.publish.by_task
+                    if task_id == handle.id
+                )
+            )
+            yes = UserMessage(message_id=f"m{number}", parts=(TextPart(text="yes"),))
+            await handle.execute_update(AgentTask.add_message, yes, id=yes.message_id)
+
+    return Scenario(ports, act, FULL_AGENT.model_copy(update={"max_sub_agents": 5, "max_tokens": 1000}))
+
+
+def _scheduled() -> Scenario:
+    """A schedule began the task."""
+    ports = FakePorts(ScriptedModel(answer("done")))
+    ports.agents.spec = AgentSpec(id="any", version="1", memory=MemorySpec())
+    return Scenario(ports, changes={"scheduled": True, "context_id": ""})
+
+
 SCENARIOS: dict[str, Callable[[], Scenario]] = {
     "answer": _plays(answer("Hi.")),
     "answer_not_shown": _plays(answer("Hi.").model_copy(update={"is_shown": False})),
@@ -207,6 +310,11 @@ SCENARIOS: dict[str, Callable[[], Scenario]] = {
     "artifacts": _artifacts,
     "answers_at_once": _decides(answer("Hi.")),
     "decides_for_a_task": _decides(asks(("c", CREATE_TASK)), asks(("1", "x")), answer("done")),
+    "remembers": _remembers,
+    "plugins": _plugins,
+    "is_handed_over": _is_handed_over,
+    "sub_agent_asks": _sub_agent_asks,
+    "scheduled": _scheduled,
     "fails_to_decide": _decides(_fail(failures.MODEL_REFUSED)),
     "continues_as_new": lambda: Scenario(
         FakePorts(ScriptedModel(*(asks((f"c{n}", "x")) for n in range(12)), answer("done"))),

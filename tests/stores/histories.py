@@ -7,7 +7,7 @@ from typing import Literal
 from hypothesis import strategies as st
 
 from tests.stores.examples import answered, artifact, asked, at, chunk, data, said, status, told
-from workflows.contract.events import FINAL_ATTEMPT, ChunkMode, StatusChanged, TaskEvent, Warned
+from workflows.contract.events import FINAL_ATTEMPT, ChunkMode, Narrated, StatusChanged, TaskEvent, Warned
 from workflows.contract.messages import FilePart, Part, StoredPart, TextPart
 from workflows.contract.tasks import TaskState, TaskStatus, TaskView
 
@@ -51,7 +51,11 @@ CHUNKS = st.builds(
     mode=MODES,
     failed=st.booleans(),
 )
-EVENTS: st.SearchStrategy[TaskEvent] = STATUSES | CHUNKS | st.just(Warned(text="w"))
+EVENTS: st.SearchStrategy[TaskEvent] = (
+    STATUSES | CHUNKS | st.sampled_from([Warned(text="w"), Narrated(text="n")])
+)
+PASSING = (Warned, Narrated)
+"""Events that leave no trace in the view, and so pass again when they are published again."""
 
 
 @dataclass(frozen=True)
@@ -63,6 +67,15 @@ class Create:
 class Publish:
     """A worker publishes a batch."""
 
+    run_id: str
+    events: Sequence[TaskEvent]
+
+
+@dataclass(frozen=True)
+class ChildPublish:
+    """A worker publishes a batch for the task of a sub-agent."""
+
+    path: str
     run_id: str
     events: Sequence[TaskEvent]
 
@@ -104,6 +117,12 @@ class End:
 ENDINGS: st.SearchStrategy[Ending] = st.sampled_from(["draft", "complete", "failed"])
 CREATES = st.builds(Create)
 PUBLISHES = st.builds(Publish, RUNS, st.lists(EVENTS, min_size=1, max_size=4))
+CHILD_PUBLISHES = st.builds(
+    ChildPublish,
+    st.sampled_from(["call_1", "call_1/call_2"]),
+    RUNS,
+    st.lists(EVENTS, min_size=1, max_size=4),
+)
 RESTORES = st.builds(
     Restore,
     RUNS,
@@ -135,5 +154,5 @@ ENDS = st.builds(
         seconds=st.integers(0, 5),
     ),
 )
-Change = Create | Publish | Restore | End
+Change = Create | Publish | ChildPublish | Restore | End
 CHANGES = CREATES | PUBLISHES | RESTORES | ENDS

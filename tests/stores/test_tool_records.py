@@ -4,6 +4,7 @@ import asyncio
 from datetime import timedelta
 
 import pytest
+from pydantic import JsonValue
 from redis.asyncio import Redis
 
 from stores.redis_tool_records import RedisToolRecords
@@ -131,3 +132,40 @@ async def test_records_expire(redis: Redis) -> None:
     lives.append(await redis.ttl(key))
 
     assert all(3_500 < life <= 3_600 for life in lives)
+
+
+@pytest.mark.parametrize("value", [{"job": "é\x00", "at": [1, 2.5, None]}, "text", 0, False, []], ids=repr)
+async def test_a_call_keeps_the_last_value(tool_records: ToolRecords, value: JsonValue) -> None:
+    """Any JSON, in place of what was kept before; at first there is nothing."""
+    task_id = new_id()
+    before = await tool_records.kept(task_id, "c1")
+
+    await tool_records.keep(task_id, "c1", "earlier")
+    await tool_records.keep(task_id, "c1", value)
+
+    assert before is None
+    assert await tool_records.kept(task_id, "c1") == value
+    assert await tool_records.kept(task_id, "c2") is None
+    assert await tool_records.kept(new_id(), "c1") is None
+
+
+async def test_what_is_kept_is_no_claim_and_no_outcome(tool_records: ToolRecords) -> None:
+    """Keeping starts nothing; a release and an outcome leave the value there."""
+    task_id = new_id()
+    await tool_records.keep(task_id, "c1", 7)
+    claims = [await tool_records.claim(task_id, "c1")]
+    await tool_records.release(task_id, "c1")
+    claims.append(await tool_records.claim(task_id, "c1"))
+    await tool_records.finish(task_id, "c1", OUTCOME)
+
+    assert claims == [Claim.FIRST, Claim.FIRST]
+    assert await tool_records.kept(task_id, "c1") == 7
+
+
+async def test_what_is_kept_expires_with_the_record(redis: Redis) -> None:
+    """A value that was kept alone expires, too."""
+    records, task_id = RedisToolRecords(redis, ttl=timedelta(hours=1)), new_id()
+
+    await records.keep(task_id, "c1", 7)
+
+    assert 3_500 < await redis.ttl(tool_record_key(task_id, "c1")) <= 3_600

@@ -4,18 +4,27 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 from temporalio import activity
+from temporalio.exceptions import ApplicationError
 
 from tests.support.fake_push import ScriptedPush
 from worker import Ports
 from workflows.contract.calls import (
+    AfterCompletionInput,
+    BeforeRequestInput,
+    BeforeRequestResult,
     CallModelInput,
     CompactContextInput,
+    CompactConversationInput,
     LoadAgentInput,
     LoadContextInput,
     LoadContextResult,
+    LoadedAgent,
+    PreparedTask,
+    PrepareTaskInput,
     PublishInput,
     RunToolInput,
     SaveContextInput,
+    SaveContextResult,
     StoreResultInput,
     StoreTranscriptInput,
     ToolReply,
@@ -33,6 +42,7 @@ from workflows.contract.ports import (
     AgentPort,
     ContextPort,
     ModelPort,
+    NarratorPort,
     PublishPort,
     PushPort,
     ToolPort,
@@ -137,10 +147,13 @@ class RecordingTranscripts(TranscriptPort):
 
 
 class RecordingPublisher(PublishPort):
-    """Remembers what the workflow published itself; `gate` holds it up."""
+    """Remembers what the workflow published itself; `gate` holds it up, `on_remember` may refuse."""
 
     def __init__(self) -> None:
+        self.remembered: list[SaveContextInput] = []
+        self.on_remember: Callable[[SaveContextInput], SaveContextResult] = lambda _: SaveContextResult()
         self.events: list[TaskEvent] = []
+        self.by_task: list[tuple[str, StatusChanged]] = []
         self.opened: list[TaskView] = []
         self.entered = asyncio.Event()
         self.gate: asyncio.Event | None = None
@@ -148,7 +161,9 @@ class RecordingPublisher(PublishPort):
         self._changed = asyncio.Condition()
 
     @activity.defn
-    async def publish(self, call: PublishInput) -> None:
+    async def publish(self, call: PublishInput) -> SaveContextResult | None:
+        self.remembered += [call.remember] if call.remember else []
+        saved = self.on_remember(call.remember) if call.remember else None
         self.opened += [call.opening] if call.opening else []
         self.entered.set()
         self.on_publish()
@@ -156,12 +171,19 @@ class RecordingPublisher(PublishPort):
             await self.gate.wait()
         async with self._changed:
             self.events.extend(call.events)
+            statuses = (event for event in call.events if isinstance(event, StatusChanged))
+            self.by_task.extend((call.task.task_id, status) for status in statuses)
             self._changed.notify_all()
+        return saved
 
     async def until_asked(self, times: int = 1) -> None:
         """Wait until the task has asked its client so many times."""
+        await self.until(lambda: sum(s.state.is_interrupted for s in self.statuses) >= times)
+
+    async def until(self, holds: Callable[[], bool]) -> None:
+        """Wait until something holds of what was published."""
         async with self._changed:
-            await self._changed.wait_for(lambda: sum(s.state.is_interrupted for s in self.statuses) >= times)
+            await self._changed.wait_for(holds)
 
     @property
     def statuses(self) -> list[StatusChanged]:
@@ -169,16 +191,44 @@ class RecordingPublisher(PublishPort):
 
 
 class FixedAgents(AgentPort):
-    """Knows any agent, by `spec`."""
+    """Knows any agent, by `spec`; its plugins list `listing`, and `screen` looks at what clients say."""
 
     def __init__(self) -> None:
         self.loaded: list[LoadAgentInput] = []
+        self.prepared: list[PrepareTaskInput] = []
+        self.requests: list[BeforeRequestInput] = []
+        self.completed: list[AfterCompletionInput] = []
+        self.completion_fails = False
         self.spec = AgentSpec(id="any")
+        self.listing = PreparedTask()
+        self.before: Callable[[LoadAgentInput], dict[str, object]] = lambda _: {}
+        self.screen: Callable[[BeforeRequestInput], BeforeRequestResult] = lambda call: BeforeRequestResult(
+            messages=call.messages
+        )
 
     @activity.defn
-    async def load_agent(self, call: LoadAgentInput) -> AgentSpec:
+    async def load_agent(self, call: LoadAgentInput) -> LoadedAgent:
         self.loaded.append(call)
-        return self.spec.model_copy(update={"id": call.agent_id})
+        agent = self.spec.model_copy(update={"id": call.agent_id})
+        return LoadedAgent.model_validate({**agent.model_dump(), **self.before(call)})
+
+    @activity.defn
+    async def prepare_task(self, call: PrepareTaskInput) -> PreparedTask:
+        self.prepared.append(call)
+        spec = self.spec.model_copy(update={"id": call.task.agent_id}) if call.loads_agent else None
+        listing = self.listing if call.lists_tools else PreparedTask()
+        return listing.model_copy(update={"agent": spec})
+
+    @activity.defn
+    async def before_request(self, call: BeforeRequestInput) -> BeforeRequestResult:
+        self.requests.append(call)
+        return self.screen(call)
+
+    @activity.defn
+    async def after_completion(self, call: AfterCompletionInput) -> None:
+        self.completed.append(call)
+        if self.completion_fails:
+            raise ApplicationError("nobody listens", non_retryable=True)
 
 
 class RecordingContext(ContextPort):
@@ -186,15 +236,24 @@ class RecordingContext(ContextPort):
 
     def __init__(self, *recalled: UserMessage | AssistantMessage) -> None:
         self._recalled = recalled
+        self.loaded: list[LoadContextInput] = []
         self.saved: list[SaveContextInput] = []
+        self.compacted: list[CompactConversationInput] = []
+        self.saving: SaveContextResult | None = None
 
     @activity.defn
     async def load_context(self, call: LoadContextInput) -> LoadContextResult:
+        self.loaded.append(call)
         return LoadContextResult(messages=self._recalled)
 
     @activity.defn
-    async def save_context(self, call: SaveContextInput) -> None:
+    async def save_context(self, call: SaveContextInput) -> SaveContextResult | None:
         self.saved.append(call)
+        return self.saving
+
+    @activity.defn
+    async def compact_conversation(self, call: CompactConversationInput) -> None:
+        self.compacted.append(call)
 
 
 class FakePorts:
@@ -208,6 +267,7 @@ class FakePorts:
         self.publish = RecordingPublisher()
         self.context = RecordingContext()
         self.push: PushPort = ScriptedPush()
+        self.narrator: NarratorPort | None = None
 
     def wired(self) -> Ports:
         return Ports(
@@ -218,4 +278,5 @@ class FakePorts:
             self.agents,
             context=self.context,
             push=self.push,
+            narrator=self.narrator,
         )

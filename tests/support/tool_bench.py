@@ -12,7 +12,7 @@ from temporalio.testing import ActivityEnvironment
 
 from activities.tools import AgentTools, ToolStores
 from agents.agent import Agent, AgentApproval
-from agents.plugins import tools
+from agents.plugins import Plugin, tools
 from agents.registry import AgentRegistry
 from agents.tool import Tool
 from stores.artifacts import Artifacts
@@ -42,9 +42,10 @@ _START = datetime(2026, 11, 21, tzinfo=UTC)
 class ToolBench:
     """Runs the tools of a test. An attempt gets the heartbeat details of the one before."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 -- what a test may put in place, each by its name
         self,
         *offered: Tool,
+        plugins: Sequence[Plugin] = (),
         needs_approval: AgentApproval = False,
         records: ToolRecords | None = None,
         secrets: Secrets | None = None,
@@ -52,7 +53,11 @@ class ToolBench:
         artifacts: Artifacts | None = None,
     ) -> None:
         agent = Agent(
-            id="agent", name="Agent", description="", plugins=[tools(*offered)], needs_approval=needs_approval
+            id="agent",
+            name="Agent",
+            description="",
+            plugins=[tools(*offered), *plugins],
+            needs_approval=needs_approval,
         )
         self.views, self.transcripts = views or MemoryTaskViews(), MemoryTranscripts()
         self.records, self.secrets = records or MemoryToolRecords(), secrets or MemorySecrets()

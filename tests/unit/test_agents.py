@@ -2,19 +2,18 @@
 
 from collections.abc import Callable
 from datetime import timedelta
-from pathlib import Path
 
 import pytest
 
 from agents.agent import Agent
 from agents.errors import AgentDefinitionError, ToolDefinitionError, UnknownAgentError
 from agents.limits import Compaction, Limits
-from agents.plugins import prompt, request_input, sub_agent, tools
+from agents.plugins import handoff, prompt, request_input, sub_agent, tools
 from agents.registry import AgentRegistry, load_agents
 from agents.retries import Retries
 from agents.tool import Tool, tool
 from agents.tool_context import ToolContext
-from workflows.contract.tasks import AgentSpec, CompactionSpec, ToolSpec
+from workflows.contract.tasks import AgentSpec, CompactionSpec, MemorySpec, ToolSpec
 
 
 @tool
@@ -38,7 +37,10 @@ def test_prompts_and_tools_of_plugins_add_up() -> None:
     """In the order of the plugins."""
     composed = agent(plugins=[prompt("You are brief."), tools(search), prompt("Cite.")])
 
-    assert composed.system_prompt == "You are brief.\n\nCite."
+    assert [p.text for plugin in composed.ordered_plugins for p in plugin.prompts] == [
+        "You are brief.",
+        "Cite.",
+    ]
     assert list(composed.tools) == ["search"]
     assert composed.spec.tools["search"].timeout == 30
 
@@ -66,6 +68,8 @@ def test_a_task_pins_all_that_the_loop_needs() -> None:
 
     assert defined.spec == AgentSpec(
         id="one",
+        version=defined.digest,
+        memory=MemorySpec(),
         model="large",
         fallback_models=("small", "tiny"),
         on_model_failure="wait",
@@ -75,6 +79,7 @@ def test_a_task_pins_all_that_the_loop_needs() -> None:
         max_cost=0.5,
         wall_clock=60,
         max_tool_failures=None,
+        max_sub_agents=50,
         max_parallel_tools=2,
         tools={
             "index": ToolSpec(timeout=5, task_queue="fast", fallback="web"),
@@ -86,9 +91,15 @@ def test_a_task_pins_all_that_the_loop_needs() -> None:
 
 
 def test_an_agent_without_settings_has_the_documented_ones() -> None:
-    """One model of the worker, 30 iterations, three failures in a row, a window."""
-    assert agent().spec == AgentSpec(
-        id="one", max_iterations=30, max_tool_failures=3, compaction=CompactionSpec(strategy="window")
+    """One model of the worker, 30 iterations, three failures in a row, 50 sub-agents, a window, a memory."""
+    assert agent(version="1").spec == AgentSpec(
+        id="one",
+        version="1",
+        max_iterations=30,
+        max_tool_failures=3,
+        max_sub_agents=50,
+        compaction=CompactionSpec(strategy="window"),
+        memory=MemorySpec(),
     )
 
 
@@ -275,29 +286,49 @@ def test_the_first_agent_is_the_default_and_ids_are_unique() -> None:
     assert registry.find("two").id == "two"
     with pytest.raises(UnknownAgentError, match="serves: one, two"):
         registry.find("three")
-    with pytest.raises(AgentDefinitionError, match="two agents"):
+    with pytest.raises(AgentDefinitionError, match="two agents have the id 'one' and the version"):
         AgentRegistry([agent("one"), agent("one")])
 
 
-@pytest.mark.parametrize(
-    ("name", "module", "expected"),
-    [
-        ("no_agent", "agent = 1", "is a int; expected an Agent"),
-        ("no_attribute", "other = 1", "cannot load"),
-        ("no_syntax", "def broken(:", "fails when it is imported: SyntaxError"),
-        ("no_luck", "1 / 0", "fails when it is imported: ZeroDivisionError"),
-        ("no_docstring", "from agents import tool\ntool(lambda x: x)", "has no docstring"),
-    ],
-)
-def test_what_cannot_be_loaded_is_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, module: str, expected: str
-) -> None:
-    """EVERLOOP_AGENTS is wrong, or the user's module is: one line tells which and why."""
-    (tmp_path / f"users_{name}.py").write_text(module)
-    monkeypatch.syspath_prepend(tmp_path)
+def test_the_first_version_of_an_agent_is_the_current_one() -> None:
+    """It alone is counted and served; the others are there for tasks that began with them."""
+    new, old = agent("one", version="2"), agent("one", version="1")
+    registry = AgentRegistry([new, old, agent("two")])
 
-    with pytest.raises(AgentDefinitionError, match=expected):
-        load_agents(f"users_{name}:agent")
+    assert [(each.id, each.version) for each in registry] == [("one", "2"), ("two", "")]
+    assert registry.default is registry.find("one") is registry.find("one", "2") is new
+    assert registry.find("one", "1") is old
+
+
+def test_a_version_that_is_gone_is_replaced_by_the_current_one() -> None:
+    """Its task goes on with what there is; who asked sees by the version that it is another one."""
+    new = agent("one", version="2")
+
+    assert AgentRegistry([new, agent("one", version="1")]).find("one", "0") is new
+
+
+def test_definitions_without_a_version_are_told_apart_by_what_they_say() -> None:
+    """A prompt, a tool or a limit that differs makes another version; the same twice is a mistake."""
+    new, old = agent(plugins=[prompt("Be brief.")]), agent(plugins=[prompt("Be long.")])
+    registry = AgentRegistry([new, old])
+
+    assert registry.find("one", old.spec.version) is old
+    with pytest.raises(AgentDefinitionError, match="two agents have the id 'one'"):
+        AgentRegistry([new, agent(plugins=[prompt("Be brief.")])])
+
+
+def test_agents_that_other_workers_would_have_to_serve_are_told() -> None:
+    """That may be on purpose; the line names who asks for whom, and what there is."""
+    writer = agent("writer")
+    asking = agent("asking", plugins=[sub_agent("writer"), sub_agent("editor"), handoff("boss")])
+
+    missed = AgentRegistry([asking, writer]).missed
+
+    assert [line.partition(", which")[0] for line in missed] == [
+        "agent 'asking' names agent 'editor' in its tool 'editor'",
+        "agent 'asking' names agent 'boss' in its tool 'hand_over_to_boss'",
+    ]
+    assert "it serves: asking, writer" in missed[0]
 
 
 def test_no_agent_at_all_is_an_error() -> None:

@@ -71,7 +71,7 @@ MISFITS: list[tuple[type[Message], object, str]] = [
 def test_what_fits_is_taken(kind: type[Message], params: object) -> None:
     """In camelCase and snake_case, with fields that we do not know, and the decoder takes it too."""
     assert flaw(kind, params) == ""
-    ParseDict(params, kind(), ignore_unknown_fields=True)  # pyright: ignore[reportArgumentType]
+    ParseDict(params, kind(), ignore_unknown_fields=True)  # pyright: ignore[reportArgumentType] -- any JSON
 
 
 @pytest.mark.parametrize(("kind", "params", "words"), MISFITS)

@@ -4,10 +4,12 @@ from activities.summary_request import MAX_MESSAGE_CHARACTERS, SUMMARY_WORDS, su
 from workflows.contract.messages import (
     AssistantMessage,
     DataPart,
+    ListedTool,
     SummaryMessage,
     TextPart,
     ToolCall,
     ToolMessage,
+    ToolsMessage,
     TranscriptMessage,
     UserMessage,
 )
@@ -52,6 +54,13 @@ def test_an_earlier_summary_is_the_beginning() -> None:
     for transcript in ((*TRANSCRIPT[:5], early, *TRANSCRIPT[5:]), (*TRANSCRIPT, early)):
         end = transcript.index(TRANSCRIPT[5])
         assert conversation(transcript, end) == "[Summary of what came before]\nSo far\n\n[assistant]\nFive"
+
+
+def test_a_list_of_tools_is_not_summed_up() -> None:
+    """It was said by nobody; the tools are offered again by themselves."""
+    listed = ToolsMessage(tools=(ListedTool(name="find", description="Finds.", parameters={}),))
+
+    assert conversation((*TRANSCRIPT[:1], listed, *TRANSCRIPT[4:]), 3) == "[assistant]\nFive"
 
 
 def test_what_was_left_out_stays_out() -> None:

@@ -1,15 +1,19 @@
 """Ports and directory of a local stack: asked for, remembered, chosen; one stack each."""
 
 import socket
+import sys
 from collections.abc import Iterator
 from pathlib import Path
+from subprocess import run
 
 import pytest
 
+from deploy.local import servers
 from deploy.local.errors import AlreadyRunningError, PortTakenError
 from deploy.local.lock import locked
 from deploy.local.ports import Ports, choose_ports
 from deploy.local.servers import LOOPBACK, free_port
+from tests.support.processes import ROOT
 
 
 @pytest.fixture
@@ -71,6 +75,22 @@ def test_a_damaged_memory_of_ports_is_replaced(tmp_path: Path, content: str) -> 
     file.write_text(content)
 
     assert choose_ports(file, {}, ignore) == choose_ports(file, {}, ignore)
+
+
+def test_a_port_is_given_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither this process nor another one is given a port again before its server listens."""
+    given = free_port()
+    monkeypatch.setattr(servers, "LOWEST_PORT", given - 10)
+    monkeypatch.setattr(servers, "HIGHEST_PORT", given + 10)
+    elsewhere = f"""from deploy.local import servers
+servers.LOWEST_PORT, servers.HIGHEST_PORT = {given - 10}, {given + 10}
+print(*[servers.free_port() for _ in range(10)])"""
+
+    other = run([sys.executable, "-c", elsewhere], capture_output=True, check=True, timeout=60, cwd=ROOT)
+    near = [free_port() for _ in range(10)]
+
+    assert len({given, *near}) == 11
+    assert str(given) not in other.stdout.decode().split()
 
 
 def test_a_port_whose_connections_are_closing_down_is_free(tmp_path: Path) -> None:

@@ -8,9 +8,12 @@ from gateway.updates import UpdateTranslator
 from stores.a2a_tasks import EVENTS_EXTENSION
 from tests.unit.shown_tasks import AT, URL, Sent, artifact, chunk, said, sent, view
 from workflows.contract.events import (
+    AgentInvoked,
     ArtifactChunk,
     ChunkMode,
+    Narrated,
     StatusChanged,
+    SubAgentEvent,
     TaskEvent,
     ToolCalled,
     UsageReported,
@@ -88,6 +91,8 @@ def test_a_status_is_an_update_without_what_was_received() -> None:
 OTHERS: list[TaskEvent] = [
     ToolCalled(iteration=1, call_id="c", name="search", arguments="{}"),
     UsageReported(iteration=1, usage=Usage(input_tokens=1, output_tokens=2)),
+    AgentInvoked(call_id="c", agent_id="writer", task_id="task/c"),
+    SubAgentEvent(path=("c",), event={"kind": "thought", "iteration": 1, "text": "Hm"}),
 ]
 
 
@@ -103,6 +108,43 @@ def test_other_events_are_for_the_extension(event: TaskEvent) -> None:
     assert isinstance(update, pb.TaskStatusUpdateEvent)
     assert update.status.state == pb.TASK_STATE_AUTH_REQUIRED
     assert MessageToDict(update.metadata)[EVENTS_EXTENSION]["kind"] == event.kind
+
+
+NARRATION = Narrated(text="Reading the minutes")
+
+
+@pytest.mark.parametrize("extended", [False, True])
+def test_a_narration_is_a_status_for_everybody_that_only_passes(*, extended: bool) -> None:
+    """The task works, and says so; the status of the task is repeated afterwards as it was."""
+    translator = UpdateTranslator(view(), URL, extended=extended)
+
+    (update,) = translator.translate(NARRATION, "1800000000123-4")
+    later = translator.translate(OTHERS[0])
+
+    assert MessageToDict(update) == {
+        "taskId": "task",
+        "contextId": "context",
+        "status": {
+            "state": "TASK_STATE_WORKING",
+            "timestamp": "2027-01-15T08:00:00.123Z",
+            "message": {
+                "messageId": "task-narration-1800000000123-4",
+                "taskId": "task",
+                "contextId": "context",
+                "role": "ROLE_AGENT",
+                "parts": [{"text": "Reading the minutes"}],
+            },
+        },
+        **(
+            {"metadata": {EVENTS_EXTENSION: {"kind": "narration", "text": "Reading the minutes"}}}
+            if extended
+            else {}
+        ),
+    }
+    shown = [
+        each.status.message.parts[0].text for each in later if isinstance(each, pb.TaskStatusUpdateEvent)
+    ]
+    assert shown == (["thinking"] if extended else [])
 
 
 ENDS_BADLY = {TaskState.FAILED, TaskState.CANCELED, TaskState.REJECTED}

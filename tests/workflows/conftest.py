@@ -1,6 +1,6 @@
 """Every workflow test runs twice: with cached workflows, and with each step replayed from history."""
 
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import UTC, datetime
 from uuid import uuid4
@@ -21,6 +21,11 @@ from workflows.contract.tasks import AgentSpec, TaskInput, TaskResult
 Handle = WorkflowHandle[AgentTask, TaskResult]
 IMPATIENT_EVENTS = 40
 
+Changes = Mapping[str, object]
+"""Fields of a `TaskInput` that a test wants to be others."""
+
+NO_CHANGES: Changes = {}
+
 StartTask = Callable[..., AbstractAsyncContextManager[Handle]]
 
 
@@ -40,7 +45,12 @@ def unique_queue() -> str:
 
 
 async def start_workflow(
-    client: Client, queue: str, agent: AgentSpec | None = None, *, task_id: str = ""
+    client: Client,
+    queue: str,
+    agent: AgentSpec | None = None,
+    *,
+    task_id: str = "",
+    changes: Changes = NO_CHANGES,
 ) -> Handle:
     """Start a task, as the gateway does; unless given, its id is the name of its queue."""
     task = TaskInput(
@@ -49,7 +59,7 @@ async def start_workflow(
         agent=agent or AgentSpec(id="agent"),
         message=user("Hello"),
         created_at=datetime.now(UTC),
-    )
+    ).model_copy(update=changes)
     return await client.start_workflow(
         names.WORKFLOW_TYPE, task, id=task_id or queue, task_queue=queue, result_type=TaskResult
     )
@@ -82,12 +92,14 @@ def starter(client: Client, *, max_cached_workflows: int) -> StartTask:
     """Return a function that starts a task on a worker of its own."""
 
     @asynccontextmanager
-    async def start(ports: FakePorts, agent: AgentSpec | None = None) -> AsyncGenerator[Handle]:
+    async def start(
+        ports: FakePorts, agent: AgentSpec | None = None, changes: Changes = NO_CHANGES
+    ) -> AsyncGenerator[Handle]:
         queue = unique_queue()
         settings = WorkerSettings(
             task_queue=queue, max_cached_workflows=max_cached_workflows, shutdown_grace=0
         )
         async with build_worker(client, ports.wired(), settings):
-            yield await start_workflow(client, queue, agent)
+            yield await start_workflow(client, queue, agent, changes=changes)
 
     return start

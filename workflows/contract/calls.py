@@ -9,11 +9,23 @@ from workflows.contract.messages import (
     AssistantMessage,
     ToolCall,
     ToolMessage,
+    ToolsMessage,
     TranscriptMessage,
+    Usage,
     UserMessage,
 )
 from workflows.contract.questions import Answer, Question
-from workflows.contract.tasks import CompactionSpec, Identity, TaskRef, TaskView
+from workflows.contract.tasks import (
+    AgentSpec,
+    CompactionSpec,
+    Identity,
+    MemorySpec,
+    NarratorSpec,
+    TaskRef,
+    TaskState,
+    TaskView,
+    ToolSpec,
+)
 from workflows.contract.wire import Wire
 
 CREATE_TASK = "create_task"
@@ -33,7 +45,8 @@ class CallModelInput(Wire):
     this one continues, until its first reply: its cache is copied. `warning` is told to subscribers.
     `needs_price` means that a reply of unknown cost is of no use. `tool`: the reply has to be a call of this
     tool and is no answer to the client, who has one already. `routing`: the reply decides whether there is to
-    be a task; all that it can call is `CREATE_TASK`.
+    be a task; all that it can call is `CREATE_TASK`. `usage` is what the task has used so far, for agents
+    whose plugins look at model calls.
     """
 
     task: TaskRef
@@ -49,6 +62,7 @@ class CallModelInput(Wire):
     needs_price: bool = False
     tool: str | None = None
     routing: bool = False
+    usage: Usage | None = None
 
 
 class CompactContextInput(Wire):
@@ -72,7 +86,8 @@ class RunToolInput(Wire):
     """Run one tool call. Its result gets `position` in the transcript. `timeout` is in seconds.
 
     `reply` is the position of the reply that asks for it. `answers` are what its questions came to so far,
-    oldest first. `warning` is told to subscribers. `identity` is who started the task.
+    oldest first. `warning` is told to subscribers. `identity` is who started the task. `plugin` is the one
+    that listed the tool for this task, and `digest` that of what it listed (`ToolSpec`).
     """
 
     task: TaskRef
@@ -84,16 +99,36 @@ class RunToolInput(Wire):
     answers: tuple[Answer, ...] = ()
     warning: str = ""
     identity: Identity | None = None
+    plugin: str = ""
+    digest: str = ""
 
 
 class LoadAgentInput(Wire):
-    """Look up the agent that a tool call asks. `status` and `warning` are told with the start of the call."""
+    """Look up the agent that a tool call asks. `status` and `warning` are told with the start of the call.
+
+    `answers` are what people have said to the call so far, oldest first.
+
+    `child` is the task id under which it will work; for a handoff that of the task itself.
+    """
 
     task: TaskRef
     call: ToolCall
     agent_id: str
     status: StatusChanged | None = None
     warning: str = ""
+    child: str = ""
+    answers: tuple[Answer, ...] = ()
+    identity: Identity | None = None
+
+
+class LoadedAgent(AgentSpec):
+    """An agent that a tool call asks; or what has to be answered before it is asked, or why it is not.
+
+    Beside the agent, and not around it: that is what older code has put into histories.
+    """
+
+    question: Question | None = None
+    refused: ToolMessage | None = None
 
 
 class StoreResultInput(Wire):
@@ -112,29 +147,115 @@ class StoreTranscriptInput(Wire):
     messages: tuple[TranscriptMessage, ...]
 
 
+ConversationMessage = Annotated[UserMessage | AssistantMessage | ToolMessage, Field(discriminator="role")]
+"""What stands in the conversation of a context."""
+
+
 class LoadContextInput(Wire):
-    """Read the newest messages of the conversation into an empty transcript: at most `max_messages`."""
+    """Read what there is to recall of the conversation into an empty transcript."""
 
     task: TaskRef
-    max_messages: int = 20
+    memory: MemorySpec = MemorySpec()
 
 
 class LoadContextResult(Wire):
-    """What was said in the context before, oldest first."""
+    """What was said in the context before, oldest first; a summary of what is older is a user message."""
 
-    messages: tuple[UserMessage | AssistantMessage, ...] = ()
+    messages: tuple[ConversationMessage, ...] = ()
 
 
 class SaveContextInput(Wire):
-    """Append what a task adds to the conversation of its context, once."""
+    """Append what a task adds to the conversation of its context, once.
+
+    That are the messages from `first` to `length` of its cached transcript (but no summaries), or else
+    `messages`.
+    """
 
     task: TaskRef
-    messages: tuple[UserMessage | AssistantMessage, ...]
+    messages: tuple[ConversationMessage, ...] = ()
+    first: int = 0
+    length: int = 0
+    memory: MemorySpec | None = None
+
+
+class SaveContextResult(Wire):
+    """`is_long`: the conversation has more than a task recalls, and it is to be summed up."""
+
+    is_long: bool = False
+
+
+class CompactConversationInput(Wire):
+    """Sum up what is too old to be recalled. `model` None: the worker's default."""
+
+    task: TaskRef
+    memory: MemorySpec
+    model: str | None = None
+
+
+class PrepareTaskInput(Wire):
+    """Get ready what the definition of an agent does not say: the tools that its plugins list for this task.
+
+    The list is put at `position` of the transcript. `lists_tools`: whether to ask for it at all.
+    `loads_agent`: of the agent only the id is known.
+    """
+
+    task: TaskRef
+    position: int = 0
+    identity: Identity | None = None
+    lists_tools: bool = True
+    loads_agent: bool = False
+
+
+class PreparedTask(Wire):
+    """`listed` is the list as it stands in the transcript, None for none; `tools` are its tools by name."""
+
+    listed: ToolsMessage | None = None
+    tools: dict[str, ToolSpec] = {}
+    agent: AgentSpec | None = None
+
+
+class BeforeRequestInput(Wire):
+    """Let plugins look at messages of the client before a model does."""
+
+    task: TaskRef
+    messages: tuple[UserMessage, ...]
+    identity: Identity | None = None
+
+
+class BeforeRequestResult(Wire):
+    """The messages as the model is to read them; or why the task may not take them (`refused`)."""
+
+    messages: tuple[UserMessage, ...]
+    refused: str = ""
+
+
+class AfterCompletionInput(Wire):
+    """Tell plugins how a task has ended. `answer` is the text of its answer, `reason` why it has none."""
+
+    task: TaskRef
+    state: TaskState
+    iterations: int
+    usage: Usage
+    answer: str = ""
+    reason: str = ""
+    identity: Identity | None = None
+
+
+class NarrateInput(Wire):
+    """Tell the client every few seconds what the task is doing. `model` is the agent's own."""
+
+    task: TaskRef
+    narrator: NarratorSpec
+    model: str | None = None
 
 
 class PublishInput(Wire):
-    """Publish events that no other activity carries. `opening` lets clients see a task that was hidden."""
+    """Publish events that no other activity carries. `opening` lets clients see a task that was hidden.
+
+    `remember` is kept before the events are told: whoever has heard the end may rely on it.
+    """
 
     task: TaskRef
     events: tuple[StatusChanged | ArtifactChunk, ...]
     opening: TaskView | None = None
+    remember: SaveContextInput | None = None

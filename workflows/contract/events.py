@@ -16,11 +16,15 @@ Fold rules (every implementation of `stores.task_views.TaskViews` follows them):
   "replace" take the place of the artifact, "draft" only if its own position is not complete yet; "extend"
   keeps the content and appends to it, if there is an artifact that is neither complete nor failed. A chunk
   of an older draft and a gap are dropped.
+- `narration` passes through unless the view's status is another one than submitted or working.
 - Content: a text without media type and file name continues the text before it. An empty one adds nothing,
   except that a draft of nothing else is one empty text.
 - Every other kind changes nothing in the view; it only passes through the stream.
 
 A dropped event does not reach the stream.
+
+What reaches the stream of a sub-agent's task, but for `task-created`, reaches the stream of the client's task
+in the same step, as `sub-agent`: unless that task is not known, or has ended.
 """
 
 from datetime import datetime
@@ -174,6 +178,35 @@ class UsageReported(Wire):
     usage: Usage
 
 
+class AgentInvoked(Wire):
+    """Another agent begins to work: in the task `task_id` of its own, or on this one, which it takes over."""
+
+    kind: Literal["agent-invoked"] = "agent-invoked"
+    call_id: str
+    agent_id: str
+    task_id: str
+
+
+class SubAgentEvent(Wire):
+    """An event of a sub-agent's task, as its subscribers get it.
+
+    `path` are the ids of the calls that lead down to it, from the task whose stream this is; `AgentInvoked`
+    told which agent each of them asks. Of an event that is too large its short fields are left, with `cut`:
+    true. A status comes without what was received and asked.
+    """
+
+    kind: Literal["sub-agent"] = "sub-agent"
+    path: tuple[str, ...]
+    event: dict[str, JsonValue]
+
+
+class Narrated(Wire):
+    """What the task is doing, in at most 50 characters, while it works."""
+
+    kind: Literal["narration"] = "narration"
+    text: str
+
+
 TaskEvent = Annotated[
     TaskCreated
     | StatusChanged
@@ -186,7 +219,10 @@ TaskEvent = Annotated[
     | ToolCompleted
     | RetryScheduled
     | Warned
-    | UsageReported,
+    | UsageReported
+    | AgentInvoked
+    | SubAgentEvent
+    | Narrated,
     Field(discriminator="kind"),
 ]
 

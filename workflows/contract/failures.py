@@ -51,3 +51,15 @@ INVALID_ANSWER = "InvalidAnswer"
 
 TASK_TERMINAL = "TaskTerminal"
 """The task has ended and takes no more messages."""
+
+PLUGIN_VETO = "PluginVeto"
+"""A plugin does not let the task go on; the message is its reason. Not retryable."""
+
+PLUGIN_FAILED = "PluginFailed"
+"""A hook or a prompt of a plugin raised; the message names the plugin. Not retryable."""
+
+TOOLS_UNAVAILABLE = "ToolsUnavailable"
+"""A plugin could not list its tools now; the message names it. Retryable a few times."""
+
+OUTPUT_INVALID = "OutputInvalid"
+"""The answer did not fit the agent's output model, not even after the model was told what is wrong."""

@@ -118,7 +118,8 @@ class AssistantMessage(Wire):
 
     `is_shown` is false if subscribers could not be told of its end; the workflow then tells them. `closing`
     is said with the last status, beside or in place of an answer; `rejects` lets the task end as rejected.
-    No language model uses these two.
+    No language model uses these two. `refused` says why the reply does not stand: the model reads it and
+    replies again; `misfits`: because it is not the data that the agent has to give.
     """
 
     role: Literal["assistant"] = "assistant"
@@ -131,6 +132,8 @@ class AssistantMessage(Wire):
     is_shown: bool = True
     closing: str = ""
     rejects: bool = False
+    refused: str = ""
+    misfits: bool = False
 
 
 ToolOutcome = Literal["ok", "error", "invalid", "unknown", "rejected"]
@@ -170,8 +173,33 @@ class SummaryMessage(Wire):
     usage: Usage = Usage()
 
 
+class ListedTool(Wire):
+    """A tool that a plugin has listed for one task, as the model is told of it.
+
+    `parameters` is the JSON schema of its arguments.
+    """
+
+    name: str
+    description: str
+    parameters: dict[str, JsonValue]
+
+
+class ToolsMessage(Wire):
+    """The tools that plugins have listed for the task.
+
+    From here on model calls offer these, beside the agent's own, whatever their servers say later. The last
+    list counts. No model reads it as a message.
+    """
+
+    role: Literal["tools"] = "tools"
+    tools: tuple[ListedTool, ...]
+
+
+SpokenMessage = UserMessage | AssistantMessage | ToolMessage
+"""What was said in a conversation; everything else in a transcript is about it."""
+
 TranscriptMessage = Annotated[
-    UserMessage | AssistantMessage | ToolMessage | SummaryMessage, Field(discriminator="role")
+    UserMessage | AssistantMessage | ToolMessage | SummaryMessage | ToolsMessage, Field(discriminator="role")
 ]
 
 

@@ -17,6 +17,12 @@ PUSH_WORKFLOW_TYPE = "PushDelivery"
 PUSH_NEWS = "news"
 """The signal that tells a `PushDelivery` that its task has a new status."""
 
+SUB_AGENT_ASKS = "sub_agent_asks"
+"""The signal with which the task of a sub-agent tells the task that it works for what it asks."""
+
+PEOPLE_ANSWER = "people_answer"
+"""The signal that takes an answer down to the task of the sub-agent that asked."""
+
 AGENT_ID = SearchAttributeKey.for_keyword("AgentId")
 CONTEXT_ID = SearchAttributeKey.for_keyword("ContextId")
 OWNER = SearchAttributeKey.for_keyword("Owner")
@@ -128,6 +134,21 @@ def push_task_queue(task_queue: str) -> str:
     return f"{task_queue}-push"
 
 
+def narrator_task_queue(task_queue: str) -> str:
+    """Return where narrators wait: each runs as long as its task, and shall take nobody's place."""
+    return f"{task_queue}-narrator"
+
+
+def root_task_id(task_id: str) -> str:
+    """Return the client's task above the task of a sub-agent; its own id if it is no sub-agent's."""
+    return task_id.partition("/")[0]
+
+
+def child_path(task_id: str) -> tuple[str, ...]:
+    """Return the ids of the calls that lead from the client's task down to this one; none for its own."""
+    return tuple(task_id.split("/")[1:])
+
+
 def push_workflow_id(task_id: str, config_id: str) -> str:
     """Return the workflow that notifies one client of a task; a digest stands for a long id of a config.
 
@@ -151,6 +172,11 @@ def derive_push_event_id(task_id: str, config_id: str, event: str) -> str:
 def child_task_id(task_id: str, call_id: str) -> str:
     """Return the task id of the sub-agent that a tool call asks."""
     return f"{task_id}/{call_id}"
+
+
+def relayed_question(call_id: str, question_id: str) -> str:
+    """Name the question of a sub-agent in the task whose call asked that agent."""
+    return f"{call_id}/{question_id}"
 
 
 def is_child_task_id(task_id: str) -> bool:
@@ -177,9 +203,19 @@ def conversation_key(context: str) -> str:
     return f"everloop:conversation:{{{context}}}:messages"
 
 
+def conversation_positions_key(context: str) -> str:
+    """Redis hash: positions of the first message that is kept, and up to which messages were cleared."""
+    return f"everloop:conversation:{{{context}}}:positions"
+
+
+def conversation_summaries_key(context: str) -> str:
+    """Redis hash: level and range of positions → summary of the messages of a context."""
+    return f"everloop:conversation:{{{context}}}:summaries"
+
+
 def conversation_tasks_key(context: str) -> str:
-    """Redis set: tasks whose messages are in the conversation of a context."""
-    return f"everloop:conversation:{{{context}}}:tasks"
+    """Redis sorted set: tasks whose messages are in the conversation of a context, by their position."""
+    return f"everloop:conversation:{{{context}}}:appended"
 
 
 def task_list_key(owner: str, agent_id: str, context_id: str | None = None, state: str = "") -> str:

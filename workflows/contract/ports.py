@@ -5,21 +5,29 @@ from abc import ABC, abstractmethod
 from temporalio import activity
 
 from workflows.contract.calls import (
+    AfterCompletionInput,
+    BeforeRequestInput,
+    BeforeRequestResult,
     CallModelInput,
     CompactContextInput,
+    CompactConversationInput,
     LoadAgentInput,
     LoadContextInput,
     LoadContextResult,
+    LoadedAgent,
+    NarrateInput,
+    PreparedTask,
+    PrepareTaskInput,
     PublishInput,
     RunToolInput,
     SaveContextInput,
+    SaveContextResult,
     StoreResultInput,
     StoreTranscriptInput,
     ToolReply,
 )
 from workflows.contract.messages import AssistantMessage, SummaryMessage
 from workflows.contract.push import DeliverPushInput, DeliverPushResult
-from workflows.contract.tasks import AgentSpec
 
 
 class ModelPort(ABC):
@@ -78,12 +86,37 @@ class AgentPort(ABC):
 
     @abstractmethod
     @activity.defn
-    async def load_agent(self, call: LoadAgentInput) -> AgentSpec:
+    async def load_agent(self, call: LoadAgentInput) -> LoadedAgent:
         """Announce that the call starts, and return what the task of a sub-agent pins.
+
+        Like any tool, the call may need an approval first, or be vetoed by a plugin.
 
         Raises:
             ApplicationError: `AgentUnknown` (retryable).
         """
+
+    @abstractmethod
+    @activity.defn
+    async def prepare_task(self, call: PrepareTaskInput) -> PreparedTask:
+        """Ask the agent's plugins for the tools of the task, and put their list into the cached transcript.
+
+        Raises:
+            ApplicationError: `AgentUnknown`, `ToolsUnavailable` (retryable), `PluginFailed`.
+        """
+
+    @abstractmethod
+    @activity.defn
+    async def before_request(self, call: BeforeRequestInput) -> BeforeRequestResult:
+        """Let the plugins change or refuse what the client said.
+
+        Raises:
+            ApplicationError: `AgentUnknown` (retryable), `PluginFailed`.
+        """
+
+    @abstractmethod
+    @activity.defn
+    async def after_completion(self, call: AfterCompletionInput) -> None:
+        """Let the plugins know how the task ended; what they raise is logged. They may hear of it again."""
 
 
 class TranscriptPort(ABC):
@@ -105,8 +138,23 @@ class ContextPort(ABC):
 
     @abstractmethod
     @activity.defn
-    async def save_context(self, call: SaveContextInput) -> None:
-        """Append messages to the conversation; repeating it for the same task changes nothing."""
+    async def save_context(self, call: SaveContextInput) -> SaveContextResult | None:
+        """Append messages to the conversation; repeating it for the same task changes nothing.
+
+        Raises:
+            ApplicationError: `TranscriptMissing` (not retryable).
+        """
+
+    @abstractmethod
+    @activity.defn
+    async def compact_conversation(self, call: CompactConversationInput) -> None:
+        """Let the model sum up what is too old to be recalled; the messages themselves stay.
+
+        A summary is kept by the range that it covers: repeating it costs no second call.
+
+        Raises:
+            ApplicationError: the model refused, or cannot answer now; see `ModelPort.call_model`.
+        """
 
 
 class PublishPort(ABC):
@@ -114,8 +162,23 @@ class PublishPort(ABC):
 
     @abstractmethod
     @activity.defn
-    async def publish(self, call: PublishInput) -> None:
-        """Publish events; repeating it changes nothing (`workflows.contract.events`)."""
+    async def publish(self, call: PublishInput) -> SaveContextResult | None:
+        """Publish events; repeating it changes nothing (`workflows.contract.events`).
+
+        Raises:
+            ApplicationError: `TranscriptMissing` (not retryable): what is to be remembered is lost, and
+            nothing
+                was published.
+        """
+
+
+class NarratorPort(ABC):
+    """Say what a task is doing while it works."""
+
+    @abstractmethod
+    @activity.defn
+    async def narrate(self, call: NarrateInput) -> None:
+        """Publish short statuses until an artifact begins, the task waits for people, or it ends."""
 
 
 class PushPort(ABC):

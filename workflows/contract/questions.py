@@ -88,6 +88,13 @@ class Answer(Wire):
     message_id: str = ""
 
 
+class SubAgentQuestions(Wire):
+    """What the sub-agent of a call wants to know now: all of it, or nothing any more."""
+
+    call_id: str
+    questions: tuple[Question, ...] = ()
+
+
 class Approval(Wire):
     """An operator's answer, as the `approve` signal takes it. `value` answers what is no confirmation."""
 

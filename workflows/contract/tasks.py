@@ -41,14 +41,19 @@ class ToolSpec(Wire):
 
     `timeout` is in seconds, for one attempt. `task_queue` None means the task's own. `fallback` names the
     tool that gets the same arguments when this one failed. `agent` makes it a sub-agent: the call runs as a
-    task of that agent. `serial`: of one reply, calls of serial tools run one after another, in their order.
+    task of that agent. `handoff` names the agent that has the task from then on. `serial`: of one reply,
+    calls of serial tools run one after another, in their order. `plugin` names the plugin that listed the
+    tool for this task; `digest` is that of what it listed.
     """
 
     timeout: float = 30.0
     task_queue: str | None = None
     fallback: str | None = None
     agent: str | None = None
+    handoff: str | None = None
     serial: bool = False
+    plugin: str = ""
+    digest: str = ""
 
 
 class CompactionSpec(Wire):
@@ -62,6 +67,26 @@ class CompactionSpec(Wire):
     prompt_tokens: int | None = None
 
 
+class MemorySpec(Wire):
+    """What a task recalls of its context: at most so many messages, of about so many tokens.
+
+    What does not fit is left out ("window"), or summed up by the model: in one summary ("summary"), or in
+    summaries of summaries ("hierarchical"). `auto_compact` False: nothing is summed up by itself.
+    """
+
+    max_messages: int = 20
+    max_tokens: int = 8000
+    strategy: Literal["window", "summary", "hierarchical"] = "window"
+    auto_compact: bool = True
+
+
+class NarratorSpec(Wire):
+    """Every `interval` seconds the client reads what the task is doing. `model` None: the agent's own."""
+
+    interval: float = 5.0
+    model: str | None = None
+
+
 class AgentSpec(Wire):
     """The part of an agent's definition that a task pins when it starts.
 
@@ -72,6 +97,10 @@ class AgentSpec(Wire):
     `max_cost` in US dollars, `max_tool_failures` counts iterations in a row. `artifact_tool` is the tool that
     the model has to call before the task may end without any artifact. `routing` "auto": the first model call
     decides whether the message becomes a task or is answered at once.
+
+    `version` names the definition. `hooks` are the names of those that its plugins have. `lists_tools`: a
+    plugin has to be asked which tools there are. `has_output`: the answer is data that fits a schema.
+    `max_sub_agents` counts the tasks of sub-agents that one task may start.
     """
 
     id: str
@@ -89,6 +118,13 @@ class AgentSpec(Wire):
     deduplicate: bool = True
     artifact_tool: str | None = None
     routing: Literal["task", "auto"] = "task"
+    version: str = ""
+    memory: MemorySpec | None = None
+    narrator: NarratorSpec | None = None
+    hooks: tuple[str, ...] = ()
+    lists_tools: bool = False
+    has_output: bool = False
+    max_sub_agents: int | None = None
 
 
 class Identity(Wire):
@@ -107,7 +143,8 @@ class TaskInput(Wire):
     """How a task starts. The task id is the workflow id.
 
     `depth` is 0 for the task of a client, 1 for that of a sub-agent, 2 for that of its sub-agent. `digest` is
-    that of the message's content, for whoever has to know whether another message is the same.
+    that of the message's content, for whoever has to know whether another message is the same. `scheduled`:
+    no gateway knows of it yet, and of the agent only the id is given.
     """
 
     context_id: str
@@ -118,16 +155,18 @@ class TaskInput(Wire):
     depth: int = 0
     identity: Identity | None = None
     digest: str = ""
+    scheduled: bool = False
 
 
 class TaskRef(Wire):
-    """Which run of which task an activity works for."""
+    """Which run of which task an activity works for, and the version of the agent that it began with."""
 
     task_id: str
     run_id: str
     context_id: str
     owner: str
     agent_id: str
+    agent_version: str = ""
 
 
 class TaskStatus(Wire):

@@ -1,0 +1,71 @@
+"""What a task recalls of a conversation: summaries of the older part, and the newest messages."""
+
+from collections.abc import Sequence
+
+from activities.conversation_messages import with_lines_for_files
+from stores.conversations import ConversationSummary
+from stores.recent_messages import Room, newest_messages
+from workflows.contract.calls import ConversationMessage
+from workflows.contract.messages import TextPart, UserMessage
+from workflows.contract.tasks import MemorySpec
+
+MAX_BYTES = 100_000
+"""Of what a task recalls, as JSON: it stands in the task's history."""
+
+MAX_SUMMARY_BYTES = 40_000
+"""Of the summaries in it, the newest ones."""
+
+MAX_TOKENS = MAX_BYTES // 4
+"""So many tokens are recalled at most, whatever the agent's memory says: there is no room for more."""
+
+
+def token_budget(memory: MemorySpec) -> int:
+    """Return of how many tokens messages are recalled, summaries not counted."""
+    return min(memory.max_tokens, MAX_TOKENS)
+
+
+def byte_budget(summaries: Sequence[ConversationSummary]) -> int:
+    """Return how many bytes of messages are recalled for sure beside these summaries."""
+    return MAX_BYTES - min(sum(byte_size(_message(summary)) for summary in summaries), MAX_SUMMARY_BYTES)
+
+
+def byte_size(message: ConversationMessage) -> int:
+    """Return how many bytes a message has, as JSON."""
+    return len(message.model_dump_json().encode())
+
+
+def recalled(
+    summaries: Sequence[ConversationSummary], recent: Sequence[ConversationMessage], end: int
+) -> list[ConversationMessage]:
+    """Return the messages with which a transcript begins, as far as there is room: the newest ones.
+
+    `recent` are the last messages of the conversation, up to position `end`. A summary is recalled unless it
+    begins among those of them that are.
+    """
+    kept = list(recent)
+    while True:
+        earlier = _newest_that_fit([_message(s) for s in summaries if s.start < end - len(kept)])
+        room = Room(len(kept), MAX_BYTES - sum(map(byte_size, earlier)), byte_size)
+        fitting = newest_messages(kept, room) or newest_messages(with_lines_for_files(kept), room)
+        if len(fitting) == len(kept):
+            return [*earlier, *fitting]
+        kept = fitting  # fewer: their summary may be needed now
+
+
+def _newest_that_fit(messages: Sequence[UserMessage]) -> list[UserMessage]:
+    """Return the newest messages that there is room for among the summaries, oldest first."""
+    room, kept = MAX_SUMMARY_BYTES, list[UserMessage]()
+    for message in reversed(messages):
+        room -= byte_size(message)
+        if room < 0:
+            break
+        kept.insert(0, message)
+    return kept
+
+
+def _message(summary: ConversationSummary) -> UserMessage:
+    """Return the summary as a message of the user, with an id that is the same whenever it is recalled."""
+    return UserMessage(
+        message_id=f"summary-{summary.level}-{summary.start}-{summary.end}",
+        parts=(TextPart(text=f"[Summary of earlier conversation]\n{summary.text}"),),
+    )

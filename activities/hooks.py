@@ -1,0 +1,229 @@
+"""Asks the plugins of an agent: in their order, each what the one before has made of it."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TypeVar
+
+import structlog
+from temporalio.exceptions import ApplicationError
+
+from agents.agent import Agent
+from agents.hooks import ANYBODY, HookContext, ModelRequest, NeedsApproval, TaskOutcome, Veto
+from agents.plugins import Plugin
+from workflows.contract import failures
+from workflows.contract.messages import AssistantMessage, ToolCall, ToolMessage, Usage, UserMessage
+from workflows.contract.tasks import Identity, TaskRef
+
+HOOK_TIMEOUT = 20.0
+"""Seconds that one hook of one plugin may take; a later one counts as failed."""
+
+Said = TypeVar("Said")
+
+_log = structlog.get_logger()
+
+
+class PluginFailedError(Exception):
+    """A hook, or another method, of a plugin raised or returned what it may not; the message says which."""
+
+    def __init__(self, plugin: str, method: str, error: BaseException | str) -> None:
+        problem = error if isinstance(error, str) else f"{type(error).__name__}: {error}"
+        super().__init__(f"plugin {plugin!r} failed in {method}: {problem}")
+        self.plugin = plugin
+        self.method = method
+        self.error_type = type(self if isinstance(error, str) else error).__name__
+
+    def as_failure(self) -> ApplicationError:
+        """Return what ends the task, as nothing of it would go better again; raise it `from None`."""
+        return ApplicationError(str(self), type=failures.PLUGIN_FAILED, non_retryable=True)
+
+
+@dataclass(frozen=True)
+class BeforeTool:
+    """What plugins make of a call: the call as it is to run, and why it may not, or why people are asked."""
+
+    call: ToolCall
+    veto: Veto | None = None
+    approval: NeedsApproval | None = None
+
+
+class Hooks:
+    """The hooks of one agent's plugins at one point of a task. Plugins that do not have a hook are not asked.
+
+    `timeout` is what one hook of one plugin may take, in seconds (default 20).
+    """
+
+    def __init__(self, agent: Agent, context: HookContext, *, timeout: float = HOOK_TIMEOUT) -> None:
+        self._agent = agent
+        self._context = context
+        self._timeout = timeout
+
+    def has(self, hook: str) -> bool:
+        """Whether any plugin has this hook; where none has, there is nothing to prepare."""
+        return hook in self._agent.hooks
+
+    async def before_request(self, message: UserMessage) -> UserMessage | Veto:
+        """Return the message as the model is to read it, or why it may not.
+
+        Raises:
+            PluginFailedError: a hook raised, or returned something else, or a message of another id.
+        """
+        for plugin in self._having("before_request"):
+            asked = partial(plugin.before_request, self._context, message)
+            said = await self._answer(plugin, "before_request", asked, (UserMessage, Veto))
+            if isinstance(said, Veto):
+                return said
+            if said and said.message_id != message.message_id:
+                raise PluginFailedError(plugin.name, "before_request", "it changed the id of the message")
+            message = said or message
+        return message
+
+    async def before_model_call(self, request: ModelRequest) -> ModelRequest | Veto:
+        """Return the request as it is to be made, or why it may not.
+
+        Raises:
+            PluginFailedError: a hook raised, returned something else, or added a tool.
+        """
+        for plugin in self._having("before_model_call"):
+            asked = partial(plugin.before_model_call, self._context, request)
+            said = await self._answer(plugin, "before_model_call", asked, (ModelRequest, Veto))
+            if isinstance(said, Veto):
+                return said
+            if said and (added := set(said.tools) - set(request.tools)):
+                problem = f"it added the tools {', '.join(sorted(added))}; a hook may only take some away"
+                raise PluginFailedError(plugin.name, "before_model_call", problem)
+            request = said or request
+        return request
+
+    async def after_model_call(self, reply: AssistantMessage) -> AssistantMessage | Veto:
+        """Return the reply as it counts, or why the model has to give another one.
+
+        Raises:
+            PluginFailedError: a hook raised, or returned something else.
+        """
+        for plugin in self._having("after_model_call"):
+            asked = partial(plugin.after_model_call, self._context, reply)
+            said = await self._answer(plugin, "after_model_call", asked, (AssistantMessage, Veto))
+            if isinstance(said, Veto):
+                return said
+            reply = said or reply
+        return reply
+
+    async def before_tool(self, call: ToolCall) -> BeforeTool:
+        """Return what becomes of a call. An approval that one plugin wants does not keep others from a veto.
+
+        Raises:
+            PluginFailedError: a hook raised, returned something else, or made it a call of another tool.
+        """
+        wanted: list[NeedsApproval] = []
+        for plugin in self._having("before_tool"):
+            asked = partial(plugin.before_tool, self._context, call)
+            said = await self._answer(plugin, "before_tool", asked, (ToolCall, Veto, NeedsApproval))
+            if isinstance(said, Veto):
+                return BeforeTool(call, veto=said)
+            if isinstance(said, NeedsApproval):
+                wanted.append(said)
+            elif said:
+                if (said.id, said.name) != (call.id, call.name):
+                    problem = "it changed the id or the tool of the call; a hook may only change arguments"
+                    raise PluginFailedError(plugin.name, "before_tool", problem)
+                call = said
+        return BeforeTool(call, approval=_together(wanted))
+
+    async def after_tool(self, call: ToolCall, result: ToolMessage) -> ToolMessage | Veto:
+        """Return the result as the model is to read it, or the reason that it reads in its place.
+
+        Raises:
+            PluginFailedError: a hook raised, returned something else, or made it the result of another call.
+        """
+        for plugin in self._having("after_tool"):
+            asked = partial(plugin.after_tool, self._context, call, result)
+            said = await self._answer(plugin, "after_tool", asked, (ToolMessage, Veto))
+            if isinstance(said, Veto):
+                return said
+            if said and (said.call_id, said.name) != (result.call_id, result.name):
+                problem = "it changed the id or the tool of the result; a hook may only change what it says"
+                raise PluginFailedError(plugin.name, "after_tool", problem)
+            result = said or result
+        return result
+
+    async def after_completion(self, outcome: TaskOutcome) -> None:
+        """Tell all plugins how the task ended; what one raises is logged."""
+        await self._tell("after_completion", lambda plugin: plugin.after_completion(self._context, outcome))
+
+    async def on_error(self, text: str) -> None:
+        """Tell all plugins of a failure; what one raises is logged."""
+        await self._tell("on_error", lambda plugin: plugin.on_error(self._context, text))
+
+    def _having(self, hook: str) -> Iterator[Plugin]:
+        if hook in self._agent.hooks:
+            yield from (plugin for plugin in self._agent.ordered_plugins if plugin.overrides(hook))
+
+    async def _tell(self, hook: str, tell: Callable[[Plugin], Awaitable[None]]) -> None:
+        for plugin in self._having(hook):
+            try:
+                await in_time(plugin, hook, partial(tell, plugin), self._timeout)
+            except PluginFailedError as error:
+                _log.warning("plugin failed", plugin=plugin.name, hook=hook, error_type=error.error_type)
+
+    async def _answer(
+        self,
+        plugin: Plugin,
+        hook: str,
+        asked: Callable[[], Awaitable[Said | None]],
+        kinds: tuple[type[Said], ...],
+    ) -> Said | None:
+        said = await in_time(plugin, hook, asked, self._timeout)
+        if isinstance(said, Veto) and not said.reason.strip():
+            return replace(said, reason=f"the plugin {plugin.name!r} does not allow it")
+        if said is None or isinstance(said, kinds):
+            return said
+        expected = ", ".join(kind.__name__ for kind in kinds)
+        raise PluginFailedError(
+            plugin.name, hook, f"it returned a {type(said).__name__}, not {expected} or None"
+        )
+
+
+def hook_context(
+    task: TaskRef, identity: Identity | None = None, *, iteration: int = 0, usage: Usage | None = None
+) -> HookContext:
+    """Return what plugins are told of where a task stands."""
+    return HookContext(
+        task_id=task.task_id,
+        context_id=task.context_id,
+        owner=task.owner,
+        agent_id=task.agent_id,
+        iteration=iteration,
+        auth=identity or ANYBODY,
+        usage=usage or Usage(),
+    )
+
+
+async def in_time(
+    plugin: Plugin, method: str, asked: Callable[[], Awaitable[Said]], seconds: float = HOOK_TIMEOUT
+) -> Said:
+    """Return what a method of a plugin returns.
+
+    Raises:
+        PluginFailedError: it raised, or took too long.
+        CancelledError: whoever waits is cancelled, not just something that the plugin called.
+    """
+    limit = asyncio.timeout(seconds)
+    try:
+        async with limit:
+            return await asked()
+    except asyncio.CancelledError as error:
+        if (task := asyncio.current_task()) is None or task.cancelling():
+            raise
+        problem: BaseException | str = error
+    except TimeoutError as error:
+        problem = f"it did not finish within {seconds:g} s" if limit.expired() else error
+    except (Exception, SystemExit) as error:  # noqa: BLE001 -- whatever a plugin raises; an exit would end the worker
+        problem = error
+    raise PluginFailedError(plugin.name, method, problem)
+
+
+def _together(wanted: Sequence[NeedsApproval]) -> NeedsApproval | None:
+    reasons = dict.fromkeys(each.reason for each in wanted if each.reason)
+    return NeedsApproval("\n".join(reasons)) if wanted else None

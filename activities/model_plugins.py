@@ -1,0 +1,159 @@
+"""What the plugins of an agent have to do with its model calls."""
+
+import json
+from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
+from typing import cast
+
+from pydantic import JsonValue
+from temporalio.exceptions import ApplicationError
+
+from activities.chat_request import ChatRequest
+from activities.hooks import Hooks, PluginFailedError, hook_context
+from activities.prompts import Prompts, write_prompts
+from activities.reply_assembler import unique_call_id
+from agents.agent import Agent
+from agents.hooks import ModelRequest, Veto
+from workflows.contract import failures
+from workflows.contract.calls import CallModelInput
+from workflows.contract.messages import AssistantMessage, ToolCall
+
+FIXED_SETTINGS = frozenset({"model", "messages", "tools", "stream", "stream_options", "n"})
+"""Fields of a request that are no settings: they have another place, or the reply could not be read."""
+
+_OF_TOOLS = frozenset({"tool_choice", "parallel_tool_calls"})
+"""Settings that providers refuse where no tools are offered."""
+
+
+class ModelPlugins:
+    """The plugins of an agent at one model call; one without hooks costs nothing."""
+
+    def __init__(self, agent: Agent, call: CallModelInput) -> None:
+        self._agent = agent
+        self._position = call.length
+        self._context = hook_context(call.task, iteration=call.iteration, usage=call.usage)
+        self._hooks = Hooks(agent, self._context)
+
+    async def prompts(self) -> Prompts:
+        """Return the system prompts of this call.
+
+        Raises:
+            ApplicationError: `PluginFailed`: one could not be written.
+        """
+        try:
+            return await write_prompts(self._agent, self._context)
+        except PluginFailedError as error:
+            raise error.as_failure() from None
+
+    async def before(self, request: ChatRequest) -> ChatRequest:
+        """Return the request as plugins let it be made.
+
+        Raises:
+            ApplicationError: `PluginVeto`, or `PluginFailed`: a hook raised, or made no request.
+        """
+        if not self._hooks.has("before_model_call"):
+            return request
+        asked = as_model_request(request)
+        try:
+            said = await self._hooks.before_model_call(asked)
+        except PluginFailedError as error:
+            raise error.as_failure() from None
+        if isinstance(said, Veto):
+            raise ApplicationError(said.reason, type=failures.PLUGIN_VETO, non_retryable=True)
+        try:
+            return request if said is asked else as_chat_request(said, request)
+        except ValueError as error:
+            problem = f"a plugin of agent {self._agent.id!r} failed in before_model_call: {error}"
+            raise ApplicationError(problem, type=failures.PLUGIN_FAILED, non_retryable=True) from None
+
+    async def after(self, reply: AssistantMessage, taken_ids: AbstractSet[str]) -> AssistantMessage:
+        """Return the reply as plugins let it stand; after a veto it is refused, and calls no tools.
+
+        `taken_ids` are those of earlier tool calls of the task. What the reply has cost stays.
+
+        Raises:
+            ApplicationError: `PluginFailed`: a hook raised.
+        """
+        if not self._hooks.has("after_model_call"):
+            return reply
+        try:
+            said = await self._hooks.after_model_call(reply)
+        except PluginFailedError as error:
+            raise error.as_failure() from None
+        if isinstance(said, Veto):
+            return _refuse(reply, said.reason)
+        if said.refused:
+            return _refuse(said.model_copy(update={"usage": reply.usage}), said.refused)
+        calls = said.tool_calls
+        if calls != reply.tool_calls:
+            calls = self._with_own_ids(calls, taken_ids)
+        return said.model_copy(update={"tool_calls": calls, "usage": reply.usage, "is_shown": reply.is_shown})
+
+    async def tell_failure(self, failure: ApplicationError) -> None:
+        """Tell plugins that the call has failed for good."""
+        await self._hooks.on_error(failure.message)
+
+    def _with_own_ids(self, calls: tuple[ToolCall, ...], taken_ids: AbstractSet[str]) -> tuple[ToolCall, ...]:
+        """Return calls that a plugin has changed: outcomes are recorded by their ids."""
+        used = set(taken_ids)
+        unique: list[ToolCall] = []
+        for number, call in enumerate(calls):
+            call_id = unique_call_id(call.id, used, self._position, number)
+            used.add(call_id)
+            unique.append(call.model_copy(update={"id": call_id}))
+        return tuple(unique)
+
+
+def as_model_request(request: ChatRequest) -> ModelRequest:
+    """Return a request as plugins see it."""
+    fields = cast("Mapping[str, JsonValue]", request)
+    return ModelRequest(
+        model=request["model"],
+        messages=cast("tuple[Mapping[str, JsonValue], ...]", tuple(request["messages"])),
+        tools=_tools_of(request),
+        settings={name: value for name, value in fields.items() if name not in FIXED_SETTINGS},
+    )
+
+
+def as_chat_request(wanted: ModelRequest, request: ChatRequest) -> ChatRequest:
+    """Return a request as plugins want it in place of `request`.
+
+    A model that is left without the tool that it has to call may answer.
+
+    Raises:
+        ValueError: a setting is none, or something is not JSON; the message says what.
+    """
+    if wrong := sorted(FIXED_SETTINGS & wanted.settings.keys()):
+        raise ValueError(f"{', '.join(wrong)} cannot be set by `settings`")
+    settings = dict(wanted.settings)
+    known = set(map(id, request["messages"]))  # these may have megabytes of files in them
+    _check_is_json([settings, *(dict(message) for message in wanted.messages if id(message) not in known)])
+    tools = [tool for tool in request.get("tools", ()) if tool["function"]["name"] in wanted.tools]
+    if not tools or _named_tool(settings.get("tool_choice")) not in (None, *wanted.tools):
+        settings = {name: value for name, value in settings.items() if name not in _OF_TOOLS}
+    messages = [dict(message) for message in wanted.messages]
+    fields = {**settings, "model": wanted.model, "messages": messages, **({"tools": tools} if tools else {})}
+    return cast("ChatRequest", fields)
+
+
+def _tools_of(request: ChatRequest) -> tuple[str, ...]:
+    return tuple(tool["function"]["name"] for tool in request.get("tools", ()))
+
+
+def _named_tool(choice: JsonValue) -> JsonValue:
+    """Return the name of the tool that has to be called, None if there is no such."""
+    function = choice.get("function") if isinstance(choice, dict) else None
+    return function.get("name") if isinstance(function, dict) else None
+
+
+def _check_is_json(value: object) -> None:
+    try:
+        json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
+    except (TypeError, ValueError, RecursionError) as error:
+        raise ValueError(f"its messages or settings are no JSON ({type(error).__name__})") from None
+
+
+def _refuse(reply: AssistantMessage, reason: str) -> AssistantMessage:
+    """Return a reply that does not stand; its text remains for the model."""
+    refused = {"refused": reason, "tool_calls": (), "closing": "", "rejects": False}
+    return reply.model_copy(update=refused)

@@ -1,0 +1,45 @@
+"""Says what tasks are doing while they work."""
+
+from dataclasses import replace
+from datetime import timedelta
+
+import structlog
+from temporalio import activity
+from temporalio.exceptions import ApplicationError
+
+from activities.model_provider import ModelProvider
+from activities.narration import Narration, NarrationTerms
+from activities.task_log import logging_task
+from stores.task_views import TaskViews
+from workflows.contract.calls import NarrateInput
+from workflows.contract.ports import NarratorPort
+
+LONGEST_ANSWER = timedelta(seconds=20)
+"""Of the model; after that a narration would be too late."""
+
+_TERMS = NarrationTerms()
+
+_log = structlog.get_logger()
+
+
+class Narrator(NarratorPort):
+    """Looks at the stream of a task every few seconds, and lets a model tell what is new in it.
+
+    It never fails: what goes wrong is logged, and costs a narration. What its calls use is not counted as
+    used by the task.
+    """
+
+    def __init__(self, provider: ModelProvider, views: TaskViews, *, terms: NarrationTerms = _TERMS) -> None:
+        self._provider = replace(provider, longest_reply=LONGEST_ANSWER)
+        self._views = views
+        self._terms = terms
+
+    @activity.defn
+    async def narrate(self, call: NarrateInput) -> None:
+        with logging_task(call.task):
+            try:
+                model = self._provider.choose(call.narrator.model or call.model, call.task.agent_id)
+            except ApplicationError as error:
+                _log.warning("nothing is narrated", failure=error.message)
+                return
+            await Narration(self._provider, self._views, call, model, self._terms).run()

@@ -1,0 +1,84 @@
+"""What the plugins of an agent have to say to one tool call."""
+
+import hashlib
+import json
+from dataclasses import dataclass
+
+from pydantic import BaseModel
+
+from activities.hooks import Hooks, PluginFailedError, hook_context
+from activities.tool_arguments import InvalidArgumentsError, parse_arguments
+from activities.tool_messages import message, withheld
+from activities.tool_result import render_result
+from agents.agent import Agent
+from agents.hooks import NeedsApproval, Veto
+from agents.tool import Tool
+from workflows.contract.calls import RunToolInput
+from workflows.contract.messages import ToolCall, ToolMessage
+
+
+@dataclass(frozen=True)
+class VettedCall:
+    """A call as it is to run. `approval` is what a plugin wants people to be asked.
+
+    `mark` is empty unless plugins changed the arguments; it tells the changed ones apart from all others.
+    """
+
+    call: ToolCall
+    arguments: BaseModel
+    mark: str = ""
+    approval: NeedsApproval | None = None
+
+
+class ToolHooks:
+    """Asks the plugins before and after one attempt at a call. Whatever goes wrong there is a result, too."""
+
+    def __init__(self, agent: Agent, call: RunToolInput, tool: Tool) -> None:
+        self._hooks = Hooks(agent, hook_context(call.task, call.identity))
+        self._call = call.call
+        self._tool = tool
+
+    async def before(self, arguments: BaseModel) -> VettedCall | ToolMessage:
+        """Return the call as it is to run, or what the model reads if it may not."""
+        call = self._call
+        if not self._hooks.has("before_tool"):
+            return VettedCall(call, arguments)
+        try:
+            said = await self._hooks.before_tool(call)
+            if said.veto:
+                return message(call, said.veto.reason, "rejected")
+            if said.call.arguments == call.arguments:
+                return VettedCall(call, arguments, approval=said.approval)
+            changed = parse_arguments(self._tool, said.call.arguments)
+        except PluginFailedError as error:
+            return message(call, f"{call.name} was not run: {error}", "error")
+        except InvalidArgumentsError as error:
+            return message(call, f"{call.name} was not run: a plugin changed the call; {error}", "error")
+        return VettedCall(said.call, changed, _mark_of(said.call.arguments), said.approval)
+
+    async def after(self, call: ToolCall, result: ToolMessage) -> ToolMessage:
+        """Return the result as the model is to read it. What the call has written stays with it."""
+        if not self._hooks.has("after_tool"):
+            return result
+        try:
+            said = await self._hooks.after_tool(call, result)
+        except PluginFailedError as error:
+            # An error would bring the tool that stands in, which would do again what was done.
+            outcome = "unknown" if self._tool.fallback and result.outcome != "error" else "error"
+            said = message(call, withheld(error), outcome)
+        if isinstance(said, Veto):
+            said = message(call, said.reason, "rejected")
+        return said.model_copy(update={"content": render_result(said.content), "artifacts": result.artifacts})
+
+
+async def tell_error(agent: Agent, call: RunToolInput, result: ToolMessage) -> None:
+    """Let plugins know of a tool that failed; after a crash they may hear of it again."""
+    if result.outcome == "error":
+        failed = f"{result.name}: {result.content}"
+        await Hooks(agent, hook_context(call.task, call.identity)).on_error(failed)
+
+
+def _mark_of(arguments: str) -> str:
+    """Return a digest of arguments, whatever order and spaces they are written in."""
+    written = json.dumps(json.loads(arguments.strip() or "{}"), sort_keys=True)
+    return hashlib.sha256(written.encode()).hexdigest()[:16]

@@ -1,0 +1,36 @@
+"""Tools as a task knows them: what it pins of all, and tells the model of those that plugins list."""
+
+import hashlib
+import json
+
+from agents.tool import Tool
+from workflows.contract.messages import ListedTool
+from workflows.contract.tasks import ToolSpec
+
+
+def spec_of(tool: Tool) -> ToolSpec:
+    """Return what a task pins of a tool of its agent's definition."""
+    return ToolSpec(
+        timeout=tool.timeout.total_seconds(),
+        task_queue=tool.task_queue,
+        fallback=tool.fallback,
+        agent=tool.agent,
+        handoff=tool.handoff,
+        serial=tool.serial,
+    )
+
+
+def listed_spec_of(tool: Tool, plugin: str) -> ToolSpec:
+    """Return what a task pins of a tool that a plugin has listed for it."""
+    return spec_of(tool).model_copy(update={"plugin": plugin, "digest": digest_of(tool)})
+
+
+def listed(tool: Tool) -> ListedTool:
+    """Return what the model is told of a tool that a plugin has listed."""
+    return ListedTool(name=tool.name, description=tool.description, parameters=tool.parameters)
+
+
+def digest_of(tool: Tool) -> str:
+    """Tell apart what a model may be told of tools: name, description and schema; 12 hex digits."""
+    told = json.dumps([tool.name, tool.description, tool.parameters], sort_keys=True)
+    return hashlib.sha256(told.encode()).hexdigest()[:12]

@@ -1,0 +1,242 @@
+"""The way to a peer: its card, and the A2A client that its card asks for."""
+
+import asyncio
+import random
+import ssl
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, aclosing
+from functools import cache
+from types import TracebackType
+from typing import Self, cast
+from urllib.parse import urlsplit
+
+import grpc
+import httpx
+from a2a.client import Client, ClientConfig
+from a2a.client.card_resolver import parse_agent_card
+from a2a.client.client import ClientCallContext
+from a2a.client.client_factory import ClientFactory
+from a2a.types import a2a_pb2 as pb
+from a2a.utils.constants import TransportProtocol
+from google.protobuf.json_format import ParseError
+from opentelemetry import propagate
+
+from agents.peer.credentials import Credentials
+from agents.peer.errors import PeerAwayError, PeerError, PeerRefusedError, peer_error
+from agents.peer.limits import bound
+from agents.peer.plugin import Peer
+
+CARD_TTL = 300.0
+"""Seconds for which a card is taken for current."""
+
+CALL_TIMEOUT = 30.0
+"""Seconds for a call that answers at once."""
+
+SILENCE = 60.0
+"""Seconds without a byte after which a stream is taken for lost; servers send comments in between."""
+
+FIRST_PAUSE, LONGEST_PAUSE = 0.2, 15.0
+"""Seconds before something is tried again; they double."""
+
+_BINDINGS = [TransportProtocol.JSONRPC, TransportProtocol.HTTP_JSON, TransportProtocol.GRPC]
+_KEEPALIVE = [("grpc.keepalive_time_ms", 30_000), ("grpc.keepalive_timeout_ms", 20_000)]
+
+
+class Cards:
+    """The card of one peer, as long as it is current."""
+
+    def __init__(self) -> None:
+        self._card: pb.AgentCard | None = None
+        self._until = 0.0
+
+    def get(self) -> pb.AgentCard | None:
+        """Return the card if it is current."""
+        return self._card if asyncio.get_running_loop().time() < self._until else None
+
+    def put(self, card: pb.AgentCard) -> None:
+        """Take a card for current from now on."""
+        self._card, self._until = card, asyncio.get_running_loop().time() + CARD_TTL
+
+    def forget(self) -> None:
+        """Have the card fetched again: what it says may be what does not work."""
+        self._until = 0.0
+
+
+class Patience:
+    """Waits between tries, longer each time, until `seconds` are over."""
+
+    def __init__(self, seconds: float) -> None:
+        self._end = asyncio.get_running_loop().time() + seconds
+        self._pause = FIRST_PAUSE
+
+    async def wait(self, away: PeerAwayError | None = None) -> None:
+        """Wait for the next try.
+
+        Raises:
+            PeerAwayError: there is no time left, and that is why another try is needed.
+        """
+        pause = self._pause * random.uniform(0.8, 1.2)  # noqa: S311 -- it spreads load, it guards nothing
+        self._pause = min(self._pause * 2, LONGEST_PAUSE)
+        if away:
+            pause = max(pause, away.wait)
+            if asyncio.get_running_loop().time() + pause > self._end:
+                raise away
+        await asyncio.sleep(pause)
+
+    def restart(self) -> None:
+        """Begin with short pauses again: something has worked."""
+        self._pause = FIRST_PAUSE
+
+
+class Connection:
+    """The way to a peer for one call of its tool. Everything raises `PeerError`."""
+
+    def __init__(self, peer: Peer, cards: Cards, credentials: Credentials) -> None:
+        self._peer = peer
+        self._cards = cards
+        self._credentials = credentials
+        self._client: Client | None = None
+        self._stack = AsyncExitStack()
+
+    async def __aenter__(self) -> Self:
+        client = httpx.AsyncClient(
+            timeout=httpx.Timeout(SILENCE, connect=10),
+            verify=_tls(),
+            event_hooks={"response": [bound]},
+        )
+        self._http = await self._stack.enter_async_context(client)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._stack.aclose()
+
+    async def streams(self) -> bool:
+        """Whether the peer offers streaming."""
+        return (await self._current_card()).capabilities.streaming
+
+    async def send(self, request: pb.SendMessageRequest) -> AsyncGenerator[pb.StreamResponse]:
+        """Send a message and yield what comes of it; of a peer that does not stream, one answer."""
+        client = await self._connected()
+        seconds = None if await self.streams() else self._peer.timeout.total_seconds()
+        # Whoever de-duplicates by this header need not look into the message.
+        context = self._context(seconds, {"idempotency-key": request.message.message_id})
+        async for response in self._heard(client.send_message(request, context=context)):
+            yield response
+
+    async def subscribe(self, task_id: str) -> AsyncGenerator[pb.StreamResponse]:
+        """Yield what happens to a task from now on."""
+        client = await self._connected()
+        request = pb.SubscribeToTaskRequest(id=task_id)
+        async for response in self._heard(client.subscribe(request, context=self._context(None))):
+            yield response
+
+    async def get_task(self, task_id: str, history: int) -> pb.Task:
+        """Return a task with the newest so many messages."""
+        request = pb.GetTaskRequest(id=task_id, history_length=history)
+        return await self._called(
+            lambda client: client.get_task(request, context=self._context(CALL_TIMEOUT))
+        )
+
+    async def cancel_task(self, task_id: str) -> pb.Task:
+        """Ask the peer to cancel a task."""
+        request = pb.CancelTaskRequest(id=task_id)
+        return await self._called(
+            lambda client: client.cancel_task(request, context=self._context(CALL_TIMEOUT))
+        )
+
+    def is_own(self, url: str) -> bool:
+        """Whether an address is at the server of the peer's card, which the agent's author has chosen."""
+        return _origin(url) == _origin(self._peer.card_url)
+
+    async def download(self, url: str) -> AsyncGenerator[bytes]:
+        """Yield the content behind an address of the peer's own, with the credentials of the call."""
+        try:
+            async with self._http.stream("GET", url, headers=self._headers()) as response:
+                if not response.is_success:  # a redirect leads to somebody else's address
+                    raise PeerRefusedError(f"HTTP {response.status_code}")
+                async for chunk in response.aiter_bytes():
+                    yield chunk
+        except (httpx.HTTPError, httpx.InvalidURL) as error:
+            raise peer_error(error) from None
+
+    async def _called(self, call: Callable[[Client], Awaitable[pb.Task]]) -> pb.Task:
+        client = await self._connected()
+        try:
+            return await call(client)
+        except Exception as error:  # noqa: BLE001 -- what the client cannot read ends in any exception
+            raise peer_error(error) from None
+
+    async def _heard(self, stream: AsyncIterator[pb.StreamResponse]) -> AsyncGenerator[pb.StreamResponse]:
+        # The client's methods are generators; their interface does not say so.
+        async with aclosing(cast("AsyncGenerator[pb.StreamResponse]", stream)) as responses:
+            try:
+                async for response in responses:
+                    yield response
+            except Exception as error:  # noqa: BLE001 -- as above
+                raise peer_error(error) from None
+
+    async def _connected(self) -> Client:
+        if self._client is None:
+            card = await self._current_card()
+            config = ClientConfig(
+                polling=not card.capabilities.streaming,
+                httpx_client=self._http,
+                grpc_channel_factory=self._channel,
+                supported_protocol_bindings=list(_BINDINGS),
+            )
+            try:
+                client = ClientFactory(config).create(card)
+            except ValueError:
+                raise PeerRefusedError("its card offers no binding of A2A 1.0 or 0.3 that we speak") from None
+            self._client = await self._stack.enter_async_context(client)
+        return self._client
+
+    async def _current_card(self) -> pb.AgentCard:
+        card = self._cards.get()
+        if card is None:
+            card = await self._fetch_card()
+            self._cards.put(card)
+        return card
+
+    async def _fetch_card(self) -> pb.AgentCard:
+        try:
+            response = await self._http.get(
+                self._peer.card_url, headers=self._headers(), timeout=CALL_TIMEOUT
+            )
+            return parse_agent_card(response.raise_for_status().json())
+        except (httpx.HTTPError, PeerError) as error:
+            problem = peer_error(error)
+            problem.args = (f"its card cannot be had: {problem}",)
+            if isinstance(problem, PeerAwayError):
+                problem.is_unsent = True
+            raise problem from None
+        except (ValueError, ParseError):
+            raise PeerRefusedError("there is no agent card at this address") from None
+
+    def _channel(self, url: str) -> grpc.aio.Channel:
+        address = urlsplit(url).netloc or url
+        if urlsplit(self._peer.card_url).scheme == "https":
+            return grpc.aio.secure_channel(address, grpc.ssl_channel_credentials(), options=_KEEPALIVE)
+        return grpc.aio.insecure_channel(address, options=_KEEPALIVE)
+
+    def _context(self, seconds: float | None, headers: dict[str, str] | None = None) -> ClientCallContext:
+        return ClientCallContext(timeout=seconds, service_parameters={**self._headers(), **(headers or {})})
+
+    def _headers(self) -> dict[str, str]:
+        """Return the headers of a request, with the trace that it belongs to."""
+        headers = dict(self._credentials.headers)
+        propagate.inject(headers)
+        return headers
+
+
+def _origin(url: str) -> tuple[str, str]:
+    parts = urlsplit(url)
+    return parts.scheme, parts.netloc
+
+
+@cache
+def _tls() -> ssl.SSLContext:
+    """Return the certificates that we trust; to load them takes longer than most calls."""
+    return httpx.create_ssl_context()

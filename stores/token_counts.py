@@ -1,0 +1,150 @@
+"""How many tokens messages have.
+
+They are counted as OpenAI's models do, if the data of that encoding is at hand. They are never fetched: what
+cannot be counted is estimated.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from json import dumps
+from pathlib import Path
+
+import structlog
+from pydantic_settings import BaseSettings, SettingsConfigDict
+from tiktoken import Encoding, get_encoding
+
+from workflows.contract.calls import ConversationMessage
+from workflows.contract.media_types import is_named, is_text
+from workflows.contract.messages import AssistantMessage, DataPart, FilePart, Part, TextPart, UserMessage
+
+CHARACTERS_PER_TOKEN = 4
+"""Of the estimate, as OpenAI says of English text."""
+
+MESSAGE_TOKENS = 4
+"""What a message takes besides its words: its role, and where it begins and ends."""
+
+FILE_TOKENS = 1000
+"""Of the content of a file that a model gets: about a page, or an image of middling size."""
+
+_AS_THEY_ARE = ("image/*", "audio/*", "application/pdf")
+"""Media types of files that models get as they are, if their agents do not say otherwise."""
+
+CountTokens = Callable[[ConversationMessage], int]
+
+_log = structlog.get_logger()
+
+
+@dataclass(frozen=True)
+class EncodingData:
+    """The data of an encoding: the name under which tiktoken caches it, and the digest of what is in it."""
+
+    encoding: str
+    file: str
+    sha256: str
+
+
+KNOWN_DATA = (
+    EncodingData(
+        "o200k_base",
+        "fb374d419588a4632f3f557e76b4b70aebbca790",
+        "446a9538cb6c348e3516120d7c08b09f57c36495e2acfffe59a5bf8b0cfb1a2d",
+    ),
+    EncodingData(
+        "cl100k_base",
+        "9b5ad71b2ce5302211f9c61530b329a4922fc6a4",
+        "223921b76ee99bde995b7ff738513eef100fb51d18c93597a113bcffe865b2a7",
+    ),
+)
+"""Newest first."""
+
+
+class TokenSettings(BaseSettings):
+    """TIKTOKEN_CACHE_DIR: the folder with the data of tiktoken's `o200k_base`; else tokens are estimated.
+
+    `cl100k_base`, that of older models, does too. An empty variable counts as not set.
+    """
+
+    model_config = SettingsConfigDict(frozen=True, hide_input_in_errors=True, env_ignore_empty=True)
+
+    tiktoken_cache_dir: Path | None = None
+
+
+def token_counter(settings: TokenSettings) -> CountTokens:
+    """Return how tokens are counted with what is at hand; a line in the log says which way.
+
+    Loading the data takes a second: do it when a process starts.
+    """
+    encoding = find_encoding(settings.tiktoken_cache_dir)
+    if encoding is None:
+        _log.info("tokens are estimated: TIKTOKEN_CACHE_DIR has no data of tiktoken's o200k_base")
+        return estimate_tokens
+    _log.info("tokens are counted", encoding=encoding.name)
+    return counting(encoding)
+
+
+def find_encoding(
+    folder: Path | None,
+    *,
+    known: Sequence[EncodingData] = KNOWN_DATA,
+    load: Callable[[str], Encoding] = get_encoding,
+) -> Encoding | None:
+    """Return the first known encoding whose data is in tiktoken's cache, None if there is none.
+
+    tiktoken would fetch what is missing or damaged, so it is asked to load what is there and whole only.
+    """
+    for data in known:
+        if folder and _is_whole(folder / data.file, data):
+            return load(data.encoding)
+    return None
+
+
+def counting(encoding: Encoding) -> CountTokens:
+    """Return how the tokens of a message are counted in an encoding."""
+
+    def count(message: ConversationMessage) -> int:
+        texts, files = _content(message)
+        return MESSAGE_TOKENS + sum(len(encoding.encode_ordinary(t)) for t in texts) + FILE_TOKENS * files
+
+    return count
+
+
+def estimate_tokens(message: ConversationMessage) -> int:
+    """Return about how many tokens a message has: four characters of its words, rounded up, are one."""
+    texts, files = _content(message)
+    return MESSAGE_TOKENS - sum(map(len, texts)) // -CHARACTERS_PER_TOKEN + FILE_TOKENS * files
+
+
+def _is_whole(path: Path, data: EncodingData) -> bool:
+    try:
+        return sha256(path.read_bytes()).hexdigest() == data.sha256
+    except OSError:
+        return False
+
+
+def _content(message: ConversationMessage) -> tuple[list[str], int]:
+    """Return the texts that a model reads of a message, and of how many files it gets the content."""
+    if isinstance(message, UserMessage):
+        files = [part for part in message.parts if isinstance(part, FilePart)]
+        return [_text(part) for part in message.parts], sum(map(_is_sent, files))
+    if isinstance(message, AssistantMessage):
+        calls = (text for call in message.tool_calls for text in (call.name, call.arguments))
+        return [message.text, *calls], 0
+    return [message.content], 0
+
+
+def _text(part: Part) -> str:
+    match part:
+        case TextPart():
+            return part.text
+        case DataPart():
+            return dumps(part.data, ensure_ascii=False)
+        case FilePart():
+            return f"[file {part.filename}, {part.media_type}: {part.url}]"  # about as long as the real line
+
+
+def _is_sent(file: FilePart) -> bool:
+    """Whether a model is likely to get the content: of other files a line tells, and of most URLs."""
+    if file.url:
+        return is_named(file.media_type, ("image/*",))
+    return is_text(file.media_type) or is_named(file.media_type, _AS_THEY_ARE)

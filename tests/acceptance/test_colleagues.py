@@ -1,0 +1,184 @@
+"""Agents that work together, through the death of the worker that they work in."""
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator, Callable
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+from a2a.client import Client
+from a2a.client.client import ClientCallContext
+from a2a.client.service_parameters import ServiceParametersFactory, with_a2a_extensions
+from a2a.types.a2a_pb2 import GetTaskRequest, SendMessageRequest, TaskState
+from google.protobuf.json_format import MessageToDict
+from pydantic import JsonValue
+
+from stores.a2a_tasks import EVENTS_EXTENSION
+from tests.support.a2a_client import Answer, connected, request, response_of, send
+from tests.support.deployment import Deployment, running_deployment
+from tests.support.people import say, shown
+from tests.support.scripted_openai import Answer as ModelAnswer
+from tests.support.scripted_openai import ReceivedRequest, Reply, ScriptedOpenAI, tool_call
+
+AGENTS = "tests.support.colleague_agents:agents"
+COMPLETED = TaskState.TASK_STATE_COMPLETED
+INPUT_REQUIRED = TaskState.TASK_STATE_INPUT_REQUIRED
+
+
+@pytest_asyncio.fixture
+async def colleagues(tmp_path: Path, model: ScriptedOpenAI) -> AsyncGenerator[Deployment]:
+    async with running_deployment(tmp_path, model.base_url, agents=AGENTS) as running:
+        yield running
+
+
+def by_model(**scripts: list[ModelAnswer]) -> Callable[[ReceivedRequest], ModelAnswer]:
+    """Let each model have a script of its own."""
+    return lambda received: scripts[str(received.body["model"])].pop(0)
+
+
+def said_by(model: ScriptedOpenAI, name: str) -> list[ReceivedRequest]:
+    return [received for received in model.requests if received.body["model"] == name]
+
+
+def extended() -> ClientCallContext:
+    parameters = ServiceParametersFactory.create([with_a2a_extensions([EVENTS_EXTENSION])])
+    return ClientCallContext(service_parameters=parameters)
+
+
+async def read(client: Client, message: SendMessageRequest) -> list[dict[str, JsonValue]]:
+    """Return the events of the extension that a subscriber gets."""
+    events: list[dict[str, JsonValue]] = []
+    async for response in client.send_message(message, context=extended()):
+        if response.HasField("status_update") and EVENTS_EXTENSION in response.status_update.metadata.fields:
+            shown_event = MessageToDict(response.status_update.metadata)[EVENTS_EXTENSION]
+            events.append(shown_event)
+    return events
+
+
+@pytest.mark.parametrize("killed", ["while it asks", "while the sub-agent's model writes"])
+async def test_a_question_of_a_sub_agent_survives_a_worker(
+    model: ScriptedOpenAI, colleagues: Deployment, killed: str
+) -> None:
+    """It is asked at the client's task, answered there, and what it led to happens once."""
+    stuck = [Reply(["Half a po", asyncio.Event()])] if killed != "while it asks" else []
+    model.script = by_model(
+        lead=[Reply([tool_call("writer", '{"request": "Write a poem."}')]), Reply(["It is written."])],
+        writer=[Reply([tool_call("ask_title", id_="q")]), *stuck, Reply(["A poem."])],
+    )
+    worker = await colleagues.add_worker()
+    gateway = await colleagues.add_gateway()
+
+    async with connected(f"{gateway.url}/agents/lead", streaming=False) as client:
+        parked = await send(client, request("Go."))
+        assert parked.status.state == INPUT_REQUIRED
+        assert "Which title?" in shown(parked)
+        if killed == "while it asks":
+            worker.kill()
+            await colleagues.add_worker()
+            task = await send(client, say(parked.id, "Autumn"))
+        else:
+            answering = asyncio.create_task(send(client, say(parked.id, "Autumn")))
+            await model.request(3)
+            worker.kill()
+            await colleagues.add_worker()
+            task = await answering
+
+    assert (task.status.state, response_of(task)) == (COMPLETED, "It is written.")
+    assert said_by(model, "lead")[-1].tool_results == ["A poem."]
+    assert said_by(model, "writer")[-1].tool_results == ["the title is Autumn"]
+
+
+async def test_a_secret_finds_its_way_down(model: ScriptedOpenAI, colleagues: Deployment) -> None:
+    """The sub-agent's tool reads it; nobody else sees it, not even the models."""
+    model.script = by_model(
+        lead=[Reply([tool_call("writer", '{"request": "Log in."}')]), Reply(["In."])],
+        writer=[Reply([tool_call("log_in", id_="q")]), Reply(["Logged in."])],
+    )
+    await colleagues.add_worker()
+    gateway = await colleagues.add_gateway()
+
+    async with connected(f"{gateway.url}/agents/lead", streaming=False) as client:
+        parked = await send(client, request("Go."))
+        assert parked.status.state == TaskState.TASK_STATE_AUTH_REQUIRED
+        task = await send(client, say(parked.id, "hunter2-hunter2"))
+
+    assert response_of(task) == "In."
+    assert said_by(model, "writer")[-1].tool_results == ["it has 15 characters"]
+    assert "hunter2" not in json.dumps([received.body for received in model.requests])
+    assert "hunter2" not in str(task)
+
+
+async def test_an_approval_of_a_sub_agents_call(
+    model: ScriptedOpenAI, colleagues: Deployment, tmp_path: Path
+) -> None:
+    """Nothing happens before the client of the parent has agreed."""
+    ledger = tmp_path / "published"
+    arguments = json.dumps({"text": "A poem.", "ledger": str(ledger)})
+    model.script = by_model(
+        lead=[Reply([tool_call("writer", '{"request": "Publish."}')]), Reply(["Out."])],
+        writer=[Reply([tool_call("publish_text", arguments, id_="q")]), Reply(["Published."])],
+    )
+    await colleagues.add_worker()
+    gateway = await colleagues.add_gateway()
+
+    async with connected(f"{gateway.url}/agents/lead", streaming=False) as client:
+        parked = await send(client, request("Go."))
+        before = ledger.exists()
+        task = await send(client, say(parked.id, "yes"))
+
+    assert not before
+    assert response_of(task) == "Out."
+    assert ledger.read_text("utf-8") == "A poem.\n"
+
+
+async def test_what_a_sub_agent_does_reaches_the_parents_subscribers(
+    model: ScriptedOpenAI, colleagues: Deployment, tmp_path: Path
+) -> None:
+    """Its events come with the path of the calls that lead to it; the answer is the parent's alone."""
+    arguments = json.dumps({"ledger": str(tmp_path / "ledger"), "gate": ""})
+    model.script = by_model(
+        lead=[Reply([tool_call("writer", '{"request": "Write."}', id_="w")]), Reply(["Done."])],
+        writer=[Reply([tool_call("write_line", arguments, id_="l")]), Reply(["A line."])],
+    )
+    await colleagues.add_worker()
+    gateway = await colleagues.add_gateway()
+
+    async with connected(f"{gateway.url}/agents/lead") as client:
+        events = await read(client, request("Go."))
+
+    invoked = next(event for event in events if event["kind"] == "agent-invoked")
+    assert (invoked["agent_id"], invoked["call_id"]) == ("writer", "w")
+    forwarded = [event for event in events if event["kind"] == "sub-agent"]
+    assert {json.dumps(event["path"]) for event in forwarded} == {'["w"]'}
+    inner = [event["event"] for event in forwarded]
+    kinds = [each["kind"] for each in inner if isinstance(each, dict)]
+    assert kinds.index("tool-call") < kinds.index("tool-start") < kinds.index("tool-complete")
+    assert "artifact-chunk" in kinds
+
+
+async def test_a_handed_over_task_survives_a_worker(model: ScriptedOpenAI, colleagues: Deployment) -> None:
+    """The other agent goes on with all that was said, under the same task, and answers once."""
+    model.script = by_model(
+        lead=[Reply(["Over to you.", tool_call("hand_over_to_closer", '{"reason": "it is late"}')])],
+        closer=[Reply(["Half an ans", asyncio.Event()]), Reply(["Closed."])],
+    )
+    worker = await colleagues.add_worker()
+    gateway = await colleagues.add_gateway()
+
+    async with connected(f"{gateway.url}/agents/lead") as client:
+        reading = asyncio.create_task(Answer().read(client.send_message(request("Go."))))
+        await model.request(2)
+        worker.kill()
+        await colleagues.add_worker()
+        answer = await reading
+        task = await client.get_task(GetTaskRequest(id=answer.task_id))
+
+    assert answer.text == response_of(task) == "Closed."
+    assert answer.finals == 1
+    asked = said_by(model, "closer")[-1]
+    assert [message["role"] for message in asked.conversation] == ["system", "user", "assistant", "tool"]
+    assert asked.conversation[0]["content"] == "You close."
+    offered = json.dumps(asked.body["tools"])
+    assert "write_once" in offered
+    assert "writer" not in offered

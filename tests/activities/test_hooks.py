@@ -1,0 +1,237 @@
+"""How plugins are asked: in their order, each what the one before has made of it, and what a crash means."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import cast
+
+import pytest
+from structlog.testing import capture_logs
+
+from activities.hooks import Hooks, PluginFailedError
+from agents.agent import Agent
+from agents.hooks import HookContext, ModelRequest, NeedsApproval, TaskOutcome, Veto
+from agents.plugins import Plugin
+from workflows.contract import failures
+from workflows.contract.messages import AssistantMessage, TextPart, ToolCall, ToolMessage, Usage, UserMessage
+from workflows.contract.tasks import TaskState
+
+CONTEXT = HookContext(task_id="t", context_id="c", owner="o", agent_id="agent")
+MESSAGE = UserMessage(message_id="m", parts=(TextPart(text=""),))
+REQUEST = ModelRequest(model="m", messages=(), tools=("a", "b"))
+REPLY = AssistantMessage(text="")
+CALL = ToolCall(id="call", name="act", arguments="")
+RESULT = ToolMessage(call_id="call", name="act", content="")
+OUTCOME = TaskOutcome(TaskState.FAILED, 1, Usage(), reason="broken")
+
+
+class Adding(Plugin):
+    """Appends its name to all that it is asked about."""
+
+    async def before_request(self, context: HookContext, message: UserMessage) -> UserMessage:
+        parts = (*message.parts, TextPart(text=self.name))
+        return message.model_copy(update={"parts": parts})
+
+    async def before_model_call(self, context: HookContext, request: ModelRequest) -> ModelRequest:
+        return ModelRequest(request.model + self.name, request.messages, request.tools[:1])
+
+    async def after_model_call(self, context: HookContext, reply: AssistantMessage) -> AssistantMessage:
+        return reply.model_copy(update={"text": reply.text + self.name})
+
+    async def before_tool(self, context: HookContext, call: ToolCall) -> ToolCall:
+        return call.model_copy(update={"arguments": call.arguments + self.name})
+
+    async def after_tool(self, context: HookContext, call: ToolCall, result: ToolMessage) -> ToolMessage:
+        return result.model_copy(update={"content": result.content + self.name})
+
+
+class Saying(Plugin):
+    """Says the same thing to all that it is asked about, and counts how often it was."""
+
+    said: object = None
+    asked: int = 0
+
+    async def _say(self) -> object:
+        self.asked += 1
+        if isinstance(self.said, BaseException):
+            raise self.said
+        return self.said
+
+    async def before_request(self, context: HookContext, message: UserMessage) -> UserMessage:
+        return cast("UserMessage", await self._say())
+
+    async def before_model_call(self, context: HookContext, request: ModelRequest) -> ModelRequest:
+        return cast("ModelRequest", await self._say())
+
+    async def after_model_call(self, context: HookContext, reply: AssistantMessage) -> AssistantMessage:
+        return cast("AssistantMessage", await self._say())
+
+    async def before_tool(self, context: HookContext, call: ToolCall) -> ToolCall:
+        return cast("ToolCall", await self._say())
+
+    async def after_tool(self, context: HookContext, call: ToolCall, result: ToolMessage) -> ToolMessage:
+        return cast("ToolMessage", await self._say())
+
+    async def after_completion(self, context: HookContext, outcome: TaskOutcome) -> None:
+        await self._say()
+
+    async def on_error(self, context: HookContext, error: str) -> None:
+        await self._say()
+
+
+def _saying(said: object, name: str = "saying", priority: int = 0) -> Saying:
+    plugin = Saying(name=name, priority=priority)
+    plugin.said = said
+    return plugin
+
+
+def _hooks(*plugins: Plugin, timeout: float = 5) -> Hooks:
+    agent = Agent(id="agent", name="Agent", description="", plugins=[*plugins])
+    return Hooks(agent, CONTEXT, timeout=timeout)
+
+
+Asking = Callable[[Hooks], Awaitable[object]]
+
+ASKED: dict[str, Asking] = {
+    "before_request": lambda hooks: hooks.before_request(MESSAGE),
+    "before_model_call": lambda hooks: hooks.before_model_call(REQUEST),
+    "after_model_call": lambda hooks: hooks.after_model_call(REPLY),
+    "before_tool": lambda hooks: hooks.before_tool(CALL),
+    "after_tool": lambda hooks: hooks.after_tool(CALL, RESULT),
+}
+
+each_hook = pytest.mark.parametrize("hook", ASKED)
+
+
+@each_hook
+async def test_plugins_are_asked_by_priority_and_get_what_the_last_one_made(hook: str) -> None:
+    """The lowest priority first; equal ones in the order of the agent."""
+    asked = _hooks(Adding(name="<3>", priority=1), Adding(name="<1>", priority=-1), Adding(name="<2>"))
+
+    said = str(await ASKED[hook](asked))
+
+    assert "<1><2><3>" in said or [said.count(f"text='<{n}>'") for n in (1, 2, 3)] == [1, 1, 1]
+    assert said.index("<1>") < said.index("<2>") < said.index("<3>")
+
+
+@each_hook
+async def test_a_plugin_that_says_nothing_changes_nothing(hook: str) -> None:
+    """None leaves it as it is, and so does an agent without that hook."""
+    silent = await ASKED[hook](_hooks(_saying(None)))
+
+    assert silent == await ASKED[hook](_hooks(Plugin(), Plugin(name="other")))
+
+
+@each_hook
+@pytest.mark.parametrize(("reason", "expected"), [("no", "no"), (" ", "the plugin 'no' does not allow it")])
+async def test_a_veto_ends_the_asking(hook: str, reason: str, expected: str) -> None:
+    """Nobody behind it is asked; a veto without a reason gets one, for no reason would mean no veto."""
+    behind = _saying(None, "behind", priority=2)
+
+    said = await ASKED[hook](_hooks(_saying(Veto(reason), "no", priority=1), behind, Adding(name="A")))
+
+    assert getattr(said, "veto", said) == Veto(expected)
+    assert behind.asked == 0
+
+
+@each_hook
+@pytest.mark.parametrize(
+    ("said", "problem"),
+    [
+        (ValueError("the disk is full"), "ValueError: the disk is full"),
+        (SystemExit(3), "SystemExit: 3"),
+        (asyncio.CancelledError(), "CancelledError: "),
+        (TimeoutError("of mine"), "TimeoutError: of mine"),
+        (17, "it returned a int, not "),
+    ],
+    ids=["error", "exit", "cancelled", "timeout", "int"],
+)
+async def test_a_hook_that_fails_is_told_by_name(hook: str, said: object, problem: str) -> None:
+    """The failure names plugin, hook and problem; it is not retryable."""
+    with pytest.raises(PluginFailedError) as failed:
+        await ASKED[hook](_hooks(_saying(said, "bad")))
+
+    assert str(failed.value).startswith(f"plugin 'bad' failed in {hook}: {problem}")
+    failure = failed.value.as_failure()
+    assert (failure.type, failure.non_retryable) == (failures.PLUGIN_FAILED, True)
+
+
+async def test_a_hook_that_never_returns_fails_in_time() -> None:
+    """It keeps no activity for ever."""
+
+    class Endless(Plugin):
+        async def before_tool(self, context: HookContext, call: ToolCall) -> None:
+            await asyncio.Event().wait()
+
+    with pytest.raises(PluginFailedError, match=r"'endless' failed in before_tool: .* not finish within 0 s"):
+        await _hooks(Endless(), timeout=0).before_tool(CALL)
+
+
+async def test_whoever_asks_can_be_cancelled() -> None:
+    """The end of an activity is no failure of a plugin."""
+    reached = asyncio.Event()
+
+    class Waiting(Plugin):
+        async def on_error(self, context: HookContext, error: str) -> None:
+            reached.set()
+            await asyncio.Event().wait()
+
+    asking = asyncio.create_task(_hooks(Waiting()).on_error("x"))
+    await reached.wait()
+    asking.cancel()
+
+    with pytest.raises(asyncio.CancelledError):
+        await asking
+
+
+@pytest.mark.parametrize(
+    ("hook", "said", "problem"),
+    [
+        ("before_request", MESSAGE.model_copy(update={"message_id": "x"}), "changed the id of the message"),
+        ("before_model_call", ModelRequest("m", (), ("a", "z", "y")), "added the tools y, z"),
+        ("before_tool", CALL.model_copy(update={"id": "x"}), "changed the id or the tool of the call"),
+        ("before_tool", CALL.model_copy(update={"name": "x"}), "changed the id or the tool of the call"),
+        (
+            "after_tool",
+            RESULT.model_copy(update={"call_id": "x"}),
+            "changed the id or the tool of the result",
+        ),
+        ("after_tool", RESULT.model_copy(update={"name": "x"}), "changed the id or the tool of the result"),
+    ],
+)
+async def test_what_a_hook_may_not_change(hook: str, said: object, problem: str) -> None:
+    """What the task knows a message, a call or a result by stays; tools are only taken away."""
+    with pytest.raises(PluginFailedError, match=problem):
+        await ASKED[hook](_hooks(_saying(said)))
+
+
+async def test_an_approval_keeps_nobody_from_a_veto() -> None:
+    """Plugins behind one that wants an approval are asked, too."""
+    no = _saying(Veto("no"), "no", priority=1)
+
+    said = await _hooks(_saying(NeedsApproval("why")), no).before_tool(CALL)
+
+    assert said.veto == Veto("no")
+
+
+async def test_reasons_for_an_approval_are_put_together() -> None:
+    """Each once; the call is as the others changed it."""
+    wants = [_saying(NeedsApproval(reason), reason or "-") for reason in ("costs", "", "is final", "costs")]
+
+    said = await _hooks(*wants, Adding(name="A")).before_tool(CALL)
+
+    assert said.approval == NeedsApproval("costs\nis final")
+    assert (said.call.arguments, said.veto) == ("A", None)
+
+
+@pytest.mark.parametrize("hook", ["on_error", "after_completion"])
+async def test_all_hear_of_an_end_whoever_fails(hook: str) -> None:
+    """What one raises is logged by its kind: the text might tell what no log should."""
+    last = _saying(None, "last")
+    hooks = _hooks(_saying(ValueError("s3cret"), "bad"), last)
+
+    with capture_logs() as logs:
+        await (hooks.on_error("x") if hook == "on_error" else hooks.after_completion(OUTCOME))
+
+    assert last.asked == 1
+    assert [(log["plugin"], log["hook"], log["error_type"]) for log in logs] == [("bad", hook, "ValueError")]
+    assert "s3cret" not in str(logs)

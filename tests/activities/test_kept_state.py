@@ -1,0 +1,195 @@
+"""What a tool keeps of a call, so that a later attempt goes on where the last one was lost."""
+
+from collections.abc import AsyncGenerator
+
+import pytest
+import pytest_asyncio
+from pydantic import JsonValue
+from redis.asyncio import Redis
+from redis.exceptions import ConnectionError as RedisConnectionError
+
+from activities.tool_kept import MAX_KEPT_BYTES, KeepingFailedError, KeptValue
+from agents.questions import InputRequired
+from agents.retries import Retries
+from agents.tool import Tool, tool
+from agents.tool_context import ToolContext
+from stores.memory_tool_records import MemoryToolRecords
+from stores.redis_connection import connect_redis
+from stores.redis_tool_records import RedisToolRecords
+from tests.support.tool_bench import ToolBench, yes
+from workflows.contract.messages import ToolMessage
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def redis(redis_url: str) -> AsyncGenerator[Redis]:
+    async with connect_redis(redis_url) as client:
+        yield client
+
+
+async def test_an_attempt_finds_what_the_lost_one_kept(redis: Redis) -> None:
+    """A worker dies after it has begun a job: the next one takes up the same job, and begins no other."""
+    begun: list[str] = []
+
+    class DiedError(BaseException):
+        """Nothing of the attempt comes back, as when a process is killed."""
+
+    @tool(idempotent=True)
+    async def run(context: ToolContext) -> str:
+        """Run a job."""
+        job = context.kept
+        if job is None:
+            job = f"job {len(begun)}"
+            begun.append(job)
+            await context.keep(job)
+            raise DiedError
+        return f"done: {job}"
+
+    bench = ToolBench(run, records=RedisToolRecords(redis))
+    with pytest.raises(DiedError):
+        await bench.attempt_call(bench.call("run"))
+
+    result = await bench.attempt_call(bench.call("run"))
+
+    assert isinstance(result, ToolMessage)
+    assert (result.content, begun) == ("done: job 0", ["job 0"])
+
+
+async def test_a_call_finds_what_it_kept_before_a_question(redis: Redis) -> None:
+    """The answer begins another phase of the same call."""
+
+    @tool
+    async def fill(context: ToolContext) -> JsonValue:
+        """Fill a form."""
+        if context.answer is None:
+            await context.keep({"form": 7})
+            raise InputRequired("Name?", "confirmation")
+        return context.kept
+
+    bench = ToolBench(fill, records=RedisToolRecords(redis))
+    question = await bench.ask(bench.call("fill"))
+
+    assert (await bench.run(bench.call("fill", "{}", yes(question)))).content == '{"form":7}'
+
+
+async def test_a_retry_finds_what_the_failed_attempt_kept() -> None:
+    """The last value, not the first."""
+
+    @tool(retries=Retries(3))
+    async def climb(context: ToolContext) -> str:
+        """Climb."""
+        height = context.kept if isinstance(context.kept, int) else 0
+        if height < 2:
+            await context.keep(height + 1)
+            raise ValueError(f"only {height}")
+        return f"up at {height}"
+
+    bench = ToolBench(climb)
+    _, result = await bench.attempts(bench.call("climb"))
+
+    assert isinstance(result, ToolMessage)
+    assert result.content == "up at 2"
+
+
+async def test_other_calls_keep_for_themselves() -> None:
+    """Of another id, or with other arguments."""
+
+    @tool
+    async def count(by: int, context: ToolContext) -> JsonValue:
+        """Count."""
+        await context.keep(by)
+        return context.kept
+
+    bench = ToolBench(count)
+    calls = [
+        bench.call("count", f'{{"by": {by}}}', call_id=name) for by, name in ((1, "a"), (1, "b"), (2, "a"))
+    ]
+
+    assert [(await bench.run(call)).content for call in calls] == ["null"] * 3
+
+
+def _keeping(value: JsonValue) -> Tool:
+    @tool
+    async def keep(context: ToolContext) -> str:
+        """Keep."""
+        await context.keep(value)
+        return "kept"
+
+    return keep
+
+
+@pytest.mark.parametrize(
+    ("value", "problem"),
+    [
+        (
+            "x" * (MAX_KEPT_BYTES - 1),
+            "65537 bytes of JSON, and a call may keep 65536; write the rest into an",
+        ),
+        (float("nan"), "keep takes a JSON value, and this is none: Out of range float values"),
+        ([object()], "keep takes a JSON value, and this is none: Object of type object"),
+    ],
+    ids=["large", "nan", "object"],
+)
+async def test_what_cannot_be_kept_is_told_to_the_tool(value: JsonValue, problem: str) -> None:
+    """The error says what would fit; what was kept before stays."""
+    bench = ToolBench(_keeping(value))
+
+    result = await bench.run(bench.call("keep"))
+
+    assert result.outcome == "error"
+    assert problem in result.content
+
+
+async def test_a_value_of_just_the_size_is_kept() -> None:
+    """The bound counts bytes of JSON."""
+    bench = ToolBench(_keeping("x" * (MAX_KEPT_BYTES - 2)))
+
+    assert (await bench.run(bench.call("keep"))).content == "kept"
+
+
+class _Away(MemoryToolRecords):
+    """Does not answer the first `times` that something is kept."""
+
+    times = 1
+
+    async def keep(self, task_id: str, call_id: str, value: JsonValue) -> None:
+        if self.times > 0:
+            self.times -= 1
+            raise RedisConnectionError("Error 111 connecting to redis.internal:6379")
+        await super().keep(task_id, call_id, value)
+
+
+async def test_an_outage_while_a_tool_keeps_is_waited_out() -> None:
+    """The tool has begun, and must not fail for what is no fault of its own."""
+    bench = ToolBench(_keeping(1), records=_Away())
+
+    assert (await bench.run(bench.call("keep"))).content == "kept"
+
+
+async def test_an_outage_that_lasts_is_told_without_its_address() -> None:
+    """The tool may catch it, or fail with it."""
+    kept = KeptValue(_Away(), ToolBench().call("keep"), patience=0)
+
+    with pytest.raises(KeepingFailedError) as failed:
+        await kept.keep(1)
+
+    assert str(failed.value) == "what the call keeps cannot be stored now; try again later"
+    assert failed.value.__context__ is None
+
+
+async def test_a_call_that_cannot_read_what_it_kept_has_not_begun() -> None:
+    """The next attempt is the first that runs."""
+
+    class AwayOnce(MemoryToolRecords):
+        is_away = True
+
+        async def kept(self, task_id: str, call_id: str) -> JsonValue:
+            if self.is_away:
+                self.is_away = False
+                raise RedisConnectionError
+            return await super().kept(task_id, call_id)
+
+    bench = ToolBench(_keeping(1), records=AwayOnce())
+    with pytest.raises(RedisConnectionError):
+        await bench.attempt_call(bench.call("keep"))
+
+    assert (await bench.run(bench.call("keep"))).content == "kept"

@@ -1,0 +1,159 @@
+"""Calls of tools that a plugin has listed for the task: they are looked for when they run."""
+
+from collections.abc import Sequence
+
+import pytest
+from pydantic import JsonValue
+
+from agents.guard import guard
+from agents.hooks import HookContext
+from agents.listed_tools import digest_of
+from agents.plugins import Plugin
+from agents.tool import Tool
+from agents.tool_context import ToolContext
+from tests.support.tool_bench import ToolBench, yes
+from workflows.contract.calls import RunToolInput
+from workflows.contract.events import Warned
+from workflows.contract.names import call_key
+
+ADA = '{"to": "Ada"}'
+SCHEMA: dict[str, JsonValue] = {"properties": {"to": {"type": "string"}}, "required": ["to"]}
+
+
+class Listing(Plugin):
+    """Lists what a test gives it; counts the calls of its tools."""
+
+    offered: Sequence[Tool] = ()
+    problem: Exception | None = None
+    runs: int = 0
+
+    async def list_tools(self, context: HookContext) -> Sequence[Tool]:
+        if self.problem:
+            raise self.problem
+        return self.offered
+
+    def send(self, description: str = "Send it.", **settings: bool) -> Tool:
+        async def function(arguments: dict[str, JsonValue], context: ToolContext) -> str:
+            self.runs += 1
+            return f"{description} {arguments['to']}"
+
+        return Tool(
+            function,
+            "send",
+            description,
+            schema=SCHEMA,
+            needs_approval=settings.get("needs_approval", False),
+        )
+
+
+@pytest.fixture
+def listing() -> Listing:
+    plugin = Listing(name="server")
+    plugin.offered = [plugin.send()]
+    return plugin
+
+
+def _call(bench: ToolBench, listed: Tool, arguments: str = ADA) -> RunToolInput:
+    call = bench.call("send", arguments)
+    return call.model_copy(update={"plugin": "server", "digest": digest_of(listed)})
+
+
+async def test_a_listed_tool_runs_once(listing: Listing) -> None:
+    """As a tool of the agent's own does: validated, claimed, recorded."""
+    bench = ToolBench(plugins=[listing])
+    call = _call(bench, listing.offered[0])
+
+    results = [await bench.run(call) for _ in range(2)]
+    invalid = await bench.run(_call(bench, listing.offered[0], "{}"))
+
+    assert [result.content for result in results] == ["Send it. Ada"] * 2
+    assert listing.runs == 1
+    assert invalid.outcome == "invalid"
+    assert not [event for event in await bench.events() if isinstance(event, Warned)]
+
+
+async def test_a_listed_tool_may_need_an_approval(listing: Listing) -> None:
+    """Of the tool itself, or of a plugin."""
+    listing.offered = [listing.send(needs_approval=True)]
+    bench = ToolBench(plugins=[listing, guard(approve=["send"])])
+    call = _call(bench, listing.offered[0])
+    question = await bench.ask(call)
+
+    result = await bench.run(call.model_copy(update={"answers": (yes(question),)}))
+
+    assert (result.outcome, listing.runs) == ("ok", 1)
+
+
+async def test_a_tool_that_has_changed_runs_with_a_warning(listing: Listing) -> None:
+    """It runs as it is now: what it was is no longer there to be run."""
+    bench = ToolBench(plugins=[listing])
+    before = listing.offered[0]
+    listing.offered = [listing.send("Send it twice.")]
+
+    result = await bench.run(_call(bench, before))
+
+    warned = [event.text for event in await bench.events() if isinstance(event, Warned)]
+    assert result.content == "Send it twice. Ada"
+    assert warned == [
+        "the tool send of the plugin 'server' has changed while the task runs; it is called as it is now"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("plugins", "problem", "outcome", "content"),
+    [
+        ([], None, "invalid", "'send' is no longer there: the plugin 'server' does not list it any more"),
+        (
+            "server",
+            None,
+            "invalid",
+            "'send' is no longer there: the plugin 'server' does not list it any more",
+        ),
+        (
+            "server",
+            ConnectionError("refused"),
+            "error",
+            "send was not run: plugin 'server' failed in get_tool: ConnectionError: refused",
+        ),
+    ],
+    ids=["no_plugin", "not_listed", "failing"],
+)
+async def test_a_tool_that_cannot_be_found_is_told(
+    listing: Listing, plugins: object, problem: Exception | None, outcome: str, content: str
+) -> None:
+    """The model reads why; what an earlier attempt came to stands."""
+    tool, listing.offered, listing.problem = listing.offered[0], [], problem
+    bench = ToolBench(plugins=[listing] if plugins else [])
+    call = _call(bench, tool)
+
+    result = await bench.run(call)
+    await bench.records.claim(bench.task_id, call_key(call.call))
+    lost = await bench.run(call)
+
+    assert result.outcome == outcome
+    assert content in result.content
+    assert lost.outcome == "unknown"
+
+
+@pytest.mark.parametrize("returned", ["send", "other"])
+async def test_a_plugin_that_returns_something_else_fails(listing: Listing, returned: str) -> None:
+    """Another tool under that name would run unseen."""
+    other = Tool(listing.send().function, "other", "Do something else.", schema=SCHEMA)
+
+    class Wrong(Listing):
+        async def get_tool(self, name: str, context: HookContext) -> Tool:
+            return other if returned == "other" else "send"  # pyright: ignore[reportReturnType] -- that is the point
+
+    bench = ToolBench(plugins=[Wrong(name="server")])
+
+    result = await bench.run(_call(bench, listing.offered[0]))
+
+    assert result.outcome == "error"
+    assert "it returned something else than the tool 'send'" in result.content
+
+
+async def test_another_plugin_of_that_name_is_not_asked(listing: Listing) -> None:
+    """Only those that list tools are told apart by their names."""
+    bench = ToolBench(plugins=[Plugin(name="server"), listing])
+
+    assert (await bench.run(_call(bench, listing.offered[0]))).outcome == "ok"

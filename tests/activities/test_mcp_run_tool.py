@@ -1,0 +1,115 @@
+"""Tools of an MCP server as the calls of a task."""
+
+from collections.abc import AsyncGenerator
+
+import pytest
+import pytest_asyncio
+
+from agents import Plugin, mcp
+from agents.listed_tools import digest_of
+from tests.support.artifact_bench import content_of, stored
+from tests.support.mcp_bench import Caller, asker, http_server
+from tests.support.mcp_server import CONTENT
+from tests.support.tool_bench import ToolBench, yes
+from workflows.contract.calls import RunToolInput
+from workflows.contract.events import ToolProgressed, Warned
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def url(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[str]:
+    async with http_server(tmp_path_factory.mktemp("mcp")) as (_, url):
+        yield url
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def server(url: str) -> AsyncGenerator[Plugin]:
+    plugin = mcp(url, name="own")
+    yield plugin
+    await plugin.close()
+
+
+async def call_of(
+    bench: ToolBench, server: Plugin, tool: str, arguments: str = "{}", wait: float = 30
+) -> RunToolInput:
+    """Return a call of a tool as a task has pinned it."""
+    listed = next(each for each in await server.list_tools(asker()) if each.name == tool)
+    call = bench.call(tool, arguments, wait=wait)
+    return call.model_copy(update={"plugin": server.name, "digest": digest_of(listed)})
+
+
+async def test_a_call_of_a_task_runs_at_the_server(server: Plugin) -> None:
+    """Arguments that do not fit the server's schema do not reach it."""
+    bench = ToolBench(plugins=[server])
+
+    result = await bench.run(await call_of(bench, server, "echo", '{"text": "a"}'))
+    refused = await bench.run((await call_of(bench, server, "echo")).model_copy(update={"position": 4}))
+
+    assert (result.outcome, result.content) == ("ok", "a")
+    assert refused.outcome == "invalid"
+    assert "text" in refused.content
+
+
+async def test_its_files_are_artifacts_of_the_context(server: Plugin) -> None:
+    """The result names them."""
+    bench = ToolBench(plugins=[server])
+
+    result = await bench.run(await call_of(bench, server, "files"))
+
+    assert len(result.artifacts) == 5
+    assert await content_of(bench, result.artifacts[0]) == CONTENT
+    assert (await stored(bench, result.artifacts[0])).parts[0].media_type == "image/png"
+
+
+async def test_its_progress_is_an_event(server: Plugin) -> None:
+    """Subscribers read what the server says."""
+    bench = ToolBench(plugins=[server])
+    for step in (1, 2):
+        await Caller(server).call("happen", event=f"step {step} heard")
+
+    await bench.run(await call_of(bench, server, "steps", '{"text": "on my way"}'))
+
+    told = [event.message for event in await bench.events() if isinstance(event, ToolProgressed)]
+    assert "on my way" in told
+
+
+async def test_what_destroys_waits_for_people(server: Plugin) -> None:
+    """The server says that it does."""
+    bench = ToolBench(plugins=[server])
+    call = await call_of(bench, server, "wipe")
+
+    question = await bench.ask(call)
+    approved = await bench.run(call.model_copy(update={"answers": (yes(question),)}))
+
+    assert approved.content == "gone"
+
+
+async def test_a_call_whose_time_is_up_is_cancelled_at_the_server(server: Plugin) -> None:
+    """The time is the task's, which may be less than the definition's."""
+    bench = ToolBench(plugins=[server])
+
+    result = await bench.run(await call_of(bench, server, "hang", '{"name": "task"}', wait=0.5))
+
+    assert (result.outcome, result.content) == ("error", "hang did not finish within 0.5 s")
+    assert await Caller(server).call("wait_for", event="task was cancelled")
+
+
+async def test_an_error_of_the_tool_is_read_by_the_model(server: Plugin) -> None:
+    """In its own words."""
+    bench = ToolBench(plugins=[server])
+
+    result = await bench.run(await call_of(bench, server, "fail", '{"reason": "no paper"}'))
+
+    assert (result.outcome, result.content) == ("error", "McpToolError: no paper")
+
+
+async def test_a_schema_that_changes_within_a_task_is_a_warning(server: Plugin) -> None:
+    """The tool is called as it is now."""
+    bench = ToolBench(plugins=[server])
+    call = await call_of(bench, server, "shape")
+    await Caller(server).call("reshape")
+
+    result = await bench.run(call)
+
+    assert result.outcome == "ok"
+    warnings = [event.text for event in await bench.events() if isinstance(event, Warned)]
+    assert any("shape" in text and "has changed" in text for text in warnings)

@@ -1,0 +1,138 @@
+"""The tool that asks a peer, on an agent behind the a2a-sdk's own request handler."""
+
+from collections.abc import AsyncGenerator, Mapping
+
+import pytest
+import pytest_asyncio
+from opentelemetry import trace
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+from agents.peer.parts import MAX_SENT
+from tests.support.peer_agent import FILE, Town
+from tests.support.peer_bench import PeerBench, Settings, ann
+from tests.support.peer_server import running_peer
+from workflows.contract.questions import QuestionKind
+from workflows.contract.tasks import Identity
+
+
+@pytest_asyncio.fixture
+async def town() -> AsyncGenerator[Town]:
+    async with running_peer() as running:
+        yield running
+
+
+@pytest.mark.parametrize("streaming", [True, False], ids=["streaming", "polling"])
+@pytest.mark.parametrize("binding", ["JSONRPC", "HTTP+JSON", "GRPC"])
+@pytest.mark.parametrize("version", ["1.0", "0.3"])
+async def test_an_agent_of_any_version_answers(version: str, binding: str, *, streaming: bool) -> None:
+    """Over each binding, with and without streaming: its answer, its question, and its reason to refuse."""
+    async with running_peer(version=version, binding=binding, streaming=streaming) as town:
+        waiting, asking, refusing, greeting = (PeerBench(ann(town)) for _ in range(4))
+        attempt = await waiting.begin(town)
+        town.gate.set()
+        answer = await attempt
+        question = await asking.ask("ask once")
+        asking.answer(question, "blue")
+        answered = await asking.run("ask once")
+        refused = await refusing.fail("reject too much")
+        greeted = await greeting.run("greet Bob")
+
+    assert answer.startswith("done 1\n\n(context: ")
+    assert waiting.progress in ([["half done"]] if streaming else [["half done"], []])
+    assert (question.kind, question.text) == (QuestionKind.CLARIFICATION, "Which one?")
+    assert answered.startswith("took blue\n")
+    assert refused == f"PeerTaskError: the agent at {town.url} refused the task: too much"
+    assert greeted == "Hello, Bob!\n\n(context: c)"
+
+
+async def test_artifacts_are_taken_over(town: Town) -> None:
+    """Each under an id of its own: text, data, files as bytes and from the peer; again, nothing is doubled.
+
+    A file that is elsewhere, or gone, stays an address.
+    """
+    bench = PeerBench(ann(town))
+
+    first, second = await bench.run("write"), await bench.run("write")
+    written = await bench.written()
+
+    assert first == second
+    assert set(written) == {"text", "data", "bytes", "own", "foreign", "gone"}
+    assert written["text"][0].name == "A text"
+    contents = [written[name][1] for name in ("text", "data", "bytes", "own")]
+    assert contents == [b"A text.", b'{"rows":[1,2]}', FILE, FILE]
+    parts = {name: artifact.parts for name, (artifact, _) in written.items()}
+    assert [(part.kind, part.media_type, part.filename) for part in parts["bytes"]] == [
+        ("file", "application/x-one", "one.bin"),
+        ("text", "", ""),
+    ]
+    assert parts["own"][0].filename == "two.bin"
+    assert [parts[name][0].url for name in ("foreign", "gone")] == [
+        "http://elsewhere.example/f",
+        f"{town.url}/gone",
+    ]
+    assert first.startswith("A text.\n\n")
+    assert "\n\nAll is written.\n\nArtifacts: ann-text-" in first
+    assert "its file could not be fetched (HTTP 404)" in first
+    assert first.count("could not be fetched") == 1
+    assert "elsewhere" not in first
+    assert len(town.messages) == 1
+
+
+async def test_files_and_the_context_go_with_the_request(town: Town) -> None:
+    """Artifacts of ours become parts, each as what it is, and the conversation is the one that was named."""
+    bench = PeerBench(ann(town))
+    await bench.artifacts.write_file("photo", FILE, media_type="image/png", filename="photo.png")
+    await bench.artifacts.write_file("words", "some words")
+    await bench.artifacts.write_data("table", {"rows": 2})
+
+    answer = await bench.run("say hi", context="earlier", files=["photo", "words", "table"])
+
+    (message,) = town.messages
+    _, photo, words, table = message.parts
+    assert (photo.raw, photo.media_type, photo.filename) == (FILE, "image/png", "photo.png")
+    assert words.raw == b"some words"
+    assert table.data.struct_value["rows"] == 2
+    assert message.context_id == "earlier"
+    assert answer.endswith("(context: earlier)")
+
+
+async def test_too_large_files_are_not_sent(town: Town) -> None:
+    """The model reads which one was too much."""
+    bench = PeerBench(ann(town))
+    await bench.artifacts.write_file("large", b"x" * (MAX_SENT + 1))
+
+    failed = await bench.fail("say hi", files=["large"])
+
+    assert "with 'large' the files have more than" in failed
+    assert town.messages == []
+
+
+async def test_each_request_tells_who_asks_and_for_which_trace(
+    town: Town, spans: InMemorySpanExporter
+) -> None:
+    """Headers are made for who started the task; the trace goes on there; secrets are blacked out."""
+
+    async def headers(identity: Identity) -> Mapping[str, str]:
+        return {"X-Caller": f"{identity.subject}-s3cret"}
+
+    bench = PeerBench(ann(town, Settings(headers=headers)), auth=Identity(scheme="bearer", subject="bob"))
+
+    with trace.get_tracer("test").start_as_current_span("call") as span:
+        answer = await bench.run("say bob-s3cret knows")
+
+    trace_id = f"{span.get_span_context().trace_id:032x}"
+    assert {headers["x-caller"] for headers in town.headers} == {"bob-s3cret"}
+    assert all(headers["traceparent"].startswith(f"00-{trace_id}-") for headers in town.headers)
+    assert answer.startswith("[secret] knows\n")
+
+
+async def test_headers_that_cannot_be_made_are_not_told(town: Town) -> None:
+    """The function's own words may hold what it is there to keep."""
+
+    def headers(identity: Identity) -> Mapping[str, str]:
+        raise ValueError("s3cret")
+
+    failed = await PeerBench(ann(town, Settings(headers=headers))).fail("say hi")
+
+    assert failed.endswith("could not be made (ValueError)")
+    assert "s3cret" not in failed

@@ -1,0 +1,242 @@
+"""The tools that plugins list for a task: asked for once, told, and cached where model calls find them."""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import replace
+from uuid import uuid4
+
+import pytest
+from redis.exceptions import ConnectionError as RedisConnectionError
+from temporalio.exceptions import ApplicationError
+from temporalio.testing import ActivityEnvironment
+
+from activities.agents import AgentCatalogue
+from activities.task_tools import list_task_tools
+from agents.agent import Agent
+from agents.hooks import HookContext
+from agents.listed_tools import digest_of, listed, listed_spec_of
+from agents.plugins import Plugin, tools
+from agents.registry import AgentRegistry
+from agents.tool import Tool, tool
+from stores.memory_task_views import MemoryTaskViews
+from stores.memory_transcripts import MemoryTranscripts
+from stores.task_views import START
+from workflows.contract import failures
+from workflows.contract.calls import PreparedTask, PrepareTaskInput
+from workflows.contract.events import Warned
+from workflows.contract.messages import ToolsMessage, TranscriptMessage
+from workflows.contract.tasks import Identity, TaskRef
+
+CONTEXT = HookContext(task_id="t", context_id="c", owner="o", agent_id="agent")
+
+
+@tool
+async def read() -> str:
+    """Read."""
+    return "own"
+
+
+WRITE = replace(read, name="write", description="Write.")
+
+
+class Server(Plugin):
+    """Lists what a test gives it."""
+
+    offered: object = ()
+    contexts: Sequence[HookContext] = ()
+
+    async def list_tools(self, context: HookContext) -> Sequence[Tool]:
+        self.contexts = [*self.contexts, context]
+        if isinstance(self.offered, Exception):
+            raise self.offered
+        return self.offered  # pyright: ignore[reportReturnType] -- a plugin may return anything
+
+
+def _server(offered: object, name: str = "server", priority: int = 0) -> Server:
+    plugin = Server(name=name, priority=priority)
+    plugin.offered = offered
+    return plugin
+
+
+class _Bench:
+    """An agent whose tasks are prepared, on memory stores."""
+
+    def __init__(self, *plugins: Plugin, transcripts: MemoryTranscripts | None = None) -> None:
+        self.agent = Agent(id="agent", name="Agent", description="", plugins=[*plugins])
+        self.views, self.transcripts = MemoryTaskViews(), transcripts or MemoryTranscripts()
+        self.port = AgentCatalogue(AgentRegistry([self.agent]), self.views, self.transcripts)
+        self.task = TaskRef(
+            task_id=str(uuid4()), run_id="run", context_id="c", owner="owner", agent_id="agent"
+        )
+
+    async def prepare(self, **settings: object) -> PreparedTask:
+        call = PrepareTaskInput(task=self.task, position=0).model_copy(update=settings)
+        return await ActivityEnvironment().run(self.port.prepare_task, call)
+
+    async def warnings(self) -> list[str]:
+        streamed = await self.views.read({self.task.task_id: START}, wait=0)
+        return [each.event.text for each in streamed if isinstance(each.event, Warned)]
+
+    async def cached(self, length: int) -> tuple[TranscriptMessage, ...] | None:
+        return (await self.transcripts.open(self.task.task_id, "run", length)).messages
+
+
+async def test_listed_tools_are_told_pinned_and_cached() -> None:
+    """The model's list, in the transcript; what the workflow has to know, by name, with its plugin."""
+    first, second = _server([WRITE], "first", priority=1), _server((replace(WRITE, name="x"),), "second")
+    bench = _Bench(tools(read), first, Plugin(), second)
+
+    prepared = await bench.prepare()
+
+    message = ToolsMessage(tools=(listed(replace(WRITE, name="x")), listed(WRITE)))
+    assert prepared.listed == message
+    assert prepared.tools == {
+        "x": listed_spec_of(replace(WRITE, name="x"), "second"),
+        "write": listed_spec_of(WRITE, "first"),
+    }
+    assert prepared.tools["write"].digest == digest_of(WRITE)
+    assert (prepared.agent, await bench.cached(1)) == (None, (message,))
+
+
+async def test_the_list_stands_at_its_position() -> None:
+    """Behind what the task recalls, for instance."""
+    bench = _Bench(_server([WRITE]))
+    earlier = ToolsMessage(tools=())
+    await bench.transcripts.put(bench.task.task_id, "run", 0, [earlier])
+
+    prepared = await bench.prepare(position=1)
+
+    assert await bench.cached(2) == (earlier, prepared.listed)
+
+
+async def test_a_second_attempt_puts_its_own_list() -> None:
+    """The one that the workflow gets is the one that model calls read."""
+    plugin = _server([WRITE])
+    bench = _Bench(plugin)
+    await bench.prepare()
+    plugin.offered = [replace(WRITE, description="Write now.")]
+
+    prepared = await bench.prepare()
+
+    assert await bench.cached(1) == (prepared.listed,)
+    assert prepared.listed
+    assert prepared.listed.tools[0].description == "Write now."
+
+
+async def test_a_plugin_knows_who_its_tools_are_for() -> None:
+    """Some servers list for each user other tools."""
+    plugin = _server([])
+    bench, identity = _Bench(plugin), Identity(subject="ann")
+
+    prepared = await bench.prepare(identity=identity)
+
+    empty = ToolsMessage(tools=())
+    assert (prepared.listed, prepared.tools, await bench.cached(1)) == (empty, {}, (empty,))
+    assert [(context.owner, context.auth) for context in plugin.contexts] == [("owner", identity)]
+
+
+async def test_tools_that_cannot_be_offered_are_left_out_with_a_warning() -> None:
+    """Of one name the first counts, the agent's own before all; models take no strange names."""
+    bench = _Bench(
+        tools(read),
+        _server([replace(read, description="Theirs."), WRITE, replace(WRITE, name="create_task")], "a"),
+        _server(
+            [
+                replace(WRITE, description="Late."),
+                replace(WRITE, name="of/it"),
+                replace(WRITE, name="n" * 65),
+            ],
+            "b",
+        ),
+    )
+
+    prepared = await bench.prepare()
+
+    assert prepared.listed
+    assert [each.description for each in prepared.listed.tools] == ["Write."]
+    assert [warning.split(": ", 1) for warning in await bench.warnings()] == [
+        ["the tool 'read' of the plugin 'a' is left out", "the agent has a tool of that name"],
+        ["the tool 'create_task' of the plugin 'a' is left out", "the agent has a tool of that name"],
+        [
+            "the tool 'write' of the plugin 'b' is left out",
+            "the plugin 'a' has listed one of that name before",
+        ],
+        [
+            "the tool 'of/it' of the plugin 'b' is left out",
+            "models take names of 1 to 64 letters, digits, '_' and '-'",
+        ],
+        [
+            f"the tool '{'n' * 65}' of the plugin 'b' is left out",
+            "models take names of 1 to 64 letters, digits, '_' and '-'",
+        ],
+    ]
+
+
+async def test_tools_that_cannot_be_listed_now_are_asked_for_again() -> None:
+    """The failure names the plugin; nothing is cached of the others."""
+    bench = _Bench(_server([WRITE], "a"), _server(ConnectionError("refused"), "b"))
+
+    with pytest.raises(ApplicationError, match="plugin 'b' failed in list_tools: ConnectionError") as failed:
+        await bench.prepare()
+
+    assert (failed.value.type, failed.value.non_retryable) == (failures.TOOLS_UNAVAILABLE, False)
+    assert await bench.cached(1) is None
+
+
+@pytest.mark.parametrize("offered", [None, "write", [WRITE, "read"]], ids=["nothing", "text", "mixed"])
+async def test_a_list_of_something_else_fails_the_task(offered: object) -> None:
+    """Asking again would bring the same."""
+    with pytest.raises(
+        ApplicationError, match="'server' failed in list_tools: it returned no list"
+    ) as failed:
+        await _Bench(_server(offered)).prepare()
+
+    assert (failed.value.type, failed.value.non_retryable) == (failures.PLUGIN_FAILED, True)
+
+
+async def test_plugins_are_asked_side_by_side_and_in_time() -> None:
+    """Each may have to start a server; one that hangs is given up."""
+    both = asyncio.Barrier(2)
+
+    class Meeting(Server):
+        async def list_tools(self, context: HookContext) -> Sequence[Tool]:
+            await both.wait()
+            return await super().list_tools(context)
+
+    class Hanging(Plugin):
+        async def list_tools(self, context: HookContext) -> Sequence[Tool]:
+            await asyncio.Event().wait()
+            return ()
+
+    met = await _Bench(Meeting(name="a"), Meeting(name="b")).prepare()
+    agent = Agent(id="agent", name="", description="", plugins=[Hanging()])
+
+    assert met == PreparedTask(listed=ToolsMessage(tools=()))
+    with pytest.raises(ApplicationError, match="it did not finish within 0 s"):
+        await list_task_tools(agent, CONTEXT, seconds=0)
+
+
+async def test_an_agent_of_which_only_the_id_is_known_is_described() -> None:
+    """With its tools, or without asking for any."""
+    plugin = _server([WRITE])
+    bench = _Bench(plugin)
+
+    with_tools = await bench.prepare(loads_agent=True)
+    without = await bench.prepare(loads_agent=True, lists_tools=False)
+
+    assert with_tools.agent == without.agent == bench.agent.spec
+    assert (bool(with_tools.listed), without.listed, len(plugin.contexts)) == (True, None, 1)
+
+
+async def test_a_cache_that_is_away_delays_nothing() -> None:
+    """History has the list, and sends it again."""
+
+    class Away(MemoryTranscripts):
+        async def put(
+            self, task_id: str, run_id: str, start: int, messages: Sequence[TranscriptMessage]
+        ) -> None:
+            raise RedisConnectionError
+
+    prepared = await _Bench(_server([WRITE]), transcripts=Away()).prepare()
+
+    assert prepared.listed

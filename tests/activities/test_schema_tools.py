@@ -1,0 +1,144 @@
+"""Tools whose arguments are described by a JSON schema instead of a signature."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from pydantic import JsonValue
+
+from agents.errors import ToolDefinitionError
+from agents.tool import Tool
+from agents.tool_context import ToolContext
+from tests.support.tool_bench import ToolBench
+
+SCHEMA: dict[str, JsonValue] = {
+    "type": "object",
+    "properties": {
+        "to": {"$ref": "#/$defs/person"},
+        "count": {"type": "integer", "minimum": 1},
+        "tags": {"type": "array", "items": {"type": "string"}},
+    },
+    "required": ["to"],
+    "additionalProperties": False,
+    "$defs": {"person": {"type": "string", "minLength": 2}},
+}
+
+
+def _tool(schema: dict[str, JsonValue], **settings: Any) -> Tool:  # noqa: ANN401 -- any field of Tool
+    async def function(arguments: dict[str, JsonValue], context: ToolContext) -> JsonValue:
+        return {"got": arguments, "call": context.call_id}
+
+    return Tool(function, "send", "Send it.", schema=schema, **settings)
+
+
+async def test_the_function_gets_what_the_model_wrote_and_the_context() -> None:
+    """Arguments that fit the schema, in one dict."""
+    bench = ToolBench(_tool(SCHEMA))
+
+    result = await bench.run(bench.call("send", '{"to": "Ada", "count": 2}'))
+
+    assert result.content == '{"got":{"to":"Ada","count":2},"call":"call"}'
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        ("{}", "arguments: 'to' is a required property"),
+        ('{"to": "A"}', "to: 'A' is too short"),
+        ('{"to": "Ada", "count": "2"}', "count: '2' is not of type 'integer'"),
+        ('{"to": "Ada", "tags": ["a", 3]}', "tags.1: 3 is not of type 'string'"),
+        ('{"to": "Ada", "x": 1}', "arguments: Additional properties are not allowed ('x' was unexpected)"),
+        ("[1]", "arguments: Input should be an object"),
+        ('{"to": ', "arguments: Invalid JSON"),
+    ],
+)
+async def test_what_does_not_fit_goes_back_to_the_model(arguments: str, problem: str) -> None:
+    """The error names the field and what the tool expects; the tool does not run."""
+    bench = ToolBench(_tool(SCHEMA))
+
+    result = await bench.run(bench.call("send", arguments))
+
+    assert result.outcome == "invalid"
+    assert f"\n- {problem}" in result.content
+    assert result.content.endswith("expected arguments: to, count, tags")
+
+
+async def test_a_long_value_is_not_repeated_to_the_model() -> None:
+    """It wrote it, and may have written thousands of wrong ones."""
+    bench = ToolBench(_tool(SCHEMA))
+    wrong = ",".join("0" for _ in range(50_000))
+
+    result = await bench.run(
+        bench.call("send", f'{{"to": "Ada", "count": "{"x" * 50_000}", "tags": [{wrong}]}}')
+    )
+
+    assert result.outcome == "invalid"
+    assert len(result.content) < 10_000
+
+
+@pytest.mark.parametrize(
+    ("schema", "problem"),
+    [
+        ({"properties": {"a": {"$ref": "#/$defs/b"}}}, "refers to '/$defs/b', which it does not have"),
+        ({"allOf": [{"$ref": "#"}]}, "nested too deep"),
+    ],
+    ids=["no_such_definition", "endless"],
+)
+async def test_a_schema_that_only_fails_in_use_fails_the_call(
+    schema: dict[str, JsonValue], problem: str
+) -> None:
+    """Not the activity, which would be tried again for ever."""
+    bench = ToolBench(_tool(schema))
+
+    result = await bench.run(bench.call("send", '{"a": 1}'))
+
+    assert result.outcome == "invalid"
+    assert problem in result.content
+
+
+async def test_people_approve_what_the_function_gets() -> None:
+    """As it stands in the call."""
+
+    def for_ada(arguments: Mapping[str, JsonValue]) -> bool:
+        return arguments["to"] == "Ada"
+
+    bench = ToolBench(_tool(SCHEMA, needs_approval=for_ada))
+
+    question = await bench.ask(bench.call("send", '{"to":"Ada"}'))
+
+    assert question.text == 'Approve the call send?\n{\n  "to": "Ada"\n}'
+
+
+@pytest.mark.parametrize(
+    ("schema", "problem"),
+    [
+        ({"type": "strange"}, "its schema is that of type 'strange'"),
+        ({"type": "array"}, "arguments are passed by name"),
+        ({"properties": {"a": {"type": "strange"}}}, "this is no JSON schema: 'strange' is not valid"),
+        ({"$ref": "http://elsewhere/schema"}, "refers to 'http://elsewhere/schema'; put it in"),
+        ({"properties": {"a": {"anyOf": [{"$dynamicRef": "b.json#c"}]}}}, "refers to 'b.json#c'"),
+    ],
+)
+def test_a_schema_that_no_call_could_fit_is_refused(schema: dict[str, JsonValue], problem: str) -> None:
+    """Where it is written; what it refers to elsewhere would be fetched."""
+    with pytest.raises(ToolDefinitionError, match="tool 'send'") as refused:
+        _tool(schema)
+
+    assert problem in str(refused.value)
+
+
+def test_an_empty_schema_is_that_of_an_object() -> None:
+    """As providers of models want it."""
+    assert _tool({}).parameters == {"type": "object", "properties": {}}
+
+
+async def test_whatever_returns_an_awaitable_is_a_function() -> None:
+    """An object with an async `__call__`, for instance: such tools are made, not written."""
+
+    class Function:
+        async def __call__(self, arguments: dict[str, JsonValue], context: ToolContext) -> JsonValue:
+            return arguments
+
+    bench = ToolBench(Tool(Function(), "send", "Send it.", schema={}))
+
+    assert (await bench.run(bench.call("send", '{"a": 1}'))).content == '{"a":1}'

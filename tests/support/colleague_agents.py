@@ -1,0 +1,116 @@
+"""Agents that work together, and with plugins; each asks a model of its own name."""
+
+import sys
+from datetime import timedelta
+from pathlib import Path
+
+from pydantic import BaseModel, Field
+
+from agents import (
+    Agent,
+    AuthRequired,
+    InputRequired,
+    Memory,
+    ToolContext,
+    guard,
+    handoff,
+    mcp,
+    narrator,
+    prompt,
+    sub_agent,
+    tool,
+    tools,
+)
+from tests.support.acceptance_agents import repeat, write_line, write_once
+
+LONG = timedelta(seconds=60)
+MCP_SERVER = Path(__file__).with_name("mcp_ledger_server.py")
+
+
+class Sum(BaseModel):
+    """What the counting agent answers."""
+
+    total: int = Field(ge=0)
+    words: list[str] = []
+
+
+@tool(idempotent=True, timeout=LONG)
+async def ask_title(context: ToolContext) -> str:
+    """Ask people for a title."""
+    if context.answer is None:
+        raise InputRequired("Which title?")
+    return f"the title is {context.answer}"
+
+
+@tool(idempotent=True)
+async def log_in(context: ToolContext) -> str:
+    """Ask for a password, and tell how long it is."""
+    password = await context.secret("password")
+    if not isinstance(password, str):
+        raise AuthRequired("Which password?", "password")
+    return f"it has {len(password)} characters"
+
+
+@tool(needs_approval=True)
+def publish_text(text: str, ledger: str) -> str:
+    """Publish a text; people approve it."""
+    _append(Path(ledger), text)
+    return "published"
+
+
+def _append(ledger: Path, line: str) -> None:
+    with ledger.open("a", encoding="utf-8") as lines:
+        lines.write(f"{line}\n")
+
+
+agents = [
+    Agent(
+        id="lead",
+        name="Lead",
+        description="Lets others work.",
+        model="lead",
+        plugins=[
+            sub_agent("writer"),
+            handoff("closer"),
+            tools(write_line, write_once, repeat),
+            guard(deny=["repeat"], approve=["write_line"]),
+        ],
+        memory=Memory(max_messages=50),
+    ),
+    Agent(
+        id="writer",
+        name="Writer",
+        description="Writes, and asks people.",
+        model="writer",
+        plugins=[tools(ask_title, log_in, publish_text, write_line)],
+    ),
+    Agent(
+        id="closer",
+        name="Closer",
+        description="Goes on with what others began.",
+        model="closer",
+        plugins=[prompt("You close."), tools(write_once)],
+    ),
+    Agent(
+        id="counter",
+        name="Counter",
+        description="Counts.",
+        model="counter",
+        output=Sum,
+        plugins=[prompt("Count.")],
+    ),
+    Agent(
+        id="told",
+        name="Told",
+        description="Tells what it does.",
+        model="told",
+        plugins=[tools(write_once), narrator(interval=1, model="narrator")],
+    ),
+    Agent(
+        id="served",
+        name="Served",
+        description="Uses an MCP server.",
+        model="served",
+        plugins=[mcp(command=[sys.executable, str(MCP_SERVER)], name="ledger")],
+    ),
+]

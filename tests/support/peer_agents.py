@@ -1,0 +1,21 @@
+"""An agent that asks an agent of another deployment; the test says in the environment where that one is."""
+
+import os
+from datetime import timedelta
+
+from agents.agent import Agent
+from agents.peer.plugin import peer
+from agents.plugins import prompt
+
+PEER_URL = "EVERLOOP_TEST_PEER_URL"
+
+agent = Agent(
+    id="asker",
+    name="Asker",
+    description="Asks a colleague elsewhere.",
+    model="scripted",
+    plugins=[
+        prompt("Follow the script."),
+        peer(os.environ.get(PEER_URL, "http://127.0.0.1:1"), name="colleague", timeout=timedelta(seconds=60)),
+    ],
+)

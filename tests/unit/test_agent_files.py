@@ -1,0 +1,289 @@
+"""Agents that users wrote, found in modules and directories; what is broken in them is told in one line."""
+
+import os
+import re
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from agents.agent import Agent
+from agents.errors import AgentDefinitionError
+from agents.plugins import SystemPrompt
+from agents.registry import AgentRegistry, load_agents
+from tests.support.processes import ServerProcess
+
+Write = Callable[..., Path]
+
+ONE = """
+from agents import Agent
+{name} = Agent(id="{name}", name="A", description="")
+"""
+
+
+@pytest.fixture
+def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Write]:
+    """Write files into a directory beneath the working one; nothing of them is remembered."""
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.chdir(tmp_path)
+
+    def write(directory: str = "mine", **files: str) -> Path:
+        folder = tmp_path / directory
+        folder.mkdir(exist_ok=True)
+        for name, text in files.items():
+            (folder / f"{name}.py").write_text(text)
+        return folder
+
+    yield write
+    for name, module in list(sys.modules.items()):
+        if str(getattr(module, "__file__", None) or "").startswith(str(tmp_path)):
+            del sys.modules[name]
+
+
+def refused(location: str) -> str:
+    with pytest.raises(AgentDefinitionError) as caught:
+        load_agents(location)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def ids(registry: AgentRegistry) -> list[str]:
+    return [agent.id for agent in registry]
+
+
+def test_all_files_of_a_directory_define_agents(write: Write) -> None:
+    """By name of the file, then in order of definition; lists count, what is private does not."""
+    several = """
+from agents import Agent
+last, first, hidden, made = (Agent(id=id_, name="A", description="") for id_ in ("z", "a", "hidden", "made"))
+_hidden = hidden
+del hidden
+more = [made]
+"""
+    folder = write(several=several, editor=ONE.format(name="editor"), _private="1 / 0")
+    (folder / "notes.txt").write_text("no agent")
+    write("mine/deeper", below=ONE.format(name="below"))
+
+    assert ids(load_agents("mine")) == ["editor", "z", "a", "made"]
+
+
+def test_files_of_a_directory_may_import_each_other(write: Write) -> None:
+    """A helper, or another file with an agent, which stays one agent wherever it is named."""
+    boss = """
+from dataclasses import dataclass
+from _shared_words import TEXT
+from the_writer import writer
+from agents import Agent, prompt
+boss = Agent(id="boss", name="Boss", description="", plugins=[prompt(TEXT)])
+@dataclass
+class Needs:
+    its_module: "str"
+"""
+    write(a_boss=boss, the_writer=ONE.format(name="writer"), _shared_words="TEXT = 'Work.'")
+
+    registry = load_agents("mine")
+
+    assert ids(registry) == ["writer", "boss"]
+    assert registry.find("boss").plugins[0].prompts == (SystemPrompt("Work."),)
+
+
+def test_directories_and_modules_may_be_mixed(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the order in which they are named; spaces and a slash at the end do not matter."""
+    write("first", one=ONE.format(name="one"))
+    monkeypatch.syspath_prepend(write("elsewhere", a_module_of_two=ONE.format(name="two")))
+
+    assert ids(load_agents(" a_module_of_two:two , first/ ,")) == ["two", "one"]
+
+
+def test_a_file_does_not_shadow_what_is_installed(write: Write) -> None:
+    """It may be called as a package is: who imports that still gets the package."""
+    write(
+        openai=ONE.format(name="openai"), json=ONE.format(name="json"), **{"with-dash": ONE.format(name="x")}
+    )
+    installed = sys.modules["json"]
+
+    assert ids(load_agents("mine")) == ["json", "openai", "x"]
+    assert sys.modules["json"] is installed
+    assert isinstance(__import__("openai").__version__, str)
+
+
+def test_two_versions_may_lie_in_two_directories(write: Write) -> None:
+    """The directory that is named first has the current one."""
+    versioned = (
+        "from agents import Agent\nwriter = Agent(id='writer', name='W', description='', version='{}')"
+    )
+    write("now", writer_2=versioned.format(2))
+    write("before", writer_1=versioned.format(1))
+
+    registry = load_agents("now,before")
+
+    assert registry.default.version == "2"
+    assert registry.find("writer", "1").version == "1"
+
+
+TWO_TOOLS = """
+from agents import Agent, tool, tools
+
+@tool
+def look(at: str) -> str:
+    \"\"\"Look.\"\"\"
+    return at
+
+writer = Agent(
+    id="writer", name="W", description="", plugins=[tools(look), tools(look)]
+)
+"""
+
+SECRET = """
+from pydantic import SecretStr
+from pydantic_settings import BaseSettings
+class Mine(BaseSettings):
+    token: int = "s3cr3t"
+    model_config = {"validate_default": True}
+Mine()
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (TWO_TOOLS, "{file}:9: agent 'writer': more than one tool is called 'look'"),
+        ("\n\ndef broken(:\n", "{file}:3: SyntaxError: invalid syntax"),
+        ("x = 1\nimport no_such_thing", "{file}:2: ModuleNotFoundError: No module named 'no_such_thing'"),
+        ("def f():\n  1 / 0\n\n\nf()", "{file}:2: ZeroDivisionError: division by zero"),
+        ("import json\njson.loads(\n'{')", "{file}:2: JSONDecodeError: Expecting property name"),
+        ("from agents import tool\ntool(lambda x: x)", "{file}:2: "),
+        ("import sys\nsys.exit('no\\nkey')", "{file}:2: SystemExit: no key"),
+        (SECRET, "{file}:7: Mine: token: Input should be a valid integer"),
+        ("raise ValueError('long' * 1000)", "{file}:1: ValueError: long"),
+        ("a = 1\0", "{file}:1: "),
+    ],
+    ids=["agent", "syntax", "import", "function", "library", "tool", "exit", "settings", "long", "null"],
+)
+@pytest.mark.parametrize("kind", ["directory", "module"])
+def test_a_broken_definition_is_told_by_file_line_and_reason(
+    write: Write, monkeypatch: pytest.MonkeyPatch, kind: str, text: str, expected: str
+) -> None:
+    """The innermost line of the user's own; one line in all, without what pydantic was given."""
+    folder = write(broken_definition=text)
+    if kind == "module":
+        monkeypatch.syspath_prepend(folder)
+
+    said = refused("mine" if kind == "directory" else "broken_definition:agent")
+
+    assert said.startswith(expected.format(file="mine/broken_definition.py"))
+    assert "s3cr3t" not in said
+    assert len(said) < 600
+
+
+def test_a_broken_helper_is_told_by_its_own_line(write: Write) -> None:
+    """Not by that of the file which imports it."""
+    write(one="import _helping_badly", _helping_badly="\n\nraise KeyError('KEY')")
+    assert refused("mine") == "mine/_helping_badly.py:3: KeyError: 'KEY'"
+
+
+def test_a_broken_package_of_a_module_is_told(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a module cannot be imported because of the package above it, that is what is broken."""
+    write("pack_that_breaks", __init__="\n1 / 0", agent="")
+    monkeypatch.syspath_prepend(Path.cwd())
+    assert refused("pack_that_breaks.agent:x") == (
+        "pack_that_breaks/__init__.py:2: ZeroDivisionError: division by zero"
+    )
+
+
+def always_wrong(_: Agent) -> str:
+    return "it is wrong"
+
+
+@pytest.mark.parametrize("wrong", ["setting", "agent"])
+def test_a_broken_agent_of_ours_is_told(monkeypatch: pytest.MonkeyPatch, wrong: str) -> None:
+    """By its own line, not by one of the files beside it that define what an agent is."""
+    monkeypatch.delitem(sys.modules, "agents.demo", raising=False)
+    if wrong == "setting":
+        monkeypatch.setenv("EVERLOOP_DEMO_DIRECTORY", "/no/such")
+        reason = "DemoSettings: directory: EVERLOOP_DEMO_DIRECTORY: /no/such is not a directory"
+    else:
+        monkeypatch.setattr(Agent, "_problem", always_wrong)
+        reason = "agent 'demo': it is wrong"
+
+    assert re.match(rf"agents/demo.py:\d+: {reason}", refused("agents.demo:agent"))
+
+
+@pytest.mark.parametrize(
+    ("location", "expected"),
+    [
+        (
+            "mine",
+            "mine/helping.py:1: it defines no agent; give one a public name, or call the file _h",
+        ),
+        ("./mine/helping.py", "'mine/helping.py' is a file; expected a directory"),
+        ("./nowhere", "'nowhere' is not there; expected a directory"),
+        ("empty", "the directory 'empty' has no agents"),
+        ("nothing:here", "cannot load 'nothing:here': No module named 'nothing'; expected module:attribute"),
+        ("users.nothing:here", "cannot load 'users.nothing:here': No module named 'users'"),
+        (":agent", "cannot load ':agent'"),
+        ("users_module:missing", "mine_too/users_module.py has no 'missing'"),
+        ("users_module:number", "in mine_too/users_module.py is a int; expected an Agent or a list of them"),
+        ("users_module:mixed", "in mine_too/users_module.py is a list; expected an Agent or a list of them"),
+    ],
+)
+def test_a_place_without_agents_is_told(
+    write: Write, monkeypatch: pytest.MonkeyPatch, location: str, expected: str
+) -> None:
+    """With what was expected there."""
+    write(helping="x = [1]\n_agent = None")
+    write("empty", _only_helping="")
+    module = f"{ONE.format(name='one')}\nnumber = 1\nmixed = [one, 1]"
+    monkeypatch.syspath_prepend(write("mine_too", users_module=module))
+
+    assert expected in refused(location)
+
+
+def test_two_agents_that_cannot_be_told_apart_are_named_with_their_files(write: Write) -> None:
+    """An id and a version are one agent's."""
+    write(a_one=ONE.format(name="same"), b_one=ONE.format(name="same"))
+    assert refused("mine").startswith("mine/b_one.py:1: agent 'same': mine/a_one.py has one of the same id")
+
+
+def test_files_that_would_be_taken_for_each_other_are_refused(write: Write) -> None:
+    """Two of one name in two directories, or a helper that is called as an installed module is."""
+    write("first", one=ONE.format(name="one"), _words="")
+    write("second", two=ONE.format(name="two"), _words="")
+    write("third", three=ONE.format(name="three"), _bisect="")
+
+    assert refused("first,second").startswith("second/_words.py:1: first/_words.py has the same name")
+    assert refused("third").startswith("third/_bisect.py:1: Python has another module '_bisect'")
+    assert ids(load_agents("first,first/")) == ["one"]
+
+
+@pytest.mark.parametrize("command", [["worker.py"], ["-m", "gateway"]], ids=["worker", "gateway"])
+@pytest.mark.parametrize("kind", ["directory", "module"])
+def test_a_broken_definition_ends_a_process_with_one_line(
+    write: Write, command: list[str], kind: str
+) -> None:
+    """Exit code 1, before anything is connected; no traceback."""
+    folder = write(broken=TWO_TOOLS)
+    variables = {
+        "EVERLOOP_AGENTS": f"{folder}" if kind == "directory" else "broken:writer",
+        "PYTHONPATH": str(folder),
+    }
+    process = ServerProcess([sys.executable, *command], folder / "log", variables)
+    process.start()
+    assert process._process
+
+    assert process._process.wait(timeout=50) == 1
+    name = "gateway" if "gateway" in command else "worker"
+    assert (
+        process.output
+        == f"{name}: {folder}/broken.py:9: agent 'writer': more than one tool is called 'look'\n"
+    )
+
+
+def test_a_directory_is_told_from_a_module(write: Write) -> None:
+    """By a separator in it, or because it is there."""
+    write("some", one=ONE.format(name="one"))
+
+    assert isinstance(load_agents("some").default, Agent)
+    assert isinstance(load_agents(f".{os.sep}some").default, Agent)
+    assert "expected module:attribute, or a directory" in refused("other")

@@ -1,0 +1,128 @@
+"""A budget: when the model is told, and when its tools are taken away."""
+
+import pytest
+
+from agents.agent import Agent
+from agents.budget import budget
+from agents.errors import AgentDefinitionError
+from agents.hooks import HookContext, ModelRequest
+from workflows.contract.messages import Usage
+
+REQUEST = ModelRequest(
+    model="m", messages=({"role": "user", "content": "Hi"},), tools=("f", "g"), settings={"temperature": 0}
+)
+
+
+async def asked(
+    usage: Usage, limits: dict[str, float], request: ModelRequest = REQUEST
+) -> ModelRequest | None:
+    """Return what a budget makes of a model call of a task that has used so much."""
+    plugin = budget(**limits)  # pyright: ignore[reportArgumentType] -- a table of limits
+    context = HookContext(task_id="t", context_id="c", owner="o", agent_id="a", iteration=3, usage=usage)
+    made = await plugin.before_model_call(context, request)
+    assert made is None or isinstance(made, ModelRequest)
+    return made
+
+
+def note(request: ModelRequest | None) -> str:
+    """Return what the model is told at the end, after all that it is told anyway."""
+    assert request
+    *history, last = request.messages
+    assert tuple(history) == REQUEST.messages
+    assert last["role"] == "system"
+    return str(last["content"])
+
+
+@pytest.mark.parametrize(
+    ("usage", "limits"),
+    [
+        (Usage(), {"tokens": 1}),
+        (Usage(input_tokens=700, output_tokens=99), {"tokens": 1000}),
+        (Usage(cost=0.79), {"cost": 1.0}),
+        (Usage(input_tokens=899, cost=0.4), {"tokens": 1000, "cost": 1.0, "warn_at": 0.9}),
+        (Usage(input_tokens=10**9), {"cost": 1.0}),
+    ],
+)
+async def test_a_task_that_has_enough_left_hears_nothing(usage: Usage, limits: dict[str, float]) -> None:
+    """The request stays as it is."""
+    assert await asked(usage, limits) is None
+
+
+@pytest.mark.parametrize(
+    ("usage", "limits", "left"),
+    [
+        (
+            Usage(input_tokens=700, output_tokens=100),
+            {"tokens": 1000},
+            "80% of its budget; 200 of 1000 tokens",
+        ),
+        (Usage(cost=0.9), {"cost": 1.0}, "90% of its budget; $0.1000 of $1.0000 are"),
+        (
+            Usage(input_tokens=100, cost=0.45),
+            {"tokens": 1000, "cost": 0.5},
+            "90% of its budget; 900 of 1000 tokens and $0.0500 of $0.5000 are",
+        ),
+        (Usage(input_tokens=10), {"tokens": 100, "warn_at": 0.1}, "10% of its budget; 90 of 100 tokens"),
+    ],
+)
+async def test_the_model_is_told_what_is_left(usage: Usage, limits: dict[str, float], left: str) -> None:
+    """From the share on that the agent says; it keeps its tools."""
+    made = await asked(usage, limits)
+
+    assert left in note(made)
+    assert made
+    assert (made.tools, made.settings, made.model) == (REQUEST.tools, REQUEST.settings, "m")
+
+
+@pytest.mark.parametrize(
+    ("usage", "limits"),
+    [
+        (Usage(input_tokens=600, output_tokens=400), {"tokens": 1000}),
+        (Usage(cost=1.5), {"cost": 1.0}),
+        (Usage(input_tokens=10, cost=1.0), {"tokens": 1000, "cost": 1.0}),
+        (Usage(input_tokens=1000), {"tokens": 1000, "warn_at": 1}),
+    ],
+)
+async def test_a_task_without_anything_left_has_to_answer(usage: Usage, limits: dict[str, float]) -> None:
+    """It has no tools any more, and is told to use what it has."""
+    made = await asked(usage, limits)
+
+    assert "answer now with what you have" in note(made)
+    assert made
+    assert made.tools == ()
+
+
+async def test_a_tool_that_has_to_be_called_stays() -> None:
+    """The answer is there already; without its artifact the task would have failed."""
+    forced = ModelRequest(
+        model="m",
+        messages=REQUEST.messages,
+        tools=("f",),
+        settings={"tool_choice": {"type": "function", "function": {"name": "f"}}},
+    )
+
+    assert await asked(Usage(input_tokens=2), {"tokens": 1}, forced) is None
+
+
+@pytest.mark.parametrize(
+    ("limits", "problem"),
+    [
+        ({}, "neither tokens nor cost"),
+        ({"tokens": 0}, "tokens start at 1, not at 0"),
+        ({"cost": 0}, "give more than 0"),
+        ({"cost": float("nan")}, "give more than 0"),
+        ({"tokens": 1, "warn_at": 0}, "a share above 0, at most 1"),
+        ({"tokens": 1, "warn_at": 1.1}, "a share above 0, at most 1"),
+    ],
+)
+def test_a_budget_that_nobody_could_keep_is_refused(limits: dict[str, float], problem: str) -> None:
+    """Where it is written, with what to change."""
+    with pytest.raises(AgentDefinitionError, match=f"^budget: .*{problem}"):
+        budget(**limits)  # pyright: ignore[reportArgumentType] -- a table of limits
+
+
+def test_an_agent_with_a_budget_looks_at_its_model_calls() -> None:
+    """And at nothing else."""
+    agent = Agent(id="a", name="", description="", plugins=[budget(tokens=1)])
+
+    assert agent.hooks == ("before_model_call",)

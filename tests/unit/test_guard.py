@@ -1,0 +1,85 @@
+"""What a guard lets run: by the names of tools, deny before approve before allow."""
+
+from typing import Any
+
+import pytest
+
+from agents.errors import AgentDefinitionError
+from agents.guard import Decision, guard
+from agents.hooks import HookContext, NeedsApproval, Veto
+from agents.plugins import Plugin
+from workflows.contract.messages import ToolCall
+
+CONTEXT = HookContext(task_id="t", context_id="c", owner="o", agent_id="a")
+
+
+async def _decision(plugin: Plugin, tool: str) -> str:
+    said = await plugin.before_tool(CONTEXT, ToolCall(id="c", name=tool, arguments="{}"))
+    if isinstance(said, Veto):
+        return "deny"
+    return "approve" if isinstance(said, NeedsApproval) else "allow"
+
+
+@pytest.mark.parametrize(
+    ("tool", "expected"),
+    [
+        ("read_file", "allow"),
+        ("write_file", "approve"),
+        ("delete_file", "deny"),
+        ("write_secret", "deny"),
+        ("read_secret", "deny"),
+        ("read_costly", "approve"),
+        ("Read_file", "deny"),
+        ("other", "deny"),
+    ],
+)
+async def test_the_strictest_list_that_names_a_tool_decides(tool: str, expected: str) -> None:
+    """Upper and lower case differ; a tool that no list names is denied where that is the default."""
+    plugin = guard(allow=["read_*"], approve=["write_*", "*_costly"], deny=["*_secret"], default="deny")
+
+    assert await _decision(plugin, tool) == expected
+
+
+@pytest.mark.parametrize("default", ["allow", "deny", "approve"])
+async def test_the_default_decides_about_all_others(default: Decision) -> None:
+    """Whatever it is."""
+    assert await _decision(guard(deny=["rm"], default=default), "other") == default
+
+
+@pytest.mark.parametrize(
+    ("plugin", "expected"),
+    [
+        (guard(allow=["a", "b_*"], default="deny"), "allowed: a, b_*"),
+        (guard(allow=["a"], approve=["b"], default="deny"), "allowed: a; allowed once people approve: b"),
+        (guard(deny=["x"]), "allowed: all others"),
+        (guard(deny=["x"], default="approve"), "allowed once people approve: all others"),
+        (guard(default="deny"), "no tool is"),
+    ],
+    ids=["allow", "approve", "deny", "default_approve", "nothing"],
+)
+async def test_the_model_reads_what_it_may_do_instead(plugin: Plugin, expected: str) -> None:
+    """Beside the tool that it may not call."""
+    said = await plugin.before_tool(CONTEXT, ToolCall(id="c", name="x", arguments="{}"))
+
+    assert said == Veto(f"the tool 'x' is not allowed here ({expected})")
+
+
+@pytest.mark.parametrize(
+    ("rules", "problem"),
+    [
+        ({}, "it would stop nothing; give deny or approve, or default='deny'"),
+        ({"allow": ["a"]}, "it would stop nothing"),
+        ({"deny": "rm_*"}, "deny is 'rm_*'; give a list of patterns"),
+        ({"deny": ["a", " "]}, "a pattern is empty, or no text"),
+        ({"deny": [3]}, "a pattern is empty, or no text"),
+        ({"deny": ["a"], "approve": ["a"]}, "'a' is given twice"),
+        ({"default": "ask"}, "default is 'ask'; choose 'allow', 'deny' or 'approve'"),
+    ],
+    ids=["none", "only_allow", "text", "empty", "number", "twice", "default"],
+)
+def test_a_guard_that_makes_no_sense_is_refused(rules: dict[str, Any], problem: str) -> None:
+    """Where it is written."""
+    with pytest.raises(AgentDefinitionError, match=r"^guard: ") as refused:
+        guard(**rules)
+
+    assert problem in str(refused.value)

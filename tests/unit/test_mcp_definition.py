@@ -1,0 +1,82 @@
+"""What an agent's definition may say of an MCP server."""
+
+import subprocess
+import sys
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from agents import Agent, mcp
+from agents.errors import AgentDefinitionError
+from agents.mcp.plugin import McpServer
+
+URL = "https://tools.example/mcp"
+
+MISTAKES: dict[str, tuple[dict[str, Any], str]] = {
+    "no server": ({}, "either the url"),
+    "two servers": ({"url": URL, "command": ["server"]}, "either the url"),
+    "a command in one text": ({"command": "npx server"}, "a list of words"),
+    "an empty word": ({"command": ["npx", ""]}, "a list of words"),
+    "another protocol": ({"url": "ftp://tools.example"}, "http:// or https://"),
+    "no host": ({"url": "http:///mcp"}, "http:// or https://"),
+    "no port": ({"url": "http://tools.example:none/mcp"}, "http:// or https://"),
+    "an environment for a url": ({"url": URL, "env": {"A": "b"}}, "env is for"),
+    "headers for a command": ({"command": ["server"], "headers": {"a": "b"}}, "headers are for"),
+    "a header that is none": ({"url": URL, "headers": {"a b": "c"}}, "'a b' is no name"),
+    "a value of two lines": ({"url": URL, "headers": {"a": "hidden\nb"}}, "the header 'a'"),
+    "one pattern as a text": ({"url": URL, "tools": "read_*"}, "tools is a list of patterns"),
+    "approval for a text": ({"url": URL, "needs_approval": "x"}, "needs_approval is a list"),
+    "a prefix with a dot": ({"url": URL, "prefix": "a."}, "prefix is 'a.'"),
+    "no time": ({"url": URL, "timeout": timedelta(0)}, "timeout is"),
+    "too much time": ({"url": URL, "timeout": timedelta(days=9999)}, "3650 days"),
+}
+
+
+@pytest.mark.parametrize(("settings", "told"), MISTAKES.values(), ids=MISTAKES.keys())
+def test_a_wrong_definition_is_refused(settings: Mapping[str, Any], told: str) -> None:
+    """The message names what to change, and no value of a header."""
+    with pytest.raises(AgentDefinitionError, match="mcp") as refused:
+        mcp(**settings)
+
+    assert told in str(refused.value)
+    assert "hidden" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("settings", "name"),
+    [
+        ({"url": "https://user:password@tools.example:8000/mcp?key=value"}, "tools.example"),
+        ({"command": ["/usr/bin/some-server.py", "--stdio"]}, "some-server"),
+        ({"command": ["npx", "server"], "name": "files"}, "files"),
+    ],
+)
+def test_a_server_has_a_name_without_secrets(settings: Mapping[str, Any], name: str) -> None:
+    """It is that of the plugin."""
+    assert mcp(**settings).name == name
+
+
+def test_an_agent_with_a_server_lists_tools() -> None:
+    """So its tasks ask for the list when they begin."""
+    agent = Agent(id="a", name="A", description="", plugins=[mcp(URL)])
+
+    assert agent.spec.lists_tools
+
+
+def test_whoever_loads_agents_imports_nothing_of_mcp() -> None:
+    """A gateway knows the same definitions as a worker, and never talks to a server."""
+    program = (
+        f"import sys; from agents import mcp; mcp({URL!r});"
+        "print([name for name in sys.modules if name.split('.')[0] in ('mcp', 'mcp_types', 'httpx2')])"
+    )
+
+    assert subprocess.check_output([sys.executable, "-c", program], text=True).strip() == "[]"
+
+
+async def test_closing_what_was_never_used_does_nothing() -> None:
+    """A worker closes all plugins, also those that no task needed."""
+    server = mcp(URL)
+    assert isinstance(server, McpServer)
+
+    await server.close()

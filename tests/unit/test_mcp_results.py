@@ -1,0 +1,103 @@
+"""What a model reads of the result of an MCP tool."""
+
+import pytest
+from mcp_types import (
+    CallToolResult,
+    ImageContent,
+    ReadResourceResult,
+    ResourceLink,
+    TextContent,
+    TextResourceContents,
+)
+from pydantic import JsonValue
+
+from agents.mcp.errors import McpProtocolError, McpToolError
+from agents.mcp.results import MOST_LINKS, ResultWriter
+from tests.support.mcp_bench import KeptArtifacts
+
+PICTURE = ImageContent(data="AAAA", mime_type="image/png")
+
+
+async def no_resource(uri: str) -> ReadResourceResult:
+    raise McpProtocolError(f"no {uri}")
+
+
+def writer(artifacts: KeptArtifacts, key: str = "task/call") -> ResultWriter:
+    return ResultWriter("draw", key, artifacts, no_resource)
+
+
+async def read(*content: TextContent | ImageContent | ResourceLink, structured: JsonValue = None) -> str:
+    result = CallToolResult(content=list(content), structured_content=structured)
+    return await writer(KeptArtifacts()).text_of(result)
+
+
+@pytest.mark.parametrize(
+    ("texts", "structured", "told"),
+    [
+        (["a", "b"], None, "a\nb"),
+        ([], None, ""),
+        ([], {"n": 1}, '{"n":1}'),
+        (['{ "n": 1 }'], {"n": 1}, '{"n":1}'),
+        (["one"], {"n": 1}, 'one\n{"n":1}'),
+        (["hello"], {"result": "hello"}, "hello"),
+        (["7"], {"result": 7}, "7"),
+        (["7"], {"result": 8}, '7\n{"result":8}'),
+        ([], {"result": "hello"}, '{"result":"hello"}'),
+    ],
+)
+async def test_texts_and_data_are_told_once(texts: list[str], structured: JsonValue, told: str) -> None:
+    """Servers repeat structured results as a text."""
+    assert await read(*[TextContent(text=text) for text in texts], structured=structured) == told
+
+
+async def test_a_tool_that_says_it_failed_raises_what_it_says() -> None:
+    """Its text is the message."""
+    with pytest.raises(McpToolError, match=r"^no such file$"):
+        await writer(KeptArtifacts()).text_of(
+            CallToolResult(content=[TextContent(text="no such file")], is_error=True)
+        )
+
+
+async def test_a_call_that_runs_again_replaces_its_files() -> None:
+    """Their ids come from the call; those of another call are others."""
+    artifacts = KeptArtifacts()
+    result = CallToolResult(content=[PICTURE, PICTURE])
+    first = await writer(artifacts).text_of(result)
+
+    assert await writer(artifacts).text_of(result) == first
+    assert len(artifacts.files) == 2
+    await writer(artifacts, "task/other").text_of(result)
+    assert len(artifacts.files) == 4
+    assert all(artifact_id in first for artifact_id in list(artifacts.files)[:2])
+
+
+async def test_a_file_that_cannot_be_kept_is_told_of() -> None:
+    """The tool has run; that there was no room for its picture does not make it a failure."""
+    artifacts = KeptArtifacts()
+    artifacts.refuses = True
+
+    told = await writer(artifacts).text_of(CallToolResult(content=[TextContent(text="drawn"), PICTURE]))
+
+    assert told == "drawn\n[draw-1.png, image/png, 3 bytes: it could not be kept as an artifact]"
+
+
+async def test_a_file_that_is_no_base64_is_an_error() -> None:
+    """What a server cannot encode it may not have made."""
+    with pytest.raises(McpProtocolError, match="no base64"):
+        await read(ImageContent(data="no base64!", mime_type="image/png"))
+
+
+async def test_of_many_links_not_all_are_followed() -> None:
+    """The model reads the addresses of the others."""
+    followed: list[str] = []
+
+    async def give(uri: str) -> ReadResourceResult:
+        followed.append(uri)
+        return ReadResourceResult(contents=[TextResourceContents(uri=uri, text="text")])
+
+    links = [ResourceLink(uri=f"test://{number}", name=f"N{number}") for number in range(MOST_LINKS + 1)]
+    artifacts = KeptArtifacts()
+    told = await ResultWriter("find", "key", artifacts, give).text_of(CallToolResult(content=[*links]))
+
+    assert len(followed) == len(artifacts.files) == MOST_LINKS
+    assert told.endswith(f"[resource test://{MOST_LINKS}: N{MOST_LINKS}]")

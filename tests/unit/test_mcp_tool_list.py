@@ -1,0 +1,115 @@
+"""When an MCP server is asked for its tools."""
+
+import asyncio
+
+import pytest
+from mcp_types import ListToolsResult, Tool, ToolExecution
+
+from agents.mcp.definition import McpDefinition
+from agents.mcp.errors import McpProtocolError
+from agents.mcp.tool_list import PAGES, ToolList
+
+SERVER = McpDefinition(url="http://tools.example/mcp", name="tools")
+
+
+def page(*names: str, cursor: str | None = None) -> ListToolsResult:
+    tools = [Tool(name=name, input_schema={"type": "object"}) for name in names]
+    return ListToolsResult(tools=tools, next_cursor=cursor)
+
+
+class Pages:
+    """A server with these pages, by their cursors."""
+
+    def __init__(self, **pages: ListToolsResult) -> None:
+        self.pages = pages
+        self.asked: list[str | None] = []
+        self.is_asked = asyncio.Event()
+        self.may_answer = asyncio.Event()
+        self.may_answer.set()
+
+    async def __call__(self, cursor: str | None) -> ListToolsResult:
+        self.asked.append(cursor)
+        self.is_asked.set()
+        await self.may_answer.wait()
+        return self.pages[cursor or "first"]
+
+
+async def test_all_pages_are_read_once() -> None:
+    """After that the list is known."""
+    server = Pages(first=page("a", cursor="second"), second=page("b"))
+    tools = ToolList(SERVER, server)
+
+    assert list(await tools.get()) == list(await tools.get()) == ["a", "b"]
+    assert server.asked == [None, "second"]
+
+
+async def test_a_change_that_is_told_brings_a_new_list() -> None:
+    """Also one that is told while the list is being read."""
+    server = Pages(first=page("a"))
+    tools = ToolList(SERVER, server)
+    tools.is_told = True
+    await tools.get()
+
+    tools.forget()
+    server.may_answer.clear()
+    server.is_asked.clear()
+    asking = asyncio.create_task(tools.get())
+    await server.is_asked.wait()
+    tools.forget()
+    server.may_answer.set()
+    await asking
+    await tools.get()
+    await tools.get()
+
+    assert len(server.asked) == 3
+
+
+@pytest.mark.parametrize(("is_told", "asked"), [(True, 1), (False, 2)])
+async def test_where_changes_are_not_told_a_list_grows_old(*, is_told: bool, asked: int) -> None:
+    """After a while the server is asked again."""
+    server = Pages(first=page("a"))
+    tools = ToolList(SERVER, server, known_for=0)
+    tools.is_told = is_told
+
+    await tools.get()
+    await tools.get()
+
+    assert len(server.asked) == asked
+
+
+async def test_tasks_that_begin_together_share_a_list() -> None:
+    """One that is cancelled does not take it away from the others."""
+    server = Pages(first=page("a"))
+    server.may_answer.clear()
+    tools = ToolList(SERVER, server)
+    asking = [asyncio.create_task(tools.ask()) for _ in range(3)]
+    await server.is_asked.wait()
+    asking[0].cancel()
+    server.may_answer.set()
+
+    assert [list(await task) for task in asking[1:]] == [["a"], ["a"]]
+    assert len(server.asked) == 1
+
+
+async def test_a_list_without_end_is_refused() -> None:
+    """A server that repeats its pages would hold a task up for ever."""
+    server = Pages(first=page("a", cursor="first"))
+
+    with pytest.raises(McpProtocolError, match="'tools' does not end"):
+        await ToolList(SERVER, server).get()
+    assert len(server.asked) == PAGES
+
+
+async def test_tools_that_were_not_asked_for_are_left_out() -> None:
+    """And those that only run as a task of the server's own kind."""
+    listed = page("read_a", "write_a")
+    listed.tools.append(
+        Tool(
+            name="read_b",
+            input_schema={"type": "object"},
+            execution=ToolExecution(task_support="required"),
+        )
+    )
+    server = McpDefinition(url="http://tools.example/mcp", tools=["read_*"])
+
+    assert list(await ToolList(server, Pages(first=listed)).get()) == ["read_a"]

@@ -1,0 +1,103 @@
+"""What an agent's author may say of a peer."""
+
+import json
+import subprocess
+import sys
+from datetime import timedelta
+
+import pytest
+
+from agents.errors import AgentDefinitionError, ToolDefinitionError
+from agents.peer.plugin import Peer, PeerTool, peer
+
+CARD = "/.well-known/agent-card.json"
+
+
+@pytest.mark.parametrize(
+    ("url", "name", "card"),
+    [
+        ("https://writer.example.com", "ask_writer_example_com", f"https://writer.example.com{CARD}"),
+        (
+            "https://w.example/agents/poet/",
+            "ask_w_example_agents_poet",
+            f"https://w.example/agents/poet{CARD}",
+        ),
+        (f"http://127.0.0.1:8000{CARD}", "ask_127_0_0_1_8000", f"http://127.0.0.1:8000{CARD}"),
+        ("https://w.example/card.json?v=1", "ask_w_example_card", "https://w.example/card.json?v=1"),
+    ],
+)
+def test_the_address_makes_the_name(url: str, name: str, card: str) -> None:
+    """Whether it is that of the card or of what stands before it."""
+    (tool,) = peer(url).tools
+    function = getattr(tool.function, "__self__", None)
+
+    assert tool.name == name
+    assert isinstance(function, PeerTool)
+    assert function._peer.card_url == card
+
+
+def test_a_long_address_makes_a_short_name() -> None:
+    """Two that end alike are told apart."""
+    names = [peer(f"https://{word * 20}.example/{'agents/' * 10}").tools[0].name for word in ("ab", "cd")]
+
+    assert all(len(name) <= 64 for name in names)
+    assert len(set(names)) == 2
+
+
+def test_what_the_model_and_the_loop_see() -> None:
+    """The tool takes a request, and may be repeated; its description says what its peer knows."""
+    (tool,) = peer("https://w.example", name="writer", description="Writes poems.").tools
+
+    assert tool.name == "writer"
+    assert tool.description.startswith("Writes poems.\n\nIt knows nothing but the `request`")
+    assert tool.parameters["required"] == ["request"]
+    assert tool.context_parameter == "call"
+    assert tool.is_async
+    assert (tool.idempotent, tool.timeout) == (True, timedelta(minutes=10))
+
+
+@pytest.mark.parametrize(
+    ("url", "settings", "problem"),
+    [
+        ("writer.example", {}, "http:// or https:// and a host"),
+        ("https://ann:pass@w.example", {}, "has a user name or a password"),
+        ("https://w.example", {"name": "a b"}, "letters, digits, - and _"),
+        ("https://w.example", {"name": "a" * 65}, "letters, digits, - and _"),
+        ("https://w.example", {"token": " "}, "the token has no name"),
+        ("https://w.example", {"headers": {"a b": "c"}}, "is no name of a header"),
+        ("https://w.example", {"headers": {"a": "s3cret\n"}}, "the header 'a' has signs"),
+    ],
+)
+def test_a_wrong_definition_is_refused(url: str, settings: dict[str, str], problem: str) -> None:
+    """With what to change, and without what is secret."""
+    with pytest.raises(AgentDefinitionError, match=problem) as refused:
+        peer(url, **settings)  # pyright: ignore[reportArgumentType] -- wrong on purpose
+
+    assert "pass@" not in str(refused.value)
+    assert "s3cret" not in str(refused.value)
+
+
+def test_no_time_is_refused() -> None:
+    """As for any tool."""
+    with pytest.raises(ToolDefinitionError, match="give it some time"):
+        peer("https://w.example", timeout=timedelta(0))
+
+
+def test_messages_show_no_query() -> None:
+    """It may hold a key."""
+    assert Peer("https://w.example/x.json?key=s3cret", "w").label == "https://w.example/x.json"
+
+
+def test_headers_are_not_printed() -> None:
+    """Whoever prints the definition sees no secrets."""
+    assert "s3cret" not in repr(Peer("https://w.example", "w", {"authorization": "s3cret"}))
+
+
+def test_defining_a_peer_loads_no_client() -> None:
+    """Every process imports agents; the A2A client is for those that call one."""
+    program = (
+        "import agents, json, sys; agents.peer('https://w.example'); print(json.dumps('a2a' in sys.modules))"
+    )
+    printed = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True).stdout
+
+    assert json.loads(printed) is False

@@ -1,0 +1,94 @@
+"""What exceptions of the A2A client mean to a call."""
+
+import httpx
+import pytest
+from a2a.client.errors import A2AClientError, A2AClientTimeoutError
+from a2a.utils.errors import (
+    InternalError,
+    InvalidParamsError,
+    MethodNotFoundError,
+    TaskNotFoundError,
+    UnsupportedOperationError,
+)
+
+from agents.peer.errors import (
+    PeerAwayError,
+    PeerCredentialsError,
+    PeerError,
+    PeerForgotError,
+    PeerRefusedError,
+    PeerUnableError,
+    peer_error,
+)
+
+_REQUEST = httpx.Request("POST", "http://w.example")
+
+
+def _caused(cause: Exception) -> A2AClientError:
+    error = A2AClientError("in words")
+    error.__cause__ = cause
+    return error
+
+
+def _status(status: int, **answer: str | dict[str, str]) -> A2AClientError:
+    headers = answer.pop("headers", None)
+    assert not isinstance(headers, str)
+    response = httpx.Response(status, json=answer, headers=headers, request=_REQUEST)
+    return _caused(httpx.HTTPStatusError("", request=_REQUEST, response=response))
+
+
+@pytest.mark.parametrize(
+    ("error", "kind", "text"),
+    [
+        (_status(401), PeerCredentialsError, "HTTP 401"),
+        (_status(403, error={"message": "not\nyou"}), PeerCredentialsError, "HTTP 403: not you"),
+        (_status(503), PeerAwayError, "HTTP 503"),
+        (_status(429), PeerAwayError, "HTTP 429"),
+        (_status(404, error="no"), PeerRefusedError, "HTTP 404"),
+        (_caused(httpx.ConnectError("refused")), PeerAwayError, "ConnectError: refused"),
+        (_caused(httpx.ReadTimeout("")), PeerAwayError, "ReadTimeout"),
+        (_caused(httpx.UnsupportedProtocol("ftp")), PeerRefusedError, "no A2A"),
+        (A2AClientTimeoutError("x"), PeerAwayError, "too long"),
+        (A2AClientError("JSON Decode Error"), PeerRefusedError, "no A2A (A2AClientError: JSON Decode Error)"),
+        (KeyError("result"), PeerRefusedError, "no A2A (KeyError: 'result')"),
+        (TaskNotFoundError(), PeerForgotError, "Task not found"),
+        (UnsupportedOperationError(), PeerUnableError, "not supported"),
+        (MethodNotFoundError(), PeerUnableError, "Method not found"),
+        (InvalidParamsError("choose blue"), PeerRefusedError, "choose blue"),
+        (InternalError("x" * 5000), PeerRefusedError, "x…"),
+    ],
+)
+def test_each_exception_means_one_thing(error: Exception, kind: type[PeerError], text: str) -> None:
+    """Come back later, show who asks, give up, or go on in another way."""
+    meant = peer_error(error)
+
+    assert type(meant) is kind
+    assert text in str(meant)
+    assert len(str(meant)) < 1100
+
+
+@pytest.mark.parametrize(
+    ("error", "is_unsent"),
+    [
+        (_caused(httpx.ConnectError("")), True),
+        (_caused(httpx.ConnectTimeout("")), True),
+        (_status(503), True),
+        (_status(502), False),
+        (_caused(httpx.ReadError("")), False),
+    ],
+)
+def test_what_may_have_arrived(error: Exception, *, is_unsent: bool) -> None:
+    """Only where nothing was taken for sure, everything may be sent again."""
+    meant = peer_error(error)
+
+    assert isinstance(meant, PeerAwayError)
+    assert meant.is_unsent is is_unsent
+
+
+@pytest.mark.parametrize(("header", "wait"), [("7", 7), ("99999999", 600), ("Fri, 31 Dec 1999", 0), ("", 0)])
+def test_how_long_the_peer_wants_to_be_left_alone(header: str, wait: float) -> None:
+    """In seconds, within reason."""
+    meant = peer_error(_status(503, headers={"retry-after": header}))
+
+    assert isinstance(meant, PeerAwayError)
+    assert meant.wait == wait

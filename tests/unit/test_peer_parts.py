@@ -1,0 +1,140 @@
+"""What a peer says and asks, in our own terms."""
+
+from collections.abc import AsyncIterator
+
+import httpx
+import pytest
+from a2a.types import a2a_pb2 as pb
+from pydantic import JsonValue
+
+from agents.peer.answer import MAX_SHOWN, answer_of, message_answer
+from agents.peer.artifacts import Imported
+from agents.peer.errors import PeerRefusedError
+from agents.peer.limits import Bounded
+from agents.peer.parts import joined, value_of, value_part
+from agents.peer.questions import fingerprint, question_of
+from workflows.contract.messages import ToolCall
+from workflows.contract.questions import Question, QuestionKind
+
+_CALL = ToolCall(id="c", name="ann", arguments="{}")
+
+
+def _text(artifact_id: str, text: str) -> pb.Artifact:
+    return pb.Artifact(artifact_id=artifact_id, parts=[pb.Part(text=text)])
+
+
+def _status(
+    text: str, *, state: int = pb.TaskState.TASK_STATE_INPUT_REQUIRED, data: JsonValue = None
+) -> pb.TaskStatus:
+    parts = [pb.Part(text=text)] if text else []
+    parts += [value_part(data)] if data else []
+    return pb.TaskStatus(state=pb.TaskState.Name(state), message=pb.Message(parts=parts))
+
+
+def _question(status: pb.TaskStatus, remark: str = "") -> Question:
+    required = question_of(status, "ann.0", lambda text: text.replace("s3cret", "[secret]"), remark)
+    return required.question("q", _CALL)
+
+
+@pytest.mark.parametrize("value", [{"a": [1, 2.5, None]}, [True], 3, None])
+def test_data_comes_back_as_it_was(value: JsonValue) -> None:
+    """Whole numbers too, which protobuf has not."""
+    assert repr(value_of(value_part(value))) == repr(value)
+
+
+def test_appended_texts_are_one() -> None:
+    """But not what has a name or a type of its own."""
+    parts = [pb.Part(text="a"), pb.Part(text="b"), pb.Part(text="c", filename="c.txt"), pb.Part(text="d")]
+
+    assert [part.text for part in joined(parts)] == ["ab", "c", "d"]
+
+
+def test_an_answer_is_what_was_said_last_and_in_artifacts() -> None:
+    """The same twice is said once; what is long is cut, but for the answer; then what was taken over."""
+    long = "x" * (MAX_SHOWN + 1)
+    task = pb.Task(
+        context_id="c1",
+        artifacts=[_text("response", long), _text("other", long), _text("more", "more")],
+        status=_status("more"),
+    )
+
+    answer = answer_of(task, [Imported("ann-other-1", "Other"), Imported("ann-more-2", "", "half of it")])
+
+    assert answer.startswith(
+        f"{long}\n\n{long[:-1]}\n(cut; the artifact that was taken over has all of it)\n\n"
+    )
+    assert answer.endswith("more\n\nArtifacts: ann-other-1 (Other); ann-more-2: half of it\n\n(context: c1)")
+
+
+def test_an_answer_without_words() -> None:
+    """The last message of the agent counts then; failing that, the model reads that nothing was said."""
+    said = [pb.Message(role=pb.Role.ROLE_AGENT, parts=[pb.Part(text=text)]) for text in ("first", "last")]
+
+    assert answer_of(pb.Task(history=said), []) == "last"
+    assert answer_of(pb.Task(), []) == "(the agent has said nothing)"
+    assert message_answer(pb.Message(parts=[value_part({"a": 1})])) == '{"a": 1}'
+
+
+@pytest.mark.parametrize(
+    ("described", "kind"),
+    [
+        ({"kind": "confirmation"}, QuestionKind.CONFIRMATION),
+        ({"kind": "selection", "options": ["a", "b"]}, QuestionKind.SELECTION),
+        ({"kind": "data", "json_schema": {"type": "object"}}, QuestionKind.DATA),
+        ({"kind": "auth"}, QuestionKind.AUTH),
+        ({"kind": "selection", "options": "nonsense"}, QuestionKind.CLARIFICATION),
+        ({"kind": "data", "json_schema": {"$ref": "http://elsewhere"}}, QuestionKind.CLARIFICATION),
+        ({"kind": "riddle"}, QuestionKind.CLARIFICATION),
+    ],
+)
+def test_an_everloop_says_what_answer_it_wants(described: dict[str, JsonValue], kind: QuestionKind) -> None:
+    """Our user is asked for the same, in the words of that question alone; nonsense becomes free text."""
+    data: JsonValue = {
+        "questions": [{"id": "q1", "text": "Which?", **described}, {"id": "q2", "text": "And?"}]
+    }
+
+    question = _question(_status("Which?\n(choose)\n\nAnd?", data=data))
+
+    assert (question.kind, question.text) == (kind, "Which?")
+
+
+@pytest.mark.parametrize("questions", [[], ["Which?"], "Which?", None])
+def test_data_of_others_is_no_description(questions: JsonValue) -> None:
+    """Then the words are the question."""
+    question = _question(_status("s3cret?", data={"questions": questions, "x": 1}), "no, try again")
+
+    assert (question.kind, question.text) == (QuestionKind.CLARIFICATION, "no, try again\n\n[secret]?")
+
+
+def test_a_question_without_words() -> None:
+    """Somebody still has to answer it."""
+    status = _status("", state=pb.TaskState.TASK_STATE_AUTH_REQUIRED)
+
+    assert "wants a secret" in _question(status).text
+
+
+def test_the_time_tells_askings_apart() -> None:
+    """The same question later is another one; one whose message went into the history is the same."""
+    first, later, moved = (_status("Which?") for _ in range(3))
+    first.timestamp.FromNanoseconds(1)
+    later.timestamp.FromNanoseconds(2)
+    moved.timestamp.FromNanoseconds(1)
+    moved.ClearField("message")
+
+    assert fingerprint(first) == fingerprint(moved) != fingerprint(later)
+    assert fingerprint(_status("Which?")) != fingerprint(_status("What?"))
+
+
+class _Chunks(httpx.AsyncByteStream):
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        for _ in range(4):
+            yield b"data\n"
+
+
+async def test_an_answer_is_read_up_to_a_limit() -> None:
+    """Of a stream of events each one, of anything else the whole."""
+    events = [chunk async for chunk in Bounded(_Chunks(), 10, events=True)]
+
+    assert len(events) == 4
+    with pytest.raises(PeerRefusedError, match="more than 10 bytes"):
+        _ = [chunk async for chunk in Bounded(_Chunks(), 10, events=False)]

@@ -1,0 +1,321 @@
+"""Schedules: what is read from the command line, and what Temporal is told."""
+
+import socket
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from temporalio.client import ScheduleActionStartWorkflow, ScheduleOverlapPolicy
+
+from agents.agent import Agent
+from deploy.schedule.__main__ import QueueSettings, main
+from deploy.schedule.arguments import parser
+from deploy.schedule.definition import CATCH_UP, OVERLAPS, ScheduleDefinition
+from deploy.schedule.recurrence import NextRun, Recurrence, read_interval
+from deploy.schedule.schedules import ListedSchedule
+from deploy.schedule.table import table
+from workflows.contract import names
+from workflows.contract.messages import TextPart
+from workflows.contract.tasks import AgentSpec, TaskInput
+
+NOW = datetime(2026, 7, 1, 12, 30, tzinfo=UTC)
+ADD = ["add", "--agent", "demo", "--text", "Look.", "--every", "1h"]
+
+AGENTS = [Agent(id="writer", name="Writer", description="")]
+
+
+def definition(**fields: object) -> ScheduleDefinition:
+    given = {
+        "agent_id": "writer",
+        "agent_name": "Writer",
+        "text": "Write.",
+        "recurrence": Recurrence("0 9 * * *"),
+    }
+    return ScheduleDefinition(**{**given, **fields})  # pyright: ignore[reportArgumentType] -- a table of fields
+
+
+def action_of(defined: ScheduleDefinition) -> ScheduleActionStartWorkflow:
+    action = defined.schedule("queue", NOW).action
+    assert isinstance(action, ScheduleActionStartWorkflow)
+    return action
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("90s", 90), ("30m", 1800), ("1h30m", 5400), ("7d", 604_800), ("1d1h1m1s", 90_061)]
+)
+def test_intervals_are_written_as_people_do(text: str, seconds: int) -> None:
+    """Days, hours, minutes and seconds, each at most once, in that order."""
+    assert read_interval(text) == timedelta(seconds=seconds)
+
+
+@pytest.mark.parametrize("text", ["", "1", "h", "-1h", "1.5h", "0s", "1m1h", "1 h", "99999999999999d", "٣h"])
+def test_what_is_no_interval_is_refused(text: str) -> None:
+    """With examples of what is one."""
+    with pytest.raises(ValueError, match="is no interval; write 90s, 30m, 1h30m or 7d"):
+        read_interval(text)
+
+
+def test_a_scheduled_task_is_that_of_a_message() -> None:
+    """Of the agent it knows the id alone, so that it begins with what is current; it may say its context."""
+    defined = definition(owner="acme", context_id="talk", given_id="daily")
+    action = action_of(defined)
+
+    assert (action.workflow, action.id, action.task_queue) == (names.WORKFLOW_TYPE, "daily", "queue")
+    (task,) = action.args
+    assert isinstance(task, TaskInput)
+    assert task.agent == AgentSpec(id="writer")
+    assert (task.scheduled, task.owner, task.context_id, task.created_at) == (True, "acme", "talk", NOW)
+    assert (task.message.message_id, task.message.parts) == ("daily", (TextPart(text="Write."),))
+
+
+def test_a_scheduled_task_is_found_as_others_are() -> None:
+    """By agent, owner and state, and by its context if it is known; the summary tells what it is about."""
+    shown = action_of(definition(text="Write\na " + "ü" * 300))
+    attributes = shown.typed_search_attributes
+
+    assert [attributes.get(key) for key in names.SEARCH_ATTRIBUTES] == [
+        "writer",
+        None,
+        "anonymous",
+        "submitted",
+    ]
+    assert action_of(definition(context_id="talk")).typed_search_attributes[names.CONTEXT_ID] == "talk"
+    assert isinstance(shown.static_summary, str)
+    assert shown.static_summary.startswith("Writer: Write a üü")
+    assert len(shown.static_summary.encode()) <= 200
+
+
+def test_a_schedule_says_when_and_what_then() -> None:
+    """In its time zone, with what becomes of tasks that overlap, or that nobody started in time."""
+    schedule = definition(
+        recurrence=Recurrence("0 9 * * 1-5", "", "Europe/Berlin"), overlap="allow-all", note="Ask Ann."
+    ).schedule("queue", NOW)
+
+    assert schedule.spec.cron_expressions == ["0 9 * * 1-5"]
+    assert schedule.spec.time_zone_name == "Europe/Berlin"
+    assert schedule.policy.overlap is ScheduleOverlapPolicy.ALLOW_ALL
+    assert schedule.policy.catchup_window == CATCH_UP
+    assert schedule.state.note == "Ask Ann."
+
+
+def test_an_interval_is_told_as_one() -> None:
+    """Not as a calendar."""
+    spec = definition(recurrence=Recurrence(every="1h")).schedule("queue", NOW).spec
+    assert [each.every for each in spec.intervals] == [timedelta(hours=1)]
+    assert not spec.cron_expressions
+
+
+def test_every_overlap_policy_of_temporal_can_be_chosen() -> None:
+    """By its name in lower case."""
+    policies = {policy.name.lower().replace("_", "-"): policy for policy in ScheduleOverlapPolicy}
+    assert policies == OVERLAPS
+
+
+def test_the_same_schedule_has_the_same_id() -> None:
+    """Adding it again, after a lost answer, finds it; another message, time, owner or context is another."""
+    differing = [
+        definition(text="Read."),
+        definition(recurrence=Recurrence("0 8 * * *")),
+        definition(recurrence=Recurrence("0 9 * * *", "", "Europe/Berlin")),
+        definition(recurrence=Recurrence(every="1d")),
+        definition(owner="acme"),
+        definition(context_id="talk"),
+    ]
+    assert definition().id == definition(note="again").id
+    assert len({each.id for each in [definition(), *differing]}) == 7
+    assert len(definition(agent_id="ü" * 500).id.encode()) <= 109
+
+
+def test_the_next_run_is_told_in_the_time_zone() -> None:
+    """With the name that the zone has that day; in UTC where the zone is not known, and never if never."""
+    assert str(NextRun(NOW, "Europe/Berlin")) == "2026-07-01 14:30:00 CEST"
+    assert str(NextRun(NOW, "Mars/Olympus")) == "2026-07-01 12:30:00 UTC"
+    assert str(NextRun(None)) == "never"
+
+
+def test_the_table_has_one_line_for_each_schedule() -> None:
+    """In columns; what there is not is a dash."""
+    listed = [
+        ListedSchedule(
+            "daily", "writer", "0 9 * * 1-5 (UTC)", NextRun(NOW), "daily-2026-07-01T09:00:00Z", False
+        ),
+        ListedSchedule("news", "w", "every 1h", None, "", True),
+    ]
+    assert table(listed).splitlines() == [
+        "ID     AGENT   WHEN               NEXT RUN                 LAST TASK                   PAUSED",
+        "daily  writer  0 9 * * 1-5 (UTC)  2026-07-01 12:30:00 UTC  daily-2026-07-01T09:00:00Z  no",
+        "news   w       every 1h           -                        -                           yes",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["add", "--agent", "demo", "--text", "x"], "one of the arguments --cron --every is required"),
+        ([*ADD, "--cron", "0 9 * * *"], "not allowed with argument"),
+        ([*ADD[:-2], "--cron", " "], "the expression is empty; write '0 9 * * 1-5'"),
+        ([*ADD[:-1], "soon"], "'soon' is no interval; write 90s"),
+        ([*ADD[:4], " ", *ADD[5:]], "the message is empty"),
+        ([*ADD[:4], "x" * 100_001, *ADD[5:]], "the message has 100001 bytes; give at most 100000"),
+        ([*ADD, "--id", "a/b"], "expected at most 128 letters, digits"),
+        ([*ADD, "--id", "{a}"], "expected at most 128 letters, digits"),
+        ([*ADD, "--id", "a" * 129], "expected at most 128 letters, digits"),
+        ([*ADD, "--owner", "Anonymous"], "nobody can be called 'Anonymous'"),
+        ([*ADD, "--owner", " a"], "it begins or ends with a space"),
+        ([*ADD, "--context", "x" * 256], "the id of the context has 256 bytes"),
+        ([*ADD, "--overlap", "hope"], "invalid choice: 'hope' (choose from"),
+        (["remove"], "the following arguments are required: ID"),
+    ],
+)
+def test_a_wrong_argument_is_told(
+    capsys: pytest.CaptureFixture[str], arguments: list[str], expected: str
+) -> None:
+    """Before anything is connected; exit code 2, as of every command line."""
+    with pytest.raises(SystemExit, match="2"):
+        main(arguments)
+    assert expected in capsys.readouterr().err.splitlines()[-1]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["add", "--agent", "\udcff", *ADD[3:]],
+        [*ADD[:4], "\udcff", *ADD[5:]],
+        [*ADD[:-2], "--cron", "\udcff"],
+        [*ADD[:-1], "\udcff"],
+        *([*ADD, option, "\udcff"] for option in ("--time-zone", "--owner", "--context", "--id", "--note")),
+        *([command, "\udcff"] for command in ("pause", "resume", "trigger", "remove")),
+    ],
+    ids=lambda arguments: arguments[arguments.index("\udcff") - 1],
+)
+def test_text_has_to_be_utf_8(capsys: pytest.CaptureFixture[str], arguments: list[str]) -> None:
+    """Temporal takes nothing else; what a shell passes on may be anything."""
+    with pytest.raises(SystemExit, match="2"):
+        main(arguments)
+    assert "it is not in UTF-8; see the character set" in capsys.readouterr().err.splitlines()[-1]
+
+
+def test_a_schedule_has_defaults() -> None:
+    """UTC, no overlap, the owner of those who did not authenticate, an id and contexts of its own."""
+    asked = parser().parse_args(ADD)
+    assert (asked.time_zone, asked.overlap, asked.owner) == ("UTC", "skip", "anonymous")
+    assert (asked.context, asked.id, asked.note) == (None, None, "")
+
+
+def test_the_help_tells_how(capsys: pytest.CaptureFixture[str]) -> None:
+    """Each command in a line, with examples."""
+    with pytest.raises(SystemExit, match="0"):
+        main(["--help"])
+    told = capsys.readouterr().out
+    assert all(word in told for word in ("add", "list", "pause", "resume", "trigger", "remove", "--cron"))
+
+
+@pytest.mark.parametrize(
+    ("variables", "arguments", "expected"),
+    [
+        ({}, ["add", "--agent", "nobody", *ADD[3:]], "no agent 'nobody' here; this process serves: writer"),
+        ({}, [*ADD[:2], "writer", *ADD[3:]], "cannot reach Temporal at 127.0.0.1:1: "),
+        ({}, ["list"], "cannot reach Temporal at 127.0.0.1:1: "),
+        ({"EVERLOOP_AGENTS": "no.such:agent"}, ADD, "EVERLOOP_AGENTS: cannot load 'no.such:agent'"),
+        (
+            {"TEMPORAL_PROFILE": "nope"},
+            ["list"],
+            "cannot use the settings of the connection to Temporal: Profile 'nope' not found. See TEMP",
+        ),
+        (
+            {"TEMPORAL_TLS_SERVER_CA_CERT_PATH": "/no/such"},
+            ["list"],
+            "cannot read '/no/such' for the connection to Temporal: No such file or directory. Correct TEMP",
+        ),
+        (
+            {"TEMPORAL_TLS_CLIENT_CERT_DATA": "a certificate"},
+            ["list"],
+            "cannot use the settings of the connection to Temporal: Must have both client cert and private",
+        ),
+        (
+            {"TEMPORAL_ADDRESS": "a b:c"},
+            ["list"],
+            "cannot use the settings of the connection to Temporal: invalid target URL",
+        ),
+    ],
+    ids=["agent", "temporal", "temporal_list", "agents", "profile", "path", "no_key", "address"],
+)
+def test_what_stops_a_command_is_one_line(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    variables: dict[str, str],
+    arguments: list[str],
+    expected: str,
+) -> None:
+    """Exit code 1; it says what is wrong."""
+    monkeypatch.setenv("TEMPORAL_ADDRESS", "127.0.0.1:1")
+    monkeypatch.setenv("EVERLOOP_AGENTS", f"{__name__}:AGENTS")
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+
+    assert main(arguments) == 1
+
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"schedule: {expected}")
+
+
+@pytest.mark.parametrize("line", ['api_key = "secret', "api_key = secret", "api_key = 5ecre7"])
+def test_a_wrong_file_of_temporal_is_told_without_its_lines(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path, line: str
+) -> None:
+    """Where it is wrong is enough; the line may have a key."""
+    (tmp_path / "temporal.toml").write_text(f"[profile.default]\n{line}\n")
+    monkeypatch.setenv("TEMPORAL_CONFIG_FILE", str(tmp_path / "temporal.toml"))
+
+    assert main(["list"]) == 1
+
+    (told,) = capsys.readouterr().err.splitlines()
+    assert "TOML parse error at line 2, column 1" in told
+    assert "secret" not in told
+    assert "5ecre7" not in told
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "expected"),
+    [
+        (
+            "TEMPORAL_API_KEY",
+            "secret\udcff",
+            "environment variable was not valid unicode. See TEMPORAL_PROFILE",
+        ),
+        ("TEMPORAL_TLS_CLIENT_KEY_PATH", "secret\nof lines", "cannot read what is given as a path"),
+        ("TEMPORAL_TLS_CLIENT_KEY_PATH", "-----BEGIN secret", "cannot read what is given as a path"),
+    ],
+)
+def test_a_wrong_variable_of_temporal_is_told_without_its_value(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], name: str, value: str, expected: str
+) -> None:
+    """Where it may be a key."""
+    monkeypatch.setenv(name, value)
+
+    assert main(["list"]) == 1
+
+    (told,) = capsys.readouterr().err.splitlines()
+    assert expected in told
+    assert "secret" not in told
+
+
+def test_an_empty_task_queue_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a file of settings that leaves it open: the default applies."""
+    monkeypatch.setenv("EVERLOOP_TASK_QUEUE", "")
+    assert QueueSettings().task_queue == names.DEFAULT_TASK_QUEUE
+    with pytest.raises(ValueError, match="at least 1 character"):
+        QueueSettings(task_queue="")
+
+
+def test_a_temporal_that_does_not_answer_is_waited_for_so_long(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Also where somebody accepts connections: as long as is given, not as long as libraries try."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        monkeypatch.setenv("TEMPORAL_ADDRESS", f"127.0.0.1:{silent.getsockname()[1]}")
+        assert main(["list"], timedelta(seconds=0.5)) == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(
+        "schedule: Temporal does not answer within 0.5 s; see TEMPORAL_ADDRESS and whether"
+    )

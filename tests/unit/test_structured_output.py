@@ -1,0 +1,248 @@
+"""Answers that are data: what fits, what the model is told of what does not, and which models can be used."""
+
+from decimal import Decimal
+from typing import Any, Generic, Literal, TypeVar
+
+import pytest
+from pydantic import BaseModel, Field, JsonValue, RootModel, field_validator
+from temporalio.exceptions import ApplicationError
+
+from activities.structured_output import (
+    MAX_PROBLEMS,
+    MAX_SCHEMA_CHARACTERS,
+    answer_part,
+    as_output,
+    response_format,
+)
+from agents.agent import Agent
+from agents.errors import AgentDefinitionError
+from workflows.contract import failures
+from workflows.contract.messages import AssistantMessage, DataPart, TextPart, ToolCall, Usage
+
+SECRET = "the-secret-value"
+
+
+class Line(BaseModel):
+    """A line of an invoice."""
+
+    text: str
+    amount: Decimal = Decimal(0)
+
+
+class Invoice(BaseModel):
+    """An invoice."""
+
+    total: float
+    currency: Literal["EUR", "USD"] = "EUR"
+    lines: list[Line] = []
+
+
+class Anything(BaseModel):
+    """Any JSON."""
+
+    value: JsonValue
+
+
+class Names(RootModel[list[str]]):
+    """A list."""
+
+
+class Renamed(BaseModel):
+    """A field with another name in JSON."""
+
+    is_paid: bool = Field(alias="isPaid")
+
+
+def fit(text: str, output: type[BaseModel] = Invoice, **fields: object) -> AssistantMessage:
+    """Return what becomes of an answer."""
+    return as_output(AssistantMessage(text=text, **fields), output)  # pyright: ignore[reportArgumentType] -- a table
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"total": 3}',
+        ' \n{"total": "3"}\n',
+        '```json\n{"total": 3}\n```',
+        '```\n{"total": 3}\n```\n',
+        '```JSON {"total": 3}```',
+        '{"total": 3.0, "lines": [], "currency": "EUR", "remark": "nobody asked"}',
+    ],
+)
+def test_an_answer_that_fits_becomes_canonical(text: str) -> None:
+    """Whole, with defaults, without what is around it; nothing else of the reply changes."""
+    usage = Usage(input_tokens=1)
+
+    reply = fit(text, usage=usage)
+
+    assert reply == AssistantMessage(text='{"total":3.0,"currency":"EUR","lines":[]}', usage=usage)
+
+
+@pytest.mark.parametrize(
+    ("text", "output", "canonical"),
+    [
+        ('["a", "b"]', Names, '["a","b"]'),
+        ('{"isPaid": true}', Renamed, '{"isPaid":true}'),
+        ('{"total": 1, "lines": [{"text": "x", "amount": 0.1}]}', Invoice, None),
+    ],
+)
+def test_what_is_sent_fits_the_schema_that_was_told(
+    text: str, output: type[BaseModel], canonical: str | None
+) -> None:
+    """By the names that the schema has; the canonical text fits again, and stays as it is."""
+    once = fit(text, output)
+
+    assert not once.refused
+    assert fit(once.text, output) == once
+    if canonical:
+        assert once.text == canonical
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ('{"total": "the-secret-value"}', "- total: Input should be a valid number"),
+        ('{"lines": [{"text": "the-secret-value", "amount": []}]}', "- total: Field required"),
+        ('{"total": 1, "lines": [{"text": 1}]}', "- lines.0.text: Input should be a valid string"),
+        ('{"total": 1, "currency": "the-secret-value"}', "- currency: Input should be 'EUR' or 'USD'"),
+        ("the-secret-value", "- Invalid JSON"),
+        ('Here it is:\n{"total": 1}', "- Invalid JSON"),
+        ("", "- Invalid JSON"),
+        ("```", "- Invalid JSON"),
+        ("[" * 100_000, "- Invalid JSON"),
+        ("[1]", "- Input should be an object"),
+    ],
+)
+def test_what_does_not_fit_is_told(text: str, told: str) -> None:
+    """By field, with the schema; the text stays for the model to look at, and its values are not repeated."""
+    reply = fit(text)
+
+    assert reply.text == text
+    assert told in reply.refused
+    assert SECRET not in reply.refused
+    assert '"currency"' in reply.refused
+    assert "schema 'Invoice'" in reply.refused
+
+
+def test_only_so_much_is_told() -> None:
+    """Neither a thousand mistakes, nor a name of thousands of characters, nor a schema like a book."""
+    lines = ", ".join('{"text": 1}' for _ in range(1000))
+
+    assert fit(f'{{"total": 1, "lines": [{lines}]}}').refused.count("\n- ") == MAX_PROBLEMS + 1
+    assert "and 980 more" in fit(f'{{"total": 1, "lines": [{lines}]}}').refused
+    assert len(fit(f'{{"{"x" * 10_000}": 1}}', Strict).refused) < 1000
+    assert len(fit("{}", Long).refused) < 1000
+
+
+class Strict(BaseModel, extra="forbid"):
+    """Nothing at all."""
+
+
+class Long(BaseModel):
+    """A field that takes long to explain."""
+
+    value: int = Field(description="x" * MAX_SCHEMA_CHARACTERS)
+
+
+def test_a_reply_that_was_cut_off_is_told_so() -> None:
+    """What is wrong with it is its length, not what stands at its end."""
+    assert "cut off" in fit('{"total": 3, "lines": [', finish_reason="length").refused
+
+
+@pytest.mark.parametrize("value", ["[" * 40 + "]" * 40, "1" + "0" * 400])
+def test_what_clients_cannot_be_sent_does_not_fit(value: str) -> None:
+    """A2A carries neither numbers beyond a double nor values of any depth."""
+    assert "nested too deeply" in fit(f'{{"value": {value}}}', Anything).refused
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"text": "Let me see.", "tool_calls": (ToolCall(id="a", name="f", arguments="{}"),)},
+        {"text": "No.", "refused": "A plugin says no."},
+        {"closing": "done"},
+        {"text": "I may not.", "rejects": True},
+    ],
+    ids=["asks for tools", "refused already", "ends without an answer", "rejects the task"],
+)
+def test_what_is_no_answer_is_left_as_it_is(fields: dict[str, Any]) -> None:
+    """Only an answer has to be data."""
+    reply = AssistantMessage(**fields)
+
+    assert as_output(reply, Invoice) == reply
+
+
+def test_a_model_that_fails_itself_ends_the_call() -> None:
+    """No other answer would make it work; the failure does not repeat what it was given."""
+
+    class Broken(BaseModel):
+        word: str
+
+        @field_validator("word")
+        @classmethod
+        def _look_up(cls, word: str) -> str:
+            raise KeyError(word)
+
+    with pytest.raises(ApplicationError, match="'Broken' raised KeyError") as failed:
+        fit(f'{{"word": "{SECRET}"}}', Broken)
+
+    assert (failed.value.type, failed.value.non_retryable) == (failures.OUTPUT_INVALID, True)
+    assert SECRET not in str(failed.value)
+    assert failed.value.__cause__ is None
+
+
+Value = TypeVar("Value")
+
+
+class Page(BaseModel, Generic[Value]):
+    """A model of models."""
+
+    items: list[Value]
+
+
+def test_the_provider_is_told_of_the_shape() -> None:
+    """Under a name that it takes, also that of a generic model."""
+    told = response_format(Page[int])["json_schema"]
+
+    assert told["name"] == "Page_int_"
+    assert told.get("schema") == Page[int].model_json_schema()
+    assert told.get("strict") is False
+
+
+def test_clients_get_data() -> None:
+    """A text that is none was stored before the agent had an output model; it stays a text."""
+    assert answer_part('{"total": 1}', is_data=True) == DataPart(data={"total": 1})
+    assert answer_part('{"total": 1}', is_data=False) == TextPart(text='{"total": 1}')
+    assert answer_part("Hello", is_data=True) == TextPart(text="Hello")
+
+
+class Unspeakable(BaseModel, arbitrary_types_allowed=True):
+    """A model without a JSON schema."""
+
+    pattern: Agent
+
+
+@pytest.mark.parametrize(
+    ("output", "problem"),
+    [
+        (Unspeakable, "no JSON schema of output Unspeakable"),
+        (Invoice(total=1), "give the class of a pydantic model"),
+        (dict, "give the class of a pydantic model"),
+        (BaseModel, "give the class of a pydantic model"),
+        ("Invoice", "give the class of a pydantic model"),
+    ],
+)
+def test_an_output_that_no_model_could_be_told_of_is_refused(output: Any, problem: str) -> None:  # noqa: ANN401 -- a table of wrong values
+    """Where the agent is defined."""
+    with pytest.raises(AgentDefinitionError, match=f"agent 'one': .*{problem}"):
+        Agent(id="one", name="", description="", output=output)
+
+
+def test_another_output_is_another_version() -> None:
+    """Tasks that began with the first one can tell."""
+    versions = {
+        Agent(id="one", name="", description="", output=output).spec.version
+        for output in (None, Invoice, Names)
+    }
+
+    assert len(versions) == 3

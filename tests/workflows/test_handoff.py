@@ -1,0 +1,108 @@
+"""A task that one agent hands over to another."""
+
+import pytest
+from temporalio.client import WorkflowFailureError
+from temporalio.exceptions import ApplicationError
+
+from tests.support.fake_ports import CountingTools, FakePorts, ScriptedModel, answer, asks
+from tests.workflows.conftest import StartTask
+from tests.workflows.test_plugins import LISTED, LISTING
+from workflows.agent_task import AgentTask
+from workflows.contract import failures
+from workflows.contract.calls import PreparedTask, RunToolInput, ToolReply
+from workflows.contract.messages import ToolsMessage
+from workflows.contract.questions import Question, QuestionKind
+from workflows.contract.tasks import AgentSpec, ToolSpec
+
+FIRST = AgentSpec(id="first", tools={"go": ToolSpec(handoff="second"), "stop": ToolSpec(handoff="third")})
+SECOND = AgentSpec(id="second", model="other", version="7", tools={"x": ToolSpec(timeout=9)})
+
+
+def handing_over() -> FakePorts:
+    ports = FakePorts(ScriptedModel(asks(("h", "go")), asks(("a", "x")), answer("done")))
+    ports.agents.spec = SECOND
+    return ports
+
+
+async def test_the_other_agent_goes_on_with_the_transcript(start_task: StartTask) -> None:
+    """Its model, tools and version count from then on; clients know the task by the first agent."""
+    ports = handing_over()
+
+    async with start_task(ports, FIRST) as handle:
+        result = await handle.result()
+        view = await handle.query(AgentTask.view)
+        page = await handle.query(AgentTask.transcript)
+
+    assert result.excerpt == "done"
+    agents = [(call.task.agent_id, call.task.agent_version, call.model) for call in ports.model.calls]
+    assert agents == [("first", "", None), ("second", "7", "other"), ("second", "7", "other")]
+    assert [call.length for call in ports.model.calls] == [1, 3, 5]
+    (tool,) = ports.tools.calls
+    assert (tool.task.agent_id, tool.timeout) == ("second", 9)
+    assert view.agent_id == "first"
+    (loaded,) = ports.agents.loaded
+    assert (loaded.agent_id, loaded.child) == ("second", handle.id)
+    handed = page.messages[2]
+    assert (handed.role, getattr(handed, "outcome", "")) == ("tool", "ok")
+
+
+async def test_a_task_goes_to_one_agent_only(start_task: StartTask) -> None:
+    """Of two handoffs in one reply the first counts; the model reads that the other did not."""
+    ports = FakePorts(ScriptedModel(asks(("h", "go"), ("i", "stop")), answer("done")))
+
+    async with start_task(ports, FIRST) as handle:
+        await handle.result()
+
+    outcomes = sorted((stored.result.name, stored.result.outcome) for stored in ports.tools.results)
+    assert [outcome for _, outcome in outcomes].count("ok") == 1
+    winner = next(name for name, outcome in outcomes if outcome == "ok")
+    assert ports.model.calls[1].task.agent_id == {"go": "second", "stop": "third"}[winner]
+
+
+async def test_listed_tools_of_the_first_agent_are_not_offered_to_the_next(start_task: StartTask) -> None:
+    """The next agent lists none, so an empty list stands in the transcript behind theirs."""
+    ports = handing_over()
+    ports.agents.listing = LISTING
+
+    async with start_task(ports, FIRST.model_copy(update={"lists_tools": True})) as handle:
+        await ports.model.until_asked(1)
+        ports.agents.listing = PreparedTask(listed=ToolsMessage(tools=()))
+        await handle.result()
+        page = await handle.query(AgentTask.transcript)
+
+    lists = [message for message in page.messages if isinstance(message, ToolsMessage)]
+    assert lists == [LISTED, ToolsMessage(tools=())]
+    assert [prepared.task.agent_id for prepared in ports.agents.prepared] == ["first", "second"]
+    assert page.messages[4] == ports.agents.listing.listed
+
+
+async def test_the_wall_clock_is_that_of_the_agent_that_works(start_task: StartTask) -> None:
+    """The next agent's time counts from the beginning of the task."""
+
+    def asking(call: RunToolInput) -> ToolReply:
+        return Question(id="q", kind=QuestionKind.CONFIRMATION, text="May I?", call=call.call)
+
+    ports = handing_over()
+    ports.tools = CountingTools(reply=asking)
+    ports.agents.spec = SECOND.model_copy(update={"wall_clock": 0.5})
+
+    async with start_task(ports, FIRST) as handle:
+        with pytest.raises(WorkflowFailureError) as failure:
+            await handle.result()
+
+    assert isinstance(failure.value.cause, ApplicationError)
+    assert failure.value.cause.type == failures.TIME_LIMIT
+    assert "'second'" in failure.value.cause.message
+
+
+async def test_the_next_agent_has_places_of_its_own(start_task: StartTask) -> None:
+    """As many tools run at once as its definition allows."""
+    calls = asks(*((f"c{n}", "x") for n in range(3)))
+    ports = FakePorts(ScriptedModel(asks(("h", "go")), calls, answer("done")))
+    ports.agents.spec = SECOND.model_copy(update={"max_parallel_tools": 1})
+
+    async with start_task(ports, FIRST) as handle:
+        await handle.result()
+
+    assert len(ports.tools.calls) == 3
+    assert ports.tools.most_at_once == 1

@@ -1,0 +1,108 @@
+"""A narrator beside a workflow: it ends with it, and outlives its worker."""
+
+import asyncio
+
+from temporalio import activity, workflow
+from temporalio.api.enums.v1 import EventType
+from temporalio.client import Client
+from temporalio.contrib.pydantic import pydantic_data_converter
+from temporalio.worker import Worker
+
+from stores.memory_task_views import MemoryTaskViews
+from tests.gateway.stage import unique
+from tests.support.narrator_bench import QUICK, NarratorBench, narrator_bench
+from tests.support.scripted_openai import Reply, ScriptedOpenAI
+from worker import WorkerSettings, build_narrator_worker
+from workflows.activity_options import narration
+from workflows.contract.calls import NarrateInput
+from workflows.contract.names import narrator_task_queue
+from workflows.contract.ports import NarratorPort
+from workflows.contract.tasks import TaskState
+
+
+@workflow.defn(sandboxed=False)
+class ToldTask:
+    """Starts a narrator as a task does, and ends when it is told to."""
+
+    def __init__(self) -> None:
+        self._is_over = False
+
+    @workflow.run
+    async def run(self, call: NarrateInput) -> None:
+        queue = narrator_task_queue(workflow.info().task_queue)
+        workflow.start_activity_method(NarratorPort.narrate, call, **narration(queue))
+        await workflow.wait_condition(lambda: self._is_over)
+
+    @workflow.signal
+    def end(self) -> None:
+        """Close the workflow; its view says nothing of it."""
+        self._is_over = True
+
+
+class Watched(NarratorPort):
+    """Tells the test when an attempt is over."""
+
+    def __init__(self, bench: NarratorBench) -> None:
+        self._port = bench.port
+        self.ended = asyncio.Event()
+
+    @activity.defn
+    async def narrate(self, call: NarrateInput) -> None:
+        try:
+            await self._port.narrate(call)
+        finally:
+            self.ended.set()
+
+
+async def test_a_narrator_ends_with_its_workflow(temporal_address: str) -> None:
+    """Also when the view never says that the task is over."""
+    client = await Client.connect(temporal_address, data_converter=pydantic_data_converter)
+    queue = unique("told")
+    async with (
+        ScriptedOpenAI([Reply(["Searching"])]) as provider,
+        narrator_bench(provider, MemoryTaskViews()) as bench,
+        Worker(client, task_queue=queue, workflows=[ToldTask]),
+    ):
+        watched = Watched(bench)
+        async with build_narrator_worker(client, watched, WorkerSettings(task_queue=queue)):
+            handle = await client.start_workflow(
+                ToldTask.run, bench.call, id=bench.task.task_id, task_queue=queue
+            )
+            await bench.call_tool("search")
+            await bench.until_told(1)
+            await handle.signal(ToldTask.end)
+            await watched.ended.wait()
+
+
+async def test_another_worker_goes_on_where_one_stopped(temporal_address: str) -> None:
+    """It neither repeats what was told nor begins its count anew, and costs three events of the history."""
+    client = await Client.connect(temporal_address, data_converter=pydantic_data_converter)
+    queue = unique("told")
+    settings = WorkerSettings(task_queue=queue)
+    script = [Reply([text]) for text in ("Searching", "searching", "Painting")]
+    async with (
+        ScriptedOpenAI(script) as provider,
+        narrator_bench(provider, MemoryTaskViews(), terms=QUICK) as bench,
+        Worker(client, task_queue=queue, workflows=[ToldTask]),
+    ):
+        handle = await client.start_workflow(
+            ToldTask.run, bench.call, id=bench.task.task_id, task_queue=queue
+        )
+        async with build_narrator_worker(client, bench.port, settings):
+            await bench.call_tool("search")
+            await bench.until_told(1)
+        watched = Watched(bench)
+        async with build_narrator_worker(client, watched, settings):
+            for number in (2, 3):
+                await bench.call_tool("search")
+                await provider.request(number)
+            told = await bench.until_told(2)
+            await bench.change(TaskState.COMPLETED)
+            await watched.ended.wait()
+        await handle.signal(ToldTask.end)
+        await handle.result()
+
+    events = [event async for event in handle.fetch_history_events()]
+    assert told == ["Searching", "Painting"]
+    names = [EventType.Name(event.event_type) for event in events]
+    assert len([name for name in names if "ACTIVITY" in name]) == 3

@@ -1,0 +1,318 @@
+"""What plugins may do to a task: list tools, look at messages, refuse replies, hear of the end."""
+
+import asyncio
+
+import pytest
+from temporalio import activity
+from temporalio.client import WorkflowFailureError
+from temporalio.exceptions import ApplicationError, CancelledError
+
+from tests.support.fake_ports import FakePorts, FixedAgents, ScriptedModel, answer, asks
+from tests.workflows.conftest import StartTask, user
+from workflows.agent_task import AgentTask
+from workflows.contract import failures
+from workflows.contract.calls import BeforeRequestInput, BeforeRequestResult, CallModelInput, PreparedTask
+from workflows.contract.messages import (
+    AssistantMessage,
+    DataPart,
+    ListedTool,
+    TextPart,
+    ToolsMessage,
+    UserMessage,
+    text_of,
+)
+from workflows.contract.tasks import AgentSpec, TaskState, ToolSpec
+
+LISTED = ToolsMessage(tools=(ListedTool(name="echo", description="Echoes.", parameters={}),))
+LISTING = PreparedTask(listed=LISTED, tools={"echo": ToolSpec(timeout=7, plugin="server", digest="abc")})
+LISTING_AGENT = AgentSpec(id="agent", lists_tools=True)
+SCREENING_AGENT = AgentSpec(id="agent", hooks=("before_request",))
+OUTPUT_AGENT = AgentSpec(id="agent", has_output=True)
+
+
+def misfit(text: str, why: str = "no number") -> AssistantMessage:
+    return answer(text).model_copy(update={"refused": why, "misfits": True})
+
+
+def refused(text: str, why: str) -> AssistantMessage:
+    return answer(text).model_copy(update={"refused": why})
+
+
+async def test_listed_tools_are_pinned_for_the_task(start_task: StartTask) -> None:
+    """The list stands once in the transcript; a call of one of its tools says which plugin listed it."""
+    ports = FakePorts(ScriptedModel(asks(("a", "echo"), ("b", "other")), answer("done")))
+    ports.agents.listing = LISTING
+
+    async with start_task(ports, LISTING_AGENT) as handle:
+        await handle.result()
+        page = await handle.query(AgentTask.transcript)
+
+    (prepared,) = ports.agents.prepared
+    assert (prepared.position, prepared.lists_tools, prepared.loads_agent) == (0, True, False)
+    assert page.messages[0] == LISTED
+    assert [call.length for call in ports.model.calls] == [2, 5]
+    echo, other = sorted(ports.tools.calls, key=lambda call: call.call.id)
+    assert (echo.plugin, echo.digest, echo.timeout) == ("server", "abc", 7)
+    assert (other.plugin, other.digest) == ("", "")
+
+
+async def test_listed_tools_survive_a_lost_cache(start_task: StartTask) -> None:
+    """The list is sent again with the rest of the transcript."""
+    lost = ApplicationError("lost", type=failures.TRANSCRIPT_MISSING, non_retryable=True)
+    ports = FakePorts(ScriptedModel(lost, answer("done")))
+    ports.agents.listing = LISTING
+
+    async with start_task(ports, LISTING_AGENT) as handle:
+        await handle.result()
+
+    (stored,) = ports.transcript.stored
+    assert (stored.start, stored.messages[0]) == (0, LISTED)
+
+
+async def test_a_plugin_changes_what_the_model_reads(start_task: StartTask) -> None:
+    """The changed message is the one that enters the transcript."""
+
+    def redact(call: BeforeRequestInput) -> BeforeRequestResult:
+        (message,) = call.messages
+        return BeforeRequestResult(
+            messages=(message.model_copy(update={"parts": (TextPart(text="[redacted]"),)}),)
+        )
+
+    ports = FakePorts(ScriptedModel(answer("done")))
+    ports.agents.screen = redact
+
+    async with start_task(ports, SCREENING_AGENT) as handle:
+        await handle.result()
+
+    assert [text_of(message.parts) for message in ports.model.calls[0].new] == ["[redacted]"]
+
+
+def refusing(*texts: str) -> FakePorts:
+    """Plugins that refuse these texts."""
+
+    def screen(call: BeforeRequestInput) -> BeforeRequestResult:
+        is_bad = text_of(call.messages[0].parts) in texts
+        return BeforeRequestResult(messages=call.messages, refused="not that" if is_bad else "")
+
+    ports = FakePorts(ScriptedModel(answer("done")))
+    ports.agents.screen = screen
+    return ports
+
+
+async def test_a_refused_first_message_is_a_rejected_task(start_task: StartTask) -> None:
+    """The client reads why; no model is asked."""
+    ports = refusing("Hello")
+
+    async with start_task(ports, SCREENING_AGENT) as handle:
+        result = await handle.result()
+
+    assert result.state is TaskState.REJECTED
+    (status,) = ports.publish.statuses
+    assert status.message
+    assert text_of(status.message.parts) == "not that"
+    assert ports.model.calls == []
+
+
+async def test_the_model_reads_that_a_later_message_was_refused(start_task: StartTask) -> None:
+    ports = refusing("Swear!")
+    said = asyncio.Event()
+
+    async def slow(_call: CallModelInput) -> AssistantMessage:
+        await said.wait()
+        return answer("too early")
+
+    ports.model = ScriptedModel(slow, answer("done"))
+
+    async with start_task(ports, SCREENING_AGENT) as handle:
+        await ports.model.until_asked(1)
+        message = user("Swear!")
+        await handle.execute_update(AgentTask.add_message, message, id=message.message_id)
+        said.set()
+        result = await handle.result()
+
+    assert result.excerpt == "done"
+    (told,) = ports.model.calls[1].new
+    assert told.message_id == message.message_id
+    assert text_of(told.parts) == "[A message of the user was refused: not that]"
+
+
+async def test_a_refused_reply_is_made_again(start_task: StartTask) -> None:
+    """The model reads why; clients never see the text, neither as the answer nor as a remark."""
+    ports = FakePorts(ScriptedModel(refused("Damn.", "no swearing"), answer("Done.")))
+
+    async with start_task(ports) as handle:
+        result = await handle.result()
+
+    assert (result.excerpt, result.iterations) == ("Done.", 2)
+    (told,) = ports.model.calls[1].new
+    assert isinstance(told, UserMessage)
+    assert "no swearing" in text_of(told.parts)
+    assert all(status.message is None for status in ports.publish.statuses)
+    assert ports.model.calls[1].status is None
+
+
+async def test_refused_replies_end_at_the_limit_of_iterations(start_task: StartTask) -> None:
+    ports = FakePorts(ScriptedModel(*(refused("Damn.", "no swearing") for _ in range(3))))
+
+    async with start_task(ports, AgentSpec(id="agent", max_iterations=3)) as handle:
+        with pytest.raises(WorkflowFailureError) as failure:
+            await handle.result()
+
+    assert isinstance(failure.value.cause, ApplicationError)
+    assert failure.value.cause.type == failures.ITERATION_LIMIT
+
+
+async def test_an_answer_that_fits_is_data(start_task: StartTask) -> None:
+    """It is one data part wherever a client may read it."""
+    ports = FakePorts(
+        ScriptedModel(misfit("four"), answer('{"sum": 4}').model_copy(update={"is_shown": False}))
+    )
+
+    async with start_task(ports, OUTPUT_AGENT) as handle:
+        await handle.result()
+        view = await handle.query(AgentTask.view)
+
+    (artifact,) = view.artifacts
+    assert artifact.parts == (DataPart(data={"sum": 4}),)
+    chunk = next(event for event in ports.publish.events if event.kind == "artifact-chunk")
+    assert chunk.part == DataPart(data={"sum": 4})
+
+
+async def test_an_answer_is_put_right_only_once(start_task: StartTask) -> None:
+    ports = FakePorts(ScriptedModel(misfit("four"), misfit("vier", "still none")))
+
+    async with start_task(ports, OUTPUT_AGENT) as handle:
+        with pytest.raises(WorkflowFailureError) as failure:
+            await handle.result()
+
+    assert isinstance(failure.value.cause, ApplicationError)
+    assert failure.value.cause.type == failures.OUTPUT_INVALID
+    assert "still none" in failure.value.cause.message
+
+
+@pytest.mark.parametrize("hooks", [(), ("after_completion",)])
+async def test_plugins_hear_of_the_end(start_task: StartTask, hooks: tuple[str, ...]) -> None:
+    """Only those that want to; that they fail changes nothing."""
+    ports = FakePorts(ScriptedModel(answer("Done.")))
+    ports.agents.completion_fails = True
+
+    async with start_task(ports, AgentSpec(id="agent", hooks=hooks)) as handle:
+        result = await handle.result()
+
+    assert result.state is TaskState.COMPLETED
+    heard = [(call.state, call.answer) for call in ports.agents.completed]
+    assert heard == [(TaskState.COMPLETED, "Done.")] * len(hooks)
+
+
+async def test_plugins_hear_of_a_failure(start_task: StartTask) -> None:
+    broken = ApplicationError("no such model", type=failures.MODEL_REFUSED, non_retryable=True)
+    ports = FakePorts(ScriptedModel(broken))
+
+    async with start_task(ports, AgentSpec(id="agent", hooks=("after_completion",))) as handle:
+        with pytest.raises(WorkflowFailureError):
+            await handle.result()
+
+    (heard,) = ports.agents.completed
+    assert (heard.state, heard.reason) == (TaskState.FAILED, "no such model")
+
+
+@pytest.mark.parametrize(("hooks", "is_told"), [((), False), (("before_model_call",), True)])
+async def test_hooks_of_model_calls_know_what_was_used(
+    start_task: StartTask, *, hooks: tuple[str, ...], is_told: bool
+) -> None:
+    ports = FakePorts(ScriptedModel(answer("Done.")))
+
+    async with start_task(ports, AgentSpec(id="agent", hooks=hooks)) as handle:
+        await handle.result()
+
+    assert (ports.model.calls[0].usage is not None) is is_told
+
+
+class SlowScreen(FixedAgents):
+    """Looks at messages until it is let go; refuses these texts."""
+
+    def __init__(self, *refused: str) -> None:
+        super().__init__()
+        self.looks, self.go_on = asyncio.Event(), asyncio.Event()
+        self._refused = refused
+
+    @activity.defn
+    async def before_request(self, call: BeforeRequestInput) -> BeforeRequestResult:
+        self.looks.set()
+        while not self.go_on.is_set():
+            activity.heartbeat()
+            await asyncio.sleep(0.05)
+        is_bad = text_of(call.messages[0].parts) in self._refused
+        return BeforeRequestResult(messages=call.messages, refused="not that" if is_bad else "")
+
+
+@pytest.mark.parametrize("refused", ["", "Hello"])
+async def test_a_task_canceled_while_plugins_look_is_canceled(start_task: StartTask, refused: str) -> None:
+    """Whatever they say: no model is asked any more, and the end is not another one."""
+    ports, agents = FakePorts(ScriptedModel()), SlowScreen(refused)
+    ports.agents = agents
+
+    async with start_task(ports, SCREENING_AGENT) as handle:
+        await agents.looks.wait()
+        await handle.cancel()
+        agents.go_on.set()
+        with pytest.raises(WorkflowFailureError) as failure:
+            await handle.result()
+
+    assert isinstance(failure.value.cause, CancelledError)
+    assert ports.model.calls == []
+
+
+async def test_a_refused_second_message_rejects_nothing(start_task: StartTask) -> None:
+    """It came while plugins looked at the first one, which passed: the task goes on."""
+    ports, agents = FakePorts(ScriptedModel(answer("done"))), SlowScreen("Swear!")
+    ports.agents = agents
+
+    async with start_task(ports, SCREENING_AGENT) as handle:
+        await agents.looks.wait()
+        message = user("Swear!")
+        await handle.execute_update(AgentTask.add_message, message, id=message.message_id)
+        agents.go_on.set()
+        result = await handle.result()
+
+    assert (result.state, result.excerpt) == (TaskState.COMPLETED, "done")
+    assert [text_of(said.parts) for said in ports.model.calls[0].new] == [
+        "Hello",
+        "[A message of the user was refused: not that]",
+    ]
+
+
+async def test_a_rejected_task_owes_no_artifact(start_task: StartTask) -> None:
+    """No model is made to write one for a message that was refused."""
+    ports = refusing("Hello")
+
+    async with start_task(ports, SCREENING_AGENT.model_copy(update={"artifact_tool": "write"})) as handle:
+        result = await handle.result()
+
+    assert result.state is TaskState.REJECTED
+    assert (ports.model.calls, ports.tools.calls) == ([], [])
+
+
+@pytest.mark.parametrize("rejects", [True, False])
+async def test_an_ending_that_is_no_data_is_text(start_task: StartTask, *, rejects: bool) -> None:
+    """A task may end in other words than its agent's data; it ends, and can be read."""
+    words = answer("plain words").model_copy(update={"is_shown": False, "rejects": rejects})
+    ports = FakePorts(ScriptedModel(words))
+
+    async with start_task(ports, OUTPUT_AGENT) as handle:
+        await handle.result()
+        view = await handle.query(AgentTask.view)
+
+    assert [artifact.parts for artifact in view.artifacts] == [(TextPart(text="plain words"),)]
+
+
+async def test_a_veto_is_no_misfit(start_task: StartTask) -> None:
+    """Only answers that are not the data wanted count for the one repair."""
+    ports = FakePorts(
+        ScriptedModel(refused("{}", "rude"), refused("{}", "rude"), misfit("four"), answer('{"sum": 4}'))
+    )
+
+    async with start_task(ports, OUTPUT_AGENT) as handle:
+        result = await handle.result()
+
+    assert result.iterations == 4

@@ -1,0 +1,90 @@
+"""The conversation of a context: recalled when a task begins, kept when it ends."""
+
+from temporalio import workflow
+
+from workflows.activity_options import afterthought, short_call
+from workflows.contract import names
+from workflows.contract.calls import (
+    CompactConversationInput,
+    LoadContextInput,
+    SaveContextInput,
+    SaveContextResult,
+)
+from workflows.contract.messages import TranscriptMessage
+from workflows.contract.ports import ContextPort
+from workflows.contract.tasks import MemorySpec
+from workflows.model_turn import ModelTurn
+from workflows.scope import TaskScope
+
+
+class ContextMemory:
+    """What a task knows of the tasks before it in its context. Sub-agents know only what they are asked."""
+
+    def __init__(self, scope: TaskScope, model: ModelTurn) -> None:
+        self._scope = scope
+        self._state = scope.state
+        self._model = model
+        self._is_long = False
+
+    @property
+    def is_older(self) -> bool:
+        """Whether the task was pinned by code that let only agents remember that decide about tasks."""
+        pinned = self._scope.task.agent
+        return pinned.memory is None and pinned.routing == "auto" and not pinned.version
+
+    async def recall(self) -> None:
+        """Let the transcript begin with what was said in the context before."""
+        if (spec := self._spec) is None or self._is_new_context:
+            return
+        loaded = await workflow.execute_activity_method(
+            ContextPort.load_context,
+            LoadContextInput(task=self._scope.ref, memory=spec),
+            **short_call("recall the conversation"),
+        )
+        earlier: list[TranscriptMessage] = list(loaded.messages)
+        self._state.recall(earlier)
+
+    @property
+    def to_save(self) -> SaveContextInput | None:
+        """What of the transcript is to be kept; None for nothing."""
+        if (spec := self._spec) is None:
+            return None
+        first, length = self._state.recalled, len(self._state.transcript)
+        return SaveContextInput(task=self._scope.ref, first=first, length=length, memory=spec)
+
+    async def save(self) -> None:
+        """Keep what was said, where no status of the task does it on its way."""
+        if (said := self.to_save) is None:
+            return
+        saved = await self._model.with_transcript(
+            lambda _: workflow.execute_activity_method(
+                ContextPort.save_context, said, **short_call("remember what was said")
+            )
+        )
+        self.note(saved)
+
+    def note(self, saved: SaveContextResult | None) -> None:
+        """Take in what was found out when the conversation was kept."""
+        self._is_long = saved is not None and saved.is_long
+
+    async def compact(self) -> None:
+        """Let the model sum up what is too old to be recalled, if there is such a thing."""
+        if self._is_long and (spec := self._spec):
+            agent = self._scope.agent
+            await workflow.execute_activity_method(
+                ContextPort.compact_conversation,
+                CompactConversationInput(task=self._scope.ref, memory=spec, model=agent.model),
+                **afterthought("sum up the conversation"),
+            )
+
+    @property
+    def _spec(self) -> MemorySpec | None:
+        if self._scope.task.depth:
+            return None
+        return MemorySpec() if self.is_older else self._scope.agent.memory
+
+    @property
+    def _is_new_context(self) -> bool:
+        """Whether nobody can have said anything: its client has named no context, so the task has its own."""
+        ref = self._scope.ref
+        return not self.is_older and ref.context_id == names.derive_context_id(ref.task_id)
