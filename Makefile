@@ -4,7 +4,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help .venv up demo conformance check lint types test format bench history lock
+.PHONY: help .venv up demo conformance check lint types test format bench chaos history lock
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -48,16 +48,22 @@ format: $(INSTALLED) ## format the code, and fix what can be fixed safely
 bench: $(INSTALLED) ## measure speed and memory
 	$(BIN)/python -m tests.bench
 
+chaos: $(INSTALLED) ## harm everything while clients work, CHAOS_SECONDS (600) long; CHAOS_SEED repeats a run
+	@exec $(BIN)/python -m tests.chaos --seconds $${CHAOS_SECONDS:-600} $${CHAOS_SEED:+--seed $$CHAOS_SEED}
+
 history: $(INSTALLED) ## keep histories of today's workflow code before it changes: make history CHANGE=short_name
 	$(BIN)/python -m tests.replay.record $(CHANGE)
 
-lock: ## pin the newest versions that pyproject.toml allows in requirements.lock
+lock: ## pin the newest versions that pyproject.toml allows, and of them those that images need
 	@tools=$$(mktemp -d); trap 'rm -rf "$$tools"' EXIT; \
 	$(PYTHON) -m venv "$$tools"; \
 	"$$tools/bin/pip" install --quiet --disable-pip-version-check uv; \
 	"$$tools/bin/uv" pip compile pyproject.toml --quiet --upgrade --group local --group dev --universal \
 	  --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links --no-header \
-	  --output-file requirements.lock
+	  --output-file requirements.lock; \
+	"$$tools/bin/uv" pip compile pyproject.toml --quiet --universal --python-version 3.11 --generate-hashes \
+	  --no-emit-index-url --no-emit-find-links --no-header --no-annotate --constraint requirements.lock \
+	  --output-file deploy/docker/requirements.lock
 
 .venv: $(INSTALLED) ## install what requirements.lock names into .venv (PYTHON=… chooses the interpreter)
 

@@ -1,25 +1,26 @@
-"""Composition root of the worker process: settings → clients → ports → Worker. Run it: `python worker.py`."""
+"""Composition root of the worker process: settings → clients → ports → Worker. See `worker.py --help`."""
 
 import asyncio
 import os
 import signal
 import sys
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 
 import structlog
+import uvloop
 from openai import AsyncOpenAI
-from pydantic import Field, ValidationError
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic import ValidationError
 from redis.asyncio import Redis
 from temporalio.client import Client
-from temporalio.common import VersioningBehavior, WorkerDeploymentVersion
-from temporalio.worker import Worker, WorkerDeploymentConfig
+from temporalio.worker import Worker
 
 from activities.agents import AgentCatalogue
 from activities.conversation import RememberedConversation
+from activities.housekeeping import Lifetimes, make_housekeeping
+from activities.instruments import begin_counters
 from activities.model import OpenAIModel
 from activities.model_provider import ModelProvider
 from activities.model_settings import ModelSettings, make_openai_client
@@ -29,13 +30,23 @@ from activities.publish import ViewPublisher
 from activities.push_delivery import PushDelivering
 from activities.push_tasks import TaskWorkflows
 from activities.push_webhook import Webhooks
+from activities.span_content import ContentSettings
+from activities.task_log import TaskLogging
 from activities.tools import AgentTools, ToolStores
 from activities.transcript import CachedTranscripts
+from activities.worker_arguments import WorkerArguments, parse_arguments
+from activities.worker_ports import Ports, calls_of
+from activities.worker_processes import WorkerProcesses
+from activities.worker_settings import POLLERS, QueueNameError, WorkerSettings
 from agents.errors import AgentError
 from agents.registry import AgentRegistry, AgentSettings, load_agents
 from stores.artifact_settings import ArtifactSettings, make_artifacts
 from stores.blob_settings import BlobSettings, opened_blobs
+from stores.blob_users import announce_user
 from stores.blobs import Blobs, BlobsUnfitError
+from stores.housekeeping_schedule import ensure_housekeeping
+from stores.metrics_export import MetricsSettings
+from stores.metrics_listener import MetricsAddressError
 from stores.notifying_task_views import NotifyingTaskViews
 from stores.push_deliveries import PushDeliveries
 from stores.redis_connection import RedisUnfitError, StoreSettings, check_redis, connect_redis
@@ -45,23 +56,15 @@ from stores.redis_secrets import RedisSecrets
 from stores.redis_task_views import RedisTaskViews
 from stores.redis_tool_records import RedisToolRecords
 from stores.redis_transcripts import RedisTranscripts
+from stores.retention import RetentionSettings
 from stores.settings_errors import explain
-from stores.telemetry import Telemetry, configure_telemetry
+from stores.telemetry import Telemetry, TelemetrySettings, configure_logs, configure_telemetry
 from stores.temporal_connection import TemporalUnreachableError, connect_worker
 from stores.token_counts import TokenSettings, token_counter
 from stores.webhook_settings import PushSettings
 from workflows.agent_task import AgentTask
-from workflows.contract.names import DEFAULT_TASK_QUEUE, narrator_task_queue, push_task_queue
-from workflows.contract.ports import (
-    AgentPort,
-    ContextPort,
-    ModelPort,
-    NarratorPort,
-    PublishPort,
-    PushPort,
-    ToolPort,
-    TranscriptPort,
-)
+from workflows.contract import names
+from workflows.housekeeping import Housekeeping
 from workflows.push_delivery import PushDelivery
 
 CANCELLATION_LATENCY = timedelta(seconds=1)
@@ -71,110 +74,37 @@ LOST_WORKER_TIMEOUT = timedelta(seconds=5)
 """How long a step of a task waits for the worker that keeps the task in memory; then any worker takes it. A
 gateway gives workers twice as long to take a message in, so that no client notices a worker that died."""
 
-MAX_CONCURRENT_DELIVERIES = 100
-"""How many push notifications a worker posts at once; a webhook may take ten seconds for one."""
-
-MAX_CONCURRENT_NARRATORS = 1000
-"""How many tasks a worker narrates at once; further ones are told of later, or not at all."""
-
 _log = structlog.get_logger()
 
 
-class WorkerSettings(BaseSettings):
-    """What this worker takes on (environment, prefix EVERLOOP_).
+def build_workers(
+    client: Client, ports: Ports, settings: WorkerSettings, queues: Sequence[str] = names.WORKER_QUEUES
+) -> list[Worker]:
+    """Wire implementations to ports, a worker for each queue; tests pass fakes.
 
-    `task_queue`: the same as the gateway's. `max_cached_workflows`: tasks kept in memory
-    between their steps (default 1,000); others are replayed. `max_concurrent_activities`: model and tool
-    calls at once (default 200). `shutdown_grace`: seconds that running calls get at SIGTERM (default 30).
-    `build_id`: the version of the code, and of the agents, in the worker deployment `deployment` (default
-    "everloop"); a task then ends on the build it began on. Default: none, every worker takes every task.
+    `queues` are kinds (`names.WORKER_QUEUES`), or the names of queues that agents or tools have of their own.
     """
-
-    model_config = SettingsConfigDict(env_prefix="EVERLOOP_", frozen=True, hide_input_in_errors=True)
-
-    task_queue: str = DEFAULT_TASK_QUEUE
-    max_cached_workflows: int = Field(default=1000, ge=0)
-    max_concurrent_activities: int = Field(default=200, ge=1)
-    shutdown_grace: float = Field(default=30, ge=0)
-    deployment: str = "everloop"
-    build_id: str = ""
-
-    @property
-    def versioning(self) -> WorkerDeploymentConfig | None:
-        """How Temporal tells this build from others; None if it has no id."""
-        if not self.build_id:
-            return None
-        return WorkerDeploymentConfig(
-            version=WorkerDeploymentVersion(self.deployment, self.build_id),
-            use_worker_versioning=True,
-            default_versioning_behavior=VersioningBehavior.PINNED,
-        )
+    return [_worker(client, queue, ports, settings) for queue in queues if calls_of(queue, ports)]
 
 
-@dataclass(frozen=True)
-class Ports:
-    """One implementation for each port; without `push` nobody is notified, without `narrator` it is mute."""
-
-    model: ModelPort
-    tools: ToolPort
-    transcript: TranscriptPort
-    publish: PublishPort
-    agents: AgentPort
-    context: ContextPort
-    push: PushPort | None = None
-    narrator: NarratorPort | None = None
+def _workflows(ports: Ports) -> list[type]:
+    return [AgentTask, Housekeeping, PushDelivery] if ports.push else [AgentTask, Housekeeping]
 
 
-def build_worker(client: Client, ports: Ports, settings: WorkerSettings) -> Worker:
-    """Wire implementations to ports; tests pass fakes."""
+def _worker(client: Client, queue: str, ports: Ports, settings: WorkerSettings) -> Worker:
     return Worker(
         client,
-        task_queue=settings.task_queue,
-        workflows=[AgentTask, PushDelivery] if ports.push else [AgentTask],
-        activities=[
-            ports.model.call_model,
-            ports.model.compact_context,
-            ports.tools.run_tool,
-            ports.tools.store_result,
-            ports.transcript.store_transcript,
-            ports.publish.publish,
-            ports.agents.load_agent,
-            ports.agents.prepare_task,
-            ports.agents.before_request,
-            ports.agents.after_completion,
-            ports.context.load_context,
-            ports.context.save_context,
-            ports.context.compact_conversation,
-        ],
+        task_queue=settings.queue_named(queue),
+        workflows=_workflows(ports) if queue == names.WORKFLOWS_QUEUE else [],
+        activities=calls_of(queue, ports),
+        interceptors=[TaskLogging()],
         max_cached_workflows=settings.max_cached_workflows,
-        max_concurrent_activities=settings.max_concurrent_activities,
+        tuner=settings.tuner(queue),
+        workflow_task_poller_behavior=POLLERS,
+        activity_task_poller_behavior=POLLERS,
+        max_task_queue_activities_per_second=settings.queue_rates.get(queue),
         sticky_queue_schedule_to_start_timeout=LOST_WORKER_TIMEOUT,
-        graceful_shutdown_timeout=timedelta(seconds=settings.shutdown_grace),
-        default_heartbeat_throttle_interval=CANCELLATION_LATENCY,
-        max_heartbeat_throttle_interval=CANCELLATION_LATENCY,
-        deployment_config=settings.versioning,
-    )
-
-
-def build_push_worker(client: Client, push: PushPort, settings: WorkerSettings) -> Worker:
-    """Wire what delivers notifications: on a queue and in places of its own."""
-    return Worker(
-        client,
-        task_queue=push_task_queue(settings.task_queue),
-        activities=[push.deliver_push],
-        max_concurrent_activities=MAX_CONCURRENT_DELIVERIES,
-        graceful_shutdown_timeout=timedelta(seconds=settings.shutdown_grace),
-        deployment_config=settings.versioning,
-    )
-
-
-def build_narrator_worker(client: Client, narrator: NarratorPort, settings: WorkerSettings) -> Worker:
-    """Wire what tells clients how far tasks are: each call lasts as long as its task."""
-    return Worker(
-        client,
-        task_queue=narrator_task_queue(settings.task_queue),
-        activities=[narrator.narrate],
-        max_concurrent_activities=MAX_CONCURRENT_NARRATORS,
+        graceful_shutdown_timeout=settings.grace_of(queue),
         default_heartbeat_throttle_interval=CANCELLATION_LATENCY,
         max_heartbeat_throttle_interval=CANCELLATION_LATENCY,
         deployment_config=settings.versioning,
@@ -182,15 +112,18 @@ def build_narrator_worker(client: Client, narrator: NarratorPort, settings: Work
 
 
 @asynccontextmanager
-async def running_worker(client: Client, ports: Ports, settings: WorkerSettings) -> AsyncGenerator[None]:
-    """Work until the block ends: on tasks, and on notifications if there is a port for them."""
+async def running_workers(
+    client: Client, ports: Ports, settings: WorkerSettings, queues: Sequence[str] = names.WORKER_QUEUES
+) -> AsyncGenerator[None]:
+    """Work until the block ends; then all workers stop at the same time, each with its calls in the grace."""
+    workers = build_workers(client, ports, settings, queues)
     async with AsyncExitStack() as running:
-        if ports.push:
-            await running.enter_async_context(build_push_worker(client, ports.push, settings))
-        if ports.narrator:
-            await running.enter_async_context(build_narrator_worker(client, ports.narrator, settings))
-        await running.enter_async_context(build_worker(client, ports, settings))
-        yield
+        for worker in workers:
+            await running.enter_async_context(worker)
+        try:
+            yield
+        finally:
+            await asyncio.gather(*(worker.shutdown() for worker in workers))
 
 
 @asynccontextmanager
@@ -222,14 +155,17 @@ async def _connected(models: ModelSettings, telemetry: Telemetry) -> AsyncGenera
 
 
 def _wire(servers: _Servers, agents: AgentRegistry, settings: WorkerSettings, models: ModelSettings) -> Ports:
-    redis = servers.redis
-    provider = ModelProvider(servers.openai, models.model, Prices(models.prices))
-    configs, shown = RedisPushConfigs(redis), RedisTaskViews(redis)
+    redis, retention = servers.redis, RetentionSettings()
+    content = ContentSettings().is_captured
+    provider = ModelProvider(servers.openai, models.model, Prices(models.prices), captures_content=content)
+    configs, shown = RedisPushConfigs(redis), RedisTaskViews(redis, ttl=retention.task_ttl)
     deliveries = PushDeliveries(servers.temporal, settings.task_queue)
     views = NotifyingTaskViews(shown, configs, deliveries.notify)
     transcripts, secrets = RedisTranscripts(redis), RedisSecrets(redis)
     artifacts = make_artifacts(ArtifactSettings(), redis, servers.blobs, shown)
-    conversations = RedisConversations(redis, count_tokens=token_counter(TokenSettings()))
+    tokens, lifetime = token_counter(TokenSettings()), retention.conversation_ttl
+    conversations = RedisConversations(redis, ttl=lifetime, count_tokens=tokens)
+    lifetimes = Lifetimes(lifetime, ArtifactSettings().ttl, BlobSettings().blob_ttl)
     conversation = RememberedConversation(conversations, transcripts, provider)
     return Ports(
         model=OpenAIModel(provider, agents, views, transcripts, artifacts),
@@ -237,12 +173,16 @@ def _wire(servers: _Servers, agents: AgentRegistry, settings: WorkerSettings, mo
             agents,
             ToolStores(views, transcripts, RedisToolRecords(redis), secrets, artifacts),
             threads=settings.max_concurrent_activities,
+            captures_content=content,
         ),
         transcript=CachedTranscripts(transcripts),
         publish=ViewPublisher(views, secrets, artifacts, conversation),
         agents=AgentCatalogue(agents, views, transcripts),
         context=conversation,
         narrator=Narrator(provider, views),
+        housekeeping=make_housekeeping(
+            redis, servers.blobs, servers.temporal, settings.task_queue, lifetimes
+        ),
         push=PushDelivering(
             configs, views, TaskWorkflows(servers.temporal, artifacts), Webhooks(PushSettings().policy)
         ),
@@ -262,9 +202,10 @@ async def _closing_plugins(agents: AgentRegistry) -> AsyncGenerator[None]:
                 _log.warning("plugin not closed", plugin=plugin.name, error_type=type(error).__name__)
 
 
-async def run(agents: AgentRegistry) -> None:
+async def run(agents: AgentRegistry, queues: Sequence[str]) -> None:
     """Work until SIGTERM or SIGINT, then let running calls end within the grace period."""
     settings, models = WorkerSettings(), ModelSettings()
+    settings.check_names({*queues, *_named_by(agents)})
     telemetry = configure_telemetry("everloop-worker")
     stopping = asyncio.Event()
     for name in (signal.SIGTERM, signal.SIGINT):
@@ -272,21 +213,60 @@ async def run(agents: AgentRegistry) -> None:
     try:
         async with _connected(models, telemetry) as servers:
             ports = _wire(servers, agents, settings, models)
-            async with _closing_plugins(agents), running_worker(servers.temporal, ports, settings):
+            async with _closing_plugins(agents), running_workers(servers.temporal, ports, settings, queues):
+                if names.WORKFLOWS_QUEUE in queues:
+                    await announce_user(servers.temporal, servers.blobs, settings.task_queue)
+                    await ensure_housekeeping(servers.temporal, settings.task_queue)
                 for warning in agents.missed:
                     _log.warning(warning)
-                _log.info("worker ready", task_queue=settings.task_queue, agents=[a.id for a in agents])
+                _warn_of_unserved(agents, queues)
+                begin_counters(agent.id for agent in agents)
+                telemetry.ready()
+                _log.info(
+                    "worker ready",
+                    task_queue=settings.task_queue,
+                    queues=list(queues),
+                    agents=[a.id for a in agents],
+                )
                 await stopping.wait()
+                _log.info("worker stops", grace=settings.shutdown_grace)
+                telemetry.stopping()
             _log.info("worker stopped")
     finally:
         telemetry.shutdown()
 
 
-def main() -> int:
+def _warn_of_unserved(agents: AgentRegistry, queues: Sequence[str]) -> None:
+    """Say which queues still need a worker, unless this one serves a part only, as others then do as well.
+
+    Say, too, which ones nobody uses: such a name may be misspelled.
+    """
+    if unused := sorted(set(queues) - set(names.WORKER_QUEUES) - _named_by(agents)):
+        _log.warning("no agent names these task queues: see --queues", queues=unused)
+    missing = sorted(_named_by(agents) - set(queues))
+    if missing and set(names.WORKER_QUEUES) <= set(queues):
+        _log.warning("agents name task queues that this worker does not serve: see --queues", queues=missing)
+
+
+def _named_by(agents: AgentRegistry) -> set[str]:
+    return {queue for agent in agents for queue in agent.task_queues}
+
+
+def main(arguments: Sequence[str]) -> int:
     """Run a worker and return the exit code of the process; what stops it at start is one line."""
+    given = parse_arguments(arguments)
     try:
-        asyncio.run(run(load_agents(AgentSettings().agents)))
-    except (AgentError, BlobsUnfitError, RedisUnfitError, TemporalUnreachableError) as error:
+        if given.processes > 1:
+            return uvloop.run(_run_processes(given))
+        uvloop.run(run(load_agents(AgentSettings().agents), given.queues))
+    except (
+        AgentError,
+        BlobsUnfitError,
+        MetricsAddressError,
+        QueueNameError,
+        RedisUnfitError,
+        TemporalUnreachableError,
+    ) as error:
         sys.stderr.write(f"worker: {error}\n")
         return 1
     except ValidationError as error:
@@ -295,8 +275,14 @@ def main() -> int:
     return 0
 
 
+async def _run_processes(given: WorkerArguments) -> int:
+    configure_logs(TelemetrySettings().log_level)
+    command = [sys.executable, __file__, "--queues", ",".join(given.queues)]
+    return await WorkerProcesses(command, given.processes, MetricsSettings().address).run()
+
+
 if __name__ == "__main__":
-    exit_code = main()
+    exit_code = main(sys.argv[1:])
     sys.stderr.flush()
     # Temporal's native threads may abort an interpreter that tears itself down (exit code 134).
     os._exit(exit_code)

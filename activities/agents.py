@@ -12,6 +12,7 @@ from activities.colleague_calls import objection
 from activities.heartbeat import heartbeating
 from activities.hooks import Hooks, PluginFailedError, hook_context
 from activities.quiet_publish import try_publish
+from activities.task_events import publish_events
 from activities.task_log import logging_task
 from activities.task_tools import TaskTools, list_task_tools
 from activities.tool_events import started
@@ -76,7 +77,7 @@ class AgentCatalogue(AgentPort):
         with logging_task(call.task):
             agent = _find(self._agents, call.agent_id)
             reply = await objection(find_agent(self._agents, call.task), call)
-            await self._views.publish(call.task.task_id, call.task.run_id, _announced(call, reply))
+            await publish_events(self._views, call.task, _announced(call, reply))
             question = reply if isinstance(reply, Question) else None
             refused = reply if isinstance(reply, ToolMessage) else None
             return LoadedAgent(**agent.spec.model_dump(), question=question, refused=refused)

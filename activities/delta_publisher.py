@@ -21,7 +21,7 @@ measured)."""
 PAUSES = (0.25, 1.0, 5.0, 10.0)
 """Seconds until the next publish after 1, 2, … failures in a row."""
 
-Publish = Callable[[Sequence[TaskEvent]], Awaitable[None]]
+Publish = Callable[[Sequence[TaskEvent]], Awaitable[object]]
 
 _log = structlog.get_logger()
 

@@ -31,11 +31,13 @@ from activities.model_endings import end_of_streamed, end_of_whole, was_answer, 
 from activities.model_events import closing_events, opening_events, recovery_events, retry_events
 from activities.model_plugins import ModelPlugins
 from activities.model_provider import ModelProvider, explained, read_stream
+from activities.provider_errors import told_of
 from activities.quiet_publish import try_publish
 from activities.reply_assembler import ReplyAssembler
 from activities.response_draft import ResponseDraft
 from activities.stored_contents import StoredContents
 from activities.structured_output import as_output, response_format
+from activities.task_events import publish_events
 from activities.task_log import logging_task
 from activities.transcript_cache import keep_reply, whole_transcript
 from agents.agent import Agent
@@ -209,7 +211,8 @@ class OpenAIModel(ModelPort):
         assembler = ReplyAssembler(call.length, _call_ids(transcript), artifacts.tools)
         publish = partial(self._publish, call)
         async with DeltaPublisher(publish, shown, artifacts, call.iteration) as publisher:
-            async with self._provider.stream(call.task, request, assembler) as stream:
+            name = attempt.agent.name
+            async with self._provider.stream(call.task, request, assembler, agent_name=name) as stream:
                 await self._try_publish(call, recovery_events(call, attempt.count))
                 await read_stream(stream, assembler, publisher.add)
             rest = await publisher.stop()
@@ -235,7 +238,8 @@ class OpenAIModel(ModelPort):
     async def _tell_failure(self, attempt: _Attempt, failure: ApplicationError) -> None:
         """Say that a retry follows, or take back the half-written answer of a call that ends here."""
         call, count = attempt.call, attempt.count
-        _log.warning("model call failed", iteration=call.iteration, attempt=count, failure=str(failure))
+        told = {} if attempt.agent.respond else told_of(failure)
+        _log.warning("model call failed", iteration=call.iteration, attempt=count, kind=failure.type, **told)
         if not failure.non_retryable:
             await self._try_publish(call, retry_events(call, count, failure))
         else:
@@ -255,7 +259,7 @@ class OpenAIModel(ModelPort):
                 await self._try_publish(attempt.call, chunks)
 
     async def _publish(self, call: CallModelInput, events: Sequence[TaskEvent]) -> None:
-        await self._views.publish(call.task.task_id, call.task.run_id, events)
+        await publish_events(self._views, call.task, events)
 
     async def _try_publish(self, call: CallModelInput, events: Sequence[TaskEvent]) -> bool:
         return await try_publish(self._views, call.task, events)

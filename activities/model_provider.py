@@ -14,7 +14,8 @@ from temporalio.exceptions import ApplicationError
 from activities.chat_request import ChatRequest
 from activities.deltas import Delta
 from activities.heartbeat import Heartbeat
-from activities.model_span import model_span, record_reply
+from activities.instruments import TimedChunks, record_usage, timed_model_call
+from activities.model_span import Provider, model_span, record_reply
 from activities.prices import LIST_PRICES, Prices
 from activities.provider_errors import PROVIDER_ERRORS, provider_failure
 from activities.reply_assembler import IncompleteReplyError, ReplyAssembler, UnreadableStreamError
@@ -34,12 +35,14 @@ class ModelProvider:
     """Any provider that speaks Chat Completions.
 
     `default_model` serves agents that name none. A reply takes at most `longest_reply` (default 25 minutes).
+    `captures_content`: spans have prompts and replies on them (default: no).
     """
 
     client: AsyncOpenAI
     default_model: str | None
     prices: Prices = LIST_PRICES
     longest_reply: timedelta = LONGEST_REPLY
+    captures_content: bool = False
 
     def choose(self, model: str | None, agent_id: str) -> str:
         """Return the model to ask.
@@ -79,20 +82,26 @@ class ModelProvider:
 
     @asynccontextmanager
     async def stream(
-        self, task: TaskRef, request: ChatRequest, assembler: ReplyAssembler
+        self, task: TaskRef, request: ChatRequest, assembler: ReplyAssembler, *, agent_name: str = ""
     ) -> AsyncGenerator[AsyncIterable[ChatCompletionChunk]]:
         """Ask, and yield the answer from its beginning. Leaving hangs up, which ends the billing.
 
-        The assembler has taken the whole answer when the block ends without an error.
+        The assembler has taken the whole answer when the block ends without an error. `agent_name` is what
+        the span calls the agent.
 
         Raises:
             IncompleteReplyError: it took longer than `longest_reply`.
         """
-        with model_span(task, request["model"]) as span:
+        model = request["model"]
+        provider = Provider(str(self.client.base_url), self.captures_content)
+        with (
+            model_span(task, request, provider, agent_name) as span,
+            timed_model_call(task.agent_id, model) as times,
+        ):
             async with (
                 _in_time(self.longest_reply.total_seconds()),
                 await self.client.chat.completions.create(
-                    model=request["model"],
+                    model=model,
                     messages=(),
                     stream=True,
                     stream_options={"include_usage": True},
@@ -100,8 +109,9 @@ class ModelProvider:
                     extra_body=request,
                 ) as stream,
             ):
-                yield stream
-            record_reply(span, assembler.reply, assembler.response_id)
+                yield TimedChunks(stream, times)
+            record_reply(span, assembler.reply, assembler.response_id, has_content=self.captures_content)
+            record_usage(task.agent_id, model, self.priced(request, assembler.reply).usage)
 
 
 @asynccontextmanager

@@ -2,31 +2,59 @@
 
 from collections.abc import Generator
 from contextlib import contextmanager
+from dataclasses import dataclass
+from urllib.parse import urlsplit
 
 from openai import APIStatusError
 from opentelemetry.trace import Span, SpanKind
+from opentelemetry.util.types import AttributeValue
 
-from activities.spans import span_without_content
+from activities.chat_request import ChatRequest
+from activities.span_content import record_completion, record_prompt
+from activities.spans import of_task, span_without_content
 from workflows.contract.messages import AssistantMessage
 from workflows.contract.tasks import TaskRef
 
+_PORTS = {"http": 80, "https": 443}
+
+
+@dataclass(frozen=True)
+class Provider:
+    """What spans say of a provider: its address, and prompts and replies if `has_content`."""
+
+    url: str
+    has_content: bool = False
+
+    @property
+    def attributes(self) -> dict[str, AttributeValue]:
+        """Where it is, without the secrets that a URL may have."""
+        parts = urlsplit(self.url)
+        port = parts.port or _PORTS.get(parts.scheme, 0)
+        return {"server.address": parts.hostname or "", "server.port": port}
+
 
 @contextmanager
-def model_span(task: TaskRef, model: str) -> Generator[Span]:
-    """Trace one provider call. No content: an exception is recorded by its kind, not by its message."""
-    attributes = {
+def model_span(
+    task: TaskRef, request: ChatRequest, provider: Provider, agent_name: str = ""
+) -> Generator[Span]:
+    """Trace one provider call. An exception is recorded by its kind, not by its message."""
+    model = request["model"]
+    attributes: dict[str, AttributeValue] = {
         "gen_ai.operation.name": "chat",
         "gen_ai.provider.name": "openai",
         "gen_ai.request.model": model,
-        "gen_ai.agent.id": task.agent_id,
-        "gen_ai.conversation.id": task.context_id,
-        "everloop.task.id": task.task_id,
+        "gen_ai.request.stream": True,
+        "gen_ai.output.type": "json" if "response_format" in request else "text",
+        **provider.attributes,
+        **of_task(task, agent_name),
     }
     with span_without_content(f"chat {model}", SpanKind.CLIENT, attributes, _error_type) as span:
+        if provider.has_content:
+            record_prompt(span, request)
         yield span
 
 
-def record_reply(span: Span, reply: AssistantMessage, response_id: str) -> None:
+def record_reply(span: Span, reply: AssistantMessage, response_id: str, *, has_content: bool = False) -> None:
     """Put what is known of a reply on the span."""
     span.set_attributes(
         {
@@ -37,6 +65,8 @@ def record_reply(span: Span, reply: AssistantMessage, response_id: str) -> None:
             "gen_ai.usage.output_tokens": reply.usage.output_tokens,
         }
     )
+    if has_content:
+        record_completion(span, reply)
 
 
 def _error_type(error: BaseException) -> str:

@@ -51,6 +51,15 @@ _WAITS: Mapping[int, str] = {
 _OTHER_WAIT = "the provider failed ({})"
 
 
+_OURS = {
+    failures.MODEL_REFUSED,
+    failures.MODEL_UNAVAILABLE,
+    failures.CONTEXT_TOO_LONG,
+    failures.PRICE_UNKNOWN,
+}
+"""Failures whose texts were written here."""
+
+
 @dataclass(frozen=True)
 class _Fault:
     """What is known of an error. `status` is None when there was no HTTP error status."""
@@ -89,6 +98,11 @@ def provider_failure(error: Exception, model: str, failures_so_far: int, chance:
         return ApplicationError(reason, type=failures.MODEL_UNAVAILABLE, non_retryable=True)
     delay = retry_delay(_told_delay(error), failures_so_far, chance)
     return ApplicationError(reason, type=failures.MODEL_UNAVAILABLE, next_retry_delay=delay)
+
+
+def told_of(failure: ApplicationError) -> dict[str, str]:
+    """Return what a log line may say of a failure: texts of others quote plugins, or what a model wrote."""
+    return {"failure": failure.message} if failure.type in _OURS else {}
 
 
 def _fault(error: Exception) -> _Fault:

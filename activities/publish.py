@@ -7,6 +7,7 @@ from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
 from activities.artifact_endings import ArtifactEndings
+from activities.task_events import publish_events
 from stores.artifacts import Artifacts
 from stores.blobs import BlobsUnavailableError
 from stores.secrets import Secrets
@@ -46,7 +47,7 @@ class ViewPublisher(PublishPort):
         end = _last_state(call.events)
         if end:
             await self._end_artifacts(call.task, end)
-        await self._views.publish(call.task.task_id, call.task.run_id, call.events)
+        await publish_events(self._views, call.task, call.events)
         if end:
             await self._secrets.forget(call.task.task_id)
         return remembered

@@ -7,11 +7,11 @@ from urllib.parse import urlsplit
 
 import httpx
 import structlog
-from opentelemetry import metrics
 from structlog.contextvars import bound_contextvars
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
+from activities.instruments import DeliveryOutcome, record_delivery
 from activities.push_bodies import Body, with_status, write_body, write_legacy_body
 from activities.push_feed import News, Nothing, PushFeed, Subject
 from activities.push_tasks import TaskWorkflows
@@ -28,11 +28,6 @@ from workflows.contract.tasks import TaskView
 _LONGEST_BACKOFF_EXPONENT = 10
 
 _log = structlog.get_logger()
-_deliveries = metrics.get_meter("everloop").create_counter(
-    "everloop.push.deliveries",
-    unit="{notification}",
-    description="Tries to deliver a push notification, by outcome.",
-)
 
 
 class PushDelivering(PushPort):
@@ -64,7 +59,7 @@ class PushDelivering(PushPort):
 
     async def _check_lost(self, task_id: str) -> None:
         if not await self._configs.knows(task_id):
-            _count("lost")
+            record_delivery("lost")
             _log.error(
                 "push config lost: its client hears no more of the task unless it sets the config again"
             )
@@ -75,7 +70,7 @@ class PushDelivering(PushPort):
         body = await self._body(config, news.subject) if isinstance(news, News) else None
         if isinstance(news, News) and body:
             if skips:
-                _count("left_out")
+                record_delivery("left_out")
                 _log.error("push notification left out: its webhook did not take it for too long")
             elif not await self._post(
                 config, body, derive_push_event_id(config.task_id, config.id, news.name)
@@ -121,11 +116,11 @@ class PushDelivering(PushPort):
 
     async def _judge(self, config: PushConfig, answer: Answer) -> bool:
         if httpx.codes.is_success(answer.status):
-            _count("delivered")
+            record_delivery("delivered")
             return True
         if answer.status == HTTPStatus.GONE:
             await self._configs.delete_unchanged(config)
-            _count("gone")
+            record_delivery("gone")
             _log.info("push config removed: its webhook is gone")
             return False
         raise _failed(
@@ -149,11 +144,11 @@ def _problem(answer: Answer) -> str:
 
 
 def _failed(
-    config: PushConfig, outcome: str, problem: str, told: timedelta | None = None
+    config: PushConfig, outcome: DeliveryOutcome, problem: str, told: timedelta | None = None
 ) -> ApplicationError:
     """Return a failure that is tried again: not sooner than the webhook asks, nor than our own backoff."""
     attempt = activity.info().attempt
-    _count(outcome)
+    record_delivery(outcome)
     _log.warning(
         "push notification not delivered", reason=problem, host=urlsplit(config.url).hostname, attempt=attempt
     )
@@ -161,7 +156,3 @@ def _failed(
     return ApplicationError(
         problem, type=PUSH_FAILED, next_retry_delay=told if told and told > backoff else None
     )
-
-
-def _count(outcome: str) -> None:
-    _deliveries.add(1, {"outcome": outcome})

@@ -5,11 +5,12 @@ from datetime import timedelta
 
 from temporalio.client import Client, WorkflowQueryFailedError
 from temporalio.exceptions import ApplicationError
-from temporalio.service import RPCError, RPCStatusCode
+from temporalio.service import RPCError
 
 from stores.artifacts import Artifacts
 from stores.blobs import BlobsUnavailableError
 from stores.restored_views import with_artifacts
+from stores.temporal_failures import says_workflow_unknown
 from workflows.contract import names
 from workflows.contract.push import TASK_UNREADABLE
 from workflows.contract.tasks import TaskState, TaskView
@@ -45,7 +46,7 @@ class TaskWorkflows:
                 view = await handle.query("view", result_type=TaskView)
             return await with_artifacts(view, self._artifacts)
         except RPCError as error:
-            if error.status is RPCStatusCode.NOT_FOUND:
+            if says_workflow_unknown(error):
                 return None
             raise _unreadable(error) from None
         except (TimeoutError, WorkflowQueryFailedError, BlobsUnavailableError, ValueError) as error:

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import structlog
 from redis.exceptions import RedisError
 
+from activities.task_events import publish_events
 from stores.task_views import TaskViews
 from workflows.contract.events import TaskEvent
 from workflows.contract.tasks import TaskRef
@@ -16,7 +17,7 @@ async def try_publish(views: TaskViews, task: TaskRef, events: Sequence[TaskEven
     """Publish events; return whether it worked."""
     try:
         if events:
-            await views.publish(task.task_id, task.run_id, events)
+            await publish_events(views, task, events)
     except (RedisError, OSError) as error:
         _log.warning("events not published", error_type=type(error).__name__)
         return False

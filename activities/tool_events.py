@@ -5,6 +5,7 @@ from redis.exceptions import RedisError
 from temporalio import activity
 
 from activities.quiet_publish import try_publish
+from activities.task_events import publish_events
 from activities.tool_result import excerpt
 from stores.task_views import TaskViews
 from stores.transcripts import Transcripts
@@ -31,7 +32,7 @@ class ToolEvents:
         """Publish what has to be known before a call goes on: above all the status that comes with it."""
         told = (status, *events) if status else events
         if told:
-            await self._views.publish(task.task_id, task.run_id, told)
+            await publish_events(self._views, task, told)
 
     async def tell(self, task: TaskRef, event: TaskEvent) -> None:
         """Publish an event that nobody depends on."""

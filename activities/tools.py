@@ -12,6 +12,7 @@ from activities.agents import find_agent
 from activities.artifact_calls import ArtifactCalls, idempotency_key
 from activities.heartbeat import Heartbeat, heartbeating
 from activities.hidden_artifacts import HiddenArtifacts
+from activities.instruments import UNKNOWN_TOOL, counted_if_failed, record_tool_reply, timed_tool
 from activities.task_log import logging_task
 from activities.tool_arguments import InvalidArgumentsError, parse_arguments, values_of
 from activities.tool_artifacts import TaskArtifacts
@@ -86,10 +87,21 @@ class _Run:
 
 
 class AgentTools(ToolPort):
-    """Runs the tools that the agents of this process define; at most `threads` sync ones at once (200)."""
+    """Runs the tools that the agents of this process define; at most `threads` sync ones at once (200).
 
-    def __init__(self, agents: AgentRegistry, stores: ToolStores, *, threads: int = 200) -> None:
+    `captures_content`: spans have arguments and results on them (default: no).
+    """
+
+    def __init__(
+        self,
+        agents: AgentRegistry,
+        stores: ToolStores,
+        *,
+        threads: int = 200,
+        captures_content: bool = False,
+    ) -> None:
         self._agents = agents
+        self._captures_content = captures_content
         self._records = stores.records
         self._claims = ToolClaims(stores.records)
         self._secrets = stores.secrets
@@ -117,11 +129,19 @@ class AgentTools(ToolPort):
         found = await find_tool(agent, call)
         if isinstance(found, ToolMessage):
             await self._announce(call, heartbeat, starts=True)
-            return await self._claims.refuse(call, found) if call.plugin else found
-        with tool_span(call) as span:
+            reply = await self._claims.refuse(call, found) if call.plugin else found
+            record_tool_reply(call.task.agent_id, UNKNOWN_TOOL, reply)
+            return reply
+        name = found.tool.name
+        has_content = self._captures_content
+        with (
+            tool_span(agent, call, has_content=has_content) as span,
+            counted_if_failed(call.task.agent_id, name),
+        ):
             reply = await self._reply_of(agent, found, call, heartbeat)
             await self._artifacts.correct_draft(found.tool, call, reply)
-            record_outcome(span, reply)
+            record_outcome(span, reply, has_content=has_content)
+            record_tool_reply(call.task.agent_id, name, reply)
             return reply
 
     async def _reply_of(
@@ -196,7 +216,8 @@ class AgentTools(ToolPort):
         if run.tool.context_parameter:
             arguments[run.tool.context_parameter] = self._context(run)
         try:
-            text = await self._functions.call(run.tool, arguments, call.timeout)
+            with timed_tool(call.task.agent_id, run.tool.name):
+                text = await self._functions.call(run.tool, arguments, call.timeout)
         except QuestionRequired as required:
             question = required.question(question_id(call.call, run.asked), run.vetted.call)
             return run.secrets.hide_in(question)

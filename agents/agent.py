@@ -19,6 +19,7 @@ from agents.memory import Memory
 from agents.plugins import Plugin, is_agent_id
 from agents.responder import Responder
 from agents.skills import Skill
+from agents.task_queues import PRIORITIES, problem_of_queue
 from agents.tool import Tool, is_policy
 from workflows.contract.calls import CREATE_TASK
 from workflows.contract.tasks import AgentSpec, CompactionSpec
@@ -52,6 +53,10 @@ class Agent:
     `memory` is what a task recalls of its context; None: nothing, and nothing is kept. `output`, a pydantic
     model, makes the answer data that fits it.
 
+    `task_queue`: where calls of its models, tools and plugins wait, for workers that serve this queue
+    (`worker.py --queues`); default: with those of all agents. `priority`: whose tasks go first where work
+    waits, 1 (first) to 5 (default 3, Temporal's).
+
     Raises:
         AgentDefinitionError: an unusable id or limit, two tools of one name, or a wrong setting.
     """
@@ -78,10 +83,17 @@ class Agent:
     respond: Responder | None = None
     memory: Memory | None = field(default_factory=Memory)
     output: type[BaseModel] | None = None
+    task_queue: str | None = None
+    priority: int | None = None
 
     def __post_init__(self) -> None:
         problem = self._problem() or _problem_of_routing(self) or _problem_of_output(self)
-        if problem := problem or _problem_of_models(self) or _problem_of_tools(self):
+        if (
+            problem := problem
+            or _problem_of_place(self)
+            or _problem_of_models(self)
+            or _problem_of_tools(self)
+        ):
             raise AgentDefinitionError(f"agent {self.id!r}: {problem}")
 
     def _problem(self) -> str:
@@ -124,6 +136,12 @@ class Agent:
         return {tool.name: tool for plugin in self.plugins for tool in plugin.tools}
 
     @cached_property
+    def task_queues(self) -> frozenset[str]:
+        """The queues of its own, and of its tools, that a worker has to serve besides those of all agents."""
+        named = {self.task_queue, *(tool.task_queue for tool in self.tools.values())}
+        return frozenset(queue for queue in named if queue)
+
+    @cached_property
     def artifact_tool(self) -> str | None:
         """The name of the tool that makes an artifact, if a plugin brings one."""
         return next((plugin.artifact_tool for plugin in self.plugins if plugin.artifact_tool), None)
@@ -158,6 +176,8 @@ class Agent:
             lists_tools=any(plugin.overrides("list_tools") for plugin in self.plugins),
             has_output=self.output is not None,
             max_sub_agents=limits.sub_agents,
+            task_queue=self.task_queue,
+            priority=self.priority,
         )
 
 
@@ -168,6 +188,13 @@ def _problem_of_routing(agent: Agent) -> str:
     if CREATE_TASK in agent.tools:
         return f"a tool cannot be called {CREATE_TASK!r}: with that one the model asks for a task"
     return ""
+
+
+def _problem_of_place(agent: Agent) -> str:
+    """Return what is wrong with where, and when, the calls of an agent wait; empty if nothing is."""
+    if agent.priority is not None and agent.priority not in PRIORITIES:
+        return f"priority is {agent.priority}; Temporal has 1 (first) to 5"
+    return problem_of_queue(agent.task_queue) if agent.task_queue is not None else ""
 
 
 def _problem_of_output(agent: Agent) -> str:

@@ -15,6 +15,7 @@ from agents.durations import LONGEST, TOO_LONG
 from agents.errors import ToolDefinitionError
 from agents.json_schemas import problem_of_schema
 from agents.retries import Retries
+from agents.task_queues import problem_of_queue
 from agents.tool_context import ToolContext
 
 DEFAULT_TIMEOUT = timedelta(seconds=30)
@@ -37,12 +38,13 @@ class Tool:
     idempotency key has no second effect, so it may be repeated after a crash. `needs_approval`: people are
     asked before it runs. `fallback` names the tool that gets the same arguments when this one failed.
     `retries`: it is tried again when it failed (default: the model hears of it at once). `task_queue` is
-    where it runs (default: the task's own). `unknown_outcome`: who hears of a call whose end was lost, the
-    model ("tell") or people, who may run it again ("ask"). `serial`: of one reply of the model, the calls of
-    serial tools run one after another, in their order (default: side by side with all others). `draft_of`
-    reads what a call is about to write into an artifact; subscribers see it while the model writes the call.
-    `agent` names the agent that takes the call as a task of its own, `handoff` the one that takes the task
-    over; the function is then only there for its signature.
+    where it waits, for workers that serve this queue (default: its agent's, or that of all tools).
+    `unknown_outcome`: who hears of a call whose end was lost, the model ("tell") or people, who may run it
+    again ("ask"). `serial`: of one reply of the model, the calls of serial tools run one after another, in
+    their order (default: side by side with all others). `draft_of` reads what a call is about to write into
+    an artifact; subscribers see it while the model writes the call. `agent` names the agent that takes the
+    call as a task of its own, `handoff` the one that takes the task over; the function is then only there
+    for its signature.
 
     `schema` is the JSON schema of the arguments where no signature tells it: the function is then async, and
     called with `arguments`, a dict that fits it, and `context`, a `ToolContext`.
@@ -73,6 +75,8 @@ class Tool:
             raise ToolDefinitionError(f"tool {self.name!r}: its timeout is {self.timeout}; give it some time")
         if self.timeout > LONGEST:
             raise ToolDefinitionError(f"tool {self.name!r}: its timeout is {self.timeout}; {TOO_LONG}")
+        if self.task_queue is not None and (problem := problem_of_queue(self.task_queue)):
+            raise ToolDefinitionError(f"tool {self.name!r}: {problem}")
         if self.unknown_outcome not in {"tell", "ask"}:
             raise ToolDefinitionError(
                 f"tool {self.name!r}: unknown_outcome is {self.unknown_outcome!r}; choose 'tell' or 'ask'"

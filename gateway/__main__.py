@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 import structlog
+import uvloop
 from pydantic import ValidationError
 from redis.asyncio import Redis
 from starlette.applications import Starlette
@@ -18,24 +19,29 @@ from agents.errors import AgentError
 from agents.registry import AgentRegistry, AgentSettings, load_agents
 from gateway.app import build_app
 from gateway.auth_settings import AuthSettings, AuthSettingsError, make_authenticator
+from gateway.cancellation import cancel
 from gateway.card_signing import CardKey, CardKeyError, CardSettings, load_card_key
+from gateway.gauges import Gauges
 from gateway.grpc_server import GrpcServer
 from gateway.guards import Authenticator, Guards
+from gateway.health import Probe
 from gateway.push_configs import make_push, notifier
 from gateway.request_limits import LimitSettings, make_request_limits
 from gateway.server import AddressInUseError, GatewayServer, listen
 from gateway.settings import GatewaySettings
 from gateway.stores import Stores
-from stores.artifact_housekeeping import ArtifactHousekeeping
+from gateway.tasks import Tasks
 from stores.artifact_settings import ArtifactSettings, make_artifacts
 from stores.blob_settings import BlobSettings, opened_blobs
 from stores.blobs import Blobs, BlobsUnfitError
+from stores.metrics_listener import MetricsAddressError
 from stores.notifying_task_views import NotifyingTaskViews
 from stores.push_deliveries import PushDeliveries
 from stores.redis_connection import RedisUnfitError, StoreSettings, check_redis, connect_redis
 from stores.redis_push_configs import RedisPushConfigs
 from stores.redis_secrets import RedisSecrets
 from stores.redis_task_views import RedisTaskViews
+from stores.retention import RetentionSettings
 from stores.settings_errors import explain
 from stores.telemetry import Telemetry, configure_telemetry
 from stores.temporal_connection import TemporalUnreachableError, connect_temporal
@@ -50,6 +56,7 @@ class _Given:
 
     blobs: BlobSettings
     artifacts: ArtifactSettings
+    retention: RetentionSettings
     push: PushSettings
     limits: LimitSettings
     authenticator: Authenticator
@@ -67,6 +74,7 @@ def _read_environment(settings: GatewaySettings) -> _Given:
     return _Given(
         BlobSettings(),
         ArtifactSettings(),
+        RetentionSettings(),
         PushSettings(),
         LimitSettings(),
         make_authenticator(AuthSettings(), settings.host),
@@ -92,14 +100,13 @@ def _wire(
     servers: _Servers, given: _Given, settings: GatewaySettings, agents: AgentRegistry
 ) -> tuple[Starlette, Guards]:
     redis, blobs, client = servers.redis, servers.blobs, servers.temporal
-    shown, configs = RedisTaskViews(redis), RedisPushConfigs(redis)
+    shown, configs = RedisTaskViews(redis, ttl=given.retention.task_ttl), RedisPushConfigs(redis)
     notify = notifier(PushDeliveries(client, settings.task_queue))
     stores = Stores(
         NotifyingTaskViews(shown, configs, notify),
         RedisSecrets(redis),
         make_artifacts(given.artifacts, redis, blobs, shown),
         link_seconds=given.blobs.s3_presigned,
-        clean_up=ArtifactHousekeeping(redis, blobs).run_once,
     )
     guards = Guards(given.authenticator, make_request_limits(given.limits, redis))
     push = make_push(given.push, configs, notify, settings.url)
@@ -115,9 +122,13 @@ async def run(settings: GatewaySettings, agents: AgentRegistry) -> None:
         with listen(settings) as listener:
             async with _connected(given, telemetry) as servers:
                 app, guards = _wire(servers, given, settings, agents)
-                async with _serving_grpc(settings, guards, app) as stop_grpc:
+                async with (
+                    _asking_gauges(servers, settings, agents, telemetry),
+                    _serving_grpc(settings, guards, app) as stop_grpc,
+                ):
                     server = GatewayServer(app, settings)
-                    _on_signals(stop_grpc, server.stop)
+                    _on_signals(telemetry.stopping, stop_grpc, server.stop)
+                    telemetry.ready()
                     _log.info(
                         "gateway ready",
                         url=settings.url,
@@ -128,6 +139,23 @@ async def run(settings: GatewaySettings, agents: AgentRegistry) -> None:
         _log.info("gateway stopped")
     finally:
         telemetry.shutdown()
+
+
+@asynccontextmanager
+async def _asking_gauges(
+    servers: _Servers, settings: GatewaySettings, agents: AgentRegistry, telemetry: Telemetry
+) -> AsyncGenerator[None]:
+    """Keep gauges up to date, if anybody reads metrics."""
+    if telemetry.metrics is None:
+        yield
+        return
+    temporal, redis = Tasks(servers.temporal, settings.task_queue).check, RedisTaskViews(servers.redis)
+    probes: dict[str, Probe] = {"temporal": temporal, "redis": lambda: redis.load("")}
+    asking = asyncio.create_task(Gauges(servers.temporal, (agent.id for agent in agents), probes).run())
+    try:
+        yield
+    finally:
+        await cancel(asking)
 
 
 @asynccontextmanager
@@ -164,13 +192,14 @@ def _on_signals(*stops: Callable[[], None]) -> None:
 def main() -> int:
     """Run a gateway and return the exit code of the process; what stops it at start is one line."""
     try:
-        asyncio.run(run(GatewaySettings(), load_agents(AgentSettings().agents)))
+        uvloop.run(run(GatewaySettings(), load_agents(AgentSettings().agents)))
     except (
         AgentError,
         AddressInUseError,
         AuthSettingsError,
         BlobsUnfitError,
         CardKeyError,
+        MetricsAddressError,
         RedisUnfitError,
         TemporalUnreachableError,
     ) as error:

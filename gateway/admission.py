@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from a2a.utils.errors import InvalidParamsError
+from structlog.contextvars import bind_contextvars
 
 from agents.agent import Agent
 from agents.errors import UnknownAgentError
@@ -13,6 +14,7 @@ from gateway.callers import Viewer
 from gateway.errors import NoWorkerError, TaskEndedError, TaskUnknownError
 from gateway.guards import RequestLimits
 from gateway.input_files import InputFiles
+from gateway.instruments import record_started
 from gateway.past import Past
 from gateway.references import References
 from gateway.repeated_messages import (
@@ -110,11 +112,14 @@ class Admission:
             identity=identity,
             digest=digest_of(request),
         )
+        bind_contextvars(task_id=task_id, context_id=task.context_id)
         await self._limits.reserve_task(owner, task_id)
         await self._files.store(request.files, context_key(owner, task.context_id), task_id)
         # The workflow first: a view of a task that does not exist would wait for ever. If we die in between,
         # the client's retry finds the workflow, and its view is restored from there.
         is_new = await self._tasks.start(task_id, task, summary=_summary(agent, message))
+        if is_new:
+            record_started(agent.id)
         if agent.routing == "auto":
             if answer := await self._decided(task_id, task, request):
                 await self._limits.release_task(owner, task_id)
@@ -148,7 +153,7 @@ class Admission:
             return ()  # the message comes again, and its task has read them when they were there
 
     async def _continue(self, request: SendRequest, viewer: Viewer) -> Admitted:
-        snapshot = await self._snapshots.take(request.task_id, viewer)
+        snapshot = await self._snapshots.open(request.task_id, viewer)
         view = snapshot.view
         _check_context(request, view)
         message = named(request, deduplicate=self._deduplicates(view.agent_id))

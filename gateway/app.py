@@ -18,13 +18,13 @@ from gateway.cancellation import cancel
 from gateway.card_routes import card_routes
 from gateway.card_signing import CardKey
 from gateway.cards import Cards, Offer
+from gateway.codec_endpoint import codec_routes
 from gateway.downloads import Downloads
 from gateway.endings import Endings
 from gateway.event_fanout import EventFanout
 from gateway.guards import Anybody, Guards
 from gateway.handler import Services, TaskHandler
 from gateway.health import health_routes
-from gateway.housekeeping import Housekeeping
 from gateway.http_origins import OwnPagesOnly
 from gateway.http_request import BodyLimits
 from gateway.http_shell import HttpShell
@@ -65,7 +65,7 @@ def build_app(  # noqa: PLR0913 -- the parts of a gateway, each by its name
     cards = Cards(agents, offer, card_key)
     views = stores.views
     fanout = fanout or EventFanout(views)
-    tasks = Tasks(client, settings.task_queue)
+    tasks = Tasks(client, settings.task_queue, splits_queues=settings.split_queues)
     runs = Runs(client)
     problems = Problems(views, runs)
     endings = Endings(stores, tasks, runs, problems, pause=fanout.idle_check)
@@ -90,11 +90,13 @@ def build_app(  # noqa: PLR0913 -- the parts of a gateway, each by its name
     authorized = AuthorizedHandler(handler, agents)
     hosts = {settings.host, urlsplit(settings.url).hostname or ""}
     is_open = isinstance(guards.authenticator, Anybody)
-    shell = HttpShell(agents, guards, BodyLimits(settings.max_body_bytes), lambda: fanout.is_closed)
+    limits = BodyLimits(settings.max_body_bytes)
+    shell = HttpShell(agents, guards, limits, lambda: fanout.is_closed)
     app = Starlette(
         routes=[
             *card_routes(cards),
             *Downloads(stores, settings.url, guards).routes,
+            *codec_routes(client.data_converter, guards, limits, settings.codec_origins),
             # Any call to the store will do as a probe; no task has an empty id.
             *health_routes({"temporal": tasks.check, "redis": lambda: views.load("")}),
             # Last: the first word of some of these addresses is whatever a client makes it.
@@ -116,8 +118,6 @@ async def _working(
 ) -> AsyncGenerator[None]:
     """Run what serves no request in particular."""
     loops = [asyncio.create_task(fanout.run()), asyncio.create_task(sweep.run())]
-    if stores.clean_up:
-        loops.append(asyncio.create_task(Housekeeping(stores.clean_up).run()))
     try:
         yield
     finally:

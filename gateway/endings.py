@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 import structlog
-from opentelemetry import metrics
 
 from gateway.cancellation import cancel
 from gateway.errors import (
@@ -18,12 +17,14 @@ from gateway.errors import (
     TemporalUnavailableError,
     UnavailableError,
 )
+from gateway.instruments import record_settled
 from gateway.problems import Problems
 from gateway.restored_views import with_artifacts
 from gateway.runs import Alive, Ending, Runs, Stuck
 from gateway.stores import Stores
 from gateway.tasks import Tasks, canceled_status
 from gateway.unfinished_artifacts import UnfinishedArtifacts
+from stores.log_fields import task_fields
 from stores.task_views import Snapshot, position_order
 from stores.view_parts import fails_drafts
 from workflows.contract.events import REASON, StatusChanged
@@ -32,6 +33,10 @@ from workflows.contract.tasks import TaskView
 
 LAST_STEP = 1_000_000_000
 """Behind every passing status that an activity may have published under the same version."""
+
+UNTAKEN = 1
+"""The version of the status with which a task begins to work. One that is canceled before still publishes it,
+with its end, when a worker comes; it is old news then, as nothing may follow an end."""
 
 CHECK_PAUSE = 15.0
 """Seconds of silence after which we ask what became of a task, and until we ask again."""
@@ -45,11 +50,6 @@ MAX_CHECKS = 10_000
 CHECKS_AT_ONCE = 20
 
 _log = structlog.get_logger()
-_settled = metrics.get_meter("everloop").create_counter(
-    "everloop.tasks.settled",
-    unit="{task}",
-    description="Tasks whose last status the gateway published, because their workflow could not.",
-)
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ class Endings:
         """Make the view of a task say that it was canceled before any worker took it; return whether it was.
 
         The cancellation stands in the history before the first step of the workflow, which is therefore its
-        last: it can end in no other way. What it publishes when a worker comes is newer than this.
+        last: it can end in no other way. The end that it publishes when a worker comes is newer than this.
 
         Raises:
             TemporalUnavailableError: nobody can tell.
@@ -108,9 +108,9 @@ class Endings:
         await self._views.create(beginning.submitted)
         status = canceled_status(task_id, beginning.canceled_at)
         event = StatusChanged(
-            version=0, step=LAST_STEP, state=status.state, at=status.at, message=status.message
+            version=UNTAKEN, step=LAST_STEP, state=status.state, at=status.at, message=status.message
         )
-        await self._end(task_id, beginning.run_id, event)
+        await self._end(beginning.submitted, beginning.run_id, event)
         return True
 
     async def revive(self, task_id: str) -> None:
@@ -195,7 +195,7 @@ class Endings:
         # Its status may have been published before the end that it takes back.
         status = view.status.model_copy(update={"at": looked_at})
         await self._views.restore(view.model_copy(update={"status": status}))
-        _log.info("task goes on in a newer run", task_id=task_id, state=status.state)
+        _log.info("task goes on in a newer run", **task_fields(view), state=status.state)
 
     async def _settle(self, task_id: str, ending: Ending) -> None:
         await self._secrets.forget(task_id)
@@ -214,17 +214,17 @@ class Endings:
             if fails_drafts(ending.state):
                 await self._unfinished.fail(snapshot.view)
             status = _last_status(snapshot.view, ending)
-            if await self._end(task_id, ending.run_id, status):
-                _log.warning("task ended without a word", task_id=task_id, state=ending.state)
+            if await self._end(snapshot.view, ending.run_id, status):
+                _log.warning("task ended without a word", **task_fields(snapshot.view), state=ending.state)
 
     async def _restore(self, view: TaskView) -> None:
         if not view.is_hidden:
             await self._views.restore(await with_artifacts(view, self._artifacts))
 
-    async def _end(self, task_id: str, run_id: str, status: StatusChanged) -> bool:
-        is_settled = await self._views.end(task_id, run_id, status)
+    async def _end(self, view: TaskView, run_id: str, status: StatusChanged) -> bool:
+        is_settled = await self._views.end(view.task_id, run_id, status)
         if is_settled:
-            _settled.add(1, {"state": status.state})
+            record_settled(view.agent_id, status.state)
         return is_settled
 
 

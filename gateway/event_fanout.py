@@ -5,6 +5,7 @@ until it has caught up; nobody else waits for it.
 """
 
 import asyncio
+import time
 from collections import deque
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
@@ -14,6 +15,7 @@ from typing import Self
 import structlog
 
 from gateway.errors import STORE_FAILURES
+from gateway.instruments import record_lag, record_subscribed
 from stores.task_views import StreamedEvent, TaskViews, position_order
 
 READ_WAIT = 5.0
@@ -152,6 +154,7 @@ class _Topic:
 
     position: str
     subscriptions: set[Subscription] = field(default_factory=set[Subscription])
+    opened_at: float = field(default_factory=time.time)
 
 
 class EventFanout:
@@ -222,11 +225,13 @@ class EventFanout:
         if self._closed:
             subscription.close()
         topic.subscriptions.add(subscription)
+        record_subscribed(1)
         try:
             if is_new:
                 await self._views.wake()
             yield subscription
         finally:
+            record_subscribed(-1)
             topic.subscriptions.discard(subscription)
             if not topic.subscriptions and self._topics.get(task_id) is topic:
                 del self._topics[task_id]
@@ -246,5 +251,13 @@ class EventFanout:
             # A topic that was dropped and made anew while we read may stand before what we read.
             if topic is self._topics.get(event.task_id):
                 topic.position = event.position
+                _record_lag(event, topic)
                 for subscription in topic.subscriptions:
                     subscription.offer(event)
+
+
+def _record_lag(event: StreamedEvent, topic: _Topic) -> None:
+    """Record how late an event is, unless it was written before anybody here listened."""
+    written_at = position_order(event.position)[0] / 1000
+    if written_at >= topic.opened_at:
+        record_lag(time.time() - written_at)

@@ -27,6 +27,7 @@ from gateway.protocol_versions import served_version
 from gateway.refusals import UnavailableNowError
 from gateway.server import STALLED_AFTER
 from stores.a2a_tasks import EVENTS_EXTENSION
+from stores.log_fields import bind_owner
 
 LEGACY_SERVICE = "a2a.v1.A2AService"
 """The service of A2A 0.3; that of 1.0 is `lf.a2a.v1.A2AService`."""
@@ -172,6 +173,7 @@ class Calls(grpc.aio.ServerInterceptor):
     async def _let_in(self, method: _Method, headers: dict[str, str], context: Context) -> None:
         """Judge a call by its metadata: nothing else of it has been read."""
         caller = await self._guards.authenticator.authenticate(headers, _address(context.peer()))
+        bind_owner(caller.owner)
         await self._guards.limits.admit_request(caller.owner)
         headers[VERSION] = _spoken_version(method, headers.get(VERSION, ""))
         extensions = get_requested_extensions([headers.get(EXTENSIONS, "")])

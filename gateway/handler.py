@@ -235,7 +235,7 @@ class TaskHandler(RequestHandler):
 
     async def _known(self, task_id: str, field: str, context: ServerCallContext) -> Snapshot:
         """Return a task that the caller may see."""
-        return await self._snapshots.take(check_id(task_id, field), viewer_of(context, self._agents))
+        return await self._snapshots.open(check_id(task_id, field), viewer_of(context, self._agents))
 
     async def _again(self, snapshot: Snapshot) -> Snapshot:
         """Return the task as it stands now."""

@@ -55,12 +55,13 @@ class _Readiness:
         return await asyncio.shield(asking)
 
     async def _ask(self) -> Mapping[str, str]:
-        outcomes = await asyncio.gather(*(_outcome(probe) for probe in self._probes.values()))
+        outcomes = await asyncio.gather(*(outcome_of(probe) for probe in self._probes.values()))
         self._answered_at = self._clock()
         return dict(zip(self._probes, outcomes, strict=True))
 
 
-async def _outcome(probe: Probe) -> str:
+async def outcome_of(probe: Probe) -> str:
+    """Return "ok" if the server answered in time, or else what was wrong."""
     try:
         async with asyncio.timeout(PROBE_TIMEOUT):
             await probe()

@@ -4,6 +4,7 @@ from starlette.requests import HTTPConnection
 
 from gateway.callers import CALLER, Caller
 from gateway.guards import Guards
+from stores.log_fields import bind_owner
 
 
 async def recognise(request: HTTPConnection, guards: Guards) -> Caller:
@@ -21,5 +22,6 @@ async def recognise(request: HTTPConnection, guards: Guards) -> Caller:
     peer = request.client.host if request.client else ""
     caller = await guards.authenticator.authenticate(headers, peer)
     request.scope[CALLER] = caller
+    bind_owner(caller.owner)
     await guards.limits.admit_request(caller.owner)
     return caller

@@ -27,7 +27,12 @@ from gateway.http_callers import recognise
 from gateway.http_errors import AddressUnknownError, as_a2a, headers_of, status_of
 from gateway.http_request import A2ARequest, BodyLimits
 from gateway.http_streams import with_farewell
+from gateway.refusals import UnavailableNowError
 from stores.a2a_tasks import EVENTS_EXTENSION
+
+_STOPS = UnavailableNowError(
+    "This server stops. Nothing is lost: send the same request again, and another one answers.", retry_after=1
+)
 
 _tracer = trace.get_tracer("everloop.gateway")
 
@@ -85,6 +90,12 @@ class Endpoint:
             response = await _unless_client_leaves(self._binding.respond(request), receive)
         except ClientDisconnect:
             raise
+        except asyncio.CancelledError:
+            if not self._shell.is_stopping():
+                raise
+            # The time to end is over. Left alone, uvicorn would say that we have failed.
+            response = self._binding.refuse(_STOPS, request)
+            self._refused(_STOPS, response)
         except Exception as failure:  # noqa: BLE001 -- every failure is answered, in the words of the table
             error = as_a2a(failure)
             response = self._refused(error, self._binding.refuse(error, request))

@@ -58,7 +58,7 @@ class PieceResponse(StreamingResponse):
         try:
             sent = await self._send_pieces(send)
         except Exception as failure:  # noqa: BLE001 -- whatever it is, the client must not take this for the whole
-            _log.error("download cut", what=self._what, error=f"{type(failure).__name__}: {failure}")
+            _log.error("download cut", what=self._what, exc_info=failure)
             return
         if self._length not in {None, sent}:  # the server would raise, and leave the client waiting
             _log.error("download cut", what=self._what, error=f"{sent} bytes of {self._length}")

@@ -1,9 +1,10 @@
 """Tasks that cannot go on because their workflow's code fails: a warning, a log line, a metric."""
 
 import structlog
-from opentelemetry import metrics
 
+from gateway.instruments import record_problem
 from gateway.runs import Runs, Stuck
+from stores.log_fields import task_fields
 from stores.task_views import START, TaskViews
 from workflows.contract.events import Warned
 
@@ -11,11 +12,6 @@ MAX_REMEMBERED = 10_000
 """How many problems a process remembers; one that it forgot is looked up again."""
 
 _log = structlog.get_logger()
-_problems = metrics.get_meter("everloop").create_counter(
-    "everloop.workflow_task.problems",
-    unit="{task}",
-    description="Tasks whose workflow task was found to fail again and again.",
-)
 
 
 class Problems:
@@ -44,13 +40,16 @@ class Problems:
         self._remember(stuck)
 
     async def _tell(self, stuck: Stuck, cause: str) -> None:
-        if "/" not in stuck.task_id:
+        client_task, _, child = stuck.task_id.partition("/")
+        snapshot = await self._views.load(client_task)
+        if not child:
             await self._warn(stuck.task_id, stuck.run_id, f"the task cannot go on: {cause}")
-        elif snapshot := await self._views.load(stuck.task_id.partition("/")[0]):
+        elif snapshot:
             text = f"a sub-agent of the task cannot go on: {cause}"
             await self._warn(snapshot.view.task_id, snapshot.view.run_id, text)
-        _log.warning("workflow task fails again and again", task_id=stuck.task_id, cause=cause)
-        _problems.add(1, {"cause": cause})
+        about = {**(task_fields(snapshot.view) if snapshot else {}), "task_id": stuck.task_id}
+        _log.warning("workflow task fails again and again", **about, cause=cause)
+        record_problem(cause)
 
     async def _warn(self, task_id: str, run_id: str, text: str) -> None:
         # With the run that Temporal names: the view may not have heard of it, and whatever it publishes

@@ -4,25 +4,19 @@ import math
 from collections.abc import Generator
 from contextlib import contextmanager
 
-from opentelemetry import metrics
 from pydantic import Field, ValidationInfo, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 from redis.asyncio import Redis
 
 from gateway.errors import STORE_FAILURES, to_a2a
 from gateway.guards import RequestLimits, Unlimited
+from gateway.instruments import record_refused
 from gateway.refusals import TooManyRequestsError
 from stores.quotas import Quotas, Rate
 from stores.redis_quotas import RedisQuotas
 
 TASK_WAIT = 10
 """Seconds after which a client that has too many open tasks may try again: nobody knows when one ends."""
-
-_refused = metrics.get_meter("everloop").create_counter(
-    "everloop.requests.refused",
-    unit="{request}",
-    description="Requests of owners who asked for more than a share.",
-)
 
 
 class LimitSettings(BaseSettings):
@@ -75,7 +69,7 @@ class CountedRequestLimits(RequestLimits):
             seconds = await self._quotas.take_request(owner, self._rate)
         if seconds:
             wait = math.ceil(seconds)
-            _refused.add(1, {"limit": "rate"})
+            record_refused("rate")
             raise TooManyRequestsError(
                 f"too many requests: this server takes {self._rate.per_minute} a minute from one owner; "
                 f"send this one again after {wait} s",
@@ -88,7 +82,7 @@ class CountedRequestLimits(RequestLimits):
         with _store_errors():
             may_start = await self._quotas.reserve_task(owner, task_id, self._max_open_tasks)
         if not may_start:
-            _refused.add(1, {"limit": "open_tasks"})
+            record_refused("open_tasks")
             raise TooManyRequestsError(
                 f"too many open tasks: this server lets one owner have {self._max_open_tasks} that have not "
                 "ended; send this message again when one has ended, or cancel one",

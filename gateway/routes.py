@@ -12,13 +12,13 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from gateway.errors import NoWorkerError
 from gateway.temporal_calls import readable, temporal_answers
+from stores.temporal_failures import says_workflow_unknown
 from workflows.contract.tasks import Route, TaskResult
 
 DECISION_TIMEOUT = 120.0
 """Seconds that a model, and the workers that ask it, may take to decide."""
 
 _UPDATE = "wait_for_route"
-_CLOSED = frozenset({RPCStatusCode.NOT_FOUND, RPCStatusCode.FAILED_PRECONDITION})
 
 
 class Routes:
@@ -45,7 +45,7 @@ class Routes:
         except WorkflowUpdateFailedError:
             pass  # its run ended below it
         except RPCError as error:
-            if error.status not in _CLOSED:
+            if not (error.status is RPCStatusCode.FAILED_PRECONDITION or says_workflow_unknown(error)):
                 async with temporal_answers():
                     raise
         try:

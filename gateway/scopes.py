@@ -2,6 +2,7 @@
 
 tasks:read    read tasks, follow them, read their push notification configs, download artifacts
 tasks:write   send messages, cancel tasks, set and remove push notification configs
+operator      decrypt what Temporal keeps of everybody's tasks (gateway.codec_endpoint); it must be named
 agents:{id}   with this agent; whoever has none of this kind may do it with every agent
 """
 
@@ -12,6 +13,7 @@ from gateway.refusals import ForbiddenError
 
 READ = "tasks:read"
 WRITE = "tasks:write"
+OPERATOR = "operator"
 AGENTS = "agents:"
 
 _READS = frozenset(
@@ -38,9 +40,12 @@ BEARER = "bearer"
 
 def flaw_of_scope(scope: str) -> str:
     """Return why there is no such scope, empty if there is one."""
-    if scope in {READ, WRITE} or (scope.startswith(AGENTS) and is_agent_id(scope.removeprefix(AGENTS))):
+    if scope in {READ, WRITE, OPERATOR} or (
+        scope.startswith(AGENTS) and is_agent_id(scope.removeprefix(AGENTS))
+    ):
         return ""
-    return f"there is no scope {scope!r}; there are {READ}, {WRITE} and {AGENTS}ID with the id of an agent"
+    scopes = f"{READ}, {WRITE}, {OPERATOR} and {AGENTS}ID with the id of an agent"
+    return f"there is no scope {scope!r}; there are {scopes}"
 
 
 def check_scope(caller: Caller, scope: str) -> None:
@@ -50,6 +55,16 @@ def check_scope(caller: Caller, scope: str) -> None:
         ForbiddenError: it names the scope.
     """
     if caller.scopes is not None and scope not in caller.scopes:
+        raise _forbidden(caller, scope)
+
+
+def require_scope(caller: Caller, scope: str) -> None:
+    """Refuse a caller whose credentials do not name a scope: those without any scopes, too.
+
+    Raises:
+        ForbiddenError: it names the scope.
+    """
+    if scope not in (caller.scopes or ()):
         raise _forbidden(caller, scope)
 
 

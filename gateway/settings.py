@@ -1,12 +1,17 @@
 """How a gateway process is set up."""
 
+import re
+from typing import Annotated
+
 from pydantic import Field, ValidationInfo, field_validator
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from workflows.contract.names import DEFAULT_TASK_QUEUE
 
 EVERYWHERE = frozenset({"0.0.0.0", "::", ""})
 """Hosts that listen on every interface, and so are no address a client can use."""
+
+_ORIGIN = re.compile(r"https?://[^/?#@\s,*]+")
 
 
 class GatewaySettings(BaseSettings):
@@ -15,10 +20,13 @@ class GatewaySettings(BaseSettings):
     `host` (default 127.0.0.1) and `port` (8080) to listen on. `public_url`: where clients reach it, as agent
     cards say; default: host and port. `grpc_port`: where to listen for gRPC too, on the same host (default:
     nowhere). `grpc_url`: where clients reach that, as `host:port`; default: host and gRPC port. `task_queue`:
-    the same as the workers'. `max_message_bytes`: of one message as JSON (default 10,000,000, at most
-    50,000,000). `max_body_bytes`: of one HTTP request (16,000,000); it has to be larger. `blocking_timeout`:
-    seconds that a blocking SendMessage waits at most (600); the client then gets the task as it stands.
-    `shutdown_grace`: seconds that running requests get at SIGTERM (10).
+    the same as the workers'. `split_queues`: calls of models and tools of new tasks wait on queues of their
+    own, for workers of their own (default: with the steps of workflows, which is faster).
+    `max_message_bytes`: of one message as JSON (default 10,000,000, at most 50,000,000). `max_body_bytes`: of
+    one HTTP request (16,000,000); it has to be larger. `blocking_timeout`: seconds that a blocking
+    SendMessage waits at most (600); the client then gets the task as it stands.
+    `shutdown_grace`: seconds that running requests get at SIGTERM (10). `codec_origins`: where Temporal's
+    web UI is, as origins separated by commas; its pages may call the codec endpoint (none).
     """
 
     model_config = SettingsConfigDict(env_prefix="EVERLOOP_", frozen=True)
@@ -28,11 +36,13 @@ class GatewaySettings(BaseSettings):
     public_url: str = ""
     grpc_port: int | None = Field(default=None, ge=0, le=65535)
     grpc_url: str = ""
-    task_queue: str = DEFAULT_TASK_QUEUE
+    task_queue: str = Field(default=DEFAULT_TASK_QUEUE, min_length=1)
+    split_queues: bool = False
     max_message_bytes: int = Field(default=10_000_000, ge=1, le=50_000_000)
     max_body_bytes: int = Field(default=16_000_000, ge=1)
     blocking_timeout: float = Field(default=600, gt=0)
     shutdown_grace: float = Field(default=10, ge=0)
+    codec_origins: Annotated[tuple[str, ...], NoDecode] = ()
 
     @field_validator("max_body_bytes")
     @classmethod
@@ -44,6 +54,18 @@ class GatewaySettings(BaseSettings):
                 f"EVERLOOP_MAX_MESSAGE_BYTES, which is {message}"
             )
         return size
+
+    @field_validator("codec_origins", mode="before")
+    @classmethod
+    def _are_origins(cls, value: str | tuple[str, ...]) -> tuple[str, ...]:
+        words = value.split(",") if isinstance(value, str) else value
+        origins = tuple(word.strip() for word in words if word.strip())
+        if all(_ORIGIN.fullmatch(origin) for origin in origins):
+            return origins
+        raise ValueError(
+            "EVERLOOP_CODEC_ORIGINS: expected origins such as https://temporal.example:8233, separated by "
+            "commas, each without a path; correct it"
+        )
 
     @property
     def url(self) -> str:

@@ -8,11 +8,14 @@ import structlog
 from gateway.callers import Viewer, viewer_of_view
 from gateway.endings import Endings, last_heard
 from gateway.errors import NoWorkerError, TaskUnknownError
+from gateway.instruments import record_rebuilt
 from gateway.restored_views import with_artifacts
 from gateway.stores import Stores
 from gateway.tasks import Tasks
+from stores.log_fields import bind_task, task_fields
 from stores.task_views import START, Snapshot
 from workflows.contract import names
+from workflows.contract.events import StatusChanged
 
 CHECK_WAIT = 0.5
 """Seconds that a snapshot waits to hear what became of a silent task; the next one will tell otherwise."""
@@ -34,6 +37,12 @@ class Snapshots:
         self._endings = endings
         self._restoring: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
+    async def open(self, task_id: str, viewer: Viewer) -> Snapshot:
+        """Do as `take` does, for a request that is about this task: its log lines name it from here on."""
+        snapshot = await self.take(task_id, viewer)
+        bind_task(snapshot.view)
+        return snapshot
+
     async def take(self, task_id: str, viewer: Viewer) -> Snapshot:
         """Return the snapshot of a task; of one that has been silent, after a look at what became of it.
 
@@ -47,6 +56,8 @@ class Snapshots:
         snapshot = known or await self._restored(task_id)
         if viewer_of_view(snapshot.view) != viewer:
             raise TaskUnknownError(task_id)
+        if snapshot.position == START and await self._has_gone_on(task_id):
+            raise NoWorkerError
         # A view that was just restored may be that of a run which was terminated long ago.
         silent_since = last_heard(snapshot) if known else 0.0
         if not self._endings.is_due(silent_since) or not (check := self._endings.check_soon(task_id)):
@@ -83,5 +94,11 @@ class Snapshots:
             if view.is_hidden:
                 raise TaskUnknownError(task_id)
             await self._views.restore(await with_artifacts(view, self._artifacts))
-            _log.info("task view restored", task_id=task_id)
+            record_rebuilt()
+            _log.info("task view restored", **task_fields(view))
         return await self._views.load(task_id) or Snapshot(view, START)
+
+    async def _has_gone_on(self, task_id: str) -> bool:
+        """Whether a stream without its view tells of a status: how the task began would contradict it."""
+        page = await self._views.read({task_id: START}, wait=0)
+        return any(isinstance(streamed.event, StatusChanged) for streamed in page)

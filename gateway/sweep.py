@@ -100,8 +100,12 @@ class Sweep:
         except Exception as error:  # noqa: BLE001 -- no defect may end the sweep silently
             if self._failing.get(what) is not type(error):
                 is_defect = not isinstance(error, _FAILURES)
+                problem = "a defect" if is_defect else str(error)
                 _log.warning(
-                    f"cannot {what} now", error=f"{type(error).__name__}: {error}", exc_info=is_defect
+                    f"cannot {what} now",
+                    error_type=type(error).__name__,
+                    problem=problem,
+                    exc_info=is_defect,
                 )
             self._failing[what] = type(error)
         else:

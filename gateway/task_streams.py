@@ -13,6 +13,7 @@ from gateway.endings import Endings
 from gateway.event_fanout import EventFanout, Subscription
 from gateway.snapshots import Snapshots
 from gateway.turns import Step, UntilEnd
+from stores.log_fields import task_fields
 from stores.task_views import Snapshot, position_order
 
 _log = structlog.get_logger()
@@ -54,7 +55,7 @@ class TaskStreams:
                         return
             if not events.is_lost:
                 return
-            _log.warning("event stream lost, sending a fresh snapshot", task_id=task_id)
+            _log.warning("event stream lost, sending a fresh snapshot", **task_fields(snapshot.view))
             snapshot, after = await self._snapshots.take(task_id, viewer_of_view(snapshot.view)), None
 
 

@@ -33,6 +33,7 @@ from gateway.errors import (
 )
 from gateway.run_description import describe
 from gateway.temporal_calls import CALL_TIMEOUT, known, readable, temporal_answers
+from stores.temporal_failures import says_workflow_unknown
 from workflows.agent_task import AgentTask
 from workflows.contract import failures, names
 from workflows.contract.messages import AgentMessage, TextPart, UserMessage
@@ -82,9 +83,10 @@ class Beginning:
 class Tasks:
     """Tasks as workflows: the workflow id is the task id."""
 
-    def __init__(self, client: Client, task_queue: str) -> None:
+    def __init__(self, client: Client, task_queue: str, *, splits_queues: bool = False) -> None:
         self._client = client
         self._task_queue = task_queue
+        self._splits_queues = splits_queues
 
     async def start(self, task_id: str, task: TaskInput, *, summary: str) -> bool:
         """Start the workflow of a task and return True; return False if there was one of this id already.
@@ -106,7 +108,7 @@ class Tasks:
             async with temporal_answers():
                 await self._client.start_workflow(
                     names.WORKFLOW_TYPE,
-                    task,
+                    task.model_copy(update={"splits_queues": self._splits_queues}),
                     id=task_id,
                     task_queue=self._task_queue,
                     # "Use existing" would hide whether this call started the task, and with it whether a
@@ -115,6 +117,7 @@ class Tasks:
                     id_reuse_policy=WorkflowIDReusePolicy.REJECT_DUPLICATE,
                     search_attributes=attributes,
                     static_summary=summary,
+                    priority=names.place_in_queues(task.owner, task.agent.priority),
                 )
         except WorkflowAlreadyStartedError:
             return False
@@ -168,7 +171,7 @@ class Tasks:
         try:
             run = await describe(self._client, task_id)
         except RPCError as error:
-            if error.status is not RPCStatusCode.NOT_FOUND:
+            if not says_workflow_unknown(error):
                 raise
             return False
         if run.is_paused:

@@ -14,20 +14,26 @@ from gateway.errors import (
     TemporalUnavailableError,
 )
 from stores.blobs import BlobsUnavailableError
+from stores.temporal_failures import says_namespace_unknown, says_workflow_unknown
 from workflows.contract.failures import BLOB_MISSING
 
 CALL_TIMEOUT = 5.0
 """Seconds for one call to Temporal."""
 
-_UNAVAILABLE = frozenset(
+UNAVAILABLE = frozenset(
     {
         RPCStatusCode.CANCELLED,
         RPCStatusCode.UNKNOWN,
         RPCStatusCode.DEADLINE_EXCEEDED,
         RPCStatusCode.RESOURCE_EXHAUSTED,
+        RPCStatusCode.ABORTED,
+        RPCStatusCode.OUT_OF_RANGE,
+        RPCStatusCode.INTERNAL,
         RPCStatusCode.UNAVAILABLE,
+        RPCStatusCode.DATA_LOSS,
     }
 )
+"""What the SDK itself tries again for a while, and what says that there was no answer in time."""
 
 
 @asynccontextmanager
@@ -43,7 +49,7 @@ async def temporal_answers(seconds: float = CALL_TIMEOUT) -> AsyncGenerator[None
     except TimeoutError as error:
         raise TemporalUnavailableError from error
     except RPCError as error:
-        if error.status in _UNAVAILABLE:
+        if error.status in UNAVAILABLE or says_namespace_unknown(error):
             raise TemporalUnavailableError from error
         raise
 
@@ -58,7 +64,7 @@ async def known(task_id: str) -> AsyncGenerator[None]:
     try:
         yield
     except RPCError as error:
-        if error.status is RPCStatusCode.NOT_FOUND:
+        if says_workflow_unknown(error):
             raise TaskUnknownError(task_id) from error
         raise
 

@@ -5,6 +5,7 @@ import structlog
 from gateway.errors import STORE_FAILURES
 from stores.artifacts import ArtifactError, Artifacts, Fail
 from stores.blobs import BlobError
+from stores.log_fields import task_fields
 from workflows.contract.artifacts import ArtifactStatus, StoredArtifact
 from workflows.contract.names import child_task_id, context_key
 from workflows.contract.tasks import TaskView
@@ -30,7 +31,7 @@ class UnfinishedArtifacts:
                 if artifact.status is ArtifactStatus.BUILDING and _is_of(artifact, view.task_id):
                     await self._fail(artifact)
         except (BlobError, *STORE_FAILURES) as error:
-            _log.warning("artifacts stay unfinished", task_id=view.task_id, error=type(error).__name__)
+            _log.warning("artifacts stay unfinished", **task_fields(view), error=type(error).__name__)
 
     async def _fail(self, artifact: StoredArtifact) -> None:
         try:

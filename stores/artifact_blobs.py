@@ -74,9 +74,12 @@ class ArtifactBlobs:
 
     async def forget_abandoned(self) -> int:
         """Delete blobs that have been pending for an hour, at most 1,000, and return how many there were."""
-        oldest = time.time() - PENDING_TIME.total_seconds()
-        keys = await self._redis.zrangebyscore(PENDING, "-inf", oldest, start=0, num=_MOST)
+        keys = await self._redis.zrangebyscore(PENDING, "-inf", _oldest(), start=0, num=_MOST)
         return sum([await _tried(self._forget(str(key)), str(key)) for key in keys])
+
+    async def count_abandoned(self) -> int:
+        """Return how many blobs have been pending for an hour."""
+        return await self._redis.zcount(PENDING, "-inf", _oldest())
 
     async def _forget(self, key: str) -> None:
         await self._blobs.delete(key)
@@ -91,6 +94,10 @@ class ArtifactBlobs:
             _log.warning("artifact not joined", key=key, error=str(error))
             return False
         return True
+
+
+def _oldest() -> float:
+    return time.time() - PENDING_TIME.total_seconds()
 
 
 async def _tried(work: Awaitable[None], key: str) -> bool:

@@ -14,6 +14,8 @@ from stores.artifact_record import EXPIRING, ArtifactRecord
 from stores.artifact_removal import remove_artifact
 from stores.artifacts import now
 from stores.blobs import Blobs
+from stores.cleaned import Cleaned
+from stores.encryption import EncryptionError
 
 _MOST = 1000
 """Artifacts that one run clears away at most; the next ones are for the next run."""
@@ -42,10 +44,36 @@ class ArtifactHousekeeping:
         Raises:
             RedisError: Redis is away. A blob store that is away is no error: it is for the next run.
         """
+        expired = await self.clean_artifacts()
+        return Cleared(expired.removed, (await self.clean_pending()).removed)
+
+    async def clean_artifacts(self, cursor: str = "", *, dry_run: bool = False) -> Cleaned:
+        """Clear away artifacts that are due now, and return how many were (or would be).
+
+        It looks at 1,000 at most, from a cursor on, which counts those that stay because they cannot be read.
+        They stand before all others.
+
+        Raises:
+            RedisError: Redis is away.
+        """
         at = self._clock()
-        due = await self._redis.zrangebyscore(EXPIRING, "-inf", at.timestamp(), start=0, num=_MOST)
+        if dry_run:
+            return Cleaned(await self._redis.zcount(EXPIRING, "-inf", at.timestamp()))
+        start = int(cursor) if cursor.isdecimal() else 0
+        due = await self._redis.zrangebyscore(EXPIRING, "-inf", at.timestamp(), start=start, num=_MOST)
         expired = sum([await self._is_removed(key, at) for key in cast("list[str]", due)])
-        return Cleared(expired, await self._blobs.forget_abandoned())
+        return Cleaned(expired, str(start + len(due) - expired) if len(due) == _MOST else "")
+
+    async def clean_pending(self, *, dry_run: bool = False) -> Cleaned:
+        """Delete blobs that have been pending for an hour, 1,000 at most; return how many were (or would be).
+
+        Raises:
+            RedisError: Redis is away. A blob store that is away is no error: it is for the next run.
+        """
+        if dry_run:
+            return Cleaned(await self._blobs.count_abandoned())
+        removed = await self._blobs.forget_abandoned()
+        return Cleaned(removed, "due" if removed == _MOST else "")
 
     async def _is_removed(self, record_key: str, at: datetime) -> bool:
         def is_due(record: ArtifactRecord) -> bool:
@@ -53,6 +81,6 @@ class ArtifactHousekeeping:
 
         try:
             return await remove_artifact(self._redis, self._blobs, record_key, is_due)
-        except ValidationError:
+        except (EncryptionError, ValidationError):
             _log.warning("record of an artifact cannot be read", record_key=record_key)
             return False

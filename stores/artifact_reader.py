@@ -9,9 +9,10 @@ from redis.client import NEVER_DECODE
 
 from stores.artifact_blobs import ArtifactBlobs
 from stores.artifact_errors import ArtifactMissingError, ArtifactReplacedError
-from stores.artifact_record import ArtifactAddress, ArtifactRecord, PartContent
+from stores.artifact_record import ArtifactAddress, ArtifactRecord, PartContent, unseal_record, unseal_tail
 from stores.artifact_rules import part_of
 from stores.blobs import BlobMissingError
+from stores.redis_connection import cipher_of
 
 _RECORDS_PER_COMMAND = 100
 
@@ -21,6 +22,7 @@ class ArtifactReader:
 
     def __init__(self, redis: Redis, blobs: ArtifactBlobs, clock: Callable[[], datetime]) -> None:
         self._redis = redis
+        self._cipher = cipher_of(redis)
         self._blobs = blobs
         self._clock = clock
 
@@ -40,7 +42,9 @@ class ArtifactReader:
         found: list[ArtifactRecord] = []
         for first in range(0, len(record_keys), _RECORDS_PER_COMMAND):
             keys = record_keys[first : first + _RECORDS_PER_COMMAND]
-            found += [record for text in await self._redis.mget(keys) if (record := self._parse(text))]
+            texts = cast("list[str | None]", await self._redis.mget(keys))
+            records = (self._parse(key, text) for key, text in zip(keys, texts, strict=True))
+            found += [record for record in records if record]
         return found
 
     async def tail(self, address: ArtifactAddress, index: int) -> bytes | None:
@@ -118,10 +122,11 @@ class ArtifactReader:
         execute = cast("Callable[..., Awaitable[list[bytes | None]]]", self._redis.execute_command)
         keys = address.record_key, address.tail_key(index)
         text, tail = await execute("MGET", *keys, **{NEVER_DECODE: True})
-        return self._parse(text), tail
+        record = self._parse(address.record_key, text.decode() if text else None)
+        return record, None if tail is None else unseal_tail(tail, address.tail_key(index), self._cipher)
 
-    def _parse(self, text: str | bytes | None) -> ArtifactRecord | None:
-        record = ArtifactRecord.model_validate_json(text) if text else None
+    def _parse(self, key: str, text: str | None) -> ArtifactRecord | None:
+        record = unseal_record(text, key, self._cipher) if text else None
         return record if record and record.expires_at > self._clock() else None
 
 

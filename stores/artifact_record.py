@@ -9,6 +9,10 @@ The content of a part is its segments, which are blobs, and then its tail. Keys:
 - `everloop:artifacts:expiring`: sorted set of the keys of all records, by the end of their time to live.
 - `everloop:artifact-blobs:pending`: sorted set of keys of blobs that no record names, or none in a moment, by
   the time of that.
+- `everloop:artifacts:known-since`: string, since when the housekeeping knows these records, in seconds;
+  another time when Redis was lost.
+
+If anything is encrypted, record and tail are; what is appended to a tail is encrypted by itself.
 """
 
 import hashlib
@@ -18,11 +22,13 @@ from urllib.parse import quote
 
 from stores.artifact_rules import check_id
 from stores.blobs import ARTIFACT_FOLDER, BlobCorruptError, BlobMissingError
+from stores.encryption import Cipher, SealBrokenError
 from workflows.contract.artifacts import StoredArtifact
 from workflows.contract.wire import Wire
 
 EXPIRING = "everloop:artifacts:expiring"
 PENDING = "everloop:artifact-blobs:pending"
+KNOWN_SINCE = "everloop:artifacts:known-since"
 
 _RECORD, _TAIL = "everloop:artifact:", "everloop:artifact-tail:"
 
@@ -114,6 +120,38 @@ class ArtifactRecord(Wire):
         return [self.address.blob_key(name) for name in names]
 
 
+def seal_record(record: ArtifactRecord, cipher: Cipher) -> str:
+    """Return what Redis keeps of a record."""
+    return cipher.seal_text(record.model_dump_json(), record.address.record_key)
+
+
+def unseal_record(kept: str, record_key: str, cipher: Cipher) -> ArtifactRecord:
+    """Return a record.
+
+    Raises:
+        EncryptionError: it cannot be decrypted.
+    """
+    return ArtifactRecord.model_validate_json(cipher.unseal_text(kept, record_key))
+
+
+def seal_tail(content: bytes, tail_key: str, cipher: Cipher) -> bytes:
+    """Return what is appended to a tail, or stands in its place."""
+    return cipher.seal(content, tail_key)
+
+
+def unseal_tail(kept: bytes, tail_key: str, cipher: Cipher) -> bytes:
+    """Return a tail.
+
+    Raises:
+        TailCorruptError: it is not what was written.
+        UnknownKeyError: its key is not known.
+    """
+    try:
+        return cipher.unseal_pieces(kept, tail_key)
+    except SealBrokenError:
+        raise TailCorruptError(tail_key) from None
+
+
 class ArtifactAddress:
     """The keys of one artifact. No two artifacts share one, whatever signs their ids hold.
 
@@ -125,7 +163,7 @@ class ArtifactAddress:
         name = f"{_quoted(context_id)}:{quote(check_id(artifact_id), safe='')}"
         self.artifact_id = artifact_id
         self._tail = _TAIL + name
-        self._folder = f"{ARTIFACT_FOLDER}/{hashlib.sha256(name.encode()).hexdigest()[:32]}"
+        self._folder = _blob_folder(name)
         self.record_key = _RECORD + name
         self.index_key = context_artifacts_key(context_id)
 
@@ -141,6 +179,15 @@ class ArtifactAddress:
 def context_artifacts_key(context_id: str) -> str:
     """Redis sorted set: keys of the records of a context."""
     return f"everloop:context:{_quoted(context_id)}:artifacts"
+
+
+def folder_of_record(record_key: str) -> str:
+    """Return the folder of the blobs of the artifact of a record."""
+    return _blob_folder(record_key.removeprefix(_RECORD))
+
+
+def _blob_folder(name: str) -> str:
+    return f"{ARTIFACT_FOLDER}/{hashlib.sha256(name.encode()).hexdigest()[:32]}"
 
 
 def _quoted(context_id: str) -> str:

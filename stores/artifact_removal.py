@@ -7,7 +7,8 @@ from redis.asyncio import Redis
 from redis.exceptions import WatchError
 
 from stores.artifact_blobs import ArtifactBlobs
-from stores.artifact_record import EXPIRING, ArtifactRecord
+from stores.artifact_record import EXPIRING, ArtifactRecord, unseal_record
+from stores.redis_connection import cipher_of
 
 _MAX_TRIES = 100
 
@@ -34,7 +35,7 @@ async def _remove(
     async with redis.pipeline(transaction=True) as pipeline:
         await pipeline.watch(record_key)
         text = cast("str | None", await pipeline.get(record_key))
-        record = ArtifactRecord.model_validate_json(text) if text else None
+        record = unseal_record(text, record_key, cipher_of(redis)) if text else None
         if record and not is_due(record):
             return None
         pipeline.multi()

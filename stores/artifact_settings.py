@@ -39,12 +39,16 @@ class ArtifactSettings(BaseSettings):
     artifact_inline_bytes: int = Field(default=INLINE_BYTES, ge=0, le=SEGMENT_BYTES)
     artifact_ttl_days: int = Field(default=ARTIFACT_TTL.days, ge=1, le=MAX_TTL_DAYS)
 
+    @property
+    def ttl(self) -> timedelta:
+        return timedelta(days=self.artifact_ttl_days)
+
 
 def make_artifacts(
     settings: ArtifactSettings, redis: Redis, blobs: Blobs, views: RedisTaskViews
 ) -> Artifacts:
     """Return the store of these settings; what it is made of stays open."""
-    ttl = timedelta(days=settings.artifact_ttl_days)
+    ttl = settings.ttl
     if settings.artifacts == "memory":
         _log.warning("artifacts are kept in the memory of this process: no other one sees them")
         return MemoryArtifacts(views, ttl=ttl)

@@ -14,9 +14,17 @@ from stores.artifact_blobs import PENDING_TIME, ArtifactBlobs
 from stores.artifact_changes import AddParts, Announcement, Append, Change, Create, Replace
 from stores.artifact_layout import Layout, Sizes, Sources, lay_out, new_name
 from stores.artifact_reader import ArtifactReader
-from stores.artifact_record import EXPIRING, ArtifactAddress, ArtifactRecord
+from stores.artifact_record import (
+    EXPIRING,
+    ArtifactAddress,
+    ArtifactRecord,
+    seal_record,
+    seal_tail,
+    unseal_record,
+)
 from stores.artifact_rules import Changed, Occasion, change_artifact
 from stores.blobs import BlobCorruptError, BlobMissingError, in_hashing_thread
+from stores.redis_connection import cipher_of
 from stores.redis_task_views import RedisTaskViews
 from workflows.contract.artifacts import StoredArtifact
 from workflows.contract.events import TaskEvent
@@ -78,6 +86,7 @@ class ArtifactWriter:
 
     def __init__(self, servers: ArtifactServers, request: Request) -> None:
         self._servers = servers
+        self._cipher = cipher_of(servers.redis)
         self._request = request
         self._address = ArtifactAddress(request.context_id, request.artifact_id)
         self._token = new_name()[:_TOKEN_LENGTH]
@@ -116,7 +125,7 @@ class ArtifactWriter:
 
     async def _plan_from(self, found: str | None) -> _Plan | StoredArtifact:
         servers, at = self._servers, self._servers.clock()
-        kept = ArtifactRecord.model_validate_json(found) if found else None
+        kept = unseal_record(found, self._address.record_key, self._cipher) if found else None
         before = kept.artifact if kept and kept.expires_at > at else None
         changed = await self._changed(before, at)
         if isinstance(changed, StoredArtifact):
@@ -158,12 +167,12 @@ class ArtifactWriter:
         async with self._servers.redis.pipeline(transaction=True) as pipeline:
             await pipeline.watch(key)
             found = cast("str | None", await pipeline.get(key))
-            if self._has_landed(found):
-                return True
-            if found != plan.found or plan.is_stale(self._servers.clock()):
+            if found != plan.found:
+                return self._has_landed(found)
+            if plan.is_stale(self._servers.clock()):
                 return False
             pipeline.multi()
-            pipeline.set(key, record.model_dump_json())
+            pipeline.set(key, seal_record(record, self._cipher))
             pipeline.zadd(self._address.index_key, {key: record.artifact.created_at.timestamp()})
             pipeline.zadd(EXPIRING, {key: record.expires_at.timestamp()})
             self._queue_content(pipeline, plan)
@@ -173,19 +182,18 @@ class ArtifactWriter:
 
     def _has_landed(self, found: str | None) -> bool:
         """Whether an earlier transaction of ours was done although its answer was lost."""
-        if not found or self._token not in found:  # which spares reading it again
+        if not found:
             return False
-        return self._token in ArtifactRecord.model_validate_json(found).tokens
+        return self._token in unseal_record(found, self._address.record_key, self._cipher).tokens
 
     def _queue_content(self, pipeline: Pipeline, plan: _Plan) -> None:
         for write in plan.layout.tails:
             key = self._address.tail_key(write.index)
             if write.is_new and not write.content:
                 pipeline.delete(key)
-            elif write.is_new:
-                pipeline.set(key, write.content)
             elif write.content:
-                pipeline.append(key, write.content)
+                write_to = pipeline.set if write.is_new else pipeline.append
+                write_to(key, seal_tail(write.content, key, self._cipher))
         self._servers.blobs.queue_names(pipeline, plan.named, plan.layout.released)
 
     async def _queue_events(self, pipeline: Pipeline, plan: _Plan) -> None:

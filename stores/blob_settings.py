@@ -11,9 +11,11 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 from redis.asyncio import Redis
 
 from stores.blob_check import check_blobs
-from stores.blobs import Blobs
+from stores.blobs import Blobs, BlobsUnfitError
+from stores.encrypted_blobs import EncryptedBlobs
 from stores.local_blobs import LocalBlobs
 from stores.redis_blobs import BLOB_TTL, RedisBlobs
+from stores.redis_connection import cipher_of
 
 MAX_TTL_DAYS = 36_500
 
@@ -29,11 +31,13 @@ class BlobSettings(BaseSettings):
     """Where payloads too large for Temporal's history live: the same for all workers and gateways.
 
     EVERLOOP_BLOBS: `local` (default), `redis` or `s3`. EVERLOOP_BLOB_DIRECTORY, of `local`: default
-    `.everloop/blobs`. EVERLOOP_BLOB_TTL_DAYS, of `redis`: how long a payload is kept after its last use,
-    default 30, at most 36,500; at least as long as the retention of Temporal's namespace. Of `s3`, and only
+    `.everloop/blobs`. EVERLOOP_BLOB_TTL_DAYS: how long a payload is kept after it was last put (in Redis:
+    used), and for as long as Temporal knows its task; default 30, at most 36,500. Of `s3`, and only
     with it: EVERLOOP_S3_BUCKET, which must exist; EVERLOOP_S3_ENDPOINT, default Amazon's;
     EVERLOOP_S3_PREFIX, before each key, default none; EVERLOOP_S3_PRESIGNED, seconds that a link to an
     artifact lasts, at which clients fetch it from S3 itself, at most 604,800, default 0: no links.
+    EVERLOOP_S3_SSE, `AES256` or `aws:kms`: S3 encrypts new objects so; EVERLOOP_S3_SSE_KEY_ID, with
+    `aws:kms` only: with this key; default: as the bucket says.
     Credentials and region of S3: the AWS_ variables that boto3 reads. An empty variable counts as not set.
     """
 
@@ -48,6 +52,12 @@ class BlobSettings(BaseSettings):
     s3_endpoint: str = ""
     s3_prefix: str = ""
     s3_presigned: int = Field(default=0, ge=0, le=MAX_PRESIGNED_SECONDS)
+    s3_sse: Literal["", "AES256", "aws:kms"] = ""
+    s3_sse_key_id: str = ""
+
+    @property
+    def blob_ttl(self) -> timedelta:
+        return timedelta(days=self.blob_ttl_days)
 
     @field_validator("s3_bucket")
     @classmethod
@@ -58,7 +68,16 @@ class BlobSettings(BaseSettings):
             )
         return bucket
 
-    @field_validator("s3_bucket", "s3_endpoint", "s3_prefix", "s3_presigned")
+    @field_validator("s3_sse_key_id")
+    @classmethod
+    def validate_key_id(cls, key_id: str, info: ValidationInfo) -> str:
+        if key_id and info.data.get("s3_sse") in {"", "AES256"}:
+            raise ValueError(
+                "EVERLOOP_S3_SSE_KEY_ID names a key, but EVERLOOP_S3_SSE is not aws:kms; correct one"
+            )
+        return key_id
+
+    @field_validator("s3_bucket", "s3_endpoint", "s3_prefix", "s3_presigned", "s3_sse", "s3_sse_key_id")
     @classmethod
     def validate_use(cls, value: T, info: ValidationInfo) -> T:
         kind, variable = info.data.get("blobs"), f"EVERLOOP_{str(info.field_name).upper()}"
@@ -80,22 +99,32 @@ class BlobSettings(BaseSettings):
 async def opened_blobs(settings: BlobSettings, redis: Redis) -> AsyncGenerator[Blobs]:
     """Yield the store of these settings, checked; `redis` names the one in use, and stays open.
 
+    Blobs are encrypted if this client of Redis encrypts.
+
     Raises:
         BlobsUnfitError: it cannot be worked with, or another one is in use.
     """
+    if settings.s3_presigned and cipher_of(redis).is_on:
+        raise BlobsUnfitError(
+            "EVERLOOP_S3_PRESIGNED is set, and so is EVERLOOP_ENCRYPTION_KEYS_FILE: clients could not read "
+            "what they fetch from S3 themselves; unset EVERLOOP_S3_PRESIGNED, and the gateway serves it"
+        )
     if settings.blobs == "s3":
-        from stores.s3_blobs import S3Blobs  # noqa: PLC0415 -- boto3 takes 15 MiB, also where nobody needs it
+        # boto3 takes 15 MiB, also where nobody needs it.
+        from stores.s3_blobs import S3Blobs  # noqa: PLC0415 -- see above
+        from stores.s3_client import server_encryption  # noqa: PLC0415 -- see above
 
         s3 = S3Blobs(
             settings.s3_bucket,
             endpoint=settings.s3_endpoint,
             prefix=settings.s3_prefix,
             presigned=settings.s3_presigned,
+            encryption=server_encryption(settings.s3_sse, settings.s3_sse_key_id),
         )
         with closing(s3):
             yield await _checked(s3, redis)
     elif settings.blobs == "redis":
-        yield await _checked(RedisBlobs(redis, ttl=timedelta(days=settings.blob_ttl_days)), redis)
+        yield await _checked(RedisBlobs(redis, ttl=settings.blob_ttl), redis)
     else:
         with closing(LocalBlobs(settings.blob_directory)) as local:
             yield await _checked(local, redis)
@@ -103,4 +132,4 @@ async def opened_blobs(settings: BlobSettings, redis: Redis) -> AsyncGenerator[B
 
 async def _checked(blobs: Blobs, redis: Redis) -> Blobs:
     await check_blobs(blobs, redis)
-    return blobs
+    return EncryptedBlobs(blobs, cipher_of(redis))

@@ -15,6 +15,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import TypeVar
 
 PROBE_KEY = "probe"
@@ -88,11 +89,17 @@ class Blobs(ABC):
         """Addresses of blobs for clients; None where the store has no such thing, or it is switched off."""
         return None
 
+    @property
+    def stock(self) -> "BlobStock | None":
+        """What the store holds, for the housekeeping; None where there is nothing to clean up."""
+        return None
+
     @abstractmethod
     async def put(self, key: str, content: bytes) -> None:
         """Keep the content; when this returns, every reader finds all of it, and before that nothing.
 
-        Putting the same content again changes nothing and mends a blob that was lost or damaged.
+        Putting the same content again changes nothing and mends a blob that was lost or damaged; but then it
+        is one that was put just now.
 
         Raises:
             BlobKeyError: this is no key.
@@ -163,15 +170,71 @@ class BlobLinks(ABC):
         """
 
 
+@dataclass(frozen=True)
+class BlobPage:
+    """Keys of blobs, and where the next page begins; an empty cursor: this was the last one."""
+
+    keys: tuple[str, ...]
+    cursor: str = ""
+
+
+class BlobStock(ABC):
+    """What a store holds. A blob is as old as the last time that it was put; in Redis, that it was used."""
+
+    @property
+    @abstractmethod
+    def expires(self) -> bool:
+        """Whether the store itself removes payloads that nobody used for their time to live."""
+
+    @abstractmethod
+    async def old(self, folder: str, age: timedelta, cursor: str) -> BlobPage:
+        """Return blobs of a folder that are at least so old, from a cursor on; a page may be empty.
+
+        A blob that is there, and old, all the time until the last page is on one of the pages.
+
+        Raises:
+            BlobsUnavailableError: the store does not tell now.
+        """
+
+    @abstractmethod
+    async def remove(self, key: str, age: timedelta) -> bool:
+        """Remove a blob if it still is at least so old; return whether it was.
+
+        Raises:
+            BlobsUnavailableError: it may or may not be gone; remove it again.
+        """
+
+    @abstractmethod
+    async def renew(self, key: str) -> None:
+        """Let the time to live of a blob begin anew, where the store has one.
+
+        Raises:
+            BlobsUnavailableError: renew it again.
+        """
+
+    @abstractmethod
+    async def remove_unfinished(self, age: timedelta) -> int:
+        """Remove what processes that died left half written, if it is so old; return how much it was.
+
+        Raises:
+            BlobsUnavailableError: do it again.
+        """
+
+
 def check_key(key: str) -> str:
     """Return the key if it is one, so that no key leads out of the store.
 
     Raises:
         BlobKeyError: it is none.
     """
-    if not _KEY.fullmatch(key):
+    if not is_key(key):
         raise BlobKeyError(key)
     return key
+
+
+def is_key(name: str) -> bool:
+    """Whether this is a key; others may have put something else into the store."""
+    return _KEY.fullmatch(name) is not None
 
 
 def sha256(content: bytes) -> str:

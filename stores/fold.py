@@ -22,7 +22,7 @@ from stores.view_parts import (
 )
 from workflows.contract.events import ArtifactChunk, Narrated, StatusChanged, TaskCreated, TaskEvent
 from workflows.contract.messages import Message, Part
-from workflows.contract.tasks import Artifact, TaskView
+from workflows.contract.tasks import Artifact, TaskState, TaskView
 
 
 @dataclass
@@ -98,6 +98,11 @@ class FoldedTask:
             return None
         artifacts = [_artifact_of(artifact_id, draft) for artifact_id, draft in self._drafts.items()]
         return view_of(self._identity, self._status_run, self._status, self._history.values(), artifacts)
+
+    @property
+    def state(self) -> TaskState | None:
+        """The state, or None while there is no status."""
+        return self._status.state if self._status else None
 
     def artifact(self, artifact_id: str) -> ShownArtifact | None:
         """Return an artifact as it is shown, or None."""

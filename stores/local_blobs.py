@@ -14,17 +14,16 @@ from stores.blobs import (
     BlobCorruptError,
     BlobMissingError,
     Blobs,
+    BlobStock,
     BlobsUnavailableError,
     check_key,
 )
-
-_UNFINISHED = ".unfinished"
-"""Folder of files that are being written. No key begins with a dot. What a killed process leaves there can be
-removed while nothing runs."""
+from stores.local_stock import UNFINISHED, LocalStock
 
 THREADS = 16
 """How many files of one process are read and written at once."""
 
+_TRIES = 3
 _PIECE = 1 << 20
 _DIGEST_BYTES = hashlib.sha256().digest_size
 
@@ -48,6 +47,10 @@ class LocalBlobs(Blobs):
     @property
     def place(self) -> str:
         return f"the blob directory {self._directory}"
+
+    @property
+    def stock(self) -> BlobStock:
+        return LocalStock(self._directory, self._in_thread)
 
     def close(self) -> None:
         """Begin no more work, and wait for none that hangs."""
@@ -78,14 +81,26 @@ class LocalBlobs(Blobs):
         if self._had_probe:
             self._require_probe(key)
         digest = hashlib.sha256(content).digest()
-        if not _holds(path, content, digest):
-            self._write(path, content, digest)
+        for _ in range(_TRIES):
+            # Once touched it is new to the housekeeping, which may just have removed it all the same.
+            if not (_touched(path) and _holds(path, content, digest)):
+                self._write(path, content, digest)
+            if self._synced(path):
+                return
+        raise FileNotFoundError(f"{key} was removed while it was put")
+
+    def _synced(self, path: Path) -> bool:
+        """Make sure that the file outlives a power failure; return whether it is still there."""
         # Also where another process wrote the file: it may not have come as far as this.
-        for folder in (path.parent, *path.parent.relative_to(self._directory).parents):
-            _sync(self._directory / folder)
+        try:
+            for folder in (path.parent, *path.parent.relative_to(self._directory).parents):
+                _sync(self._directory / folder)
+        except FileNotFoundError:
+            return False
+        return path.exists()
 
     def _write(self, path: Path, content: bytes, digest: bytes) -> None:
-        unfinished = self._directory / _UNFINISHED / uuid.uuid4().hex
+        unfinished = self._directory / UNFINISHED / uuid.uuid4().hex
         for folder in (unfinished.parent, path.parent):
             folder.mkdir(parents=True, exist_ok=True)
         try:
@@ -94,6 +109,7 @@ class LocalBlobs(Blobs):
                 file.write(digest)
                 file.flush()
                 os.fsync(file.fileno())
+            path.parent.mkdir(parents=True, exist_ok=True)  # the housekeeping removes folders that are empty
             unfinished.replace(path)
         except OSError:
             unfinished.unlink(missing_ok=True)
@@ -116,6 +132,15 @@ class LocalBlobs(Blobs):
         if key != PROBE_KEY and not (self._directory / PROBE_KEY).exists():
             reason = f"it does not hold the file {PROBE_KEY} with its id; mount it, or restore it"
             raise BlobsUnavailableError(self.place, reason)
+
+
+def _touched(path: Path) -> bool:
+    """Let a file be one that was written just now, if it is there."""
+    try:
+        os.utime(path)
+    except FileNotFoundError:
+        return False
+    return True
 
 
 def _holds(path: Path, content: bytes, digest: bytes) -> bool:

@@ -4,7 +4,7 @@ import asyncio
 from collections import defaultdict, deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import accumulate, islice
+from itertools import accumulate, islice, pairwise
 
 from stores.fold import FoldedTask
 from stores.forwarded_events import forwarded
@@ -48,9 +48,15 @@ class MemoryTaskViews(TaskViews):
     async def create(self, view: TaskView) -> None:
         await self._append(view.task_id, self._tasks[view.task_id].folded.create(view))
 
-    async def publish(self, task_id: str, run_id: str, events: Sequence[TaskEvent]) -> None:
-        if events:
-            await self._append(task_id, self._tasks[task_id].folded.publish(run_id, events))
+    async def publish(self, task_id: str, run_id: str, events: Sequence[TaskEvent]) -> Sequence[TaskState]:
+        if not events:
+            return ()
+        folded = self._tasks[task_id].folded
+        before = folded.state
+        told = folded.publish(run_id, events)
+        states = [event.state for event in told if isinstance(event, StatusChanged)]
+        await self._append(task_id, told)
+        return [state for last, state in pairwise([before, *states]) if state and state is not last]
 
     async def end(self, task_id: str, run_id: str, status: StatusChanged) -> bool:
         told = self._tasks[task_id].folded.end(run_id, status)

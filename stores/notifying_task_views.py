@@ -38,11 +38,12 @@ class NotifyingTaskViews(TaskViews):
     async def create(self, view: TaskView) -> None:
         await self._inner.create(view)
 
-    async def publish(self, task_id: str, run_id: str, events: Sequence[TaskEvent]) -> None:
-        await self._inner.publish(task_id, run_id, events)
+    async def publish(self, task_id: str, run_id: str, events: Sequence[TaskEvent]) -> Sequence[TaskState]:
+        taken = await self._inner.publish(task_id, run_id, events)
         states = [event.state for event in events if isinstance(event, StatusChanged)]
         if states:
             await self._tell(task_id, await self._configs.config_ids(task_id), states)
+        return taken
 
     async def end(self, task_id: str, run_id: str, status: StatusChanged) -> bool:
         async with self._telling(task_id, status.state):

@@ -37,6 +37,8 @@ from stores.blobs import (
     in_hashing_thread,
     sha256,
 )
+from stores.encryption import NO_CIPHER, Cipher, EncryptionError
+from stores.encryption_codec import EncryptionCodec
 from stores.lost_payloads import LostPayloads
 from workflows.contract.failures import BLOB_MISSING
 
@@ -45,6 +47,9 @@ THRESHOLD = 256 * 1024
 
 DRIVER = "everloop-blobs"
 """Stands in every reference in histories: never rename it."""
+
+PAYLOADS = "payloads"
+"""Folder of the folders of tasks."""
 
 NO_TASK = "none"
 """Folder of payloads that belong to no workflow, such as those of an activity that was started by itself."""
@@ -67,7 +72,7 @@ def payload_folder(workflow_id: str) -> str:
     task = quote(workflow_id.partition("/")[0], safe="").replace(".", "%2E")
     if len(task) > _LONGEST_WORD:
         task = hashlib.sha256(task.encode()).hexdigest()
-    return f"payloads/{task}"
+    return f"{PAYLOADS}/{task}"
 
 
 class BlobPayloads(StorageDriver):
@@ -146,7 +151,7 @@ class BlobStorage(ExternalStorage, WithSerializationContext):
 
 
 class PayloadFailureConverter(DefaultFailureConverter):
-    """Reports a payload that an activity could not get for what it is.
+    """Reports a payload that an activity could not get, or not decrypt, for what it is.
 
     The SDK wraps it: "Failed decoding arguments" is always retryable, and "Failed decoding heartbeat details"
     never is, whatever the store said.
@@ -158,6 +163,13 @@ class PayloadFailureConverter(DefaultFailureConverter):
         super().to_failure(_unwrapped(exception), payload_converter, failure)
 
 
+class EncryptedFailureConverter(PayloadFailureConverter):
+    """Also moves messages and stack traces to where the codec encrypts them."""
+
+    def __init__(self) -> None:
+        super().__init__(encode_common_attributes=True)
+
+
 def _unwrapped(exception: BaseException) -> BaseException:
     cause = exception.__cause__
     is_wrapper = isinstance(exception, ApplicationError) and exception.type is None
@@ -165,20 +177,24 @@ def _unwrapped(exception: BaseException) -> BaseException:
 
 
 def _is_of_the_store(error: BaseException) -> bool:
-    return isinstance(error, BlobsUnavailableError) or (
+    return isinstance(error, BlobsUnavailableError | EncryptionError) or (
         isinstance(error, ApplicationError) and error.type == BLOB_MISSING
     )
 
 
-def data_converter(blobs: Blobs | None, lost: LostPayloads | None = None) -> DataConverter:
+def data_converter(
+    blobs: Blobs | None, lost: LostPayloads | None = None, cipher: Cipher = NO_CIPHER
+) -> DataConverter:
     """Return how we write and read payloads; without `blobs` large ones stay in history.
 
-    Whoever reads a history, a Replayer too, needs the store that its large payloads are in. A worker gives
-    `lost`, which ends workflows that cannot go on.
+    Whoever reads a history, a Replayer too, needs the store that its large payloads are in, and the keys
+    that it was encrypted with. A worker gives `lost`, which ends workflows that cannot go on. Payloads are
+    encrypted before they become blobs, the references to these are not.
     """
     storage = BlobStorage([BlobPayloads(blobs, lost)], payload_size_threshold=THRESHOLD) if blobs else None
     return dataclasses.replace(
         pydantic_data_converter,
         external_storage=storage,
-        failure_converter_class=PayloadFailureConverter,
+        payload_codec=EncryptionCodec(cipher, repeatable_from=THRESHOLD),
+        failure_converter_class=EncryptedFailureConverter if cipher.is_on else PayloadFailureConverter,
     )

@@ -18,6 +18,9 @@ from redis.backoff import NoBackoff
 from redis.exceptions import NoPermissionError, RedisError
 from redis.maint_notifications import MaintNotificationsConfig
 
+from stores.encryption import NO_CIPHER, Cipher
+from stores.encryption_settings import EncryptionSettings
+
 MINIMUM_VERSION = (6, 2)
 SOCKET_TIMEOUT = 10.0
 """Seconds until a command that got no answer fails."""
@@ -79,12 +82,28 @@ def _is_readable(url: str) -> bool:
     return parts.scheme == "unix" or "@" not in parts.path + parts.query + parts.fragment
 
 
-def connect_redis(url: str) -> Redis:
+class SealedRedis(Redis):
+    """A client that knows how content is encrypted, as Temporal's client does: `cipher_of` tells stores."""
+
+    cipher: Cipher = NO_CIPHER
+
+
+def cipher_of(redis: Redis) -> Cipher:
+    """Return what encrypts the content that stores keep by way of this client."""
+    return redis.cipher if isinstance(redis, SealedRedis) else NO_CIPHER
+
+
+def connect_redis(url: str, cipher: Cipher | None = None) -> Redis:
     """Return a client; it connects when it is first used. Close it with `aclose`.
 
     It retries nothing: Temporal retries activities, and a caller of the gateway hears of the failure.
-    More than 50 commands at once wait for one another instead of opening more connections.
+    More than 50 commands at once wait for one another instead of opening more connections. `cipher` encrypts
+    what stores keep; default: the keys that EVERLOOP_ENCRYPTION_KEYS_FILE names, if it names any.
+
+    Raises:
+        ValidationError: the file of keys is wrong.
     """
+    cipher = EncryptionSettings().cipher if cipher is None else cipher
     pool = BlockingConnectionPool.from_url(
         url,
         max_connections=_CONNECTIONS,
@@ -97,7 +116,10 @@ def connect_redis(url: str) -> Redis:
         # While it listens for notifications, the pool hands out connections that the server has closed.
         maint_notifications_config=MaintNotificationsConfig(enabled=False),
     )
-    return Redis.from_pool(pool)
+    client = SealedRedis(connection_pool=pool)
+    client.auto_close_connection_pool = True  # as of a client that `from_pool` makes
+    client.cipher = cipher
+    return client
 
 
 async def check_redis(redis: Redis) -> list[str]:

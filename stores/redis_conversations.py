@@ -16,10 +16,12 @@ from stores.conversations import (
     Span,
 )
 from stores.recent_messages import Room, newest_messages
+from stores.redis_connection import cipher_of
 from stores.token_counts import CountTokens, estimate_tokens
 from workflows.contract.calls import ConversationMessage
 from workflows.contract.messages import UserMessage
 from workflows.contract.names import (
+    CONVERSATIONS_KEY,
     conversation_key,
     conversation_positions_key,
     conversation_summaries_key,
@@ -28,11 +30,11 @@ from workflows.contract.names import (
 from workflows.contract.wire import HIDE_VALUES
 
 _APPEND = """
--- KEYS: messages, positions, summaries, tasks.
--- ARGV: task id, time to live in seconds, how many messages and how many tasks are kept, messages.
+-- KEYS: messages, positions, summaries, tasks, all conversations.
+-- ARGV: task id, time to live in seconds, how many messages and how many tasks are kept, context, messages.
 local position = tonumber(redis.call('HGET', KEYS[2], 'start') or '0') + redis.call('LLEN', KEYS[1])
 if redis.call('ZADD', KEYS[4], 'NX', position, ARGV[1]) == 1 then
-  for n = 5, #ARGV do
+  for n = 6, #ARGV do
     redis.call('RPUSH', KEYS[1], ARGV[n])
   end
   local too_many = redis.call('LLEN', KEYS[1]) - tonumber(ARGV[3])
@@ -42,9 +44,11 @@ if redis.call('ZADD', KEYS[4], 'NX', position, ARGV[1]) == 1 then
   end
   redis.call('ZREMRANGEBYRANK', KEYS[4], 0, -tonumber(ARGV[4]) - 1)
 end
-for _, key in ipairs(KEYS) do
-  redis.call('EXPIRE', key, ARGV[2])
+for n = 1, 4 do
+  redis.call('EXPIRE', KEYS[n], ARGV[2])
 end
+local time = redis.call('TIME')
+redis.call('ZADD', KEYS[5], time[1] * 1000 + math.floor(time[2] / 1000), ARGV[5])
 """
 
 _GET_RANGE = """
@@ -108,6 +112,7 @@ class RedisConversations(Conversations):
     ) -> None:
         super().__init__(count_tokens=count_tokens)
         self._redis = redis
+        self._cipher = cipher_of(redis)
         self._ttl = int(ttl.total_seconds())
         self._append = redis.register_script(_APPEND)
         self._get_range = redis.register_script(_GET_RANGE)
@@ -115,10 +120,10 @@ class RedisConversations(Conversations):
         self._clear = redis.register_script(_CLEAR)
 
     async def append(self, context: str, task_id: str, messages: Sequence[ConversationMessage]) -> None:
-        jsons = (message.model_dump_json() for message in messages)
+        jsons = (self._sealed(context, message) for message in messages)
         await self._append(
-            keys=[*_keys(context), conversation_tasks_key(context)],
-            args=[task_id, self._ttl, MAX_MESSAGES, MAX_TASKS, *jsons],
+            keys=[*_keys(context), conversation_tasks_key(context), CONVERSATIONS_KEY],
+            args=[task_id, self._ttl, MAX_MESSAGES, MAX_TASKS, context, *jsons],
         )
 
     async def get_recent(
@@ -146,15 +151,16 @@ class RedisConversations(Conversations):
 
     async def get_range(self, context: str, start: int, end: int) -> list[ConversationMessage]:
         keys = [conversation_key(context), conversation_positions_key(context)]
-        return _parse(cast("list[str]", await self._get_range(keys=keys, args=[start, end])))
+        return self._parse(context, cast("list[str]", await self._get_range(keys=keys, args=[start, end])))
 
     async def compact(self, context: str, summary: ConversationSummary) -> None:
-        arguments = [summary.start, summary.end, summary.level, summary.model_dump_json()]
+        arguments = [summary.start, summary.end, summary.level, self._sealed(context, summary)]
         await self._compact(keys=_keys(context), args=arguments)
 
     async def get_summaries(self, context: str) -> list[ConversationSummary]:
         found = cast("list[str]", await self._redis.hvals(conversation_summaries_key(context)))
-        summaries = map(ConversationSummary.model_validate_json, found)
+        jsons = (self._cipher.unseal_text(kept, _purpose(context)) for kept in found)
+        summaries = map(ConversationSummary.model_validate_json, jsons)
         return sorted(summaries, key=lambda summary: summary.start)
 
     async def clear(self, context: str) -> None:
@@ -162,7 +168,15 @@ class RedisConversations(Conversations):
 
     async def _read(self, context: str, start: int) -> list[ConversationMessage]:
         """Return the messages from an index of the list on."""
-        return _parse(cast("list[str]", await self._redis.lrange(conversation_key(context), start, -1)))
+        kept = cast("list[str]", await self._redis.lrange(conversation_key(context), start, -1))
+        return self._parse(context, kept)
+
+    def _sealed(self, context: str, entry: ConversationMessage | ConversationSummary) -> str:
+        return self._cipher.seal_text(entry.model_dump_json(), _purpose(context))
+
+    def _parse(self, context: str, kept: Sequence[str]) -> list[ConversationMessage]:
+        jsons = (self._cipher.unseal_text(entry, _purpose(context)) for entry in kept)
+        return [_MESSAGE.validate_json(json) for json in jsons]
 
 
 def _keys(context: str) -> list[str]:
@@ -173,5 +187,5 @@ def _keys(context: str) -> list[str]:
     ]
 
 
-def _parse(jsons: Sequence[str]) -> list[ConversationMessage]:
-    return [_MESSAGE.validate_json(json) for json in jsons]
+def _purpose(context: str) -> str:
+    return f"conversation {context}"

@@ -9,7 +9,9 @@ from pydantic import ValidationError
 from redis.asyncio import Redis
 from structlog.typing import FilteringBoundLogger
 
-from stores.redis_connection import LONGEST_BLOCK
+from stores.encryption import EncryptionError
+from stores.redis_connection import LONGEST_BLOCK, cipher_of
+from stores.redis_view_codec import unseal_event
 from stores.task_views import START, StreamedEvent
 from workflows.contract.events import EVENT_ADAPTER
 from workflows.contract.names import stream_key, wake_key
@@ -26,11 +28,12 @@ class RedisEventReader:
     """The one reader of a process; one `read` at a time.
 
     A read holds one connection of the pool while it blocks. Events of a kind that this version does not
-    know are skipped with a warning.
+    know, or that cannot be decrypted, are skipped with a warning.
     """
 
     def __init__(self, redis: Redis) -> None:
         self._redis = redis
+        self._cipher = cipher_of(redis)
         self._wake_key = wake_key(uuid.uuid4().hex)
         self._woken_at = START
         self._skipped: dict[str, tuple[str, str]] = {}
@@ -73,18 +76,21 @@ class RedisEventReader:
         return skipped_to if asked == position else position
 
     def _parse_all(self, task_id: str, asked: str, entries: Sequence[_Entry]) -> list[StreamedEvent]:
-        events = [event for entry in entries if (event := _parse(task_id, entry))]
+        events = [event for entry in entries if (event := self._parse(task_id, entry))]
         read_to, last_position = events[-1].position if events else asked, entries[-1][0]
         if read_to != last_position:
             self._skipped[task_id] = read_to, last_position
         return events
 
-
-def _parse(task_id: str, entry: _Entry) -> StreamedEvent | None:
-    position, fields = entry
-    try:
-        return StreamedEvent(task_id, position, EVENT_ADAPTER.validate_json(fields.get("event", "")))
-    except ValidationError as error:
-        problem = error.errors(include_input=False, include_url=False)[0]["msg"]
-        _log.warning("unknown event skipped", task_id=task_id, position=position, problem=problem)
-        return None
+    def _parse(self, task_id: str, entry: _Entry) -> StreamedEvent | None:
+        position, fields = entry
+        try:
+            json = unseal_event(fields.get("event", ""), task_id, self._cipher)
+            return StreamedEvent(task_id, position, EVENT_ADAPTER.validate_json(json))
+        except EncryptionError as error:  # of one task; the others are to go on
+            _log.error("event skipped", task_id=task_id, position=position, problem=str(error))
+            return None
+        except ValidationError as error:
+            problem = error.errors(include_input=False, include_url=False)[0]["msg"]
+            _log.warning("unknown event skipped", task_id=task_id, position=position, problem=problem)
+            return None

@@ -10,13 +10,19 @@ from typing import cast
 from redis.asyncio import Redis
 
 from stores.push_configs import MAX_CONFIGS, PushConfig, PushConfigs, TooManyPushConfigsError
+from stores.redis_connection import cipher_of
 from stores.view_parts import TASK_TTL
 from workflows.contract.names import push_configs_key
 
-_CONFIG, _POSITION, _KNOWN = "config:", "position:", "known"
+_CONFIG, _POSITION, _KNOWN, _KEEP = "config:", "position:", "known", "keep"
+_CHANGED = -1
+"""What scripts answer if the config is another one than was read."""
 
 _PUT = """
+-- ARGV: field, config, config that is replaced ('': none), field of the position, position ('keep': as it
+-- is), how many configs at most, time to live in seconds, field that stays.
 local before = redis.call('HGET', KEYS[1], ARGV[1])
+if (before or '') ~= ARGV[3] then return -1 end
 if not before then
   local count = 0
   for _, field in ipairs(redis.call('HKEYS', KEYS[1])) do
@@ -25,7 +31,7 @@ if not before then
   if count >= tonumber(ARGV[6]) then return 0 end
 end
 redis.call('HSET', KEYS[1], ARGV[1], ARGV[2], ARGV[8], 1)
-if not before or cjson.decode(before).url ~= ARGV[3] then
+if ARGV[5] ~= 'keep' then
   redis.call('HSET', KEYS[1], ARGV[4], ARGV[5])
 end
 redis.call('EXPIRE', KEYS[1], ARGV[7])
@@ -33,8 +39,8 @@ return 1
 """
 
 _ADVANCE = """
-local config = redis.call('HGET', KEYS[1], ARGV[1])
-if config and cjson.decode(config).url == ARGV[2] and redis.call('HGET', KEYS[1], ARGV[3]) == ARGV[4] then
+if redis.call('HGET', KEYS[1], ARGV[1]) ~= ARGV[2] then return -1 end
+if redis.call('HGET', KEYS[1], ARGV[3]) == ARGV[4] then
   redis.call('HSET', KEYS[1], ARGV[3], ARGV[5])
   redis.call('EXPIRE', KEYS[1], ARGV[6])
 end
@@ -57,25 +63,30 @@ class RedisPushConfigs(PushConfigs):
 
     def __init__(self, redis: Redis, *, ttl: timedelta = TASK_TTL) -> None:
         self._redis = redis
+        self._cipher = cipher_of(redis)
         self._ttl = ttl
         self._put = redis.register_script(_PUT)
         self._advance = redis.register_script(_ADVANCE)
         self._delete_unchanged = redis.register_script(_DELETE_UNCHANGED)
 
     async def put(self, config: PushConfig, *, position: str = "") -> None:
-        was_put = await self._put(
-            keys=[push_configs_key(config.task_id)],
-            args=[
-                _CONFIG + config.id,
-                config.model_dump_json(),
-                config.url,
-                _POSITION + config.id,
-                position,
-                MAX_CONFIGS,
-                int(self._ttl.total_seconds()),
-                _KNOWN,
-            ],
-        )
+        was_put = _CHANGED
+        while was_put == _CHANGED:
+            before = await self._kept(config.task_id, config.id)
+            is_same = before and self._unsealed(config.task_id, before).url == config.url
+            was_put = await self._put(
+                keys=[push_configs_key(config.task_id)],
+                args=[
+                    _CONFIG + config.id,
+                    self._cipher.seal_text(config.model_dump_json(), _purpose(config.task_id)),
+                    before or "",
+                    _POSITION + config.id,
+                    _KEEP if is_same else position,
+                    MAX_CONFIGS,
+                    int(self._ttl.total_seconds()),
+                    _KNOWN,
+                ],
+            )
         if not was_put:
             raise TooManyPushConfigsError
 
@@ -84,13 +95,13 @@ class RedisPushConfigs(PushConfigs):
         async with self._redis.pipeline(transaction=True) as pipeline:
             pipeline.hget(key, _CONFIG + config_id)
             pipeline.expire(key, self._ttl)
-            json, _ = cast("tuple[str | None, bool]", await pipeline.execute())
-        return PushConfig.model_validate_json(json) if json else None
+            kept, _ = cast("tuple[str | None, bool]", await pipeline.execute())
+        return self._unsealed(task_id, kept) if kept else None
 
     async def list_configs(self, task_id: str) -> list[PushConfig]:
         fields = cast("dict[str, str]", await self._redis.hgetall(push_configs_key(task_id)))
-        configs = (json for field, json in sorted(fields.items()) if field.startswith(_CONFIG))
-        return [PushConfig.model_validate_json(json) for json in configs]
+        configs = (kept for field, kept in sorted(fields.items()) if field.startswith(_CONFIG))
+        return [self._unsealed(task_id, kept) for kept in configs]
 
     async def config_ids(self, task_id: str) -> list[str]:
         fields = cast("list[str]", await self._redis.hkeys(push_configs_key(task_id)))
@@ -101,10 +112,10 @@ class RedisPushConfigs(PushConfigs):
 
     async def delete_unchanged(self, config: PushConfig) -> None:
         key, field = push_configs_key(config.task_id), _CONFIG + config.id
-        json = cast("str | None", await self._redis.hget(key, field))
+        kept = await self._kept(config.task_id, config.id)
         # Not by its own JSON: another version of us may have written it.
-        if json and PushConfig.model_validate_json(json) == config:
-            await self._delete_unchanged(keys=[key], args=[field, json, _POSITION + config.id])
+        if kept and self._unsealed(config.task_id, kept) == config:
+            await self._delete_unchanged(keys=[key], args=[field, kept, _POSITION + config.id])
 
     async def knows(self, task_id: str) -> bool:
         return bool(await self._redis.hexists(push_configs_key(task_id), _KNOWN))
@@ -114,14 +125,30 @@ class RedisPushConfigs(PushConfigs):
         return cast("str | None", await self._redis.hget(key, field)) or ""
 
     async def advance(self, config: PushConfig, *, start: str, end: str) -> None:
-        await self._advance(
-            keys=[push_configs_key(config.task_id)],
-            args=[
-                _CONFIG + config.id,
-                config.url,
-                _POSITION + config.id,
-                start,
-                end,
-                int(self._ttl.total_seconds()),
-            ],
-        )
+        was_done = _CHANGED
+        while was_done == _CHANGED:
+            kept = await self._kept(config.task_id, config.id)
+            if kept is None or self._unsealed(config.task_id, kept).url != config.url:
+                return
+            was_done = await self._advance(
+                keys=[push_configs_key(config.task_id)],
+                args=[
+                    _CONFIG + config.id,
+                    kept,
+                    _POSITION + config.id,
+                    start,
+                    end,
+                    int(self._ttl.total_seconds()),
+                ],
+            )
+
+    async def _kept(self, task_id: str, config_id: str) -> str | None:
+        found = await self._redis.hget(push_configs_key(task_id), _CONFIG + config_id)
+        return cast("str | None", found)
+
+    def _unsealed(self, task_id: str, kept: str) -> PushConfig:
+        return PushConfig.model_validate_json(self._cipher.unseal_text(kept, _purpose(task_id)))
+
+
+def _purpose(task_id: str) -> str:
+    return f"push configs {task_id}"

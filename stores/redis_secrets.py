@@ -7,6 +7,7 @@ from typing import cast
 from pydantic import JsonValue
 from redis.asyncio import Redis
 
+from stores.redis_connection import cipher_of
 from stores.secrets import Secrets
 from stores.view_parts import TASK_TTL
 from workflows.contract.names import secrets_key
@@ -26,13 +27,15 @@ class RedisSecrets(Secrets):
 
     def __init__(self, redis: Redis, *, ttl: timedelta = TASK_TTL) -> None:
         self._redis = redis
+        self._cipher = cipher_of(redis)
         self._ttl = ttl
         self._accept = redis.register_script(_ACCEPT)
 
     async def put(self, task_id: str, message_id: str, value: JsonValue) -> None:
         key = secrets_key(task_id)
+        sealed = self._cipher.seal_text(json.dumps(value), _purpose(task_id))
         async with self._redis.pipeline(transaction=True) as pipeline:
-            pipeline.hset(key, _brought(message_id), json.dumps(value))
+            pipeline.hset(key, _brought(message_id), sealed)
             pipeline.expire(key, self._ttl)
             await pipeline.execute()
 
@@ -41,10 +44,16 @@ class RedisSecrets(Secrets):
 
     async def get(self, task_id: str, name: str) -> JsonValue:
         kept = cast("str | None", await self._redis.hget(secrets_key(task_id), _accepted(name)))
-        return None if kept is None else cast("JsonValue", json.loads(kept))
+        if kept is None:
+            return None
+        return cast("JsonValue", json.loads(self._cipher.unseal_text(kept, _purpose(task_id))))
 
     async def forget(self, task_id: str) -> None:
         await self._redis.delete(secrets_key(task_id))
+
+
+def _purpose(task_id: str) -> str:
+    return f"secrets {task_id}"
 
 
 def _brought(message_id: str) -> str:

@@ -4,10 +4,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import cast
 
+import structlog
 from redis.asyncio import Redis
+from structlog.typing import FilteringBoundLogger
 
+from stores.encryption import EncryptionError
 from stores.page_token import IndexEntry, decode_page_token, encode_page_token
-from stores.redis_view_codec import decode_view
+from stores.redis_connection import cipher_of
+from stores.redis_view_codec import ViewCodec
 from stores.task_views import MAX_PAGE_BYTES, TaskPage, TaskQuery
 from workflows.contract.names import expiry_list_key, history_key, task_list_key, view_key
 from workflows.contract.tasks import TaskView
@@ -23,11 +27,14 @@ _PURGE_SIZE = 500
 _Row = tuple[str, str, list[str], list[str]]
 """Task id, time, fields of the view (name and value in turn), messages."""
 
+_log: FilteringBoundLogger = structlog.get_logger(__name__)
+
 
 class RedisTaskList:
     """Answers task queries; a page costs the same however many tasks there are, whatever the filters."""
 
     def __init__(self, redis: Redis) -> None:
+        self._cipher = cipher_of(redis)
         self._script = redis.register_script(_SCRIPT)
 
     async def page(self, query: TaskQuery) -> TaskPage:
@@ -37,7 +44,7 @@ class RedisTaskList:
         page = rows[: query.page_size]
         has_more = is_cut or len(rows) > len(page)
         return TaskPage(
-            views=tuple(view for row in page if (view := _view_of(row))),
+            views=tuple(view for row in page if (view := self._view_of(row))),
             total=total,
             next_page_token=encode_page_token(IndexEntry(int(page[-1][1]), page[-1][0])) if has_more else "",
         )
@@ -68,7 +75,12 @@ class RedisTaskList:
             removed, total, rows, is_cut = cast("tuple[int, int, Sequence[_Row], int]", reply)
         return total, rows, bool(is_cut)
 
-
-def _view_of(row: _Row) -> TaskView | None:
-    _, _, fields, messages = row
-    return decode_view(dict(zip(fields[::2], fields[1::2], strict=True)), messages)
+    def _view_of(self, row: _Row) -> TaskView | None:
+        task_id, _, fields, messages = row
+        codec = ViewCodec(task_id, self._cipher)
+        try:
+            return codec.view(dict(zip(fields[::2], fields[1::2], strict=True)), messages)
+        except EncryptionError as error:
+            # One task that cannot be decrypted must not hide all others of its owner.
+            _log.warning("task left out of a list", task_id=task_id, reason=str(error))
+            return None

@@ -8,18 +8,10 @@ from typing import cast
 from redis.asyncio import Redis
 from redis.asyncio.client import Pipeline
 
+from stores.redis_connection import cipher_of
 from stores.redis_event_reader import RedisEventReader
 from stores.redis_task_list import INDEX_SCRIPT, RedisTaskList
-from stores.redis_view_codec import (
-    ScriptArguments,
-    decode_artifact,
-    decode_view,
-    encode_creation,
-    encode_events,
-    encode_restoration,
-    encode_status,
-    forwarding_head,
-)
+from stores.redis_view_codec import ScriptArguments, ViewCodec
 from stores.task_views import (
     START,
     ShownArtifact,
@@ -59,6 +51,7 @@ class RedisTaskViews(TaskViews):
 
     def __init__(self, redis: Redis, *, ttl: timedelta = TASK_TTL, max_events: int = MAX_EVENTS) -> None:
         self._redis = redis
+        self._cipher = cipher_of(redis)
         self._ttl = int(ttl.total_seconds())
         self._max_events = max_events
         self._script = redis.register_script(_SCRIPT)
@@ -67,24 +60,26 @@ class RedisTaskViews(TaskViews):
         self._list = RedisTaskList(redis)
 
     async def create(self, view: TaskView) -> None:
-        await self._change("create", view.task_id, view.run_id, encode_creation(view))
+        await self._change("create", view.task_id, view.run_id, self._codec(view.task_id).creation(view))
 
-    async def publish(self, task_id: str, run_id: str, events: Sequence[TaskEvent]) -> None:
-        if events:
-            await self._change("publish", task_id, run_id, encode_events(task_id, events))
+    async def publish(self, task_id: str, run_id: str, events: Sequence[TaskEvent]) -> Sequence[TaskState]:
+        if not events:
+            return ()
+        taken = await self._change("publish", task_id, run_id, self._codec(task_id).events(events))
+        return [TaskState(state) for state in cast("list[str]", taken)]
 
     async def queue_publish(
         self, pipeline: Pipeline, task_id: str, run_id: str, events: Sequence[TaskEvent]
     ) -> None:
         """Let a transaction publish these events together with what else it does."""
         if events:
-            await self._change("publish", task_id, run_id, encode_events(task_id, events), pipeline)
+            await self._change("publish", task_id, run_id, self._codec(task_id).events(events), pipeline)
 
     async def end(self, task_id: str, run_id: str, status: StatusChanged) -> bool:
-        return await self._change("end", task_id, run_id, encode_status(task_id, status)) == 1
+        return await self._change("end", task_id, run_id, self._codec(task_id).status(status)) == 1
 
     async def restore(self, view: TaskView) -> None:
-        await self._change("restore", view.task_id, view.run_id, encode_restoration(view))
+        await self._change("restore", view.task_id, view.run_id, self._codec(view.task_id).restoration(view))
 
     async def load(self, task_id: str) -> Snapshot | None:
         async with self._redis.pipeline(transaction=True) as pipeline:
@@ -92,7 +87,7 @@ class RedisTaskViews(TaskViews):
             pipeline.lrange(history_key(task_id), 0, -1)
             pipeline.xrevrange(stream_key(task_id), count=1)
             fields, history, last = await pipeline.execute()
-        view = decode_view(fields, history)
+        view = self._codec(task_id).view(fields, history)
         return Snapshot(view, last[0][0] if last else START) if view else None
 
     async def state(self, task_id: str) -> TaskState | None:
@@ -101,7 +96,10 @@ class RedisTaskViews(TaskViews):
 
     async def artifact(self, task_id: str, artifact_id: str) -> ShownArtifact | None:
         found = await self._artifact(keys=[view_key(task_id)], args=[artifact_id])
-        return decode_artifact(artifact_id, *cast("tuple[str, list[str]]", found)) if found else None
+        if not found:
+            return None
+        draft, blocks = cast("tuple[str, list[str]]", found)
+        return self._codec(task_id).artifact(artifact_id, draft, blocks)
 
     async def read(
         self, positions: Mapping[str, str], *, wait: float, limit: int = 200
@@ -121,6 +119,9 @@ class RedisTaskViews(TaskViews):
 
     async def list_tasks(self, query: TaskQuery) -> TaskPage:
         return await self._list.page(query)
+
+    def _codec(self, task_id: str) -> ViewCodec:
+        return ViewCodec(task_id, self._cipher)
 
     async def _holds_first(self, task_id: str) -> bool:
         # XINFO's max-deleted-entry-id would not tell: trimming by MAXLEN leaves it at 0-0.
@@ -145,7 +146,6 @@ class RedisTaskViews(TaskViews):
             self._max_events,
             _VIEW_KEY_PREFIX,
             _VIEW_KEY_SUFFIX,
-            forwarding_head(task_id),
             operation,
         ]
         root = root_task_id(task_id)

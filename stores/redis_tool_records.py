@@ -7,6 +7,7 @@ from typing import cast
 from pydantic import JsonValue, ValidationError
 from redis.asyncio import Redis
 
+from stores.redis_connection import cipher_of
 from stores.tool_records import OUTCOME_ADAPTER, Claim, ToolRecords
 from workflows.contract.calls import ToolReply
 from workflows.contract.names import tool_record_key
@@ -28,31 +29,36 @@ class RedisToolRecords(ToolRecords):
 
     def __init__(self, redis: Redis, *, ttl: timedelta = RECORD_TTL) -> None:
         self._redis = redis
+        self._cipher = cipher_of(redis)
         self._ttl = ttl
 
     async def claim(self, task_id: str, call_id: str) -> Claim | ToolReply:
         is_first, outcome = await self._record(task_id, call_id, "started", "1")
         if outcome is None:
             return Claim.FIRST if is_first else Claim.STARTED_BEFORE
-        return _parse(outcome) or Claim.STARTED_BEFORE
+        return self._parse(task_id, call_id, outcome) or Claim.STARTED_BEFORE
 
     async def finish(self, task_id: str, call_id: str, outcome: ToolReply) -> ToolReply:
-        _, standing = await self._record(task_id, call_id, "outcome", outcome.model_dump_json())
-        return outcome if standing is None else _parse(standing) or outcome
+        sealed = self._cipher.seal_text(outcome.model_dump_json(), _purpose(task_id, call_id))
+        _, standing = await self._record(task_id, call_id, "outcome", sealed)
+        return outcome if standing is None else self._parse(task_id, call_id, standing) or outcome
 
     async def release(self, task_id: str, call_id: str) -> None:
         await self._redis.hdel(tool_record_key(task_id, call_id), "started")
 
     async def keep(self, task_id: str, call_id: str, value: JsonValue) -> None:
         key = tool_record_key(task_id, call_id)
+        sealed = self._cipher.seal_text(json.dumps(value), _purpose(task_id, call_id))
         async with self._redis.pipeline(transaction=True) as pipeline:
-            pipeline.hset(key, "kept", json.dumps(value))
+            pipeline.hset(key, "kept", sealed)
             pipeline.expire(key, self._ttl)
             await pipeline.execute()
 
     async def kept(self, task_id: str, call_id: str) -> JsonValue:
         kept = cast("str | None", await self._redis.hget(tool_record_key(task_id, call_id), "kept"))
-        return None if kept is None else cast("JsonValue", json.loads(kept))
+        if kept is None:
+            return None
+        return cast("JsonValue", json.loads(self._cipher.unseal_text(kept, _purpose(task_id, call_id))))
 
     async def _record(self, task_id: str, call_id: str, field: str, value: str) -> tuple[bool, str | None]:
         """Set the field unless it is set; return whether it was set now, and the outcome that stands."""
@@ -64,9 +70,13 @@ class RedisToolRecords(ToolRecords):
             was_set, outcome, _ = await pipeline.execute()
         return bool(was_set), cast("str | None", outcome)
 
+    def _parse(self, task_id: str, call_id: str, outcome: str) -> ToolReply | None:
+        text = self._cipher.unseal_text(outcome, _purpose(task_id, call_id))
+        try:
+            return OUTCOME_ADAPTER.validate_json(text)
+        except ValidationError:
+            return None
 
-def _parse(outcome: str) -> ToolReply | None:
-    try:
-        return OUTCOME_ADAPTER.validate_json(outcome)
-    except ValidationError:
-        return None
+
+def _purpose(task_id: str, call_id: str) -> str:
+    return f"tool call {task_id} {call_id}"

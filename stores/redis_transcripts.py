@@ -1,7 +1,7 @@
 """The transcript cache in Redis: a hash of position → message for each run."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import cast
 
@@ -9,6 +9,8 @@ from pydantic import TypeAdapter, ValidationError
 from redis.asyncio import Redis
 from redis.typing import EncodableT, FieldT
 
+from stores.encryption import Cipher, EncryptionError
+from stores.redis_connection import cipher_of
 from stores.transcripts import Attempt, OpenedTranscript, Reply, Transcripts
 from stores.view_parts import TASK_TTL
 from workflows.contract.messages import AssistantMessage, SummaryMessage, TranscriptMessage
@@ -37,11 +39,13 @@ return count
 class RedisTranscripts(Transcripts):
     """Each call is one transaction and one round trip. `ttl` counts from the last call (default 7 days).
 
-    An entry that cannot be read, of a newer version perhaps, counts as missing: it is written again.
+    An entry that cannot be read, of a newer version or another key perhaps, counts as missing: it is written
+    again.
     """
 
     def __init__(self, redis: Redis, *, ttl: timedelta = TASK_TTL) -> None:
         self._redis = redis
+        self._cipher = cipher_of(redis)
         self._ttl = ttl
 
     async def open(  # noqa: PLR0913 -- all that one round trip does, each by its name
@@ -54,12 +58,12 @@ class RedisTranscripts(Transcripts):
         previous_run: str = "",
         attempt: Attempt | None = None,
     ) -> OpenedTranscript:
-        key, start = transcript_key(task_id, run_id), length - len(new)
+        key, start, entries = transcript_key(task_id, run_id), length - len(new), self._entries(task_id)
         async with self._redis.pipeline(transaction=True) as pipeline:
             if previous_run:
                 pipeline.eval(_COPY_MISSING, 2, transcript_key(task_id, previous_run), key, str(start))
             if new:
-                pipeline.hset(key, mapping=_encode(start, new))
+                pipeline.hset(key, mapping=entries.encode(start, new))
             if attempt:
                 seconds = str(int(self._ttl.total_seconds()))
                 counts = attempts_key(task_id, run_id)
@@ -67,11 +71,11 @@ class RedisTranscripts(Transcripts):
             pipeline.expire(key, self._ttl)
             pipeline.hgetall(key)
             replies = await pipeline.execute()
-        opened = _decode(cast("Mapping[str, str]", replies[-1]), length)
+        opened = entries.decode(cast("Mapping[str, str]", replies[-1]), length)
         return replace(opened, attempt=int(replies[-3])) if attempt else opened
 
     async def put(self, task_id: str, run_id: str, start: int, messages: Sequence[TranscriptMessage]) -> None:
-        key = transcript_key(task_id, run_id)
+        key, entries = transcript_key(task_id, run_id), self._entries(task_id)
         async with self._redis.pipeline(transaction=True) as pipeline:
             if start == 0:
                 pipeline.delete(
@@ -79,40 +83,50 @@ class RedisTranscripts(Transcripts):
                 )  # a transcript that is sent again replaces the one that was not whole
             for offset in range(0, len(messages), _FIELDS_PER_COMMAND):
                 batch = messages[offset : offset + _FIELDS_PER_COMMAND]
-                pipeline.hset(key, mapping=_encode(start + offset, batch))
+                pipeline.hset(key, mapping=entries.encode(start + offset, batch))
             pipeline.expire(key, self._ttl)
             await pipeline.execute()
 
     async def put_reply(self, task_id: str, run_id: str, position: int, reply: Reply) -> Reply:
-        key = transcript_key(task_id, run_id)
+        key, entries = transcript_key(task_id, run_id), self._entries(task_id)
+        (entry,) = entries.encode(position, [reply]).values()
         async with self._redis.pipeline(transaction=True) as pipeline:
-            pipeline.hsetnx(key, str(position), reply.model_dump_json())
+            pipeline.hsetnx(key, str(position), entry)
             pipeline.expire(key, self._ttl)
             pipeline.hget(key, str(position))
             replies = await pipeline.execute()
-        standing = _parse(cast("str", replies[-1]))
+        standing = entries.parse(cast("str", replies[-1]))
         if isinstance(standing, type(reply)):
             return standing
-        await self._redis.hset(key, str(position), reply.model_dump_json())
+        await self._redis.hset(key, str(position), entry)
         return reply
 
-
-def _encode(start: int, messages: Sequence[TranscriptMessage]) -> dict[FieldT, EncodableT]:
-    return {str(start + offset): message.model_dump_json() for offset, message in enumerate(messages)}
-
-
-def _decode(fields: Mapping[str, str], length: int) -> OpenedTranscript:
-    kept = [fields[str(position)] for position in range(length) if str(position) in fields]
-    messages = tuple(message for message in map(_parse, kept) if message)
-    reply = _parse(fields[str(length)]) if str(length) in fields else None
-    return OpenedTranscript(
-        messages=messages if len(messages) == length else None,
-        reply=reply if isinstance(reply, AssistantMessage | SummaryMessage) else None,
-    )
+    def _entries(self, task_id: str) -> "_Entries":
+        return _Entries(self._cipher, f"transcript {task_id}")
 
 
-def _parse(entry: str) -> TranscriptMessage | None:
-    try:
-        return _MESSAGE.validate_json(entry)
-    except ValidationError:
-        return None
+@dataclass(frozen=True)
+class _Entries:
+    """How the messages of one task are kept. Not for one run: the next one copies them."""
+
+    cipher: Cipher
+    purpose: str
+
+    def encode(self, start: int, messages: Sequence[TranscriptMessage]) -> dict[FieldT, EncodableT]:
+        sealed = (self.cipher.seal_text(message.model_dump_json(), self.purpose) for message in messages)
+        return {str(start + offset): entry for offset, entry in enumerate(sealed)}
+
+    def decode(self, fields: Mapping[str, str], length: int) -> OpenedTranscript:
+        kept = [fields[str(position)] for position in range(length) if str(position) in fields]
+        messages = tuple(message for message in map(self.parse, kept) if message)
+        reply = self.parse(fields[str(length)]) if str(length) in fields else None
+        return OpenedTranscript(
+            messages=messages if len(messages) == length else None,
+            reply=reply if isinstance(reply, AssistantMessage | SummaryMessage) else None,
+        )
+
+    def parse(self, entry: str) -> TranscriptMessage | None:
+        try:
+            return _MESSAGE.validate_json(self.cipher.unseal_text(entry, self.purpose))
+        except (EncryptionError, ValidationError):
+            return None

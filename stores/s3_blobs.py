@@ -3,12 +3,13 @@
 import asyncio
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
 from typing import TypeVar
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from stores.blobs import BlobLinks, Blobs, BlobsUnavailableError, LinkTerms
-from stores.s3_client import THREADS, error_code
+from stores.blobs import BlobLinks, BlobPage, Blobs, BlobStock, BlobsUnavailableError, LinkTerms
+from stores.s3_client import THREADS, ServerEncryption, error_code
 from stores.s3_objects import S3Objects
 
 _ACCESS = (
@@ -35,8 +36,16 @@ class S3Blobs(Blobs):
     does that. Close it with `close`.
     """
 
-    def __init__(self, bucket: str, *, endpoint: str = "", prefix: str = "", presigned: int = 0) -> None:
-        self._objects = S3Objects(bucket, endpoint=endpoint, prefix=prefix)
+    def __init__(
+        self,
+        bucket: str,
+        *,
+        endpoint: str = "",
+        prefix: str = "",
+        presigned: int = 0,
+        encryption: ServerEncryption | None = None,
+    ) -> None:
+        self._objects = S3Objects(bucket, endpoint=endpoint, prefix=prefix, encryption=encryption)
         self._threads = _Threads(f"the S3 bucket {bucket}" + (f" at {endpoint}" if endpoint else ""))
         self._links = S3Links(self._objects, self._threads, presigned) if presigned else None
 
@@ -47,6 +56,10 @@ class S3Blobs(Blobs):
     @property
     def links(self) -> BlobLinks | None:
         return self._links
+
+    @property
+    def stock(self) -> BlobStock:
+        return S3Stock(self._objects, self._threads)
 
     def close(self) -> None:
         """Begin no more requests."""
@@ -80,6 +93,31 @@ class S3Links(BlobLinks):
 
     async def url(self, key: str, terms: LinkTerms) -> str:
         return await self._threads.do(lambda: self._objects.url(key, terms))
+
+
+class S3Stock(BlobStock):
+    """Objects by the time when they were put. Their server's clock and ours are taken for the same."""
+
+    def __init__(self, objects: S3Objects, threads: "_Threads") -> None:
+        self._objects = objects
+        self._threads = threads
+
+    @property
+    def expires(self) -> bool:
+        return False
+
+    async def old(self, folder: str, age: timedelta, cursor: str) -> BlobPage:
+        return await self._threads.do(lambda: self._objects.old(folder, datetime.now(UTC) - age, cursor))
+
+    async def remove(self, key: str, age: timedelta) -> bool:
+        return await self._threads.do(lambda: self._objects.delete_old(key, datetime.now(UTC) - age))
+
+    async def renew(self, key: str) -> None:
+        """Do nothing: there is no time to live."""
+
+    async def remove_unfinished(self, age: timedelta) -> int:
+        """Do nothing: uploads that were not finished are for a rule of the bucket."""
+        return 0
 
 
 class _Threads:

@@ -1,7 +1,8 @@
 """boto3's client, as far as we use it: it has no types of its own."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol, TypedDict, cast
+from datetime import datetime
+from typing import NotRequired, Protocol, TypedDict, Unpack, cast
 
 import boto3
 from botocore.config import Config
@@ -33,6 +34,21 @@ class Head(TypedDict):
 
     ContentLength: int
     Metadata: Mapping[str, str]
+    LastModified: datetime
+
+
+class ListedObject(TypedDict):
+    """An object on a page of a list."""
+
+    Key: str
+    LastModified: datetime
+
+
+class ObjectPage(TypedDict):
+    """A page of a list; an empty one has no contents."""
+
+    Contents: NotRequired[Sequence[ListedObject]]
+    IsTruncated: bool
 
 
 class FoundObject(Head):
@@ -73,6 +89,13 @@ class Source(TypedDict):
     Key: str
 
 
+class ServerEncryption(TypedDict, total=False):
+    """How S3 itself encrypts a new object; what is left out is the bucket's own setting."""
+
+    ServerSideEncryption: str
+    SSEKMSKeyId: str
+
+
 class S3Client(Protocol):
     """What we use of boto3's client."""
 
@@ -84,13 +107,27 @@ class S3Client(Protocol):
     def get_object(self, *, Bucket: str, Key: str) -> FoundObject: ...
 
     def put_object(
-        self, *, Bucket: str, Key: str, Body: bytes, ChecksumSHA256: str, Metadata: Mapping[str, str]
+        self,
+        *,
+        Bucket: str,
+        Key: str,
+        Body: bytes,
+        ChecksumSHA256: str,
+        Metadata: Mapping[str, str],
+        **encryption: Unpack[ServerEncryption],
     ) -> object: ...
+
+    def list_objects_v2(self, *, Bucket: str, Prefix: str, StartAfter: str, MaxKeys: int) -> ObjectPage: ...
 
     def delete_object(self, *, Bucket: str, Key: str) -> object: ...
 
     def create_multipart_upload(
-        self, *, Bucket: str, Key: str, Metadata: Mapping[str, str]
+        self,
+        *,
+        Bucket: str,
+        Key: str,
+        Metadata: Mapping[str, str],
+        **encryption: Unpack[ServerEncryption],
     ) -> CreatedUpload: ...
 
     def upload_part(
@@ -114,6 +151,16 @@ class S3Client(Protocol):
     def close(self) -> None: ...
 
     # ruff: enable[N803]
+
+
+def server_encryption(sse: str, key_id: str) -> ServerEncryption:
+    """Return how S3 encrypts, by the settings; empty: as the bucket says."""
+    encryption = ServerEncryption()
+    if sse:
+        encryption["ServerSideEncryption"] = sse
+    if key_id:
+        encryption["SSEKMSKeyId"] = key_id
+    return encryption
 
 
 def connect_s3(endpoint: str, *, is_patient: bool) -> S3Client:

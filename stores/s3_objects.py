@@ -6,11 +6,12 @@ import hashlib
 import io
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from stores.blobs import BlobCorruptError, BlobMissingError, LinkTerms, check_key
-from stores.s3_client import Head, PartName, S3Client, connect_s3, is_missing
+from stores.blobs import BlobCorruptError, BlobMissingError, BlobPage, LinkTerms, check_key, is_key
+from stores.s3_client import Head, PartName, S3Client, ServerEncryption, connect_s3, is_missing
 
 MIB = 1 << 20
 
@@ -21,6 +22,12 @@ PART_BYTES = 8 * MIB
 
 SMALLEST_PART = 5 * MIB
 """S3 takes no shorter part, except as the last one."""
+
+LISTED = 1000
+"""Objects on a page of a list."""
+
+RENEWED_AFTER = timedelta(hours=12)
+"""An object that is older is put again, if it is to be put: less than the shortest time to live."""
 
 _PIECE = MIB
 _DIGEST = "sha256"
@@ -33,8 +40,11 @@ class S3Objects:
     (AbortIncompleteMultipartUpload) removes it.
     """
 
-    def __init__(self, bucket: str, *, endpoint: str, prefix: str) -> None:
+    def __init__(
+        self, bucket: str, *, endpoint: str, prefix: str, encryption: ServerEncryption | None = None
+    ) -> None:
         self._bucket = bucket
+        self._encryption = encryption or ServerEncryption()
         self._prefix = prefix
         self._client = connect_s3(endpoint, is_patient=False)
         self._patient = connect_s3(endpoint, is_patient=True)
@@ -45,7 +55,7 @@ class S3Objects:
         self._patient.close()
 
     def put(self, key: str, content: bytes) -> None:
-        """Keep content as one object, unless it is there already."""
+        """Keep content as one object, unless it is there already, and was put less than 12 hours ago."""
         digest = hashlib.sha256(content)
         metadata = {_DIGEST: digest.hexdigest()}
         if self._holds(key, len(content), digest.hexdigest()):
@@ -61,6 +71,7 @@ class S3Objects:
             Body=content,
             ChecksumSHA256=base64.b64encode(digest.digest()).decode(),
             Metadata=metadata,
+            **self._encryption,
         )
 
     def get(self, key: str) -> bytes:
@@ -87,6 +98,31 @@ class S3Objects:
     def delete(self, key: str) -> None:
         """Remove an object if there is one."""
         self._client.delete_object(Bucket=self._bucket, Key=self._name(key))
+
+    def old(self, folder: str, before: datetime, cursor: str) -> BlobPage:
+        """Return the objects of a page that were put before a time, and where the next page begins."""
+        listed = self._client.list_objects_v2(
+            Bucket=self._bucket,
+            Prefix=self._name(folder) + "/",
+            StartAfter=self._prefix + (cursor or folder + "/"),
+            MaxKeys=LISTED,
+        )
+        found = list(listed.get("Contents", ()))
+        old = (each["Key"].removeprefix(self._prefix) for each in found if each["LastModified"] <= before)
+        keys = tuple(filter(is_key, old))
+        return BlobPage(keys, found[-1]["Key"].removeprefix(self._prefix) if listed["IsTruncated"] else "")
+
+    def delete_old(self, key: str, before: datetime) -> bool:
+        """Remove an object that was put before a time; return whether it was.
+
+        S3 does not do this in one step. Whoever puts it in between does so because a task that is long gone
+        was begun anew with the same message.
+        """
+        head = self._head(key)
+        if head is None or head["LastModified"] > before:
+            return False
+        self.delete(key)
+        return True
 
     def join(self, key: str, sources: Sequence[str]) -> None:
         """Make one object of several. The server copies what is long enough for a part of its own.
@@ -136,9 +172,14 @@ class S3Objects:
             raise
 
     def _holds(self, key: str, length: int, digest: str) -> bool:
-        """Whether the object is there: a workflow that is replayed puts all of its payloads again."""
+        """Whether the object is there: a workflow that is replayed puts all of its payloads again.
+
+        An old one is put again, so that the housekeeping takes it for new.
+        """
         head = self._head(key)
-        return head is not None and (head["ContentLength"], head["Metadata"].get(_DIGEST)) == (length, digest)
+        if head is None or datetime.now(UTC) - head["LastModified"] > RENEWED_AFTER:
+            return False
+        return (head["ContentLength"], head["Metadata"].get(_DIGEST)) == (length, digest)
 
     def _length(self, key: str) -> int:
         head = self._head(key)
@@ -149,7 +190,9 @@ class S3Objects:
     def _upload(self, key: str, metadata: Mapping[str, str]) -> Generator["_Upload"]:
         """Make an object of the parts that are added; if anything goes wrong, nothing of it stays."""
         name, client = self._name(key), self._patient
-        begun = client.create_multipart_upload(Bucket=self._bucket, Key=name, Metadata=metadata)
+        begun = client.create_multipart_upload(
+            Bucket=self._bucket, Key=name, Metadata=metadata, **self._encryption
+        )
         upload = _Upload(client, self._bucket, name, begun["UploadId"])
         try:
             yield upload

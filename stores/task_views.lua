@@ -3,8 +3,9 @@
 --
 -- KEYS  view (hash), history (list), stream; view and stream of the client's task above it, or else its own
 -- ARGV  task id, run id, time to live in seconds, length of the stream, key of any view before and after
---       its task id, JSON of what is forwarded to the task above, up to the event itself, operation,
---       arguments of the operation (the take_* functions name them)
+--       its task id, operation, arguments of the operation (the take_* functions name them)
+--
+-- Content may be encrypted: events, messages, labels and the content of artifacts are only moved here.
 --
 -- Fields of the view:
 --   task                                the static part
@@ -14,7 +15,8 @@
 --   status, status_run, version, step, state, at, message_id, message    the last status
 --   message:<message id>                set for each message in the history
 --   artifacts, artifact:<id>            how many artifacts; the current draft of each
---   block:<n>:<artifact id>             content of the draft: 't' and text, or 'd' and a part as JSON
+--   block:<n>:<artifact id>             content of the draft: 't' and text, 's' and texts that are encrypted,
+--                                       one by one, or 'd' and a part as JSON
 --   first                               position of the first event that was ever in the stream
 
 local BLOCK_SIZE = 4096  -- a text chunk is appended to a block, so that its cost does not grow with the text
@@ -26,8 +28,8 @@ local TERMINAL = {completed = true, failed = true, canceled = true, rejected = t
 local view, history, stream = KEYS[1], KEYS[2], KEYS[3]
 local root_view, root_stream = KEYS[4], KEYS[5]
 local task_id, run_id, time_to_live, stream_length = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
-local view_prefix, view_suffix, forwarding_head, operation = ARGV[5], ARGV[6], ARGV[7], ARGV[8]
-local cursor = 8
+local view_prefix, view_suffix, operation = ARGV[5], ARGV[6], ARGV[7]
+local cursor = 7
 
 local function take()
   cursor = cursor + 1
@@ -60,7 +62,7 @@ end
 
 local function take_chunk()
   return {
-    event = take_event(), artifact_id = take(), name = take(), description = take(), mode = take(),
+    event = take_event(), artifact_id = take(), name = take(), description = take(), label = take(), mode = take(),
     position = tonumber(take()), attempt = tonumber(take()), index = tonumber(take()),
     last = take() == '1', failed = take() == '1', content = take(),
   }
@@ -74,7 +76,7 @@ end
 local function forward(json)
   local state, run = unpack(redis.call('HMGET', root_view, 'state', 'run'))
   if state and not TERMINAL[state] then
-    append_to(root_stream, root_view, run or '', forwarding_head .. json .. '}')
+    append_to(root_stream, root_view, run or '', json)
     redis.call('EXPIRE', root_stream, time_to_live)
   end
 end
@@ -174,7 +176,7 @@ local function begin_draft(old, chunk)
   return {
     order = old and old.order or redis.call('HINCRBY', view, 'artifacts', 1),
     run = run_id, position = chunk.position, attempt = chunk.attempt,
-    name = chunk.name, description = chunk.description,
+    name = chunk.name, description = chunk.description, label = chunk.label,
     next = 0, blocks = 0, complete = false, failed = false,
   }
 end
@@ -200,8 +202,9 @@ local function draft_for(old, chunk)  -- the draft that the chunk is to be appen
   return begin_draft(old, chunk)
 end
 
-local function is_text(content)
-  return content:sub(1, 1) == 't'
+local function is_continued_text(block, content)
+  local kind = content:sub(1, 1)
+  return (kind == 't' or kind == 's') and block:sub(1, 1) == kind and #block < BLOCK_SIZE
 end
 
 local function append_content(draft, chunk)
@@ -210,7 +213,7 @@ local function append_content(draft, chunk)
   end
   local field = block_field(chunk.artifact_id, draft.blocks)
   local block = redis.call('HGET', view, field) or ''
-  if is_text(chunk.content) and is_text(block) and #block < BLOCK_SIZE then
+  if is_continued_text(block, chunk.content) then
     redis.call('HSET', view, field, block .. chunk.content:sub(2))
   else
     draft.blocks = draft.blocks + 1
@@ -281,11 +284,12 @@ function fold.status()
   local status = take_status()
   take_over()
   if not is_news(status) then
-    return false
+    return nil, false
   end
+  local before = redis.call('HGET', view, 'state')
   set_status(status)
   emit(status.event)
-  return true
+  return before ~= status.state and status.state or nil, true
 end
 
 function fold.chunk()
@@ -308,15 +312,18 @@ function fold.other()
   emit(take_event())  -- a gateway may publish these for a run that is older than the one it has not heard of yet
 end
 
-local function publish()
+local function publish()  -- returns the states that the task took; a status need not change it
   if is_overtaken() then
-    return
+    return {}
   end
-  local has_new_status = false
+  local taken, has_new_status = {}, false
   while cursor < #ARGV do
-    has_new_status = fold[take()]() or has_new_status
+    local state, is_new_status = fold[take()]()
+    taken[#taken + 1] = state
+    has_new_status = has_new_status or is_new_status
   end
   refresh(has_new_status)
+  return taken
 end
 
 local function put_before_history(messages)

@@ -88,8 +88,12 @@ class TaskViews(ABC):
         """
 
     @abstractmethod
-    async def publish(self, task_id: str, run_id: str, events: Sequence[TaskEvent]) -> None:
-        """Fold events into the view and append them to the stream, in one atomic step."""
+    async def publish(self, task_id: str, run_id: str, events: Sequence[TaskEvent]) -> Sequence[TaskState]:
+        """Fold events into the view and append them to the stream, in one atomic step.
+
+        Returns the states that the task took by this: none for a status that is old news, or that says
+        something new of the same state.
+        """
 
     @abstractmethod
     async def end(self, task_id: str, run_id: str, status: StatusChanged) -> bool:

@@ -6,12 +6,18 @@ from collections.abc import Sequence
 from temporalio.client import Client, Plugin
 from temporalio.converter import DataConverter
 from temporalio.envconfig import ClientConfig, ClientConnectConfig
+from temporalio.service import KeepAliveConfig
 
 from stores.blobs import Blobs
+from stores.encryption_settings import EncryptionSettings
 from stores.lost_payloads import LostPayloads
 from stores.payload_storage import data_converter
 
 DEFAULT_ADDRESS = "localhost:7233"
+
+KEEP_ALIVE = KeepAliveConfig(interval_millis=15_000, timeout_millis=10_000)
+"""A connection that a router or load balancer forgot is noticed within 25 s, instead of the SDK's 45.
+Temporal drops clients that ask more often than every 10 s (`frontend.keepAliveMinTime`)."""
 
 _QUOTED = re.compile(r':?\s*".*')
 
@@ -25,12 +31,14 @@ async def connect_temporal(plugins: Sequence[Plugin] = (), blobs: Blobs | None =
 
     TEMPORAL_ADDRESS (default localhost:7233), TEMPORAL_NAMESPACE, TEMPORAL_API_KEY, TEMPORAL_TLS_* and
     TEMPORAL_CONFIG_FILE apply, as for the `temporal` command (`temporalio.envconfig`). Payloads of 256 KB and
-    more are kept in `blobs`; without it they stay in history.
+    more are kept in `blobs`; without it they stay in history. If EVERLOOP_ENCRYPTION_KEYS_FILE names keys,
+    all are encrypted.
 
     Raises:
         TemporalUnreachableError: no connection, or these settings cannot be used.
+        ValidationError: the file of keys is wrong.
     """
-    return await _connect(plugins, data_converter(blobs))
+    return await _connect(plugins, data_converter(blobs, cipher=EncryptionSettings().cipher))
 
 
 async def connect_worker(plugins: Sequence[Plugin], blobs: Blobs) -> Client:
@@ -38,16 +46,19 @@ async def connect_worker(plugins: Sequence[Plugin], blobs: Blobs) -> Client:
 
     Raises:
         TemporalUnreachableError: no connection, or the settings cannot be used.
+        ValidationError: the file of keys is wrong.
     """
     lost = LostPayloads()
-    lost.client = await _connect(plugins, data_converter(blobs, lost))
+    lost.client = await _connect(plugins, data_converter(blobs, lost, EncryptionSettings().cipher))
     return lost.client
 
 
 async def _connect(plugins: Sequence[Plugin], converter: DataConverter) -> Client:
     config = _read_settings()
     try:
-        return await Client.connect(**config, data_converter=converter, plugins=plugins)
+        return await Client.connect(
+            **config, data_converter=converter, plugins=plugins, keep_alive_config=KEEP_ALIVE
+        )
     except ValueError as error:
         raise TemporalUnreachableError(_flaw(error)) from error
     except RuntimeError as error:

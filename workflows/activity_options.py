@@ -1,4 +1,7 @@
-"""How long each kind of side effect may take, and how it is retried."""
+"""How long each kind of side effect may take, and how it is retried.
+
+`queue` None is the one on which the workflow itself waits.
+"""
 
 from datetime import timedelta
 
@@ -27,38 +30,34 @@ _TOOL_MARGIN = timedelta(minutes=3)
 """The tool activity ends a tool that takes too long by itself; this is what it and hooks need besides."""
 
 
-def model_call(summary: str) -> ActivityConfig:
+def model_call(queue: str | None, summary: str) -> ActivityConfig:
     """Return the options of a model call, with its line in the Temporal UI."""
-    return _heartbeating(timedelta(minutes=30), summary)
+    return _heartbeating(timedelta(minutes=30), summary, queue)
 
 
-def tool_call(tool: ToolSpec, summary: str) -> ActivityConfig:
+def tool_call(queue: str | None, tool: ToolSpec, summary: str) -> ActivityConfig:
     """Return the options for a tool: its own time, and its own task queue if it has one."""
-    options = _heartbeating(timedelta(seconds=tool.timeout) + _TOOL_MARGIN, summary)
-    if tool.task_queue:
-        options["task_queue"] = tool.task_queue
-    return options
+    return _heartbeating(timedelta(seconds=tool.timeout) + _TOOL_MARGIN, summary, tool.task_queue or queue)
 
 
-def plugin_call(summary: str) -> ActivityConfig:
+def plugin_call(queue: str | None, summary: str) -> ActivityConfig:
     """Return the options of a call that asks plugins, which may ask servers; it is given up after a while."""
-    options = _heartbeating(timedelta(minutes=2), summary)
+    options = _heartbeating(timedelta(minutes=2), summary, queue)
     options["retry_policy"] = _A_FEW_TIMES
     return options
 
 
-def afterthought(summary: str) -> ActivityConfig:
+def afterthought(queue: str | None, summary: str) -> ActivityConfig:
     """Return the options of what follows the end of a task: it is dropped if it does not work."""
-    options = _heartbeating(timedelta(minutes=10), summary)
+    options = _heartbeating(timedelta(minutes=10), summary, queue)
     options["retry_policy"] = _A_FEW_TIMES
     options["schedule_to_close_timeout"] = timedelta(hours=1)
     return options
 
 
-def narration(task_queue: str) -> ActivityConfig:
+def narration(queue: str) -> ActivityConfig:
     """Return the options of the narrator, which ends by itself, with its task."""
-    options = _heartbeating(timedelta(hours=24), "narrator")
-    options["task_queue"] = task_queue
+    options = _heartbeating(timedelta(hours=24), "narrator", queue)
     options["cancellation_type"] = ActivityCancellationType.ABANDON
     return options
 
@@ -77,9 +76,10 @@ def hooked_call(summary: str) -> ActivityConfig:
     return options
 
 
-def _heartbeating(start_to_close: timedelta, summary: str) -> ActivityConfig:
+def _heartbeating(start_to_close: timedelta, summary: str, queue: str | None) -> ActivityConfig:
     """A long call: a lost worker is noticed, and a cancelled one has ended before the task goes on."""
     return ActivityConfig(
+        task_queue=queue,
         start_to_close_timeout=start_to_close,
         heartbeat_timeout=HEARTBEAT_TIMEOUT,
         retry_policy=_UNTIL_IT_WORKS,

@@ -14,7 +14,7 @@ from temporalio.exceptions import (
 )
 
 with workflow.unsafe.imports_passed_through():
-    from workflows import announce, approvals, display
+    from workflows import announce, approvals, display, spans
     from workflows.activity_options import afterthought, narration, publish
     from workflows.contract import failures, names
     from workflows.contract.calls import (
@@ -91,6 +91,7 @@ class AgentTask:
 
     @workflow.run
     async def run(self, task: CarriedTask) -> TaskResult:
+        spans.name_run(self._ref, self._task.agent)
         announce.index(self._state.status.state if task.carried else TaskState.WORKING)
         try:
             answer = await self._answer()
@@ -167,7 +168,7 @@ class AgentTask:
         try:
             self._state.take_answer(approvals.decide(self._state, approval))
         except InvalidAnswerError as error:
-            workflow.logger.warning("approve signal refused: %s", error)
+            workflow.logger.warning("approve signal refused; the details of the task say why")
             self._state.refused_signal = str(error)
         announce.show(self._state)
 
@@ -270,8 +271,9 @@ class AgentTask:
         agent = self._scope.agent
         if agent.narrator and not self._task.depth:
             call = NarrateInput(task=self._scope.ref, narrator=agent.narrator, model=agent.model)
-            queue = names.narrator_task_queue(workflow.info().task_queue)
-            narrating = workflow.start_activity_method(NarratorPort.narrate, call, **narration(queue))
+            narrating = workflow.start_activity_method(
+                NarratorPort.narrate, call, **narration(self._scope.narrator_queue)
+            )
             narrating.add_done_callback(lambda done: done.cancelled() or done.exception())
 
     async def _end(self, outcome: TaskState, message: AgentMessage | None, reason: str) -> None:
@@ -326,8 +328,9 @@ class AgentTask:
                     reason=reason,
                     identity=self._task.identity,
                 )
+                queue = self._scope.queue(names.TOOLS_QUEUE)
                 await workflow.execute_activity_method(
-                    AgentPort.after_completion, ended, **afterthought("tell the plugins")
+                    AgentPort.after_completion, ended, **afterthought(queue, "tell the plugins")
                 )
         with contextlib.suppress(ActivityError):
             await self._loop.memory.compact()

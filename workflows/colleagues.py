@@ -14,6 +14,7 @@ from workflows.contract.names import child_task_id
 from workflows.contract.ports import AgentPort, ToolPort
 from workflows.contract.tasks import AgentSpec, ToolSpec
 from workflows.scope import TaskScope
+from workflows.spans import tool_call_span
 from workflows.sub_agents import SubAgents
 
 
@@ -33,6 +34,12 @@ class Colleagues:
         Raises:
             ChildWorkflowError: the task was cancelled, and the sub-agent with it.
         """
+        with tool_call_span(self._scope.ref, call):
+            return await self._take(tool, call, position, status, warning)
+
+    async def _take(
+        self, tool: ToolSpec, call: ToolCall, position: int, status: StatusChanged | None, warning: str
+    ) -> ToolReply:
         task_id = self._scope.ref.task_id
         agent = await workflow.execute_activity_method(
             AgentPort.load_agent,

@@ -30,6 +30,11 @@ class Loop:
         self._preparation = Preparation(scope, self.memory)
         self._tools = ToolTurn(scope, Asking(scope), Colleagues(scope))
         self._routing = RoutingTurn(scope, self._model, self.memory)
+        self._waited_for_people = False
+        self._durations = workflow.metric_meter().create_histogram_timedelta(
+            "everloop_iteration_duration",
+            "one model call and the tools it asked for, without those that parked",
+        )
 
     async def load_agent(self) -> None:
         """Pin the agent, where whoever began the task did not know more of it than its id."""
@@ -62,9 +67,13 @@ class Loop:
                 await self._continue_if_long()
                 check_limits(self._scope.agent, state, workflow.now())
                 state.iteration += 1
+            began, self._waited_for_people = workflow.now(), bool(state.pending)
             with workflow.create_event_group(f"iteration {state.iteration}").scope():
-                if answer := await self._iterate():
-                    return answer
+                answer = await self._iterate()
+            if not self._waited_for_people:
+                self._durations.record(workflow.now() - began, {"agent": self._scope.agent.id})
+            if answer:
+                return answer
 
     async def _iterate(self) -> AssistantMessage | None:
         """Ask the model and run its calls, or go on with calls that wait; return the answer, if any."""
@@ -78,7 +87,7 @@ class Loop:
                 state.hold_answer(reply, is_data=self._scope.agent.has_output and not reply.rejects)
                 return reply if reply.rejects or self._has_artifact() else None
         if state.pending:
-            await self._tools.run(while_parked=self._continue_if_long)
+            await self._tools.run(while_parked=self._park)
         if state.successor:
             await self._preparation.take_over()
         return self._end_with_artifact() if state.answer else None
@@ -94,6 +103,10 @@ class Loop:
         if not self._has_artifact():
             raise no_artifact(self._scope.agent)
         return self._state.answer
+
+    async def _park(self) -> None:
+        self._waited_for_people = True
+        await self._continue_if_long()
 
     async def _continue_if_long(self) -> None:
         """Go on in a new run where Temporal suggests it. Nothing runs and everything is published here."""

@@ -74,7 +74,7 @@ class ContextMemory:
             await workflow.execute_activity_method(
                 ContextPort.compact_conversation,
                 CompactConversationInput(task=self._scope.ref, memory=spec, model=agent.model),
-                **afterthought("sum up the conversation"),
+                **afterthought(self._scope.queue(names.MODEL_QUEUE), "sum up the conversation"),
             )
 
     @property

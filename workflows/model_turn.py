@@ -8,7 +8,7 @@ from temporalio.exceptions import ActivityError
 
 from workflows import announce, compaction, display
 from workflows.activity_options import model_call, plugin_call, short_call
-from workflows.contract import failures
+from workflows.contract import failures, names
 from workflows.contract.calls import (
     BeforeRequestInput,
     CallModelInput,
@@ -108,6 +108,10 @@ class ModelTurn:
         return self._scope.agent
 
     @property
+    def _queue(self) -> str | None:
+        return self._scope.queue(names.MODEL_QUEUE)
+
+    @property
     def _models(self) -> tuple[str | None, ...]:
         return (self._agent.model, *self._agent.fallback_models)
 
@@ -124,7 +128,7 @@ class ModelTurn:
                 BeforeRequestInput(
                     task=self._scope.ref, messages=(message,), identity=self._scope.task.identity
                 ),
-                **plugin_call("plugins look at a message"),
+                **plugin_call(self._scope.queue(names.TOOLS_QUEUE), "plugins look at a message"),
             )
             stop_if_cancelled()
             if seen.refused and not done and len(state.transcript) == state.recalled:
@@ -166,7 +170,7 @@ class ModelTurn:
             return workflow.execute_activity_method(
                 ModelPort.call_model,
                 self._model_input(carried, warning),
-                **model_call(display.model_summary(self._state)),
+                **model_call(self._queue, display.model_summary(self._state)),
             )
 
         return await self.with_transcript(call)
@@ -222,7 +226,9 @@ class ModelTurn:
                     end=end,
                     compaction=spec,
                 ),
-                **model_call(f"iteration {state.iteration} · {spec.strategy} for messages 1-{end - 1}"),
+                **model_call(
+                    self._queue, f"iteration {state.iteration} · {spec.strategy} for messages 1-{end - 1}"
+                ),
             )
         )
         state.fold_summary(summary)

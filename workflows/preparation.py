@@ -60,7 +60,8 @@ class Preparation:
             lists_tools=lists_tools,
             loads_agent=loads_agent,
         )
-        options = plugin_call("list the tools") if lists_tools else short_call("load the agent")
+        queue = self._scope.queue(names.TOOLS_QUEUE)
+        options = plugin_call(queue, "list the tools") if lists_tools else short_call("load the agent")
         prepared = await workflow.execute_activity_method(AgentPort.prepare_task, call, **options)
         stop_if_cancelled()
         return prepared

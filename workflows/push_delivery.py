@@ -93,7 +93,7 @@ def _is_webhooks_fault(error: BaseException | None) -> bool:
 
 def _options(summary: str, *, patience: timedelta | None = None) -> ActivityConfig:
     return ActivityConfig(
-        task_queue=names.push_task_queue(workflow.info().task_queue),
+        task_queue=names.task_queue_of(names.PUSH_QUEUE, workflow.info().task_queue),
         start_to_close_timeout=timedelta(seconds=30),
         schedule_to_close_timeout=patience,
         retry_policy=_RETRIES,

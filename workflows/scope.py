@@ -4,6 +4,7 @@ import asyncio
 
 from temporalio import workflow
 
+from workflows.contract import names
 from workflows.contract.tasks import AgentSpec, TaskRef, ToolSpec
 from workflows.limits import seconds_left
 from workflows.state import CarriedTask, TaskRunState
@@ -35,6 +36,19 @@ class TaskScope:
     def has_hidden_task(self) -> bool:
         """Whether clients do not see the task: its message may be answered at once."""
         return self.task.agent.routing == "auto" and not self.state.is_routed
+
+    @property
+    def narrator_queue(self) -> str:
+        """Where its narrator waits."""
+        return names.task_queue_of(names.NARRATOR_QUEUE, workflow.info().task_queue)
+
+    def queue(self, kind: str) -> str | None:
+        """Return where calls of a kind wait: with others of it, or None, on the workflow's own queue.
+
+        On that one Temporal may hand a call to the worker that has just asked for it, which saves a step.
+        """
+        own = names.task_queue_of(kind, workflow.info().task_queue) if self.task.splits_queues else None
+        return self.agent.task_queue or own
 
     def set_wall_clock(self) -> None:
         """Let the time of the agent that works now run out when it should, counted from the task's start."""

@@ -75,6 +75,7 @@ class SubAgents:
             created_at=workflow.now(),
             depth=self._depth + 1,
             identity=scope.task.identity,
+            splits_queues=scope.task.splits_queues,
         )
         return await workflow.execute_child_workflow(
             names.WORKFLOW_TYPE,

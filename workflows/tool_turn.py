@@ -9,6 +9,7 @@ from workflows import announce, approvals, display
 from workflows.activity_options import tool_call
 from workflows.asking import Asking
 from workflows.colleagues import Colleagues
+from workflows.contract import names
 from workflows.contract.calls import RunToolInput, ToolReply
 from workflows.contract.events import StatusChanged
 from workflows.contract.messages import AssistantMessage, ToolCall
@@ -106,7 +107,7 @@ class ToolTurn:
                 plugin=spec.plugin,
                 digest=spec.digest,
             ),
-            **tool_call(spec, display.tool_summary(tool_call_)),
+            **tool_call(self._scope.queue(names.TOOLS_QUEUE), spec, display.tool_summary(tool_call_)),
         )
 
     async def _park(self, while_parked: Callable[[], Awaitable[None]]) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import httpx2
 from mcp_types import INTERNAL_ERROR
+from opentelemetry import propagate
 
 CONNECTING = 10.0
 """Seconds to connect, and to send each piece of a request. Answers may take as long as their calls."""
@@ -50,7 +51,8 @@ class FaultClient(httpx2.AsyncClient):
         )
 
     async def send(self, request: httpx2.Request, **settings: Any) -> httpx2.Response:  # noqa: ANN401 -- the SDK's
-        """Send a request, as the SDK does all of them."""
+        """Send a request, as the SDK does all of them, in the trace of the call that it is for."""
+        propagate.inject(request.headers)
         try:
             response = await super().send(request, **settings)
         except (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout, httpx2.ProxyError):

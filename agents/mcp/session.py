@@ -18,6 +18,7 @@ from agents.mcp.connection import Watch, connection_to
 from agents.mcp.definition import McpDefinition
 from agents.mcp.errors import McpError, McpLostError, McpTimeoutError, McpUnavailableError
 from agents.mcp.failures import explained
+from agents.mcp.spans import mcp_span, record_result
 from agents.mcp.tool_list import ToolList
 
 OPENING = 50.0
@@ -69,9 +70,12 @@ class McpSession:
             McpError: it came to no result.
         """
         async with self._asking() as client:
-            return await client.call_tool(
-                name, arguments, read_timeout_seconds=seconds, progress_callback=progress
-            )
+            with mcp_span(self._server, client.protocol_version, "tools/call", name) as span:
+                result = await client.call_tool(
+                    name, arguments, read_timeout_seconds=seconds, progress_callback=progress
+                )
+                record_result(span, result)
+                return result
 
     async def read(self, uri: str) -> ReadResourceResult:
         """Read a resource.
@@ -80,7 +84,8 @@ class McpSession:
             McpError: it could not be read.
         """
         async with self._asking() as client:
-            return await client.read_resource(uri)
+            with mcp_span(self._server, client.protocol_version, "resources/read"):
+                return await client.read_resource(uri)
 
     async def _hold(self, connection: Client) -> None:
         problem: McpError | None = None

@@ -1,11 +1,18 @@
 """What Temporal's history says of a task: the record that no event stream can embellish."""
 
+import json
 from dataclasses import dataclass
+from typing import cast
 
 import httpx
+from google.protobuf.json_format import ParseDict
 from pydantic import BaseModel, Field, JsonValue
+from temporalio.api.common.v1 import Payload
 
 from deploy.demo.errors import DemoError
+from stores.encryption import NO_CIPHER, Cipher
+from stores.encryption_codec import decrypted
+from stores.encryption_settings import EncryptionSettings
 from workflows.contract.messages import ToolCall, ToolOutcome
 from workflows.contract.ports import ModelPort, ToolPort
 
@@ -35,13 +42,19 @@ class Record:
     model_attempts: tuple[int, ...]
 
 
+class _Encrypted(BaseModel):
+    """Payloads that Temporal cannot read, as they are; others it shows as JSON."""
+
+    payloads: list[JsonValue]
+
+
 class _ActivityType(BaseModel):
     name: str
 
 
 class _Scheduled(BaseModel):
     activity_type: _ActivityType = Field(alias="activityType")
-    input: list[JsonValue]
+    input: list[JsonValue] | _Encrypted
 
 
 class _Started(BaseModel):
@@ -52,7 +65,7 @@ class _Started(BaseModel):
 
 class _Completed(BaseModel):
     scheduled_event_id: str = Field(alias="scheduledEventId")
-    result: list[JsonValue]
+    result: list[JsonValue] | _Encrypted
 
 
 class _Event(BaseModel):
@@ -102,11 +115,11 @@ async def fetch_record(temporal_http: str, task_id: str) -> Record:
             response.raise_for_status()
     except httpx.HTTPError as error:
         raise DemoError(f"Temporal did not answer with the history of {task_id}: {error}") from error
-    return read_record(response.content)
+    return read_record(response.content, EncryptionSettings().cipher)
 
 
-def read_record(answer: bytes) -> Record:
-    """Read Temporal's answer in JSON.
+def read_record(answer: bytes, cipher: Cipher = NO_CIPHER) -> Record:
+    """Read Temporal's answer in JSON; `cipher` decrypts what is encrypted in it.
 
     Raises:
         DemoError: a call in it has no outcome.
@@ -114,7 +127,7 @@ def read_record(answer: bytes) -> Record:
     activities = _activities(_Answer.model_validate_json(answer).history.events)
     return Record(
         tool_calls=tuple(
-            _recorded(activity)
+            _recorded(activity, cipher)
             for activity in activities
             if activity.scheduled.activity_type.name == ToolPort.run_tool.__name__
         ),
@@ -136,9 +149,16 @@ def _activities(events: list[_Event]) -> list[_Activity]:
     return [_Activity(scheduled[key], started[key], completed[key]) for key in scheduled]
 
 
-def _recorded(activity: _Activity) -> RecordedCall:
-    call = _ToolInput.model_validate(activity.scheduled.input[0]).call
-    result = _ToolResult.model_validate(activity.completed.result[0])
+def _first(values: list[JsonValue] | _Encrypted, cipher: Cipher) -> JsonValue:
+    if isinstance(values, list):
+        return values[0]
+    payload = ParseDict(cast("dict[str, JsonValue]", values.payloads[0]), Payload())
+    return cast("JsonValue", json.loads(decrypted(payload, cipher).data))
+
+
+def _recorded(activity: _Activity, cipher: Cipher) -> RecordedCall:
+    call = _ToolInput.model_validate(_first(activity.scheduled.input, cipher)).call
+    result = _ToolResult.model_validate(_first(activity.completed.result, cipher))
     return RecordedCall(
         call_id=call.id,
         name=call.name,

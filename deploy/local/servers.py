@@ -20,6 +20,9 @@ TRANSFER_POLLS = 1000
 """How often a second Temporal may look for the next step of a task in one shard. A dev server has one shard,
 and at its default of 20 each step of every task would wait up to 50 ms."""
 
+FAIRNESS_SETTINGS = ("matching.useNewMatcher", "matching.enableFairness")
+"""Without them the queues of a Temporal server serve whoever came first."""
+
 PROBLEMS_SETTING = "system.numConsecutiveWorkflowTaskProblemsToTriggerSearchAttribute"
 PROBLEMS_TO_REPORT = 3
 """After so many failures in a row Temporal marks a workflow, so that gateways find it and warn."""
@@ -104,6 +107,8 @@ def temporal_command(ports: TemporalPorts, database: Path | None = None) -> list
         *("--dynamic-config-value", f"{PROBLEMS_SETTING}={PROBLEMS_TO_REPORT}"),
         *("--dynamic-config-value", f"{PAUSE_SETTING}=true"),
     ]
+    for setting in FAIRNESS_SETTINGS:
+        command += ["--dynamic-config-value", f"{setting}=true"]
     if database:
         command += ["--db-filename", str(database)]
     for attribute in SEARCH_ATTRIBUTES:

@@ -27,13 +27,14 @@ INTERRUPTED = 130
 
 
 class QueueSettings(BaseSettings):
-    """Where scheduled tasks wait for a worker (EVERLOOP_TASK_QUEUE): the same as the workers' queue."""
+    """Where scheduled tasks wait: EVERLOOP_TASK_QUEUE and EVERLOOP_SPLIT_QUEUES, as gateways have them."""
 
     model_config = SettingsConfigDict(
         env_prefix="EVERLOOP_", frozen=True, hide_input_in_errors=True, env_ignore_empty=True
     )
 
     task_queue: str = Field(default=DEFAULT_TASK_QUEUE, min_length=1)
+    split_queues: bool = False
 
 
 def main(arguments: Sequence[str] | None = None, patience: timedelta = ANSWER_TIMEOUT) -> int:
@@ -101,6 +102,8 @@ def _definition(asked: argparse.Namespace) -> ScheduleDefinition:
         context_id=asked.context or "",
         given_id=asked.id or "",
         note=asked.note,
+        priority=agent.priority,
+        splits_queues=QueueSettings().split_queues,
     )
 
 

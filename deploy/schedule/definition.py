@@ -50,7 +50,8 @@ class ScheduleDefinition:
 
     `owner` is whose tasks these are (default: of callers who did not authenticate). `context_id` empty: each
     task has a context of its own. `given_id` empty: an id is made of what the schedule does, so that the same
-    schedule is not made twice.
+    schedule is not made twice. `priority` is the agent's,
+    `splits_queues` what gateways are set to.
     """
 
     agent_id: str
@@ -62,6 +63,8 @@ class ScheduleDefinition:
     context_id: str = ""
     given_id: str = ""
     note: str = ""
+    priority: int | None = None
+    splits_queues: bool = False
 
     @property
     def id(self) -> str:
@@ -92,6 +95,7 @@ class ScheduleDefinition:
                 task_queue=task_queue,
                 typed_search_attributes=self._task_attributes,
                 static_summary=self._summary,
+                priority=names.place_in_queues(self.owner, self.priority),
             ),
             spec=self.recurrence.spec,
             policy=SchedulePolicy(overlap=OVERLAPS[self.overlap], catchup_window=CATCH_UP),
@@ -106,6 +110,7 @@ class ScheduleDefinition:
             message=UserMessage(message_id=self.id, parts=(TextPart(text=self.text),)),
             created_at=now,
             scheduled=True,
+            splits_queues=self.splits_queues,
         )
 
     @property

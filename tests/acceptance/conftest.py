@@ -1,6 +1,6 @@
 """What the acceptance tests share: tests that break nothing use one steady deployment, others their own."""
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -9,6 +9,7 @@ import pytest_asyncio
 
 from tests.support.deployment import Deployment, Gateway, running_deployment
 from tests.support.people import PEOPLE_AGENT, Desk
+from tests.support.planted import LogSearch
 from tests.support.scripted_openai import ScriptedOpenAI
 
 
@@ -22,6 +23,22 @@ class Steady:
     @property
     def url(self) -> str:
         return self.gateways[0].url
+
+
+@pytest.fixture(scope="session")
+def log_search(tmp_path_factory: pytest.TempPathFactory) -> LogSearch:
+    """All logs of workers and gateways of this run, whatever test started them."""
+    return LogSearch(tmp_path_factory.getbasetemp())
+
+
+@pytest.fixture(autouse=True)
+def logs_without_content(log_search: LogSearch) -> Iterator[None]:
+    """Search what was logged meanwhile for what the tests have said until now, and for their secrets.
+
+    As the first fixture it ends last: the processes that a test has started for itself have ended by then.
+    """
+    yield
+    assert log_search.leaks() == []
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")

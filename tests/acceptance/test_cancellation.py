@@ -20,10 +20,15 @@ from a2a.types.a2a_pb2 import (
 )
 from temporalio.client import Client, WorkflowExecutionStatus, WorkflowFailureError
 
+from stores.redis_connection import connect_redis
+from stores.redis_task_views import RedisTaskViews
+from stores.task_views import START
 from tests.support.a2a_client import Answer, connected, request, send
 from tests.support.deployment import Deployment, Gateway, running_deployment
 from tests.support.scripted_openai import Refusal, Reply, ScriptedOpenAI, tool_call
+from workflows.contract.events import StatusChanged
 from workflows.contract.names import child_task_id
+from workflows.contract.tasks import TaskState as State
 
 CANCELED = TaskState.TASK_STATE_CANCELED
 INPUT_REQUIRED = TaskState.TASK_STATE_INPUT_REQUIRED
@@ -127,7 +132,10 @@ def _child(_: str) -> Case:
 
 
 async def test_cancel_before_a_worker_comes(model: ScriptedOpenAI, everloop: Deployment) -> None:
-    """The gateway says so; the worker that comes ends the workflow as canceled and asks no model."""
+    """The gateway says so; the worker that comes ends the workflow as canceled and asks no model.
+
+    Whoever reads the stream of the task, such as a webhook, hears of nothing but the end.
+    """
     gateway = await everloop.add_gateway()
     temporal = await Client.connect(everloop.temporal_address)
 
@@ -137,7 +145,11 @@ async def test_cancel_before_a_worker_comes(model: ScriptedOpenAI, everloop: Dep
         await everloop.add_worker()
         await _ends_canceled(temporal, task.id)
         shown = await client.get_task(GetTaskRequest(id=task.id))
+    async with connect_redis(everloop.redis_url) as redis:
+        stream = await RedisTaskViews(redis).read({task.id: START}, wait=0)
 
+    statuses = [each.event for each in stream if isinstance(each.event, StatusChanged)]
+    assert {status.state for status in statuses} == {State.CANCELED}
     assert canceled.status.state == shown.status.state == CANCELED
     assert [message.parts[0].text for message in shown.history] == ["Never mind."]
     assert answer.states.count(CANCELED) == 1

@@ -18,6 +18,7 @@ from stores.a2a_tasks import EVENTS_EXTENSION
 from tests.support.a2a_client import Answer, connected, request, response_of, send
 from tests.support.deployment import Deployment, running_deployment
 from tests.support.people import say, shown
+from tests.support.planted import plant_secret
 from tests.support.scripted_openai import Answer as ModelAnswer
 from tests.support.scripted_openai import ReceivedRequest, Reply, ScriptedOpenAI, tool_call
 
@@ -101,7 +102,7 @@ async def test_a_secret_finds_its_way_down(model: ScriptedOpenAI, colleagues: De
     async with connected(f"{gateway.url}/agents/lead", streaming=False) as client:
         parked = await send(client, request("Go."))
         assert parked.status.state == TaskState.TASK_STATE_AUTH_REQUIRED
-        task = await send(client, say(parked.id, "hunter2-hunter2"))
+        task = await send(client, say(parked.id, plant_secret("hunter2-hunter2")))
 
     assert response_of(task) == "In."
     assert said_by(model, "writer")[-1].tool_results == ["it has 15 characters"]

@@ -22,6 +22,7 @@ from redis.asyncio import Redis
 from tests.support.a2a_client import connected, request, response_of, send
 from tests.support.deployment import Deployment, Gateway, running_deployment
 from tests.support.people import PEOPLE_AGENT, Desk, call, effects, say
+from tests.support.planted import plant_secret
 from tests.support.processes import ServerProcess, redis_answers, wait_until_answers
 from tests.support.scripted_openai import ScriptedOpenAI
 from tests.support.secret_search import files_with, redis_keys_with
@@ -46,7 +47,7 @@ async def everloop(tmp_path: Path, model: ScriptedOpenAI) -> AsyncGenerator[Depl
 
 @pytest.fixture
 def secret() -> str:
-    return f"secret-{uuid4()}"
+    return plant_secret(f"secret-{uuid4()}")
 
 
 def _config(hook: Webhook, secret: str, task_id: str = "") -> TaskPushNotificationConfig:

@@ -18,6 +18,7 @@ from tests.support.deployment import running_deployment
 from tests.support.otlp_receiver import OtlpReceiver, running_otlp_receiver
 from tests.support.people import PEOPLE_AGENT, Desk, call, effects, questions, say, shown
 from tests.support.people_agents import fingerprint
+from tests.support.planted import plant, plant_secret
 from tests.support.scripted_openai import ScriptedOpenAI
 from tests.support.secret_search import contains, files_with, redis_keys_with
 from workflows.contract.names import history_key, secrets_key, stream_key
@@ -31,12 +32,12 @@ SUPPLIED = "(a secret was supplied)"
 @pytest.fixture
 def word() -> str:
     """A word that the client may say to everybody."""
-    return f"public-{uuid4()}"
+    return plant(f"public-{uuid4()}")
 
 
 @pytest.fixture
 def secret() -> str:
-    return f"secret-{uuid4()}"
+    return plant_secret(f"secret-{uuid4()}")
 
 
 @pytest_asyncio.fixture
@@ -49,12 +50,13 @@ async def receiver() -> AsyncGenerator[OtlpReceiver]:
 async def talkative(
     tmp_path: Path, model: ScriptedOpenAI, receiver: OtlpReceiver, ledger: Path
 ) -> AsyncGenerator[Desk]:
-    """A desk that logs and traces all it can, and whose model opens the vault."""
+    """A desk that logs and traces all it can, content included, and whose model opens the vault."""
     (tmp_path / "everloop").mkdir()
     settings = {
         "EVERLOOP_LOG_LEVEL": "debug",
         "OTEL_EXPORTER_OTLP_ENDPOINT": receiver.url,
         "OTEL_BSP_SCHEDULE_DELAY": "50",
+        "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT": "true",
     }
     async with running_deployment(
         tmp_path / "everloop", model.base_url, agents=PEOPLE_AGENT, **settings
@@ -230,4 +232,5 @@ async def _check_places(desk: Desk, receiver: OtlpReceiver, task: Task, word: st
     assert files_with(everloop.directory, word) >= {"temporal", "blobs"}
     assert any(line.get("level") == "debug" for line in everloop.logs())
     assert {span.name for span in receiver.spans} >= {"a2a SendMessage", "execute_tool open_vault"}
+    assert word in str(receiver.spans)
     assert [text for text in told if contains(text.encode(), secret)] == []

@@ -1,101 +1,264 @@
-"""One trace from the client through gateway and workflow to the model and the tools."""
+"""One trace from the client through gateway and workflow to everything that works for the task."""
 
-from collections import Counter
+import asyncio
+import json
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
+from textwrap import dedent
+from uuid import uuid4
 
 import httpx
 import pytest
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
-from tests.support.deployment import running_deployment
-from tests.support.otlp_receiver import running_otlp_receiver
-from tests.support.scripted_openai import Reply, ScriptedOpenAI, tool_call
+from tests.support.deployment import Deployment, Gateway, running_deployment
+from tests.support.otlp_receiver import OtlpReceiver, running_otlp_receiver
+from tests.support.peer_agents import PEER_URL
+from tests.support.scripted_openai import Answer, ReceivedRequest, Reply, ScriptedOpenAI, tool_call
+from tests.support.span_trees import tree_of
 
 TRACE_ID = "4bf92f3577b34da6a3ce929d0e0e4736"
-TRACEPARENT = f"00-{TRACE_ID}-00f067aa0ba902b7-01"
+CLIENT_SPAN = "00f067aa0ba902b7"
 SECRET = "the prompt is nobody's business"
+AGENTS = "tests.support.traced_agents:agents"
+ELSEWHERE = "tests.support.traced_agents:elsewhere"
+
+
+@dataclass(frozen=True)
+class Traced:
+    """An Everloop that sends its spans to a receiver."""
+
+    everloop: Deployment
+    receiver: OtlpReceiver
+
+    async def ask(self, gateway: Gateway, agent: str) -> None:
+        """Send a message in the client's trace, and wait until its task is completed."""
+        message = {"messageId": str(uuid4()), "role": "ROLE_USER", "parts": [{"text": SECRET}]}
+        body = {"jsonrpc": "2.0", "id": 1, "method": "SendMessage", "params": {"message": message}}
+        headers = {"A2A-Version": "1.0", "traceparent": f"00-{TRACE_ID}-{CLIENT_SPAN}-01"}
+        async with httpx.AsyncClient(timeout=60) as http:
+            answer = await http.post(f"{gateway.url}/agents/{agent}", json=body, headers=headers)
+        assert answer.json()["result"]["task"]["status"]["state"] == "TASK_STATE_COMPLETED"
+
+    async def finish(self, last: str) -> str:
+        """Wait for the span that ends last, let all processes send what they have, and return the tree."""
+        await self.receiver.wait_for(last)
+        for process in self.everloop.started:
+            await asyncio.to_thread(process.stop)  # what it has not sent yet, it sends now, and we receive it
+        return tree_of(self.receiver.spans, TRACE_ID, CLIENT_SPAN)
+
+    def span(self, name: str) -> Span:
+        """Return the one span of that name."""
+        (span,) = (span for span in self.receiver.spans if span.name == name)
+        return span
+
+
+@asynccontextmanager
+async def traced(directory: Path, model: ScriptedOpenAI, **variables: str) -> AsyncGenerator[Traced]:
+    """Yield an Everloop without any process yet."""
+    async with (
+        running_otlp_receiver() as receiver,
+        running_deployment(
+            directory,
+            model.base_url,
+            agents=AGENTS,
+            OTEL_EXPORTER_OTLP_ENDPOINT=receiver.url,
+            OTEL_BSP_SCHEDULE_DELAY="50",
+            OTEL_INSTRUMENTATION_A2A_SDK_ENABLED="false",
+            **variables,
+        ) as everloop,
+    ):
+        yield Traced(everloop, receiver)
+
+
+def by_model(**scripts: list[Answer]) -> Callable[[ReceivedRequest], Answer]:
+    """Let each model have a script of its own."""
+    return lambda received: scripts[str(received.body["model"])].pop(0)
 
 
 @pytest.mark.parametrize("cached", [1000, 0], ids=["cached", "always_replayed"])
 async def test_one_trace_for_a_task(tmp_path: Path, cached: int) -> None:
-    """Every step is a span of the client's trace, once, however often the workflow is replayed."""
-    script = [Reply([tool_call("repeat", '{"text": "x", "times": 2}')], usage=(30, 7)), Reply(["Done."])]
+    """Tool, MCP server, sub-agent and peer are in the client's trace, once, however often it is replayed."""
+    script = by_model(
+        lead=[Reply(EVERYTHING_AT_ONCE, usage=(30, 7)), Reply(["Done."])],
+        writer=[Reply([tool_call("repeat", '{"text": "y", "times": 2}')]), Reply(["A poem."])],
+        elsewhere=[Reply(["Here you are."])],
+    )
     async with (
         ScriptedOpenAI(script) as model,
-        running_otlp_receiver() as receiver,
-        running_deployment(
-            tmp_path,
-            model.base_url,
-            EVERLOOP_MAX_CACHED_WORKFLOWS=str(cached),
-            OTEL_EXPORTER_OTLP_ENDPOINT=receiver.url,
-            OTEL_BSP_SCHEDULE_DELAY="50",
-            OTEL_INSTRUMENTATION_A2A_SDK_ENABLED="false",
-        ) as everloop,
+        traced(tmp_path, model, EVERLOOP_MAX_CACHED_WORKFLOWS=str(cached)) as run,
     ):
-        await everloop.add_worker()
-        gateway = await everloop.add_gateway()
-        async with httpx.AsyncClient(timeout=30) as http:
-            headers = {"A2A-Version": "1.0", "traceparent": TRACEPARENT}
-            answer = await http.post(gateway.url, json=_message(), headers=headers)
-        assert answer.json()["result"]["task"]["status"]["state"] == "TASK_STATE_COMPLETED"
-        await receiver.wait_for("RunWorkflow:AgentTask")
-        logs = everloop.logs()
-        for process in everloop.started:
-            process.stop()
+        gateway = await _start_both(run.everloop)
+        await run.ask(gateway, "lead")
+        tree = await run.finish("invoke_agent lead")
+        logs = run.everloop.logs()
 
-    ours = [span for span in receiver.spans if span.trace_id.hex() == TRACE_ID]
-    names = Counter(span.name for span in ours)
-    assert names == EXPECTED
-    assert set(receiver.services) == {"everloop-gateway", "everloop-worker"}
-    _check_tree(ours)
-    _check_model_span(next(span for span in ours if span.name == "chat scripted"))
-    assert SECRET not in str(receiver.spans)
-    assert SECRET not in str(logs)
-    traced = [line for line in logs if line.get("trace_id") == TRACE_ID]
-    assert traced
+    assert tree == WHOLE_TREE
+    services = set(run.receiver.services)
+    assert services == {"everloop-gateway", "everloop-worker", "peer-gateway", "peer-worker", "mcp-server"}
+    _check_model_span(next(span for span in run.receiver.spans if span.name == "chat lead"))
+    _check_task_span(run.span("invoke_agent lead"))
+    assert SECRET not in str(run.receiver.spans)
+    assert any(line.get("trace_id") == TRACE_ID for line in logs)
 
 
-EXPECTED = {
-    "a2a SendMessage": 1,
-    "StartWorkflow:AgentTask": 1,
-    "RunWorkflow:AgentTask": 1,
-    "StartActivity:call_model": 2,
-    "RunActivity:call_model": 2,
-    "chat scripted": 2,
-    "StartActivity:run_tool": 1,
-    "RunActivity:run_tool": 1,
-    "execute_tool repeat": 1,
-    "StartActivity:publish": 1,
-    "RunActivity:publish": 1,
-}
+async def _start_both(everloop: Deployment) -> Gateway:
+    """Start the peer, which has queues and processes of its own, then all else; return the gateway."""
+    queue = f"peer-{uuid4()}"
+    there = {**everloop.environment, "EVERLOOP_AGENTS": ELSEWHERE, "EVERLOOP_TASK_QUEUE": queue}
+    peer = replace(everloop, environment={**there, "OTEL_SERVICE_NAME": "peer-gateway"})
+    everloop.environment[PEER_URL] = (await peer.add_gateway()).url
+    await replace(everloop, environment={**there, "OTEL_SERVICE_NAME": "peer-worker"}).add_worker()
+    await everloop.add_worker()
+    return await everloop.add_gateway()
 
 
-def _check_tree(spans: list[Span]) -> None:
-    """Each kind of span hangs below the one that caused it."""
-    by_id = {span.span_id: span for span in spans}
-    parents = {(span.name, by_id[span.parent_span_id].name) for span in spans if span.parent_span_id in by_id}
-    assert {
-        ("StartWorkflow:AgentTask", "a2a SendMessage"),
-        ("RunWorkflow:AgentTask", "StartWorkflow:AgentTask"),
-        ("StartActivity:call_model", "RunWorkflow:AgentTask"),
-        ("RunActivity:call_model", "StartActivity:call_model"),
-        ("chat scripted", "RunActivity:call_model"),
-        ("execute_tool repeat", "RunActivity:run_tool"),
-    } <= parents
+async def test_a_killed_worker_doubles_what_ran_twice(tmp_path: Path) -> None:
+    """What an attempt had done before its worker died is there, and so is what the next one did again.
+
+    All that had not ended with the worker, workflows included, ends elsewhere and is there once.
+    """
+    gate = tmp_path / "gate"
+    script = by_model(
+        lead=[Reply([tool_call("writer", '{"request": "Write."}')]), Reply(["Done."])],
+        writer=[Reply([tool_call("look_up", json.dumps({"gate": str(gate)}))]), Reply(["Written."])],
+    )
+    async with ScriptedOpenAI(script) as model, traced(tmp_path, model) as run:
+        worker = await run.everloop.add_worker()
+        gateway = await run.everloop.add_gateway()
+        asking = asyncio.create_task(run.ask(gateway, "lead"))
+        await run.receiver.wait_for("look up")
+        worker.kill()
+        gate.touch()
+        await run.everloop.add_worker()
+        await asking
+        tree = await run.finish("invoke_agent lead")
+
+    assert tree == TREE_OF_TWO_WORKERS
+
+
+EVERYTHING_AT_ONCE = [
+    tool_call("repeat", '{"text": "x", "times": 2}', id_="a", index=0),
+    tool_call("note", '{"text": "x"}', id_="b", index=1),
+    tool_call("writer", '{"request": "Write."}', id_="c", index=2),
+    tool_call("colleague", '{"request": "Help."}', id_="d", index=3),
+]
+
+WHOLE_TREE = dedent(
+    """\
+    a2a SendMessage
+      StartWorkflow:AgentTask
+        invoke_agent lead
+          StartActivity:call_model
+            RunActivity:call_model
+              chat lead
+          StartActivity:call_model
+            RunActivity:call_model
+              chat lead
+          StartActivity:prepare_task
+            RunActivity:prepare_task
+          StartActivity:publish
+            RunActivity:publish
+          StartActivity:run_tool
+            RunActivity:run_tool
+              execute_tool colleague
+                a2a GetTask
+                a2a SendStreamingMessage
+                  StartWorkflow:AgentTask
+                    invoke_agent elsewhere
+                      StartActivity:call_model
+                        RunActivity:call_model
+                          chat elsewhere
+                      StartActivity:publish
+                        RunActivity:publish
+          StartActivity:run_tool
+            RunActivity:run_tool
+              execute_tool note
+                tools/call note
+                  tools/call note
+          StartActivity:run_tool
+            RunActivity:run_tool
+              execute_tool repeat
+          execute_tool writer
+            StartActivity:load_agent
+              RunActivity:load_agent
+            StartActivity:store_result
+              RunActivity:store_result
+            StartChildWorkflow:AgentTask
+              invoke_agent writer
+                StartActivity:call_model
+                  RunActivity:call_model
+                    chat writer
+                StartActivity:call_model
+                  RunActivity:call_model
+                    chat writer
+                StartActivity:publish
+                  RunActivity:publish
+                StartActivity:run_tool
+                  RunActivity:run_tool
+                    execute_tool repeat
+    """
+).rstrip()
+
+TREE_OF_TWO_WORKERS = dedent(
+    """\
+    a2a SendMessage
+      StartWorkflow:AgentTask
+        invoke_agent lead
+          StartActivity:call_model
+            RunActivity:call_model
+              chat lead
+          StartActivity:call_model
+            RunActivity:call_model
+              chat lead
+          StartActivity:prepare_task
+            RunActivity:prepare_task
+          StartActivity:publish
+            RunActivity:publish
+          execute_tool writer
+            StartActivity:load_agent
+              RunActivity:load_agent
+            StartActivity:store_result
+              RunActivity:store_result
+            StartChildWorkflow:AgentTask
+              invoke_agent writer
+                StartActivity:call_model
+                  RunActivity:call_model
+                    chat writer
+                StartActivity:call_model
+                  RunActivity:call_model
+                    chat writer
+                StartActivity:publish
+                  RunActivity:publish
+                StartActivity:run_tool
+                  RunActivity:run_tool
+                    execute_tool look_up
+                      look up
+    (its parent was lost)
+      look up
+    """
+).rstrip()
 
 
 def _check_model_span(span: Span) -> None:
     """GenAI semantic conventions."""
     attributes = {a.key: a.value for a in span.attributes}
     assert attributes["gen_ai.operation.name"].string_value == "chat"
-    assert attributes["gen_ai.request.model"].string_value == "scripted"
+    assert attributes["gen_ai.request.model"].string_value == "lead"
     assert attributes["gen_ai.usage.input_tokens"].int_value == 30
     assert attributes["gen_ai.usage.output_tokens"].int_value == 7
-    assert attributes["gen_ai.agent.id"].string_value == "acceptance"
+    assert attributes["gen_ai.agent.id"].string_value == "lead"
+    assert attributes["gen_ai.agent.name"].string_value == "Lead"
     reasons = attributes["gen_ai.response.finish_reasons"].array_value.values
     assert [reason.string_value for reason in reasons] == ["tool_calls"]
 
 
-def _message() -> dict[str, object]:
-    message = {"messageId": "traced", "role": "ROLE_USER", "parts": [{"text": SECRET}]}
-    return {"jsonrpc": "2.0", "id": 1, "method": "SendMessage", "params": {"message": message}}
+def _check_task_span(span: Span) -> None:
+    """The span of a workflow says which agent it is."""
+    attributes = {a.key: a.value.string_value for a in span.attributes}
+    assert attributes["gen_ai.operation.name"] == "invoke_agent"
+    assert attributes["gen_ai.agent.id"] == "lead"
+    assert attributes["gen_ai.agent.version"]
+    assert attributes["gen_ai.conversation.id"]

@@ -42,6 +42,7 @@ from workflows.contract.calls import RunToolInput
 from workflows.contract.events import ArtifactChunk, TaskEvent, ToolCalled
 from workflows.contract.messages import AssistantMessage, TextPart, ToolCall
 from workflows.contract.names import context_key
+from workflows.contract.tasks import TaskState
 
 
 @pytest.mark.parametrize("append", [False, True], ids=["creates", "appends"])
@@ -231,11 +232,12 @@ class LossyViews(MemoryTaskViews):
 
     loses_answer_in = 0
 
-    async def publish(self, task_id: str, run_id: str, events: Sequence[TaskEvent]) -> None:
+    async def publish(self, task_id: str, run_id: str, events: Sequence[TaskEvent]) -> Sequence[TaskState]:
         self.loses_answer_in -= 1
-        await super().publish(task_id, run_id, events)
+        taken = await super().publish(task_id, run_id, events)
         if self.loses_answer_in == 0:
             raise RedisConnectionError
+        return taken
 
 
 class AwayArtifacts(MemoryArtifacts):

@@ -191,7 +191,7 @@ async def test_a_reply_without_end_is_a_counted_failure() -> None:
 
 def test_a_reply_has_less_time_than_its_activity() -> None:
     """Otherwise Temporal would end it first."""
-    limit = model_call("").get("start_to_close_timeout")
+    limit = model_call(None, "").get("start_to_close_timeout")
     assert limit
     assert limit > LONGEST_REPLY
 
@@ -311,13 +311,14 @@ class FlakyViews(MemoryTaskViews):
         self.loses_answer_of: int | None = None
         self._publishes = 0
 
-    async def publish(self, task_id: str, run_id: str, events: Sequence[TaskEvent]) -> None:
+    async def publish(self, task_id: str, run_id: str, events: Sequence[TaskEvent]) -> Sequence[TaskState]:
         number, self._publishes = self._publishes, self._publishes + 1
         if self.fails_from is not None and number >= self.fails_from:
             raise RedisConnectionError
         if number == self.hangs_at:
             self.hanging.set()
             await asyncio.Event().wait()
-        await super().publish(task_id, run_id, events)
+        taken = await super().publish(task_id, run_id, events)
         if number == self.loses_answer_of:
             raise RedisConnectionError
+        return taken

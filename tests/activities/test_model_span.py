@@ -1,13 +1,21 @@
 """What a trace shows of a model call."""
 
+import json
+from urllib.parse import urlsplit
+
 import pytest
+from openai import AsyncOpenAI
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind
+from pydantic import JsonValue
 from temporalio.exceptions import ApplicationError
 
-from tests.support.model_bench import ModelBench, model_bench
-from tests.support.scripted_openai import Refusal, Reply, ScriptedOpenAI
+from activities.model_provider import ModelProvider
+from activities.span_content import ContentSettings
+from tests.support.model_bench import QUESTION, ModelBench, model_bench
+from tests.support.scripted_openai import Refusal, Reply, ScriptedOpenAI, tool_call
+from workflows.contract.messages import AssistantMessage, ToolCall, ToolMessage
 
 
 def span_of(bench: ModelBench, spans: InMemorySpanExporter) -> ReadableSpan:
@@ -31,15 +39,65 @@ async def test_a_call_is_a_chat_span(spans: InMemorySpanExporter) -> None:
         "gen_ai.operation.name": "chat",
         "gen_ai.provider.name": "openai",
         "gen_ai.request.model": "test-model",
+        "gen_ai.request.stream": True,
+        "gen_ai.output.type": "text",
+        "server.address": "127.0.0.1",
+        "server.port": urlsplit(provider.base_url).port,
         "gen_ai.response.model": "test-model",
         "gen_ai.response.id": "chatcmpl-1",
         "gen_ai.response.finish_reasons": ("stop",),
         "gen_ai.usage.input_tokens": 7,
         "gen_ai.usage.output_tokens": 2,
         "gen_ai.agent.id": "agent",
+        "gen_ai.agent.name": "Agent",
         "gen_ai.conversation.id": "c",
         "everloop.task.id": bench.task.task_id,
     }
+
+
+async def test_prompt_and_reply_are_on_the_span_where_that_is_wanted(spans: InMemorySpanExporter) -> None:
+    """In the JSON of the conventions; instructions apart, arguments as JSON if they are JSON."""
+    first = Reply(["I look.", tool_call("search", '{"query": "tides"}'), tool_call("search", "{", index=1)])
+    found = AssistantMessage(tool_calls=(ToolCall(id="c", name="search", arguments='{"query": "x"}'),))
+    new = (QUESTION, found, ToolMessage(call_id="c", name="search", content="ebb"))
+    async with (
+        ScriptedOpenAI([first]) as provider,
+        model_bench(provider) as bench,
+        AsyncOpenAI(api_key="sk-secret", base_url=provider.base_url, max_retries=0) as client,
+    ):
+        bench.port = bench.port_to(ModelProvider(client, "test-model", captures_content=True))
+        await bench.run(bench.call.model_copy(update={"length": 3, "new": new}))
+
+    attributes = span_of(bench, spans).attributes or {}
+    assert json.loads(str(attributes["gen_ai.system_instructions"])) == [text("Be brief.")]
+    assert json.loads(str(attributes["gen_ai.input.messages"])) == [
+        {"role": "user", "parts": [text("Hi")]},
+        {"role": "assistant", "parts": [asked("c", {"query": "x"})]},
+        {"role": "tool", "parts": [{"type": "tool_call_response", "id": "c", "response": "ebb"}]},
+    ]
+    (reply,) = json.loads(str(attributes["gen_ai.output.messages"]))
+    assert reply["finish_reason"] == "tool_call"
+    assert reply["parts"][:2] == [text("I look."), asked("call_1", {"query": "tides"})]
+    assert reply["parts"][2]["arguments"] == "{"
+    assert "sk-secret" not in str(attributes)
+
+
+def text(content: str) -> dict[str, JsonValue]:
+    return {"type": "text", "content": content}
+
+
+def asked(id_: str, arguments: JsonValue) -> dict[str, JsonValue]:
+    return {"type": "tool_call", "id": id_, "name": "search", "arguments": arguments}
+
+
+@pytest.mark.parametrize(
+    ("given", "captured"),
+    [("true", True), ("false", False), ("", False), ("SPAN_ONLY", True), ("no_content", False)],
+)
+def test_whether_content_is_wanted(monkeypatch: pytest.MonkeyPatch, given: str, *, captured: bool) -> None:
+    """OpenTelemetry's variable says so; also in the words of other libraries."""
+    monkeypatch.setenv("OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT", given)
+    assert ContentSettings().is_captured is captured
 
 
 async def test_a_failed_call_is_a_failed_span(spans: InMemorySpanExporter) -> None:

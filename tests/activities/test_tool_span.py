@@ -1,5 +1,6 @@
 """What a trace shows of a tool call."""
 
+import json
 from datetime import timedelta
 
 import pytest
@@ -8,6 +9,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from agents.questions import InputRequired
 from agents.retries import Retries
 from agents.tool import tool
+from agents.tool_context import ToolContext
 from tests.support.tool_bench import ToolBench
 from workflows.contract import failures
 
@@ -48,8 +50,34 @@ async def test_each_attempt_is_a_span(
     assert mine[0] == {
         "gen_ai.operation.name": "execute_tool",
         "gen_ai.tool.name": "act",
+        "gen_ai.tool.type": "function",
         "gen_ai.tool.call.id": "call",
         "gen_ai.agent.id": "agent",
+        "gen_ai.agent.name": "Agent",
         "gen_ai.conversation.id": "c",
         "everloop.task.id": bench.task_id,
     }
+
+
+@tool(idempotent=True)
+async def open_vault(context: ToolContext) -> str:
+    """Ask for a secret, and repeat it."""
+    return f"opened with {await context.secret('token')}"
+
+
+async def test_arguments_and_result_are_on_the_span_where_that_is_wanted(
+    spans: InMemorySpanExporter,
+) -> None:
+    """A secret that somebody supplied is blacked out there as everywhere."""
+    bench = ToolBench(act, open_vault, captures_content=True)
+    await bench.secrets.put(bench.task_id, "message", "hunter2-hunter2")
+    await bench.secrets.accept(bench.task_id, "message", "token")
+
+    await bench.run(bench.call("act", '{"how": "do"}'))
+    await bench.run(bench.call("open_vault", call_id="other"))
+
+    found = [dict(span.attributes or {}) for span in spans.get_finished_spans()]
+    acted, opened = (one for one in found if one.get("everloop.task.id") == bench.task_id)
+    assert json.loads(str(acted["gen_ai.tool.call.arguments"])) == {"how": "do"}
+    assert json.loads(str(acted["gen_ai.tool.call.result"])) == "hush"
+    assert json.loads(str(opened["gen_ai.tool.call.result"])) == "opened with [secret]"

@@ -11,7 +11,7 @@ from temporalio.client import Client
 from temporalio.contrib.pydantic import pydantic_data_converter
 
 from tests.support.fake_ports import FakePorts, ScriptedModel
-from worker import WorkerSettings, build_narrator_worker, build_push_worker, build_worker
+from worker import WorkerSettings, build_workers
 from workflows.contract import ports
 from workflows.contract.calls import NarrateInput
 
@@ -34,19 +34,13 @@ async def test_the_worker_implements_every_port_method(temporal_address: str) ->
 
     ports_ = FakePorts(ScriptedModel())
     ports_.narrator = MuteNarrator()
-    wired, settings = ports_.wired(), WorkerSettings()
-    assert wired.push
-    workers = [
-        build_worker(client, wired, settings),
-        build_push_worker(client, wired.push, settings),
-        build_narrator_worker(client, ports_.narrator, settings),
-    ]
+    workers = build_workers(client, ports_.wired(), WorkerSettings())
     configs = [worker.config(active_config=True) for worker in workers]
     registered = [
         each for one in configs for each in cast("Sequence[Callable[..., object]]", one.get("activities", ()))
     ]
 
-    assert sorted(activity.__name__ for activity in registered) == sorted(promised)
+    assert {activity.__name__ for activity in registered} == set(promised)
 
 
 @pytest.mark.parametrize("path", SANDBOXED, ids=str)

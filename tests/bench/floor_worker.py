@@ -6,17 +6,18 @@ import signal
 import sys
 from datetime import timedelta
 
+import uvloop
 from temporalio.worker import Worker
 
 from stores.temporal_connection import connect_temporal
 from tests.bench.floor_workflow import Floor, act, ask
-from worker import CANCELLATION_LATENCY, WorkerSettings
+from worker import CANCELLATION_LATENCY, POLLERS, WorkerSettings
 
 READY = "floor worker ready"
 
 
 async def run() -> None:
-    """Work until SIGTERM; the options are those of `worker.build_worker`."""
+    """Work until SIGTERM; the options are those of `worker.py`."""
     settings = WorkerSettings()
     stopping = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stopping.set)
@@ -26,7 +27,9 @@ async def run() -> None:
         workflows=[Floor],
         activities=[ask, act],
         max_cached_workflows=settings.max_cached_workflows,
-        max_concurrent_activities=settings.max_concurrent_activities,
+        tuner=settings.tuner(settings.task_queue),
+        workflow_task_poller_behavior=POLLERS,
+        activity_task_poller_behavior=POLLERS,
         graceful_shutdown_timeout=timedelta(seconds=settings.shutdown_grace),
         default_heartbeat_throttle_interval=CANCELLATION_LATENCY,
         max_heartbeat_throttle_interval=CANCELLATION_LATENCY,
@@ -37,6 +40,6 @@ async def run() -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(run())
+    uvloop.run(run())
     # Temporal's native threads may abort an interpreter that tears itself down.
     os._exit(0)

@@ -23,7 +23,7 @@ from tests.gateway.grpc_stage import GrpcGateway, running_grpc_gateway
 from tests.gateway.stage import StagedModel, unique
 from tests.support.fake_ports import CountingTools, FixedAgents, RecordingContext, RecordingTranscripts
 from tests.support.push_bench import LOOPBACK_ALLOWED
-from worker import Ports, WorkerSettings, running_worker
+from worker import Ports, WorkerSettings, running_workers
 
 PUBLIC_URL = "https://agents.example.com/"
 
@@ -61,7 +61,7 @@ async def running_push_stage(client: Client, redis: Redis) -> AsyncGenerator[Pus
     )
     push = StoredPush(configs, notify, LOOPBACK_ALLOWED, PUBLIC_URL)
     async with (
-        running_worker(client, ports, WorkerSettings(task_queue=queue, shutdown_grace=0)),
+        running_workers(client, ports, WorkerSettings(task_queue=queue, shutdown_grace=0)),
         running_grpc_gateway(client, views, queue=queue, push=push) as gateway,
     ):
         yield PushStage(gateway, model, views, configs)

@@ -1,7 +1,7 @@
 """What gateway tests run against: real gateways, the real workflow with a scripted model, and a stand-in."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -31,8 +31,14 @@ from stores.artifacts import Artifacts
 from stores.memory_artifacts import MemoryArtifacts
 from stores.memory_secrets import MemorySecrets
 from stores.task_views import TaskViews
-from tests.support.fake_ports import CountingTools, FixedAgents, RecordingContext, RecordingTranscripts
-from worker import Ports, WorkerSettings, build_worker
+from tests.support.fake_ports import (
+    TASK_WORK,
+    CountingTools,
+    FixedAgents,
+    RecordingContext,
+    RecordingTranscripts,
+)
+from worker import Ports, WorkerSettings, running_workers
 from workflows.contract import failures
 from workflows.contract.calls import CallModelInput, CompactContextInput
 from workflows.contract.events import RESPONSE_ARTIFACT, ArtifactChunk, StatusChanged, TaskEvent
@@ -220,7 +226,7 @@ async def staged_worker(client: Client, views: TaskViews, queue: str) -> AsyncGe
     ports = Ports(
         model, CountingTools(), RecordingTranscripts(), publisher, FixedAgents(), context=RecordingContext()
     )
-    async with build_worker(client, ports, WorkerSettings(task_queue=queue, shutdown_grace=0)):
+    async with running_workers(client, ports, WorkerSettings(task_queue=queue, shutdown_grace=0), TASK_WORK):
         yield model
 
 
@@ -269,7 +275,6 @@ async def running_gateway(  # noqa: PLR0913 -- what a test may set of a gateway,
     fanout: EventFanout | None = None,
     artifacts: Artifacts | None = None,
     link_seconds: int = 0,
-    clean_up: Callable[[], Awaitable[object]] | None = None,
     **variables: float | str,
 ) -> AsyncGenerator[RunningGateway]:
     """Serve a gateway on a free port until the block ends; of several `agents` the first is at the root."""
@@ -279,7 +284,7 @@ async def running_gateway(  # noqa: PLR0913 -- what a test may set of a gateway,
             {"public_url": url, "task_queue": queue, "shutdown_grace": 1, **variables}
         )
         secrets, artifacts = MemorySecrets(), artifacts or MemoryArtifacts(views)
-        stores = Stores(views, secrets, artifacts, link_seconds, clean_up)
+        stores = Stores(views, secrets, artifacts, link_seconds)
         served = AgentRegistry(agents or [agent])
         app = build_app(
             settings, client, stores, served, guards=guards, push=push, fanout=fanout, card_key=card_key

@@ -16,6 +16,7 @@ from stores.task_views import TaskViews
 from tests.gateway.stage import RunningGateway, running_gateway, unique
 from tests.support.a2a_client import connected, request, response_of, send
 from tests.support.fake_ports import (
+    TASK_WORK,
     CountingTools,
     FixedAgents,
     RecordingContext,
@@ -24,7 +25,7 @@ from tests.support.fake_ports import (
     answer,
     asks,
 )
-from worker import Ports, WorkerSettings, build_worker
+from worker import Ports, WorkerSettings, running_workers
 from workflows.contract.calls import CREATE_TASK, CallModelInput
 from workflows.contract.messages import AssistantMessage
 from workflows.contract.names import derive_task_id
@@ -41,7 +42,7 @@ async def deciding(client: Client, views: TaskViews, model: ScriptedModel) -> As
         model, CountingTools(), RecordingTranscripts(), publisher, FixedAgents(), context=RecordingContext()
     )
     async with (
-        build_worker(client, ports, WorkerSettings(task_queue=queue, shutdown_grace=0)),
+        running_workers(client, ports, WorkerSettings(task_queue=queue, shutdown_grace=0), TASK_WORK),
         running_gateway(client, views, queue=queue, agent=AUTO) as gateway,
     ):
         yield gateway

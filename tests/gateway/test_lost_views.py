@@ -1,9 +1,11 @@
 """Tasks whose view was lost: what the workflow, or its history, still tells."""
 
 import asyncio
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+from a2a.client import A2AClientError
 from a2a.types.a2a_pb2 import GetTaskRequest, SubscribeToTaskRequest, TaskState
 from a2a.utils.errors import TaskNotFoundError
 from temporalio import workflow
@@ -17,6 +19,8 @@ from stores.task_views import TaskViews
 from tests.gateway.stage import running_gateway, staged_worker, unique
 from tests.support.a2a_client import Answer, connected, request, response_of, send
 from tests.support.processes import running_valkey
+from workflows.contract.events import StatusChanged
+from workflows.contract.tasks import TaskState as State
 
 
 @pytest.mark.parametrize("restored_by", ["its follower", "another client"])
@@ -98,6 +102,26 @@ async def test_a_lost_view_without_a_worker_shows_the_beginning(tmp_path: Path, 
     assert got == task
     assert follower.text == prompt
     assert follower.states[-1] == TaskState.TASK_STATE_COMPLETED
+
+
+async def test_the_beginning_is_not_shown_where_clients_know_more(tmp_path: Path, client: Client) -> None:
+    """The stream tells that the task has gone on, its view is lost, no worker answers: 503, not "submitted".
+
+    So it is where the gateway that began the task died before it stored the view.
+    """
+    async with running_valkey(tmp_path) as (_, url), connect_redis(url) as redis:
+        views, queue = RedisTaskViews(redis), unique("gone-on")
+        async with (
+            running_gateway(client, views, queue=queue) as gateway,
+            connected(gateway.url, streaming=False) as a2a,
+        ):
+            task = await send(a2a, request(unique("lost"), return_immediately=True))
+            await redis.flushall()
+            at = datetime.now(UTC)
+            status = StatusChanged(version=1, state=State.COMPLETED, at=at)
+            await views.publish(task.id, "run", [status])
+            with pytest.raises(A2AClientError, match="503"):
+                await a2a.get_task(GetTaskRequest(id=task.id))
 
 
 @workflow.defn(name="SomethingElse", sandboxed=False)

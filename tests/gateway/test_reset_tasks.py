@@ -20,6 +20,7 @@ from tests.gateway.silent_tasks import reset, services
 from tests.gateway.stage import running_gateway, unique
 from tests.support.a2a_client import connected, request, send
 from tests.support.fake_ports import (
+    TASK_WORK,
     CountingTools,
     FixedAgents,
     RecordingContext,
@@ -28,7 +29,7 @@ from tests.support.fake_ports import (
     answer,
     asks,
 )
-from worker import Ports, WorkerSettings, build_worker
+from worker import Ports, WorkerSettings, running_workers
 from workflows.contract.calls import RunToolInput, ToolReply
 from workflows.contract.messages import ToolCall
 from workflows.contract.questions import Question, QuestionKind
@@ -104,7 +105,7 @@ async def staged(client: Client, views: TaskViews, call: str, pause: float) -> A
     model = ScriptedModel(asks((call, "x")), answer("done"))
     ports = Ports(model, tools, RecordingTranscripts(), publisher, FixedAgents(), context=RecordingContext())
     async with (
-        build_worker(client, ports, WorkerSettings(task_queue=queue, shutdown_grace=0)),
+        running_workers(client, ports, WorkerSettings(task_queue=queue, shutdown_grace=0), TASK_WORK),
         running_gateway(client, views, queue=queue, fanout=EventFanout(views, idle_check=pause)) as gateway,
         connected(gateway.url, streaming=False) as a2a,
         connected(gateway.url) as streaming,

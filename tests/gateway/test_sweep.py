@@ -239,7 +239,10 @@ async def watched_gateway(
 
 
 async def test_what_the_gateway_notices_is_a_metric(tmp_path: Path, redis_url: str) -> None:
-    """A stuck task is a warning, a log line and a metric; a settled one is a metric with its state."""
+    """A stuck task is a warning, a log line and a metric; a settled one is a metric with its state.
+
+    They are sent together with those of the Temporal SDK.
+    """
     async with (
         running_temporal(tmp_path, [REPORT_PROBLEMS]) as (_, address),
         connect_redis(redis_url) as redis,
@@ -255,6 +258,7 @@ async def test_what_the_gateway_notices_is_a_metric(tmp_path: Path, redis_url: s
         ):
             settled = await receiver.wait_for_metric("everloop.tasks.settled")
             problems = await receiver.wait_for_metric("everloop.workflow_task.problems")
+            assert await receiver.wait_for_metric("temporal_request")
             assert gateway.stop() == 0
         warnings = [e.text for e in await events_of(views, stuck) if isinstance(e, Warned)]
 
@@ -270,4 +274,5 @@ def _points(metric: Metric) -> list[tuple[int, dict[str, str]]]:
     return [
         (point.as_int, {a.key: a.value.string_value for a in point.attributes})
         for point in metric.sum.data_points
+        if point.as_int
     ]

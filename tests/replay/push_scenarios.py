@@ -7,7 +7,7 @@ from temporalio.exceptions import ApplicationError
 
 from tests.support.fake_ports import FakePorts, ScriptedModel
 from tests.support.fake_push import DELIVERED, DONE, NOTHING, ScriptedPush
-from worker import WorkerSettings, running_worker
+from worker import WorkerSettings, running_workers
 from workflows.contract.names import PUSH_NEWS
 from workflows.contract.push import PUSH_FAILED, TASK_UNREADABLE, PushRef
 from workflows.push_delivery import PushDelivery
@@ -31,7 +31,7 @@ async def run_push(client: Client, name: str, push: ScriptedPush, workflow_id: s
     """Play a scenario to its end, and return its first run."""
     ports = FakePorts(ScriptedModel())
     ports.push = push
-    async with running_worker(client, ports.wired(), WorkerSettings(task_queue=name)):
+    async with running_workers(client, ports.wired(), WorkerSettings(task_queue=name)):
         handle = await client.start_workflow(
             PushDelivery.run, PushRef(task_id="task", config_id="config"), id=workflow_id, task_queue=name
         )

@@ -16,10 +16,12 @@ from typing import cast
 from temporalio.client import Client, WorkflowFailureError, WorkflowHistory
 from temporalio.contrib.pydantic import pydantic_data_converter
 
+from tests.replay.housekeeping_scenarios import HOUSEKEEPING_SCENARIOS, run_housekeeping
 from tests.replay.push_scenarios import PUSH_SCENARIOS, run_push
 from tests.replay.scenarios import LONG_EVENTS, SCENARIOS, Scenario
+from tests.support.fake_ports import TASK_WORK
 from tests.support.processes import running_temporal
-from worker import WorkerSettings, build_worker
+from worker import WorkerSettings, running_workers
 from workflows.contract import names
 from workflows.contract.messages import TextPart, UserMessage
 from workflows.contract.tasks import TaskInput, TaskResult
@@ -38,7 +40,7 @@ async def record(client: Client, name: str, scenario: Scenario, path: Path) -> N
         message=UserMessage(message_id="m1", parts=(TextPart(text="Hello"),)),
         created_at=datetime.now(UTC),
     ).model_copy(update=scenario.changes)
-    async with build_worker(client, scenario.ports.wired(), WorkerSettings(task_queue=name)):
+    async with running_workers(client, scenario.ports.wired(), WorkerSettings(task_queue=name), TASK_WORK):
         handle = await client.start_workflow(
             names.WORKFLOW_TYPE, task, id=path.stem, task_queue=name, result_type=TaskResult
         )
@@ -88,6 +90,10 @@ async def main(change: str) -> None:
                 if not path.exists():
                     run = await run_push(client, name, push(), path.stem)
                     await _keep(await run.fetch_history(), path)
+            for name, cleaners in HOUSEKEEPING_SCENARIOS.items():
+                path = HISTORIES / f"{name}_before_{change}.json"
+                if not path.exists():
+                    await _keep(await run_housekeeping(client, name, cleaners(), path.stem), path)
 
 
 if __name__ == "__main__":

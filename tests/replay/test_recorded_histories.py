@@ -8,6 +8,7 @@ from temporalio.contrib.pydantic import pydantic_data_converter
 from temporalio.worker import Replayer
 
 from workflows.agent_task import AgentTask
+from workflows.housekeeping import Housekeeping
 from workflows.push_delivery import PushDelivery
 
 HISTORIES = sorted(Path(__file__).with_name("histories").glob("*.json"))
@@ -23,5 +24,7 @@ async def test_a_recorded_history_still_replays(path: Path) -> None:
     """A change that breaks this needs `workflow.patched` (docs/workflow-changes.md)."""
     history = WorkflowHistory.from_json(path.stem, path.read_text(encoding="utf-8"))
 
-    replayer = Replayer(workflows=[AgentTask, PushDelivery], data_converter=pydantic_data_converter)
+    replayer = Replayer(
+        workflows=[AgentTask, Housekeeping, PushDelivery], data_converter=pydantic_data_converter
+    )
     await replayer.replay_workflow(history)

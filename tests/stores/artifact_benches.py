@@ -8,12 +8,13 @@ from uuid import uuid4
 import pytest
 from redis.asyncio import Redis
 
-from stores.artifact_record import ArtifactAddress, ArtifactRecord
+from stores.artifact_record import ArtifactAddress, ArtifactRecord, unseal_record
 from stores.artifacts import Announcement, Artifacts
 from stores.blobs import Blobs
 from stores.memory_artifacts import MemoryArtifacts
 from stores.memory_task_views import MemoryTaskViews
 from stores.redis_artifacts import RedisArtifacts
+from stores.redis_connection import cipher_of
 from stores.redis_task_views import RedisTaskViews
 from stores.task_views import START, TaskViews
 from tests.stores.blob_benches import Bench, needs_swift, open_bench
@@ -24,8 +25,11 @@ INLINE, SEGMENT = 100, 400
 TTL = timedelta(days=30)
 TASK, RUN = "task", "run"
 BLOB_STORES = {"redis+local": "local", "redis+redis": "redis", "redis+s3": "moto", "redis+swift": "swift"}
+ENCRYPTED = "encrypted"
+"""Redis, and blobs in memory, both encrypted."""
+
 BLOB_STORES_HERE = ["redis+local", "redis+redis", "redis+s3", pytest.param("redis+swift", marks=needs_swift)]
-ARTIFACT_STORES = ["memory", *BLOB_STORES_HERE]
+ARTIFACT_STORES = ["memory", *BLOB_STORES_HERE, ENCRYPTED]
 
 
 @dataclass
@@ -61,7 +65,8 @@ class ArtifactBench:
     async def record(self, artifact_id: str) -> ArtifactRecord:
         assert self.redis
         address = ArtifactAddress(self.context_id, artifact_id)
-        return ArtifactRecord.model_validate_json(str(await self.redis.get(address.record_key)))
+        kept = str(await self.redis.get(address.record_key))
+        return unseal_record(kept, address.record_key, cipher_of(self.redis))
 
     def announcement(self) -> Announcement:
         """Tell of each change which versions it leads from and to."""
@@ -82,6 +87,8 @@ def open_artifacts(kind: str, request: pytest.FixtureRequest) -> ArtifactBench:
     if kind == "memory":
         views = MemoryTaskViews()
         return ArtifactBench(MemoryArtifacts(views, ttl=TTL, clock=clock), views, clock)
+    if kind == ENCRYPTED:
+        return redis_artifacts(request.getfixturevalue(ENCRYPTED), open_bench(ENCRYPTED, request), clock)
     redis = request.getfixturevalue("redis")
     return redis_artifacts(redis, open_bench(BLOB_STORES[kind], request), clock)
 

@@ -24,10 +24,11 @@ from stores.tool_records import ToolRecords
 from stores.transcripts import Transcripts
 from tests.stores.artifact_benches import ARTIFACT_STORES, ArtifactBench, open_artifacts
 from tests.support.buckets import running_moto, s3_credentials
+from tests.support.encryption import CIPHER
 from tests.support.processes import running_valkey
 from tests.support.swift_server import running_swift
 
-IMPLEMENTATIONS = ("memory", "redis")
+IMPLEMENTATIONS = ("memory", "redis", "encrypted")
 
 
 @pytest_asyncio.fixture(loop_scope="session")
@@ -35,6 +36,13 @@ async def redis(redis_url: str) -> AsyncGenerator[Redis]:
     client = connect_redis(redis_url)
     yield client
     await client.aclose()
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def encrypted(redis_url: str) -> AsyncGenerator[Redis]:
+    """The same Redis, by a client with keys."""
+    async with connect_redis(redis_url, CIPHER) as client:
+        yield client
 
 
 @pytest_asyncio.fixture(loop_scope="session")
@@ -48,28 +56,28 @@ async def own_redis(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[
 def task_views(request: pytest.FixtureRequest) -> TaskViews:
     if request.param == "memory":
         return MemoryTaskViews()
-    return RedisTaskViews(request.getfixturevalue("redis"))
+    return RedisTaskViews(request.getfixturevalue(str(request.param)))
 
 
 @pytest.fixture(params=IMPLEMENTATIONS)
 def transcripts(request: pytest.FixtureRequest) -> Transcripts:
     if request.param == "memory":
         return MemoryTranscripts()
-    return RedisTranscripts(request.getfixturevalue("redis"))
+    return RedisTranscripts(request.getfixturevalue(str(request.param)))
 
 
 @pytest.fixture(params=IMPLEMENTATIONS)
 def tool_records(request: pytest.FixtureRequest) -> ToolRecords:
     if request.param == "memory":
         return MemoryToolRecords()
-    return RedisToolRecords(request.getfixturevalue("redis"))
+    return RedisToolRecords(request.getfixturevalue(str(request.param)))
 
 
 @pytest.fixture(params=IMPLEMENTATIONS)
 def secrets(request: pytest.FixtureRequest) -> Secrets:
     if request.param == "memory":
         return MemorySecrets()
-    return RedisSecrets(request.getfixturevalue("redis"))
+    return RedisSecrets(request.getfixturevalue(str(request.param)))
 
 
 @pytest.fixture(params=ARTIFACT_STORES)

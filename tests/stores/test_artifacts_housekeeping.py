@@ -6,7 +6,7 @@ import pytest
 from redis.asyncio import Redis
 
 from stores.artifact_blobs import ArtifactBlobs
-from stores.artifact_housekeeping import Cleared
+from stores.artifact_housekeeping import ArtifactHousekeeping, Cleared
 from stores.artifact_record import EXPIRING
 from stores.artifact_removal import remove_artifact
 from stores.artifacts import (
@@ -14,6 +14,7 @@ from stores.artifacts import (
     Create,
     NewPart,
 )
+from stores.cleaned import Cleaned
 from tests.stores.artifact_benches import TTL, ArtifactBench
 from tests.stores.artifact_faults import (
     begin,
@@ -69,6 +70,22 @@ async def test_unreadable_record_holds_up_nothing(bench: ArtifactBench) -> None:
     bench.clock.at += TTL
     assert await housekeep(bench) == Cleared(1, 0)
     assert kept_blobs(bench) == set()
+
+
+async def test_unreadable_records_hold_up_nothing_however_many(bench: ArtifactBench) -> None:
+    """The next step begins behind them, and the one after the last finds nothing; what is kept stays."""
+    assert bench.redis
+    await begin(bench)
+    unreadable = {f"everloop:artifact:c:{number}": 0 for number in range(1001)}
+    await bench.redis.mset(dict.fromkeys(unreadable, "sealed:k9:AAAA"))
+    await bench.redis.zadd(EXPIRING, unreadable)
+    bench.clock.at += TTL
+    housekeeping = ArtifactHousekeeping(bench.redis, bench.blobs, clock=bench.clock)
+
+    assert await housekeeping.clean_artifacts() == Cleaned(0, "1000")
+    assert await housekeeping.clean_artifacts("1000") == Cleaned(1)
+    assert await housekeeping.clean_artifacts("due") == Cleaned(0, "1000")  # of a version before
+    assert await bench.redis.zcard(EXPIRING) == 1001
 
 
 async def test_changed_artifact_is_not_due(bench: ArtifactBench) -> None:

@@ -21,11 +21,11 @@ from workflows.contract.names import (
 )
 
 
-@pytest.fixture(params=["memory", "redis"])
+@pytest.fixture(params=["memory", "redis", "encrypted"])
 def conversations(request: pytest.FixtureRequest) -> Conversations:
     if request.param == "memory":
         return MemoryConversations(count_tokens=letters)
-    return RedisConversations(request.getfixturevalue("redis"), count_tokens=letters)
+    return RedisConversations(request.getfixturevalue(str(request.param)), count_tokens=letters)
 
 
 def said(text: str) -> UserMessage:

@@ -58,6 +58,8 @@ async def follow(desk: Desk, steps: Sequence[Step]) -> None:
     for step in [create(text("a")), *steps]:
         match step:
             case NextCall():
+                # However a call has ended, what was shown of it is put right.
+                await desk.writer.reconcile(desk.context, ID, drafted_at=desk.reply)
                 desk.retry() if step.is_retry else desk.next_call()
             case Drafted():
                 attempt += 1

@@ -12,11 +12,11 @@ from tests.stores.examples import new_id
 from workflows.contract.names import push_configs_key
 
 
-@pytest.fixture(params=["memory", "redis"])
+@pytest.fixture(params=["memory", "redis", "encrypted"])
 def configs(request: pytest.FixtureRequest) -> PushConfigs:
     if request.param == "memory":
         return MemoryPushConfigs()
-    return RedisPushConfigs(request.getfixturevalue("redis"))
+    return RedisPushConfigs(request.getfixturevalue(str(request.param)))
 
 
 def config(task_id: str, id_: str = "c", **fields: str) -> PushConfig:

@@ -133,10 +133,10 @@ async def test_the_place_of_a_page_is_exact_among_tasks_of_the_same_time(task_vi
 
 async def test_a_page_ends_where_it_would_be_too_large(task_views: TaskViews) -> None:
     """It has fewer tasks than asked for then, at least one, and its token leads to the rest."""
-    owner, sizes = new_id(), (3, 3, 3, 9, 0, 3)  # newest first, in millions of bytes; 8 are the limit
+    owner, sizes = new_id(), (3, 3, 3, 9, 0, 3)  # newest first, in MB; 8 at most, encrypted
     tasks = [submitted(owner=owner, seconds=-age) for age in range(len(sizes))]
     for task, size in zip(tasks, sizes, strict=True):
-        large = (said("large", "x" * size * 1_000_000),)
+        large = (said("large", "x" * size * 950_000),)
         await task_views.create(task.model_copy(update={"history": large}))
     ids, query = [task.task_id for task in tasks], of(owner, page_size=5)
     without_messages = await task_views.list_tasks(replace(query, page_size=6, with_history=0))

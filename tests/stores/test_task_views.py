@@ -181,3 +181,33 @@ async def test_questions_and_usage_are_part_of_the_status(task_views: TaskViews)
 
     assert (waiting.questions, waiting.metadata) == ((asked("c1"), asked("c2")), usage)
     assert (await view_of(task_views, view.task_id)).status == TaskStatus(state=TaskState.WORKING, at=at(2))
+
+
+async def test_publishing_tells_which_states_the_task_took(task_views: TaskViews) -> None:
+    """Each once: not what is repeated, came too late, says more of the same, or is of an overtaken run."""
+    view = submitted()
+    await task_views.create(view)
+    first, more, asks = status(1), status(1, step=1), status(2, TaskState.INPUT_REQUIRED)
+    new_run = status(3, TaskState.COMPLETED, seconds=100)
+
+    taken = [
+        await task_views.publish(view.task_id, run_id, events)
+        for run_id, events in [
+            ("run", [first, chunk("Hi")]),
+            ("run", [first, more]),
+            ("run", [more, asks, status(3)]),
+            ("new run", [new_run]),
+            ("run", [status(9)]),
+            ("new run", []),
+        ]
+    ]
+
+    assert [list(states) for states in taken] == [
+        [TaskState.WORKING],
+        [],
+        [TaskState.INPUT_REQUIRED, TaskState.WORKING],
+        [TaskState.COMPLETED],
+        [],
+        [],
+    ]
+    assert (await view_of(task_views, view.task_id)).status.state is TaskState.COMPLETED

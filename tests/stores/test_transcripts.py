@@ -212,14 +212,19 @@ async def test_runs_do_not_share_a_transcript(transcripts: Transcripts) -> None:
     assert (await transcripts.open(task_id, "second", 3)).messages is None
 
 
-async def test_what_cannot_be_read_counts_as_missing(redis: Redis) -> None:
-    """An entry of a newer version is sent again, and a reply that nobody here can read gives way."""
+@pytest.mark.parametrize("entry", ['{"role": "oracle"}', "sealed:k1:AAAA", "sealed:k9:AAAA"])
+async def test_what_cannot_be_read_counts_as_missing(encrypted: Redis, entry: str) -> None:
+    """An entry of a newer version, one that does not decrypt or is of an unknown key is sent again.
+
+    A reply that nobody here can read gives way.
+    """
+    redis = encrypted
     transcripts = RedisTranscripts(redis)
     task_id = new_id()
     key = transcript_key(task_id, "run")
     await transcripts.put(task_id, "run", 0, MESSAGES[:2])
     for position in (1, 2):
-        await redis.hset(key, str(position), '{"role": "oracle"}')
+        await redis.hset(key, str(position), entry)
 
     assert await transcripts.open(task_id, "run", 2) == OpenedTranscript(None, None)
     assert await transcripts.put_reply(task_id, "run", 2, REPLY) == REPLY

@@ -23,6 +23,8 @@ from a2a.types.a2a_pb2 import (
     Task,
 )
 
+from tests.support.planted import plant
+
 Binding = Literal["JSONRPC", "HTTP+JSON", "GRPC"]
 Version = Literal["1.0", "0.3"]
 
@@ -97,7 +99,7 @@ def request(
             message_id=message_id or str(uuid4()),
             role=Role.ROLE_USER,
             task_id=task_id,
-            parts=[Part(text=text)],
+            parts=[Part(text=plant(text))],
         ),
         configuration=SendMessageConfiguration(return_immediately=return_immediately),
     )

@@ -13,6 +13,24 @@ from cryptography.x509.oid import NameOID
 
 def certificate_of(name: str) -> tuple[ssl.SSLContext, ssl.SSLContext]:
     """Return what a server of this name shows, and a client that trusts it."""
+    private, pem = _certificate(name)
+    server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    with tempfile.TemporaryDirectory() as directory:
+        path = Path(directory) / "both.pem"
+        path.write_bytes(private + pem)
+        server.load_cert_chain(path)
+    return server, ssl.create_default_context(cadata=pem.decode())
+
+
+def certificate_files(name: str, directory: Path) -> Path:
+    """Write a file with the private key and the certificate of this name, which signs itself."""
+    path = directory / f"{name}.pem"
+    path.write_bytes(b"".join(_certificate(name)))
+    return path
+
+
+def _certificate(name: str) -> tuple[bytes, bytes]:
+    """Return a private key and its certificate, as PEM."""
     key = ec.generate_private_key(ec.SECP256R1())
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
     now = datetime.now(UTC)
@@ -31,9 +49,4 @@ def certificate_of(name: str) -> tuple[ssl.SSLContext, ssl.SSLContext]:
     private = key.private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )
-    server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    with tempfile.TemporaryDirectory() as directory:
-        path = Path(directory) / "both.pem"
-        path.write_bytes(private + pem)
-        server.load_cert_chain(path)
-    return server, ssl.create_default_context(cadata=pem.decode())
+    return private, pem

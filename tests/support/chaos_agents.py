@@ -11,7 +11,7 @@ from uuid import uuid4
 import httpx
 from pydantic import Field
 
-from agents.agent import Agent, Limits
+from agents.agent import Agent
 from agents.plugins import prompt, request_input, sub_agent, tools
 from agents.tool import tool
 from agents.tool_context import ToolContext
@@ -106,6 +106,11 @@ async def deposit(ledger: Folder, context: ToolContext) -> str:
 @tool
 async def charge(ledger: Folder, context: ToolContext) -> str:
     """Charge, each time it runs."""
+    return await run_charge(ledger, context)
+
+
+async def run_charge(ledger: str, context: ToolContext) -> str:
+    """Work, charge, and work again."""
     await asyncio.sleep(WORK)
     receipt = Ledger(Path(ledger)).charge(_owner(context))
     await asyncio.sleep(WORK)
@@ -119,15 +124,6 @@ async def hold(url: str) -> str:
         answer = await http.post(url, json={"model": "remote", "messages": []})
     return answer.text
 
-
-bookkeeper = Agent(
-    id="bookkeeper",
-    name="Bookkeeper",
-    description="Keeps a ledger as the script says.",
-    model="scripted",
-    plugins=[prompt("Follow the script."), tools(deposit, charge)],
-    limits=Limits(tool_failures=None),
-)
 
 writer = Agent(id="writer", name="Writer", description="Writes poems.", model="scripted")
 

@@ -11,6 +11,7 @@ from uuid import uuid4
 import httpx
 
 from deploy.local.servers import LOOPBACK, free_port
+from tests.support.planted import MODEL_KEY
 from tests.support.processes import (
     ServerProcess,
     running_temporal,
@@ -41,9 +42,9 @@ class Deployment:
     environment: dict[str, str]
     started: list[ServerProcess] = field(default_factory=list[ServerProcess])
 
-    async def add_worker(self) -> ServerProcess:
+    async def add_worker(self, *arguments: str) -> ServerProcess:
         """Start a worker and wait until it says that it is ready."""
-        worker = self._process("worker", [sys.executable, "worker.py"], {})
+        worker = self._process("worker", [sys.executable, "worker.py", *arguments], {})
         worker.start()
         await wait_until_answers(worker, lambda: _says(worker, "worker ready"), "worker")
         return worker
@@ -101,7 +102,7 @@ async def running_deployment(
             "EVERLOOP_TASK_QUEUE": f"acceptance-{uuid4()}",
             "EVERLOOP_SHUTDOWN_GRACE": "1",
             "OPENAI_BASE_URL": model_url,
-            "OPENAI_API_KEY": "scripted",
+            "OPENAI_API_KEY": MODEL_KEY,
             **variables,
         }
         deployment = Deployment(directory, temporal, address, valkey, redis_url, environment)

@@ -38,6 +38,7 @@ from workflows.contract.messages import (
     Usage,
     UserMessage,
 )
+from workflows.contract.names import MODEL_QUEUE, TOOLS_QUEUE, WORKFLOWS_QUEUE
 from workflows.contract.ports import (
     AgentPort,
     ContextPort,
@@ -65,6 +66,10 @@ def asks(*calls: tuple[str, str], text: str = "") -> AssistantMessage:
         tool_calls=tuple(ToolCall(id=id_, name=name, arguments="{}") for id_, name in calls),
         finish_reason="tool_calls",
     )
+
+
+TASK_WORK = (WORKFLOWS_QUEUE, MODEL_QUEUE, TOOLS_QUEUE)
+"""What has to be served for tasks; notifications and narrators are extra."""
 
 
 class ScriptedModel(ModelPort):

@@ -131,6 +131,13 @@ def header(name: str) -> str:
 
 
 @server.tool
+def trace_context(context: Context) -> str:
+    """Return the trace context that came in the metadata of the call."""
+    asked = context.request_context
+    return str(((asked and asked.meta) or {}).get("traceparent"))
+
+
+@server.tool
 async def die() -> str:
     """End the process."""
     os._exit(1)

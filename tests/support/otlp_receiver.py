@@ -3,7 +3,7 @@
 import asyncio
 import gzip
 import socket
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
@@ -63,10 +63,17 @@ class OtlpReceiver:
         return next(span for span in self.spans if span.name == name)
 
     async def wait_for_metric(self, name: str) -> Metric:
-        """Return the metric of that name, as soon as it is there."""
+        """Return the counter of that name, as soon as it has counted something."""
         async with self._arrived:
-            await self._arrived.wait_for(lambda: any(metric.name == name for metric in self.metrics))
-        return next(metric for metric in reversed(self.metrics) if metric.name == name)
+            await self._arrived.wait_for(lambda: any(map(has_counted, self._named(name))))
+        return next(filter(has_counted, self._named(name)))
+
+    def _named(self, name: str) -> Iterator[Metric]:
+        return (metric for metric in reversed(self.metrics) if metric.name == name)
+
+
+def has_counted(metric: Metric) -> bool:
+    return any(point.as_int or point.as_double for point in metric.sum.data_points)
 
 
 async def _body(request: Request) -> bytes:

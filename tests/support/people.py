@@ -18,6 +18,7 @@ from temporalio.api.sdk.v1 import WorkflowMetadata
 from temporalio.client import Client, WorkflowHandle
 
 from tests.support.deployment import Deployment, Gateway
+from tests.support.planted import plant_json
 from tests.support.scripted_openai import CallFragment, Reply, ScriptedOpenAI, tool_call
 
 PEOPLE_AGENT = "tests.support.people_agents:agent"
@@ -68,6 +69,7 @@ def call(name: str, arguments: Mapping[str, JsonValue], id_: str = "call_1", ind
 
 def say(task_id: str, content: JsonValue, *, question: str = "") -> SendMessageRequest:
     """Return an answer: a string as text, other JSON as data; metadata name the question, if any."""
+    plant_json(content)
     if isinstance(content, str):
         part = Part(text=content)
     else:

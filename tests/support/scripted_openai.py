@@ -18,6 +18,7 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from deploy.local.servers import LOOPBACK
+from tests.support.planted import plant_json
 
 Delta = dict[str, JsonValue]
 _EVENT_STREAM = (b"content-type", b"text/event-stream")
@@ -105,6 +106,21 @@ Answer = Reply | Refusal
 Script = Sequence[Answer] | Callable[[ReceivedRequest], Answer]
 
 
+def _said(message: dict[str, JsonValue]) -> JsonValue:
+    """Return what a message says, whoever does; a system prompt is the operator's own."""
+    if message["role"] == "system":
+        return None
+    calls = message.get("tool_calls")
+    asked = [call["function"] for call in calls if isinstance(call, dict)] if isinstance(calls, list) else []
+    return [message.get("content"), *(one.get("arguments") for one in asked if isinstance(one, dict))]
+
+
+def _written(reply: Reply) -> JsonValue:
+    """Return what the model says, and the arguments that it writes."""
+    fragments = [step.arguments for step in reply.steps if isinstance(step, CallFragment)]
+    return ["".join(step for step in reply.steps if isinstance(step, str)), *fragments]
+
+
 def tool_call(name: str, arguments: str = "{}", *, id_: str = "call_1", index: int = 0) -> CallFragment:
     """Return a whole tool call."""
     return CallFragment(index, id_, name, arguments)
@@ -114,14 +130,21 @@ class ScriptedOpenAI:
     """Serves POST /v1/chat/completions while the `async with` block runs.
 
     The script is a list of answers, in the order of the requests, or a function that answers a request. A
-    request after the end of the list is refused with status 400, which no client retries.
+    request after the end of the list is refused with status 400, which no client retries. It listens on
+    `listener` instead of a loopback socket of its own if it is given one.
     """
 
-    def __init__(self, script: Script = ()) -> None:
+    def __init__(self, script: Script = (), listener: socket.socket | None = None) -> None:
+        self._listener = listener
         self.requests: list[ReceivedRequest] = []
         self.script = script
         self._arrivals = asyncio.Condition()
         self._playing: set[asyncio.Task[None]] = set()
+
+    @property
+    def playing(self) -> int:
+        """How many replies are being streamed now."""
+        return len(self._playing)
 
     async def request(self, number: int) -> ReceivedRequest:
         """Wait for a request, counted from 1."""
@@ -130,8 +153,10 @@ class ScriptedOpenAI:
         return self.requests[number - 1]
 
     async def __aenter__(self) -> Self:
-        self._socket = socket.create_server((LOOPBACK, 0))  # listens: nobody has to wait for the server
-        self.base_url = f"http://{LOOPBACK}:{self._socket.getsockname()[1]}/v1"
+        # It listens already: nobody has to wait for the server.
+        self._socket = self._listener or socket.create_server((LOOPBACK, 0))
+        host, port = self._socket.getsockname()
+        self.base_url = f"http://{host}:{port}/v1"
         routes = [Route("/v1/chat/completions", self._complete, methods=["POST"])]
         self._server = QuietServer(uvicorn.Config(Starlette(routes=routes), log_config=None, lifespan="off"))
         self._serving = asyncio.create_task(self._server.serve(sockets=[self._socket]))
@@ -148,6 +173,7 @@ class ScriptedOpenAI:
 
     async def _complete(self, request: Request) -> Response:
         received = ReceivedRequest(await request.json(), dict(request.headers))
+        plant_json([_said(message) for message in received.conversation])
         async with self._arrivals:
             self.requests.append(received)
             number = len(self.requests)
@@ -156,6 +182,7 @@ class ScriptedOpenAI:
         if isinstance(answer, Refusal):
             error = {"message": answer.message, "type": None, "param": None, "code": answer.code}
             return JSONResponse({"error": error}, answer.status, answer.headers)
+        plant_json(_written(answer))
         return _Stream(answer, received, self._playing)
 
     def _answer(self, received: ReceivedRequest, number: int) -> Answer:

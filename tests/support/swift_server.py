@@ -81,14 +81,9 @@ class SwiftServer:
     def __init__(self, directory: Path) -> None:
         self._ports = {kind: free_port() for kind in (*_STORAGE, "proxy")}
         self.endpoint = f"http://{LOOPBACK}:{self._ports['proxy']}"
-        _prepare(directory, self._ports)
-        binaries = Path(sys.executable).parent
         self._processes = {
-            kind: ServerProcess(
-                [str(binaries / f"swift-{kind}-server"), str(directory / f"{kind}.conf")],
-                directory / f"{kind}.log",
-            )
-            for kind in self._ports
+            kind: ServerProcess(command, directory / f"{kind}.log")
+            for kind, command in swift_commands(directory, self._ports).items()
         }
 
     async def start(self) -> None:
@@ -116,7 +111,7 @@ async def running_swift(directory: Path) -> AsyncGenerator[SwiftServer]:
 
     Where it cannot work, the test that asks for it is skipped.
     """
-    _require_extended_attributes(directory)
+    require_extended_attributes(directory)
     server = SwiftServer(directory)
     try:
         await server.start()
@@ -125,13 +120,21 @@ async def running_swift(directory: Path) -> AsyncGenerator[SwiftServer]:
         server.stop()
 
 
-def _prepare(directory: Path, ports: dict[str, int]) -> None:
+def swift_commands(directory: Path, ports: dict[str, int], host: str = LOOPBACK) -> dict[str, list[str]]:
+    """Return the command of each server of a Swift whose files are in the directory; `host`: of its proxy."""
+    _prepare(directory, ports, host)
+    binaries = Path(sys.executable).parent
+    return {kind: [str(binaries / f"swift-{kind}-server"), str(directory / f"{kind}.conf")] for kind in ports}
+
+
+def _prepare(directory: Path, ports: dict[str, int], host: str) -> None:
     """Write the settings of each server, and the rings, which say which of them holds what."""
     (directory / DEVICE).mkdir()
     (directory / "swift.conf").write_text(_COMMON)
     user = pwd.getpwuid(os.getuid()).pw_name
     for kind, port in ports.items():
-        server = _SERVER.format(host=LOOPBACK, port=port, user=user, directory=directory)
+        bound = host if kind == "proxy" else LOOPBACK
+        server = _SERVER.format(host=bound, port=port, user=user, directory=directory)
         app = _PROXY_SERVER if kind == "proxy" else _STORAGE_SERVER.format(kind=kind)
         (directory / f"{kind}.conf").write_text(server + app)
     rings = [f"{kind}={ports[kind]}" for kind in _STORAGE]
@@ -140,7 +143,8 @@ def _prepare(directory: Path, ports: dict[str, int]) -> None:
     )
 
 
-def _require_extended_attributes(directory: Path) -> None:
+def require_extended_attributes(directory: Path) -> None:
+    """Skip the test where Swift cannot keep files in this directory."""
     if sys.platform != "linux":
         pytest.skip("swift is installed on Linux only")
     try:

@@ -51,6 +51,7 @@ class ToolBench:
         secrets: Secrets | None = None,
         views: TaskViews | None = None,
         artifacts: Artifacts | None = None,
+        captures_content: bool = False,
     ) -> None:
         agent = Agent(
             id="agent",
@@ -64,7 +65,7 @@ class ToolBench:
         self.agents = AgentRegistry([agent])
         self.artifacts = artifacts or MemoryArtifacts(self.views)
         stores = ToolStores(self.views, self.transcripts, self.records, self.secrets, self.artifacts)
-        self.port = AgentTools(self.agents, stores)
+        self.port = AgentTools(self.agents, stores, captures_content=captures_content)
         self.task_id = str(uuid4())
         self.attempt = 0
         self._details: Sequence[Any] = ()

@@ -6,12 +6,16 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from google.protobuf.json_format import MessageToDict
+from temporalio.api.common.v1 import Payloads
 
 from deploy.demo.conversation import Arrival, StatusArrived, TaskAccepted, TextArrived
 from deploy.demo.count import Count
 from deploy.demo.errors import DemoError
 from deploy.demo.evidence import Evidence, Midway, written_by
 from deploy.demo.history import Record, RecordedCall, read_record
+from stores.payload_storage import data_converter
+from tests.support.encryption import keyring
 from workflows.contract.events import IterationStarted, Thought, ToolCalled, ToolCompleted, ToolStarted
 
 
@@ -164,6 +168,20 @@ def test_history_tells_how_often_each_call_was_tried() -> None:
     record = read_record(history_of(EVENTS))
 
     assert record == Record((RecordedCall("1", "note", "ok", 1, "worker"),), model_attempts=(2,))
+
+
+async def test_an_encrypted_history_is_read_with_its_key() -> None:
+    """Temporal then shows payloads as they are, in place of their JSON."""
+    converter = data_converter(None, cipher=keyring("k1"))
+    history = history_of(EVENTS[4:]).decode()
+    for value in ({"call": {"id": "1", "name": "note", "arguments": "{}"}}, NOTED):
+        payloads = MessageToDict(Payloads(payloads=await converter.encode([value])))
+        history = history.replace(json.dumps([value]), json.dumps(payloads))
+
+    record = read_record(history.encode(), keyring("k2", "k1"))
+
+    assert "noted" not in history
+    assert record.tool_calls == (RecordedCall("1", "note", "ok", 1, "worker"),)
 
 
 def test_a_call_without_an_outcome_fails_the_demo() -> None:

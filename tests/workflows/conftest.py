@@ -10,9 +10,9 @@ import pytest_asyncio
 from temporalio.client import Client, WorkflowHandle
 from temporalio.contrib.pydantic import pydantic_data_converter
 
-from tests.support.fake_ports import FakePorts
+from tests.support.fake_ports import TASK_WORK, FakePorts
 from tests.support.processes import running_temporal
-from worker import WorkerSettings, build_worker
+from worker import WorkerSettings, running_workers
 from workflows.agent_task import AgentTask
 from workflows.contract import names
 from workflows.contract.messages import TextPart, UserMessage
@@ -99,7 +99,7 @@ def starter(client: Client, *, max_cached_workflows: int) -> StartTask:
         settings = WorkerSettings(
             task_queue=queue, max_cached_workflows=max_cached_workflows, shutdown_grace=0
         )
-        async with build_worker(client, ports.wired(), settings):
+        async with running_workers(client, ports.wired(), settings, TASK_WORK):
             yield await start_workflow(client, queue, agent, changes=changes)
 
     return start

@@ -6,9 +6,9 @@ import pytest
 from temporalio.client import Client, WorkflowFailureError
 from temporalio.exceptions import ApplicationError
 
-from tests.support.fake_ports import FakePorts, RecordingContext, ScriptedModel, answer, asks
+from tests.support.fake_ports import TASK_WORK, FakePorts, RecordingContext, ScriptedModel, answer, asks
 from tests.workflows.conftest import StartTask, start_workflow, unique_queue, user
-from worker import WorkerSettings, build_worker
+from worker import WorkerSettings, running_workers
 from workflows.agent_task import AgentTask
 from workflows.contract import failures, names
 from workflows.contract.calls import SaveContextInput, SaveContextResult
@@ -46,7 +46,7 @@ async def test_a_context_of_its_own_is_not_recalled(client: Client) -> None:
     """Where the client has named no context, nobody can have said anything in it."""
     ports, queue = recalling(ScriptedModel(answer("Four."))), unique_queue()
     own = {"context_id": names.derive_context_id(queue)}
-    async with build_worker(client, ports.wired(), WorkerSettings(task_queue=queue)):
+    async with running_workers(client, ports.wired(), WorkerSettings(task_queue=queue), TASK_WORK):
         handle = await start_workflow(client, queue, AGENT, changes=own)
         await handle.result()
 

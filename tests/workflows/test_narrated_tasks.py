@@ -8,7 +8,7 @@ from temporalio.client import Client
 
 from tests.support.fake_ports import FakePorts, ScriptedModel, answer, asks
 from tests.workflows.conftest import start_workflow, unique_queue
-from worker import WorkerSettings, running_worker
+from worker import WorkerSettings, running_workers
 from workflows.contract.calls import CallModelInput, NarrateInput
 from workflows.contract.messages import AssistantMessage
 from workflows.contract.ports import NarratorPort
@@ -42,7 +42,7 @@ async def test_a_task_begins_its_narrator_once(client: Client) -> None:
     narrator, queue = WaitingNarrator(), unique_queue()
     ports = FakePorts(ScriptedModel(*(asks((f"c{n}", "x")) for n in range(4)), narrator.answer))
     ports.narrator = narrator
-    async with running_worker(client, ports.wired(), WorkerSettings(task_queue=queue)):
+    async with running_workers(client, ports.wired(), WorkerSettings(task_queue=queue)):
         handle = await start_workflow(client, queue, AGENT)
         await handle.result()
         history = await handle.fetch_history()
@@ -62,7 +62,7 @@ async def test_a_scheduled_task_is_narrated(client: Client) -> None:
     narrator, queue = WaitingNarrator(), unique_queue()
     ports = FakePorts(ScriptedModel(narrator.answer))
     ports.narrator, ports.agents.spec = narrator, AGENT
-    async with running_worker(client, ports.wired(), WorkerSettings(task_queue=queue)):
+    async with running_workers(client, ports.wired(), WorkerSettings(task_queue=queue)):
         handle = await start_workflow(client, queue, AgentSpec(id="agent"), changes={"scheduled": True})
         await handle.result()
 
@@ -72,7 +72,7 @@ async def test_a_scheduled_task_is_narrated(client: Client) -> None:
 async def test_nobody_waits_for_the_narrator(client: Client) -> None:
     """Nor is it missed: without a worker for it the task ends as it would."""
     ports, queue = FakePorts(ScriptedModel(answer("done"))), unique_queue()
-    async with running_worker(client, ports.wired(), WorkerSettings(task_queue=queue)):
+    async with running_workers(client, ports.wired(), WorkerSettings(task_queue=queue)):
         handle = await start_workflow(client, queue, AGENT)
         assert (await handle.result()).excerpt == "done"
 
@@ -86,7 +86,7 @@ async def test_sub_agents_are_not_narrated(client: Client) -> None:
     ports = FakePorts(ScriptedModel(writer, answer("A poem."), narrator.answer))
     ports.narrator, ports.agents.spec = narrator, AGENT
     agent = AGENT.model_copy(update={"tools": {"writer": ToolSpec(agent="writer")}})
-    async with running_worker(client, ports.wired(), WorkerSettings(task_queue=queue)):
+    async with running_workers(client, ports.wired(), WorkerSettings(task_queue=queue)):
         handle = await start_workflow(client, queue, agent)
         await handle.result()
 

@@ -10,12 +10,13 @@ from temporalio.worker import Worker
 
 from stores.memory_task_views import MemoryTaskViews
 from tests.gateway.stage import unique
+from tests.support.fake_ports import FakePorts, ScriptedModel
 from tests.support.narrator_bench import QUICK, NarratorBench, narrator_bench
 from tests.support.scripted_openai import Reply, ScriptedOpenAI
-from worker import WorkerSettings, build_narrator_worker
+from worker import WorkerSettings, build_workers
 from workflows.activity_options import narration
 from workflows.contract.calls import NarrateInput
-from workflows.contract.names import narrator_task_queue
+from workflows.contract.names import NARRATOR_QUEUE, task_queue_of
 from workflows.contract.ports import NarratorPort
 from workflows.contract.tasks import TaskState
 
@@ -29,7 +30,7 @@ class ToldTask:
 
     @workflow.run
     async def run(self, call: NarrateInput) -> None:
-        queue = narrator_task_queue(workflow.info().task_queue)
+        queue = task_queue_of(NARRATOR_QUEUE, workflow.info().task_queue)
         workflow.start_activity_method(NarratorPort.narrate, call, **narration(queue))
         await workflow.wait_condition(lambda: self._is_over)
 
@@ -54,6 +55,13 @@ class Watched(NarratorPort):
             self.ended.set()
 
 
+def _narrating(client: Client, narrator: NarratorPort, settings: WorkerSettings) -> Worker:
+    ports = FakePorts(ScriptedModel())
+    ports.narrator = narrator
+    (worker,) = build_workers(client, ports.wired(), settings, [NARRATOR_QUEUE])
+    return worker
+
+
 async def test_a_narrator_ends_with_its_workflow(temporal_address: str) -> None:
     """Also when the view never says that the task is over."""
     client = await Client.connect(temporal_address, data_converter=pydantic_data_converter)
@@ -64,7 +72,7 @@ async def test_a_narrator_ends_with_its_workflow(temporal_address: str) -> None:
         Worker(client, task_queue=queue, workflows=[ToldTask]),
     ):
         watched = Watched(bench)
-        async with build_narrator_worker(client, watched, WorkerSettings(task_queue=queue)):
+        async with _narrating(client, watched, WorkerSettings(task_queue=queue)):
             handle = await client.start_workflow(
                 ToldTask.run, bench.call, id=bench.task.task_id, task_queue=queue
             )
@@ -88,11 +96,11 @@ async def test_another_worker_goes_on_where_one_stopped(temporal_address: str) -
         handle = await client.start_workflow(
             ToldTask.run, bench.call, id=bench.task.task_id, task_queue=queue
         )
-        async with build_narrator_worker(client, bench.port, settings):
+        async with _narrating(client, bench.port, settings):
             await bench.call_tool("search")
             await bench.until_told(1)
         watched = Watched(bench)
-        async with build_narrator_worker(client, watched, settings):
+        async with _narrating(client, watched, settings):
             for number in (2, 3):
                 await bench.call_tool("search")
                 await provider.request(number)

@@ -12,7 +12,7 @@ from stores.push_deliveries import PushDeliveries
 from tests.support.fake_ports import FakePorts, ScriptedModel, answer
 from tests.support.fake_push import DELIVERED, DONE, NOTHING, ScriptedPush
 from tests.workflows.conftest import IMPATIENT_EVENTS, start_workflow, unique_queue
-from worker import WorkerSettings, running_worker
+from worker import WorkerSettings, running_workers
 from workflows.contract.names import PUSH_NEWS, push_workflow_id
 from workflows.contract.push import PUSH_FAILED, TASK_UNREADABLE, DeliverPushInput, DeliverPushResult, PushRef
 from workflows.push_delivery import PushDelivery
@@ -32,7 +32,7 @@ def starter(client: Client, *, max_cached_workflows: int) -> StartDelivery:
         settings = WorkerSettings(
             task_queue=queue, max_cached_workflows=max_cached_workflows, shutdown_grace=0
         )
-        async with running_worker(client, ports.wired(), settings):
+        async with running_workers(client, ports.wired(), settings):
             await PushDeliveries(client, queue).notify(queue, [CONFIG])
             yield client.get_workflow_handle_for(PushDelivery.run, push_workflow_id(queue, CONFIG))
 
@@ -122,7 +122,7 @@ async def test_a_delivery_that_has_ended_starts_again_with_news(client: Client) 
     ports = FakePorts(ScriptedModel())
     ports.push = push
     deliveries = PushDeliveries(client, queue)
-    async with running_worker(client, ports.wired(), WorkerSettings(task_queue=queue, shutdown_grace=0)):
+    async with running_workers(client, ports.wired(), WorkerSettings(task_queue=queue, shutdown_grace=0)):
         for _ in range(2):
             await deliveries.notify(queue, [CONFIG])
             await client.get_workflow_handle(push_workflow_id(queue, CONFIG)).result()
@@ -142,7 +142,7 @@ async def test_webhooks_that_are_slow_keep_no_task_waiting(client: Client) -> No
     queue, ports = unique_queue(), FakePorts(ScriptedModel(answer("meanwhile")))
     ports.push = ScriptedPush(post_slowly)
     settings = WorkerSettings(task_queue=queue, max_concurrent_activities=1, shutdown_grace=0)
-    async with running_worker(client, ports.wired(), settings):
+    async with running_workers(client, ports.wired(), settings):
         await PushDeliveries(client, queue).notify(queue, [CONFIG])
         await started.wait()
         result = await (await start_workflow(client, queue)).result()

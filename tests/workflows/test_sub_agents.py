@@ -10,9 +10,9 @@ from temporalio.api.workflowservice.v1 import ResetWorkflowExecutionRequest
 from temporalio.client import Client, WorkflowExecutionStatus, WorkflowFailureError
 from temporalio.exceptions import ApplicationError
 
-from tests.support.fake_ports import CountingTools, FakePorts, ScriptedModel, answer, asks
+from tests.support.fake_ports import TASK_WORK, CountingTools, FakePorts, ScriptedModel, answer, asks
 from tests.workflows.conftest import StartTask, start_workflow, unique_queue
-from worker import WorkerSettings, build_worker
+from worker import WorkerSettings, running_workers
 from workflows.agent_task import AgentTask
 from workflows.contract import failures
 from workflows.contract.calls import CallModelInput, RunToolInput, ToolReply
@@ -107,7 +107,7 @@ async def test_agents_that_ask_each_other_come_to_an_end(client: Client) -> None
             self.agents.spec = PARENT
 
     ports, queue = Agents(), unique_queue()
-    async with build_worker(client, ports.wired(), WorkerSettings(task_queue=queue)):
+    async with running_workers(client, ports.wired(), WorkerSettings(task_queue=queue), TASK_WORK):
         handle = await start_workflow(client, queue, PARENT)
         result = await handle.result()
 
@@ -217,8 +217,8 @@ async def test_a_tool_runs_on_its_own_queue(client: Client) -> None:
     agent = AgentSpec(id="agent", tools={"gpu": ToolSpec(task_queue=special)})
 
     async with (
-        build_worker(client, here.wired(), WorkerSettings(task_queue=queue)),
-        build_worker(client, there.wired(), WorkerSettings(task_queue=special)),
+        running_workers(client, here.wired(), WorkerSettings(task_queue=queue), TASK_WORK),
+        running_workers(client, there.wired(), WorkerSettings(task_queue=special), TASK_WORK),
     ):
         handle = await start_workflow(client, queue, agent)
         await handle.result()

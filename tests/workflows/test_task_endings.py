@@ -9,9 +9,9 @@ from temporalio.client import Client, WorkflowFailureError, WorkflowUpdateFailed
 from temporalio.exceptions import ApplicationError, CancelledError
 from temporalio.service import RPCError, RPCStatusCode
 
-from tests.support.fake_ports import CountingTools, FakePorts, ScriptedModel, answer, asks
+from tests.support.fake_ports import TASK_WORK, CountingTools, FakePorts, ScriptedModel, answer, asks
 from tests.workflows.conftest import StartTask, start_workflow, unique_queue, user
-from worker import WorkerSettings, build_worker
+from worker import WorkerSettings, running_workers
 from workflows.agent_task import AgentTask
 from workflows.contract import failures
 from workflows.contract.calls import CallModelInput, RunToolInput
@@ -172,7 +172,7 @@ async def test_a_status_whose_call_never_started_is_published_at_the_end(client:
     handle = await start_workflow(client, queue)
     await handle.cancel()
 
-    async with build_worker(client, ports.wired(), WorkerSettings(task_queue=queue)):
+    async with running_workers(client, ports.wired(), WorkerSettings(task_queue=queue), TASK_WORK):
         with pytest.raises(WorkflowFailureError):
             await handle.result()
 

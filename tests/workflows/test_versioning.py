@@ -9,9 +9,9 @@ from temporalio.api.workflowservice.v1 import (
 from temporalio.client import Client
 from temporalio.service import RPCError, RPCStatusCode
 
-from tests.support.fake_ports import CountingTools, FakePorts, ScriptedModel, answer, asks
+from tests.support.fake_ports import TASK_WORK, CountingTools, FakePorts, ScriptedModel, answer, asks
 from tests.workflows.conftest import start_workflow, unique_queue, user
-from worker import WorkerSettings, build_worker
+from worker import WorkerSettings, running_workers
 from workflows.agent_task import AgentTask
 from workflows.contract.calls import RunToolInput, ToolReply
 from workflows.contract.questions import Question, QuestionKind
@@ -52,11 +52,11 @@ async def test_a_task_ends_on_the_build_it_began_on(client: Client) -> None:
     def settings(build_id: str) -> WorkerSettings:
         return WorkerSettings(task_queue=queue, deployment=deployment, build_id=build_id, shutdown_grace=0)
 
-    async with build_worker(client, old.wired(), settings("1")):
+    async with running_workers(client, old.wired(), settings("1"), TASK_WORK):
         await make_current(client, deployment, "1")
         first = await start_workflow(client, queue)
         await old.publish.until_asked()
-        async with build_worker(client, new.wired(), settings("2")):
+        async with running_workers(client, new.wired(), settings("2"), TASK_WORK):
             await make_current(client, deployment, "2")
             second = await start_workflow(client, queue, task_id=f"{queue}-2")
             result = await second.result()

@@ -4,11 +4,21 @@ import hashlib
 import uuid
 from urllib.parse import quote
 
-from temporalio.common import SearchAttributeKey
+from temporalio.common import Priority, SearchAttributeKey
 
 from workflows.contract.messages import ToolCall
 
 DEFAULT_TASK_QUEUE = "everloop"
+
+WORKFLOWS_QUEUE, MODEL_QUEUE, TOOLS_QUEUE, PUSH_QUEUE, NARRATOR_QUEUE = (
+    "workflows",
+    "model",
+    "tools",
+    "push",
+    "narrator",
+)
+WORKER_QUEUES = (WORKFLOWS_QUEUE, MODEL_QUEUE, TOOLS_QUEUE, PUSH_QUEUE, NARRATOR_QUEUE)
+"""What workers call the task queues of an Everloop, each of which they can serve alone."""
 
 WORKFLOW_TYPE = "AgentTask"
 
@@ -129,14 +139,22 @@ def push_configs_key(task_id: str) -> str:
     return f"everloop:task:{{{task_id}}}:push"
 
 
-def push_task_queue(task_queue: str) -> str:
-    """Return where deliveries wait, so that slow webhooks keep no model or tool call waiting."""
-    return f"{task_queue}-push"
+def place_in_queues(owner: str, priority: int | None) -> Priority:
+    """Return where the work of a task stands where work has to wait; sub-agents and all calls inherit it.
+
+    `priority` is 1 (first) to 5, None for 3. Of work with the same one, each owner gets an equal part,
+    however much of it there is. Temporal limits the key to 64 bytes, hence a digest.
+    """
+    return Priority(priority_key=priority, fairness_key=hashlib.sha256(owner.encode()).hexdigest()[:32])
 
 
-def narrator_task_queue(task_queue: str) -> str:
-    """Return where narrators wait: each runs as long as its task, and shall take nobody's place."""
-    return f"{task_queue}-narrator"
+def task_queue_of(kind: str, task_queue: str) -> str:
+    """Return the queue of one kind of work (`WORKER_QUEUES`) in the Everloop whose workflows wait on another.
+
+    Queues of their own keep one kind from waiting for another: slow webhooks, long model calls, narrators,
+    each of which runs as long as its task.
+    """
+    return task_queue if kind == WORKFLOWS_QUEUE else f"{task_queue}-{kind}"
 
 
 def root_task_id(task_id: str) -> str:
@@ -218,6 +236,10 @@ def conversation_tasks_key(context: str) -> str:
     return f"everloop:conversation:{{{context}}}:appended"
 
 
+CONVERSATIONS_KEY = "everloop:conversations"
+"""Redis sorted set: every context with a conversation, by the time of its last message, in milliseconds."""
+
+
 def task_list_key(owner: str, agent_id: str, context_id: str | None = None, state: str = "") -> str:
     """Redis sorted set: task ids of an owner with one agent by time of the last status, in microseconds.
 
@@ -230,6 +252,21 @@ def task_list_key(owner: str, agent_id: str, context_id: str | None = None, stat
 def expiry_list_key(owner: str, agent_id: str) -> str:
     """Redis sorted set: tasks of an owner with one agent by the time when their views expire."""
     return f"{_agent_prefix(owner, agent_id)}:expiry"
+
+
+OWNER_KEYS = "everloop:owner:*"
+"""Pattern of the keys of the lists of tasks."""
+
+
+def agent_list_key(expiry_list: str) -> str:
+    """Return the list of all tasks whose views expire as an expiry list says; "" if it is none."""
+    head, found, rest = expiry_list.rpartition(":expiry")
+    return f"{head}:tasks" if found and not rest else ""
+
+
+def is_open_tasks_key(key: str) -> bool:
+    """Whether a key of `OWNER_KEYS` is one of `open_tasks_key`."""
+    return key.endswith(":open")
 
 
 def open_tasks_key(owner: str) -> str:

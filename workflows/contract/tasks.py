@@ -100,7 +100,8 @@ class AgentSpec(Wire):
 
     `version` names the definition. `hooks` are the names of those that its plugins have. `lists_tools`: a
     plugin has to be asked which tools there are. `has_output`: the answer is data that fits a schema.
-    `max_sub_agents` counts the tasks of sub-agents that one task may start.
+    `max_sub_agents` counts the tasks of sub-agents that one task may start. `task_queue`: where calls of its
+    models and tools wait; None: with those of all agents. `priority` is Temporal's, 1 (first) to 5.
     """
 
     id: str
@@ -125,6 +126,8 @@ class AgentSpec(Wire):
     lists_tools: bool = False
     has_output: bool = False
     max_sub_agents: int | None = None
+    task_queue: str | None = None
+    priority: int | None = None
 
 
 class Identity(Wire):
@@ -144,7 +147,8 @@ class TaskInput(Wire):
 
     `depth` is 0 for the task of a client, 1 for that of a sub-agent, 2 for that of its sub-agent. `digest` is
     that of the message's content, for whoever has to know whether another message is the same. `scheduled`:
-    no gateway knows of it yet, and of the agent only the id is given.
+    no gateway knows of it yet, and of the agent only the id is given. `splits_queues`: calls of models and of
+    tools wait on queues of their own, so that each kind can have its own workers.
     """
 
     context_id: str
@@ -156,6 +160,7 @@ class TaskInput(Wire):
     identity: Identity | None = None
     digest: str = ""
     scheduled: bool = False
+    splits_queues: bool = False
 
 
 class TaskRef(Wire):

@@ -1,0 +1,90 @@
+"""Several worker processes under one parent: Python uses one core a process."""
+
+import asyncio
+import os
+import signal
+import sys
+import time
+from collections.abc import Coroutine, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import structlog
+
+from agents.mcp import launcher
+from stores.metrics_listener import Address
+
+STEADY_AFTER = 60.0
+"""Seconds after which a process that fails is not taken to be set up wrongly: it is started again. On a busy
+machine it may take a third of that until it has read its settings."""
+
+PAUSE = 1.0
+"""Seconds before a process that ended is started again."""
+
+_METRICS_ADDRESS = "EVERLOOP_METRICS_ADDRESS"
+
+_log = structlog.get_logger()
+
+
+@dataclass(frozen=True)
+class WorkerProcesses:
+    """`count` processes of the same `command`, with `metrics_address` for the first one (None: none has any).
+
+    Each next one has the next port. They end with the parent, however that ends (on Linux).
+    """
+
+    command: Sequence[str]
+    count: int
+    metrics_address: Address | None = None
+
+    async def run(self) -> int:
+        """Run them until SIGTERM or SIGINT, then let each end in its own time; return the exit code.
+
+        One that ends by itself, or is killed, is started again. One that fails soon after its start, and
+        never worked before, has said what is wrong: then all are ended, and its exit code is that of all.
+        """
+        stopping = asyncio.Event()
+        for name in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(name, stopping.set)
+        codes = await asyncio.gather(*(self._keep(number, stopping) for number in range(self.count)))
+        return max(codes)
+
+    async def _keep(self, number: int, stopping: asyncio.Event) -> int:
+        environment, is_proven = {**os.environ, **self._address_of(number)}, False
+        while not stopping.is_set():
+            began = time.monotonic()
+            process = await self._start(environment)
+            await _first_of(process.wait(), stopping.wait())
+            if stopping.is_set():
+                return await _end(process)
+            _log.warning("worker process ended", number=number, pid=process.pid, code=process.returncode)
+            is_proven = is_proven or time.monotonic() - began >= STEADY_AFTER
+            if process.returncode and process.returncode > 0 and not is_proven:
+                stopping.set()
+                return process.returncode
+            await _first_of(asyncio.sleep(PAUSE), stopping.wait())
+        return 0
+
+    async def _start(self, environment: Mapping[str, str]) -> asyncio.subprocess.Process:
+        return await asyncio.create_subprocess_exec(
+            sys.executable, launcher.__file__, str(os.getpid()), *self.command, env=environment
+        )
+
+    def _address_of(self, number: int) -> dict[str, str]:
+        first = self.metrics_address
+        return {_METRICS_ADDRESS: str(Address(first.host, first.port + number))} if first else {}
+
+
+async def _end(process: asyncio.subprocess.Process) -> int:
+    """Ask a process to end, and wait as long as its calls may take."""
+    if process.returncode is None:
+        process.send_signal(signal.SIGTERM)
+    code = await process.wait()
+    return 0 if code == -signal.SIGTERM else abs(code)  # it had only begun
+
+
+async def _first_of(*waits: Coroutine[Any, Any, object]) -> None:
+    tasks = [asyncio.create_task(wait) for wait in waits]
+    await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    for task in tasks:
+        task.cancel()

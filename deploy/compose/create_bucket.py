@@ -1,0 +1,43 @@
+"""Makes the bucket that EVERLOOP_S3_BUCKET names, unless it exists; compose.yaml runs it before workers."""
+
+import sys
+from collections.abc import Callable
+from http import HTTPStatus
+from typing import Protocol, cast
+
+import boto3
+from botocore.exceptions import BotoCoreError, ClientError
+
+from stores.blob_settings import BlobSettings
+
+
+class S3(Protocol):
+    """What is asked of S3."""
+
+    def head_bucket(self, *, Bucket: str) -> object: ...  # noqa: N803 -- boto3's name
+
+    def create_bucket(self, *, Bucket: str) -> object: ...  # noqa: N803 -- boto3's name
+
+
+def create_bucket(settings: BlobSettings) -> None:
+    """Make the bucket of these settings; one that is ours already stays as it is.
+
+    Raises:
+        BotoCoreError: the store does not answer.
+        ClientError: it refuses.
+    """
+    connect = cast("Callable[..., S3]", boto3.client)
+    s3 = connect("s3", endpoint_url=settings.s3_endpoint or None)
+    try:
+        s3.head_bucket(Bucket=settings.s3_bucket)
+    except ClientError as error:
+        if error.response.get("ResponseMetadata", {}).get("HTTPStatusCode") != HTTPStatus.NOT_FOUND:
+            raise
+        s3.create_bucket(Bucket=settings.s3_bucket)
+
+
+if __name__ == "__main__":
+    try:
+        create_bucket(BlobSettings())
+    except (BotoCoreError, ClientError) as error:
+        sys.exit(f"the bucket could not be made: {error}")

@@ -1,0 +1,152 @@
+"""Runs of the housekeeping, as Temporal tells of them."""
+
+import asyncio
+import uuid
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Self
+
+from temporalio.client import (
+    Client,
+    ScheduleActionExecutionStartWorkflow,
+    WorkflowExecutionStatus,
+    WorkflowFailureError,
+)
+from temporalio.service import RPCError, RPCStatusCode
+
+from stores.housekeeping_schedule import LONGEST_RUN
+from workflows.contract.housekeeping import (
+    HOUSEKEEPING_WORKFLOW_TYPE,
+    HousekeepingInput,
+    HousekeepingResult,
+    housekeeping_schedule_id,
+)
+
+ANSWER_TIMEOUT = timedelta(seconds=10)
+"""How long Temporal may take to answer."""
+
+RUN_TIMEOUT = LONGEST_RUN
+
+SHOWN = 5
+"""How many of the last runs are shown."""
+
+
+class HousekeepingError(Exception):
+    """It cannot be done; the message is one line and says what to do."""
+
+    @classmethod
+    def of_silence(cls, patience: timedelta) -> Self:
+        return cls(
+            f"Temporal does not answer within {patience.total_seconds():g} s; see TEMPORAL_ADDRESS and "
+            "whether it runs there"
+        )
+
+
+@dataclass(frozen=True)
+class PastRun:
+    """A run that the schedule has started; `result` is None while it goes on, and if it came to none."""
+
+    started: datetime
+    workflow_id: str
+    status: str
+    result: HousekeepingResult | None
+
+
+@dataclass(frozen=True)
+class ScheduleStatus:
+    """How the schedule stands; no `next_run`: none is due, because it is paused."""
+
+    schedule_id: str
+    is_paused: bool
+    note: str
+    next_run: datetime | None
+    last_runs: tuple[PastRun, ...]
+
+
+class HousekeepingRuns:
+    """Starts runs, and looks at those that the schedule starts."""
+
+    def __init__(self, client: Client, task_queue: str) -> None:
+        self._client = client
+        self._task_queue = task_queue
+
+    async def run(self, patience: timedelta, *, dry_run: bool) -> HousekeepingResult:
+        """Do a whole run and return what it did.
+
+        Raises:
+            HousekeepingError: Temporal does not answer, or the run does not end in time.
+        """
+        workflow_id = f"{housekeeping_schedule_id(self._task_queue)}-by-hand-{uuid.uuid4()}"
+        try:
+            async with asyncio.timeout(patience.total_seconds()):
+                return await self._client.execute_workflow(
+                    HOUSEKEEPING_WORKFLOW_TYPE,
+                    HousekeepingInput(dry_run=dry_run),
+                    id=workflow_id,
+                    task_queue=self._task_queue,
+                    result_type=HousekeepingResult,
+                    execution_timeout=LONGEST_RUN,
+                    static_summary="count what could be removed" if dry_run else "clean up",
+                )
+        except TimeoutError as error:
+            raise HousekeepingError(
+                f"{workflow_id} has not ended within {patience.total_seconds():g} s; see whether a worker "
+                f"runs on the queue {self._task_queue} (EVERLOOP_TASK_QUEUE); the Temporal UI shows it"
+            ) from error
+        except WorkflowFailureError as error:
+            raise HousekeepingError(
+                f"{workflow_id} was ended: {error.cause}; look at it in the Temporal UI"
+            ) from error
+        except RPCError as error:
+            raise _refusal(error) from error
+
+    async def status(self) -> ScheduleStatus:
+        """Return how the schedule stands, and its last runs, the newest first.
+
+        Raises:
+            HousekeepingError: there is no schedule, or Temporal does not answer.
+        """
+        schedule_id = housekeeping_schedule_id(self._task_queue)
+        try:
+            async with asyncio.timeout(ANSWER_TIMEOUT.total_seconds()):
+                known = await self._client.get_schedule_handle(schedule_id).describe()
+                starts = [
+                    (each.started_at, each.action.workflow_id)
+                    for each in known.info.recent_actions[-SHOWN:]
+                    if isinstance(each.action, ScheduleActionExecutionStartWorkflow)
+                ]
+                runs = [await self._past_run(started, workflow_id) for started, workflow_id in starts]
+        except TimeoutError as error:
+            raise HousekeepingError.of_silence(ANSWER_TIMEOUT) from error
+        except RPCError as error:
+            if error.status is RPCStatusCode.NOT_FOUND:
+                raise HousekeepingError(
+                    f"there is no schedule {schedule_id}; each worker makes it when it starts, unless the "
+                    "namespace forbids schedules: see EVERLOOP_TASK_QUEUE, and the log of a worker"
+                ) from error
+            raise _refusal(error) from error
+        return ScheduleStatus(
+            schedule_id,
+            known.schedule.state.paused,
+            known.schedule.state.note or "",
+            None if known.schedule.state.paused else next(iter(known.info.next_action_times), None),
+            tuple(reversed(runs)),
+        )
+
+    async def _past_run(self, started: datetime, workflow_id: str) -> PastRun:
+        handle = self._client.get_workflow_handle(workflow_id, result_type=HousekeepingResult)
+        try:
+            status = (await handle.describe()).status
+        except RPCError as error:
+            if error.status is not RPCStatusCode.NOT_FOUND:
+                raise
+            return PastRun(started, workflow_id, "forgotten", None)
+        if status is None:
+            return PastRun(started, workflow_id, "unknown", None)
+        is_done = status is WorkflowExecutionStatus.COMPLETED
+        return PastRun(started, workflow_id, status.name.lower(), await handle.result() if is_done else None)
+
+
+def _refusal(error: RPCError) -> HousekeepingError:
+    said = " ".join(error.message.split())
+    return HousekeepingError(f"Temporal does not do this ({error.status.name}): {said}; try again")

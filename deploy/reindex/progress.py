@@ -1,0 +1,55 @@
+"""How far a rebuild has come."""
+
+import time
+from typing import TextIO
+
+PAUSE = 5.0
+"""Seconds between two lines."""
+
+
+class Progress:
+    """Counts tasks, and says every few seconds how many there are; on a terminal the line is overwritten."""
+
+    def __init__(self, screen: TextIO) -> None:
+        self._screen = screen
+        self._is_terminal = screen.isatty()
+        self._began = self._shown = time.monotonic()
+        self._restored = 0
+        self._left_out = 0
+        self.failed: dict[str, str] = {}
+
+    @property
+    def summary(self) -> str:
+        seconds = time.monotonic() - self._began
+        return (
+            f"{self._restored} tasks restored, {self._left_out} not shown to clients or gone, "
+            f"{len(self.failed)} not restored, in {seconds:.0f} s"
+        )
+
+    def restored(self) -> None:
+        """Count a task that is shown again."""
+        self._restored += 1
+        self._show()
+
+    def left_out(self) -> None:
+        """Count a task that clients do not see."""
+        self._left_out += 1
+        self._show()
+
+    def not_restored(self, task_id: str, reason: str) -> None:
+        """Count a task of which Redis shows nothing, or too little."""
+        self.failed[task_id] = reason
+        self._show()
+
+    def end(self) -> None:
+        """Leave the line."""
+        if self._is_terminal:
+            self._screen.write("\n")
+
+    def _show(self) -> None:
+        now = time.monotonic()
+        if now - self._shown < (PAUSE / 10 if self._is_terminal else PAUSE):
+            return
+        self._shown = now
+        self._screen.write(f"\r{self.summary}" if self._is_terminal else f"{self.summary}\n")
+        self._screen.flush()

@@ -1,0 +1,85 @@
+"""Brings views of tasks back, as a gateway does when a client asks for one that is lost."""
+
+import asyncio
+from collections.abc import Sequence
+
+from deploy.reindex.progress import Progress
+from deploy.reindex.shown_tasks import FoundTask
+from gateway.endings import Endings
+from gateway.errors import (
+    NoWorkerError,
+    PayloadLostError,
+    TaskUnknownError,
+    TemporalUnavailableError,
+)
+from gateway.restored_views import with_artifacts
+from gateway.stores import Stores
+from gateway.tasks import Tasks
+
+TRIES = 3
+"""How often a worker is asked for a task: it may have others to answer for."""
+
+_NO_WORKER = (
+    "no worker answers for it: see whether workers run on EVERLOOP_TASK_QUEUE, and whether it is paused or "
+    "stuck; then run this again"
+)
+
+
+class Rebuild:
+    """Restores views; a newer one that is there is left as it is, only its places in lists are renewed."""
+
+    def __init__(
+        self, stores: Stores, tasks: Tasks, endings: Endings, progress: Progress, *, at_once: int
+    ) -> None:
+        self._stores = stores
+        self._tasks = tasks
+        self._endings = endings
+        self._progress = progress
+        self._slots = asyncio.Semaphore(at_once)
+
+    async def restore(self, page: Sequence[FoundTask]) -> None:
+        """Restore all tasks of a page; what cannot be restored keeps none of the others from it."""
+        await asyncio.gather(*map(self._restore_one, page))
+
+    async def _restore_one(self, task: FoundTask) -> None:
+        async with self._slots:
+            try:
+                is_shown = await self._try(task)
+            except TaskUnknownError:
+                is_shown = False  # Temporal has just forgotten it
+            except Exception as error:  # noqa: BLE001 -- what is wrong with one keeps no other from it
+                self._progress.not_restored(task.task_id, _reason(error))
+                return
+        if is_shown:
+            self._progress.restored()
+        else:
+            self._progress.left_out()
+
+    async def _try(self, task: FoundTask) -> bool:
+        for tries in range(1, TRIES + 1):
+            try:
+                return await self._restored(task)
+            except (NoWorkerError, TemporalUnavailableError):
+                if tries == TRIES:
+                    raise
+        raise AssertionError
+
+    async def _restored(self, task: FoundTask) -> bool:
+        """Restore the view of a task, and return whether clients see it."""
+        view = await self._tasks.view(task.task_id)
+        if view.is_hidden:
+            return False
+        await self._stores.views.restore(await with_artifacts(view, self._stores.artifacts))
+        if not task.is_running and not view.status.state.is_terminal:
+            await self._endings.settle(task.task_id)  # it ended without a word
+        return True
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, NoWorkerError):
+        return _NO_WORKER
+    if isinstance(error, PayloadLostError):
+        return "a large payload of it is lost: restore the blob store, then run this again"
+    if isinstance(error, TemporalUnavailableError):
+        return "Temporal does not answer; run this again"
+    return " ".join(f"{type(error).__name__}: {error}".split())

@@ -1,0 +1,216 @@
+"""Housekeeping and rebuilding of views, with real processes: what is removed, what stays, what comes back."""
+
+import asyncio
+import os
+import sys
+import time
+from collections.abc import AsyncGenerator
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+import pytest_asyncio
+from a2a.client import Client as A2AClient
+from a2a.types.a2a_pb2 import CancelTaskRequest, GetTaskRequest, ListTasksRequest, Task, TaskState
+from google.protobuf.json_format import MessageToDict
+from redis.asyncio import Redis
+from temporalio.client import Client
+
+from gateway.api_key_file import add_key, new_key
+from gateway.scopes import READ, WRITE
+from stores.artifact_record import KNOWN_SINCE
+from stores.blob_check import STORE_ID_KEY
+from stores.blob_users import FOLDER
+from tests.support.a2a_client import connected, request, send
+from tests.support.deployment import Deployment, running_deployment
+from tests.support.people import PEOPLE_AGENT, call
+from tests.support.processes import ROOT, ServerProcess
+from tests.support.scripted_openai import Refusal, Reply, ScriptedOpenAI
+from workflows.contract.names import expiry_list_key, task_list_key
+
+OWNERS = ("acme", "bolt")
+OLD = 40 * 24 * 3600
+DONE = Reply(["Done."])
+
+
+@dataclass(frozen=True)
+class Town:
+    """A deployment with two owners, and what its model says."""
+
+    model: ScriptedOpenAI
+    everloop: Deployment
+    worker: ServerProcess
+    clients: dict[str, A2AClient]
+    redis: Redis
+    temporal: Client
+
+    async def command(self, *arguments: str) -> tuple[int, str]:
+        """Run a command; return its exit code and all it wrote."""
+        process = await self.started(*arguments)
+        written, _ = await process.communicate()
+        return process.returncode or 0, written.decode()
+
+    async def started(self, *arguments: str) -> asyncio.subprocess.Process:
+        """Run a command and do not wait for it."""
+        return await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", *arguments),
+            cwd=ROOT,
+            env={**os.environ, **self.everloop.environment},
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+        )
+
+    async def task(self, owner: str, *script: Reply | Refusal) -> Task:
+        """Let an owner start a task for which the model has this script, and wait until it stops."""
+        self.model.script = script
+        self.model.requests.clear()
+        return await send(self.clients[owner], request("Hello"))
+
+    async def shown(self, owner: str) -> list[tuple[dict[str, Any], dict[str, Any]]]:
+        """Return what an owner sees of its tasks, in the order of the list: there, and when asked."""
+        client = self.clients[owner]
+        page = await client.list_tasks(ListTasksRequest(include_artifacts=True, history_length=50))
+        assert page.total_size == len(page.tasks)
+        asked = [await client.get_task(GetTaskRequest(id=task.id)) for task in page.tasks]
+        return [
+            (MessageToDict(one), MessageToDict(same)) for one, same in zip(page.tasks, asked, strict=True)
+        ]
+
+
+def key_of(owner: str, path: Path) -> str:
+    """Put a new key of an owner into the file of keys."""
+    key, kept = new_key(owner, (READ, WRITE), None)
+    add_key(path, kept)
+    return key
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def town(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Town]:
+    directory = tmp_path_factory.mktemp("town")
+    auth = {"EVERLOOP_AUTH": "api-key", "EVERLOOP_API_KEYS_FILE": str(directory / "keys")}
+    keys = {owner: key_of(owner, directory / "keys") for owner in OWNERS}
+    async with AsyncExitStack() as opened:
+        model = await opened.enter_async_context(ScriptedOpenAI())
+        deployed = running_deployment(directory, model.base_url, agents=PEOPLE_AGENT, **auth)
+        everloop = await opened.enter_async_context(deployed)
+        worker = await everloop.add_worker()
+        gateway = await everloop.add_gateway()
+        clients = {
+            owner: await opened.enter_async_context(
+                connected(gateway.url, streaming=False, headers={"X-API-Key": key})
+            )
+            for owner, key in keys.items()
+        }
+        redis = await opened.enter_async_context(Redis.from_url(everloop.redis_url, decode_responses=True))
+        yield Town(model, everloop, worker, clients, redis, await Client.connect(everloop.temporal_address))
+
+
+def keep(town: Town, key: str, *, seconds: int) -> Path:
+    """Put a blob into the store as if that was so long ago."""
+    path = Path(town.everloop.environment["EVERLOOP_BLOB_DIRECTORY"]) / key
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(b"content")
+    put_at = time.time() - seconds
+    os.utime(path, (put_at, put_at))
+    return path
+
+
+async def test_what_nobody_needs_is_removed(town: Town) -> None:
+    """And nothing else: not before its time, and no payload of a workflow that Temporal knows.
+
+    The worker has put down that it uses the store.
+    """
+    environment = town.everloop.environment
+    users = Path(environment["EVERLOOP_BLOB_DIRECTORY"], FOLDER).glob("*/*")
+    assert [user.name for user in users] == [environment["EVERLOOP_TASK_QUEUE"]]
+    task = await town.task("acme", Reply([call("book", {"kind": "selection", "ledger": "-"})]), DONE)
+    assert task.status.state == TaskState.TASK_STATE_INPUT_REQUIRED
+    gone, known = f"payloads/{uuid4()}/a", f"payloads/{task.id}/a"
+    removed = [keep(town, gone, seconds=OLD), keep(town, "artifact/0123/a", seconds=OLD)]
+    stays = [keep(town, known, seconds=OLD), keep(town, f"payloads/{uuid4()}/a", seconds=60)]
+    entry = f"{task_list_key('o', 'a', 'c')} expired"
+    await town.redis.zadd(expiry_list_key("o", "a"), {entry: 1})
+    await town.redis.zadd(task_list_key("o", "a"), {"expired": 1})
+    await town.redis.set(KNOWN_SINCE, time.time() - OLD)
+
+    expected = {
+        "expired views": "1",
+        "blobs that no artifact names": "1",
+        "payloads of workflows that are gone": "1",
+    }
+    for options, column in ((["--dry-run"], "WOULD BE REMOVED"), ([], "REMOVED")):
+        assert all(path.exists() for path in [*removed, *stays])
+        code, told = await town.command("deploy.housekeeping", "run", *options)
+        head, *rows = told.splitlines()
+        assert (code, head.split(None, 1)) == (0, ["KIND", column]), told
+        counts = {name.strip(): count for name, count in (row.rsplit(None, 1) for row in rows)}
+        assert {name: count for name, count in counts.items() if count != "0"} == expected
+    assert not any(path.exists() for path in removed)
+    assert all(path.exists() for path in stays)
+    assert await town.redis.exists(expiry_list_key("o", "a"), task_list_key("o", "a")) == 0
+
+    code, told = await town.command("deploy.housekeeping", "status")
+    assert code == 0
+    assert f"schedule  everloop-housekeeping-{town.everloop.environment['EVERLOOP_TASK_QUEUE']}" in told
+    assert "paused    no" in told
+
+
+async def test_views_come_back_after_redis_was_emptied(town: Town) -> None:
+    """All of them, as they were, for each owner; new tasks start meanwhile, and a kill does no harm."""
+    question = Reply([call("book", {"kind": "selection", "ledger": "-"})])
+    for owner in OWNERS:
+        await town.task(owner, DONE)
+        await town.task(owner, Refusal(401))
+        await town.task(owner, question)
+        canceled = await town.task(owner, question)
+        await town.clients[owner].cancel_task(CancelTaskRequest(id=canceled.id))
+    ended = await town.task("acme", question)
+    await town.temporal.get_workflow_handle(ended.id).terminate()
+    await until_ended(town.clients["acme"], ended.id)
+    before = {owner: await town.shown(owner) for owner in OWNERS}
+    store = await town.redis.get(STORE_ID_KEY)
+
+    await town.redis.flushall()
+    killed = await town.started("deploy.reindex", "--at-once", "1")
+    await until_views_come(killed, town.redis)
+    killed.kill()
+    await killed.communicate()
+    again = asyncio.create_task(town.command("deploy.reindex"))
+    new = {owner: await town.task(owner, DONE) for owner in OWNERS}
+    code, told = await again
+
+    assert code == 0, told
+    assert "0 not restored" in told
+    assert await town.redis.get(STORE_ID_KEY) == store
+    for owner in OWNERS:
+        after = await town.shown(owner)
+        assert after[0][0]["id"] == new[owner].id
+        assert after[1:] == before[owner]
+
+
+async def test_what_is_not_restored_is_named(town: Town) -> None:
+    """With the reason, and the exit code says so too; here nobody answers, because no worker is there."""
+    task = await town.task("acme", Reply([call("book", {"kind": "selection", "ledger": "-"})]), DONE)
+    await town.redis.flushall()
+    town.worker.kill()
+    code, told = await town.command("deploy.reindex", "--owner", "acme", "--agent", "desk")
+
+    assert code == 1
+    assert f"reindex: task {task.id} not restored: no worker answers for it" in told
+
+
+async def until_views_come(process: asyncio.subprocess.Process, redis: Redis) -> None:
+    while process.returncode is None:
+        if await redis.keys("everloop:task:*:view"):
+            return
+        await asyncio.sleep(0)
+
+
+async def until_ended(client: A2AClient, task_id: str) -> None:
+    task = await client.get_task(GetTaskRequest(id=task_id))
+    while task.status.state != TaskState.TASK_STATE_FAILED:
+        await asyncio.sleep(0.2)
+        task = await client.get_task(GetTaskRequest(id=task_id))

@@ -1,0 +1,77 @@
+"""What a process holds: file descriptors, memory, connections, and the asyncio tasks of its main loop."""
+
+import asyncio
+import json
+import os
+import signal
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import cast
+
+import psutil
+
+FOLDER = "CHAOS_CENSUS"
+"""Environment variable: where processes that are asked write their asyncio tasks down."""
+
+ANSWER_TIMEOUT = 20.0
+"""Seconds that a process may take to answer."""
+
+SPARE = {"descriptors": 80, "megabytes": 250, "asyncio tasks": 10}
+"""How much more than at its start a process may hold when it has nothing to do. Of descriptors: a pool of 50
+connections to Redis, open files of blobs, and connections that clients keep; of memory: the tasks that a
+worker keeps between their steps."""
+
+
+@dataclass(frozen=True)
+class Census:
+    """What one process holds."""
+
+    descriptors: int
+    megabytes: int
+    tasks: Counter[str]
+
+    def beyond(self, before: "Census") -> list[str]:
+        """Return what there is too much of, compared with the start of the process."""
+        grown = {
+            "descriptors": self.descriptors - before.descriptors,
+            "megabytes": self.megabytes - before.megabytes,
+            "asyncio tasks": self.tasks.total() - before.tasks.total(),
+        }
+        more = {name: by for name, by in grown.items() if by > SPARE[name]}
+        said = [f"{by} more {name} than at the start" for name, by in more.items()]
+        return [*said, f"more tasks: {dict(self.tasks - before.tasks)}"] if "asyncio tasks" in more else said
+
+
+def answer_on_signal() -> None:
+    """Let this process write its asyncio tasks down at SIGUSR2, if it is told where."""
+    if folder := os.environ.get(FOLDER):
+
+        def write(_number: int, _frame: FrameType | None) -> None:
+            names = [getattr(task.get_coro(), "__qualname__", "?") for task in asyncio.all_tasks()]
+            file = Path(folder, f"{os.getpid()}.json")
+            draft = file.with_suffix(".draft")
+            draft.write_text(json.dumps(Counter(names)), encoding="utf-8")
+            draft.replace(file)
+
+        signal.signal(signal.SIGUSR2, write)
+
+
+async def take_census(pid: int, folder: Path) -> Census:
+    """Ask a process what it holds.
+
+    Raises:
+        TimeoutError: it does not answer.
+        psutil.NoSuchProcess: it has ended.
+    """
+    file = folder / f"{pid}.json"
+    file.unlink(missing_ok=True)
+    process = psutil.Process(pid)
+    process.send_signal(signal.SIGUSR2)
+    async with asyncio.timeout(ANSWER_TIMEOUT):
+        while not file.exists():  # noqa: ASYNC110 -- another process makes it
+            await asyncio.sleep(0.05)
+    tasks = cast("dict[str, int]", json.loads(file.read_text(encoding="utf-8")))
+    megabytes = process.memory_info().rss >> 20
+    return Census(process.num_fds(), megabytes, Counter(tasks))

@@ -1,0 +1,238 @@
+"""Carries out a plan of faults, and measures how soon what was harmed serves again."""
+
+import asyncio
+import os
+import signal
+import time
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from redis.asyncio import Redis
+
+from tests.chaos.fleet import Fleet
+from tests.chaos.link import Link
+from tests.chaos.model import Model, Mood
+from tests.chaos.plan import Harm
+from tests.support.deployment import Deployment
+from tests.support.processes import ServerProcess, redis_answers, temporal_answers, wait_until_answers
+from tests.support.webhook import Webhook
+
+DELAY = 0.15
+"""Seconds by which a delayed link is late, in each direction."""
+
+AT_ONCE = 3
+"""Faults that are not yet recovered from, at most: on a slow machine the next one waits, and comes late."""
+
+NO_ROOM, ALL_ROOM = 1, 0
+"""Bytes that Redis may take: none, or as many as it wants."""
+
+FOR_LONG = 10_000
+
+Heal = Callable[[], Awaitable[bool]]
+"""Ends a fault, and tells whether there was an outage whose end could be waited for."""
+
+_MOODS: dict[str, Mood] = {"slow": "slow", "overload": "overload", "break": "break", "tear": "tear"}
+
+
+@dataclass(frozen=True)
+class Site:
+    """Everything that can be harmed. `blobs` is a link to the folder that holds them."""
+
+    everloop: Deployment
+    fleet: Fleet
+    links: dict[str, Link]
+    model: Model
+    hook: Webhook
+    blobs: Path
+
+
+@dataclass
+class Suffered:
+    """A fault that was carried out.
+
+    `begun` and `ended` are seconds since the load began; `recovery` is how many it took from then on until
+    what was harmed served again, None if it never stopped doing so.
+    """
+
+    harm: Harm
+    begun: float
+    ended: float | None = None
+    recovery: float | None = None
+
+
+@dataclass
+class Faults:
+    """Carries faults out, a few at a time, and one for each target."""
+
+    site: Site
+    clock: Callable[[], float]
+    say: Callable[[str], None]
+    suffered: list[Suffered] = field(default_factory=list[Suffered])
+    problems: list[str] = field(default_factory=list[str])
+    _slots: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(AT_ONCE))
+    _locks: defaultdict[str, asyncio.Lock] = field(default_factory=lambda: defaultdict(asyncio.Lock))
+
+    async def carry_out(self, plan: Sequence[Harm]) -> None:
+        """Do all harm of a plan; when this returns, everything serves again."""
+        async with asyncio.TaskGroup() as group:
+            for harm in plan:
+                await asyncio.sleep(max(harm.at - self.clock(), 0))
+                group.create_task(self._suffer(harm))
+
+    async def watch(self) -> None:
+        """Look until cancelled whether a process ends that nobody has harmed, and start it again."""
+        while True:
+            for name, seat in self.site.fleet.seats.items():
+                async with self._locks[name]:
+                    if not seat.process.is_running():
+                        self.problems.append(f"{name} ended by itself; see {seat.log}")
+                        await seat.start()
+            await asyncio.sleep(1)
+
+    async def _suffer(self, harm: Harm) -> None:
+        async with self._slots, self._locks[harm.target]:
+            suffered = Suffered(harm, self.clock())
+            self.suffered.append(suffered)
+            self.say(str(harm))
+            recover = await self._begin(harm)
+            await asyncio.sleep(harm.length)
+            suffered.ended = self.clock()
+            begin = time.monotonic()
+            if await recover():
+                suffered.recovery = time.monotonic() - begin
+
+    async def _begin(self, harm: Harm) -> Heal:
+        """Harm, and return what heals."""
+        site = self.site
+        if harm.target in site.fleet.seats:
+            return await self._harm_process(harm)
+        if harm.target in site.links:
+            return self._harm_link(harm, site.links[harm.target])
+        others: Mapping[str, Callable[[Harm], Awaitable[Heal]]] = {
+            "temporal": self._harm_temporal,
+            "valkey": self._fill_redis if harm.how == "fill" else self._harm_redis,
+            "blobs": self._fill_blobs,
+            "model": self._upset_model,
+            "webhook": self._harm_webhook,
+        }
+        return await others[harm.target](harm)
+
+    async def _harm_temporal(self, harm: Harm) -> Heal:
+        address = self.site.everloop.temporal_address
+        return self._harm_server(harm, self.site.everloop.temporal, lambda: temporal_answers(address))
+
+    async def _harm_redis(self, harm: Harm) -> Heal:
+        url = self.site.everloop.redis_url
+        return self._harm_server(harm, self.site.everloop.valkey, lambda: redis_answers(url))
+
+    async def _harm_process(self, harm: Harm) -> Heal:
+        seat = self.site.fleet.seats[harm.target]
+        if harm.how == "freeze":
+            seat.freeze()
+
+            async def thaw() -> bool:
+                seat.thaw()
+                await seat.until_ready()
+                return True
+
+            return thaw
+        if harm.how == "kill":
+            seat.kill()
+        elif code := await seat.stop():
+            self.problems.append(f"{seat.name} ended with exit code {code} at SIGTERM; see {seat.log}")
+
+        async def start() -> bool:
+            await seat.start()
+            return True
+
+        return start
+
+    def _harm_server(self, harm: Harm, server: ServerProcess, answers: Callable[[], Awaitable[bool]]) -> Heal:
+        if harm.how == "kill":
+            server.kill()
+        else:
+            os.kill(server.pid, signal.SIGSTOP)
+
+        async def heal() -> bool:
+            if harm.how == "kill":
+                server.start()
+            else:
+                os.kill(server.pid, signal.SIGCONT)
+            await wait_until_answers(server, answers, harm.target)
+            return True
+
+        return heal
+
+    def _harm_link(self, harm: Harm, link: Link) -> Heal:
+        if harm.how == "cut":
+            link.cut()
+        elif harm.how == "hold":
+            link.flows.clear()
+        else:
+            link.delay = DELAY
+
+        async def heal() -> bool:
+            link.delay = 0
+            link.flows.set()
+            return False
+
+        return heal
+
+    async def _fill_redis(self, _: Harm) -> Heal:
+        await self._allow(NO_ROOM)
+
+        async def empty() -> bool:
+            await self._allow(ALL_ROOM)
+            return False
+
+        return empty
+
+    async def _allow(self, size: int) -> None:
+        async with Redis.from_url(self.site.everloop.redis_url) as redis:
+            await redis.config_set("maxmemory", size)
+
+    async def _fill_blobs(self, _: Harm) -> Heal:
+        """Let the folder of the blobs be none for a while: nothing can be written there, or read."""
+        folder = self.site.blobs.readlink()
+        wall = folder.with_name("wall")
+        wall.touch()
+        _point(self.site.blobs, wall)
+
+        async def give_back() -> bool:
+            _point(self.site.blobs, folder)
+            return False
+
+        return give_back
+
+    async def _upset_model(self, harm: Harm) -> Heal:
+        self.site.model.mood = _MOODS[harm.how]
+
+        async def calm() -> bool:
+            self.site.model.mood = "well"
+            return False
+
+        return calm
+
+    async def _harm_webhook(self, harm: Harm) -> Heal:
+        hook = self.site.hook
+        if harm.how == "away":
+            await hook.stop()
+        else:
+            hook.script = [500 if harm.how == "break" else "hang"] * FOR_LONG
+
+        async def heal() -> bool:
+            if harm.how == "away":
+                await hook.start()
+            hook.script = []
+            return False
+
+        return heal
+
+
+def _point(link: Path, folder: Path) -> None:
+    """Let a symbolic link point elsewhere; nobody finds it missing meanwhile."""
+    draft = link.with_name("draft-link")
+    draft.symlink_to(folder)
+    draft.replace(link)

@@ -1,0 +1,154 @@
+"""Workers and gateways in places of their own: a process that ends is started again, as supervisors do."""
+
+import asyncio
+import os
+import signal
+import sys
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import httpx
+
+from deploy.local.servers import LOOPBACK, free_port
+from tests.chaos.census import Census, take_census
+from tests.support.processes import ServerProcess
+
+PATIENCE = 300.0
+"""Seconds in which a process has to be ready, however often it is started."""
+
+
+SETTLING = 0.5
+"""Seconds without a further asyncio task after which a process that is ready has begun all of its own."""
+
+
+@dataclass
+class Seat:
+    """A process, started again whenever it ends.
+
+    `before` is what the process of now held when it was ready, `exits` are those that nobody wanted.
+    """
+
+    name: str
+    command: list[str]
+    log: Path
+    environment: Mapping[str, str]
+    is_ready: Callable[["Seat"], Awaitable[bool]]
+    before: Census | None = None
+    exits: list[str] = field(default_factory=list[str])
+    pids: list[int] = field(default_factory=list[int])
+    process: ServerProcess = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.process = ServerProcess(self.command, self.log, self.environment)
+
+    async def start(self) -> float:
+        """Start the process, again if it ends meanwhile, and return the seconds until it was ready."""
+        begin = time.monotonic()
+        self.before = None
+        while True:
+            self._launch()
+            while self.process.is_running() and time.monotonic() < begin + PATIENCE:
+                if await self.is_ready(self):
+                    self.before = await self._census()
+                    return time.monotonic() - begin
+                await asyncio.sleep(0.1)
+            if time.monotonic() >= begin + PATIENCE:
+                raise TimeoutError(f"{self.name} was not ready within {PATIENCE:.0f} s; see {self.log}")
+            # A server that it needs was away when it started.
+            await asyncio.sleep(0.5)
+
+    async def until_ready(self) -> None:
+        """Wait until the process that runs is ready."""
+        while not await self.is_ready(self):  # noqa: ASYNC110 -- another process is looked at
+            await asyncio.sleep(0.1)
+
+    @property
+    def news(self) -> str:
+        """What the process of now has said."""
+        return self.process.output[self._said_before :]
+
+    def kill(self) -> None:
+        self.process.kill()
+
+    async def stop(self) -> int:
+        """SIGTERM; return the exit code."""
+        return await asyncio.to_thread(self.process.stop)
+
+    def freeze(self) -> None:
+        os.kill(self.process.pid, signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        os.kill(self.process.pid, signal.SIGCONT)
+
+    def _launch(self) -> None:
+        self._said_before = len(self.process.output) if self.log.exists() else 0
+        self.process.start()
+        self.pids.append(self.process.pid)
+
+    async def _census(self) -> Census:
+        """Return what the process holds once it has begun all that it does for ever."""
+        while True:
+            before = await take_census(self.process.pid, self.log.parent)
+            await asyncio.sleep(SETTLING)
+            now = await take_census(self.process.pid, self.log.parent)
+            if now.tasks.total() <= before.tasks.total():
+                return now
+
+
+@dataclass
+class Fleet:
+    """All seats, by name."""
+
+    seats: dict[str, Seat] = field(default_factory=dict[str, Seat])
+    urls: list[str] = field(default_factory=list[str])
+
+    def add_worker(self, directory: Path, environment: Mapping[str, str]) -> None:
+        """Give a worker a place; it is not started yet."""
+        name = f"worker-{sum(each.startswith('worker') for each in self.seats)}"
+        command = [sys.executable, "worker.py"]
+        self.seats[name] = Seat(name, command, directory / f"{name}.log", environment, _says_ready)
+
+    def add_gateway(self, directory: Path, environment: Mapping[str, str]) -> None:
+        """Give a gateway a place, and an address that stays the same; it is not started yet."""
+        name, port = f"gateway-{len(self.urls)}", free_port()
+        url = f"http://{LOOPBACK}:{port}"
+        self.urls.append(url)
+        variables = {**environment, "EVERLOOP_PORT": str(port), "EVERLOOP_PUBLIC_URL": url}
+        command = [sys.executable, "-m", "gateway"]
+        self.seats[name] = Seat(name, command, directory / f"{name}.log", variables, _answers_ready(url))
+
+    async def stop(self) -> dict[str, int]:
+        """End all processes by SIGTERM; return their exit codes."""
+        seats = [seat for seat in self.seats.values() if seat.process.is_running()]
+        codes = await asyncio.gather(*(seat.stop() for seat in seats))
+        return {seat.name: code for seat, code in zip(seats, codes, strict=True)}
+
+
+@asynccontextmanager
+async def running_fleet(fleet: Fleet) -> AsyncGenerator[Fleet]:
+    """Start all seats; at the end whatever still runs is killed."""
+    try:
+        await asyncio.gather(*(seat.start() for seat in fleet.seats.values()))
+        yield fleet
+    finally:
+        for seat in fleet.seats.values():
+            if seat.pids and seat.process.is_running():
+                seat.kill()
+
+
+async def _says_ready(seat: Seat) -> bool:
+    return "worker ready" in seat.news
+
+
+def _answers_ready(url: str) -> Callable[[Seat], Awaitable[bool]]:
+    async def is_ready(_: Seat) -> bool:
+        async with httpx.AsyncClient(timeout=2) as http:
+            try:
+                return (await http.get(f"{url}/readyz")).is_success
+            except httpx.TransportError:
+                return False
+
+    return is_ready

@@ -1,0 +1,130 @@
+"""What is left when all is over: work, processes, connections, keys, blobs, and what survivors hold."""
+
+import asyncio
+import re
+from collections import Counter
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import cast
+
+import psutil
+from redis.asyncio import Redis
+from temporalio.client import Client
+
+from stores.artifact_record import EXPIRING, KNOWN_SINCE, PENDING, ArtifactRecord
+from stores.blob_check import LOCK_KEY, STORE_ID_KEY
+from stores.blobs import ARTIFACT_FOLDER
+from tests.chaos.census import Census, take_census
+from tests.chaos.fleet import Fleet
+from tests.support.processes import redis_answers
+from workflows.contract.names import CONVERSATIONS_KEY
+
+CALM = 60.0
+"""Seconds within which what is done holds no more than it may."""
+
+OURS = "WorkflowType IN ('AgentTask', 'PushDelivery') AND ExecutionStatus = 'Running'"
+
+_LISTS = (STORE_ID_KEY, LOCK_KEY, EXPIRING, KNOWN_SINCE, PENDING, CONVERSATIONS_KEY)
+"""Keys of which there is one for all tasks together; it may stay."""
+
+_TASK = r"everloop:task:\{[^}]+\}:(view|history|events|transcript:.+|attempts:.+|tool:.+|push)"
+_KINDS = {
+    "task": re.compile(_TASK),
+    "artifact": re.compile(r"everloop:(artifact|artifact-tail|context):.+"),
+    "conversation": re.compile(r"everloop:conversation:\{.+\}:\w+"),
+    "owner": re.compile(r"everloop:owner:.+"),
+    "reader": re.compile(r"everloop:reader:\w+:wake"),
+}
+"""The keys that the code names. Secrets of clients are none of them: they go with their task."""
+
+
+async def open_work(address: str) -> list[str]:
+    """Return the workflows of ours that still run, as soon as there are none, or after a while."""
+    client = await Client.connect(address)
+    deadline = asyncio.get_running_loop().time() + CALM
+    while True:
+        found = [f"{each.workflow_type} {each.id} still runs" async for each in client.list_workflows(OURS)]
+        if not found or asyncio.get_running_loop().time() > deadline:
+            return found
+        await asyncio.sleep(0.5)
+
+
+async def held_too_long(fleet: Fleet) -> tuple[list[str], dict[str, Census]]:
+    """Return what processes hold beyond what they may, as soon as that is nothing, or after a while."""
+    deadline = asyncio.get_running_loop().time() + CALM
+    while True:
+        problems: list[str] = []
+        held: dict[str, Census] = {}
+        for seat in fleet.seats.values():
+            now = held[seat.name] = await take_census(seat.process.pid, seat.log.parent)
+            if seat.before:
+                problems += [f"{seat.name} holds {more}" for more in now.beyond(seat.before)]
+        if not problems or asyncio.get_running_loop().time() > deadline:
+            return problems, held
+        await asyncio.sleep(1)
+
+
+async def orphans(fleet: Fleet) -> list[str]:
+    """Return processes that outlive those that were started, which have all ended."""
+    pids = {pid for seat in fleet.seats.values() for pid in seat.pids}
+    left = [child for child in psutil.Process().children(recursive=True) if child.pid in pids]
+    strays = [
+        process
+        for process in psutil.process_iter()
+        if process.pid in pids and process not in left and process.status() != psutil.STATUS_ZOMBIE
+    ]
+    return [f"the process {process.pid} is still there" for process in (*left, *strays)]
+
+
+async def connections_left(url: str) -> list[str]:
+    """Return what is still connected to Redis besides ourselves, as soon as nothing is, or after a while."""
+    if not await redis_answers(url):
+        return ["Redis does not answer"]
+    deadline = asyncio.get_running_loop().time() + CALM
+    async with Redis.from_url(url, decode_responses=True) as redis:
+        while True:
+            others = (await redis.client_list())[1:]
+            if not others or asyncio.get_running_loop().time() > deadline:
+                return [f"Redis still has a connection from {each['addr']}" for each in others]
+            await asyncio.sleep(0.5)
+
+
+async def leaked_keys(url: str) -> tuple[list[str], Counter[str]]:
+    """Return keys of Redis that nobody knows, or that never end; and how many there are of each kind."""
+    problems: list[str] = []
+    count: Counter[str] = Counter()
+    async with Redis.from_url(url, decode_responses=True) as redis:
+        records = cast("list[str]", await redis.zrange(EXPIRING, 0, -1))
+        cleared = {name for record in records for name in _names_of(record)}
+        async for key in cast("AsyncIterator[str]", redis.scan_iter(count=1000)):
+            kind = next((kind for kind, pattern in _KINDS.items() if pattern.fullmatch(key)), "")
+            count[kind or ("list" if key in _LISTS else "unknown")] += 1
+            if not kind and key not in _LISTS:
+                problems.append(f"Redis has a key that nobody knows: {key}")
+            if kind and await redis.ttl(key) < 0 and key.removesuffix(":0") not in cleared:
+                problems.append(f"Redis keeps a key for ever: {key}")
+            if key.endswith(":open") and (members := await redis.zcard(key)):
+                problems.append(f"{members} tasks still count as open: {key}")
+    return problems, count
+
+
+def _names_of(record: str) -> list[str]:
+    """Return the keys of an artifact of one part, which housekeeping removes when its time is over."""
+    name = record.removeprefix("everloop:artifact:")
+    context, _, _ = name.rpartition(":")
+    return [record, f"everloop:artifact-tail:{name}", f"everloop:context:{context}:artifacts"]
+
+
+async def leaked_blobs(url: str, folder: Path) -> tuple[list[str], int]:
+    """Return blobs of artifacts that no record names and nobody will clear away; and how many there are."""
+    files = {f"{ARTIFACT_FOLDER}/{path.relative_to(folder / ARTIFACT_FOLDER)}" for path in _files(folder)}
+    async with Redis.from_url(url, decode_responses=True) as redis:
+        known = set(cast("list[str]", await redis.zrange(PENDING, 0, -1)))
+        for key in cast("list[str]", await redis.zrange(EXPIRING, 0, -1)):
+            if record := await redis.get(key):
+                known |= set(ArtifactRecord.model_validate_json(cast("str", record)).blob_keys())
+    return [f"a blob that nobody knows: {key}" for key in files - known], len(files)
+
+
+def _files(folder: Path) -> list[Path]:
+    return [path for path in (folder / ARTIFACT_FOLDER).rglob("*") if path.is_file()]

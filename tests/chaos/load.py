@@ -1,0 +1,140 @@
+"""The load: clients that ask for the orders of a seed, and do what their kind of order needs."""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, field
+
+from deploy.local.servers import LOOPBACK
+from tests.chaos.caller import Caller, RefusedError
+from tests.chaos.orders import Order
+from tests.chaos.story import Json, Story
+from tests.support.webhook import Webhook
+
+
+@dataclass
+class Outcome:
+    """A task as its client knows it: as it streamed, and as GetTask shows it in the end.
+
+    `begun` and `ended` are seconds since the load began. `content` are the bytes of the artifact `bytes`.
+    """
+
+    order: Order
+    story: Story
+    begun: float
+    ended: float | None = None
+    task: Json = field(default_factory=dict[str, object])
+    content: bytes = b""
+
+
+@dataclass
+class Load:
+    """Begins orders at a steady rate while the time lasts, and knows how far each of them is."""
+
+    seed: int
+    caller: Caller
+    hook: Webhook
+    clock: Callable[[], float]
+    outcomes: list[Outcome] = field(default_factory=list[Outcome])
+    _running: set[asyncio.Task[None]] = field(default_factory=set[asyncio.Task[None]])
+
+    @property
+    def open(self) -> int:
+        """How many tasks have not ended."""
+        return sum(outcome.ended is None for outcome in self.outcomes)
+
+    async def begin(self, seconds: float, rate: float, fewest: int, most: int) -> None:
+        """Begin `rate` orders a second for so many seconds, and longer until they are the `fewest`.
+
+        While `most` of them are open no further one begins.
+        """
+        number = 0
+        while (now := self.clock()) < seconds or number < fewest:
+            if self.open < most and number <= now * rate:
+                outcome = Outcome(Order(self.seed, number), Story(self.clock), now)
+                self.outcomes.append(outcome)
+                self._spawn(self._work(outcome))
+                number += 1
+            await asyncio.sleep(0.25 / rate)
+
+    async def end(self, patience: float) -> None:
+        """Wait until all orders have ended, but no longer than that many seconds."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + patience
+        while self._running and (left := deadline - loop.time()) > 0:
+            await asyncio.wait(self._running, timeout=left)
+        for task in self._running:
+            task.cancel()
+        await asyncio.gather(*self._running, return_exceptions=True)
+
+    def _spawn(self, work: Coroutine[None, None, None]) -> None:
+        task = asyncio.create_task(work)
+        self._running.add(task)
+        task.add_done_callback(self._running.discard)
+
+    async def _work(self, outcome: Outcome) -> None:
+        """Follow one order to its end, and look at what is left of it then."""
+        story = outcome.story
+        try:
+            await (self._post(outcome) if outcome.order.kind == "posts" else self._stream(outcome))
+            outcome.task = await self.caller.call(story, "GetTask", {"id": story.task_id})
+            if outcome.order.kind == "files":
+                context = outcome.task["contextId"]
+                outcome.content = await self.caller.download(story, f"/artifacts/{context}/bytes/parts/0")
+        except (RefusedError, KeyError, ValueError, AssertionError) as error:
+            story.problems.append(f"{type(error).__name__}: {error}")
+        outcome.ended = self.clock()
+
+    async def _post(self, outcome: Outcome) -> None:
+        """Send a message that waits for the end of its task; a gateway that stops answers before that."""
+        story = outcome.story
+        while not story.is_over:
+            answer = await self.caller.call(story, "SendMessage", self._message(outcome.order))
+            story.take({"task": answer["task"]}, "")
+
+    async def _stream(self, outcome: Outcome) -> None:
+        """Follow the stream, and say meanwhile what a client of this kind has to say."""
+        order, story = outcome.order, outcome.story
+        said: set[str] = set()
+        async for _ in self.caller.follow(story, self._message(order)):
+            if order.kind == "asks" and story.state == "TASK_STATE_INPUT_REQUIRED":
+                for question in set(story.questions) - said:
+                    said.add(question)
+                    self._spawn(self._answer(outcome, question))
+            if order.kind == "cancels" and story.task_id and not said:
+                said.add("cancel")
+                self._spawn(self._cancel(outcome))
+
+    async def _answer(self, outcome: Outcome, question: str) -> None:
+        order, story = outcome.order, outcome.story
+        reply = order.reply if question == "call_2" else ("yes" if order.approves else "no")
+        params: Json = _message(f"answer {question} of {order.name}", reply, story.task_id)
+        params["message"]["metadata"] = {"question": question}
+        await self._say(story, "SendMessage", params)
+
+    async def _cancel(self, outcome: Outcome) -> None:
+        await asyncio.sleep(outcome.order.patience)
+        await self._say(outcome.story, "CancelTask", {"id": outcome.story.task_id})
+
+    async def _say(self, story: Story, method: str, params: Json) -> None:
+        try:
+            await self.caller.call(story, method, params)
+            story.note(f"{method} was taken")
+        except RefusedError as refused:
+            # The first try may have been heard, and its answer lost: the task's end shows whether it was.
+            story.note(f"{method} was refused: {refused}")
+
+    def _message(self, order: Order) -> Json:
+        params: Json = _message(order.name, order.name)
+        configuration: Json = {"returnImmediately": False}
+        if order.is_pushed:
+            url = f"http://{LOOPBACK}:{self.hook.port}/{order.number}"
+            configuration["taskPushNotificationConfig"] = {"url": url}
+        return {**params, "configuration": configuration}
+
+
+def _message(message_id: str, text: str, task_id: str = "") -> Json:
+    """Return the parameters of SendMessage; an answer does not wait for the task."""
+    message: Json = {"messageId": message_id, "role": "ROLE_USER", "parts": [{"text": text}]}
+    if task_id:
+        message["taskId"] = task_id
+    return {"message": message, "configuration": {"returnImmediately": bool(task_id)}}

@@ -1,0 +1,101 @@
+"""The model: answers from the conversation alone, in whatever mood it is."""
+
+import asyncio
+import json
+from collections.abc import Sequence
+from itertools import accumulate
+from pathlib import Path
+from typing import Literal
+
+from tests.chaos.orders import CLERK, REFUSAL, SAID, Call, Order
+from tests.support.scripted_openai import Answer, ReceivedRequest, Refusal, Reply, Step, tool_call
+
+Mood = Literal["well", "slow", "overload", "break", "tear"]
+
+PACE = 0.08
+"""Seconds between two pieces of text: time to be killed in."""
+
+SLOWNESS = 8
+PIECES = 4
+BOOKED = ("deposit", "charge", "charge_if_approved")
+"""Tools that write in the ledger."""
+
+UNKNOWN = "unknown"
+
+
+class Model:
+    """Asks for the calls of an order, turn by turn, then tells what each of them came to."""
+
+    def __init__(self, seed: int, ledger: Path) -> None:
+        self._seed = seed
+        self._ledger = ledger
+        self.mood: Mood = "well"
+
+    def answer(self, received: ReceivedRequest) -> Answer:
+        """The same conversation always gets the same reply, if it gets one."""
+        if self.mood == "overload":
+            return Refusal(429, "rate_limit_exceeded", headers={"Retry-After": "1"})
+        if self.mood == "break":
+            return Refusal(500)
+        reply = self._reply(received)
+        if self.mood == "tear" and isinstance(reply, Reply):
+            return Reply(reply.steps[: len(reply.steps) // 2], ending="cut")
+        return reply
+
+    def _reply(self, received: ReceivedRequest) -> Answer:
+        name = asked_for(received)
+        order = Order.parse(self._seed, name)
+        if order.kind == "fails":
+            return Refusal(400, "invalid_prompt", REFUSAL)
+        results = {
+            str(message["tool_call_id"]): understood(str(message["content"]))
+            for message in received.conversation
+            if message["role"] == "tool"
+        }
+        if name.startswith(CLERK):
+            return self._clerk(results)
+        for turn, known in zip(order.turns, accumulate(map(len, order.turns), initial=0), strict=False):
+            if len(results) == known:
+                return Reply([*self._paced(SAID), *self._ask(turn)])
+        if order.kind == "cancels":
+            return Reply(["I am at it", asyncio.Event()])
+        return Reply(self._paced(order.answer(results)))
+
+    def _clerk(self, results: dict[str, str]) -> Reply:
+        if not results:
+            return Reply([*self._paced(SAID), *self._ask([Call("call_1", "deposit", {})])])
+        return Reply(self._paced(results["call_1"]))
+
+    def _paced(self, text: str) -> list[Step]:
+        """Cut a text in pieces, with pauses between."""
+        pace = PACE * (SLOWNESS if self.mood == "slow" else 1)
+        size = -(-len(text) // PIECES)
+        loop = asyncio.get_running_loop()
+        steps: list[Step] = []
+        for number, start in enumerate(range(0, len(text), size)):
+            pause = asyncio.Event()
+            loop.call_later(pace * number, pause.set)
+            steps += [pause, text[start : start + size]]
+        return steps
+
+    def _ask(self, calls: Sequence[Call]) -> list[Step]:
+        books = {"ledger": str(self._ledger)}
+        return [
+            tool_call(
+                call.tool,
+                json.dumps({**call.arguments, **(books if call.tool in BOOKED else {})}),
+                id_=call.id,
+                index=index,
+            )
+            for index, call in enumerate(calls)
+        ]
+
+
+def asked_for(received: ReceivedRequest) -> str:
+    """Return what the model was asked first: the name of an order, or what its clerk is to do."""
+    return next(str(message["content"]) for message in received.conversation if message["role"] == "user")
+
+
+def understood(result: str) -> str:
+    """Return the result of a call, or that nobody knows whether it took effect."""
+    return UNKNOWN if "may or may not have taken effect" in result else result

@@ -1,0 +1,156 @@
+"""What clients ask for, what the model makes of it, and so what is right: derived from the seed alone."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from random import Random
+from typing import Literal, get_args
+
+from pydantic import JsonValue
+
+Kind = Literal[
+    "talk",  # an answer that streams
+    "books",  # tools with effects, idempotent and not
+    "files",  # a text artifact that streams, and bytes that go to the blob store
+    "asks",  # an approval and a question, which the client answers
+    "cancels",  # work without an end, which the client cancels
+    "family",  # a sub-agent with an effect
+    "posts",  # sent without a stream, blocking
+    "fails",  # a model that refuses
+]
+KINDS: tuple[Kind, ...] = get_args(Kind)
+
+# fmt: off
+_DECK: Sequence[Kind] = (
+    "books", "books", "books", "books", "talk", "talk", "files", "files", "asks", "asks",
+    "cancels", "cancels", "cancels", "family", "family", "posts", "posts", "fails",
+)
+# fmt: on
+
+PUSHED = 0.5
+"""How many of the tasks notify a webhook."""
+
+SAID = "I will see."
+REFUSAL = "this prompt is refused"
+CLERK = "clerk of "
+_WORDS = ("alder", "beech", "cedar", "dogwood", "elm", "fir", "ginkgo", "hazel", "larch", "maple", "oak")
+
+
+@dataclass(frozen=True)
+class Call:
+    """A tool call of the model."""
+
+    id: str
+    tool: str
+    arguments: Mapping[str, JsonValue]
+
+
+@dataclass(frozen=True)
+class Order:
+    """One task. `number` counts from 0; the message of the client is the order's name."""
+
+    seed: int
+    number: int
+
+    @classmethod
+    def parse(cls, seed: int, name: str) -> "Order":
+        """Return the order of this name."""
+        return cls(seed, int(name.rpartition(" ")[2]))
+
+    @property
+    def name(self) -> str:
+        return f"{self.kind} {self.number}"
+
+    @cached_property
+    def kind(self) -> Kind:
+        block, place = divmod(self.number, len(_DECK))
+        return self._chance(f"deck {block}").sample(_DECK, k=len(_DECK))[place]
+
+    @cached_property
+    def is_pushed(self) -> bool:
+        return self._chance(f"push {self.number}").random() < PUSHED
+
+    @cached_property
+    def ending(self) -> Literal["model", "tool", "parked"]:
+        """What an order that is cancelled is at, for ever."""
+        return self._chance(f"ending {self.number}").choice(("model", "tool", "parked"))
+
+    @cached_property
+    def patience(self) -> float:
+        """Seconds until the client cancels."""
+        return self._chance(f"patience {self.number}").uniform(0.2, 3)
+
+    @cached_property
+    def approves(self) -> bool:
+        return self._chance(f"approves {self.number}").random() < 0.5
+
+    @property
+    def reply(self) -> str:
+        """What the client says to the question of an order that asks."""
+        return f"reply to {self.name}"
+
+    @cached_property
+    def words(self) -> str:
+        """The answer of an order that needs no tools."""
+        return " ".join(self._chance(f"words {self.number}").choices(_WORDS, k=40))
+
+    @cached_property
+    def lines(self) -> list[str]:
+        """The text artifact, piece by piece."""
+        chance = self._chance(f"lines {self.number}")
+        return [f"{place} · {' '.join(chance.choices(_WORDS, k=8))}\n" for place in range(40)]
+
+    @cached_property
+    def content(self) -> bytes:
+        """The bytes of the other artifact: more than stay in Redis."""
+        return self._chance(f"bytes {self.number}").randbytes(250_000)
+
+    @cached_property
+    def turns(self) -> list[list[Call]]:
+        """The calls of each reply of the model that is not its last."""
+        told: Mapping[str, JsonValue] = {"order": self.name}
+        question: Mapping[str, JsonValue] = {"question": f"What about {self.name}?"}
+        turns: Mapping[Kind, list[list[Call]]] = {
+            "books": self._bookings(),
+            "files": [[Call("call_1", "write_lines", told), Call("call_2", "write_bytes", told)]],
+            "asks": [[Call("call_1", "charge_if_approved", {})], [Call("call_2", "request_input", question)]],
+            "family": [[Call("call_1", "clerk", {"request": f"{CLERK}{self.name}"})]],
+            "posts": [[Call("call_1", "deposit", {}), Call("call_2", "charge", {})]],
+            "cancels": self._endless(),
+        }
+        return turns.get(self.kind, [])
+
+    @property
+    def model_calls(self) -> int:
+        """How often the models are asked if nothing goes wrong, that of a sub-agent included."""
+        return len(self.turns) + 1 + (2 if self.kind == "family" else 0)
+
+    @property
+    def calls(self) -> dict[str, Call]:
+        return {call.id: call for turn in self.turns for call in turn}
+
+    def answer(self, results: Mapping[str, str]) -> str:
+        """Return what the model says at last, when it has read these results of its calls."""
+        return self.words if self.kind == "talk" else json.dumps(results)
+
+    def _bookings(self) -> list[list[Call]]:
+        chance = self._chance(f"books {self.number}")
+        kinds = ["deposit", "charge", *chance.choices(["deposit", "charge"], k=chance.choice([1, 2]))]
+        chance.shuffle(kinds)
+        calls = [Call(f"call_{number}", kind, {}) for number, kind in enumerate(kinds, 1)]
+        cut = chance.randrange(1, len(calls))
+        return [calls[:cut], calls[cut:]]
+
+    def _endless(self) -> list[list[Call]]:
+        first = [Call("call_1", "deposit", {})]
+        match self.ending:
+            case "model":
+                return [first]
+            case "tool":
+                return [first, [Call("call_2", "work_on", {})]]
+            case "parked":
+                return [first, [Call("call_2", "request_input", {"question": "What for?"})]]
+
+    def _chance(self, what: str) -> Random:
+        return Random(f"{self.seed} {what}")  # noqa: S311 -- repeatable on purpose

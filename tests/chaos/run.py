@@ -1,0 +1,220 @@
+"""One run: a deployment, a load, a plan of faults, and a verdict."""
+
+import asyncio
+import time
+from collections import Counter, defaultdict
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+from urllib.parse import urlsplit
+
+import httpx
+
+from tests.chaos import leaks
+from tests.chaos.agents import SEED
+from tests.chaos.caller import Caller, Setbacks
+from tests.chaos.census import FOLDER
+from tests.chaos.faults import Faults, Site
+from tests.chaos.fleet import Fleet, running_fleet
+from tests.chaos.link import Link, running_link
+from tests.chaos.load import Load
+from tests.chaos.model import Model, asked_for
+from tests.chaos.orders import Order
+from tests.chaos.plan import LINKS, make_plan
+from tests.chaos.report import Report
+from tests.chaos.verdict import Books, judge, strangers, unknown_outcomes
+from tests.support.chaos_agents import Ledger
+from tests.support.deployment import running_deployment
+from tests.support.scripted_openai import ScriptedOpenAI
+from tests.support.webhook import Notification, Webhook, running_webhook
+
+AGENTS = "tests.chaos.agents:agents"
+Say = Callable[[str], None]
+
+COMPLAINTS = (
+    "was never retrieved",
+    "was never awaited",
+    "request failed",
+    "non-determinism",
+    "Nondeterminism",
+)
+"""What no log of ours may hold, whatever is harmed."""
+
+WORKFLOW_LOGGER = "temporalio.worker._workflow_instance"
+
+CALL_TIMEOUT = 30.0
+"""Seconds after which a client takes a call for lost."""
+
+
+GRACE = "5"
+"""Seconds that running calls and requests get at SIGTERM."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How much of everything.
+
+    `seconds`: how long there is harm. `rate`: tasks a second; `fewest`: tasks in all; `most`: tasks at once.
+    `patience`: seconds after the last harm within which all tasks have to end.
+    """
+
+    seed: int
+    seconds: float
+    rate: float = 1.2
+    fewest: int = 50
+    most: int = 30
+    workers: int = 3
+    gateways: int = 2
+    patience: float = 300
+
+    @property
+    def command(self) -> str:
+        """How to do the same harm again."""
+        fleet = f"--workers {self.workers} --gateways {self.gateways}"
+        return f"python -m tests.chaos --seconds {self.seconds:g} --seed {self.seed} {fleet}"
+
+
+async def run_chaos(settings: Settings, directory: Path, say: Say) -> Report:
+    """Let clients work while everything is harmed, and return what that came to."""
+    ledger = Ledger(directory / "ledger")
+    ledger.open()
+    async with AsyncExitStack() as stack:
+        model = Model(settings.seed, directory / "ledger")
+        scripted = await stack.enter_async_context(ScriptedOpenAI(model.answer))
+        site = await stack.enter_async_context(_running_site(settings, directory, scripted.base_url, model))
+        say(f"seed {settings.seed}: {settings.workers} workers and {settings.gateways} gateways are ready")
+        load, faults = await _harm(settings, site, say)
+        report = Report(
+            settings.seed, settings.command, load.outcomes, faults.suffered, load.caller.setbacks.reasons
+        )
+        report.problems += faults.problems
+        await _look_for_leaks(report, site, scripted, say)
+        _judge(report, ledger, site.hook, scripted)
+    return report
+
+
+async def _harm(settings: Settings, site: Site, say: Say) -> tuple[Load, Faults]:
+    """Begin tasks and do harm, then heal everything and wait for the ends of the tasks."""
+    begin = time.monotonic()
+
+    def clock() -> float:
+        return time.monotonic() - begin
+
+    chance = Random(f"{settings.seed} clients")  # noqa: S311 -- repeatable on purpose
+    async with httpx.AsyncClient(timeout=CALL_TIMEOUT, limits=httpx.Limits(max_connections=None)) as http:
+        caller = Caller(http, site.fleet.urls, chance, Setbacks())
+        load = Load(settings.seed, caller, site.hook, clock)
+
+        def tell(line: str) -> None:
+            ended = len(load.outcomes) - load.open
+            say(f"{clock():6.1f} s  {load.open:3} open  {ended:4} ended  {line}")
+
+        faults = Faults(site, clock, tell)
+        plan = make_plan(settings.seed, settings.seconds, settings.workers, settings.gateways)
+        watching = asyncio.create_task(faults.watch())
+        await asyncio.gather(
+            load.begin(settings.seconds, settings.rate, settings.fewest, settings.most),
+            faults.carry_out(plan),
+        )
+        tell("nothing is harmed any more")
+        await load.end(settings.patience)
+        watching.cancel()
+        tell("the tasks are over")
+    return load, faults
+
+
+async def _look_for_leaks(report: Report, site: Site, scripted: ScriptedOpenAI, say: Say) -> None:
+    """Look at what is left while all processes have nothing to do, and when they have ended."""
+    fleet, url = site.fleet, site.everloop.redis_url
+    say("looking for what is left")
+    report.problems += await leaks.open_work(site.everloop.temporal_address)
+    if scripted.playing:
+        report.problems.append(f"{scripted.playing} model calls go on although no task does")
+    held_too_long, held = await leaks.held_too_long(fleet)
+    report.problems += held_too_long
+    report.held = {name: (fleet.seats[name].before, now) for name, now in held.items()}
+    for name, code in (await fleet.stop()).items():
+        if code:
+            report.problems.append(f"{name} ended with exit code {code} at SIGTERM")
+    report.problems += await leaks.orphans(fleet)
+    report.problems += await leaks.connections_left(url)
+    keys, report.keys = await leaks.leaked_keys(url)
+    blobs, report.blobs = await leaks.leaked_blobs(url, site.blobs)
+    report.problems += [*keys, *blobs]
+    for seat in fleet.seats.values():
+        lines = seat.process.output.splitlines()
+        report.problems += [
+            f"{seat.name}: {line}" for line in lines if any(bad in line for bad in COMPLAINTS)
+        ]
+
+
+def _judge(report: Report, ledger: Ledger, hook: Webhook, scripted: ScriptedOpenAI) -> None:
+    """Judge each task, and count what was done again."""
+    told: defaultdict[str, list[Notification]] = defaultdict(list)
+    for notification in hook.taken:
+        told[notification.target].append(notification)
+    books = Books.read(ledger)
+    for place, outcome in enumerate(report.outcomes):
+        if problems := judge(outcome, books, told[f"/{outcome.order.number}"]):
+            report.wrong[place] = problems
+    report.problems += strangers(report.outcomes, books)
+    report.unknown = sum(map(unknown_outcomes, report.outcomes))
+    report.asked_again = _asked_again(report, scripted)
+    report.begun_again = len(ledger.attempts()) - sum(map(len, books.deposits.values()))
+    again = len(hook.taken) - len({each.id for each in hook.taken})
+    report.notifications = Counter(taken=len(hook.taken), repeated=again, refused=len(hook.refused))
+
+
+def _asked_again(report: Report, scripted: ScriptedOpenAI) -> int:
+    """Return how many model calls were repeated, of tasks whose calls are known beforehand."""
+    asked = Counter(Order.parse(report.seed, asked_for(request)).number for request in scripted.requests)
+    orders = [outcome.order for outcome in report.outcomes if outcome.order.kind != "cancels"]
+    return sum(asked[order.number] - order.model_calls for order in orders)
+
+
+@asynccontextmanager
+async def _running_site(
+    settings: Settings, directory: Path, model_url: str, model: Model
+) -> AsyncGenerator[Site]:
+    """Start everything: what workers and gateways say to Temporal and Redis goes through links."""
+    disk, blobs, census = directory / "disk", directory / "blobs", directory / "processes"
+    disk.mkdir()
+    census.mkdir()
+    blobs.symlink_to(disk)
+    async with AsyncExitStack() as stack:
+        everloop = await stack.enter_async_context(
+            running_deployment(
+                directory,
+                model_url,
+                agents=AGENTS,
+                EVERLOOP_PUSH_ALLOW="127.0.0.0/8",
+                EVERLOOP_SHUTDOWN_GRACE=GRACE,
+            )
+        )
+        servers = {
+            "temporal": int(everloop.temporal_address.rpartition(":")[2]),
+            "redis": urlsplit(everloop.redis_url).port or 0,
+        }
+        links = {
+            name: await stack.enter_async_context(running_link(servers[name.partition("-")[2]]))
+            for name in LINKS
+        }
+        fleet = Fleet()
+        told = {SEED: str(settings.seed), FOLDER: str(census)}
+        for _ in range(settings.workers):
+            fleet.add_worker(census, {**everloop.environment, **_addresses(links, "workers"), **told})
+        for _ in range(settings.gateways):
+            fleet.add_gateway(census, {**everloop.environment, **_addresses(links, "gateways"), **told})
+        hook = await stack.enter_async_context(running_webhook())
+        await stack.enter_async_context(running_fleet(fleet))
+        yield Site(everloop, fleet, links, model, hook, blobs)
+
+
+def _addresses(links: Mapping[str, Link], who: str) -> dict[str, str]:
+    """Return what tells processes to go through their links."""
+    return {
+        "TEMPORAL_ADDRESS": links[f"{who}-temporal"].address,
+        "EVERLOOP_REDIS_URL": f"redis://{links[f'{who}-redis'].address}/0",
+    }

@@ -1,0 +1,107 @@
+"""What one client has seen of its task, over any number of connections, and what it must not have seen."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+START = "0-0"
+"""The position of who knows only how the task began. Where its view was stored later, the stream does not
+hold that position, and the whole task comes first, as the documentation says."""
+
+Json = dict[str, Any]
+"""A2A 1.0 as JSON."""
+
+TERMINAL = frozenset(f"TASK_STATE_{state}" for state in ("COMPLETED", "FAILED", "CANCELED", "REJECTED"))
+
+
+@dataclass
+class Story:
+    """`texts` is what each artifact says (A2A 1.0 §4.2.2), `states` what the task was, without repetitions.
+
+    `journal` are lines with the seconds since the load began. `problems` are events that no client may see.
+    """
+
+    clock: Callable[[], float] = time.monotonic
+    task_id: str = ""
+    last_id: str = ""
+    state: str = ""
+    states: list[str] = field(default_factory=list[str])
+    texts: dict[str, str] = field(default_factory=dict[str, str])
+    complete: list[str] = field(default_factory=list[str])
+    messages: set[str] = field(default_factory=set[str])
+    questions: list[str] = field(default_factory=list[str])
+    problems: list[str] = field(default_factory=list[str])
+    journal: list[tuple[float, str]] = field(default_factory=list[tuple[float, str]])
+    _ids: set[str] = field(default_factory=set[str])
+
+    @property
+    def is_over(self) -> bool:
+        return self.state in TERMINAL
+
+    def note(self, line: str) -> None:
+        """Write a line in the journal."""
+        self.journal.append((self.clock(), line))
+
+    def take(self, event: Json, event_id: str) -> None:
+        """Take the next event in."""
+        if event_id and event_id in self._ids:
+            self.problems.append(f"the event {event_id} came twice")
+        if self.is_over:
+            self.problems.append(f"an event came after the end: {str(event)[:200]}")
+        if task := event.get("task"):
+            self._take_task(task)
+        elif update := event.get("statusUpdate"):
+            self._take_status(update["status"])
+        elif update := event.get("artifactUpdate"):
+            self._take_artifact(update)
+        if event_id:
+            # Only now: a connection that breaks before leaves us where we were.
+            self._ids.add(event_id)
+            self.last_id = event_id
+
+    def _take_task(self, task: Json) -> None:
+        if self.last_id and not self.last_id.startswith(START):
+            self.problems.append("the whole task came where only news were asked for")
+        self.task_id = task["id"]
+        self.note(f"task {task['id']}")
+        self.texts = {artifact["artifactId"]: text_of(artifact) for artifact in task.get("artifacts", [])}
+        self.messages |= {message["messageId"] for message in task.get("history", [])}
+        self._take_status(task["status"])
+
+    def _take_status(self, status: Json) -> None:
+        message = status.get("message", {})
+        words = " ".join(part["text"] for part in message.get("parts", []) if "text" in part)
+        self.note(f"{status['state']} {words[:80]}".rstrip())
+        self.state = status["state"]
+        if self.states[-1:] != [self.state]:
+            self.states.append(self.state)
+        if message:
+            self.messages.add(message["messageId"])
+        if self.state == "TASK_STATE_INPUT_REQUIRED":
+            self.questions = questions_of(message)
+
+    def _take_artifact(self, update: Json) -> None:
+        name = update["artifact"]["artifactId"]
+        before = self.texts.get(name, "") if update.get("append") else ""
+        self.texts[name] = before + text_of(update["artifact"])
+        if not update.get("append"):
+            self.note(f"artifact {name} begins")
+        if update.get("lastChunk"):
+            self.complete.append(name)
+            self.note(f"artifact {name} is complete")
+
+
+def text_of(artifact: Json) -> str:
+    """Return the texts of an artifact."""
+    return "".join(part.get("text", "") for part in artifact.get("parts", []))
+
+
+def questions_of(message: Json) -> list[str]:
+    """Return the ids of the questions that a status asks."""
+    return [
+        question["id"]
+        for part in message.get("parts", [])
+        if "data" in part
+        for question in part["data"].get("questions", [])
+    ]

@@ -1,0 +1,226 @@
+"""What is right, exactly, for each kind of order: by its client, GetTask, the ledger and the webhook."""
+
+import json
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import cast
+
+from tests.chaos.load import Outcome
+from tests.chaos.model import UNKNOWN
+from tests.chaos.orders import SAID, Call, Order
+from tests.chaos.story import Json, text_of
+from tests.support.chaos_agents import Ledger
+from tests.support.webhook import Notification
+
+SUBMITTED, WORKING, ASKS, COMPLETED, CANCELED, FAILED = (
+    f"TASK_STATE_{name}"
+    for name in ("SUBMITTED", "WORKING", "INPUT_REQUIRED", "COMPLETED", "CANCELED", "FAILED")
+)
+AGENT = "ROLE_AGENT"
+REJECTED = "rejected by the user"
+CAUSE = "(400, invalid_prompt)"
+"""What the failure of a task tells whose model refused its prompt."""
+
+CHARGES = ("charge", "charge_if_approved")
+
+
+@dataclass(frozen=True)
+class Books:
+    """The ledger, by who had each effect: `{task id}/{call id}`."""
+
+    deposits: Mapping[str, Sequence[str]]
+    charges: Mapping[str, Sequence[str]]
+
+    @classmethod
+    def read(cls, ledger: Ledger) -> "Books":
+        """Return what has happened, with the receipts."""
+        deposits, charges = defaultdict[str, list[str]](list), defaultdict[str, list[str]](list)
+        for owner, receipt in ledger.deposits():
+            deposits[owner].append(receipt)
+        for owner, receipt in ledger.charges():
+            charges[owner].append(receipt)
+        return cls(deposits, charges)
+
+
+def judge(outcome: Outcome, books: Books, told: Sequence[Notification]) -> list[str]:
+    """Return everything that is wrong with one task; empty if it ended right."""
+    if outcome.ended is None:
+        return [f"it did not end; its client saw {outcome.story.state or 'nothing'}"]
+    problems = list(outcome.story.problems)
+    if not outcome.task:
+        return problems
+    problems += _judge_state(outcome)
+    problems += _judge_answer(outcome, books)
+    problems += _judge_effects(outcome, books)
+    if outcome.order.kind == "files":
+        problems += _judge_files(outcome)
+    if outcome.order.kind != "posts":
+        problems += _judge_stream(outcome)
+    if outcome.order.is_pushed:
+        problems += _judge_pushes(outcome, told)
+    return problems
+
+
+def unknown_outcomes(outcome: Outcome) -> int:
+    """Return how many calls the model was told of that nobody knows whether they took effect."""
+    return list(_results(outcome).values()).count(UNKNOWN)
+
+
+def strangers(outcomes: Sequence[Outcome], books: Books) -> list[str]:
+    """Return effects that no order has asked for."""
+    known = {owner for outcome in outcomes for _, owner in _effects(outcome)}
+    return [f"an effect of nobody: {owner}" for owner in {*books.deposits, *books.charges} - known]
+
+
+def expected_paths(order: Order) -> list[list[str]]:
+    """Return the states that a task may go through once it is taken up, or before; all end alike."""
+    match order.kind:
+        case "asks":
+            return [[WORKING, ASKS, WORKING, ASKS, WORKING, COMPLETED]]
+        case "cancels" if order.ending == "parked":
+            return [[WORKING, CANCELED], [CANCELED], [WORKING, ASKS, CANCELED]]
+        case "cancels":
+            return [[WORKING, CANCELED], [CANCELED]]
+        case "fails":
+            return [[WORKING, FAILED]]
+        case _:
+            return [[WORKING, COMPLETED]]
+
+
+def _judge_state(outcome: Outcome) -> Iterator[str]:
+    order, story, task = outcome.order, outcome.story, outcome.task
+    end = expected_paths(order)[0][-1]
+    for who, state in (("its client saw", story.state), ("GetTask says", task["status"]["state"])):
+        if state != end:
+            yield f"{who} {state}, expected {end}"
+    if order.kind == "fails" and CAUSE not in json.dumps(task["status"]):
+        yield f"its failure does not tell the cause: {task['status']}"
+
+
+def _judge_answer(outcome: Outcome, books: Books) -> Iterator[str]:
+    """Check the answer, which has to fit the effects, and the history."""
+    order, task = outcome.order, outcome.task
+    if expected_paths(order)[0][-1] != COMPLETED:
+        return
+    answer, results = _response(task), _results(outcome)
+    if list(results) != list(order.calls) or answer != order.answer(results):
+        yield f"its answer is wrong: {answer!r}"
+        return
+    for call in order.calls.values():
+        if problem := _problem_of_result(outcome, call, results[call.id], books):
+            yield f"{call.id} ({call.tool}) came to {results[call.id]!r}, {problem}"
+    said = [text for message in task["history"] if message["role"] == AGENT if (text := _text(message))]
+    if said.count(SAID) != len(order.turns):
+        yield f"its history is wrong: {said}"
+
+
+def _problem_of_result(outcome: Outcome, call: Call, result: str, books: Books) -> str:
+    order, owner = outcome.order, _owner(outcome, call)
+    match call.tool:
+        case "deposit" | "clerk":
+            return "" if list(books.deposits.get(owner, ())) == [result] else "which the ledger does not know"
+        case "charge_if_approved" if not order.approves:
+            return "" if result.startswith(REJECTED) else "although it was rejected"
+        case "charge" | "charge_if_approved":
+            known = books.charges.get(owner, ())
+            return "" if result == UNKNOWN or list(known) == [result] else f"the ledger has {known}"
+        case "request_input":
+            return "" if result == order.reply else f"expected {order.reply!r}"
+        case "write_lines":
+            return "" if result == "lines" else "expected 'lines'"
+        case _:
+            return "" if result == f"{len(order.content)} bytes" else "which is another size"
+
+
+def _judge_effects(outcome: Outcome, books: Books) -> Iterator[str]:
+    """Check that nothing has happened twice, whatever the answer says, and nothing that was not allowed."""
+    for call, owner in _effects(outcome):
+        happened = [*books.deposits.get(owner, ()), *books.charges.get(owner, ())]
+        if len(happened) > 1:
+            yield f"{owner} ({call.tool}) happened {len(happened)} times"
+        if happened and call.tool == "charge_if_approved" and not outcome.order.approves:
+            yield f"{owner} was rejected and happened"
+
+
+def _judge_files(outcome: Outcome) -> Iterator[str]:
+    lines = "".join(outcome.order.lines)
+    artifacts = {artifact["artifactId"]: artifact for artifact in outcome.task.get("artifacts", [])}
+    if text_of(artifacts.get("lines", {})) != lines:
+        yield "GetTask shows another text artifact than was written"
+    if outcome.story.texts.get("lines") != lines:
+        yield "its client has read another text artifact than was written"
+    if outcome.content != outcome.order.content:
+        yield f"the bytes were downloaded wrong, {len(outcome.content)} of {len(outcome.order.content)}"
+
+
+def _judge_stream(outcome: Outcome) -> Iterator[str]:
+    """Check that the subscriber missed nothing, whatever connections it lost."""
+    order, story, task = outcome.order, outcome.story, outcome.task
+    seen = _taken_up(story.states)
+    if not seen or not any(path[-len(seen) :] == seen for path in expected_paths(order)):
+        yield f"its client saw the states {story.states}"
+    if story.texts.get("response", "") != _response(task):
+        yield f"its client has read another answer: {story.texts.get('response')!r}"
+    if story.complete.count("response") > 1:  # others are written again when their tool runs again
+        yield "its client was told more than once that its answer is complete"
+    spoken = {each["messageId"] for each in task.get("history", []) if each["role"] == AGENT}
+    if missed := spoken - story.messages:
+        yield f"its client missed the messages {missed}"
+
+
+def _judge_pushes(outcome: Outcome, told: Sequence[Notification]) -> Iterator[str]:
+    """Check that the webhook heard all: what is new of it in order, and the end at last."""
+    news = list({each.id: each for each in told}.values())
+    states = [state for state, _ in groupby(each.state for each in news if each.state)]
+    paths = expected_paths(outcome.order)
+    if _taken_up(states) not in paths:
+        yield f"its webhook heard the states {states}"
+    if news and news[-1].state != paths[0][-1]:
+        yield f"the last that its webhook heard is {news[-1].body}"
+    answers = [text for each in news if (text := _pushed_answer(each)) is not None]
+    if paths[0][-1] == COMPLETED and answers != [_response(outcome.task)]:
+        yield f"its webhook heard the answers {answers}"
+
+
+def _taken_up(states: Iterable[str]) -> list[str]:
+    """Return the states of a task after it was submitted."""
+    return [state for state in states if state != SUBMITTED]
+
+
+def _effects(outcome: Outcome) -> Iterator[tuple[Call, str]]:
+    """Yield the calls of an order that may have an effect, with the name that it has in the ledger."""
+    for call in outcome.order.calls.values():
+        if call.tool in {"deposit", "clerk", *CHARGES}:
+            yield call, _owner(outcome, call)
+
+
+def _owner(outcome: Outcome, call: Call) -> str:
+    own = f"{outcome.story.task_id}/{call.id}"
+    return f"{own}/call_1" if call.tool == "clerk" else own
+
+
+def _results(outcome: Outcome) -> dict[str, str]:
+    """Return what the answer says of each call; empty if it is no such answer."""
+    if not outcome.order.calls:
+        return {}
+    try:
+        results = json.loads(_response(outcome.task))
+    except ValueError:
+        return {}
+    return cast("dict[str, str]", results) if isinstance(results, dict) else {}
+
+
+def _response(task: Json) -> str:
+    artifacts = [artifact for artifact in task.get("artifacts", []) if artifact["artifactId"] == "response"]
+    return "".join(map(text_of, artifacts))
+
+
+def _pushed_answer(notification: Notification) -> str | None:
+    artifact = cast("Json", notification.body.get("artifactUpdate") or {}).get("artifact")
+    return text_of(artifact) if artifact and artifact["artifactId"] == "response" else None
+
+
+def _text(message: Json) -> str:
+    return "".join(part.get("text", "") for part in message.get("parts", []))

@@ -1,0 +1,217 @@
+"""A whole Everloop on many machines: each of its processes in a network namespace of its own."""
+
+import asyncio
+import http.client
+import socket
+import subprocess
+import sys
+from collections.abc import AsyncGenerator, Callable, Generator, Sequence
+from contextlib import ExitStack, asynccontextmanager, closing, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import redis
+
+from deploy.local.servers import LOOPBACK, TemporalPorts, temporal_command, valkey_command
+from tests.machines.clerk import CLERK, Script
+from tests.machines.network import Host, Network, require_namespaces
+from tests.machines.nginx import nginx_command, require_nginx
+from tests.support.buckets import client_of, s3_credentials
+from tests.support.processes import ServerProcess, wait_until_answers
+from tests.support.scripted_openai import ScriptedOpenAI
+from tests.support.swift_server import require_extended_attributes, swift_commands
+
+GATEWAYS = 2
+WORKERS = 3
+BUCKET = "town"
+_SERVERS = ("temporal", "valkey", "s3", "model", "proxy", "client")
+_PORT = 8000
+"""Each machine has one server, so all listen on the same port."""
+
+
+@dataclass
+class Town:
+    """The machines, and what runs on them."""
+
+    directory: Path
+    network: Network
+    temporal: Host
+    valkey: Host
+    s3: Host
+    model: Host
+    proxy: Host
+    client: Host
+    gateways: list[Host]
+    workers: list[Host]
+    processes: dict[str, ServerProcess] = field(default_factory=dict[str, ServerProcess])
+
+    @property
+    def url(self) -> str:
+        """Where clients find the gateways: at the proxy."""
+        return _url(self.proxy)
+
+    def start(
+        self, host: Host, command: Sequence[str], environment: dict[str, str] | None = None, name: str = ""
+    ) -> None:
+        """Start a process of a machine; it has the machine's name unless another one is given."""
+        name = name or host.name
+        process = ServerProcess(host.command(command), self.directory / f"{name}.log", environment)
+        self.processes[name] = process
+        process.start()
+
+    async def until(self, host: Host, check: Callable[[], bool]) -> None:
+        """Wait until the process of a machine answers; `check` is called on that machine."""
+
+        async def answers() -> bool:
+            return await asyncio.to_thread(host.call, check)
+
+        await wait_until_answers(self.processes[host.name], answers, host.name)
+
+
+@asynccontextmanager
+async def running_town(directory: Path, seed: int) -> AsyncGenerator[Town]:
+    """Yield a town in which everything is ready; nothing of it is left at the end.
+
+    The test is skipped where machines cannot be made, or where there is no nginx.
+    """
+    require_namespaces()
+    require_extended_attributes(directory)
+    nginx = require_nginx()
+    with _town(directory, seed) as town, ExitStack() as opened:
+        listener = opened.enter_context(town.model.call(lambda: _listener(town.model)))
+        async with ScriptedOpenAI(Script(str(directory / "ledger")).reply, listener):
+            await _start_servers(town)
+            await _start_everloop(town, nginx)
+            yield town
+
+
+@contextmanager
+def _town(directory: Path, seed: int) -> Generator[Town]:
+    with Network(seed) as network:
+        temporal, valkey, s3, model, proxy, client = (network.add_host(name) for name in _SERVERS)
+        gateways = [network.add_host(f"gateway-{number}") for number in range(1, GATEWAYS + 1)]
+        workers = [network.add_host(f"worker-{number}") for number in range(1, WORKERS + 1)]
+        network.start()
+        town = Town(directory, network, temporal, valkey, s3, model, proxy, client, gateways, workers)
+        try:
+            yield town
+        finally:
+            for process in reversed(town.processes.values()):
+                process.kill()
+
+
+async def _start_servers(town: Town) -> None:
+    ports = TemporalPorts(_PORT, _PORT + 1, _PORT + 2, _PORT + 3)
+    (town.directory / "valkey").mkdir()
+    temporal = temporal_command(ports, town.directory / "temporal.db")
+    valkey = valkey_command(_PORT, town.directory / "valkey")
+    town.start(town.temporal, _listening_outside(temporal))
+    town.start(town.valkey, [*_listening_outside(valkey), "--protected-mode", "no"])
+    _start_s3(town)
+    await asyncio.gather(
+        town.until(town.temporal, lambda: _temporal_answers(town.temporal)),
+        town.until(town.valkey, lambda: _valkey_answers(town.valkey)),
+        town.until(town.s3, lambda: _s3_answers(town.s3)),
+    )
+
+
+def _start_s3(town: Town) -> None:
+    """Start the four processes of Swift; only its proxy is reached by others."""
+    directory = town.directory / "swift"
+    directory.mkdir()
+    ports = {"account": _PORT + 1, "container": _PORT + 2, "object": _PORT + 3, "proxy": _PORT}
+    for kind, command in swift_commands(directory, ports, town.s3.address).items():
+        town.start(town.s3, command, name=town.s3.name if kind == "proxy" else f"s3-{kind}")
+
+
+async def _start_everloop(town: Town, nginx: str) -> None:
+    environment = {
+        "TEMPORAL_ADDRESS": _address(town.temporal),
+        "EVERLOOP_REDIS_URL": f"redis://{_address(town.valkey)}/0",
+        "EVERLOOP_BLOBS": "s3",
+        "EVERLOOP_S3_BUCKET": BUCKET,
+        "EVERLOOP_S3_ENDPOINT": _url(town.s3),
+        "EVERLOOP_AGENTS": CLERK,
+        "EVERLOOP_AUTH_ALLOW_ANONYMOUS": "true",
+        "EVERLOOP_PORT": str(_PORT),
+        "EVERLOOP_PUBLIC_URL": town.url,
+        "OPENAI_BASE_URL": f"{_url(town.model)}/v1",
+        "OPENAI_API_KEY": "scripted",
+    }
+    with s3_credentials():
+        for host in town.gateways:
+            variables = {**environment, "EVERLOOP_AUTH": "none", "EVERLOOP_HOST": host.address}
+            town.start(host, [sys.executable, "-m", "gateway"], variables)
+        for host in town.workers:
+            town.start(host, [sys.executable, "worker.py"], environment)
+    upstreams = [_address(host) for host in town.gateways]
+    town.start(town.proxy, nginx_command(nginx, town.directory / "nginx", _address(town.proxy), upstreams))
+    await asyncio.gather(
+        *(town.until(host, lambda host=host: _is_ready(host)) for host in town.gateways),
+        *(
+            town.until(host, lambda host=host: _says_ready(town.processes[host.name]))
+            for host in town.workers
+        ),
+    )
+    await town.until(town.proxy, lambda: _is_ready(town.proxy))
+
+
+def _address(host: Host) -> str:
+    return f"{host.address}:{_PORT}"
+
+
+def _url(host: Host) -> str:
+    return f"http://{_address(host)}"
+
+
+def _listening_outside(command: Sequence[str]) -> list[str]:
+    """Return the command of a server of one machine, for one that others reach.
+
+    It listens on the loopback interface too: the services of Temporal's dev server call each other there.
+    """
+    return ["0.0.0.0" if word == LOOPBACK else word for word in command]
+
+
+def _listener(host: Host) -> socket.socket:
+    return socket.create_server((host.address, _PORT))
+
+
+def _temporal_answers(host: Host) -> bool:
+    binary = str(Path(sys.executable).with_name("temporal"))
+    asking = [binary, "workflow", "count", "--address", _address(host)]
+    return subprocess.run(asking, check=False, capture_output=True, timeout=30).returncode == 0
+
+
+def _valkey_answers(host: Host) -> bool:
+    try:
+        with redis.Redis(host.address, _PORT) as connection:
+            return bool(connection.ping())
+    except redis.RedisError:
+        return False
+
+
+def _s3_answers(host: Host) -> bool:
+    """Make the bucket as soon as all servers listen."""
+    try:
+        for address, port in ((host.address, _PORT), *((LOOPBACK, _PORT + n) for n in (1, 2, 3))):
+            socket.create_connection((address, port), timeout=1).close()
+    except OSError:
+        return False
+    with s3_credentials():
+        client_of(_url(host)).create_bucket(Bucket=BUCKET)
+    return True
+
+
+def _is_ready(host: Host) -> bool:
+    """Whether /readyz says so; it is asked without a client that takes longer to make than to ask."""
+    connection = http.client.HTTPConnection(host.address, _PORT, timeout=10)
+    with closing(connection):
+        try:
+            connection.request("GET", "/readyz")
+            return connection.getresponse().status == http.HTTPStatus.OK
+        except (OSError, http.client.HTTPException):
+            return False
+
+
+def _says_ready(process: ServerProcess) -> bool:
+    return "worker ready" in process.output

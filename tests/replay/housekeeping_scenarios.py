@@ -1,0 +1,64 @@
+"""Runs of the housekeeping whose histories are kept."""
+
+import asyncio
+import dataclasses
+from collections.abc import Callable
+
+from temporalio.client import (
+    Client,
+    ScheduleActionExecutionStartWorkflow,
+    ScheduleHandle,
+    WorkflowHistory,
+)
+from temporalio.exceptions import ApplicationError
+
+from stores.housekeeping_schedule import ensure_housekeeping
+from tests.support.fake_housekeeping import ScriptedHousekeeping
+from tests.support.fake_ports import FakePorts, ScriptedModel
+from worker import WorkerSettings, running_workers
+from workflows.contract.housekeeping import (
+    HOUSEKEEPING_REFUSED,
+    CleanResult,
+    Kind,
+    housekeeping_schedule_id,
+)
+from workflows.housekeeping import ROUNDS
+
+HOUSEKEEPING_SCENARIOS: dict[str, Callable[[], ScriptedHousekeeping]] = {
+    "housekeeping": lambda: ScriptedHousekeeping(
+        {
+            Kind.VIEWS: [CleanResult(removed=2, cursor="1"), CleanResult(removed=1)] * 2,
+            Kind.ARTIFACT_BLOBS: [
+                ApplicationError("scripted failure", type=HOUSEKEEPING_REFUSED, non_retryable=True)
+            ],
+            Kind.PAYLOADS: [CleanResult(removed=1, cursor=f"{n}") for n in range(ROUNDS)],
+        }
+    )
+}
+
+
+async def run_housekeeping(
+    client: Client, name: str, cleaners: ScriptedHousekeeping, queue: str
+) -> WorkflowHistory:
+    """Let the schedule run twice, and return the history of the second run, which knows of the first."""
+    ports = dataclasses.replace(FakePorts(ScriptedModel()).wired(), housekeeping=cleaners)
+    async with running_workers(client, ports, WorkerSettings(task_queue=queue), ["workflows"]):
+        assert await ensure_housekeeping(client, queue)
+        schedule = client.get_schedule_handle(housekeeping_schedule_id(queue))
+        await _run(client, schedule, 1)
+        workflow_id = await _run(client, schedule, 2)
+        await schedule.delete()
+    return await client.get_workflow_handle(workflow_id).fetch_history()
+
+
+async def _run(client: Client, schedule: ScheduleHandle, number: int) -> str:
+    await schedule.trigger()
+    while True:
+        started = (await schedule.describe()).info.recent_actions
+        if len(started) >= number:
+            break
+        await asyncio.sleep(0.05)
+    action = started[-1].action
+    assert isinstance(action, ScheduleActionExecutionStartWorkflow)
+    await client.get_workflow_handle(action.workflow_id).result()
+    return action.workflow_id

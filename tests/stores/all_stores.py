@@ -1,0 +1,107 @@
+"""All stores in one Redis, and a task that leaves a word in each of them."""
+
+from dataclasses import dataclass
+
+from redis.asyncio import Redis
+
+from stores.artifacts import Append, Create, NewPart
+from stores.conversations import ConversationSummary
+from stores.memory_blobs import MemoryBlobs
+from stores.push_configs import PushConfig
+from stores.redis_artifacts import RedisArtifacts
+from stores.redis_conversations import RedisConversations
+from stores.redis_push_configs import RedisPushConfigs
+from stores.redis_secrets import RedisSecrets
+from stores.redis_task_views import RedisTaskViews
+from stores.redis_tool_records import RedisToolRecords
+from stores.redis_transcripts import RedisTranscripts
+from tests.stores.examples import chunk, data, said, status, stream_of, submitted, told, view_of
+from workflows.contract.events import Thought
+from workflows.contract.messages import ToolMessage
+from workflows.contract.names import child_task_id
+from workflows.contract.tasks import TaskView
+
+
+@dataclass
+class AllStores:
+    """All stores of one client of Redis, which keep the words of one task."""
+
+    redis: Redis
+    task: TaskView
+    word: str
+
+    def __post_init__(self) -> None:
+        self.views = RedisTaskViews(self.redis)
+        self.transcripts = RedisTranscripts(self.redis)
+        self.conversations = RedisConversations(self.redis)
+        self.secrets = RedisSecrets(self.redis)
+        self.records = RedisToolRecords(self.redis)
+        self.configs = RedisPushConfigs(self.redis)
+        self.artifacts = RedisArtifacts(self.redis, MemoryBlobs(), self.views)
+        self.id = self.task.task_id
+
+    def config(self) -> PushConfig:
+        url = f"https://example.com/{self.word}"
+        return PushConfig(id="c", task_id=self.id, context_id="x", url=url, token=self.word, public_url="p")
+
+    async def begin(self) -> None:
+        """Keep the first half in each store."""
+        await self.views.create(self.task)
+        await self.views.publish(
+            self.id, "run", [chunk(f"{self.word} 1 "), status(1, message=told("a1", self.word))]
+        )
+        await self.transcripts.put(self.id, "run", 0, [said("m1", self.word)])
+        await self.conversations.append("ctx" + self.id, "t1", [said("m1", self.word), said("m2", self.word)])
+        await self.secrets.put(self.id, "m", self.word)
+        await self.records.keep(self.id, "c1", self.word)
+        await self.configs.put(self.config(), position="1-1")
+        parts = (NewPart("text", self.word.encode()),)
+        await self.artifacts.apply("ctx", self.id, Create(self.id, parts, name=self.word))
+
+    async def go_on(self) -> None:
+        """Keep the second half."""
+        await self.views.publish(
+            self.id,
+            "run",
+            [
+                chunk(f"{self.word} 2", index=1),
+                chunk("", index=2, part=data(word=self.word), last=True),
+                Thought(iteration=1, text=self.word),
+                status(2, received=(said("m2", self.word),)),
+            ],
+        )
+        child = submitted(child_task_id(self.id, "call"), owner=self.task.owner)
+        await self.views.create(child)
+        await self.views.publish(child.task_id, "child", [status(1, message=told("c1", self.word))])
+        earlier = self.task.model_copy(update={"history": (said("m0", self.word), *self.task.history)})
+        await self.views.restore(earlier)
+        await self.transcripts.open(self.id, "next", 2, [said("m2", self.word)], previous_run="run")
+        await self.conversations.compact("ctx" + self.id, ConversationSummary(start=0, end=1, text=self.word))
+        await self.secrets.accept(self.id, "m", "name")
+        await self.records.finish(self.id, "c1", ToolMessage(call_id="c1", name="n", content=self.word))
+        await self.configs.advance(self.config(), start="1-1", end="2-2")
+        await self.configs.put(self.config(), position="9-9")
+        await self.artifacts.apply("ctx", self.id, Append(b" and more"))
+
+    async def check(self) -> None:
+        """Find both halves."""
+        view, events = await view_of(self.views, self.id), await stream_of(self.views, self.id)
+        (response,) = view.artifacts
+        assert response.parts[0].model_dump()["text"] == f"{self.word} 1 {self.word} 2"
+        assert response.parts[1] == data(word=self.word)
+        assert response.name == "Response"
+        assert [message.message_id for message in view.history] == ["m0", "m1", "a1", "m2"]
+        assert self.word in str(view.history[0])
+        assert str(events).count(self.word) == 7  # the last one is forwarded by the child
+        opened = await self.transcripts.open(self.id, "next", 2)
+        assert opened.messages == (said("m1", self.word), said("m2", self.word))
+        assert await self.conversations.get_all("ctx" + self.id) == [said(i, self.word) for i in ("m1", "m2")]
+        assert [s.text for s in await self.conversations.get_summaries("ctx" + self.id)] == [self.word]
+        assert await self.secrets.get(self.id, "name") == self.word
+        assert await self.records.kept(self.id, "c1") == self.word
+        assert self.word in str(await self.records.claim(self.id, "c1"))
+        assert await self.configs.list_configs(self.id) == [self.config()]
+        assert await self.configs.position(self.id, "c") == "2-2"  # its address is the same
+        pieces = [piece async for piece in self.artifacts.read_part("ctx", self.id)]
+        assert b"".join(pieces) == f"{self.word} and more".encode()
+        assert (await self.artifacts.get_artifact("ctx", self.id)).name == self.word

@@ -1,0 +1,59 @@
+"""What stores keep in Redis is encrypted, and read whole when it was kept by several keys, or by none."""
+
+import pytest
+from redis.asyncio import Redis
+from structlog.testing import capture_logs
+
+from stores.encryption import NO_CIPHER, Cipher, UnknownKeyError
+from stores.redis_connection import connect_redis
+from stores.redis_task_views import RedisTaskViews
+from stores.task_views import START, TaskQuery
+from tests.stores.all_stores import AllStores
+from tests.stores.examples import new_id, said, submitted
+from tests.support.encryption import keyring
+from tests.support.secret_search import redis_keys_with
+
+K1, K2 = keyring("k1"), keyring("k2", "k1")
+
+
+@pytest.mark.parametrize(
+    ("first", "then"),
+    [(K1, K1), (K1, K2), (NO_CIPHER, K1), (NO_CIPHER, NO_CIPHER)],
+    ids=["one key", "next key", "switched on", "never"],
+)
+async def test_no_store_keeps_a_word_in_plain(own_redis: Redis, first: Cipher, then: Cipher) -> None:
+    """Of what was kept with keys nothing is found in Redis; whatever it was kept with, all of it is read."""
+    place = own_redis.connection_pool.connection_kwargs
+    url = f"redis://{place['host']}:{place['port']}/0"
+    word = f"word-{new_id()}"
+    task = submitted().model_copy(update={"history": (said("m1", word),)})
+    async with connect_redis(url, first) as one, connect_redis(url, then) as other:
+        await AllStores(one, task, word).begin()
+        kept_first = await redis_keys_with(url, word)
+        await AllStores(other, task, word).go_on()
+        await AllStores(other, task, word).check()
+        kept = await redis_keys_with(url, word)
+
+    assert bool(kept_first) == (not first.is_on)
+    assert bool(kept) == (not first.is_on)
+
+
+async def test_without_the_key_nothing_is_taken_for_something_else(redis: Redis, encrypted: Redis) -> None:
+    """A view is not shown in part, nor called unknown: the error names the key.
+
+    Other streams are read on, and lists leave it out.
+    """
+    task = submitted()
+    other = submitted(owner=task.owner)
+    await RedisTaskViews(encrypted).create(task)
+    views = RedisTaskViews(redis)
+    await views.create(other)
+
+    with pytest.raises(UnknownKeyError, match="'k1', which is not known here"):
+        await views.load(task.task_id)
+    with capture_logs() as logs:
+        page = await views.list_tasks(TaskQuery(task.owner, task.agent_id))
+    assert (page.views, page.total) == ((other,), 2)
+    assert [(log["event"], log["task_id"]) for log in logs] == [("task left out of a list", task.task_id)]
+    events = await views.read({task.task_id: START, other.task_id: START}, wait=0)
+    assert [event.task_id for event in events] == [other.task_id]

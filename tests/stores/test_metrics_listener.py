@@ -1,0 +1,128 @@
+"""Where operators read metrics and ask whether a process works."""
+
+from collections.abc import Iterator
+
+import httpx
+import pytest
+from pydantic import ValidationError
+
+from deploy.local.servers import LOOPBACK, free_port
+from stores.metrics_export import MetricsSettings
+from stores.metrics_listener import Address, MetricsAddressError, MetricsListener
+from stores.settings_errors import explain
+
+OTLP, OTLP_METRICS = "OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT"
+
+
+@pytest.fixture
+def listener() -> Iterator[MetricsListener]:
+    listener = MetricsListener(Address(LOOPBACK, free_port()))
+    yield listener
+    listener.close()
+
+
+@pytest.fixture
+def http(listener: MetricsListener) -> Iterator[httpx.Client]:
+    with httpx.Client(base_url=f"http://{listener.address}") as client:
+        yield client
+
+
+def test_metrics_are_read_when_they_are_asked_for(listener: MetricsListener, http: httpx.Client) -> None:
+    """In the format that they are in; whatever follows a question mark is the scraper's own affair."""
+    listener.read = lambda: b"up 1\n"
+
+    answer = http.get("/metrics?collect=all")
+
+    assert answer.text == "up 1\n"
+    assert answer.headers["content-type"] == "text/plain; version=0.0.4; charset=utf-8"
+
+
+def test_probes_tell_life_from_readiness(listener: MetricsListener, http: httpx.Client) -> None:
+    """A process lives before it works, and works until it is told to stop."""
+    seen: list[tuple[int, int]] = []
+    for is_ready in (False, True, False):
+        listener.is_ready = is_ready
+        seen.append((http.get("/healthz").status_code, http.get("/readyz").status_code))
+
+    assert seen == [(200, 503), (200, 200), (200, 503)]
+
+
+def test_nothing_else_is_served(http: httpx.Client) -> None:
+    """Other addresses and other methods are refused."""
+    assert http.get("/").status_code == 404
+    assert http.post("/metrics").status_code == 501
+
+
+def test_an_address_that_is_taken_is_named(listener: MetricsListener) -> None:
+    """With what to do."""
+    with pytest.raises(MetricsAddressError, match=f"{listener.address} .*EVERLOOP_METRICS_ADDRESS"):
+        MetricsListener(listener.address)
+
+
+@pytest.mark.parametrize(
+    ("text", "address"),
+    [
+        ("127.0.0.1:9464", Address("127.0.0.1", 9464)),
+        ("0.0.0.0:1", Address("0.0.0.0", 1)),
+        ("[::1]:65535", Address("::1", 65535)),
+        ("localhost:80", Address("localhost", 80)),
+    ],
+)
+def test_an_address_is_read_as_it_is_written(text: str, address: Address) -> None:
+    """And written as it is read."""
+    settings = MetricsSettings.model_validate({"EVERLOOP_METRICS_ADDRESS": text})
+
+    assert settings.address == address
+    assert str(settings.address) == text
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "9464",
+        ":9464",
+        "localhost",
+        "localhost:",
+        "localhost:0",
+        "localhost:65536",
+        "h:-1",
+        "::1:80",
+        "h:٣",
+        "[]:80",
+    ],
+)
+def test_what_is_no_address_is_refused(text: str) -> None:
+    """With the variable's name, what it says, and what was expected."""
+    with pytest.raises(ValidationError) as caught:
+        MetricsSettings.model_validate({"EVERLOOP_METRICS_ADDRESS": text})
+
+    assert explain(caught.value) == (
+        f"EVERLOOP_METRICS_ADDRESS: {text!r} is no host:port; expected an address such as 127.0.0.1:9464, "
+        "or leave it empty"
+    )
+
+
+@pytest.mark.parametrize(
+    ("variables", "url"),
+    [
+        ({}, ""),
+        ({OTLP: "http://c:4318"}, "http://c:4318/v1/metrics"),
+        ({OTLP: "http://c:4318/"}, "http://c:4318/v1/metrics"),
+        ({OTLP: "http://c:4318", OTLP_METRICS: "http://m/here"}, "http://m/here"),
+        ({OTLP: "http://c:4318", "OTEL_METRICS_EXPORTER": "none"}, ""),
+        ({OTLP_METRICS: "http://m/here", "OTEL_SDK_DISABLED": "true"}, ""),
+    ],
+)
+def test_metrics_are_sent_where_the_specification_says(variables: dict[str, str], url: str) -> None:
+    """OpenTelemetry Protocol Exporter, "Endpoint URLs for OTLP/HTTP"."""
+    assert MetricsSettings.model_validate(variables).otlp_url == url
+
+
+def test_headers_of_metrics_go_before_those_of_all() -> None:
+    """They are percent-encoded, and no log line shows them."""
+    general, own = "OTEL_EXPORTER_OTLP_HEADERS", "OTEL_EXPORTER_OTLP_METRICS_HEADERS"
+    settings = MetricsSettings.model_validate({general: "api-key=all", own: "api-key=se%20cret,x=1"})
+
+    assert settings.otlp_headers == {"api-key": "se cret", "x": "1"}
+    assert "se%20cret" not in repr(settings)
+    assert MetricsSettings.model_validate({general: "api-key=all"}).otlp_headers == {"api-key": "all"}

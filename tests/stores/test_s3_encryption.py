@@ -1,0 +1,85 @@
+"""Encryption of blobs: by S3 itself, and by us, which leaves no links to them."""
+
+import os
+from collections.abc import Mapping
+from contextlib import closing
+from typing import cast
+from uuid import uuid4
+
+import pytest
+from pydantic import ValidationError
+from redis.asyncio import Redis
+
+from stores.blob_settings import BlobSettings, opened_blobs
+from stores.blobs import BlobsUnavailableError, BlobsUnfitError
+from stores.encrypted_blobs import EncryptedBlobs
+from stores.encryption import NO_CIPHER
+from stores.encryption_keys import Key, Keyring
+from stores.memory_blobs import MemoryBlobs
+from stores.s3_blobs import S3Blobs
+from stores.s3_client import server_encryption
+from stores.s3_objects import MULTIPART_ABOVE, SMALLEST_PART
+from tests.stores.blob_benches import new_key
+from tests.support.buckets import client_of, new_bucket
+from tests.support.encryption import keyring
+
+PART = os.urandom(SMALLEST_PART)
+LARGE = os.urandom(MULTIPART_ABOVE + 1)
+
+
+@pytest.mark.parametrize(("sse", "key_id"), [("AES256", ""), ("aws:kms", "alias/everloop"), ("", "")])
+async def test_s3_is_told_how_to_encrypt(s3_endpoint: str, sse: str, key_id: str) -> None:
+    """Each new object, also one in parts and one joined of others; without a setting the bucket decides."""
+    bucket, small, large, joined = new_bucket(s3_endpoint), new_key(), new_key(), new_key()
+    encryption = server_encryption(sse, key_id)
+    with closing(S3Blobs(bucket, endpoint=s3_endpoint, presigned=60, encryption=encryption)) as blobs:
+        await blobs.put(small, PART)
+        await blobs.put(large, LARGE)
+        assert blobs.links
+        await blobs.links.join(joined, [small, small])
+    for key in (small, large, joined):
+        head = cast("Mapping[str, str]", client_of(s3_endpoint).head_object(Bucket=bucket, Key=key))
+        assert (head.get("ServerSideEncryption", ""), head.get("SSEKMSKeyId", "")) == (sse, key_id)
+
+
+@pytest.mark.parametrize(
+    ("settings", "problem"),
+    [
+        ({"s3_sse": "rot13"}, "'AES256' or 'aws:kms'"),
+        ({"s3_sse": "AES256", "s3_sse_key_id": "k"}, "EVERLOOP_S3_SSE_KEY_ID names a key, but"),
+        ({"blobs": "local", "s3_sse": "AES256"}, "EVERLOOP_S3_SSE is set, but EVERLOOP_BLOBS is local"),
+    ],
+    ids=["unknown", "key of nothing", "not S3"],
+)
+def test_settings_that_do_not_fit_are_told(settings: dict[str, str], problem: str) -> None:
+    """The message names the variables."""
+    with pytest.raises(ValidationError, match=problem):
+        BlobSettings.model_validate({"blobs": "s3", "s3_bucket": "b", **settings})
+
+
+async def test_links_to_encrypted_blobs_are_refused_at_start(encrypted: Redis) -> None:
+    """Clients could not read what they fetch; the message names both variables and says what to do."""
+    settings = BlobSettings(blobs="s3", s3_bucket="b", s3_presigned=60)
+    with pytest.raises(BlobsUnfitError, match=r"EVERLOOP_S3_PRESIGNED is set, and so is EVERLOOP_ENC.*unset"):
+        async with opened_blobs(settings, encrypted):
+            pass
+
+
+async def test_blobs_of_before_are_read_and_right_keys_are_waited_for() -> None:
+    """A blob put in plain comes back; one of an unknown or another key is not lost: nobody can do it now."""
+    store, key, other = MemoryBlobs(), f"payloads/{uuid4()}", f"payloads/{uuid4()}"
+    sealed = EncryptedBlobs(store, keyring("k2", "k1"))
+    await store.put(key, b"plain")
+    await sealed.put(other, b"sealed")
+
+    assert await sealed.get(key) == b"plain"
+    assert await sealed.get(other) == b"sealed"
+    assert b"sealed" not in (await store.get(other)).partition(b"everloop-sealed")[2]
+    another = Keyring([Key("k2", bytes(32))])
+    for cipher, reason in (
+        (keyring("k1"), "'k2', which is not known here"),
+        (NO_CIPHER, "'k2', which is not known here"),
+        (another, "with the key 'k2': .* compare this line of the file"),
+    ):
+        with pytest.raises(BlobsUnavailableError, match=reason):
+            await EncryptedBlobs(store, cipher).get(other)

@@ -1,0 +1,29 @@
+"""Keys for tests, and files of keys."""
+
+import base64
+from pathlib import Path
+
+from stores.encryption_keys import Key, Keyring
+
+
+def key_line(key_id: str) -> str:
+    """Return a line of a file of keys; the key is made of its id."""
+    return f"{key_id} {base64.b64encode(_secret(key_id)).decode()}"
+
+
+def write_keys(path: Path, *key_ids: str) -> Path:
+    """Write a file of keys; the first one encrypts."""
+    path.write_text("".join(f"{key_line(key_id)}\n" for key_id in key_ids), encoding="utf-8")
+    return path
+
+
+def keyring(*key_ids: str) -> Keyring:
+    """Return what such a file comes to."""
+    return Keyring([Key(key_id, _secret(key_id)) for key_id in key_ids])
+
+
+def _secret(key_id: str) -> bytes:
+    return key_id.encode().ljust(32, b".")[:32]
+
+
+CIPHER = keyring("k1")

@@ -1,0 +1,49 @@
+"""A fake of the port that cleans up."""
+
+from collections.abc import Mapping, Sequence
+
+from temporalio import activity
+
+from workflows.contract.housekeeping import CleanInput, CleanResult, HousekeepingPort, Kind
+
+Steps = Mapping[Kind, Sequence[CleanResult | Exception]]
+
+
+class ScriptedHousekeeping(HousekeepingPort):
+    """Plays the steps of each kind in order; there is nothing more to do after the last one."""
+
+    def __init__(self, steps: Steps) -> None:
+        self._steps = {kind: list(script) for kind, script in steps.items()}
+        self.calls: list[tuple[Kind, CleanInput]] = []
+
+    @activity.defn
+    async def clean_views(self, call: CleanInput) -> CleanResult:
+        return self._play(Kind.VIEWS, call)
+
+    @activity.defn
+    async def clean_conversations(self, call: CleanInput) -> CleanResult:
+        return self._play(Kind.CONVERSATIONS, call)
+
+    @activity.defn
+    async def clean_artifacts(self, call: CleanInput) -> CleanResult:
+        return self._play(Kind.ARTIFACTS, call)
+
+    @activity.defn
+    async def clean_pending_blobs(self, call: CleanInput) -> CleanResult:
+        return self._play(Kind.PENDING_BLOBS, call)
+
+    @activity.defn
+    async def clean_artifact_blobs(self, call: CleanInput) -> CleanResult:
+        return self._play(Kind.ARTIFACT_BLOBS, call)
+
+    @activity.defn
+    async def clean_payloads(self, call: CleanInput) -> CleanResult:
+        return self._play(Kind.PAYLOADS, call)
+
+    def _play(self, kind: Kind, call: CleanInput) -> CleanResult:
+        self.calls.append((kind, call))
+        script = self._steps.get(kind)
+        step = script.pop(0) if script else CleanResult()
+        if isinstance(step, Exception):
+            raise step
+        return step

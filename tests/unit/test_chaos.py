@@ -1,0 +1,237 @@
+"""The chaos suite itself: its plan follows from the seed alone, and its verdict misses nothing."""
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from tests.chaos.load import Outcome
+from tests.chaos.model import UNKNOWN
+from tests.chaos.orders import KINDS, SAID, Kind, Order
+from tests.chaos.plan import _DECK, make_plan
+from tests.chaos.story import Json, Story
+from tests.chaos.verdict import Books, expected_paths, judge, strangers
+from tests.support.webhook import Notification
+
+SEED, TASK, RECEIPT = 7, "task", "receipt"
+
+
+def test_a_plan_follows_from_the_seed() -> None:
+    """The same seed gives the same harm, another one another; each kind comes before any comes again."""
+    plan = make_plan(1, 600, 3, 2)
+    kinds = [(harm.how, harm.target.partition("-")[0]) for harm in plan[: len(_DECK)]]
+
+    assert plan == make_plan(1, 600, 3, 2)
+    assert plan != make_plan(2, 600, 3, 2)
+    assert {card.how for card in _DECK} == {how for how, _ in kinds}
+    assert all(harm.at + harm.length < 600 for harm in plan)
+
+
+def test_orders_follow_from_the_seed() -> None:
+    """The model, which is told the name of an order, knows what its client knows."""
+    orders = [Order(SEED, number) for number in range(40)]
+
+    assert {order.kind for order in orders} == set(KINDS)
+    assert [Order.parse(SEED, order.name).turns for order in orders] == [order.turns for order in orders]
+
+
+def _order(kind: Kind) -> Order:
+    """Return an order of a kind that notifies a webhook and, where people are asked, gets a yes."""
+    orders = (Order(SEED, number) for number in range(1000))
+    return next(each for each in orders if each.kind == kind and each.is_pushed and each.approves)
+
+
+def _results(order: Order) -> dict[str, str]:
+    said = {
+        "request_input": order.reply,
+        "write_lines": "lines",
+        "write_bytes": f"{len(order.content)} bytes",
+    }
+    return {call.id: said.get(call.tool, RECEIPT) for call in order.calls.values()}
+
+
+def _books(order: Order) -> Books:
+    deposits = [call for call in order.calls.values() if call.tool == "deposit"]
+    charges = [call for call in order.calls.values() if call.tool.startswith("charge")]
+    family = {f"{TASK}/call_1/call_1": [RECEIPT]} if order.kind == "family" else {}
+    return Books(
+        {f"{TASK}/{call.id}": [RECEIPT] for call in deposits} | family,
+        {f"{TASK}/{call.id}": [RECEIPT] for call in charges},
+    )
+
+
+def _artifact(name: str, text: str) -> Json:
+    return {"artifactId": name, "parts": [{"text": text}]}
+
+
+def _events(order: Order) -> list[Json]:
+    """Return what a client is told of an order that ends right."""
+    status = {"state": "TASK_STATE_SUBMITTED"}
+    message = {"messageId": "m", "role": "ROLE_AGENT", "parts": [{"text": SAID}]}
+    cause = {"messageId": "f", "role": "ROLE_AGENT", "parts": [{"text": "wrong (400, invalid_prompt)"}]}
+    *path, end = [{"state": state} for state in expected_paths(order)[0]]
+    events: list[Json] = [{"task": {"id": TASK, "contextId": "c", "status": status}}]
+    events += [{"statusUpdate": {"status": {**each, "message": message}}} for each in path]
+    if order.kind == "files":
+        events.append({"artifactUpdate": {"artifact": _artifact("lines", "".join(order.lines))}})
+    if end["state"] == "TASK_STATE_COMPLETED":
+        answer = _artifact("response", order.answer(_results(order)))
+        events.append({"artifactUpdate": {"artifact": answer, "lastChunk": True}})
+    last = {**end, "message": cause} if order.kind == "fails" else end
+    return [*events, {"statusUpdate": {"status": last}}]
+
+
+def _right(kind: Kind) -> Outcome:
+    order, story = _order(kind), Story(clock=lambda: 0)
+    for number, event in enumerate(_events(order)):
+        story.take(event, str(number))
+    status = next(e["statusUpdate"]["status"] for e in reversed(_events(order)) if "statusUpdate" in e)
+    history = [{"messageId": "m", "role": "ROLE_AGENT", "parts": [{"text": SAID}]}] * len(order.turns)
+    artifacts = [_artifact(name, text) for name, text in story.texts.items()]
+    task: Json = {"id": TASK, "status": status, "history": history, "artifacts": artifacts}
+    return Outcome(order, story, begun=0, ended=1, task=task, content=order.content)
+
+
+def _told(order: Order) -> list[Notification]:
+    news = [event for event in _events(order) if "task" not in event]
+    return [
+        Notification(f"/{order.number}", {"webhook-id": str(number)}, json.dumps(event).encode())
+        for number, event in enumerate(news)
+    ]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_task_that_ends_right_is_right(kind: Kind) -> None:
+    """Nothing is found wrong with it, also where a call's end was lost and the model was told so."""
+    outcome = _right(kind)
+    books = _books(outcome.order)
+
+    assert judge(outcome, books, _told(outcome.order)) == []
+    assert strangers([outcome], books) == []
+
+
+def test_an_unknown_outcome_is_right_where_the_model_was_told() -> None:
+    """A call that is not idempotent may have happened or not; nobody may say that it did."""
+    outcome = _right("posts")
+    answer = outcome.order.answer({**_results(outcome.order), "call_2": UNKNOWN})
+    outcome.task["artifacts"] = [_artifact("response", answer)]
+    told = [
+        replace(each, content=each.content.replace(*_swapped(outcome.order, answer)))
+        for each in _told(outcome.order)
+    ]
+    books = _books(outcome.order)
+
+    assert judge(outcome, books, told) == []
+    assert judge(outcome, replace(books, charges={}), told) == []
+
+
+def _swapped(order: Order, answer: str) -> tuple[bytes, bytes]:
+    return json.dumps(order.answer(_results(order))).encode(), json.dumps(answer).encode()
+
+
+def _lose_end(outcome: Outcome) -> None:
+    outcome.ended = None
+
+
+def _say(state: str) -> Callable[[Outcome], None]:
+    def change(outcome: Outcome) -> None:
+        outcome.task["status"] = {"state": state}
+
+    return change
+
+
+def _hear_twice(outcome: Outcome) -> None:
+    outcome.story.take({"statusUpdate": {"status": {"state": "TASK_STATE_WORKING"}}}, "1")
+
+
+def _miss_message(outcome: Outcome) -> None:
+    outcome.story.messages.clear()
+
+
+def _misread(name: str) -> Callable[[Outcome], None]:
+    def change(outcome: Outcome) -> None:
+        outcome.story.texts[name] += "more"
+
+    return change
+
+
+def _spoil_bytes(outcome: Outcome) -> None:
+    outcome.content = outcome.content[:-1]
+
+
+def _answer(results: dict[str, str]) -> Callable[[Outcome], None]:
+    def change(outcome: Outcome) -> None:
+        text = outcome.order.answer({**_results(outcome.order), **results})
+        outcome.task["artifacts"] = [_artifact("response", text)]
+
+    return change
+
+
+def _skip_state(outcome: Outcome) -> None:
+    del outcome.story.states[-2]
+
+
+def _go_on(outcome: Outcome) -> None:
+    outcome.story.states += ["TASK_STATE_WORKING", "TASK_STATE_CANCELED"]
+
+
+WRONG: dict[str, tuple[Kind, Callable[[Outcome], None], str]] = {
+    "no end": ("talk", _lose_end, "did not end"),
+    "another state": ("books", _say("TASK_STATE_FAILED"), "GetTask says"),
+    "no cause": ("fails", _say("TASK_STATE_FAILED"), "does not tell the cause"),
+    "work after the end": ("cancels", _go_on, "saw the states"),
+    "not cancelled": ("cancels", _say("TASK_STATE_COMPLETED"), "GetTask says"),
+    "an event twice": ("books", _hear_twice, "came twice"),
+    "an event after the end": ("books", _hear_twice, "after the end"),
+    "a message missed": ("books", _miss_message, "missed the messages"),
+    "another answer streamed": ("talk", _misread("response"), "another answer"),
+    "another text streamed": ("files", _misread("lines"), "another text artifact"),
+    "other bytes": ("files", _spoil_bytes, "downloaded wrong"),
+    "a state missed": ("asks", _skip_state, "saw the states"),
+    "another receipt": ("posts", _answer({"call_1": "other"}), "the ledger does not know"),
+    "a receipt of nothing": ("posts", _answer({"call_2": "other"}), "the ledger has"),
+    "another sub-agent's": ("family", _answer({"call_1": "other"}), "the ledger does not know"),
+    "another reply": ("asks", _answer({"call_2": "other"}), "expected"),
+}
+
+
+@pytest.mark.parametrize(("kind", "spoil", "found"), WRONG.values(), ids=WRONG.keys())
+def test_what_is_wrong_is_found(kind: Kind, spoil: Callable[[Outcome], Any], found: str) -> None:
+    """Each way of ending wrong is told in words of its own."""
+    outcome = _right(kind)
+    spoil(outcome)
+
+    assert found in "\n".join(judge(outcome, _books(outcome.order), _told(outcome.order)))
+
+
+@pytest.mark.parametrize("kind", ["books", "posts", "asks", "family"])
+def test_an_effect_that_happens_twice_is_found(kind: Kind) -> None:
+    """Whatever the answer says; and so is an effect that nobody has asked for."""
+    outcome = _right(kind)
+    books = _books(outcome.order)
+    twice = Books(
+        {owner: [*receipts, "again"] for owner, receipts in books.deposits.items()},
+        {owner: [*receipts, "again"] for owner, receipts in books.charges.items()},
+    )
+
+    assert "happened 2 times" in "\n".join(judge(outcome, twice, _told(outcome.order)))
+    assert strangers([], books)
+
+
+LOST: dict[str, tuple[slice, str]] = {
+    "nothing heard": (slice(0), "heard the states []"),
+    "no end": (slice(-1), "heard the states"),
+    "no answer": (slice(-1, None), "heard the answers []"),
+}
+
+
+@pytest.mark.parametrize(("heard", "found"), LOST.values(), ids=LOST.keys())
+def test_a_push_that_was_lost_is_found(heard: slice, found: str) -> None:
+    """The webhook has to hear every state, the answer, and the end; repetitions do not count."""
+    outcome = _right("books")
+    told = _told(outcome.order)
+
+    assert found in "\n".join(judge(outcome, _books(outcome.order), told[heard]))
+    assert judge(outcome, _books(outcome.order), [*told, *told]) == []

@@ -1,0 +1,74 @@
+"""The dashboard and the alert rules, as Prometheus' own tool reads them.
+
+`tests/acceptance/test_metrics.py` compares the metrics that they name with what running processes have.
+"""
+
+import subprocess
+from pathlib import Path
+
+import yaml
+
+from tests.support.prometheus import (
+    ALERTS,
+    ALERTS_TEST,
+    ROOT,
+    alert_rules,
+    metrics_of,
+    panel_expressions,
+    promtool,
+)
+
+ANCHORS = {
+    "queue-latency",
+    "tasks-fail",
+    "no-worker",
+    "stream-lag",
+    "push-fails",
+    "process-down",
+    "not-ready",
+    "stuck-tasks",
+    "provider-errors",
+}
+"""Of the runbook: what to do in each case."""
+
+
+def _check(*arguments: str | Path) -> None:
+    done = subprocess.run([promtool(), *arguments], capture_output=True, text=True, check=False, cwd=ROOT)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_prometheus_takes_the_alert_rules() -> None:
+    """`promtool check rules` finds nothing wrong."""
+    _check("check", "rules", ALERTS)
+
+
+def test_alerts_fire_for_what_they_are_about() -> None:
+    """`promtool test rules`: each alert stays quiet while all is well, and fires otherwise."""
+    _check("test", "rules", ALERTS_TEST)
+
+
+def test_each_alert_has_both_tests() -> None:
+    """A rule without a test would be a guess."""
+    quiet, *firing = yaml.safe_load(ALERTS_TEST.read_text(encoding="utf-8"))["tests"]
+    alerts = {rule["alert"] for rule in alert_rules()}
+
+    assert {each["alertname"] for each in quiet["alert_rule_test"]} == alerts
+    assert all(f'"{alert}"' in str(firing) or f"'{alert}'" in str(firing) for alert in alerts)
+
+
+def test_each_alert_says_what_to_do() -> None:
+    """It links to a place of the runbook, and each of its places is that of an alert."""
+    links = {rule["annotations"]["runbook_url"] for rule in alert_rules()}
+
+    assert links == {f"docs/runbook.md#{anchor}" for anchor in ANCHORS}
+
+
+def test_prometheus_takes_every_expression_of_the_dashboard(tmp_path: Path) -> None:
+    """Each panel's, as if it were a rule."""
+    expressions = list(panel_expressions())
+    rules = [{"record": f"panel:{n}", "expr": text} for n, (_, text) in enumerate(expressions)]
+    file = tmp_path / "panels.yaml"
+    file.write_text(yaml.safe_dump({"groups": [{"name": "panels", "rules": rules}]}), encoding="utf-8")
+
+    _check("check", "rules", file)
+    assert all(metrics_of(text) for _, text in expressions)

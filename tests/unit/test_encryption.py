@@ -1,0 +1,172 @@
+"""What is encrypted, by which key, and what files of keys may hold."""
+
+import base64
+from pathlib import Path
+
+import pytest
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from pydantic import ValidationError
+
+from stores.encryption import NO_CIPHER, Box, Cipher, SealBrokenError, UnknownKeyError
+from stores.encryption_keys import NONCE_BYTES, Key, read_keys
+from stores.encryption_settings import EncryptionSettings
+from stores.settings_errors import explain
+from tests.support.encryption import key_line, keyring, write_keys
+
+NONCE = b"ABCDEFGHIJKLMNOPQRSTUVWX"
+SECRET = "c2VjcmV0LXNlY3JldC1zZWNyZXQtc2VjcmV0LXNlY3I="
+PLAIN = b"the plan"
+
+
+@pytest.mark.parametrize(
+    ("secret", "bound_to", "sealed"),
+    [
+        (b"\x01" * 32, b"", "ce546ef63c9cc60765923609b33a9a1974e96e52daf2fcf7075e2271"),
+        (
+            b"\x03" * 32,
+            b"c2sp.org/XAES-256-GCM",
+            "986ec1832593df5443a179437fd083bf3fdb41abd740a21f71eb769d",
+        ),
+    ],
+)
+def test_encrypts_as_the_specification_says(secret: bytes, bound_to: bytes, sealed: str) -> None:
+    """The examples of C2SP's XAES-256-GCM: other programs can decrypt what we keep."""
+    key = Key("k", secret)
+    assert key.seal(b"XAES-256-GCM", bound_to, NONCE) == NONCE + bytes.fromhex(sealed)
+    assert key.unseal(NONCE + bytes.fromhex(sealed), bound_to) == b"XAES-256-GCM"
+
+
+def test_nothing_of_the_content_or_of_the_key_is_left() -> None:
+    """Two boxes of equal content differ, and the key itself does not open them: each has a derived one."""
+    cipher = keyring("k1")
+    one, other = cipher.encrypt(PLAIN, "task"), cipher.encrypt(PLAIN, "task")
+    assert one.content != other.content
+    assert PLAIN not in one.content
+    with pytest.raises(Exception):  # noqa: B017, PT011 -- InvalidTag has no text
+        AESGCM(b"k1".ljust(32, b".")).decrypt(one.content[12:24], one.content[24:], b"everloop 1\0k1\0task")
+
+
+def test_repeatable_boxes_tell_equal_content_and_nothing_else() -> None:
+    """Equal content of one purpose and key gives the same box; anything else gives another one."""
+    cipher, rotated = keyring("k1"), keyring("k2", "k1")
+    box = cipher.encrypt(PLAIN, "a", repeatable=True)
+    assert cipher.encrypt(PLAIN, "a", repeatable=True) == box
+    nonces = {
+        each.content[:NONCE_BYTES]
+        for each in (
+            box,
+            cipher.encrypt(PLAIN, "b", repeatable=True),
+            cipher.encrypt(PLAIN + b".", "a", repeatable=True),
+            rotated.encrypt(PLAIN, "a", repeatable=True),
+        )
+    }
+    assert len(nonces) == 4
+
+
+def test_the_first_key_encrypts_and_all_decrypt() -> None:
+    """After a rotation both old and new boxes are read; without the old key the error names its id."""
+    old, rotated = keyring("k1"), keyring("k2", "k1")
+    box = old.encrypt(PLAIN, "p")
+    assert rotated.encrypt(PLAIN, "p").key_id == "k2"
+    assert rotated.decrypt(box, "p") == PLAIN
+    with pytest.raises(UnknownKeyError, match=r"'k1', which is not known here; add its line"):
+        keyring("k2").decrypt(box, "p")
+
+
+@pytest.mark.parametrize(
+    "box",
+    [
+        keyring("k1").encrypt(PLAIN, "another purpose"),
+        Box("k2", keyring("k1", "k2").encrypt(PLAIN, "p").content),
+        Box("k1", keyring("k1").encrypt(PLAIN, "p").content[:-1] + b"?"),
+        Box("k1", b""),
+    ],
+    ids=["another purpose", "another key id", "changed", "cut off"],
+)
+def test_what_was_changed_or_moved_does_not_open(box: Box) -> None:
+    """A box opens with its key, for its purpose and as it was; the error does not tell the content."""
+    with pytest.raises(SealBrokenError, match=f"{box.key_id!r}: it was changed or moved") as caught:
+        keyring("k1", "k2").decrypt(box, "p")
+    assert PLAIN.decode() not in str(caught.value)
+
+
+@pytest.mark.parametrize("cipher", [NO_CIPHER, keyring("k1")], ids=["off", "on"])
+def test_content_kept_before_anything_was_encrypted_is_read(cipher: Cipher) -> None:
+    """Plain texts and bytes come back as they are, with keys and without."""
+    assert cipher.unseal(PLAIN, "p") == PLAIN
+    assert cipher.unseal_text('{"a": 1}', "p") == '{"a": 1}'
+    assert cipher.unseal_pieces(PLAIN * 2, "p") == PLAIN * 2
+
+
+def test_sealed_content_is_told_from_plain_without_keys() -> None:
+    """A process without keys says which one it lacks, and does not give what is encrypted for the content."""
+    cipher = keyring("k1")
+    with pytest.raises(UnknownKeyError, match="'k1'"):
+        NO_CIPHER.unseal(cipher.seal(PLAIN, "p"), "p")
+    with pytest.raises(UnknownKeyError, match="'k1'"):
+        NO_CIPHER.unseal_text(cipher.seal_text("{}", "p"), "p")
+
+
+def test_pieces_of_different_times_are_read_in_order() -> None:
+    """What was appended before encryption, with one key and with the next comes back whole."""
+    old, new = keyring("k1"), keyring("k2", "k1")
+    kept = b"one " + old.seal(b"two ", "p") + new.seal(b"three ", "p") + new.seal(b"", "p") + b"four"
+    assert new.unseal_pieces(kept, "p") == b"one two three four"
+    with pytest.raises(SealBrokenError):
+        new.unseal(kept[4:], "p")
+    with pytest.raises(SealBrokenError):
+        new.unseal_pieces(kept[:-10], "p")
+
+
+def test_reads_a_file(tmp_path: Path) -> None:
+    """Lines `key-id key`; empty ones and comments are none; spaces and tabs separate."""
+    path = tmp_path / "keys"
+    path.write_text(f"# new\n\n{key_line('k2')}\n  {key_line('k1').replace(' ', chr(9))}\n", encoding="utf-8")
+    cipher = read_keys(path)
+    assert cipher.encrypt(PLAIN, "p").key_id == "k2"
+    assert cipher.decrypt(keyring("k1").encrypt(PLAIN, "p"), "p") == PLAIN
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        ("", "the file has no key; expected `key-id key`"),
+        (
+            f"k1 {SECRET}\n{SECRET}\n",
+            "line 2: expected `key-id key`, the key being 32 random bytes in base64",
+        ),
+        (f"k1 {SECRET[:-4]}\n", "line 1: expected `key-id key`"),
+        (f"k1 {SECRET[:-1]}!\n", "line 1: expected `key-id key`"),
+        (f"{SECRET} k1\n", "line 1: expected a key id of at most 64 letters"),
+        (f"k1 {SECRET} k2\n", "line 1: expected `key-id key`"),
+        (f"k1 {SECRET}\n\nk1 {SECRET}\n", "line 3: this key id is that of another line"),
+        (b"\xff\xfe", "the file is no text"),
+        (None, "the file cannot be read: No such file or directory"),
+    ],
+    ids=["empty", "no id", "short", "no base64", "turned round", "three", "twice", "binary", "missing"],
+)
+def test_a_wrong_file_is_told_by_its_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: str | bytes | None, problem: str
+) -> None:
+    """One line names the variable, the line and what is expected, and shows nothing of the file."""
+    path = tmp_path / "keys"
+    if content is not None:
+        path.write_bytes(content.encode() if isinstance(content, str) else content)
+    monkeypatch.setenv("EVERLOOP_ENCRYPTION_KEYS_FILE", str(path))
+    with pytest.raises(ValidationError) as caught:
+        EncryptionSettings()
+    told = explain(caught.value)
+    assert told.startswith(f"EVERLOOP_ENCRYPTION_KEYS_FILE: {problem}")
+    assert SECRET[:10] not in f"{told} {caught.value}"
+
+
+def test_nothing_is_encrypted_without_the_setting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without the variable, or with an empty one, content is kept as it is; with it, it is encrypted."""
+    monkeypatch.setenv("EVERLOOP_ENCRYPTION_KEYS_FILE", "")
+    assert EncryptionSettings().cipher is NO_CIPHER
+    assert NO_CIPHER.seal(PLAIN, "p") == PLAIN
+    assert NO_CIPHER.seal_text("{}", "p") == "{}"
+    monkeypatch.setenv("EVERLOOP_ENCRYPTION_KEYS_FILE", str(write_keys(tmp_path / "keys", "k1")))
+    cipher = EncryptionSettings().cipher
+    assert base64.b64encode(PLAIN) not in cipher.seal(PLAIN, "p")
+    assert cipher.unseal_text(cipher.seal_text("{}", "p"), "p") == "{}"

@@ -1,0 +1,158 @@
+"""What a line of the log says, whoever writes it, and what it keeps to itself."""
+
+import asyncio
+import io
+import json
+import logging
+import sys
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import structlog
+
+from stores.log_fields import bind_task, owner_hash, task_fields
+from stores.logs import CHATTY, LogLevel, configure_logs, temporal_core_logs
+from workflows.contract.tasks import TaskRef
+
+CONTENT = "what somebody said"
+TASK = TaskRef(task_id="t", run_id="r", context_id="c", owner="ann@example.org", agent_id="a")
+
+
+class Log:
+    """The log of this process as long as the test runs."""
+
+    def __init__(self) -> None:
+        self.out = io.StringIO()
+
+    def configure(self, level: LogLevel = "info") -> None:
+        configure_logs(level, self.out)
+
+    @property
+    def line(self) -> dict[str, Any]:
+        (line,) = self.out.getvalue().splitlines()
+        return json.loads(line)
+
+
+@pytest.fixture
+def log() -> Iterator[Log]:
+    root, hook = logging.getLogger(), sys.excepthook
+    handlers, level = list(root.handlers), root.level
+    levels = {name: logging.getLogger(name).level for name in CHATTY}
+    kept = Log()
+    kept.configure()
+    yield kept
+    structlog.reset_defaults()
+    structlog.contextvars.clear_contextvars()
+    logging.captureWarnings(capture=False)
+    sys.excepthook = hook
+    root.handlers[:], root.level = handlers, level
+    for name, before in levels.items():
+        logging.getLogger(name).setLevel(before)
+
+
+def fail() -> None:
+    nothing: dict[str, str] = {}
+    try:
+        nothing[CONTENT]
+    except KeyError as error:
+        raise ValueError(CONTENT) from error
+
+
+def test_an_exception_is_told_by_kind_and_place(log: Log) -> None:
+    """Its text, and those of its causes, may quote what somebody said."""
+    try:
+        fail()
+    except ValueError:
+        structlog.get_logger("ours").exception("it failed")
+
+    assert (log.line["error_type"], log.line["caused_by"]) == ("ValueError", ["KeyError"])
+    assert log.line["stack"][-1].endswith(" fail")
+    assert CONTENT not in log.out.getvalue()
+
+
+def test_a_librarys_exception_is_told_by_kind_too(log: Log) -> None:
+    """Temporal's SDK logs what every failed activity raised."""
+    try:
+        fail()
+    except ValueError:
+        logging.getLogger("temporalio.activity").warning("Completing activity as failed", exc_info=True)
+
+    assert log.line["error_type"] == "ValueError"
+    assert CONTENT not in log.out.getvalue()
+
+
+def test_at_level_debug_the_text_is_there(log: Log) -> None:
+    """Who asks for that sees what went wrong in full."""
+    log.configure("debug")
+    try:
+        fail()
+    except ValueError:
+        structlog.get_logger("ours").exception("it failed")
+
+    assert CONTENT in log.line["exception"]
+    assert "Traceback" in log.line["exception"]
+
+
+def test_of_what_a_library_writes_the_first_line_counts(log: Log) -> None:
+    """The one of asyncio goes on with what a forgotten task had raised, or returned."""
+
+    async def forget() -> None:
+        loop = asyncio.get_running_loop()
+        task = asyncio.create_task(asyncio.sleep(0, CONTENT))
+        await task
+        loop.call_exception_handler({"message": "something is wrong", "task": task})
+
+    asyncio.run(forget())
+
+    assert (log.line["event"], log.line["logger"]) == ("something is wrong", "asyncio")
+
+
+def test_what_a_library_adds_to_a_line_is_left_out(log: Log) -> None:
+    """But for what Temporal's SDK says of the workflow or activity that the line is about."""
+    details = {"workflow_id": "t", "activity_type": "run_tool", "attempt": 2, "namespace": "default"}
+    logging.getLogger("lib").warning("x", extra={"body": CONTENT, "temporal_activity": details})
+
+    assert {key: log.line[key] for key in ("task_id", "activity_type", "attempt")} == {
+        "task_id": "t",
+        "activity_type": "run_tool",
+        "attempt": 2,
+    }
+    assert CONTENT not in log.out.getvalue()
+
+
+def test_a_line_names_its_task_and_not_the_owner(log: Log) -> None:
+    """Names of owners may be those of people."""
+    bind_task(TASK)
+    structlog.get_logger("ours").info("done")
+
+    about = {"task_id": "t", "context_id": "c", "owner_hash": owner_hash("ann@example.org")}
+    assert task_fields(TASK) == about
+    assert about.items() <= log.line.items()
+    assert "ann" not in log.out.getvalue()
+
+
+def test_warnings_of_python_are_lines_too(log: Log) -> None:
+    """Else they would be text between the lines."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        warnings.warn("old", DeprecationWarning, stacklevel=1)
+
+    assert log.line["logger"] == "py.warnings"
+
+
+def test_what_ends_the_process_is_a_line(log: Log) -> None:
+    """Python would print its text."""
+    sys.excepthook(ValueError, ValueError(CONTENT), None)
+
+    assert (log.line["level"], log.line["error_type"]) == ("critical", "ValueError")
+    assert CONTENT not in log.out.getvalue()
+
+
+def test_lines_of_temporals_native_part_come_without_their_fields() -> None:
+    """There, the failure of a workflow stands with its text."""
+    forwarding = temporal_core_logs().forwarding
+
+    assert forwarding
+    assert not forwarding.append_log_fields_to_message

@@ -1,0 +1,172 @@
+"""deploy/compose fits together; no container engine is needed."""
+
+import re
+import shlex
+import subprocess
+import sys
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from deploy.local.servers import TRANSFER_POLLS, TemporalPorts, temporal_command, valkey_command
+from tests.support.haproxy import require_haproxy
+from tests.support.manifests import COMPOSE, ROOT, compose, env_file
+from workflows.contract.names import SEARCH_ATTRIBUTES
+
+OURS = ("gateway", "worker", "api-keys", "s3-init")
+"""Services that run one of our images, whose Dockerfile has the healthcheck."""
+
+SERVICES = tuple(compose()["services"])
+
+
+def service(name: str) -> dict[str, Any]:
+    return compose()["services"][name]
+
+
+def seconds(duration: str) -> float:
+    assert duration.endswith("s")
+    return float(duration.removesuffix("s"))
+
+
+def test_the_file_is_compose() -> None:
+    """It fits the schema of the Compose specification."""
+    check = [Path(sys.executable).with_name("check-jsonschema"), "--builtin-schema", "vendor.compose-spec"]
+    done = subprocess.run([*check, COMPOSE / "compose.yaml"], capture_output=True, text=True, check=False)
+
+    assert done.returncode == 0, done.stdout
+
+
+def test_all_parts_are_there() -> None:
+    """Temporal on PostgreSQL and its UI, Valkey, S3, telemetry, two gateways behind a proxy, two workers."""
+    servers = {"postgresql", "temporal", "temporal-ui", "valkey", "s3"}
+    telemetry = {"otel-collector", "prometheus", "grafana"}
+
+    assert servers | telemetry | {"proxy", "gateway", "worker"} <= set(SERVICES)
+    assert service("gateway")["deploy"]["replicas"] == service("worker")["deploy"]["replicas"] == 2
+
+
+def test_what_a_variable_is_called_stands_in_the_example() -> None:
+    """Each variable of compose.yaml is in env.example, which has no other, and no password."""
+    used = set(re.findall(r"\$\{([A-Z0-9_]+)", (COMPOSE / "compose.yaml").read_text()))
+    example = env_file(COMPOSE / "env.example")
+
+    assert used == example.keys()
+    for name, value in example.items():
+        if name.endswith(("PASSWORD", "KEY")):
+            assert value == ""
+
+
+@pytest.mark.parametrize("name", SERVICES)
+def test_a_service_waits_for_what_can_be_waited_for(name: str) -> None:
+    """What it depends on exists; of what has to be healthy, somebody tells; what has to end, ends."""
+    needs: dict[str, Any] | list[str] = service(name).get("depends_on", {})
+    for other in needs:
+        condition = str(needs[other]["condition"]) if isinstance(needs, dict) else "service_started"
+        if condition == "service_healthy":
+            assert "healthcheck" in service(other) or other in OURS
+        if condition == "service_completed_successfully":
+            assert service(other)["restart"] == "on-failure:5"
+
+
+@pytest.mark.parametrize("name", SERVICES)
+def test_a_service_names_what_exists(name: str) -> None:
+    """Its networks, volumes and configs are declared; the files that it mounts are in the repository."""
+    one = service(name)
+    assert set(one.get("networks", [])) <= compose()["networks"].keys()
+    assert {config["source"] for config in one.get("configs", [])} <= compose()["configs"].keys()
+    for volume in one.get("volumes", []):
+        source = volume.split(":")[0]
+        assert source in compose()["volumes"] or (COMPOSE / source).exists(), volume
+    assert re.search(r":\$\{[A-Z_0-9]+", one["image"]), "the version is a variable"
+
+
+@pytest.mark.parametrize("name", SERVICES)
+def test_a_service_can_do_no_more_than_it_must(name: str) -> None:
+    """Nobody gains privileges; ours write only where something is mounted; ports are this machine's."""
+    one = service(name)
+    assert one["security_opt"] == ["no-new-privileges:true"]
+    if name in OURS:
+        assert one["read_only"]
+        assert one["cap_drop"] == ["ALL"]
+    for port in one.get("ports", []):
+        assert port.startswith(("127.0.0.1:", "${EVERLOOP_BIND:-127.0.0.1}:"))
+
+
+@pytest.mark.parametrize("name", ["gateway", "worker"])
+def test_a_process_gets_longer_than_it_takes_to_stop(name: str) -> None:
+    """The engine waits longer than EVERLOOP_SHUTDOWN_GRACE before it kills."""
+    grace = float(service(name)["environment"]["EVERLOOP_SHUTDOWN_GRACE"])
+
+    assert seconds(service(name)["stop_grace_period"]) > grace + 5
+
+
+def test_valkey_keeps_what_it_acknowledged() -> None:
+    """It gets the options of the local stack that decide about durability."""
+    deciding = ("--appendonly", "--appendfsync", "--save", "--maxmemory-policy")
+    local = valkey_command(0, Path())
+    ours = service("valkey")["command"]
+
+    for option in deciding:
+        assert (option, local[local.index(option) + 1]) in pairwise(ours)
+
+
+def test_temporal_is_configured_as_the_local_one() -> None:
+    """The same dynamic configuration, but for what only a server with a single shard needs."""
+    command = temporal_command(TemporalPorts(1, 2, 3, 4))
+    local = {value for option, value in pairwise(command) if option == "--dynamic-config-value"}
+    local.discard(f"history.transferProcessorMaxPollRPS={TRANSFER_POLLS}")
+    configured = yaml.safe_load((COMPOSE / "temporal/dynamic-config.yaml").read_text())
+    here = {f"{key}={str(values[0]['value']).lower()}" for key, values in configured.items()}
+
+    assert local <= here
+    assert here - local <= {"matching.useNewMatcher=true", "matching.enableFairness=true"}
+    shards = int(service("temporal")["environment"]["NUM_HISTORY_SHARDS"])
+    assert shards > 100
+
+
+def test_the_namespace_gets_our_search_attributes() -> None:
+    """All of them, as keywords."""
+    words = shlex.split((COMPOSE / "temporal/namespace.sh").read_text(), comments=True)
+    pairs = list(pairwise(words))
+
+    assert [name for option, name in pairs if option == "--name"] == [one.name for one in SEARCH_ATTRIBUTES]
+    assert sum(1 for pair in pairs if pair[0] == "--type") == len(SEARCH_ATTRIBUTES)
+
+
+def test_prometheus_asks_all_processes_and_knows_the_alerts() -> None:
+    """Gateways and workers by the port that they are told to answer at."""
+    configured = yaml.safe_load((COMPOSE / "prometheus.yaml").read_text())
+    jobs = {job["job_name"]: job for job in configured["scrape_configs"]}
+
+    for name in ("gateway", "worker"):
+        (places,) = jobs[f"everloop-{name}"]["dns_sd_configs"]
+        told = service(name)["environment"]["EVERLOOP_METRICS_ADDRESS"]
+        assert places["names"] == [name]
+        assert told == f"0.0.0.0:{places['port']}"
+    assert configured["rule_files"] == ["/etc/prometheus/rules/alerts.yaml"]
+    assert (ROOT / "deploy/prometheus/alerts.yaml").exists()
+
+
+def test_grafana_finds_our_dashboard() -> None:
+    """It looks where the dashboard is mounted, and has the data source that dashboards name."""
+    providers = yaml.safe_load((COMPOSE / "grafana/dashboards.yaml").read_text())["providers"]
+    sources = yaml.safe_load((COMPOSE / "grafana/datasources.yaml").read_text())["datasources"]
+
+    assert f"../grafana:{providers[0]['options']['path']}:ro" in service("grafana")["volumes"]
+    assert (ROOT / "deploy/grafana/everloop.json").exists()
+    assert [source["uid"] for source in sources] == ["prometheus", "traces"]
+
+
+def test_the_proxy_understands_its_configuration() -> None:
+    """HAProxy checks it; the ports are those of the gateways."""
+    haproxy, environment = require_haproxy()
+    configuration = COMPOSE / "haproxy.cfg"
+    check = [haproxy, "-c", "-f", configuration]
+    done = subprocess.run(check, capture_output=True, text=True, check=False, env=environment)
+
+    assert done.returncode == 0, done.stderr
+    assert "warning" not in done.stderr.lower()
+    assert set(re.findall(r"gateway:(\d+)", configuration.read_text())) == {"8080", "50051"}

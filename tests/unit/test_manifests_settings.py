@@ -1,0 +1,119 @@
+"""The settings of workers and gateways, and the environment that the manifests give them, are the same."""
+
+import re
+
+import pytest
+
+from tests.support.manifests import (
+    COMPOSE,
+    OVERLAYS,
+    ROOT,
+    compose,
+    env_file,
+    environment_of,
+    of_kind,
+    only_container,
+    pod_templates,
+    rendered,
+)
+from tests.support.process_settings import process_settings
+
+OF_LIBRARIES = ("TEMPORAL_", "OTEL_", "AWS_")
+"""Variables that Temporal's SDK, OpenTelemetry and boto3 read themselves, of which ours know a part."""
+
+OF_IMAGES = {
+    "EVERLOOP_HOST", "EVERLOOP_PORT", "EVERLOOP_GRPC_PORT", "EVERLOOP_BLOB_DIRECTORY", "EVERLOOP_DEMO_LEDGER",
+}  # fmt: skip
+"""The Dockerfile sets them: they say what ports and folders an image has."""
+
+NOT_IN_COMPOSE = {
+    "EVERLOOP_BUILD_ID": "a project has one build, which would end before its tasks",
+}
+
+NOT_FOR_DEPLOYMENTS = {
+    "EVERLOOP_AUTH_ALLOW_ANONYMOUS": "a deployment asks who calls; docs/security.md tells when not to",
+}
+
+DOCUMENTED_ELSEWHERE = {
+    "EVERLOOP_TEMPORAL_PORT": "of make up",
+    "EVERLOOP_TEMPORAL_UI_PORT": "of make up",
+    "EVERLOOP_REDIS_PORT": "of make up",
+}
+"""What docs/settings.md tells that neither workers nor gateways read."""
+
+
+def in_compose() -> set[str]:
+    """Return what compose.yaml and everloop.env tell our services, or show that they could."""
+    told = set(env_file(COMPOSE / "everloop.env.example", examples=True))
+    for name in ("gateway", "worker", "api-keys", "s3-init"):
+        told |= compose()["services"][name]["environment"].keys()
+    return told
+
+
+def in_the_dockerfile() -> set[str]:
+    text = (ROOT / "deploy/docker/Dockerfile").read_text()
+    return set(re.findall(r"(EVERLOOP_[A-Z_0-9]+)=", text))
+
+
+def in_kubernetes() -> set[str]:
+    """Return what the overlays tell our containers."""
+    told: set[str] = set()
+    for overlay in OVERLAYS:
+        resources = rendered(overlay)
+        for each in of_kind(resources, "ConfigMap"):
+            told |= each["data"].keys()
+        for template in pod_templates(resources).values():
+            told |= environment_of(template, resources).keys()
+            told |= {one["name"] for one in only_container(template).get("env", [])}
+    return told
+
+
+def test_each_variable_in_the_manifests_is_a_setting() -> None:
+    """Nothing is told to our processes that none of them reads: it would be a misspelled setting."""
+    known = process_settings().keys()
+    for variable in in_compose() | in_the_dockerfile() | in_kubernetes():
+        assert variable in known or variable.startswith((*OF_LIBRARIES, "PYTHON")), variable
+
+
+def test_each_setting_has_its_place_in_the_manifests() -> None:
+    """A setting is in compose.yaml or its example file, in the image, or in a short list with the reason."""
+    assert in_the_dockerfile() >= OF_IMAGES
+    placed = in_compose() | OF_IMAGES
+    left_out = NOT_IN_COMPOSE.keys() | NOT_FOR_DEPLOYMENTS.keys()
+
+    assert sorted(process_settings().keys() - placed) == sorted(left_out)
+    assert in_kubernetes() & left_out == NOT_IN_COMPOSE.keys()
+
+
+def test_each_setting_is_documented_and_each_documented_one_exists() -> None:
+    """docs/settings.md and the code know the same variables."""
+    text = (ROOT / "docs/settings.md").read_text(encoding="utf-8")
+    documented = set(re.findall(r"`((?:EVERLOOP|OPENAI|TIKTOKEN)_[A-Z_0-9]+)`", text))
+    known = {name for name in process_settings() if not name.startswith(OF_LIBRARIES)}
+
+    assert sorted(known - documented) == []
+    assert sorted(documented - known) == sorted(DOCUMENTED_ELSEWHERE)
+
+
+def test_the_example_shows_the_defaults() -> None:
+    """What stands behind a number sign is what holds without the line, where a default is a plain value."""
+    path = COMPOSE / "everloop.env.example"
+    fields, shown = process_settings(), env_file(path, examples=True)
+    for name in shown.keys() - env_file(path).keys():
+        default = fields[name].default if name in fields else None
+        if isinstance(default, bool):
+            assert shown[name] == str(default).lower(), name
+        elif isinstance(default, int | float):
+            assert float(shown[name]) == default, name
+        elif isinstance(default, str) and default:
+            assert shown[name] == default, name
+
+
+@pytest.mark.parametrize("overlay", OVERLAYS)
+def test_no_manifest_holds_a_secret(overlay: str) -> None:
+    """Keys and passwords come from secrets, so that ConfigMaps can be read by many."""
+    maps = of_kind(rendered(overlay), "ConfigMap")
+    for name, value in ((name, value) for each in maps for name, value in each["data"].items()):
+        is_secret = name.endswith(("_KEY", "_PASSWORD", "_SECRET", "_TOKEN", "REDIS_URL"))
+        assert not is_secret, name
+        assert "-----BEGIN" not in value

@@ -1,0 +1,33 @@
+"""The table of metrics is what the code has."""
+
+import re
+from types import ModuleType
+
+from opentelemetry.metrics import Instrument
+
+from activities import instruments as of_workers
+from gateway import instruments as of_gateways
+from tests.support.prometheus import ROOT, named_metrics
+
+DOCS = (ROOT / "docs" / "metrics.md").read_text(encoding="utf-8")
+_SUFFIX = re.compile(r"_(?:bucket|count|sum)$")
+
+
+def _instruments(module: ModuleType) -> set[str]:
+    """Return the OpenTelemetry names of the instruments that a module makes."""
+    return {str(vars(each)["_name"]) for each in vars(module).values() if isinstance(each, Instrument)}
+
+
+def test_every_instrument_is_documented() -> None:
+    """Under its OpenTelemetry name; and the table names no other one."""
+    documented = set(re.findall(r"^\| `((?:everloop|gen_ai)\.[\w.]+)`", DOCS, re.MULTILINE))
+    of_temporal_sdk = {"everloop.iteration.duration"}
+
+    assert documented - of_temporal_sdk == _instruments(of_workers) | _instruments(of_gateways)
+
+
+def test_what_the_dashboard_and_the_alerts_read_is_documented() -> None:
+    """Under its name in Prometheus."""
+    read = {_SUFFIX.sub("", name) for name in named_metrics()}
+
+    assert {name for name in read if f"`{name}`" not in DOCS} == set()

@@ -1,0 +1,63 @@
+"""What leaves a process of a span."""
+
+import pytest
+from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+from stores.traces import WithoutErrorTexts, export_traces
+
+CONTENT = "what somebody said"
+
+
+def fail() -> None:
+    raise ValueError(CONTENT)
+
+
+def exported(*, fails: bool) -> ReadableSpan:
+    exporter, provider = InMemorySpanExporter(), TracerProvider(shutdown_on_exit=False)
+    provider.add_span_processor(SimpleSpanProcessor(WithoutErrorTexts(exporter)))
+    tracer = provider.get_tracer("library")
+    try:
+        with tracer.start_as_current_span("work", attributes={"kept": 1}) as span:
+            span.add_event("step", {"number": 2})
+            if fails:
+                fail()
+    except ValueError:
+        pass
+    (sent,) = exporter.get_finished_spans()
+    return sent
+
+
+def test_an_error_leaves_by_its_type_alone() -> None:
+    """Temporal's SDK and others record texts and stacks, which quote what people and tools say."""
+    span = exported(fails=True)
+
+    step, error = span.events
+    assert (step.name, dict(step.attributes or {})) == ("step", {"number": 2})
+    assert (error.attributes or {})["exception.type"] == "ValueError"
+    assert not span.status.is_ok
+    assert (span.name, dict(span.attributes or {})) == ("work", {"kept": 1})
+    assert CONTENT not in span.to_json()
+
+
+def test_all_else_leaves_as_it_is() -> None:
+    """Attributes and events."""
+    span = exported(fails=False)
+
+    assert span.status.is_unset
+    assert [(event.name, dict(event.attributes or {})) for event in span.events] == [("step", {"number": 2})]
+
+
+@pytest.mark.parametrize(("library", "is_quiet"), [("mcp-python-sdk", True), ("another", False)])
+def test_libraries_that_are_quiet(monkeypatch: pytest.MonkeyPatch, library: str, *, is_quiet: bool) -> None:
+    """Calls of MCP servers have spans of our own; below one, the SDK passes that one on."""
+    monkeypatch.setenv("OTEL_TRACES_SAMPLER", "always_off")  # nothing is sent to anybody
+    provider = export_traces(Resource({}))
+    ours, theirs = provider.get_tracer("ours"), provider.get_tracer(library)
+    with ours.start_as_current_span("tools/call") as call, theirs.start_as_current_span("send") as sent:
+        pass
+    provider.shutdown()
+
+    assert (sent.get_span_context() == call.get_span_context()) is is_quiet

@@ -1,0 +1,139 @@
+"""The command line of a worker, and where and how its settings let it work."""
+
+import pytest
+from pydantic import ValidationError
+
+from activities.worker_arguments import WorkerArguments, parse_arguments
+from activities.worker_settings import QueueNameError, WorkerSettings
+from agents.agent import Agent
+from agents.errors import AgentDefinitionError, ToolDefinitionError
+from agents.tool import Tool, tool
+from stores.settings_errors import explain
+from workflows.contract.names import NARRATOR_QUEUE, WORKER_QUEUES
+
+
+def test_a_worker_takes_on_everything_unless_told_otherwise() -> None:
+    """In one process."""
+    assert parse_arguments([]) == WorkerArguments(WORKER_QUEUES, 1)
+
+
+def test_queues_are_kinds_and_names() -> None:
+    """Separated by commas; one that is named twice counts once."""
+    given = parse_arguments(["--queues", "model, gpu,model", "--processes", "4"])
+
+    assert given == WorkerArguments(("model", "gpu"), 4)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        (["--queues", "model,"], "'model,' has an empty name"),
+        (["--queues", ""], "'' has an empty name"),
+        (["--processes", "0"], "'0' is not a number from 1 to 256"),
+        (["--processes", "many"], "'many' is not a number from 1 to 256"),
+        (["--queue", "model", "extra"], "unrecognized arguments: extra"),
+    ],
+)
+def test_a_wrong_command_line_says_what_is_wrong(
+    arguments: list[str], problem: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With the usage, and exit code 2."""
+    with pytest.raises(SystemExit) as ended:
+        parse_arguments(arguments)
+
+    assert ended.value.code == 2
+    assert problem in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("queue", "named"),
+    [("workflows", "q"), ("model", "q-model"), ("tools", "q-tools"), ("push", "q-push"), ("gpu", "gpu")],
+)
+def test_kinds_belong_to_one_everloop_and_names_are_as_they_are(queue: str, named: str) -> None:
+    """Two deployments in one namespace share no kind of work, and may share a queue by name."""
+    assert WorkerSettings(task_queue="q").queue_named(queue) == named
+
+
+def test_a_narrator_ends_at_once() -> None:
+    """It has nothing to bring home; other calls get their grace."""
+    settings = WorkerSettings(shutdown_grace=30)
+
+    assert settings.grace_of(NARRATOR_QUEUE).total_seconds() == 0
+    assert settings.grace_of("model").total_seconds() == 30
+
+
+@pytest.mark.parametrize(
+    ("variable", "value"),
+    [
+        ("EVERLOOP_TARGET_CPU", "0"),
+        ("EVERLOOP_TARGET_MEMORY", "80"),
+        ("EVERLOOP_QUEUE_RATES", '{"model": 0}'),
+        ("EVERLOOP_QUEUE_RATES", '{"model": NaN}'),
+        ("EVERLOOP_QUEUE_RATES", "model=5"),
+    ],
+)
+def test_a_wrong_setting_is_refused(variable: str, value: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Shares are over 0 and up to 1, rates are over 0, in JSON; the line says which variable is wrong."""
+    monkeypatch.setenv(variable, value)
+
+    with pytest.raises(ValidationError) as refused:
+        WorkerSettings()
+    assert explain(refused.value).startswith(variable)
+
+
+@pytest.mark.parametrize(("queue", "kind"), [("q", "workflows"), ("q-model", "model"), ("q-push", "push")])
+def test_the_queue_of_a_kind_is_nobodys_own(queue: str, kind: str) -> None:
+    """Whoever served it as a queue of tools would fail all other calls that wait there."""
+    with pytest.raises(
+        QueueNameError, match=rf"{queue!r} is the task queue of {kind} .*write --queues {kind}"
+    ):
+        WorkerSettings(task_queue="q").check_names(["gpu", queue])
+    WorkerSettings(task_queue="model").check_names([*WORKER_QUEUES, "q-model"])
+
+
+def test_rates_are_read_from_json(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A rate for each queue that has one."""
+    monkeypatch.setenv("EVERLOOP_QUEUE_RATES", '{"model": 50, "gpu": 0.5}')
+
+    assert WorkerSettings().queue_rates == {"model": 50, "gpu": 0.5}
+
+
+def test_an_empty_variable_counts_as_not_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As compose files pass variables on that nobody set."""
+    monkeypatch.setenv("EVERLOOP_TASK_QUEUE", "")
+    monkeypatch.setenv("EVERLOOP_TARGET_CPU", "")
+
+    assert WorkerSettings().task_queue == "everloop"
+
+
+@pytest.mark.parametrize("name", ["", " ", "a,b", "model", "workflows", "x" * 201, "tab\t"])
+def test_queues_of_agents_and_tools_can_be_named_to_a_worker(name: str) -> None:
+    """A name is not one of all agents, and can stand in `--queues`."""
+
+    def search() -> str:
+        """Search."""
+        return ""
+
+    with pytest.raises(ToolDefinitionError, match=r"tool 'search': task_queue is"):
+        tool(task_queue=name)(search)
+    with pytest.raises(AgentDefinitionError, match=r"agent 'a': task_queue is"):
+        Agent(id="a", name="A", description="d", task_queue=name)
+
+
+def test_priorities_are_temporals() -> None:
+    """1 to 5."""
+    with pytest.raises(AgentDefinitionError, match=r"priority is 6; Temporal has 1 \(first\) to 5"):
+        Agent(id="a", name="A", description="d", priority=6)
+    assert Agent(id="a", name="A", description="d", priority=1).spec.priority == 1
+
+
+def test_a_tool_keeps_its_own_queue() -> None:
+    """What is pinned of the agent names both."""
+
+    @tool(task_queue="gpu")
+    def paint() -> str:
+        """Paint."""
+        return ""
+
+    assert isinstance(paint, Tool)
+    assert paint.task_queue == "gpu"

@@ -1,0 +1,217 @@
+"""Cleaning up kind after kind, in limited steps, started by a schedule that operators may pause."""
+
+import asyncio
+import dataclasses
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from datetime import timedelta
+
+import pytest
+from structlog.testing import capture_logs
+from temporalio.client import (
+    Client,
+    ScheduleActionExecutionStartWorkflow,
+    ScheduleActionStartWorkflow,
+    ScheduleIntervalSpec,
+    ScheduleUpdate,
+    ScheduleUpdateInput,
+)
+from temporalio.exceptions import ApplicationError
+
+from stores.encryption import NO_CIPHER
+from stores.encryption_codec import KEY_ID
+from stores.housekeeping_schedule import EVERY, ensure_housekeeping
+from stores.payload_storage import data_converter
+from tests.support.encryption import keyring
+from tests.support.fake_housekeeping import ScriptedHousekeeping, Steps
+from tests.support.fake_ports import FakePorts, ScriptedModel
+from tests.workflows.conftest import unique_queue
+from worker import WorkerSettings, running_workers
+from workflows.contract.housekeeping import (
+    HOUSEKEEPING_REFUSED,
+    HOUSEKEEPING_WORKFLOW_TYPE,
+    CleanInput,
+    CleanResult,
+    HousekeepingInput,
+    HousekeepingResult,
+    Kind,
+    housekeeping_schedule_id,
+)
+from workflows.housekeeping import ROUNDS
+
+Run = Callable[..., Awaitable[tuple[HousekeepingResult, ScriptedHousekeeping]]]
+
+
+@asynccontextmanager
+async def working(
+    client: Client, port: ScriptedHousekeeping, queue: str, cached: int = 1000
+) -> AsyncGenerator[None]:
+    ports = dataclasses.replace(FakePorts(ScriptedModel()).wired(), housekeeping=port)
+    settings = WorkerSettings(task_queue=queue, max_cached_workflows=cached, shutdown_grace=0)
+    async with running_workers(client, ports, settings, ["workflows"]):
+        yield
+
+
+@pytest.fixture(params=[1000, 0], ids=["cached", "always_replayed"])
+def run(request: pytest.FixtureRequest, client: Client) -> Run:
+    """Run the housekeeping once, with these steps behind its port."""
+
+    async def run(steps: Steps, *, dry_run: bool = False) -> tuple[HousekeepingResult, ScriptedHousekeeping]:
+        port, queue = ScriptedHousekeeping(steps), unique_queue()
+        async with working(client, port, queue, int(request.param)):
+            result = await client.execute_workflow(
+                HOUSEKEEPING_WORKFLOW_TYPE,
+                HousekeepingInput(dry_run=dry_run),
+                id=queue,
+                task_queue=queue,
+                result_type=HousekeepingResult,
+            )
+        return result, port
+
+    return run
+
+
+async def test_each_kind_is_cleaned_up_until_nothing_is_left(run: Run) -> None:
+    """One kind after the other; a step goes on where the one before ended, and the counts are added."""
+    steps: Steps = {Kind.VIEWS: [CleanResult(removed=3, cursor="a"), CleanResult(removed=4)]}
+    result, port = await run(steps)
+
+    assert [kind for kind, _ in port.calls] == [Kind.VIEWS, *Kind]
+    assert [call.cursor for kind, call in port.calls if kind is Kind.VIEWS] == ["", "a"]
+    assert {kind: done.removed for kind, done in result.kinds.items()} == {
+        **dict.fromkeys(Kind, 0),
+        Kind.VIEWS: 7,
+    }
+    assert all(done.finished_at and not done.cursor and not done.failure for done in result.kinds.values())
+
+
+async def test_a_kind_that_fails_does_not_stop_the_others(run: Run) -> None:
+    """What it did before, and why it failed, stand in the result."""
+    refused = ApplicationError("nobody knows", type=HOUSEKEEPING_REFUSED, non_retryable=True)
+    result, port = await run({Kind.VIEWS: [CleanResult(removed=2, cursor="a"), refused]})
+
+    assert [kind for kind, _ in port.calls][-1] is Kind.PAYLOADS
+    failed = result.kinds[Kind.VIEWS]
+    assert (failed.removed, failed.failure, failed.finished_at) == (
+        2,
+        "HousekeepingRefused: nobody knows",
+        None,
+    )
+    assert not result.kinds[Kind.PAYLOADS].failure
+
+
+async def test_a_run_is_limited(run: Run) -> None:
+    """What it did not come to is for the next run, which begins there."""
+    endless = [CleanResult(removed=1, cursor=f"{n}") for n in range(ROUNDS + 1)]
+    result, _ = await run({Kind.PAYLOADS: endless})
+
+    done = result.kinds[Kind.PAYLOADS]
+    assert (done.removed, done.cursor, done.finished_at) == (ROUNDS, f"{ROUNDS - 1}", None)
+
+
+async def test_a_dry_run_says_so_in_every_step(run: Run) -> None:
+    """And in its result."""
+    result, port = await run({Kind.PAYLOADS: [CleanResult(removed=1, cursor="a")]}, dry_run=True)
+
+    assert all(call.dry_run for _, call in port.calls)
+    assert (result.dry_run, result.kinds[Kind.PAYLOADS].removed) == (True, 1)
+
+
+async def test_the_schedule_hands_on_where_a_run_ended(client: Client) -> None:
+    """A search that was not finished goes on, one that was begins anew later; lists come each time."""
+    endless = [CleanResult(cursor=f"{n}") for n in range(ROUNDS)]
+    port, queue = ScriptedHousekeeping({Kind.PAYLOADS: endless}), unique_queue()
+    async with working(client, port, queue), ensured(client, queue) as runs:
+        await runs(1)
+        first = len(port.calls)
+        await runs(2)
+
+    assert port.calls[first:] == [
+        (Kind.CONVERSATIONS, CleanInput()),
+        (Kind.ARTIFACTS, CleanInput()),
+        (Kind.PENDING_BLOBS, CleanInput()),
+        (Kind.PAYLOADS, CleanInput(cursor=f"{ROUNDS - 1}")),
+    ]
+
+
+@asynccontextmanager
+async def ensured(client: Client, queue: str) -> AsyncGenerator[Callable[[int], Awaitable[None]]]:
+    """Make the schedule; yield what triggers it and waits until so many runs have ended."""
+    assert await ensure_housekeeping(client, queue)
+    schedule = client.get_schedule_handle(housekeeping_schedule_id(queue))
+
+    async def run(number: int) -> None:
+        await schedule.trigger()
+        while True:
+            started = (await schedule.describe()).info.recent_actions
+            if len(started) >= number:
+                break
+            await asyncio.sleep(0.05)
+        action = started[-1].action
+        assert isinstance(action, ScheduleActionExecutionStartWorkflow)
+        await client.get_workflow_handle(action.workflow_id).result()
+
+    try:
+        yield run
+    finally:
+        await schedule.delete()
+
+
+async def test_every_worker_may_make_the_schedule(client: Client) -> None:
+    """Together, and again and again; one that an operator has paused stays so."""
+    queue = unique_queue()
+    assert all(await asyncio.gather(*(ensure_housekeeping(client, queue) for _ in range(5))))
+    schedule = client.get_schedule_handle(housekeeping_schedule_id(queue))
+    await schedule.pause(note="Ask Ann.")
+    assert await ensure_housekeeping(client, queue)
+
+    known = (await schedule.describe()).schedule
+    assert [each.every for each in known.spec.intervals] == [EVERY]
+    assert (known.state.paused, known.state.note) == (True, "Ask Ann.")
+    await schedule.delete()
+
+
+async def test_a_schedule_of_another_version_is_changed(client: Client) -> None:
+    """To what this version wants, and it stays paused."""
+    queue = unique_queue()
+    assert await ensure_housekeeping(client, queue)
+    schedule = client.get_schedule_handle(housekeeping_schedule_id(queue))
+    await schedule.pause()
+
+    def slow_down(known: ScheduleUpdateInput) -> ScheduleUpdate:
+        known.description.schedule.spec.intervals = [ScheduleIntervalSpec(every=timedelta(days=1))]
+        return ScheduleUpdate(known.description.schedule)
+
+    await schedule.update(slow_down)
+    assert await ensure_housekeeping(client, queue)
+    known = (await schedule.describe()).schedule
+    assert ([each.every for each in known.spec.intervals], known.state.paused) == ([EVERY], True)
+    await schedule.delete()
+
+
+async def test_a_schedule_is_made_anew_with_another_key(client: Client) -> None:
+    """So that its runs can be read when the older key is taken away; and if nothing is encrypted any more."""
+    queue = unique_queue()
+    schedule = client.get_schedule_handle(housekeeping_schedule_id(queue))
+    for cipher in (keyring("k1"), keyring("k2", "k1"), NO_CIPHER):
+        config = client.config()
+        config["data_converter"] = data_converter(None, cipher=cipher)
+        reader = Client(**config)
+        assert await ensure_housekeeping(reader, queue)
+        action = (await schedule.describe()).schedule.action
+        assert isinstance(action, ScheduleActionStartWorkflow)
+        (kept,) = action.args
+        made = await reader.data_converter.encode([HousekeepingInput()])
+        assert kept.metadata.get(KEY_ID) == made[0].metadata.get(KEY_ID)
+    await schedule.delete()
+
+
+async def test_a_namespace_that_refuses_schedules_is_a_warning(client: Client) -> None:
+    """The worker works all the same."""
+    config = client.config()
+    config["namespace"] = "no-such-namespace"
+    with capture_logs() as logs:
+        assert not await ensure_housekeeping(Client(**config), unique_queue())
+    (warning,) = logs
+    assert warning["log_level"] == "warning"
+    assert "no schedule for the housekeeping" in str(warning["event"])

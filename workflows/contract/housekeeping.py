@@ -1,0 +1,122 @@
+"""Housekeeping: what the workflow that cleans up and its activities tell each other."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from enum import StrEnum
+
+from temporalio import activity
+
+from workflows.contract.wire import Wire
+
+HOUSEKEEPING_WORKFLOW_TYPE = "Housekeeping"
+
+HOUSEKEEPING_REFUSED = "HousekeepingRefused"
+"""Nobody can tell what is still needed, so nothing was removed. Not retryable."""
+
+
+def housekeeping_schedule_id(task_queue: str) -> str:
+    """Return the schedule that cleans up for the Everloop whose workflows wait on this queue."""
+    return f"everloop-housekeeping-{task_queue}"
+
+
+class Kind(StrEnum):
+    """What is removed when its time is over; also the attribute `kind` of the metric."""
+
+    VIEWS = "views"
+    CONVERSATIONS = "conversations"
+    ARTIFACTS = "artifacts"
+    PENDING_BLOBS = "pending-blobs"
+    ARTIFACT_BLOBS = "artifact-blobs"
+    PAYLOADS = "payloads"
+
+
+class HousekeepingInput(Wire):
+    """`dry_run`: remove nothing, only count what would be removed now."""
+
+    dry_run: bool = False
+
+
+class CleanInput(Wire):
+    """Look at a limited number of things of one kind, from `cursor` on (empty: from the beginning)."""
+
+    dry_run: bool = False
+    cursor: str = ""
+
+
+class CleanResult(Wire):
+    """How many were removed, and where to go on; an empty `cursor`: nothing is left to look at."""
+
+    removed: int = 0
+    cursor: str = ""
+
+
+class KindResult(Wire):
+    """What became of one kind.
+
+    `cursor`: where the next run goes on, because this one had enough. `finished_at`: when all of this kind
+    was last looked at. `failure`: why this run could not go on with it, "" if it could.
+    """
+
+    removed: int = 0
+    cursor: str = ""
+    finished_at: datetime | None = None
+    failure: str = ""
+
+
+class HousekeepingResult(Wire):
+    """What a run did, for each kind."""
+
+    dry_run: bool = False
+    kinds: Mapping[Kind, KindResult] = {}
+
+
+class HousekeepingPort(ABC):
+    """Remove what nobody needs any more: one limited step of one kind a call, safe to repeat at any time.
+
+    All raise ApplicationError `HousekeepingRefused` (not retryable) where nobody can tell what is needed.
+    """
+
+    @abstractmethod
+    @activity.defn
+    async def clean_views(self, call: CleanInput) -> CleanResult:
+        """Take tasks whose views have expired out of the lists of tasks and of open tasks."""
+
+    @abstractmethod
+    @activity.defn
+    async def clean_conversations(self, call: CleanInput) -> CleanResult:
+        """Remove conversations that nobody has added to for their time to live."""
+
+    @abstractmethod
+    @activity.defn
+    async def clean_artifacts(self, call: CleanInput) -> CleanResult:
+        """Remove artifacts whose time to live has ended, with their content."""
+
+    @abstractmethod
+    @activity.defn
+    async def clean_pending_blobs(self, call: CleanInput) -> CleanResult:
+        """Remove blobs that were put for a change of an artifact which was never made."""
+
+    @abstractmethod
+    @activity.defn
+    async def clean_artifact_blobs(self, call: CleanInput) -> CleanResult:
+        """Remove blobs of artifacts that no artifact names, wherever they are left from."""
+
+    @abstractmethod
+    @activity.defn
+    async def clean_payloads(self, call: CleanInput) -> CleanResult:
+        """Remove large payloads of workflows that Temporal no longer knows."""
+
+
+def housekeeping_calls(port: HousekeepingPort | None) -> list[Callable[..., object]]:
+    """Return the activities of a port, for a worker."""
+    if port is None:
+        return []
+    return [
+        port.clean_views,
+        port.clean_conversations,
+        port.clean_artifacts,
+        port.clean_pending_blobs,
+        port.clean_artifact_blobs,
+        port.clean_payloads,
+    ]

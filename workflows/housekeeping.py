@@ -1,0 +1,110 @@
+"""Cleaning up, one kind of thing after the other; a schedule starts it every few minutes."""
+
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from temporalio import workflow
+from temporalio.common import RetryPolicy
+from temporalio.exceptions import ActivityError, is_cancelled_exception
+from temporalio.workflow import ActivityConfig
+
+with workflow.unsafe.imports_passed_through():
+    from workflows.contract.housekeeping import (
+        HOUSEKEEPING_WORKFLOW_TYPE,
+        CleanInput,
+        CleanResult,
+        HousekeepingInput,
+        HousekeepingPort,
+        HousekeepingResult,
+        Kind,
+        KindResult,
+    )
+
+ROUNDS = 20
+"""How many steps of one kind a run takes; the next run goes on where it ended."""
+
+DRY_ROUNDS = 500
+"""The same for a run that only counts: nobody goes on for it."""
+
+SEARCH_PAUSE = timedelta(hours=1)
+"""After a search through everything that is kept: the time until the next one begins."""
+
+
+@dataclass(frozen=True)
+class _Step:
+    kind: Kind
+    clean: Callable[[HousekeepingPort, CleanInput], Coroutine[Any, Any, CleanResult]]
+    searches: bool
+    """Whether it looks through all that there is, instead of a list of what is due."""
+
+
+_STEPS = (
+    _Step(Kind.VIEWS, HousekeepingPort.clean_views, searches=True),
+    _Step(Kind.CONVERSATIONS, HousekeepingPort.clean_conversations, searches=False),
+    _Step(Kind.ARTIFACTS, HousekeepingPort.clean_artifacts, searches=False),
+    _Step(Kind.PENDING_BLOBS, HousekeepingPort.clean_pending_blobs, searches=False),
+    _Step(Kind.ARTIFACT_BLOBS, HousekeepingPort.clean_artifact_blobs, searches=True),
+    _Step(Kind.PAYLOADS, HousekeepingPort.clean_payloads, searches=True),
+)
+
+
+@workflow.defn(name=HOUSEKEEPING_WORKFLOW_TYPE)
+class Housekeeping:
+    """Takes a limited number of steps for each kind. A kind that fails does not stop the others.
+
+    The schedule hands each run the result of the one before, so that searches go on where they ended, and
+    begin anew only after a pause. A run that a person starts searches everything from the beginning.
+    """
+
+    @workflow.run
+    async def run(self, asked: HousekeepingInput) -> HousekeepingResult:
+        before = _last_result()
+        kinds: dict[Kind, KindResult] = {}
+        for step in _STEPS:
+            known = before.kinds.get(step.kind, KindResult())
+            kinds[step.kind] = await self._clean(step, asked, known)
+        return HousekeepingResult(dry_run=asked.dry_run, kinds=kinds)
+
+    async def _clean(self, step: _Step, asked: HousekeepingInput, known: KindResult) -> KindResult:
+        if step.searches and not known.cursor and _is_recent(known):
+            return known.model_copy(update={"removed": 0, "failure": ""})
+        removed, cursor = 0, known.cursor
+        for _ in range(DRY_ROUNDS if asked.dry_run else ROUNDS):
+            call = CleanInput(dry_run=asked.dry_run, cursor=cursor)
+            try:
+                cleaned = await _execute(step, call)
+            except ActivityError as error:
+                if is_cancelled_exception(error):
+                    raise
+                # From the beginning the next time: what is wrong may be the place.
+                return KindResult(removed=removed, failure=str(error.cause or error))
+            removed, cursor = removed + cleaned.removed, cleaned.cursor
+            if not cursor:
+                return KindResult(removed=removed, finished_at=workflow.now())
+        return KindResult(removed=removed, cursor=cursor, finished_at=known.finished_at)
+
+
+async def _execute(step: _Step, call: CleanInput) -> CleanResult:
+    summary = f"count {step.kind}" if call.dry_run else f"clean up {step.kind}"
+    return await workflow.execute_activity_method(step.clean, call, **_options(summary))
+
+
+def _options(summary: str) -> ActivityConfig:
+    """A store that is away for longer is for the next run."""
+    return ActivityConfig(
+        start_to_close_timeout=timedelta(minutes=5),
+        schedule_to_close_timeout=timedelta(minutes=10),
+        heartbeat_timeout=timedelta(seconds=30),
+        retry_policy=RetryPolicy(initial_interval=timedelta(seconds=1), maximum_attempts=3),
+        summary=summary,
+    )
+
+
+def _last_result() -> HousekeepingResult:
+    return workflow.get_last_completion_result(HousekeepingResult) or HousekeepingResult()
+
+
+def _is_recent(known: KindResult) -> bool:
+    return known.finished_at is not None and workflow.now() - known.finished_at < SEARCH_PAUSE
