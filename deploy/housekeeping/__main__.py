@@ -7,6 +7,7 @@ import sys
 from collections.abc import Sequence
 from datetime import timedelta
 
+import uvloop
 from pydantic import ValidationError
 
 from deploy.housekeeping.runs import ANSWER_TIMEOUT, RUN_TIMEOUT, HousekeepingError, HousekeepingRuns
@@ -44,7 +45,7 @@ def main(arguments: Sequence[str] | None = None, patience: timedelta = RUN_TIMEO
     """
     asked = parser().parse_args(arguments)
     try:
-        return asyncio.run(_run(asked, patience))
+        return uvloop.run(_run(asked, patience))
     except (EncryptionError, HousekeepingError, TemporalUnreachableError) as error:
         return _fail(str(error))
     except ValidationError as error:

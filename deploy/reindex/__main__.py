@@ -1,13 +1,13 @@
 """Rebuild what Redis shows of tasks from Temporal: `python -m deploy.reindex`."""
 
 import argparse
-import asyncio
 import os
 import sys
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 
+import uvloop
 from pydantic import ValidationError
 from redis.exceptions import RedisError
 from temporalio.client import Client
@@ -71,7 +71,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Rebuild all that is to be shown and return the exit code: 1 if something was not restored."""
     asked = parser().parse_args(arguments)
     try:
-        return asyncio.run(_run(asked))
+        return uvloop.run(_run(asked))
     except (BlobsUnfitError, RedisUnfitError, TemporalUnreachableError) as error:
         return _fail(str(error))
     except ValidationError as error:

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Sequence
 from datetime import timedelta
 
+import uvloop
 from pydantic import Field, ValidationError
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
@@ -44,7 +45,7 @@ def main(arguments: Sequence[str] | None = None, patience: timedelta = ANSWER_TI
     """
     asked = parser().parse_args(arguments)
     try:
-        asyncio.run(_run(asked, patience))
+        uvloop.run(_run(asked, patience))  # its signals wake it in whatever thread of the SDK they arrive
     except (AgentError, ScheduleError, TemporalUnreachableError) as error:
         return _fail(str(error))
     except ValidationError as error:
