@@ -37,7 +37,7 @@ from activities.transcript import CachedTranscripts
 from activities.worker_arguments import WorkerArguments, parse_arguments
 from activities.worker_ports import Ports, calls_of
 from activities.worker_processes import WorkerProcesses
-from activities.worker_settings import POLLERS, QueueNameError, WorkerSettings
+from activities.worker_settings import QueueNameError, WorkerSettings
 from agents.errors import AgentError
 from agents.registry import AgentRegistry, AgentSettings, load_agents
 from stores.artifact_settings import ArtifactSettings, make_artifacts
@@ -100,8 +100,8 @@ def _worker(client: Client, queue: str, ports: Ports, settings: WorkerSettings) 
         interceptors=[TaskLogging()],
         max_cached_workflows=settings.max_cached_workflows,
         tuner=settings.tuner(queue),
-        workflow_task_poller_behavior=POLLERS,
-        activity_task_poller_behavior=POLLERS,
+        workflow_task_poller_behavior=settings.pollers,
+        activity_task_poller_behavior=settings.pollers,
         max_task_queue_activities_per_second=settings.queue_rates.get(queue),
         sticky_queue_schedule_to_start_timeout=LOST_WORKER_TIMEOUT,
         graceful_shutdown_timeout=settings.grace_of(queue),

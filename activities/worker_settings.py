@@ -8,16 +8,15 @@ from pydantic import ConfigDict, Field, TypeAdapter, ValidationError, field_vali
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 from temporalio.common import VersioningBehavior, WorkerDeploymentVersion
 from temporalio.worker import (
+    PollerBehavior,
     PollerBehaviorAutoscaling,
+    PollerBehaviorSimpleMaximum,
     ResourceBasedSlotConfig,
     WorkerDeploymentConfig,
     WorkerTuner,
 )
 
 from workflows.contract import names
-
-POLLERS = PollerBehaviorAutoscaling(minimum=2, initial=5, maximum=50)
-"""How many requests for work are open at once; Temporal says when more or fewer would do."""
 
 LEAST_SLOTS = 10
 """Calls at once, and steps of workflows at once, however busy the machine is: most of them only wait."""
@@ -122,10 +121,22 @@ class WorkerSettings(BaseSettings):
             default_versioning_behavior=VersioningBehavior.PINNED,
         )
 
+    @property
+    def is_tuned(self) -> bool:
+        """Whether the machine's use decides how much is done at once."""
+        return self.target_cpu is not None or self.target_memory is not None
+
+    @property
+    def pollers(self) -> PollerBehavior:
+        """How many requests for work are open at once; where all is tuned, Temporal says how many."""
+        if self.is_tuned:
+            return PollerBehaviorAutoscaling(minimum=2, initial=5, maximum=50)
+        return PollerBehaviorSimpleMaximum(maximum=5)
+
     def tuner(self, queue: str) -> WorkerTuner:
         """Return what decides how many calls of a queue, and steps of workflows, run at once."""
         most = _MOST_CALLS.get(queue, self.max_concurrent_activities)
-        if self.target_cpu is None and self.target_memory is None:
+        if not self.is_tuned:
             return WorkerTuner.create_fixed(activity_slots=most)
         at_once = timedelta(0)  # what fits is taken at once: a call mostly waits for somebody else
         return WorkerTuner.create_resource_based(

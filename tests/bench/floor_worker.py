@@ -11,7 +11,7 @@ from temporalio.worker import Worker
 
 from stores.temporal_connection import connect_temporal
 from tests.bench.floor_workflow import Floor, act, ask
-from worker import CANCELLATION_LATENCY, POLLERS, WorkerSettings
+from worker import CANCELLATION_LATENCY, WorkerSettings
 
 READY = "floor worker ready"
 
@@ -28,8 +28,8 @@ async def run() -> None:
         activities=[ask, act],
         max_cached_workflows=settings.max_cached_workflows,
         tuner=settings.tuner(settings.task_queue),
-        workflow_task_poller_behavior=POLLERS,
-        activity_task_poller_behavior=POLLERS,
+        workflow_task_poller_behavior=settings.pollers,
+        activity_task_poller_behavior=settings.pollers,
         graceful_shutdown_timeout=timedelta(seconds=settings.shutdown_grace),
         default_heartbeat_throttle_interval=CANCELLATION_LATENCY,
         max_heartbeat_throttle_interval=CANCELLATION_LATENCY,
