@@ -151,7 +151,7 @@ class NoCipher(Cipher):
         return False
 
     def encrypt(self, content: bytes, purpose: str, *, repeatable: bool = False) -> Box:
-        raise NotImplementedError("nothing is encrypted")
+        raise RuntimeError("there is no key to encrypt with; ask is_on first")
 
     def decrypt(self, box: Box, purpose: str) -> bytes:
         raise UnknownKeyError(box.key_id)
