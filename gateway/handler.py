@@ -40,6 +40,7 @@ from gateway.tasks import Tasks
 from gateway.turns import UntilEnd, UntilReply
 from gateway.updates import UpdateTranslator
 from stores.a2a_tasks import EVENTS_EXTENSION, to_direct_message, to_task
+from stores.push_configs import first_position
 from stores.task_views import START, Snapshot, TaskViews
 from workflows.contract.tasks import TaskState
 
@@ -185,7 +186,8 @@ class TaskHandler(RequestHandler):
     ) -> pb.TaskPushNotificationConfig:
         with a2a_errors(context):
             snapshot = await self._known(params.task_id, "taskId", context)
-            return await self._push.create(snapshot, params, is_legacy=is_legacy(context))
+            heard = first_position(snapshot)
+            return await self._push.create(snapshot.view, params, heard=heard, is_legacy=is_legacy(context))
 
     async def on_get_task_push_notification_config(
         self, params: pb.GetTaskPushNotificationConfigRequest, context: ServerCallContext
@@ -228,10 +230,18 @@ class TaskHandler(RequestHandler):
             await self._push.check(request.push, task_id=request.task_id)
         admitted = await self._admission.take_in(request, viewer, identity_of(caller_of(context)))
         if request.push and isinstance(admitted, Admitted):
-            # If we die before this, the client's retry does it. Who starts a task hears all of it.
-            snapshot = admitted.snapshot if request.task_id else replace(admitted.snapshot, position=START)
-            await self._push.create(snapshot, request.push, is_legacy=is_legacy(context))
+            # If we die before this, the client's retry does it.
+            view = admitted.snapshot.view
+            heard = await self._heard(admitted.snapshot, is_new=not request.task_id)
+            await self._push.create(view, request.push, heard=heard, is_legacy=is_legacy(context))
         return request, admitted
+
+    async def _heard(self, snapshot: Snapshot, *, is_new: bool) -> str:
+        """Return where notifications asked for with a message begin; who starts a task hears all of it."""
+        if not is_new:
+            return first_position(snapshot)
+        is_all_there = await self._views.holds(snapshot.view.task_id, START)
+        return START if is_all_there else first_position(replace(snapshot, position=START))
 
     async def _known(self, task_id: str, field: str, context: ServerCallContext) -> Snapshot:
         """Return a task that the caller may see."""

@@ -15,13 +15,12 @@ from stores.push_configs import (
     PushConfig,
     PushConfigs,
     TooManyPushConfigsError,
-    first_position,
 )
 from stores.push_deliveries import PushDeliveries
-from stores.task_views import Snapshot
 from stores.webhook_policy import UnfitUrlError, WebhookPolicy
 from stores.webhook_settings import PushSettings
 from workflows.contract.names import derive_push_config_id
+from workflows.contract.tasks import TaskView
 
 
 class _TemporalAwayError(NotToldError, TemporalUnavailableError):
@@ -53,11 +52,11 @@ class StoredPush(PushOperations):
                 raise _too_many()
 
     async def create(
-        self, snapshot: Snapshot, config: pb.TaskPushNotificationConfig, *, is_legacy: bool
+        self, view: TaskView, config: pb.TaskPushNotificationConfig, *, heard: str, is_legacy: bool
     ) -> pb.TaskPushNotificationConfig:
         await self.check(config)
-        wanted = read_config(config, snapshot.view, self._public_url, is_legacy=is_legacy)
-        await self._put(wanted, first_position(snapshot))
+        wanted = read_config(config, view, self._public_url, is_legacy=is_legacy)
+        await self._put(wanted, heard)
         await self._notify(wanted.task_id, [wanted.id])
         return show_config(wanted)
 

@@ -5,7 +5,7 @@ from abc import ABC, abstractmethod
 from a2a.types import a2a_pb2 as pb
 from a2a.utils.errors import PushNotificationNotSupportedError
 
-from stores.task_views import Snapshot
+from workflows.contract.tasks import TaskView
 
 
 class PushOperations(ABC):
@@ -25,12 +25,12 @@ class PushOperations(ABC):
 
     @abstractmethod
     async def create(
-        self, snapshot: Snapshot, config: pb.TaskPushNotificationConfig, *, is_legacy: bool
+        self, view: TaskView, config: pb.TaskPushNotificationConfig, *, heard: str, is_legacy: bool
     ) -> pb.TaskPushNotificationConfig:
         """Set a config of a task, in the place of one of the same id; repeating it changes nothing.
 
-        The client hears what happens after the snapshot; where the task has ended or waits for somebody, the
-        whole task first.
+        `heard`: up to which position of its stream the client knows the task; empty: it is told the whole
+        task first. It holds unless the config had the same URL before.
 
         Raises:
             InvalidParamsError: as for `check`.
@@ -62,7 +62,7 @@ class NoPush(PushOperations):
         raise PushNotificationNotSupportedError
 
     async def create(
-        self, snapshot: Snapshot, config: pb.TaskPushNotificationConfig, *, is_legacy: bool
+        self, view: TaskView, config: pb.TaskPushNotificationConfig, *, heard: str, is_legacy: bool
     ) -> pb.TaskPushNotificationConfig:
         raise PushNotificationNotSupportedError
 

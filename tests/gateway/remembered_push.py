@@ -4,7 +4,7 @@ from a2a.types import a2a_pb2 as pb
 from a2a.utils.errors import TaskNotFoundError
 
 from gateway.push_operations import PushOperations
-from stores.task_views import Snapshot
+from workflows.contract.tasks import TaskView
 
 
 class RememberedPush(PushOperations):
@@ -17,12 +17,12 @@ class RememberedPush(PushOperations):
         pass
 
     async def create(
-        self, snapshot: Snapshot, config: pb.TaskPushNotificationConfig, *, is_legacy: bool
+        self, view: TaskView, config: pb.TaskPushNotificationConfig, *, heard: str, is_legacy: bool
     ) -> pb.TaskPushNotificationConfig:
         kept = pb.TaskPushNotificationConfig()
         kept.CopyFrom(config)
-        kept.task_id, kept.id = snapshot.view.task_id, config.id or "only"
-        self.configs[snapshot.view.task_id, kept.id] = kept
+        kept.task_id, kept.id = view.task_id, config.id or "only"
+        self.configs[view.task_id, kept.id] = kept
         return kept
 
     async def get(self, task_id: str, config_id: str) -> pb.TaskPushNotificationConfig:

@@ -91,3 +91,16 @@ async def test_whoever_starts_a_task_hears_all_of_it(stage: PushStage) -> None:
         await hook.until_told("TASK_STATE_COMPLETED")
 
     assert hook.states == ["TASK_STATE_WORKING", "TASK_STATE_COMPLETED"]
+
+
+async def test_also_of_a_task_that_has_ended_meanwhile(stage: PushStage) -> None:
+    """Each status and each artifact, as if the first try had come through."""
+    gateway = stage.gateway.http
+    async with running_webhook() as hook:
+        params = a_message(unique("prompt"), hook.url, "c")
+        ended = await gateway.call("SendMessage", {"message": params["message"]})
+        await gateway.call("SendMessage", params)
+        await hook.until_told("TASK_STATE_COMPLETED")
+
+    assert ended.json()["result"]["task"]["status"]["state"] == "TASK_STATE_COMPLETED"
+    assert [each.state for each in hook.taken] == ["TASK_STATE_WORKING", "", "TASK_STATE_COMPLETED"]
