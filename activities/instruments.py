@@ -14,10 +14,10 @@ from openai import APIStatusError
 from openai.types.chat import ChatCompletionChunk
 from opentelemetry import metrics
 
+from stores.instruments import begin_statuses
 from workflows.contract.calls import ToolReply
 from workflows.contract.housekeeping import Kind
 from workflows.contract.messages import ToolMessage, Usage
-from workflows.contract.tasks import TaskState
 
 DeliveryOutcome = Literal["delivered", "refused", "no_answer", "not_taken", "gone", "lost", "left_out"]
 """What came of a try to deliver a push notification.
@@ -42,11 +42,6 @@ TOOL_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60,
 
 _meter = metrics.get_meter("everloop")
 
-_statuses = _meter.create_counter(
-    "everloop.tasks.status",
-    unit="{status}",
-    description="Statuses that tasks took, each when it was first shown.",
-)
 _operations = _meter.create_histogram(
     "gen_ai.client.operation.duration",
     unit="s",
@@ -91,19 +86,11 @@ _removed = _meter.create_counter(
 
 def begin_counters(agent_ids: Iterable[str]) -> None:
     """Let counters begin at 0: of one that appears with its first event, no rate shows that event."""
-    for agent_id in agent_ids:
-        for state in TaskState:
-            _statuses.add(0, {"agent": agent_id, "state": state.value})
+    begin_statuses(agent_ids)
     for outcome in get_args(DeliveryOutcome):
         _deliveries.add(0, {"outcome": outcome})
     for kind in Kind:
         _removed.add(0, {"kind": kind.value})
-
-
-def record_statuses(agent_id: str, states: Iterable[TaskState]) -> None:
-    """Count statuses that a task has just taken."""
-    for state in states:
-        _statuses.add(1, {"agent": agent_id, "state": state.value})
 
 
 def record_delivery(outcome: DeliveryOutcome) -> None:

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from activities.instruments import record_statuses
+from stores.instruments import record_statuses
 from stores.task_views import TaskViews
 from workflows.contract.events import TaskEvent
 from workflows.contract.tasks import TaskRef

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 
 from opentelemetry import metrics
 
+from stores.instruments import record_statuses
 from workflows.contract.tasks import TERMINAL_STATES, TaskState
 
 LAG_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
@@ -16,11 +17,6 @@ _meter = metrics.get_meter("everloop")
 
 _started = _meter.create_counter(
     "everloop.tasks.started", unit="{task}", description="Tasks that messages of clients started."
-)
-_statuses = _meter.create_counter(
-    "everloop.tasks.status",
-    unit="{status}",
-    description="Statuses that tasks took, each when it was first shown.",
 )
 _settled = _meter.create_counter(
     "everloop.tasks.settled",
@@ -63,7 +59,7 @@ _refused = _meter.create_counter(
 
 
 def begin_counters(agent_ids: Iterable[str]) -> None:
-    """Let counters begin at 0: of one that appears with its first event, no rate shows that event."""
+    """Let counters begin at 0, as `stores.instruments.begin_statuses` says."""
     for agent_id in agent_ids:
         _started.add(0, {"agent": agent_id})
     for state in TERMINAL_STATES:
@@ -83,7 +79,7 @@ def record_started(agent_id: str) -> None:
 def record_settled(agent_id: str, state: TaskState) -> None:
     """Count a last status that the gateway gave a task in place of its workflow."""
     _settled.add(1, {"state": state.value})
-    _statuses.add(1, {"agent": agent_id, "state": state.value})
+    record_statuses(agent_id, [state])
 
 
 def record_open(agent_id: str, state: TaskState, count: int) -> None:

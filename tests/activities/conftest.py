@@ -1,12 +1,18 @@
-"""What tests of activities share: the spans of this process."""
+"""What tests of activities share: the spans of this process, and views of tasks in each store."""
 
-from collections.abc import Iterator
+from collections.abc import AsyncGenerator, Iterator
 
 import pytest
+import pytest_asyncio
 from opentelemetry import trace
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+from stores.memory_task_views import MemoryTaskViews
+from stores.redis_connection import connect_redis
+from stores.redis_task_views import RedisTaskViews
+from stores.task_views import TaskViews
 
 
 @pytest.fixture
@@ -21,3 +27,14 @@ def spans() -> Iterator[InMemorySpanExporter]:
     provider.add_span_processor(processor)
     yield exporter
     processor.shutdown()
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def redis_views(redis_url: str) -> AsyncGenerator[TaskViews]:
+    async with connect_redis(redis_url) as redis:
+        yield RedisTaskViews(redis)
+
+
+@pytest.fixture(params=["memory", "redis"])
+def views(request: pytest.FixtureRequest) -> TaskViews:
+    return MemoryTaskViews() if request.param == "memory" else request.getfixturevalue("redis_views")

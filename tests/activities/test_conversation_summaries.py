@@ -1,107 +1,18 @@
-"""How a conversation is summed up: when, from what, and what a failure leaves."""
-
-import asyncio
-import dataclasses
-from collections.abc import AsyncGenerator, Sequence
-from contextlib import asynccontextmanager
-from uuid import uuid4
+"""From what a conversation is summed up, and what a failure leaves."""
 
 import pytest
-from openai import AsyncOpenAI
 from redis.asyncio import Redis
 from temporalio.exceptions import ApplicationError
-from temporalio.testing import ActivityEnvironment
 
-from activities.conversation import RememberedConversation
 from activities.conversation_summaries import MAX_SUMMARY_CHARACTERS
-from activities.model_provider import ModelProvider
-from stores.conversations import Conversations, ConversationSummary
+from stores.conversations import Conversations
 from stores.memory_conversations import MemoryConversations
-from stores.memory_transcripts import MemoryTranscripts
 from stores.redis_connection import connect_redis
 from stores.redis_conversations import RedisConversations
 from tests.support.scripted_openai import Answer, ReceivedRequest, Refusal, Reply, ScriptedOpenAI
-from workflows.contract.calls import (
-    CompactConversationInput,
-    ConversationMessage,
-    LoadContextInput,
-    SaveContextInput,
-)
+from tests.support.summary_desk import HIERARCHICAL, SUMMARY, open_desk
 from workflows.contract.failures import MODEL_REFUSED, MODEL_UNAVAILABLE
-from workflows.contract.messages import (
-    AssistantMessage,
-    TextPart,
-    ToolCall,
-    ToolMessage,
-    UserMessage,
-    text_of,
-)
-from workflows.contract.names import context_key
-from workflows.contract.tasks import MemorySpec, TaskRef
-
-SUMMARY = MemorySpec(strategy="summary", max_messages=4)
-HIERARCHICAL = MemorySpec(strategy="hierarchical", max_messages=4)
-
-
-def said(text: str) -> UserMessage:
-    return UserMessage(message_id=text[:20], parts=(TextPart(text=text),))
-
-
-def spoken(message: ConversationMessage) -> str:
-    """Return the words of a message."""
-    if isinstance(message, UserMessage):
-        return text_of(message.parts)
-    return message.text if isinstance(message, AssistantMessage) else message.content
-
-
-class Desk:
-    """A conversation whose tasks have one question and one answer each, and a model that sums it up."""
-
-    def __init__(self, client: AsyncOpenAI, conversations: Conversations, model: str | None) -> None:
-        self.conversations = conversations
-        self.port = RememberedConversation(conversations, MemoryTranscripts(), ModelProvider(client, model))
-        self.task = TaskRef(task_id="t", run_id="run", context_id=uuid4().hex, owner="ann", agent_id="helper")
-        self.context = context_key("ann", self.task.context_id)
-
-    async def talk(self, first: int, count: int, memory: MemorySpec = SUMMARY) -> list[bool]:
-        """Let tasks end; return after which of them the conversation was long."""
-        return [
-            await self.save(
-                f"t{n}", said(f"question {n}."), AssistantMessage(text=f"answer {n}."), memory=memory
-            )
-            for n in range(first, first + count)
-        ]
-
-    async def save(self, task_id: str, *messages: ConversationMessage, memory: MemorySpec = SUMMARY) -> bool:
-        task = self.task.model_copy(update={"task_id": task_id})
-        call = SaveContextInput(task=task, messages=messages, memory=memory)
-        return bool((result := await self.port.save_context(call)) and result.is_long)
-
-    async def compact(
-        self,
-        memory: MemorySpec = SUMMARY,
-        *,
-        model: str | None = None,
-        environment: ActivityEnvironment | None = None,
-    ) -> None:
-        call = CompactConversationInput(task=self.task, memory=memory, model=model)
-        await (environment or ActivityEnvironment()).run(self.port.compact_conversation, call)
-
-    async def summaries(self) -> list[tuple[int, int, int, str]]:
-        found = await self.conversations.get_summaries(self.context)
-        return [(summary.level, summary.start, summary.end, summary.text) for summary in found]
-
-    async def recalled(self, memory: MemorySpec = SUMMARY) -> list[str]:
-        loaded = await self.port.load_context(LoadContextInput(task=self.task, memory=memory))
-        return [spoken(message) for message in loaded.messages]
-
-
-@asynccontextmanager
-async def open_desk(
-    provider: ScriptedOpenAI, conversations: Conversations | None = None, model: str | None = "test-model"
-) -> AsyncGenerator[Desk]:
-    async with AsyncOpenAI(api_key="k", base_url=provider.base_url, max_retries=0) as client:
-        yield Desk(client, conversations or MemoryConversations(), model)
+from workflows.contract.tasks import MemorySpec
 
 
 def open_store(name: str, redis: Redis) -> Conversations:
@@ -237,128 +148,6 @@ async def test_a_model_that_nobody_names_is_a_wrong_setting() -> None:
             await desk.compact()
 
 
-QUIET: Sequence[tuple[MemorySpec, int]] = [
-    (SUMMARY, 2),
-    (HIERARCHICAL, 2),
-    (MemorySpec(strategy="window", max_messages=1), 3),
-]
-
-
-@pytest.mark.parametrize(("memory", "tasks"), QUIET)
-async def test_nothing_is_summed_up_while_all_is_recalled(memory: MemorySpec, tasks: int) -> None:
-    """Nor ever for a window."""
-    async with ScriptedOpenAI() as provider, open_desk(provider) as desk:
-        assert not any(await desk.talk(0, tasks, memory))
-        await desk.compact(memory)
-
-        assert provider.requests == []
-
-
-async def test_auto_compact_is_for_what_goes_on_by_itself() -> None:
-    """Whoever asks for a summary gets one."""
-    memory = SUMMARY.model_copy(update={"auto_compact": False})
-    async with ScriptedOpenAI([Reply(["Sum"])]) as provider, open_desk(provider) as desk:
-        assert not any(await desk.talk(0, 3, memory))
-        await desk.compact(memory)
-
-        assert await desk.summaries() == [(0, 0, 4, "Sum")]
-
-
-LARGE = MemorySpec(strategy="summary", max_messages=20, max_tokens=25_000)
-
-
-async def test_what_has_too_many_bytes_is_summed_up() -> None:
-    """Chinese has few characters and many bytes: what a task does not recall, the summary covers."""
-    words = "語" * 5_000
-    async with ScriptedOpenAI([Reply(["Sum"])]) as provider, open_desk(provider) as desk:
-        longs = [
-            await desk.save(f"t{n}", said(f"{n}{words}"), AssistantMessage(text=words), memory=LARGE)
-            for n in range(4)
-        ]
-        await desk.compact(LARGE)
-
-        assert longs == [False, False, False, True]
-        assert await desk.summaries() == [(0, 0, 6, "Sum")]
-        assert [text[:1] for text in await desk.recalled(LARGE)] == list("[1語2語3語")
-        assert not await desk.save("t4", said("more"), memory=LARGE)
-
-
-async def test_a_long_summary_leaves_less_room() -> None:
-    """Messages that would have room without it are summed up too."""
-    words, earlier = "語" * 5_000, "語" * MAX_SUMMARY_CHARACTERS
-    async with ScriptedOpenAI([Reply(["Sum"])]) as provider, open_desk(provider) as desk:
-        await desk.talk(0, 1)
-        await desk.conversations.compact(desk.context, ConversationSummary(start=0, end=2, text=earlier))
-        longs = [
-            await desk.save(f"t{n}", said(f"{n}{words}"), AssistantMessage(text=words), memory=LARGE)
-            for n in range(1, 4)
-        ]
-
-        assert longs == [False, False, True]
-        await desk.compact(LARGE)
-        assert await desk.summaries() == [(0, 0, 6, "Sum")]
-
-
-async def test_a_turn_that_is_too_long_is_summed_up_too() -> None:
-    """Of the newest turn a task recalls the beginning and the end: the summary has what stands between."""
-    asks = AssistantMessage(tool_calls=(ToolCall(id="c", name="find", arguments="{}"),))
-    result = ToolMessage(call_id="c", name="find", content="found")
-    async with ScriptedOpenAI([Reply(["Sum"])]) as provider, open_desk(provider) as desk:
-        assert await desk.save("t", said("work"), asks, result, asks, result, AssistantMessage(text="done"))
-        await desk.compact()
-
-        assert await desk.summaries() == [(0, 0, 6, "Sum")]
-        assert len(await desk.recalled()) == 5
-        assert not await desk.save("next", said("more"))
-
-
-async def test_a_conversation_that_is_cleared_meanwhile_stays_forgotten() -> None:
-    """The summary that was being written is thrown away."""
-    gate = asyncio.Event()
-    async with ScriptedOpenAI([Reply(["Su", gate, "m"])]) as provider, open_desk(provider) as desk:
-        await desk.talk(0, 3)
-        running = asyncio.create_task(desk.compact())
-        await provider.request(1)
-        await desk.conversations.clear(desk.context)
-        gate.set()
-        await running
-
-        assert await desk.summaries() == []
-        assert await desk.recalled() == []
-
-
-async def test_a_summary_that_comes_too_late_is_thrown_away() -> None:
-    """Two tasks ended at once: the first summary of a range stays, and nobody goes on asking for another."""
-    gate = asyncio.Event()
-    script = [Reply(["ours", gate])]
-    async with ScriptedOpenAI(script) as provider, open_desk(provider) as desk:
-        await desk.talk(0, 3)
-        running = asyncio.create_task(desk.compact())
-        await provider.request(1)
-        theirs = ConversationSummary(start=0, end=4, text="theirs")
-        await desk.conversations.compact(desk.context, theirs)
-        gate.set()
-        await running
-
-        assert await desk.summaries() == [(0, 0, 4, "theirs")]
-
-
-class Overtaken(MemoryConversations):
-    """Keeps no summary, as if others always overlapped it."""
-
-    async def compact(self, context: str, summary: ConversationSummary) -> None:
-        return
-
-
-async def test_a_summary_that_is_not_kept_is_not_asked_for_again() -> None:
-    """An attempt that gets no further ends."""
-    async with ScriptedOpenAI([Reply(["Sum"])]) as provider, open_desk(provider, Overtaken()) as desk:
-        await desk.talk(0, 3)
-        await desk.compact()
-
-        assert len(provider.requests) == 1
-
-
 async def test_a_summary_without_end_is_cut() -> None:
     """A model that does not count its words cannot fill the prompt with them."""
     async with ScriptedOpenAI([Reply(["x" * 100_000])]) as provider, open_desk(provider) as desk:
@@ -366,38 +155,3 @@ async def test_a_summary_without_end_is_cut() -> None:
         await desk.compact()
 
         assert len((await desk.summaries())[0][3]) == MAX_SUMMARY_CHARACTERS
-
-
-async def test_a_summary_in_the_making_sends_heartbeats() -> None:
-    """They carry the failures of the provider, which end it after a while."""
-    gate, beats = asyncio.Event(), list[object]()
-    environment = ActivityEnvironment()
-    environment.info = dataclasses.replace(environment.info, heartbeat_details=[7])
-
-    def note(*details: object) -> None:
-        beats.extend(details)
-        gate.set()
-
-    environment.on_heartbeat = note
-    async with ScriptedOpenAI([Reply([gate, "Sum"])]) as provider, open_desk(provider) as desk:
-        await desk.talk(0, 3)
-        await desk.compact(environment=environment)
-
-        assert await desk.summaries() == [(0, 0, 4, "Sum")]
-    assert set(beats) == {7}
-
-
-async def test_a_cancelled_summary_hangs_up() -> None:
-    """The provider sees the connection closed while it still writes; nothing is kept."""
-    environment = ActivityEnvironment()
-    script = [Reply(["Su", asyncio.Event()])]
-    async with ScriptedOpenAI(script) as provider, open_desk(provider) as desk:
-        await desk.talk(0, 3)
-        running = asyncio.create_task(desk.compact(environment=environment))
-        request = await provider.request(1)
-        environment.cancel()
-
-        with pytest.raises(asyncio.CancelledError):
-            await running
-        await request.disconnected.wait()
-        assert await desk.summaries() == []

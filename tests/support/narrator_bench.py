@@ -1,19 +1,21 @@
 """A task that a test plays, and the narrator that tells of it."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 from uuid import uuid4
 
 from openai import AsyncOpenAI
+from redis.exceptions import ConnectionError as RedisConnectionError
 from temporalio.testing import ActivityEnvironment
 
 from activities.model_provider import ModelProvider
 from activities.narration import NarrationTerms
 from activities.narrator import Narrator
-from stores.task_views import START, TaskViews
+from stores.memory_task_views import MemoryTaskViews
+from stores.task_views import START, StreamedEvent, TaskViews
 from tests.stores.examples import said, status
 from tests.support.model_bench import new_view
 from tests.support.scripted_openai import ScriptedOpenAI
@@ -22,6 +24,33 @@ from workflows.contract.events import Narrated, TaskEvent, ToolCalled
 from workflows.contract.tasks import NarratorSpec, TaskRef, TaskState
 
 QUICK = NarrationTerms(least_interval=0.01)
+
+
+class Looked(MemoryTaskViews):
+    """Counts how often the narrator has looked, or fails it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._looks = 0
+        self._looked = asyncio.Condition()
+        self.away = False
+
+    async def read(
+        self, positions: Mapping[str, str], *, wait: float, limit: int = 200
+    ) -> list[StreamedEvent]:
+        if wait == 0:
+            async with self._looked:
+                self._looks += 1
+                self._looked.notify_all()
+            if self.away:
+                raise RedisConnectionError
+        return await super().read(positions, wait=wait, limit=limit)
+
+    async def looks(self, count: int) -> None:
+        """Wait for so many further looks."""
+        wanted = self._looks + count
+        async with self._looked:
+            await self._looked.wait_for(lambda: self._looks >= wanted)
 
 
 class NarratorBench:

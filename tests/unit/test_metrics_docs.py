@@ -7,6 +7,7 @@ from opentelemetry.metrics import Instrument
 
 from activities import instruments as of_workers
 from gateway import instruments as of_gateways
+from stores import instruments as of_both
 from tests.support.prometheus import ROOT, named_metrics
 
 DOCS = (ROOT / "docs" / "metrics.md").read_text(encoding="utf-8")
@@ -23,7 +24,7 @@ def test_every_instrument_is_documented() -> None:
     documented = set(re.findall(r"^\| `((?:everloop|gen_ai)\.[\w.]+)`", DOCS, re.MULTILINE))
     of_temporal_sdk = {"everloop.iteration.duration"}
 
-    assert documented - of_temporal_sdk == _instruments(of_workers) | _instruments(of_gateways)
+    assert documented - of_temporal_sdk == set().union(*map(_instruments, (of_workers, of_gateways, of_both)))
 
 
 def test_what_the_dashboard_and_the_alerts_read_is_documented() -> None:

@@ -1,0 +1,57 @@
+"""An attempt of the narrator that follows one that died."""
+
+from stores.task_views import START, TaskViews
+from tests.stores.examples import chunk
+from tests.support.narrator_bench import Looked, narrator_bench
+from tests.support.scripted_openai import Reply, ScriptedOpenAI
+from workflows.contract.events import Narrated
+from workflows.contract.tasks import TaskState
+
+
+async def test_a_second_attempt_goes_on_where_the_first_one_died(views: TaskViews) -> None:
+    """What stands in the stream is neither told again nor said again."""
+    async with (
+        ScriptedOpenAI([Reply(["searching"]), Reply(["Painting"])]) as provider,
+        narrator_bench(provider, views) as bench,
+    ):
+        await bench.call_tool("search")
+        await bench.publish(Narrated(text="Searching"))
+        bench.after(START, 1)
+        running = bench.start()
+        for number, tool in enumerate(("search", "paint"), start=1):
+            await bench.call_tool(tool)
+            await provider.request(number)
+        await bench.until_told(2)
+        await bench.change(TaskState.COMPLETED)
+        await running
+
+        assert await bench.told() == ["Searching", "Painting"]
+        assert "<already_said>\nSearching\n" in str(provider.requests[0].conversation[-1]["content"])
+        assert bench.beats[-1][1] == 3
+
+
+async def test_what_was_told_before_an_attempt_is_no_news() -> None:
+    """Nothing has happened since the last narration: nothing is to be told."""
+    views = Looked()
+    async with ScriptedOpenAI() as provider, narrator_bench(provider, views) as bench:
+        await bench.call_tool("search")
+        await bench.publish(Narrated(text="Searching"))
+        bench.after(START, 1)
+        running = bench.start()
+        await views.looks(10)
+        await bench.change(TaskState.COMPLETED)
+        await running
+
+        assert provider.requests == []
+
+
+async def test_an_artifact_that_began_between_two_attempts_ends_the_second(views: TaskViews) -> None:
+    """The first one would have ended there."""
+    async with ScriptedOpenAI() as provider, narrator_bench(provider, views) as bench:
+        await bench.publish(chunk("a"))
+        await bench.call_tool("search")
+        bench.after(START, 0)
+
+        await bench.narrate()
+
+        assert provider.requests == []

@@ -1,0 +1,142 @@
+"""Plugins before a tool call: what people are asked, and which call their answer is for."""
+
+import json
+
+import pytest
+
+from agents.guard import guard
+from agents.hooks import NeedsApproval
+from agents.plugins import Plugin
+from agents.questions import InputRequired
+from agents.tool import tool
+from agents.tool_context import ToolContext
+from tests.support.tool_bench import ToolBench, no, yes
+from tests.support.tool_plugins import ADA, before, send_tool, to
+from workflows.contract.questions import Question
+
+
+async def test_a_plugin_wants_an_approval() -> None:
+    """Its reason stands in the question; what does not print is escaped. Approved, the call runs."""
+    sent: list[str] = []
+    bench = ToolBench(send_tool(sent), plugins=[before(lambda _: NeedsApproval("it is\u202e final"))])
+    question = await bench.ask(bench.call("send", ADA))
+    before_yes = [*sent]
+
+    result = await bench.run(bench.call("send", ADA, yes(question)))
+
+    assert question.text == 'Approve the call send?\nit is\\u202e final\n{\n  "to": "Ada"\n}'
+    assert (question.id, question.purpose) == ("call", "approval")
+    assert (before_yes, sent, result.content) == ([], ["Ada"], "sent to Ada")
+
+
+async def test_one_approval_is_enough() -> None:
+    """The tool, the agent and two plugins want one: people are asked once."""
+    wants = [guard(approve=["send"]), before(lambda _: NeedsApproval())]
+    bench = ToolBench(send_tool([], needs_approval=True), plugins=wants, needs_approval=True)
+    question = await bench.ask(bench.call("send", ADA))
+
+    assert (await bench.run(bench.call("send", ADA, yes(question)))).outcome == "ok"
+
+
+async def test_people_approve_what_will_run() -> None:
+    """The question shows the arguments that a plugin has put in, and its id stands for them."""
+    sent: list[str] = []
+    bench = ToolBench(send_tool(sent, needs_approval=True), plugins=[to("Bob")])
+    question = await bench.ask(bench.call("send", ADA))
+
+    result = await bench.run(bench.call("send", ADA, yes(question)))
+
+    assert (json.loads(question.call.arguments), '"to": "Bob"' in question.text) == ({"to": "Bob"}, True)
+    assert question.id.startswith("call~")
+    assert (result.content, sent) == ("sent to Bob", ["Bob"])
+
+
+@pytest.mark.parametrize(
+    ("plugins", "shown", "ran"),
+    [
+        ([to("Bob", "Cy")], "Bob", "Cy"),
+        ([before(lambda _: None)], "Ada", "Ada"),
+    ],
+    ids=["changed", "not_changed"],
+)
+async def test_an_approval_is_for_the_arguments_that_people_saw(
+    plugins: list[Plugin], shown: str, ran: str
+) -> None:
+    """A plugin that then gives the call others brings another question; nothing runs unseen."""
+    sent: list[str] = []
+    bench = ToolBench(send_tool(sent, needs_approval=True), plugins=plugins)
+    first = await bench.ask(bench.call("send", ADA))
+    reply = await bench.attempt_call(bench.call("send", ADA, yes(first)))
+
+    assert f'"to": "{shown}"' in first.text
+    if shown == ran:
+        assert sent == [ran]
+        return
+    assert isinstance(reply, Question)
+    assert sent == []
+    assert f'"to": "{ran}"' in reply.text
+    assert (await bench.run(bench.call("send", ADA, yes(first), yes(reply)))).content == f"sent to {ran}"
+
+
+@pytest.mark.parametrize("changes_first", [True, False])
+async def test_an_approval_does_not_pass_between_changed_and_unchanged(*, changes_first: bool) -> None:
+    """What people said to the model's own arguments is no yes to a plugin's, nor the other way round."""
+    sent: list[str] = []
+    unchanged, changed = before(lambda _: None), to("Bob")
+    order = [changed, unchanged] if changes_first else [unchanged, changed]
+    earlier = ToolBench(send_tool(sent, needs_approval=True), plugins=[order[0]])
+    later = ToolBench(send_tool(sent, needs_approval=True), plugins=[order[1]])
+    answer = yes(await earlier.ask(earlier.call("send", ADA)))
+
+    question = await later.ask(later.call("send", ADA, answer))
+
+    assert sent == []
+    assert question.id.startswith("call.1")
+
+
+async def test_spaces_and_order_of_changed_arguments_do_not_matter() -> None:
+    """A plugin may write the same arguments anew each time it is asked."""
+    written = ['{"to": "Bob", "again": 1}', '{ "again": 1,  "to": "Bob"}']
+
+    @tool(needs_approval=True)
+    async def send(to: str, again: int) -> str:
+        """Send it."""
+        return f"{to} {again}"
+
+    bench = ToolBench(
+        send, plugins=[before(lambda call: call.model_copy(update={"arguments": written.pop(0)}))]
+    )
+    question = await bench.ask(bench.call("send", '{"to": "Ada", "again": 2}'))
+
+    result = await bench.run(bench.call("send", '{"to": "Ada", "again": 2}', yes(question)))
+
+    assert result.content == "Bob 1"
+
+
+async def test_a_no_ends_a_changed_call() -> None:
+    """Without asking the plugins again."""
+    bench = ToolBench(send_tool([], needs_approval=True), plugins=[to("Bob")])
+    question = await bench.ask(bench.call("send", ADA))
+
+    result = await bench.run(bench.call("send", ADA, no(question)))
+
+    assert (result.outcome, result.content) == ("rejected", "rejected by the user")
+
+
+async def test_a_tools_own_question_shows_the_call_that_runs() -> None:
+    """With the arguments that a plugin has put in; after the answer it goes on with them."""
+
+    @tool
+    async def send(to: str, context: ToolContext) -> str:
+        """Send it."""
+        if context.answer is None:
+            raise InputRequired(f"Send to {to}?")
+        return f"sent to {to}"
+
+    bench = ToolBench(send, plugins=[to("Bob")])
+    question = await bench.ask(bench.call("send", ADA))
+
+    result = await bench.run(bench.call("send", ADA, yes(question)))
+
+    assert (question.id, json.loads(question.call.arguments)) == ("call", {"to": "Bob"})
+    assert result.content == "sent to Bob"
