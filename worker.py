@@ -30,6 +30,7 @@ from activities.publish import ViewPublisher
 from activities.push_delivery import PushDelivering
 from activities.push_tasks import TaskWorkflows
 from activities.push_webhook import Webhooks
+from activities.served_queues import queues_named_by, report_queues
 from activities.span_content import ContentSettings
 from activities.task_log import TaskLogging
 from activities.tools import AgentTools, ToolStores
@@ -161,7 +162,8 @@ def _wire(servers: _Servers, agents: AgentRegistry, settings: WorkerSettings, mo
     configs, shown = RedisPushConfigs(redis), RedisTaskViews(redis, ttl=retention.task_ttl)
     deliveries = PushDeliveries(servers.temporal, settings.task_queue)
     views = NotifyingTaskViews(shown, configs, deliveries.notify)
-    transcripts, secrets = RedisTranscripts(redis), RedisSecrets(redis)
+    transcripts, secrets = RedisTranscripts(redis, ttl=retention.transcript_ttl), RedisSecrets(redis)
+    records = RedisToolRecords(redis, ttl=retention.tool_record_ttl)
     artifacts = make_artifacts(ArtifactSettings(), redis, servers.blobs, shown)
     tokens, lifetime = token_counter(TokenSettings()), retention.conversation_ttl
     conversations = RedisConversations(redis, ttl=lifetime, count_tokens=tokens)
@@ -171,7 +173,7 @@ def _wire(servers: _Servers, agents: AgentRegistry, settings: WorkerSettings, mo
         model=OpenAIModel(provider, agents, views, transcripts, artifacts),
         tools=AgentTools(
             agents,
-            ToolStores(views, transcripts, RedisToolRecords(redis), secrets, artifacts),
+            ToolStores(views, transcripts, records, secrets, artifacts),
             threads=settings.max_concurrent_activities,
             captures_content=content,
         ),
@@ -205,7 +207,7 @@ async def _closing_plugins(agents: AgentRegistry) -> AsyncGenerator[None]:
 async def run(agents: AgentRegistry, queues: Sequence[str]) -> None:
     """Work until SIGTERM or SIGINT, then let running calls end within the grace period."""
     settings, models = WorkerSettings(), ModelSettings()
-    settings.check_names({*queues, *_named_by(agents)})
+    settings.check_names({*queues, *queues_named_by(agents)})
     telemetry = configure_telemetry("everloop-worker")
     stopping = asyncio.Event()
     for name in (signal.SIGTERM, signal.SIGINT):
@@ -219,7 +221,7 @@ async def run(agents: AgentRegistry, queues: Sequence[str]) -> None:
                     await ensure_housekeeping(servers.temporal, settings.task_queue)
                 for warning in agents.missed:
                     _log.warning(warning)
-                _warn_of_unserved(agents, queues)
+                report_queues(agents, queues, settings)
                 begin_counters(agent.id for agent in agents)
                 telemetry.ready()
                 _log.info(
@@ -234,22 +236,6 @@ async def run(agents: AgentRegistry, queues: Sequence[str]) -> None:
             _log.info("worker stopped")
     finally:
         telemetry.shutdown()
-
-
-def _warn_of_unserved(agents: AgentRegistry, queues: Sequence[str]) -> None:
-    """Say which queues still need a worker, unless this one serves a part only, as others then do as well.
-
-    Say, too, which ones nobody uses: such a name may be misspelled.
-    """
-    if unused := sorted(set(queues) - set(names.WORKER_QUEUES) - _named_by(agents)):
-        _log.warning("no agent names these task queues: see --queues", queues=unused)
-    missing = sorted(_named_by(agents) - set(queues))
-    if missing and set(names.WORKER_QUEUES) <= set(queues):
-        _log.warning("agents name task queues that this worker does not serve: see --queues", queues=missing)
-
-
-def _named_by(agents: AgentRegistry) -> set[str]:
-    return {queue for agent in agents for queue in agent.task_queues}
 
 
 def main(arguments: Sequence[str]) -> int:

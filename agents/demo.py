@@ -36,7 +36,7 @@ class DemoSettings(BaseSettings):
     (default 0).
     """
 
-    model_config = SettingsConfigDict(env_prefix="EVERLOOP_DEMO_", frozen=True)
+    model_config = SettingsConfigDict(env_prefix="EVERLOOP_DEMO_", frozen=True, env_ignore_empty=True)
 
     directory: Path = Path(__file__).parents[1]
     ledger: Path = Path(".everloop/ledger.jsonl")

@@ -20,7 +20,7 @@ class AgentSettings(BaseSettings):
     Default: the demo agent.
     """
 
-    model_config = SettingsConfigDict(env_prefix="EVERLOOP_", frozen=True)
+    model_config = SettingsConfigDict(env_prefix="EVERLOOP_", frozen=True, env_ignore_empty=True)
 
     agents: str = "agents.demo:agent"
 

@@ -26,10 +26,11 @@ class GatewaySettings(BaseSettings):
     one HTTP request (16,000,000); it has to be larger. `blocking_timeout`: seconds that a blocking
     SendMessage waits at most (600); the client then gets the task as it stands.
     `shutdown_grace`: seconds that running requests get at SIGTERM (10). `codec_origins`: where Temporal's
-    web UI is, as origins separated by commas; its pages may call the codec endpoint (none).
+    web UI is, as origins separated by commas; its pages may call the codec endpoint (none). An
+    empty variable counts as not set.
     """
 
-    model_config = SettingsConfigDict(env_prefix="EVERLOOP_", frozen=True)
+    model_config = SettingsConfigDict(env_prefix="EVERLOOP_", frozen=True, env_ignore_empty=True)
 
     host: str = "127.0.0.1"
     port: int = Field(default=8080, ge=0, le=65535)

@@ -52,7 +52,9 @@ class StoreSettings(BaseSettings):
     socket). Default: the local server, database 0. Never shown, because it may hold a password.
     """
 
-    model_config = SettingsConfigDict(env_prefix="EVERLOOP_", frozen=True, hide_input_in_errors=True)
+    model_config = SettingsConfigDict(
+        env_prefix="EVERLOOP_", frozen=True, hide_input_in_errors=True, env_ignore_empty=True
+    )
 
     redis_url: str = Field(default="redis://127.0.0.1:6379/0", repr=False)
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from threading import Thread
 
 from opentelemetry import trace
 from opentelemetry.sdk.resources import Resource
@@ -14,6 +15,12 @@ from temporalio.runtime import Runtime, TelemetryConfig
 from stores.logs import LogLevel, configure_logs, temporal_core_logs
 from stores.metrics_export import Metrics, MetricsSettings, start_metrics
 from stores.traces import export_traces
+
+PATIENCE = 5.0
+"""Seconds that a process that ends waits for its collector."""
+
+SENDING = "last-spans"
+"""Name of the thread that sends them."""
 
 
 class TelemetrySettings(BaseSettings):
@@ -54,12 +61,18 @@ class Telemetry:
         """Let it say that the process takes nothing on any more."""
         self._tell(is_ready=False)
 
-    def shutdown(self) -> None:
-        """Send what is left and stop."""
+    def shutdown(self, patience: float = PATIENCE) -> None:
+        """Send what is left and stop; where the collector does not answer, the last spans are lost.
+
+        `patience`: seconds for the spans, default 5. The SDK would try for 30, longer than whoever stops us
+        may wait.
+        """
         if self.metrics:
             self.metrics.shutdown()
         if self.tracers:
-            self.tracers.shutdown()
+            sending = Thread(target=self.tracers.shutdown, name=SENDING, daemon=True)
+            sending.start()
+            sending.join(patience)
 
     def _tell(self, *, is_ready: bool) -> None:
         if self.metrics and self.metrics.listener:

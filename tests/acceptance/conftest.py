@@ -26,9 +26,14 @@ class Steady:
 
 
 @pytest.fixture(scope="session")
-def log_search(tmp_path_factory: pytest.TempPathFactory) -> LogSearch:
-    """All logs of workers and gateways of this run, whatever test started them."""
-    return LogSearch(tmp_path_factory.getbasetemp())
+def log_search(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LogSearch]:
+    """All logs of workers and gateways of this run, whatever test started them.
+
+    Searched for the last time when the processes that tests share have ended.
+    """
+    search = LogSearch(tmp_path_factory.getbasetemp())
+    yield search
+    assert search.leaks() == []
 
 
 @pytest.fixture(autouse=True)

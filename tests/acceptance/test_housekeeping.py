@@ -19,6 +19,7 @@ from google.protobuf.json_format import MessageToDict
 from redis.asyncio import Redis
 from temporalio.client import Client
 
+from deploy.local.servers import LOOPBACK, free_port
 from gateway.api_key_file import add_key, new_key
 from gateway.scopes import READ, WRITE
 from stores.artifact_record import KNOWN_SINCE
@@ -27,13 +28,35 @@ from stores.blob_users import FOLDER
 from tests.support.a2a_client import connected, request, send
 from tests.support.deployment import Deployment, running_deployment
 from tests.support.people import PEOPLE_AGENT, call
+from tests.support.planted import plant_secret
 from tests.support.processes import ROOT, ServerProcess
+from tests.support.prometheus import scrape
 from tests.support.scripted_openai import Refusal, Reply, ScriptedOpenAI
-from workflows.contract.names import expiry_list_key, task_list_key
+from workflows.contract.housekeeping import Kind
+from workflows.contract.names import (
+    context_key,
+    conversation_key,
+    expiry_list_key,
+    stream_key,
+    task_list_key,
+    tool_record_key,
+    transcript_key,
+    view_key,
+)
 
 OWNERS = ("acme", "bolt")
-OLD = 40 * 24 * 3600
+DAY = 24 * 3600
+OLD = 40 * DAY
+DAYS = {
+    "EVERLOOP_TASK_TTL_DAYS": 2,
+    "EVERLOOP_TRANSCRIPT_TTL_DAYS": 3,
+    "EVERLOOP_TOOL_RECORD_TTL_DAYS": 4,
+    "EVERLOOP_CONVERSATION_TTL_DAYS": 5,
+    "EVERLOOP_ARTIFACT_TTL_DAYS": 6,
+    "EVERLOOP_BLOB_TTL_DAYS": 8,
+}
 DONE = Reply(["Done."])
+REMOVED = "everloop_housekeeping_removed_total"
 
 
 @dataclass(frozen=True)
@@ -43,6 +66,7 @@ class Town:
     model: ScriptedOpenAI
     everloop: Deployment
     worker: ServerProcess
+    metrics_port: int
     clients: dict[str, A2AClient]
     redis: Redis
     temporal: Client
@@ -84,7 +108,7 @@ def key_of(owner: str, path: Path) -> str:
     """Put a new key of an owner into the file of keys."""
     key, kept = new_key(owner, (READ, WRITE), None)
     add_key(path, kept)
-    return key
+    return plant_secret(key)
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
@@ -94,9 +118,13 @@ async def town(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Town]
     keys = {owner: key_of(owner, directory / "keys") for owner in OWNERS}
     async with AsyncExitStack() as opened:
         model = await opened.enter_async_context(ScriptedOpenAI())
-        deployed = running_deployment(directory, model.base_url, agents=PEOPLE_AGENT, **auth)
+        kept = {name: str(days) for name, days in DAYS.items()}
+        deployed = running_deployment(directory, model.base_url, agents=PEOPLE_AGENT, **auth, **kept)
         everloop = await opened.enter_async_context(deployed)
+        port = free_port()
+        everloop.environment["EVERLOOP_METRICS_ADDRESS"] = f"{LOOPBACK}:{port}"
         worker = await everloop.add_worker()
+        del everloop.environment["EVERLOOP_METRICS_ADDRESS"]
         gateway = await everloop.add_gateway()
         clients = {
             owner: await opened.enter_async_context(
@@ -105,7 +133,8 @@ async def town(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Town]
             for owner, key in keys.items()
         }
         redis = await opened.enter_async_context(Redis.from_url(everloop.redis_url, decode_responses=True))
-        yield Town(model, everloop, worker, clients, redis, await Client.connect(everloop.temporal_address))
+        temporal = await Client.connect(everloop.temporal_address)
+        yield Town(model, everloop, worker, port, clients, redis, temporal)
 
 
 def keep(town: Town, key: str, *, seconds: int) -> Path:
@@ -151,11 +180,36 @@ async def test_what_nobody_needs_is_removed(town: Town) -> None:
     assert not any(path.exists() for path in removed)
     assert all(path.exists() for path in stays)
     assert await town.redis.exists(expiry_list_key("o", "a"), task_list_key("o", "a")) == 0
+    counted = await scrape(town.metrics_port)
+    assert {kind: counted.sum(REMOVED, kind=kind) for kind in Kind} == {
+        **dict.fromkeys(Kind, 0),
+        **dict.fromkeys((Kind.VIEWS, Kind.ARTIFACT_BLOBS, Kind.PAYLOADS), 1),
+    }
 
     code, told = await town.command("deploy.housekeeping", "status")
     assert code == 0
     assert f"schedule  everloop-housekeeping-{town.everloop.environment['EVERLOOP_TASK_QUEUE']}" in told
     assert "paused    no" in told
+
+
+async def test_each_class_is_kept_for_its_own_time(town: Town, ledger: Path) -> None:
+    """As the settings say, from the last use on."""
+    payment = call("pay", {"amount": 1, "to": "Ada", "ledger": str(ledger)})
+    task = await town.task("acme", Reply([payment]), DONE)
+    context = context_key("acme", task.context_id)
+    keys = {
+        view_key(task.id): "EVERLOOP_TASK_TTL_DAYS",
+        stream_key(task.id): "EVERLOOP_TASK_TTL_DAYS",
+        transcript_key(task.id, "*"): "EVERLOOP_TRANSCRIPT_TTL_DAYS",
+        tool_record_key(task.id, "*"): "EVERLOOP_TOOL_RECORD_TTL_DAYS",
+        conversation_key(context): "EVERLOOP_CONVERSATION_TTL_DAYS",
+    }
+    for pattern, setting in keys.items():
+        found = await town.redis.keys(pattern)
+        assert found, pattern
+        for key in found:
+            left = await town.redis.ttl(key)
+            assert (DAYS[setting] - 1) * DAY < left <= DAYS[setting] * DAY, (key, setting, left)
 
 
 async def test_views_come_back_after_redis_was_emptied(town: Town) -> None:

@@ -14,7 +14,8 @@ from tests.support.deployment import Deployment, running_deployment
 from tests.support.processes import ServerProcess
 from tests.support.scripted_openai import Reply, ScriptedOpenAI, tool_call
 
-SCALED = "tests.support.scaled_agents:agent"
+SCALED = "tests.support.scaled_agents:agents"
+ONLY_SPLIT = "takes calls only of tasks begun with EVERLOOP_SPLIT_QUEUES=true"
 
 
 async def _who_ran_what(everloop: Deployment, task_id: str) -> dict[str, set[int]]:
@@ -31,14 +32,15 @@ async def _who_ran_what(everloop: Deployment, task_id: str) -> dict[str, set[int
 
 
 async def test_each_kind_of_work_has_workers_of_its_own(tmp_path: Path) -> None:
-    """Models, tools, and the tools of a queue by name run where that is served, and nowhere else."""
+    """Models, tools, and what has a queue by name run where that is served, and nowhere else."""
     gpu = f"gpu-{uuid4()}"
     calls = [
         tool_call("add", '{"a": 1, "b": 2}', id_="c1"),
         tool_call("paint", '{"text": "a cat"}', id_="c2", index=1),
+        tool_call("event_loop", "{}", id_="c3", index=2),
     ]
     async with (
-        ScriptedOpenAI([Reply(calls), Reply(["Done."])]) as model,
+        ScriptedOpenAI([Reply(calls), Reply(["Done."]), Reply(["Apart."])]) as model,
         running_deployment(
             tmp_path, model.base_url, agents=SCALED, SCALED_QUEUE=gpu, EVERLOOP_SPLIT_QUEUES="true"
         ) as everloop,
@@ -51,13 +53,19 @@ async def test_each_kind_of_work_has_workers_of_its_own(tmp_path: Path) -> None:
         async with connected(gateway.url) as client:
             answer = await Answer().read(client.send_message(request("Paint.")))
             task = await client.get_task(GetTaskRequest(id=answer.task_id))
+        async with connected(f"{gateway.url}/agents/apart") as client:
+            other = await Answer().read(client.send_message(request("Think.")))
         ran = await _who_ran_what(everloop, answer.task_id)
+        apart = await _who_ran_what(everloop, other.task_id)
+        said = [line["queues"] for line in everloop.logs() if line.get("event") == ONLY_SPLIT]
 
     assert response_of(task) == "Done."
-    assert sorted(model.requests[1].tool_results) == ["3", "painted a cat"]
+    assert sorted(model.requests[1].tool_results) == ["3", "painted a cat", "uvloop"]
     assert ran["call_model"] == {workers["model"].pid}
     assert ran["run_tool"] == {workers["tools"].pid, workers[gpu].pid}
     assert ran["publish"] == {workers["workflows,push,narrator"].pid}
+    assert apart["call_model"] == {workers[gpu].pid}
+    assert said == [["model"], ["tools"]]
 
 
 async def test_a_worker_that_is_asked_to_end_lets_the_model_finish(tmp_path: Path) -> None:

@@ -16,12 +16,14 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span
 from tests.support.deployment import Deployment, Gateway, running_deployment
 from tests.support.otlp_receiver import OtlpReceiver, running_otlp_receiver
 from tests.support.peer_agents import PEER_URL
+from tests.support.planted import plant
 from tests.support.scripted_openai import Answer, ReceivedRequest, Reply, ScriptedOpenAI, tool_call
 from tests.support.span_trees import tree_of
 
 TRACE_ID = "4bf92f3577b34da6a3ce929d0e0e4736"
 CLIENT_SPAN = "00f067aa0ba902b7"
-SECRET = "the prompt is nobody's business"
+SECRET = "the prompt is for the model alone"
+CAPTURE = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
 AGENTS = "tests.support.traced_agents:agents"
 ELSEWHERE = "tests.support.traced_agents:elsewhere"
 
@@ -118,14 +120,16 @@ async def _start_both(everloop: Deployment) -> Gateway:
 async def test_a_killed_worker_doubles_what_ran_twice(tmp_path: Path) -> None:
     """What an attempt had done before its worker died is there, and so is what the next one did again.
 
-    All that had not ended with the worker, workflows included, ends elsewhere and is there once.
+    All that had not ended with the worker, workflows included, ends elsewhere and is there once. What was
+    said is on the spans, as it is switched on here, and still in no log.
     """
     gate = tmp_path / "gate"
     script = by_model(
         lead=[Reply([tool_call("writer", '{"request": "Write."}')]), Reply(["Done."])],
         writer=[Reply([tool_call("look_up", json.dumps({"gate": str(gate)}))]), Reply(["Written."])],
     )
-    async with ScriptedOpenAI(script) as model, traced(tmp_path, model) as run:
+    plant(SECRET)
+    async with ScriptedOpenAI(script) as model, traced(tmp_path, model, **{CAPTURE: "true"}) as run:
         worker = await run.everloop.add_worker()
         gateway = await run.everloop.add_gateway()
         asking = asyncio.create_task(run.ask(gateway, "lead"))
@@ -137,6 +141,10 @@ async def test_a_killed_worker_doubles_what_ran_twice(tmp_path: Path) -> None:
         tree = await run.finish("invoke_agent lead")
 
     assert tree == TREE_OF_TWO_WORKERS
+    told = {span.name: str(span.attributes) for span in run.receiver.spans}
+    assert SECRET in told["chat lead"]
+    assert "Written." in told["chat writer"]
+    assert str(gate) in told["execute_tool look_up"]
 
 
 EVERYTHING_AT_ONCE = [

@@ -113,7 +113,7 @@ class Faults:
         others: Mapping[str, Callable[[Harm], Awaitable[Heal]]] = {
             "temporal": self._harm_temporal,
             "valkey": self._fill_redis if harm.how == "fill" else self._harm_redis,
-            "blobs": self._fill_blobs,
+            "blobs": self._hide_blobs,
             "model": self._upset_model,
             "webhook": self._harm_webhook,
         }
@@ -193,7 +193,7 @@ class Faults:
         async with Redis.from_url(self.site.everloop.redis_url) as redis:
             await redis.config_set("maxmemory", size)
 
-    async def _fill_blobs(self, _: Harm) -> Heal:
+    async def _hide_blobs(self, _: Harm) -> Heal:
         """Let the folder of the blobs be none for a while: nothing can be written there, or read."""
         folder = self.site.blobs.readlink()
         wall = folder.with_name("wall")

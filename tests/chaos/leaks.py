@@ -22,7 +22,9 @@ from workflows.contract.names import CONVERSATIONS_KEY
 CALM = 60.0
 """Seconds within which what is done holds no more than it may."""
 
-OURS = "WorkflowType IN ('AgentTask', 'PushDelivery') AND ExecutionStatus = 'Running'"
+LAST_PAUSE = 600.0
+"""Seconds between two tries to deliver a notification, at most (docs/push-notifications.md): so long a
+webhook that was harmed time and again waits for the last one."""
 
 _LISTS = (STORE_ID_KEY, LOCK_KEY, EXPIRING, KNOWN_SINCE, PENDING, CONVERSATIONS_KEY)
 """Keys of which there is one for all tasks together; it may stay."""
@@ -41,9 +43,19 @@ _KINDS = {
 async def open_work(address: str) -> list[str]:
     """Return the workflows of ours that still run, as soon as there are none, or after a while."""
     client = await Client.connect(address)
-    deadline = asyncio.get_running_loop().time() + CALM
+    return [
+        f"{name} {id_} still runs"
+        for name, seconds in (("AgentTask", CALM), ("PushDelivery", CALM + LAST_PAUSE))
+        for id_ in await _running(client, name, seconds)
+    ]
+
+
+async def _running(client: Client, name: str, seconds: float) -> list[str]:
+    """Return the ids of the running workflows of a type, as soon as there are none, or after a while."""
+    deadline = asyncio.get_running_loop().time() + seconds
+    query = f"WorkflowType = '{name}' AND ExecutionStatus = 'Running'"
     while True:
-        found = [f"{each.workflow_type} {each.id} still runs" async for each in client.list_workflows(OURS)]
+        found = [each.id async for each in client.list_workflows(query)]
         if not found or asyncio.get_running_loop().time() > deadline:
             return found
         await asyncio.sleep(0.5)

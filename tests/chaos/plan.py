@@ -17,7 +17,7 @@ How = Literal[
     "overload",  # 429 with Retry-After
     "break",  # 500
     "tear",  # streams end in their middle
-    "away",  # nobody listens
+    "away",  # nobody listens, or nothing is there
     "silence",  # requests are taken and not answered
 ]
 
@@ -70,7 +70,7 @@ _DECK = (
     _Card("freeze", "valkey", 1, 4),
     _Card("freeze", "temporal", 1, 5),
     _Card("fill", "valkey", 1, 4),
-    _Card("fill", "blobs", 2, 5),
+    _Card("away", "blobs", 2, 5),
     _Card("delay", "link", 3, 8),
     _Card("delay", "link", 3, 8),
     _Card("hold", "link", 1, 6),

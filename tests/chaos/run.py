@@ -130,6 +130,7 @@ async def _look_for_leaks(report: Report, site: Site, scripted: ScriptedOpenAI, 
     fleet, url = site.fleet, site.everloop.redis_url
     say("looking for what is left")
     report.problems += await leaks.open_work(site.everloop.temporal_address)
+    say("nothing is open")
     if scripted.playing:
         report.problems.append(f"{scripted.playing} model calls go on although no task does")
     held_too_long, held = await leaks.held_too_long(fleet)

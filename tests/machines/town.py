@@ -50,6 +50,11 @@ class Town:
         """Where clients find the gateways: at the proxy."""
         return _url(self.proxy)
 
+    def machines(self, kind: str) -> list[Host]:
+        """Return the machines of a kind: "gateways", "workers", or a server."""
+        found: Host | list[Host] = getattr(self, kind)
+        return found if isinstance(found, list) else [found]
+
     def start(
         self, host: Host, command: Sequence[str], environment: dict[str, str] | None = None, name: str = ""
     ) -> None:

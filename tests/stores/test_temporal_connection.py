@@ -1,9 +1,12 @@
 """The connection to Temporal: by TLS where that is set, and never left hanging."""
 
 import ssl
+from collections.abc import AsyncGenerator
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import pytest
+import pytest_asyncio
 
 from deploy.local.servers import LOOPBACK
 from stores.temporal_connection import TemporalUnreachableError, connect_temporal
@@ -12,6 +15,15 @@ from tests.support.tls_proxy import running_tls_proxy
 
 ALLOWED = 10_000
 """Milliseconds between two pings below which Temporal closes the connection (frontend.keepAliveMinTime)."""
+
+
+@dataclass(frozen=True)
+class MutualTls:
+    """Where Temporal speaks TLS, and the files with certificate and key of both sides."""
+
+    address: str
+    server: Path
+    client: Path
 
 
 async def test_a_connection_without_its_other_end_is_noticed_in_25_s(
@@ -27,29 +39,92 @@ async def test_a_connection_without_its_other_end_is_noticed_in_25_s(
     assert pings.interval_millis + pings.timeout_millis <= 25_000
 
 
+def _tls_server(certificate: Path) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate)
+    context.set_alpn_protocols(["h2"])
+    return context
+
+
+@pytest_asyncio.fixture
+async def mutual_tls(temporal_address: str, tmp_path: Path) -> AsyncGenerator[MutualTls]:
+    """Temporal behind TLS that wants to see the certificate of its client."""
+    server, client = certificate_files("temporal", tmp_path), certificate_files("client", tmp_path)
+    context = _tls_server(server)
+    context.load_verify_locations(client)
+    context.verify_mode = ssl.CERT_REQUIRED
+    async with running_tls_proxy(_port(temporal_address), context) as port:
+        yield MutualTls(f"{LOOPBACK}:{port}", server, client)
+
+
+def _port(address: str) -> int:
+    return int(address.rpartition(":")[2])
+
+
 async def test_tls_and_api_key_are_those_of_the_environment(
-    temporal_address: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    mutual_tls: MutualTls, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """TEMPORAL_TLS_* and TEMPORAL_API_KEY reach the server; one that another authority signed is refused."""
-    server, client = certificate_files("temporal", tmp_path), certificate_files("client", tmp_path)
-    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=str(client))
-    context.load_cert_chain(server)
-    context.verify_mode = ssl.CERT_REQUIRED
-    context.set_alpn_protocols(["h2"])
     for name, value in {
-        "TEMPORAL_TLS": "true",
-        "TEMPORAL_TLS_SERVER_CA_CERT_PATH": str(server),
+        "TEMPORAL_ADDRESS": mutual_tls.address,
+        "TEMPORAL_TLS_SERVER_CA_CERT_PATH": str(mutual_tls.server),
         "TEMPORAL_TLS_SERVER_NAME": "temporal",
-        "TEMPORAL_TLS_CLIENT_CERT_PATH": str(client),
-        "TEMPORAL_TLS_CLIENT_KEY_PATH": str(client),
+        "TEMPORAL_TLS_CLIENT_CERT_PATH": str(mutual_tls.client),
+        "TEMPORAL_TLS_CLIENT_KEY_PATH": str(mutual_tls.client),
         "TEMPORAL_API_KEY": "the key",
     }.items():
         monkeypatch.setenv(name, value)
-    async with running_tls_proxy(int(temporal_address.rpartition(":")[2]), context) as port:
-        monkeypatch.setenv("TEMPORAL_ADDRESS", f"{LOOPBACK}:{port}")
+    connected = await connect_temporal()
+    assert (await connected.count_workflows()).count >= 0
+    assert connected.service_client.config.api_key == "the key"
+    monkeypatch.setenv("TEMPORAL_TLS_SERVER_CA_CERT_PATH", str(mutual_tls.client))
+    with pytest.raises(TemporalUnreachableError, match=r"cannot reach Temporal at 127\.0\.0\.1:"):
+        await connect_temporal()
+
+
+PROFILES = """
+[profile.default]
+address = "127.0.0.1:1"
+
+[profile.cloud]
+address = "{address}"
+namespace = "elsewhere"
+api_key = "the key"
+
+[profile.cloud.tls]
+server_name = "temporal"
+server_ca_cert_path = "{server}"
+client_cert_path = "{client}"
+client_key_path = "{client}"
+"""
+
+
+async def test_a_profile_is_all_that_a_connection_needs(
+    mutual_tls: MutualTls, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """TEMPORAL_PROFILE names one of those in the file of TEMPORAL_CONFIG_FILE; TLS and key are in it."""
+    path = tmp_path / "temporal.toml"
+    path.write_text(PROFILES.format(**asdict(mutual_tls)))
+    monkeypatch.setenv("TEMPORAL_CONFIG_FILE", str(path))
+    monkeypatch.setenv("TEMPORAL_PROFILE", "cloud")
+
+    connected = await connect_temporal()
+
+    assert connected.namespace == "elsewhere"
+    assert connected.service_client.config.api_key == "the key"
+
+
+async def test_an_api_key_switches_tls_on(
+    temporal_address: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """With the authorities of the machine, and no key ever goes out in the clear."""
+    server = certificate_files("localhost", tmp_path)
+    monkeypatch.setenv("SSL_CERT_FILE", str(server))
+    monkeypatch.setenv("TEMPORAL_API_KEY", "the key")
+    async with running_tls_proxy(_port(temporal_address), _tls_server(server)) as port:
+        monkeypatch.setenv("TEMPORAL_ADDRESS", f"localhost:{port}")
         connected = await connect_temporal()
         assert (await connected.count_workflows()).count >= 0
-        assert connected.service_client.config.api_key == "the key"
-        monkeypatch.setenv("TEMPORAL_TLS_SERVER_CA_CERT_PATH", str(client))
-        with pytest.raises(TemporalUnreachableError, match=r"cannot reach Temporal at 127\.0\.0\.1:"):
-            await connect_temporal()
+    monkeypatch.setenv("TEMPORAL_ADDRESS", temporal_address)
+    with pytest.raises(TemporalUnreachableError, match="cannot reach Temporal"):
+        await connect_temporal()

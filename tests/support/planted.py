@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import cast
 
 MODEL_KEY = "sk-planted-key-of-the-provider"
-CALLER_KEY = "planted-key-of-the-caller"
 
 SHORTEST = 12
 """Characters of a text that is looked for; anything shorter would be found in lines that have nothing to do
@@ -16,7 +15,7 @@ LONGEST = 100
 """How much of a text is looked for."""
 
 _texts: set[str] = set()
-_secrets: set[str] = {MODEL_KEY, CALLER_KEY}
+_secrets: set[str] = {MODEL_KEY}
 
 
 def plant(text: str) -> str:

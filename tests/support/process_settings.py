@@ -19,13 +19,14 @@ def process_settings() -> Mapping[str, FieldInfo]:
     """Return the variable of each setting, and the field it fills."""
     return {
         variable: field
-        for settings in _classes()
+        for settings in settings_classes()
         for name, field in settings.model_fields.items()
         for variable in _variables(settings, name, field)
     }
 
 
-def _classes() -> Iterator[type[BaseSettings]]:
+def settings_classes() -> Iterator[type[BaseSettings]]:
+    """Yield what defines them."""
     for module in _modules():
         for each in vars(importlib.import_module(module)).values():
             if isinstance(each, type) and issubclass(each, BaseSettings) and each.__module__ == module:

@@ -21,13 +21,19 @@ ROOT = Path(__file__).parents[2]
 ALERTS = ROOT / "deploy" / "prometheus" / "alerts.yaml"
 ALERTS_TEST = ALERTS.with_name("alerts_test.yaml")
 DASHBOARD = ROOT / "deploy" / "grafana" / "everloop.json"
+RUNBOOK = ROOT / "docs" / "runbook.md"
 
 OF_PROMETHEUS = frozenset({"up", "ALERTS"})
 """Series that Prometheus makes itself."""
 
+APPEAR_LATER = frozenset({"temporal_sticky_cache_miss_total"})
+"""Series that a process has only once it had to give up a task of its memory, and was given it again."""
+
 _NO_METRICS = re.compile(r"\{[^}]*\}|\[[^\]]*\]|\"[^\"]*\"|\b(?:by|without|on|ignoring)\s*\([^)]*\)")
 _NAME = re.compile(r"\b([a-zA-Z_:][\w:]*)\b(?!\s*\()")
 _WORDS = frozenset({"and", "or", "unless", "bool", "offset"})
+_CODE_SPAN = re.compile(r"`([^`]+)`")
+_OF_PROCESSES = re.compile(r"\b(?:everloop|gen_ai|process|temporal)_\w+")
 
 
 @dataclass(frozen=True)
@@ -77,10 +83,17 @@ def panel_expressions() -> Iterator[tuple[str, str]]:
             yield panel["title"], expression.replace("$__rate_interval", "5m").replace("$agent", ".*")
 
 
+def runbook_expressions() -> list[str]:
+    """Return the PromQL of the runbook: its code spans that name a metric, perhaps over two lines."""
+    spans: list[str] = _CODE_SPAN.findall(RUNBOOK.read_text(encoding="utf-8"))
+    return [span for span in spans if _OF_PROCESSES.search(span)]
+
+
 def named_metrics() -> set[str]:
-    """Return every series that the dashboard or an alert reads."""
+    """Return every series that the dashboard, an alert or the runbook reads."""
     expressions = [expression for _, expression in panel_expressions()]
     expressions += [rule["expr"] for rule in alert_rules()]
+    expressions += runbook_expressions()
     return {name for expression in expressions for name in metrics_of(expression)}
 
 

@@ -1,5 +1,6 @@
-"""An agent whose tools wait on two queues."""
+"""An agent whose tools wait on two queues, and one that waits on the second altogether."""
 
+import asyncio
 import os
 
 from agents.agent import Agent
@@ -21,10 +22,26 @@ def paint(text: str) -> str:
     return f"painted {text}"
 
 
-agent = Agent(
+@tool
+async def event_loop() -> str:
+    """Name the library whose event loop the worker runs."""
+    return type(asyncio.get_running_loop()).__module__
+
+
+scaled = Agent(
     id="scaled",
     name="Scaled",
     description="Runs what the scripted model asks for, on several queues.",
     model="scripted",
-    plugins=[prompt("Follow the script."), tools(add, paint)],
+    plugins=[prompt("Follow the script."), tools(add, paint, event_loop)],
 )
+
+apart = Agent(
+    id="apart",
+    name="Apart",
+    description="Asks its model on a queue of its own.",
+    model="scripted",
+    task_queue=GPU,
+)
+
+agents = [scaled, apart]

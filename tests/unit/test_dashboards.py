@@ -8,6 +8,7 @@ from pathlib import Path
 
 import yaml
 
+from tests.support.manifests import COMPOSE
 from tests.support.prometheus import (
     ALERTS,
     ALERTS_TEST,
@@ -40,6 +41,11 @@ def _check(*arguments: str | Path) -> None:
 def test_prometheus_takes_the_alert_rules() -> None:
     """`promtool check rules` finds nothing wrong."""
     _check("check", "rules", ALERTS)
+
+
+def test_prometheus_takes_the_configuration_of_compose() -> None:
+    """`promtool check config`, but for the files that it names, which containers have."""
+    _check("check", "config", "--syntax-only", COMPOSE / "prometheus.yaml")
 
 
 def test_alerts_fire_for_what_they_are_about() -> None:

@@ -7,6 +7,7 @@ import sys
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 import yaml
@@ -26,6 +27,17 @@ def service(name: str) -> dict[str, Any]:
     return compose()["services"][name]
 
 
+def check_schema(file: Path) -> None:
+    check = [
+        Path(sys.executable).with_name("check-jsonschema"),
+        "--builtin-schema",
+        "vendor.compose-spec",
+        file,
+    ]
+    done = subprocess.run(check, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout
+
+
 def seconds(duration: str) -> float:
     assert duration.endswith("s")
     return float(duration.removesuffix("s"))
@@ -33,10 +45,7 @@ def seconds(duration: str) -> float:
 
 def test_the_file_is_compose() -> None:
     """It fits the schema of the Compose specification."""
-    check = [Path(sys.executable).with_name("check-jsonschema"), "--builtin-schema", "vendor.compose-spec"]
-    done = subprocess.run([*check, COMPOSE / "compose.yaml"], capture_output=True, text=True, check=False)
-
-    assert done.returncode == 0, done.stdout
+    check_schema(COMPOSE / "compose.yaml")
 
 
 def test_all_parts_are_there() -> None:
@@ -148,6 +157,41 @@ def test_prometheus_asks_all_processes_and_knows_the_alerts() -> None:
         assert told == f"0.0.0.0:{places['port']}"
     assert configured["rule_files"] == ["/etc/prometheus/rules/alerts.yaml"]
     assert (ROOT / "deploy/prometheus/alerts.yaml").exists()
+
+
+def test_traces_pass_through_the_collector() -> None:
+    """It listens where our processes send to, uses all that it defines and nothing else, and knows Jaeger."""
+    collector = yaml.safe_load((COMPOSE / "otel-collector.yaml").read_text())
+    sent = urlsplit(str(service("worker")["environment"]["OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"]))
+    (pipeline,) = collector["service"]["pipelines"].values()
+
+    assert sent.hostname in SERVICES
+    assert collector["receivers"]["otlp"]["protocols"]["http"]["endpoint"] == f"0.0.0.0:{sent.port}"
+    assert sent.path == "/v1/traces"
+    for kind in ("receivers", "processors", "exporters"):
+        assert sorted(pipeline[kind]) == sorted(collector[kind])
+    assert collector["service"]["extensions"] == list(collector["extensions"])
+    assert pipeline["processors"][0] == "memory_limiter", "it has to refuse before others keep"
+    (exporter,) = collector["exporters"].values()
+    assert exporter["endpoint"].partition(":")[0] in SERVICES
+
+
+def test_the_guide_shows_how_secrets_are_mounted(tmp_path: Path) -> None:
+    """Its compose.override.yaml is compose, and mounts each file that everloop.env.example names."""
+    guide = (ROOT / "docs/deployment.md").read_text(encoding="utf-8")
+    (text,) = re.findall(r"```yaml\n(services:.*?)```", guide, re.DOTALL)
+    example = (COMPOSE / "everloop.env.example").read_text()
+    (tmp_path / "compose.yaml").write_text(text)
+    check_schema(tmp_path / "compose.yaml")
+    override = yaml.safe_load(text)
+    named = set(re.findall(r"^#?(\w+)=/run/secrets/(\S+)$", example, re.MULTILINE))
+
+    assert override["services"].keys() <= set(SERVICES)
+    assert override["secrets"].keys() == {secret for _, secret in named}
+    assert set(override["services"]["gateway"]["secrets"]) == override["secrets"].keys()
+    assert override["services"]["worker"]["secrets"] == [
+        secret for variable, secret in named if variable == "EVERLOOP_ENCRYPTION_KEYS_FILE"
+    ]
 
 
 def test_grafana_finds_our_dashboard() -> None:

@@ -14,6 +14,7 @@ import pytest
 from deploy.docker.healthcheck import answers
 from deploy.local.servers import LOOPBACK
 from tests.support.image_files import DOCKERFILE, ROOT, RUNTIME_LOCK, copied, locked
+from tests.support.manifests import compose
 
 LABELS = {"title", "description", "version", "revision", "created", "vendor", "base.name", "documentation"}
 
@@ -51,6 +52,21 @@ def test_an_image_tells_what_it_is_and_how_it_is(target: str) -> None:
     assert re.search(r'^ENTRYPOINT \["python", ', stage, re.MULTILINE)
     assert "PYTHONDONTWRITEBYTECODE=1" in runtime
     assert "--require-hashes" in text
+
+
+def test_a_build_is_told_what_its_labels_say() -> None:
+    """Compose and docs/deployment.md name arguments that exist; the base image is named with its registry."""
+    text = DOCKERFILE.read_text()
+    arguments = dict(re.findall(r"^ARG ([A-Z_]+)=(\S+)$", text, re.MULTILINE))
+    guide = (ROOT / "docs/deployment.md").read_text(encoding="utf-8")
+    builds = {name: one["build"] for name, one in compose()["services"].items() if "build" in one}
+
+    assert set(re.findall(r"--build-arg ([A-Z_]+)=", guide)) | {"VERSION"} <= arguments.keys()
+    assert builds.keys() == {"gateway", "worker", "s3-init"}
+    for name, build in builds.items():
+        assert build["args"] == {"VERSION": compose()["services"][name]["image"].partition(":")[2]}
+    assert 'base.name="${PYTHON_IMAGE}"' in text
+    assert arguments["PYTHON_IMAGE"].startswith("docker.io/library/")
 
 
 def test_the_lock_of_the_images_is_a_part_of_the_lock() -> None:

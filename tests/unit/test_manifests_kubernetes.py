@@ -15,6 +15,7 @@ from temporalio.workflow import ActivityConfig
 
 from activities.worker_arguments import parse_arguments
 from agents.tool import DEFAULT_TIMEOUT
+from tests.support import custom_resources
 from tests.support.manifests import (
     KUBERNETES,
     OVERLAYS,
@@ -33,21 +34,36 @@ from workflows.contract.names import MODEL_QUEUE, TOOLS_QUEUE, WORKER_QUEUES, WO
 from workflows.contract.tasks import ToolSpec
 
 OF_OTHERS = ("keda.sh/", "monitoring.coreos.com/", "temporal.io/")
-"""Groups of kinds that operators bring along: their schemas are in no package for Python."""
+"""Groups of kinds that operators bring along."""
 
 VERSION = "app.kubernetes.io/version"
 
 
 def test_all_resources_fit_the_schema_of_kubernetes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No field is unknown, none is missing, each has its type."""
+    """No field is unknown, none is missing, each has its type; pods of the worker controller included."""
     # It would parse a file of megabytes again for each resource.
     monkeypatch.setattr(utils, "schema_contents", cache(utils.schema_contents))
     ours = [each for overlay in OVERLAYS for each in rendered(overlay)]
+    ours = [_as_deployment(each) if each["kind"] == "WorkerDeployment" else each for each in ours]
     distinct = {json.dumps(each): each for each in ours if not each["apiVersion"].startswith(OF_OTHERS)}
 
     assert len(distinct) > 20
     for each in distinct.values():
         kubernetes_validate.validate(dict(each), kubernetes_validate.latest_version(), strict=True)
+
+
+def _as_deployment(worker: Resource) -> Resource:
+    template = worker["spec"]["template"]
+    spec = {"selector": {"matchLabels": template["metadata"]["labels"]}, "template": template}
+    return {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": worker["metadata"], "spec": spec}
+
+
+@pytest.mark.parametrize("overlay", OVERLAYS)
+def test_resources_of_operators_have_fields_that_exist(overlay: str) -> None:
+    """Those of KEDA, of the Prometheus operator and of Temporal's worker controller that we use."""
+    for each in rendered(overlay):
+        if each["apiVersion"].startswith(OF_OTHERS):
+            custom_resources.validate(each)
 
 
 @pytest.mark.parametrize("overlay", OVERLAYS)
@@ -182,6 +198,34 @@ def test_what_selects_pods_finds_some(overlay: str) -> None:
     assert selectors
     for name, selector in selectors:
         assert any(selects(selector, template) for template in templates), name
+
+
+@pytest.mark.parametrize("overlay", OVERLAYS)
+def test_an_eviction_leaves_workloads_running(overlay: str) -> None:
+    """Each workload has one disruption budget, which gives up one pod at a time."""
+    resources = rendered(overlay)
+    budgets = [each["spec"] for each in of_kind(resources, "PodDisruptionBudget")]
+
+    for name, template in pod_templates(resources).items():
+        assert [one["maxUnavailable"] for one in budgets if selects(one["selector"], template)] == [1], name
+
+
+@pytest.mark.parametrize("overlay", OVERLAYS)
+def test_somebody_says_how_many_pods_there_are(overlay: str) -> None:
+    """A workload has `replicas`, at least two, or else one autoscaler that finds it; never both."""
+    resources = rendered(overlay)
+    scalers = [*of_kind(resources, "HorizontalPodAutoscaler"), *of_kind(resources, "ScaledObject")]
+    targets = [one["spec"]["scaleTargetRef"] for one in scalers]
+    autoscaled = [name for name, spec in _specs(resources) if "replicas" not in spec]
+
+    assert sorted(target["name"] for target in targets) == sorted(autoscaled)
+    assert all((one["apiVersion"], one["kind"]) == ("apps/v1", "Deployment") for one in targets)
+    assert all(spec.get("replicas", 2) >= 2 for _, spec in _specs(resources))
+    assert ("everloop-gateway" in autoscaled) == (overlay != "small")
+
+
+def _specs(resources: Any) -> Iterator[tuple[str, Resource]]:  # noqa: ANN401 -- YAML
+    return ((one["metadata"]["name"], one["spec"]) for one in resources if "template" in one.get("spec", {}))
 
 
 def _selectors(resources: Any) -> Iterator[tuple[str, Resource]]:  # noqa: ANN401 -- YAML

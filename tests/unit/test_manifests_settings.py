@@ -3,9 +3,12 @@
 import re
 
 import pytest
+from pydantic import ValidationError
+from pydantic_settings import BaseSettings
 
 from tests.support.manifests import (
     COMPOSE,
+    KUBERNETES,
     OVERLAYS,
     ROOT,
     compose,
@@ -16,10 +19,30 @@ from tests.support.manifests import (
     pod_templates,
     rendered,
 )
-from tests.support.process_settings import process_settings
+from tests.support.process_settings import process_settings, settings_classes
 
-OF_LIBRARIES = ("TEMPORAL_", "OTEL_", "AWS_")
-"""Variables that Temporal's SDK, OpenTelemetry and boto3 read themselves, of which ours know a part."""
+OF_LIBRARIES = {
+    "AWS_ACCESS_KEY_ID", "AWS_DEFAULT_REGION", "AWS_SECRET_ACCESS_KEY",
+    "OTEL_SERVICE_NAME",
+    "PATH", "PYTHONDONTWRITEBYTECODE", "PYTHONPATH", "PYTHONUNBUFFERED",
+    "TEMPORAL_ADDRESS", "TEMPORAL_API_KEY", "TEMPORAL_CONFIG_FILE", "TEMPORAL_NAMESPACE", "TEMPORAL_PROFILE",
+    "TEMPORAL_TLS_CLIENT_CERT_PATH", "TEMPORAL_TLS_CLIENT_KEY_PATH",
+}  # fmt: skip
+"""What boto3 (which does not know AWS_REGION), OpenTelemetry, Python and Temporal's SDK read themselves."""
+
+OF_OTHERS = {
+    "TEMPORAL_DEPLOYMENT_NAME": "the worker controller sets it",
+    "TEMPORAL_WORKER_BUILD_ID": "the worker controller sets it",
+    "TEMPORAL_AUTH_CALLBACK_URL": "Temporal's UI reads it",
+    "TEMPORAL_AUTH_CLIENT_ID": "Temporal's UI reads it",
+    "TEMPORAL_AUTH_CLIENT_SECRET": "Temporal's UI reads it",
+    "TEMPORAL_AUTH_ENABLED": "Temporal's UI reads it",
+    "TEMPORAL_AUTH_PROVIDER_URL": "Temporal's UI reads it",
+    "TEMPORAL_AUTH_SCOPES": "Temporal's UI reads it",
+    "TEMPORAL_CODEC_ENDPOINT": "Temporal's UI reads it",
+    "TEMPORAL_CODEC_PASS_ACCESS_TOKEN": "Temporal's UI reads it",
+}
+"""What is named in the manifests, or in docs/deployment.md, and not told to workers and gateways."""
 
 OF_IMAGES = {
     "EVERLOOP_HOST", "EVERLOOP_PORT", "EVERLOOP_GRPC_PORT", "EVERLOOP_BLOB_DIRECTORY", "EVERLOOP_DEMO_LEDGER",
@@ -52,11 +75,22 @@ def in_compose() -> set[str]:
 
 def in_the_dockerfile() -> set[str]:
     text = (ROOT / "deploy/docker/Dockerfile").read_text()
-    return set(re.findall(r"(EVERLOOP_[A-Z_0-9]+)=", text))
+    return set(re.findall(r"^(?:ENV|   ) ([A-Z_0-9]+)=", text, re.MULTILINE))
+
+
+def in_the_files_of_kubernetes() -> set[str]:
+    """Return all that is named there: arguments, patches and comments, too. Kustomize is not needed."""
+    files = [path.read_text() for path in KUBERNETES.rglob("*.yaml")]
+    told = {name for path in KUBERNETES.rglob("*.env") for name in env_file(path)}
+    return told.union(*map(named_in, files))
+
+
+def named_in(text: str) -> set[str]:
+    return set(re.findall(r"\b(?:AWS|EVERLOOP|OPENAI|OTEL|TEMPORAL|TIKTOKEN)_[A-Z_0-9]+", text))
 
 
 def in_kubernetes() -> set[str]:
-    """Return what the overlays tell our containers."""
+    """Return what the overlays tell our containers; the test is skipped without kustomize and kubectl."""
     told: set[str] = set()
     for overlay in OVERLAYS:
         resources = rendered(overlay)
@@ -70,9 +104,26 @@ def in_kubernetes() -> set[str]:
 
 def test_each_variable_in_the_manifests_is_a_setting() -> None:
     """Nothing is told to our processes that none of them reads: it would be a misspelled setting."""
-    known = process_settings().keys()
-    for variable in in_compose() | in_the_dockerfile() | in_kubernetes():
-        assert variable in known or variable.startswith((*OF_LIBRARIES, "PYTHON")), variable
+    known = process_settings().keys() | OF_LIBRARIES
+
+    assert sorted((in_compose() | in_the_dockerfile()) - known) == []
+    assert sorted(in_the_files_of_kubernetes() - known - OF_OTHERS.keys()) == []
+
+
+def test_each_variable_of_an_overlay_is_a_setting() -> None:
+    """The same of what kustomize makes, whatever a variable begins with."""
+    assert sorted(in_kubernetes() - process_settings().keys() - OF_LIBRARIES) == []
+
+
+def test_each_variable_in_the_guide_exists() -> None:
+    """docs/deployment.md, also where it makes secrets, names settings and variables of compose.yaml."""
+    known = (
+        process_settings().keys() | OF_LIBRARIES | OF_OTHERS.keys() | env_file(COMPOSE / "env.example").keys()
+    )
+    named = named_in((ROOT / "docs/deployment.md").read_text(encoding="utf-8"))
+
+    assert {"OPENAI_API_KEY", "TEMPORAL_API_KEY"} <= named
+    assert sorted(named - known) == []
 
 
 def test_each_setting_has_its_place_in_the_manifests() -> None:
@@ -82,14 +133,14 @@ def test_each_setting_has_its_place_in_the_manifests() -> None:
     left_out = NOT_IN_COMPOSE.keys() | NOT_FOR_DEPLOYMENTS.keys()
 
     assert sorted(process_settings().keys() - placed) == sorted(left_out)
-    assert in_kubernetes() & left_out == NOT_IN_COMPOSE.keys()
+    assert in_the_files_of_kubernetes() & left_out == NOT_IN_COMPOSE.keys()
 
 
 def test_each_setting_is_documented_and_each_documented_one_exists() -> None:
     """docs/settings.md and the code know the same variables."""
     text = (ROOT / "docs/settings.md").read_text(encoding="utf-8")
     documented = set(re.findall(r"`((?:EVERLOOP|OPENAI|TIKTOKEN)_[A-Z_0-9]+)`", text))
-    known = {name for name in process_settings() if not name.startswith(OF_LIBRARIES)}
+    known = {name for name in process_settings() if not name.startswith("OTEL_")}
 
     assert sorted(known - documented) == []
     assert sorted(documented - known) == sorted(DOCUMENTED_ELSEWHERE)
@@ -117,3 +168,24 @@ def test_no_manifest_holds_a_secret(overlay: str) -> None:
         is_secret = name.endswith(("_KEY", "_PASSWORD", "_SECRET", "_TOKEN", "REDIS_URL"))
         assert not is_secret, name
         assert "-----BEGIN" not in value
+
+
+@pytest.mark.parametrize("settings", [*settings_classes()], ids=lambda settings: settings.__name__)
+def test_an_empty_variable_counts_as_not_set(
+    settings: type[BaseSettings], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Compose and Kubernetes leave variables empty that nobody has filled."""
+    for variable in process_settings():
+        monkeypatch.delenv(variable, raising=False)
+    usual = _described(settings)
+    for variable in process_settings():
+        monkeypatch.setenv(variable, "")
+    assert _described(settings) == usual
+
+
+def _described(settings: type[BaseSettings]) -> str:
+    """Return what settings come to, or what they say is missing."""
+    try:
+        return repr(settings())
+    except ValidationError as error:
+        return str(error)

@@ -9,6 +9,7 @@ from activities import instruments as of_workers
 from gateway import instruments as of_gateways
 from stores import instruments as of_both
 from tests.support.prometheus import ROOT, named_metrics
+from workflows.contract.housekeeping import Kind
 
 DOCS = (ROOT / "docs" / "metrics.md").read_text(encoding="utf-8")
 _SUFFIX = re.compile(r"_(?:bucket|count|sum)$")
@@ -27,8 +28,17 @@ def test_every_instrument_is_documented() -> None:
     assert documented - of_temporal_sdk == set().union(*map(_instruments, (of_workers, of_gateways, of_both)))
 
 
-def test_what_the_dashboard_and_the_alerts_read_is_documented() -> None:
+def test_what_the_dashboard_the_alerts_and_the_runbook_read_is_documented() -> None:
     """Under its name in Prometheus."""
     read = {_SUFFIX.sub("", name) for name in named_metrics()}
 
     assert {name for name in read if f"`{name}`" not in DOCS} == set()
+
+
+def test_every_kind_that_housekeeping_removes_is_documented() -> None:
+    """As a value of the metric's label, and as what is removed when."""
+    (row,) = re.findall(r"^\| `everloop\.housekeeping\.removed`.*", DOCS, re.MULTILINE)
+    removed = (ROOT / "docs" / "housekeeping.md").read_text(encoding="utf-8")
+
+    assert re.findall(r"`([\w-]+)`", row.partition("removed: ")[2]) == list(Kind)
+    assert re.findall(r"^\| `([\w-]+)` \|", removed, re.MULTILINE) == list(Kind)

@@ -1,11 +1,16 @@
 """What leaves a process of a span."""
 
+import socket
+import threading
+
 import pytest
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
+from deploy.local.servers import LOOPBACK
+from stores.telemetry import SENDING, Telemetry
 from stores.traces import WithoutErrorTexts, export_traces
 
 CONTENT = "what somebody said"
@@ -61,3 +66,25 @@ def test_libraries_that_are_quiet(monkeypatch: pytest.MonkeyPatch, library: str,
     provider.shutdown()
 
     assert (sent.get_span_context() == call.get_span_context()) is is_quiet
+
+
+def test_a_collector_that_does_not_answer_holds_up_no_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The process stops waiting while the request for its spans is still open."""
+    with socket.create_server((LOOPBACK, 0)) as collector:
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", f"http://{LOOPBACK}:{collector.getsockname()[1]}")
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "2")
+        provider = export_traces(Resource({}))
+        provider.get_tracer("ours").start_span("work").end()
+        Telemetry(provider, None, ()).shutdown(patience=0.2)
+        request, _ = collector.accept()
+        with request:
+            request.setblocking(False)
+            with pytest.raises(BlockingIOError):  # open, and nothing more to read
+                _read_to_the_end(request)
+        (sending,) = (thread for thread in threading.enumerate() if thread.name == SENDING)
+        sending.join()
+
+
+def _read_to_the_end(connection: socket.socket) -> None:
+    while connection.recv(65536):
+        pass

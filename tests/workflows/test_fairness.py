@@ -1,25 +1,42 @@
 """Where work has to wait: owners get equal parts of it, agents may go first, and kinds have queues."""
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import AsyncGenerator
 from datetime import UTC, datetime
 from uuid import uuid4
 
 import pytest
+import pytest_asyncio
+from temporalio.api.enums.v1 import RateLimitSource, TaskQueueType
+from temporalio.api.taskqueue.v1 import TaskQueue
+from temporalio.api.workflowservice.v1 import DescribeTaskQueueRequest
 from temporalio.client import Client
+from temporalio.contrib.pydantic import pydantic_data_converter
 
 from tests.support.fake_ports import TASK_WORK, FakePorts, ScriptedModel, answer, asks
-from tests.workflows.conftest import start_workflow, unique_queue, user
-from worker import WorkerSettings, build_workers, running_workers
+from tests.support.processes import running_temporal
+from tests.workflows.conftest import Handle, start_workflow, unique_queue, user
+from worker import WorkerSettings, running_workers
 from workflows.contract import names
 from workflows.contract.tasks import AgentSpec, TaskInput, ToolSpec
 
-CROWD = 40
+CROWD = 200
 """Tasks of one owner that wait when another owner's one comes."""
 
+SOON = 10
+"""A place among all calls that does not grow with the number of tasks that wait."""
 
-async def _start(
-    client: Client, queue: str, owner: str, priority: int | None = None, *, splits: bool = False
-) -> str:
+ONE_PARTITION = ("matching.numTaskqueueReadPartitions=1", "matching.numTaskqueueWritePartitions=1")
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def exact_client(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Client]:
+    """A client of a server whose queues have one partition: each shares out what it holds, and no more."""
+    async with running_temporal(tmp_path_factory.mktemp("exact"), ONE_PARTITION) as (_, address):
+        yield await Client.connect(address, data_converter=pydantic_data_converter)
+
+
+async def _start(client: Client, queue: str, owner: str, priority: int | None = None) -> str:
     """Start a task as the gateway does, and return its id."""
     task = TaskInput(
         context_id="context",
@@ -27,7 +44,6 @@ async def _start(
         agent=AgentSpec(id="agent", priority=priority),
         message=user("Hello"),
         created_at=datetime.now(UTC),
-        splits_queues=splits,
     )
     task_id = f"{queue}-{uuid4()}"
     place = names.place_in_queues(owner, priority)
@@ -35,37 +51,50 @@ async def _start(
     return task_id
 
 
-async def _served(client: Client, queue: str, task_ids: Sequence[str]) -> list[str]:
-    """Let one call run at a time until all tasks have ended; return the tasks in the order of their calls."""
-    ports = FakePorts(ScriptedModel(*[answer("done")] * len(task_ids)))
+async def _start_crowd(client: Client, queue: str, owner: str, size: int) -> None:
+    await asyncio.gather(*(_start(client, queue, owner) for _ in range(size)))
+
+
+async def _calls_until_ended(client: Client, queue: str, task_id: str) -> list[str]:
+    """Let one call run at a time until this task has ended; return the tasks in the order of their calls."""
+    ports = FakePorts(ScriptedModel(*[answer("done")] * (CROWD + 1)))
     settings = WorkerSettings(task_queue=queue, max_concurrent_activities=1, shutdown_grace=0)
     async with running_workers(client, ports.wired(), settings, TASK_WORK):
-        for task_id in task_ids:
-            await client.get_workflow_handle(task_id).result()
-    return [call.task.task_id for call in ports.model.calls]
+        await client.get_workflow_handle(task_id).result()
+        return [call.task.task_id for call in ports.model.calls]
 
 
-async def test_many_tasks_of_one_owner_do_not_keep_another_owners_one_waiting(client: Client) -> None:
-    """It does not wait for all of those that came before it."""
+async def test_many_tasks_of_one_owner_do_not_keep_another_owners_one_waiting(exact_client: Client) -> None:
+    """It came last, and is called for and ended among the first."""
     queue = unique_queue()
-    crowd = [await _start(client, queue, "busy") for _ in range(CROWD)]
-    single = await _start(client, queue, "modest")
+    await _start_crowd(exact_client, queue, "busy", CROWD)
+    single = await _start(exact_client, queue, "modest")
 
-    order = await _served(client, queue, [*crowd, single])
+    order = await _calls_until_ended(exact_client, queue, single)
 
-    assert len(order) == CROWD + 1
-    assert order.index(single) < CROWD * 3 / 4
+    assert order.index(single) < SOON
+    assert len(order) < CROWD / 4
 
 
-async def test_an_agent_with_priority_goes_first(client: Client) -> None:
+async def test_an_agent_with_priority_goes_first(exact_client: Client) -> None:
     """Also where it came last, and has the same owner."""
     queue = unique_queue()
-    crowd = [await _start(client, queue, "owner") for _ in range(CROWD)]
-    urgent = await _start(client, queue, "owner", priority=1)
+    await _start_crowd(exact_client, queue, "owner", CROWD // 5)
+    urgent = await _start(exact_client, queue, "owner", priority=1)
 
-    order = await _served(client, queue, [*crowd, urgent])
+    order = await _calls_until_ended(exact_client, queue, urgent)
 
-    assert order.index(urgent) < CROWD * 3 / 4
+    assert order.index(urgent) < SOON
+
+
+async def _waited(handle: Handle) -> list[tuple[str, str]]:
+    """Return what was called, and on which queue it waited, in the order of the calls."""
+    scheduled = [
+        event.activity_task_scheduled_event_attributes
+        async for event in handle.fetch_history_events()
+        if event.HasField("activity_task_scheduled_event_attributes")
+    ]
+    return [(call.activity_type.name, call.task_queue.name) for call in scheduled]
 
 
 @pytest.mark.parametrize("splits", [False, True], ids=["together", "apart"])
@@ -80,28 +109,54 @@ async def test_kinds_of_work_wait_together_or_apart(client: Client, *, splits: b
     async with running_workers(client, ports.wired(), WorkerSettings(task_queue=queue), [*TASK_WORK, gpu]):
         await handle.result()
 
-    scheduled = [
-        event.activity_task_scheduled_event_attributes
-        async for event in handle.fetch_history_events()
-        if event.HasField("activity_task_scheduled_event_attributes")
-    ]
-    waited = [(call.activity_type.name, call.task_queue.name) for call in scheduled]
+    waited = await _waited(handle)
     model, tools = (f"{queue}-model", f"{queue}-tools") if splits else (queue, queue)
     assert [where for what, where in waited if what == "call_model"] == [model] * 3
     assert [where for what, where in waited if what == "run_tool"] == [gpu, tools]
     assert {where for what, where in waited if what not in {"call_model", "run_tool"}} == {queue}
 
 
+async def test_an_agent_has_a_queue_of_its_own(client: Client) -> None:
+    """Its model and tool calls wait there, and those of a tool that has one on that of the tool."""
+    queue, own, gpu = unique_queue(), unique_queue(), unique_queue()
+    spec = AgentSpec(id="agent", task_queue=own, tools={"paint": ToolSpec(task_queue=gpu), "add": ToolSpec()})
+    script = ScriptedModel(asks(("c1", "paint")), asks(("c2", "add")), answer("done"))
+    handle = await start_workflow(client, queue, spec, changes={"splits_queues": True})
+
+    async with running_workers(
+        client, FakePorts(script).wired(), WorkerSettings(task_queue=queue), [*TASK_WORK, own, gpu]
+    ):
+        await handle.result()
+
+    waited = await _waited(handle)
+    assert [where for what, where in waited if what == "call_model"] == [own] * 3
+    assert [where for what, where in waited if what == "run_tool"] == [gpu, own]
+    assert {where for what, where in waited if what not in {"call_model", "run_tool"}} == {queue}
+
+
 async def test_a_queue_has_a_rate(client: Client) -> None:
-    """By kind or by name; Temporal holds all workers of the queue to it, so it is part of what each asks."""
-    settings = WorkerSettings(task_queue=unique_queue(), queue_rates={"model": 5, "gpu": 0.5})
+    """By kind or by name; Temporal holds all workers of the queue to it, whoever asks for work."""
+    queue, gpu = unique_queue(), unique_queue()
+    settings = WorkerSettings(task_queue=queue, queue_rates={"model": 50, gpu: 0.5}, shutdown_grace=0)
+    ports = FakePorts(ScriptedModel()).wired()
 
-    workers = build_workers(client, FakePorts(ScriptedModel()).wired(), settings, [*TASK_WORK, "gpu"])
-    configs = [worker.config(active_config=True) for worker in workers]
+    async with running_workers(client, ports, settings, [*TASK_WORK, gpu]), asyncio.timeout(20):
+        of_models = await _rate_of_workers(client, f"{queue}-model")
+        of_gpu = await _rate_of_workers(client, gpu)
 
-    assert {
-        str(config.get("task_queue")).removeprefix(settings.task_queue): config.get(
-            "max_task_queue_activities_per_second"
-        )
-        for config in configs
-    } == {"": None, "-model": 5, "-tools": None, "gpu": 0.5}
+    assert (of_models, of_gpu) == (50, 0.5)
+
+
+async def _rate_of_workers(client: Client, queue: str) -> float:
+    """Return the calls a second to which the server holds a queue, once a worker of it has said so."""
+    asked = DescribeTaskQueueRequest(
+        namespace=client.namespace,
+        task_queue=TaskQueue(name=queue),
+        task_queue_type=TaskQueueType.TASK_QUEUE_TYPE_ACTIVITY,
+        report_config=True,
+    )
+    while True:
+        limit = (await client.workflow_service.describe_task_queue(asked)).effective_rate_limit
+        if limit.rate_limit_source == RateLimitSource.RATE_LIMIT_SOURCE_WORKER:
+            return limit.requests_per_second
+        await asyncio.sleep(0.05)

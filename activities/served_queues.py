@@ -1,0 +1,62 @@
+"""What a worker says at its start: which queues others have to serve, and which settings miss their queue."""
+
+from collections.abc import Sequence
+
+import structlog
+
+from activities.worker_settings import WorkerSettings
+from agents.registry import AgentRegistry
+from workflows.contract.names import MODEL_QUEUE, TOOLS_QUEUE, WORKER_QUEUES, WORKFLOWS_QUEUE
+
+SPLIT_KINDS = (MODEL_QUEUE, TOOLS_QUEUE)
+"""Kinds of work that wait on the queue of workflows, unless the task began with EVERLOOP_SPLIT_QUEUES."""
+
+_log = structlog.get_logger()
+
+
+def queues_named_by(agents: AgentRegistry) -> set[str]:
+    """Return the queues that agents and their tools have of their own."""
+    return {queue for agent in agents for queue in agent.task_queues}
+
+
+def report_queues(agents: AgentRegistry, queues: Sequence[str], settings: WorkerSettings) -> None:
+    """Log what may wait unserved. What is right in a deployment of several workers is no warning.
+
+    `queues` are what this worker serves: kinds, or names of queues. A worker cannot know what the others
+    serve, nor whether gateways set EVERLOOP_SPLIT_QUEUES.
+    """
+    named = queues_named_by(agents)
+    # A name that nobody uses may be misspelled.
+    if unused := sorted(set(queues) - set(WORKER_QUEUES) - named):
+        _log.warning("no agent names these task queues: see --queues", queues=unused)
+    _report_unserved(named, queues)
+    _report_rates(named | set(queues), settings)
+
+
+def _report_unserved(named: set[str], queues: Sequence[str]) -> None:
+    missing = sorted(named - set(queues))
+    kinds = [kind for kind in WORKER_QUEUES if kind not in queues]
+    if not kinds:
+        if missing:
+            _log.warning(
+                "agents name task queues that this worker does not serve: see --queues", queues=missing
+            )
+        return
+    _log.info(
+        "other workers have to serve these queues: see --queues",
+        queues=[kind for kind in kinds if kind not in SPLIT_KINDS] + missing,
+        with_split_queues=[kind for kind in kinds if kind in SPLIT_KINDS],
+    )
+    apart = [kind for kind in SPLIT_KINDS if kind in queues]
+    if apart and WORKFLOWS_QUEUE not in queues:
+        _log.info("takes calls only of tasks begun with EVERLOOP_SPLIT_QUEUES=true", queues=apart)
+
+
+def _report_rates(known: set[str], settings: WorkerSettings) -> None:
+    if unknown := sorted(set(settings.queue_rates) - set(WORKER_QUEUES) - known):
+        _log.warning("EVERLOOP_QUEUE_RATES: no agent names these task queues", queues=unknown)
+    if apart := [kind for kind in SPLIT_KINDS if kind in settings.queue_rates]:
+        _log.info(
+            "EVERLOOP_QUEUE_RATES: hold only for tasks begun with EVERLOOP_SPLIT_QUEUES=true",
+            queues=apart,
+        )

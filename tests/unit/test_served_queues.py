@@ -1,0 +1,78 @@
+"""What a worker says at its start of queues that it does not serve, and of rates that hold nothing."""
+
+from collections.abc import Sequence
+
+import pytest
+from structlog.testing import capture_logs
+
+from activities.served_queues import report_queues
+from activities.worker_settings import WorkerSettings
+from agents.agent import Agent
+from agents.registry import AgentRegistry
+from workflows.contract.names import WORKER_QUEUES
+
+REST = "other workers have to serve these queues: see --queues"
+SPLIT = "takes calls only of tasks begun with EVERLOOP_SPLIT_QUEUES=true"
+
+
+def _said(
+    queues: Sequence[str], rates: dict[str, float] | None = None, *, agents_queue: str | None = None
+) -> list[tuple[str, str, list[str]]]:
+    """Return level, event and queues of each line."""
+    agents = AgentRegistry([Agent(id="a", name="A", description="d", task_queue=agents_queue)])
+    with capture_logs() as logs:
+        report_queues(agents, queues, WorkerSettings(queue_rates=rates or {}))
+    return [
+        (
+            line["log_level"],
+            line["event"],
+            line["queues"] + [f"split {kind}" for kind in line.get("with_split_queues", [])],
+        )
+        for line in logs
+    ]
+
+
+def test_a_worker_of_everything_has_nothing_to_say() -> None:
+    """All that agents name is served as well."""
+    assert _said([*WORKER_QUEUES, "gpu"], {"push": 5, "gpu": 0.5}, agents_queue="gpu") == []
+
+
+@pytest.mark.parametrize(
+    ("queues", "lines"),
+    [
+        (["workflows", "model", "tools"], [(REST, ["push", "narrator"])]),
+        (["workflows", "push", "narrator"], [(REST, ["split model", "split tools"])]),
+        (["model"], [(REST, ["workflows", "push", "narrator", "split tools"]), (SPLIT, ["model"])]),
+        (["tools", "model", "push"], [(REST, ["workflows", "narrator"]), (SPLIT, ["model", "tools"])]),
+        (["push"], [(REST, ["workflows", "narrator", "split model", "split tools"])]),
+    ],
+)
+def test_a_worker_of_some_kinds_says_what_others_have_to_serve(
+    queues: list[str], lines: list[tuple[str, list[str]]]
+) -> None:
+    """And that calls of models and tools may not come to it; where the others do, nothing is wrong."""
+    assert _said(queues) == [("info", event, named) for event, named in lines]
+
+
+def test_a_queue_by_name_is_missing_or_needless() -> None:
+    """A worker of all kinds warns of what it leaves out; a name that no agent uses may be misspelled."""
+    missing = "agents name task queues that this worker does not serve: see --queues"
+    unused = "no agent names these task queues: see --queues"
+
+    assert _said(WORKER_QUEUES, agents_queue="gpu") == [("warning", missing, ["gpu"])]
+    assert _said(["workflows", "model", "tools", "push"], agents_queue="gpu") == [
+        ("info", REST, ["narrator", "gpu"])
+    ]
+    assert _said([*WORKER_QUEUES, "gup"]) == [("warning", unused, ["gup"])]
+
+
+def test_a_rate_that_holds_nothing_is_told() -> None:
+    """A name may be misspelled; calls of models and tools have a rate where they wait apart."""
+    unknown = "EVERLOOP_QUEUE_RATES: no agent names these task queues"
+    apart = "EVERLOOP_QUEUE_RATES: hold only for tasks begun with EVERLOOP_SPLIT_QUEUES=true"
+    rates = {"modle": 5.0, "everloop-model": 5.0, "model": 5.0, "push": 5.0, "gpu": 5.0}
+
+    assert _said([*WORKER_QUEUES, "gpu"], rates, agents_queue="gpu") == [
+        ("warning", unknown, ["everloop-model", "modle"]),
+        ("info", apart, ["model"]),
+    ]
