@@ -15,7 +15,7 @@ from openai import AsyncOpenAI
 from pydantic import ValidationError
 from redis.asyncio import Redis
 from temporalio.client import Client
-from temporalio.worker import Worker
+from temporalio.worker import UnsandboxedWorkflowRunner, Worker
 
 from activities.agents import AgentCatalogue
 from activities.conversation import RememberedConversation
@@ -99,6 +99,7 @@ def _worker(client: Client, queue: str, ports: Ports, settings: WorkerSettings) 
         workflows=_workflows(ports) if queue == names.WORKFLOWS_QUEUE else [],
         activities=calls_of(queue, ports),
         interceptors=[TaskLogging()],
+        workflow_runner=UnsandboxedWorkflowRunner(),  # ADR 19
         max_cached_workflows=settings.max_cached_workflows,
         tuner=settings.tuner(queue),
         workflow_task_poller_behavior=settings.pollers,

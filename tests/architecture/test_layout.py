@@ -45,5 +45,5 @@ async def test_the_worker_implements_every_port_method(temporal_address: str) ->
 
 @pytest.mark.parametrize("path", SANDBOXED, ids=str)
 def test_sandboxed_packages_stay_empty(path: Path) -> None:
-    """The sandbox executes a package's `__init__` again for each workflow."""
+    """The sandbox, in which histories are replayed, executes a package's `__init__` again for each."""
     assert path.read_text(encoding="utf-8") == ""

@@ -7,7 +7,7 @@ import sys
 from datetime import timedelta
 
 import uvloop
-from temporalio.worker import Worker
+from temporalio.worker import UnsandboxedWorkflowRunner, Worker
 
 from stores.temporal_connection import connect_temporal
 from tests.bench.floor_workflow import Floor, act, ask
@@ -26,6 +26,7 @@ async def run() -> None:
         task_queue=settings.task_queue,
         workflows=[Floor],
         activities=[ask, act],
+        workflow_runner=UnsandboxedWorkflowRunner(),
         max_cached_workflows=settings.max_cached_workflows,
         tuner=settings.tuner(settings.task_queue),
         workflow_task_poller_behavior=settings.pollers,
