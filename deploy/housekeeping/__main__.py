@@ -17,6 +17,9 @@ from stores.encryption import EncryptionError
 from stores.settings_errors import explain
 from stores.temporal_connection import TemporalUnreachableError, connect_temporal
 
+NOTICE = 5.0
+"""Seconds after which a run says what it waits for."""
+
 EPILOG = """\
 A schedule of Temporal does the same every five minutes. Temporal is found as workers find it
 (TEMPORAL_ADDRESS), EVERLOOP_TASK_QUEUE has to be theirs, and a worker has to run. What is removed when is
@@ -55,15 +58,22 @@ def main(arguments: Sequence[str] | None = None, patience: timedelta = RUN_TIMEO
 
 
 async def _run(asked: argparse.Namespace, patience: timedelta) -> int:
+    queue = QueueSettings().task_queue
     try:
         async with asyncio.timeout(ANSWER_TIMEOUT.total_seconds()):
-            runs = HousekeepingRuns(await connect_temporal(), QueueSettings().task_queue)
+            runs = HousekeepingRuns(await connect_temporal(), queue)
     except TimeoutError as error:
         raise HousekeepingError.of_silence(ANSWER_TIMEOUT) from error
     if asked.command == "status":
         print(status_lines(await runs.status()))
         return 0
-    result = await runs.run(patience, dry_run=asked.dry_run)
+    notice = asyncio.get_running_loop().call_later(
+        NOTICE, _fail, f"a worker of the queue {queue} (EVERLOOP_TASK_QUEUE) has to do it; waiting"
+    )
+    try:
+        result = await runs.run(patience, dry_run=asked.dry_run)
+    finally:
+        notice.cancel()
     print(table(result))
     for line in failures(result):
         _fail(line)

@@ -2,8 +2,9 @@
 
 import io
 import socket
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any, cast
+from uuid import uuid4
 
 import pytest
 
@@ -111,6 +112,21 @@ def test_a_server_that_is_away_is_one_line(
     assert [line.partition(":")[0] for line in said] == ["housekeeping", "reindex"]
     assert "TEMPORAL_ADDRESS" in said[0]
     assert "EVERLOOP_REDIS_URL" in said[1]
+
+
+def test_a_run_without_a_worker_says_what_it_waits_for(
+    temporal_address: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """And gives up in the end."""
+    monkeypatch.setenv("TEMPORAL_ADDRESS", temporal_address)
+    monkeypatch.setenv("EVERLOOP_TASK_QUEUE", queue := f"nobody-{uuid4()}")
+    monkeypatch.setattr("deploy.housekeeping.__main__.NOTICE", 0.1)
+    assert housekeeping(["run", "--dry-run"], patience=timedelta(seconds=1)) == 1
+    waiting, ended = capsys.readouterr().err.splitlines()
+    assert (
+        waiting == f"housekeeping: a worker of the queue {queue} (EVERLOOP_TASK_QUEUE) has to do it; waiting"
+    )
+    assert "has not ended within 1 s; see whether a worker runs" in ended
 
 
 @pytest.mark.parametrize("days", ["0", "36501", "soon"])
