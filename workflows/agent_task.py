@@ -1,9 +1,6 @@
 """One A2A task as one durable execution: the Temporal shell around the loop."""
 
 import asyncio
-import contextlib
-from collections.abc import Awaitable, Coroutine
-from typing import Any, TypeVar
 
 from temporalio import workflow
 from temporalio.exceptions import (
@@ -15,30 +12,22 @@ from temporalio.exceptions import (
 
 with workflow.unsafe.imports_passed_through():
     from workflows import announce, approvals, display, spans
-    from workflows.activity_options import afterthought, narration, publish
+    from workflows.activity_options import narration
+    from workflows.conclusion import Conclusion
     from workflows.contract import failures, names
     from workflows.contract.calls import (
-        AfterCompletionInput,
         NarrateInput,
-        PublishInput,
-        SaveContextResult,
     )
     from workflows.contract.events import (
-        FINAL_ATTEMPT,
         REASON,
-        RESPONSE_ARTIFACT,
-        ArtifactChunk,
-        StatusChanged,
     )
     from workflows.contract.messages import (
         AgentMessage,
         AssistantMessage,
-        DataPart,
-        TextPart,
         UserMessage,
         text_of,
     )
-    from workflows.contract.ports import AgentPort, NarratorPort, PublishPort
+    from workflows.contract.ports import NarratorPort
     from workflows.contract.questions import Answer, Approval, InvalidAnswerError, SubAgentQuestions
     from workflows.contract.scheduled import begun
     from workflows.contract.tasks import (
@@ -53,15 +42,12 @@ with workflow.unsafe.imports_passed_through():
     from workflows.endings import final_failure
     from workflows.limits import TaskStoppedError, time_is_up
     from workflows.loop import Loop
-    from workflows.model_turn import MAX_RESENDS
     from workflows.scope import TaskScope
     from workflows.state import CarriedTask, Phase, TaskRunState
 
 EXCERPT_LENGTH = 200
 
 CANCELED = "canceled on request"
-
-Result = TypeVar("Result")
 
 
 @workflow.defn(name=names.WORKFLOW_TYPE)
@@ -88,6 +74,7 @@ class AgentTask:
         )
         self._scope = TaskScope(self._ref, self._task, self._state)
         self._loop = Loop(self._scope)
+        self._conclusion = Conclusion(self._ref, self._scope, self._loop)
 
     @workflow.run
     async def run(self, task: CarriedTask) -> TaskResult:
@@ -101,15 +88,15 @@ class AgentTask:
                 await self._loop.memory.save()
         except (ActivityError, ChildWorkflowError, TaskStoppedError, asyncio.CancelledError) as error:
             if is_cancelled_exception(error):
-                await self._end(TaskState.CANCELED, announce.remark_message(CANCELED), CANCELED)
+                await self._conclusion.end(TaskState.CANCELED, announce.remark_message(CANCELED), CANCELED)
                 raise
             failure = final_failure(error, self._state.usage)
-            await self._end(TaskState.FAILED, _reason(failure), failure.message)
+            await self._conclusion.end(TaskState.FAILED, _reason(failure), failure.message)
             raise failure from None
         self._state.answer = answer
         remark = answer.closing or ("" if answer.text else "the model gave an empty answer")
         outcome = TaskState.REJECTED if answer.rejects else TaskState.COMPLETED
-        await self._end(outcome, announce.remark_message(remark), remark)
+        await self._conclusion.end(outcome, announce.remark_message(remark), remark)
         return TaskResult(
             state=outcome,
             iterations=self._state.iteration,
@@ -158,7 +145,7 @@ class AgentTask:
     @workflow.update
     async def wait_for_route(self) -> Route:
         """Wait until it is decided whether there is a task; return what answers the message if not."""
-        await workflow.wait_condition(lambda: self._is_routed)
+        await workflow.wait_condition(lambda: not self._scope.has_hidden_task)
         return Route(message=self._message, digest=self._task.digest)
 
     @workflow.signal
@@ -205,7 +192,7 @@ class AgentTask:
             status=state.status,
             history=state.recent_history,
             artifacts=state.artifacts,
-            is_hidden=not self._is_routed or self._message is not None,
+            is_hidden=self._scope.has_hidden_task or self._message is not None,
         )
 
     @workflow.query
@@ -226,10 +213,6 @@ class AgentTask:
     def transcript(self, start: int = 0) -> TranscriptPage:
         """All messages from position `start` on, as many as fit; `next` is where the next page starts."""
         return self._state.transcript_page(start)
-
-    @property
-    def _is_routed(self) -> bool:
-        return self._task.agent.routing == "task" or self._state.is_routed
 
     async def _answer(self) -> AssistantMessage | AgentMessage:
         """Run the loop, within the agent's wall clock if it has one; a message answers in place of a task."""
@@ -256,7 +239,7 @@ class AgentTask:
         self._state.phase = Phase.DONE
         announce.index(TaskState.COMPLETED)
         await workflow.wait_condition(workflow.all_handlers_finished)
-        await _to_the_end(self._follow_up(TaskState.COMPLETED, text_of(message.parts), ""))
+        await self._conclusion.follow_up(TaskState.COMPLETED, text_of(message.parts))
         return TaskResult(
             state=TaskState.COMPLETED,
             iterations=self._state.iteration,
@@ -275,105 +258,6 @@ class AgentTask:
                 NarratorPort.narrate, call, **narration(self._scope.narrator_queue)
             )
             narrating.add_done_callback(lambda done: done.cancelled() or done.exception())
-
-    async def _end(self, outcome: TaskState, message: AgentMessage | None, reason: str) -> None:
-        """Refuse further messages, then publish what is left to say and the last status.
-
-        From here on the outcome stands: a cancellation that comes now is too late.
-        """
-        self._state.phase = Phase.DONE
-        self._state.questions.clear()
-        events = self._last_events(outcome, message)
-        announce.show(self._state)
-        await _to_the_end(self._publish_end(outcome, events))
-        self._state.is_routed = True
-        announce.index(outcome)
-        answer = self._state.answer.text if self._state.answer else ""
-        await _to_the_end(self._follow_up(outcome, answer, reason))
-        await workflow.wait_condition(workflow.all_handlers_finished)
-
-    async def _publish_end(
-        self, outcome: TaskState, events: tuple[StatusChanged | ArtifactChunk, ...]
-    ) -> None:
-        """Publish the last events, and keep the conversation with them."""
-        memory = self._loop.memory
-        keeps = outcome is TaskState.COMPLETED and not memory.is_older
-        call = PublishInput(
-            task=self._ref,
-            events=events,
-            opening=None if self._is_routed else announce.opening(self._ref, self._task),
-            remember=memory.to_save if keeps else None,
-        )
-
-        def end(resends: int) -> Awaitable[SaveContextResult | None]:
-            # A cache that never holds the transcript costs the conversation, not the end of the task.
-            kept = call if resends < MAX_RESENDS else call.model_copy(update={"remember": None})
-            # Not a local activity: that runs before anything is durable, so that after a crash, or with a
-            # message that came meanwhile, the task could end in another way than clients were told.
-            return workflow.execute_activity_method(PublishPort.publish, kept, **publish("last status"))
-
-        memory.note(await self._loop.send_again(end))
-
-    async def _follow_up(self, outcome: TaskState, answer: str, reason: str) -> None:
-        """Do what clients need not wait for; it is dropped where it does not work."""
-        state, agent = self._state, self._scope.agent
-        with contextlib.suppress(ActivityError):
-            if {"after_completion", "on_error"} & set(agent.hooks):
-                ended = AfterCompletionInput(
-                    task=self._scope.ref,
-                    state=outcome,
-                    iterations=state.iteration,
-                    usage=state.usage,
-                    answer=answer,
-                    reason=reason,
-                    identity=self._task.identity,
-                )
-                queue = self._scope.queue(names.TOOLS_QUEUE)
-                await workflow.execute_activity_method(
-                    AgentPort.after_completion, ended, **afterthought(queue, "tell the plugins")
-                )
-        with contextlib.suppress(ActivityError):
-            await self._loop.memory.compact()
-
-    def _last_events(
-        self, outcome: TaskState, message: AgentMessage | None
-    ) -> tuple[StatusChanged | ArtifactChunk, ...]:
-        """Return the answer, unless subscribers have it, what both sides said last, and the end."""
-        state, at = self._state, workflow.now()
-        events: list[StatusChanged | ArtifactChunk] = []
-        if state.answer and not state.answer.is_shown:
-            part = state.answer_part(state.answer.text)
-            events.append(_whole_response(part, position=len(state.transcript) - 1))
-        if state.unconfirmed:
-            events.append(state.unconfirmed)
-        if state.remark:
-            remark = announce.remark_message(state.remark)
-            events.append(state.change_status(TaskState.WORKING, at, message=remark))
-        received = (*state.take_heard(), *state.take_inbox())
-        events.append(state.change_status(outcome, at, message=message, received=received))
-        return tuple(events)
-
-
-async def _to_the_end(work: Coroutine[Any, Any, Result]) -> Result:
-    """Do it, although the task may be cancelled meanwhile."""
-    working = asyncio.create_task(work)
-    while not working.done():
-        with contextlib.suppress(asyncio.CancelledError):
-            await asyncio.shield(working)
-    return working.result()
-
-
-def _whole_response(part: TextPart | DataPart, *, position: int) -> ArtifactChunk:
-    """Return the answer in one piece; a view that has it complete drops this."""
-    return ArtifactChunk(
-        artifact_id=RESPONSE_ARTIFACT,
-        name=RESPONSE_ARTIFACT,
-        position=position,
-        attempt=FINAL_ATTEMPT,
-        index=0,
-        part=part,
-        last_chunk=True,
-    )
 
 
 def _reason(failure: ApplicationError) -> AgentMessage | None:

@@ -1,0 +1,136 @@
+"""The end of a task: its last words, its last status, and what follows them."""
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Coroutine
+from typing import Any, TypeVar
+
+from temporalio import workflow
+from temporalio.exceptions import ActivityError
+
+from workflows import announce
+from workflows.activity_options import afterthought, publish
+from workflows.contract import names
+from workflows.contract.calls import AfterCompletionInput, PublishInput, SaveContextResult
+from workflows.contract.events import FINAL_ATTEMPT, RESPONSE_ARTIFACT, ArtifactChunk, StatusChanged
+from workflows.contract.messages import AgentMessage, DataPart, TextPart
+from workflows.contract.ports import AgentPort, PublishPort
+from workflows.contract.tasks import TaskRef, TaskState
+from workflows.loop import Loop
+from workflows.model_turn import MAX_RESENDS
+from workflows.scope import TaskScope
+from workflows.state import Phase
+
+Result = TypeVar("Result")
+
+
+class Conclusion:
+    """Ends a task once. `ref` names the agent that the task began with, by which clients know it."""
+
+    def __init__(self, ref: TaskRef, scope: TaskScope, loop: Loop) -> None:
+        self._ref = ref
+        self._scope = scope
+        self._state = scope.state
+        self._loop = loop
+
+    async def end(self, outcome: TaskState, message: AgentMessage | None, reason: str) -> None:
+        """Refuse further messages, then publish what is left to say and the last status.
+
+        From here on the outcome stands: a cancellation that comes now is too late.
+        """
+        self._state.phase = Phase.DONE
+        self._state.questions.clear()
+        events = self._last_events(outcome, message)
+        announce.show(self._state)
+        await _to_the_end(self._publish_last(outcome, events))
+        self._state.is_routed = True
+        announce.index(outcome)
+        answer = self._state.answer.text if self._state.answer else ""
+        await self.follow_up(outcome, answer, reason)
+        await workflow.wait_condition(workflow.all_handlers_finished)
+
+    async def _publish_last(
+        self, outcome: TaskState, events: tuple[StatusChanged | ArtifactChunk, ...]
+    ) -> None:
+        """Publish the last events, and keep the conversation with them."""
+        memory = self._loop.memory
+        keeps = outcome is TaskState.COMPLETED and not memory.is_older
+        call = PublishInput(
+            task=self._ref,
+            events=events,
+            opening=announce.opening(self._ref, self._scope.task) if self._scope.has_hidden_task else None,
+            remember=memory.to_save if keeps else None,
+        )
+
+        def publishing(resends: int) -> Awaitable[SaveContextResult | None]:
+            # A cache that never holds the transcript costs the conversation, not the end of the task.
+            kept = call if resends < MAX_RESENDS else call.model_copy(update={"remember": None})
+            # Not a local activity: that runs before anything is durable, so that after a crash, or with a
+            # message that came meanwhile, the task could end in another way than clients were told.
+            return workflow.execute_activity_method(PublishPort.publish, kept, **publish("last status"))
+
+        memory.note(await self._loop.send_again(publishing))
+
+    async def follow_up(self, outcome: TaskState, answer: str, reason: str = "") -> None:
+        """Do what clients need not wait for; it is dropped where it does not work."""
+        await _to_the_end(self._follow_up(outcome, answer, reason))
+
+    async def _follow_up(self, outcome: TaskState, answer: str, reason: str) -> None:
+        state, agent = self._state, self._scope.agent
+        with contextlib.suppress(ActivityError):
+            if {"after_completion", "on_error"} & set(agent.hooks):
+                ended = AfterCompletionInput(
+                    task=self._scope.ref,
+                    state=outcome,
+                    iterations=state.iteration,
+                    usage=state.usage,
+                    answer=answer,
+                    reason=reason,
+                    identity=self._scope.task.identity,
+                )
+                queue = self._scope.queue(names.TOOLS_QUEUE)
+                await workflow.execute_activity_method(
+                    AgentPort.after_completion, ended, **afterthought(queue, "tell the plugins")
+                )
+        with contextlib.suppress(ActivityError):
+            await self._loop.memory.compact()
+
+    def _last_events(
+        self, outcome: TaskState, message: AgentMessage | None
+    ) -> tuple[StatusChanged | ArtifactChunk, ...]:
+        """Return the answer, unless subscribers have it, what both sides said last, and the end."""
+        state, at = self._state, workflow.now()
+        events: list[StatusChanged | ArtifactChunk] = []
+        if state.answer and not state.answer.is_shown:
+            part = state.answer_part(state.answer.text)
+            events.append(_whole_response(part, position=len(state.transcript) - 1))
+        if state.unconfirmed:
+            events.append(state.unconfirmed)
+        if state.remark:
+            remark = announce.remark_message(state.remark)
+            events.append(state.change_status(TaskState.WORKING, at, message=remark))
+        received = (*state.take_heard(), *state.take_inbox())
+        events.append(state.change_status(outcome, at, message=message, received=received))
+        return tuple(events)
+
+
+async def _to_the_end(work: Coroutine[Any, Any, Result]) -> Result:
+    """Do it, although the task may be cancelled meanwhile."""
+    working = asyncio.create_task(work)
+    while not working.done():
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.shield(working)
+    return working.result()
+
+
+def _whole_response(part: TextPart | DataPart, *, position: int) -> ArtifactChunk:
+    """Return the answer in one piece; a view that has it complete drops this."""
+    return ArtifactChunk(
+        artifact_id=RESPONSE_ARTIFACT,
+        name=RESPONSE_ARTIFACT,
+        position=position,
+        attempt=FINAL_ATTEMPT,
+        index=0,
+        part=part,
+        last_chunk=True,
+    )
