@@ -2,6 +2,7 @@
 
 import gc
 import os
+import signal
 from collections.abc import AsyncGenerator, Iterator
 
 import pytest
@@ -20,6 +21,8 @@ def pytest_configure() -> None:
     and its finalizers break the import it interrupts (KeyError in importlib, python/cpython#91351).
     """
     gc.disable()
+    # Whoever starts us in the background of a script ignores SIGINT, and so would all commands under test.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_finish() -> None:
@@ -28,11 +31,18 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
+@pytest.fixture(autouse=True, scope="module")
+def old_garbage() -> Iterator[None]:
+    """Collect what outlived the test that made it; a look at everything takes too long after each test."""
+    yield
+    gc.collect()
+
+
 @pytest.fixture(autouse=True)
 def garbage() -> Iterator[None]:
     """Collect what a test leaves, while its event loop rests."""
     yield
-    gc.collect()
+    gc.collect(1)
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")

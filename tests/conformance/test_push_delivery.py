@@ -74,7 +74,7 @@ async def test_all_webhooks_of_a_task_are_told(agent: Binding, webhook: Webhook)
 
 
 async def test_a_deleted_config_is_told_nothing_more(agent: Binding, webhook: Webhook) -> None:
-    """After the deletion no notification goes to its webhook; the others go on (§3.1.10)."""
+    """Of what happens after the deletion its webhook hears nothing; the others go on (§3.1.10)."""
     task = await agent.send(message(ASKS))
     gone, staying = f"/{fresh('hook')}", f"/{fresh('hook')}"
     created: dict[str, str] = {}
@@ -86,4 +86,4 @@ async def test_a_deleted_config_is_told_nothing_more(agent: Binding, webhook: We
     await agent.call("DeleteTaskPushNotificationConfig", request)
     await agent.send(message(COMPLETES, taskId=task.id))
     await webhook.until(_tells(staying, "TASK_STATE_COMPLETED"))
-    assert webhook.at(gone) == []
+    assert {_state(one) for one in webhook.at(gone)} <= {"TASK_STATE_INPUT_REQUIRED"}
