@@ -37,9 +37,9 @@ lint: $(INSTALLED) ## rules, format and direction of imports
 types: $(INSTALLED) ## types, strictly
 	$(BIN)/pyright
 
-# Tests mostly wait, so three processes suit two cores; each has servers of its own.
+# Three processes keep two cores busy; each has servers of its own. In the order of their folders, the longest come first.
 test: $(INSTALLED) ## all tests; servers are started as needed
-	$(BIN)/pytest -n 3 --dist loadfile
+	$(BIN)/pytest -n 3 --dist loadfile --no-loadscope-reorder
 
 format: $(INSTALLED) ## format the code, and fix what can be fixed safely
 	$(BIN)/ruff format .
@@ -52,7 +52,7 @@ chaos: $(INSTALLED) ## harm everything while clients work, CHAOS_SECONDS (600) l
 	@exec $(BIN)/python -m tests.chaos --seconds $${CHAOS_SECONDS:-600} $${CHAOS_SEED:+--seed $$CHAOS_SEED}
 
 history: $(INSTALLED) ## keep histories of today's workflow code before it changes: make history CHANGE=short_name
-	$(BIN)/python -m tests.replay.record $(CHANGE)
+	$(BIN)/python -m tests.replay.record $(CHANGE) $(SCENARIOS)
 
 lock: ## pin the newest versions that pyproject.toml allows, and of them those that images need
 	@tools=$$(mktemp -d); trap 'rm -rf "$$tools"' EXIT; \

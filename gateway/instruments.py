@@ -4,11 +4,11 @@ Attributes hold names that operators chose (agents) or words of a fixed set, nev
 tasks. Without a meter provider recording does nothing.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection
 
 from opentelemetry import metrics
 
-from stores.instruments import record_statuses
+from stores.instruments import begin_statuses, record_statuses
 from workflows.contract.tasks import TERMINAL_STATES, TaskState
 
 LAG_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
@@ -58,8 +58,9 @@ _refused = _meter.create_counter(
 )
 
 
-def begin_counters(agent_ids: Iterable[str]) -> None:
+def begin_counters(agent_ids: Collection[str]) -> None:
     """Let counters begin at 0, as `stores.instruments.begin_statuses` says."""
+    begin_statuses(agent_ids)
     for agent_id in agent_ids:
         _started.add(0, {"agent": agent_id})
     for state in TERMINAL_STATES:

@@ -8,7 +8,7 @@ from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from workflows.contract.names import DEFAULT_TASK_QUEUE
 
-EVERYWHERE = frozenset({"0.0.0.0", "::", ""})
+EVERYWHERE = frozenset({"0.0.0.0", "::"})
 """Hosts that listen on every interface, and so are no address a client can use."""
 
 _ORIGIN = re.compile(r"https?://[^/?#@\s,*]+")

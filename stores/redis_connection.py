@@ -42,7 +42,7 @@ class RedisUnreachableError(RedisUnfitError):
 
 
 class RedisMisconfiguredError(RedisUnfitError):
-    """Redis answers, but it is too old or throws data away."""
+    """Redis answers, but it is too old, a cluster, or throws data away."""
 
 
 class StoreSettings(BaseSettings):
@@ -129,7 +129,8 @@ async def check_redis(redis: Redis) -> list[str]:
 
     Raises:
         RedisUnreachableError: it does not answer, or refuses us.
-        RedisMisconfiguredError: it is older than 6.2, or evicts keys when its memory is full.
+        RedisMisconfiguredError: it is older than 6.2, a node of a cluster, or evicts keys when its memory is
+            full.
     """
     try:
         await redis.ping()
@@ -141,6 +142,7 @@ async def check_redis(redis: Redis) -> list[str]:
             f"Redis at {_address(redis)} cannot be used: {error}; start it, or correct EVERLOOP_REDIS_URL"
         ) from error
     _require_version(facts)
+    _refuse_cluster(facts)
     return [*_check_eviction(facts), *_check_durability(facts)]
 
 
@@ -154,6 +156,14 @@ def _require_version(facts: Mapping[str, str | int]) -> None:
     numbers = tuple(int(word) for word in version.split(".")[:2] if word.isdigit())
     if numbers < MINIMUM_VERSION:
         raise RedisMisconfiguredError(f"Redis {version} is too old: expected 6.2 or newer; upgrade it")
+
+
+def _refuse_cluster(facts: Mapping[str, str | int]) -> None:
+    if facts.get("cluster_enabled"):
+        raise RedisMisconfiguredError(
+            "this Redis is a node of a cluster, and scripts of Everloop use keys that a cluster keeps on "
+            "several nodes: expected one server, with replicas if you like; set EVERLOOP_REDIS_URL to one"
+        )
 
 
 def _check_eviction(facts: Mapping[str, str | int]) -> list[str]:

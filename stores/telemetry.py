@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from threading import Thread
 
+import structlog
 from opentelemetry import trace
 from opentelemetry.sdk.resources import Resource
 from pydantic import Field
@@ -18,6 +19,8 @@ from stores.traces import export_traces
 
 PATIENCE = 5.0
 """Seconds that a process that ends waits for its collector."""
+
+_log = structlog.get_logger()
 
 SENDING = "last-spans"
 """Name of the thread that sends them."""
@@ -73,6 +76,8 @@ class Telemetry:
             sending = Thread(target=self.tracers.shutdown, name=SENDING, daemon=True)
             sending.start()
             sending.join(patience)
+            if sending.is_alive():
+                _log.warning("spans not sent", reason=f"the collector did not answer within {patience:g} s")
 
     def _tell(self, *, is_ready: bool) -> None:
         if self.metrics and self.metrics.listener:

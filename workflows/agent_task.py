@@ -3,47 +3,32 @@
 import asyncio
 
 from temporalio import workflow
-from temporalio.exceptions import (
-    ActivityError,
-    ApplicationError,
-    ChildWorkflowError,
-    is_cancelled_exception,
-)
+from temporalio.exceptions import ActivityError, ApplicationError, ChildWorkflowError, is_cancelled_exception
 
-with workflow.unsafe.imports_passed_through():
-    from workflows import announce, approvals, display, spans
-    from workflows.activity_options import narration
-    from workflows.conclusion import Conclusion
-    from workflows.contract import failures, names
-    from workflows.contract.calls import (
-        NarrateInput,
-    )
-    from workflows.contract.events import (
-        REASON,
-    )
-    from workflows.contract.messages import (
-        AgentMessage,
-        AssistantMessage,
-        UserMessage,
-        text_of,
-    )
-    from workflows.contract.ports import NarratorPort
-    from workflows.contract.questions import Answer, Approval, InvalidAnswerError, SubAgentQuestions
-    from workflows.contract.scheduled import begun
-    from workflows.contract.tasks import (
-        Route,
-        TaskProgress,
-        TaskRef,
-        TaskResult,
-        TaskState,
-        TaskView,
-        TranscriptPage,
-    )
-    from workflows.endings import final_failure
-    from workflows.limits import TaskStoppedError, time_is_up
-    from workflows.loop import Loop
-    from workflows.scope import TaskScope
-    from workflows.state import CarriedTask, Phase, TaskRunState
+from workflows import announce, approvals, display, spans
+from workflows.activity_options import narration
+from workflows.conclusion import Conclusion
+from workflows.contract import failures, names
+from workflows.contract.calls import NarrateInput
+from workflows.contract.events import REASON
+from workflows.contract.messages import AgentMessage, AssistantMessage, UserMessage, text_of
+from workflows.contract.ports import NarratorPort
+from workflows.contract.questions import Answer, Approval, InvalidAnswerError, SubAgentQuestions
+from workflows.contract.scheduled import begun
+from workflows.contract.tasks import (
+    Route,
+    TaskProgress,
+    TaskRef,
+    TaskResult,
+    TaskState,
+    TaskView,
+    TranscriptPage,
+)
+from workflows.endings import final_failure
+from workflows.limits import TaskStoppedError, time_is_up
+from workflows.loop import Loop
+from workflows.scope import TaskScope
+from workflows.state import CarriedTask, Phase, TaskRunState
 
 EXCERPT_LENGTH = 200
 

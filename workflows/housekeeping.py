@@ -10,17 +10,16 @@ from temporalio.common import RetryPolicy
 from temporalio.exceptions import ActivityError, is_cancelled_exception
 from temporalio.workflow import ActivityConfig
 
-with workflow.unsafe.imports_passed_through():
-    from workflows.contract.housekeeping import (
-        HOUSEKEEPING_WORKFLOW_TYPE,
-        CleanInput,
-        CleanResult,
-        HousekeepingInput,
-        HousekeepingPort,
-        HousekeepingResult,
-        Kind,
-        KindResult,
-    )
+from workflows.contract.housekeeping import (
+    HOUSEKEEPING_WORKFLOW_TYPE,
+    CleanInput,
+    CleanResult,
+    HousekeepingInput,
+    HousekeepingPort,
+    HousekeepingResult,
+    Kind,
+    KindResult,
+)
 
 ROUNDS = 20
 """How many steps of one kind a run takes; the next run goes on where it ended."""

@@ -7,10 +7,9 @@ from temporalio.common import RetryPolicy
 from temporalio.exceptions import ActivityError, ApplicationError, is_cancelled_exception
 from temporalio.workflow import ActivityConfig
 
-with workflow.unsafe.imports_passed_through():
-    from workflows.contract import names
-    from workflows.contract.ports import PushPort
-    from workflows.contract.push import PUSH_FAILED, DeliverPushInput, DeliverPushResult, PushRef
+from workflows.contract import names
+from workflows.contract.ports import PushPort
+from workflows.contract.push import PUSH_FAILED, DeliverPushInput, DeliverPushResult, PushRef
 
 PATIENCE = timedelta(hours=24)
 """How long one notification is tried."""

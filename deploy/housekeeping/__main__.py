@@ -68,7 +68,7 @@ async def _run(asked: argparse.Namespace, patience: timedelta) -> int:
         print(status_lines(await runs.status()))
         return 0
     notice = asyncio.get_running_loop().call_later(
-        NOTICE, _fail, f"a worker of the queue {queue} (EVERLOOP_TASK_QUEUE) has to do it; waiting"
+        NOTICE, _tell, f"a worker of the queue {queue} (EVERLOOP_TASK_QUEUE) has to do it; waiting"
     )
     try:
         result = await runs.run(patience, dry_run=asked.dry_run)
@@ -76,13 +76,17 @@ async def _run(asked: argparse.Namespace, patience: timedelta) -> int:
         notice.cancel()
     print(table(result))
     for line in failures(result):
-        _fail(line)
+        _tell(line)
     return 1 if failures(result) else 0
 
 
 def _fail(text: str, exit_code: int = 1) -> int:
-    print(f"housekeeping: {text}", file=sys.stderr)
+    _tell(text)
     return exit_code
+
+
+def _tell(text: str) -> None:
+    print(f"housekeeping: {text}", file=sys.stderr)
 
 
 if __name__ == "__main__":

@@ -28,7 +28,7 @@ from tests.support.processes import ServerProcess
 from tests.support.recorded_metrics import Recorded
 from workflows.contract.events import Thought
 from workflows.contract.messages import TextPart, UserMessage
-from workflows.contract.tasks import AgentSpec, TaskInput
+from workflows.contract.tasks import AgentSpec, TaskInput, TaskState
 
 REACHABLE = "everloop.server.reachable"
 OPEN, LAG, SUBSCRIBERS = "everloop.tasks.open", "everloop.stream.lag", "everloop.subscribers"
@@ -104,6 +104,22 @@ class _AwayClient(Client):
 
     async def count_workflows(self, *args: object, **kwargs: object) -> Never:
         raise RPCError("away", RPCStatusCode.UNAVAILABLE, b"")
+
+
+async def test_counters_begin_at_zero(client: Client) -> None:
+    """So that a rate shows the first task that a gateway starts, and the first that it ends itself."""
+    agent_id, begun, recorded = unique("agent"), asyncio.Event(), Recorded()
+
+    async def probe() -> None:
+        begun.set()
+
+    asking = asyncio.create_task(Gauges(client, [agent_id], {"temporal": probe}).run())
+    await begun.wait()
+    await cancel(asking)
+
+    assert recorded.gauge("everloop.tasks.started")[agent_id,] == 0
+    statuses = recorded.gauge("everloop.tasks.status")
+    assert {state: statuses[agent_id, state.value] for state in TaskState} == dict.fromkeys(TaskState, 0)
 
 
 async def test_an_outage_of_temporal_is_logged_once(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,7 +1,8 @@
-"""Records golden histories: `python -m tests.replay.record CHANGE`, one commit before the change.
+"""Records golden histories: `python -m tests.replay.record CHANGE [SCENARIO…]`, one commit before the change.
 
-Each scenario becomes `histories/SCENARIO_before_CHANGE.json`. A history that is there is not recorded again:
-it stands for tasks that are in flight somewhere. What names a machine (identities, stack traces) is left out.
+Each scenario, or each of those named, becomes `histories/SCENARIO_before_CHANGE.json`. A history that is
+there is not recorded again: it stands for tasks that are in flight somewhere. What names a machine
+(identities, stack traces) is left out.
 """
 
 import asyncio
@@ -9,6 +10,7 @@ import json
 import re
 import sys
 import tempfile
+from collections.abc import Collection
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import cast
@@ -31,8 +33,8 @@ NAMES_A_MACHINE = frozenset({"identity", "stackTrace"})
 HISTORIES = Path(__file__).with_name("histories")
 
 
-async def record(client: Client, name: str, scenario: Scenario, path: Path) -> None:
-    """Run a scenario and keep its history."""
+async def run_task(client: Client, name: str, scenario: Scenario, workflow_id: str) -> WorkflowHistory:
+    """Run a scenario and return its history; of a task that went on in new runs, that of the first."""
     task = TaskInput(
         context_id="context",
         owner="owner",
@@ -42,24 +44,15 @@ async def record(client: Client, name: str, scenario: Scenario, path: Path) -> N
     ).model_copy(update=scenario.changes)
     async with running_workers(client, scenario.ports.wired(), WorkerSettings(task_queue=name), TASK_WORK):
         handle = await client.start_workflow(
-            names.WORKFLOW_TYPE, task, id=path.stem, task_queue=name, result_type=TaskResult
+            names.WORKFLOW_TYPE, task, id=workflow_id, task_queue=name, result_type=TaskResult
         )
         await scenario.act(handle)
         try:
             await handle.result()
         except WorkflowFailureError as error:
             sys.stdout.write(f"{name}: ended with {error.cause}\n")
-        # Of a task that went on in new runs, the first run.
-        history = await client.get_workflow_handle(
-            handle.id, run_id=handle.first_execution_run_id
-        ).fetch_history()
-    await _keep(history, path)
-
-
-async def _keep(history: WorkflowHistory, path: Path) -> None:
-    kept = json.dumps(_anonymous(json.loads(history.to_json())), indent=1)
-    await asyncio.to_thread(path.write_text, f"{kept}\n", "utf-8")
-    sys.stdout.write(f"{path.name}: {len(history.events)} events\n")
+        first = client.get_workflow_handle(handle.id, run_id=handle.first_execution_run_id)
+        return await first.fetch_history()
 
 
 def _anonymous(value: object) -> object:
@@ -75,26 +68,32 @@ def _anonymous(value: object) -> object:
             return value
 
 
-async def main(change: str) -> None:
-    """Record every scenario for this change."""
+async def main(change: str, chosen: Collection[str]) -> None:
+    """Record every scenario, or those that are chosen, for this change."""
+    known = {*SCENARIOS, *PUSH_SCENARIOS, *HOUSEKEEPING_SCENARIOS}
+    if unknown := set(chosen) - known:
+        sys.exit(f"there is no scenario {', '.join(sorted(unknown))}; expected: {', '.join(sorted(known))}")
+    paths = {name: HISTORIES / f"{name}_before_{change}.json" for name in chosen or known}
+    wanted = {name: path for name, path in paths.items() if not path.exists()}
     with tempfile.TemporaryDirectory() as directory:
         settings = [f"limit.historyCount.suggestContinueAsNew={LONG_EVENTS}"]
         async with running_temporal(Path(directory), settings) as (_, address):
             client = await Client.connect(address, data_converter=pydantic_data_converter)
-            for name, scenario in SCENARIOS.items():
-                path = HISTORIES / f"{name}_before_{change}.json"
-                if not path.exists():
-                    await record(client, name, scenario(), path)
-            for name, push in PUSH_SCENARIOS.items():
-                path = HISTORIES / f"{name}_before_{change}.json"
-                if not path.exists():
-                    run = await run_push(client, name, push(), path.stem)
-                    await _keep(await run.fetch_history(), path)
-            for name, cleaners in HOUSEKEEPING_SCENARIOS.items():
-                path = HISTORIES / f"{name}_before_{change}.json"
-                if not path.exists():
-                    await _keep(await run_housekeeping(client, name, cleaners(), path.stem), path)
+            for name, path in sorted(wanted.items()):
+                await _record(client, name, path)
+
+
+async def _record(client: Client, name: str, path: Path) -> None:
+    if scenario := SCENARIOS.get(name):
+        history = await run_task(client, name, scenario(), path.stem)
+    elif push := PUSH_SCENARIOS.get(name):
+        history = await (await run_push(client, name, push(), path.stem)).fetch_history()
+    else:
+        history = await run_housekeeping(client, name, HOUSEKEEPING_SCENARIOS[name](), path.stem)
+    kept = json.dumps(_anonymous(json.loads(history.to_json())), indent=1)
+    await asyncio.to_thread(path.write_text, f"{kept}\n", "utf-8")
+    sys.stdout.write(f"{path.name}: {len(history.events)} events\n")
 
 
 if __name__ == "__main__":
-    asyncio.run(main(sys.argv[1]))
+    asyncio.run(main(sys.argv[1], sys.argv[2:]))

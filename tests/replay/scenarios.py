@@ -35,6 +35,7 @@ from workflows.contract.messages import (
     ToolCall,
     ToolMessage,
     ToolsMessage,
+    Usage,
     UserMessage,
 )
 from workflows.contract.questions import Approval, Question, QuestionKind
@@ -112,26 +113,47 @@ def _a_message_meanwhile(*after: Script) -> Callable[[], Scenario]:
     return make
 
 
+async def _endless(_call: CallModelInput) -> AssistantMessage:
+    while True:
+        activity.heartbeat()
+        await asyncio.sleep(0.05)
+
+
 def _canceled() -> Scenario:
     """The client cancels while the model writes."""
     started = asyncio.Event()
 
-    async def endless(_call: CallModelInput) -> AssistantMessage:
+    async def starting(call: CallModelInput) -> AssistantMessage:
         started.set()
-        while True:
-            activity.heartbeat()
-            await asyncio.sleep(0.05)
+        return await _endless(call)
 
     async def act(handle: Handle) -> None:
         await started.wait()
         await handle.cancel()
 
-    return Scenario(FakePorts(ScriptedModel(endless)), act)
+    return Scenario(FakePorts(ScriptedModel(starting)), act)
 
 
 def _full(*script: Script) -> Callable[[], Scenario]:
     """An agent that uses everything there is to pin."""
     return lambda: Scenario(FakePorts(ScriptedModel(*script)), agent=FULL_AGENT)
+
+
+def _for(agent: AgentSpec, *script: Script) -> Callable[[], Scenario]:
+    """An agent that has to give, or may use, what these replies are not."""
+    return lambda: Scenario(FakePorts(ScriptedModel(*script)), agent=agent)
+
+
+def _no_tool_works() -> Scenario:
+    """Too many iterations in a row, of which a person's no is none."""
+
+    def reply(call: RunToolInput) -> ToolReply:
+        outcome = "rejected" if call.call.id == "no" else "error"
+        return ToolMessage(call_id=call.call.id, name=call.call.name, content="no", outcome=outcome)
+
+    model = ScriptedModel(asks(("a", "x")), asks(("no", "x")), asks(("b", "x")))
+    agent = AgentSpec(id="agent", max_tool_failures=2)
+    return Scenario(FakePorts(model, CountingTools(reply=reply)), agent=agent)
 
 
 def _decides(*script: Script) -> Callable[[], Scenario]:
@@ -289,6 +311,10 @@ def _scheduled() -> Scenario:
     return Scenario(ports, changes={"scheduled": True, "context_id": ""})
 
 
+_USES_50 = asks(("a", "x")).model_copy(update={"usage": Usage(input_tokens=40, output_tokens=10)})
+
+_MISFIT = answer("four").model_copy(update={"refused": "it is no number", "misfits": True})
+
 SCENARIOS: dict[str, Callable[[], Scenario]] = {
     "answer": _plays(answer("Hi.")),
     "answer_not_shown": _plays(answer("Hi.").model_copy(update={"is_shown": False})),
@@ -316,6 +342,12 @@ SCENARIOS: dict[str, Callable[[], Scenario]] = {
     "sub_agent_asks": _sub_agent_asks,
     "scheduled": _scheduled,
     "fails_to_decide": _decides(_fail(failures.MODEL_REFUSED)),
+    "wall_clock": _for(AgentSpec(id="agent", wall_clock=1), asks(("a", "x")), _endless),
+    "token_limit": _for(AgentSpec(id="agent", max_tokens=50), _USES_50, answer("never asked")),
+    "no_tool_works": _no_tool_works,
+    "no_artifact": _for(ARTIFACT_AGENT, answer("done"), answer("No.")),
+    "misfits": _for(AgentSpec(id="agent", has_output=True), _MISFIT, _MISFIT),
+    "plugin_veto": _for(AgentSpec(id="agent", hooks=("on_error",)), _fail(failures.PLUGIN_VETO)),
     "continues_as_new": lambda: Scenario(
         FakePorts(ScriptedModel(*(asks((f"c{n}", "x")) for n in range(12)), answer("done"))),
         agent=FULL_AGENT,

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from pydantic import ValidationError
@@ -17,7 +18,7 @@ from stores.redis_connection import (
     connect_redis,
 )
 from stores.settings_errors import explain
-from tests.support.processes import ROOT
+from tests.support.processes import ROOT, running_valkey
 
 SECRET = "s3cret-word"
 
@@ -43,6 +44,16 @@ async def test_a_server_that_evicts_keys_is_refused(own_redis: Redis) -> None:
 
     with pytest.raises(RedisMisconfiguredError, match=r"allkeys-lru.*expected noeviction; run CONFIG SET"):
         await check_redis(own_redis)
+
+
+async def test_a_node_of_a_cluster_is_refused(tmp_path: Path) -> None:
+    """Before anything is written that another node would have to have."""
+    async with (
+        running_valkey(tmp_path, options=["--cluster-enabled", "yes"]) as (_, url),
+        connect_redis(url) as redis,
+    ):
+        with pytest.raises(RedisMisconfiguredError, match=r"node of a cluster.*expected one server"):
+            await check_redis(redis)
 
 
 async def test_a_user_who_may_not_look_gets_a_warning(own_redis: Redis, redis_url: str) -> None:

@@ -102,11 +102,11 @@ async def temporal_answers(address: str) -> bool:
 
 @asynccontextmanager
 async def running_valkey(
-    directory: Path, port: int | None = None
+    directory: Path, port: int | None = None, options: Sequence[str] = ()
 ) -> AsyncGenerator[tuple[ServerProcess, str]]:
     """Yield a Valkey server and its URL."""
     port = port or free_port()
-    server = ServerProcess(valkey_command(port, directory), directory / "valkey.log")
+    server = ServerProcess([*valkey_command(port, directory), *options], directory / "valkey.log")
     url = f"redis://{LOOPBACK}:{port}/0"
     server.start()
     try:

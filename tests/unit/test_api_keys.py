@@ -166,7 +166,7 @@ def test_the_command_makes_lists_and_removes_keys(path: Path, capsys: pytest.Cap
     assert f"{key.split('_')[1]}  acme  tasks:read,agents:demo  expires " in listed
     assert "other  tasks:read,tasks:write  does not expire" in listed
     assert [each.owner for each in read_keys(path).values()] == ["other"]
-    assert key.split("_")[2] not in path.read_text()
+    assert key.split("_", 2)[2] not in path.read_text()
     assert path.stat().st_mode & 0o777 == 0o600
 
 

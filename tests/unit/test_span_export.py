@@ -8,6 +8,7 @@ from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from structlog.testing import capture_logs
 
 from deploy.local.servers import LOOPBACK
 from stores.telemetry import SENDING, Telemetry
@@ -69,13 +70,14 @@ def test_libraries_that_are_quiet(monkeypatch: pytest.MonkeyPatch, library: str,
 
 
 def test_a_collector_that_does_not_answer_holds_up_no_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The process stops waiting while the request for its spans is still open."""
+    """The process stops waiting, and says so, while the request for its spans is still open."""
     with socket.create_server((LOOPBACK, 0)) as collector:
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", f"http://{LOOPBACK}:{collector.getsockname()[1]}")
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "2")
         provider = export_traces(Resource({}))
         provider.get_tracer("ours").start_span("work").end()
-        Telemetry(provider, None, ()).shutdown(patience=0.2)
+        with capture_logs() as logs:
+            Telemetry(provider, None, ()).shutdown(patience=0.2)
         request, _ = collector.accept()
         with request:
             request.setblocking(False)
@@ -83,6 +85,9 @@ def test_a_collector_that_does_not_answer_holds_up_no_end(monkeypatch: pytest.Mo
                 _read_to_the_end(request)
         (sending,) = (thread for thread in threading.enumerate() if thread.name == SENDING)
         sending.join()
+    assert [(line["event"], line["reason"]) for line in logs] == [
+        ("spans not sent", "the collector did not answer within 0.2 s")
+    ]
 
 
 def _read_to_the_end(connection: socket.socket) -> None:
