@@ -76,6 +76,10 @@ class Webhook:
     async def stop(self) -> None:
         """Refuse connections."""
         assert self._server
+        # What CPython 3.11 has accepted when a server closes, and given no transport yet, nobody would close.
+        for listener in self._server.sockets:
+            asyncio.get_running_loop().remove_reader(listener)
+        await asyncio.sleep(0)
         self._server.close()
         await self._server.wait_closed()
 
