@@ -20,10 +20,10 @@ from stores.traces import export_traces
 PATIENCE = 5.0
 """Seconds that a process that ends waits for its collector."""
 
-_log = structlog.get_logger()
-
 SENDING = "last-spans"
 """Name of the thread that sends them."""
+
+_log = structlog.get_logger()
 
 
 class TelemetrySettings(BaseSettings):

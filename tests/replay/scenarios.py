@@ -61,6 +61,8 @@ FULL_AGENT = AgentSpec(
     max_tool_failures=3,
     tools={"a": ToolSpec(fallback="b"), "writer": ToolSpec(agent="writer")},
 )
+"""It uses much of what there is to pin."""
+
 ARTIFACT_AGENT = AgentSpec(id="agent", tools={"write": ToolSpec(serial=True)}, artifact_tool="write")
 
 Handle = WorkflowHandle[AgentTask, TaskResult]
@@ -87,8 +89,9 @@ def _fail(failure_type: str) -> ApplicationError:
     return ApplicationError("scripted failure", type=failure_type, non_retryable=True)
 
 
-def _plays(*script: Script) -> Callable[[], Scenario]:
-    return lambda: Scenario(FakePorts(ScriptedModel(*script)))
+def _plays(*script: Script, agent: AgentSpec = AGENT) -> Callable[[], Scenario]:
+    """Nothing but what the model says."""
+    return lambda: Scenario(FakePorts(ScriptedModel(*script)), agent=agent)
 
 
 def _a_message_meanwhile(*after: Script) -> Callable[[], Scenario]:
@@ -132,16 +135,6 @@ def _canceled() -> Scenario:
         await handle.cancel()
 
     return Scenario(FakePorts(ScriptedModel(starting)), act)
-
-
-def _full(*script: Script) -> Callable[[], Scenario]:
-    """An agent that uses everything there is to pin."""
-    return lambda: Scenario(FakePorts(ScriptedModel(*script)), agent=FULL_AGENT)
-
-
-def _for(agent: AgentSpec, *script: Script) -> Callable[[], Scenario]:
-    """An agent that has to give, or may use, what these replies are not."""
-    return lambda: Scenario(FakePorts(ScriptedModel(*script)), agent=agent)
 
 
 def _no_tool_works() -> Scenario:
@@ -329,10 +322,14 @@ SCENARIOS: dict[str, Callable[[], Scenario]] = {
     "questions": _questions,
     "no_answer": _no_answer,
     "operator_resumes": _operator_resumes,
-    "second_model": _full(_fail(failures.MODEL_UNAVAILABLE), asks(("1", "x")), answer("done")),
-    "compaction": _full(asks(("1", "x")), asks(("2", "x")), _fail(failures.CONTEXT_TOO_LONG), answer("done")),
+    "second_model": _plays(
+        _fail(failures.MODEL_UNAVAILABLE), asks(("1", "x")), answer("done"), agent=FULL_AGENT
+    ),
+    "compaction": _plays(
+        asks(("1", "x")), asks(("2", "x")), _fail(failures.CONTEXT_TOO_LONG), answer("done"), agent=FULL_AGENT
+    ),
     "fallback_tool": _fallback_tool,
-    "sub_agent": _full(_ASKS_WRITER, answer("A poem."), answer("done")),
+    "sub_agent": _plays(_ASKS_WRITER, answer("A poem."), answer("done"), agent=FULL_AGENT),
     "artifacts": _artifacts,
     "answers_at_once": _decides(answer("Hi.")),
     "decides_for_a_task": _decides(asks(("c", CREATE_TASK)), asks(("1", "x")), answer("done")),
@@ -342,12 +339,12 @@ SCENARIOS: dict[str, Callable[[], Scenario]] = {
     "sub_agent_asks": _sub_agent_asks,
     "scheduled": _scheduled,
     "fails_to_decide": _decides(_fail(failures.MODEL_REFUSED)),
-    "wall_clock": _for(AgentSpec(id="agent", wall_clock=1), asks(("a", "x")), _endless),
-    "token_limit": _for(AgentSpec(id="agent", max_tokens=50), _USES_50, answer("never asked")),
+    "wall_clock": _plays(asks(("a", "x")), _endless, agent=AgentSpec(id="agent", wall_clock=1)),
+    "token_limit": _plays(_USES_50, answer("never asked"), agent=AgentSpec(id="agent", max_tokens=50)),
     "no_tool_works": _no_tool_works,
-    "no_artifact": _for(ARTIFACT_AGENT, answer("done"), answer("No.")),
-    "misfits": _for(AgentSpec(id="agent", has_output=True), _MISFIT, _MISFIT),
-    "plugin_veto": _for(AgentSpec(id="agent", hooks=("on_error",)), _fail(failures.PLUGIN_VETO)),
+    "no_artifact": _plays(answer("done"), answer("No."), agent=ARTIFACT_AGENT),
+    "misfits": _plays(_MISFIT, _MISFIT, agent=AgentSpec(id="agent", has_output=True)),
+    "plugin_veto": _plays(_fail(failures.PLUGIN_VETO), agent=AgentSpec(id="agent", hooks=("on_error",))),
     "continues_as_new": lambda: Scenario(
         FakePorts(ScriptedModel(*(asks((f"c{n}", "x")) for n in range(12)), answer("done"))),
         agent=FULL_AGENT,

@@ -47,10 +47,10 @@ def test_each_alert_has_a_section() -> None:
 
 
 def test_links_lead_somewhere() -> None:
-    """Of every page, to others and to their sections."""
+    """Of every page, the README among them, to others and to their sections."""
     broken = {
         f"{page.name}: {target}#{anchor}"
-        for page in DOCS.glob("**/*.md")
+        for page in (*ROOT.glob("*.md"), *DOCS.glob("**/*.md"))
         for target, anchor in _LINK.findall(page.read_text(encoding="utf-8"))
         if not _leads_somewhere(page, target, anchor)
     }
