@@ -34,7 +34,10 @@ LEAST_SHARE = 0.25
 """Of a prompt that is over its budget: what takes out less would soon have to be repeated."""
 
 REPAIRS = 1
-"""How often in a row an answer that does not fit the agent's output model may be put right."""
+"""How often an answer that does not fit the agent's output model may be put right, with tools in between."""
+
+ONE_REPAIR = "one_repair"
+"""Since then calls of tools, and vetoes, between two such answers do not begin the count anew."""
 
 MODEL_HOOKS = frozenset({"before_model_call", "after_model_call"})
 """Hooks that get to know what the task has used."""
@@ -73,6 +76,8 @@ class ModelTurn:
             state.take_back_answer()
         reply = await self._reply(announce.say(state, received))
         state.fold_reply(reply)
+        if state.misfits and not reply.misfits and not workflow.patched(ONE_REPAIR):
+            state.misfits = 0
         stop_if_cancelled()
         return reply
 

@@ -81,9 +81,9 @@ class TaskRunState(BaseModel):
 
     `agent` is the one that works on the task, if it is not the one that the task began with; `successor` the
     one that takes it over next. `listed_tools` are those that plugins have listed for the task. `misfits`
-    counts answers in a row that were not the data wanted, `sub_agents` the tasks that were started for it;
-    `asked_agents` are the calls whose sub-agents work. `relayed` are answers for sub-agents, by the call that
-    asked them; `has_relayed`: one has asked something. `is_data`: the answer is JSON.
+    counts answers that were not the data wanted since the last that stood, `sub_agents` the tasks that were
+    started for it; `asked_agents` are the calls whose sub-agents work. `relayed` are answers for sub-agents,
+    by the call that asked them; `has_relayed`: one has asked something. `is_data`: the answer is JSON.
     """
 
     started_at: datetime
@@ -211,7 +211,10 @@ class TaskRunState(BaseModel):
         self.prompt_tokens = counted or self.prompt_tokens + estimate_tokens(reply)
         self.tries = 0
         self.previous_run = ""
-        self.misfits = self.misfits + 1 if reply.misfits else 0
+        if reply.misfits:
+            self.misfits += 1
+        elif not (reply.tool_calls or reply.refused):
+            self.misfits = 0
 
     def tell_refusal(self, reply: AssistantMessage) -> None:
         """Let the model read why its reply does not stand; clients have not heard of it."""

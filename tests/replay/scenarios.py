@@ -344,6 +344,9 @@ SCENARIOS: dict[str, Callable[[], Scenario]] = {
     "no_tool_works": _no_tool_works,
     "no_artifact": _plays(answer("done"), answer("No."), agent=ARTIFACT_AGENT),
     "misfits": _plays(_MISFIT, _MISFIT, agent=AgentSpec(id="agent", has_output=True)),
+    "misfits_apart": _plays(
+        _MISFIT, asks(("a", "x")), _MISFIT, answer("4"), agent=AgentSpec(id="agent", has_output=True)
+    ),
     "plugin_veto": _plays(_fail(failures.PLUGIN_VETO), agent=AgentSpec(id="agent", hooks=("on_error",))),
     "continues_as_new": lambda: Scenario(
         FakePorts(ScriptedModel(*(asks((f"c{n}", "x")) for n in range(12)), answer("done"))),

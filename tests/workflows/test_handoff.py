@@ -106,3 +106,15 @@ async def test_the_next_agent_has_places_of_its_own(start_task: StartTask) -> No
 
     assert len(ports.tools.calls) == 3
     assert ports.tools.most_at_once == 1
+
+
+async def test_the_next_agent_may_put_its_answer_right_once_too(start_task: StartTask) -> None:
+    """Whatever the first one had to put right."""
+    misfit = answer("four").model_copy(update={"refused": "it is no number", "misfits": True})
+    ports = FakePorts(ScriptedModel(misfit, asks(("h", "go")), misfit, answer("4")))
+    ports.agents.spec = SECOND.model_copy(update={"has_output": True})
+
+    async with start_task(ports, FIRST.model_copy(update={"has_output": True})) as handle:
+        result = await handle.result()
+
+    assert result.iterations == 4

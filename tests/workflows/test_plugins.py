@@ -38,6 +38,13 @@ def refused(text: str, why: str) -> AssistantMessage:
     return answer(text).model_copy(update={"refused": why})
 
 
+BETWEEN = {
+    "nothing": (),
+    "a tool": (asks(("1", "x")),),
+    "a veto": (refused("{}", "rude"),),
+}
+
+
 async def test_listed_tools_are_pinned_for_the_task(start_task: StartTask) -> None:
     """The list stands once in the transcript; a call of one of its tools says which plugin listed it."""
     ports = FakePorts(ScriptedModel(asks(("a", "echo"), ("b", "other")), answer("done")))
@@ -178,8 +185,14 @@ async def test_an_answer_that_fits_is_data(start_task: StartTask) -> None:
     assert chunk.part == DataPart(data={"sum": 4})
 
 
-async def test_an_answer_is_put_right_only_once(start_task: StartTask) -> None:
-    ports = FakePorts(ScriptedModel(misfit("four"), misfit("vier", "still none")))
+@pytest.mark.parametrize("between", BETWEEN.values(), ids=BETWEEN)
+async def test_an_answer_is_put_right_only_once(
+    start_task: StartTask, between: tuple[AssistantMessage, ...]
+) -> None:
+    """Whatever the model does before its second try."""
+    ports = FakePorts(
+        ScriptedModel(misfit("four"), *between, misfit("vier", "still none"), answer('{"sum": 4}'))
+    )
 
     async with start_task(ports, OUTPUT_AGENT) as handle:
         with pytest.raises(WorkflowFailureError) as failure:
