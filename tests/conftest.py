@@ -7,11 +7,25 @@ from collections.abc import AsyncGenerator, Iterator
 
 import pytest
 import pytest_asyncio
+from hypothesis import HealthCheck, settings
 
 # gRPC's handlers of fork would run in the children that tests start, and abort some of them (SIGABRT).
 os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "0"
 
-from tests.support.processes import INHERITED, running_temporal, running_valkey
+from tests.support.processes import (
+    INHERITED,
+    ONE_PARTITION,
+    TEMPORAL_OPTIONS,
+    running_temporal,
+    running_valkey,
+)
+
+# A killed server loses nothing that the kernel has; waiting for the disk made tests three times as long.
+TEMPORAL_OPTIONS.extend(["--sqlite-pragma", "synchronous=0"])
+
+# A busy machine may hold up any example for longer than Hypothesis's 200 ms.
+settings.register_profile("busy", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("busy")
 
 
 def pytest_configure() -> None:
@@ -54,5 +68,6 @@ async def redis_url(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
 async def temporal_address(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[str]:
-    async with running_temporal(tmp_path_factory.mktemp("temporal")) as (_, address):
+    # Each test has a queue of its own, and each partition of one costs work; fairness is exact in one.
+    async with running_temporal(tmp_path_factory.mktemp("temporal"), ONE_PARTITION) as (_, address):
         yield address

@@ -32,7 +32,7 @@ from tests.support.planted import plant_secret
 from tests.support.processes import ROOT, ServerProcess
 from tests.support.prometheus import scrape
 from tests.support.scripted_openai import Refusal, Reply, ScriptedOpenAI
-from workflows.contract.housekeeping import Kind
+from workflows.contract.housekeeping import Kind, housekeeping_schedule_id
 from workflows.contract.names import (
     context_key,
     conversation_key,
@@ -147,6 +147,19 @@ def keep(town: Town, key: str, *, seconds: int) -> Path:
     return path
 
 
+@pytest_asyncio.fixture
+async def unscheduled(town: Town) -> AsyncGenerator[None]:
+    """Let nothing be cleaned up by itself, as it is whenever five minutes of the clock are over."""
+    queue = town.everloop.environment["EVERLOOP_TASK_QUEUE"]
+    schedule = town.temporal.get_schedule_handle(housekeeping_schedule_id(queue))
+    await schedule.pause()
+    while (await schedule.describe()).info.running_actions:  # noqa: ASYNC110 -- a fact of a server
+        await asyncio.sleep(0.05)
+    yield
+    await schedule.unpause()
+
+
+@pytest.mark.usefixtures("unscheduled")
 async def test_what_nobody_needs_is_removed(town: Town) -> None:
     """And nothing else: not before its time, and no payload of a workflow that Temporal knows.
 
@@ -186,6 +199,9 @@ async def test_what_nobody_needs_is_removed(town: Town) -> None:
         **dict.fromkeys((Kind.VIEWS, Kind.ARTIFACT_BLOBS, Kind.PAYLOADS), 1),
     }
 
+
+async def test_the_schedule_of_the_housekeeping_is_shown(town: Town) -> None:
+    """By the name that it has in Temporal; it runs."""
     code, told = await town.command("deploy.housekeeping", "status")
     assert code == 0
     assert f"schedule  everloop-housekeeping-{town.everloop.environment['EVERLOOP_TASK_QUEUE']}" in told

@@ -180,7 +180,7 @@ async def test_the_temporal_sdk_s_metrics_are_there_with_our_buckets(watched: Wa
 
 async def test_everything_that_the_dashboard_the_alerts_and_the_runbook_read_exists(watched: Watched) -> None:
     """Under exactly these names, in what the processes of this test have told."""
-    assert named_metrics() - watched.all.names == APPEAR_LATER
+    assert named_metrics() - watched.all.names <= APPEAR_LATER
 
 
 async def test_every_metric_has_the_labels_of_the_documentation(watched: Watched) -> None:

@@ -97,8 +97,8 @@ async def test_an_object_that_is_put_again_is_new(
     assert await old_keys(stock, "payloads", datetime.now(UTC) - put_at) == ["payloads/a/x"]
 
     monkeypatch.setattr(s3_objects, "RENEWED_AFTER", timedelta(days=-1))
-    listed_at = datetime.now(UTC)
-    while datetime.now(UTC).replace(microsecond=0) <= listed_at:  # S3 tells whole seconds
+    listed_at = datetime.now(UTC).replace(microsecond=0)  # S3 tells whole seconds
+    while datetime.now(UTC).replace(microsecond=0) <= listed_at:
         await blobs.put("payloads/a/x", b"content")
     await blobs.put("payloads/a/x", b"content")
     assert not await stock.remove("payloads/a/x", datetime.now(UTC) - listed_at)

@@ -19,6 +19,11 @@ from deploy.local.servers import LOOPBACK, TemporalPorts, free_port, temporal_co
 ROOT = Path(__file__).parents[2]
 START_TIMEOUT = 60.0
 
+ONE_PARTITION = ("matching.numTaskqueueReadPartitions=1", "matching.numTaskqueueWritePartitions=1")
+"""Settings of Temporal: a task queue has four parts by default, each with work and an order of its own."""
+
+TEMPORAL_OPTIONS: list[str] = []
+"""What every Temporal server is started with besides."""
 
 INHERITED: dict[str, str] = {}
 """What all processes are told unless they are told otherwise: a blob store belongs to one Redis."""
@@ -125,7 +130,7 @@ async def running_temporal(
     `settings` are dynamic configuration, each as `key=value`.
     """
     ports = TemporalPorts(free_port(), free_port(), free_port(), free_port())
-    command = temporal_command(ports, directory / "temporal.db")
+    command = [*temporal_command(ports, directory / "temporal.db"), *TEMPORAL_OPTIONS]
     for setting in settings:
         command += ["--dynamic-config-value", setting]
     server = ServerProcess(command, directory / "temporal.log")

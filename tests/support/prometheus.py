@@ -27,7 +27,8 @@ OF_PROMETHEUS = frozenset({"up", "ALERTS"})
 """Series that Prometheus makes itself."""
 
 APPEAR_LATER = frozenset({"temporal_sticky_cache_miss_total"})
-"""Series that a process has only once it had to give up a task of its memory, and was given it again."""
+"""Series that a process has only once it had to give up a task of its memory, and was given it again: on a
+busy machine it may have had to."""
 
 _NO_METRICS = re.compile(r"\{[^}]*\}|\[[^\]]*\]|\"[^\"]*\"|\b(?:by|without|on|ignoring)\s*\([^)]*\)")
 _NAME = re.compile(r"\b([a-zA-Z_:][\w:]*)\b(?!\s*\()")

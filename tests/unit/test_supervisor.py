@@ -194,21 +194,25 @@ async def test_what_a_service_started_ends_with_it(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("command", "message"),
+    ("command", "patience", "message"),
     [
-        (("sh", "-c", "echo the reason; exit 3"), r"b ended \(exit code 3\) while it started[^~]*the reason"),
-        (("sh", "-c", "kill -9 $$"), r"b ended \(SIGKILL\) while it started[^~]*\(empty\)"),
-        (("sh", "-c", "echo the reason; sleep 600"), r"b was not ready after 1 s[^~]*the reason"),
-        (("no-such-command",), "b cannot be started: .*no-such-command"),
+        (
+            ("sh", "-c", "echo the reason; exit 3"),
+            30,
+            r"b ended \(exit code 3\) while it started[^~]*the reason",
+        ),
+        (("sh", "-c", "kill -9 $$"), 30, r"b ended \(SIGKILL\) while it started[^~]*\(empty\)"),
+        (("sh", "-c", "echo the reason; sleep 600"), 3, r"b was not ready after 3 s[^~]*the reason"),
+        (("no-such-command",), 30, "b cannot be started: .*no-such-command"),
     ],
 )
 async def test_a_service_that_does_not_start_is_an_error_with_its_log(
-    tmp_path: Path, command: Sequence[str], message: str
+    tmp_path: Path, command: Sequence[str], patience: float, message: str
 ) -> None:
     """The error names the service and shows the end of its log; those before it are stopped in the end."""
     services = [Service("a", SLEEP, at_once), Service("b", command, never)]
     pids: list[int] = []
-    supervisor = Supervisor(services, tmp_path, lambda _: None, ready_timeout=1)
+    supervisor = Supervisor(services, tmp_path, lambda _: None, ready_timeout=patience)
     try:
         with pytest.raises(NotReadyError, match=message):
             await supervisor.start()

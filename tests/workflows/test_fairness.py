@@ -1,20 +1,16 @@
 """Where work has to wait: owners get equal parts of it, agents may go first, and kinds have queues."""
 
 import asyncio
-from collections.abc import AsyncGenerator
 from datetime import UTC, datetime
 from uuid import uuid4
 
 import pytest
-import pytest_asyncio
 from temporalio.api.enums.v1 import RateLimitSource, TaskQueueType
 from temporalio.api.taskqueue.v1 import TaskQueue
 from temporalio.api.workflowservice.v1 import DescribeTaskQueueRequest
 from temporalio.client import Client
-from temporalio.contrib.pydantic import pydantic_data_converter
 
 from tests.support.fake_ports import TASK_WORK, FakePorts, ScriptedModel, answer, asks
-from tests.support.processes import running_temporal
 from tests.workflows.conftest import Handle, start_workflow, unique_queue, user
 from worker import WorkerSettings, running_workers
 from workflows.contract import names
@@ -25,15 +21,6 @@ CROWD = 200
 
 SOON = 10
 """A place among all calls that does not grow with the number of tasks that wait."""
-
-ONE_PARTITION = ("matching.numTaskqueueReadPartitions=1", "matching.numTaskqueueWritePartitions=1")
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="session")
-async def exact_client(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Client]:
-    """A client of a server whose queues have one partition: each shares out what it holds, and no more."""
-    async with running_temporal(tmp_path_factory.mktemp("exact"), ONE_PARTITION) as (_, address):
-        yield await Client.connect(address, data_converter=pydantic_data_converter)
 
 
 async def _start(client: Client, queue: str, owner: str, priority: int | None = None) -> str:
@@ -64,25 +51,25 @@ async def _calls_until_ended(client: Client, queue: str, task_id: str) -> list[s
         return [call.task.task_id for call in ports.model.calls]
 
 
-async def test_many_tasks_of_one_owner_do_not_keep_another_owners_one_waiting(exact_client: Client) -> None:
+async def test_many_tasks_of_one_owner_do_not_keep_another_owners_one_waiting(client: Client) -> None:
     """It came last, and is called for and ended among the first."""
     queue = unique_queue()
-    await _start_crowd(exact_client, queue, "busy", CROWD)
-    single = await _start(exact_client, queue, "modest")
+    await _start_crowd(client, queue, "busy", CROWD)
+    single = await _start(client, queue, "modest")
 
-    order = await _calls_until_ended(exact_client, queue, single)
+    order = await _calls_until_ended(client, queue, single)
 
     assert order.index(single) < SOON
     assert len(order) < CROWD / 4
 
 
-async def test_an_agent_with_priority_goes_first(exact_client: Client) -> None:
+async def test_an_agent_with_priority_goes_first(client: Client) -> None:
     """Also where it came last, and has the same owner."""
     queue = unique_queue()
-    await _start_crowd(exact_client, queue, "owner", CROWD // 5)
-    urgent = await _start(exact_client, queue, "owner", priority=1)
+    await _start_crowd(client, queue, "owner", CROWD // 5)
+    urgent = await _start(client, queue, "owner", priority=1)
 
-    order = await _calls_until_ended(exact_client, queue, urgent)
+    order = await _calls_until_ended(client, queue, urgent)
 
     assert order.index(urgent) < SOON
 
