@@ -1,6 +1,6 @@
 """Kinds that operators bring along: no package for Python has their schemas.
 
-The fields that we use, as the documentation of KEDA 2.22 and the types of the Prometheus operator and of
+The fields that we use, as the documentation of KEDA 2.21 and the types of the Prometheus operator and of
 Temporal's worker controller have them. A field that is not here may exist: look it up, and add it.
 """
 
@@ -38,7 +38,6 @@ _TEMPORAL_TRIGGER = _fields(
     targetQueueSize={"type": "string", "pattern": "^[1-9][0-9]*$"},
     workerDeploymentName=_TEXT,
     workerDeploymentBuildId=_TEXT,
-    optional={"enableTLS": {"enum": ["true", "false"]}},
 )
 
 _SCALE_DOWN = _fields(

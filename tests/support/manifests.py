@@ -1,12 +1,14 @@
 """The manifests of `deploy/`, read as those read them who deploy them."""
 
 import os
+import re
 import shutil
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
+from urllib.parse import urlsplit
 
 import pytest
 import yaml
@@ -17,6 +19,21 @@ COMPOSE = ROOT / "deploy/compose"
 OVERLAYS = ("small", "production", "temporal-cloud", "worker-controller")
 
 Resource = Mapping[str, Any]
+
+TOLD_TO_CLIENTS = frozenset({"EVERLOOP_PUBLIC_URL", "EVERLOOP_GRPC_URL"})
+"""Settings with addresses that our processes do not ask, but announce."""
+
+_PORTS = {"http": 80, "https": 443}
+_COMPOSE_VARIABLE = re.compile(r"\$\{\w+(?::-([^}]*)|[^}]*)\}")
+_COMMENT = re.compile(r"(?:^|\s)#.*", re.MULTILINE)
+_HOST_AND_PORT = re.compile(r"([\w.-]+):(\d+)")
+
+
+class Address(NamedTuple):
+    """Where a process asks another one."""
+
+    host: str
+    port: int
 
 
 @cache
@@ -71,6 +88,25 @@ def selects(selector: Resource, template: Resource) -> bool:
     """Whether `matchLabels` of a selector fit a pod."""
     wanted = cast("Mapping[str, str]", selector.get("matchLabels", selector))
     return wanted.items() <= template["metadata"]["labels"].items()
+
+
+def addresses(text: str) -> set[Address]:
+    """Return what a setting or a file tells to ask: `host:port` and URLs, not places to listen at.
+
+    Variables of compose.yaml have their defaults, and comments do not count.
+    """
+    plain = _COMMENT.sub("", _COMPOSE_VARIABLE.sub(r"\1", text))
+    found = {address for word in re.split(r"[\s\"'\[\]{},]+", plain) if (address := _address(word))}
+    return {address for address in found if address.host != "0.0.0.0"}
+
+
+def _address(word: str) -> Address | None:
+    if "://" in word:
+        url = urlsplit(word)
+        return Address(url.hostname or "", url.port or _PORTS.get(url.scheme, 0))
+    if match := _HOST_AND_PORT.fullmatch(word):
+        return Address(match[1], int(match[2]))
+    return None
 
 
 @cache

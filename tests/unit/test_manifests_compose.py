@@ -4,6 +4,7 @@ import re
 import shlex
 import subprocess
 import sys
+from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -14,13 +15,15 @@ import yaml
 
 from deploy.local.servers import TRANSFER_POLLS, TemporalPorts, temporal_command, valkey_command
 from tests.support.haproxy import require_haproxy
-from tests.support.manifests import COMPOSE, ROOT, compose, env_file
+from tests.support.manifests import COMPOSE, ROOT, TOLD_TO_CLIENTS, Address, addresses, compose, env_file
 from workflows.contract.names import SEARCH_ATTRIBUTES
 
 OURS = ("gateway", "worker", "api-keys", "s3-init")
 """Services that run one of our images, whose Dockerfile has the healthcheck."""
 
 SERVICES = tuple(compose()["services"])
+
+NAME_SERVER_OF_THE_ENGINE = "127.0.0.11"
 
 
 def service(name: str) -> dict[str, Any]:
@@ -93,6 +96,78 @@ def test_a_service_names_what_exists(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", SERVICES)
+def test_a_service_asks_services_that_it_reaches(name: str) -> None:
+    """Each address in its environment and in the files that it mounts is that of a service in its network."""
+    for host in {address.host for address in _asked(name)} - {NAME_SERVER_OF_THE_ENGINE}:
+        assert host in SERVICES, host
+        assert set(service(name)["networks"]) & set(service(host)["networks"]), host
+
+
+def _asked(name: str) -> Iterator[Address]:
+    environment: dict[str, str] = service(name).get("environment", {})
+    for variable, value in environment.items():
+        if variable not in TOLD_TO_CLIENTS:
+            yield from addresses(value)
+    for volume in service(name).get("volumes", []):
+        file = COMPOSE / volume.split(":")[0]
+        if file.is_file():
+            yield from addresses(file.read_text(encoding="utf-8"))
+
+
+def test_the_parts_are_told_of_each_other() -> None:
+    """Where Temporal, Valkey, S3 and the collector are; where metrics and traces come from and are shown."""
+    assert set(_asked("worker")) == {
+        ("temporal", 7233), ("valkey", 6379), ("s3", 8333), ("otel-collector", 4318),
+    }  # fmt: skip
+    assert set(_asked("gateway")) == set(_asked("worker"))
+    assert set(_asked("grafana")) == {("prometheus", 9090), ("jaeger", 16686)}
+    assert set(_asked("prometheus")) == {("temporal", 8000)}
+    assert set(_asked("otel-collector")) == {("jaeger", 4317)}
+    assert set(_asked("temporal-ui")) == set(_asked("temporal-init")) == {("temporal", 7233)}
+
+
+def test_only_those_who_have_to_do_with_the_outside_have_a_way_there() -> None:
+    """Workers, gateways and whoever publishes a port; stores are in a network that leads nowhere."""
+    outward = {name for name, network in compose()["networks"].items() if not network.get("internal")}
+    with_a_way = {name for name in SERVICES if outward & set(service(name).get("networks", []))}
+
+    assert with_a_way == {"worker", "gateway"} | {name for name in SERVICES if service(name).get("ports")}
+
+
+def test_temporal_is_on_postgresql() -> None:
+    """It finds, as who and where schema.sh made them, the databases of the service postgresql."""
+    told = service("temporal")["environment"]
+    server = service(told["POSTGRES_SEEDS"])
+    schema = (COMPOSE / "temporal/schema.sh").read_text(encoding="utf-8")
+
+    assert told["DB"].startswith("postgres")
+    assert server["image"].startswith("postgres:")
+    assert (
+        f"--plugin {told['DB']} --endpoint {told['POSTGRES_SEEDS']} --port {told['DB_PORT']}"
+        f" --user {told['POSTGRES_USER']} "
+    ) in schema
+    assert f"{told['DBNAME']}:temporal {told['VISIBILITY_DBNAME']}:visibility;" in schema
+    assert server["environment"]["POSTGRES_USER"] == told["POSTGRES_USER"]
+    passwords = server["environment"]["POSTGRES_PASSWORD"], told["POSTGRES_PWD"]
+    assert set(passwords) == {service("temporal-schema")["environment"]["SQL_PASSWORD"]}
+    for name in ("temporal", "temporal-schema"):
+        assert set(server["networks"]) & set(service(name)["networks"])
+
+
+@pytest.mark.parametrize("name", ["gateway", "worker", "s3-init"])
+def test_large_payloads_go_to_s3(name: str) -> None:
+    """To the service of that name, which knows the key; and what is small, to Valkey with its password."""
+    told = service(name)["environment"]
+    identities = compose()["configs"]["s3-identities"]["content"]
+    command = service("valkey")["command"]
+
+    assert told["EVERLOOP_BLOBS"] == "s3"
+    assert f'"accessKey": "{told["AWS_ACCESS_KEY_ID"]}"' in identities
+    assert f'"secretKey": "{told["AWS_SECRET_ACCESS_KEY"]}"' in identities
+    assert f":{command[command.index('--requirepass') + 1]}@" in told["EVERLOOP_REDIS_URL"]
+
+
+@pytest.mark.parametrize("name", SERVICES)
 def test_a_service_can_do_no_more_than_it_must(name: str) -> None:
     """Nobody gains privileges; ours write only where something is mounted; ports are this machine's."""
     one = service(name)
@@ -155,6 +230,7 @@ def test_prometheus_asks_all_processes_and_knows_the_alerts() -> None:
         told = service(name)["environment"]["EVERLOOP_METRICS_ADDRESS"]
         assert places["names"] == [name]
         assert told == f"0.0.0.0:{places['port']}"
+        assert set(service(name)["networks"]) & set(service("prometheus")["networks"])
     assert configured["rule_files"] == ["/etc/prometheus/rules/alerts.yaml"]
     assert (ROOT / "deploy/prometheus/alerts.yaml").exists()
 

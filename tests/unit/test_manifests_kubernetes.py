@@ -189,6 +189,22 @@ def test_workers_are_scaled_by_their_own_queues(overlay: str) -> None:
 
 
 @pytest.mark.parametrize("overlay", OVERLAYS)
+def test_a_worker_knows_its_build(overlay: str) -> None:
+    """It is the label of its version, which only `small` leaves out, or what the controller calls it."""
+    resources = rendered(overlay)
+    for name, template in pod_templates(resources).items():
+        container = only_container(template)
+        if container["name"] != "worker":
+            continue
+        if overlay == "worker-controller":
+            assert 'EVERLOOP_BUILD_ID="$TEMPORAL_WORKER_BUILD_ID"' in container["args"][0]
+            continue
+        told = {one["name"]: one.get("valueFrom") for one in container["env"]}
+        assert told["EVERLOOP_BUILD_ID"] == {"fieldRef": {"fieldPath": f"metadata.labels['{VERSION}']"}}, name
+        assert (VERSION in template["metadata"]["labels"]) == (overlay != "small"), name
+
+
+@pytest.mark.parametrize("overlay", OVERLAYS)
 def test_what_selects_pods_finds_some(overlay: str) -> None:
     """Services, budgets, policies and monitors name labels that pods have."""
     resources = rendered(overlay)
@@ -224,6 +240,21 @@ def test_somebody_says_how_many_pods_there_are(overlay: str) -> None:
     assert ("everloop-gateway" in autoscaled) == (overlay != "small")
 
 
+@pytest.mark.parametrize("overlay", [overlay for overlay in OVERLAYS if overlay != "small"])
+def test_gateways_are_scaled_by_what_they_request(overlay: str) -> None:
+    """A share of processor or memory, which says nothing where nothing is requested."""
+    resources = rendered(overlay)
+    (scaler,) = of_kind(resources, "HorizontalPodAutoscaler")
+    container = only_container(pod_templates(resources)[scaler["spec"]["scaleTargetRef"]["name"]])
+
+    assert scaler["spec"]["metrics"]
+    for metric in scaler["spec"]["metrics"]:
+        assert metric["type"] == "Resource"
+        assert metric["resource"]["name"] in {"cpu", "memory"} & container["resources"]["requests"].keys()
+        assert metric["resource"]["target"]["type"] == "Utilization"
+        assert 0 < metric["resource"]["target"]["averageUtilization"] < 100
+
+
 def _specs(resources: Any) -> Iterator[tuple[str, Resource]]:  # noqa: ANN401 -- YAML
     return ((one["metadata"]["name"], one["spec"]) for one in resources if "template" in one.get("spec", {}))
 
@@ -234,23 +265,6 @@ def _selectors(resources: Any) -> Iterator[tuple[str, Resource]]:  # noqa: ANN40
         for field in ("selector", "podSelector"):
             if spec.get(field):
                 yield f"{each['kind']} {each['metadata']['name']}", spec[field]
-
-
-@pytest.mark.parametrize("overlay", OVERLAYS)
-def test_nothing_passes_that_no_policy_names(overlay: str) -> None:
-    """One policy denies all to all pods; what may come in leads to ports that the containers have."""
-    resources = rendered(overlay)
-    templates = pod_templates(resources).values()
-    policies = of_kind(resources, "NetworkPolicy")
-    (deny,) = (each for each in policies if each["metadata"]["name"] == "everloop-deny")
-
-    assert sorted(deny["spec"]) == ["podSelector", "policyTypes"]
-    assert all(selects(deny["spec"]["podSelector"], template) for template in templates)
-    for policy in policies:
-        reached = [one for one in templates if selects(policy["spec"]["podSelector"], one)]
-        known = {port["containerPort"] for one in reached for port in only_container(one)["ports"]}
-        wanted = {port["port"] for rule in policy["spec"].get("ingress", []) for port in rule["ports"]}
-        assert wanted <= known
 
 
 @pytest.mark.parametrize("overlay", OVERLAYS)
