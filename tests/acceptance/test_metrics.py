@@ -178,7 +178,7 @@ async def test_the_temporal_sdk_s_metrics_are_there_with_our_buckets(watched: Wa
     assert watched.gateway.sum("temporal_request_total", operation="StartWorkflowExecution") >= 1
 
 
-async def test_everything_that_the_dashboard_the_alerts_and_the_runbook_read_exists(watched: Watched) -> None:
+async def test_everything_that_the_dashboard_the_alerts_and_the_guides_read_exists(watched: Watched) -> None:
     """Under exactly these names, in what the processes of this test have told."""
     assert named_metrics() - watched.all.names <= APPEAR_LATER
 

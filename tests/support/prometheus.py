@@ -21,7 +21,8 @@ ROOT = Path(__file__).parents[2]
 ALERTS = ROOT / "deploy" / "prometheus" / "alerts.yaml"
 ALERTS_TEST = ALERTS.with_name("alerts_test.yaml")
 DASHBOARD = ROOT / "deploy" / "grafana" / "everloop.json"
-RUNBOOK = ROOT / "docs" / "runbook.md"
+GUIDES = tuple(ROOT / "docs" / page for page in ("runbook.md", "scale-out.md", "sizing.md"))
+"""Pages that tell operators what to look at."""
 
 OF_PROMETHEUS = frozenset({"up", "ALERTS"})
 """Series that Prometheus makes itself."""
@@ -33,7 +34,7 @@ busy machine it may have had to."""
 _NO_METRICS = re.compile(r"\{[^}]*\}|\[[^\]]*\]|\"[^\"]*\"|\b(?:by|without|on|ignoring)\s*\([^)]*\)")
 _NAME = re.compile(r"\b([a-zA-Z_:][\w:]*)\b(?!\s*\()")
 _WORDS = frozenset({"and", "or", "unless", "bool", "offset"})
-_CODE_SPAN = re.compile(r"`([^`]+)`")
+_CODE_SPAN = re.compile(r"(?<!`)`([^`]+)`(?!`)")
 _OF_PROCESSES = re.compile(r"\b(?:everloop|gen_ai|process|temporal)_\w+")
 
 
@@ -84,17 +85,17 @@ def panel_expressions() -> Iterator[tuple[str, str]]:
             yield panel["title"], expression.replace("$__rate_interval", "5m").replace("$agent", ".*")
 
 
-def runbook_expressions() -> list[str]:
-    """Return the PromQL of the runbook: its code spans that name a metric, perhaps over two lines."""
-    spans: list[str] = _CODE_SPAN.findall(RUNBOOK.read_text(encoding="utf-8"))
+def guide_expressions() -> list[str]:
+    """Return the PromQL of the guides: their code spans that name a metric, perhaps over two lines."""
+    spans = [span for page in GUIDES for span in _CODE_SPAN.findall(page.read_text(encoding="utf-8"))]
     return [span for span in spans if _OF_PROCESSES.search(span)]
 
 
 def named_metrics() -> set[str]:
-    """Return every series that the dashboard, an alert or the runbook reads."""
+    """Return every series that the dashboard, an alert or a guide reads."""
     expressions = [expression for _, expression in panel_expressions()]
     expressions += [rule["expr"] for rule in alert_rules()]
-    expressions += runbook_expressions()
+    expressions += guide_expressions()
     return {name for expression in expressions for name in metrics_of(expression)}
 
 

@@ -28,7 +28,7 @@ def test_every_instrument_is_documented() -> None:
     assert documented - of_temporal_sdk == set().union(*map(_instruments, (of_workers, of_gateways, of_both)))
 
 
-def test_what_the_dashboard_the_alerts_and_the_runbook_read_is_documented() -> None:
+def test_what_the_dashboard_the_alerts_and_the_guides_read_is_documented() -> None:
     """Under its name in Prometheus."""
     read = {_SUFFIX.sub("", name) for name in named_metrics()}
 
