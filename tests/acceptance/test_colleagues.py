@@ -113,19 +113,21 @@ async def test_a_secret_finds_its_way_down(model: ScriptedOpenAI, colleagues: De
 async def test_an_approval_of_a_sub_agents_call(
     model: ScriptedOpenAI, colleagues: Deployment, tmp_path: Path
 ) -> None:
-    """Nothing happens before the client of the parent has agreed."""
+    """Nothing happens before the client of the parent has agreed; the worker that asked may be gone."""
     ledger = tmp_path / "published"
     arguments = json.dumps({"text": "A poem.", "ledger": str(ledger)})
     model.script = by_model(
         lead=[Reply([tool_call("writer", '{"request": "Publish."}')]), Reply(["Out."])],
         writer=[Reply([tool_call("publish_text", arguments, id_="q")]), Reply(["Published."])],
     )
-    await colleagues.add_worker()
+    worker = await colleagues.add_worker()
     gateway = await colleagues.add_gateway()
 
     async with connected(f"{gateway.url}/agents/lead", streaming=False) as client:
         parked = await send(client, request("Go."))
         before = ledger.exists()
+        worker.kill()
+        await colleagues.add_worker()
         task = await send(client, say(parked.id, "yes"))
 
     assert not before

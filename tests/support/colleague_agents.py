@@ -113,4 +113,20 @@ agents = [
         model="served",
         plugins=[mcp(command=[sys.executable, str(MCP_SERVER)], name="ledger")],
     ),
+    Agent(
+        id="summary",
+        name="Summary",
+        description="Keeps one summary of what was said long ago.",
+        model="summary",
+        plugins=[tools(write_once)],
+        memory=Memory(max_messages=4, strategy="summary"),
+    ),
+    Agent(
+        id="hierarchical",
+        name="Hierarchical",
+        description="Keeps a summary of each part of what was said long ago.",
+        model="hierarchical",
+        plugins=[tools(write_once)],
+        memory=Memory(max_messages=4, strategy="hierarchical"),
+    ),
 ]

@@ -1,0 +1,116 @@
+"""Agents in a directory: what their own plugins decide, and what becomes of a task when they change."""
+
+import asyncio
+from pathlib import Path
+
+from a2a.types.a2a_pb2 import SendMessageRequest, Task, TaskState
+
+from tests.support.a2a_client import connected, request, response_of, send
+from tests.support.deployment import Gateway, running_deployment
+from tests.support.people import call, say
+from tests.support.scripted_openai import ReceivedRequest, Reply, ScriptedOpenAI
+
+DIRECTORY = "tests/support/agent_directory"
+
+CLERK = '''
+from agents import Agent, prompt, request_input, tool, tools
+
+@tool
+def stamp() -> str:
+    """Stamp a paper."""
+    return "{kind} stamp"
+
+agent = Agent(
+    id="{name}",
+    name="Clerk",
+    description="Stamps papers.",
+    model="{kind} model",
+    plugins=[prompt("{kind} prompt"), request_input(), tools(stamp)],
+)
+'''
+
+
+async def test_plugins_of_a_directory_survive_a_worker(
+    model: ScriptedOpenAI, tmp_path: Path, ledger: Path
+) -> None:
+    """The next worker's hooks decide as the last one's did; prompts and the budget go on where they were.
+
+    What the task used before counts: it has no tools any more, and answers with what it has.
+    """
+    gate = tmp_path / "gate"
+    selling = {"ledger": str(ledger), "gate": str(gate)}
+    model.script = [
+        Reply([call("sell", {"goods": "tea", **selling}, "a")], usage=(40, 10)),
+        Reply([call("sell", {"goods": "gold", **selling}, "b")], usage=(40, 10)),
+        Reply(["Tea only."]),
+    ]
+    async with running_deployment(tmp_path, model.base_url, agents=DIRECTORY) as everloop:
+        worker = await everloop.add_worker()
+        gateway = await everloop.add_gateway()
+
+        async with connected(gateway.url, streaming=False) as client:
+            sending = asyncio.create_task(send(client, request("Sell.")))
+            while not ledger.exists():  # noqa: ASYNC110 -- another process makes it
+                await asyncio.sleep(0.02)
+            worker.kill()
+            await everloop.add_worker()
+            gate.touch()
+            task = await sending
+
+    sold = f"tea by {task.id}"
+    assert ledger.read_text("utf-8").splitlines() == [sold, sold]
+    assert model.requests[-1].tool_results[0] == f"sold {sold}"
+    assert "gold is not for sale" in model.requests[-1].tool_results[1]
+    prompts = [received.conversation[0]["content"] for received in model.requests]
+    assert prompts == ["This is call 1.", "This is call 2.", "This is call 3."]
+    assert "used up its budget" in str(model.requests[-1].conversation[-1]["content"])
+    assert ["tools" in received.body for received in model.requests] == [True, True, False]
+    assert (task.status.state, response_of(task)) == (TaskState.TASK_STATE_COMPLETED, "Tea only.")
+
+
+async def test_definitions_change_while_tasks_wait(model: ScriptedOpenAI, tmp_path: Path) -> None:
+    """A task ends with the definition that it began with if that is kept beside the one that took its place.
+
+    If it is gone, the task goes on with the prompts and tools of the current one, and with what it has
+    pinned, such as its model. New tasks begin with the current one.
+    """
+    agents = tmp_path / "agents"
+    agents.mkdir()
+    _define(agents, "kept", "first")
+    _define(agents, "gone", "first")
+    asks = Reply([call("request_input", {"question": "Now?"})])
+    stamps = [Reply([call("stamp", {})]), Reply(["Stamped."])]
+    model.script = [asks, asks, *stamps, *stamps, *stamps]
+    async with running_deployment(tmp_path, model.base_url, agents=str(agents)) as everloop:
+        worker = await everloop.add_worker()
+        gateway = await everloop.add_gateway()
+        parked = {name: await _send(gateway, name, request("Stamp it.")) for name in ("kept", "gone")}
+        worker.kill()
+
+        (agents / "kept.py").rename(agents / "kept_1.py")
+        _define(agents, "kept", "second")
+        _define(agents, "gone", "second")
+        await everloop.add_worker()
+        gateway = await everloop.add_gateway()
+        tasks = [await _send(gateway, name, say(task.id, "Yes.")) for name, task in parked.items()]
+        tasks.append(await _send(gateway, "kept", request("Stamp it.")))
+
+    assert [response_of(task) for task in tasks] == ["Stamped."] * 3
+    kept, gone, new = (_served(model.requests[number]) for number in (3, 5, 7))
+    assert kept == ["first model", "first prompt", "first stamp"]
+    assert gone == ["first model", "second prompt", "second stamp"]
+    assert new == ["second model", "second prompt", "second stamp"]
+
+
+def _define(directory: Path, name: str, kind: str) -> None:
+    (directory / f"{name}.py").write_text(CLERK.format(name=name, kind=kind), "utf-8")
+
+
+async def _send(gateway: Gateway, agent_id: str, message: SendMessageRequest) -> Task:
+    async with connected(f"{gateway.url}/agents/{agent_id}", streaming=False) as client:
+        return await send(client, message)
+
+
+def _served(received: ReceivedRequest) -> list[object]:
+    """Return what a task got of its agent's definition: its model, its prompt, and what its tool does."""
+    return [received.body["model"], received.conversation[0]["content"], received.tool_results[-1]]
