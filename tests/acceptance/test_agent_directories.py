@@ -50,7 +50,7 @@ async def test_plugins_of_a_directory_survive_a_worker(
 
         async with connected(gateway.url, streaming=False) as client:
             sending = asyncio.create_task(send(client, request("Sell.")))
-            while not ledger.exists():  # noqa: ASYNC110 -- another process makes it
+            while not (ledger.exists() and ledger.stat().st_size):  # noqa: ASYNC110 -- another process writes it
                 await asyncio.sleep(0.02)
             worker.kill()
             await everloop.add_worker()
