@@ -132,6 +132,33 @@ async def test_a_schedule_is_made_changed_and_removed(schedule: Command, tempora
     await task.terminate()
 
 
+async def test_scheduled_tasks_have_their_place_in_queues(
+    temporal_address: str, temporal: Client, name: str
+) -> None:
+    """As those that clients start: their owner's, with the priority of the agent."""
+    schedule = command_for(
+        {
+            "TEMPORAL_ADDRESS": temporal_address,
+            "EVERLOOP_AGENTS": "tests.support.scaled_agents:agents",
+            "EVERLOOP_TASK_QUEUE": f"schedules-{uuid4()}",
+        }
+    )
+    adding = ("--text", "Report.", "--every", "7d", "--id", name)
+    added = await schedule("add", "--agent", "apart", "--owner", "acme", *adding)
+    action = (await temporal.get_schedule_handle(name).describe()).schedule.action
+    _, triggered = await schedule("trigger", name)
+    task = temporal.get_workflow_handle(triggered.split()[-1])
+    place = (await task.describe()).raw_description.workflow_execution_info.priority
+    await schedule("remove", name)
+    await task.terminate()
+
+    wanted = names.place_in_queues("acme", 2)
+    assert added[0] == 0, added
+    assert isinstance(action, ScheduleActionStartWorkflow)
+    assert action.priority == wanted
+    assert (place.priority_key, place.fairness_key) == (2, wanted.fairness_key)
+
+
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [

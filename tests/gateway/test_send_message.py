@@ -16,10 +16,12 @@ from a2a.types.a2a_pb2 import (
 from temporalio.client import Client
 
 from agents.agent import Agent
+from gateway.guards import Guards, Unlimited
 from stores.task_views import TaskViews
+from tests.gateway.named_callers import Named
 from tests.gateway.stage import StagedModel, running_gateway, unique
 from tests.support.a2a_client import connected, request, response_of, send
-from workflows.contract.names import AGENT_ID, CONTEXT_ID, OWNER
+from workflows.contract.names import AGENT_ID, CONTEXT_ID, OWNER, place_in_queues
 
 
 async def test_a_blocking_message_answers_with_the_finished_task(blocking: A2AClient) -> None:
@@ -134,6 +136,23 @@ async def test_a_started_task_can_be_found_in_temporal(blocking: A2AClient, clie
     assert summary
     assert summary.startswith(f"Staged: {prompt[:20]}")
     assert len(summary.encode()) <= 200
+
+
+async def test_a_started_task_has_its_place_in_queues(client: Client, views: TaskViews) -> None:
+    """Owners get equal parts of what there is, and the agent says who goes first."""
+    agent = Agent(id="urgent", name="U", description="U.", model="scripted", priority=2)
+    owner, queue, guards = unique("owner"), unique("nobody"), Guards(Named(), Unlimited())
+    async with (
+        running_gateway(client, views, queue=queue, agent=agent, guards=guards) as gateway,
+        connected(gateway.url, streaming=False, headers={"owner": owner}) as a2a,
+    ):
+        task = await send(a2a, request(unique("place"), return_immediately=True))
+        run = client.get_workflow_handle(task.id)
+        place = (await run.describe()).raw_description.workflow_execution_info.priority
+        await run.terminate()
+
+    wanted = place_in_queues(owner, 2)
+    assert (place.priority_key, place.fairness_key) == (2, wanted.fairness_key)
 
 
 async def test_data_parts_reach_the_agent(blocking: A2AClient, model: StagedModel) -> None:

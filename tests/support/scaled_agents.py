@@ -1,4 +1,4 @@
-"""An agent whose tools wait on two queues, and one that waits on the second altogether."""
+"""An agent whose tools wait on two queues, and one that waits on the second altogether, ahead of others."""
 
 import asyncio
 import os
@@ -39,9 +39,10 @@ scaled = Agent(
 apart = Agent(
     id="apart",
     name="Apart",
-    description="Asks its model on a queue of its own.",
+    description="Asks its model on a queue of its own, before others do.",
     model="scripted",
     task_queue=GPU,
+    priority=2,
 )
 
 agents = [scaled, apart]
