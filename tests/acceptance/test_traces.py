@@ -2,23 +2,35 @@
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from textwrap import dedent
+from typing import Any
 from uuid import uuid4
 
 import httpx
 import pytest
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
+from redis.asyncio import Redis
 
+from stores.log_fields import owner_hash
 from tests.support.deployment import Deployment, Gateway, running_deployment
 from tests.support.otlp_receiver import OtlpReceiver, running_otlp_receiver
 from tests.support.peer_agents import PEER_URL
-from tests.support.planted import plant
-from tests.support.scripted_openai import Answer, ReceivedRequest, Reply, ScriptedOpenAI, tool_call
+from tests.support.planted import plant, plant_secret
+from tests.support.scripted_openai import (
+    Answer,
+    ReceivedRequest,
+    Refusal,
+    Reply,
+    ScriptedOpenAI,
+    tool_call,
+)
 from tests.support.span_trees import tree_of
+from tests.support.tokens import AUDIENCE, ISSUER, SigningKey
+from workflows.contract.names import view_key
 
 TRACE_ID = "4bf92f3577b34da6a3ce929d0e0e4736"
 CLIENT_SPAN = "00f067aa0ba902b7"
@@ -35,14 +47,13 @@ class Traced:
     everloop: Deployment
     receiver: OtlpReceiver
 
-    async def ask(self, gateway: Gateway, agent: str) -> None:
-        """Send a message in the client's trace, and wait until its task is completed."""
+    async def ask(self, gateway: Gateway, agent: str, **headers: str) -> dict[str, Any]:
+        """Send a message in the client's trace, wait until its task is completed, and return that."""
         message = {"messageId": str(uuid4()), "role": "ROLE_USER", "parts": [{"text": SECRET}]}
-        body = {"jsonrpc": "2.0", "id": 1, "method": "SendMessage", "params": {"message": message}}
-        headers = {"A2A-Version": "1.0", "traceparent": f"00-{TRACE_ID}-{CLIENT_SPAN}-01"}
-        async with httpx.AsyncClient(timeout=60) as http:
-            answer = await http.post(f"{gateway.url}/agents/{agent}", json=body, headers=headers)
-        assert answer.json()["result"]["task"]["status"]["state"] == "TASK_STATE_COMPLETED"
+        answer = await call(gateway, agent, "SendMessage", {"message": message}, **headers)
+        task = answer.json()["result"]["task"]
+        assert task["status"]["state"] == "TASK_STATE_COMPLETED"
+        return task
 
     async def finish(self, last: str) -> str:
         """Wait for the span that ends last, let all processes send what they have, and return the tree."""
@@ -55,6 +66,14 @@ class Traced:
         """Return the one span of that name."""
         (span,) = (span for span in self.receiver.spans if span.name == name)
         return span
+
+
+async def call(gateway: Gateway, agent: str, method: str, params: object, **headers: str) -> httpx.Response:
+    """Send one JSON-RPC request in the client's trace."""
+    body = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
+    known = {"A2A-Version": "1.0", "traceparent": f"00-{TRACE_ID}-{CLIENT_SPAN}-01"}
+    async with httpx.AsyncClient(timeout=60, headers={**known, **headers}) as http:
+        return await http.post(f"{gateway.url}/agents/{agent}", json=body)
 
 
 @asynccontextmanager
@@ -93,17 +112,16 @@ async def test_one_trace_for_a_task(tmp_path: Path, cached: int) -> None:
         traced(tmp_path, model, EVERLOOP_MAX_CACHED_WORKFLOWS=str(cached)) as run,
     ):
         gateway = await _start_both(run.everloop)
-        await run.ask(gateway, "lead")
+        task = await run.ask(gateway, "lead")
         tree = await run.finish("invoke_agent lead")
-        logs = run.everloop.logs()
 
     assert tree == WHOLE_TREE
     services = set(run.receiver.services)
     assert services == {"everloop-gateway", "everloop-worker", "peer-gateway", "peer-worker", "mcp-server"}
     _check_model_span(next(span for span in run.receiver.spans if span.name == "chat lead"))
     _check_task_span(run.span("invoke_agent lead"))
+    _check_sub_agent_span(run.span("execute_tool writer"), task)
     assert SECRET not in str(run.receiver.spans)
-    assert any(line.get("trace_id") == TRACE_ID for line in logs)
 
 
 async def _start_both(everloop: Deployment) -> Gateway:
@@ -115,6 +133,43 @@ async def _start_both(everloop: Deployment) -> Gateway:
     await replace(everloop, environment={**there, "OTEL_SERVICE_NAME": "peer-worker"}).add_worker()
     await everloop.add_worker()
     return await everloop.add_gateway()
+
+
+async def test_log_lines_say_whose_task_and_which_trace(tmp_path: Path) -> None:
+    """A worker's of the task, also those that Temporal's SDK writes; a gateway's of the task and of a caller.
+
+    The token that says who calls is in none of them.
+    """
+    key, plan = SigningKey(), [Refusal(429, headers={"retry-after-ms": "1"}), Reply(["Done."])]
+    who = {"Authorization": f"Bearer {plant_secret(key.token(sub='acme', scope='tasks:read tasks:write'))}"}
+    auth = {
+        "EVERLOOP_AUTH": "jwt",
+        "EVERLOOP_JWT_PUBLIC_KEY_FILE": str(key.write(tmp_path / "key.pem")),
+        "EVERLOOP_JWT_ISSUER": ISSUER,
+        "EVERLOOP_JWT_AUDIENCE": AUDIENCE,
+        "EVERLOOP_LOG_LEVEL": "debug",
+    }
+    async with ScriptedOpenAI(plan) as model, traced(tmp_path, model, **auth) as run:
+        await run.everloop.add_worker()
+        gateway = await run.everloop.add_gateway()
+        task = await run.ask(gateway, "writer", **who)
+        async with Redis.from_url(run.everloop.redis_url) as redis:
+            await redis.delete(view_key(task["id"]))
+        restored = await call(gateway, "writer", "GetTask", {"id": task["id"]}, **who)
+        run.everloop.valkey.kill()
+        away = await call(gateway, "writer", "ListTasks", {}, **who)
+        logs = run.everloop.logs()
+        for process in run.everloop.started:
+            process.kill()  # rather than wait until it gives its store up
+
+    whose = {"owner_hash": owner_hash("acme"), "trace_id": TRACE_ID}
+    about = {"task_id": task["id"], "context_id": task["contextId"], **whose}
+    assert (restored.status_code, away.status_code) == (200, 503)
+    for event in ("Completing activity as failed", "model replied", "task view restored"):
+        (line,) = (line for line in logs if (line["event"], line.get("task_id")) == (event, task["id"]))
+        assert about.items() <= line.items(), event
+    (line,) = (line for line in logs if line["event"] == "request cannot be served now")
+    assert whose.items() <= line.items()
 
 
 async def test_a_killed_worker_doubles_what_ran_twice(tmp_path: Path) -> None:
@@ -261,6 +316,19 @@ def _check_model_span(span: Span) -> None:
     assert attributes["gen_ai.agent.name"].string_value == "Lead"
     reasons = attributes["gen_ai.response.finish_reasons"].array_value.values
     assert [reason.string_value for reason in reasons] == ["tool_calls"]
+
+
+def _check_sub_agent_span(span: Span, task: Mapping[str, str]) -> None:
+    """Which call of whose task it is."""
+    assert {a.key: a.value.string_value for a in span.attributes} == {
+        "gen_ai.operation.name": "execute_tool",
+        "gen_ai.tool.name": "writer",
+        "gen_ai.tool.type": "function",
+        "gen_ai.tool.call.id": "c",
+        "gen_ai.agent.id": "lead",
+        "gen_ai.conversation.id": task["contextId"],
+        "everloop.task.id": task["id"],
+    }
 
 
 def _check_task_span(span: Span) -> None:
