@@ -1,5 +1,6 @@
 """`python -m gateway` as a process: how it starts, what stops it, how it ends."""
 
+import asyncio
 import json
 import socket
 import sys
@@ -11,6 +12,7 @@ import httpx
 import pytest
 
 from deploy.local.servers import LOOPBACK, free_port
+from gateway import __main__ as gateway_main
 from gateway.callers import ANONYMOUS
 from gateway.server import listen
 from gateway.settings import GatewaySettings
@@ -102,6 +104,20 @@ async def test_a_gateway_process_sends_clients_to_the_store(tmp_path: Path, temp
     for name in ("Content-Type", "Content-Disposition"):
         assert theirs.headers[name] == ours.headers[name]
     assert exit_code == 0
+
+
+def test_a_gateway_runs_on_uvloop(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its main function chooses the event loop; nothing that it serves tells which one it is."""
+    loops: list[str] = []
+
+    async def run(*_: object) -> None:
+        loops.append(type(asyncio.get_running_loop()).__module__)
+
+    monkeypatch.setenv("EVERLOOP_AGENTS", AGENTS)
+    monkeypatch.setattr(gateway_main, "run", run)
+
+    assert gateway_main.main() == 0
+    assert loops == ["uvloop"]
 
 
 def test_answers_are_sent_at_once() -> None:

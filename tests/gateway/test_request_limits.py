@@ -19,8 +19,10 @@ from stores.settings_errors import explain
 from stores.task_views import TaskViews
 from tests.gateway.named_callers import Named
 from tests.gateway.stage import RunningGateway, StagedModel, running_gateway, unique
+from tests.support.recorded_metrics import Recorded
 
 TOO_MANY = -32033
+REFUSED = "everloop.requests.refused"
 
 
 @asynccontextmanager
@@ -76,8 +78,12 @@ async def test_of_many_messages_at_once_as_many_start_tasks_as_may(
 async def test_a_place_is_free_when_a_task_ends(
     client: Client, views: TaskViews, model: StagedModel, queue: str, redis: Redis
 ) -> None:
-    """A message that is repeated takes no second place; other owners have places of their own."""
+    """A message that is repeated takes no second place; other owners have places of their own.
+
+    The one that is refused is counted.
+    """
     owner, prompt, gate, repeated = unique("owner"), unique("open"), asyncio.Event(), unique("m")
+    recorded = Recorded()
     model.scripts[prompt] = [gate]
     async with limited(client, views, queue, redis, max_open_tasks=1) as (one, two):
         first = await one.call("SendMessage", message(prompt, repeated), owner=owner)
@@ -92,6 +98,7 @@ async def test_a_place_is_free_when_a_task_ends(
 
     assert again.json()["result"]["task"]["id"] == task_id
     assert refused.status_code == 429
+    assert recorded.counts(REFUSED) == {("open_tasks",): 1}
     assert "task" in other.json()["result"]
     assert "task" in later.json()["result"]
 
@@ -148,7 +155,8 @@ async def test_what_is_not_limited_is_not_counted(redis: Redis) -> None:
 
 
 async def test_all_of_a_minute_may_come_at_once_unless_told(redis: Redis) -> None:
-    """The burst is the whole rate by default."""
+    """The burst is the whole rate by default. What is more is refused, and counted."""
+    recorded = Recorded()
     limits, owner = make_request_limits(LimitSettings(requests_per_minute=3), redis), unique("owner")
     for _ in range(3):
         await limits.admit_request(owner)
@@ -156,6 +164,7 @@ async def test_all_of_a_minute_may_come_at_once_unless_told(redis: Redis) -> Non
     with pytest.raises(TooManyRequestsError, match="3 a minute") as raised:
         await limits.admit_request(owner)
     assert 0 < (raised.value.retry_after or 0) <= 20
+    assert recorded.counts(REFUSED) == {("rate",): 1}
 
 
 @pytest.mark.parametrize(
