@@ -29,6 +29,7 @@ SCRIPT = [
     Reply(["A whole answer."], usage=(40, 5)),
 ]
 PRICES = '{"scripted": {"input": 1000, "output": 100000}}'
+ITERATION = "everloop_iteration_duration_seconds"
 STATUS, DELIVERIES = "everloop_tasks_status_total", "everloop_push_deliveries_total"
 MODEL_LABELS = {"gen_ai_agent_id", "gen_ai_operation_name", "gen_ai_provider_name", "gen_ai_request_model"}
 
@@ -55,7 +56,10 @@ class Watched:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def watched(tmp_path_factory: pytest.TempPathFactory) -> Watched:
-    """A streamed task with tools and a webhook; its view is lost and rebuilt at the end."""
+    """A streamed task with tools and a webhook; its view is lost and rebuilt at the end.
+
+    The second worker keeps no task in memory, so that it replays the task at each step.
+    """
     directory = tmp_path_factory.mktemp("watched")
     settings = {"EVERLOOP_PUSH_ALLOW": "127.0.0.0/8", "EVERLOOP_PRICES": PRICES}
     async with (
@@ -80,6 +84,7 @@ async def _watch(everloop: Deployment, hook: Webhook) -> Watched:
         before = await scrape(ports[1])
         worker.kill()
         ports.append(_next_port(everloop))
+        everloop.environment["EVERLOOP_MAX_CACHED_WORKFLOWS"] = "0"
         await everloop.add_worker()
         await reading
         await hook.until_told("TASK_STATE_COMPLETED")
@@ -152,6 +157,14 @@ async def test_model_calls_tokens_and_cost_are_right(watched: Watched) -> None:
     assert watched.workers.sum("gen_ai_client_token_usage_sum", gen_ai_token_type="input") == 70
     assert watched.workers.sum("gen_ai_client_token_usage_sum", gen_ai_token_type="output") == 12
     assert watched.workers.sum("everloop_model_cost_total") == pytest.approx(0.07 + 1.2)
+
+
+async def test_an_iteration_counts_where_it_ended_and_replays_add_nothing(watched: Watched) -> None:
+    """The task has two; the worker that ended the second one has replayed both again and again."""
+    for process in (watched.killed, watched.worker):
+        assert process.sum(f"{ITERATION}_count", agent="acceptance") == 1
+        assert process.sum(f"{ITERATION}_count") == 1
+        assert process.sum(f"{ITERATION}_sum") > 0
 
 
 async def test_tools_streams_and_notifications_are_counted(watched: Watched) -> None:
