@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import uuid4
 
 import pytest
@@ -34,6 +34,7 @@ from tests.support.prometheus import scrape
 from tests.support.scripted_openai import Refusal, Reply, ScriptedOpenAI
 from workflows.contract.housekeeping import Kind, housekeeping_schedule_id
 from workflows.contract.names import (
+    CONVERSATIONS_KEY,
     context_key,
     conversation_key,
     expiry_list_key,
@@ -46,7 +47,6 @@ from workflows.contract.names import (
 
 OWNERS = ("acme", "bolt")
 DAY = 24 * 3600
-OLD = 40 * DAY
 DAYS = {
     "EVERLOOP_TASK_TTL_DAYS": 2,
     "EVERLOOP_TRANSCRIPT_TTL_DAYS": 3,
@@ -137,7 +137,18 @@ async def town(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Town]
         yield Town(model, everloop, worker, port, clients, redis, temporal)
 
 
-def keep(town: Town, key: str, *, seconds: int) -> Path:
+class Ages(NamedTuple):
+    """Seconds after which something is still kept, and no more; no other class's time ends between them."""
+
+    before: float
+    after: float
+
+
+def around(setting: str) -> Ages:
+    return Ages((DAYS[setting] - 0.5) * DAY, (DAYS[setting] + 0.5) * DAY)
+
+
+def keep(town: Town, key: str, seconds: float) -> Path:
     """Put a blob into the store as if that was so long ago."""
     path = Path(town.everloop.environment["EVERLOOP_BLOB_DIRECTORY"]) / key
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -161,7 +172,7 @@ async def unscheduled(town: Town) -> AsyncGenerator[None]:
 
 @pytest.mark.usefixtures("unscheduled")
 async def test_what_nobody_needs_is_removed(town: Town) -> None:
-    """And nothing else: not before its time, and no payload of a workflow that Temporal knows.
+    """And nothing else: nothing before the time of its class, no payload of a workflow that Temporal knows.
 
     The worker has put down that it uses the store.
     """
@@ -171,15 +182,26 @@ async def test_what_nobody_needs_is_removed(town: Town) -> None:
     task = await town.task("acme", Reply([call("book", {"kind": "selection", "ledger": "-"})]), DONE)
     assert task.status.state == TaskState.TASK_STATE_INPUT_REQUIRED
     gone, known = f"payloads/{uuid4()}/a", f"payloads/{task.id}/a"
-    removed = [keep(town, gone, seconds=OLD), keep(town, "artifact/0123/a", seconds=OLD)]
-    stays = [keep(town, known, seconds=OLD), keep(town, f"payloads/{uuid4()}/a", seconds=60)]
+    of_artifact, of_payload = around("EVERLOOP_ARTIFACT_TTL_DAYS"), around("EVERLOOP_BLOB_TTL_DAYS")
+    removed = [keep(town, gone, of_payload.after), keep(town, "artifact/0123/a", of_artifact.after)]
+    stays = [
+        keep(town, known, of_payload.after),
+        keep(town, f"payloads/{uuid4()}/a", of_payload.before),
+        keep(town, "artifact/0123/b", of_artifact.before),
+    ]
+    of_talk = around("EVERLOOP_CONVERSATION_TTL_DAYS")
+    talks = {"silent": of_talk.after, "newer": of_talk.before}
+    await town.redis.zadd(
+        CONVERSATIONS_KEY, {talk: (time.time() - age) * 1000 for talk, age in talks.items()}
+    )
     entry = f"{task_list_key('o', 'a', 'c')} expired"
     await town.redis.zadd(expiry_list_key("o", "a"), {entry: 1})
     await town.redis.zadd(task_list_key("o", "a"), {"expired": 1})
-    await town.redis.set(KNOWN_SINCE, time.time() - OLD)
+    await town.redis.set(KNOWN_SINCE, time.time() - of_artifact.after)
 
     expected = {
         "expired views": "1",
+        "conversations": "1",
         "blobs that no artifact names": "1",
         "payloads of workflows that are gone": "1",
     }
@@ -193,10 +215,11 @@ async def test_what_nobody_needs_is_removed(town: Town) -> None:
     assert not any(path.exists() for path in removed)
     assert all(path.exists() for path in stays)
     assert await town.redis.exists(expiry_list_key("o", "a"), task_list_key("o", "a")) == 0
+    assert talks.keys() & set(await town.redis.zrange(CONVERSATIONS_KEY, 0, -1)) == {"newer"}
     counted = await scrape(town.metrics_port)
     assert {kind: counted.sum(REMOVED, kind=kind) for kind in Kind} == {
         **dict.fromkeys(Kind, 0),
-        **dict.fromkeys((Kind.VIEWS, Kind.ARTIFACT_BLOBS, Kind.PAYLOADS), 1),
+        **dict.fromkeys((Kind.VIEWS, Kind.CONVERSATIONS, Kind.ARTIFACT_BLOBS, Kind.PAYLOADS), 1),
     }
 
 
