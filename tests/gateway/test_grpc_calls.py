@@ -13,12 +13,14 @@ from a2a.types import a2a_pb2 as pb
 from a2a.utils.errors import TaskNotFoundError
 from google.rpc.error_details_pb2 import ErrorInfo, RetryInfo
 from google.rpc.status_pb2 import Status
+from structlog.contextvars import get_contextvars
 from temporalio.client import Client
 
 from agents.agent import Agent
 from gateway.callers import Caller
 from gateway.guards import Anybody, Guards, Unlimited
 from gateway.refusals import ForbiddenError, TooManyRequestsError, UnauthenticatedError, UnavailableNowError
+from stores.log_fields import owner_hash
 from stores.task_views import TaskViews
 from tests.gateway.grpc_stage import BODY_BYTES, SERVICE, GrpcGateway, refused, running_grpc_gateway
 from tests.gateway.stage import AGENT, StagedModel, unique
@@ -53,9 +55,13 @@ class Doorman(Anybody):
 
 
 class Counter(Unlimited):
-    """Refuses the glutton."""
+    """Refuses the glutton; remembers what log lines of a call would tell."""
+
+    def __init__(self) -> None:
+        self.told: dict[str, Mapping[str, object]] = {}
 
     async def admit_request(self, owner: str) -> None:
+        self.told[owner] = get_contextvars()
         if owner == "glutton":
             raise REFUSALS[owner]
 
@@ -65,11 +71,20 @@ def doorman() -> Doorman:
     return Doorman()
 
 
+@pytest.fixture(scope="module")
+def counter() -> Counter:
+    return Counter()
+
+
+@pytest.fixture(scope="module")
+def guards(doorman: Doorman, counter: Counter) -> Guards:
+    return Guards(doorman, counter)
+
+
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def guarded(
-    client: Client, views: TaskViews, queue: str, model: StagedModel, doorman: Doorman
+    client: Client, views: TaskViews, queue: str, model: StagedModel, guards: Guards
 ) -> AsyncGenerator[GrpcGateway]:
-    guards = Guards(doorman, Counter())
     async with running_grpc_gateway(
         client, views, queue=queue, agents=[AGENT, OTHER], guards=guards
     ) as gateway:
@@ -85,6 +100,18 @@ def details_of(error: grpc.aio.AioRpcError) -> tuple[ErrorInfo, RetryInfo | None
     info, retry = ErrorInfo(), RetryInfo()
     assert status.details[0].Unpack(info)
     return info, retry if len(status.details) > 1 and status.details[1].Unpack(retry) else None
+
+
+@pytest.mark.parametrize("service", [SERVICE, OLD_SERVICE])
+async def test_log_lines_of_a_call_tell_whose_it_is(
+    guarded: GrpcGateway, counter: Counter, service: str
+) -> None:
+    """By the owner's hash, from the first one on."""
+    owner = unique("owner")
+
+    await refused(guarded, f"{service}/GetTask", b"", x_name=owner)
+
+    assert counter.told[owner] == {"owner_hash": owner_hash(owner)}
 
 
 @pytest.mark.parametrize("service", [SERVICE, OLD_SERVICE])
