@@ -99,7 +99,8 @@ def starter(client: Client, *, max_cached_workflows: int) -> StartTask:
         settings = WorkerSettings(
             task_queue=queue, max_cached_workflows=max_cached_workflows, shutdown_grace=0
         )
-        async with running_workers(client, ports.wired(), settings, TASK_WORK):
+        queues = (*TASK_WORK, names.NARRATOR_QUEUE) if ports.narrator else TASK_WORK
+        async with running_workers(client, ports.wired(), settings, queues):
             yield await start_workflow(client, queue, agent, changes=changes)
 
     return start

@@ -1,20 +1,30 @@
 """The narrator beside a task: begun once its agent is known, never waited for, for clients' tasks only."""
 
 import asyncio
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
 
+import pytest
 from temporalio import activity
 from temporalio.api.enums.v1 import EventType
-from temporalio.client import Client
+from temporalio.client import Client, WorkflowHandle, WorkflowHistory
 
-from tests.support.fake_ports import FakePorts, ScriptedModel, answer, asks
-from tests.workflows.conftest import start_workflow, unique_queue
-from worker import WorkerSettings, running_workers
+from tests.support.fake_ports import FakePorts, Script, ScriptedModel, answer, asks
+from tests.workflows.conftest import StartTask
 from workflows.contract.calls import CallModelInput, NarrateInput
 from workflows.contract.messages import AssistantMessage
 from workflows.contract.ports import NarratorPort
 from workflows.contract.tasks import AgentSpec, NarratorSpec, ToolSpec
 
 AGENT = AgentSpec(id="agent", model="big", narrator=NarratorSpec(interval=2, model="small"))
+PREFIX = "EVENT_TYPE_"
+SIX_EVENTS = [
+    f"{kind}_TASK_{step}"
+    for kind in ("ACTIVITY", "WORKFLOW")
+    for step in ("SCHEDULED", "STARTED", "COMPLETED")
+]
 
 
 class WaitingNarrator(NarratorPort):
@@ -37,57 +47,119 @@ class WaitingNarrator(NarratorPort):
         return answer("done")
 
 
-async def test_a_task_begins_its_narrator_once(client: Client) -> None:
-    """However long it is, and without ever cancelling it."""
-    narrator, queue = WaitingNarrator(), unique_queue()
-    ports = FakePorts(ScriptedModel(*(asks((f"c{n}", "x")) for n in range(4)), narrator.answer))
-    ports.narrator = narrator
-    async with running_workers(client, ports.wired(), WorkerSettings(task_queue=queue)):
-        handle = await start_workflow(client, queue, AGENT)
-        await handle.result()
-        history = await handle.fetch_history()
+@dataclass(frozen=True)
+class Case:
+    """When a narrator ends, and what it has then added to the history of its task."""
 
+    ends_first: bool
+    adds: Mapping[str, int]
+
+
+CASES = {
+    "the task ends first": Case(ends_first=False, adds={"ACTIVITY_TASK_SCHEDULED": 1}),
+    "the narrator ends first": Case(ends_first=True, adds=dict.fromkeys(SIX_EVENTS, 1)),
+}
+
+
+@pytest.mark.parametrize("rounds", [0, 6], ids=["short", "long"])
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+async def test_what_a_narrator_adds_to_the_history(
+    start_task: StartTask, client: Client, case: Case, rounds: int
+) -> None:
+    """However long the task is: that it was begun; if it ends first, its end, which wakes the workflow."""
+    narrator = WaitingNarrator()
+
+    async def last_reply(call: CallModelInput) -> AssistantMessage:
+        await narrator.begun.wait()
+        if case.ends_first:
+            narrator.let_go.set()
+            await _until_narrated(client.get_workflow_handle(call.task.task_id))
+        return answer("done")
+
+    told = await _events(start_task, AGENT, rounds, last_reply, narrator)
+    plain = await _events(start_task, AgentSpec(id="agent", model="big"), rounds, answer("done"))
+
+    assert told - plain == case.adds
+    assert plain - told == Counter()
     (call,) = narrator.calls
     assert (call.model, call.narrator) == ("big", AGENT.narrator)
-    scheduled = [
-        event.activity_task_scheduled_event_attributes.activity_type.name for event in history.events
+
+
+async def _events(
+    start_task: StartTask, agent: AgentSpec, rounds: int, last: Script, narrator: NarratorPort | None = None
+) -> Counter[str]:
+    """Return how many events of each kind a task has that calls a tool so often."""
+    ports = FakePorts(ScriptedModel(*(asks((f"c{n}", "x")) for n in range(rounds)), last))
+    ports.narrator = narrator
+    async with start_task(ports, agent) as handle:
+        await handle.result()
+        history = await handle.fetch_history()
+    return Counter(EventType.Name(event.event_type).removeprefix(PREFIX) for event in history.events)
+
+
+async def _until_narrated(handle: WorkflowHandle[Any, Any]) -> None:
+    """Wait until the workflow has taken in that its narrator has ended."""
+    narration, is_over = -1, False
+    async for event in handle.fetch_history_events(wait_new_event=True):
+        if event.activity_task_scheduled_event_attributes.activity_type.name == "narrate":
+            narration = event.event_id
+        is_over |= event.activity_task_completed_event_attributes.scheduled_event_id == narration
+        if is_over and event.event_type == EventType.EVENT_TYPE_WORKFLOW_TASK_COMPLETED:
+            return
+
+
+async def test_each_run_of_a_long_task_has_one_narrator(
+    start_long_task: StartTask, impatient_client: Client
+) -> None:
+    """That of the run before is neither waited for nor in the way."""
+    ports = FakePorts(ScriptedModel(*(asks((f"c{n}", "x")) for n in range(10)), answer("done")))
+    ports.narrator = WaitingNarrator()
+
+    async with start_long_task(ports, AGENT) as handle:
+        result = await handle.result()
+
+    runs = list(dict.fromkeys(call.task.run_id for call in ports.model.calls))
+    histories = [
+        await impatient_client.get_workflow_handle(handle.id, run_id=run).fetch_history() for run in runs
     ]
-    assert scheduled.count("narrate") == 1
-    kinds = [event.event_type for event in history.events]
-    assert EventType.EVENT_TYPE_ACTIVITY_TASK_CANCEL_REQUESTED not in kinds
+    assert result.excerpt == "done"
+    assert len(runs) > 2
+    assert [_narrators(history) for history in histories] == [1] * len(runs)
 
 
-async def test_a_scheduled_task_is_narrated(client: Client) -> None:
+def _narrators(history: WorkflowHistory) -> int:
+    """Return how many a run has begun."""
+    scheduled = (event.activity_task_scheduled_event_attributes for event in history.events)
+    return sum(one.activity_type.name == "narrate" for one in scheduled)
+
+
+async def test_a_scheduled_task_is_narrated(start_task: StartTask) -> None:
     """Once its agent is known: the schedule has named no more than its id."""
-    narrator, queue = WaitingNarrator(), unique_queue()
+    narrator = WaitingNarrator()
     ports = FakePorts(ScriptedModel(narrator.answer))
     ports.narrator, ports.agents.spec = narrator, AGENT
-    async with running_workers(client, ports.wired(), WorkerSettings(task_queue=queue)):
-        handle = await start_workflow(client, queue, AgentSpec(id="agent"), changes={"scheduled": True})
+    async with start_task(ports, AgentSpec(id="agent"), {"scheduled": True}) as handle:
         await handle.result()
 
     assert [call.narrator for call in narrator.calls] == [AGENT.narrator]
 
 
-async def test_nobody_waits_for_the_narrator(client: Client) -> None:
+async def test_nobody_waits_for_the_narrator(start_task: StartTask) -> None:
     """Nor is it missed: without a worker for it the task ends as it would."""
-    ports, queue = FakePorts(ScriptedModel(answer("done"))), unique_queue()
-    async with running_workers(client, ports.wired(), WorkerSettings(task_queue=queue)):
-        handle = await start_workflow(client, queue, AGENT)
+    async with start_task(FakePorts(ScriptedModel(answer("done"))), AGENT) as handle:
         assert (await handle.result()).excerpt == "done"
 
 
-async def test_sub_agents_are_not_narrated(client: Client) -> None:
+async def test_sub_agents_are_not_narrated(start_task: StartTask) -> None:
     """Their client is the task that asks them, whose narrator sees what they do."""
-    narrator, queue = WaitingNarrator(), unique_queue()
+    narrator = WaitingNarrator()
     writer = asks(("w", "writer"))
     call = writer.tool_calls[0].model_copy(update={"arguments": '{"request": "Write."}'})
     writer = writer.model_copy(update={"tool_calls": (call,)})
     ports = FakePorts(ScriptedModel(writer, answer("A poem."), narrator.answer))
     ports.narrator, ports.agents.spec = narrator, AGENT
     agent = AGENT.model_copy(update={"tools": {"writer": ToolSpec(agent="writer")}})
-    async with running_workers(client, ports.wired(), WorkerSettings(task_queue=queue)):
-        handle = await start_workflow(client, queue, agent)
+    async with start_task(ports, agent) as handle:
         await handle.result()
 
     assert [call.task.task_id for call in narrator.calls] == [handle.id]

@@ -2,6 +2,7 @@
 
 import asyncio
 
+import pytest
 from temporalio import activity, workflow
 from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client
@@ -19,6 +20,8 @@ from workflows.contract.calls import NarrateInput
 from workflows.contract.names import NARRATOR_QUEUE, task_queue_of
 from workflows.contract.ports import NarratorPort
 from workflows.contract.tasks import TaskState
+
+each_cache = pytest.mark.parametrize("cache", [1000, 0], ids=["cached", "always_replayed"])
 
 
 @workflow.defn(sandboxed=False)
@@ -62,14 +65,15 @@ def _narrating(client: Client, narrator: NarratorPort, settings: WorkerSettings)
     return worker
 
 
-async def test_a_narrator_ends_with_its_workflow(temporal_address: str) -> None:
+@each_cache
+async def test_a_narrator_ends_with_its_workflow(temporal_address: str, cache: int) -> None:
     """Also when the view never says that the task is over."""
     client = await Client.connect(temporal_address, data_converter=pydantic_data_converter)
     queue = unique("told")
     async with (
         ScriptedOpenAI([Reply(["Searching"])]) as provider,
         narrator_bench(provider, MemoryTaskViews()) as bench,
-        Worker(client, task_queue=queue, workflows=[ToldTask]),
+        Worker(client, task_queue=queue, workflows=[ToldTask], max_cached_workflows=cache),
     ):
         watched = Watched(bench)
         async with _narrating(client, watched, WorkerSettings(task_queue=queue)):
@@ -82,8 +86,9 @@ async def test_a_narrator_ends_with_its_workflow(temporal_address: str) -> None:
             await watched.ended.wait()
 
 
-async def test_another_worker_goes_on_where_one_stopped(temporal_address: str) -> None:
-    """It neither repeats what was told nor begins its count anew, and costs three events of the history."""
+@each_cache
+async def test_another_worker_goes_on_where_one_stopped(temporal_address: str, cache: int) -> None:
+    """It neither repeats what was told nor begins its count anew, and adds nothing to the history."""
     client = await Client.connect(temporal_address, data_converter=pydantic_data_converter)
     queue = unique("told")
     settings = WorkerSettings(task_queue=queue)
@@ -91,7 +96,7 @@ async def test_another_worker_goes_on_where_one_stopped(temporal_address: str) -
     async with (
         ScriptedOpenAI(script) as provider,
         narrator_bench(provider, MemoryTaskViews(), terms=QUICK) as bench,
-        Worker(client, task_queue=queue, workflows=[ToldTask]),
+        Worker(client, task_queue=queue, workflows=[ToldTask], max_cached_workflows=cache),
     ):
         handle = await client.start_workflow(
             ToldTask.run, bench.call, id=bench.task.task_id, task_queue=queue
