@@ -264,6 +264,25 @@ async def test_a_sub_agent_has_what_is_left_of_the_budget(start_task: StartTask)
     assert stored.result.content.startswith("writer failed: stopped after 60 tokens")
 
 
+async def test_sub_agents_at_once_each_have_all_that_was_left(start_task: StartTask) -> None:
+    """What they use together may be more than that; then the task ends after them."""
+
+    async def works(call: CallModelInput) -> AssistantMessage:
+        busy = asks(("x", "x")).model_copy(update={"usage": Usage(input_tokens=50)})
+        return busy if call.length == 1 else answer("A poem.")
+
+    first = asks_writer("v", "w").model_copy(update={"usage": Usage(input_tokens=40)})
+    ports = FakePorts(ScriptedModel(first, *[works] * 4, answer("never")))
+
+    async with start_task(ports, PARENT.model_copy(update={"max_tokens": 100})) as handle:
+        with pytest.raises(WorkflowFailureError) as failed:
+            await handle.result()
+
+    results = [stored.result.content for stored in ports.tools.results]
+    assert results == ["A poem."] * 2
+    assert "stopped after 140 tokens" in str(failed.value.cause)
+
+
 async def test_a_call_of_a_sub_agent_may_need_an_approval(start_task: StartTask) -> None:
     """It is asked for as with any tool; the sub-agent begins once somebody has said yes."""
     ports = FakePorts(ScriptedModel(asks_writer("w"), answer("A poem."), answer("done")))

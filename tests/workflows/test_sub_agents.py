@@ -92,7 +92,7 @@ async def test_a_sub_agent_needs_a_request(start_task: StartTask, arguments: str
     assert stored.result.outcome == "invalid"
 
 
-async def test_agents_that_ask_each_other_come_to_an_end(client: Client) -> None:
+async def test_agents_that_ask_each_other_come_to_an_end(start_task: StartTask) -> None:
     """At some depth the model is told to do without."""
 
     class Recursive(ScriptedModel):
@@ -106,9 +106,8 @@ async def test_agents_that_ask_each_other_come_to_an_end(client: Client) -> None
             super().__init__(Recursive())
             self.agents.spec = PARENT
 
-    ports, queue = Agents(), unique_queue()
-    async with running_workers(client, ports.wired(), WorkerSettings(task_queue=queue), TASK_WORK):
-        handle = await start_workflow(client, queue, PARENT)
+    ports = Agents()
+    async with start_task(ports, PARENT) as handle:
         result = await handle.result()
 
     assert result.excerpt == "enough"
