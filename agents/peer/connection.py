@@ -12,10 +12,11 @@ from urllib.parse import urlsplit
 
 import grpc
 import httpx
-from a2a.client import Client, ClientConfig
+from a2a.client import Client, ClientConfig, client_factory
 from a2a.client.card_resolver import parse_agent_card
 from a2a.client.client import ClientCallContext
 from a2a.client.client_factory import ClientFactory
+from a2a.compat.v0_3.grpc_transport import CompatGrpcTransport
 from a2a.types import a2a_pb2 as pb
 from a2a.utils.constants import TransportProtocol
 from google.protobuf.json_format import ParseError
@@ -37,6 +38,10 @@ SILENCE = 60.0
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.2, 15.0
 """Seconds before something is tried again; they double."""
+
+# In a process that has imported the SDK's server of 0.3 before its client, which import each other, this is
+# None, and the client speaks 1.0 to a peer of 0.3. By now both are there.
+client_factory.CompatGrpcTransport = CompatGrpcTransport  # pyright: ignore[reportPrivateImportUsage] -- as above
 
 _BINDINGS = [TransportProtocol.JSONRPC, TransportProtocol.HTTP_JSON, TransportProtocol.GRPC]
 _KEEPALIVE = [("grpc.keepalive_time_ms", 30_000), ("grpc.keepalive_timeout_ms", 20_000)]

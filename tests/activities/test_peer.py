@@ -1,6 +1,10 @@
 """The tool that asks a peer, on an agent behind the a2a-sdk's own request handler."""
 
-from collections.abc import AsyncGenerator, Mapping
+import asyncio
+import sys
+from collections.abc import AsyncGenerator, Callable, Mapping
+from pathlib import Path
+from typing import TypeVar
 
 import pytest
 import pytest_asyncio
@@ -14,6 +18,29 @@ from tests.support.peer_server import running_peer
 from workflows.contract.questions import QuestionKind
 from workflows.contract.tasks import Identity
 
+Test = TypeVar("Test", bound=Callable[..., object])
+
+BINDINGS = ["JSONRPC", "HTTP+JSON", "GRPC"]
+ROOT = Path(__file__).parents[2]
+FRESH = """
+import asyncio
+import {first}
+from tests.support.peer_bench import PeerBench, ann
+from tests.support.peer_server import running_peer
+
+async def main():
+    async with running_peer(version="0.3", binding="GRPC") as town:
+        print(await PeerBench(ann(town)).run("say hi"))
+
+asyncio.run(main())
+"""
+
+
+def each_way(test: Test) -> Test:
+    """Run a test for each version over each binding that we speak with peers."""
+    by_version = pytest.mark.parametrize("version", ["1.0", "0.3"])
+    return by_version(pytest.mark.parametrize("binding", BINDINGS)(test))
+
 
 @pytest_asyncio.fixture
 async def town() -> AsyncGenerator[Town]:
@@ -22,8 +49,7 @@ async def town() -> AsyncGenerator[Town]:
 
 
 @pytest.mark.parametrize("streaming", [True, False], ids=["streaming", "polling"])
-@pytest.mark.parametrize("binding", ["JSONRPC", "HTTP+JSON", "GRPC"])
-@pytest.mark.parametrize("version", ["1.0", "0.3"])
+@each_way
 async def test_an_agent_of_any_version_answers(version: str, binding: str, *, streaming: bool) -> None:
     """Over each binding, with and without streaming: its answer, its question, and its reason to refuse."""
     async with running_peer(version=version, binding=binding, streaming=streaming) as town:
@@ -43,6 +69,18 @@ async def test_an_agent_of_any_version_answers(version: str, binding: str, *, st
     assert answered.startswith("took blue\n")
     assert refused == f"PeerTaskError: the agent at {town.url} refused the task: too much"
     assert greeted == "Hello, Bob!\n\n(context: c)"
+
+
+@pytest.mark.parametrize("first", ["gateway.app", "tests.support.peer_server"])
+async def test_a_process_that_serves_0_3_also_speaks_it(first: str) -> None:
+    """Over gRPC, whatever of the SDK it has imported before its client."""
+    program = FRESH.format(first=first)
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-c", program), cwd=ROOT, stdout=asyncio.subprocess.PIPE
+    )
+    printed, _ = await process.communicate()
+
+    assert printed.decode().startswith("hi\n")
 
 
 async def test_artifacts_are_taken_over(town: Town) -> None:
@@ -107,22 +145,28 @@ async def test_too_large_files_are_not_sent(town: Town) -> None:
     assert town.messages == []
 
 
+@each_way
 async def test_each_request_tells_who_asks_and_for_which_trace(
-    town: Town, spans: InMemorySpanExporter
+    version: str, binding: str, spans: InMemorySpanExporter
 ) -> None:
-    """Headers are made for who started the task; the trace goes on there; secrets are blacked out."""
+    """Headers are made for who started the task; the trace goes on there; secrets are blacked out.
+
+    The message's id is also its idempotency key.
+    """
 
     async def headers(identity: Identity) -> Mapping[str, str]:
         return {"X-Caller": f"{identity.subject}-s3cret"}
 
-    bench = PeerBench(ann(town, Settings(headers=headers)), auth=Identity(scheme="bearer", subject="bob"))
-
-    with trace.get_tracer("test").start_as_current_span("call") as span:
-        answer = await bench.run("say bob-s3cret knows")
+    auth = Identity(scheme="bearer", subject="bob")
+    async with running_peer(version=version, binding=binding) as town:
+        bench = PeerBench(ann(town, Settings(headers=headers)), auth=auth)
+        with trace.get_tracer("test").start_as_current_span("call") as span:
+            answer = await bench.run("say bob-s3cret knows")
 
     trace_id = f"{span.get_span_context().trace_id:032x}"
-    assert {headers["x-caller"] for headers in town.headers} == {"bob-s3cret"}
-    assert all(headers["traceparent"].startswith(f"00-{trace_id}-") for headers in town.headers)
+    assert {heard["x-caller"] for heard in town.headers} == {"bob-s3cret"}
+    assert all(heard["traceparent"].startswith(f"00-{trace_id}-") for heard in town.headers)
+    assert town.headers[0]["idempotency-key"] == town.message_ids[0]
     assert answer.startswith("[secret] knows\n")
 
 

@@ -3,9 +3,9 @@
 import asyncio
 import json
 import socket
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from typing import cast
+from typing import Any, TypeAlias, cast
 
 import grpc
 import uvicorn
@@ -30,6 +30,7 @@ from tests.support.peer_agent import FILE, Colleague, Town
 from tests.support.scripted_openai import QuietServer
 
 _EVENTS = b"text/event-stream"
+_Method: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
 
 
 class Handler(DefaultRequestHandler):
@@ -118,13 +119,29 @@ def _replay(body: bytes, receive: Receive) -> Receive:
     return again
 
 
+class _Listener(grpc.aio.ServerInterceptor):
+    """Writes down what comes by gRPC."""
+
+    def __init__(self, town: Town) -> None:
+        self._town = town
+
+    async def intercept_service(
+        self,
+        continuation: Callable[[grpc.HandlerCallDetails], Awaitable["_Method | None"]],
+        handler_call_details: grpc.HandlerCallDetails,
+    ) -> "_Method | None":
+        metadata = handler_call_details.invocation_metadata
+        await self._town.hear(handler_call_details.method, {key: str(value) for key, value in metadata})
+        return await continuation(handler_call_details)
+
+
 @asynccontextmanager
 async def running_peer(
     *, version: str = "1.0", binding: str = "JSONRPC", streaming: bool = True
 ) -> AsyncGenerator[Town]:
     """Serve a colleague that speaks one version over one binding."""
     town = Town()
-    grpc_server = grpc.aio.server()
+    grpc_server = grpc.aio.server(interceptors=[_Listener(town)])
     with socket.create_server((LOOPBACK, 0)) as listening:
         town.url = f"http://{LOOPBACK}:{listening.getsockname()[1]}"
         grpc_url = f"{LOOPBACK}:{grpc_server.add_insecure_port(f'{LOOPBACK}:0')}"
