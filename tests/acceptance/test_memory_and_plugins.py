@@ -12,7 +12,9 @@ from google.protobuf.json_format import MessageToDict
 
 from tests.acceptance.test_colleagues import AGENTS, by_model, said_by
 from tests.support.a2a_client import Answer, connected, request, response_of, send
+from tests.support.colleague_agents import MCP_SERVER, MCP_URL
 from tests.support.deployment import Deployment, running_deployment
+from tests.support.mcp_bench import http_server
 from tests.support.people import say
 from tests.support.scripted_openai import ReceivedRequest, Reply, ScriptedOpenAI, tool_call
 
@@ -183,26 +185,45 @@ async def test_data_that_fits_survives_a_worker(model: ScriptedOpenAI, everloop:
     assert "-4" not in told
 
 
+@pytest_asyncio.fixture
+async def with_mcp(
+    request: pytest.FixtureRequest, tmp_path: Path, everloop: Deployment
+) -> AsyncGenerator[Deployment]:
+    """Let the MCP server run in the worker's care, or on its own, over HTTP."""
+    if request.param == "stdio":
+        yield everloop
+        return
+    async with http_server(tmp_path, MCP_SERVER.name) as (_, url):
+        everloop.environment[MCP_URL] = url
+        yield everloop
+
+
+AGAIN, UNKNOWN = ("ensure", 2, "mark written"), ("append", 1, "It may or may not have taken effect")
+
+
 @pytest.mark.parametrize(
-    "ending", [("ensure", 2, "mark written"), ("append", 1, "It may or may not have taken effect")]
+    ("with_mcp", "ending"),
+    [("stdio", AGAIN), ("http", AGAIN), ("stdio", UNKNOWN)],
+    ids=["again-stdio", "again-http", "unknown-stdio"],
+    indirect=["with_mcp"],
 )
 async def test_a_call_of_an_mcp_server_survives_a_worker(
-    model: ScriptedOpenAI, everloop: Deployment, tmp_path: Path, ending: tuple[str, int, str]
+    model: ScriptedOpenAI, with_mcp: Deployment, tmp_path: Path, ending: tuple[str, int, str]
 ) -> None:
     """What the server calls idempotent runs again; of anything else the model reads that it may have run."""
     tool, lines, result = ending
     ledger, gate = tmp_path / "ledger", tmp_path / "gate"
     arguments = json.dumps({"ledger": str(ledger), "gate": str(gate), "line": "mark"})
     model.script = by_model(served=[Reply([tool_call(tool, arguments)]), Reply(["Done."])])
-    worker = await everloop.add_worker()
-    gateway = await everloop.add_gateway()
+    worker = await with_mcp.add_worker()
+    gateway = await with_mcp.add_gateway()
 
     async with connected(f"{gateway.url}/agents/served", streaming=False) as client:
         sending = asyncio.create_task(send(client, request("Mark.")))
         while not ledger.exists():  # noqa: ASYNC110 -- another process makes it
             await asyncio.sleep(0.02)
         worker.kill()
-        await everloop.add_worker()
+        await with_mcp.add_worker()
         gate.touch()
         task = await sending
 

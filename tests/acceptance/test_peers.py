@@ -111,6 +111,7 @@ async def test_a_question_of_the_peer(pair: Pair, ledger: Path) -> None:
     async with connected(pair.asker.gateway.url, streaming=False) as client:
         parked = await send(client, request("Ask."))
         await pair.asker.lose_worker()
+        await pair.asked.lose_worker()
         task = await send(client, say(parked.id, "20:00"))
 
     (question,) = questions(parked).values()

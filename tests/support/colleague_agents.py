@@ -1,5 +1,9 @@
-"""Agents that work together, and with plugins; each asks a model of its own name."""
+"""Agents that work together, and with plugins; each asks a model of its own name.
 
+A test may say in the environment where an MCP server listens; otherwise one is started.
+"""
+
+import os
 import sys
 from datetime import timedelta
 from pathlib import Path
@@ -11,6 +15,7 @@ from agents import (
     AuthRequired,
     InputRequired,
     Memory,
+    Plugin,
     ToolContext,
     guard,
     handoff,
@@ -25,6 +30,7 @@ from tests.support.acceptance_agents import repeat, write_line, write_once
 
 LONG = timedelta(seconds=60)
 MCP_SERVER = Path(__file__).with_name("mcp_ledger_server.py")
+MCP_URL = "EVERLOOP_TEST_MCP_URL"
 
 
 class Sum(BaseModel):
@@ -61,6 +67,13 @@ def publish_text(text: str, ledger: str) -> str:
 def _append(ledger: Path, line: str) -> None:
     with ledger.open("a", encoding="utf-8") as lines:
         lines.write(f"{line}\n")
+
+
+def _ledger() -> Plugin:
+    url = os.environ.get(MCP_URL)
+    if url:
+        return mcp(url, name="ledger")
+    return mcp(command=[sys.executable, str(MCP_SERVER), "stdio"], name="ledger")
 
 
 agents = [
@@ -111,7 +124,7 @@ agents = [
         name="Served",
         description="Uses an MCP server.",
         model="served",
-        plugins=[mcp(command=[sys.executable, str(MCP_SERVER)], name="ledger")],
+        plugins=[_ledger()],
     ),
     Agent(
         id="summary",

@@ -1,6 +1,7 @@
-"""An MCP server over stdio whose tools leave marks in a file, and then wait for another one."""
+"""An MCP server whose tools leave marks in a file, then wait for another one. Run it as `mcp_server.py`."""
 
 import asyncio
+import sys
 from pathlib import Path
 
 from fastmcp import FastMCP
@@ -34,4 +35,7 @@ async def ensure(ledger: str, gate: str, line: str) -> str:
 
 
 if __name__ == "__main__":
-    server.run(show_banner=False)
+    if sys.argv[1] == "stdio":
+        server.run("stdio", show_banner=False)
+    else:
+        server.run("http", host="127.0.0.1", port=int(sys.argv[2]), show_banner=False)
