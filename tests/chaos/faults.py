@@ -83,7 +83,13 @@ class Faults:
 
     async def watch(self) -> None:
         """Look until cancelled whether a process ends that nobody has harmed, and start it again."""
+        servers = {"temporal": self.site.everloop.temporal, "valkey": self.site.everloop.valkey}
         while True:
+            for name, server in servers.items():
+                async with self._locks[name]:
+                    if not server.is_running():
+                        self.problems.append(f"{name} ended by itself and said last: {server.output[-300:]}")
+                        server.start()
             for name, seat in self.site.fleet.seats.items():
                 async with self._locks[name]:
                     if not seat.process.is_running():
