@@ -8,25 +8,16 @@ from agents.agent import Agent, Limits
 from agents.plugins import prompt, tools
 from agents.tool import tool
 from agents.tool_context import ToolContext
+from tests.support.marks import append_line, until_open
 
 LONG = timedelta(seconds=60)
-
-
-async def _wait_for(gate: str) -> None:
-    while gate and not Path(gate).exists():  # noqa: ASYNC110 -- the gate is opened by another process
-        await asyncio.sleep(0.02)
-
-
-def _append(ledger: Path, line: str) -> None:
-    with ledger.open("a", encoding="utf-8") as lines:
-        lines.write(f"{line}\n")
 
 
 @tool(timeout=LONG)
 async def write_line(ledger: str, gate: str, context: ToolContext) -> str:
     """Append a line to a ledger at once, then wait for a gate file. Not idempotent."""
-    await asyncio.to_thread(_append, Path(ledger), f"{context.task_id}/{context.call_id}")
-    await _wait_for(gate)
+    await asyncio.to_thread(append_line, ledger, f"{context.task_id}/{context.call_id}")
+    await until_open(gate)
     return "written"
 
 
@@ -37,7 +28,7 @@ async def write_once(folder: str, gate: str, context: ToolContext) -> str:
     await asyncio.to_thread((Path(folder) / name).touch)
     attempt = Path(folder) / f"{name}.attempt-{context.attempt}"
     await asyncio.to_thread(attempt.touch)
-    await _wait_for(gate)
+    await until_open(gate)
     return "created"
 
 

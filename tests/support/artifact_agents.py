@@ -3,10 +3,10 @@
 import asyncio
 from collections.abc import AsyncIterator, Iterator
 from datetime import timedelta
-from pathlib import Path
 from random import Random
 
 from agents import Agent, Limits, ToolContext, artifacts, prompt, tool, tools
+from tests.support.marks import until_open
 
 ARTIFACT_AGENT = "tests.support.artifact_agents:agent"
 LONG = timedelta(seconds=90)
@@ -17,11 +17,6 @@ def big_content(megabytes: int) -> Iterator[bytes]:
     """Yield the same bytes every time, one MiB at once."""
     for seed in range(megabytes):
         yield Random(seed).randbytes(MIB)  # noqa: S311 -- the same bytes again, not secret ones
-
-
-async def _until_opened(gate: str) -> None:
-    while gate and not Path(gate).exists():  # noqa: ASYNC110 -- the gate is opened by another process
-        await asyncio.sleep(0.02)
 
 
 def line(number: int) -> str:
@@ -49,14 +44,14 @@ async def write_lines(artifact_id: str, count: int, gate: str, context: ToolCont
 async def _pieces(megabytes: int, gate: str) -> AsyncIterator[bytes]:
     for number, piece in enumerate(big_content(megabytes), start=1):
         if number == megabytes:
-            await _until_opened(gate)
+            await until_open(gate)
         yield piece
 
 
 async def _lines(count: int, gate: str) -> AsyncIterator[str]:
     for number in range(count):
         if number == count // 2:
-            await _until_opened(gate)
+            await until_open(gate)
         yield line(number)
         await asyncio.sleep(0.001)
 

@@ -5,8 +5,10 @@ A test may say in the environment where an MCP server listens; otherwise one is 
 
 import os
 import sys
+from collections.abc import Sequence
 from datetime import timedelta
 from pathlib import Path
+from typing import Literal
 
 from pydantic import BaseModel, Field
 
@@ -27,10 +29,12 @@ from agents import (
     tools,
 )
 from tests.support.acceptance_agents import repeat, write_line, write_once
+from tests.support.marks import append_line
 
 LONG = timedelta(seconds=60)
 MCP_SERVER = Path(__file__).with_name("mcp_ledger_server.py")
 MCP_URL = "EVERLOOP_TEST_MCP_URL"
+STRATEGIES: Sequence[Literal["summary", "hierarchical"]] = ("summary", "hierarchical")
 
 
 class Sum(BaseModel):
@@ -60,13 +64,8 @@ async def log_in(context: ToolContext) -> str:
 @tool(needs_approval=True)
 def publish_text(text: str, ledger: str) -> str:
     """Publish a text; people approve it."""
-    _append(Path(ledger), text)
+    append_line(ledger, text)
     return "published"
-
-
-def _append(ledger: Path, line: str) -> None:
-    with ledger.open("a", encoding="utf-8") as lines:
-        lines.write(f"{line}\n")
 
 
 def _ledger() -> Plugin:
@@ -126,20 +125,15 @@ agents = [
         model="served",
         plugins=[_ledger()],
     ),
-    Agent(
-        id="summary",
-        name="Summary",
-        description="Keeps one summary of what was said long ago.",
-        model="summary",
-        plugins=[tools(write_once)],
-        memory=Memory(max_messages=4, strategy="summary"),
-    ),
-    Agent(
-        id="hierarchical",
-        name="Hierarchical",
-        description="Keeps a summary of each part of what was said long ago.",
-        model="hierarchical",
-        plugins=[tools(write_once)],
-        memory=Memory(max_messages=4, strategy="hierarchical"),
+    *(
+        Agent(
+            id=strategy,
+            name=strategy.capitalize(),
+            description="Keeps in mind what was said long ago.",
+            model=strategy,
+            plugins=[tools(write_once)],
+            memory=Memory(max_messages=4, strategy=strategy),
+        )
+        for strategy in STRATEGIES
     ),
 ]

@@ -9,28 +9,23 @@ from agents.agent import Agent, Limits
 from agents.plugins import prompt, tools
 from agents.tool import tool
 from agents.tool_context import ToolContext
+from tests.support.marks import append_line, until_open
 
 LONG = timedelta(seconds=60)
-
-
-def _append(ledger: Path, line: str) -> None:
-    with ledger.open("a", encoding="utf-8") as lines:
-        lines.write(f"{line}\n")
 
 
 @tool(timeout=LONG)
 async def pay(ledger: str, gate: str, context: ToolContext) -> str:
     """Write to a ledger, then wait until the gate file is there. Not idempotent."""
-    await asyncio.to_thread(_append, Path(ledger), context.idempotency_key)
-    while gate and not Path(gate).exists():  # noqa: ASYNC110 -- the gate is opened by another process
-        await asyncio.sleep(0.02)
+    await asyncio.to_thread(append_line, ledger, context.idempotency_key)
+    await until_open(gate)
     return "paid"
 
 
 @tool(timeout=LONG)
 def pay_slowly(ledger: str, gate: str, context: ToolContext) -> str:
     """Do the same in a thread, which nobody can stop."""
-    _append(Path(ledger), context.idempotency_key)
+    append_line(ledger, context.idempotency_key)
     while gate and not Path(gate).exists():
         time.sleep(0.02)
     return "paid"
@@ -39,9 +34,8 @@ def pay_slowly(ledger: str, gate: str, context: ToolContext) -> str:
 @tool(idempotent=True, timeout=LONG)
 async def look_up(ledger: str, gate: str, context: ToolContext) -> str:
     """Do the same, and say that it may be repeated."""
-    await asyncio.to_thread(_append, Path(ledger), context.idempotency_key)
-    while gate and not Path(gate).exists():  # noqa: ASYNC110 -- the gate is opened by another process
-        await asyncio.sleep(0.02)
+    await asyncio.to_thread(append_line, ledger, context.idempotency_key)
+    await until_open(gate)
     return "found"
 
 

@@ -14,6 +14,7 @@ from agents.plugins import prompt, request_input, tools
 from agents.questions import AuthRequired, InputKind, InputRequired
 from agents.tool import tool
 from agents.tool_context import ToolContext
+from tests.support.marks import until_open
 
 LONG = timedelta(seconds=60)
 SECRET_NAME = "vault-token"
@@ -95,8 +96,7 @@ async def open_vault(ledger: str, context: ToolContext) -> str:
     if await context.secret(SECRET_NAME) is None:
         raise AuthRequired("Please give the token of the vault.", SECRET_NAME)
     Path(f"{ledger}.reached").touch()
-    while not Path(f"{ledger}.gate").exists():  # noqa: ASYNC110 -- the gate is opened by another process
-        await asyncio.sleep(0.02)
+    await until_open(f"{ledger}.gate")
     token = str(await context.secret(SECRET_NAME))
     await context.progress(f"opening with {token}")
     await asyncio.to_thread(_append, ledger, fingerprint(token))

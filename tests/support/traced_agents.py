@@ -10,6 +10,7 @@ from opentelemetry import trace
 
 from agents import Agent, mcp, peer, prompt, sub_agent, tool, tools
 from tests.support.acceptance_agents import LONG, repeat
+from tests.support.marks import until_open
 from tests.support.peer_agents import PEER_URL
 
 MCP_SERVER = Path(__file__).with_name("mcp_traced_server.py")
@@ -23,8 +24,7 @@ async def look_up(gate: str) -> str:
     """Do something that has a span of its own, as libraries have them, then wait for a gate file."""
     with _tracer.start_as_current_span("look up"):
         await asyncio.sleep(0)
-    while not Path(gate).exists():  # noqa: ASYNC110 -- the gate is opened by another process
-        await asyncio.sleep(0.02)
+    await until_open(gate)
     return "found"
 
 

@@ -4,24 +4,18 @@ import asyncio
 import json
 from dataclasses import dataclass
 from datetime import timedelta
-from pathlib import Path
 
 from agents import Agent, HookContext, NeedsApproval, Plugin, Veto, async_prompt, budget, tool, tools
+from tests.support.marks import append_line, until_open
 from workflows.contract.messages import ToolCall
 
 
 @tool(idempotent=True, timeout=timedelta(seconds=60))
 async def sell(goods: str, ledger: str, gate: str) -> str:
     """Write a line into a ledger at once, which may be done again, then wait for a gate file."""
-    await asyncio.to_thread(_append, Path(ledger), goods)
-    while not Path(gate).exists():  # noqa: ASYNC110 -- the gate is opened by another process
-        await asyncio.sleep(0.02)
+    await asyncio.to_thread(append_line, ledger, goods)
+    await until_open(gate)
     return f"sold {goods}"
-
-
-def _append(ledger: Path, line: str) -> None:
-    with ledger.open("a", encoding="utf-8") as lines:
-        lines.write(f"{line}\n")
 
 
 @dataclass(kw_only=True, eq=False)
