@@ -23,7 +23,7 @@ from activities.housekeeping import Lifetimes, make_housekeeping
 from activities.instruments import begin_counters
 from activities.model import OpenAIModel
 from activities.model_provider import ModelProvider
-from activities.model_settings import ModelSettings, make_openai_client
+from activities.model_settings import ModelKeyError, ModelSettings, make_openai_client
 from activities.narrator import Narrator
 from activities.prices import Prices
 from activities.publish import ViewPublisher
@@ -41,6 +41,7 @@ from activities.worker_processes import WorkerProcesses
 from activities.worker_settings import QueueNameError, WorkerSettings
 from agents.errors import AgentError
 from agents.registry import AgentRegistry, AgentSettings, load_agents
+from runtime.secrecy import hide_environment
 from stores.artifact_settings import ArtifactSettings, make_artifacts
 from stores.blob_settings import BlobSettings, opened_blobs
 from stores.blob_users import announce_user
@@ -50,6 +51,7 @@ from stores.metrics_export import MetricsSettings
 from stores.metrics_listener import MetricsAddressError
 from stores.notifying_task_views import NotifyingTaskViews
 from stores.push_deliveries import PushDeliveries
+from stores.push_settings import PushSettings
 from stores.redis_connection import RedisUnfitError, StoreSettings, check_redis, connect_redis
 from stores.redis_conversations import RedisConversations
 from stores.redis_push_configs import RedisPushConfigs
@@ -58,11 +60,11 @@ from stores.redis_task_views import RedisTaskViews
 from stores.redis_tool_records import RedisToolRecords
 from stores.redis_transcripts import RedisTranscripts
 from stores.retention import RetentionSettings
+from stores.setting_names import report_unknown
 from stores.settings_errors import explain
 from stores.telemetry import Telemetry, TelemetrySettings, configure_logs, configure_telemetry
 from stores.temporal_connection import TemporalUnreachableError, connect_worker
 from stores.token_counts import TokenSettings, token_counter
-from stores.webhook_settings import PushSettings
 from workflows.agent_task import AgentTask
 from workflows.contract import names
 from workflows.housekeeping import Housekeeping
@@ -161,7 +163,7 @@ def _wire(servers: _Servers, agents: AgentRegistry, settings: WorkerSettings, mo
     content = ContentSettings().is_captured
     provider = ModelProvider(servers.openai, models.model, Prices(models.prices), captures_content=content)
     configs, shown = RedisPushConfigs(redis), RedisTaskViews(redis, ttl=retention.task_ttl)
-    deliveries = PushDeliveries(servers.temporal, settings.task_queue)
+    deliveries = PushDeliveries(servers.temporal, configs, settings.task_queue)
     views = NotifyingTaskViews(shown, configs, deliveries.notify)
     transcripts, secrets = RedisTranscripts(redis, ttl=retention.transcript_ttl), RedisSecrets(redis)
     records = RedisToolRecords(redis, ttl=retention.tool_record_ttl)
@@ -171,7 +173,7 @@ def _wire(servers: _Servers, agents: AgentRegistry, settings: WorkerSettings, mo
     lifetimes = Lifetimes(lifetime, ArtifactSettings().ttl, BlobSettings().blob_ttl)
     conversation = RememberedConversation(conversations, transcripts, provider)
     return Ports(
-        model=OpenAIModel(provider, agents, views, transcripts, artifacts),
+        model=OpenAIModel(provider, agents, views, transcripts, artifacts, records),
         tools=AgentTools(
             agents,
             ToolStores(views, transcripts, records, secrets, artifacts),
@@ -182,7 +184,7 @@ def _wire(servers: _Servers, agents: AgentRegistry, settings: WorkerSettings, mo
         publish=ViewPublisher(views, secrets, artifacts, conversation),
         agents=AgentCatalogue(agents, views, transcripts),
         context=conversation,
-        narrator=Narrator(provider, views),
+        narrator=Narrator(provider, views, records),
         housekeeping=make_housekeeping(
             redis, servers.blobs, servers.temporal, settings.task_queue, lifetimes
         ),
@@ -208,6 +210,7 @@ async def _closing_plugins(agents: AgentRegistry) -> AsyncGenerator[None]:
 async def run(agents: AgentRegistry, queues: Sequence[str]) -> None:
     """Work until SIGTERM or SIGINT, then let running calls end within the grace period."""
     settings, models = WorkerSettings(), ModelSettings()
+    models.check_key(agents)
     settings.check_names({*queues, *queues_named_by(agents)})
     telemetry = configure_telemetry("everloop-worker")
     stopping = asyncio.Event()
@@ -242,6 +245,8 @@ async def run(agents: AgentRegistry, queues: Sequence[str]) -> None:
 def main(arguments: Sequence[str]) -> int:
     """Run a worker and return the exit code of the process; what stops it at start is one line."""
     given = parse_arguments(arguments)
+    hide_environment()  # MCP servers are processes of the same user
+    report_unknown("worker")
     try:
         if given.processes > 1:
             return uvloop.run(_run_processes(given))
@@ -250,6 +255,7 @@ def main(arguments: Sequence[str]) -> int:
         AgentError,
         BlobsUnfitError,
         MetricsAddressError,
+        ModelKeyError,
         QueueNameError,
         RedisUnfitError,
         TemporalUnreachableError,

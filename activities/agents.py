@@ -138,12 +138,12 @@ def _find(agents: AgentRegistry, agent_id: str, version: str = "") -> Agent:
 
 
 def _announced(call: LoadAgentInput, reply: ToolReply | None) -> tuple[TaskEvent, ...]:
-    """Return the status that comes with the call, whether it starts, and who works from here on."""
-    events: list[TaskEvent] = [call.status] if call.status else []
+    """Return the statuses that come with the call, whether it starts, and who works from here on."""
+    events: list[TaskEvent] = [*call.statuses]
     if call.warning:
         events.append(Warned(text=call.warning))
     if reply is None or (isinstance(reply, ToolMessage) and not call.answers):
-        events.append(started(call.call))
+        events.extend(started(call.call))
     if reply is None and call.child:
         events.append(AgentInvoked(call_id=call.call.id, agent_id=call.agent_id, task_id=call.child))
     return tuple(events)

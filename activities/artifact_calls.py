@@ -1,5 +1,7 @@
 """The artifacts of a tool call: what its tool gets, and what is put right when it ends."""
 
+from collections.abc import Awaitable, Callable
+
 import structlog
 from redis.exceptions import RedisError
 from temporalio import activity
@@ -25,14 +27,21 @@ class ArtifactCalls:
         self._artifacts = artifacts
         self._views = views
 
-    def artifacts_for(self, tool: Tool, call: RunToolInput) -> TaskArtifacts:
-        """Return what one attempt at a call may do with artifacts."""
+    def artifacts_for(
+        self, tool: Tool, call: RunToolInput, check: Callable[[], Awaitable[None]]
+    ) -> TaskArtifacts:
+        """Return what one attempt at a call may do with artifacts, as long as it passes the check."""
         # A tool whose arguments tell what it writes makes one change of it. What other tools do under one
         # key may differ from attempt to attempt.
         call_id = idempotency_key(call) if tool.draft_of else ""
         attempt = attempt_prefix(idempotency_key(call), activity.info().current_attempt_scheduled_time)
         return TaskArtifacts(
-            self._published(call), _context(call), call.task.task_id, call_id=call_id, attempt=attempt
+            self._published(call),
+            _context(call),
+            call.task.task_id,
+            call_id=call_id,
+            attempt=attempt,
+            check=check,
         )
 
     async def correct_draft(self, tool: Tool, call: RunToolInput, reply: ToolReply) -> None:

@@ -13,7 +13,7 @@ from activities.artifact_content import PIECE_BYTES, slices_of
 from activities.artifact_patience import AWAY, patiently
 from agents.tool_artifacts import FileWriter
 from stores.artifact_layout import SEGMENT_BYTES
-from stores.artifacts import Append, ArtifactError, ArtifactOvertakenError, Change, Create, Fail
+from stores.artifacts import Append, ArtifactError, Change, Create, Fail
 from stores.blobs import BlobError
 from stores.published_artifacts import PublishedArtifacts
 from stores.shown_artifacts import SHOWN_BYTES
@@ -39,12 +39,9 @@ class WriteLog:
     """What became of the writing of one attempt at a call.
 
     `ids` are the artifacts that were written, in the order in which that began, but for those that failed.
-    `is_overtaken`: somebody else has changed one that this attempt was writing, perhaps the next attempt at
-    the call.
     """
 
     ids: dict[str, None] = field(default_factory=dict[str, None])
-    is_overtaken: bool = False
 
 
 class ArtifactWriter:
@@ -85,11 +82,7 @@ class ArtifactWriter:
         change = self._first(content, is_last=is_last) if is_first else Append(content, -1, rows, is_last)
         operation_id = f"{self._writer_id}{self._count}"
         # The store may have done it when its answer is lost; of the same id, it does nothing twice.
-        try:
-            artifact = await patiently(lambda: self._apply(change, operation_id))
-        except ArtifactOvertakenError:
-            self._log.is_overtaken = True
-            raise
+        artifact = await patiently(lambda: self._apply(change, operation_id))
         self._log.ids[self._artifact_id] = None
         return artifact
 

@@ -30,7 +30,7 @@ async def objection(agent: Agent, call: LoadAgentInput) -> ToolReply | None:
 async def _vet(agent: Agent, call: RunToolInput) -> ToolReply | None:
     tool = agent.tools.get(call.call.name) or _forgotten(call.call.name)
     try:
-        arguments = parse_arguments(tool, call.call.arguments)
+        arguments = await parse_arguments(tool, call.call.arguments)
     except InvalidArgumentsError as error:
         return message(call.call, str(error), "invalid")
     if ended := ending(call):
@@ -42,7 +42,7 @@ async def _vet(agent: Agent, call: RunToolInput) -> ToolReply | None:
         changed = "a plugin changed its arguments, which a call of another agent cannot have"
         return message(call.call, f"{call.call.name} was not run: {changed}", "error")
     if not is_approved(call) and (vetted.approval or needs_approval(agent, tool, arguments)):
-        return approval_question(vetted, len(call.answers))
+        return approval_question(tool, call.call, vetted, len(call.answers))
     return None
 
 

@@ -6,6 +6,7 @@ import structlog
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
+from activities.call_lease import MODEL_LEASE, CallLease
 from activities.heartbeat import Heartbeat, heartbeating
 from activities.model_provider import ModelProvider, explained, read_stream
 from activities.quiet_publish import try_publish
@@ -13,6 +14,7 @@ from activities.reply_assembler import ReplyAssembler
 from activities.summary_request import MAX_SUMMARY_CHARACTERS, earlier_text, newly_covered, summary_request
 from activities.task_log import logging_task
 from activities.transcript_cache import keep_reply, whole_transcript
+from stores.leases import Leases
 from stores.task_views import TaskViews
 from stores.transcripts import Transcripts
 from workflows.contract.calls import CompactContextInput
@@ -25,22 +27,36 @@ _log = structlog.get_logger()
 class ContextCompactor:
     """Writes the message that stands for older ones. Dying anywhere costs at most another summary."""
 
-    def __init__(self, provider: ModelProvider, views: TaskViews, transcripts: Transcripts) -> None:
+    def __init__(
+        self, provider: ModelProvider, views: TaskViews, transcripts: Transcripts, leases: Leases
+    ) -> None:
         self._provider = provider
         self._views = views
         self._transcripts = transcripts
+        self._leases = leases
 
     async def compact(self, call: CompactContextInput) -> SummaryMessage:
         """Do what `ModelPort.compact_context` says."""
         with logging_task(call.task):
             async with heartbeating() as heartbeat:
-                summary, problem = await self._find_or_make(call, heartbeat)
-                _log.info("context compacted", iteration=call.iteration, end=call.end, problem=problem)
-                await try_publish(self._views, call.task, _events(call, summary, problem))
+                name = f"summary {call.task.run_id} {call.length}"
+                lease = CallLease(self._leases, call.task, name, MODEL_LEASE, is_repeatable=True)
+                await lease.claim()
+                summary = await lease.hold(self._compact(call, lease, heartbeat))
+                await lease.end()
                 return summary
 
+    async def _compact(
+        self, call: CompactContextInput, lease: CallLease, heartbeat: Heartbeat
+    ) -> SummaryMessage:
+        summary, problem = await self._find_or_make(call, lease, heartbeat)
+        _log.info("context compacted", iteration=call.iteration, end=call.end, problem=problem)
+        await lease.check()
+        await try_publish(self._views, call.task, _events(call, summary, problem))
+        return summary
+
     async def _find_or_make(
-        self, call: CompactContextInput, heartbeat: Heartbeat
+        self, call: CompactContextInput, lease: CallLease, heartbeat: Heartbeat
     ) -> tuple[SummaryMessage, str]:
         """Return the summary that an earlier attempt stored, or a new one, and what went wrong with it."""
         opened = await self._transcripts.open(
@@ -48,8 +64,9 @@ class ContextCompactor:
         )
         if isinstance(opened.reply, SummaryMessage):
             return opened.reply, ""
-        transcript = whole_transcript(opened, call.length)
+        transcript = whole_transcript(opened, call.length, call.digest)
         summary, problem = await self._make(call, transcript, heartbeat)
+        await lease.check()
         return await keep_reply(self._transcripts, call.task, call.length, summary), problem
 
     async def _make(
@@ -75,7 +92,7 @@ class ContextCompactor:
         self, call: CompactContextInput, model: str, transcript: Sequence[TranscriptMessage]
     ) -> tuple[str, Usage]:
         """Return what the model writes. It is streamed because a provider may be silent only for so long."""
-        assembler = ReplyAssembler(call.length, frozenset())
+        assembler = ReplyAssembler(call.length)
         request = summary_request(model, transcript, call.end, first=call.first)
         async with self._provider.stream(call.task, request, assembler) as stream:
             await read_stream(stream, assembler, lambda _: None)

@@ -73,7 +73,7 @@ class RememberedConversation(ContextPort):
             ApplicationError: `TranscriptMissing`: the cache has lost it.
         """
         opened = await self._transcripts.open(call.task.task_id, call.task.run_id, call.length)
-        return whole_transcript(opened, call.length)[call.first :]
+        return whole_transcript(opened, call.length, call.digest)[call.first :]
 
 
 def _context(task: TaskRef) -> str:

@@ -6,7 +6,8 @@ from activities.conversation_messages import with_lines_for_files
 from stores.conversations import ConversationSummary
 from stores.recent_messages import Room, newest_messages
 from workflows.contract.calls import ConversationMessage
-from workflows.contract.messages import TextPart, UserMessage
+from workflows.contract.messages import AssistantMessage, TextPart, ToolMessage, UserMessage
+from workflows.contract.names import name_calls
 from workflows.contract.tasks import MemorySpec
 
 MAX_BYTES = 100_000
@@ -48,8 +49,24 @@ def recalled(
         room = Room(len(kept), MAX_BYTES - sum(map(byte_size, earlier)), byte_size)
         fitting = newest_messages(kept, room) or newest_messages(with_lines_for_files(kept), room)
         if len(fitting) == len(kept):
-            return [*earlier, *fitting]
+            return _with_ids_of_place([*earlier, *fitting])
         kept = fitting  # fewer: their summary may be needed now
+
+
+def _with_ids_of_place(messages: Sequence[ConversationMessage]) -> list[ConversationMessage]:
+    """Return the messages with the ids that calls get here: those of two earlier tasks may be the same."""
+    placed = list[ConversationMessage]()
+    ids = dict[str, str]()
+    for position, message in enumerate(messages):
+        if isinstance(message, AssistantMessage):
+            calls = name_calls(message.tool_calls, position)
+            ids = {old.id: new.id for old, new in zip(message.tool_calls, calls, strict=True)}
+            placed.append(message.model_copy(update={"tool_calls": calls}))
+        elif isinstance(message, ToolMessage):
+            placed.append(message.model_copy(update={"call_id": ids.get(message.call_id, message.call_id)}))
+        else:
+            placed.append(message)
+    return placed
 
 
 def _newest_that_fit(messages: Sequence[UserMessage]) -> list[UserMessage]:

@@ -115,7 +115,7 @@ class ConversationCompactor:
 
     async def _ask(self, call: CompactConversationInput, model: str, step: SummaryStep) -> AssistantMessage:
         """Return what the model writes. It is streamed because a provider may be silent only for so long."""
-        assembler = ReplyAssembler(0, frozenset())
+        assembler = ReplyAssembler(0)
         earlier = "\n\n".join(summary.text for summary in step.earlier)
         notes = [SummaryMessage(end=1, text=earlier), *step.messages]
         request = summary_request(model, notes, len(notes))

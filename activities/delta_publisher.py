@@ -133,4 +133,4 @@ class DeltaPublisher:
 
 def thought(delta: ThoughtDelta, iteration: int) -> Thought:
     """Return the event that carries a thought."""
-    return Thought(iteration=iteration, thought_id=delta.thought_id, text=delta.text)
+    return Thought(iteration=iteration, thought_id=delta.thought_id, text=delta.text, last=delta.last)

@@ -14,10 +14,14 @@ class TextDelta:
 
 @dataclass(frozen=True)
 class ThoughtDelta:
-    """A piece of the reasoning. `thought_id` is the id of an inline <thinking> tag, or empty."""
+    """A piece of the reasoning. `thought_id` is the id of an inline <thinking> tag, or empty.
+
+    `last`: the thought ends here, and this piece is empty.
+    """
 
     text: str
     thought_id: str = ""
+    last: bool = False
 
 
 @dataclass(frozen=True)
@@ -43,11 +47,11 @@ def text_of_deltas(deltas: Iterable[Delta]) -> str:
     return "".join(delta.text for delta in deltas if isinstance(delta, TextDelta))
 
 
-def _voice(delta: Delta) -> tuple[type, str | int]:
+def _voice(delta: Delta) -> tuple[type, str | int, bool]:
     match delta:
         case TextDelta():
-            return TextDelta, ""
+            return TextDelta, "", False
         case ThoughtDelta():
-            return ThoughtDelta, delta.thought_id
+            return ThoughtDelta, delta.thought_id, delta.last
         case ArgumentsDelta():
-            return ArgumentsDelta, delta.call
+            return ArgumentsDelta, delta.call, False

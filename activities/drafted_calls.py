@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from pydantic_core import to_json
 
-from activities.tool_arguments import InvalidArgumentsError, parse_arguments
+from activities.tool_arguments import InvalidArgumentsError, read_arguments
 from agents.artifact_drafts import ArtifactDraft
 from agents.tool import Tool
 from stores.artifact_errors import MAX_PARTS
@@ -68,7 +68,7 @@ def _valid_draft(call: ToolCall, tool: Tool | None) -> ArtifactDraft | None:
     if tool is None or tool.draft_of is None:
         return None
     try:
-        parse_arguments(tool, call.arguments)
+        read_arguments(tool, call.arguments)
     except InvalidArgumentsError:
         return None
     return tool.draft_of(call.arguments)

@@ -14,6 +14,7 @@ from agents.hooks import ANYBODY, HookContext, ModelRequest, NeedsApproval, Task
 from agents.plugins import Plugin
 from workflows.contract import failures
 from workflows.contract.messages import AssistantMessage, ToolCall, ToolMessage, Usage, UserMessage
+from workflows.contract.questions import OWNER
 from workflows.contract.tasks import Identity, TaskRef
 
 HOOK_TIMEOUT = 20.0
@@ -225,5 +226,9 @@ async def in_time(
 
 
 def _together(wanted: Sequence[NeedsApproval]) -> NeedsApproval | None:
+    """Return the one approval that is asked for; the first that names a scope says who gives it."""
+    if not wanted:
+        return None
     reasons = dict.fromkeys(each.reason for each in wanted if each.reason)
-    return NeedsApproval("\n".join(reasons)) if wanted else None
+    approvers = next((each.approvers for each in wanted if each.approvers != OWNER), OWNER)
+    return NeedsApproval("\n".join(reasons), approvers)

@@ -14,6 +14,7 @@ from activities.agents import find_agent
 from activities.artifact_settlement import ArtifactSettlement
 from activities.artifact_streams import LOOK_UP, STORE_ERRORS, ArtifactStreams
 from activities.attempt_number import attempt_number
+from activities.call_lease import MODEL_LEASE, CallLease, OvertakenError
 from activities.chat_request import (
     ChatRequest,
     build_request,
@@ -25,10 +26,10 @@ from activities.compaction import ContextCompactor
 from activities.delta_publisher import DeltaPublisher
 from activities.deltas import Delta
 from activities.drafted_calls import DraftedReply
-from activities.heartbeat import heartbeating
+from activities.heartbeat import Heartbeat, heartbeating
 from activities.input_files import FileReader
 from activities.model_endings import end_of_streamed, end_of_whole, was_answer, withdrawal
-from activities.model_events import closing_events, opening_events, recovery_events, retry_events
+from activities.model_events import closing_events, opening_events, recovery_events, retry_events, statuses_of
 from activities.model_plugins import ModelPlugins
 from activities.model_provider import ModelProvider, explained, read_stream
 from activities.provider_errors import told_of
@@ -44,12 +45,14 @@ from agents.agent import Agent
 from agents.registry import AgentRegistry
 from agents.responder import Responder, Turn
 from stores.artifacts import Artifacts
+from stores.leases import Leases, NotOursError
 from stores.task_views import TaskViews
 from stores.transcripts import Attempt, OpenedTranscript, Transcripts
 from workflows.contract import failures
 from workflows.contract.calls import CallModelInput, CompactContextInput
 from workflows.contract.events import TaskEvent
 from workflows.contract.messages import AssistantMessage, SummaryMessage, TranscriptMessage
+from workflows.contract.names import name_calls
 from workflows.contract.ports import ModelPort
 
 RESPONDER = "none"
@@ -66,6 +69,7 @@ class _Attempt:
     """
 
     call: CallModelInput
+    lease: CallLease
     count: int
     agent: Agent
     draft: ResponseDraft | None
@@ -82,47 +86,63 @@ class _Attempt:
 class OpenAIModel(ModelPort):
     """Asks a provider that speaks Chat Completions."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913, PLR0917 -- its ports, each by its name
         self,
         provider: ModelProvider,
         agents: AgentRegistry,
         views: TaskViews,
         transcripts: Transcripts,
         artifacts: Artifacts,
+        leases: Leases,
     ) -> None:
         self._provider = provider
         self._agents = agents
         self._views = views
         self._transcripts = transcripts
         self._artifacts = artifacts
-        self._compactor = ContextCompactor(provider, views, transcripts)
+        self._leases = leases
+        self._compactor = ContextCompactor(provider, views, transcripts, leases)
 
     @activity.defn
     async def call_model(self, call: CallModelInput) -> AssistantMessage:
         with logging_task(call.task):
             async with heartbeating() as heartbeat:
                 agent = find_agent(self._agents, call.task)
-                opened = await self._open(call)
-                attempt = self._attempt(call, opened.attempt, agent)
-                try:
-                    model = RESPONDER if agent.respond else self._provider.choose(call.model, agent.id)
-                    with explained(model, heartbeat):
-                        return await self._reply(attempt, opened, model)
-                except ApplicationError as failure:
-                    await self._tell_failure(attempt, failure)
-                    raise
+                name = f"reply {call.task.run_id} {call.length}.{call.tries}"
+                lease = CallLease(self._leases, call.task, name, MODEL_LEASE, is_repeatable=True)
+                # Whoever works on it may yet end well, and costs less than a second reply.
+                await lease.claim()
+                reply = await lease.hold(self._call(call, agent, lease, heartbeat))
+                await lease.end()
+                return reply
 
     @activity.defn
     async def compact_context(self, call: CompactContextInput) -> SummaryMessage:
         return await self._compactor.compact(call)
 
-    def _attempt(self, call: CallModelInput, count: int, agent: Agent) -> _Attempt:
+    async def _call(
+        self, call: CallModelInput, agent: Agent, lease: CallLease, heartbeat: Heartbeat
+    ) -> AssistantMessage:
+        opened = await self._open(call, lease)
+        attempt = self._attempt(call, lease, opened.attempt, agent)
+        try:
+            model = RESPONDER if agent.respond else self._provider.choose(call.model, agent.id)
+            with explained(model, heartbeat):
+                return await self._reply(attempt, opened, model)
+        except OvertakenError:
+            raise
+        except ApplicationError as failure:
+            await self._tell_failure(attempt, failure)
+            raise
+
+    def _attempt(self, call: CallModelInput, lease: CallLease, count: int, agent: Agent) -> _Attempt:
         number = attempt_number(call.tries, count)
         drafted = {name: tool for name, tool in agent.tools.items() if tool.draft_of}
         of = DraftedReply(call.task.task_id, call.length, number, drafted)
         contents = StoredContents(self._artifacts, call.task)
         return _Attempt(
             call,
+            lease,
             count,
             agent,
             draft=None if call.tool or call.routing else ResponseDraft(call.length, number),
@@ -131,21 +151,25 @@ class OpenAIModel(ModelPort):
             plugins=ModelPlugins(agent, call),
         )
 
-    async def _open(self, call: CallModelInput) -> OpenedTranscript:
+    async def _open(self, call: CallModelInput, lease: CallLease) -> OpenedTranscript:
         """Return the transcript, or the reply that an earlier attempt has stored.
 
         A call that lacks its transcript comes again, with the same status: it has said nothing.
         """
-        opened = await self._transcripts.open(
-            call.task.task_id,
-            call.task.run_id,
-            call.length,
-            call.new,
-            previous_run=call.previous_run,
-            attempt=Attempt(f"{call.length}.{call.tries}", activity.info().attempt),
-        )
+        attempt = Attempt(f"{call.length}.{call.tries}", activity.info().attempt, lease.lease)
+        try:
+            opened = await self._transcripts.open(
+                call.task.task_id,
+                call.task.run_id,
+                call.length,
+                call.new,
+                previous_run=call.previous_run,
+                attempt=attempt,
+            )
+        except NotOursError:
+            raise OvertakenError from None
         if not isinstance(opened.reply, AssistantMessage):
-            whole_transcript(opened, call.length)
+            whole_transcript(opened, call.length, call.digest)
         return opened
 
     async def _reply(self, attempt: _Attempt, opened: OpenedTranscript, model: str) -> AssistantMessage:
@@ -153,6 +177,7 @@ class OpenAIModel(ModelPort):
         call, draft = attempt.call, attempt.draft
         if isinstance(opened.reply, AssistantMessage):
             _log.info("model reply found", iteration=call.iteration, attempt=attempt.count)
+            await self._publish(attempt, statuses_of(call))
             end = end_of_whole(call, opened.reply, draft, is_data=attempt.output is not None)
             return await self._show(attempt, opened.reply, [*recovery_events(call, attempt.count), *end])
         transcript = whole_transcript(opened, call.length)
@@ -160,11 +185,11 @@ class OpenAIModel(ModelPort):
             draft.is_shown |= any(map(was_answer, transcript))
         if call.needs_price and not attempt.agent.respond:
             self._provider.require_price(model)
-        await self._publish(call, opening_events(call, attempt.count, model))
+        await self._publish(attempt, opening_events(call, attempt.count, model))
         if attempt.agent.respond:
             return await self._take_response(attempt, attempt.agent.respond, transcript)
         request = await self._request(attempt, model, transcript)
-        return await self._ask(attempt, request, transcript)
+        return await self._ask(attempt, request)
 
     async def _request(
         self, attempt: _Attempt, model: str, transcript: Sequence[TranscriptMessage]
@@ -195,29 +220,30 @@ class OpenAIModel(ModelPort):
         except Exception as error:  # noqa: BLE001 -- it is the user's code
             problem = f"the agent's own function failed: {type(error).__name__}: {error}"
             raise ApplicationError(problem, type=failures.MODEL_REFUSED, non_retryable=True) from None
-        ours = await _judged(attempt, ours, transcript)
+        ours = ours.model_copy(update={"tool_calls": name_calls(ours.tool_calls, call.length)})
+        ours = await _judged(attempt, ours)
+        await attempt.lease.check()
         reply = await keep_reply(self._transcripts, call.task, call.length, ours)
         if not reply.text:
             return await self._show(attempt, reply, closing_events(call.iteration, reply, withdrawal(draft)))
         end = end_of_whole(call, reply, draft, is_data=attempt.output is not None)
         return await self._show(attempt, reply, end)
 
-    async def _ask(
-        self, attempt: _Attempt, request: ChatRequest, transcript: Sequence[TranscriptMessage]
-    ) -> AssistantMessage:
+    async def _ask(self, attempt: _Attempt, request: ChatRequest) -> AssistantMessage:
         """Stream one completion; store it before its end is published."""
         call, artifacts = attempt.call, attempt.artifacts
         shown = None if attempt.output else attempt.draft
-        assembler = ReplyAssembler(call.length, _call_ids(transcript), artifacts.tools)
-        publish = partial(self._publish, call)
+        assembler = ReplyAssembler(call.length, artifacts.tools)
+        publish = partial(self._publish, attempt)
         async with DeltaPublisher(publish, shown, artifacts, call.iteration) as publisher:
             name = attempt.agent.name
             async with self._provider.stream(call.task, request, assembler, agent_name=name) as stream:
-                await self._try_publish(call, recovery_events(call, attempt.count))
+                await self._try_publish(attempt, recovery_events(call, attempt.count))
                 await read_stream(stream, assembler, publisher.add)
             rest = await publisher.stop()
         written = self._provider.priced(request, assembler.reply)
-        ours = await _judged(attempt, written, transcript)
+        ours = await _judged(attempt, written)
+        await attempt.lease.check()
         reply = await keep_reply(self._transcripts, call.task, call.length, ours)
         if reply == ours:
             end = await _end_of_ours(attempt, reply, written, rest)
@@ -231,7 +257,7 @@ class OpenAIModel(ModelPort):
     ) -> AssistantMessage:
         """Publish the end of a reply, and say in it if that may have failed: the workflow then does it."""
         is_newest = attempt.draft is None or attempt.draft.is_newest
-        is_shown = await self._try_publish(attempt.call, end) and is_newest
+        is_shown = await self._try_publish(attempt, end) and is_newest
         await self._settle(attempt, reply)
         return reply if is_shown else reply.model_copy(update={"is_shown": False})
 
@@ -241,9 +267,9 @@ class OpenAIModel(ModelPort):
         told = {} if attempt.agent.respond else told_of(failure)
         _log.warning("model call failed", iteration=call.iteration, attempt=count, kind=failure.type, **told)
         if not failure.non_retryable:
-            await self._try_publish(call, retry_events(call, count, failure))
+            await self._try_publish(attempt, retry_events(call, count, failure))
         else:
-            await self._try_publish(call, [*recovery_events(call, count), *withdrawal(attempt.draft)])
+            await self._try_publish(attempt, [*recovery_events(call, count), *withdrawal(attempt.draft)])
             await self._settle(attempt, None)
             await attempt.plugins.tell_failure(failure)
 
@@ -256,20 +282,20 @@ class OpenAIModel(ModelPort):
             _log.warning("artifacts not settled", error_type=type(error).__name__)
         else:
             if chunks:
-                await self._try_publish(attempt.call, chunks)
+                await self._try_publish(attempt, chunks)
 
-    async def _publish(self, call: CallModelInput, events: Sequence[TaskEvent]) -> None:
-        await publish_events(self._views, call.task, events)
+    async def _publish(self, attempt: _Attempt, events: Sequence[TaskEvent]) -> None:
+        await attempt.lease.check()
+        await publish_events(self._views, attempt.call.task, events)
 
-    async def _try_publish(self, call: CallModelInput, events: Sequence[TaskEvent]) -> bool:
-        return await try_publish(self._views, call.task, events)
+    async def _try_publish(self, attempt: _Attempt, events: Sequence[TaskEvent]) -> bool:
+        await attempt.lease.check()
+        return await try_publish(self._views, attempt.call.task, events)
 
 
-async def _judged(
-    attempt: _Attempt, reply: AssistantMessage, transcript: Sequence[TranscriptMessage]
-) -> AssistantMessage:
+async def _judged(attempt: _Attempt, reply: AssistantMessage) -> AssistantMessage:
     """Return a reply as it counts, after its plugins and the output model have seen it."""
-    reply = await attempt.plugins.after(reply, _call_ids(transcript))
+    reply = await attempt.plugins.after(reply)
     return as_output(reply, attempt.output) if attempt.output else reply
 
 
@@ -286,8 +312,3 @@ async def _end_of_ours(
         return [*chunks, *end_of_streamed(attempt.call, reply, rest, attempt.draft)]
     is_data = attempt.output is not None
     return [*chunks, *end_of_whole(attempt.call, reply, attempt.draft, is_data=is_data, rest=rest)]
-
-
-def _call_ids(transcript: Sequence[TranscriptMessage]) -> frozenset[str]:
-    replies = (message for message in transcript if isinstance(message, AssistantMessage))
-    return frozenset(call.id for reply in replies for call in reply.tool_calls)

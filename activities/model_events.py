@@ -9,7 +9,9 @@ from activities.attempt_number import attempt_number
 from workflows.contract.calls import CallModelInput
 from workflows.contract.events import (
     ArtifactChunk,
+    ContentCompleted,
     IterationStarted,
+    Resumed,
     RetryScheduled,
     StatusChanged,
     TaskEvent,
@@ -23,15 +25,23 @@ from workflows.contract.tasks import TaskState
 
 def opening_events(call: CallModelInput, attempt: int, model: str) -> list[TaskEvent]:
     """Return what is published before the provider is asked."""
-    events: list[TaskEvent] = []
-    if call.status:
-        received = (*call.new, *call.status.received)
-        events.append(call.status.model_copy(update={"received": received}))
+    events: list[TaskEvent] = list(statuses_of(call))
     if attempt > 1:
-        events.append(RetryScheduled(attempt=attempt, reason=f"attempt {attempt} begins"))
+        events.append(Resumed(after="attempt", attempt=attempt))
     if call.warning:  # each attempt says so: nobody knows whether the one before came to it
         events.append(Warned(text=call.warning))
     return [*events, IterationStarted(iteration=call.iteration, model=model)]
+
+
+def statuses_of(call: CallModelInput) -> list[StatusChanged]:
+    """Return the statuses that the call carries, with the content of messages that it sends as new."""
+    new = {message.message_id: message for message in call.new}
+    return [
+        status.model_copy(
+            update={"received": tuple(m if m.parts else new.get(m.message_id, m) for m in status.received)}
+        )
+        for status in call.statuses
+    ]
 
 
 def retry_events(call: CallModelInput, attempt: int, failure: ApplicationError) -> list[TaskEvent]:
@@ -59,8 +69,9 @@ def closing_events(
     iteration: int, reply: AssistantMessage, chunks: Iterable[ArtifactChunk]
 ) -> list[TaskEvent]:
     """Return what is published with the last chunks of a reply."""
+    whole = ContentCompleted(iteration=iteration, finish_reason=reply.finish_reason, model=reply.model)
     usage = UsageReported(iteration=iteration, usage=reply.usage)
-    return [*chunks, usage, *_tool_calls(iteration, reply)]
+    return [*chunks, whole, usage, *_tool_calls(iteration, reply)]
 
 
 def _tool_calls(iteration: int, reply: AssistantMessage) -> Iterable[ToolCalled]:

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Mapping
-from collections.abc import Set as AbstractSet
 from typing import cast
 
 from pydantic import JsonValue
@@ -11,12 +10,12 @@ from temporalio.exceptions import ApplicationError
 from activities.chat_request import ChatRequest
 from activities.hooks import Hooks, PluginFailedError, hook_context
 from activities.prompts import Prompts, write_prompts
-from activities.reply_assembler import unique_call_id
 from agents.agent import Agent
 from agents.hooks import ModelRequest, Veto
 from workflows.contract import failures
 from workflows.contract.calls import CallModelInput
-from workflows.contract.messages import AssistantMessage, ToolCall
+from workflows.contract.messages import AssistantMessage
+from workflows.contract.names import name_calls
 
 FIXED_SETTINGS = frozenset({"model", "messages", "tools", "stream", "stream_options", "n"})
 """Fields of a request that are no settings: they have another place, or the reply could not be read."""
@@ -66,10 +65,10 @@ class ModelPlugins:
             problem = f"a plugin of agent {self._agent.id!r} failed in before_model_call: {error}"
             raise ApplicationError(problem, type=failures.PLUGIN_FAILED, non_retryable=True) from None
 
-    async def after(self, reply: AssistantMessage, taken_ids: AbstractSet[str]) -> AssistantMessage:
+    async def after(self, reply: AssistantMessage) -> AssistantMessage:
         """Return the reply as plugins let it stand; after a veto it is refused, and calls no tools.
 
-        `taken_ids` are those of earlier tool calls of the task. What the reply has cost stays.
+        What the reply has cost stays.
 
         Raises:
             ApplicationError: `PluginFailed`: a hook raised.
@@ -84,24 +83,12 @@ class ModelPlugins:
             return _refuse(reply, said.reason)
         if said.refused:
             return _refuse(said.model_copy(update={"usage": reply.usage}), said.refused)
-        calls = said.tool_calls
-        if calls != reply.tool_calls:
-            calls = self._with_own_ids(calls, taken_ids)
+        calls = name_calls(said.tool_calls, self._position)
         return said.model_copy(update={"tool_calls": calls, "usage": reply.usage, "is_shown": reply.is_shown})
 
     async def tell_failure(self, failure: ApplicationError) -> None:
         """Tell plugins that the call has failed for good."""
         await self._hooks.on_error(failure.message)
-
-    def _with_own_ids(self, calls: tuple[ToolCall, ...], taken_ids: AbstractSet[str]) -> tuple[ToolCall, ...]:
-        """Return calls that a plugin has changed: outcomes are recorded by their ids."""
-        used = set(taken_ids)
-        unique: list[ToolCall] = []
-        for number, call in enumerate(calls):
-            call_id = unique_call_id(call.id, used, self._position, number)
-            used.add(call_id)
-            unique.append(call.model_copy(update={"id": call_id}))
-        return tuple(unique)
 
 
 def as_model_request(request: ChatRequest) -> ModelRequest:

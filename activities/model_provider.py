@@ -1,13 +1,16 @@
 """The provider of models: which one is asked, how its answer is read, what it costs."""
 
 import asyncio
+import json
 import random
-from collections.abc import AsyncGenerator, AsyncIterable, Callable, Generator, Iterable
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Callable, Generator, Iterable
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import Any
 
-from openai import AsyncOpenAI
+from openai import AsyncOpenAI, AsyncStream
+from openai._streaming import ServerSentEvent, SSEBytesDecoder, SSEDecoder
 from openai.types.chat import ChatCompletionChunk
 from temporalio.exceptions import ApplicationError
 
@@ -109,9 +112,56 @@ class ModelProvider:
                     extra_body=request,
                 ) as stream,
             ):
-                yield TimedChunks(stream, times)
+                yield TimedChunks(_chunks(stream, assembler), times)
             record_reply(span, assembler.reply, assembler.response_id, has_content=self.captures_content)
             record_usage(task.agent_id, model, self.priced(request, assembler.reply).usage)
+
+
+class _WatchedDecoder:
+    """Decodes the events of a stream, and notices the one that the client keeps to itself."""
+
+    def __init__(self, decoder: SSEDecoder | SSEBytesDecoder, assembler: ReplyAssembler) -> None:
+        self._decoder = decoder
+        self._assembler = assembler
+
+    async def aiter_bytes(self, body: AsyncIterator[bytes]) -> AsyncGenerator[ServerSentEvent]:
+        async for event in self._decoder.aiter_bytes(body):
+            self._assembler.is_done |= event.data.startswith("[DONE]")
+            yield event
+
+
+async def _chunks(
+    stream: AsyncStream[ChatCompletionChunk], assembler: ReplyAssembler
+) -> AsyncGenerator[ChatCompletionChunk]:
+    """Yield the chunks of an answer; one that is no stream, though a stream was asked for, is one chunk."""
+    if stream.response.headers.get("content-type", "").startswith("application/json"):
+        yield _as_chunk(await stream.response.aread())
+        assembler.is_done = True
+        return
+    watched: Any = _WatchedDecoder(stream._decoder, assembler)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage] -- nothing else tells of "[DONE]"
+    stream._decoder = watched  # noqa: SLF001  # pyright: ignore[reportPrivateUsage] -- as above
+    async for chunk in stream:
+        yield chunk
+
+
+def _as_chunk(body: bytes) -> ChatCompletionChunk:
+    """Return a whole completion as if it had been streamed at once.
+
+    Raises:
+        UnreadableStreamError: it is none.
+    """
+    try:
+        completion = json.loads(body)
+        for choice in completion["choices"]:
+            choice["delta"] = choice.pop("message")
+            for index, call in enumerate(choice["delta"].get("tool_calls") or ()):
+                call["index"] = index
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        raise UnreadableStreamError(
+            "the provider answered with JSON that is no chat completion, where a stream was asked for: "
+            "check OPENAI_BASE_URL"
+        ) from None
+    return ChatCompletionChunk.construct(None, **completion)
 
 
 @asynccontextmanager

@@ -4,7 +4,7 @@ import asyncio
 import random
 import time
 from collections.abc import AsyncGenerator, AsyncIterable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
@@ -13,6 +13,7 @@ from openai.types.chat import ChatCompletionChunk
 from redis.exceptions import RedisError
 from temporalio import activity
 
+from activities.call_lease import CallLease
 from activities.model_provider import ModelProvider
 from activities.narration_request import is_enough, narration, narration_request
 from activities.narration_story import Story
@@ -57,8 +58,14 @@ class Narration:
     number of calls; what was told already stands in the stream.
     """
 
-    def __init__(
-        self, provider: ModelProvider, views: TaskViews, call: NarrateInput, model: str, terms: NarrationTerms
+    def __init__(  # noqa: PLR0913, PLR0917 -- all that one narration needs
+        self,
+        provider: ModelProvider,
+        views: TaskViews,
+        call: NarrateInput,
+        model: str,
+        terms: NarrationTerms,
+        lease: CallLease,
     ) -> None:
         info = activity.info()
         self._provider = provider
@@ -66,6 +73,7 @@ class Narration:
         self._task = call.task
         self._model = model
         self._terms = terms
+        self._lease = lease
         self._interval = max(call.narrator.interval, terms.least_interval)
         self._deadline = info.scheduled_time + terms.longest
         self._start: str | None = info.heartbeat_details[0] if info.heartbeat_details else None
@@ -80,20 +88,27 @@ class Narration:
         self._skips = 0
 
     async def run(self) -> None:
-        """Tell what is new every interval, until there is nothing more to tell of."""
+        """Tell what is new every interval, until there is nothing more to tell of; one narrator at a time."""
         async with self._beating():
+            with suppress(RedisError, OSError):  # that it is away costs a fence, and no narration
+                await self._lease.claim()
+            await self._lease.hold(self._tell())
+            await self._lease.end()
+
+    async def _tell(self) -> None:
+        if not await self._goes_on():
+            return
+        while self._calls < self._terms.max_calls and datetime.now(UTC) < self._deadline:
+            await asyncio.sleep(self._interval)
             if not await self._goes_on():
                 return
-            while self._calls < self._terms.max_calls and datetime.now(UTC) < self._deadline:
-                await asyncio.sleep(self._interval)
+            text = await self._ask() if self._is_due() else ""
+            if text:
                 if not await self._goes_on():
                     return
-                text = await self._ask() if self._is_due() else ""
-                if text:
-                    if not await self._goes_on():
-                        return
-                    await try_publish(self._views, self._task, [Narrated(text=text)])
-            _log.info("nothing more is narrated: it is enough for one task", calls=self._calls)
+                await self._lease.check()
+                await try_publish(self._views, self._task, [Narrated(text=text)])
+        _log.info("nothing more is narrated: it is enough for one task", calls=self._calls)
 
     async def _goes_on(self) -> bool:
         """Look at the task; return whether there may be more to tell. An outage is waited out for a while."""
@@ -163,7 +178,7 @@ class Narration:
         self._calls += 1
         self._beat()
         request = narration_request(self._model, self._subject, self._story)
-        assembler = ReplyAssembler(0, frozenset())
+        assembler = ReplyAssembler(0)
         try:
             async with self._provider.stream(self._task, request, assembler) as stream:
                 await _read(stream, assembler)

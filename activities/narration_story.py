@@ -71,7 +71,7 @@ class Story:
     def _line(self, event: TaskEvent) -> str:
         """Return what the event is worth telling; empty for nothing."""
         if isinstance(event, AgentInvoked):
-            self._agents[event.call_id] = event.agent_id
+            self._agents[event.task_id.rpartition("/")[2]] = event.agent_id
         if isinstance(event, SubAgentEvent):
             return self._line_of_sub_agent(event)
         return _told(event)

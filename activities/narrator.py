@@ -7,9 +7,11 @@ import structlog
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
+from activities.call_lease import MODEL_LEASE, CallLease
 from activities.model_provider import ModelProvider
 from activities.narration import Narration, NarrationTerms
 from activities.task_log import logging_task
+from stores.leases import Leases
 from stores.task_views import TaskViews
 from workflows.contract.calls import NarrateInput
 from workflows.contract.ports import NarratorPort
@@ -29,9 +31,12 @@ class Narrator(NarratorPort):
     used by the task.
     """
 
-    def __init__(self, provider: ModelProvider, views: TaskViews, *, terms: NarrationTerms = _TERMS) -> None:
+    def __init__(
+        self, provider: ModelProvider, views: TaskViews, leases: Leases, *, terms: NarrationTerms = _TERMS
+    ) -> None:
         self._provider = replace(provider, longest_reply=LONGEST_ANSWER)
         self._views = views
+        self._leases = leases
         self._terms = terms
 
     @activity.defn
@@ -42,4 +47,7 @@ class Narrator(NarratorPort):
             except ApplicationError as error:
                 _log.warning("nothing is narrated", failure=error.message)
                 return
-            await Narration(self._provider, self._views, call, model, self._terms).run()
+            name = f"narration {call.task.run_id}"
+            lease = CallLease(self._leases, call.task, name, MODEL_LEASE, is_repeatable=True)
+            narration = Narration(self._provider, self._views, call, model, self._terms, lease)
+            await narration.run()

@@ -14,13 +14,17 @@ from temporalio.exceptions import ApplicationError
 
 from activities.reply_assembler import IncompleteReplyError, UnreadableStreamError
 from activities.retry_delay import retry_after, retry_delay
+from runtime.bounded_answers import AnswerTooLargeError
 from workflows.contract import failures
 
 MODEL_FAILURES = 20
 """How often the provider may fail one model call until it ends. Attempts that were lost to a dead worker or
 to an outage of Redis say nothing about the provider, and are not counted."""
 
-PROVIDER_ERRORS = (APIError, IncompleteReplyError, UnreadableStreamError)
+UNREADABLE_ANSWERS = 3
+"""How often it may answer what is no reply at all: that is a wrong address rather than a bad hour."""
+
+PROVIDER_ERRORS = (APIError, AnswerTooLargeError, IncompleteReplyError, UnreadableStreamError)
 """Everything that `provider_failure` explains."""
 
 _CONTEXT_TOO_LONG = re.compile(
@@ -82,7 +86,8 @@ class _Fault:
 def provider_failure(error: Exception, model: str, failures_so_far: int, chance: float) -> ApplicationError:
     """Return the failure of `workflows.contract.failures` that an error of the provider means.
 
-    `failures_so_far` counts this one too; the last of `MODEL_FAILURES` is not retried. `chance` is as for
+    `failures_so_far` counts this one too; the last of `MODEL_FAILURES`
+    (or `UNREADABLE_ANSWERS`) is not retried. `chance` is as for
     `retry_delay`. Raise the result `from None`.
     """
     fault = _fault(error)
@@ -93,7 +98,9 @@ def provider_failure(error: Exception, model: str, failures_so_far: int, chance:
     if fault.status and not fault.is_retryable:
         return _refuse(failures.MODEL_REFUSED, _REFUSALS.get(fault.status, _OTHER_REFUSAL), fault, model)
     reason = _reason(error, fault)
-    if failures_so_far >= MODEL_FAILURES:
+    is_unreadable = isinstance(error, AnswerTooLargeError | UnreadableStreamError)
+    most = UNREADABLE_ANSWERS if is_unreadable else MODEL_FAILURES
+    if failures_so_far >= most:
         reason = f"gave up after {failures_so_far} failures: {reason}; check the provider, then try again"
         return ApplicationError(reason, type=failures.MODEL_UNAVAILABLE, non_retryable=True)
     delay = retry_delay(_told_delay(error), failures_so_far, chance)
@@ -129,6 +136,8 @@ def _refuse(kind: str, template: str, fault: _Fault, model: str) -> ApplicationE
 def _reason(error: Exception, fault: _Fault) -> str:
     if isinstance(error, APITimeoutError):
         return "the provider was silent for too long (EVERLOOP_MODEL_TIMEOUT)"
+    if isinstance(error, AnswerTooLargeError):
+        return f"the provider cannot be read: {error}; check OPENAI_BASE_URL"
     if isinstance(error, APIConnectionError):
         return "no connection to the provider, or it was lost (check OPENAI_BASE_URL and the network)"
     if isinstance(error, IncompleteReplyError | UnreadableStreamError):

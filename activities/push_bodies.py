@@ -12,6 +12,7 @@ from google.protobuf.json_format import MessageToDict
 
 from activities.push_feed import Subject
 from stores.a2a_tasks import Place, to_artifact, to_status, to_struct, to_task
+from stores.json_limits import with_whole_numbers
 from stores.push_configs import PushConfig
 from workflows.contract.events import StatusChanged
 from workflows.contract.tasks import Artifact, TaskStatus, TaskView
@@ -73,4 +74,4 @@ def _artifact_update(artifact: Artifact, place: Place) -> pb.TaskArtifactUpdateE
 
 
 def _encode(value: object) -> bytes:
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
+    return with_whole_numbers(json.dumps(value, ensure_ascii=False, separators=(",", ":"))).encode()

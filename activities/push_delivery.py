@@ -108,7 +108,7 @@ class PushDelivering(PushPort):
             **_authentication(config),
         }
         try:
-            answer = await self._webhooks.post(config.url, body.content, headers)
+            answer = await self._webhooks.post(config.url, body.content, headers, owner=config.owner)
         except UndeliveredError as error:
             outcome = "refused" if isinstance(error, RefusedError) else "no_answer"
             raise _failed(config, outcome, str(error)) from None

@@ -1,7 +1,6 @@
 """What the workflows of tasks say of them, where the store of views may have lost it."""
 
 import asyncio
-from datetime import timedelta
 
 from temporalio.client import Client, WorkflowQueryFailedError
 from temporalio.exceptions import ApplicationError
@@ -10,12 +9,12 @@ from temporalio.service import RPCError
 from stores.artifacts import Artifacts
 from stores.blobs import BlobsUnavailableError
 from stores.restored_views import with_artifacts
+from stores.run_description import describe
 from stores.temporal_failures import says_workflow_unknown
-from workflows.contract import names
 from workflows.contract.push import TASK_UNREADABLE
 from workflows.contract.tasks import TaskState, TaskView
 
-RPC_TIMEOUT = timedelta(seconds=5)
+RPC_TIMEOUT = 5.0
 
 
 class TaskWorkflows:
@@ -28,11 +27,10 @@ class TaskWorkflows:
     async def state(self, task_id: str) -> TaskState | None:
         """Return the state that the workflow of a task said it is in, None if that cannot be told now."""
         try:
-            run = await self._client.get_workflow_handle(task_id).describe(rpc_timeout=RPC_TIMEOUT)
-        except RPCError:
+            async with asyncio.timeout(RPC_TIMEOUT):
+                return (await describe(self._client, task_id)).state
+        except (TimeoutError, RPCError):
             return None
-        state = run.typed_search_attributes.get(names.TASK_STATE)
-        return TaskState(state) if state else None
 
     async def view(self, task_id: str) -> TaskView | None:
         """Return the whole view of a task, None if there is no such workflow.
@@ -42,7 +40,7 @@ class TaskWorkflows:
         """
         handle = self._client.get_workflow_handle(task_id)
         try:
-            async with asyncio.timeout(RPC_TIMEOUT.total_seconds()):
+            async with asyncio.timeout(RPC_TIMEOUT):
                 view = await handle.query("view", result_type=TaskView)
             return await with_artifacts(view, self._artifacts)
         except RPCError as error:

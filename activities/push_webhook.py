@@ -4,12 +4,11 @@ import asyncio
 import ssl
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import cast
 
 import httpcore
 import httpx
 
-from stores.webhook_policy import ForbiddenAddressError, UnfitUrlError, WebhookPolicy, read_url
+from runtime.outbound import ForbiddenAddressError, JudgedBackend, UnfitUrlError, WebhookPolicy, read_url
 
 TIME_LIMIT = 10.0
 """Seconds for all of it, from the look-up of the name to the end of the answer."""
@@ -47,8 +46,8 @@ class Webhooks:
         self._tls = tls or httpx.create_ssl_context()
         self._time_limit = time_limit
 
-    async def post(self, url: str, content: bytes, headers: Mapping[str, str]) -> Answer:
-        """Post, and return whatever the answer is.
+    async def post(self, url: str, content: bytes, headers: Mapping[str, str], *, owner: str = "") -> Answer:
+        """Post for an owner, and return whatever the answer is.
 
         Raises:
             RefusedError: this is no place to post to.
@@ -56,7 +55,7 @@ class Webhooks:
         """
         try:
             async with asyncio.timeout(self._time_limit):
-                return await self._post(read_url(url), content, headers)
+                return await self._post(read_url(url), content, headers, owner)
         except TimeoutError:
             raise UndeliveredError(f"the webhook did not answer within {self._time_limit:.0f} s") from None
         except UnfitUrlError as error:
@@ -66,9 +65,9 @@ class Webhooks:
         except (OSError, httpcore.NetworkError, httpcore.ProtocolError, httpcore.TimeoutException) as error:
             raise UndeliveredError(f"no answer from the webhook ({type(error).__name__})") from None
 
-    async def _post(self, url: httpx.URL, content: bytes, headers: Mapping[str, str]) -> Answer:
+    async def _post(self, url: httpx.URL, content: bytes, headers: Mapping[str, str], owner: str) -> Answer:
         target = httpcore.URL(scheme=url.raw_scheme, host=url.raw_host, port=url.port, target=url.raw_path)
-        backend = _JudgedBackend(self._policy, is_plain=url.scheme == "http")
+        backend = JudgedBackend(self._policy, is_plain=url.scheme == "http", owner=owner)
         pairs = [("Host", url.netloc.decode("ascii")), ("Connection", "close"), *headers.items()]
         async with (
             httpcore.AsyncConnectionPool(ssl_context=self._tls, network_backend=backend) as pool,
@@ -81,32 +80,6 @@ class Webhooks:
                 if read >= ANSWER_BYTES:
                     break
         return answer
-
-
-class _JudgedBackend(httpcore.AsyncNetworkBackend):
-    """Looks a name up, judges what it finds, and connects to just that: asked again, it may be another."""
-
-    def __init__(self, policy: WebhookPolicy, *, is_plain: bool) -> None:
-        self._policy = policy
-        self._is_plain = is_plain
-        self._inner = cast("httpcore.AsyncNetworkBackend", httpcore.AnyIOBackend())
-
-    async def connect_tcp(
-        self,
-        host: str,
-        port: int,
-        timeout: float | None = None,  # noqa: ASYNC109 -- the interface's
-        local_address: str | None = None,
-        socket_options: Iterable[httpcore.SOCKET_OPTION] | None = None,
-    ) -> httpcore.AsyncNetworkStream:
-        addresses = await self._policy.addresses(host, port, is_plain=self._is_plain)
-        failure: Exception = OSError("no address")
-        for address in addresses:
-            try:
-                return await self._inner.connect_tcp(address, port, timeout, local_address, socket_options)
-            except (httpcore.ConnectError, httpcore.ConnectTimeout) as error:
-                failure = error
-        raise failure
 
 
 def _decoded(headers: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:

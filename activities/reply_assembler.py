@@ -3,14 +3,12 @@
 Providers differ. What is accepted beyond the letter of the API: chunks without choices or delta; usage in its
 own chunk, in the last one or in every one (the last stands); reasoning as `reasoning_content` or `reasoning`;
 tool calls whole or in fragments, with an id on each fragment, on the first or on none; parallel calls that
-all have index 0 but ids of their own. The client does not validate chunks: what a provider leaves out is
-None, even where the types say otherwise.
+all have index 0 but ids of their own; "[DONE]" without a finish reason. The client does not validate chunks:
+what a provider leaves out is None, even where the types say otherwise.
 """
 
-import re
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
-from itertools import chain, count
 
 from openai.types import CompletionUsage
 from openai.types.chat import ChatCompletionChunk
@@ -20,10 +18,7 @@ from activities.deltas import ArgumentsDelta, Delta, TextDelta, ThoughtDelta
 from activities.surrogates import SurrogateJoiner, mend
 from activities.thinking import ThinkingSplitter
 from workflows.contract.messages import AssistantMessage, ToolCall, Usage
-
-_USABLE_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
-"""Ids of calls become parts of others: of a question, which adds a dot and a number, and of a child workflow,
-which may have 1,000 characters."""
+from workflows.contract.names import name_calls
 
 
 class IncompleteReplyError(Exception):
@@ -49,16 +44,13 @@ class _Call:
 class ReplyAssembler:
     """Takes chunks, gives deltas, and at the end the whole reply.
 
-    `position` is that of the reply in the transcript; `taken_ids` are the ids of earlier tool calls of the
-    task. Tool outcomes are recorded by call id, so each call of a task needs its own. `drafted` names the
-    tools whose arguments are wanted while they are written.
+    `position` is that of the reply in the transcript, from which its calls get their ids: those of the
+    provider only tell fragments apart. `drafted` names the tools whose arguments are wanted while they are
+    written.
     """
 
-    def __init__(
-        self, position: int, taken_ids: AbstractSet[str], drafted: AbstractSet[str] = frozenset()
-    ) -> None:
+    def __init__(self, position: int, drafted: AbstractSet[str] = frozenset()) -> None:
         self._position = position
-        self._taken_ids = taken_ids
         self._drafted = drafted
         self._splitter = ThinkingSplitter()
         self._content = SurrogateJoiner()
@@ -71,6 +63,9 @@ class ReplyAssembler:
         self._model = ""
         self._finish_reason = ""
         self.response_id = ""
+        self._open_thought: str | None = None
+        self.is_done = False
+        """Whether the provider has said that the reply is over, if not why ("[DONE]")."""
 
     def feed(self, chunk: ChatCompletionChunk) -> list[Delta]:
         """Take the next chunk; return what it adds."""
@@ -91,14 +86,26 @@ class ReplyAssembler:
         Raises:
             IncompleteReplyError: it was cut: no finish reason came, or a tool call has no name.
         """
-        if not self._finish_reason:
-            raise IncompleteReplyError("the stream ended before the reply was finished")
-        if any(not call.name for call in self._calls):
-            raise IncompleteReplyError("the reply holds a tool call without a name")
         rest = self._splitter.feed(self._content.close()) + self._splitter.close()
         if thought := self._thinking.close():
             rest.insert(0, ThoughtDelta(thought))
-        return self._keep(rest)
+        rest = [*self._keep(rest), *self._end_thought()]
+        self._finish_reason = self._finish_reason or self._reason_of_done()
+        if any(not call.name for call in self._calls):
+            raise IncompleteReplyError("the reply holds a tool call without a name")
+        return rest
+
+    def _reason_of_done(self) -> str:
+        """Return why a reply without a finish reason is finished."""
+        if not self.is_done:
+            raise IncompleteReplyError("the stream ended before the reply was finished")
+        if self._calls:
+            return "tool_calls"
+        if not self._text:
+            raise UnreadableStreamError(
+                "the stream ended with [DONE], without a reply: check OPENAI_BASE_URL and the model"
+            )
+        return "stop"
 
     @property
     def reply(self) -> AssistantMessage:
@@ -118,16 +125,29 @@ class ReplyAssembler:
             deltas += self._add_fragment(fragment)
         if thought := self._thinking.feed(_reasoning_of(delta)):
             deltas.append(ThoughtDelta(thought))
+        elif delta.tool_calls:
+            deltas[:0] = self._end_thought()
         deltas += self._splitter.feed(self._content.feed((delta.content or "") + (delta.refusal or "")))
         return self._keep(deltas)
 
     def _keep(self, deltas: list[Delta]) -> list[Delta]:
+        """Return deltas that belong to the reply, with the ends of the thoughts that they do not continue."""
+        told: list[Delta] = []
         for delta in deltas:
+            thought_id = delta.thought_id if isinstance(delta, ThoughtDelta) else None
+            if thought_id != self._open_thought:
+                told += self._end_thought()
+            self._open_thought = thought_id
             if isinstance(delta, TextDelta):
                 self._text.append(delta.text)
             elif isinstance(delta, ThoughtDelta):
                 self._reasoning.append(delta.text)
-        return deltas
+            told.append(delta)
+        return told
+
+    def _end_thought(self) -> list[Delta]:
+        thought_id, self._open_thought = self._open_thought, None
+        return [] if thought_id is None else [ThoughtDelta("", thought_id, last=True)]
 
     def _add_fragment(self, fragment: ChoiceDeltaToolCall) -> list[ArgumentsDelta]:
         call = self._call_at_index.get(fragment.index)
@@ -152,26 +172,10 @@ class ReplyAssembler:
         return [ArgumentsDelta(text, call.number, call.name)] if text else []
 
     def _tool_calls(self) -> tuple[ToolCall, ...]:
-        used = set(self._taken_ids)
-        calls: list[ToolCall] = []
-        for number, call in enumerate(self._calls):
-            call_id = unique_call_id(call.id, used, self._position, number)
-            used.add(call_id)
-            arguments = mend("".join(call.arguments))
-            calls.append(ToolCall(id=call_id, name=mend(call.name), arguments=arguments))
-        return tuple(calls)
-
-
-def unique_call_id(proposed: str, used: AbstractSet[str], position: int, number: int) -> str:
-    """Return the provider's id; one made from it and the place of the call if it is used.
-
-    An id that is missing, or no `_USABLE_ID`, gives way to one that is made from the place alone.
-    """
-    is_usable = bool(_USABLE_ID.fullmatch(proposed))
-    stem = f"{proposed if is_usable else 'call'}-{position}"
-    preferred = (proposed, stem) if is_usable else ()
-    candidates = chain(preferred, (f"{stem}-{n}" for n in count(number)))
-    return next(candidate for candidate in candidates if candidate not in used)
+        written = (
+            ToolCall(id="", name=mend(c.name), arguments=mend("".join(c.arguments))) for c in self._calls
+        )
+        return name_calls(written, self._position)
 
 
 def _reasoning_of(delta: ChoiceDelta) -> str:

@@ -1,8 +1,14 @@
 """The answer while it is written: the chunks of the artifact `response`."""
 
+import json
+
 from activities.draft_numbers import DraftNumbers
 from workflows.contract.events import RESPONSE_ARTIFACT, ArtifactChunk
 from workflows.contract.messages import Part, TextPart
+
+MAX_WHOLE_BYTES = 64_000
+"""Of an answer as JSON. One that is not larger is sent once more, whole, at its end: some clients read
+nothing but the last update of an artifact."""
 
 
 class ResponseDraft:
@@ -24,18 +30,23 @@ class ResponseDraft:
     def append(self, text: str) -> ArtifactChunk | None:
         """Return the chunk that adds a text."""
         self._written.append(text)
-        return None if self._numbers.is_spent else self._continue(text, last_chunk=False)
+        if self._numbers.is_spent:
+            return None
+        written = text if self._numbers.has_begun else "".join(self._written)
+        return self._chunk(TextPart(text=written), last_chunk=False)
 
     def finish(self, text: str) -> list[ArtifactChunk]:
         """Return what adds the last text, which may be empty, and completes the answer.
 
-        If the draft lost its beginning meanwhile (Redis was emptied), it cannot be continued. The whole
-        answer therefore follows; the fold drops it where the draft is complete.
+        A large answer ends with its last piece. If the draft lost its beginning meanwhile (Redis was
+        emptied), it cannot be continued; the whole answer therefore follows, which the fold drops where the
+        draft is complete.
         """
         self._written.append(text)
-        is_whole = not self._numbers.has_begun
-        last = self._continue(text, last_chunk=True)
-        return [last] if is_whole else [last, self.replace("".join(self._written))]
+        whole = "".join(self._written)
+        if not self._numbers.has_begun or _size(whole) <= MAX_WHOLE_BYTES:
+            return [self.replace(whole)]
+        return [self._chunk(TextPart(text=text), last_chunk=True), self.replace(whole)]
 
     def replace(self, text: str) -> ArtifactChunk:
         """Return the chunk that completes the answer with this text, whatever was written before."""
@@ -55,10 +66,6 @@ class ResponseDraft:
         """Begin a new draft with the next chunk: it will carry the whole text."""
         self._numbers.restart()
 
-    def _continue(self, text: str, *, last_chunk: bool) -> ArtifactChunk:
-        written = text if self._numbers.has_begun else "".join(self._written)
-        return self._chunk(TextPart(text=written), last_chunk=last_chunk)
-
     def _chunk(self, part: Part, *, last_chunk: bool) -> ArtifactChunk:
         self.is_shown = True
         return ArtifactChunk(
@@ -70,3 +77,7 @@ class ResponseDraft:
             part=part,
             last_chunk=last_chunk,
         )
+
+
+def _size(text: str) -> int:
+    return len(json.dumps(text, ensure_ascii=False).encode(errors="replace"))

@@ -79,7 +79,10 @@ def _sorted_out(agent: Agent, found: Sequence[tuple[Plugin, Tool]]) -> TaskTools
     tools = tuple(listed(tool) for _, tool in kept.values())
     return TaskTools(
         message=ToolsMessage(tools=tools),
-        specs={name: listed_spec_of(tool, plugin.name) for name, (plugin, tool) in kept.items()},
+        specs={
+            name: listed_spec_of(tool, plugin.name, asks=agent.may_ask(tool))
+            for name, (plugin, tool) in kept.items()
+        },
         warnings=tuple(warnings),
     )
 

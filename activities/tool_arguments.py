@@ -1,16 +1,13 @@
 """The arguments of a tool call: from the text that the model wrote to Python values."""
 
 from collections.abc import Sequence
-from itertools import islice
 
-from jsonschema.exceptions import ValidationError as SchemaValidationError
 from pydantic import BaseModel, JsonValue, RootModel, ValidationError
 from pydantic_core import PydanticSerializationError
-from referencing.exceptions import Unresolvable
 
 from activities.tool_result import excerpt
-from agents.json_schemas import validator_of
 from agents.tool import Tool
+from runtime.foreign_schemas import Misfit, SchemaUnfitError, find_misfits_soon
 
 _MAX_PROBLEMS = 20
 """How many problems the model is told of at once."""
@@ -24,20 +21,29 @@ class _Object(RootModel[dict[str, JsonValue]]):
     """The arguments of a tool that has a schema instead of a signature."""
 
 
-def parse_arguments(tool: Tool, text: str) -> BaseModel:
+async def parse_arguments(tool: Tool, text: str) -> BaseModel:
     """Return the validated arguments. Empty text counts as no arguments.
 
     Raises:
         InvalidArgumentsError: not JSON, or not what the tool's signature, or its schema, says.
     """
-    model = _Object if tool.schema is not None else tool.arguments
-    try:
-        arguments = model.model_validate_json(text.strip() or "{}")
-    except ValidationError as error:
-        raise InvalidArgumentsError(_explain(tool, _problems(error))) from None
-    if isinstance(arguments, _Object) and (problems := _misfits(tool, arguments.root)):
+    arguments = read_arguments(tool, text)
+    if isinstance(arguments, _Object) and (problems := await _misfits(tool, arguments.root)):
         raise InvalidArgumentsError(_explain(tool, problems))
     return arguments
+
+
+def read_arguments(tool: Tool, text: str) -> BaseModel:
+    """Return the arguments as far as they are checked by the signature of a tool, not by a schema.
+
+    Raises:
+        InvalidArgumentsError: not JSON, or not what the tool's signature says.
+    """
+    model = _Object if tool.schema is not None else tool.arguments
+    try:
+        return model.model_validate_json(text.strip() or "{}")
+    except ValidationError as error:
+        raise InvalidArgumentsError(_explain(tool, _problems(error))) from None
 
 
 def values_of(arguments: BaseModel) -> dict[str, object]:
@@ -62,19 +68,17 @@ def _problems(error: ValidationError) -> list[str]:
     ]
 
 
-def _misfits(tool: Tool, arguments: dict[str, JsonValue]) -> list[str]:
+async def _misfits(tool: Tool, arguments: dict[str, JsonValue]) -> list[str]:
     """Return what does not fit the schema, cut where it repeats a long value."""
     try:
-        found = list(islice(validator_of(tool.parameters).iter_errors(arguments), _MAX_PROBLEMS))
-    except Unresolvable as error:
-        return [f"the schema of the tool refers to {error.ref!r}, which it does not have"]
-    except RecursionError:
-        return ["they, or the schema of the tool, are nested too deep"]
+        found = await find_misfits_soon(tool.parameters, [arguments], most=_MAX_PROBLEMS)
+    except SchemaUnfitError as error:
+        return [f"they cannot be checked: {error}"]
     return [_misfit(problem) for problem in found]
 
 
-def _misfit(problem: SchemaValidationError) -> str:
-    return f"{_place(problem.absolute_path)}: {excerpt(problem.message)}"
+def _misfit(problem: Misfit) -> str:
+    return f"{_place(problem.path)}: {excerpt(problem.message)}"
 
 
 def _place(path: Sequence[str | int]) -> str:

@@ -1,6 +1,15 @@
 """What tools do with artifacts, in the store of this process."""
 
-from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterable,
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Iterable,
+    Mapping,
+    Sequence,
+)
 from contextlib import asynccontextmanager
 from datetime import datetime
 from secrets import token_hex
@@ -15,7 +24,6 @@ from stores.artifact_rows import decode_rows, encode_rows
 from stores.artifacts import (
     AddParts,
     Append,
-    ArtifactOvertakenError,
     ArtifactReplacedError,
     Change,
     Complete,
@@ -34,15 +42,20 @@ _Edition = tuple[datetime, datetime | None]
 """When an artifact was created, and a part of it replaced."""
 
 
+async def _anybody() -> None:
+    """Let it do everything."""
+
+
 class TaskArtifacts(ToolArtifacts):
     """The artifacts of a context, for one attempt at a tool call of the task.
 
     `call_id` is given for a tool that does one thing to one artifact, and nothing else: repeated under the
     same id, it does nothing. `attempt` is the prefix of ids of `stores.artifact_attempts`: what an attempt
-    that was taken for lost does after a later one is refused.
+    that was taken for lost does after a later one is refused. `check` raises for one that
+    was overtaken.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 -- what it writes, and as whom
         self,
         artifacts: PublishedArtifacts,
         context_id: str,
@@ -50,12 +63,14 @@ class TaskArtifacts(ToolArtifacts):
         *,
         call_id: str = "",
         attempt: str = "",
+        check: Callable[[], Awaitable[None]] = _anybody,
     ) -> None:
         self._artifacts = artifacts
         self._context_id = context_id
         self._task_id = task_id
         self._call_id = call_id
         self._attempt = attempt
+        self._check = check
         self.log = WriteLog()
 
     async def write_file(  # noqa: PLR0913 -- the interface's
@@ -165,6 +180,7 @@ class TaskArtifacts(ToolArtifacts):
         return await patiently(lambda: self._artifacts.list_artifacts(self._context_id))
 
     async def delete(self, artifact_id: str) -> None:
+        await self._check()
         await patiently(lambda: self._artifacts.delete_artifact(self._context_id, artifact_id))
         self.log.ids.pop(artifact_id, None)
 
@@ -201,15 +217,10 @@ class TaskArtifacts(ToolArtifacts):
         """Make one change. The store may have made it when its answer is lost; of one id it makes it once."""
         operation_id = self._call_id or f"{self._attempt}{token_hex(8)}"
         _checked(artifact_id)
-        try:
-            artifact = await patiently(
-                lambda: self._artifacts.apply(
-                    self._context_id, artifact_id, change, operation_id=operation_id
-                )
-            )
-        except ArtifactOvertakenError:
-            self.log.is_overtaken = True
-            raise
+        await self._check()
+        artifact = await patiently(
+            lambda: self._artifacts.apply(self._context_id, artifact_id, change, operation_id=operation_id)
+        )
         self.log.ids[artifact_id] = None
         return artifact
 

@@ -1,73 +1,126 @@
 """Which calls have run, and what they came to: the records, as an attempt at a call uses them."""
 
+from collections.abc import Coroutine
+
 import structlog
+from pydantic import JsonValue
 from redis.exceptions import RedisError
 
+from activities.call_lease import TOOL_LEASE, CallLease, OvertakenError
 from activities.tool_messages import unknown_outcome
 from activities.tool_questions import phase_key
-from stores.tool_records import Claim, ToolRecords
+from stores.leases import Claim, NotOursError
+from stores.tool_records import ToolRecords
 from workflows.contract.calls import RunToolInput, ToolReply
 from workflows.contract.messages import ToolMessage
+from workflows.contract.names import call_key
 
 _log = structlog.get_logger()
 
 
-class ToolClaims:
-    """Knows a call by what the model wrote, whatever plugins make of it, and by how much it has asked."""
+class ToolClaim:
+    """What one attempt at a call may do, and what all attempts have come to.
 
-    def __init__(self, records: ToolRecords) -> None:
+    Knows the call by what the model wrote, whatever plugins make of it, and by how much it has asked.
+    `is_repeatable`: see `CallLease`.
+    """
+
+    def __init__(self, records: ToolRecords, call: RunToolInput, *, is_repeatable: bool = False) -> None:
         self._records = records
+        self._call = call
+        key = phase_key(call.call, len(call.answers))
+        self._lease = CallLease(records, call.task, key, TOOL_LEASE, is_repeatable=is_repeatable)
 
-    async def claim(self, call: RunToolInput) -> Claim | ToolReply:
-        """Record that the call starts now; return its outcome instead if it already finished."""
-        return await self._records.claim(call.task.task_id, _key(call))
+    @property
+    def has_waited(self) -> bool:
+        """Whether another attempt was found at work."""
+        return self._lease.has_waited
 
-    async def keep(self, call: RunToolInput, outcome: ToolReply) -> ToolReply:
-        """Record an outcome and return the one that stands."""
+    async def claim(self) -> Claim | ToolReply:
+        """Wait for an attempt that is at work; return the outcome of the call, or that it is ours now."""
+        claim = await self._lease.claim()
+        if claim is not Claim.FINISHED:
+            return claim
+        lease = self._lease.lease
+        return await self._records.outcome(lease.task_id, lease.call_id) or Claim.LOST
+
+    async def hold(self, work: Coroutine[object, object, ToolReply]) -> ToolReply:
+        """Work on the call; see `CallLease.hold`."""
+        return await self._lease.hold(work)
+
+    async def check(self) -> None:
+        """Pass if the call is ours.
+
+        Raises:
+            OvertakenError: it is another attempt's.
+        """
+        await self._lease.check()
+
+    async def finish(self, outcome: ToolReply) -> ToolReply:
+        """Record an outcome and return the one that stands.
+
+        Raises:
+            OvertakenError: the call is another attempt's.
+        """
         try:
-            return await self._records.finish(call.task.task_id, _key(call), outcome)
+            return await self._records.finish(self._lease.lease, outcome)
+        except NotOursError:
+            raise OvertakenError from None
         except (RedisError, OSError) as error:
             # We know how it ended, and history will: a second attempt would only know that it began.
             _log.warning("tool outcome not recorded", error_type=type(error).__name__)
             return outcome
 
-    async def release(self, call: RunToolInput) -> bool:
+    async def release(self) -> bool:
         """Give a call back that is to be tried again; return whether that worked."""
         try:
-            await self._records.release(call.task.task_id, _key(call))
+            await self._lease.release()
         except (RedisError, OSError) as error:
             # The next attempt would take this one for lost.
             _log.warning("failed tool not released", error_type=type(error).__name__)
             return False
         return True
 
-    async def end(self, call: RunToolInput, ended: ToolMessage) -> ToolMessage:
+    async def kept(self) -> JsonValue:
+        """Return what the last attempt has kept, None if there is nothing."""
+        return await self._records.kept(self._call.task.task_id, call_key(self._call.call))
+
+    async def keep(self, value: JsonValue) -> None:
+        """Keep a value in place of the last one.
+
+        Raises:
+            OvertakenError: the call is another attempt's.
+        """
+        try:
+            await self._records.keep(self._lease.lease, call_key(self._call.call), value)
+        except NotOursError:
+            raise OvertakenError from None
+
+    async def end(self, ended: ToolMessage) -> ToolMessage:
         """Return the end that people want, or the result that an earlier run of the task has come to.
 
         The end is not recorded: after a Reset people may decide otherwise.
         """
-        _, result = await self._peek(call)
+        was_started, result = await self._peek()
+        if was_started:
+            await self._lease.end()
         return result or ended
 
-    async def refuse(self, call: RunToolInput, refused: ToolMessage) -> ToolMessage:
+    async def refuse(self, refused: ToolMessage) -> ToolMessage:
         """Return why the call may not run, or what an attempt before this one has come to.
 
         If that one was lost, nobody knows whether the call took effect. The refusal is not recorded: after a
         Reset it may be decided otherwise.
         """
-        was_started, result = await self._peek(call)
+        was_started, result = await self._peek()
         if not was_started:
             return result or refused
-        stands = await self.keep(call, unknown_outcome(call.call))
+        stands = await self.finish(unknown_outcome(self._call.call))
         return stands if isinstance(stands, ToolMessage) else refused
 
-    async def _peek(self, call: RunToolInput) -> tuple[bool, ToolMessage | None]:
+    async def _peek(self) -> tuple[bool, ToolMessage | None]:
         """Return whether the call was started and has not ended, and the result that it came to."""
-        claim = await self.claim(call)
+        claim = await self.claim()
         if claim is Claim.FIRST:
-            await self._records.release(call.task.task_id, _key(call))
-        return claim is Claim.STARTED_BEFORE, claim if isinstance(claim, ToolMessage) else None
-
-
-def _key(call: RunToolInput) -> str:
-    return phase_key(call.call, len(call.answers))
+            await self._lease.release()
+        return claim is Claim.LOST, claim if isinstance(claim, ToolMessage) else None

@@ -6,19 +6,22 @@ from temporalio import activity
 
 from activities.quiet_publish import try_publish
 from activities.task_events import publish_events
-from activities.tool_result import excerpt
+from stores.json_limits import beginning
 from stores.task_views import TaskViews
 from stores.transcripts import Transcripts
-from workflows.contract.events import StatusChanged, TaskEvent, ToolCompleted, ToolStarted
+from workflows.contract.calls import RunToolInput, StoreResultInput
+from workflows.contract.events import Resumed, StatusChanged, TaskEvent, ToolCompleted, ToolStarted
 from workflows.contract.messages import ToolCall, ToolMessage
 from workflows.contract.tasks import TaskRef
 
 _log = structlog.get_logger()
 
 
-def started(call: ToolCall) -> ToolStarted:
-    """Return the event that a call begins to run, in this attempt."""
-    return ToolStarted(call_id=call.id, name=call.name, attempt=activity.info().attempt)
+def started(call: ToolCall) -> list[TaskEvent]:
+    """Return what tells that a call begins to run, in this attempt; a later one goes on after another."""
+    attempt = activity.info().attempt
+    begins = ToolStarted(call_id=call.id, name=call.name, attempt=attempt)
+    return [Resumed(after="attempt", attempt=attempt, call_id=call.id), begins] if attempt > 1 else [begins]
 
 
 class ToolEvents:
@@ -28,26 +31,34 @@ class ToolEvents:
         self._views = views
         self._transcripts = transcripts
 
-    async def announce(self, task: TaskRef, status: StatusChanged | None, *events: TaskEvent) -> None:
-        """Publish what has to be known before a call goes on: above all the status that comes with it."""
-        told = (status, *events) if status else events
-        if told:
+    async def announce(self, task: TaskRef, statuses: tuple[StatusChanged, ...], *events: TaskEvent) -> None:
+        """Publish what has to be known before a call goes on: above all the statuses that come with it."""
+        if told := (*statuses, *events):
             await publish_events(self._views, task, told)
 
-    async def tell(self, task: TaskRef, event: TaskEvent) -> None:
-        """Publish an event that nobody depends on."""
-        await try_publish(self._views, task, (event,))
+    async def tell(self, task: TaskRef, *events: TaskEvent) -> None:
+        """Publish events that nobody depends on."""
+        await try_publish(self._views, task, events)
 
-    async def end(self, task: TaskRef, position: int, result: ToolMessage) -> None:
+    async def end(self, call: RunToolInput | StoreResultInput, result: ToolMessage) -> None:
         """Cache the result and tell subscribers. The result itself is safe in history, so both may fail."""
-        try:
-            await self._transcripts.put(task.task_id, task.run_id, position, (result,))
-        except (RedisError, OSError) as error:
-            _log.warning("tool result not cached", call_id=result.call_id, error_type=type(error).__name__)
+        if not (call.has_fallback and result.outcome == "error"):
+            await self._cache(call, result)
+        shown = beginning(result.content)
         completed = ToolCompleted(
             call_id=result.call_id,
             name=result.name,
             outcome=result.outcome,
-            excerpt=excerpt(result.content),
+            result=shown,
+            size=len(result.content.encode(errors="replace")),
+            cut=shown != result.content,
+            raised_at=result.raised_at,
         )
-        await self.tell(task, completed)
+        await self.tell(call.task, completed)
+
+    async def _cache(self, call: RunToolInput | StoreResultInput, result: ToolMessage) -> None:
+        task = call.task
+        try:
+            await self._transcripts.put_result(task.task_id, task.run_id, call.position, result)
+        except (RedisError, OSError) as error:
+            _log.warning("tool result not cached", call_id=result.call_id, error_type=type(error).__name__)

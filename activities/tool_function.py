@@ -1,23 +1,44 @@
 """Calls the function of a tool: in time, and whatever it raises."""
 
 import asyncio
-from collections.abc import Coroutine
+import inspect
+import traceback
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from functools import partial
-
-import structlog
-from temporalio import activity
+from pathlib import Path
 
 from activities.tool_result import result_text
 from agents.questions import QuestionRequired
 from agents.tool import Tool
-
-_log = structlog.get_logger()
+from stores.logs import chain_of
 
 
 class ToolFailure(Exception):  # noqa: N818 -- the word of the field for what a tool comes to
-    """The tool raised, or took too long; the message is what the model reads."""
+    """The tool raised, or took too long; the message is what the model reads.
+
+    `error` is what came out of its function, `raised_at` the innermost line of its author there.
+    """
+
+    def __init__(self, problem: str, error: BaseException, tool: Tool) -> None:
+        super().__init__(problem)
+        self.error = error
+        self.raised_at = raised_at(tool, error)
+
+
+def raised_at(tool: Tool, error: BaseException) -> str:
+    """Return where the author's own file raised, such as `tools.py:12 pay`; empty if nothing of it is known.
+
+    It is the file that the tool's function is in, without its folder: clients see it.
+    """
+    code = getattr(inspect.unwrap(tool.function), "__code__", None)
+    if code is None or tool.schema is not None:  # of MCP servers the function is ours
+        return ""
+    for each in chain_of(error):
+        for frame in reversed(traceback.extract_tb(each.__traceback__)):
+            if frame.filename == code.co_filename:
+                return f"{Path(frame.filename).name}:{frame.lineno} {frame.name}"
+    return ""
 
 
 class ToolFunctions:
@@ -35,26 +56,27 @@ class ToolFunctions:
         Raises:
             QuestionRequired: the tool asks people.
             ToolFailure: it raised something else, or did not finish in time.
-            CancelledError: the activity is cancelled, or its worker shuts down.
+            CancelledError: we are cancelled, and not only something that the tool called.
         """
         limit = asyncio.timeout(seconds)
         try:
             async with limit:
-                invoked = self._invoke(tool, arguments)
-                value = await (invoked if tool.idempotent else _undisturbed(invoked, limit))
+                value = await self._invoke(tool, arguments)
             return result_text(value)
         except (QuestionRequired, ToolFailure):
             raise
-        except asyncio.CancelledError:
-            if activity.is_cancelled() or activity.is_worker_shutdown():
+        except asyncio.CancelledError as error:
+            this = asyncio.current_task()
+            if this and this.cancelling():
                 raise
             problem = f"{tool.name} was cancelled by something that it called"
+            raised: BaseException = error
         except Exception as error:  # noqa: BLE001 -- whatever a tool raises, the model reads it
-            _log.warning("tool failed", tool=tool.name, error_type=type(error).__name__)
+            raised = error
             is_late = isinstance(error, TimeoutError) and limit.expired()
             late = f"{tool.name} did not finish within {seconds:g} s"
             problem = late if is_late else f"{type(error).__name__}: {error}"
-        raise ToolFailure(problem)
+        raise ToolFailure(problem, raised, tool)
 
     async def _invoke(self, tool: Tool, arguments: dict[str, object]) -> object:
         """Call the function; a sync one in a thread, which goes on after a timeout: none can be stopped."""
@@ -64,30 +86,4 @@ class ToolFunctions:
             call = partial(copy_context().run, tool.function, **arguments)
             return await asyncio.get_running_loop().run_in_executor(self._threads, call)
         except SystemExit as error:  # it would end the worker
-            raise ToolFailure(f"SystemExit: {error}") from None
-
-
-async def _undisturbed(invoked: Coroutine[None, None, object], limit: asyncio.Timeout) -> object:
-    """Let a tool that must not run twice come to its end while its activity is paused or reset.
-
-    Stopped, it could only be told as an unknown outcome. Its own time and the end of the task still bound it.
-    """
-    running = asyncio.create_task(invoked)
-    while not running.done():
-        try:
-            await asyncio.shield(running)
-        except asyncio.CancelledError:
-            if limit.expired() or not _comes_again():
-                running.cancel()
-                break
-            if this := asyncio.current_task():
-                this.uncancel()
-    return await running
-
-
-def _comes_again() -> bool:
-    """Whether the activity is cancelled only because an operator paused or reset it."""
-    details = activity.cancellation_details()
-    if details is None or activity.is_worker_shutdown():
-        return False
-    return (details.paused or details.reset) and not details.cancel_requested
+            raise ToolFailure(f"SystemExit: {error}", error, tool) from None

@@ -49,7 +49,7 @@ class ToolHooks:
                 return message(call, said.veto.reason, "rejected")
             if said.call.arguments == call.arguments:
                 return VettedCall(call, arguments, approval=said.approval)
-            changed = parse_arguments(self._tool, said.call.arguments)
+            changed = await parse_arguments(self._tool, said.call.arguments)
         except PluginFailedError as error:
             return message(call, f"{call.name} was not run: {error}", "error")
         except InvalidArgumentsError as error:

@@ -5,9 +5,7 @@ import json
 from pydantic import JsonValue
 
 from activities.store_patience import PATIENCE, StoreAwayError, insist
-from stores.tool_records import ToolRecords
-from workflows.contract.calls import RunToolInput
-from workflows.contract.names import call_key
+from activities.tool_claims import ToolClaim
 
 MAX_KEPT_BYTES = 64 * 1024
 """Bytes of JSON that one call may keep; whatever is larger belongs into an artifact."""
@@ -23,26 +21,25 @@ class KeptValue:
     `patience` is how long an outage of the store is waited out, in seconds (default 20).
     """
 
-    def __init__(self, records: ToolRecords, call: RunToolInput, *, patience: float = PATIENCE) -> None:
-        self._records = records
-        self._task_id = call.task.task_id
-        self._key = call_key(call.call)
+    def __init__(self, claim: ToolClaim, *, patience: float = PATIENCE) -> None:
+        self._claim = claim
         self._patience = patience
 
     async def read(self) -> JsonValue:
         """Return what the last attempt has kept, None if there is nothing."""
-        return await self._records.kept(self._task_id, self._key)
+        return await self._claim.kept()
 
     async def keep(self, value: JsonValue) -> None:
         """Keep a value in place of the last one.
 
         Raises:
             KeepingFailedError: it is no JSON, too large, or the store did not answer for too long.
+            OvertakenError: the call is another attempt's.
         """
         if problem := _problem_of(value):
             raise KeepingFailedError(problem)
         try:
-            await insist(lambda: self._records.keep(self._task_id, self._key, value), self._patience)
+            await insist(lambda: self._claim.keep(value), self._patience)
         except StoreAwayError:
             problem = "what the call keeps cannot be stored now; try again later"
         if problem:

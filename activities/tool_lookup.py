@@ -1,5 +1,6 @@
 """Finds the tool of a call: in its agent's definition, or with the plugin that listed it for the task."""
 
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 
@@ -26,7 +27,18 @@ async def find_tool(agent: Agent, call: RunToolInput) -> FoundTool | ToolMessage
     if call.plugin:
         return await _ask_plugin(agent, call)
     tool = agent.tools.get(call.call.name)
-    return FoundTool(tool) if tool else unknown_tool(call.call, agent.tools)
+    return FoundTool(tool) if tool else unknown_tool(call.call, await _known_tools(agent, call))
+
+
+async def _known_tools(agent: Agent, call: RunToolInput) -> list[str]:
+    """Return the names of all tools there are now; those of a plugin that does not list them are left out."""
+    context, names = hook_context(call.task, call.identity), list(agent.tools)
+    for plugin in agent.ordered_plugins:
+        if plugin.overrides("list_tools"):
+            with suppress(PluginFailedError, TypeError, AttributeError):  # a plugin may return anything
+                tools = await in_time(plugin, "list_tools", partial(plugin.list_tools, context))
+                names += [tool.name for tool in tools if tool.name not in names]
+    return names
 
 
 async def _ask_plugin(agent: Agent, call: RunToolInput) -> FoundTool | ToolMessage:

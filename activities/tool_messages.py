@@ -6,7 +6,12 @@ from activities.tool_result import render_result
 from workflows.contract.messages import ToolCall, ToolMessage, ToolOutcome
 from workflows.contract.questions import Answer
 
-_WHO = {"user": "by the user", "operator": "by the operator", "timeout": "because nobody answered in time"}
+_WHO = {
+    "user": "by the user",
+    "approver": "by an approver",
+    "operator": "by the operator",
+    "timeout": "because nobody answered in time",
+}
 
 
 def message(call: ToolCall, content: str, outcome: ToolOutcome = "ok") -> ToolMessage:

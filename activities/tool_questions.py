@@ -10,20 +10,20 @@ from activities.tool_arguments import as_json
 from activities.tool_hooks import VettedCall
 from agents.agent import Agent
 from agents.tool import Tool
+from stores.logs import exception_fields
 from workflows.contract.messages import ToolCall
 from workflows.contract.names import call_key
-from workflows.contract.questions import Question, QuestionKind
+from workflows.contract.questions import OWNER, Question, QuestionKind
 
 _log = structlog.get_logger()
 
 
-def question_id(call: ToolCall, asked: int) -> str:
-    """Name the next question of a call that has asked so many."""
-    return f"{call.id}.{asked}" if asked else call.id
-
-
 def phase_key(call: ToolCall, asked: int) -> str:
-    """Name what runs of a call after so many questions: each such phase runs at most once."""
+    """Name what runs of a call after so many questions, and the question that it may ask next.
+
+    Each such phase runs at most once. A question is named after what it asks about, not after its place
+    alone: after a Reset an answer that comes late is for no other call.
+    """
     return f"{call_key(call)}.{asked}" if asked else call_key(call)
 
 
@@ -35,7 +35,7 @@ def needs_approval(agent: Agent, tool: Tool, arguments: BaseModel) -> bool:
     try:
         return _tool_wants(tool, shown) or _agent_wants(agent, tool, shown)
     except Exception as error:  # noqa: BLE001 -- whatever a policy raises, nothing runs unasked
-        _log.warning("approval policy failed", tool=tool.name, error_type=type(error).__name__)
+        _log.warning("approval policy failed", tool=tool.name, **exception_fields(error))
         return True
 
 
@@ -44,34 +44,43 @@ def approval_id(call: ToolCall, asked: int, mark: str) -> str:
 
     An approval then holds for the arguments that people saw, and for no others.
     """
-    return f"{question_id(call, asked)}~{mark}" if mark else question_id(call, asked)
+    return f"{phase_key(call, asked)}~{mark}" if mark else phase_key(call, asked)
 
 
-def approval_question(vetted: VettedCall, asked: int) -> Question:
-    """Ask whether the call may run, and show what with."""
+def approval_question(tool: Tool, written: ToolCall, vetted: VettedCall, asked: int) -> Question:
+    """Ask whether the call may run that the model has written, and show what with."""
     call, reason = vetted.call, vetted.approval.reason if vetted.approval else ""
     lines = [f"Approve the call {call.name}?", *([_printable(reason)] if reason else [])]
     return Question(
-        id=approval_id(call, asked, vetted.mark),
+        id=approval_id(written, asked, vetted.mark),
         kind=QuestionKind.CONFIRMATION,
         purpose="approval",
         text="\n".join([*lines, _shown(as_json(vetted.arguments))]),
         call=call,
+        approvers=_approvers(tool, vetted),
     )
 
 
-def outcome_question(call: ToolCall, asked: int, arguments: BaseModel) -> Question:
+def outcome_question(tool: Tool, written: ToolCall, vetted: VettedCall, asked: int) -> Question:
     """Ask whether the call may run again, now that nobody knows whether it ran."""
+    call = vetted.call
     return Question(
-        id=question_id(call, asked),
+        id=phase_key(written, asked),
         kind=QuestionKind.CONFIRMATION,
         purpose="outcome",
         text=(
             f"The call {call.name} was started but its end was lost. It may have taken effect. "
-            f"Run it again?\n{_shown(as_json(arguments))}"
+            f"Run it again?\n{_shown(as_json(vetted.arguments))}"
         ),
         call=call,
+        approvers=_approvers(tool, vetted),
     )
+
+
+def _approvers(tool: Tool, vetted: VettedCall) -> str:
+    """Return who is asked: whom a plugin names that wants an approval, or else whom the tool names."""
+    named = vetted.approval.approvers if vetted.approval else OWNER
+    return tool.approvers if named == OWNER else named
 
 
 def _tool_wants(tool: Tool, arguments: Mapping[str, JsonValue]) -> bool:

@@ -1,7 +1,7 @@
 """Runs the tools of agents, each call at most once unless its tool is idempotent."""
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import structlog
 from pydantic import JsonValue
@@ -16,7 +16,7 @@ from activities.instruments import UNKNOWN_TOOL, counted_if_failed, record_tool_
 from activities.task_log import logging_task
 from activities.tool_arguments import InvalidArgumentsError, parse_arguments, values_of
 from activities.tool_artifacts import TaskArtifacts
-from activities.tool_claims import ToolClaims
+from activities.tool_claims import ToolClaim
 from activities.tool_dialogue import ending, inputs, is_approved
 from activities.tool_events import ToolEvents, started
 from activities.tool_function import ToolFailure, ToolFunctions
@@ -28,7 +28,7 @@ from activities.tool_questions import (
     approval_question,
     needs_approval,
     outcome_question,
-    question_id,
+    phase_key,
 )
 from activities.tool_retries import next_delay, retry_event, retry_failure
 from activities.tool_secrets import SecretReader
@@ -40,9 +40,11 @@ from agents.registry import AgentRegistry
 from agents.tool import Tool
 from agents.tool_context import ToolContext
 from stores.artifacts import Artifacts
+from stores.leases import Claim
+from stores.logs import exception_fields, full_text
 from stores.secrets import Secrets
 from stores.task_views import TaskViews
-from stores.tool_records import Claim, ToolRecords
+from stores.tool_records import ToolRecords
 from stores.transcripts import Transcripts
 from workflows.contract.calls import RunToolInput, StoreResultInput, ToolReply
 from workflows.contract.events import ToolProgressed, Warned
@@ -76,6 +78,7 @@ class _Run:
     hooks: ToolHooks
     secrets: SecretReader
     artifacts: TaskArtifacts
+    claim: ToolClaim
     kept: KeptValue
     kept_before: JsonValue
     heartbeat: Heartbeat
@@ -103,7 +106,6 @@ class AgentTools(ToolPort):
         self._agents = agents
         self._captures_content = captures_content
         self._records = stores.records
-        self._claims = ToolClaims(stores.records)
         self._secrets = stores.secrets
         self._artifacts = ArtifactCalls(stores.artifacts, stores.views)
         self._events = ToolEvents(stores.views, stores.transcripts)
@@ -116,20 +118,20 @@ class AgentTools(ToolPort):
                 agent = find_agent(self._agents, call.task)
                 reply = await self._reply(agent, call, heartbeat)
                 if isinstance(reply, ToolMessage):
-                    await self._events.end(call.task, call.position, reply)
+                    await self._events.end(call, reply)
                     await tell_error(agent, call, reply)
                 return reply
 
     @activity.defn
     async def store_result(self, call: StoreResultInput) -> None:
         with logging_task(call.task):
-            await self._events.end(call.task, call.position, call.result)
+            await self._events.end(call, call.result)
 
     async def _reply(self, agent: Agent, call: RunToolInput, heartbeat: Heartbeat) -> ToolReply:
         found = await find_tool(agent, call)
         if isinstance(found, ToolMessage):
+            reply = await ToolClaim(self._records, call).refuse(found)
             await self._announce(call, heartbeat, starts=True)
-            reply = await self._claims.refuse(call, found) if call.plugin else found
             record_tool_reply(call.task.agent_id, UNKNOWN_TOOL, reply)
             return reply
         name = found.tool.name
@@ -149,36 +151,48 @@ class AgentTools(ToolPort):
     ) -> ToolReply:
         """Ask for an approval that is needed, or bring the call to its next question or its end."""
         tool, warning = found.tool, found.warning
+        claim = ToolClaim(self._records, call, is_repeatable=tool.idempotent)
         try:
-            arguments = parse_arguments(tool, call.call.arguments)
+            arguments = await parse_arguments(tool, call.call.arguments)
         except InvalidArgumentsError as error:
-            await self._announce(call, heartbeat, warning, starts=True)
             # If another version of the tool has run this call, that outcome stands.
-            return await self._claims.keep(call, message(call.call, str(error), "invalid"))
+            reply = await claim.refuse(message(call.call, str(error), "invalid"))
+            await self._announce(call, heartbeat, warning, starts=True)
+            return reply
         if ended := ending(call):
+            reply = await claim.end(ended)
             await self._announce(call, heartbeat, warning, starts=False)
-            return await self._claims.end(call, ended)
+            return reply
         hooks = ToolHooks(agent, call, tool)
         vetted = await hooks.before(arguments)
         if isinstance(vetted, ToolMessage):
+            reply = await claim.refuse(vetted)
             await self._announce(call, heartbeat, warning, starts=True)
-            return await self._claims.refuse(call, vetted)
+            return reply
         asks = not is_approved(call, vetted.mark) and (
             vetted.approval is not None or needs_approval(agent, tool, vetted.arguments)
         )
-        await self._announce(call, heartbeat, warning, starts=not asks)
+        await self._announce(call, heartbeat, warning, starts=False)
         if asks:
-            return approval_question(vetted, len(call.answers))
-        return await self._claim(await self._begin(call, tool, vetted, hooks, heartbeat))
+            return approval_question(tool, call.call, vetted, len(call.answers))
+        run = await self._begin(call, claim, tool, vetted=vetted, hooks=hooks, heartbeat=heartbeat)
+        return await self._claim(run)
 
-    async def _begin(
-        self, call: RunToolInput, tool: Tool, vetted: VettedCall, hooks: ToolHooks, heartbeat: Heartbeat
+    async def _begin(  # noqa: PLR0913 -- all that one attempt needs
+        self,
+        call: RunToolInput,
+        claim: ToolClaim,
+        tool: Tool,
+        *,
+        vetted: VettedCall,
+        hooks: ToolHooks,
+        heartbeat: Heartbeat,
     ) -> _Run:
         """Get ready all that the tool may ask for.
 
         This comes before the claim: if Redis fails here, nothing has begun whose outcome would be unknown.
         """
-        secrets, kept = SecretReader(self._secrets, call.task.task_id), KeptValue(self._records, call)
+        secrets, kept = SecretReader(self._secrets, call.task.task_id), KeptValue(claim)
         await secrets.accept(call.answers)
         return _Run(
             tool=tool,
@@ -186,7 +200,8 @@ class AgentTools(ToolPort):
             vetted=vetted,
             hooks=hooks,
             secrets=secrets,
-            artifacts=self._artifacts.artifacts_for(tool, call),
+            artifacts=self._artifacts.artifacts_for(tool, call, claim.check),
+            claim=claim,
             kept=kept,
             kept_before=await kept.read() if tool.context_parameter else None,
             heartbeat=heartbeat,
@@ -195,23 +210,25 @@ class AgentTools(ToolPort):
     async def _claim(self, run: _Run) -> ToolReply:
         """Return the recorded outcome, or run the tool and record what it came to."""
         call, tool, vetted = run.call, run.tool, run.vetted
-        claim = await self._claims.claim(call)
+        claim = await run.claim.claim()
         if not isinstance(claim, Claim):
             return claim
         if claim is Claim.FIRST or tool.idempotent:
-            outcome = await self._execute(run)
-            # The attempt that overtook this one may be at the same call: its outcome counts.
-            return outcome if run.artifacts.log.is_overtaken else await self._claims.keep(call, outcome)
+            return await run.claim.hold(self._run(run))
         if tool.unknown_outcome == "ask":
-            question = outcome_question(vetted.call, run.asked, vetted.arguments)
-            return await self._claims.keep(call, question)
-        return await self._claims.keep(call, unknown_outcome(call.call))
+            question = outcome_question(tool, call.call, vetted, run.asked)
+            return await run.claim.finish(question)
+        return await run.claim.finish(unknown_outcome(call.call))
+
+    async def _run(self, run: _Run) -> ToolReply:
+        if run.claim.has_waited and run.tool.context_parameter:
+            run = replace(run, kept_before=await run.kept.read())
+        return await run.claim.finish(await self._execute(run))
 
     async def _execute(self, run: _Run) -> ToolReply:
         """Run the tool; whatever it raises is told to the model, unless it is tried again."""
         call, hide = run.call, run.secrets.hide
-        if run.asked:
-            await self._events.tell(call.task, started(call.call))
+        await self._events.tell(call.task, *started(call.call))
         arguments = values_of(run.vetted.arguments)
         if run.tool.context_parameter:
             arguments[run.tool.context_parameter] = self._context(run)
@@ -219,23 +236,26 @@ class AgentTools(ToolPort):
             with timed_tool(call.task.agent_id, run.tool.name):
                 text = await self._functions.call(run.tool, arguments, call.timeout)
         except QuestionRequired as required:
-            question = required.question(question_id(call.call, run.asked), run.vetted.call)
+            question = required.question(phase_key(call.call, run.asked), run.vetted.call)
             return run.secrets.hide_in(question)
         except ToolFailure as failure:
-            return await self._fail(run, hide(str(failure)))
+            _log_failure(run, failure)
+            return await self._fail(run, hide(str(failure)), failure.raised_at)
         return await self._after(run, message(call.call, hide(text)))
 
     async def _after(self, run: _Run, result: ToolMessage) -> ToolMessage:
         """Let the plugins look at what the tool came to; recorded is what they make of it."""
+        await run.claim.check()
         result = result.model_copy(update={"artifacts": tuple(run.artifacts.log.ids)})
         return await run.hooks.after(run.vetted.call, result)
 
-    async def _fail(self, run: _Run, problem: str) -> ToolMessage:
+    async def _fail(self, run: _Run, problem: str, raised_at: str) -> ToolMessage:
         """Return the failure as a result, or raise what brings the next attempt."""
+        await run.claim.check()
         task, ended = run.call.task, message(run.call.call, problem, "error")
         delay = next_delay(run.tool.retries, run.heartbeat)
-        if delay is None or not (run.tool.idempotent or await self._claims.release(run.call)):
-            return await self._after(run, ended)
+        if delay is None or not (run.tool.idempotent or await run.claim.release()):
+            return (await self._after(run, ended)).model_copy(update={"raised_at": raised_at})
         await self._events.tell(task, retry_event(ended.content, delay))
         raise retry_failure(ended.content, delay) from None
 
@@ -260,6 +280,7 @@ class AgentTools(ToolPort):
     def _progress(self, run: _Run) -> Callable[[str], Awaitable[None]]:
         async def progress(text: str) -> None:
             call = run.call.call
+            await run.claim.check()
             told = ToolProgressed(call_id=call.id, name=call.name, message=run.secrets.hide(text))
             await self._events.tell(run.call.task, told)
 
@@ -268,9 +289,19 @@ class AgentTools(ToolPort):
     async def _announce(
         self, call: RunToolInput, heartbeat: Heartbeat, warning: str = "", *, starts: bool
     ) -> None:
-        """Publish the status that comes with the call, and that it starts; a later phase tells so itself."""
+        """Publish the statuses that come with the call, and that it starts if it ends at once.
+
+        Any other tells that it starts when it is ours: nobody else works on it, and no later attempt.
+        """
         # After a counted failure the warnings were told before.
         told = () if heartbeat.failures else (call.warning, warning)
         warnings = [Warned(text=text) for text in told if text]
-        starting = [started(call.call)] if starts and not call.answers else []
-        await self._events.announce(call.task, call.status, *warnings, *starting)
+        starting = started(call.call) if starts and not call.answers else []
+        await self._events.announce(call.task, call.statuses, *warnings, *starting)
+
+
+def _log_failure(run: _Run, failure: ToolFailure) -> None:
+    """Tell operators where a tool raised; what it said only at debug, without the client's secrets."""
+    about = {"tool": run.tool.name, "raised_at": failure.raised_at}
+    _log.warning("tool failed", **about, **exception_fields(failure.error))
+    _log.debug("tool traceback", **about, exception=run.secrets.hide(full_text(failure.error)))

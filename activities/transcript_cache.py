@@ -8,23 +8,32 @@ from stores.transcripts import OpenedTranscript, Reply, Transcripts
 from workflows.contract import failures
 from workflows.contract.messages import TranscriptMessage
 from workflows.contract.tasks import TaskRef
+from workflows.contract.transcripts import extend_digest
 
 _log = structlog.get_logger()
 
 
-def whole_transcript(opened: OpenedTranscript, length: int) -> tuple[TranscriptMessage, ...]:
-    """Return the messages.
+def whole_transcript(
+    opened: OpenedTranscript, length: int, digest: str = ""
+) -> tuple[TranscriptMessage, ...]:
+    """Return the messages, which are those that the history holds if there is a digest to compare.
 
     Raises:
-        ApplicationError: `TranscriptMissing`: one is not there.
+        ApplicationError: `TranscriptMissing`: one is not there, or is another one.
     """
     if opened.messages is None:
-        raise ApplicationError(
-            f"the cache does not hold the {length} messages of the transcript; send them again",
-            type=failures.TRANSCRIPT_MISSING,
-            non_retryable=True,
-        )
+        raise _missing(f"the cache does not hold the {length} messages of the transcript")
+    if digest and extend_digest("", opened.messages) != digest:
+        # A worker that was thought dead has written late, or one of another version has written or reads.
+        _log.warning("cached transcript differs from the task's", length=length)
+        raise _missing(f"the {length} messages of the transcript in the cache are not those of the task")
     return opened.messages
+
+
+def _missing(problem: str) -> ApplicationError:
+    return ApplicationError(
+        f"{problem}; send them again", type=failures.TRANSCRIPT_MISSING, non_retryable=True
+    )
 
 
 async def keep_reply(transcripts: Transcripts, task: TaskRef, position: int, reply: Reply) -> Reply:

@@ -16,12 +16,13 @@ from agents.hooks import HOOKS
 from agents.limits import Compaction, Limits
 from agents.listed_tools import spec_of
 from agents.memory import Memory
-from agents.plugins import Plugin, is_agent_id
+from agents.plugins import Plugin
 from agents.responder import Responder
 from agents.skills import Skill
 from agents.task_queues import PRIORITIES, problem_of_queue
 from agents.tool import Tool, is_policy
 from workflows.contract.calls import CREATE_TASK
+from workflows.contract.names import AGENT_ID_RULE, is_agent_id
 from workflows.contract.tasks import AgentSpec, CompactionSpec
 
 AgentApproval = bool | Callable[[str, Mapping[str, Any]], bool]
@@ -98,7 +99,7 @@ class Agent:
 
     def _problem(self) -> str:
         if not is_agent_id(self.id):
-            return "its id has to be of letters, digits, '-' and '_', because it stands in addresses"
+            return f"its id has to be of {AGENT_ID_RULE}, because it stands in addresses and ids"
         if self.parallel_tools < 1:
             return f"parallel_tools start at 1, not at {self.parallel_tools}"
         if not is_policy(self.needs_approval):
@@ -135,6 +136,20 @@ class Agent:
         """The tools by name, in the order of the plugins."""
         return {tool.name: tool for plugin in self.plugins for tool in plugin.tools}
 
+    def may_ask(self, tool: Tool) -> bool:
+        """Whether people may be asked before the tool runs, as far as the definition says."""
+        return (
+            bool(self.needs_approval or tool.needs_approval)  # a function may say either
+            or any(plugin.may_ask(tool.name) for plugin in self.plugins)
+        )
+
+    @cached_property
+    def asks_model(self) -> bool:
+        """Whether any of its work asks a language model: replies, summaries of its memory, its narrator."""
+        sums_up = self.memory is not None and self.memory.strategy != "window"
+        narrates = any(plugin.narrator for plugin in self.plugins)
+        return self.respond is None or sums_up or narrates or self.compaction.strategy == "summary"
+
     @cached_property
     def task_queues(self) -> frozenset[str]:
         """The queues of its own, and of its tools, that a worker has to serve besides those of all agents."""
@@ -166,7 +181,7 @@ class Agent:
             wall_clock=limits.wall_clock.total_seconds() if limits.wall_clock else None,
             max_tool_failures=limits.tool_failures,
             max_parallel_tools=self.parallel_tools,
-            tools={name: spec_of(tool) for name, tool in self.tools.items()},
+            tools={name: spec_of(tool, asks=self.may_ask(tool)) for name, tool in self.tools.items()},
             deduplicate=self.deduplicate,
             artifact_tool=self.artifact_tool if self.ensure_artifact else None,
             routing=self.routing,

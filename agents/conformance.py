@@ -107,10 +107,10 @@ async def _behave(message_id: str, turn: Turn) -> AssistantMessage:
     if message_id.startswith("tck-message-response"):
         return AssistantMessage(text="Direct message response")
     if turn.decides:
-        return _calls(CREATE_TASK, "{}", len(turn.messages))
+        return _calls(CREATE_TASK, "{}")
     for prefix in ARTIFACTS:
         if message_id.startswith(prefix):
-            return _calls(_PUT_OUT, f'{{"prefix": "{prefix}"}}', len(turn.messages))
+            return _calls(_PUT_OUT, f'{{"prefix": "{prefix}"}}')
     for prefix, behave in _BEHAVIOURS.items():
         if message_id.startswith(prefix):
             return await behave(turn)
@@ -118,8 +118,8 @@ async def _behave(message_id: str, turn: Turn) -> AssistantMessage:
     return await _ask(turn)
 
 
-async def _ask(turn: Turn) -> AssistantMessage:
-    return _calls(_WAIT, "{}", len(turn.messages))
+async def _ask(_: Turn) -> AssistantMessage:
+    return _calls(_WAIT, "{}")
 
 
 async def _stay_active(_: Turn) -> AssistantMessage:
@@ -138,8 +138,8 @@ def _said(text: str, *, rejects: bool = False) -> AssistantMessage:
     return AssistantMessage(closing=text, rejects=rejects)
 
 
-def _calls(name: str, arguments: str, position: int) -> AssistantMessage:
-    return AssistantMessage(tool_calls=(ToolCall(id=f"call-{position}", name=name, arguments=arguments),))
+def _calls(name: str, arguments: str) -> AssistantMessage:
+    return AssistantMessage(tool_calls=(ToolCall(id="", name=name, arguments=arguments),))
 
 
 _BEHAVIOURS: dict[str, Callable[[Turn], Awaitable[AssistantMessage]]] = {

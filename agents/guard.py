@@ -9,10 +9,11 @@ from agents.errors import AgentDefinitionError
 from agents.hooks import HookContext, NeedsApproval, Veto
 from agents.plugins import Plugin
 from workflows.contract.messages import ToolCall
+from workflows.contract.questions import OWNER, problem_of_approvers
 
 Decision = Literal["allow", "deny", "approve"]
 
-_DECISIONS = ("deny", "approve", "allow")
+_DECISIONS: tuple[Decision, ...] = ("deny", "approve", "allow")
 """In the order in which they win."""
 
 
@@ -22,16 +23,18 @@ def guard(
     deny: Sequence[str] = (),
     approve: Sequence[str] = (),
     default: Decision = "allow",
+    approvers: str = OWNER,
 ) -> Plugin:
     """Decide by the name of a tool whether a call of it runs, or whether people are asked first.
 
     Each is a list of patterns such as "read_*" (`fnmatch`, upper and lower case differ). What `deny` names
     never runs, whatever else says; what `approve` names runs once people approve; what `allow` names runs.
-    `default` decides about all other tools (default: they run).
+    `default` decides about all other tools (default: they run). `approvers` says who approves: the owner of
+    the task (default), or in the owner's place callers with this scope, such as "tasks:approve".
 
     Raises:
         AgentDefinitionError: a list is none, a pattern is empty or stands in two lists, an unknown default,
-            or nothing that could ever be stopped.
+            nothing that could ever be stopped, or approvers whom nobody can be.
     """
     rules = {"deny": tuple(deny), "approve": tuple(approve), "allow": tuple(allow)}
     for name, given in (("allow", allow), ("deny", deny), ("approve", approve)):
@@ -39,20 +42,31 @@ def guard(
             raise AgentDefinitionError(f"guard: {name} is {given!r}; give a list of patterns")
     if problem := _problem_of(rules, default):
         raise AgentDefinitionError(f"guard: {problem}")
-    return _Guard(name="guard", rules=rules, default=default)
+    if problem := problem_of_approvers(approvers):
+        raise AgentDefinitionError(f"guard: {problem}")
+    return _Guard(name="guard", rules=rules, default=default, approvers=approvers)
 
 
 @dataclass(kw_only=True, eq=False)
 class _Guard(Plugin):
     rules: dict[str, tuple[str, ...]]
     default: Decision
+    approvers: str
 
     async def before_tool(self, context: HookContext, call: ToolCall) -> Veto | NeedsApproval | None:
         """Decide by the first list that names the tool: deny, approve, allow."""
-        decision = next((name for name in _DECISIONS if _names(self.rules[name], call.name)), self.default)
+        decision = self._decide(call.name)
         if decision == "deny":
             return Veto(f"the tool {call.name!r} is not allowed here ({self._allowed()})")
-        return NeedsApproval() if decision == "approve" else None
+        return NeedsApproval(approvers=self.approvers) if decision == "approve" else None
+
+    def may_ask(self, tool: str) -> bool:
+        """Whether people approve calls of this tool."""
+        return self._decide(tool) == "approve"
+
+    def _decide(self, tool: str) -> Decision:
+        named: list[Decision] = [name for name in _DECISIONS if _names(self.rules[name], tool)]
+        return named[0] if named else self.default
 
     def _allowed(self) -> str:
         """Tell the model what it may do instead."""

@@ -5,7 +5,9 @@ from dataclasses import dataclass, field
 
 from pydantic import JsonValue
 
+from agents.errors import AgentDefinitionError
 from workflows.contract.messages import Usage
+from workflows.contract.questions import OWNER, problem_of_approvers
 from workflows.contract.tasks import Identity, TaskState
 
 ANYBODY = Identity()
@@ -48,9 +50,20 @@ class Veto:
 
 @dataclass(frozen=True)
 class NeedsApproval:
-    """A tool call may go on once people have approved it. `reason` is shown with the question."""
+    """A tool call may go on once people have approved it. `reason` is shown with the question.
+
+    `approvers`: who may approve, the owner of the task or, in the owner's place, callers with this scope.
+
+    Raises:
+        AgentDefinitionError: nobody can have this scope.
+    """
 
     reason: str = ""
+    approvers: str = OWNER
+
+    def __post_init__(self) -> None:
+        if problem := problem_of_approvers(self.approvers):
+            raise AgentDefinitionError(f"NeedsApproval: {problem}")
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,8 @@ from workflows.contract.messages import ListedTool
 from workflows.contract.tasks import ToolSpec
 
 
-def spec_of(tool: Tool) -> ToolSpec:
-    """Return what a task pins of a tool of its agent's definition."""
+def spec_of(tool: Tool, *, asks: bool = False) -> ToolSpec:
+    """Return what a task pins of a tool of its agent's definition; `asks`: people may be asked first."""
     return ToolSpec(
         timeout=tool.timeout.total_seconds(),
         task_queue=tool.task_queue,
@@ -17,12 +17,13 @@ def spec_of(tool: Tool) -> ToolSpec:
         agent=tool.agent,
         handoff=tool.handoff,
         serial=tool.serial,
+        asks=asks,
     )
 
 
-def listed_spec_of(tool: Tool, plugin: str) -> ToolSpec:
+def listed_spec_of(tool: Tool, plugin: str, *, asks: bool = False) -> ToolSpec:
     """Return what a task pins of a tool that a plugin has listed for it."""
-    return spec_of(tool).model_copy(update={"plugin": plugin, "digest": digest_of(tool)})
+    return spec_of(tool, asks=asks).model_copy(update={"plugin": plugin, "digest": digest_of(tool)})
 
 
 def listed(tool: Tool) -> ListedTool:

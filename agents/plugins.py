@@ -13,6 +13,7 @@ from agents.questions import InputKind, InputRequired
 from agents.tool import Tool, tool
 from agents.tool_context import ToolContext
 from workflows.contract.messages import AssistantMessage, ToolCall, ToolMessage, UserMessage
+from workflows.contract.names import AGENT_ID_RULE, is_agent_id
 from workflows.contract.tasks import NarratorSpec
 
 PromptWriter = Callable[[HookContext], Awaitable[str]]
@@ -61,6 +62,10 @@ class Plugin:
                 raise AgentDefinitionError(
                     f"plugin {self.name!r}: {method} is no async method; write `async def {method}`"
                 )
+
+    def may_ask(self, tool: str) -> bool:
+        """Whether `before_tool` may want people to approve a call of this tool; operators read it."""
+        return False
 
     async def list_tools(self, context: HookContext) -> Sequence[Tool]:
         """Return the tools of one task besides `tools`. It is asked once; the task keeps what it is told.
@@ -154,7 +159,7 @@ def sub_agent(agent_id: str, description: str | None = None) -> Plugin:
         AgentDefinitionError: no agent could have that id.
     """
     if not is_agent_id(agent_id):
-        raise AgentDefinitionError(f"sub_agent({agent_id!r}): give the id of an agent: letters, digits, - _")
+        raise AgentDefinitionError(f"sub_agent({agent_id!r}): give the id of an agent: {AGENT_ID_RULE}")
     told = description or (
         f"Ask the agent {agent_id!r} to do a part of the work. It knows nothing but the request."
     )
@@ -170,16 +175,11 @@ def handoff(agent_id: str, description: str | None = None) -> Plugin:
         AgentDefinitionError: no agent could have that id.
     """
     if not is_agent_id(agent_id):
-        raise AgentDefinitionError(f"handoff({agent_id!r}): give the id of an agent: letters, digits, - _")
+        raise AgentDefinitionError(f"handoff({agent_id!r}): give the id of an agent: {AGENT_ID_RULE}")
     told = description or f"Hand the whole task over to the agent {agent_id!r}, which goes on from here."
     return Plugin(
         name="handoff", tools=(Tool(_take_reason, f"hand_over_to_{agent_id}", told, handoff=agent_id),)
     )
-
-
-def is_agent_id(text: str) -> bool:
-    """Whether it can be the id of an agent: letters, digits, `-` and `_`."""
-    return text.replace("-", "").replace("_", "").isalnum()
 
 
 async def _take_request(request: str) -> str:

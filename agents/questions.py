@@ -14,7 +14,7 @@ from pydantic import BaseModel, JsonValue
 
 from agents.durations import LONGEST, TOO_LONG
 from agents.errors import QuestionDefinitionError
-from agents.json_schemas import problem_of_schema, validator_of
+from runtime.foreign_schemas import SchemaUnfitError, find_misfits, problem_of_schema
 from workflows.contract.messages import ToolCall
 from workflows.contract.questions import InvalidAnswerError, Question, QuestionKind, answer_with
 
@@ -97,7 +97,7 @@ class InputRequired(QuestionRequired):
             answer = answer_with(question, self._default, by="timeout")
         except InvalidAnswerError as error:
             raise QuestionDefinitionError(f"InputRequired: the default does not answer: {error}") from None
-        if self._schema and not validator_of(self._schema).is_valid(answer.value):
+        if self._schema and _breaks(self._schema, answer.value):
             raise QuestionDefinitionError("InputRequired: the default does not fit the schema")
 
 
@@ -163,6 +163,13 @@ def _check_schema(schema: dict[str, JsonValue]) -> None:
     # A model may have written the schema.
     if problem := problem_of_schema(schema):
         raise QuestionDefinitionError(f"InputRequired: {problem}")
+
+
+def _breaks(schema: dict[str, JsonValue], value: JsonValue) -> bool:
+    try:
+        return bool(find_misfits(schema, [value]))
+    except SchemaUnfitError as error:
+        raise QuestionDefinitionError(f"InputRequired: the default cannot be checked: {error}") from None
 
 
 def _json_schema(schema: Mapping[str, JsonValue] | type[BaseModel] | None) -> dict[str, JsonValue]:

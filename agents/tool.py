@@ -13,10 +13,11 @@ from pydantic import BaseModel, ConfigDict, JsonValue, create_model
 from agents.artifact_drafts import DraftReader
 from agents.durations import LONGEST, TOO_LONG
 from agents.errors import ToolDefinitionError
-from agents.json_schemas import problem_of_schema
 from agents.retries import Retries
 from agents.task_queues import problem_of_queue
 from agents.tool_context import ToolContext
+from runtime.foreign_schemas import problem_of_schema
+from workflows.contract.questions import OWNER, problem_of_approvers
 
 DEFAULT_TIMEOUT = timedelta(seconds=30)
 
@@ -41,9 +42,11 @@ class Tool:
     where it waits, for workers that serve this queue (default: its agent's, or that of all tools).
     `unknown_outcome`: who hears of a call whose end was lost, the model ("tell") or people, who may run it
     again ("ask"). `serial`: of one reply of the model, the calls of serial tools run one after another, in
-    their order (default: side by side with all others). `draft_of` reads what a call is about to write into
-    an artifact; subscribers see it while the model writes the call. `agent` names the agent that takes the
-    call as a task of its own, `handoff` the one that takes the task over; the function is then only there
+    their order (default: side by side with all others). `approvers`: who approves a call that needs it, and
+    decides whether one whose end was lost runs again: the owner of the task (default), or in the owner's
+    place callers with this scope, such as "tasks:approve". `draft_of` reads what a call is about to write
+    into an artifact; subscribers see it while the model writes the call. `agent` names the agent that takes
+    the call as a task of its own, `handoff` the one that takes the task over; the function is then only there
     for its signature.
 
     `schema` is the JSON schema of the arguments where no signature tells it: the function is then async, and
@@ -65,6 +68,7 @@ class Tool:
     task_queue: str | None = None
     unknown_outcome: Literal["tell", "ask"] = "tell"
     serial: bool = False
+    approvers: str = OWNER
     draft_of: DraftReader | None = None
     agent: str | None = None
     handoff: str | None = None
@@ -81,6 +85,8 @@ class Tool:
             raise ToolDefinitionError(
                 f"tool {self.name!r}: unknown_outcome is {self.unknown_outcome!r}; choose 'tell' or 'ask'"
             )
+        if problem := problem_of_approvers(self.approvers):
+            raise ToolDefinitionError(f"tool {self.name!r}: {problem}")
         if not is_policy(self.needs_approval):
             raise ToolDefinitionError(
                 f"tool {self.name!r}: needs_approval is True, False, or a plain function of the arguments"
@@ -137,6 +143,7 @@ class ToolSettings(TypedDict, total=False):
     task_queue: str | None
     unknown_outcome: Literal["tell", "ask"]
     serial: bool
+    approvers: str
 
 
 def is_policy(policy: object) -> bool:

@@ -37,15 +37,17 @@ from stores.blobs import Blobs, BlobsUnfitError
 from stores.metrics_listener import MetricsAddressError
 from stores.notifying_task_views import NotifyingTaskViews
 from stores.push_deliveries import PushDeliveries
+from stores.push_settings import PushSettings
 from stores.redis_connection import RedisUnfitError, StoreSettings, check_redis, connect_redis
 from stores.redis_push_configs import RedisPushConfigs
 from stores.redis_secrets import RedisSecrets
 from stores.redis_task_views import RedisTaskViews
+from stores.redis_transcripts import RedisTranscripts
 from stores.retention import RetentionSettings
+from stores.setting_names import report_unknown
 from stores.settings_errors import explain
 from stores.telemetry import Telemetry, configure_telemetry
 from stores.temporal_connection import TemporalUnreachableError, connect_temporal
-from stores.webhook_settings import PushSettings
 
 _log = structlog.get_logger()
 
@@ -101,11 +103,12 @@ def _wire(
 ) -> tuple[Starlette, Guards]:
     redis, blobs, client = servers.redis, servers.blobs, servers.temporal
     shown, configs = RedisTaskViews(redis, ttl=given.retention.task_ttl), RedisPushConfigs(redis)
-    notify = notifier(PushDeliveries(client, settings.task_queue))
+    notify = notifier(PushDeliveries(client, configs, settings.task_queue))
     stores = Stores(
         NotifyingTaskViews(shown, configs, notify),
         RedisSecrets(redis),
         make_artifacts(given.artifacts, redis, blobs, shown),
+        RedisTranscripts(redis, ttl=given.retention.transcript_ttl),
         link_seconds=given.blobs.s3_presigned,
     )
     guards = Guards(given.authenticator, make_request_limits(given.limits, redis))
@@ -191,6 +194,7 @@ def _on_signals(*stops: Callable[[], None]) -> None:
 
 def main() -> int:
     """Run a gateway and return the exit code of the process; what stops it at start is one line."""
+    report_unknown("gateway")
     try:
         uvloop.run(run(GatewaySettings(), load_agents(AgentSettings().agents)))
     except (

@@ -11,32 +11,32 @@ from agents.errors import UnknownAgentError
 from agents.registry import AgentRegistry
 from gateway.answers import Answers
 from gateway.callers import Viewer
-from gateway.errors import NoWorkerError, TaskEndedError, TaskUnknownError
+from gateway.errors import AnswerInvalidError, MessageChangedError, NoWorkerError, TaskEndedError
 from gateway.guards import RequestLimits
 from gateway.input_files import InputFiles
 from gateway.instruments import record_started
 from gateway.past import Past
 from gateway.references import References
 from gateway.repeated_messages import (
+    changed,
     check_digest,
-    check_key,
+    check_repeated,
     digest_of,
     find_repeated,
     named,
     task_id_of,
-    update_id,
 )
 from gateway.requests import SendRequest
 from gateway.stores import Stores
 from gateway.tasks import Tasks, submitted_view
 from stores.task_views import START, Snapshot
-from workflows.contract.messages import AgentMessage, DataPart, TaskReference, UserMessage, text_of
+from workflows.contract.messages import AgentMessage, DataPart, UserMessage, text_of
 from workflows.contract.names import (
     context_key,
     derive_context_id,
 )
 from workflows.contract.questions import QUESTION, names_question_for_sure
-from workflows.contract.tasks import Identity, TaskInput, TaskView
+from workflows.contract.tasks import Identity, Route, TaskInput, TaskView
 
 MAX_SUMMARY_BYTES = 200
 """Of the line that the Temporal UI shows for a task; Temporal refuses 400 and more."""
@@ -44,10 +44,14 @@ MAX_SUMMARY_BYTES = 200
 
 @dataclass(frozen=True)
 class Admitted:
-    """A message that a task works on. `message_id` is what the task calls it."""
+    """A message that a task works on. `message_id` is what the task calls it.
+
+    `is_answer`: the task waited for it, and may show that for a moment longer.
+    """
 
     snapshot: Snapshot
     message_id: str
+    is_answer: bool = False
 
 
 @dataclass(frozen=True)
@@ -84,6 +88,7 @@ class Admission:
             TaskUnknownError: the message names a task that is not the owner's.
             TaskEndedError: it names a task that has ended.
             AnswerInvalidError: the task waits for an answer, and this is none.
+            MessageChangedError: the task has taken in another message of its id.
             InvalidParamsError: it names a task of another context, or a question but no task, or its
                 Idempotency-Key is that of another message.
             TooManyRequestsError: the owner has too many open tasks.
@@ -102,62 +107,79 @@ class Admission:
             )
         owner, agent = viewer.owner, self._agents.find(viewer.agent_id)
         task_id, message = task_id_of(request, owner, agent), named(request, deduplicate=agent.deduplicate)
-        references = await self._read_references(request, viewer, task_id)
-        task = TaskInput(
-            context_id=request.context_id or derive_context_id(task_id),
-            owner=owner,
-            agent=agent.spec,
+        context_id = request.context_id or derive_context_id(task_id)
+        bind_contextvars(task_id=task_id, context_id=context_id)
+        # First what we know ourselves: Temporal forgets an ended task sooner, and would start it anew.
+        route = await self._views.route(task_id)
+        if route and (answered := _answered(request, route, context_id)):
+            return answered
+        if await self._views.state(task_id) is None:
+            task = await self._new_task(request, viewer, message, identity, context_id)
+            if answered := await self._begin(request, task_id, task, agent):
+                return answered
+        else:  # its files may have been lost since
+            await self._files.store(request.files, context_key(owner, context_id), task_id)
+        snapshot = await self._snapshots.take(task_id, viewer)
+        check_repeated(request, snapshot.view, message)
+        known = find_repeated(snapshot.view, message, request.key) or message
+        return Admitted(snapshot, known.message_id)
+
+    async def _new_task(
+        self,
+        request: SendRequest,
+        viewer: Viewer,
+        message: UserMessage,
+        identity: Identity | None,
+        context_id: str,
+    ) -> TaskInput:
+        references = await self._references.read(request.references, viewer)
+        return TaskInput(
+            context_id=context_id,
+            owner=viewer.owner,
+            agent=self._agents.find(viewer.agent_id).spec,
             message=message.model_copy(update={"references": references}),
             created_at=datetime.now(UTC),
             identity=identity,
             digest=digest_of(request),
         )
-        bind_contextvars(task_id=task_id, context_id=task.context_id)
-        await self._limits.reserve_task(owner, task_id)
-        await self._files.store(request.files, context_key(owner, task.context_id), task_id)
+
+    async def _begin(
+        self, request: SendRequest, task_id: str, task: TaskInput, agent: Agent
+    ) -> DirectAnswer | None:
+        """Start a task, unless it was started before; return what answers its message without one."""
+        await self._limits.reserve_task(task.owner, task_id)
+        await self._files.store(request.files, context_key(task.owner, task.context_id), task_id)
         # The workflow first: a view of a task that does not exist would wait for ever. If we die in between,
         # the client's retry finds the workflow, and its view is restored from there.
-        is_new = await self._tasks.start(task_id, task, summary=_summary(agent, message))
+        is_new = await self._tasks.start(task_id, task, summary=_summary(agent, task.message))
         if is_new:
             record_started(agent.id)
         if agent.routing == "auto":
-            if answer := await self._decided(task_id, task, request):
-                await self._limits.release_task(owner, task_id)
-                return DirectAnswer(answer, task.context_id)
+            if answered := await self._decided(task_id, task, request):
+                await self._limits.release_task(task.owner, task_id)
+                return answered
         elif is_new:
             await self._views.create(submitted_view(task_id, task))
-        snapshot = await self._snapshots.take(task_id, viewer)
-        check_key(request, snapshot.view, message)
-        known = find_repeated(snapshot.view, message, request.key) or message
-        return Admitted(snapshot, known.message_id)
+        return None
 
-    async def _decided(self, task_id: str, task: TaskInput, request: SendRequest) -> AgentMessage | None:
+    async def _decided(self, task_id: str, task: TaskInput, request: SendRequest) -> DirectAnswer | None:
         """Return what answers the message at once; None if there is a task, or has to be one."""
         route = await self._routes.decided(task_id)
         if route is None:
             # Whoever ended the workflow gave nobody a decision: the client is owed a task that has failed.
             await self._views.create(submitted_view(task_id, task))
-            await self._endings.settle(task_id)
+            await self._endings.reconcile(task_id)
             return None
-        check_digest(request, route.digest)
-        return route.message
-
-    async def _read_references(
-        self, request: SendRequest, viewer: Viewer, task_id: str
-    ) -> tuple[TaskReference, ...]:
-        try:
-            return await self._references.read(request.references, viewer)
-        except TaskUnknownError:
-            if await self._views.state(task_id) is None:
-                raise
-            return ()  # the message comes again, and its task has read them when they were there
+        if answered := _answered(request, route, task.context_id):
+            await self._views.keep_route(task_id, route)
+        return answered
 
     async def _continue(self, request: SendRequest, viewer: Viewer) -> Admitted:
         snapshot = await self._snapshots.open(request.task_id, viewer)
         view = snapshot.view
         _check_context(request, view)
         message = named(request, deduplicate=self._deduplicates(view.agent_id))
-        check_key(request, view, message)
+        check_repeated(request, view, message)
         if known := find_repeated(view, message, request.key):
             return Admitted(snapshot, known.message_id)
         snapshot = await self._snapshots.revived(snapshot)
@@ -171,11 +193,14 @@ class Admission:
             # Nobody can tell whether it waits for a secret, which must not be passed on then.
             raise NoWorkerError
         references = await self._references.read(request.references, viewer)
-        message = await self._answers.take_in(view, message.model_copy(update={"references": references}))
+        said = await self._match(view, message.model_copy(update={"references": references}))
+        if said is None:
+            return Admitted(snapshot, message.message_id)
+        message = said
         # After a look at what it may answer: a secret in a file must not be stored.
         await self._files.store(request.files, context_key(view.owner, view.context_id), view.task_id)
         try:
-            await self._tasks.add_message(view.task_id, message, update_id=update_id(message))
+            await self._tasks.add_message(view.task_id, message)
         except TaskEndedError:
             await self._settle(view.task_id)
             snapshot = await self._snapshots.take(view.task_id, viewer)
@@ -183,17 +208,43 @@ class Admission:
             if known is None:
                 raise
             return Admitted(snapshot, known.message_id)  # the task had taken it in before it ended
-        return Admitted(await self._snapshots.take(view.task_id, viewer), message.message_id)
+        except MessageChangedError:
+            raise changed(request) from None
+        snapshot = await self._snapshots.take(view.task_id, viewer)
+        waited = bool(message.answers) or view.status.state.is_interrupted
+        return Admitted(snapshot, message.message_id, is_answer=waited)
+
+    async def _match(self, view: TaskView, message: UserMessage) -> UserMessage | None:
+        """Return the message with the question that it answers; None if the task has taken it in before.
+
+        It may have come before the task asked anything, and its client not have heard that it was taken in.
+        """
+        try:
+            return await self._answers.take_in(view, message)
+        except AnswerInvalidError:
+            if await self._tasks.has_taken_in(view.task_id, message):
+                return None
+            raise
 
     async def _settle(self, task_id: str) -> None:
         await self._answers.forget(task_id)
-        await self._endings.settle(task_id)
+        await self._endings.reconcile(task_id)
 
     def _deduplicates(self, agent_id: str) -> bool:
         try:
             return self._agents.find(agent_id).deduplicate
         except UnknownAgentError:
             return True
+
+
+def _answered(request: SendRequest, route: Route, context_id: str) -> DirectAnswer | None:
+    """Return what answered the message at once, which may have come before; None if it has a task.
+
+    Raises:
+        InvalidParamsError: the key of the request came with another message.
+    """
+    check_digest(request, route.digest)
+    return DirectAnswer(route.message, context_id) if route.message else None
 
 
 def _check_context(request: SendRequest, view: TaskView) -> None:

@@ -1,36 +1,46 @@
 """Messages that answer a question of their task: checked, and freed of the secret that they carry."""
 
-import asyncio
 from collections.abc import Sequence
 
+import structlog
 from pydantic import JsonValue
 
-from gateway.answer_schemas import find_misfit
 from gateway.errors import AnswerInvalidError
 from gateway.file_parts import holds_file
 from gateway.requests import check_id
+from runtime.foreign_schemas import SchemaUnfitError, find_misfits_soon
 from stores.secrets import Secrets
 from workflows.contract.messages import DataPart, TextPart, UserMessage
 from workflows.contract.questions import (
+    CHAT_PREFIX,
     QUESTION,
     WITHHELD,
     Answer,
     InvalidAnswerError,
     Question,
     QuestionKind,
+    answer_with,
     expected,
     match_question,
     named_question,
     names_question_for_sure,
+    prefixed_secret,
     read_answer,
 )
 from workflows.contract.tasks import TaskStatus, TaskView
 
+MAX_PATH = 200
+"""Characters of the path to what is wrong: its names may be the client's."""
+
 WITHHELD_TEXT = "(a secret was supplied)"
 """Stands in a message where its secret stood."""
 
+NO_METADATA: dict[str, JsonValue] = {}
+
 DECLINE = frozenset({QUESTION, "approved", "note"})
 """What the data of a message that declines to give a secret may hold: nothing that could be one."""
+
+_log = structlog.get_logger()
 
 
 class Answers:
@@ -40,7 +50,10 @@ class Answers:
         self._secrets = secrets
 
     async def take_in(self, view: TaskView, message: UserMessage) -> UserMessage:
-        """Return the message as the task may see it: an answer names its question; others stay as they are.
+        """Return the message as the task may see it: it says which question it answers, if it does.
+
+        That is decided by what clients can see of the task now. A question that comes up before the task has
+        the message is not answered by it.
 
         A secret is kept before anybody hears of it. Repeating the message keeps it again: if we die before
         the task is told, the client's retry does both. If the task then refuses the answer (somebody else
@@ -63,10 +76,8 @@ class Answers:
         except InvalidAnswerError as error:
             raise AnswerInvalidError(str(error)) from None
         if question.kind is QuestionKind.DATA and answer.approved:
-            # Not on the event loop: a large answer takes its time.
-            await asyncio.to_thread(_check_schema, question, answer.value)
-        # By now the task may ask something else, of which this says nothing.
-        return message.model_copy(update={"metadata": {**message.metadata, QUESTION: question.id}})
+            await _check_schema(question, answer.value)
+        return message.model_copy(update={"answers": question.id})
 
     async def forget(self, task_id: str) -> None:
         """Forget the secrets of a task that has ended."""
@@ -74,31 +85,47 @@ class Answers:
 
     async def _withhold(self, task_id: str, question: Question, message: UserMessage) -> UserMessage:
         """Keep the secret of a message, and return the message without it."""
-        metadata: dict[str, JsonValue] = {QUESTION: question.id}
         answer = _read_secret(question, message)
+        message = message.model_copy(update={"answers": question.id, "metadata": NO_METADATA})
         if not answer.approved:
-            return message.model_copy(update={"metadata": metadata})
+            return message
         await self._secrets.put(task_id, message.message_id, answer.value)
-        parts = (TextPart(text=WITHHELD_TEXT),)
-        return message.model_copy(update={"parts": parts, "metadata": {**metadata, WITHHELD: True}})
+        withheld = {"parts": (TextPart(text=WITHHELD_TEXT),), "metadata": {WITHHELD: True}}
+        return message.model_copy(update=withheld)
 
 
 def _find_question(status: TaskStatus, message: UserMessage) -> Question | None:
     """Return the question that a message answers; None if it is an ordinary message.
 
-    Whatever may hold a secret, but not for sure, goes no further.
+    A message that names none answers the oldest, if the task shows that it waits: while it works, nobody can
+    have been asked. Whatever may hold a secret, but not for sure, goes no further.
 
     Raises:
-        InvalidAnswerError: it names no open question, where it has to name one.
+        InvalidAnswerError: it names no open question, where it has to name one, or others are asked.
     """
+    question = _match(status, message)
+    if question and not question.is_for_owner:
+        raise InvalidAnswerError(f"question {question.id!r}: {expected(question)}")
+    return question
+
+
+def _match(status: TaskStatus, message: UserMessage) -> Question | None:
     questions, name = status.questions, named_question(message)
     if names_question_for_sure(message) or any(question.id == name for question in questions):
         return match_question(questions, message)
+    secrets = [question for question in questions if question.kind is QuestionKind.AUTH]
+    if name is None and prefixed_secret(message) is not None:
+        if secrets:
+            return secrets[0]
+        raise InvalidAnswerError(
+            f'the message begins with "{CHAT_PREFIX}", but the task does not ask for a secret now; '
+            "it was not passed on"
+        )
     if questions and status.state.is_interrupted:
         if name is not None:  # in its data, where it may be anything, and is not repeated
             raise InvalidAnswerError(f"the data of the message name no open question; {_naming(questions)}")
-        return match_question(questions, message)
-    if any(question.kind is QuestionKind.AUTH for question in questions):
+        return next((question for question in questions if question.is_for_owner), questions[0])
+    if secrets:
         raise InvalidAnswerError(f"the task has asked for a secret; {_naming(questions)}")
     return None
 
@@ -124,22 +151,39 @@ def _naming(questions: Sequence[Question]) -> str:
 def _read_secret(question: Question, message: UserMessage) -> Answer:
     """Return the secret as the answer's value; not approved if the client declines to give it.
 
+    Whatever is said without the name of the question may be no secret, but a remark.
+
     Raises:
-        InvalidAnswerError: it is empty, or declined with something beside it that may be a secret.
+        InvalidAnswerError: it is no secret, or empty, or declined with something beside it that may be one.
     """
+    secret = prefixed_secret(message)
+    is_named = named_question(message) == question.id
+    if not is_named and secret is None:
+        return _declined(question, message)
+    as_text = question.model_copy(update={"kind": QuestionKind.CLARIFICATION})  # so as free text or data is
     try:
-        # Read as free text or data is.
-        answer = read_answer(question.model_copy(update={"kind": QuestionKind.CLARIFICATION}), message)
+        answer = read_answer(as_text, message) if is_named else answer_with(as_text, secret, by="user")
     except InvalidAnswerError:
         raise InvalidAnswerError(_is_empty(question)) from None
     if answer.value in ({}, []):
         raise InvalidAnswerError(_is_empty(question))
-    if not answer.approved and not _only_declines(message):
-        raise InvalidAnswerError(
-            f"to decline question {question.id!r}, send one data part with nothing but "
-            f'{{"approved": false, "note": "…"}}'
-        )
-    return answer
+    return answer if answer.approved else _declined(question, message)
+
+
+def _declined(question: Question, message: UserMessage) -> Answer:
+    """Return the answer of a client that gives no secret, if it says that and nothing else.
+
+    Raises:
+        InvalidAnswerError: it may say something else.
+    """
+    answer = read_answer(question, message)
+    is_bare = not any(isinstance(part, DataPart) for part in message.parts)
+    if is_bare or _only_declines(message):
+        return answer
+    raise InvalidAnswerError(
+        f"to decline question {question.id!r}, send one data part with nothing but "
+        f'{{"approved": false, "note": "…"}}'
+    )
 
 
 def _is_empty(question: Question) -> str:
@@ -154,13 +198,24 @@ def _only_declines(message: UserMessage) -> bool:
             return False
 
 
-def _check_schema(question: Question, value: JsonValue) -> None:
-    """Check data against the question's JSON schema.
+async def _check_schema(question: Question, value: JsonValue) -> None:
+    """Check data against the question's JSON schema, which a model or a peer may have written.
+
+    A schema that cannot be checked checks nothing: no answer could ever satisfy it, and the task would be
+    stuck.
 
     Raises:
-        AnswerInvalidError: the data do not fit.
+        AnswerInvalidError: the data do not fit; of them the text repeats nothing but names of fields.
     """
-    if misfit := find_misfit(question.json_schema, value):
+    try:
+        misfits = await find_misfits_soon(question.json_schema, [value])
+    except SchemaUnfitError as unfit:
+        _log.warning("answer not checked: its schema is unfit", reason=str(unfit))
+        return
+    for misfit in misfits:
+        path = misfit.json_path
+        place = path if len(path) <= MAX_PATH else f"{path[:MAX_PATH]}…"
         raise AnswerInvalidError(
-            f"the answer to question {question.id!r} breaks the rule {misfit}; {expected(question)}"
+            f"the answer to question {question.id!r} breaks the rule {misfit.rule} at {place}; "
+            f"{expected(question)}"
         )

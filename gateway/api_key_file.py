@@ -22,6 +22,7 @@ from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationErro
 
 from gateway.owner_names import flaw_of_owner
 from gateway.scopes import flaw_of_scope
+from runtime.secrecy import warn_of_readers
 
 MARK = "everloop"
 """How our keys begin, so that people and scanners know what they found."""
@@ -74,6 +75,7 @@ def read_keys(path: Path) -> dict[str, ApiKey]:
     """
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
+        warn_of_readers(path)
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is no text in UTF-8"
         raise ApiKeyFileError(

@@ -12,6 +12,7 @@ from temporalio.client import Client
 
 from agents.registry import AgentRegistry
 from gateway.admission import Admission
+from gateway.approvals import Approvals
 from gateway.authorized_handler import AuthorizedHandler
 from gateway.bindings import binding_routes
 from gateway.cancellation import cancel
@@ -29,13 +30,16 @@ from gateway.http_origins import OwnPagesOnly
 from gateway.http_request import BodyLimits
 from gateway.http_shell import HttpShell
 from gateway.input_files import InputFiles
+from gateway.open_streams import OpenStreams
 from gateway.past import Past
 from gateway.problems import Problems
 from gateway.push_operations import NoPush, PushOperations
+from gateway.result_downloads import ResultDownloads
 from gateway.routes import Routes
 from gateway.runs import Runs
 from gateway.settings import GatewaySettings
 from gateway.snapshots import Snapshots
+from gateway.steps import Steps
 from gateway.stores import Stores
 from gateway.sweep import Sweep
 from gateway.task_streams import TaskStreams
@@ -72,6 +76,7 @@ def build_app(  # noqa: PLR0913 -- the parts of a gateway, each by its name
     snapshots = Snapshots(stores, tasks, endings)
     sweep = Sweep(views, runs, endings, problems)
     past = Past(snapshots, endings, Routes(client))
+    steps = Steps(stores.transcripts, tasks, settings.url)
     handler = TaskHandler(
         Services(
             settings=settings,
@@ -84,10 +89,13 @@ def build_app(  # noqa: PLR0913 -- the parts of a gateway, each by its name
             files=InputFiles(stores.artifacts),
             agents=agents,
             push=push,
+            steps=steps,
             extended_card=cards.extended,
         )
     )
-    authorized = AuthorizedHandler(handler, agents)
+    authorized = AuthorizedHandler(
+        handler, agents, OpenStreams(settings.max_streams, settings.max_streams_per_owner)
+    )
     hosts = {settings.host, urlsplit(settings.url).hostname or ""}
     is_open = isinstance(guards.authenticator, Anybody)
     limits = BodyLimits(settings.max_body_bytes)
@@ -95,7 +103,9 @@ def build_app(  # noqa: PLR0913 -- the parts of a gateway, each by its name
     app = Starlette(
         routes=[
             *card_routes(cards),
-            *Downloads(stores, settings.url, guards).routes,
+            *Downloads(stores, settings.url, guards, keeps_formulas=settings.csv_formulas).routes,
+            *ResultDownloads(guards, views, snapshots, steps).routes,
+            *Approvals(stores, tasks, guards, limits).routes,
             *codec_routes(client.data_converter, guards, limits, settings.codec_origins),
             # Any call to the store will do as a probe; no task has an empty id.
             *health_routes({"temporal": tasks.check, "redis": lambda: views.load("")}),

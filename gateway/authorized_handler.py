@@ -1,7 +1,7 @@
 """Lets callers do what their scopes allow, on every binding alike."""
 
-from collections.abc import AsyncGenerator, Mapping
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, Generator, Mapping
+from contextlib import ExitStack, aclosing, contextmanager
 
 from a2a.server.context import ServerCallContext
 from a2a.server.events import Event
@@ -11,6 +11,7 @@ from a2a.types import a2a_pb2 as pb
 from agents.registry import AgentRegistry
 from gateway.callers import caller_of
 from gateway.errors import a2a_errors
+from gateway.open_streams import OpenStreams
 from gateway.scopes import READ, WRITE, check_agent, check_scope
 from gateway.served_agents import agent_of
 
@@ -36,31 +37,35 @@ class AuthorizedHandler(RequestHandler):
     A stream that is refused yields nothing.
     """
 
-    def __init__(self, handler: RequestHandler, agents: AgentRegistry) -> None:
+    def __init__(self, handler: RequestHandler, agents: AgentRegistry, streams: OpenStreams) -> None:
         self._handler = handler
         self._agents = agents
+        self._streams = streams
 
     async def on_message_send(
         self, params: pb.SendMessageRequest, context: ServerCallContext
     ) -> pb.Task | pb.Message:
         self._check("on_message_send", context)
-        return await self._handler.on_message_send(params, context)
+        with self._held(context):  # it may wait for the end of the task
+            return await self._handler.on_message_send(params, context)
 
     async def on_message_send_stream(
         self, params: pb.SendMessageRequest, context: ServerCallContext
     ) -> AsyncGenerator[Event]:
         self._check("on_message_send_stream", context)
-        async with aclosing(self._handler.on_message_send_stream(params, context)) as events:
-            async for event in events:
-                yield event
+        with self._held(context):
+            async with aclosing(self._handler.on_message_send_stream(params, context)) as events:
+                async for event in events:
+                    yield event
 
     async def on_subscribe_to_task(
         self, params: pb.SubscribeToTaskRequest, context: ServerCallContext
     ) -> AsyncGenerator[Event]:
         self._check("on_subscribe_to_task", context)
-        async with aclosing(self._handler.on_subscribe_to_task(params, context)) as events:
-            async for event in events:
-                yield event
+        with self._held(context):
+            async with aclosing(self._handler.on_subscribe_to_task(params, context)) as events:
+                async for event in events:
+                    yield event
 
     async def on_get_task(self, params: pb.GetTaskRequest, context: ServerCallContext) -> pb.Task | None:
         self._check("on_get_task", context)
@@ -107,6 +112,18 @@ class AuthorizedHandler(RequestHandler):
     ) -> pb.AgentCard:
         self._check("on_get_extended_agent_card", context)
         return await self._handler.on_get_extended_agent_card(params, context)
+
+    @contextmanager
+    def _held(self, context: ServerCallContext) -> Generator[None]:
+        """Count a stream of the caller, before its message has any effect.
+
+        Raises:
+            TooManyRequestsError, UnavailableNowError: it is one too many.
+        """
+        with ExitStack() as held:
+            with a2a_errors(context):
+                held.enter_context(self._streams.hold(caller_of(context).owner))
+            yield
 
     def _check(self, operation: str, context: ServerCallContext) -> None:
         """Refuse a call.

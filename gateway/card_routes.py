@@ -26,6 +26,9 @@ CARD_PATH = ".well-known/agent-card.json"
 OLD_CARD_PATH = ".well-known/agent.json"
 """Where clients looked before 0.3, and some of 0.3 still do."""
 
+HTTP_CARD_PATH = f"http/{CARD_PATH}"
+"""The card without gRPC. No query: the client that needs it most drops queries."""
+
 
 def card_routes(cards: Cards) -> list[BaseRoute]:
     """Return the routes of all cards, of the catalogue and, if cards are signed, of their keys.
@@ -52,6 +55,7 @@ def _routes_of(cards: Cards, agent: Agent, prefix: str) -> list[Route]:
         _route(f"{prefix}{CARD_PATH}", merged),
         _route(f"{prefix}{OLD_CARD_PATH}", merged),
         _route(f"{prefix}v1/{CARD_PATH}", pure),
+        _route(f"{prefix}{HTTP_CARD_PATH}", _merged(cards.over_http(agent))),
     ]
 
 

@@ -17,6 +17,8 @@ from jwt.algorithms import ECAlgorithm, OKPAlgorithm, RSAAlgorithm
 from pydantic import JsonValue
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from runtime.secrecy import warn_of_readers
+
 JWKS_PATH = ".well-known/jwks.json"
 """Where the public keys are served, below the gateway's address."""
 
@@ -86,6 +88,7 @@ def load_card_key(settings: CardSettings) -> CardKey | None:
         return None
     try:
         pem = settings.card_key.read_bytes()
+        warn_of_readers(settings.card_key)
         algorithm, public = _public_half(pem)
     except OSError as error:
         raise CardKeyError(f"EVERLOOP_CARD_KEY: {settings.card_key}: {error.strerror}; {EXPECTED}") from None

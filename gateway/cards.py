@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 from a2a.types import a2a_pb2 as pb
 from a2a.utils.constants import PROTOCOL_VERSION_0_3, PROTOCOL_VERSION_1_0, TransportProtocol
+from a2a.utils.errors import UnsupportedOperationError
 
 from agents.agent import Agent
 from agents.registry import AgentRegistry
@@ -42,8 +43,9 @@ class Cards:
         self.agents = agents
         self.key = key
         self._offer = offer
-        self._merged = {agent.id: self._signed(self._card(agent, *BOTH)) for agent in agents}
-        self._pure = {agent.id: self._signed(self._card(agent, PROTOCOL_VERSION_1_0)) for agent in agents}
+        self._merged = {agent.id: self._signed(self._card(agent, BOTH)) for agent in agents}
+        self._pure = {agent.id: self._signed(self._card(agent, (PROTOCOL_VERSION_1_0,))) for agent in agents}
+        self._over_http = {agent.id: self._signed(self._card(agent, BOTH, grpc=False)) for agent in agents}
         self._extended = {agent.id: self._signed(self._with_tools(agent)) for agent in agents}
 
     def merged(self, agent: Agent) -> pb.AgentCard:
@@ -54,8 +56,21 @@ class Cards:
         """Return the card that knows of A2A 1.0 only."""
         return self._pure[agent.id]
 
+    def over_http(self, agent: Agent) -> pb.AgentCard:
+        """Return the merged card without gRPC, whose address is no URL: some clients refuse such a card."""
+        return self._over_http[agent.id]
+
     def extended(self, agent: Agent) -> pb.AgentCard:
-        """Return the card for those who authenticated: the merged one, with the agent's tools as skills."""
+        """Return the card for those who authenticated: the merged one, with the agent's tools as skills.
+
+        Raises:
+            UnsupportedOperationError: nobody can authenticate here (A2A 1.0 §13.3: it has to be kept from
+                those who have not).
+        """
+        if not self._offer.schemes:
+            raise UnsupportedOperationError(
+                "there is no extended card: this server does not ask who calls; read the public card"
+            )
         return self._extended[agent.id]
 
     def address(self, agent: Agent) -> str:
@@ -69,7 +84,7 @@ class Cards:
         return agent.id == self.agents.default.id
 
     def _with_tools(self, agent: Agent) -> pb.AgentCard:
-        card = self._card(agent, *BOTH)
+        card = self._card(agent, BOTH)
         card.skills.extend(
             pb.AgentSkill(
                 id=f"{OF_A_TOOL}.{tool.name}", name=tool.name, description=tool.description, tags=[OF_A_TOOL]
@@ -78,16 +93,16 @@ class Cards:
         )
         return card
 
-    def _card(self, agent: Agent, *versions: str) -> pb.AgentCard:
+    def _card(self, agent: Agent, versions: Sequence[str], *, grpc: bool = True) -> pb.AgentCard:
         return pb.AgentCard(
             name=agent.name,
             description=agent.description,
             version=agent.version or VERSION,
-            supported_interfaces=self._interfaces(agent, versions),
+            supported_interfaces=self._interfaces(agent, versions, grpc=grpc),
             capabilities=pb.AgentCapabilities(
                 streaming=True,
                 push_notifications=self._offer.push,
-                extended_agent_card=True,
+                extended_agent_card=bool(self._offer.schemes),
                 extensions=[
                     pb.AgentExtension(
                         uri=EVENTS_EXTENSION,
@@ -105,7 +120,7 @@ class Cards:
             skills=_skills(agent),
         )
 
-    def _interfaces(self, agent: Agent, versions: Sequence[str]) -> list[pb.AgentInterface]:
+    def _interfaces(self, agent: Agent, versions: Sequence[str], *, grpc: bool) -> list[pb.AgentInterface]:
         """Return where the agent is reached, the best first: clients take the first that they can use.
 
         A 0.3 client has no tenant to name an agent by, so that over gRPC it reaches the default one only.
@@ -118,7 +133,7 @@ class Cards:
                 TransportProtocol.HTTP_JSON: address.rstrip("/"),
             }
             tenant = "" if is_default else agent.id
-            if self._offer.grpc_url and (is_default or version == PROTOCOL_VERSION_1_0):
+            if grpc and self._offer.grpc_url and (is_default or version == PROTOCOL_VERSION_1_0):
                 urls[TransportProtocol.GRPC] = self._offer.grpc_url
             interfaces.extend(
                 pb.AgentInterface(

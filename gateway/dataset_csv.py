@@ -1,7 +1,8 @@
 """Datasets as CSV, row by row.
 
-Source: RFC 4180 (comma, double quotes, CRLF, a header line). Cells are what the rows hold: a spreadsheet
-takes a text that begins with = + - or @ for a formula, so open data of unknown origin as text.
+Source: RFC 4180 (comma, double quotes, CRLF, a header line). Spreadsheets take a text that begins with = + -
+or @ for a formula, which can send data away; unless told otherwise an apostrophe stands before such a text
+(OWASP, CSV injection).
 """
 
 import asyncio
@@ -14,20 +15,26 @@ from typing import cast
 from pydantic import JsonValue
 from pydantic_core import from_json, to_json
 
+_FORMULAS = ("=", "+", "-", "@", "\t", "\r")
+
 Rows = Callable[[], AsyncIterator[bytes]]
 """Begins to read the JSON lines of a dataset; called once, or twice to learn the columns first."""
 
 
-async def csv_pieces(rows: Rows, schema: Mapping[str, JsonValue] | None) -> AsyncGenerator[bytes]:
+async def csv_pieces(
+    rows: Rows, schema: Mapping[str, JsonValue] | None, *, keeps_formulas: bool = False
+) -> AsyncGenerator[bytes]:
     """Yield a dataset as CSV, in pieces about as large as those that are read.
 
     Columns are the properties of the schema in their order, then all other keys in the order in which they
     first appear, so that nothing is left out. Cells: a text as it is, anything else as JSON, null as nothing.
+    `keeps_formulas`: also a text that a spreadsheet would take for a formula.
     """
     columns = await _columns(rows, schema or {})
-    head = _write([columns]) if columns else b""
+    cell = _cell if keeps_formulas else _harmless
+    head = _write([list(map(cell, columns))]) if columns else b""
     async for block in _blocks(rows()):
-        yield head + await asyncio.to_thread(_to_csv, block, columns)
+        yield head + await asyncio.to_thread(_to_csv, block, columns, cell)
         head = b""
     if head:
         yield head
@@ -65,14 +72,20 @@ def _keys(block: bytes) -> dict[str, None]:
     return dict.fromkeys(key for row in _rows(block) for key in row)
 
 
-def _to_csv(block: bytes, columns: Sequence[str]) -> bytes:
-    return _write([_cell(row.get(column)) for column in columns] for row in _rows(block))
+def _to_csv(block: bytes, columns: Sequence[str], cell: Callable[[JsonValue], str]) -> bytes:
+    return _write([cell(row.get(column)) for column in columns] for row in _rows(block))
 
 
 def _write(lines: Iterable[Sequence[str]]) -> bytes:
     written = io.StringIO(newline="")
     csv.writer(written).writerows(lines)
     return written.getvalue().encode()
+
+
+def _harmless(value: JsonValue) -> str:
+    """Return a cell that no spreadsheet calculates; numbers are what they are, the negative ones too."""
+    cell = _cell(value)
+    return f"'{cell}" if isinstance(value, str) and cell.startswith(_FORMULAS) else cell
 
 
 def _cell(value: JsonValue) -> str:

@@ -50,6 +50,10 @@ class DownloadGuard:
                 seen.append(artifact)
         return seen
 
+    async def is_seen_by(self, caller: Caller, task_id: str) -> bool:
+        """Whether the caller has to do with the agent of a task."""
+        return not is_bound_to_agents(caller) or await self._is_with_agent_of(caller, task_id)
+
     async def _is_with_agent_of(self, caller: Caller, task_id: str) -> bool:
         snapshot = await self._views.load(task_id)
         if snapshot is None:

@@ -35,10 +35,17 @@ _NOT_STORED = {"Cache-Control": "no-store"}
 class Downloads:
     """Serves the artifacts of a client's own contexts. `public_url` ends with a slash."""
 
-    def __init__(self, stores: Stores, public_url: str, guards: Guards | None = None) -> None:
+    def __init__(
+        self,
+        stores: Stores,
+        public_url: str,
+        guards: Guards | None = None,
+        *,
+        keeps_formulas: bool = False,
+    ) -> None:
         self._guard = DownloadGuard(guards or Guards(), stores.views)
         self._artifacts = stores.artifacts
-        self._parts = PartDownload(stores.artifacts, stores.link_seconds)
+        self._parts = PartDownload(stores.artifacts, stores.link_seconds, keeps_formulas=keeps_formulas)
         self._public_url = public_url
 
     @property

@@ -1,4 +1,4 @@
-"""Tasks that ended, or got stuck, without a word: terminated by an operator, timed out, broken, or gone."""
+"""Views that tell another story than Temporal: unpublished ends, runs that were reset, lost statuses."""
 
 import asyncio
 import time
@@ -29,7 +29,7 @@ from stores.task_views import Snapshot, position_order
 from stores.view_parts import fails_drafts
 from workflows.contract.events import REASON, StatusChanged
 from workflows.contract.messages import AgentMessage, TextPart
-from workflows.contract.tasks import TaskView
+from workflows.contract.tasks import TaskState, TaskView
 
 LAST_STEP = 1_000_000_000
 """Behind every passing status that an activity may have published under the same version."""
@@ -59,7 +59,7 @@ class _Check:
 
 
 class Endings:
-    """Gives such a task the last status that it could not publish itself, so that nobody waits for it.
+    """Puts such a view right, so that nobody waits for what will not come.
 
     `pause` is in seconds: what is silent for so long is checked, at most once in that time.
     """
@@ -78,57 +78,33 @@ class Endings:
         self._checks: dict[str, _Check] = {}
         self._slots = asyncio.Semaphore(CHECKS_AT_ONCE)
 
-    async def settle(self, task_id: str) -> bool:
-        """Make the view of a task say that it has ended, if its workflow has, and return whether it has.
+    async def reconcile(self, task_id: str) -> bool:
+        """Put the view of a task right if Temporal tells another story; return whether the task has ended.
 
-        Repeating it changes nothing.
+        The one rule for whatever came between a workflow and its view: an end that it did not publish, a run
+        that an operator made by Reset, a status that Redis has lost. Repeating it changes nothing.
 
         Raises:
             UnavailableError: nobody can tell, or only the workflow can, and no worker answers for it.
         """
-        if ending := await self._runs.ending(task_id):
-            await self._settle(task_id, ending)
-        return ending is not None
-
-    async def settle_untaken(self, task_id: str) -> bool:
-        """Make the view of a task say that it was canceled before any worker took it; return whether it was.
-
-        The cancellation stands in the history before the first step of the workflow, which is therefore its
-        last: it can end in no other way. The end that it publishes when a worker comes is newer than this.
-
-        Raises:
-            TemporalUnavailableError: nobody can tell.
-        """
-        try:
-            beginning = await self._tasks.beginning(task_id)
-        except NoWorkerError:  # it has ended meanwhile, and has said so itself
-            return False
-        if beginning.canceled_at is None:
-            return False
-        await self._views.create(beginning.submitted)
-        status = canceled_status(task_id, beginning.canceled_at)
-        event = StatusChanged(
-            version=UNTAKEN, step=LAST_STEP, state=status.state, at=status.at, message=status.message
-        )
-        await self._end(beginning.submitted, beginning.run_id, event)
-        return True
+        looked_at = datetime.now(UTC)
+        return await self._act_on(task_id, await self._runs.state(task_id), looked_at)
 
     async def revive(self, task_id: str) -> None:
-        """Let the view of a task that has ended follow the run that an operator has made of it since (Reset).
+        """Do as `reconcile` for a task that has ended and that somebody is about to be refused.
 
-        For one that somebody is about to be refused. Where Temporal does not answer, the view is right.
+        An operator may have reset it. Where Temporal does not answer soon, the view is right.
 
         Raises:
-            UnavailableError: there is such a run, and no worker answers for it.
+            UnavailableError: it was reset, and no worker answers for it.
         """
         looked_at = datetime.now(UTC)
         try:
             async with asyncio.timeout(LOOK_WAIT):
-                state = await self._runs.state(task_id)
+                run = await self._runs.state(task_id)
         except (TimeoutError, TemporalUnavailableError):
             return
-        if not isinstance(state, Ending):
-            await self._follow(task_id, state.run_id, looked_at)
+        await self._act_on(task_id, run, looked_at)
 
     def is_due(self, silent_since: float) -> bool:
         """Whether a task was last heard of so long ago, in seconds since the epoch, that we ask about it."""
@@ -164,38 +140,63 @@ class Endings:
     async def _check(self, task_id: str) -> None:
         try:
             async with self._slots:
-                await self._ask(task_id)
+                await self.reconcile(task_id)
         except (GatewayError, *STORE_FAILURES) as error:
             _log.debug("task not checked", task_id=task_id, error=str(error))
         except Exception:  # noqa: BLE001 -- nobody waits for this task's outcome: no defect may end it silently
             _log.exception("task check failed", task_id=task_id)
 
-    async def _ask(self, task_id: str) -> None:
-        looked_at = datetime.now(UTC)
-        match await self._runs.state(task_id):
-            case Ending() as ending:
-                await self._settle(task_id, ending)
-            case Stuck() as stuck:
-                await self._problems.report(stuck)
-            case Alive(run_id):
-                await self._follow(task_id, run_id, looked_at)
+    async def _act_on(self, task_id: str, run: Ending | Stuck | Alive, looked_at: datetime) -> bool:
+        if isinstance(run, Ending):
+            await self._settle(task_id, run)
+            return True
+        if isinstance(run, Stuck):
+            await self._problems.report(run)
+        known = await self._views.load(task_id)
+        if known is None:
+            return False
+        if isinstance(run, Alive) and run.is_cancel_requested and _is_untaken(known.view):
+            return await self._cancel_untaken(task_id)
+        state = known.view.status.state
+        if lags(state, known.view.run_id, run):
+            try:
+                await self._catch_up(known.view, looked_at)
+            except NoWorkerError:
+                if state.is_terminal:  # what is known of an open task is old, but not wrong about that
+                    raise
+        return False
 
-    async def _follow(self, task_id: str, run_id: str, looked_at: datetime) -> None:
-        """Show how a run goes on that an operator made by Reset of one that has ended.
-
-        It publishes nothing that stands in the history that it was given, such as the question it waits with.
-        """
-        shown = await self._views.load(task_id)
-        if shown is None or not shown.view.status.state.is_terminal or shown.view.run_id == run_id:
-            return
-        told = await self._tasks.view(task_id)
-        if told.is_hidden:
+    async def _catch_up(self, known: TaskView, looked_at: datetime) -> None:
+        """Show what the workflow says."""
+        told = await self._tasks.view(known.task_id)
+        if told.is_hidden or _same(told, known):
             return
         view = await with_artifacts(told, self._artifacts)
-        # Its status may have been published before the end that it takes back.
-        status = view.status.model_copy(update={"at": looked_at})
-        await self._views.restore(view.model_copy(update={"status": status}))
-        _log.info("task goes on in a newer run", **task_fields(view), state=status.state)
+        if view.run_id != known.run_id:
+            # It publishes nothing that stands in the history which it was given, such as the question that it
+            # waits with; and what it says may be older than what it takes back.
+            view = view.model_copy(update={"status": view.status.model_copy(update={"at": looked_at})})
+        await self._views.restore(view)
+        _log.info("task view put right", **task_fields(view), state=view.status.state)
+
+    async def _cancel_untaken(self, task_id: str) -> bool:
+        """Make the view say that the task was canceled before any worker took it; return whether it was.
+
+        The cancellation stands in the history before the first step of the workflow, which is therefore its
+        last: it can end in no other way. The end that it publishes when a worker comes is newer than this.
+        """
+        try:
+            beginning = await self._tasks.beginning(task_id)
+        except NoWorkerError:  # it has ended meanwhile, and has said so itself
+            return False
+        if beginning.canceled_at is None:
+            return False
+        status = canceled_status(task_id, beginning.canceled_at)
+        event = StatusChanged(
+            version=UNTAKEN, step=LAST_STEP, state=status.state, at=status.at, message=status.message
+        )
+        await self._end(beginning.submitted, beginning.run_id, event)
+        return True
 
     async def _settle(self, task_id: str, ending: Ending) -> None:
         await self._secrets.forget(task_id)
@@ -231,6 +232,34 @@ class Endings:
 def last_heard(snapshot: Snapshot) -> float:
     """Return when a task last published something, in seconds since the epoch by the store's clock."""
     return position_order(snapshot.position)[0] / 1000
+
+
+def _is_untaken(view: TaskView) -> bool:
+    return view.status.state is TaskState.SUBMITTED and not view.run_id
+
+
+def lags(state: TaskState, run_id: str, run: Alive | Stuck | None) -> bool:
+    """Whether a view does not show what a run that goes on has said; or there seems to be no such run.
+
+    A task goes on after its end in a run that an operator made by Reset. A task that continues as a new run
+    publishes as before; one that waits may have been reset to another question.
+    """
+    if run is None:
+        return not state.is_terminal
+    if state.is_terminal or isinstance(run, Stuck):
+        return state.is_terminal and run_id != run.run_id
+    if run.state is None or run.state is TaskState.SUBMITTED:
+        return False
+    return run.state is not state or (state.is_interrupted and run_id != run.run_id)
+
+
+def _same(told: TaskView, known: TaskView) -> bool:
+    """Whether a later run says just what is shown."""
+    return (told.version, told.status.state, told.status.message) == (
+        known.version,
+        known.status.state,
+        known.status.message,
+    )
 
 
 def _last_status(view: TaskView, ending: Ending) -> StatusChanged:

@@ -4,6 +4,7 @@ GatewayError
 ├── TaskUnknownError        no task of that id belongs to the caller
 ├── TaskEndedError          the task has ended and takes no more messages
 ├── AnswerInvalidError      the task waits for an answer, and the message is none
+├── MessageChangedError     the task knows another message of this id
 ├── PayloadLostError        a part of the task is gone from the blob store for good
 └── UnavailableError        a server that the gateway needs does not answer now
     ├── TemporalUnavailableError
@@ -60,6 +61,16 @@ class AnswerInvalidError(GatewayError):
     """The message does not answer what the task asks; the text says what is expected."""
 
 
+class MessageChangedError(GatewayError):
+    """The task has taken in a message of this id that says something else. Give each message its own id."""
+
+    def __init__(self, message_id: str) -> None:
+        super().__init__(
+            f"message {message_id!r} has come with other content before, which the task has taken in; "
+            "give each message an id of its own"
+        )
+
+
 class PayloadLostError(GatewayError):
     """A part of the task is lost or damaged in the blob store. An operator has to restore it."""
 
@@ -105,6 +116,7 @@ ANSWERS: dict[type[Exception], Answer] = {
     TaskUnknownError: Answer(TaskNotFoundError),
     TaskEndedError: Answer(UnsupportedOperationError),
     AnswerInvalidError: Answer(InvalidParamsError),
+    MessageChangedError: Answer(InvalidParamsError),
     InvalidPageTokenError: Answer(
         InvalidParamsError, "pageToken is not one that ListTasks returned; leave it out to start over"
     ),

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Self
 
+from stores.json_limits import with_whole_numbers
 from stores.task_views import is_position, position_order
 from workflows.contract.tasks import TaskState
 
@@ -56,7 +57,7 @@ _LINE_ENDS = {ord(end): f"\\u{ord(end):04x}" for end in "\x85\u2028\u2029"}
 async def with_ids(
     events: AsyncGenerator[ServerSentEvent], state: MutableMapping[str, Any]
 ) -> AsyncGenerator[ServerSentEvent]:
-    """Give each event of a response its id, and see to it that its data are one line for every client.
+    """Give each event of a response its id; its data are one line for every client, whole numbers as such.
 
     Events are made one at a time, when they are asked for, so that the id in the state is that of the event
     which has just come. An error has none: the client asks again for what it could not be told.
@@ -65,4 +66,5 @@ async def with_ids(
         async for event in events:
             event_id = state.pop(EVENT_ID, None)
             named = {"id": str(event_id)} if event_id else {}
-            yield {**event, "data": event["data"].translate(_LINE_ENDS), **named}
+            data = with_whole_numbers(event["data"]).translate(_LINE_ENDS)
+            yield {**event, "data": data, **named}

@@ -9,22 +9,25 @@ from typing import Any, TypeAlias, cast
 from urllib.parse import unquote
 
 import grpc
+from a2a.compat.v0_3 import a2a_v0_3_pb2 as pb03
 from a2a.compat.v0_3.extension_headers import LEGACY_HTTP_EXTENSION_HEADER
 from a2a.extensions.common import HTTP_EXTENSION_HEADER, get_requested_extensions
 from a2a.server.context import ServerCallContext
 from a2a.server.request_handlers.grpc_handler import GrpcServerCallContextBuilder
 from a2a.utils.constants import PROTOCOL_VERSION_0_3, PROTOCOL_VERSION_1_0, VERSION_HEADER
-from a2a.utils.errors import InvalidRequestError, VersionNotSupportedError
+from a2a.utils.errors import InvalidParamsError, InvalidRequestError, VersionNotSupportedError
 from google.protobuf.message import DecodeError, Message
-from opentelemetry import propagate, trace
+from opentelemetry import trace
 
+from gateway.call_headers import CallHeaders, trace_context
 from gateway.cancellation import cancel
 from gateway.grpc_messages import read_message
 from gateway.grpc_status import Context, refuse
 from gateway.guards import Guards
 from gateway.http_errors import as_a2a
 from gateway.protocol_versions import served_version
-from gateway.refusals import UnavailableNowError
+from gateway.raw_parts import empty_part
+from gateway.refusals import TooManyHeadersError, UnavailableNowError
 from gateway.server import STALLED_AFTER
 from stores.a2a_tasks import EVENTS_EXTENSION
 from stores.log_fields import bind_owner
@@ -38,6 +41,9 @@ LEGACY_EXTENSIONS = LEGACY_HTTP_EXTENSION_HEADER.lower()
 
 _SHOWN = 40
 """How many characters of a wrong version are repeated."""
+
+REQUEST_SECONDS = 30.0
+"""In which a call that was let in has to send its request."""
 
 STATUS_WAIT = 1.0
 """Seconds that the status gets to reach a client that takes nothing."""
@@ -147,11 +153,13 @@ class Calls(grpc.aio.ServerInterceptor):
     @asynccontextmanager
     async def _served(self, method: _Method, context: Context) -> AsyncGenerator[None]:
         """Run a call in the caller's trace, and end it with a status whatever goes wrong."""
-        headers = _headers(context)
-        parent = propagate.extract(headers)
+        try:
+            headers = _headers(context)
+        except TooManyHeadersError as error:
+            await refuse(context, error, is_legacy=method.is_legacy)
         with _tracer.start_as_current_span(
             f"a2a {method.name}",
-            parent,
+            trace_context(headers),
             trace.SpanKind.SERVER,
             {"rpc.system": "grpc", "rpc.service": method.service, "rpc.method": method.name},
             record_exception=False,
@@ -170,7 +178,7 @@ class Calls(grpc.aio.ServerInterceptor):
             except Exception as failure:  # noqa: BLE001 -- gRPC would show the text of any other exception
                 await refuse(context, as_a2a(failure), is_legacy=method.is_legacy)
 
-    async def _let_in(self, method: _Method, headers: dict[str, str], context: Context) -> None:
+    async def _let_in(self, method: _Method, headers: CallHeaders, context: Context) -> None:
         """Judge a call by its metadata: nothing else of it has been read."""
         caller = await self._guards.authenticator.authenticate(headers, _address(context.peer()))
         bind_owner(caller.owner)
@@ -194,15 +202,37 @@ async def _read(method: _Method, kind: type[Message], requests: _Requests) -> Me
 
     Raises:
         InvalidRequestError: it is no message of its type.
-        InvalidParamsError: it has more in it than is read.
+        InvalidParamsError: it has more in it than is read, or an empty part.
+        UnavailableNowError: it does not come.
     """
-    content = await anext(aiter(requests), b"")
+    try:
+        async with asyncio.timeout(REQUEST_SECONDS):
+            content = await anext(aiter(requests), b"")
+    except TimeoutError:
+        raise UnavailableNowError(f"no request came within {REQUEST_SECONDS:g} s; call again") from None
     try:
         if len(content) <= _SMALL_BYTES:
-            return read_message(kind, content)
-        return await asyncio.to_thread(read_message, kind, content)
+            message = read_message(kind, content)
+        else:
+            message = await asyncio.to_thread(read_message, kind, content)
     except (DecodeError, ValueError, RecursionError):
         raise InvalidRequestError(f"the request is no message that {method.name} takes") from None
+    _check_parts(message)
+    return message
+
+
+def _check_parts(request: Message) -> None:
+    """Refuse a message of A2A 0.3 with a part that holds nothing; the SDK would fail on it.
+
+    Raises:
+        InvalidParamsError: it has one.
+    """
+    if not isinstance(request, pb03.SendMessageRequest):
+        return
+    for index, part in enumerate(request.request.content):
+        kind = part.WhichOneof("part")
+        if kind is None or (kind == "file" and part.file.WhichOneof("file") is None):
+            raise InvalidParamsError(empty_part(index))
 
 
 def _ended_with_the_call(
@@ -242,13 +272,15 @@ def _spoken_version(method: _Method, asked: str) -> str:
     return own
 
 
-def _headers(context: Context) -> dict[str, str]:
-    """Return the metadata that are text; what comes more than once is joined, as in HTTP (RFC 9110 §5.3)."""
-    headers: dict[str, str] = {}
-    for name, value in context.invocation_metadata() or ():
-        if isinstance(value, str):
-            headers[name] = f"{headers[name]}, {value}" if name in headers else value
-    return headers
+def _headers(context: Context) -> CallHeaders:
+    """Return the metadata that are text.
+
+    Raises:
+        TooManyHeadersError: there are too many. gRPC's own bound on their size does not hold for a client
+            that never acknowledges the server's settings; some 16 MB then get here.
+    """
+    sent = context.invocation_metadata() or ()
+    return CallHeaders((name, value) for name, value in sent if isinstance(value, str))
 
 
 def _address(peer: str) -> str:

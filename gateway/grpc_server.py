@@ -17,6 +17,7 @@ from a2a.types.a2a_pb2_grpc import (
 )
 from a2a.utils.errors import A2AError
 
+from gateway.call_headers import MAX_HEAD_BYTES
 from gateway.grpc_calls import CallContexts, Calls
 from gateway.grpc_status import Context
 from gateway.guards import Guards
@@ -32,6 +33,9 @@ _OPTIONS = (
     ("grpc.keepalive_timeout_ms", 20 * _SECOND),
     ("grpc.max_connection_idle_ms", 600 * _SECOND),
     ("grpc.max_concurrent_streams", 1_000),  # of one connection; further calls wait at the client
+    # As over HTTP, names, values and 32 bytes for each. The bound on their number is ours (`call_headers`).
+    ("grpc.max_metadata_size", MAX_HEAD_BYTES),
+    ("grpc.absolute_max_metadata_size", MAX_HEAD_BYTES),
     # What is compressed is unpacked before anybody knows who sent it: it is refused, as UNIMPLEMENTED.
     ("grpc.compression_enabled_algorithms_bitset", 1 << grpc.Compression.NoCompression.value),
     # Clients behind proxies ping to keep their connections open; by default gRPC hangs up on them.

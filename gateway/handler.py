@@ -35,9 +35,10 @@ from gateway.requests import (
 from gateway.served_agents import agent_of, viewer_of
 from gateway.settings import GatewaySettings
 from gateway.snapshots import Snapshots
+from gateway.steps import Steps
 from gateway.task_streams import TaskStreams, is_reached
 from gateway.tasks import Tasks
-from gateway.turns import UntilEnd, UntilReply
+from gateway.turns import UntilEnd, UntilReply, UntilTakenIn
 from gateway.updates import UpdateTranslator
 from stores.a2a_tasks import EVENTS_EXTENSION, to_direct_message, to_task
 from stores.push_configs import first_position
@@ -46,6 +47,9 @@ from workflows.contract.tasks import TaskState
 
 TAKE_WAIT = 2.0
 """Seconds that CancelTask gives a worker to take a task that none has taken yet."""
+
+ANSWER_WAIT = 2.0
+"""Seconds that the stream of an answer waits for the task to say that it goes on, before it begins."""
 
 CANCEL_WAIT = 5.0
 """Seconds that CancelTask waits for the task to say that it is canceled."""
@@ -65,6 +69,7 @@ class Services:
     files: InputFiles
     agents: AgentRegistry
     push: PushOperations
+    steps: Steps
     extended_card: Callable[[Agent], pb.AgentCard]
 
 
@@ -95,6 +100,7 @@ class TaskHandler(RequestHandler):
         self._files = services.files
         self._agents = services.agents
         self._push = services.push
+        self._steps = services.steps
         self._extended_card = services.extended_card
 
     async def on_message_send(
@@ -106,7 +112,7 @@ class TaskHandler(RequestHandler):
                 return to_direct_message(admitted.message, admitted.context_id)
             snapshot = admitted.snapshot
             if not request.return_immediately:
-                until = UntilReply(admitted.message_id)
+                until = UntilReply(admitted.message_id, is_answer=admitted.is_answer)
                 snapshot = await self._wait(snapshot, until, self._settings.blocking_timeout)
             return await self._task(snapshot, request.history_length)
 
@@ -118,10 +124,11 @@ class TaskHandler(RequestHandler):
             if isinstance(admitted, DirectAnswer):
                 yield to_direct_message(admitted.message, admitted.context_id)
                 return
-            until = UntilReply(admitted.message_id)
+            until = UntilReply(admitted.message_id, is_answer=admitted.is_answer)
             after = await self._known_to(context, admitted.snapshot)
             listener = _Listener(context, after, request.history_length)
-            async with aclosing(self._stream(admitted.snapshot, until, listener)) as events:
+            snapshot = admitted.snapshot if after else await self._answered(admitted)
+            async with aclosing(self._stream(snapshot, until, listener)) as events:
                 async for event in events:
                     yield event
 
@@ -144,7 +151,12 @@ class TaskHandler(RequestHandler):
         with a2a_errors(context):
             history_length = read_history_length(params)
             snapshot = await self._known(params.id, "id", context)
-            return await self._task(snapshot, history_length)
+            task = await self._task(snapshot, history_length)
+            if EVENTS_EXTENSION in context.requested_extensions:
+                steps = await self._steps.of(snapshot.view)
+                if steps is not None:
+                    task.metadata.update({EVENTS_EXTENSION: {"steps": steps}})
+            return task
 
     async def on_list_tasks(
         self, params: pb.ListTasksRequest, context: ServerCallContext
@@ -167,12 +179,17 @@ class TaskHandler(RequestHandler):
             )
 
     async def on_cancel_task(self, params: pb.CancelTaskRequest, context: ServerCallContext) -> pb.Task:
-        """Cancel a task; repeating it returns the canceled task (A2A 1.0 §3.3.1: it is idempotent)."""
+        """Cancel a task; repeating it returns the canceled task (A2A 1.0 §3.3.1: it is idempotent).
+
+        In 0.3 no task that has ended can be canceled (§7.4).
+        """
         with a2a_errors(context):
             snapshot = await self._snapshots.revived(await self._known(params.id, "id", context))
+            if is_legacy(context):
+                _refuse_if_ended(snapshot)
             task_id, is_open = snapshot.view.task_id, not snapshot.view.status.state.is_terminal
             # Temporal takes a cancellation for a closed workflow without an error: look first.
-            if is_open and await self._endings.settle(task_id):
+            if is_open and await self._endings.reconcile(task_id):
                 snapshot = await self._again(snapshot)
             if not snapshot.view.status.state.is_terminal:
                 await self._tasks.cancel(task_id)
@@ -227,7 +244,7 @@ class TaskHandler(RequestHandler):
         if request.push:
             if request.task_id:
                 await self._known(request.task_id, "message.taskId", context)
-            await self._push.check(request.push, task_id=request.task_id)
+            await self._push.check(request.push, viewer.owner, task_id=request.task_id)
         admitted = await self._admission.take_in(request, viewer, identity_of(caller_of(context)))
         if request.push and isinstance(admitted, Admitted):
             # If we die before this, the client's retry does it.
@@ -257,9 +274,18 @@ class TaskHandler(RequestHandler):
         if view.status.state.is_terminal:
             return snapshot
         is_untaken = view.status.state is TaskState.SUBMITTED and not view.run_id
-        if is_untaken and await self._endings.settle_untaken(view.task_id):
+        if is_untaken and await self._endings.reconcile(view.task_id):
             return await self._again(snapshot)
         return await self._wait(snapshot, UntilEnd(), CANCEL_WAIT - TAKE_WAIT)
+
+    async def _answered(self, admitted: Admitted) -> Snapshot:
+        """Return the task; if it waited for its user, after it has taken the message in."""
+        snapshot, until = admitted.snapshot, UntilTakenIn(admitted.message_id)
+        if not admitted.is_answer or until.is_over(snapshot):
+            return snapshot
+        if not snapshot.view.status.state.is_interrupted:
+            return snapshot
+        return await self._wait(snapshot, until, ANSWER_WAIT)
 
     async def _wait(self, snapshot: Snapshot, until: UntilEnd, seconds: float) -> Snapshot:
         """Return the task when `until` is over, or as it stands after some seconds."""
@@ -304,7 +330,12 @@ class TaskHandler(RequestHandler):
                     yield update
 
 
-def _refuse_unless_canceled(snapshot: Snapshot) -> None:
+def _refuse_if_ended(snapshot: Snapshot) -> None:
     state = snapshot.view.status.state
-    if state.is_terminal and state is not TaskState.CANCELED:
+    if state.is_terminal:
         raise TaskNotCancelableError(f"task {snapshot.view.task_id!r} is {state} already")
+
+
+def _refuse_unless_canceled(snapshot: Snapshot) -> None:
+    if snapshot.view.status.state is not TaskState.CANCELED:
+        _refuse_if_ended(snapshot)

@@ -2,6 +2,7 @@
 
 from starlette.requests import HTTPConnection
 
+from gateway.call_headers import CallHeaders
 from gateway.callers import CALLER, Caller
 from gateway.guards import Guards
 from stores.log_fields import bind_owner
@@ -14,11 +15,12 @@ async def recognise(request: HTTPConnection, guards: Guards) -> Caller:
     passes for the proxy's word.
 
     Raises:
+        TooManyHeadersError: there are more headers than we read.
         UnauthenticatedError: nobody whom we know.
         TooManyRequestsError: the owner asks too often.
         UnavailableNowError: a server that we have to ask does not answer.
     """
-    headers = {name: ", ".join(request.headers.getlist(name)) for name in request.headers}
+    headers = CallHeaders(request.headers.items())
     peer = request.client.host if request.client else ""
     caller = await guards.authenticator.authenticate(headers, peer)
     request.scope[CALLER] = caller

@@ -7,12 +7,14 @@ import asyncio
 import json
 import sys
 from http import HTTPStatus
+from typing import Any
 
 import h11
+from uvicorn.config import Config
 from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.server import ServerState
 
-MAX_HEAD_BYTES = 65_536
-"""Of the request line and the headers together."""
+from gateway.call_headers import MAX_HEAD_BYTES, MAX_HEADERS
 
 HEAD_SECONDS = 30.0
 """In which the head of a request has to arrive, from its first byte or from when the connection opened."""
@@ -24,9 +26,31 @@ _REFUSALS = {
     HTTPStatus.BAD_REQUEST: ("INVALID_ARGUMENT", "this is no HTTP/1.1 request"),
     HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE: (
         "INVALID_ARGUMENT",
-        f"the headers are larger than the {MAX_HEAD_BYTES} bytes that this server reads; send less",
+        f"the headers are larger than {MAX_HEAD_BYTES} bytes, or more than {MAX_HEADERS}; send less",
     ),
 }
+_FRAMING = 4
+"""Bytes of a header besides its name and value."""
+
+
+class _Connection(h11.Connection):
+    """h11's connection; it refuses heads that are too large also when they come all at once."""
+
+    def next_event(self) -> h11.Event | type[h11.NEED_DATA] | type[h11.PAUSED]:
+        event = super().next_event()
+        if isinstance(event, h11.Request) and _is_too_much(event):
+            raise h11.RemoteProtocolError(
+                "too many headers, or too large",
+                error_status_hint=HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE,
+            )
+        return event
+
+
+def _is_too_much(head: h11.Request) -> bool:
+    if len(head.headers) > MAX_HEADERS:
+        return True
+    lines = sum(len(name) + len(value) + _FRAMING for name, value in head.headers)
+    return len(head.method) + len(head.target) + lines > MAX_HEAD_BYTES
 
 
 class GatewayProtocol(H11Protocol):
@@ -35,6 +59,16 @@ class GatewayProtocol(H11Protocol):
     head_seconds = HEAD_SECONDS
     _deadline: asyncio.TimerHandle | None = None
     _is_refused = False
+
+    def __init__(
+        self,
+        config: Config,
+        server_state: ServerState,
+        app_state: dict[str, Any],
+        _loop: asyncio.AbstractEventLoop | None = None,
+    ) -> None:
+        super().__init__(config, server_state, app_state, _loop)
+        self.conn = _Connection(h11.SERVER, config.h11_max_incomplete_event_size or MAX_HEAD_BYTES)
 
     def connection_made(self, transport: asyncio.Transport) -> None:
         super().connection_made(transport)
@@ -57,7 +91,11 @@ class GatewayProtocol(H11Protocol):
         grpc_status, text = _REFUSALS[status]
         error = {"code": status.value, "status": grpc_status, "message": text}
         body = json.dumps({"error": error}).encode()
-        headers = [(b"content-type", b"application/json"), (b"connection", b"close")]
+        headers = [
+            (b"content-type", b"application/json"),
+            (b"content-length", b"%d" % len(body)),
+            (b"connection", b"close"),
+        ]
         for event in (
             h11.Response(status_code=status, headers=headers, reason=status.phrase.encode()),
             h11.Data(data=body),

@@ -10,15 +10,16 @@ from typing import Any, cast
 from a2a.compat.v0_3.extension_headers import LEGACY_HTTP_EXTENSION_HEADER
 from a2a.extensions.common import HTTP_EXTENSION_HEADER, get_requested_extensions
 from a2a.utils.errors import A2AError
-from opentelemetry import propagate, trace
+from opentelemetry import trace
 from sse_starlette import EventSourceResponse
 from starlette.datastructures import Headers
 from starlette.requests import ClientDisconnect
-from starlette.responses import Response
+from starlette.responses import JSONResponse, Response
 from starlette.types import Message, Receive, Scope, Send
 
 from agents.errors import UnknownAgentError
 from agents.registry import AgentRegistry
+from gateway.call_headers import trace_context
 from gateway.cancellation import cancel
 from gateway.errors import REFUSAL
 from gateway.event_ids import ServerSentEvent, with_ids
@@ -29,6 +30,7 @@ from gateway.http_request import A2ARequest, BodyLimits
 from gateway.http_streams import with_farewell
 from gateway.refusals import UnavailableNowError
 from stores.a2a_tasks import EVENTS_EXTENSION
+from stores.json_limits import with_whole_numbers
 
 _STOPS = UnavailableNowError(
     "This server stops. Nothing is lost: send the same request again, and another one answers.", retry_after=1
@@ -72,7 +74,7 @@ class Endpoint:
         self._shell = shell
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        parent = propagate.extract(Headers(scope=scope))
+        parent = trace_context(Headers(scope=scope))
         with _tracer.start_as_current_span("a2a", parent, trace.SpanKind.SERVER) as span:
             request = A2ARequest(scope, receive, self._shell.limits, span)
             with suppress(ClientDisconnect):
@@ -117,7 +119,9 @@ class Endpoint:
             events = cast("AsyncGenerator[ServerSentEvent]", response.body_iterator)
             named = with_ids(events, request.call_state)
             response.body_iterator = with_farewell(named, self._shell.is_stopping)
-        elif isinstance(refusal := request.call_state.get(REFUSAL), A2AError):
+        elif isinstance(response, JSONResponse):
+            _write_whole_numbers(response)
+        if isinstance(refusal := request.call_state.get(REFUSAL), A2AError):
             self._refused(refusal, response)
         for header in (HTTP_EXTENSION_HEADER, LEGACY_HTTP_EXTENSION_HEADER):
             if EVENTS_EXTENSION in get_requested_extensions(request.headers.getlist(header)):
@@ -128,6 +132,14 @@ class Endpoint:
         response.status_code = status_of(error) or response.status_code
         response.headers.update(headers_of(error))
         return response
+
+
+def _write_whole_numbers(response: JSONResponse) -> None:
+    """Write counts as clients expect them: protobuf has made doubles of all numbers in metadata and data."""
+    body = bytes(response.body)
+    if b".0" in body:
+        response.body = with_whole_numbers(body.decode()).encode()
+        response.headers["Content-Length"] = str(len(response.body))
 
 
 async def _unless_client_leaves(answer: Coroutine[Any, Any, Response], receive: Receive) -> Response | None:

@@ -45,6 +45,15 @@ async def stream_response(
     return EventSourceResponse(events())
 
 
+def error_stream(error_data: object) -> EventSourceResponse:
+    """Return a stream of one event, which tells why there is none: A2A 0.3 clients read nothing else."""
+
+    async def events() -> AsyncGenerator[ServerSentEvent]:
+        yield {"data": json_utils.dumps(error_data)}
+
+    return EventSourceResponse(events())
+
+
 async def with_farewell(
     events: AsyncGenerator[ServerSentEvent], is_stopping: Callable[[], bool]
 ) -> AsyncGenerator[dict[str, Any]]:

@@ -5,10 +5,12 @@ import sys
 import unicodedata
 from typing import Any, cast
 
+from a2a.server.context import ServerCallContext
 from a2a.server.jsonrpc_models import JSONRPCError
 from a2a.server.request_handlers.request_handler import RequestHandler
 from a2a.server.request_handlers.response_helpers import build_error_response
 from a2a.server.routes.jsonrpc_dispatcher import JsonRpcDispatcher
+from a2a.types import a2a_pb2 as pb
 from a2a.utils.constants import PROTOCOL_VERSION_0_3, PROTOCOL_VERSION_1_0
 from a2a.utils.errors import A2AError, InvalidParamsError, InvalidRequestError, MethodNotFoundError
 from google.protobuf.message import Message
@@ -22,11 +24,13 @@ from gateway.http_errors import as_a2a
 from gateway.http_request import A2ARequest
 from gateway.http_shell import Binding
 from gateway.jsonrpc_legacy import LegacyJsonRpc, legacy_flaw
-from gateway.proto_json import flaw
+from gateway.proto_json import flaw, page_of_tasks
 from gateway.requests import MAX_ID_BYTES
 from gateway.scopes import check_operation
 
 RequestId = str | int | None
+
+_MEMBERS = {"jsonrpc", "id", "method", "params"}
 
 MAX_ID = 2**63
 """Below which numbers are ids of requests."""
@@ -82,6 +86,12 @@ class _Dispatcher(JsonRpcDispatcher):
         if found:
             raise InvalidParamsError(found)
 
+    async def _handle_list_tasks(
+        self, request_obj: pb.ListTasksRequest, context: ServerCallContext
+    ) -> dict[str, Any]:
+        """List tasks as GetTask shows them; the SDK would write out every empty field."""
+        return page_of_tasks(await self.request_handler.on_list_tasks(request_obj, context))
+
     def _generate_error_response(
         self, request_id: RequestId, error: Exception | JSONRPCError | A2AError
     ) -> JSONResponse:
@@ -108,6 +118,16 @@ def _is_id(text: str) -> bool:
     return len(text.encode()) <= MAX_ID_BYTES
 
 
+def _check_id(sent: dict[str, Any]) -> None:
+    if "id" not in sent:
+        raise InvalidRequestError("id is missing; A2A has no notifications: send an id and get an answer")
+    if sent["id"] is not None and _read_id(sent) is None:
+        raise InvalidRequestError(
+            f"id has to be a text of at most {MAX_ID_BYTES} bytes without control characters, "
+            "a whole number of 64 bits, or null"
+        )
+
+
 def _read_call(body: object) -> tuple[str, object]:
     """Return the method and the parameters of a request.
 
@@ -121,13 +141,9 @@ def _read_call(body: object) -> tuple[str, object]:
     sent = cast("dict[str, Any]", body)
     if sent.get("jsonrpc") != "2.0":
         raise InvalidRequestError('jsonrpc has to be "2.0"')
-    if "id" not in sent:
-        raise InvalidRequestError("id is missing; A2A has no notifications: send an id and get an answer")
-    if sent["id"] is not None and _read_id(sent) is None:
-        raise InvalidRequestError(
-            f"id has to be a text of at most {MAX_ID_BYTES} bytes without control characters, "
-            "a whole number of 64 bits, or null"
-        )
+    if sent.keys() - _MEMBERS:
+        raise InvalidRequestError(f"a request has the members {', '.join(sorted(_MEMBERS))}, and no others")
+    _check_id(sent)
     method, params = sent.get("method"), sent.get("params", {})
     if not isinstance(method, str) or not method:
         raise InvalidRequestError("method is missing; it has to be a text")

@@ -10,13 +10,13 @@ from a2a.server.context import ServerCallContext
 from a2a.server.jsonrpc_models import JSONRPCError
 from a2a.server.request_handlers.request_handler import RequestHandler
 from a2a.server.request_handlers.response_helpers import build_error_response
-from a2a.utils.errors import InvalidParamsError
+from a2a.utils.errors import A2AError, InvalidParamsError
 from sse_starlette import EventSourceResponse
 from starlette.responses import JSONResponse
 
 from gateway.call_context import CallContexts
-from gateway.http_errors import as_a2a
-from gateway.http_streams import stream_response
+from gateway.http_errors import as_a2a, status_of
+from gateway.http_streams import error_stream, stream_response
 from gateway.legacy_handler import LegacyHandler
 from gateway.proto_json import INT32_MAX
 from gateway.raw_parts import legacy_file_flaw
@@ -39,7 +39,8 @@ def legacy_flaw(params: object) -> str:
 class LegacyJsonRpc(JSONRPC03Adapter):
     """Differs from the SDK's: parameters that do not fit are -32602, and deleting answers null.
 
-    Errors have details, and come instead of a stream that cannot begin.
+    Errors have details. A stream that cannot begin is one event that says why, unless HTTP has a status for
+    that.
     """
 
     def __init__(self, handler: RequestHandler) -> None:
@@ -79,13 +80,18 @@ class LegacyJsonRpc(JSONRPC03Adapter):
             if request_obj.method == "message/stream"
             else self.handler.on_subscribe_to_task
         )
-        # Clients of 0.3 know errors by what they hold: an event with a name would be another one to them.
-        return await stream_response(
-            cast("AsyncGenerator[Any]", begin(request_obj, context)),
-            lambda item: item.model_dump_json(by_alias=True, exclude_none=True),
-            lambda failure: build_error_response(request_id, as_a2a(failure)),
-            error_event=False,
-        )
+        try:
+            # Clients of 0.3 know errors by what they hold: an event with a name would be another one to them.
+            return await stream_response(
+                cast("AsyncGenerator[Any]", begin(request_obj, context)),
+                lambda item: item.model_dump_json(by_alias=True, exclude_none=True),
+                lambda failure: build_error_response(request_id, as_a2a(failure)),
+                error_event=False,
+            )
+        except A2AError as error:
+            if status_of(error):  # HTTP tells it
+                raise
+            return error_stream(build_error_response(request_id, error))
 
 
 def _check_history_length(params: Any) -> None:  # noqa: ANN401 -- of any request of the SDK

@@ -16,6 +16,7 @@ from jwt import PyJWK, PyJWTError
 
 from gateway.jwt_keys import UnfitKeyError, UnknownKeyError, VerificationKey, VerificationKeys, public_key
 from gateway.refusals import UnavailableNowError
+from runtime.bounded_answers import UNCOMPRESSED, AnswerTooLargeError, bounding
 
 REFETCH_PAUSE = 30.0
 """Seconds between two requests to the issuer, at least."""
@@ -34,6 +35,11 @@ So a key that the issuer has withdrawn is refused at once, and an issuer that ha
 
 FETCH_TIMEOUT = 5.0
 RETRY_AFTER = 5
+
+MAX_KEY_SET = 1_048_576
+"""Bytes."""
+
+MAX_KEY_VALUES = 100_000
 
 _UNAVAILABLE = (
     "the server that tells whose tokens are good does not answer; send the same request again later"
@@ -99,14 +105,21 @@ class Jwks(VerificationKeys):
 
     async def _fetch(self, now: float) -> None:
         try:
-            async with asyncio.timeout(FETCH_TIMEOUT), httpx.AsyncClient(timeout=FETCH_TIMEOUT) as http:
+            async with asyncio.timeout(FETCH_TIMEOUT), self._http_client() as http:
                 answer = (await http.get(self._url)).raise_for_status()
             keys = _read_keys(answer.json(), self._algorithms)
-        except (httpx.HTTPError, TimeoutError, ValueError, RecursionError) as error:
+        except (httpx.HTTPError, AnswerTooLargeError, TimeoutError, ValueError, RecursionError) as error:
             _log.warning("keys of tokens cannot be fetched", error=type(error).__name__)
             return
         self._keys, self._told_at = keys, now
         _log.info("keys of tokens fetched", keys=len(keys))
+
+    @staticmethod
+    def _http_client() -> httpx.AsyncClient:
+        bound = bounding(limit=MAX_KEY_SET, values=MAX_KEY_VALUES)
+        return httpx.AsyncClient(
+            timeout=FETCH_TIMEOUT, headers=UNCOMPRESSED, event_hooks={"response": [bound]}
+        )
 
 
 def _read_keys(answer: object, algorithms: Collection[str]) -> dict[str, VerificationKey]:

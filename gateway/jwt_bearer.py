@@ -117,7 +117,7 @@ class JwtScheme(Scheme):
         except jwt.PyJWTError as error:
             flaw = next((text for kind, text in _FLAWS if isinstance(error, kind)), _UNSIGNED)
             raise CredentialsError(flaw) from None
-        except (ValueError, TypeError):  # what the library does not expect of a token
+        except (ValueError, TypeError, RecursionError):  # what the library does not expect of a token
             raise CredentialsError(_UNSIGNED) from None
         return claims
 

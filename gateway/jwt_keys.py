@@ -16,6 +16,8 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
 from cryptography.hazmat.primitives.serialization import load_pem_public_key
 
+from runtime.secrecy import warn_of_readers
+
 PublicKey = RSAPublicKey | EllipticCurvePublicKey | Ed25519PublicKey | Ed448PublicKey
 
 SECRET_ALGORITHMS = ("HS256", "HS384", "HS512")
@@ -106,7 +108,9 @@ def read_secret(path: Path, allowed: Collection[str]) -> VerificationKey:
     Raises:
         UnfitKeyError: it cannot be read, or is too short.
     """
-    secret, fit = _read(path).strip(), tuple(each for each in SECRET_ALGORITHMS if each in allowed)
+    secret = _read(path).strip()
+    warn_of_readers(path)
+    fit = tuple(each for each in SECRET_ALGORITHMS if each in allowed)
     needed = max(MIN_SECRET_BYTES[each] for each in fit)
     if len(secret) < needed:
         raise UnfitKeyError(f"the secret has {len(secret)} bytes; {', '.join(fit)} takes {needed} or more")

@@ -16,8 +16,17 @@ Response = types03.SendStreamingMessageSuccessResponse
 class LegacyHandler(RequestHandler03):
     """Differs from the SDK's: the status that ends the stream of a message is final (0.3 §7.2).
 
-    Its own marks those of ended tasks only; the stream ends where the task waits for its user, too.
+    Its own marks those of ended tasks only; the stream ends where the task waits for its user, too. The list
+    of interfaces of the extended card names the preferred one again (0.3 §5.6.2).
     """
+
+    async def on_get_extended_agent_card(
+        self, request: types03.GetAuthenticatedExtendedCardRequest, context: ServerCallContext
+    ) -> types03.AgentCard:
+        card = await super().on_get_extended_agent_card(request, context)
+        preferred = types03.AgentInterface(url=card.url, transport=card.preferred_transport or "JSONRPC")
+        card.additional_interfaces = [preferred, *(card.additional_interfaces or [])]
+        return card
 
     async def on_message_send_stream(
         self, request: types03.SendMessageRequest, context: ServerCallContext

@@ -8,9 +8,10 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import cast
+from urllib.parse import quote
 
 from starlette.requests import Request
-from starlette.responses import RedirectResponse, Response, StreamingResponse
+from starlette.responses import JSONResponse, RedirectResponse, Response, StreamingResponse
 
 from gateway.dataset_csv import csv_pieces
 from gateway.download_errors import DownloadError
@@ -30,6 +31,9 @@ ATTEMPTS = 3
 _SAFE: dict[str, str] = {"X-Content-Type-Options": "nosniff", "Content-Security-Policy": "sandbox"}
 """What an agent wrote must not run as a page of this server."""
 
+_URL = ":/%#?=@[]!$&'()*+,;"
+"""What of an address stands in a header as it is (RFC 3986 §2.2)."""
+
 
 @dataclass(frozen=True)
 class PartAddress:
@@ -41,6 +45,20 @@ class PartAddress:
 
     def __str__(self) -> str:
         return f"part {self.index} of artifact {self.artifact_id!r}"
+
+
+def _elsewhere(part: ArtifactPart) -> Response:
+    """Say where the content is, as a link: a redirect would send clients to strangers with their keys.
+
+    Without Location no client follows a 300 by itself (RFC 9110 §15.4.1).
+    """
+    said = {"url": part.url, "mediaType": part.media_type, "filename": part.filename}
+    headers = {
+        "Cache-Control": "no-store",
+        "Link": f'<{quote(part.url, safe=_URL)}>; rel="alternate"',
+        **_SAFE,
+    }
+    return JSONResponse(said, HTTPStatus.MULTIPLE_CHOICES, headers)
 
 
 @dataclass(frozen=True)
@@ -90,12 +108,13 @@ class _Representation:
 class PartDownload:
     """Sends parts of artifacts, or a link to the store itself where it gives one.
 
-    A link lasts for `link_seconds`; 0: none is asked for.
+    A link lasts for `link_seconds`; 0: none is asked for. `keeps_formulas` is as for `csv_pieces`.
     """
 
-    def __init__(self, artifacts: Artifacts, link_seconds: int) -> None:
+    def __init__(self, artifacts: Artifacts, link_seconds: int, *, keeps_formulas: bool = False) -> None:
         self._artifacts = artifacts
         self._link_seconds = link_seconds
+        self._keeps_formulas = keeps_formulas
 
     async def send(self, request: Request, address: PartAddress) -> Response:
         """Answer a GET or HEAD request.
@@ -115,7 +134,7 @@ class PartDownload:
     async def _send(self, request: Request, address: PartAddress) -> Response:
         found = await self._find(request, address)
         if found.part.url:
-            return RedirectResponse(found.part.url, headers={"Cache-Control": "no-store"})
+            return _elsewhere(found.part)
         asked = "format" in request.query_params
         headers = found.headers(negotiated=found.part.kind == "rows" and not asked)
         if early := _answer_of_conditions(request, found, headers):
@@ -157,7 +176,11 @@ class PartDownload:
             )
             return cast("Pieces", pieces)
 
-        content = read() if found.format == "stored" else csv_pieces(read, found.part.row_schema)
+        content = (
+            read()
+            if found.format == "stored"
+            else csv_pieces(read, found.part.row_schema, keeps_formulas=self._keeps_formulas)
+        )
         async with aclosing(content) as pieces:
             async for piece in pieces:
                 yield piece

@@ -1,4 +1,4 @@
-"""Whether JSON fits a message of the protocol. Pure.
+"""Messages of the protocol as JSON: whether what was sent fits one, and pages of tasks. Pure.
 
 Source: ProtoJSON (protobuf.dev, "ProtoJSON Format"). The protobuf decoder tells of misfits with what was
 sent and in words of its own; it lets unknown words pass for enums, and leaves out what is no base64.
@@ -6,9 +6,11 @@ Unknown fields pass: clients may be newer than we are (A2A 1.0 §3.6).
 """
 
 from collections.abc import Callable, Sequence
-from typing import cast
+from typing import Any, cast
 
+from a2a.types import a2a_pb2 as pb
 from google.protobuf.descriptor import Descriptor, EnumDescriptor, FieldDescriptor
+from google.protobuf.json_format import MessageToDict
 from google.protobuf.message import Message
 from google.protobuf.timestamp_pb2 import Timestamp
 
@@ -21,6 +23,16 @@ INT32_MAX = 2**31 - 1
 def flaw(kind: type[Message], value: object) -> str:
     """Return what is wrong with the first field that does not fit, and what was expected; empty: nothing."""
     return _message_flaw(cast("Descriptor", kind.DESCRIPTOR), value, "")
+
+
+def page_of_tasks(response: pb.ListTasksResponse) -> dict[str, Any]:
+    """Return a page as JSON: all that A2A 1.0 §3.1.4 requires of it, and tasks as GetTask shows them."""
+    return {
+        "tasks": [MessageToDict(task) for task in response.tasks],
+        "nextPageToken": response.next_page_token,
+        "pageSize": response.page_size,
+        "totalSize": response.total_size,
+    }
 
 
 def _message_flaw(message: Descriptor, value: object, path: str) -> str:

@@ -39,6 +39,11 @@ class ProxyCertificateScheme(Scheme):
         sent = headers.get(self._header)
         if not sent or not self._is_proxy(peer):
             return None
+        if self._header in getattr(headers, "repeated", ()):
+            raise CredentialsError(
+                "the header with the subject of the certificate came more than once; let the proxy replace "
+                "what clients send"
+            )
         subject = forwarded_subject(sent) if self._header == FORWARDED_CERTIFICATE else sent
         if flaw := flaw_of_owner(subject):
             raise CredentialsError(f"the subject of the certificate cannot be an owner: {flaw}")

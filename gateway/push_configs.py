@@ -9,6 +9,7 @@ from gateway.errors import TemporalUnavailableError
 from gateway.push_operations import PushOperations
 from gateway.push_requests import check_config, read_config, show_config, show_page
 from gateway.requests import check_id
+from runtime.outbound import UnfitUrlError, WebhookPolicy
 from stores.notifying_task_views import Notify, NotToldError
 from stores.push_configs import (
     MAX_CONFIGS,
@@ -17,8 +18,7 @@ from stores.push_configs import (
     TooManyPushConfigsError,
 )
 from stores.push_deliveries import PushDeliveries
-from stores.webhook_policy import UnfitUrlError, WebhookPolicy
-from stores.webhook_settings import PushSettings
+from stores.push_settings import PushSettings
 from workflows.contract.names import derive_push_config_id
 from workflows.contract.tasks import TaskView
 
@@ -39,10 +39,10 @@ class StoredPush(PushOperations):
         self._policy = policy
         self._public_url = public_url
 
-    async def check(self, config: pb.TaskPushNotificationConfig, *, task_id: str = "") -> None:
+    async def check(self, config: pb.TaskPushNotificationConfig, owner: str, *, task_id: str = "") -> None:
         check_config(config)
         try:
-            await self._policy.check(config.url)
+            await self._policy.check(config.url, owner=owner)
         except UnfitUrlError as error:
             raise InvalidParamsError(f"url {error}") from None
         if task_id:
@@ -54,7 +54,7 @@ class StoredPush(PushOperations):
     async def create(
         self, view: TaskView, config: pb.TaskPushNotificationConfig, *, heard: str, is_legacy: bool
     ) -> pb.TaskPushNotificationConfig:
-        await self.check(config)
+        await self.check(config, view.owner)
         wanted = read_config(config, view, self._public_url, is_legacy=is_legacy)
         await self._put(wanted, heard)
         await self._notify(wanted.task_id, [wanted.id])

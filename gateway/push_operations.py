@@ -15,7 +15,7 @@ class PushOperations(ABC):
     """
 
     @abstractmethod
-    async def check(self, config: pb.TaskPushNotificationConfig, *, task_id: str = "") -> None:
+    async def check(self, config: pb.TaskPushNotificationConfig, owner: str, *, task_id: str = "") -> None:
         """Refuse what no config can be, before its task starts, or the task of this id gets its message.
 
         Raises:
@@ -58,7 +58,7 @@ class PushOperations(ABC):
 class NoPush(PushOperations):
     """A server that sends no notifications."""
 
-    async def check(self, config: pb.TaskPushNotificationConfig, *, task_id: str = "") -> None:
+    async def check(self, config: pb.TaskPushNotificationConfig, owner: str, *, task_id: str = "") -> None:
         raise PushNotificationNotSupportedError
 
     async def create(

@@ -56,6 +56,7 @@ def read_config(
     return PushConfig(
         id=config.id or derive_push_config_id(view.task_id, config.url),
         task_id=view.task_id,
+        owner=view.owner,
         context_id=view.context_id,
         url=config.url,
         token=config.token,

@@ -11,6 +11,7 @@ from typing import cast
 _ALPHABET = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/-_"
 _QUANTUM = 4
 _MAX_PADDING = 2
+_FILE_FIELDS = ("fileWithUri", "file_with_uri", "fileWithBytes", "file_with_bytes")
 
 
 def is_base64(text: str) -> bool:
@@ -44,11 +45,22 @@ def legacy_upload_flaw(params: object) -> str:
     message = _field(params, "message") or _field(params, "request")
     for index, part in _elements(_field(message, "content")):
         file = _field(part, "file")
+        if _is_empty(part, ("text", "file", "data")) or _is_empty(file, _FILE_FIELDS):
+            return empty_part(index)
         content = _field(file, "fileWithBytes") or _field(file, "file_with_bytes")
         if isinstance(content, str) and is_base64(content) and not _is_strict(_decoded(content)):
             name = f"message.content[{index}].file.fileWithBytes"
             return f"{name} is not encoded twice; encode the file in base64, and that text once more"
     return ""
+
+
+def empty_part(index: int) -> str:
+    """Return what is wrong with a part of A2A 0.3 that holds nothing."""
+    return f"message.content[{index}] is empty; it needs a text, data, or a file with its address or bytes"
+
+
+def _is_empty(value: object, names: Iterable[str]) -> bool:
+    return isinstance(value, dict) and all(_field(cast("object", value), name) is None for name in names)
 
 
 def _is_strict(text: str) -> bool:

@@ -33,6 +33,10 @@ class TooManyRequestsError(RefusalError):
     """The owner asks for more than a share."""
 
 
+class TooManyHeadersError(RefusalError):
+    """The request has more headers, or more metadata, than are read."""
+
+
 class UnavailableNowError(RefusalError):
     """A server that we need does not answer."""
 
@@ -51,6 +55,7 @@ _REFUSALS: dict[type[RefusalError], _Numbers] = {
     UnauthenticatedError: _Numbers(-32031, 401, grpc.StatusCode.UNAUTHENTICATED, "UNAUTHENTICATED"),
     ForbiddenError: _Numbers(-32032, 403, grpc.StatusCode.PERMISSION_DENIED, "PERMISSION_DENIED"),
     TooManyRequestsError: _Numbers(-32033, 429, grpc.StatusCode.RESOURCE_EXHAUSTED, "TOO_MANY_REQUESTS"),
+    TooManyHeadersError: _Numbers(-32600, 431, grpc.StatusCode.RESOURCE_EXHAUSTED, "TOO_MANY_HEADERS"),
     UnavailableNowError: _Numbers(-32603, 503, grpc.StatusCode.UNAVAILABLE, "UNAVAILABLE"),
 }
 

@@ -10,9 +10,11 @@ import uuid
 from a2a.utils.errors import InvalidParamsError
 
 from agents.agent import Agent
+from gateway.errors import MessageChangedError
 from gateway.requests import SendRequest, content_of
 from workflows.contract.messages import Message, UserMessage
 from workflows.contract.names import (
+    agent_task_id,
     derive_task_id,
     has_mark,
     key_mark,
@@ -34,7 +36,7 @@ def task_id_of(request: SendRequest, owner: str, agent: Agent) -> str:
     if request.key:
         return derive_task_id(owner, agent.id, unique_message_id("", request.key), b"")
     if not agent.deduplicate:
-        return str(uuid.uuid4())
+        return agent_task_id(agent.id, str(uuid.uuid4()))
     content = content_of(request.message, request.context_id, request.references)
     return derive_task_id(owner, agent.id, request.message.message_id, content)
 
@@ -46,11 +48,6 @@ def named(request: SendRequest, *, deduplicate: bool) -> UserMessage:
         return message
     mark = key_mark(request.key) if request.key else uuid.uuid4().hex
     return message.model_copy(update={"message_id": unique_message_id(message.message_id, mark)})
-
-
-def update_id(message: UserMessage) -> str:
-    """Return what makes a message the same as another for its task."""
-    return message_identity(message.message_id)
 
 
 def digest_of(request: SendRequest) -> str:
@@ -69,15 +66,22 @@ def check_digest(request: SendRequest, digest: str) -> None:
         raise InvalidParamsError(_OTHER_MESSAGE)
 
 
-def check_key(request: SendRequest, view: TaskView, message: UserMessage) -> None:
-    """Pass unless the key of the request came with another message before.
+def check_repeated(request: SendRequest, view: TaskView, message: UserMessage) -> None:
+    """Pass unless another message came under the same id, or with the same key, before.
 
     Raises:
-        InvalidParamsError: it did.
+        InvalidParamsError, MessageChangedError: one did.
     """
     is_elsewhere = request.key and request.context_id not in {"", view.context_id}
-    if is_elsewhere or (request.key and any(_differs(known, message, request.key) for known in view.history)):
-        raise InvalidParamsError(_OTHER_MESSAGE)
+    if is_elsewhere or any(_differs(known, message) for known in view.history):
+        raise changed(request)
+
+
+def changed(request: SendRequest) -> InvalidParamsError | MessageChangedError:
+    """Return what to say to who sent another message as one that has come before."""
+    if request.key:
+        return InvalidParamsError(_OTHER_MESSAGE)
+    return MessageChangedError(request.message.message_id)
 
 
 def find_repeated(view: TaskView, message: UserMessage, key: str) -> UserMessage | None:
@@ -98,8 +102,9 @@ def _is_same(known: UserMessage, message: UserMessage, key: str) -> bool:
     return is_named_so and (is_secret or known.parts == message.parts)
 
 
-def _differs(known: Message, message: UserMessage, key: str) -> bool:
-    """Whether a message of the history came with the key and says something else."""
-    if not isinstance(known, UserMessage) or not has_mark(known.message_id, key):
+def _differs(known: Message, message: UserMessage) -> bool:
+    """Whether a message of the history counts as the same and says something else."""
+    is_same = message_identity(known.message_id) == message_identity(message.message_id)
+    if not (isinstance(known, UserMessage) and is_same):
         return False
     return known.parts != message.parts and not known.metadata.get(WITHHELD)

@@ -21,7 +21,7 @@ from gateway.callers import Viewer
 from gateway.file_parts import InputFile, input_files, read_file_part, read_filename, read_media_type
 from stores.a2a_tasks import STATES_BY_NUMBER
 from stores.task_views import TaskQuery
-from workflows.contract.messages import DataPart, FilePart, Part, TextPart, UserMessage
+from workflows.contract.messages import DataPart, FilePart, Part, TextPart, UserMessage, describe_parts
 from workflows.contract.part_rules import PATH_STEPS
 from workflows.contract.questions import WITHHELD
 
@@ -166,18 +166,9 @@ def _read_oldest(params: pb.ListTasksRequest) -> int | None:
 
 
 def content_of(message: UserMessage, context_id: str, references: Sequence[str] = ()) -> bytes:
-    """Return the same bytes for the same content, whatever order its JSON objects were written in.
-
-    The id under which a file is stored stands for its bytes.
-    """
-    parts = [part.model_dump(mode="json", exclude=_unnamed(part)) for part in message.parts]
-    content = [context_id, parts, *references]
+    """Return the same bytes for the same content, whatever order its JSON objects were written in."""
+    content = [context_id, describe_parts(message.parts), *references]
     return orjson.dumps(content, option=orjson.OPT_SORT_KEYS)
-
-
-def _unnamed(part: Part) -> set[str]:
-    """Return what the part leaves out: as long as nobody uses a field, the bytes do not change with it."""
-    return {name for name in ("media_type", "filename", "metadata") if not getattr(part, name)}
 
 
 def _read_message(message: pb.Message, max_bytes: int) -> UserMessage:

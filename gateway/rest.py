@@ -6,7 +6,7 @@ from typing import Any, cast
 
 from a2a.utils.constants import A2A_JSON_MEDIA_TYPE, PROTOCOL_VERSION_1_0
 from a2a.utils.error_handlers import build_rest_error_payload
-from a2a.utils.errors import A2AError, InvalidParamsError
+from a2a.utils.errors import JSON_RPC_ERROR_CODE_MAP, A2AError, InternalError, InvalidParamsError
 from google.protobuf.descriptor import Descriptor
 from google.protobuf.message import Message
 from starlette.datastructures import QueryParams
@@ -67,7 +67,8 @@ class RestBinding(Binding):
         status: int = payload["error"]["code"]
         if self._version != PROTOCOL_VERSION_1_0:
             # Where clients of 0.3 look.
-            payload = {**payload, "type": type(error).__name__, "message": error.message}
+            code = JSON_RPC_ERROR_CODE_MAP.get(type(error), JSON_RPC_ERROR_CODE_MAP[InternalError])
+            payload = {**payload, "code": code, "type": type(error).__name__, "message": error.message}
         return JSONResponse(payload, status, media_type=self._media_type(request))
 
     def _call_of(self, request: Request) -> RestCall:

@@ -2,22 +2,26 @@
 
 import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from functools import partial
 from typing import Any, TypeVar, cast
 
 from a2a.server.context import ServerCallContext
 from a2a.server.request_handlers.request_handler import RequestHandler
 from a2a.server.routes.jsonrpc_dispatcher import JsonRpcDispatcher
 from a2a.server.routes.rest_dispatcher import RestDispatcher
-from a2a.utils import error_handlers, json_utils
+from a2a.types import a2a_pb2 as pb
+from a2a.utils import error_handlers, json_utils, proto_utils
 from a2a.utils.error_handlers import build_rest_error_payload
 from google.protobuf.message import Message
 from sse_starlette import EventSourceResponse
 from starlette.requests import Request
+from starlette.responses import JSONResponse
 
 from gateway.call_context import CallContexts
 from gateway.http_errors import a2a_errors_only, as_a2a
 from gateway.http_request import A2ARequest
 from gateway.http_streams import stream_response
+from gateway.proto_json import page_of_tasks
 from gateway.rest import RestCall
 
 Result = TypeVar("Result")
@@ -66,6 +70,15 @@ class _Dispatcher(RestDispatcher):
         for module in (RestDispatcher.__module__, error_handlers.__name__):
             logging.getLogger(module).setLevel(logging.CRITICAL)
         super().__init__(handler, context_builder=CallContexts())
+
+    async def list_tasks(self, request: Request) -> JSONResponse:
+        """List tasks as GetTask shows them; the SDK would write out every empty field."""
+        params = pb.ListTasksRequest()
+        proto_utils.parse_params(request.query_params, params)
+        response = await self._handle_non_streaming(
+            request, partial(self.request_handler.on_list_tasks, params)
+        )
+        return JSONResponse(page_of_tasks(response))
 
     def _build_call_context(self, request: Request) -> ServerCallContext:
         context = super()._build_call_context(request)

@@ -11,6 +11,7 @@ from a2a.server.context import ServerCallContext
 from a2a.server.request_handlers.request_handler import RequestHandler
 from a2a.utils import json_utils
 from a2a.utils.error_handlers import build_rest_error_payload
+from a2a.utils.errors import InvalidParamsError
 from google.protobuf.json_format import MessageToJson, ParseDict
 from google.protobuf.message import Message
 from sse_starlette import EventSourceResponse
@@ -22,6 +23,7 @@ from gateway.http_errors import as_a2a
 from gateway.http_request import A2ARequest
 from gateway.http_streams import stream_response
 from gateway.legacy_handler import LegacyHandler
+from gateway.proto_json import flaw
 from gateway.raw_parts import legacy_upload_flaw
 from gateway.rest import RestCall
 
@@ -90,12 +92,21 @@ class _Adapter(REST03Adapter):
         )
 
     async def _set_push_notification(self, request: Request, context: ServerCallContext) -> dict[str, Any]:
-        """Set a config of the task in the address; the SDK reads task and id from elsewhere in the body."""
+        """Set a config of the task in the address; the SDK reads task and id from elsewhere in the body.
+
+        The body is the request, as the SDK's clients send it, or its `config` alone, as the definition of the
+        service says.
+        """
         message = pb03.CreateTaskPushNotificationConfigRequest()
-        ParseDict(await request.json(), message, ignore_unknown_fields=True)
+        body: dict[str, Any] = await request.json()
+        if "config" not in body:
+            body = {"config": body}
+            if found := flaw(pb03.CreateTaskPushNotificationConfigRequest, body):
+                raise InvalidParamsError(found)
+        ParseDict(body, message, ignore_unknown_fields=True)
         message.parent = f"tasks/{request.path_params['id']}"
         config = message.config.push_notification_config
-        config.id = config.id or message.config_id
+        config.id = config.id or message.config_id or message.config.name.rpartition("/")[2]
         cast("A2ARequest", request).replace_body(MessageToJson(message).encode())
         return await self.handler.set_push_notification(request, context)
 

@@ -19,6 +19,8 @@ DECISION_TIMEOUT = 120.0
 """Seconds that a model, and the workers that ask it, may take to decide."""
 
 _UPDATE = "wait_for_route"
+_UPDATE_ID = f"everloop/{_UPDATE}"
+"""The same for all who wait. Ids of clients' messages begin otherwise (`names.message_update_id`)."""
 
 
 class Routes:
@@ -39,7 +41,7 @@ class Routes:
         handle = self._client.get_workflow_handle(task_id, result_type=TaskResult)
         try:
             async with asyncio.timeout(DECISION_TIMEOUT), readable():
-                return await handle.execute_update(_UPDATE, id=_UPDATE, result_type=Route)
+                return await handle.execute_update(_UPDATE, id=_UPDATE_ID, result_type=Route)
         except (TimeoutError, WorkflowUpdateRPCTimeoutOrCancelledError) as error:
             raise NoWorkerError from error
         except WorkflowUpdateFailedError:

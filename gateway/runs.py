@@ -1,6 +1,6 @@
 """How the workflow runs of tasks fare, as Temporal tells it: what ended, and what cannot go on."""
 
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
@@ -21,8 +21,8 @@ from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError
 
 from gateway.errors import TaskUnknownError, TemporalUnavailableError
-from gateway.run_description import RunDescription, describe
 from gateway.temporal_calls import CALL_TIMEOUT, known, readable, temporal_answers
+from stores.run_description import RunDescription, describe
 from workflows.contract import failures, names
 from workflows.contract.tasks import TERMINAL_STATES, TaskState
 
@@ -54,6 +54,9 @@ _NO_REASON = "terminated by user via frontend"
 _NAMED = frozenset(value for name, value in vars(failures).items() if name.isupper())
 """Failures whose message is written for clients."""
 
+_UNQUOTABLE = frozenset("'\"\\")
+"""Ids with these are not asked for: what a query makes of them is nobody's promise."""
+
 _OPEN_STATES = ", ".join(f"'{state}'" for state in TaskState if state not in TERMINAL_STATES)
 
 
@@ -78,9 +81,11 @@ class Ending:
 
 @dataclass(frozen=True)
 class Alive:
-    """A run that goes on."""
+    """A run that goes on, and what it said last of its task."""
 
     run_id: str
+    state: TaskState | None = None
+    is_cancel_requested: bool = False
 
 
 @dataclass(frozen=True)
@@ -117,16 +122,7 @@ class Runs:
             raise TemporalUnavailableError from error
         if run.attempt >= STUCK_ATTEMPTS:
             return Stuck(task_id, run.run_id, _reported(run.search_attributes))
-        return Alive(run.run_id)
-
-    async def ending(self, task_id: str) -> Ending | None:
-        """Return how the newest run of a task that was once started ended, or None while it runs.
-
-        Raises:
-            TemporalUnavailableError: Temporal does not tell.
-        """
-        state = await self.state(task_id)
-        return state if isinstance(state, Ending) else None
+        return Alive(run.run_id, run.state, run.is_cancel_requested)
 
     async def ended_unsaid(self, since: datetime) -> AsyncGenerator[list[str]]:
         """Yield pages of clients' tasks with a run that was closed after `since` and did not say so itself.
@@ -153,6 +149,13 @@ class Runs:
         )
         async for page in self._pages(query):
             yield [Stuck(w.id, w.run_id, _reported(w.typed_search_attributes)) for w in page]
+
+    async def running(self, task_ids: Sequence[str]) -> Mapping[str, Alive]:
+        """Return those of these tasks that run, as visibility knows them, which lags behind."""
+        asked = ", ".join(f"'{task_id}'" for task_id in task_ids if not _UNQUOTABLE & set(task_id))
+        query = f"ExecutionStatus = 'Running' AND WorkflowId IN ({asked})"
+        pages = self._pages(query) if asked else _nothing()
+        return {run.id: _alive(run) async for page in pages for run in page}
 
     async def _pages(self, query: str) -> AsyncGenerator[Sequence[WorkflowExecution]]:
         workflows = self._client.list_workflows(query, page_size=PAGE_SIZE, rpc_timeout=_RPC_TIMEOUT)
@@ -200,6 +203,16 @@ class Runs:
         if isinstance(error, ApplicationError) and kind in _NAMED:
             return error.message, kind
         return f"an error in the workflow's code ({kind})", ""
+
+
+def _alive(run: WorkflowExecution) -> Alive:
+    said = run.typed_search_attributes.get(names.TASK_STATE)
+    return Alive(run.run_id, TaskState(said) if said else None)
+
+
+async def _nothing() -> AsyncGenerator[Sequence[WorkflowExecution]]:
+    return
+    yield
 
 
 def _reported(attributes: TypedSearchAttributes) -> tuple[str, ...]:

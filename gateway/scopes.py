@@ -2,19 +2,25 @@
 
 tasks:read    read tasks, follow them, read their push notification configs, download artifacts
 tasks:write   send messages, cancel tasks, set and remove push notification configs
+tasks:approve answer questions that ask its holders in the owner's place (gateway.approvals), as do scopes
+              of your own that tools or guards name as their approvers; they must be named
 operator      decrypt what Temporal keeps of everybody's tasks (gateway.codec_endpoint); it must be named
 agents:{id}   with this agent; whoever has none of this kind may do it with every agent
 """
 
-from agents.plugins import is_agent_id
 from gateway.auth_schemes import REALM
 from gateway.callers import Caller
 from gateway.refusals import ForbiddenError
+from workflows.contract.names import is_agent_id
+from workflows.contract.questions import APPROVE, OWNER, problem_of_approvers
 
 READ = "tasks:read"
 WRITE = "tasks:write"
 OPERATOR = "operator"
 AGENTS = "agents:"
+
+_OWN_APPROVERS = ":approve"
+"""How scopes of API keys end that others than ours name."""
 
 _READS = frozenset(
     {
@@ -44,7 +50,12 @@ def flaw_of_scope(scope: str) -> str:
         scope.startswith(AGENTS) and is_agent_id(scope.removeprefix(AGENTS))
     ):
         return ""
-    scopes = f"{READ}, {WRITE}, {OPERATOR} and {AGENTS}ID with the id of an agent"
+    if scope == APPROVE or (scope.endswith(_OWN_APPROVERS) and not problem_of_approvers(scope)):
+        return ""
+    scopes = (
+        f"{READ}, {WRITE}, {APPROVE}, {OPERATOR}, {AGENTS}ID with the id of an agent, and scopes of your own "
+        f"that end in {_OWN_APPROVERS}"
+    )
     return f"there is no scope {scope!r}; there are {scopes}"
 
 
@@ -66,6 +77,19 @@ def require_scope(caller: Caller, scope: str) -> None:
     """
     if scope not in (caller.scopes or ()):
         raise _forbidden(caller, scope)
+
+
+def approver_scopes(caller: Caller) -> tuple[str, ...]:
+    """Return the scopes by which a caller may answer in the place of owners.
+
+    Raises:
+        ForbiddenError: there is none.
+    """
+    scopes = caller.scopes or ()
+    named = sorted(scope for scope in scopes if scope != OWNER and not problem_of_approvers(scope))
+    if not named:
+        raise _forbidden(caller, APPROVE)
+    return tuple(named)
 
 
 def check_operation(caller: Caller, name: str) -> None:

@@ -9,7 +9,8 @@ from collections.abc import Generator
 import uvicorn
 from starlette.applications import Starlette
 
-from gateway.http_protocol import MAX_HEAD_BYTES, GatewayProtocol
+from gateway.call_headers import MAX_HEAD_BYTES
+from gateway.http_protocol import GatewayProtocol
 from gateway.settings import GatewaySettings
 
 KEEP_ALIVE = 75

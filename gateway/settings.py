@@ -25,8 +25,11 @@ class GatewaySettings(BaseSettings):
     `max_message_bytes`: of one message as JSON (default 10,000,000, at most 50,000,000). `max_body_bytes`: of
     one HTTP request (16,000,000); it has to be larger. `blocking_timeout`: seconds that a blocking
     SendMessage waits at most (600); the client then gets the task as it stands.
-    `shutdown_grace`: seconds that running requests get at SIGTERM (10). `codec_origins`: where Temporal's
-    web UI is, as origins separated by commas; its pages may call the codec endpoint (none). An
+    `max_streams`, `max_streams_per_owner`: streams and waiting requests that a process holds at a time, in
+    all (10,000) and of one owner (1,000).
+    `shutdown_grace`: seconds that running requests get at SIGTERM (10). `csv_formulas`: cells
+    of CSV stay as they are also where a spreadsheet would calculate them (false). `codec_origins`: where
+    Temporal's web UI is, as origins separated by commas; its pages may call the codec endpoint (none). An
     empty variable counts as not set.
     """
 
@@ -43,6 +46,9 @@ class GatewaySettings(BaseSettings):
     max_body_bytes: int = Field(default=16_000_000, ge=1)
     blocking_timeout: float = Field(default=600, gt=0)
     shutdown_grace: float = Field(default=10, ge=0)
+    max_streams: int = Field(default=10_000, ge=1)
+    max_streams_per_owner: int = Field(default=1_000, ge=1)
+    csv_formulas: bool = False
     codec_origins: Annotated[tuple[str, ...], NoDecode] = ()
 
     @field_validator("max_body_bytes")

@@ -5,11 +5,12 @@ from dataclasses import dataclass
 from stores.artifacts import Artifacts
 from stores.secrets import Secrets
 from stores.task_views import TaskViews
+from stores.transcripts import Transcripts
 
 
 @dataclass(frozen=True)
 class Stores:
-    """Where tasks are shown from, where clients' secrets for their tools go, and what tasks put out.
+    """Where tasks are shown from, where clients' secrets for their tools go, what tasks put out and said.
 
     `link_seconds` is how long a link lasts at which clients fetch a part from the blob store itself; 0: they
     fetch all from us.
@@ -18,4 +19,5 @@ class Stores:
     views: TaskViews
     secrets: Secrets
     artifacts: Artifacts
+    transcripts: Transcripts
     link_seconds: int = 0

@@ -1,18 +1,18 @@
-"""The sweep: finds tasks that ended or got stuck without a word, also where nobody looks at them."""
+"""The sweep: finds tasks that ended, got stuck or waited without a word, also where nobody looks at them."""
 
 import asyncio
-from collections.abc import AsyncIterable, Awaitable, Callable, Iterable
+from collections.abc import AsyncGenerator, AsyncIterable, Awaitable, Callable, Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import TypeVar
 
 import structlog
 from temporalio.service import RPCError
 
-from gateway.endings import Endings
+from gateway.endings import Endings, lags
 from gateway.errors import STORE_FAILURES, GatewayError
 from gateway.problems import Problems
 from gateway.runs import Runs
-from stores.task_views import TaskViews
+from stores.task_views import OpenTask, TaskViews
 from stores.view_parts import TASK_TTL
 
 SWEEP_PAUSE = 10.0
@@ -23,6 +23,9 @@ OVERLAP = timedelta(minutes=15)
 
 AT_ONCE = 20
 """Tasks that are looked at together."""
+
+OPEN_PAGE = 200
+"""How many open tasks one sweep compares with Temporal, by one query."""
 
 _FAILURES = (GatewayError, RPCError, *STORE_FAILURES)
 
@@ -41,6 +44,7 @@ class Sweep:
         self._problems = problems
         # What ended longer ago has no view any more.
         self._since = datetime.now(UTC) - TASK_TTL
+        self._next = 0
         self._failing: dict[str, type[Exception]] = {}
         self._slots = asyncio.Semaphore(AT_ONCE)
 
@@ -53,6 +57,7 @@ class Sweep:
     async def sweep(self) -> None:
         """Look through all tasks once."""
         await self._try("settle ended tasks", self.settle_ended)
+        await self._try("look at open tasks", self.reconcile_open)
         await self._try("report stuck tasks", self.report_stuck)
 
     async def settle_ended(self) -> None:
@@ -65,6 +70,21 @@ class Sweep:
         await self._each(self._runs.ended_unsaid(self._since), self._settle)
         self._since = started - OVERLAP
 
+    async def reconcile_open(self) -> None:
+        """Compare the next open tasks that have been silent for a while with Temporal, all of them in turn.
+
+        Finds what no end tells of: workflows that are gone, statuses that Redis has lost. Visibility, which
+        lags behind, says where to look; what it suspects is asked for one by one.
+        """
+        page = await self._views.list_open(self._next, OPEN_PAGE)
+        self._next = self._next + len(page) if page else 0
+        silent = [task for task in page if self._endings.is_due(task.at)]
+        running = await self._runs.running([task.task_id for task in silent])
+        # Of none at all rather this gateway asks the wrong Temporal: no reason to call everything failed.
+        known = [task for task in silent if running]
+        suspects = [task for task in known if lags(task.state, task.run_id, running.get(task.task_id))]
+        await self._each(_one_page(suspects), lambda task: self._endings.reconcile(task.task_id))
+
     async def report_stuck(self) -> None:
         """Report every task that the server calls stuck."""
         await self._each(self._runs.stuck(), self._problems.report)
@@ -72,7 +92,7 @@ class Sweep:
     async def _settle(self, task_id: str) -> None:
         state = await self._views.state(task_id)
         if state and not state.is_terminal:
-            await self._endings.settle(task_id)
+            await self._endings.reconcile(task_id)
 
     async def _each(
         self, pages: AsyncIterable[Iterable[Found]], work: Callable[[Found], Awaitable[object]]
@@ -110,3 +130,7 @@ class Sweep:
             self._failing[what] = type(error)
         else:
             self._failing.pop(what, None)
+
+
+async def _one_page(tasks: Sequence[OpenTask]) -> AsyncGenerator[Sequence[OpenTask]]:
+    yield tasks

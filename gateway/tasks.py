@@ -1,7 +1,9 @@
 """Tasks as workflows: what changes them, and what they say of themselves."""
 
 import asyncio
-from collections.abc import AsyncIterator
+import hashlib
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
@@ -26,19 +28,22 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from gateway.errors import (
     AnswerInvalidError,
+    MessageChangedError,
     NoWorkerError,
     TaskEndedError,
     TaskPausedError,
     TaskUnknownError,
 )
-from gateway.run_description import describe
 from gateway.temporal_calls import CALL_TIMEOUT, known, readable, temporal_answers
+from stores.run_description import describe
 from stores.temporal_failures import says_workflow_unknown
 from workflows.agent_task import AgentTask
 from workflows.contract import failures, names
-from workflows.contract.messages import AgentMessage, TextPart, UserMessage
+from workflows.contract.messages import AgentMessage, TextPart, TranscriptMessage, UserMessage, content_digest
+from workflows.contract.questions import ApproverAnswer
 from workflows.contract.scheduled import begun
 from workflows.contract.tasks import TaskInput, TaskResult, TaskState, TaskStatus, TaskView
+from workflows.contract.wire import Wire
 
 UPDATE_TIMEOUT = 10.0
 """Seconds until a worker must have taken a message in."""
@@ -123,33 +128,63 @@ class Tasks:
             return False
         return True
 
-    async def add_message(self, task_id: str, message: UserMessage, *, update_id: str) -> None:
-        """Hand a message to a task; the same update id is taken in once.
+    async def add_message(self, task_id: str, message: UserMessage) -> None:
+        """Hand a message to a task; the same one is taken in once.
 
         Raises:
             TaskEndedError: the task has ended; it may have taken this message in before.
             AnswerInvalidError: the task waits for an answer, and this is none.
+            MessageChangedError: another message has come under its id.
             TaskPausedError: an operator has paused the task.
-            NoWorkerError: no worker took it in time; it may yet be taken, so repeat it with the same id.
+            NoWorkerError: no worker took it in time; it may yet be taken, so repeat it.
             TemporalUnavailableError: the same, for Temporal.
         """
+        update_id = names.message_update_id(message.message_id)
+        known = await self._hand_over(task_id, "add_message", message, update_id)
+        if known != content_digest(message):
+            raise MessageChangedError(names.shown_message_id(message.message_id))
+
+    async def answer_for_owner(self, task_id: str, said: ApproverAnswer) -> str:
+        """Hand a task the answer of somebody whom it asks in its owner's place; return when it was taken.
+
+        Raises as `add_message` does; AnswerInvalidError: nobody is asked that any more, or not this one.
+        """
+        digest = hashlib.sha256(said.model_dump_json().encode()).hexdigest()[:32]
+        return await self._hand_over(task_id, "take_approvers_answer", said, f"approval/{digest}")
+
+    async def _hand_over(self, task_id: str, update: str, said: Wire, update_id: str) -> str:
+        """Hand something to a task, to the run that goes on where one is ending; return what it answers."""
         try:
             async with temporal_answers(UPDATE_TIMEOUT):
-                while not await self._update(task_id, message, update_id):
+                while not (answer := await self._update(task_id, update, said, update_id)):
                     # Its run ended below the message; unless the task went on in another, so did the task.
                     if not await self._is_running(task_id):
                         raise TaskEndedError(f"task {task_id!r} has ended and takes no more messages")
                     await asyncio.sleep(UPDATE_PAUSE)
         except WorkflowUpdateRPCTimeoutOrCancelledError as error:
             raise NoWorkerError from error
+        return answer
 
-    async def _update(self, task_id: str, message: UserMessage, update_id: str) -> bool:
-        """Hand a message to the current run; return False if that run ended, or failed a step, meanwhile.
+    async def has_taken_in(self, task_id: str, message: UserMessage) -> bool:
+        """Whether a task has taken this very message in before; False also where no worker tells.
 
-        The message may have been taken in all the same; the task knows it when it comes again.
+        Raises:
+            TaskUnknownError: there is no such workflow.
         """
         try:
-            await self._handle(task_id).execute_update(AgentTask.add_message, message, id=update_id)
+            async with asyncio.timeout(QUERY_TIMEOUT), known(task_id), readable():
+                taken = await self._handle(task_id).query(AgentTask.taken_in, message.message_id)
+        except (TimeoutError, RPCError, WorkflowQueryFailedError, ValueError):
+            return False
+        return taken == content_digest(message)
+
+    async def _update(self, task_id: str, update: str, said: Wire, update_id: str) -> str:
+        """Hand something to the current run; return its answer, empty if that run ended, or failed a step.
+
+        It may have been taken in all the same; the task knows a message when it comes again.
+        """
+        try:
+            return await self._handle(task_id).execute_update(update, said, id=update_id, result_type=str)
         except WorkflowUpdateFailedError as error:
             failure = error.cause
             if not isinstance(failure, ApplicationError):
@@ -160,12 +195,11 @@ class Tasks:
                 raise TaskEndedError(f"task {task_id!r} has ended and takes no more messages") from error
             if failure.type != _CLOSED_BEFORE_RESULT:
                 raise
-            return False
+            return ""
         except RPCError as error:
             if error.status not in _RUN_CHANGED:
                 raise
-            return False
-        return True
+            return ""
 
     async def _is_running(self, task_id: str) -> bool:
         try:
@@ -199,9 +233,15 @@ class Tasks:
             NoWorkerError: no worker answered in time.
             PayloadLostError, PayloadsUnavailableError: what it answered cannot be read.
         """
+        async with self._answering(task_id):
+            return await self._handle(task_id).query(AgentTask.view)
+
+    @asynccontextmanager
+    async def _answering(self, task_id: str) -> AsyncGenerator[None]:
+        """Give a worker its time to answer a query, and say what it means if none does."""
         try:
             async with asyncio.timeout(QUERY_TIMEOUT), known(task_id), readable():
-                return await self._handle(task_id).query(AgentTask.view)
+                yield
         except (TimeoutError, RPCError, WorkflowQueryFailedError) as error:
             raise NoWorkerError from error
         except ValueError as error:
@@ -209,6 +249,21 @@ class Tasks:
             if await self._is_paused(task_id):
                 raise NoWorkerError from error
             raise
+
+    async def transcript(self, task_id: str) -> list[TranscriptMessage]:
+        """Ask the workflow for all that was said in its task.
+
+        Raises:
+            as `view` does.
+        """
+        messages, start = list[TranscriptMessage](), 0
+        while True:
+            async with self._answering(task_id):
+                page = await self._handle(task_id).query(AgentTask.transcript, start)
+            messages += page.messages
+            if page.next is None:
+                return messages
+            start = page.next
 
     async def beginning(self, task_id: str) -> Beginning:
         """Return how a task began that has not ended, as its history tells it: no worker is needed.

@@ -28,16 +28,28 @@ class UntilReply(UntilEnd):
 
     This is SendMessage (A2A 1.0 §3.2.2: a blocking call returns at a terminal or interrupted state) and
     SendStreamingMessage (§11.7: the same for its stream): the reply to one message. A task that waited for
-    exactly this message still shows the old state for a moment, which is not the reply.
+    exactly this message, which `is_answer`, still shows the old state for a moment, which is not the reply.
+    Another message may find that the task has asked something meanwhile: that is a reply, and the question
+    is still open.
     """
 
-    def __init__(self, message_id: str) -> None:
+    def __init__(self, message_id: str, *, is_answer: bool) -> None:
         self._message_id = message_id
-        self._taken_in = False
+        self._taken_in = not is_answer
 
     def is_over(self, step: Step) -> bool:
         self._taken_in = self._taken_in or self._message_id in _messages_of(step)
         return super().is_over(step) or (self._taken_in and _state_of(step) in INTERRUPTED_STATES)
+
+
+class UntilTakenIn(UntilEnd):
+    """Follow a task until it has taken `message_id` in, or has ended: the question it asked is answered."""
+
+    def __init__(self, message_id: str) -> None:
+        self._message_id = message_id
+
+    def is_over(self, step: Step) -> bool:
+        return super().is_over(step) or self._message_id in _messages_of(step)
 
 
 def _state_of(step: Step) -> TaskState | None:

@@ -19,9 +19,18 @@ from stores.a2a_tasks import (
     to_status,
     to_struct,
 )
+from stores.part_urls import result_url
 from stores.task_views import START
 from stores.view_parts import EMPTY, fails_drafts
-from workflows.contract.events import RESPONSE_ARTIFACT, ArtifactChunk, Narrated, StatusChanged, TaskEvent
+from workflows.contract.events import (
+    RESPONSE_ARTIFACT,
+    ArtifactChunk,
+    Narrated,
+    Resumed,
+    StatusChanged,
+    TaskEvent,
+    ToolCompleted,
+)
 from workflows.contract.messages import AgentMessage, TextPart
 from workflows.contract.tasks import TaskState, TaskStatus, TaskView
 
@@ -64,13 +73,13 @@ class UpdateTranslator:
         """
         match event:
             case StatusChanged():
-                return self._status_updates(event)
+                return self._status_updates(event, position)
             case ArtifactChunk():
                 return self._artifact_updates(event)
             case Narrated():
                 return [self._narration_update(event, position)]
             case _ if self._extended:
-                return [self._status_update(self._status, {EVENTS_EXTENSION: event.model_dump(mode="json")})]
+                return [self._status_update(self._status, self._told(event, position))]
             case _:
                 return []
 
@@ -82,17 +91,27 @@ class UpdateTranslator:
             at=EventId(position).at,
             message=AgentMessage(message_id=message_id, parts=(TextPart(text=event.text),)),
         )
-        metadata = {EVENTS_EXTENSION: event.model_dump(mode="json")} if self._extended else {}
-        return self._status_update(status, metadata)
+        return self._status_update(status, self._told(event, position))
 
-    def _status_updates(self, event: StatusChanged) -> list[Update]:
+    def _told(self, event: TaskEvent, position: str) -> dict[str, JsonValue]:
+        """Return an event as clients of the extension get it: with its time, by the store's clock."""
+        if not self._extended:
+            return {}
+        at = EventId(position).at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        told = {**event.model_dump(mode="json"), "at": at}
+        if isinstance(event, ToolCompleted) and event.cut:
+            told["url"] = result_url(self._place.public_url, self._place.task_id, event.call_id)
+        return {EVENTS_EXTENSION: told}
+
+    def _status_updates(self, event: StatusChanged, position: str) -> list[Update]:
         """Return the status; before one that ends the task badly, what becomes of unfinished artifacts."""
         self._status = TaskStatus(state=event.state, at=event.at, message=event.message)
         failed: list[Update] = []
         if fails_drafts(event.state):
             failed = [self._failed_update(*each) for each in self._unfinished.items()]
             self._unfinished.clear()
-        return [*failed, self._status_update(self._status, event.metadata)]
+        resumed = self._told(Resumed(after=event.resumed), position) if event.resumed else {}
+        return [*failed, self._status_update(self._status, {**event.metadata, **resumed})]
 
     def _failed_update(self, artifact_id: str, name: str) -> pb.TaskArtifactUpdateEvent:
         return self._artifact_update(

@@ -1,30 +1,19 @@
 """Rows of a dataset: JSON objects, one a line, each checked against the schema of the dataset."""
 
 import json
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
-from functools import lru_cache
+from collections.abc import AsyncIterator, Iterable, Mapping
 from typing import cast
 
-from jsonschema.exceptions import SchemaError, ValidationError
-from jsonschema.validators import (
-    Draft202012Validator,
-    extend,  # pyright: ignore[reportUnknownVariableType] -- its stub has no types
-)
 from pydantic import JsonValue
-from pydantic_core import SchemaError as PatternError
-from pydantic_core import SchemaValidator, core_schema, from_json
-from referencing import Registry
-from referencing.exceptions import Unresolvable
+from pydantic_core import from_json
 
+from runtime.foreign_schemas import SchemaUnfitError, find_misfits, problem_of_schema
 from stores.artifact_errors import RowInvalidError, RowSchemaError
 from workflows.contract.part_rules import text_flaw
 
 _MAX_REASON = 200
-_NAMED = frozenset({"properties", "$defs", "definitions", "dependentSchemas"})
-"""Keywords whose value maps names to schemas."""
-
-_PLAIN = frozenset({"const", "default", "enum", "examples"})
-"""Keywords whose value is no schema."""
+_TOGETHER = 1_000
+"""Rows that are checked at once."""
 
 
 def encode_rows(rows: Iterable[Mapping[str, JsonValue]]) -> bytes:
@@ -55,43 +44,48 @@ def check_schema(schema: Mapping[str, JsonValue] | None) -> None:
         text = json.dumps(schema, ensure_ascii=False)
         if flaw := text_flaw(text, len(text)):
             raise RowSchemaError(flaw)
-        _validator(json.dumps(schema))
+        if problem := problem_of_schema(schema):
+            raise RowSchemaError(problem[:_MAX_REASON])
 
 
 def count_rows(content: bytes, schema: Mapping[str, JsonValue] | None) -> int:
     """Return how many rows the content holds; each is an object and fits the schema.
 
-    Nothing is fetched that the schema refers to, and its patterns are matched in linear time: models write
-    both schemas and rows.
+    Models write both schemas and rows: they are checked as those of strangers are.
 
     Raises:
         RowInvalidError: a row is not so, or the last line has no end.
         RowSchemaError: rows cannot be checked against the schema.
     """
-    validator = None if schema is None else _validator(json.dumps(schema))
     lines = content.split(b"\n")
     if lines.pop():
         raise RowInvalidError(len(lines), "its line has no end")
-    for number, line in enumerate(lines):
-        _check_row(number, line, validator)
+    for start in range(0, len(lines), _TOGETHER):
+        rows = [
+            _read_row(start + number, line) for number, line in enumerate(lines[start : start + _TOGETHER])
+        ]
+        if schema is not None:
+            _check_rows(rows, schema, start)
     return len(lines)
 
 
-def _check_row(number: int, line: bytes, validator: Draft202012Validator | None) -> None:
+def _read_row(number: int, line: bytes) -> dict[str, JsonValue]:
     try:
         row: JsonValue = from_json(line, allow_inf_nan=False)
     except ValueError as error:
         raise RowInvalidError(number, "it is no JSON") from error
     if not isinstance(row, dict):
         raise RowInvalidError(number, "it is no JSON object")
-    if validator is None:
-        return
+    return row
+
+
+def _check_rows(rows: list[dict[str, JsonValue]], schema: Mapping[str, JsonValue], first: int) -> None:
     try:
-        misfit = next(validator.iter_errors(row), None)
-    except (Unresolvable, RecursionError) as error:
-        raise RowSchemaError("a reference in it leads nowhere") from error
-    if isinstance(misfit, ValidationError):
-        raise RowInvalidError(number, f"{misfit.json_path}: {misfit.message[:_MAX_REASON]}")
+        misfits = find_misfits(schema, rows)
+    except SchemaUnfitError as error:
+        raise RowSchemaError(str(error)[:_MAX_REASON]) from error
+    for misfit in misfits:
+        raise RowInvalidError(first + misfit.value, f"{misfit.json_path}: {misfit.message[:_MAX_REASON]}")
 
 
 def _encode(number: int, row: Mapping[str, JsonValue]) -> bytes:
@@ -100,60 +94,3 @@ def _encode(number: int, row: Mapping[str, JsonValue]) -> bytes:
         return text.encode() + b"\n"
     except (TypeError, ValueError) as error:
         raise RowInvalidError(number, "it is no JSON") from error
-
-
-@lru_cache(maxsize=64)
-def _validator(written: str) -> Draft202012Validator:
-    schema = cast("dict[str, JsonValue]", _in_our_dialect(json.loads(written)))
-    try:
-        Draft202012Validator.check_schema(schema)
-    except SchemaError as error:
-        raise RowSchemaError(f"{error.json_path}: {error.message[:_MAX_REASON]}") from error
-    except RecursionError as error:
-        raise RowSchemaError("it is nested too deeply") from error
-    return _LinearValidator(schema, registry=_NOTHING)
-
-
-def _in_our_dialect(schema: JsonValue) -> JsonValue:
-    """Return a schema without `$schema`, by which a part of it would choose another validator than ours."""
-    if isinstance(schema, list):
-        return [_in_our_dialect(item) for item in schema]
-    if not isinstance(schema, dict):
-        return schema
-    if "patternProperties" in schema:
-        raise RowSchemaError("patternProperties is not supported; name each property")
-    if isinstance(pattern := schema.get("pattern"), str):
-        _compile(pattern)
-    return {key: _keyword_value(key, value) for key, value in schema.items() if key != "$schema"}
-
-
-def _keyword_value(keyword: str, value: JsonValue) -> JsonValue:
-    if keyword in _PLAIN:
-        return value
-    if keyword in _NAMED and isinstance(value, dict):
-        return {name: _in_our_dialect(schema) for name, schema in value.items()}
-    return _in_our_dialect(value)
-
-
-@lru_cache(maxsize=64)
-def _compile(pattern: str) -> SchemaValidator:
-    try:
-        return SchemaValidator(core_schema.str_schema(pattern=pattern, regex_engine="rust-regex"))
-    except PatternError as error:
-        reason = f"the pattern {pattern[:_MAX_REASON]!r} cannot be matched in linear time"
-        raise RowSchemaError(reason) from error
-
-
-def _pattern(
-    _validator: Draft202012Validator, pattern: JsonValue, text: JsonValue, _schema: Mapping[str, JsonValue]
-) -> Iterator[ValidationError]:
-    if isinstance(text, str) and not _compile(str(pattern)).isinstance_python(text):
-        yield ValidationError(f"does not match the pattern {pattern!r}")
-
-
-_NOTHING: Registry[JsonValue] = Registry()
-"""Where references outside of a schema are looked up; an empty registry fetches nothing."""
-
-_LinearValidator = cast(
-    "Callable[..., Draft202012Validator]", extend(Draft202012Validator, {"pattern": _pattern})
-)

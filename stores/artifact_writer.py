@@ -146,8 +146,9 @@ class ArtifactWriter:
         request = self._request
         occasion = Occasion(request.context_id, request.artifact_id, at, request.operation_id)
         change = partial(change_artifact, before, request.change, occasion)
-        # Each row of a dataset is checked, and values are parsed.
-        changed = await in_hashing_thread(change) if _size(request.change) > _LARGE else change()
+        # Values are parsed; and rows are checked by schemas that a model wrote, in another process.
+        is_slow = _size(request.change) > _LARGE or _holds_rows(request.change)
+        changed = await in_hashing_thread(change) if is_slow else change()
         if changed is None and before is not None:
             return before
         return cast("Changed", changed)
@@ -200,6 +201,18 @@ class ArtifactWriter:
         told = self._request.announcement
         if told:
             await self._servers.views.queue_publish(pipeline, told.task_id, told.run_id, plan.events)
+
+
+def _holds_rows(change: Change) -> bool:
+    match change:
+        case Append():
+            return bool(change.rows) or any(part.row_schema for part in change.parts)
+        case Create() | AddParts():
+            return any(part.row_schema is not None for part in change.parts)
+        case Replace():
+            return change.part.row_schema is not None
+        case _:
+            return False
 
 
 def _size(change: Change) -> int:

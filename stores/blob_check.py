@@ -8,6 +8,8 @@ task reads there and is told that its blobs are lost. If Redis was emptied, the 
 import asyncio
 import contextlib
 import uuid
+from contextlib import closing
+from pathlib import Path
 from typing import cast
 
 from redis.asyncio import Redis
@@ -21,9 +23,13 @@ from stores.blobs import (
     BlobsUnavailableError,
     BlobsUnfitError,
 )
+from stores.local_blobs import LocalBlobs
 
 STORE_ID_KEY = "everloop:blob-store"
 """Redis string: id of the blob store in use. It has no time to live."""
+
+DIRECTORY_KEY = "everloop:blob-store:directory"
+"""Redis string: where a process last found the directory in use, for others of its machine."""
 
 LOCK_KEY = "everloop:blob-store:lock"
 """Redis string: held by the process that settles the id."""
@@ -64,11 +70,46 @@ async def _check_id(blobs: Blobs, redis: Redis) -> None:
     if found != in_use:
         raise BlobsUnfitError(
             f"{blobs.place} is not the blob store of this deployment: "
-            f"{f'its id is {found}' if found else 'it has no id'}, and {in_use} is in use. Mount the right "
-            "directory, or correct EVERLOOP_BLOBS and what belongs to it, the same for all workers and "
-            "gateways. Only if the blobs in use are gone for good, "
-            f"delete the key {STORE_ID_KEY} in Redis: then this store is used"
+            f"{f'its id is {found}' if found else 'it has no id'}, and {in_use} is in use. Start this "
+            f"process with {await _settings_in_use(redis)}, mount the right directory, or give it a Redis of "
+            "its own (EVERLOOP_REDIS_URL) if it is another deployment"
         )
+
+
+async def _settings_in_use(redis: Redis) -> str:
+    directory = cast("str | None", await redis.get(DIRECTORY_KEY))
+    where = f" (local: EVERLOOP_BLOB_DIRECTORY={directory})" if directory else ""
+    return f"the EVERLOOP_BLOBS of the other workers and gateways{where}"
+
+
+async def find_directory(given: Path, redis: Redis) -> Path:
+    """Return the local directory in use, wherever this process was started; the given one if none is found.
+
+    Only for who was told no directory: a worker beside `make up`, started in another working directory.
+    """
+    try:
+        named = cast("str | None", await redis.get(DIRECTORY_KEY))
+        in_use = await _id_in_use(redis)
+    except RedisError:
+        return given  # the check says so
+    if not named or not in_use:
+        return given
+    with closing(LocalBlobs(Path(named))) as blobs, contextlib.suppress(BlobError):
+        if await _id_of(blobs) == in_use:
+            return blobs.directory
+    return given
+
+
+async def note_directory(blobs: LocalBlobs, redis: Redis) -> None:
+    """Tell others where the directory in use is, once it was found to be that.
+
+    Raises:
+        BlobsUnfitError: Redis does not take it.
+    """
+    try:
+        await redis.set(DIRECTORY_KEY, str(blobs.directory))
+    except RedisError as error:
+        raise BlobsUnfitError(f"Redis does not keep where the blob store is: {error}; try again") from error
 
 
 async def _settle_id(blobs: Blobs, redis: Redis) -> str:

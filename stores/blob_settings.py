@@ -10,7 +10,7 @@ from pydantic import Field, ValidationInfo, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 from redis.asyncio import Redis
 
-from stores.blob_check import check_blobs
+from stores.blob_check import check_blobs, find_directory, note_directory
 from stores.blobs import Blobs, BlobsUnfitError
 from stores.encrypted_blobs import EncryptedBlobs
 from stores.local_blobs import LocalBlobs
@@ -30,9 +30,10 @@ T = TypeVar("T", str, int)
 class BlobSettings(BaseSettings):
     """Where payloads too large for Temporal's history live: the same for all workers and gateways.
 
-    EVERLOOP_BLOBS: `local` (default), `redis` or `s3`. EVERLOOP_BLOB_DIRECTORY, of `local`: default
-    `.everloop/blobs`. EVERLOOP_BLOB_TTL_DAYS: how long a payload is kept after it was last put (in Redis:
-    used), and for as long as Temporal knows its task; default 30, at most 36,500. Of `s3`, and only
+    EVERLOOP_BLOBS: `local` (default), `redis` or `s3`. EVERLOOP_BLOB_DIRECTORY, of `local`: default the
+    directory that others of this machine use, or else `.everloop/blobs`. EVERLOOP_BLOB_TTL_DAYS: how long a
+    payload is kept after it was last put (in Redis: used), and for as long as Temporal knows its task;
+    default 30, at most 36,500. Of `s3`, and only
     with it: EVERLOOP_S3_BUCKET, which must exist; EVERLOOP_S3_ENDPOINT, default Amazon's;
     EVERLOOP_S3_PREFIX, before each key, default none; EVERLOOP_S3_PRESIGNED, seconds that a link to an
     artifact lasts, at which clients fetch it from S3 itself, at most 604,800, default 0: no links.
@@ -126,8 +127,13 @@ async def opened_blobs(settings: BlobSettings, redis: Redis) -> AsyncGenerator[B
     elif settings.blobs == "redis":
         yield await _checked(RedisBlobs(redis, ttl=settings.blob_ttl), redis)
     else:
-        with closing(LocalBlobs(settings.blob_directory)) as local:
-            yield await _checked(local, redis)
+        directory = settings.blob_directory
+        if "blob_directory" not in settings.model_fields_set:
+            directory = await find_directory(directory, redis)
+        with closing(LocalBlobs(directory)) as local:
+            checked = await _checked(local, redis)
+            await note_directory(local, redis)
+            yield checked
 
 
 async def _checked(blobs: Blobs, redis: Redis) -> Blobs:

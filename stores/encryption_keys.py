@@ -19,6 +19,7 @@ from cryptography.hazmat.primitives.ciphers import Cipher as BlockCipher
 from cryptography.hazmat.primitives.ciphers import algorithms, modes
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
+from runtime.secrecy import warn_of_readers
 from stores.encryption import Box, Cipher, SealBrokenError, UnknownKeyError
 
 KEY_BYTES = 32
@@ -119,6 +120,7 @@ def read_keys(path: Path) -> Keyring:
     """
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
+        warn_of_readers(path)
     except OSError as error:
         raise KeyFileError(f"the file cannot be read: {error.strerror}") from None
     except UnicodeDecodeError:

@@ -11,8 +11,9 @@ from stores.json_limits import is_sendable
 from workflows.contract.events import SubAgentEvent, TaskCreated, TaskEvent
 from workflows.contract.names import child_path, is_child_task_id
 
-MAX_FORWARDED_BYTES = 32_000
-"""Of an event as JSON. Of a larger one its short fields are forwarded: what it holds stands elsewhere."""
+MAX_FORWARDED_BYTES = 66_000
+"""Of an event as JSON, so that the largest answer that comes whole has room. Of a larger event its short
+fields are forwarded: what it holds stands elsewhere."""
 
 MAX_CUT_CHARACTERS = 1_000
 """Of each text of an event that is cut."""

@@ -45,6 +45,11 @@ class LocalBlobs(Blobs):
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="blobs")
 
     @property
+    def directory(self) -> Path:
+        """Where the files are, as an absolute path."""
+        return self._directory
+
+    @property
     def place(self) -> str:
         return f"the blob directory {self._directory}"
 
@@ -89,6 +94,14 @@ class LocalBlobs(Blobs):
                 return
         raise FileNotFoundError(f"{key} was removed while it was put")
 
+    def _make(self, folder: Path) -> None:
+        """Make a folder below the directory, and that one; nobody else can look into them."""
+        self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        path = self._directory
+        for step in folder.relative_to(self._directory).parts:
+            path /= step
+            path.mkdir(mode=0o700, exist_ok=True)
+
     def _synced(self, path: Path) -> bool:
         """Make sure that the file outlives a power failure; return whether it is still there."""
         # Also where another process wrote the file: it may not have come as far as this.
@@ -102,14 +115,14 @@ class LocalBlobs(Blobs):
     def _write(self, path: Path, content: bytes, digest: bytes) -> None:
         unfinished = self._directory / UNFINISHED / uuid.uuid4().hex
         for folder in (unfinished.parent, path.parent):
-            folder.mkdir(parents=True, exist_ok=True)
+            self._make(folder)
         try:
-            with unfinished.open("xb") as file:
+            with open(unfinished, "xb", opener=_for_us_alone) as file:
                 file.write(content)
                 file.write(digest)
                 file.flush()
                 os.fsync(file.fileno())
-            path.parent.mkdir(parents=True, exist_ok=True)  # the housekeeping removes folders that are empty
+            self._make(path.parent)  # the housekeeping removes folders that are empty
             unfinished.replace(path)
         except OSError:
             unfinished.unlink(missing_ok=True)
@@ -169,3 +182,7 @@ def _sync(folder: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def _for_us_alone(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)

@@ -3,7 +3,7 @@
 import logging
 import sys
 import traceback
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from types import TracebackType
 from typing import Annotated, Literal, TextIO, cast
 
@@ -59,6 +59,7 @@ def configure_logs(level: LogLevel, out: TextIO | None = None) -> None:
             processors=[
                 structlog.stdlib.ProcessorFormatter.remove_processors_meta,
                 told,
+                _stack_as_list,
                 structlog.processors.JSONRenderer(default=str),
             ],
         )
@@ -126,18 +127,37 @@ def _first_line(_logger: WrappedLogger, _method: str, event: EventDict) -> Event
 def _exceptions_by_kind(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
     """Name what was raised, and where, without a word of its text."""
     if error := _exception_of(event):
-        event.setdefault("error_type", _kind(error))
-        event["stack"] = _stack(error.__traceback__)
-        if causes := [_kind(cause) for cause in _causes(error)]:
-            event["caused_by"] = causes
+        for field, value in exception_fields(error).items():
+            event.setdefault(field, value)
+    return event
+
+
+def exception_fields(error: BaseException) -> dict[str, object]:
+    """Return what was raised, and where, without a word of its text; the stack as lines of one text.
+
+    That is what `stack` means to structlog's own renderers; in our JSON it is a list.
+    """
+    causes = [_kind(cause) for cause in chain_of(error)[1:]]
+    fields: dict[str, object] = {"error_type": _kind(error), "stack": "\n".join(_stack(error.__traceback__))}
+    return {**fields, "caused_by": causes} if causes else fields
+
+
+def _stack_as_list(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
+    if isinstance(stack := event.get("stack"), str):
+        event["stack"] = stack.splitlines()
     return event
 
 
 def _exceptions_in_full(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
     if error := _exception_of(event):
         event.setdefault("error_type", _kind(error))
-        event["exception"] = "".join(traceback.format_exception(error)).rstrip()
+        event["exception"] = full_text(error)
     return event
+
+
+def full_text(error: BaseException) -> str:
+    """Return an exception as Python prints it, with what it says."""
+    return "".join(traceback.format_exception(error)).rstrip()
 
 
 def _exception_of(event: EventDict) -> BaseException | None:
@@ -158,15 +178,16 @@ def _stack(trace_: TracebackType | None) -> list[str]:
     return [f"{frame.filename}:{frame.lineno} {frame.name}" for frame in frames]
 
 
-def _causes(error: BaseException) -> Iterator[BaseException]:
-    """Yield what led to an exception; a chain that bites its tail ends there."""
-    seen: set[int] = set()
-    cause: BaseException | None = error
-    while cause := cause.__cause__ or (None if cause.__suppress_context__ else cause.__context__):
-        if id(cause) in seen:
-            return
-        seen.add(id(cause))
-        yield cause
+def chain_of(error: BaseException) -> list[BaseException]:
+    """Return an exception and what led to it; a chain that bites its tail ends there."""
+    chain = [error]
+    while (last := chain[-1]) and (
+        cause := last.__cause__ or (None if last.__suppress_context__ else last.__context__)
+    ):
+        if any(cause is each for each in chain):
+            break
+        chain.append(cause)
+    return chain
 
 
 def _log_the_end(kind: type[BaseException], error: BaseException, trace_: TracebackType | None) -> None:

@@ -12,18 +12,22 @@ from stores.page_token import IndexEntry, decode_page_token, encode_page_token
 from stores.task_views import (
     MAX_PAGE_BYTES,
     START,
+    OpenTask,
     ShownArtifact,
     Snapshot,
     StreamedEvent,
     TaskPage,
     TaskQuery,
     TaskViews,
+    WaitingPage,
+    WaitingQuery,
+    WaitingTask,
     position_order,
 )
-from stores.view_parts import MAX_EVENTS, microseconds
+from stores.view_parts import MAX_EVENTS, microseconds, scopes_of
 from workflows.contract.events import StatusChanged, TaskEvent
 from workflows.contract.names import is_child_task_id, root_task_id
-from workflows.contract.tasks import TaskState, TaskView
+from workflows.contract.tasks import Route, TaskState, TaskView
 
 
 @dataclass
@@ -42,6 +46,7 @@ class MemoryTaskViews(TaskViews):
         self._tasks: defaultdict[str, _StoredTask] = defaultdict(
             lambda: _StoredTask(deque(maxlen=max_events))
         )
+        self._routes: dict[str, Route] = {}
         self._changed = asyncio.Condition()
         self._is_woken = False
 
@@ -76,6 +81,22 @@ class MemoryTaskViews(TaskViews):
     async def state(self, task_id: str) -> TaskState | None:
         snapshot = await self.load(task_id)
         return snapshot.view.status.state if snapshot else None
+
+    async def list_open(self, first: int, count: int) -> Sequence[OpenTask]:
+        views = sorted(
+            (v for v in self._views() if not (v.status.state.is_terminal or is_child_task_id(v.task_id))),
+            key=lambda view: view.status.at,
+        )
+        return [
+            OpenTask(view.task_id, view.status.state, view.run_id, view.status.at.timestamp())
+            for view in views[first : first + count]
+        ]
+
+    async def keep_route(self, task_id: str, route: Route) -> None:
+        self._routes[task_id] = route
+
+    async def route(self, task_id: str) -> Route | None:
+        return self._routes.get(task_id)
 
     async def artifact(self, task_id: str, artifact_id: str) -> ShownArtifact | None:
         return self._tasks[task_id].folded.artifact(artifact_id) if task_id in self._tasks else None
@@ -118,6 +139,23 @@ class MemoryTaskViews(TaskViews):
             views=tuple(view for _, view in page),
             total=len(matching),
             next_page_token=encode_page_token(page[-1][0]) if len(rest) > len(page) else "",
+        )
+
+    async def list_waiting(self, query: WaitingQuery) -> WaitingPage:
+        after = decode_page_token(query.page_token)
+        waiting = sorted(
+            (IndexEntry(microseconds(view.status.at), f"{view.task_id} {scope}"), WaitingTask(view, scope))
+            for view in self._views()
+            if not is_child_task_id(view.task_id)
+            for scope in set(scopes_of(view.status.questions)) & set(query.scopes)
+        )
+        rest = [(entry, task) for entry, task in waiting if after is None or entry > after]
+        page = rest[: query.page_size]
+        more = len(rest) > len(page)
+        bare = {"history": (), "artifacts": ()}
+        return WaitingPage(
+            tuple(WaitingTask(task.view.model_copy(update=bare), task.scope) for _, task in page),
+            encode_page_token(page[-1][0]) if more else "",
         )
 
     def open_tasks(self, owner: str) -> set[str]:

@@ -1,10 +1,10 @@
 """The transcript cache in memory, for one process and for tests."""
 
-from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 
-from stores.transcripts import Attempt, OpenedTranscript, Reply, Transcripts
-from workflows.contract.messages import AssistantMessage, SummaryMessage, TranscriptMessage
+from stores.transcripts import Attempt, OpenedTranscript, Reply, Transcripts, fitting
+from workflows.contract.messages import AssistantMessage, SummaryMessage, ToolMessage, TranscriptMessage
 
 
 class MemoryTranscripts(Transcripts):
@@ -12,7 +12,7 @@ class MemoryTranscripts(Transcripts):
 
     def __init__(self) -> None:
         self._runs: defaultdict[tuple[str, str], dict[int, TranscriptMessage]] = defaultdict(dict)
-        self._attempts: defaultdict[tuple[str, str], Counter[str]] = defaultdict(Counter)
+        self._attempts: defaultdict[tuple[str, str], dict[str, tuple[int, str]]] = defaultdict(dict)
 
     async def open(  # noqa: PLR0913 -- all that one round trip does, each by its name
         self,
@@ -40,8 +40,19 @@ class MemoryTranscripts(Transcripts):
 
     def _count(self, task_id: str, run_id: str, attempt: Attempt) -> int:
         counts = self._attempts[task_id, run_id]
-        counts[attempt.call] = max(counts[attempt.call] + 1, attempt.count)
-        return counts[attempt.call]
+        last, token = counts.get(attempt.call, (0, ""))
+        if token != attempt.lease.token:
+            counts[attempt.call] = max(last + 1, attempt.count), attempt.lease.token
+        return counts[attempt.call][0]
+
+    async def newest(
+        self, task_id: str, run_id: str, max_bytes: int
+    ) -> Mapping[int, TranscriptMessage] | None:
+        kept = self._runs[task_id, run_id]
+        if 0 not in kept:
+            return None
+        sizes = ((at, len(kept[at].model_dump_json().encode())) for at in sorted(kept, reverse=True))
+        return {position: kept[position] for position in fitting(sizes, max_bytes)}
 
     async def put(self, task_id: str, run_id: str, start: int, messages: Sequence[TranscriptMessage]) -> None:
         kept = self._runs[task_id, run_id]
@@ -49,6 +60,9 @@ class MemoryTranscripts(Transcripts):
             kept.clear()
             self._attempts.pop((task_id, run_id), None)
         kept.update(enumerate(messages, start=start))
+
+    async def put_result(self, task_id: str, run_id: str, position: int, result: ToolMessage) -> None:
+        self._runs[task_id, run_id].setdefault(position, result)
 
     async def put_reply(self, task_id: str, run_id: str, position: int, reply: Reply) -> Reply:
         kept = self._runs[task_id, run_id]

@@ -7,9 +7,19 @@ import structlog
 from structlog.typing import FilteringBoundLogger
 
 from stores.push_configs import PushConfigs
-from stores.task_views import ShownArtifact, Snapshot, StreamedEvent, TaskPage, TaskQuery, TaskViews
+from stores.task_views import (
+    OpenTask,
+    ShownArtifact,
+    Snapshot,
+    StreamedEvent,
+    TaskPage,
+    TaskQuery,
+    TaskViews,
+    WaitingPage,
+    WaitingQuery,
+)
 from workflows.contract.events import StatusChanged, TaskEvent
-from workflows.contract.tasks import TaskState, TaskView
+from workflows.contract.tasks import Route, TaskState, TaskView
 
 Notify = Callable[[str, Sequence[str]], Awaitable[None]]
 """Takes a task id and the ids of its push notification configs; raises NotToldError if it cannot."""
@@ -59,6 +69,15 @@ class NotifyingTaskViews(TaskViews):
     async def state(self, task_id: str) -> TaskState | None:
         return await self._inner.state(task_id)
 
+    async def list_open(self, first: int, count: int) -> Sequence[OpenTask]:
+        return await self._inner.list_open(first, count)
+
+    async def keep_route(self, task_id: str, route: Route) -> None:
+        await self._inner.keep_route(task_id, route)
+
+    async def route(self, task_id: str) -> Route | None:
+        return await self._inner.route(task_id)
+
     async def artifact(self, task_id: str, artifact_id: str) -> ShownArtifact | None:
         return await self._inner.artifact(task_id, artifact_id)
 
@@ -75,6 +94,9 @@ class NotifyingTaskViews(TaskViews):
 
     async def list_tasks(self, query: TaskQuery) -> TaskPage:
         return await self._inner.list_tasks(query)
+
+    async def list_waiting(self, query: WaitingQuery) -> WaitingPage:
+        return await self._inner.list_waiting(query)
 
     @asynccontextmanager
     async def _telling(self, task_id: str, state: TaskState) -> AsyncGenerator[None]:

@@ -11,7 +11,6 @@ from urllib.parse import quote
 import structlog
 from temporalio.api.common.v1 import Payload
 from temporalio.api.failure.v1 import Failure
-from temporalio.contrib.pydantic import pydantic_data_converter
 from temporalio.converter import (
     ActivitySerializationContext,
     DataConverter,
@@ -41,6 +40,7 @@ from stores.encryption import NO_CIPHER, Cipher, EncryptionError
 from stores.encryption_codec import EncryptionCodec
 from stores.lost_payloads import LostPayloads
 from workflows.contract.failures import BLOB_MISSING
+from workflows.contract.payloads import WIRE_DATA_CONVERTER
 
 THRESHOLD = 256 * 1024
 """Bytes of a payload from which on it becomes a blob."""
@@ -193,7 +193,7 @@ def data_converter(
     """
     storage = BlobStorage([BlobPayloads(blobs, lost)], payload_size_threshold=THRESHOLD) if blobs else None
     return dataclasses.replace(
-        pydantic_data_converter,
+        WIRE_DATA_CONVERTER,
         external_storage=storage,
         payload_codec=EncryptionCodec(cipher, repeatable_from=THRESHOLD),
         failure_converter_class=EncryptedFailureConverter if cipher.is_on else PayloadFailureConverter,

@@ -17,12 +17,14 @@ class PushConfig(Wire):
     """What a client wants to be told, where, and how it knows that it is us.
 
     `token` is sent back as it is; `scheme` and `credentials` are those of HTTP's Authorization header; empty:
-    none is sent. `is_legacy`: the client speaks A2A 0.3. `context_id` and `public_url` are what a
-    notification needs of the task and of the gateway. It is never shown as text: it holds secrets.
+    none is sent. `owner` is the task's: owners get equal parts of the deliveries that there can be.
+    `is_legacy`: the client speaks A2A 0.3. `context_id` and `public_url` are what a notification needs of the
+    task and of the gateway. It is never shown as text: it holds secrets.
     """
 
     id: str
     task_id: str
+    owner: str
     context_id: str
     url: str
     token: str = ""

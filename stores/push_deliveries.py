@@ -9,6 +9,7 @@ from temporalio.common import WorkflowIDConflictPolicy, WorkflowIDReusePolicy
 from temporalio.service import RPCError
 
 from stores.notifying_task_views import NotToldError
+from stores.push_configs import PushConfigs
 from workflows.contract import names
 from workflows.contract.push import PushRef
 
@@ -18,8 +19,9 @@ RPC_TIMEOUT = timedelta(seconds=5)
 class PushDeliveries:
     """One `PushDelivery` for each config of each task. It ends with its task, and starts again with news."""
 
-    def __init__(self, client: Client, task_queue: str) -> None:
+    def __init__(self, client: Client, configs: PushConfigs, task_queue: str) -> None:
         self._client = client
+        self._configs = configs
         self._task_queue = task_queue
 
     async def notify(self, task_id: str, config_ids: Sequence[str]) -> None:
@@ -35,6 +37,9 @@ class PushDeliveries:
             raise NotToldError from error
 
     async def _notify(self, push: PushRef) -> None:
+        config = await self._configs.get(push.task_id, push.config_id)
+        if config is None:
+            return  # removed, or lost: a delivery that runs finds that out by itself
         await self._client.start_workflow(
             names.PUSH_WORKFLOW_TYPE,
             push,
@@ -44,5 +49,7 @@ class PushDeliveries:
             id_reuse_policy=WorkflowIDReusePolicy.ALLOW_DUPLICATE,
             start_signal=names.PUSH_NEWS,
             static_summary="push notifications",
+            # However many webhooks of one owner are slow, another owner's waits for the next free place.
+            priority=names.place_in_queues(config.owner, None),
             rpc_timeout=RPC_TIMEOUT,
         )

@@ -33,8 +33,8 @@ class Quotas(ABC):
         """Count a task that is about to start, and return whether it may: not if `limit` others are open.
 
         A task that is counted already, or that has been seen, may in any case. The reservation lasts for
-        `RESERVATION`. Once its view exists, a task counts by itself, until it ends or its view expires; tasks
-        of sub-agents never do.
+        `RESERVATION`. Once its view exists, a task counts by itself, until it ends; tasks of sub-agents
+        never do.
         """
 
     @abstractmethod

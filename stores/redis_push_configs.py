@@ -11,6 +11,7 @@ from redis.asyncio import Redis
 
 from stores.push_configs import MAX_CONFIGS, PushConfig, PushConfigs, TooManyPushConfigsError
 from stores.redis_connection import cipher_of
+from stores.redis_task_keys import HOLD, RedisTaskKeys, hold_keys
 from stores.view_parts import TASK_TTL
 from workflows.contract.names import push_configs_key
 
@@ -18,7 +19,7 @@ _CONFIG, _POSITION, _KNOWN, _KEEP = "config:", "position:", "known", "keep"
 _CHANGED = -1
 """What scripts answer if the config is another one than was read."""
 
-_PUT = """
+_PUT = f"""{HOLD}
 -- ARGV: field, config, config that is replaced ('': none), field of the position, position ('keep': as it
 -- is), how many configs at most, time to live in seconds, field that stays.
 local before = redis.call('HGET', KEYS[1], ARGV[1])
@@ -34,15 +35,15 @@ redis.call('HSET', KEYS[1], ARGV[1], ARGV[2], ARGV[8], 1)
 if ARGV[5] ~= 'keep' then
   redis.call('HSET', KEYS[1], ARGV[4], ARGV[5])
 end
-redis.call('EXPIRE', KEYS[1], ARGV[7])
+hold(KEYS[1], KEYS[2], KEYS[3], ARGV[7])
 return 1
 """
 
-_ADVANCE = """
+_ADVANCE = f"""{HOLD}
 if redis.call('HGET', KEYS[1], ARGV[1]) ~= ARGV[2] then return -1 end
 if redis.call('HGET', KEYS[1], ARGV[3]) == ARGV[4] then
   redis.call('HSET', KEYS[1], ARGV[3], ARGV[5])
-  redis.call('EXPIRE', KEYS[1], ARGV[6])
+  hold(KEYS[1], KEYS[2], KEYS[3], ARGV[6])
 end
 """
 
@@ -57,14 +58,13 @@ end
 class RedisPushConfigs(PushConfigs):
     """Each call is one round trip or two, and may be repeated.
 
-    `ttl` counts from the last `put`, `get` or `advance` (default 7 days): who waits for news of a task asks
-    for the config from time to time, and so keeps it.
+    `ttl` counts from the last `put`, `get` or `advance`, or from the end of the task (default 7 days).
     """
 
     def __init__(self, redis: Redis, *, ttl: timedelta = TASK_TTL) -> None:
         self._redis = redis
         self._cipher = cipher_of(redis)
-        self._ttl = ttl
+        self._keys = RedisTaskKeys(redis, ttl)
         self._put = redis.register_script(_PUT)
         self._advance = redis.register_script(_ADVANCE)
         self._delete_unchanged = redis.register_script(_DELETE_UNCHANGED)
@@ -75,7 +75,7 @@ class RedisPushConfigs(PushConfigs):
             before = await self._kept(config.task_id, config.id)
             is_same = before and self._unsealed(config.task_id, before).url == config.url
             was_put = await self._put(
-                keys=[push_configs_key(config.task_id)],
+                keys=[push_configs_key(config.task_id), *hold_keys(config.task_id)],
                 args=[
                     _CONFIG + config.id,
                     self._cipher.seal_text(config.model_dump_json(), _purpose(config.task_id)),
@@ -83,7 +83,7 @@ class RedisPushConfigs(PushConfigs):
                     _POSITION + config.id,
                     _KEEP if is_same else position,
                     MAX_CONFIGS,
-                    int(self._ttl.total_seconds()),
+                    self._keys.seconds,
                     _KNOWN,
                 ],
             )
@@ -94,8 +94,8 @@ class RedisPushConfigs(PushConfigs):
         key = push_configs_key(task_id)
         async with self._redis.pipeline(transaction=True) as pipeline:
             pipeline.hget(key, _CONFIG + config_id)
-            pipeline.expire(key, self._ttl)
-            kept, _ = cast("tuple[str | None, bool]", await pipeline.execute())
+            await self._keys.queue_hold(pipeline, task_id, key)
+            kept, _ = cast("tuple[str | None, None]", await pipeline.execute())
         return self._unsealed(task_id, kept) if kept else None
 
     async def list_configs(self, task_id: str) -> list[PushConfig]:
@@ -131,14 +131,14 @@ class RedisPushConfigs(PushConfigs):
             if kept is None or self._unsealed(config.task_id, kept).url != config.url:
                 return
             was_done = await self._advance(
-                keys=[push_configs_key(config.task_id)],
+                keys=[push_configs_key(config.task_id), *hold_keys(config.task_id)],
                 args=[
                     _CONFIG + config.id,
                     kept,
                     _POSITION + config.id,
                     start,
                     end,
-                    int(self._ttl.total_seconds()),
+                    self._keys.seconds,
                 ],
             )
 

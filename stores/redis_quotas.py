@@ -36,7 +36,8 @@ if not is_counted and redis.call('ZCARD', KEYS[1]) >= tonumber(ARGV[2]) then
   return 0
 end
 redis.call('ZADD', KEYS[1], until_then, ARGV[1])
-if redis.call('PTTL', KEYS[1]) < tonumber(ARGV[3]) then
+local has_tasks = redis.call('ZCOUNT', KEYS[1], '+inf', '+inf') > 0
+if not has_tasks and redis.call('PTTL', KEYS[1]) < tonumber(ARGV[3]) then
   redis.call('PEXPIRE', KEYS[1], ARGV[3])
 end
 return 1

@@ -8,6 +8,7 @@ from pydantic import JsonValue
 from redis.asyncio import Redis
 
 from stores.redis_connection import cipher_of
+from stores.redis_task_keys import RedisTaskKeys
 from stores.secrets import Secrets
 from stores.view_parts import TASK_TTL
 from workflows.contract.names import secrets_key
@@ -20,15 +21,15 @@ if brought then redis.call('HSET', KEYS[1], ARGV[2], brought) end
 
 
 class RedisSecrets(Secrets):
-    """Each call is one round trip. `ttl` counts from the last `put` (default 7 days).
+    """Each call is one round trip. `ttl` (default 7 days) counts from the task's end.
 
-    The time to live is for tasks whose end nobody published; the key is deleted with the others' ends.
+    The time to live is for what comes after the end; the end itself deletes the key.
     """
 
     def __init__(self, redis: Redis, *, ttl: timedelta = TASK_TTL) -> None:
         self._redis = redis
         self._cipher = cipher_of(redis)
-        self._ttl = ttl
+        self._keys = RedisTaskKeys(redis, ttl)
         self._accept = redis.register_script(_ACCEPT)
 
     async def put(self, task_id: str, message_id: str, value: JsonValue) -> None:
@@ -36,7 +37,7 @@ class RedisSecrets(Secrets):
         sealed = self._cipher.seal_text(json.dumps(value), _purpose(task_id))
         async with self._redis.pipeline(transaction=True) as pipeline:
             pipeline.hset(key, _brought(message_id), sealed)
-            pipeline.expire(key, self._ttl)
+            await self._keys.queue_hold(pipeline, task_id, key)
             await pipeline.execute()
 
     async def accept(self, task_id: str, message_id: str, name: str) -> None:

@@ -10,24 +10,38 @@ from redis.asyncio.client import Pipeline
 
 from stores.redis_connection import cipher_of
 from stores.redis_event_reader import RedisEventReader
+from stores.redis_task_keys import HOLD
 from stores.redis_task_list import INDEX_SCRIPT, RedisTaskList
 from stores.redis_view_codec import ScriptArguments, ViewCodec
+from stores.redis_waiting_tasks import RedisWaitingTasks
 from stores.task_views import (
     START,
+    OpenTask,
     ShownArtifact,
     Snapshot,
     StreamedEvent,
     TaskPage,
     TaskQuery,
     TaskViews,
+    WaitingPage,
+    WaitingQuery,
     is_position,
 )
 from stores.view_parts import MAX_EVENTS, TASK_TTL
 from workflows.contract.events import StatusChanged, TaskEvent
-from workflows.contract.names import history_key, root_task_id, stream_key, view_key
-from workflows.contract.tasks import TaskState, TaskView
+from workflows.contract.names import (
+    APPROVALS_KEY_PREFIX,
+    OPEN_TASKS_KEY,
+    history_key,
+    root_task_id,
+    route_key,
+    stream_key,
+    task_keys_key,
+    view_key,
+)
+from workflows.contract.tasks import Route, TaskState, TaskView
 
-_SCRIPT = INDEX_SCRIPT + Path(__file__).with_name("task_views.lua").read_text(encoding="utf-8")
+_SCRIPT = INDEX_SCRIPT + HOLD + Path(__file__).with_name("task_views.lua").read_text(encoding="utf-8")
 _ARTIFACT_SCRIPT = """
 local draft = redis.call('HGET', KEYS[1], 'artifact:' .. ARGV[1])
 if not draft then return nil end
@@ -44,9 +58,9 @@ class RedisTaskViews(TaskViews):
     """One script folds, publishes, forwards and indexes in one step.
 
     A call may be repeated when its answer was lost: what was folded in is dropped the second time; only
-    events outside of the view, such as a tool's progress, appear in the stream again. `ttl` is how long a
-    task is kept after its last event (default 7 days); `max_events` is about how many events its stream
-    keeps (default 10,000).
+    events outside of the view, such as a tool's progress, appear in the stream again. An open task is kept;
+    `ttl` is how long one that has ended is kept after its last event (default 7 days), and one of which
+    nobody knows whose it is. `max_events` is about how many events its stream keeps (default 10,000).
     """
 
     def __init__(self, redis: Redis, *, ttl: timedelta = TASK_TTL, max_events: int = MAX_EVENTS) -> None:
@@ -58,6 +72,7 @@ class RedisTaskViews(TaskViews):
         self._artifact = redis.register_script(_ARTIFACT_SCRIPT)
         self._reader = RedisEventReader(redis)
         self._list = RedisTaskList(redis)
+        self._waiting = RedisWaitingTasks(redis)
 
     async def create(self, view: TaskView) -> None:
         await self._change("create", view.task_id, view.run_id, self._codec(view.task_id).creation(view))
@@ -94,6 +109,31 @@ class RedisTaskViews(TaskViews):
         task, state = cast("list[str | None]", await self._redis.hmget(view_key(task_id), "task", "state"))
         return TaskState(state) if task and state else None
 
+    async def list_open(self, first: int, count: int) -> Sequence[OpenTask]:
+        entries = cast(
+            "list[tuple[str, float]]",
+            await self._redis.zrange(OPEN_TASKS_KEY, first, first + count - 1, withscores=True),
+        )
+        async with self._redis.pipeline(transaction=False) as pipeline:
+            for task_id, _ in entries:
+                pipeline.hmget(view_key(task_id), "state", "status_run")
+            found = cast("list[tuple[str | None, str | None]]", await pipeline.execute())
+        return [
+            OpenTask(task_id, TaskState(state), run_id or "", at / 1_000_000)
+            for (task_id, at), (state, run_id) in zip(entries, found, strict=True)
+            if state
+        ]
+
+    async def keep_route(self, task_id: str, route: Route) -> None:
+        sealed = self._cipher.seal_text(route.model_dump_json(), _route_purpose(task_id))
+        await self._redis.set(route_key(task_id), sealed, ex=self._ttl)
+
+    async def route(self, task_id: str) -> Route | None:
+        kept = cast("str | None", await self._redis.get(route_key(task_id)))
+        if kept is None:
+            return None
+        return Route.model_validate_json(self._cipher.unseal_text(kept, _route_purpose(task_id)))
+
     async def artifact(self, task_id: str, artifact_id: str) -> ShownArtifact | None:
         found = await self._artifact(keys=[view_key(task_id)], args=[artifact_id])
         if not found:
@@ -119,6 +159,9 @@ class RedisTaskViews(TaskViews):
 
     async def list_tasks(self, query: TaskQuery) -> TaskPage:
         return await self._list.page(query)
+
+    async def list_waiting(self, query: WaitingQuery) -> WaitingPage:
+        return await self._waiting.page(query)
 
     def _codec(self, task_id: str) -> ViewCodec:
         return ViewCodec(task_id, self._cipher)
@@ -146,6 +189,7 @@ class RedisTaskViews(TaskViews):
             self._max_events,
             _VIEW_KEY_PREFIX,
             _VIEW_KEY_SUFFIX,
+            APPROVALS_KEY_PREFIX,
             operation,
         ]
         root = root_task_id(task_id)
@@ -156,7 +200,13 @@ class RedisTaskViews(TaskViews):
                 stream_key(task_id),
                 view_key(root),
                 stream_key(root),
+                task_keys_key(root),
+                OPEN_TASKS_KEY,
             ],
             args=[*header, *arguments],
             client=pipeline,
         )
+
+
+def _route_purpose(task_id: str) -> str:
+    return f"route {task_id}"

@@ -10,11 +10,13 @@ from redis.asyncio import Redis
 from redis.typing import EncodableT, FieldT
 
 from stores.encryption import Cipher, EncryptionError
+from stores.leases import NotOursError
 from stores.redis_connection import cipher_of
-from stores.transcripts import Attempt, OpenedTranscript, Reply, Transcripts
+from stores.redis_task_keys import HOLD, RedisTaskKeys, hold_keys
+from stores.transcripts import Attempt, OpenedTranscript, Reply, Transcripts, fitting
 from stores.view_parts import TASK_TTL
-from workflows.contract.messages import AssistantMessage, SummaryMessage, TranscriptMessage
-from workflows.contract.names import attempts_key, transcript_key
+from workflows.contract.messages import AssistantMessage, SummaryMessage, ToolMessage, TranscriptMessage
+from workflows.contract.names import attempts_key, tool_record_key, transcript_key
 
 _MESSAGE: TypeAdapter[TranscriptMessage] = TypeAdapter(TranscriptMessage)
 _FIELDS_PER_COMMAND = 500
@@ -28,16 +30,28 @@ end
 """
 """Copies the positions below the argument that the run does not have. Both keys share a hash slot."""
 
-_COUNT = """
-local count = math.max(tonumber(redis.call('HGET', KEYS[1], ARGV[1]) or '0') + 1, tonumber(ARGV[2]))
-redis.call('HSET', KEYS[1], ARGV[1], count)
-redis.call('EXPIRE', KEYS[1], ARGV[3])
-return count
+_COUNT = f"""{HOLD}
+-- KEYS: attempts, those for `hold`, lease of the call.
+-- ARGV: call, Temporal's count, time to live in seconds, token of the attempt, and its order.
+local holder = redis.call('HGET', KEYS[4], 'holder')
+if holder and holder ~= ARGV[4] then return -1 end
+local known = redis.call('HMGET', KEYS[1], ARGV[1], ARGV[1] .. ' by', ARGV[1] .. ' order')
+local count, last, order = unpack(known)
+if order and order > ARGV[5] then return -1 end
+if last ~= ARGV[4] then
+  count = math.max(tonumber(count or '0') + 1, tonumber(ARGV[2]))
+  redis.call('HSET', KEYS[1], ARGV[1], count, ARGV[1] .. ' by', ARGV[4], ARGV[1] .. ' order', ARGV[5])
+end
+hold(KEYS[1], KEYS[2], KEYS[3], ARGV[3])
+return tonumber(count)
 """
+"""An attempt that was frozen while it asked, and asks again when it goes on, would count as the newest."""
 
 
 class RedisTranscripts(Transcripts):
-    """Each call is one transaction and one round trip. `ttl` counts from the last call (default 7 days).
+    """Each call is one transaction and one round trip.
+
+    `ttl` counts from the last call, or from the end of a task that was open then (default 7 days).
 
     An entry that cannot be read, of a newer version or another key perhaps, counts as missing: it is written
     again.
@@ -46,7 +60,7 @@ class RedisTranscripts(Transcripts):
     def __init__(self, redis: Redis, *, ttl: timedelta = TASK_TTL) -> None:
         self._redis = redis
         self._cipher = cipher_of(redis)
-        self._ttl = ttl
+        self._keys = RedisTaskKeys(redis, ttl)
 
     async def open(  # noqa: PLR0913 -- all that one round trip does, each by its name
         self,
@@ -65,14 +79,43 @@ class RedisTranscripts(Transcripts):
             if new:
                 pipeline.hset(key, mapping=entries.encode(start, new))
             if attempt:
-                seconds = str(int(self._ttl.total_seconds()))
-                counts = attempts_key(task_id, run_id)
-                pipeline.eval(_COUNT, 1, counts, attempt.call, str(attempt.count), seconds)
-            pipeline.expire(key, self._ttl)
+                lease = attempt.lease
+                lease_key = tool_record_key(lease.task_id, lease.call_id)
+                keys = [attempts_key(task_id, run_id), *hold_keys(task_id), lease_key]
+                counted = [
+                    attempt.call,
+                    str(attempt.count),
+                    str(self._keys.seconds),
+                    lease.token,
+                    lease.order,
+                ]
+                pipeline.eval(_COUNT, len(keys), *keys, *counted)
+            await self._keys.queue_hold(pipeline, task_id, key)
             pipeline.hgetall(key)
             replies = await pipeline.execute()
         opened = entries.decode(cast("Mapping[str, str]", replies[-1]), length)
-        return replace(opened, attempt=int(replies[-3])) if attempt else opened
+        if not attempt:
+            return opened
+        if (count := int(replies[-3])) < 0:
+            raise NotOursError
+        return replace(opened, attempt=count)
+
+    async def newest(
+        self, task_id: str, run_id: str, max_bytes: int
+    ) -> Mapping[int, TranscriptMessage] | None:
+        key, entries = transcript_key(task_id, run_id), self._entries(task_id)
+        positions = sorted(map(int, await self._redis.hkeys(key)), reverse=True)
+        if not positions or positions[-1] != 0:
+            return None
+        async with self._redis.pipeline(transaction=False) as pipeline:
+            for position in positions:
+                pipeline.hstrlen(key, str(position))
+            sizes = cast("list[int]", await pipeline.execute())
+        wanted = fitting(zip(positions, sizes, strict=True), max_bytes)
+        fields = [str(position) for position in wanted]
+        kept = cast("list[str | None]", await self._redis.hmget(key, fields)) if fields else []
+        read = {at: entries.parse(entry) for at, entry in zip(wanted, kept, strict=True) if entry}
+        return {position: message for position, message in read.items() if message}
 
     async def put(self, task_id: str, run_id: str, start: int, messages: Sequence[TranscriptMessage]) -> None:
         key, entries = transcript_key(task_id, run_id), self._entries(task_id)
@@ -84,7 +127,15 @@ class RedisTranscripts(Transcripts):
             for offset in range(0, len(messages), _FIELDS_PER_COMMAND):
                 batch = messages[offset : offset + _FIELDS_PER_COMMAND]
                 pipeline.hset(key, mapping=entries.encode(start + offset, batch))
-            pipeline.expire(key, self._ttl)
+            await self._keys.queue_hold(pipeline, task_id, key)
+            await pipeline.execute()
+
+    async def put_result(self, task_id: str, run_id: str, position: int, result: ToolMessage) -> None:
+        key = transcript_key(task_id, run_id)
+        (entry,) = self._entries(task_id).encode(position, [result]).values()
+        async with self._redis.pipeline(transaction=True) as pipeline:
+            pipeline.hsetnx(key, str(position), entry)
+            await self._keys.queue_hold(pipeline, task_id, key)
             await pipeline.execute()
 
     async def put_reply(self, task_id: str, run_id: str, position: int, reply: Reply) -> Reply:
@@ -92,7 +143,7 @@ class RedisTranscripts(Transcripts):
         (entry,) = entries.encode(position, [reply]).values()
         async with self._redis.pipeline(transaction=True) as pipeline:
             pipeline.hsetnx(key, str(position), entry)
-            pipeline.expire(key, self._ttl)
+            await self._keys.queue_hold(pipeline, task_id, key)
             pipeline.hget(key, str(position))
             replies = await pipeline.execute()
         standing = entries.parse(cast("str", replies[-1]))

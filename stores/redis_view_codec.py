@@ -17,6 +17,7 @@ from stores.view_parts import (
     is_streaming,
     join_texts,
     microseconds,
+    scopes_of,
     status_of,
     view_of,
 )
@@ -131,6 +132,7 @@ class ViewCodec:
             microseconds(status.at),
             *(self._message(status.message) if status.message else ("", "")),
             *self._messages(status.received),
+            " ".join(scopes_of(status.questions)),
         ]
 
     def view(self, fields: Mapping[str, str], history: Iterable[str]) -> TaskView | None:

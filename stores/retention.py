@@ -15,14 +15,14 @@ MAX_TTL_DAYS = 36_500
 class RetentionSettings(BaseSettings):
     """Times to live; EVERLOOP_TASK_TTL_DAYS is the same for all workers and gateways.
 
-    EVERLOOP_TASK_TTL_DAYS: how long the view of a task, and its place in lists, is kept after its last
-    event, default 7. EVERLOOP_CONVERSATION_TTL_DAYS: how long a conversation is kept after its last message,
-    default 30. EVERLOOP_TRANSCRIPT_TTL_DAYS: how long the cached transcript of a task is kept after the last
-    call that read it, default 7; a lost one is filled again from history. EVERLOOP_TOOL_RECORD_TTL_DAYS: how
+    Nothing of an open task expires; these begin when it has ended. EVERLOOP_TASK_TTL_DAYS: how long the view
+    of a task, and its place in lists, is kept, default 7. EVERLOOP_TRANSCRIPT_TTL_DAYS: how long its cached
+    transcript is kept, default 7; a lost one is filled again from history. EVERLOOP_TOOL_RECORD_TTL_DAYS: how
     long is known that a tool was called and what came of it, default 30: a call without its record runs
-    again, so it is longer than any call lasts, with the time that people take to answer it and that no
-    worker is there, and than anybody waits before a task is reset. All at least 1, at most 36,500. An empty
-    variable counts as not set.
+    again, so it is longer than anybody waits before a task is reset.
+
+    EVERLOOP_CONVERSATION_TTL_DAYS: how long a conversation is kept after its last message, default 30. All at
+    least 1, at most 36,500. An empty variable counts as not set.
     """
 
     model_config = SettingsConfigDict(

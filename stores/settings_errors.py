@@ -2,8 +2,7 @@
 
 from pydantic import ValidationError
 
-PREFIX = "EVERLOOP_"
-"""What the environment variable of a setting begins with, unless an alias of the field names the variable."""
+from stores.setting_names import PREFIX
 
 OURS = "Value error, "
 """How pydantic begins the message of an error that a validator of ours raised."""

@@ -2,11 +2,31 @@
 --
 -- Each list is a sorted set of task ids by the time of the last status: one of all tasks of the agent, one of
 -- those in each context, and beside each of them (key:state) one for each state. The expiry list holds
--- "<key of the context's list> <task id>" by the time when the view expires, in milliseconds.
+-- "<key of the context's list> <task id>" by the time when the view expires, in milliseconds. Views of open tasks
+-- do not expire, nor do lists that have one.
 
 local STATES = {
   'submitted', 'working', 'input-required', 'auth-required', 'completed', 'failed', 'canceled', 'rejected',
 }
+
+local OPEN_STATES = {'submitted', 'working', 'input-required', 'auth-required'}
+
+local function set_life(key, is_open, seconds)
+  if is_open then
+    redis.call('PERSIST', key)
+  else
+    redis.call('EXPIRE', key, seconds)
+  end
+end
+
+local function has_open(list)
+  for _, state in ipairs(OPEN_STATES) do
+    if redis.call('EXISTS', list .. ':' .. state) == 1 then
+      return true
+    end
+  end
+  return false
+end
 
 local function now_in_milliseconds()
   local time = redis.call('TIME')

@@ -1,9 +1,11 @@
 -- Changes the view, history, stream and list entries of one task in one atomic step. task_index.lua stands before it.
 -- The rules stand in workflows/contract/events.py; stores/fold.py is the same in Python.
 --
--- KEYS  view (hash), history (list), stream; view and stream of the client's task above it, or else its own
+-- KEYS  view (hash), history (list), stream; view and stream of the client's task above it, or else its own;
+--       keys of that task (hash); all open tasks
 -- ARGV  task id, run id, time to live in seconds, length of the stream, key of any view before and after
---       its task id, operation, arguments of the operation (the take_* functions name them)
+--       its task id, key of the tasks that wait for a scope without the scope, operation, arguments of the
+--       operation (the take_* functions name them)
 --
 -- Content may be encrypted: events, messages, labels and the content of artifacts are only moved here.
 --
@@ -11,6 +13,8 @@
 --   task                                the static part
 --   agent_list, context_list, expiry_list, open_tasks    keys of where it is listed; no open_tasks: it counts as none
 --   listed                              the state that it is listed under
+--   approvers, approvals                scopes whose holders the status asks; those under which it is listed
+--   held                                1 while the client's task is open, so that none of its keys expires
 --   run, seen:<run id>                  the newest run; every run that was ever seen
 --   status, status_run, version, step, state, at, message_id, message    the last status
 --   message:<message id>                set for each message in the history
@@ -26,10 +30,10 @@ local NARRATED = {submitted = true, working = true}
 local TERMINAL = {completed = true, failed = true, canceled = true, rejected = true}
 
 local view, history, stream = KEYS[1], KEYS[2], KEYS[3]
-local root_view, root_stream = KEYS[4], KEYS[5]
+local root_view, root_stream, task_keys, all_open = KEYS[4], KEYS[5], KEYS[6], KEYS[7]
 local task_id, run_id, time_to_live, stream_length = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
-local view_prefix, view_suffix, operation = ARGV[5], ARGV[6], ARGV[7]
-local cursor = 7
+local view_prefix, view_suffix, approvals_prefix, operation = ARGV[5], ARGV[6], ARGV[7], ARGV[8]
+local cursor = 8
 
 local function take()
   cursor = cursor + 1
@@ -56,7 +60,7 @@ local function take_status()
   return {
     event = take_event(), version = tonumber(take()), step = tonumber(take()), state = take(),
     fails_drafts = take() == '1', at = tonumber(take()),
-    message = take_message(), received = take_list(take_message),
+    message = take_message(), received = take_list(take_message), approvers = take(),
   }
 end
 
@@ -74,10 +78,10 @@ local function append_to(stream_key, view_key, run, json)
 end
 
 local function forward(json)
-  local state, run = unpack(redis.call('HMGET', root_view, 'state', 'run'))
+  local state, run, held = unpack(redis.call('HMGET', root_view, 'state', 'run', 'held'))
   if state and not TERMINAL[state] then
     append_to(root_stream, root_view, run or '', json)
-    redis.call('EXPIRE', root_stream, time_to_live)
+    set_life(root_stream, held == '1', time_to_live)
   end
 end
 
@@ -142,7 +146,7 @@ local function set_status(status)
   end
   redis.call('HSET', view, 'status', status.event.json, 'status_run', run_id, 'version', status.version,
     'step', status.step, 'state', status.state, 'at', status.at,
-    'message_id', status.message.id, 'message', status.message.json)
+    'message_id', status.message.id, 'message', status.message.json, 'approvers', status.approvers)
   if status.fails_drafts then
     fail_drafts()
   end
@@ -243,36 +247,83 @@ local function list_status(lists, state)
   forget_expired(lists.agent, lists.expiry, SWEEP_SIZE, view_key)
 end
 
-local function count_open(open_tasks, state, expires_at)
+local function refresh_lists(lists, state)
+  local entry = lists.context .. ' ' .. task_id
+  if TERMINAL[state] then
+    redis.call('ZADD', lists.expiry, now_in_milliseconds() + time_to_live * 1000, entry)
+  else
+    redis.call('ZREM', lists.expiry, entry)
+  end
+  for _, list in ipairs({lists.agent, lists.context}) do
+    set_life(list, has_open(list), time_to_live)
+    set_life(list .. ':' .. state, not TERMINAL[state], time_to_live)
+  end
+  set_life(lists.expiry, has_open(lists.agent), time_to_live)
+end
+
+local function count_open(open_tasks, state)
   if TERMINAL[state] then
     redis.call('ZREM', open_tasks, task_id)
+    redis.call('ZREM', all_open, task_id)
   else
-    redis.call('ZADD', open_tasks, expires_at, task_id)
-    redis.call('EXPIRE', open_tasks, time_to_live)
+    redis.call('ZADD', open_tasks, '+inf', task_id)
+    redis.call('ZADD', all_open, redis.call('HGET', view, 'at'), task_id)
   end
+  set_life(open_tasks, redis.call('ZCOUNT', open_tasks, '+inf', '+inf') > 0, time_to_live)
+end
+
+local function list_approvals()  -- scopes have no spaces
+  local at, wanted, listed = unpack(redis.call('HMGET', view, 'at', 'approvers', 'approvals'))
+  if wanted == (listed or '') then
+    return
+  end
+  for scope in (listed or ''):gmatch('%S+') do
+    if not (' ' .. wanted .. ' '):find(' ' .. scope .. ' ', 1, true) then
+      redis.call('ZREM', approvals_prefix .. scope, task_id)
+    end
+  end
+  for scope in wanted:gmatch('%S+') do
+    redis.call('ZADD', approvals_prefix .. scope, 'NX', at, task_id)
+  end
+  redis.call('HSET', view, 'approvals', wanted)
+end
+
+local function hold_all(is_open)  -- the keys of the task and of its sub-agents
+  local held, seconds = redis.call('HGETALL', task_keys), tonumber(time_to_live)
+  for n = 1, #held, 2 do
+    set_life(held[n], is_open, held[n + 1])
+    seconds = math.max(seconds, tonumber(held[n + 1]))
+  end
+  set_life(task_keys, is_open, seconds)
 end
 
 local function refresh(has_new_status)
-  for _, key in ipairs({view, history, stream}) do
-    redis.call('EXPIRE', key, time_to_live)
+  if root_view ~= view then
+    for _, key in ipairs({view, history, stream}) do
+      hold(key, task_keys, root_view, time_to_live)
+    end
+    return
   end
-  local known = redis.call('HMGET', view, 'state', 'agent_list', 'context_list', 'expiry_list', 'open_tasks')
+  local known = redis.call('HMGET', view, 'state', 'agent_list', 'context_list', 'expiry_list', 'open_tasks', 'held')
   local state, lists = known[1], {agent = known[2], context = known[3], expiry = known[4]}
+  local is_open = lists.agent and not TERMINAL[state]  -- or else nobody knows yet whose task it is
+  for _, key in ipairs({view, history, stream}) do
+    set_life(key, is_open, time_to_live)
+  end
+  if is_open ~= (known[6] == '1') then
+    redis.call('HSET', view, 'held', is_open and '1' or '0')
+    hold_all(is_open)
+  end
   if not lists.agent then
-    return  -- nobody knows yet whose task it is
+    return
   end
   if has_new_status then
     list_status(lists, state)
+    list_approvals()
+    count_open(known[5], state)
   end
-  local expires_at = now_in_milliseconds() + time_to_live * 1000
-  redis.call('ZADD', lists.expiry, expires_at, lists.context .. ' ' .. task_id)
-  for _, key in ipairs({lists.agent, lists.context}) do
-    redis.call('EXPIRE', key, time_to_live)
-    redis.call('EXPIRE', key .. ':' .. state, time_to_live)
-  end
-  redis.call('EXPIRE', lists.expiry, time_to_live)
-  if known[5] ~= '' then
-    count_open(known[5], state, expires_at)
+  if has_new_status or not is_open then
+    refresh_lists(lists, state)
   end
 end
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from workflows.contract.events import StatusChanged, TaskEvent
-from workflows.contract.tasks import Artifact, TaskState, TaskView
+from workflows.contract.tasks import Artifact, Route, TaskState, TaskView
 
 START = "0-0"
 """The position before the first event of every stream."""
@@ -21,6 +21,16 @@ class Snapshot:
 
     view: TaskView
     position: str
+
+
+@dataclass(frozen=True)
+class OpenTask:
+    """What the view of a task says that has not ended; `at` is when, in seconds since the epoch."""
+
+    task_id: str
+    state: TaskState
+    run_id: str
+    at: float
 
 
 @dataclass(frozen=True)
@@ -69,6 +79,33 @@ class TaskPage:
     next_page_token: str
 
 
+@dataclass(frozen=True)
+class WaitingQuery:
+    """Which tasks to list, of whatever owner: those that wait for somebody with one of these scopes.
+
+    `page_size` and `page_token` are as for `TaskQuery`, the oldest first.
+    """
+
+    scopes: tuple[str, ...]
+    page_size: int = 50
+    page_token: str = ""
+
+
+class WaitingTask(NamedTuple):
+    """A task without history and artifacts, and the scope that it waits for; it may wait for several."""
+
+    view: TaskView
+    scope: str
+
+
+@dataclass(frozen=True)
+class WaitingPage:
+    """One page of tasks that wait; `next_page_token` is empty at the end."""
+
+    tasks: tuple[WaitingTask, ...]
+    next_page_token: str
+
+
 class InvalidPageTokenError(ValueError):
     """The page token is not one that ListTasks returned. Leave it out to start at the first page."""
 
@@ -113,6 +150,24 @@ class TaskViews(ABC):
         """Return the state of a task, or None where `load` does; it reads nothing else."""
 
     @abstractmethod
+    async def list_open(self, first: int, count: int) -> Sequence[OpenTask]:
+        """Return clients' tasks that have not ended, whoever owns them, by the time of their last status.
+
+        The oldest is the first; at most `count` from that number on. What changes meanwhile may be left out.
+        """
+
+    @abstractmethod
+    async def keep_route(self, task_id: str, route: Route) -> None:
+        """Keep what became of a message that has no task of its own, as long as tasks that have ended are.
+
+        Temporal may forget it sooner, and the same message must not be answered anew.
+        """
+
+    @abstractmethod
+    async def route(self, task_id: str) -> Route | None:
+        """Return what was kept of the message whose task would have this id."""
+
+    @abstractmethod
     async def artifact(self, task_id: str, artifact_id: str) -> ShownArtifact | None:
         """Return one artifact as it is shown, None if there is none; it reads nothing else."""
 
@@ -137,6 +192,14 @@ class TaskViews(ABC):
     @abstractmethod
     async def holds(self, task_id: str, position: str) -> bool:
         """Whether the stream still holds the event at this position, so that reading on misses nothing."""
+
+    @abstractmethod
+    async def list_waiting(self, query: WaitingQuery) -> WaitingPage:
+        """List the tasks that ask others than their owner, those that have waited longest first.
+
+        Raises:
+            InvalidPageTokenError: the token was not made by this method.
+        """
 
     @abstractmethod
     async def list_tasks(self, query: TaskQuery) -> TaskPage:

@@ -2,11 +2,13 @@
 
 import re
 from collections.abc import Sequence
+from datetime import timedelta
 
+from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest
 from temporalio.client import Client, Plugin
 from temporalio.converter import DataConverter
 from temporalio.envconfig import ClientConfig, ClientConnectConfig
-from temporalio.service import KeepAliveConfig
+from temporalio.service import KeepAliveConfig, RPCError, RPCStatusCode
 
 from stores.blobs import Blobs
 from stores.encryption_settings import EncryptionSettings
@@ -19,11 +21,17 @@ KEEP_ALIVE = KeepAliveConfig(interval_millis=15_000, timeout_millis=10_000)
 """A connection that a router or load balancer forgot is noticed within 25 s, instead of the SDK's 45.
 Temporal drops clients that ask more often than every 10 s (`frontend.keepAliveMinTime`)."""
 
+NAMESPACE_TIMEOUT = timedelta(seconds=10)
+"""How long a process waits at start to hear of its namespace; one that is not told goes on."""
+
 _QUOTED = re.compile(r':?\s*".*')
 
 
 class TemporalUnreachableError(Exception):
-    """Nobody answers at the address of Temporal, or its settings are wrong; the message says what to do."""
+    """Nobody answers at the address of Temporal, there is no such namespace, or its settings are wrong.
+
+    The message says what to do.
+    """
 
 
 async def connect_temporal(plugins: Sequence[Plugin] = (), blobs: Blobs | None = None) -> Client:
@@ -56,7 +64,7 @@ async def connect_worker(plugins: Sequence[Plugin], blobs: Blobs) -> Client:
 async def _connect(plugins: Sequence[Plugin], converter: DataConverter) -> Client:
     config = _read_settings()
     try:
-        return await Client.connect(
+        client = await Client.connect(
             **config, data_converter=converter, plugins=plugins, keep_alive_config=KEEP_ALIVE
         )
     except ValueError as error:
@@ -66,6 +74,29 @@ async def _connect(plugins: Sequence[Plugin], converter: DataConverter) -> Clien
             f"cannot reach Temporal at {config.get('target_host')}: {error}. "
             "Start it (`make up` runs one), or set TEMPORAL_ADDRESS to host:port"
         ) from error
+    await _check_namespace(client, config)
+    return client
+
+
+async def _check_namespace(client: Client, config: ClientConnectConfig) -> None:
+    """Find out that there is the namespace: a gateway would serve for ever, and find none of its tasks.
+
+    Who may not ask, as with some keys of Temporal Cloud, finds out at the first call.
+
+    Raises:
+        TemporalUnreachableError: there is none.
+    """
+    try:
+        request = DescribeNamespaceRequest(namespace=client.namespace)
+        await client.workflow_service.describe_namespace(request, timeout=NAMESPACE_TIMEOUT)
+    except RPCError as error:
+        if error.status is RPCStatusCode.NOT_FOUND:
+            raise TemporalUnreachableError(
+                f"Temporal at {config.get('target_host')} has no namespace {client.namespace!r}. Correct "
+                "TEMPORAL_NAMESPACE (or `namespace` in the file that TEMPORAL_CONFIG_FILE names), or create "
+                "it: "
+                f"temporal operator namespace create --namespace {client.namespace}"
+            ) from error
 
 
 def _read_settings() -> ClientConnectConfig:

@@ -1,11 +1,12 @@
 """The transcript cache: the messages that a model call reads."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from workflows.contract.messages import AssistantMessage, SummaryMessage, TranscriptMessage
+from stores.leases import Lease
+from workflows.contract.messages import AssistantMessage, SummaryMessage, ToolMessage, TranscriptMessage
 
 Reply = TypeVar("Reply", AssistantMessage, SummaryMessage)
 """What a model makes of a transcript: the next message, or one that stands for older ones."""
@@ -30,11 +31,12 @@ class Attempt:
     """One attempt at a call. `call` names it within its run; Temporal has counted `count` attempts.
 
     Temporal begins again when an operator resets an activity; `OpenedTranscript.attempt` is greater than that
-    of any attempt before.
+    of any attempt before, and the same however often one attempt asks. `lease` is what it holds.
     """
 
     call: str
     count: int
+    lease: Lease
 
 
 class Transcripts(ABC):
@@ -54,6 +56,19 @@ class Transcripts(ABC):
         """Write `new` as the last of `length` positions, then read all of them and the one after.
 
         What this run lacks before `new` is first copied from `previous_run`, which it continues.
+
+        Raises:
+            NotOursError: the attempt was overtaken.
+        """
+
+    @abstractmethod
+    async def newest(
+        self, task_id: str, run_id: str, max_bytes: int
+    ) -> Mapping[int, TranscriptMessage] | None:
+        """Return the newest messages that together have so many bytes at most, by position, oldest first.
+
+        A larger message is left out, and so is one that cannot be read. None: the beginning is not there, so
+        that the cache was lost.
         """
 
     @abstractmethod
@@ -65,5 +80,19 @@ class Transcripts(ABC):
         """
 
     @abstractmethod
+    async def put_result(self, task_id: str, run_id: str, position: int, result: ToolMessage) -> None:
+        """Write the result of a tool call unless something stands there: a late attempt replaces nothing."""
+
+    @abstractmethod
     async def put_reply(self, task_id: str, run_id: str, position: int, reply: Reply) -> Reply:
         """Write the reply unless one of its kind stands there; return the one that stands there now."""
+
+
+def fitting(sizes: Iterable[tuple[int, int]], max_bytes: int) -> list[int]:
+    """Return which positions fit, in order; `sizes` are positions and their sizes, the newest first."""
+    room, chosen = max_bytes, list[int]()
+    for position, size in sizes:
+        if size <= room:
+            chosen.append(position)
+            room -= size
+    return sorted(chosen)

@@ -5,6 +5,7 @@ from datetime import UTC, datetime, timedelta
 
 from workflows.contract.events import FINAL_ATTEMPT, ArtifactChunk, StatusChanged
 from workflows.contract.messages import Message, Part, TextPart
+from workflows.contract.questions import Question
 from workflows.contract.tasks import Artifact, TaskState, TaskStatus, TaskView
 from workflows.contract.wire import Wire
 
@@ -32,6 +33,11 @@ class TaskIdentity(Wire):
     owner: str
     agent_id: str
     created_at: datetime
+
+
+def scopes_of(questions: Iterable[Question]) -> list[str]:
+    """Return the scopes whose holders are asked in the owner's place."""
+    return sorted({question.approvers for question in questions if not question.is_for_owner})
 
 
 def identity_of(view: TaskView) -> TaskIdentity:

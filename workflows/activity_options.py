@@ -13,6 +13,12 @@ from workflows.contract.tasks import ToolSpec
 HEARTBEAT_TIMEOUT = timedelta(seconds=10)
 """How long a dead worker goes unnoticed while it holds an activity."""
 
+GIVE_UP = HEARTBEAT_TIMEOUT + timedelta(seconds=2)
+"""How long a cancelled tool is waited for: until Temporal would know that its worker is dead.
+
+After a Pause or Reset of the activity nothing tells the attempt of a cancellation: it would take all of the
+tool's time."""
+
 _UNTIL_IT_WORKS = RetryPolicy(
     initial_interval=timedelta(seconds=1), backoff_coefficient=2, maximum_interval=timedelta(seconds=60)
 )

@@ -1,11 +1,13 @@
 """One A2A task as one durable execution: the Temporal shell around the loop."""
 
 import asyncio
+from collections.abc import Sequence
 
 from temporalio import workflow
+from temporalio.common import RawValue
 from temporalio.exceptions import ActivityError, ApplicationError, ChildWorkflowError, is_cancelled_exception
 
-from workflows import announce, approvals, display, spans
+from workflows import announce, approvals, display, signals, spans
 from workflows.activity_options import narration
 from workflows.conclusion import Conclusion
 from workflows.contract import failures, names
@@ -13,7 +15,14 @@ from workflows.contract.calls import NarrateInput
 from workflows.contract.events import REASON
 from workflows.contract.messages import AgentMessage, AssistantMessage, UserMessage, text_of
 from workflows.contract.ports import NarratorPort
-from workflows.contract.questions import Answer, Approval, InvalidAnswerError, SubAgentQuestions
+from workflows.contract.questions import (
+    Answer,
+    Approval,
+    ApproverAnswer,
+    InvalidAnswerError,
+    SkippedCall,
+    SubAgentQuestions,
+)
 from workflows.contract.scheduled import begun
 from workflows.contract.tasks import (
     Route,
@@ -69,8 +78,6 @@ class AgentTask:
             answer = await self._answer()
             if isinstance(answer, AgentMessage):
                 return await self._end_at_once(answer)
-            if self._loop.memory.is_older and not answer.rejects:
-                await self._loop.memory.save()
         except (ActivityError, ChildWorkflowError, TaskStoppedError, asyncio.CancelledError) as error:
             if is_cancelled_exception(error):
                 await self._conclusion.end(TaskState.CANCELED, announce.remark_message(CANCELED), CANCELED)
@@ -92,29 +99,26 @@ class AgentTask:
         )
 
     @workflow.update
-    def add_message(self, message: UserMessage) -> None:
+    def add_message(self, message: UserMessage) -> str:
         """Take in a message of the client: an answer goes to its question, others to the next model call.
 
-        The update id is the messageId, so that a repeated message is added once in a run; the state
-        remembers what earlier runs have taken in.
+        The first message of an id is taken in, once. Returns the digest of that one's content, by which the
+        sender of another one learns that it was not; Temporal gives the same result for the same update id.
         """
         state = self._state
-        if self._is_known(message):
-            return
-        state.known.append(message.message_id)
-        try:
-            answer = approvals.find_answer(state, message)
-        except InvalidAnswerError:
-            answer = None  # accepted by older code, whose rules were others
-        if answer:
+        if known := state.known_content(message):
+            return known
+        content = state.note_message(message)
+        if answer := approvals.find_answer(state, message):
             state.take_answer(answer, message)
         else:
             state.inbox.append(message)
         announce.show(state)
+        return content
 
     @add_message.validator
     def validate_add_message(self, message: UserMessage) -> None:
-        if self._is_known(message):
+        if self._state.known_content(message):
             return
         if self._state.phase is Phase.DONE:
             raise ApplicationError(
@@ -128,41 +132,79 @@ class AgentTask:
             raise ApplicationError(str(error), type=failures.INVALID_ANSWER, non_retryable=True) from None
 
     @workflow.update
+    def take_approvers_answer(self, said: ApproverAnswer) -> str:
+        """Take the answer of somebody whom a question asks in the owner's place; return when this was."""
+        at, message_id = workflow.now(), str(workflow.uuid4())
+        answer = approvals.approvers_answer(self._state, self._task, said)
+        self._state.take_answer(answer, approvals.approval_message(message_id, said, at))
+        announce.show(self._state)
+        return at.isoformat()
+
+    @take_approvers_answer.validator
+    def validate_take_approvers_answer(self, said: ApproverAnswer) -> None:
+        try:
+            approvals.approvers_answer(self._state, self._task, said)
+        except InvalidAnswerError as error:
+            raise ApplicationError(str(error), type=failures.INVALID_ANSWER, non_retryable=True) from None
+
+    @workflow.update
     async def wait_for_route(self) -> Route:
         """Wait until it is decided whether there is a task; return what answers the message if not."""
         await workflow.wait_condition(lambda: not self._scope.has_hidden_task)
         return Route(message=self._message, digest=self._task.digest)
 
-    @workflow.signal
-    def approve(self, approval: Approval | None = None) -> None:
-        """Answer the question of a call as an operator. What is no answer is noted and changes nothing."""
-        self._state.refused_signal = ""
-        try:
-            self._state.take_answer(approvals.decide(self._state, approval))
-        except InvalidAnswerError as error:
-            workflow.logger.warning("approve signal refused; the details of the task say why")
-            self._state.refused_signal = str(error)
-        announce.show(self._state)
+    @workflow.signal(description=signals.OPERATOR_SIGNALS["approve"])
+    def approve(self, *inputs: object) -> None:
+        """Answer the question of a call as an operator, with an `Approval`."""
+        state = self._state
+        with signals.noting(state, "approve"):
+            answer = approvals.decide(state, signals.read(Approval, inputs, approvals.example_signal(state)))
+            state.take_answer(answer)
+            state.last_signal = f"`approve` answered `{answer.question_id}`"
 
-    @workflow.signal(name=names.SUB_AGENT_ASKS)
-    def sub_agent_asks(self, asked: SubAgentQuestions) -> None:
+    @workflow.signal(description=signals.OPERATOR_SIGNALS["skip_call"])
+    def skip_call(self, *inputs: object) -> None:
+        """End a pending call as an operator, with a `SkippedCall`; the task goes on without its result."""
+        state = self._state
+        with signals.noting(state, "skip_call"):
+            skipped = signals.read(SkippedCall, inputs or ({},), '{"call_id": "…", "note": "…"}')
+            call = approvals.find_pending(state, skipped.call_id)
+            state.skipped[call.id] = skipped.note
+            state.last_signal = f"`skip_call` ends `{call.id}`, a call of `{call.name}`"
+
+    @workflow.signal(description=signals.OPERATOR_SIGNALS["resume"])
+    def resume(self, *inputs: object) -> None:
+        """Go on after a failure that the task waits with."""
+        with signals.noting(self._state, "resume"):
+            if not self._state.waits_for_resume:
+                raise signals.RefusedSignalError("the task waits with no failure")
+            self._state.waits_for_resume = ""
+            self._state.last_signal = "`resume` let the task go on"
+
+    @workflow.signal(dynamic=True, description=signals.UNKNOWN)
+    def unknown_signal(self, name: str, inputs: Sequence[RawValue]) -> None:
+        """Note that there is no such signal."""
+        with signals.noting(self._state, name):
+            raise signals.unknown(name)
+
+    @workflow.signal(name=names.SUB_AGENT_ASKS, description=signals.INTERNAL)
+    def sub_agent_asks(self, *inputs: object) -> None:
         """Take up what the sub-agent of a call asks, in place of what it asked before."""
-        if asked.call_id in self._state.asked_agents:
-            self._state.relay_questions(asked.call_id, asked.questions)
+        with signals.noting(self._state, names.SUB_AGENT_ASKS):
+            asked = signals.read(SubAgentQuestions, inputs, signals.INTERNAL)
+            for call_id, task_id in self._state.asked_agents.items():
+                if task_id == asked.task_id:
+                    self._state.relay_questions(call_id, asked.questions)
 
-    @workflow.signal(name=names.PEOPLE_ANSWER)
-    def people_answer(self, answer: Answer) -> None:
+    @workflow.signal(name=names.PEOPLE_ANSWER, description=signals.INTERNAL)
+    def people_answer(self, *inputs: object) -> None:
         """Take an answer that people gave in the task which this one works for; a late one is ignored."""
-        if answer.question_id in {question.id for question in self._state.open_questions}:
-            self._state.take_answer(answer)
-            announce.show(self._state)
+        with signals.noting(self._state, names.PEOPLE_ANSWER):
+            answer = signals.read(Answer, inputs, signals.INTERNAL)
+            if answer.question_id in {question.id for question in self._state.open_questions}:
+                self._state.take_answer(answer)
 
-    @workflow.signal
-    def resume(self) -> None:
-        """Go on after a failure that the task waits with; at any other time this changes nothing."""
-        self._state.waits_for_resume = ""
-
-    @workflow.query
+    @workflow.query(description="The task as A2A clients see it.")
     def view(self) -> TaskView:
         """The whole A2A-facing task; of a long history, the newest messages."""
         state = self._state
@@ -180,7 +222,12 @@ class AgentTask:
             is_hidden=self._scope.has_hidden_task or self._message is not None,
         )
 
-    @workflow.query
+    @workflow.query(description="Internal: what was taken in under the id of a message.")
+    def taken_in(self, message_id: str) -> str:
+        """The digest of the message of this id that was taken in (`content_digest`); empty if none was."""
+        return self._state.known.get(names.message_identity(message_id), "")
+
+    @workflow.query(description="Where the loop stands: phase, iteration, tokens, open questions.")
     def progress(self) -> TaskProgress:
         """Where the loop stands."""
         state = self._state
@@ -194,7 +241,7 @@ class AgentTask:
             questions=state.open_questions,
         )
 
-    @workflow.query
+    @workflow.query(description="What the model reads, from a position on (input: a number, default 0).")
     def transcript(self, start: int = 0) -> TranscriptPage:
         """All messages from position `start` on, as many as fit; `next` is where the next page starts."""
         return self._state.transcript_page(start)
@@ -211,12 +258,6 @@ class AgentTask:
             if self._scope.wall_clock.expired() and workflow.cancellation_reason() is None:
                 raise time_is_up(self._scope.agent) from error
             raise
-
-    def _is_known(self, message: UserMessage) -> bool:
-        """Whether the task has taken it in. Agents that do not deduplicate mark ids (older code did not)."""
-        if not self._task.agent.deduplicate and not names.is_marked(message.message_id):
-            return False
-        return names.message_identity(message.message_id) in map(names.message_identity, self._state.known)
 
     async def _end_at_once(self, message: AgentMessage) -> TaskResult:
         """Answer in place of a task: whoever waits for the decision gets the message."""

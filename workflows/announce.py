@@ -6,36 +6,39 @@ from workflows import display
 from workflows.activity_options import publish as publishing
 from workflows.contract import names
 from workflows.contract.calls import PublishInput
-from workflows.contract.events import StatusChanged
-from workflows.contract.messages import AgentMessage, TextPart, UserMessage
+from workflows.contract.events import ResumedAfter
+from workflows.contract.messages import AgentMessage, Message, TextPart
 from workflows.contract.ports import PublishPort
 from workflows.contract.tasks import TaskInput, TaskRef, TaskState, TaskView
+from workflows.scope import TaskScope
 from workflows.state import Phase, TaskRunState
 
 
-def say(state: TaskRunState, received: tuple[UserMessage, ...] = ()) -> StatusChanged | None:
-    """Return the status that carries the remark and takes in what the client said; None for neither."""
-    if not state.remark and not received:
-        return None
-    message = remark_message(state.remark)
-    state.remark = ""
-    return working(state, message, received)
+def say(state: TaskRunState, received: tuple[Message, ...] = ()) -> None:
+    """Let the next call tell of the remark, and of what the client said, if there is either."""
+    if state.remark or received:
+        message = remark_message(state.remark)
+        state.remark = ""
+        working(state, message, received)
 
 
 def working(
-    state: TaskRunState, message: AgentMessage | None = None, received: tuple[UserMessage, ...] = ()
-) -> StatusChanged:
-    """Return a status for the next call to carry; until that call has ended nobody knows it for sure."""
-    state.unconfirmed = state.change_status(
-        TaskState.WORKING, workflow.now(), message=message, received=received
-    )
-    return state.unconfirmed
+    state: TaskRunState,
+    message: AgentMessage | None = None,
+    received: tuple[Message, ...] = (),
+    *,
+    resumed: ResumedAfter | None = None,
+) -> None:
+    """Let the next call tell that the task works; `resumed`: again, after what."""
+    now = workflow.now()
+    state.change_status(TaskState.WORKING, now, message=message, received=received, resumed=resumed)
 
 
-async def publish(task: TaskRef, statuses: tuple[StatusChanged, ...], summary: str) -> None:
-    """Publish statuses that no other call carries."""
-    call = PublishInput(task=task, events=statuses)
-    await workflow.execute_activity_method(PublishPort.publish, call, **publishing(summary))
+async def publish(scope: TaskScope, summary: str) -> None:
+    """Publish a status at once, with those before it that no call is known to have published."""
+    with scope.outbox.carried() as statuses:
+        call = PublishInput(task=scope.ref, events=statuses)
+        await workflow.execute_activity_method(PublishPort.publish, call, **publishing(summary))
 
 
 def opening(ref: TaskRef, task: TaskInput) -> TaskView:

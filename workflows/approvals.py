@@ -8,22 +8,22 @@ from pydantic import JsonValue
 
 from workflows.contract.messages import AgentMessage, DataPart, TextPart, ToolCall, UserMessage
 from workflows.contract.questions import (
-    WITHHELD,
+    APPROVAL,
     Answer,
     Approval,
+    ApproverAnswer,
     InvalidAnswerError,
     Question,
     QuestionKind,
     answer_with,
     expected,
-    match_question,
     named_question,
-    names_question_for_sure,
     no_answer,
+    not_open,
     read_answer,
 )
-from workflows.contract.tasks import AgentSpec, TaskState, ToolSpec
-from workflows.state import OpenQuestion, Phase, TaskRunState
+from workflows.contract.tasks import AgentSpec, TaskInput, TaskState, ToolSpec
+from workflows.state import OpenQuestion, TaskRunState
 
 PLACEHOLDER = "…"
 """Stands in a signal that is shown for whatever the operator has to say."""
@@ -41,32 +41,97 @@ def ready_calls(state: TaskRunState, agent: AgentSpec) -> list[ToolCall]:
 def find_answer(state: TaskRunState, message: UserMessage) -> Answer | None:
     """Return the answer that a message gives; None if it is an ordinary message.
 
-    While other calls run, only a message that names its question, or brings a secret, is an answer.
+    A message answers what its gateway says: what clients could see open when it arrived. One that was written
+    before the question could be seen is no answer to it, whatever it says.
 
     Raises:
-        InvalidAnswerError: the task waits for an answer, and this is none; or it answers no open question.
+        InvalidAnswerError: it answers a question, but not one that is open; or this is no answer to it.
     """
-    is_parked = bool(state.questions) and state.phase is Phase.WAITING
-    is_named = names_question_for_sure(message) or named_question(message) in state.asked
-    if not is_parked and not is_named and not message.metadata.get(WITHHELD):
+    questions = state.open_questions
+    name = message.answers or named_question(message)
+    if not message.answers and name not in state.asked:
         return None
-    return read_answer(match_question(state.open_questions, message), message)
+    question = _open_question(questions, message.answers)
+    if question is None:
+        raise InvalidAnswerError(not_open(questions, name or ""))
+    if not question.is_for_owner:
+        raise InvalidAnswerError(f"question {question.id!r}: {expected(question)}")
+    return read_answer(question, message)
 
 
-def decide(state: TaskRunState, approval: Approval | None) -> Answer:
+def approvers_answer(state: TaskRunState, task: TaskInput, said: ApproverAnswer) -> Answer:
+    """Return the answer of somebody whom a question asks in the owner's place.
+
+    Raises:
+        InvalidAnswerError: it asks them nothing, or they began the task themselves.
+    """
+    question = _open_question(state.open_questions, said.question_id)
+    if question is None or question.approvers != said.scope:
+        raise InvalidAnswerError(
+            f"no question {said.question_id!r} is open any more for those with the scope {said.scope}; "
+            "somebody else has answered it, or its call has ended"
+        )
+    asker = task.identity
+    if asker and (task.owner, asker.scheme, asker.subject) == (said.owner, said.scheme, said.subject):
+        raise InvalidAnswerError("these credentials began the task; somebody else has to answer")
+    answer = answer_with(question, said.approved, by="approver", note=said.note)
+    return answer.model_copy(update={"approver": said.approver})
+
+
+def approval_message(message_id: str, said: ApproverAnswer, at: datetime) -> AgentMessage:
+    """Return what stands in the history of the task about the answer of an approver."""
+    verdict = "approved" if said.approved else "rejected"
+    text = f"{verdict} by {said.approver} ({said.scope})" + (f": {said.note}" if said.note else "")
+    about: dict[str, JsonValue] = {
+        "question": said.question_id,
+        "approved": said.approved,
+        "by": said.approver,
+        "scope": said.scope,
+        "at": at.isoformat(),
+    }
+    return AgentMessage(message_id=message_id, parts=(TextPart(text=text),), metadata={APPROVAL: about})
+
+
+def _open_question(questions: Sequence[Question], question_id: str) -> Question | None:
+    return next((question for question in questions if question.id == question_id), None)
+
+
+def decide(state: TaskRunState, approval: Approval) -> Answer:
     """Return the answer that an operator's signal gives.
 
     Raises:
-        InvalidAnswerError: it had no input, no such call waits, or this is no answer to its question.
+        InvalidAnswerError: no such call waits, none is named where several wait, or this is no answer to its
+            question.
     """
-    if approval is None:
-        raise InvalidAnswerError('the signal had no input; give it {"call_id": "…", "approved": true}')
+    if not approval.call_id and len(state.questions) == 1:
+        return _decide(state.open_questions[0], approval)
     by_call = {question.call.id: question for question in reversed(state.open_questions)}
     by_id = {question.id: question for question in state.open_questions}
     if question := by_id.get(approval.call_id) or by_call.get(approval.call_id):
         return _decide(question, approval)
     waiting = ", ".join(question.call.id for question in state.open_questions) or "none"
-    raise InvalidAnswerError(f"no call {approval.call_id!r} waits; waiting: {waiting}")
+    problem = f"no call {approval.call_id!r} waits" if approval.call_id else "call_id is missing"
+    raise InvalidAnswerError(f"{problem}; waiting: {waiting}")
+
+
+def find_pending(state: TaskRunState, call_id: str) -> ToolCall:
+    """Return the pending call of an id, or with a question of that id; without one the only pending call.
+
+    Raises:
+        InvalidAnswerError: there is none such, or there are several.
+    """
+    asking = {question.id: question.call.id for question in state.open_questions}
+    found = [call for call in state.pending if call.id == asking.get(call_id, call_id) or not call_id]
+    if len(found) == 1:
+        return found[0]
+    pending = ", ".join(f"{call.id} ({call.name})" for call in state.pending) or "none"
+    problem = f"no call {call_id!r} is pending" if call_id else f"{len(found)} calls are pending"
+    raise InvalidAnswerError(f"{problem}; name one in `call_id`. Pending: {pending}")
+
+
+def skip_signal(call: ToolCall) -> str:
+    """Return the JSON of the `skip_call` signal that ends a call."""
+    return json.dumps({"call_id": call.id, "note": ""})
 
 
 def set_deadlines(questions: Sequence[OpenQuestion], now: datetime) -> None:
@@ -76,15 +141,28 @@ def set_deadlines(questions: Sequence[OpenQuestion], now: datetime) -> None:
             entry.deadline = now + timedelta(seconds=entry.question.timeout)
 
 
-def expired(questions: Sequence[OpenQuestion], now: datetime) -> list[Answer]:
-    """Return the answers of the questions whose time is up."""
-    return [_default(entry.question) for entry in questions if entry.deadline and entry.deadline <= now]
+def date(questions: Sequence[OpenQuestion], now: datetime) -> None:
+    """Let those who are asked in the owner's place know since when."""
+    for entry in questions:
+        if entry.question.asked_at is None and not entry.question.is_for_owner:
+            entry.question = entry.question.model_copy(update={"asked_at": now})
 
 
-def seconds_to_deadline(questions: Sequence[OpenQuestion], now: datetime) -> float | None:
-    """Return the seconds until the first question runs out of time; None if none does."""
-    deadlines = [entry.deadline for entry in questions if entry.deadline]
+def seconds_left(state: TaskRunState, call: ToolCall, now: datetime) -> float | None:
+    """Return the seconds until what a call asks runs out of time; None if it does not, or not yet."""
+    deadlines = [entry.deadline for entry in _asked_by(state, call) if entry.deadline]
     return max(0.0, (min(deadlines) - now).total_seconds()) if deadlines else None
+
+
+def is_timed(state: TaskRunState, call: ToolCall) -> bool:
+    """Whether the time of what a call asks runs."""
+    return any(entry.deadline for entry in _asked_by(state, call))
+
+
+def expired(state: TaskRunState, call: ToolCall, now: datetime) -> list[Answer]:
+    """Return the answers to what a call asks if its time is up."""
+    asked = _asked_by(state, call)
+    return [_default(entry.question) for entry in asked if entry.deadline and entry.deadline <= now]
 
 
 def waiting_state(questions: Sequence[Question]) -> TaskState:
@@ -94,11 +172,30 @@ def waiting_state(questions: Sequence[Question]) -> TaskState:
 
 
 def question_message(message_id: str, questions: Sequence[Question]) -> AgentMessage:
-    """Return what the client is told: for people as text, for programs as data."""
-    text = "\n\n".join(f"{question.text}\n({expected(question)})" for question in questions)
+    """Return what the client is told: for people the oldest question as text, for programs all as data."""
+    asked = [question for question in questions if question.is_for_owner]
+    others = [question for question in questions if not question.is_for_owner]
+    text = "\n\n".join([*_oldest(asked), *(f"{each.text}\n({expected(each)})" for each in others)])
     described: list[JsonValue] = [_describe(question) for question in questions]
     parts = (TextPart(text=text), DataPart(data={"questions": described}))
     return AgentMessage(message_id=message_id, parts=parts)
+
+
+def _oldest(questions: Sequence[Question]) -> list[str]:
+    """Return the question that is asked now, and how many follow it; nothing if there is none."""
+    if not questions:
+        return []
+    text = f"{questions[0].text}\n({expected(questions[0])})"
+    follow = len(questions) - 1
+    if not follow:
+        return [text]
+    return [f"1 of {len(questions)}: {text}\n{follow} more follow{'' if follow > 1 else 's'}."]
+
+
+def example_signal(state: TaskRunState) -> str:
+    """Return an input of the `approve` signal: that of the first open question, if there is one."""
+    questions = state.open_questions
+    return approve_signal(questions[0]) if questions else '{"call_id": "…", "approved": true}'
 
 
 def approve_signal(question: Question) -> str:
@@ -109,6 +206,11 @@ def approve_signal(question: Question) -> str:
     elif question.kind is not QuestionKind.CONFIRMATION:
         signal["value"] = question.options[0] if question.options else PLACEHOLDER
     return json.dumps(signal, ensure_ascii=False)
+
+
+def _asked_by(state: TaskRunState, call: ToolCall) -> list[OpenQuestion]:
+    """Return what a call itself asks, and no sub-agent of it."""
+    return [entry for entry in state.questions if not entry.asked_by and entry.question.call.id == call.id]
 
 
 def _decide(question: Question, approval: Approval) -> Answer:

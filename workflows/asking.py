@@ -1,7 +1,7 @@
 """Showing the open questions of a task: to its client, and to the task that it works for."""
 
-import asyncio
 import contextlib
+from collections.abc import Callable
 
 from temporalio import workflow
 from temporalio.exceptions import ApplicationError
@@ -9,93 +9,107 @@ from temporalio.exceptions import ApplicationError
 from workflows import announce, approvals
 from workflows.contract import names
 from workflows.contract.questions import SubAgentQuestions
+from workflows.contract.tasks import TaskState
 from workflows.scope import TaskScope
 from workflows.state import Phase
 
-QUESTIONS_GO_UP = "questions_go_up"
-"""Sub-agents that were in flight before this patch are asked where they work."""
-
 
 class Asking:
-    """Keeps what is shown of the questions in step with what is open."""
+    """The one publisher of questions: it keeps what is shown in step with what is open.
+
+    It makes no difference whether a call of the task itself asks, or one of a sub-agent.
+    """
 
     def __init__(self, scope: TaskScope) -> None:
         self._scope = scope
         self._state = scope.state
-        self._lock = asyncio.Lock()
+        self._told = scope.state.status.questions
+        self._is_busy = False
 
     @property
-    def is_shown(self) -> bool:
+    def is_settled(self) -> bool:
+        """Whether everybody knows what is open, and sub-agents have their answers."""
+        return not (self._is_busy or self._has_news)
+
+    async def keep_shown(self, call_begins: Callable[[], bool]) -> None:
+        """Show what is open, and hand answers to sub-agents, until it is cancelled.
+
+        That nothing is open any more is left to the call that begins now, if there is one (`go_on`).
+        """
+
+        def has_work() -> bool:
+            return self._has_news and not (self._is_over and call_begins())
+
+        self._is_busy = False
+        while True:
+            await workflow.wait_condition(has_work)
+            self._is_busy = True
+            await self._hand_down()
+            if not self._is_shown:
+                await self._show()
+            if self._told != self._state.open_questions:
+                await self._tell_parent()
+            self._is_busy = False
+
+    def go_on(self) -> None:
+        """Let the next call tell that nothing is open any more, unless that is known."""
+        if self._is_over:
+            announce.enter(self._state, Phase.TOOLS)
+            announce.index(TaskState.WORKING)
+            announce.working(self._state, received=self._state.take_heard())
+
+    @property
+    def _has_news(self) -> bool:
+        state = self._state
+        return not self._is_shown or bool(state.relayed) or self._told != state.open_questions
+
+    @property
+    def _is_shown(self) -> bool:
         """Whether the last status tells of exactly the open questions."""
         return self._state.status.questions == self._state.open_questions
 
     @property
-    def has_news(self) -> bool:
-        """Whether questions came up or were settled since the last status, and sub-agents have asked some.
+    def _is_over(self) -> bool:
+        """Whether the last status tells of questions, and none is open."""
+        return not self._is_shown and not self._state.questions
 
-        Where none has, questions are shown once all calls of a round have ended.
-        """
-        return self._state.has_relayed and not self.is_shown
-
-    async def relay(self, ended: asyncio.Event) -> None:
-        """Show what sub-agents ask, and hand them the answers, until the calls of a round have ended."""
+    async def _hand_down(self) -> None:
+        """Hand sub-agents the answers to what they ask."""
         state = self._state
-        while self.has_news or not ended.is_set():
-            await workflow.wait_condition(lambda: ended.is_set() or bool(state.relayed) or self.has_news)
-            for call_id in list(state.relayed):
-                child = names.child_task_id(self._scope.ref.task_id, call_id)
-                for answer in state.relayed.pop(call_id):
-                    with contextlib.suppress(ApplicationError):  # it has ended meanwhile
-                        await workflow.get_external_workflow_handle(child).signal(names.PEOPLE_ANSWER, answer)
-            if self.has_news:
-                await self.refresh()
+        for call_id in list(state.relayed):
+            answers, child = state.relayed.pop(call_id), state.asked_agents.get(call_id)
+            for answer in answers if child else ():
+                with contextlib.suppress(ApplicationError):  # it has ended meanwhile
+                    await workflow.get_external_workflow_handle(child or "").signal(
+                        names.PEOPLE_ANSWER, answer
+                    )
 
-    async def refresh(self) -> None:
-        """Tell the client of the questions, or that the task works again, unless the last status does."""
-        async with self._lock:
-            if self.is_shown:
-                return
-            if self._state.questions:
-                announce.enter(self._state, Phase.WAITING)
-                await self.show()
-            else:
-                await self._go_on()
-
-    async def show(self) -> None:
-        """Tell the client, and the task that this one works for, what is open."""
+    async def _show(self) -> None:
+        """Tell the client what is open, or that the task works again; then the time to answer begins."""
         state = self._state
-        approvals.set_deadlines(state.questions, workflow.now())
+        if not state.questions:
+            self.go_on()
+            await announce.publish(self._scope, "goes on")
+            return
+        shown = list(state.questions)
+        announce.enter(state, Phase.WAITING)
+        approvals.date(state.questions, workflow.now())
         questions = state.open_questions
         message = approvals.question_message(str(workflow.uuid4()), questions)
-        status = state.change_status(
-            approvals.waiting_state(questions),
-            workflow.now(),
-            message=message,
-            received=state.take_heard(),
-        )
-        announce.index(status.state)
+        status = approvals.waiting_state(questions)
+        state.change_status(status, workflow.now(), message=message, received=state.take_heard())
+        announce.index(status)
         announce.show(state)
         count = len(questions)
-        await announce.publish(
-            self._scope.ref, (status,), f"waits for {count} answer{'s' if count > 1 else ''}"
-        )
-        await self.tell_parent()
+        await announce.publish(self._scope, f"waits for {count} answer{'s' if count > 1 else ''}")
+        approvals.set_deadlines(shown, workflow.now())
 
-    async def tell_parent(self) -> None:
+    async def _tell_parent(self) -> None:
         """Let the task that this one works for ask its client in our place."""
-        info = workflow.info()
-        if info.parent is None or not workflow.patched(QUESTIONS_GO_UP):
+        info, self._told = workflow.info(), self._state.open_questions
+        if info.parent is None:
             return
-        call_id = info.workflow_id.removeprefix(names.child_task_id(info.parent.workflow_id, ""))
-        asked = SubAgentQuestions(call_id=call_id, questions=self._state.open_questions)
+        asked = SubAgentQuestions(task_id=info.workflow_id, questions=self._told)
         with contextlib.suppress(ApplicationError):  # it has ended, and cancels this task
             parent = workflow.get_external_workflow_handle(info.parent.workflow_id)
             await parent.signal(names.SUB_AGENT_ASKS, asked)
-
-    async def _go_on(self) -> None:
-        state = self._state
-        announce.enter(state, Phase.TOOLS)
-        announce.index(announce.TaskState.WORKING)
-        status = announce.working(state, received=state.take_heard())
-        await announce.publish(self._scope.ref, (status,), "goes on")
-        await self.tell_parent()

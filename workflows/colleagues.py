@@ -7,10 +7,9 @@ from temporalio.workflow import ActivityConfig
 
 from workflows import display
 from workflows.activity_options import hooked_call, short_call
-from workflows.contract.calls import LoadAgentInput, StoreResultInput, ToolReply
-from workflows.contract.events import StatusChanged
+from workflows.contract.calls import LoadAgentInput, LoadedAgent, StoreResultInput, ToolReply
 from workflows.contract.messages import ToolCall, ToolMessage, ToolOutcome
-from workflows.contract.names import child_task_id
+from workflows.contract.names import call_key, child_task_id
 from workflows.contract.ports import AgentPort, ToolPort
 from workflows.contract.tasks import AgentSpec, ToolSpec
 from workflows.scope import TaskScope
@@ -26,44 +25,49 @@ class Colleagues:
         self._state = scope.state
         self._sub_agents = SubAgents(scope)
 
-    async def take(
-        self, tool: ToolSpec, call: ToolCall, position: int, status: StatusChanged | None, warning: str
-    ) -> ToolReply:
+    async def take(self, tool: ToolSpec, call: ToolCall, position: int, warning: str) -> ToolReply:
         """Return what the call came to, or what it asks first; what a sub-agent used counts as ours.
 
         Raises:
             ChildWorkflowError: the task was cancelled, and the sub-agent with it.
         """
         with tool_call_span(self._scope.ref, call):
-            return await self._take(tool, call, position, status, warning)
+            return await self._take(tool, call, position, warning)
 
-    async def _take(
-        self, tool: ToolSpec, call: ToolCall, position: int, status: StatusChanged | None, warning: str
-    ) -> ToolReply:
-        task_id = self._scope.ref.task_id
-        agent = await workflow.execute_activity_method(
-            AgentPort.load_agent,
-            LoadAgentInput(
-                task=self._scope.ref,
-                call=call,
-                agent_id=tool.agent or tool.handoff or "",
-                status=status,
-                warning=warning,
-                child=child_task_id(task_id, call.id) if tool.agent else task_id,
-                answers=tuple(self._state.answers.get(call.id, ())),
-                identity=self._scope.task.identity,
-            ),
-            **self._patience(display.tool_summary(call)),
-        )
+    async def _take(self, tool: ToolSpec, call: ToolCall, position: int, warning: str) -> ToolReply:
+        agent = await self._load(tool, call, warning)
         if agent.question:
             return agent.question
         result = agent.refused or await self._work(tool, agent, call)
         await workflow.execute_activity_method(
             ToolPort.store_result,
-            StoreResultInput(task=self._scope.ref, position=position, result=result),
+            StoreResultInput(
+                task=self._scope.ref,
+                position=position,
+                result=result,
+                has_fallback=tool.fallback is not None,
+            ),
             **short_call(f"result of {call.name}"),
         )
         return result
+
+    async def _load(self, tool: ToolSpec, call: ToolCall, warning: str) -> LoadedAgent:
+        task_id = self._scope.ref.task_id
+        with self._scope.outbox.carried() as statuses:
+            return await workflow.execute_activity_method(
+                AgentPort.load_agent,
+                LoadAgentInput(
+                    task=self._scope.ref,
+                    call=call,
+                    agent_id=tool.agent or tool.handoff or "",
+                    statuses=statuses,
+                    warning=warning,
+                    child=child_task_id(task_id, call_key(call)) if tool.agent else task_id,
+                    answers=tuple(self._state.answers.get(call.id, ())),
+                    identity=self._scope.task.identity,
+                ),
+                **self._patience(display.tool_summary(call)),
+            )
 
     def _patience(self, summary: str) -> ActivityConfig:
         """Plugins that look at tools look at this call as well, and take their time."""

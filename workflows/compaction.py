@@ -4,8 +4,9 @@ from collections.abc import Sequence
 
 from workflows.contract.messages import SpokenMessage, SummaryMessage, ToolMessage, TranscriptMessage
 from workflows.contract.tasks import AgentSpec
+from workflows.contract.transcripts import measure
 
-CHARACTERS_PER_TOKEN = 4
+BYTES_PER_TOKEN = 4
 """A rule of thumb, for what the provider has not counted yet."""
 
 
@@ -23,7 +24,7 @@ def find_end(transcript: Sequence[TranscriptMessage], *, first: int = 0, least: 
     """
     ends = (message.end for message in transcript if isinstance(message, SummaryMessage))
     start = max(ends, default=first + 1)
-    sizes = [len(m.model_dump_json()) if isinstance(m, SpokenMessage) else 0 for m in transcript]
+    sizes = [measure(message) if isinstance(message, SpokenMessage) else 0 for message in transcript]
     total = sum(sizes[start:])
     taken, found = 0, None
     for end in range(start + 1, len(transcript)):
@@ -37,7 +38,7 @@ def find_end(transcript: Sequence[TranscriptMessage], *, first: int = 0, least: 
 
 def estimate_tokens(message: TranscriptMessage) -> int:
     """Return about how many tokens a message adds to a prompt."""
-    return len(message.model_dump_json()) // CHARACTERS_PER_TOKEN
+    return measure(message) // BYTES_PER_TOKEN
 
 
 def _may_come_first(message: TranscriptMessage) -> bool:

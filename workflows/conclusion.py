@@ -54,20 +54,20 @@ class Conclusion:
     ) -> None:
         """Publish the last events, and keep the conversation with them."""
         memory = self._loop.memory
-        keeps = outcome is TaskState.COMPLETED and not memory.is_older
+        keeps = outcome is TaskState.COMPLETED
         call = PublishInput(
             task=self._ref,
             events=events,
             opening=announce.opening(self._ref, self._scope.task) if self._scope.has_hidden_task else None,
-            remember=memory.to_save if keeps else None,
         )
 
         def publishing(resends: int) -> Awaitable[SaveContextResult | None]:
             # A cache that never holds the transcript costs the conversation, not the end of the task.
-            kept = call if resends < MAX_RESENDS else call.model_copy(update={"remember": None})
+            keep = memory.to_save if keeps and resends < MAX_RESENDS else None
             # Not a local activity: that runs before anything is durable, so that after a crash, or with a
             # message that came meanwhile, the task could end in another way than clients were told.
-            return workflow.execute_activity_method(PublishPort.publish, kept, **publish("last status"))
+            last = call.model_copy(update={"remember": keep})
+            return workflow.execute_activity_method(PublishPort.publish, last, **publish("last status"))
 
         memory.note(await self._loop.send_again(publishing))
 
@@ -100,18 +100,16 @@ class Conclusion:
     ) -> tuple[StatusChanged | ArtifactChunk, ...]:
         """Return the answer, unless subscribers have it, what both sides said last, and the end."""
         state, at = self._state, workflow.now()
-        events: list[StatusChanged | ArtifactChunk] = []
+        events: list[ArtifactChunk] = []
         if state.answer and not state.answer.is_shown:
             part = state.answer_part(state.answer.text)
             events.append(_whole_response(part, position=len(state.transcript) - 1))
-        if state.unconfirmed:
-            events.append(state.unconfirmed)
         if state.remark:
             remark = announce.remark_message(state.remark)
-            events.append(state.change_status(TaskState.WORKING, at, message=remark))
+            state.change_status(TaskState.WORKING, at, message=remark)
         received = (*state.take_heard(), *state.take_inbox())
-        events.append(state.change_status(outcome, at, message=message, received=received))
-        return tuple(events)
+        state.change_status(outcome, at, message=message, received=received)
+        return (*events, *state.outbox)
 
 
 async def _to_the_end(work: Coroutine[Any, Any, Result]) -> Result:

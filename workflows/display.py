@@ -1,12 +1,31 @@
 """What an operator reads in the Temporal UI."""
 
+from collections.abc import Sequence
+
 from workflows import approvals
-from workflows.contract.messages import ToolCall
-from workflows.contract.questions import QuestionKind, expected
+from workflows.contract import failures
+from workflows.contract.events import REASON
+from workflows.contract.messages import ToolCall, text_of
+from workflows.contract.questions import Answer, QuestionKind, expected
+from workflows.contract.tasks import TaskState
 from workflows.state import Phase, TaskRunState
 
 SUMMARY_LENGTH = 120
 """Characters; Temporal cuts a summary at 400 bytes."""
+
+_NAME_LENGTH = 64
+"""Characters of the name of a tool, which a model may have invented."""
+
+REASON_LENGTH = 2_000
+"""Characters of why a task ended that the details show."""
+
+_LIMITS = {
+    failures.ITERATION_LIMIT,
+    failures.TOKEN_LIMIT,
+    failures.COST_LIMIT,
+    failures.TIME_LIMIT,
+    failures.TOOL_FAILURE_LIMIT,
+}
 
 _VALUES = (QuestionKind.SELECTION, QuestionKind.DATA)
 """Kinds of which an operator has to know what values there are."""
@@ -18,18 +37,28 @@ def model_summary(state: TaskRunState) -> str:
     return f"iteration {state.iteration} · model · {count} message{'s' if count > 1 else ''}"
 
 
-def tool_summary(call: ToolCall) -> str:
-    """One line for a tool call, such as `tool search {"q": "…"}`."""
-    return shorten(f"tool {call.name} {call.arguments}", SUMMARY_LENGTH)
+def tool_summary(call: ToolCall, *, asks: bool = False, answers: Sequence[Answer] = ()) -> str:
+    """One line for a tool call, such as `tool search {"q": "…"}`.
+
+    A call that asks people comes again with their answer: `check: refund …`, then `approved: refund …`.
+    """
+    word = _answered(answers[-1]) if answers else "check:" if asks else "tool"
+    return shorten(f"{word} {call.name} {call.arguments}", SUMMARY_LENGTH)
+
+
+def _answered(answer: Answer) -> str:
+    if not answer.approved:
+        return "rejected:"
+    return "approved:" if answer.purpose == "approval" else "answered:"
 
 
 def details(state: TaskRunState) -> str:
-    """Markdown: phase, iteration, tokens, and what is waited for."""
+    """Markdown: where the task stands, what it waits for or why it ended so, and what it has used."""
     usage = state.usage
     cost = f", ${usage.cost:.4f}" if usage.cost else ""
     lines = [
-        f"**{state.status.state.value}**: {state.phase.value}, iteration {state.iteration}",
-        f"- waits for: {_waits_for(state)}",
+        *_headline(state),
+        "",
         f"- tokens: {usage.input_tokens} in, {usage.output_tokens} out{cost}",
         f"- messages: {len(state.transcript)} in the transcript, {len(state.inbox)} in the inbox",
     ]
@@ -37,9 +66,31 @@ def details(state: TaskRunState) -> str:
         lines.append(f"- agent: `{state.agent.id}`")
     if state.artifact_ids:
         lines.append(f"- artifacts: {', '.join(f'`{artifact_id}`' for artifact_id in state.artifact_ids)}")
-    if state.refused_signal:
-        lines.append(f"- the last signal was refused: {state.refused_signal}")
+    if state.last_signal:
+        lines.append(f"- last signal: {state.last_signal}")
     return "\n".join([*lines, *_signals(state)])
+
+
+def _headline(state: TaskRunState) -> list[str]:
+    """Return the state, then what is waited for, or how the task ended and what can be done."""
+    name, status = f"**{state.status.state.value}**", state.status
+    if state.phase is not Phase.DONE:
+        where = f"{state.phase.value}, iteration {state.iteration}"
+        return [f"{name}: {where}", "", f"Waits for {_waits_for(state)}."]
+    ended = f"{name} in iteration {state.iteration}"
+    if status.message is None:
+        return [ended]
+    reason = str(status.metadata.get(REASON) or status.message.metadata.get(REASON) or "")
+    said = _block(text_of(status.message.parts)[:REASON_LENGTH])
+    steps = ["", f"Next: {_next_step(reason)}"] if status.state is TaskState.FAILED else []
+    return [f"{ended}{reason and f' ({reason})'}:", *said, *steps]
+
+
+def _next_step(reason: str) -> str:
+    """Return what an operator can do about a task that failed."""
+    if reason in _LIMITS:
+        return "raise the limit in the agent's definition and start a new task; a reset keeps the old one."
+    return "mend the cause, then Reset the workflow to before the failure: it goes on from there."
 
 
 def _waits_for(state: TaskRunState) -> str:
@@ -57,7 +108,7 @@ def _waits_for(state: TaskRunState) -> str:
 
 
 def _signals(state: TaskRunState) -> list[str]:
-    """Return what is asked, each with the signal that answers it, ready to be pasted."""
+    """Return the signals that can be sent now, ready to be pasted, each with what it is for."""
     if state.waits_for_resume:
         return ["", f"{state.waits_for_resume}", "", "Signal `resume`, without input, to go on."]
     lines: list[str] = []
@@ -66,6 +117,10 @@ def _signals(state: TaskRunState) -> list[str]:
         signal = approvals.approve_signal(question)
         how = f" ({expected(question)})" if question.kind in _VALUES else ""
         lines += ["", asked, *_block(question.text), "", f"Signal `approve`{how}:", *_block(signal, "json")]
+    if state.pending and state.phase is not Phase.DONE:
+        calls = [f"`{call.id}` ({shorten(call.name, _NAME_LENGTH)})" for call in state.pending]
+        lines += ["", f"Signal `skip_call` ends a call that hangs: {', '.join(calls)}."]
+        lines += _block(approvals.skip_signal(state.pending[0]), "json")
     return lines
 
 

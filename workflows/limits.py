@@ -7,6 +7,9 @@ from workflows.contract import failures
 from workflows.contract.tasks import AgentSpec
 from workflows.state import TaskRunState
 
+MAX_CARRIED_BYTES = 32_000_000
+"""What a new run is given has to be read within a workflow task: 200 MB took 0.9 s, the SDK allows 2 s."""
+
 Amount = TypeVar("Amount", int, float)
 
 
@@ -24,6 +27,7 @@ def check_limits(agent: AgentSpec, state: TaskRunState, now: datetime) -> None:
     Raises:
         TaskStoppedError: with the name of the limit and its value.
     """
+    check_size(state)
     used, tokens = state.usage, state.usage.input_tokens + state.usage.output_tokens
     if state.iteration >= agent.max_iterations:
         raise TaskStoppedError(
@@ -52,6 +56,22 @@ def check_limits(agent: AgentSpec, state: TaskRunState, now: datetime) -> None:
         )
     if agent.wall_clock is not None and seconds_left(agent.wall_clock, state, now) <= 0:
         raise time_is_up(agent)
+
+
+def check_size(state: TaskRunState) -> None:
+    """Raise if the task knows more than a new run of it could be given.
+
+    Raises:
+        TaskStoppedError: with the size and the limit.
+    """
+    if (size := state.carried_size) > MAX_CARRIED_BYTES:
+        raise TaskStoppedError(
+            failures.TRANSCRIPT_LIMIT,
+            f"stopped: messages and tool results of the task have {size / 1e6:.1f} MB, more than the "
+            f"{MAX_CARRIED_BYTES / 1e6:.0f} MB that a task may have (compaction makes prompts shorter, "
+            "but the task keeps all); let tools put what is large into artifacts, or split the work "
+            "over several tasks",
+        )
 
 
 def within_budget(agent: AgentSpec, asking: AgentSpec, state: TaskRunState) -> AgentSpec:

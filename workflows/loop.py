@@ -7,16 +7,13 @@ from temporalio import workflow
 from workflows.asking import Asking
 from workflows.colleagues import Colleagues
 from workflows.contract.messages import AgentMessage, AssistantMessage
-from workflows.limits import check_limits, no_artifact
+from workflows.limits import check_limits, check_size, no_artifact
 from workflows.memory import ContextMemory
 from workflows.model_turn import ModelTurn, Reply
 from workflows.preparation import Preparation
 from workflows.routing import RoutingTurn
 from workflows.scope import TaskScope
 from workflows.tool_turn import ToolTurn
-
-CONTINUE_AS_NEW = "continue_as_new"
-"""Tasks that were in flight before this patch stay in one run."""
 
 
 class Loop:
@@ -64,8 +61,8 @@ class Loop:
         state = self._state
         while True:
             if not state.pending:
-                await self._continue_if_long()
                 check_limits(self._scope.agent, state, workflow.now())
+                await self._continue_if_long()
                 state.iteration += 1
             began, self._waited_for_people = workflow.now(), bool(state.pending)
             with workflow.create_event_group(f"iteration {state.iteration}").scope():
@@ -104,13 +101,19 @@ class Loop:
             raise no_artifact(self._scope.agent)
         return self._state.answer
 
-    async def _park(self) -> None:
+    async def _park(self, is_parked: Callable[[], bool]) -> None:
         self._waited_for_people = True
-        await self._continue_if_long()
+        check_size(self._state)
+        await self._continue_if_long(is_parked)
 
-    async def _continue_if_long(self) -> None:
-        """Go on in a new run where Temporal suggests it. Nothing runs and everything is published here."""
-        if workflow.info().is_continue_as_new_suggested() and workflow.patched(CONTINUE_AS_NEW):
-            await workflow.wait_condition(workflow.all_handlers_finished)
-            self._state.previous_run = self._scope.ref.run_id
+    async def _continue_if_long(self, may: Callable[[], bool] = lambda: True) -> None:
+        """Go on in a new run where Temporal suggests it. Nothing runs and everything is published here.
+
+        Something may begin while handlers end; `may` says whether it still has not.
+        """
+        if not workflow.info().is_continue_as_new_suggested():
+            return
+        await workflow.wait_condition(lambda: workflow.all_handlers_finished() or not may())
+        if may():
+            self._state.previous_run, self._state.resent = self._scope.ref.run_id, 0
             workflow.continue_as_new(self._scope.task.model_copy(update={"carried": self._state}))

@@ -26,12 +26,6 @@ class ContextMemory:
         self._model = model
         self._is_long = False
 
-    @property
-    def is_older(self) -> bool:
-        """Whether the task was pinned by code that let only agents remember that decide about tasks."""
-        pinned = self._scope.task.agent
-        return pinned.memory is None and pinned.routing == "auto" and not pinned.version
-
     async def recall(self) -> None:
         """Let the transcript begin with what was said in the context before."""
         if (spec := self._spec) is None or self._is_new_context:
@@ -47,21 +41,28 @@ class ContextMemory:
     @property
     def to_save(self) -> SaveContextInput | None:
         """What of the transcript is to be kept; None for nothing."""
-        if (spec := self._spec) is None:
-            return None
-        first, length = self._state.recalled, len(self._state.transcript)
-        return SaveContextInput(task=self._scope.ref, first=first, length=length, memory=spec)
+        return self._said(spec) if (spec := self._spec) else None
 
     async def save(self) -> None:
         """Keep what was said, where no status of the task does it on its way."""
-        if (said := self.to_save) is None:
+        if (spec := self._spec) is None:
             return
         saved = await self._model.with_transcript(
             lambda _: workflow.execute_activity_method(
-                ContextPort.save_context, said, **short_call("remember what was said")
+                ContextPort.save_context, self._said(spec), **short_call("remember what was said")
             )
         )
         self.note(saved)
+
+    def _said(self, spec: MemorySpec) -> SaveContextInput:
+        state = self._state
+        return SaveContextInput(
+            task=self._scope.ref,
+            first=state.recalled,
+            length=len(state.transcript),
+            digest=state.expected_digest,
+            memory=spec,
+        )
 
     def note(self, saved: SaveContextResult | None) -> None:
         """Take in what was found out when the conversation was kept."""
@@ -79,12 +80,10 @@ class ContextMemory:
 
     @property
     def _spec(self) -> MemorySpec | None:
-        if self._scope.task.depth:
-            return None
-        return MemorySpec() if self.is_older else self._scope.agent.memory
+        return None if self._scope.task.depth else self._scope.agent.memory
 
     @property
     def _is_new_context(self) -> bool:
         """Whether nobody can have said anything: its client has named no context, so the task has its own."""
         ref = self._scope.ref
-        return not self.is_older and ref.context_id == names.derive_context_id(ref.task_id)
+        return ref.context_id == names.derive_context_id(ref.task_id)

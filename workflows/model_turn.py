@@ -18,14 +18,15 @@ from workflows.contract.calls import (
 from workflows.contract.events import StatusChanged
 from workflows.contract.messages import AssistantMessage, TextPart, TranscriptMessage, UserMessage
 from workflows.contract.ports import AgentPort, ModelPort, TranscriptPort
-from workflows.contract.tasks import AgentSpec, TaskState
+from workflows.contract.tasks import AgentSpec
+from workflows.contract.transcripts import measure
 from workflows.endings import failure_text, failure_type, stop_if_cancelled
 from workflows.limits import invalid_output
 from workflows.scope import TaskScope
 from workflows.state import Phase
 
 RESEND_CHUNK_BYTES = 900_000
-"""A chunk of the transcript that is sent again; a payload may have 2 MB."""
+"""About that much is a chunk of the transcript that is sent again; a payload may have 2 MB."""
 
 MAX_RESENDS = 5
 """How often in a row the transcript may get lost before the task gives up on the cache."""
@@ -35,9 +36,6 @@ LEAST_SHARE = 0.25
 
 REPAIRS = 1
 """How often an answer that does not fit the agent's output model may be put right, with tools in between."""
-
-ONE_REPAIR = "one_repair"
-"""Since then calls of tools, and vetoes, between two such answers do not begin the count anew."""
 
 MODEL_HOOKS = frozenset({"before_model_call", "after_model_call"})
 """Hooks that get to know what the task has used."""
@@ -69,15 +67,15 @@ class ModelTurn:
         announce.enter(state, Phase.MODEL)
         if compaction.is_over_budget(self._agent, state.prompt_tokens):
             await self._compact(least=LEAST_SHARE)
-        if refusal := await self._screen():
-            return AssistantMessage(closing=refusal, rejects=True)
-        received = state.take_inbox()
+        screened = await self._screen()
+        if isinstance(screened, str):
+            return AssistantMessage(closing=screened, rejects=True)
+        received = state.take_inbox(screened)
         if received:
             state.take_back_answer()
-        reply = await self._reply(announce.say(state, received))
+        announce.say(state, received)
+        reply = await self._reply()
         state.fold_reply(reply)
-        if state.misfits and not reply.misfits and not workflow.patched(ONE_REPAIR):
-            state.misfits = 0
         stop_if_cancelled()
         return reply
 
@@ -120,14 +118,14 @@ class ModelTurn:
     def _models(self) -> tuple[str | None, ...]:
         return (self._agent.model, *self._agent.fallback_models)
 
-    async def _screen(self) -> str:
-        """Let plugins look at what the client said; return why the task may not begin, empty if it may.
+    async def _screen(self) -> list[UserMessage] | str:
+        """Let plugins look at what the client said; return that as the model is to read it.
 
-        Of a later message that they refuse the model reads that, and why.
+        Of a later message that they refuse it reads that, and why. A text is why the task may not begin.
         """
-        state, done = self._state, 0
-        while "before_request" in self._agent.hooks and done < len(state.inbox):
-            message = state.inbox[done]
+        state, screened = self._state, list[UserMessage]()
+        while "before_request" in self._agent.hooks and len(screened) < len(state.inbox):
+            message = state.inbox[len(screened)]
             seen = await workflow.execute_activity_method(
                 AgentPort.before_request,
                 BeforeRequestInput(
@@ -136,22 +134,21 @@ class ModelTurn:
                 **plugin_call(self._scope.queue(names.TOOLS_QUEUE), "plugins look at a message"),
             )
             stop_if_cancelled()
-            if seen.refused and not done and len(state.transcript) == state.recalled:
+            if seen.refused and not screened and len(state.transcript) == state.recalled:
                 state.heard.extend(state.inbox)
                 state.inbox.clear()
                 return seen.refused
             told = TextPart(text=f"[A message of the user was refused: {seen.refused}]")
             refused = message.model_copy(update={"parts": (told,)})
-            state.inbox[done] = refused if seen.refused else seen.messages[0]
-            done += 1
-        return ""
+            screened.append(refused if seen.refused else seen.messages[0])
+        return screened
 
-    async def _reply(self, status: StatusChanged | None) -> AssistantMessage:
+    async def _reply(self) -> AssistantMessage:
         """Ask until there is a reply; make room once, then try the other models, then perhaps an operator."""
         warning, may_compact = "", True
         while True:
             try:
-                return await self._call(status, warning)
+                return await self._call(warning)
             except ActivityError as error:
                 stop_if_cancelled()
                 self._state.tries += 1
@@ -162,34 +159,37 @@ class ModelTurn:
                 if failure in _OTHER_MODEL_HELPS and self._state.model_index + 1 < len(self._models):
                     warning = self._fall_back(failure_text(error))
                 elif failure in _OPERATOR_HELPS and self._agent.on_model_failure == "wait":
-                    status = await self._wait_for_operator(failure_text(error))
+                    await self._wait_for_operator(failure_text(error))
                 else:
                     raise
                 may_compact = True
 
-    async def _call(self, status: StatusChanged | None, warning: str) -> AssistantMessage:
-        def call(resends: int) -> Awaitable[AssistantMessage]:
+    async def _call(self, warning: str) -> AssistantMessage:
+        async def call(resends: int) -> AssistantMessage:
             # A run that had to send its transcript again may follow one that has ended (Reset), and the view
             # still say how that one did.
-            carried = announce.working(self._state) if resends and not status else status
-            return workflow.execute_activity_method(
-                ModelPort.call_model,
-                self._model_input(carried, warning),
-                **model_call(self._queue, display.model_summary(self._state)),
-            )
+            if resends and not self._state.outbox:
+                announce.working(self._state)
+            with self._scope.outbox.carried() as statuses:
+                return await workflow.execute_activity_method(
+                    ModelPort.call_model,
+                    self._model_input(statuses, warning),
+                    **model_call(self._queue, display.model_summary(self._state)),
+                )
 
         return await self.with_transcript(call)
 
-    def _model_input(self, status: StatusChanged | None, warning: str) -> CallModelInput:
+    def _model_input(self, statuses: tuple[StatusChanged, ...], warning: str) -> CallModelInput:
         state = self._state
         return CallModelInput(
             task=self._scope.ref,
             iteration=state.iteration,
             model=self._models[state.model_index],
             length=len(state.transcript),
+            digest=state.expected_digest,
             new=state.new_messages,
             version=state.version,
-            status=status and _without(state.new_messages, status),
+            statuses=tuple(_without(state.new_messages, status) for status in statuses),
             tries=state.tries,
             previous_run=state.previous_run,
             warning=warning,
@@ -209,7 +209,7 @@ class ModelTurn:
                 **short_call(f"transcript {start}-{start + len(messages) - 1} sent again"),
             )
             start += len(messages)
-        self._state.cached = start
+        self._state.cached = self._state.resent = start
 
     async def _compact(self, *, least: float = 0) -> bool:
         """Make room in the prompt, of at least a share of it; return whether any could be made."""
@@ -225,6 +225,7 @@ class ModelTurn:
                     iteration=state.iteration,
                     model=self._models[state.model_index],
                     length=len(state.transcript),
+                    digest=state.expected_digest,
                     new=state.new_messages,
                     previous_run=state.previous_run,
                     first=state.recalled,
@@ -246,27 +247,26 @@ class ModelTurn:
         state.model_index += 1
         return f"{reason}; the task goes on with model {self._models[state.model_index]!r}"
 
-    async def _wait_for_operator(self, reason: str) -> StatusChanged:
-        """Wait for the signal `resume`; return the status that the next call carries."""
+    async def _wait_for_operator(self, reason: str) -> None:
+        """Wait for the signal `resume`; the next call tells that the task works again."""
         state = self._state
         await self.show()
         state.waits_for_resume = reason
         announce.enter(state, Phase.WAITING)
         text = f"waiting for an operator, who can resume the task: {reason}"
         message = announce.remark_message(text)
-        unconfirmed = (state.unconfirmed,) if state.unconfirmed else ()
-        status = state.change_status(TaskState.WORKING, workflow.now(), message=message)
-        await announce.publish(self._scope.ref, (*unconfirmed, status), "waits for the signal resume")
+        announce.working(state, message)
+        await announce.publish(self._scope, "waits for the signal resume")
         await workflow.wait_condition(lambda: not state.waits_for_resume)
         state.model_index = 0
         announce.enter(state, Phase.MODEL)
-        return announce.working(state)
+        announce.working(state, resumed="operator")
 
 
 def _without(sent: tuple[UserMessage, ...], status: StatusChanged) -> StatusChanged:
-    """Leave out of a status the messages that the same call sends as new; the activity puts them back."""
-    received = tuple(message for message in status.received if message not in sent)
-    return status.model_copy(update={"received": received})
+    """Leave of messages that the same call sends as new only the id; the activity puts them back."""
+    received = (UserMessage(message_id=m.message_id, parts=()) if m in sent else m for m in status.received)
+    return status.model_copy(update={"received": tuple(received)})
 
 
 def chunked(messages: list[TranscriptMessage]) -> list[tuple[TranscriptMessage, ...]]:
@@ -274,7 +274,7 @@ def chunked(messages: list[TranscriptMessage]) -> list[tuple[TranscriptMessage, 
     chunks: list[list[TranscriptMessage]] = []
     room = 0
     for message in messages:
-        size = len(message.model_dump_json().encode())
+        size = measure(message)
         if size > room or not chunks:
             chunks.append([])
             room = RESEND_CHUNK_BYTES

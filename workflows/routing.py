@@ -43,7 +43,7 @@ class RoutingTurn:
         message = AgentMessage(
             message_id=str(workflow.uuid4()), parts=(TextPart(text=reply.text or reply.closing or NO_WORDS),)
         )
-        if not reply.rejects or self._memory.is_older:
+        if not reply.rejects:
             await self._memory.save()
         return message
 

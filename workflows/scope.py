@@ -7,6 +7,7 @@ from temporalio import workflow
 from workflows.contract import names
 from workflows.contract.tasks import AgentSpec, TaskRef, ToolSpec
 from workflows.limits import seconds_left
+from workflows.outbox import Outbox
 from workflows.state import CarriedTask, TaskRunState
 
 
@@ -20,6 +21,7 @@ class TaskScope:
         self._ref = ref
         self.task = task
         self.state = state
+        self.outbox = Outbox(state)
         self.wall_clock = asyncio.timeout(None)
 
     @property

@@ -8,7 +8,7 @@ from enum import StrEnum
 from pydantic import BaseModel, Field, JsonValue
 
 from workflows.compaction import estimate_tokens
-from workflows.contract.events import RESPONSE_ARTIFACT, USAGE, StatusChanged
+from workflows.contract.events import RESPONSE_ARTIFACT, USAGE, ResumedAfter, StatusChanged
 from workflows.contract.messages import (
     AgentMessage,
     AssistantMessage,
@@ -22,8 +22,9 @@ from workflows.contract.messages import (
     TranscriptMessage,
     Usage,
     UserMessage,
+    content_digest,
 )
-from workflows.contract.names import relayed_question
+from workflows.contract.names import message_identity, relayed_question
 from workflows.contract.questions import Answer, Question
 from workflows.contract.tasks import (
     AgentSpec,
@@ -34,6 +35,7 @@ from workflows.contract.tasks import (
     ToolSpec,
     TranscriptPage,
 )
+from workflows.contract.transcripts import extend_digest, measure
 
 VIEW_BYTES = 1_500_000
 """The `view` query returns the newest messages that fit: Temporal takes payloads up to 2 MB."""
@@ -63,27 +65,30 @@ class OpenQuestion(BaseModel):
 class TaskRunState(BaseModel):
     """The state of one task; all of it goes along when a long task continues as a new run.
 
-    `transcript` holds every message once; `cached` of them are in the transcript cache as far as the
-    workflow knows. `version` numbers the published statuses. `remark` is what the model said to
-    the client and no status has carried yet. `unconfirmed` is the status that rides on a call that has not
-    ended: a call that is cancelled before it starts publishes nothing.
+    `transcript` holds every message once, and `digest` is its digest; `cached` of them are in the transcript
+    cache as far as the workflow knows, and `resent` were last sent there again. `size` is about how many
+    bytes transcript and history have. `version` numbers the published statuses. `remark` is what the model
+    said to the client and no status has carried yet. `outbox` are the statuses of which no call that carried
+    them has ended, in order of version: nobody knows whether they are published (`workflows.outbox`).
 
     `pending` are the calls of the last reply that have no result yet; `results`, `answers` and `fallbacks`
-    (the tool that stands in now) belong to the calls of that reply, by call id. `heard` are answers of the
-    client that no status has taken in yet, `known` the ids of all its messages, `asked` those of all
+    (the tool that stands in now) belong to the calls of that reply, by call id; so does `skipped`, the notes
+    of operators who want to end a call. `heard` are answers of the
+    client that no status has taken in yet, `known` tells by id what each of its messages says
+    (`content_digest`), `asked` those of all
     questions. `tries` counts the model calls that ended without a reply since the last one, `tool_failures`
     iterations in a row in which no tool call worked. `prompt_tokens` is about how long the next prompt is.
     `answer` is what the task ends with; it stands while an artifact that is missing is still to be written.
     `artifact_ids` are those that calls which worked wrote. `waits_for_resume` says what failed.
-    `refused_signal` says why the last signal changed nothing. `is_routed`: it is decided that there is a task
+    `last_signal` says what the last one of an operator did. `is_routed`: it is decided that there is a task
     (or none). `recalled` messages at the beginning of the transcript were there before the task's own first
     one: what was said in earlier tasks of the context, and the list of its tools.
 
     `agent` is the one that works on the task, if it is not the one that the task began with; `successor` the
     one that takes it over next. `listed_tools` are those that plugins have listed for the task. `misfits`
     counts answers that were not the data wanted since the last that stood, `sub_agents` the tasks that were
-    started for it; `asked_agents` are the calls whose sub-agents work. `relayed` are answers for sub-agents,
-    by the call that asked them; `has_relayed`: one has asked something. `is_data`: the answer is JSON.
+    started for it; `asked_agents` are the calls whose sub-agents work, with the ids of their tasks.
+    `relayed` are answers for sub-agents, by the call that asked them. `is_data`: the answer is JSON.
     """
 
     started_at: datetime
@@ -91,14 +96,18 @@ class TaskRunState(BaseModel):
     iteration: int = 0
     transcript: list[TranscriptMessage] = Field(default_factory=list[TranscriptMessage])
     cached: int = 0
+    resent: int = 0
+    digest: str = ""
+    size: int = 0
     inbox: list[UserMessage] = Field(default_factory=list[UserMessage])
     pending: list[ToolCall] = Field(default_factory=list[ToolCall])
     results: dict[str, ToolMessage] = {}
+    skipped: dict[str, str] = {}
     fallbacks: dict[str, str] = {}
     questions: list[OpenQuestion] = Field(default_factory=list[OpenQuestion])
     answers: dict[str, list[Answer]] = {}
-    heard: list[UserMessage] = Field(default_factory=list[UserMessage])
-    known: list[str] = Field(default_factory=list[str])
+    heard: list[Message] = Field(default_factory=list[Message])
+    known: dict[str, str] = {}
     asked: list[str] = Field(default_factory=list[str])
     tool_failures: int = 0
     model_index: int = 0
@@ -106,13 +115,13 @@ class TaskRunState(BaseModel):
     prompt_tokens: int = 0
     previous_run: str = ""
     waits_for_resume: str = ""
-    refused_signal: str = ""
+    last_signal: str = ""
     usage: Usage = Usage()
     version: int = 0
     status: TaskStatus
     history: list[Message] = Field(default_factory=list[Message])
     remark: str = ""
-    unconfirmed: StatusChanged | None = None
+    outbox: list[StatusChanged] = Field(default_factory=list[StatusChanged])
     answer: AssistantMessage | None = None
     artifact_ids: list[str] = Field(default_factory=list[str])
     is_routed: bool = False
@@ -123,15 +132,39 @@ class TaskRunState(BaseModel):
     misfits: int = 0
     sub_agents: int = 0
     relayed: dict[str, list[Answer]] = {}
-    asked_agents: list[str] = Field(default_factory=list[str])
-    has_relayed: bool = False
+    asked_agents: dict[str, str] = {}
     is_data: bool = False
 
     @classmethod
     def begin(cls, message: UserMessage, at: datetime, started_at: datetime | None = None) -> "TaskRunState":
         """Return the state of a task that was submitted with its first message, and that starts now."""
         status = TaskStatus(state=TaskState.SUBMITTED, at=at)
-        return cls(started_at=started_at or at, inbox=[message], known=[message.message_id], status=status)
+        begun = cls(started_at=started_at or at, inbox=[message], status=status)
+        begun.note_message(message)
+        return begun
+
+    def known_content(self, message: UserMessage) -> str:
+        """Return the digest of the message of this id that the task has taken in; empty if it has none."""
+        return self.known.get(message_identity(message.message_id), "")
+
+    def note_message(self, message: UserMessage) -> str:
+        """Remember a message, so that it is taken in once, also by later runs; return its digest."""
+        return self.known.setdefault(message_identity(message.message_id), content_digest(message))
+
+    @property
+    def expected_digest(self) -> str:
+        """The digest that the cached transcript has to have; empty if nobody has to look.
+
+        What was sent again just now is what the workflow holds. A worker of another version may read it with
+        other eyes, and would only have it sent once more.
+        """
+        return "" if self.resent == len(self.transcript) else self.digest
+
+    @property
+    def carried_size(self) -> int:
+        """About how many bytes a new run of the task would be given."""
+        rest = (*self.inbox, *self.heard, *self.results.values())
+        return self.size + sum(map(measure, rest))
 
     @property
     def new_messages(self) -> tuple[UserMessage, ...]:
@@ -140,7 +173,7 @@ class TaskRunState(BaseModel):
 
     def recall(self, earlier: list[TranscriptMessage]) -> None:
         """Begin the transcript with what was said before this task; the cache holds it already."""
-        self.transcript = earlier
+        self._append(*earlier)
         self.cached = self.recalled = len(earlier)
         self.prompt_tokens = sum(map(estimate_tokens, earlier))
 
@@ -148,20 +181,24 @@ class TaskRunState(BaseModel):
         """Put the list of tools, which the cache holds already, at the end of the transcript."""
         if len(self.transcript) == self.recalled:
             self.recalled += 1
-        self.transcript.append(listed)
+        self._append(listed)
         self.cached = len(self.transcript)
         self.prompt_tokens += estimate_tokens(listed)
         self.listed_tools = tools
 
-    def take_inbox(self) -> tuple[UserMessage, ...]:
-        """Move the messages that came meanwhile to the end of the transcript and return them."""
+    def take_inbox(self, screened: Sequence[UserMessage] = ()) -> tuple[UserMessage, ...]:
+        """Move the messages that came meanwhile to the end of the transcript and return them.
+
+        `screened` are the first of them as plugins let the model read them; clients see what they wrote.
+        """
         taken = tuple(self.inbox)
-        self.transcript.extend(taken)
-        self.prompt_tokens += sum(map(estimate_tokens, taken))
+        read = (*screened, *taken[len(screened) :])
+        self._append(*read)
+        self.prompt_tokens += sum(map(estimate_tokens, read))
         self.inbox.clear()
         return taken
 
-    def take_heard(self) -> tuple[UserMessage, ...]:
+    def take_heard(self) -> tuple[Message, ...]:
         """Return the answers of the client that no status has taken in yet."""
         heard = tuple(self.heard)
         self.heard.clear()
@@ -173,23 +210,26 @@ class TaskRunState(BaseModel):
         at: datetime,
         *,
         message: AgentMessage | None = None,
-        received: tuple[UserMessage, ...] = (),
+        received: tuple[Message, ...] = (),
+        resumed: ResumedAfter | None = None,
     ) -> StatusChanged:
-        """Count a new status and return the event that announces it.
+        """Count a new status, put the event that announces it into the outbox and return it.
 
         It carries what the task has used, and all questions that are open: an answer may come at any time.
 
         The history grows as a view's does when it folds the event: by the message of the status that is
         replaced, then by what the client said.
         """
-        if self.status.message:
-            self.history.append(self.status.message)
-        self.history.extend(received)
+        if self.status.state.is_interrupted and state is TaskState.WORKING:
+            resumed = "answer"
+        said = (*((self.status.message,) if self.status.message else ()), *received)
+        self.history.extend(said)
+        self.size += sum(map(measure, said))
         self.version += 1
         questions = self.open_questions
-        metadata: dict[str, JsonValue] = {USAGE: self.usage.model_dump(mode="json")}
+        metadata: dict[str, JsonValue] = {USAGE: self.usage.to_metadata()}
         self.status = TaskStatus(state=state, at=at, message=message, questions=questions, metadata=metadata)
-        return StatusChanged(
+        changed = StatusChanged(
             version=self.version,
             state=state,
             at=at,
@@ -197,13 +237,20 @@ class TaskRunState(BaseModel):
             received=received,
             questions=questions,
             metadata=metadata,
+            resumed=resumed,
         )
+        self.outbox.append(changed)
+        return changed
+
+    def _append(self, *messages: TranscriptMessage) -> None:
+        self.transcript.extend(messages)
+        self.digest = extend_digest(self.digest, messages)
+        self.size += sum(map(measure, messages))
 
     def fold_reply(self, reply: AssistantMessage) -> None:
         """Put the model's reply at the end of the transcript; its text is a remark until it is an answer."""
-        self.transcript.append(reply)
+        self._append(reply)
         self.cached = len(self.transcript)
-        self.unconfirmed = None
         self.usage += reply.usage
         self.remark = reply.text
         self.pending = list(reply.tool_calls)
@@ -219,8 +266,9 @@ class TaskRunState(BaseModel):
     def tell_refusal(self, reply: AssistantMessage) -> None:
         """Let the model read why its reply does not stand; clients have not heard of it."""
         said = f"[Your last reply was not accepted: {reply.refused}]"
-        message = UserMessage(message_id=f"refused-{len(self.transcript)}", parts=(TextPart(text=said),))
-        self.transcript.append(message)
+        # Without an id: no message of the client has none, and no client gets to see this one.
+        message = UserMessage(message_id="", parts=(TextPart(text=said),))
+        self._append(message)
         self.prompt_tokens += estimate_tokens(message)
         self.remark = ""
 
@@ -235,7 +283,7 @@ class TaskRunState(BaseModel):
 
     def fold_summary(self, summary: SummaryMessage) -> None:
         """Put what stands for older messages at the end; the next reply tells how long a prompt is."""
-        self.transcript.append(summary)
+        self._append(summary)
         self.cached = len(self.transcript)
         self.usage += summary.usage
         self.prompt_tokens = 0
@@ -243,9 +291,8 @@ class TaskRunState(BaseModel):
 
     def fold_tool_results(self, results: list[ToolMessage]) -> None:
         """Put tool results, in the order of their calls, at the end of the transcript."""
-        self.transcript.extend(results)
+        self._append(*results)
         self.cached = len(self.transcript)
-        self.unconfirmed = None
         self.prompt_tokens += sum(map(estimate_tokens, results))
         written = (each for result in results if result.outcome == "ok" for each in result.artifacts)
         self.artifact_ids = list(dict.fromkeys([*self.artifact_ids, *written]))
@@ -254,21 +301,30 @@ class TaskRunState(BaseModel):
             self.tool_failures = 0
         elif outcomes != {"rejected"}:  # a person's no is nobody's failure
             self.tool_failures += 1
-        self.pending, self.results, self.fallbacks, self.answers = [], {}, {}, {}
+        self.pending, self.results, self.fallbacks, self.answers, self.skipped = [], {}, {}, {}, {}
 
     def end_call(self, call: ToolCall, result: ToolMessage) -> None:
         """Keep the result of a pending call until the other calls of its reply have ended."""
         self.results[call.id] = result
         self.pending.remove(call)
 
+    def skip_call(self, call: ToolCall, result: ToolMessage) -> None:
+        """End a pending call with a result of ours; nothing of it, or of its sub-agent, is asked any more."""
+        self.relayed.pop(call.id, None)
+        self.asked_agents.pop(call.id, None)
+        own = call.id
+        self.questions = [
+            each for each in self.questions if own not in (each.asked_by, each.question.call.id)
+        ]
+        self.end_call(call, result)
+
     def ask(self, question: Question) -> None:
-        """Open a question; open questions stand in the order of their calls."""
+        """Open a question."""
         self.asked.append(question.id)
         self._open([OpenQuestion(question=question)])
 
     def relay_questions(self, call_id: str, questions: Sequence[Question]) -> None:
         """Let the open questions of a call's sub-agent be these; they stand under ids of our own."""
-        self.has_relayed |= bool(questions)
         kept = [entry for entry in self.questions if entry.asked_by != call_id]
         known = {entry.question.id: entry for entry in self.questions if entry.asked_by == call_id}
         relayed = [q.model_copy(update={"id": relayed_question(call_id, q.id)}) for q in questions]
@@ -277,16 +333,26 @@ class TaskRunState(BaseModel):
         self._open([known.get(q.id) or OpenQuestion(question=q, asked_by=call_id) for q in relayed])
 
     def _open(self, entries: list[OpenQuestion]) -> None:
+        """Add open questions: those that clients have seen come first, and the first of them is asked now.
+
+        It stays the first until it is closed: who answers it must not answer another one.
+        """
+        seen = [question.id for question in self.status.questions]
         order = [call.id for call in self.pending]
         self.questions.extend(entries)
-        self.questions.sort(key=lambda entry: order.index(entry.asked_by or entry.question.call.id))
+        self.questions.sort(
+            key=lambda entry: (
+                seen.index(entry.question.id) if entry.question.id in seen else len(seen),
+                order.index(entry.asked_by or entry.question.call.id),
+            )
+        )
 
     @property
     def open_questions(self) -> tuple[Question, ...]:
         return tuple(entry.question for entry in self.questions)
 
-    def take_answer(self, answer: Answer, message: UserMessage | None = None) -> None:
-        """Close a question; its call goes on. `message` holds the answer if the client gave it."""
+    def take_answer(self, answer: Answer, message: Message | None = None) -> None:
+        """Close a question; its call goes on. `message` tells the answer in the history of the task."""
         (entry,) = (entry for entry in self.questions if entry.question.id == answer.question_id)
         self.questions.remove(entry)
         if entry.asked_by:

@@ -43,7 +43,7 @@ class SubAgents:
         """
         state = self._state
         state.sub_agents += 1
-        state.asked_agents.append(call.id)
+        state.asked_agents[call.id] = names.child_task_id(self._scope.ref.task_id, names.call_key(call))
         try:
             result = await self._run(agent, call, request)
         except ChildWorkflowError as error:
@@ -59,7 +59,7 @@ class SubAgents:
 
     def _close(self, call: ToolCall) -> None:
         """Ask nothing any more for a sub-agent that has ended."""
-        self._state.asked_agents.remove(call.id)
+        del self._state.asked_agents[call.id]
         self._state.relayed.pop(call.id, None)
         self._state.relay_questions(call.id, ())
 
@@ -71,7 +71,7 @@ class SubAgents:
             context_id=scope.ref.context_id,
             owner=scope.ref.owner,
             agent=asked,
-            message=UserMessage(message_id=call.id, parts=(TextPart(text=request),)),
+            message=UserMessage(message_id=names.call_key(call), parts=(TextPart(text=request),)),
             created_at=workflow.now(),
             depth=self._depth + 1,
             identity=scope.task.identity,
@@ -80,7 +80,7 @@ class SubAgents:
         return await workflow.execute_child_workflow(
             names.WORKFLOW_TYPE,
             task,
-            id=names.child_task_id(scope.ref.task_id, call.id),
+            id=self._state.asked_agents[call.id],
             result_type=TaskResult,
             # Ended with its parent, but by itself: it has calls to close and a last status to publish.
             cancellation_type=workflow.ChildWorkflowCancellationType.WAIT_CANCELLATION_COMPLETED,

@@ -1,32 +1,33 @@
 """Running the tools of a reply: side by side, with fallbacks, and with people in between."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+import contextlib
+from collections.abc import Awaitable, Callable, Mapping
 
 from temporalio import workflow
+from temporalio.exceptions import ActivityError, ChildWorkflowError
 
 from workflows import announce, approvals, display
-from workflows.activity_options import tool_call
+from workflows.activity_options import GIVE_UP, short_call, tool_call
 from workflows.asking import Asking
 from workflows.colleagues import Colleagues
 from workflows.contract import names
-from workflows.contract.calls import RunToolInput, ToolReply
-from workflows.contract.events import StatusChanged
-from workflows.contract.messages import AssistantMessage, ToolCall
+from workflows.contract.calls import RunToolInput, StoreResultInput, ToolReply
+from workflows.contract.messages import AssistantMessage, ToolCall, ToolMessage, ToolOutcome
 from workflows.contract.ports import ToolPort
 from workflows.contract.questions import Question
-from workflows.contract.tasks import TaskState
 from workflows.endings import stop_if_cancelled
 from workflows.scope import TaskScope
 from workflows.state import Phase, TaskRunState
 
 
 class ToolTurn:
-    """Brings each pending call to a result. A call that asks people comes again with their answer.
+    """Brings each pending call to a result, each on a course of its own.
 
-    The calls run in rounds: all that wait for nobody, side by side, of serial ones the first; then, if any
-    has asked, the task waits until somebody answers. While it waits nothing runs, so a long task may continue
-    as a new run there.
+    A call runs, and if it asks people it waits for the answer, or until its time is up, and runs again with
+    what came of it, whatever other calls do meanwhile. A call that waits holds no slot; of serial ones each
+    begins when the one before it has its result. While all calls wait nothing runs, so a long task may
+    continue as a new run there, and finds its calls waiting.
     """
 
     def __init__(self, scope: TaskScope, asking: Asking, colleagues: Colleagues) -> None:
@@ -35,113 +36,183 @@ class ToolTurn:
         self._asking = asking
         self._colleagues = colleagues
         self._slots = asyncio.Semaphore(scope.agent.max_parallel_tools)
+        self._running: set[str] = set()
+        self._skipping: dict[str, bool] = {}
 
-    async def run(self, while_parked: Callable[[], Awaitable[None]]) -> None:
-        """Run the pending calls and fold their results in; `while_parked` is called whenever nothing runs.
+    async def run(self, while_parked: Callable[[Callable[[], bool]], Awaitable[None]]) -> None:
+        """Run the pending calls and fold their results in.
+
+        `while_parked` is called when nothing runs; what it is given says whether that is still so.
 
         Raises:
             ActivityError: the task was cancelled.
         """
-        state = self._state
-        calls = _calls(state)
+        state, calls = self._state, _calls(self._state)
         self._slots = asyncio.Semaphore(self._scope.agent.max_parallel_tools)
-        announce.enter(state, Phase.TOOLS)
-        while state.pending:
-            if not self._ready_calls():
-                await self._park(while_parked)
-            await self._run_round(self._next_status())
+        self._skipping = {}
+        if not state.questions:
+            announce.enter(state, Phase.TOOLS)
+            announce.say(state, state.take_heard())
+        courses = {call.id: asyncio.create_task(self._take_course(call)) for call in state.pending}
+        showing = asyncio.create_task(self._asking.keep_shown(self._has_next_call))
+        try:
+            await self._until_over(courses, showing, while_parked)
+        except GeneratorExit:  # the worker forgets the workflow, and nothing can be awaited
+            raise
+        except BaseException:
+            # Nothing goes on, also where one of the calls has failed.
+            await _cancelled(*courses.values(), showing)
+            raise
+        await _cancelled(showing)
         state.fold_tool_results([state.results[call.id] for call in calls])
         stop_if_cancelled()
 
-    async def _run_round(self, status: StatusChanged | None) -> None:
-        """Run the calls that wait for nobody; the first one carries the status."""
-        ended = asyncio.Event()
-        relaying = asyncio.create_task(self._asking.relay(ended))  # it does nothing until a sub-agent asks
-        # Every call has ended when this returns or raises, also after a cancellation.
-        outcomes = await asyncio.gather(
-            *(self._run_call(call, status if i == 0 else None) for i, call in enumerate(self._ready_calls())),
-            return_exceptions=True,
+    async def _until_over(
+        self,
+        courses: Mapping[str, asyncio.Task[None]],
+        showing: asyncio.Task[None],
+        while_parked: Callable[[Callable[[], bool]], Awaitable[None]],
+    ) -> None:
+        """Wait until all calls have their results, and nothing is shown that is not so; or one has failed."""
+
+        def is_over() -> bool:
+            ended = [task for task in (*courses.values(), showing) if task.done()]
+            has_failed = any(task.cancelled() or task.exception() for task in ended)
+            return has_failed or (len(ended) == len(courses) and self._asking.is_settled)
+
+        while not is_over():
+            await workflow.wait_condition(lambda: is_over() or self._is_parked() or bool(self._to_skip()))
+            for call_id in self._to_skip():
+                self._skipping[call_id] = call_id in self._running
+                courses[call_id].cancel()
+            if self._is_parked():
+                await while_parked(self._is_parked)
+                await workflow.wait_condition(lambda: is_over() or not self._is_parked())
+        for task in (*courses.values(), showing):
+            if task.done():
+                task.result()
+
+    async def _take_course(self, call: ToolCall) -> None:
+        """Bring the call to its result, or to the end that an operator wants."""
+        try:
+            await self._work(call)
+        except (asyncio.CancelledError, ActivityError, ChildWorkflowError):
+            this = asyncio.current_task()
+            if call.id not in self._skipping or (this and this.uncancel()):
+                raise  # the task was cancelled, or this call has failed by itself
+        if call in self._state.pending:
+            await self._skip(call)
+
+    async def _skip(self, call: ToolCall) -> None:
+        """Let the model read that the call was skipped, and go on."""
+        note = self._state.skipped[call.id]
+        said = f"an operator skipped this call{note and f': {note}'}"
+        outcome: ToolOutcome = "rejected"
+        if self._skipping[call.id]:
+            said = f"{said}. It may or may not have taken effect; check before you repeat it."
+            outcome = "unknown"
+        result = ToolMessage(call_id=call.id, name=call.name, content=said, outcome=outcome)
+        await workflow.execute_activity_method(
+            ToolPort.store_result,
+            StoreResultInput(task=self._scope.ref, position=self._position(call), result=result),
+            **short_call(f"{call.name} skipped"),
         )
-        ended.set()
-        if self._state.has_relayed:
-            await relaying
-        for outcome in outcomes:
-            if isinstance(outcome, BaseException):
-                raise outcome
-        stop_if_cancelled()
+        self._state.skip_call(call, result)
+        announce.show(self._state)
 
-    async def _run_call(self, call: ToolCall, status: StatusChanged | None) -> None:
+    async def _work(self, call: ToolCall) -> None:
+        """Run the call, wait for what it asks people, and run it again, until it has a result."""
         state = self._state
-        async with self._slots:
-            reply = await self._execute(call, status, "")
-            while not isinstance(reply, Question) and reply.outcome == "error":
-                failed = self._stand_in(call)
-                if not (fallback := self._scope.tool(failed.name).fallback):
-                    break
-                stop_if_cancelled()
-                state.fallbacks[call.id] = fallback
-                reply = await self._execute(call, None, f"{failed.name} failed, {fallback} stands in")
-        if isinstance(reply, Question):
-            state.ask(reply)
-        else:
-            state.end_call(call, reply)
-        announce.show(state)
+        while call in state.pending:
+            await self._until_ready(call)
+            async with self._slots:
+                self._running.add(call.id)
+                try:
+                    self._asking.go_on()
+                    reply = await self._run_call(call)
+                finally:
+                    self._running.remove(call.id)
+            if isinstance(reply, Question):
+                state.ask(reply)
+            else:
+                state.end_call(call, reply)
+            announce.show(state)
+            stop_if_cancelled()
 
-    async def _execute(self, call: ToolCall, status: StatusChanged | None, warning: str) -> ToolReply:
-        tool_call_ = self._stand_in(call)
-        spec, position = self._scope.tool(tool_call_.name), self._position(call)
-        if spec.agent or spec.handoff:
-            return await self._colleagues.take(spec, tool_call_, position, status, warning)
-        return await workflow.execute_activity_method(
-            ToolPort.run_tool,
-            RunToolInput(
-                task=self._scope.ref,
-                call=tool_call_,
-                position=position,
-                reply=len(self._state.transcript) - 1,
-                timeout=spec.timeout,
-                status=status,
-                answers=tuple(self._state.answers.get(call.id, ())),
-                warning=warning,
-                identity=self._scope.task.identity,
-                plugin=spec.plugin,
-                digest=spec.digest,
-            ),
-            **tool_call(self._scope.queue(names.TOOLS_QUEUE), spec, display.tool_summary(tool_call_)),
-        )
-
-    async def _park(self, while_parked: Callable[[], Awaitable[None]]) -> None:
-        """Show the open questions and wait until one is answered."""
+    async def _until_ready(self, call: ToolCall) -> None:
+        """Wait for the answer to what the call asks, or for the end of its time, and for its turn."""
         state = self._state
-        announce.enter(state, Phase.WAITING)
-        if not state.status.state.is_interrupted or not self._asking.is_shown:
-            await self._asking.show()
-        await while_parked()
-        await self._wait_for_answer()
-        announce.enter(state, Phase.TOOLS)
-        await self._asking.tell_parent()
-
-    def _next_status(self) -> StatusChanged | None:
-        """Return what the next call tells: that the task works again, what was said, or nothing."""
-        state = self._state
-        received = state.take_heard()
-        if not state.status.state.is_interrupted:
-            return announce.say(state, received)
-        announce.index(TaskState.WORKING)
-        return announce.working(state, received=received)
-
-    async def _wait_for_answer(self) -> None:
-        state = self._state
-        while not self._ready_calls():
-            seconds = approvals.seconds_to_deadline(state.questions, workflow.now())
+        while not self._is_ready(call):
+            left = approvals.seconds_left(state, call, workflow.now())
+            if left is None:
+                await workflow.wait_condition(lambda: self._is_ready(call) or approvals.is_timed(state, call))
+                continue
             try:
-                await workflow.wait_condition(lambda: bool(self._ready_calls()), timeout=seconds)
+                await workflow.wait_condition(lambda: self._is_ready(call), timeout=left)
             except TimeoutError:
-                for answer in approvals.expired(state.questions, workflow.now()):
+                for answer in approvals.expired(state, call, workflow.now()):
                     state.take_answer(answer)
 
-    def _ready_calls(self) -> list[ToolCall]:
-        return approvals.ready_calls(self._state, self._scope.agent)
+    async def _run_call(self, call: ToolCall) -> ToolReply:
+        """Run the call once, and the fallbacks of its tool where it fails."""
+        reply = await self._execute(call, "")
+        while not isinstance(reply, Question) and reply.outcome == "error":
+            failed = self._stand_in(call)
+            if not (fallback := self._scope.tool(failed.name).fallback):
+                break
+            stop_if_cancelled()
+            self._state.fallbacks[call.id] = fallback
+            reply = await self._execute(call, f"{failed.name} failed, {fallback} stands in")
+        return reply
+
+    def _is_ready(self, call: ToolCall) -> bool:
+        return call in approvals.ready_calls(self._state, self._scope.agent)
+
+    def _has_next_call(self) -> bool:
+        """Whether a call begins as soon as it notices that it may."""
+        ready = approvals.ready_calls(self._state, self._scope.agent)
+        return not self._slots.locked() and any(call.id not in self._running for call in ready)
+
+    def _is_parked(self) -> bool:
+        """Whether all calls that are left wait for people, who know it."""
+        waits = bool(self._state.pending) and not approvals.ready_calls(self._state, self._scope.agent)
+        is_still = not self._running and not any(
+            call.id in self._state.skipped for call in self._state.pending
+        )
+        return waits and is_still and self._asking.is_settled
+
+    def _to_skip(self) -> list[str]:
+        """Return the calls that an operator wants to end, and that nobody has cancelled yet."""
+        wanted = self._state.skipped.keys() - self._skipping.keys()
+        return [call.id for call in self._state.pending if call.id in wanted]
+
+    async def _execute(self, call: ToolCall, warning: str) -> ToolReply:
+        tool_call_ = self._stand_in(call)
+        spec, position = self._scope.tool(tool_call_.name), self._position(call)
+        answers = tuple(self._state.answers.get(call.id, ()))
+        summary = display.tool_summary(tool_call_, asks=spec.asks, answers=answers)
+        if spec.agent or spec.handoff:
+            return await self._colleagues.take(spec, tool_call_, position, warning)
+        with self._scope.outbox.carried() as statuses:
+            running = workflow.start_activity_method(
+                ToolPort.run_tool,
+                RunToolInput(
+                    task=self._scope.ref,
+                    call=tool_call_,
+                    position=position,
+                    reply=len(self._state.transcript) - 1,
+                    timeout=spec.timeout,
+                    statuses=statuses,
+                    answers=answers,
+                    warning=warning,
+                    identity=self._scope.task.identity,
+                    plugin=spec.plugin,
+                    digest=spec.digest,
+                    has_fallback=spec.fallback is not None,
+                ),
+                **tool_call(self._scope.queue(names.TOOLS_QUEUE), spec, summary),
+            )
+            return await _until_ended(running)
 
     def _stand_in(self, call: ToolCall) -> ToolCall:
         """Return the call as it runs now: with the fallback in place of a tool that failed."""
@@ -157,3 +228,23 @@ def _calls(state: TaskRunState) -> tuple[ToolCall, ...]:
     """Return all calls of the reply that stands at the end of the transcript."""
     reply = state.transcript[-1]
     return reply.tool_calls if isinstance(reply, AssistantMessage) else ()
+
+
+async def _until_ended(running: workflow.ActivityHandle[ToolReply]) -> ToolReply:
+    """Return what a tool comes to. If this is cancelled the tool is, and is waited for, but not for ever."""
+    try:
+        return await asyncio.shield(running)
+    except asyncio.CancelledError:
+        running.cancel()
+        with contextlib.suppress(TimeoutError):
+            await workflow.wait_condition(running.done, timeout=GIVE_UP)
+        if running.done():
+            return running.result()
+        raise
+
+
+async def _cancelled(*tasks: asyncio.Task[None]) -> None:
+    """Cancel tasks and wait until they have ended, however they do."""
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)

@@ -62,6 +62,11 @@ def _explained_fault(fault: Fault, status: int, server: str) -> McpError:
                 f"the MCP server {server!r} refuses this caller (HTTP {status}); check the headers of its "
                 "definition: they are missing, have expired, or do not allow this"
             )
+        case Fault.COMPRESSED:
+            return McpProtocolError(
+                f"the MCP server {server!r} answers compressed, though it was asked not to (Accept-Encoding: "
+                "identity), so that nobody could tell how large that becomes; switch its compression off"
+            )
         case Fault.GONE:
             return McpSessionGoneError(f"the MCP server {server!r} has forgotten the session (HTTP {status})")
         case Fault.LOST:

@@ -12,6 +12,14 @@ import httpx2
 from mcp_types import INTERNAL_ERROR
 from opentelemetry import propagate
 
+from runtime.bounded_answers import (
+    UNCOMPRESSED,
+    AnswerTooLargeError,
+    bounding,
+    check_encoding,
+    is_event_stream,
+)
+
 CONNECTING = 10.0
 """Seconds to connect, and to send each piece of a request. Answers may take as long as their calls."""
 
@@ -36,6 +44,9 @@ class Fault(StrEnum):
     GONE = "gone"
     """The session is not known (any more)."""
 
+    COMPRESSED = "compressed"
+    """The answer is, though it was asked for as it is."""
+
     FAILED = "failed"
     """Another status of 400 or more, without an explanation in JSON."""
 
@@ -45,9 +56,10 @@ class FaultClient(httpx2.AsyncClient):
 
     def __init__(self, headers: Mapping[str, str]) -> None:
         super().__init__(
-            headers=dict(headers),
+            headers={**UNCOMPRESSED, **headers},
             timeout=httpx2.Timeout(CONNECTING, read=None),
             limits=httpx2.Limits(max_connections=CONNECTIONS),
+            event_hooks={"response": [_bound]},
         )
 
     async def send(self, request: httpx2.Request, **settings: Any) -> httpx2.Response:  # noqa: ANN401 -- the SDK's
@@ -59,11 +71,20 @@ class FaultClient(httpx2.AsyncClient):
             return _faulty(request, Fault.UNREACHABLE, 503)
         except httpx2.TransportError:
             return _faulty(request, Fault.LOST, 502)
+        except AnswerTooLargeError:
+            return _faulty(request, Fault.COMPRESSED, 502)
         fault = _fault_of(request, response)
         if fault is None:
             return response
         await response.aclose()
         return _faulty(request, fault, response.status_code)
+
+
+async def _bound(response: httpx2.Response) -> None:
+    """Bound an answer; too large a one ends in what the SDK takes for an answer that cannot be read."""
+    check_encoding(response.headers)
+    error = httpx2.SSEError if is_event_stream(response.headers) else httpx2.StreamError
+    await bounding(error)(response)
 
 
 def fault_in(data: object) -> tuple[Fault, int] | None:

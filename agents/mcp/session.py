@@ -16,10 +16,11 @@ from pydantic import JsonValue
 from agents.mcp.concealment import Concealment
 from agents.mcp.connection import Watch, connection_to
 from agents.mcp.definition import McpDefinition
-from agents.mcp.errors import McpError, McpLostError, McpTimeoutError, McpUnavailableError
+from agents.mcp.errors import McpError, McpLostError, McpProtocolError, McpTimeoutError, McpUnavailableError
 from agents.mcp.failures import explained
 from agents.mcp.spans import mcp_span, record_result
 from agents.mcp.tool_list import ToolList
+from runtime.foreign_schemas import SchemaUnfitError, find_misfits_soon
 
 OPENING = 50.0
 """Seconds in which a server has to be started, or reached, and to say what it can; a task waits 60 for its
@@ -75,7 +76,30 @@ class McpSession:
                     name, arguments, read_timeout_seconds=seconds, progress_callback=progress
                 )
                 record_result(span, result)
-                return result
+        if not result.is_error:
+            await self._check(name, result)
+        return result
+
+    async def _check(self, name: str, result: CallToolResult) -> None:
+        """Check a structured result against the schema that the server gives for it.
+
+        Raises:
+            McpProtocolError: it does not fit, or cannot be checked.
+        """
+        tool = self.tools.known(name)
+        if tool is None or tool.output_schema is None:
+            return
+        flaw = ""
+        try:
+            if misfits := await find_misfits_soon(tool.output_schema, [result.structured_content]):
+                flaw = f"it breaks the rule {misfits[0].rule} at {misfits[0].json_path}"
+        except SchemaUnfitError as error:
+            flaw = f"it cannot be checked: {error}"
+        if flaw:
+            raise McpProtocolError(
+                f"the structured result of {name} of the MCP server {self._server.label!r} does not fit the "
+                f"schema that the server gives for it: {flaw}"
+            )
 
     async def read(self, uri: str) -> ReadResourceResult:
         """Read a resource.
@@ -93,6 +117,8 @@ class McpSession:
             async with AsyncExitStack() as stack:
                 async with asyncio.timeout(OPENING):
                     client = await stack.enter_async_context(connection)
+                # The SDK would check results with Python's `re`, in this thread; we do it in `call`.
+                client.session.validate_tool_result = _leave_unchecked
                 self._opened.set_result(client)
                 await self._stay(client)
         except Exception as error:  # noqa: BLE001 -- whatever ends the connection, its users read why
@@ -143,6 +169,10 @@ class McpSession:
             yield client
         except Exception as error:  # noqa: BLE001 -- the SDK has no error that all others are of
             raise explained(error, self._server.label, self.concealment.in_error) from None
+
+
+async def _leave_unchecked(name: str, result: CallToolResult) -> None:
+    """Stand in for the SDK's check of structured results."""
 
 
 def _not_opened(problem: McpError | None, server: McpDefinition) -> McpError:

@@ -8,15 +8,57 @@ from contextlib import asynccontextmanager
 from types import TracebackType
 from typing import Protocol, Self, TextIO
 
+import anyio
+import structlog
+from anyio.streams.text import TextReceiveStream
 from mcp import StdioServerParameters
+from mcp.client import stdio
 from mcp.client.stdio import get_default_environment, stdio_client
 from mcp.shared.message import SessionMessage
 
 from agents.mcp import launcher
 from agents.mcp.definition import McpDefinition
 from agents.mcp.errors import McpUnavailableError
+from runtime.bounded_answers import AnswerBound, AnswerTooLargeError
 
 Message = SessionMessage | Exception
+
+_log = structlog.get_logger()
+
+
+class WholeLines(TextReceiveStream):
+    """The output of a server, line by line, each of bounded size.
+
+    The SDK puts the pieces of a line together by copying what it has for each, however long it becomes.
+    """
+
+    async def receive(self) -> str:
+        """Return whole lines, or the last one without its end.
+
+        Raises:
+            BrokenResourceError: a line is too large, or has too many values; the session ends.
+        """
+        bound, pieces = AnswerBound(), list[str]()
+        while True:
+            try:
+                piece = await super().receive()
+            except anyio.EndOfStream:
+                if pieces:
+                    return "".join(pieces)
+                raise
+            pieces.append(piece)
+            try:
+                bound.feed(piece.encode())
+            except AnswerTooLargeError as problem:
+                _log.warning("MCP server ended", reason=f"a line is too large: {problem}")
+                await self.aclose()  # or the SDK would wait for the server to end
+                raise anyio.BrokenResourceError from None
+            if "\n" in piece:
+                return "".join(pieces)
+
+
+# It has no argument for it.
+stdio.TextReceiveStream = WholeLines  # pyright: ignore[reportPrivateImportUsage] -- as above
 
 
 class MessageStream(Protocol):

@@ -35,6 +35,10 @@ class ToolList:
         self._changes = 0
         self._asking: asyncio.Task[Mapping[str, Tool]] | None = None
 
+    def known(self, name: str) -> Tool | None:
+        """Return a tool as last heard, without asking."""
+        return (self._known or {}).get(name)
+
     def forget(self) -> None:
         """Ask again before the list is used next."""
         self._known = None

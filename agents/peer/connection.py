@@ -3,7 +3,7 @@
 import asyncio
 import random
 import ssl
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, aclosing
 from functools import cache
 from types import TracebackType
@@ -11,6 +11,7 @@ from typing import Self, cast
 from urllib.parse import urlsplit
 
 import grpc
+import httpcore
 import httpx
 from a2a.client import Client, ClientConfig, client_factory
 from a2a.client.card_resolver import parse_agent_card
@@ -24,8 +25,9 @@ from opentelemetry import propagate
 
 from agents.peer.credentials import Credentials
 from agents.peer.errors import PeerAwayError, PeerError, PeerRefusedError, peer_error
-from agents.peer.limits import bound
 from agents.peer.plugin import Peer
+from runtime.bounded_answers import UNCOMPRESSED, bounding
+from runtime.outbound import JudgedBackend, WebhookPolicy
 
 CARD_TTL = 300.0
 """Seconds for which a card is taken for current."""
@@ -102,14 +104,10 @@ class Connection:
         self._credentials = credentials
         self._client: Client | None = None
         self._stack = AsyncExitStack()
+        self._is_stranger = False
 
     async def __aenter__(self) -> Self:
-        client = httpx.AsyncClient(
-            timeout=httpx.Timeout(SILENCE, connect=10),
-            verify=_tls(),
-            event_hooks={"response": [bound]},
-        )
-        self._http = await self._stack.enter_async_context(client)
+        self._http = await self._stack.enter_async_context(_http_client())
         return self
 
     async def __aexit__(
@@ -185,18 +183,52 @@ class Connection:
     async def _connected(self) -> Client:
         if self._client is None:
             card = await self._current_card()
-            config = ClientConfig(
-                polling=not card.capabilities.streaming,
-                httpx_client=self._http,
-                grpc_channel_factory=self._channel,
-                supported_protocol_bindings=list(_BINDINGS),
-            )
-            try:
-                client = ClientFactory(config).create(card)
-            except ValueError:
-                raise PeerRefusedError("its card offers no binding of A2A 1.0 or 0.3 that we speak") from None
-            self._client = await self._stack.enter_async_context(client)
+            offered = [one for one in card.supported_interfaces if one.protocol_binding in _BINDINGS]
+            if not offered:
+                raise PeerRefusedError("its card offers no binding of A2A 1.0 or 0.3 that we speak")
+            trusted = [one for one in offered if self._is_trusted(one.url)]
+            self._client = await self._connect(card, trusted, self._http)
+            if self._client is None:
+                # Whoever controls the card names these: no credentials go there, and to no private address.
+                self._is_stranger = True
+                stranger = await self._stack.enter_async_context(_http_client(WebhookPolicy()))
+                others = [one for one in offered if one.url.startswith("https://")]
+                self._client = await self._connect(card, others, stranger)
+            if self._client is None:
+                raise PeerRefusedError(
+                    "its card names no address at its own origin, and none by https elsewhere, in a version "
+                    "of A2A that we speak; say with peer(hosts=[…]) which hosts it may name"
+                )
         return self._client
+
+    async def _connect(
+        self, card: pb.AgentCard, interfaces: Sequence[pb.AgentInterface], http: httpx.AsyncClient
+    ) -> Client | None:
+        """Return a client of one of the interfaces; None if it can be of none."""
+        chosen = pb.AgentCard()
+        chosen.CopyFrom(card)
+        del chosen.supported_interfaces[:]
+        chosen.supported_interfaces.extend(interfaces)
+        config = ClientConfig(
+            polling=not card.capabilities.streaming,
+            httpx_client=http,
+            grpc_channel_factory=self._channel,
+            supported_protocol_bindings=list(_BINDINGS),
+        )
+        try:
+            client = ClientFactory(config).create(chosen)
+        except ValueError:
+            return None
+        return await self._stack.enter_async_context(client)
+
+    def _is_trusted(self, url: str) -> bool:
+        """Whether the author of the agent has named this address, or its host."""
+        parts = urlsplit(url if "://" in url else f"//{url}")
+        try:
+            is_named = self._peer.allowance.has_host((parts.hostname or "").lower(), parts.port or 0)
+        except ValueError:  # no port
+            return False
+        return is_named or self.is_own(url)
 
     async def _current_card(self) -> pb.AgentCard:
         card = self._cards.get()
@@ -227,13 +259,36 @@ class Connection:
         return grpc.aio.insecure_channel(address, options=_KEEPALIVE)
 
     def _context(self, seconds: float | None, headers: dict[str, str] | None = None) -> ClientCallContext:
-        return ClientCallContext(timeout=seconds, service_parameters={**self._headers(), **(headers or {})})
+        sent = _traced({} if self._is_stranger else self._credentials.headers)
+        return ClientCallContext(timeout=seconds, service_parameters={**sent, **(headers or {})})
 
     def _headers(self) -> dict[str, str]:
-        """Return the headers of a request, with the trace that it belongs to."""
-        headers = dict(self._credentials.headers)
-        propagate.inject(headers)
-        return headers
+        """Return the headers of a request to the peer's own origin."""
+        return _traced(self._credentials.headers)
+
+
+def _traced(headers: Mapping[str, str]) -> dict[str, str]:
+    """Return the headers with the trace that the request belongs to."""
+    sent = dict(headers)
+    propagate.inject(sent)
+    return sent
+
+
+def _http_client(policy: WebhookPolicy | None = None) -> httpx.AsyncClient:
+    """Return a client that reads bounded answers; with a policy, one that connects to what that lets it."""
+    transport = None
+    if policy:
+        transport = httpx.AsyncHTTPTransport(verify=_tls())
+        # httpx has no argument for it.
+        backend = JudgedBackend(policy, is_plain=False)
+        transport._pool = httpcore.AsyncConnectionPool(ssl_context=_tls(), network_backend=backend)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage] -- as above
+    return httpx.AsyncClient(
+        timeout=httpx.Timeout(SILENCE, connect=10),
+        verify=_tls(),
+        transport=transport,
+        headers=UNCOMPRESSED,
+        event_hooks={"response": [bounding(PeerRefusedError)]},
+    )
 
 
 def _origin(url: str) -> tuple[str, str]:

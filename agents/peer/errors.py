@@ -11,6 +11,7 @@ PeerError
 
 import grpc
 import httpx
+import structlog
 from a2a.client.errors import A2AClientError, A2AClientTimeoutError
 from a2a.utils.errors import (
     A2AError,
@@ -19,6 +20,8 @@ from a2a.utils.errors import (
     UnsupportedOperationError,
 )
 from pydantic import BaseModel, ValidationError
+
+_log = structlog.get_logger()
 
 LONGEST_EXCERPT = 1_000
 """Characters of what a peer says of an error."""
@@ -99,7 +102,7 @@ def _of_cause(cause: BaseException | None) -> PeerError | None:
         case httpx.HTTPStatusError():
             return _of_status(cause.response)
         case httpx.RequestError() if not isinstance(cause, _HOPELESS):
-            return PeerAwayError(_named(cause), is_unsent=isinstance(cause, _UNSENT))
+            return PeerAwayError(_lost(cause), is_unsent=isinstance(cause, _UNSENT))
         case grpc.aio.AioRpcError():
             return _of_grpc(cause)
         case _:
@@ -110,7 +113,8 @@ def _of_answer(error: Exception) -> PeerError:
     """Return what is wrong with an answer that came."""
     if isinstance(error, A2AClientTimeoutError):
         return PeerAwayError("it took too long to answer")
-    return PeerRefusedError(f"what it answers is no A2A ({_named(error)})")
+    _log.info("a peer's answer cannot be read", error_type=type(error).__name__, error=excerpt(str(error)))
+    return PeerRefusedError("what it answers is no A2A")
 
 
 def _of_protocol(error: A2AError) -> PeerError:
@@ -137,7 +141,9 @@ def _of_grpc(error: grpc.aio.AioRpcError) -> PeerError:
         case _Code.UNAUTHENTICATED | _Code.PERMISSION_DENIED:
             return PeerCredentialsError(text)
         case _Code.UNAVAILABLE | _Code.DEADLINE_EXCEEDED | _Code.RESOURCE_EXHAUSTED | _Code.ABORTED:
-            return PeerAwayError(text)
+            # Of these the library itself says which addresses of our network it tried.
+            _log.info("a peer could not be asked", error_type="AioRpcError", error=text)
+            return PeerAwayError(error.code().name)
         case _Code.NOT_FOUND:
             return PeerForgotError(text)
         case _Code.UNIMPLEMENTED:
@@ -161,5 +167,9 @@ def _wait(response: httpx.Response) -> float:
     return min(float(after), _LONGEST_WAIT) if after.isdecimal() else 0.0
 
 
-def _named(error: BaseException | None) -> str:
-    return excerpt(f"{type(error).__name__}: {error}").removesuffix(": ")
+def _lost(error: httpx.RequestError) -> str:
+    """Say in our words what became of a request; the library's own may name addresses of our network."""
+    _log.info("a peer could not be asked", error_type=type(error).__name__, error=excerpt(str(error)))
+    if isinstance(error, httpx.TimeoutException):
+        return "it took too long to answer"
+    return "no connection could be made" if isinstance(error, _UNSENT) else "the connection was lost"

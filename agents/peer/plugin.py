@@ -2,7 +2,7 @@
 
 import hashlib
 import re
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import cached_property
@@ -13,6 +13,7 @@ from agents.errors import AgentDefinitionError
 from agents.plugins import Plugin
 from agents.tool import Tool
 from agents.tool_context import ToolContext
+from runtime.outbound import Allowance, read_allowance
 from workflows.contract.part_rules import url_flaw
 from workflows.contract.tasks import Identity
 
@@ -40,6 +41,7 @@ class Peer:
     token: str = ""
     timeout: timedelta = DEFAULT_TIMEOUT
     idempotent: bool = True
+    allowance: Allowance = field(default_factory=Allowance)
 
     @property
     def label(self) -> str:
@@ -76,6 +78,7 @@ def peer(  # noqa: PLR0913 -- what may be said of a peer, each by its name
     token: str | None = None,
     timeout: timedelta = DEFAULT_TIMEOUT,
     idempotent: bool = True,
+    hosts: Sequence[str] = (),
 ) -> Plugin:
     """Offer an A2A agent (1.0 or 0.3) that somebody else runs as a tool; it works as a task over there.
 
@@ -85,14 +88,15 @@ def peer(  # noqa: PLR0913 -- what may be said of a peer, each by its name
 
     `headers` go with each request: a mapping, or a function of the `Identity` of who started the task. With
     `token`, the name of a secret, the user is asked for a bearer token when the peer answers 401 or 403.
-    Both are sent to the address of the card and to those that the card names.
+    Both are sent to the origin of the card, and to `hosts` (`host` or `host:port`), and nowhere else. Other
+    interfaces that the card lists are asked only at public addresses, by https, and not over gRPC.
 
     `timeout` bounds one attempt (default 10 min; waiting for people does not count). `idempotent`: after a
     crash that lost what the peer answered, the same message is sent again, with the same messageId (default).
     Give False for a peer that would begin a second task then; the outcome of the call is then unknown.
 
     Raises:
-        AgentDefinitionError: no address, name or header could be like that.
+        AgentDefinitionError: no address, name, host or header could be like that.
         ToolDefinitionError: no time.
     """
     address = _card_address(card_url)
@@ -101,7 +105,8 @@ def peer(  # noqa: PLR0913 -- what may be said of a peer, each by its name
         raise AgentDefinitionError(f"peer({card_url!r}): the token has no name; the secret is kept under one")
     if headers is not None and not callable(headers):
         _check_headers(card_url, headers)
-    asked = Peer(address, tool_name, headers or {}, token or "", timeout, idempotent)
+    allowance = _read_hosts(card_url, hosts)
+    asked = Peer(address, tool_name, headers or {}, token or "", timeout, idempotent, allowance)
     told = description or f"Ask the agent at {asked.label} to do a part of the work."
     told += (
         "\n\nIt knows nothing but the `request`, and the artifacts that `files` names by their ids. To go on "
@@ -132,6 +137,13 @@ def _checked_name(name: str) -> str:
             f"peer: the name {name!r} is none for a tool; give 1 to {LONGEST_NAME} letters, digits, - and _"
         )
     return name
+
+
+def _read_hosts(card_url: str, hosts: Sequence[str]) -> Allowance:
+    try:
+        return read_allowance(",".join(hosts))
+    except ValueError as error:
+        raise AgentDefinitionError(f"peer({_shown(card_url)}): hosts: {error}") from None
 
 
 def _check_headers(card_url: str, headers: Mapping[str, str]) -> None:

@@ -84,7 +84,7 @@ class _ToolInput(BaseModel):
 class _ToolResult(BaseModel):
     """The same of `ToolMessage`."""
 
-    outcome: ToolOutcome
+    outcome: ToolOutcome = "ok"  # payloads leave out what has its default
 
 
 class _Events(BaseModel):

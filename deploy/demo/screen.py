@@ -5,7 +5,13 @@ import contextlib
 from rich.console import Console
 
 from deploy.demo.conversation import Arrival, StatusArrived, TextArrived
-from workflows.contract.events import IterationStarted, RetryScheduled, ToolCalled, ToolCompleted, ToolStarted
+from workflows.contract.events import (
+    IterationStarted,
+    Resumed,
+    RetryScheduled,
+    ToolCalled,
+    ToolCompleted,
+)
 
 LONGEST_LINE = 100
 
@@ -39,12 +45,13 @@ class Screen:
                 self._status(arrival)
             case ToolCalled():
                 self._line(_cut(f"→ {arrival.name}({arrival.arguments})"), "cyan")
-            case ToolStarted(attempt=attempt) if attempt > 1:
-                self._line(f"↻ {arrival.name} runs again, attempt {attempt}", "yellow")
             case ToolCompleted():
-                self._line(_cut(f"← {arrival.name} {arrival.outcome}: {arrival.excerpt!r}"), "green")
+                self._line(_cut(f"← {arrival.name} {arrival.outcome}: {arrival.result!r}"), "green")
             case RetryScheduled():
                 self._line(f"↻ model call: {arrival.reason}", "yellow")
+            case Resumed(attempt=int(attempt), call_id=call_id):
+                what = "the tool runs" if call_id else "the model is asked"
+                self._line(f"↻ {what} again, attempt {attempt}", "yellow")
             case IterationStarted():
                 self._line(f"· iteration {arrival.iteration}, model {arrival.model}", "dim")
             case _:

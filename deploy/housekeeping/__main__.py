@@ -14,6 +14,7 @@ from deploy.housekeeping.runs import ANSWER_TIMEOUT, RUN_TIMEOUT, HousekeepingEr
 from deploy.housekeeping.table import failures, status_lines, table
 from deploy.schedule.__main__ import INTERRUPTED, QueueSettings
 from stores.encryption import EncryptionError
+from stores.setting_names import report_unknown
 from stores.settings_errors import explain
 from stores.temporal_connection import TemporalUnreachableError, connect_temporal
 
@@ -47,6 +48,7 @@ def main(arguments: Sequence[str] | None = None, patience: timedelta = RUN_TIMEO
     `patience` is how long a run may take (default 1 h); what is only asked of Temporal has 10 s.
     """
     asked = parser().parse_args(arguments)
+    report_unknown("housekeeping")
     try:
         return uvloop.run(_run(asked, patience))
     except (EncryptionError, HousekeepingError, TemporalUnreachableError) as error:

@@ -11,6 +11,7 @@ from deploy.local.errors import LocalStackError
 from deploy.local.settings import load_settings
 from deploy.local.signals import run_until_signal
 from deploy.local.stack import LocalStack, running_stack
+from stores.setting_names import report_unknown
 
 STATE = Path(".everloop")
 
@@ -22,6 +23,7 @@ def main() -> int:
     up = commands.add_parser("up", help="run Temporal, Valkey, a worker and a gateway until Ctrl-C")
     up.add_argument("--directory", type=Path, default=STATE, help="where state is kept (default .everloop)")
     directory: Path = parser.parse_args().directory
+    report_unknown("everloop")
     try:
         run_until_signal(_up(directory.absolute()))
     except LocalStackError as error:
@@ -42,7 +44,7 @@ def _table(stack: LocalStack) -> str:
     scripted = " (a script, no language model: set OPENAI_API_KEY and EVERLOOP_MODEL for a real one)"
     rows = {
         "A2A gateway": stack.gateway_url,
-        "gRPC": stack.grpc_address,
+        **({"gRPC": stack.grpc_address} if stack.grpc_address else {}),
         "Agent card": stack.card_url,
         "All agents": stack.catalogue_url,
         "Model": stack.model + (scripted if stack.model == MODEL else ""),

@@ -17,6 +17,7 @@ def locked(directory: Path) -> Generator[None]:
         AlreadyRunningError: another process holds it.
     """
     directory.mkdir(parents=True, exist_ok=True)
+    directory.chmod(0o700)  # it holds what tasks said, and logs
     with (directory / "lock").open("a+", encoding="utf-8") as file:
         file.seek(0)
         try:

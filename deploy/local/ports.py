@@ -10,10 +10,10 @@ from deploy.local.servers import free_port, is_free
 
 
 class Ports(BaseModel):
-    """One TCP port of the loopback interface for each thing that listens."""
+    """One TCP port of the loopback interface for each thing that listens; for gRPC where it was asked for."""
 
     gateway: int
-    gateway_grpc: int
+    gateway_grpc: int | None = None
     temporal: int
     temporal_ui: int
     temporal_http: int
@@ -35,9 +35,11 @@ def choose_ports(file: Path, wanted: Mapping[str, tuple[str, int]], say: Callabl
     """
     remembered = _read(file)
     chosen: dict[str, int] = {}
-    for name in Ports.model_fields:
+    for name, field in Ports.model_fields.items():
         if name in wanted:
             chosen[name] = _wanted(*wanted[name])
+        elif not field.is_required():
+            continue
         elif (port := remembered.get(name)) and port not in chosen.values() and is_free(port):
             chosen[name] = port
         else:
@@ -72,5 +74,5 @@ def _read(file: Path) -> dict[str, int]:
 def _write(file: Path, ports: Ports) -> None:
     """Replace the file as a whole: half a file would lose every link."""
     draft = file.with_name(f"{file.name}.new")
-    draft.write_text(ports.model_dump_json(indent=2))
+    draft.write_text(ports.model_dump_json(indent=2, exclude_none=True))
     draft.replace(file)

@@ -13,9 +13,9 @@ PORT = Field(default=None, ge=1, le=65_535)
 class StackSettings(BaseSettings):
     """Ports and model of a local stack. An empty variable counts as unset.
 
-    Ports (EVERLOOP_PORT and EVERLOOP_GRPC_PORT are the gateway's): default any free one. EVERLOOP_PUBLIC_URL:
-    default the gateway's address on this machine. OPENAI_API_KEY, OPENAI_BASE_URL and EVERLOOP_MODEL: all
-    unset means the scripted demo model.
+    Ports (EVERLOOP_PORT is the gateway's): default any free one. EVERLOOP_GRPC_PORT: where the gateway speaks
+    gRPC; default nowhere. EVERLOOP_PUBLIC_URL: default the gateway's address on this machine. OPENAI_API_KEY,
+    OPENAI_BASE_URL and EVERLOOP_MODEL: all unset means the scripted demo model.
     """
 
     model_config = SettingsConfigDict(frozen=True, env_ignore_empty=True)

@@ -7,6 +7,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import httpx
 
@@ -18,6 +19,7 @@ from deploy.local.readiness import http_answers, probing_client, redis_answers, 
 from deploy.local.servers import LOOPBACK, TemporalPorts, temporal_command, valkey_command
 from deploy.local.settings import StackSettings
 from deploy.local.supervisor import Supervisor
+from gateway.auth_settings import is_loopback
 
 ROOT = Path(__file__).parents[2]
 LEDGER = "ledger.jsonl"
@@ -55,8 +57,9 @@ class LocalStack:
 
     @property
     def grpc_address(self) -> str:
-        """Where the gateway speaks gRPC on this machine."""
-        return f"{LOOPBACK}:{self.ports.gateway_grpc}"
+        """Where the gateway speaks gRPC on this machine; empty: it does not."""
+        port = self.ports.gateway_grpc
+        return f"{LOOPBACK}:{port}" if port else ""
 
     @property
     def temporal_ui(self) -> str:
@@ -158,15 +161,23 @@ class LocalStack:
             "EVERLOOP_BLOB_DIRECTORY": os.environ.get("EVERLOOP_BLOB_DIRECTORY", str(self.blobs)),
             "EVERLOOP_PORT": str(self.ports.gateway),
             "EVERLOOP_PUBLIC_URL": self.gateway_url,
-            "EVERLOOP_GRPC_PORT": str(self.ports.gateway_grpc),
-            # Who tries it out has webhooks on the same machine.
-            "EVERLOOP_PUSH_ALLOW": os.environ.get("EVERLOOP_PUSH_ALLOW", LOCAL_WEBHOOKS),
+            "EVERLOOP_GRPC_PORT": str(self.ports.gateway_grpc or ""),
+            # Who tries it out has webhooks on the same machine; whoever serves others wants none there.
+            "EVERLOOP_PUSH_ALLOW": os.environ.get(
+                "EVERLOOP_PUSH_ALLOW", LOCAL_WEBHOOKS if self._is_local else ""
+            ),
         }
         if self.settings.uses_demo_model:
             variables["OPENAI_BASE_URL"] = f"{self._http(self.ports.demo_model)}/v1"
             variables["OPENAI_API_KEY"] = KEY_OF_THE_DEMO_MODEL
             variables["EVERLOOP_MODEL"] = MODEL
         return {**variables, **self.environment}
+
+    @property
+    def _is_local(self) -> bool:
+        """Whether clients are on this machine, as far as one can tell."""
+        host = urlsplit(self.settings.everloop_public_url or self.gateway_url).hostname or ""
+        return is_loopback(host) and is_loopback(os.environ.get("EVERLOOP_HOST") or LOOPBACK)
 
     @staticmethod
     def _http(port: int) -> str:

@@ -28,7 +28,9 @@ from stores.blobs import BlobsUnfitError
 from stores.redis_connection import RedisUnfitError, StoreSettings, check_redis, connect_redis
 from stores.redis_secrets import RedisSecrets
 from stores.redis_task_views import RedisTaskViews
+from stores.redis_transcripts import RedisTranscripts
 from stores.retention import RetentionSettings
+from stores.setting_names import report_unknown
 from stores.settings_errors import explain
 from stores.temporal_connection import TemporalUnreachableError, connect_temporal
 
@@ -37,6 +39,7 @@ AT_ONCE = 10
 EPILOG = """\
 Run it when Redis was lost, while workers and gateways run: workers answer for their tasks. Run it again,
 from the beginning, as often as you like: nothing that is newer is overwritten. Servers are found as workers
+from stores.setting_names import report_unknown
 and gateways find them (TEMPORAL_ADDRESS, EVERLOOP_REDIS_URL, EVERLOOP_BLOBS and what belongs to it). What it
 brings back, and what not, is told in docs/housekeeping.md."""
 
@@ -70,6 +73,7 @@ def _count(text: str) -> int:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Rebuild all that is to be shown and return the exit code: 1 if something was not restored."""
     asked = parser().parse_args(arguments)
+    report_unknown("reindex")
     try:
         return uvloop.run(_run(asked))
     except (BlobsUnfitError, RedisUnfitError, TemporalUnreachableError) as error:
@@ -110,7 +114,7 @@ async def _rebuild(
             # Nobody is notified: what is restored is not news.
             views = RedisTaskViews(redis, ttl=settings.task_ttl)
             artifacts = make_artifacts(ArtifactSettings(), redis, blobs, views)
-            stores = Stores(views, RedisSecrets(redis), artifacts)
+            stores = Stores(views, RedisSecrets(redis), artifacts, RedisTranscripts(redis))
             tasks, runs = Tasks(client, QueueSettings().task_queue), Runs(client)
             endings = Endings(stores, tasks, runs, Problems(views, runs))
             yield Rebuild(stores, tasks, endings, progress, at_once=at_once), client

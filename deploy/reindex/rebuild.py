@@ -71,7 +71,7 @@ class Rebuild:
             return False
         await self._stores.views.restore(await with_artifacts(view, self._stores.artifacts))
         if not task.is_running and not view.status.state.is_terminal:
-            await self._endings.settle(task.task_id)  # it ended without a word
+            await self._endings.reconcile(task.task_id)  # it ended without a word
         return True
 
 

@@ -19,6 +19,7 @@ from deploy.schedule.errors import ScheduleError
 from deploy.schedule.recurrence import Recurrence
 from deploy.schedule.schedules import ANSWER_TIMEOUT, START_TIMEOUT, Schedules
 from deploy.schedule.table import table
+from stores.setting_names import report_unknown
 from stores.settings_errors import explain
 from stores.temporal_connection import TemporalUnreachableError, connect_temporal
 from workflows.contract.names import DEFAULT_TASK_QUEUE
@@ -44,6 +45,7 @@ def main(arguments: Sequence[str] | None = None, patience: timedelta = ANSWER_TI
     `patience` is how long Temporal may take for all of it (default 10 s), connecting included.
     """
     asked = parser().parse_args(arguments)
+    report_unknown("schedule")
     try:
         uvloop.run(_run(asked, patience))  # its signals wake it in whatever thread of the SDK they arrive
     except (AgentError, ScheduleError, TemporalUnreachableError) as error:

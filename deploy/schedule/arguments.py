@@ -11,8 +11,8 @@ from gateway.callers import ANONYMOUS
 from gateway.owner_names import flaw_of_owner
 from gateway.requests import check_id
 
-MAX_ID_LENGTH = 128
-"""Of the id of a schedule: the ids of its tasks are longer by their time, and end in names of keys."""
+MAX_ID_LENGTH = 64
+"""Of the id of a schedule: the ids of its tasks are longer by the agent and their time."""
 
 EXAMPLES = """\
 examples:

@@ -38,9 +38,6 @@ MAX_TEXT_BYTES = 100_000
 MAX_SUMMARY_BYTES = 200
 """Of the line that the Temporal UI shows for a task; Temporal refuses 400 and more."""
 
-MAX_AGENT_BYTES = 100
-"""Of the agent's id in that of a schedule: the ids of tasks are longer, and have a limit."""
-
 _MARK = "\x1f"
 
 
@@ -68,12 +65,18 @@ class ScheduleDefinition:
 
     @property
     def id(self) -> str:
-        """What the schedule is called, and what the ids of its tasks begin with."""
-        if self.given_id:
-            return self.given_id
+        """What the schedule is called."""
+        return self.given_id or names.agent_task_id(self.agent_id, self._digest)
+
+    @property
+    def task_prefix(self) -> str:
+        """What the ids of its tasks begin with; Temporal adds the time when each was due."""
+        return names.agent_task_id(self.agent_id, self.given_id or self._digest)
+
+    @property
+    def _digest(self) -> str:
         words = (self.agent_id, self.text, self.recurrence.description, self.owner, self.context_id)
-        agent_id = self.agent_id.encode()[:MAX_AGENT_BYTES].decode(errors="ignore")
-        return f"{agent_id}-{hashlib.sha256(_MARK.join(words).encode()).hexdigest()[:8]}"
+        return hashlib.sha256(_MARK.join(words).encode()).hexdigest()[:8]
 
     @property
     def search_attributes(self) -> TypedSearchAttributes:
@@ -91,7 +94,7 @@ class ScheduleDefinition:
             action=ScheduleActionStartWorkflow(
                 names.WORKFLOW_TYPE,
                 self._task(now),
-                id=self.id,
+                id=self.task_prefix,
                 task_queue=task_queue,
                 typed_search_attributes=self._task_attributes,
                 static_summary=self._summary,

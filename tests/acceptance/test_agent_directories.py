@@ -40,8 +40,8 @@ async def test_plugins_of_a_directory_survive_a_worker(
     gate = tmp_path / "gate"
     selling = {"ledger": str(ledger), "gate": str(gate)}
     model.script = [
-        Reply([call("sell", {"goods": "tea", **selling}, "a")], usage=(40, 10)),
-        Reply([call("sell", {"goods": "gold", **selling}, "b")], usage=(40, 10)),
+        Reply([call("sell", {"goods": "tea", **selling})], usage=(40, 10)),
+        Reply([call("sell", {"goods": "gold", **selling})], usage=(40, 10)),
         Reply(["Tea only."]),
     ]
     async with running_deployment(tmp_path, model.base_url, agents=DIRECTORY) as everloop:

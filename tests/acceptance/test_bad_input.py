@@ -18,7 +18,11 @@ async def _run(steady: Steady) -> Task:
 @pytest.mark.parametrize(
     ("name", "arguments", "expected"),
     [
-        ("invent", "{}", "there is no tool 'invent'; available tools: write_line, write_once, repeat"),
+        (
+            "invent",
+            "{}",
+            "no tool 'invent'; available tools: write_line, write_slowly, write_once, repeat, report",
+        ),
         ("repeat", '{"text": "x", ', "Invalid JSON"),
         ("repeat", '{"text": "x", "times": "many"}', "- times: Input should be a valid integer"),
     ],

@@ -27,7 +27,8 @@ from tests.support.a2a_client import Answer, connected, request, send
 from tests.support.deployment import Deployment, Gateway, running_deployment
 from tests.support.scripted_openai import Refusal, Reply, ScriptedOpenAI, tool_call
 from workflows.contract.events import StatusChanged
-from workflows.contract.names import child_task_id
+from workflows.contract.messages import ToolCall
+from workflows.contract.names import call_key, child_task_id, name_calls
 from workflows.contract.tasks import TaskState as State
 
 CANCELED = TaskState.TASK_STATE_CANCELED
@@ -113,7 +114,7 @@ def _streaming(_: str) -> Case:
 
 def _tools(url: str) -> Case:
     arguments = json.dumps({"url": f"{url}/chat/completions"})
-    calls = [tool_call("hold", arguments, id_=f"call_{i}", index=i) for i in range(5)]
+    calls = [tool_call("hold", arguments, index=i) for i in range(5)]
     return Case([Reply(calls), *(_endless() for _ in calls)], 2)
 
 
@@ -128,7 +129,8 @@ def _waiting(_: str) -> Case:
 
 def _child(_: str) -> Case:
     call = tool_call("writer", '{"request": "A poem."}')
-    return Case([Reply([call]), _endless("Half a poem")], 2, children=["call_1"])
+    (asked,) = name_calls([ToolCall(id="", name="writer", arguments='{"request": "A poem."}')], 1)
+    return Case([Reply([call]), _endless("Half a poem")], 2, children=[call_key(asked)])
 
 
 async def test_cancel_before_a_worker_comes(model: ScriptedOpenAI, everloop: Deployment) -> None:

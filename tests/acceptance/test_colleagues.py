@@ -65,7 +65,7 @@ async def test_a_question_of_a_sub_agent_survives_a_worker(
     stuck = [Reply(["Half a po", asyncio.Event()])] if killed != "while it asks" else []
     model.script = by_model(
         lead=[Reply([tool_call("writer", '{"request": "Write a poem."}')]), Reply(["It is written."])],
-        writer=[Reply([tool_call("ask_title", id_="q")]), *stuck, Reply(["A poem."])],
+        writer=[Reply([tool_call("ask_title")]), *stuck, Reply(["A poem."])],
     )
     worker = await colleagues.add_worker()
     gateway = await colleagues.add_gateway()
@@ -94,7 +94,7 @@ async def test_a_secret_finds_its_way_down(model: ScriptedOpenAI, colleagues: De
     """The sub-agent's tool reads it; nobody else sees it, not even the models."""
     model.script = by_model(
         lead=[Reply([tool_call("writer", '{"request": "Log in."}')]), Reply(["In."])],
-        writer=[Reply([tool_call("log_in", id_="q")]), Reply(["Logged in."])],
+        writer=[Reply([tool_call("log_in")]), Reply(["Logged in."])],
     )
     await colleagues.add_worker()
     gateway = await colleagues.add_gateway()
@@ -102,7 +102,7 @@ async def test_a_secret_finds_its_way_down(model: ScriptedOpenAI, colleagues: De
     async with connected(f"{gateway.url}/agents/lead", streaming=False) as client:
         parked = await send(client, request("Go."))
         assert parked.status.state == TaskState.TASK_STATE_AUTH_REQUIRED
-        task = await send(client, say(parked.id, plant_secret("hunter2-hunter2")))
+        task = await send(client, say(parked.id, f"secret: {plant_secret('hunter2-hunter2')}"))
 
     assert response_of(task) == "In."
     assert said_by(model, "writer")[-1].tool_results == ["it has 15 characters"]
@@ -118,7 +118,7 @@ async def test_an_approval_of_a_sub_agents_call(
     arguments = json.dumps({"text": "A poem.", "ledger": str(ledger)})
     model.script = by_model(
         lead=[Reply([tool_call("writer", '{"request": "Publish."}')]), Reply(["Out."])],
-        writer=[Reply([tool_call("publish_text", arguments, id_="q")]), Reply(["Published."])],
+        writer=[Reply([tool_call("publish_text", arguments)]), Reply(["Published."])],
     )
     worker = await colleagues.add_worker()
     gateway = await colleagues.add_gateway()
@@ -141,8 +141,8 @@ async def test_what_a_sub_agent_does_reaches_the_parents_subscribers(
     """Its events come with the path of the calls that lead to it; the answer is the parent's alone."""
     arguments = json.dumps({"ledger": str(tmp_path / "ledger"), "gate": ""})
     model.script = by_model(
-        lead=[Reply([tool_call("writer", '{"request": "Write."}', id_="w")]), Reply(["Done."])],
-        writer=[Reply([tool_call("write_line", arguments, id_="l")]), Reply(["A line."])],
+        lead=[Reply([tool_call("writer", '{"request": "Write."}')]), Reply(["Done."])],
+        writer=[Reply([tool_call("write_line", arguments)]), Reply(["A line."])],
     )
     await colleagues.add_worker()
     gateway = await colleagues.add_gateway()
@@ -151,9 +151,11 @@ async def test_what_a_sub_agent_does_reaches_the_parents_subscribers(
         events = await read(client, request("Go."))
 
     invoked = next(event for event in events if event["kind"] == "agent-invoked")
-    assert (invoked["agent_id"], invoked["call_id"]) == ("writer", "w")
+    assert (invoked["agent_id"], invoked["call_id"]) == ("writer", "r00001c01")
     forwarded = [event for event in events if event["kind"] == "sub-agent"]
-    assert {json.dumps(event["path"]) for event in forwarded} == {'["w"]'}
+    assert {json.dumps(event["path"]) for event in forwarded} == {
+        json.dumps([str(invoked["task_id"]).rpartition("/")[2]])
+    }
     inner = [event["event"] for event in forwarded]
     kinds = [each["kind"] for each in inner if isinstance(each, dict)]
     assert kinds.index("tool-call") < kinds.index("tool-start") < kinds.index("tool-complete")

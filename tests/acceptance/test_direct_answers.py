@@ -57,7 +57,7 @@ async def test_a_context_remembers_answers_and_tasks(model: ScriptedOpenAI, deci
     model.script = [
         Reply(["Four."]),
         Reply([tool_call("create_task")]),
-        Reply([tool_call("look_up", '{"word": "five"}', id_="call_2")]),
+        Reply([tool_call("look_up", '{"word": "five"}')]),
         Reply(["Five is a word."]),
         Reply(["We spoke of four and five."]),
     ]

@@ -15,7 +15,7 @@ from temporalio.client import Client
 from tests.support.a2a_client import connected, request, response_of, send
 from tests.support.deployment import Deployment, Gateway, running_deployment
 from tests.support.encryption import write_keys
-from tests.support.people import say
+from tests.support.people import question, say
 from tests.support.processes import ServerProcess
 from tests.support.scripted_openai import Reasoning, Reply, ScriptedOpenAI, tool_call
 from tests.support.secret_agents import LARGE, SECRET_AGENT
@@ -54,7 +54,7 @@ class Vault:
             Reply(
                 [
                     tool_call("stumble", json.dumps({"word": self.word})),
-                    tool_call("log_in", id_="c2", index=1),
+                    tool_call("log_in", index=1),
                 ]
             ),
             Reply([f"The word is {self.word}."]),
@@ -107,7 +107,7 @@ async def _end(vault: Vault, gateway: Gateway, task: Task) -> Task:
         while not _asks(task):
             task = await client.get_task(GetTaskRequest(id=task.id))
             await asyncio.sleep(0.02)
-        return await send(client, say(task.id, vault.word))
+        return await send(client, say(task.id, vault.word, question=str(question(task)["id"])))
 
 
 def _asks(task: Task) -> bool:

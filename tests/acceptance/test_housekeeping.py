@@ -247,6 +247,8 @@ async def test_each_class_is_kept_for_its_own_time(town: Town, ledger: Path) -> 
         found = await town.redis.keys(pattern)
         assert found, pattern
         for key in found:
+            if ":tool:reply " in str(key):
+                continue  # the lease of a model call, which goes by itself
             left = await town.redis.ttl(key)
             assert (DAYS[setting] - 1) * DAY < left <= DAYS[setting] * DAY, (key, setting, left)
 

@@ -102,11 +102,11 @@ async def test_a_worker_killed_while_a_tool_runs(
     (result,) = model.requests[1].tool_results
     if tool == "write_line":
         (line,) = effects.read_text().splitlines()
-        assert line.startswith(f"{task.id}/call_1")
+        assert line.startswith(f"{task.id}/r00001c01")
         assert "may or may not have taken effect" in result
     else:
         key, *attempts = sorted(path.name for path in effects.iterdir())
-        assert key.startswith(f"{task.id}_call_1")
+        assert key.startswith(f"{task.id}_r00001c01")
         assert attempts == [f"{key}.attempt-1", f"{key}.attempt-2"]
         assert result == "created"
 
@@ -176,7 +176,7 @@ async def test_an_emptied_redis(model: ScriptedOpenAI, everloop: Deployment, tmp
     arguments = json.dumps({"ledger": str(effects), "gate": str(gate)})
     model.script = [
         Reply(["I will write.", tool_call("write_line", arguments)]),
-        Reply([tool_call("repeat", '{"text": "x", "times": 3}', id_="call_2")]),
+        Reply([tool_call("repeat", '{"text": "x", "times": 3}')]),
         Reply(["All done."]),
     ]
     await everloop.add_worker()
@@ -198,7 +198,7 @@ async def test_an_emptied_redis(model: ScriptedOpenAI, everloop: Deployment, tmp
         "system", "user", "assistant", "tool", "assistant", "tool",
     ]  # fmt: skip
     (line,) = effects.read_text().splitlines()
-    assert line.startswith(f"{task.id}/call_1")
+    assert line.startswith(f"{task.id}/r00001c01")
 
 
 async def test_redis_away_for_a_while(model: ScriptedOpenAI, everloop: Deployment, tmp_path: Path) -> None:
@@ -223,7 +223,8 @@ async def test_redis_away_for_a_while(model: ScriptedOpenAI, everloop: Deploymen
     assert answer.text == response_of(task) == "Done."
     assert answer.finals == 1
     assert [message.parts[0].text for message in task.history] == ["Write.", "I will write."]
-    assert effects.read_text().splitlines() == [f"{task.id}/call_1"]
+    (line,) = effects.read_text().splitlines()
+    assert line.startswith(f"{task.id}/r00001c01")
     assert len(model.requests) == 2
 
 

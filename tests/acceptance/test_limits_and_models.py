@@ -8,13 +8,14 @@ import pytest_asyncio
 from a2a.types.a2a_pb2 import Task, TaskState
 from google.protobuf.json_format import MessageToDict
 from temporalio.client import Client
-from temporalio.contrib.pydantic import pydantic_data_converter
 
+from activities.provider_errors import MODEL_FAILURES
 from tests.acceptance.conftest import Steady
 from tests.support.a2a_client import connected, request, response_of, send
 from tests.support.deployment import running_deployment
 from tests.support.scripted_openai import Answer, ReceivedRequest, Refusal, Reply, ScriptedOpenAI, tool_call
 from workflows.agent_task import AgentTask
+from workflows.contract.payloads import WIRE_DATA_CONVERTER
 
 PRICES = {"first": {"input": 1.0, "output": 0.0}, "second": {"input": 0.1, "output": 0.0}}
 """US dollars per million tokens."""
@@ -43,7 +44,7 @@ async def _run(steady: Steady) -> Task:
 
 
 def _note(number: int, tool: str = "note", usage: tuple[int, int] = (10, 5)) -> Reply:
-    return Reply([tool_call(tool, '{"text": "x"}', id_=f"c{number}")], usage=usage)
+    return Reply([tool_call(tool, '{"text": "x"}')], usage=usage)
 
 
 async def test_a_task_stops_at_its_cost(limited: tuple[Steady, str]) -> None:
@@ -57,7 +58,7 @@ async def test_a_task_stops_at_its_cost(limited: tuple[Steady, str]) -> None:
     assert MessageToDict(task.status.message.metadata) == {"reason": "CostLimit"}
     assert "Limits(cost=...)" in task.status.message.parts[0].text
     usage = MessageToDict(task.metadata)["usage"]
-    assert usage == {"input_tokens": 1_200_000, "output_tokens": 0, "cost": pytest.approx(1.2)}
+    assert usage == {"inputTokens": 1_200_000, "outputTokens": 0, "cost": pytest.approx(1.2)}
     assert len(steady.model.requests) == 2
 
 
@@ -81,6 +82,35 @@ async def test_another_model_stands_in(limited: tuple[Steady, str]) -> None:
 
     assert response_of(task) == "Done."
     assert [received.body["model"] for received in steady.model.requests] == ["first", "second", "second"]
+
+
+async def test_another_model_stands_in_for_a_busy_one(limited: tuple[Steady, str]) -> None:
+    """The first is asked as often as a provider may fail, each time when it said; then the second answers."""
+    steady, _ = limited
+    busy = Refusal(429, headers={"retry-after-ms": "1"})
+    steady.model.script = [*[busy] * MODEL_FAILURES, _note(1), Reply(["Done."])]
+
+    task = await _run(steady)
+
+    assert response_of(task) == "Done."
+    assert [received.body["model"] for received in steady.model.requests] == [
+        *["first"] * MODEL_FAILURES,
+        *["second"] * 2,
+    ]
+
+
+async def test_a_task_fails_when_every_provider_stays_busy(limited: tuple[Steady, str]) -> None:
+    """The status says how often it was tried, and what is wrong."""
+    steady, _ = limited
+    steady.model.script = [Refusal(503, headers={"retry-after-ms": "1"})] * (2 * MODEL_FAILURES)
+
+    task = await _run(steady)
+
+    assert task.status.state == TaskState.TASK_STATE_FAILED
+    told = task.status.message.parts[0].text
+    assert f"gave up after {MODEL_FAILURES} failures: the provider failed (503)" in told
+    asked = [str(received.body["model"]) for received in steady.model.requests]
+    assert asked == ["first"] * MODEL_FAILURES + ["second"] * MODEL_FAILURES
 
 
 async def test_another_tool_stands_in(limited: tuple[Steady, str]) -> None:
@@ -109,7 +139,7 @@ async def test_a_prompt_that_is_too_long_is_summed_up(limited: tuple[Steady, str
 
     steady.model.script = script
     task = await _run(steady)
-    client = await Client.connect(temporal, data_converter=pydantic_data_converter)
+    client = await Client.connect(temporal, data_converter=WIRE_DATA_CONVERTER)
     handle = client.get_workflow_handle_for(AgentTask.run, task.id)
     transcript = await handle.query(AgentTask.transcript, 0)
 

@@ -143,8 +143,8 @@ async def test_a_killed_stack_leaves_no_process_and_its_task_goes_on_at_the_next
 
 async def test_the_printed_addresses_answer_and_the_directory_is_taken(tmp_path: Path) -> None:
     """Card, gRPC and UI are where the table says; a second stack and a taken port get one line each."""
-    directory, port = tmp_path / "state", free_port()
-    async with stack(directory, {"EVERLOOP_PORT": str(port)}) as run:
+    directory, port, grpc_port = tmp_path / "state", free_port(), free_port()
+    async with stack(directory, {"EVERLOOP_PORT": str(port), "EVERLOOP_GRPC_PORT": str(grpc_port)}) as run:
         async with httpx.AsyncClient(trust_env=False) as client:
             card = await client.get(run.addresses["Agent card"])
             catalogue = await client.get(run.addresses["All agents"])
@@ -161,6 +161,7 @@ async def test_the_printed_addresses_answer_and_the_directory_is_taken(tmp_path:
     assert run.addresses["A2A gateway"] == f"http://127.0.0.1:{port}"
     assert (card.status_code, ui.status_code, code, other_code) == (200, 200, 1, 1)
     assert [entry["card"] for entry in catalogue.json()] == [run.addresses["Agent card"]]
+    assert run.addresses["gRPC"] == f"127.0.0.1:{grpc_port}"
     assert run.addresses["gRPC"] in card.text
     assert answered.status.state == TASK_STATE_COMPLETED
     assert re.fullmatch(

@@ -7,7 +7,6 @@ import pytest
 from a2a.types.a2a_pb2 import GetTaskRequest, TaskState
 from google.protobuf.json_format import MessageToDict
 from temporalio.client import Client, WorkflowFailureError
-from temporalio.contrib.pydantic import pydantic_data_converter
 from temporalio.exceptions import ApplicationError
 
 from tests.acceptance.conftest import Steady
@@ -16,6 +15,7 @@ from tests.support.deployment import Deployment
 from tests.support.scripted_openai import ReceivedRequest, Reply, ScriptedOpenAI, tool_call
 from workflows.agent_task import AgentTask
 from workflows.contract import failures
+from workflows.contract.payloads import WIRE_DATA_CONVERTER
 
 ITERATIONS = 300
 RESULT = 20_000
@@ -23,7 +23,7 @@ LARGE = 3_000_000
 
 
 def _call(number: int, size: int) -> Reply:
-    return Reply([tool_call("repeat", f'{{"text": "x", "times": {size}}}', id_=f"c{number}")])
+    return Reply([tool_call("repeat", f'{{"text": "x", "times": {size}}}')])
 
 
 @pytest.mark.timeout(240)
@@ -44,7 +44,7 @@ async def test_a_task_of_300_iterations_completes(model: ScriptedOpenAI, everloo
     assert len(last.tool_results) == ITERATIONS
     assert {len(result) for result in last.tool_results} == {RESULT}
     usage = MessageToDict(task.metadata)["usage"]
-    assert usage["input_tokens"] == 10 * (ITERATIONS + 1)
+    assert usage["inputTokens"] == 10 * (ITERATIONS + 1)
     assert len(await _runs(everloop, task.id)) > 1
 
 
@@ -81,7 +81,7 @@ async def test_a_lost_blob_ends_the_task_with_its_name(model: ScriptedOpenAI, ev
         (key,) = [path.name for path in blobs.rglob("*") if path.is_file() and path.stat().st_size > LARGE]
         shutil.rmtree(blobs / "payloads")
         await everloop.add_worker()
-        temporal = await Client.connect(everloop.temporal_address, data_converter=pydantic_data_converter)
+        temporal = await Client.connect(everloop.temporal_address, data_converter=WIRE_DATA_CONVERTER)
         handle = temporal.get_workflow_handle_for(AgentTask.run, submitted.id)
         with pytest.raises(WorkflowFailureError) as failed:
             await handle.result()

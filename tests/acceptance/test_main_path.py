@@ -1,14 +1,18 @@
 """The main job on real servers: messages in, answers out, through separate processes."""
 
 import asyncio
+from collections.abc import Sequence
+from itertools import groupby
 from uuid import uuid4
 
 from a2a.types.a2a_pb2 import GetTaskRequest, ListTasksRequest, TaskState
 
+from stores.a2a_tasks import EVENTS_EXTENSION
 from tests.acceptance.conftest import Steady
 from tests.support.a2a_client import Answer, connected, request, response_of, send
 from tests.support.deployment import Deployment
-from tests.support.scripted_openai import Reply, ScriptedOpenAI, tool_call
+from tests.support.raw_stream import Event, RawStream
+from tests.support.scripted_openai import Reasoning, Refusal, Reply, ScriptedOpenAI, tool_call
 
 
 async def test_a_task_with_tools_streams_its_answer(steady: Steady) -> None:
@@ -28,6 +32,52 @@ async def test_a_task_with_tools_streams_its_answer(steady: Steady) -> None:
     assert answer.states[-1] == task.status.state == TaskState.TASK_STATE_COMPLETED
     assert [message.parts[0].text for message in task.history] == ["Repeat ab.", "Let me see."]
     assert steady.model.requests[1].tool_results == ["abab"]
+
+
+async def test_a_client_of_the_extension_sees_what_happens_behind_the_answer(steady: Steady) -> None:
+    """Over server-sent events: retries, thoughts, the progress of tools, and what each model call used."""
+    steady.model.script = [
+        Refusal(503, headers={"retry-after-ms": "20"}),
+        Reply([Reasoning("Let me "), Reasoning("think."), tool_call("report", '{"words": "one two"}')]),
+        Reply(["Done."], usage=(40, 3)),
+    ]
+
+    seen, plain = RawStream(), RawStream()
+    async with seen.sent(steady.url, "Report.", **{"A2A-Extensions": EVENTS_EXTENSION}) as events:
+        shown = [event async for update in events if (event := _of_extension(update))]
+    steady.model.script = steady.model.script[1:]
+    steady.model.requests.clear()
+    async with plain.sent(steady.url, "Report.") as events:
+        hidden = [event async for update in events if (event := _of_extension(update))]
+
+    (retry,) = [event for event in shown if event["kind"] == "retry"]
+    thoughts = [event for event in shown if event["kind"] == "thought"]
+    usage = [event["usage"] for event in shown if event["kind"] == "usage"]
+    progress = [(event["name"], event["message"]) for event in shown if event["kind"] == "tool-progress"]
+    assert seen.texts["response"] == plain.texts["response"] == "Done."
+    assert (retry["attempt"], retry["reason"]) == (1, "the provider failed (503)")
+    assert 0.02 <= retry["delay"] < 0.03
+    assert "".join(thought["text"] for thought in thoughts) == "Let me think."
+    assert [thought.get("last", False) for thought in thoughts][-1]
+    assert progress == [("report", "one"), ("report", "two")]
+    assert [(each["input_tokens"], each["output_tokens"]) for each in usage] == [(10, 5), (40, 3)]
+    assert [kind for kind in _kinds(shown) if kind in {"retry", "thought", "tool-progress", "usage"}] == [
+        "retry",
+        "thought",
+        "usage",
+        "tool-progress",
+        "usage",
+    ]
+    assert hidden == []
+
+
+def _of_extension(update: Event) -> Event | None:
+    return update.get("statusUpdate", {}).get("metadata", {}).get(EVENTS_EXTENSION)
+
+
+def _kinds(events: Sequence[Event]) -> list[str]:
+    """Return the kinds in the order in which they came, several of one kind in a row as one."""
+    return [kind for kind, _ in groupby(event["kind"] for event in events)]
 
 
 async def test_a_blocking_client_gets_the_finished_task(steady: Steady) -> None:

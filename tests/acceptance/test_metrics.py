@@ -21,7 +21,7 @@ from tests.support.scripted_openai import Refusal, Reply, ScriptedOpenAI, tool_c
 from tests.support.webhook import Webhook, running_webhook
 from workflows.contract.names import history_key, stream_key, view_key
 
-CALLS = [tool_call("repeat", '{"text": "x", "times": 2}'), tool_call("made_up", id_="call_2", index=1)]
+CALLS = [tool_call("repeat", '{"text": "x", "times": 2}'), tool_call("made_up", index=1)]
 SCRIPT = [
     Refusal(429, headers={"retry-after-ms": "1"}),
     Reply(CALLS, usage=(30, 7)),

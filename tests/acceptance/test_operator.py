@@ -15,6 +15,7 @@ from a2a.types.a2a_pb2 import GetTaskRequest, SubscribeToTaskRequest, TaskState
 from tests.support.a2a_client import Answer as Seen
 from tests.support.a2a_client import connected, response_of
 from tests.support.deployment import running_deployment
+from tests.support.operator_agents import PEER_URL
 from tests.support.operator_desk import Desk, in_state, said, until
 from tests.support.scripted_openai import Refusal, Reply, ScriptedOpenAI, tool_call
 
@@ -27,13 +28,14 @@ INPUT_REQUIRED, FAILED = TaskState.TASK_STATE_INPUT_REQUIRED, TaskState.TASK_STA
 async def desk(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Desk]:
     """One worker, and a gateway for each of two agents; tests part them by task."""
     directory = tmp_path_factory.mktemp("operator")
-    both = f"{MODULE}:agent,{MODULE}:patient"
+    agents = f"{MODULE}:agent,{MODULE}:patient,{MODULE}:lead"
     async with (
         ScriptedOpenAI() as model,
-        running_deployment(directory, model.base_url, agents=both) as everloop,
+        running_deployment(directory, model.base_url, agents=agents) as everloop,
     ):
-        await everloop.add_worker()
         gateway = await everloop.add_gateway()
+        everloop.environment[PEER_URL] = gateway.url
+        await everloop.add_worker()
         everloop.environment["EVERLOOP_AGENTS"] = f"{MODULE}:patient,{MODULE}:agent"
         desk = Desk(everloop, gateway, await everloop.add_gateway())
         model.script = desk.answer
@@ -150,6 +152,31 @@ async def test_a_completed_task_goes_on_after_a_reset(desk: Desk, tmp_path: Path
         assert (seen.text, seen.states[-1], seen.finals) == (answer, COMPLETED, 1)
 
 
+@pytest.mark.parametrize("who", ["clerk", "clerk_elsewhere"])
+async def test_what_another_agent_did_is_not_done_again_after_a_reset(
+    desk: Desk, tmp_path: Path, who: str
+) -> None:
+    """The model is asked again, with ids of its own making; the sub-agent or peer has paid already."""
+    ledger, prompt = tmp_path / "ledger", f"pay with {who}"
+    asks = Reply([tool_call(who, json.dumps({"request": prompt}))])
+    desk.scripts[prompt] = [_call("pay", ledger), Reply(["It is paid."])] * 2
+    async with connected(f"{desk.gateway.url}/agents/lead") as client:
+        task_id, requests = await desk.start(client, asks, Reply(["Done."]), asks, Reply(["Done again."]))
+        await in_state(client, task_id, COMPLETED)
+        reset = ("workflow", "reset", "--workflow-id", task_id, "--type", "FirstWorkflowTask")
+        await desk.temporal(*reset, "--reason", "once more")
+        await until(lambda: desk.ask("workflow", "result", "--workflow-id", task_id))
+        task = await until(
+            lambda: client.get_task(GetTaskRequest(id=task_id)),
+            does=lambda task: response_of(task) == "Done again.",
+        )
+
+    assert task.status.state == COMPLETED
+    assert len(requests) == 4
+    assert "It is paid." in requests[-1].tool_results[0]
+    assert len(ledger.read_text().splitlines()) == 1
+
+
 async def test_a_failed_task_goes_on_after_a_reset(desk: Desk, tmp_path: Path) -> None:
     """Reset to before the call that failed, it is tried again; the tools before it are not."""
     ledger = tmp_path / "ledger"
@@ -252,6 +279,59 @@ async def test_a_paused_tool_has_its_effect_once(desk: Desk, tmp_path: Path, too
     assert requests[1].tool_results == ["found" if tool == "look_up" else "paid"]
 
 
+@pytest.mark.parametrize("touch", [("reset",), ("pause",), ("pause", "unpause")], ids="-".join)
+async def test_a_task_is_cancelled_whatever_was_done_to_its_activity(
+    desk: Desk, tmp_path: Path, touch: tuple[str, ...]
+) -> None:
+    """It hangs, for hours. Temporal tells its attempt nothing more, and nobody waits for that."""
+    ledger, gate = tmp_path / "ledger", tmp_path / "gate"
+    async with connected(desk.gateway.url) as client:
+        task_id, _ = await desk.start(client, _call("hang", ledger, gate))
+        await _until_written(ledger)
+        await _touch(desk, task_id, *touch)
+        await desk.temporal("workflow", "cancel", "--workflow-id", task_id)
+        canceled = await in_state(client, task_id, TaskState.TASK_STATE_CANCELED)
+        gate.touch()
+
+    assert said(canceled) == "canceled on request"
+    assert len(ledger.read_text().splitlines()) == 1
+
+
+@pytest.mark.parametrize("touch", [(), ("pause",)], ids=["untouched", "paused"])
+async def test_a_call_that_hangs_is_skipped(desk: Desk, tmp_path: Path, touch: tuple[str, ...]) -> None:
+    """The details show how; the model reads why, and the task goes on."""
+    ledger, gate = tmp_path / "ledger", tmp_path / "gate"
+    async with connected(desk.gateway.url) as client:
+        task_id, requests = await desk.start(client, _call("hang", ledger, gate), Reply(["Without it."]))
+        await _until_written(ledger)
+        await _touch(desk, task_id, *touch)
+        details = await desk.details(task_id)
+        (signal,) = re.findall(r"```json\n(.*)\n```", details)
+        noted = json.dumps({**json.loads(signal), "note": "the bank is closed"})
+        await desk.temporal(
+            "workflow", "signal", "--workflow-id", task_id, "--name", "skip_call", "--input", noted
+        )
+        task = await in_state(client, task_id, COMPLETED)
+        gate.touch()
+
+    assert json.loads(signal) == {"call_id": "r00001c01", "note": ""}
+    assert "`skip_call` ends a call that hangs: `r00001c01` (hang)" in details
+    assert response_of(task) == "Without it."
+    (result,) = requests[1].tool_results
+    assert result.startswith(
+        "an operator skipped this call: the bank is closed. It may or may not have taken effect"
+    )
+    assert len(ledger.read_text().splitlines()) == 1
+
+
+async def _touch(desk: Desk, task_id: str, *commands: str) -> None:
+    """Do this to the activity that runs, and wait until its attempt has heard of it."""
+    activity, _ = await desk.activity(task_id)
+    for command in commands:
+        await desk.temporal("activity", command, "--workflow-id", task_id, "--activity-id", activity)
+        await _until_heard(desk, task_id)
+
+
 async def test_a_paused_workflow_goes_on_where_it_was(desk: Desk) -> None:
     """What runs comes to its end, nothing new begins; messages are refused for now, with the reason."""
     async with connected(desk.gateway.url) as client, httpx.AsyncClient() as http:
@@ -266,7 +346,7 @@ async def test_a_paused_workflow_goes_on_where_it_was(desk: Desk) -> None:
         task = await client.get_task(GetTaskRequest(id=task_id))
         await desk.temporal("workflow", "unpause", "--workflow-id", task_id, "--reason", "seen")
         await in_state(client, task_id, INPUT_REQUIRED)
-        rejection = '{"call_id": "call_1", "approved": false, "note": "not today"}'
+        rejection = '{"call_id": "r00001c01", "approved": false, "note": "not today"}'
         await desk.temporal(
             "workflow", "signal", "--workflow-id", task_id, "--name", "approve", "--input", rejection
         )
@@ -333,7 +413,7 @@ async def test_old_tasks_end_on_old_code(tmp_path: Path) -> None:
         new, _ = await desk.start(client, Reply(["New."]))
         await in_state(client, new, COMPLETED)
         on_old = await desk.found(_RUNS_ON.format(build="1"))
-        approval = '{"call_id": "call_1", "approved": true}'
+        approval = '{"call_id": "r00001c01", "approved": true}'
         await desk.temporal(
             "workflow", "signal", "--workflow-id", old, "--name", "approve", "--input", approval
         )

@@ -128,8 +128,8 @@ async def test_several_questions_of_the_peer(pair: Pair, ledger: Path) -> None:
     pair.expect(
         Reply(
             [
-                call("book", {"kind": "confirmation", **booked}, "a", 0),
-                call("book", {"kind": "clarification", **booked}, "b", 1),
+                call("book", {"kind": "confirmation", **booked}, 0),
+                call("book", {"kind": "clarification", **booked}, 1),
             ]
         ),
         Reply(["Booked."]),

@@ -35,9 +35,9 @@ async def test_each_kind_of_work_has_workers_of_its_own(tmp_path: Path) -> None:
     """Models, tools, and what has a queue by name run where that is served, and nowhere else."""
     gpu = f"gpu-{uuid4()}"
     calls = [
-        tool_call("add", '{"a": 1, "b": 2}', id_="c1"),
-        tool_call("paint", '{"text": "a cat"}', id_="c2", index=1),
-        tool_call("event_loop", "{}", id_="c3", index=2),
+        tool_call("add", '{"a": 1, "b": 2}'),
+        tool_call("paint", '{"text": "a cat"}', index=1),
+        tool_call("event_loop", "{}", index=2),
     ]
     async with (
         ScriptedOpenAI([Reply(calls), Reply(["Done."]), Reply(["Apart."])]) as model,

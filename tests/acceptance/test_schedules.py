@@ -110,7 +110,7 @@ async def test_a_schedule_is_made_changed_and_removed(schedule: Command, tempora
     code, triggered = await schedule("trigger", name)
     task_id = triggered.split()[-1]
     assert (code, triggered) == (0, f"triggered {name}; it started task {task_id}\n")
-    assert task_id.startswith(f"{name}-2")
+    assert task_id.startswith(f"acceptance-{name}-2")
     assert task_id in await line_of(schedule, name, having=task_id)
     skipped = await schedule("trigger", name)
     assert skipped[0] == 0
@@ -300,5 +300,5 @@ async def listed(client: A2AClient) -> list[Task]:
 async def first_of(client: A2AClient, name: str) -> Task:
     while True:
         for task in await listed(client):
-            if task.id.startswith(f"{name}-2"):
+            if task.id.startswith(f"acceptance-{name}-2"):
                 return task

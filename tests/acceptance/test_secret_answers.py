@@ -16,7 +16,7 @@ from pydantic import JsonValue
 from tests.support.a2a_client import connected, request, response_of, send
 from tests.support.deployment import running_deployment
 from tests.support.otlp_receiver import OtlpReceiver, running_otlp_receiver
-from tests.support.people import PEOPLE_AGENT, Desk, call, effects, questions, say, shown
+from tests.support.people import PEOPLE_AGENT, Desk, asked_for, call, effects, question, questions, say, shown
 from tests.support.people_agents import fingerprint
 from tests.support.planted import plant, plant_secret
 from tests.support.scripted_openai import ScriptedOpenAI
@@ -75,7 +75,7 @@ async def _reached(path: Path) -> None:
 async def _supply(client: Client, ledger: Path, word: str, answer: JsonValue) -> Task:
     """Start a task, answer what it asks for, and return it as it was while it asked; its tool now runs."""
     asked = await send(client, request(f"Open the vault. {word} {'x' * LARGE}"))
-    message = say(asked.id, answer)
+    message = say(asked.id, answer, question=next(iter(questions(asked))))
     message.configuration.return_immediately = True
     await send(client, message)
     await _reached(ledger.with_name("ledger.reached"))
@@ -97,8 +97,8 @@ async def test_a_secret_reaches_its_tool_and_nobody_else(
         task = await client.get_task(GetTaskRequest(id=asked.id))
 
     assert asked.status.state == TaskState.TASK_STATE_AUTH_REQUIRED
-    assert "Please give the token of the vault.\n(send the secret as a text or data part;" in shown(asked)
-    assert questions(asked)["call_1"]["kind"] == "auth"
+    assert "Please give the token of the vault.\n(send the secret in a message whose metadata" in shown(asked)
+    assert question(asked)["kind"] == "auth"
     assert effects(ledger) == [fingerprint(secret)]
     assert response_of(task) == "Done."
     assert talkative.tool_results == ["opened with [secret]"]
@@ -131,7 +131,8 @@ async def test_of_two_secrets_at_once_the_tool_uses_the_one_that_was_taken(
     steady_desk.expect(call("open_vault", {"ledger": str(ledger)}))
     async with connected(steady_desk.gateway.url, streaming=False) as client:
         asked = await send(client, request("Open the vault."))
-        answers = [say(asked.id, text, question="call_1") for text in supplied]
+        name = str(question(asked)["id"])
+        answers = [say(asked.id, text, question=name) for text in supplied]
         for answer in answers:
             answer.configuration.return_immediately = True
         sent = await asyncio.gather(*(send(client, answer) for answer in answers), return_exceptions=True)
@@ -142,32 +143,33 @@ async def test_of_two_secrets_at_once_the_tool_uses_the_one_that_was_taken(
     refused = [outcome for outcome in sent if not isinstance(outcome, Task)]
     assert effects(ledger) == [fingerprint(taken)]
     assert [type(error) for error in refused] == [InvalidParamsError] * 3
-    assert ["no question 'call_1' is open" in str(error) for error in refused] == [True] * 3
+    assert [f"no question {name!r} is open" in str(error) for error in refused] == [True] * 3
     await _check_task(steady_desk, asked.id, secret)
 
 
 async def test_a_secret_is_taken_while_an_approved_call_runs(
     steady_desk: Desk, ledger: Path, secret: str
 ) -> None:
-    """The task works, and its question is open: a secret that does not name it is refused, not passed on."""
+    """Its question stays open meanwhile: a secret that does not name it is refused, not passed on."""
     async with connected(steady_desk.gateway.url, streaming=False) as client:
         asked = await _ask_for_both(steady_desk, client, ledger)
-        approval = say(asked.id, "yes", question="audit")
+        audit, vault = _names(asked)
+        approval = say(asked.id, "yes", question=audit)
         approval.configuration.return_immediately = True
         await send(client, approval)
         await _reached(ledger.with_name("ledger.audited"))
         working = await client.get_task(GetTaskRequest(id=asked.id))
-        nameless, named = say(asked.id, secret), say(asked.id, secret, question="vault")
+        nameless, named = say(asked.id, secret), say(asked.id, secret, question=vault)
         for answer in (nameless, named):
             answer.configuration.return_immediately = True
-        with pytest.raises(InvalidParamsError, match="the task has asked for a secret; name a question"):
+        with pytest.raises(InvalidParamsError, match="name this question"):
             await send(client, nameless)
         await send(client, named)
         for gate in ("ledger.end", "ledger.gate"):
             ledger.with_name(gate).touch()
         await (await steady_desk.workflow(asked.id)).result()
 
-    assert working.status.state == TaskState.TASK_STATE_WORKING
+    assert working.status.state == TaskState.TASK_STATE_AUTH_REQUIRED
     assert effects(ledger) == [fingerprint(secret)]
     assert steady_desk.tool_results == ["audited", "opened with [secret]"]
     await _check_task(steady_desk, asked.id, secret)
@@ -179,15 +181,16 @@ async def test_a_secret_that_nobody_wants_any_more_is_refused(
     """An operator has rejected the call: what its client sends now is no message to the agent."""
     async with connected(steady_desk.gateway.url, streaming=False) as client:
         asked = await _ask_for_both(steady_desk, client, ledger)
-        await steady_desk.signal_approve(asked.id, json.dumps({"call_id": "vault", "approved": False}))
+        audit, vault = _names(asked)
+        await steady_desk.signal_approve(asked.id, json.dumps({"call_id": vault, "approved": False}))
         while await client.get_task(GetTaskRequest(id=asked.id)) == asked:  # noqa: ASYNC110 -- a worker changes it
             await asyncio.sleep(0.02)
-        with pytest.raises(InvalidParamsError, match="no question 'vault' is open"):
-            await send(client, say(asked.id, secret, question="vault"))
+        with pytest.raises(InvalidParamsError, match=f"no question {vault!r} is open"):
+            await send(client, say(asked.id, secret, question=vault))
         with pytest.raises(InvalidParamsError):
-            await send(client, say(asked.id, {"question": "vault", "answer": secret}))
+            await send(client, say(asked.id, {"question": vault, "answer": secret}))
         ledger.with_name("ledger.end").touch()
-        task = await send(client, say(asked.id, "yes", question="audit"))
+        task = await send(client, say(asked.id, "yes", question=audit))
 
     assert response_of(task) == "Done."
     assert effects(ledger) == []
@@ -196,12 +199,16 @@ async def test_a_secret_that_nobody_wants_any_more_is_refused(
 
 
 async def _ask_for_both(desk: Desk, client: Client, ledger: Path) -> Task:
-    """Start a task that asks for an approval ("audit") and for a secret ("vault")."""
+    """Start a task that asks for an approval (of `audit`) and for a secret (for `open_vault`)."""
     arguments = {"ledger": str(ledger)}
-    desk.expect(call("audit", arguments, "audit", 0), call("open_vault", arguments, "vault", 1))
-    asked = await send(client, request("Open the vault."))
-    assert list(questions(asked)) == ["audit", "vault"]
-    return asked
+    desk.expect(call("audit", arguments, 0), call("open_vault", arguments, 1))
+    return await asked_for(client, await send(client, request("Open the vault.")), 2)
+
+
+def _names(asked: Task) -> tuple[str, str]:
+    """Return the names of both questions."""
+    by_tool = {str(question["tool"]): name for name, question in questions(asked).items()}
+    return by_tool["audit"], by_tool["open_vault"]
 
 
 async def _check_task(desk: Desk, task_id: str, secret: str) -> None:

@@ -203,10 +203,10 @@ async def test_a_killed_worker_doubles_what_ran_twice(tmp_path: Path) -> None:
 
 
 EVERYTHING_AT_ONCE = [
-    tool_call("repeat", '{"text": "x", "times": 2}', id_="a", index=0),
-    tool_call("note", '{"text": "x"}', id_="b", index=1),
-    tool_call("writer", '{"request": "Write."}', id_="c", index=2),
-    tool_call("colleague", '{"request": "Help."}', id_="d", index=3),
+    tool_call("repeat", '{"text": "x", "times": 2}', index=0),
+    tool_call("note", '{"text": "x"}', index=1),
+    tool_call("writer", '{"request": "Write."}', index=2),
+    tool_call("colleague", '{"request": "Help."}', index=3),
 ]
 
 WHOLE_TREE = dedent(
@@ -324,7 +324,7 @@ def _check_sub_agent_span(span: Span, task: Mapping[str, str]) -> None:
         "gen_ai.operation.name": "execute_tool",
         "gen_ai.tool.name": "writer",
         "gen_ai.tool.type": "function",
-        "gen_ai.tool.call.id": "c",
+        "gen_ai.tool.call.id": "r00002c03",
         "gen_ai.agent.id": "lead",
         "gen_ai.conversation.id": task["contextId"],
         "everloop.task.id": task["id"],

@@ -82,7 +82,7 @@ def _load_agent_input(agent_id: str, child: str = "") -> LoadAgentInput:
         task=_task(),
         call=ToolCall(id="call", name=agent_id, arguments='{"request": "a poem"}'),
         agent_id=agent_id,
-        status=StatusChanged(version=1, state=TaskState.WORKING, at=datetime.now(UTC)),
+        statuses=(StatusChanged(version=1, state=TaskState.WORKING, at=datetime.now(UTC)),),
         child=child,
     )
 
@@ -103,7 +103,7 @@ async def test_a_sub_agent_is_announced_and_described(child: str) -> None:
     spec = await ActivityEnvironment().run(_catalogue(views=views).load_agent, call)
 
     assert spec == LoadedAgent(**WRITER.spec.model_dump())
-    assert await _events(views, call.task) == [call.status, STARTED, *([INVOKED] if child else [])]
+    assert await _events(views, call.task) == [*call.statuses, STARTED, *([INVOKED] if child else [])]
 
 
 async def test_a_sub_agent_that_this_worker_lacks_is_left_to_another() -> None:
@@ -160,7 +160,7 @@ async def test_plugins_keep_an_agent_from_asking_another(plugin: Plugin, outcome
     assert loaded.refused
     assert (loaded.refused.outcome, loaded.refused.content) == (outcome, reason)
     assert (loaded.id, loaded.question) == ("writer", None)
-    assert await _events(views, call.task) == [call.status, STARTED]
+    assert await _events(views, call.task) == [*call.statuses, STARTED]
     assert not isinstance(plugin, Deciding) or bool(plugin.heard) == (outcome == "error")
 
 
@@ -185,17 +185,17 @@ async def test_another_agent_is_asked_once_people_approve(decide: Decision) -> N
     asked = await ActivityEnvironment().run(catalogue.load_agent, call)
     assert asked.question
     before = await _events(views, call.task)
-    answered = call.model_copy(update={"answers": (decide(asked.question),), "status": None})
+    answered = call.model_copy(update={"answers": (decide(asked.question),), "statuses": ()})
     loaded = await ActivityEnvironment().run(catalogue.load_agent, answered)
 
     approved = decide is yes
     assert asked.question.text == 'Approve the call writer?\n{\n  "request": "a poem"\n}'
-    assert (asked.refused, before) == (None, [call.status])
+    assert (asked.refused, before) == (None, [*call.statuses])
     assert (loaded.question, loaded.refused and loaded.refused.content) == (
         None,
         None if approved else "rejected by the user",
     )
-    assert await _events(views, call.task) == [call.status, *([STARTED, INVOKED] if approved else [])]
+    assert await _events(views, call.task) == [*call.statuses, *([STARTED, INVOKED] if approved else [])]
 
 
 MESSAGES = tuple(UserMessage(message_id=name, parts=(TextPart(text=name),)) for name in "ab")

@@ -6,12 +6,14 @@ from base64 import b64encode
 import pytest
 from pydantic import JsonValue
 
-from activities.tool_questions import phase_key
 from agents.artifact_tools import artifacts
 from agents.errors import AgentDefinitionError
+from stores.leases import Lease
+from stores.memory_tool_records import MemoryToolRecords
 from tests.support.artifact_desk import Desk
 from workflows.contract.artifacts import ArtifactStatus
-from workflows.contract.messages import DataPart, TextPart, ToolCall
+from workflows.contract.calls import ToolReply
+from workflows.contract.messages import DataPart, TextPart
 
 
 async def test_an_update_creates_appends_and_completes() -> None:
@@ -131,21 +133,21 @@ async def test_a_refusal_of_the_store_reaches_the_model() -> None:
 
 async def test_a_call_that_runs_twice_appends_once() -> None:
     """Its worker died before the outcome was recorded."""
-    desk = Desk()
+
+    class Forgetful(MemoryToolRecords):
+        async def finish(self, lease: Lease, outcome: ToolReply) -> ToolReply:
+            await self.renew(lease, 0)
+            return outcome
+
+    desk = Desk(records=Forgetful())
     await desk.update({"text": "a"})
     artifact: JsonValue = {"artifact_id": "doc", "parts": [{"text": "b"}, {"data": 1}]}
     arguments = json.dumps({"append": True, "last_chunk": False, "artifact": artifact})
     call = desk.bench.call("artifact_update", arguments, call_id="again")
     await desk.bench.run(call)
-    await desk.bench.records.release(desk.bench.task_id, call_record(desk, arguments))
     await desk.bench.run(call)
 
     assert await desk.parts() == (TextPart(text="ab"), DataPart(data=1))
-
-
-def call_record(desk: Desk, arguments: str) -> str:
-    """Return the key under which the outcome of the call is recorded."""
-    return phase_key(ToolCall(id="again", name="artifact_update", arguments=arguments), 0)
 
 
 async def test_small_tools_write_step_by_step() -> None:

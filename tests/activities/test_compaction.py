@@ -205,6 +205,15 @@ async def test_the_first_summary_stored_counts() -> None:
         assert await running == theirs
 
 
+async def test_a_transcript_that_differs_is_not_summed_up() -> None:
+    """The workflow has to send it again."""
+    async with ScriptedOpenAI() as provider, model_bench(provider) as bench:
+        call = await prepare(bench, WINDOW)
+        with pytest.raises(ApplicationError) as caught:
+            await bench.compact(call.model_copy(update={"digest": "another"}))
+        assert caught.value.type == TRANSCRIPT_MISSING
+
+
 @pytest.mark.parametrize("compaction", [WINDOW, SUMMARY])
 async def test_a_transcript_with_a_gap_is_not_summed_up(compaction: CompactionSpec) -> None:
     """The workflow has to send it again."""

@@ -39,8 +39,9 @@ from workflows.contract.messages import (
     UserMessage,
     text_of,
 )
-from workflows.contract.names import context_key
+from workflows.contract.names import context_key, name_calls
 from workflows.contract.tasks import MemorySpec, TaskRef
+from workflows.contract.transcripts import extend_digest
 
 SUMMARY = MemorySpec(strategy="summary", max_messages=4)
 
@@ -177,6 +178,22 @@ async def test_summaries_stand_before_the_messages(desk: Desk) -> None:
     )
     assert (await desk.transcripts.open("now", "run", 6)).messages == recalled
     assert await desk.load(strategy="window", max_messages=4) == recalled[2:]
+
+
+async def test_recalled_calls_have_the_ids_of_their_new_places(desk: Desk) -> None:
+    """Calls of two tasks at once have the same ids, which providers refuse in one request."""
+    asked = AssistantMessage(tool_calls=name_calls([ToolCall(id="", name="find", arguments="{}")], 1))
+    found = ToolMessage(call_id=asked.tool_calls[0].id, name="find", content="found")
+    for task in ("one", "other"):
+        await desk.save(task, said("Find."), asked, found, ANSWER)
+
+    recalled = await desk.load()
+
+    assert [call.id for m in recalled if isinstance(m, AssistantMessage) for call in m.tool_calls] == [
+        "r00001c01",
+        "r00005c01",
+    ]
+    assert [m.call_id for m in recalled if isinstance(m, ToolMessage)] == ["r00001c01", "r00005c01"]
 
 
 async def test_a_summary_of_what_is_recalled_anyway_is_left_out(desk: Desk) -> None:
@@ -317,6 +334,19 @@ async def test_a_transcript_that_the_cache_lost_is_asked_for(desk: Desk) -> None
     assert (caught.value.type, caught.value.non_retryable) == (TRANSCRIPT_MISSING, True)
     assert await desk.conversations.get_count(desk.context) == 0
     await desk.save_cached(WORK)
+    assert await desk.conversations.get_count(desk.context) == 4
+
+
+async def test_a_cached_transcript_that_differs_is_not_remembered(desk: Desk) -> None:
+    """The conversation is what the history holds."""
+    await desk.transcripts.put("now", "run", 0, WORK[:4])
+    call = SaveContextInput(task=desk.task("now"), length=4, digest=extend_digest("", WORK[:3]))
+
+    with pytest.raises(ApplicationError) as caught:
+        await desk.port.save_context(call)
+
+    assert caught.value.type == TRANSCRIPT_MISSING
+    await desk.port.save_context(call.model_copy(update={"digest": extend_digest("", WORK[:4])}))
     assert await desk.conversations.get_count(desk.context) == 4
 
 

@@ -7,12 +7,15 @@ import pytest_asyncio
 from pydantic import JsonValue
 from redis.asyncio import Redis
 from redis.exceptions import ConnectionError as RedisConnectionError
+from temporalio.testing import ActivityEnvironment
 
+from activities.tool_claims import ToolClaim
 from activities.tool_kept import MAX_KEPT_BYTES, KeepingFailedError, KeptValue
 from agents.questions import InputRequired
 from agents.retries import Retries
 from agents.tool import Tool, tool
 from agents.tool_context import ToolContext
+from stores.leases import Lease
 from stores.memory_tool_records import MemoryToolRecords
 from stores.redis_connection import connect_redis
 from stores.redis_tool_records import RedisToolRecords
@@ -151,11 +154,11 @@ class _Away(MemoryToolRecords):
 
     times = 1
 
-    async def keep(self, task_id: str, call_id: str, value: JsonValue) -> None:
+    async def keep(self, lease: Lease, call_id: str, value: JsonValue) -> None:
         if self.times > 0:
             self.times -= 1
             raise RedisConnectionError("Error 111 connecting to redis.internal:6379")
-        await super().keep(task_id, call_id, value)
+        await super().keep(lease, call_id, value)
 
 
 async def test_an_outage_while_a_tool_keeps_is_waited_out() -> None:
@@ -167,13 +170,19 @@ async def test_an_outage_while_a_tool_keeps_is_waited_out() -> None:
 
 async def test_an_outage_that_lasts_is_told_without_its_address() -> None:
     """The tool may catch it, or fail with it."""
-    kept = KeptValue(_Away(), ToolBench().call("keep"), patience=0)
+    bench, found = ToolBench(), list[KeepingFailedError]()
 
-    with pytest.raises(KeepingFailedError) as failed:
-        await kept.keep(1)
+    async def keep() -> None:
+        kept = KeptValue(ToolClaim(_Away(), bench.call("keep")), patience=0)
+        with pytest.raises(KeepingFailedError) as failed:
+            await kept.keep(1)
+        found.append(failed.value)
 
-    assert str(failed.value) == "what the call keeps cannot be stored now; try again later"
-    assert failed.value.__context__ is None
+    await ActivityEnvironment().run(keep)
+    (failed,) = found
+
+    assert str(failed) == "what the call keeps cannot be stored now; try again later"
+    assert failed.__context__ is None
 
 
 async def test_a_call_that_cannot_read_what_it_kept_has_not_begun() -> None:

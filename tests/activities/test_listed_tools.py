@@ -9,15 +9,20 @@ from agents.guard import guard
 from agents.hooks import HookContext
 from agents.listed_tools import digest_of
 from agents.plugins import Plugin
-from agents.tool import Tool
+from agents.tool import Tool, tool
 from agents.tool_context import ToolContext
 from tests.support.tool_bench import ToolBench, yes
 from workflows.contract.calls import RunToolInput
 from workflows.contract.events import Warned
-from workflows.contract.names import call_key
 
 ADA = '{"to": "Ada"}'
 SCHEMA: dict[str, JsonValue] = {"properties": {"to": {"type": "string"}}, "required": ["to"]}
+
+
+@tool
+def where() -> str:
+    """Say where we are."""
+    return "here"
 
 
 class Listing(Plugin):
@@ -127,7 +132,7 @@ async def test_a_tool_that_cannot_be_found_is_told(
     call = _call(bench, tool)
 
     result = await bench.run(call)
-    await bench.records.claim(bench.task_id, call_key(call.call))
+    await bench.lose(call)
     lost = await bench.run(call)
 
     assert result.outcome == outcome
@@ -150,6 +155,19 @@ async def test_a_plugin_that_returns_something_else_fails(listing: Listing, retu
 
     assert result.outcome == "error"
     assert "it returned something else than the tool 'send'" in result.content
+
+
+@pytest.mark.parametrize(("problem", "known"), [(None, "where, send"), (ConnectionError(), "where")])
+async def test_an_invented_tool_is_told_all_there_are(
+    listing: Listing, problem: Exception | None, known: str
+) -> None:
+    """Those of servers too, as far as they answer."""
+    listing.problem = problem
+    bench = ToolBench(where, plugins=[listing])
+
+    result = await bench.run(bench.call("triple"))
+
+    assert result.content == f"there is no tool 'triple'; available tools: {known}"
 
 
 async def test_another_plugin_of_that_name_is_not_asked(listing: Listing) -> None:

@@ -1,6 +1,7 @@
 """Tools of MCP servers, listed and called over both transports."""
 
 import asyncio
+import json
 from collections.abc import AsyncGenerator
 from datetime import timedelta
 
@@ -10,7 +11,7 @@ from jsonschema import Draft202012Validator
 
 from agents import Plugin, mcp
 from agents.listed_tools import digest_of
-from agents.mcp.errors import McpTimeoutError, McpToolError
+from agents.mcp.errors import McpProtocolError, McpTimeoutError, McpToolError
 from tests.support.mcp_bench import SMALL_STDIO, STDIO, Caller, KeptArtifacts, asker, http_server
 from tests.support.mcp_server import CONTENT
 
@@ -50,6 +51,20 @@ async def test_a_call_returns_text(server: Plugin) -> None:
 async def test_structured_results_are_json(server: Plugin) -> None:
     """Once, though the server tells it twice."""
     assert await Caller(server).call("structured") == '{"numbers":[1,2]}'
+
+
+async def test_structured_results_are_checked_by_the_schema_that_the_server_lists() -> None:
+    """Not by the SDK, which would match the server's pattern with Python's `re`, on the event loop."""
+    server = mcp(command=SMALL_STDIO, name="small")
+
+    await server.list_tools(asker())
+    assert await Caller(server).call("promise", end="") == json.dumps(
+        {"text": "a" * 41}, separators=(",", ":")
+    )
+    with pytest.raises(McpProtocolError, match=r"breaks the rule .* at \$\.text"):
+        await Caller(server).call("promise", end="!")
+
+    await server.close()
 
 
 async def test_a_tool_that_fails_is_an_error_of_its_own_words(server: Plugin) -> None:

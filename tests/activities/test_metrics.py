@@ -115,7 +115,7 @@ async def test_a_status_counts_once() -> None:
     """A call that is made again publishes the same status, which is no news."""
     recorded = Recorded()
     async with ScriptedOpenAI([Refusal(500), Reply(["Hello."])]) as provider, model_bench(provider) as bench:
-        call = bench.call.model_copy(update={"status": working()})
+        call = bench.call.model_copy(update={"statuses": (working(),)})
         with pytest.raises(ApplicationError):
             await bench.run(call)
         await bench.run(call, attempt=2, failures=1)

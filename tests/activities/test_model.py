@@ -3,10 +3,12 @@
 import asyncio
 
 import pytest
+from pydantic import JsonValue
 from redis.asyncio import Redis
 from redis.exceptions import ConnectionError as RedisConnectionError
 from structlog.contextvars import get_contextvars, merge_contextvars
 from structlog.testing import capture_logs
+from temporalio.exceptions import ApplicationError
 from temporalio.testing import ActivityEnvironment
 
 from stores.memory_transcripts import MemoryTranscripts
@@ -21,11 +23,13 @@ from tests.support.scripted_openai import (
     Reply,
     ScriptedOpenAI,
     Step,
+    Whole,
     tool_call,
 )
 from workflows.contract.calls import CallModelInput
 from workflows.contract.events import (
     ArtifactChunk,
+    ContentCompleted,
     IterationStarted,
     StatusChanged,
     TaskEvent,
@@ -33,7 +37,19 @@ from workflows.contract.events import (
     ToolCalled,
     UsageReported,
 )
-from workflows.contract.messages import AssistantMessage, ToolCall, ToolMessage, Usage
+from workflows.contract.failures import TRANSCRIPT_MISSING
+from workflows.contract.messages import (
+    AssistantMessage,
+    ToolCall,
+    ToolMessage,
+    TranscriptMessage,
+    Usage,
+    UserMessage,
+)
+from workflows.contract.transcripts import extend_digest
+
+SAID = working().model_copy(update={"received": (UserMessage(message_id=QUESTION.message_id, parts=()),)})
+"""The status of a first call: what it has received is among what the call sends as new."""
 
 
 def is_chunk(event: TaskEvent) -> bool:
@@ -65,6 +81,51 @@ async def test_an_answer_is_streamed_and_returned() -> None:
         assert response.complete
         assert await bench.response_text() == "Hello"
         assert UsageReported(iteration=1, usage=reply.usage) in await bench.events()
+
+
+MESSAGE: dict[str, JsonValue] = {"role": "assistant", "content": "Hello"}
+USED: dict[str, JsonValue] = {"prompt_tokens": 7, "completion_tokens": 2}
+CALL: dict[str, JsonValue] = {
+    "id": "c1",
+    "type": "function",
+    "function": {"name": "search", "arguments": '{"query": "x"}'},
+}
+
+
+def completion(message: dict[str, JsonValue], reason: str | None) -> Whole:
+    """Return a chat completion in one piece."""
+    choice: JsonValue = {"index": 0, "message": message, "finish_reason": reason}
+    return Whole({"id": "w", "model": "m", "choices": [choice], "usage": USED})
+
+
+@pytest.mark.parametrize(
+    ("answer", "reason"),
+    [
+        (Reply(["Hel", "lo"], ending="bare"), "stop"),
+        (completion(MESSAGE, "length"), "length"),
+        (completion(MESSAGE, None), "stop"),
+    ],
+    ids=["no finish reason", "no stream", "neither"],
+)
+async def test_a_reply_may_be_told_in_other_ways(answer: Answer, reason: str) -> None:
+    """A stream that says it is done, and not why; a completion in one piece where a stream was asked for."""
+    async with ScriptedOpenAI([answer]) as provider, model_bench(provider) as bench:
+        reply = await bench.run()
+
+        assert (reply.text, reply.finish_reason) == ("Hello", reason)
+        assert await bench.response_text() == "Hello"
+
+
+async def test_tool_calls_may_come_in_one_piece() -> None:
+    """Also several at once."""
+    message: dict[str, JsonValue] = {"content": None, "tool_calls": [CALL, {**CALL, "id": "c2"}]}
+    async with ScriptedOpenAI([completion(message, None)]) as provider, model_bench(provider) as bench:
+        reply = await bench.run()
+
+        assert [(call.name, call.arguments) for call in reply.tool_calls] == [
+            ("search", '{"query": "x"}')
+        ] * 2
+        assert reply.finish_reason == "tool_calls"
 
 
 async def test_the_provider_gets_prompt_transcript_and_tools() -> None:
@@ -99,19 +160,32 @@ async def test_events_come_in_order() -> None:
     """The status comes first, then the iteration, thoughts and text as they were written, then the rest."""
     steps: list[Step] = [Reasoning("Hm. "), '<thinking id="a">So', "!</thinking>Yes", ", I do."]
     async with ScriptedOpenAI([Reply(steps)]) as provider, model_bench(provider) as bench:
-        await bench.run(bench.call.model_copy(update={"status": working()}))
+        await bench.run(bench.call.model_copy(update={"statuses": (SAID,)}))
 
-        _, status, iteration, *deltas, usage = await bench.events()
+        _, status, iteration, *deltas, whole, usage = await bench.events()
         assert status == working().model_copy(update={"received": (QUESTION,)})
         assert iteration == IterationStarted(iteration=1, model="test-model")
+        assert whole == ContentCompleted(iteration=1, finish_reason="stop", model="test-model")
         assert isinstance(usage, UsageReported)
         is_text = [isinstance(event, ArtifactChunk) for event in deltas]
         assert is_text == sorted(is_text)
         thoughts = [(e.thought_id, e.text) for e in deltas if isinstance(e, Thought)]
         assert "".join(text for id_, text in thoughts if not id_) == "Hm. "
         assert "".join(text for id_, text in thoughts if id_ == "a") == "So!"
+        assert [e.thought_id for e in deltas if isinstance(e, Thought) and e.last] == ["", "a"]
         assert await bench.response_text() == "Yes, I do."
         assert (await bench.view()).history == (QUESTION,)
+
+
+@pytest.mark.parametrize("reason", ["length", "content_filter"])
+async def test_clients_hear_why_a_reply_ended(reason: str) -> None:
+    """An answer that was cut off looks like any other."""
+    answer = Reply(["Hel"], finish_reason=reason)
+    async with ScriptedOpenAI([answer]) as provider, model_bench(provider) as bench:
+        await bench.run()
+
+        whole = ContentCompleted(iteration=1, finish_reason=reason, model="test-model")
+        assert whole in await bench.events()
 
 
 async def test_parallel_tool_calls_come_in_fragments() -> None:
@@ -125,10 +199,13 @@ async def test_parallel_tool_calls_come_in_fragments() -> None:
         reply = await bench.run()
 
         assert reply.tool_calls == (
-            ToolCall(id="a", name="search", arguments='{"query":"x"}'),
-            ToolCall(id="b", name="search", arguments="{}"),
+            ToolCall(id="r00001c01", name="search", arguments='{"query":"x"}'),
+            ToolCall(id="r00001c02", name="search", arguments="{}"),
         )
-        assert [e.call_id for e in await bench.events() if isinstance(e, ToolCalled)] == ["a", "b"]
+        assert [e.call_id for e in await bench.events() if isinstance(e, ToolCalled)] == [
+            "r00001c01",
+            "r00001c02",
+        ]
         assert await bench.response() is None
 
 
@@ -174,18 +251,18 @@ async def test_log_lines_name_their_task() -> None:
     assert "task_id" not in get_contextvars()
 
 
-async def test_call_ids_are_unique_in_a_task() -> None:
-    """A provider that counts its calls from 1 in every reply does not mix up their outcomes."""
-    script = [Reply([tool_call("search", id_="call_1")]), Reply([tool_call("search", id_="call_1")])]
+async def test_calls_have_ids_of_our_own() -> None:
+    """They are made of the place of a call, and are what the provider reads from then on."""
+    script = [Reply([tool_call("search")]), Reply([tool_call("search")])]
     async with ScriptedOpenAI(script) as provider, model_bench(provider) as bench:
         first = await bench.run()
         second = await bench.run(await after_tools(bench, first))
 
-        assert first.tool_calls[0].id == "call_1"
-        assert second.tool_calls[0].id == "call_1-3"
+        assert first.tool_calls[0].id == "r00001c01"
+        assert second.tool_calls[0].id == "r00003c01"
         assert provider.requests[1].messages[-1] == {
             "role": "tool",
-            "tool_call_id": "call_1",
+            "tool_call_id": "r00001c01",
             "content": "found",
         }
 
@@ -194,7 +271,12 @@ async def test_call_ids_are_unique_in_a_task() -> None:
     ("reply", "text"),
     [
         (AssistantMessage(text="Hello", finish_reason="stop"), "Hello"),
-        (AssistantMessage(text="Hel", tool_calls=(ToolCall(id="a", name="search", arguments="{}"),)), ""),
+        (
+            AssistantMessage(
+                text="Hel", tool_calls=(ToolCall(id="r00001c01", name="search", arguments="{}"),)
+            ),
+            "",
+        ),
     ],
     ids=["answer", "tool call"],
 )
@@ -229,7 +311,7 @@ async def test_a_finished_call_that_runs_again_changes_nothing() -> None:
     ("winner", "text"),
     [
         (AssistantMessage(text="Theirs", finish_reason="stop"), "Theirs"),
-        (AssistantMessage(tool_calls=(ToolCall(id="a", name="search", arguments="{}"),)), ""),
+        (AssistantMessage(tool_calls=(ToolCall(id="r00001c01", name="search", arguments="{}"),)), ""),
     ],
     ids=["answer", "tool call"],
 )
@@ -263,6 +345,28 @@ async def test_a_cancelled_call_hangs_up() -> None:
             await request.disconnected.wait()
 
 
+async def test_a_cache_that_differs_from_the_history_is_sent_again() -> None:
+    """A late attempt at a tool call has put its error there; no model reads it."""
+    reply = AssistantMessage(tool_calls=(ToolCall(id="c", name="x", arguments="{}"),))
+    good = ToolMessage(call_id="c", name="x", content="lines")
+    bad = good.model_copy(update={"content": "the artifact was overtaken", "outcome": "error"})
+    history: list[TranscriptMessage] = [QUESTION, reply, good]
+    async with ScriptedOpenAI([Reply(["Done."])]) as provider, model_bench(provider) as bench:
+        place = (bench.task.task_id, bench.task.run_id)
+        await bench.transcripts.put(*place, 0, [QUESTION, reply, bad])
+        call = bench.call.model_copy(update={"new": (), "length": 3, "digest": extend_digest("", history)})
+
+        with pytest.raises(ApplicationError) as missing:
+            await bench.run(call)
+        assert (missing.value.type, missing.value.non_retryable) == (TRANSCRIPT_MISSING, True)
+        await bench.transcripts.put(*place, 0, history)
+        assert (await bench.run(call)).text == "Done."
+
+        (request,) = provider.requests
+        assert "lines" in str(request.body)
+        assert "overtaken" not in str(request.body)
+
+
 async def test_a_running_call_sends_heartbeats() -> None:
     """Temporal learns that the worker lives, and the worker that the call was cancelled."""
     gate = asyncio.Event()
@@ -290,7 +394,7 @@ async def test_a_call_works_on_redis(redis_url: str) -> None:
         ScriptedOpenAI([Reply(["Hel", gate, "lo"])]) as provider,
         model_bench(provider, RedisTaskViews(redis), RedisTranscripts(redis)) as bench,
     ):
-        running = asyncio.create_task(bench.run(bench.call.model_copy(update={"status": working()})))
+        running = asyncio.create_task(bench.run(bench.call.model_copy(update={"statuses": (SAID,)})))
         await bench.until(is_chunk)
         assert await bench.response_text() == "Hel"
         gate.set()

@@ -1,15 +1,20 @@
 """What a model call makes of the calls before it: other tries, other runs, summaries, limits of cost."""
 
+import asyncio
 import json
 
 import pytest
+from temporalio.activity import ActivityCancellationDetails
 from temporalio.exceptions import ApplicationError
+from temporalio.testing import ActivityEnvironment
 
+from activities.call_lease import OvertakenError
 from activities.provider_errors import MODEL_FAILURES
+from stores.leases import Lease
 from tests.support.model_bench import PRICE, ModelBench, model_bench, text, working
 from tests.support.scripted_openai import Answer, Reasoning, Refusal, Reply, ScriptedOpenAI, tool_call
 from workflows.contract.calls import CallModelInput
-from workflows.contract.events import StatusChanged, Warned
+from workflows.contract.events import ArtifactChunk, StatusChanged, Warned
 from workflows.contract.failures import PRICE_UNKNOWN
 from workflows.contract.messages import (
     AgentMessage,
@@ -48,6 +53,49 @@ async def test_a_later_call_replaces_the_draft_of_an_earlier_one(attempts: int) 
         assert response.complete
         assert await bench.response_text() == "Found"
         assert reply.is_shown
+
+
+@pytest.mark.parametrize("why", ["not_found", "timed_out"])
+async def test_an_attempt_that_temporal_has_forgotten_is_waited_for(why: str) -> None:
+    """It streams on to its end, and the next attempt takes its reply: nobody pays twice."""
+    rest = asyncio.Event()
+    script: list[Answer] = [Reply(["All ", rest, "of it"])]
+    async with ScriptedOpenAI(script) as provider, model_bench(provider) as bench:
+        forgotten = ActivityEnvironment()
+        first = asyncio.create_task(bench.run(environment=forgotten))
+        await bench.until(lambda event: isinstance(event, ArtifactChunk))
+        forgotten.cancel(
+            cancellation_details=ActivityCancellationDetails(
+                not_found=why == "not_found", timed_out=why == "timed_out"
+            )
+        )
+        second = asyncio.create_task(bench.run(attempt=2))
+        await asyncio.wait({first, second}, timeout=0.5)  # until Temporal has had its say
+        rest.set()
+
+        replies = [await first, await second]
+
+        assert replies[0] == replies[1]
+        assert (await bench.response_text(), len(provider.requests)) == ("All of it", 1)
+
+
+async def test_an_attempt_that_was_overtaken_tells_nothing_more() -> None:
+    """Another has taken the call over while it was frozen: not a chunk of its text follows, nor its reply."""
+    rest = asyncio.Event()
+    script: list[Answer] = [Reply(["Old ", rest, "text"]), Reply(["New text"])]
+    async with ScriptedOpenAI(script) as provider, model_bench(provider) as bench:
+        first = asyncio.create_task(bench.run())
+        await bench.until(lambda event: isinstance(event, ArtifactChunk))
+        name = f"reply {bench.task.run_id} 1.0"
+        await bench.leases.revoke(Lease(bench.task.task_id, name, "thief"))
+        reply = await bench.run(attempt=2)
+        told = await bench.events()
+        with pytest.raises(OvertakenError):
+            await first
+        rest.set()
+
+        assert reply.text == await bench.response_text() == "New text"
+        assert await bench.events() == told
 
 
 @pytest.mark.parametrize("lost", [1, 2])
@@ -101,7 +149,7 @@ async def test_what_is_said_with_a_later_call_stands_until_the_model_answers() -
     script: list[Answer] = [Refusal(503), Reply(["Hi"])]
     async with ScriptedOpenAI(script) as provider, model_bench(provider) as bench:
         await fail(bench, bench.call)
-        await bench.run(changed(bench.call, tries=1, version=2, status=status))
+        await bench.run(changed(bench.call, tries=1, version=2, statuses=(status,)))
 
         view = await bench.view()
         statuses = [event for event in await bench.events() if isinstance(event, StatusChanged)]

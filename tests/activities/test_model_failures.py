@@ -17,9 +17,9 @@ from activities.model_provider import LONGEST_REPLY, ModelProvider
 from activities.provider_errors import MODEL_FAILURES
 from stores.memory_task_views import MemoryTaskViews
 from tests.support.model_bench import ModelBench, follow_up, model_bench, text, working
-from tests.support.scripted_openai import Answer, Raw, Refusal, Reply, ScriptedOpenAI, tool_call
+from tests.support.scripted_openai import Answer, Raw, Refusal, Reply, ScriptedOpenAI, Whole, tool_call
 from workflows.activity_options import model_call
-from workflows.contract.events import ArtifactChunk, RetryScheduled, TaskEvent
+from workflows.contract.events import ArtifactChunk, Resumed, RetryScheduled, TaskEvent
 from workflows.contract.failures import (
     AGENT_UNKNOWN,
     CONTEXT_TOO_LONG,
@@ -68,7 +68,7 @@ def port(client: AsyncOpenAI, bench: ModelBench, default_model: str | None) -> O
         (Reply([Raw('{"choices": [{"delta": {"content": ["a", "list"]}}]}')]), MODEL_UNAVAILABLE, True),
         (Reply([tool_call("")]), MODEL_UNAVAILABLE, True),
         (Reply([Raw("[" * 10_000)]), MODEL_UNAVAILABLE, True),
-        (Reply([Raw(_call_delta({"id": 5, "function": {"name": "f"}}))]), MODEL_UNAVAILABLE, True),
+        (Reply([Raw(_call_delta({"id": "a", "function": {"name": 5}}))]), MODEL_UNAVAILABLE, True),
         (
             Reply([Raw(_call_delta({"function": {"name": "f", "arguments": {"a": 1}}}))]),
             MODEL_UNAVAILABLE,
@@ -87,6 +87,23 @@ async def test_a_provider_failure_has_a_name(answer: Answer, kind: str, *, retry
         assert failure.__suppress_context__
         assert failure.__cause__ is None
         assert len(provider.requests) == 1
+
+
+@pytest.mark.parametrize(
+    ("answer", "named"),
+    [
+        (Whole({"status": "ok"}), "JSON that is no chat completion"),
+        (Whole([]), "JSON that is no chat completion"),
+        (Reply([], ending="bare"), "without a reply"),
+    ],
+    ids=["another object", "a list", "no reply"],
+)
+async def test_what_is_no_reply_is_called_what_it_is(answer: Answer, named: str) -> None:
+    """Whoever reads it knows where to look."""
+    async with ScriptedOpenAI([answer]) as provider, model_bench(provider) as bench:
+        failure = await failure_of(bench)
+
+        assert named in failure.message
 
 
 async def test_a_wait_is_shown() -> None:
@@ -121,8 +138,8 @@ async def test_a_recovery_clears_the_status() -> None:
         assert text(second.message).startswith("waiting for the model: the provider failed (503)")
         assert (await bench.view()).status.message is None
         assert await bench.response_text() == "Hello"
-        retries = [e.reason for e in await bench.events() if isinstance(e, RetryScheduled)]
-        assert [r for r in retries if r.startswith("attempt")] == ["attempt 2 begins", "attempt 3 begins"]
+        resumed = [event for event in await bench.events() if isinstance(event, Resumed)]
+        assert resumed == [Resumed(after="attempt", attempt=2), Resumed(after="attempt", attempt=3)]
 
 
 async def test_a_lost_attempt_is_replaced() -> None:

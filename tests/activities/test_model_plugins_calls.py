@@ -39,26 +39,27 @@ async def test_a_call_that_is_dropped_is_none() -> None:
 
 
 async def test_calls_that_a_plugin_adds_have_ids_of_their_own() -> None:
-    """Outcomes are recorded by them."""
+    """They are made of the places that calls have in the reply as it stands; of two like ones each is one."""
     more = ToolCall(id="a", name="search", arguments='{"query": "more"}')
     plugin = After(
         make=lambda reply: reply.model_copy(update={"tool_calls": (*reply.tool_calls, more, more)})
     )
     async with (
-        ScriptedOpenAI([Reply([tool_call("search", id_="a")])]) as provider,
+        ScriptedOpenAI([Reply([tool_call("search")])]) as provider,
         model_bench(provider, agent=agent(tools(search), plugin)) as bench,
     ):
         reply = await bench.run()
 
-        assert [call.id for call in reply.tool_calls] == ["a", "a-1", "a-1-2"]
+        assert [call.id for call in reply.tool_calls] == ["r00001c01", "r00001c02", "r00001c03"]
         assert reply.tool_calls[1].arguments == more.arguments
+        assert [call.repeat for call in reply.tool_calls] == [0, 0, 1]
 
 
 async def test_an_artifact_of_a_dropped_call_is_taken_back() -> None:
     """It was shown while the call was written; the other call is shown in its place, whole."""
     steps = [
-        tool_call("artifact_update", artifact_arguments("One.", artifact_id="one"), id_="a"),
-        tool_call("artifact_update", artifact_arguments("Two.", artifact_id="two"), id_="b", index=1),
+        tool_call("artifact_update", artifact_arguments("One.", artifact_id="one")),
+        tool_call("artifact_update", artifact_arguments("Two.", artifact_id="two"), index=1),
     ]
     plugin = After(make=last_call)
     gate = asyncio.Event()
@@ -71,7 +72,7 @@ async def test_an_artifact_of_a_dropped_call_is_taken_back() -> None:
         gate.set()
         reply = await running
 
-        assert [call.id for call in reply.tool_calls] == ["b"]
+        assert [call.id for call in reply.tool_calls] == ["r00001c01"]
         assert await artifact_text(bench, "one") in {"", None}
         assert await artifact_text(bench, "two") == "Two."
 
@@ -80,8 +81,8 @@ async def test_an_artifact_is_not_mixed_up_with_that_of_a_dropped_call() -> None
     """Not even for a moment: the call before it would have extended another one."""
     gate = asyncio.Event()
     steps = [
-        tool_call("artifact_update", artifact_arguments("More.", append=True), id_="a"),
-        tool_call("artifact_update", artifact_arguments("Two.", artifact_id="two"), id_="b", index=1),
+        tool_call("artifact_update", artifact_arguments("More.", append=True)),
+        tool_call("artifact_update", artifact_arguments("Two.", artifact_id="two"), index=1),
     ]
     async with (
         ScriptedOpenAI([Reply([*steps, gate])]) as provider,

@@ -3,15 +3,25 @@
 import os
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 from pydantic import ValidationError
 
-from activities.model_settings import ModelSettings, make_openai_client
+from activities.model_settings import ModelKeyError, ModelSettings, make_openai_client
+from agents.agent import Agent
+from agents.memory import Memory
+from agents.responder import Turn
+from workflows.contract.messages import AssistantMessage
 
 READ_PRICES = """
 from pydantic import ValidationError
-from activities.model_settings import ModelSettings
+from agents.agent import Agent
+from agents.memory import Memory
+from agents.responder import Turn
+from dataclasses import replace
+from workflows.contract.messages import AssistantMessage
+from activities.model_settings import ModelKeyError, ModelSettings
 from stores.settings_errors import explain
 try:
     print(ModelSettings().prices)
@@ -28,8 +38,6 @@ def settings(**variables: str) -> ModelSettings:
 @pytest.mark.parametrize(
     ("variable", "value"),
     [
-        ("OPENAI_API_KEY", ""),
-        ("OPENAI_API_KEY", " "),
         ("OPENAI_BASE_URL", "provider:80/secret"),
         ("EVERLOOP_MODEL_TIMEOUT", "0"),
         ("EVERLOOP_MODEL_TIMEOUT", "secret"),
@@ -46,10 +54,30 @@ def test_a_wrong_variable_is_named_and_not_shown(variable: str, value: str) -> N
     assert "secret" not in str(caught.value)
 
 
-def test_a_missing_key_says_what_to_set() -> None:
+async def reply(turn: Turn) -> AssistantMessage:
+    return AssistantMessage(text=str(len(turn.messages)))
+
+
+ASKING = Agent(id="asking", name="A", description="", model="m")
+REPLYING = Agent(id="replying", name="R", description="", respond=reply)
+SUMMING_UP = replace(REPLYING, id="summing-up", memory=Memory(strategy="summary"))
+
+
+@pytest.mark.parametrize("key", ["", " "])
+@pytest.mark.parametrize("agent", [ASKING, SUMMING_UP], ids=lambda agent: agent.id)
+def test_a_missing_key_says_who_needs_it_and_what_to_set(key: str, agent: Agent) -> None:
     """Who starts a worker without a key is told what to do."""
-    with pytest.raises(ValidationError, match="OPENAI_API_KEY is not set: set it to the key"):
-        settings(OPENAI_API_KEY="")
+    told = f"OPENAI_API_KEY is not set, and the agent '{agent.id}' asks a model: set it to the key"
+    with pytest.raises(ModelKeyError, match=told):
+        settings(OPENAI_API_KEY=key).check_key([REPLYING, agent])
+
+
+async def test_no_key_is_needed_where_no_agent_asks_a_model() -> None:
+    """Agents whose function replies; the client is made all the same."""
+    given = settings(OPENAI_API_KEY="")
+    given.check_key([REPLYING])
+    async with make_openai_client(given) as client:
+        assert client.api_key != ""
 
 
 async def test_the_client_does_not_retry() -> None:

@@ -59,14 +59,15 @@ async def test_prompt_and_reply_are_on_the_span_where_that_is_wanted(spans: InMe
     """In the JSON of the conventions; instructions apart, arguments as JSON if they are JSON."""
     first = Reply(["I look.", tool_call("search", '{"query": "tides"}'), tool_call("search", "{", index=1)])
     found = AssistantMessage(tool_calls=(ToolCall(id="c", name="search", arguments='{"query": "x"}'),))
-    new = (QUESTION, found, ToolMessage(call_id="c", name="search", content="ebb"))
+    said = (QUESTION, found, ToolMessage(call_id="c", name="search", content="ebb"))
     async with (
         ScriptedOpenAI([first]) as provider,
         model_bench(provider) as bench,
         AsyncOpenAI(api_key="sk-secret", base_url=provider.base_url, max_retries=0) as client,
     ):
         bench.port = bench.port_to(ModelProvider(client, "test-model", captures_content=True))
-        await bench.run(bench.call.model_copy(update={"length": 3, "new": new}))
+        await bench.transcripts.put(bench.task.task_id, bench.task.run_id, 0, said)
+        await bench.run(bench.call.model_copy(update={"length": 3, "new": ()}))
 
     attributes = span_of(bench, spans).attributes or {}
     assert json.loads(str(attributes["gen_ai.system_instructions"])) == [text("Be brief.")]
@@ -77,7 +78,7 @@ async def test_prompt_and_reply_are_on_the_span_where_that_is_wanted(spans: InMe
     ]
     (reply,) = json.loads(str(attributes["gen_ai.output.messages"]))
     assert reply["finish_reason"] == "tool_call"
-    assert reply["parts"][:2] == [text("I look."), asked("call_1", {"query": "tides"})]
+    assert reply["parts"][:2] == [text("I look."), asked("r00003c01", {"query": "tides"})]
     assert reply["parts"][2]["arguments"] == "{"
     assert "sk-secret" not in str(attributes)
 

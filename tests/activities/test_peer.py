@@ -3,6 +3,7 @@
 import asyncio
 import sys
 from collections.abc import AsyncGenerator, Callable, Mapping
+from datetime import timedelta
 from pathlib import Path
 from typing import TypeVar
 
@@ -11,10 +12,15 @@ import pytest_asyncio
 from opentelemetry import trace
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
+from agents.peer import connection
 from agents.peer.parts import MAX_SENT
+from agents.peer.plugin import peer
+from runtime.outbound import Allowance, WebhookPolicy
+from tests.support.certificates import certificate_of
 from tests.support.peer_agent import FILE, Town
 from tests.support.peer_bench import PeerBench, Settings, ann
 from tests.support.peer_server import running_peer
+from tests.support.tls_proxy import running_tls_proxy
 from workflows.contract.questions import QuestionKind
 from workflows.contract.tasks import Identity
 
@@ -27,6 +33,7 @@ import asyncio
 import {first}
 from tests.support.peer_bench import PeerBench, ann
 from tests.support.peer_server import running_peer
+from tests.support.tls_proxy import running_tls_proxy
 
 async def main():
     async with running_peer(version="0.3", binding="GRPC") as town:
@@ -180,3 +187,43 @@ async def test_headers_that_cannot_be_made_are_not_told(town: Town) -> None:
 
     assert failed.endswith("could not be made (ValueError)")
     assert "s3cret" not in failed
+
+
+async def test_a_card_cannot_send_us_anywhere(town: Town) -> None:
+    """Another origin at a private address is asked only if the agent's author names it."""
+    card_at, named = town.url.replace("127.0.0.1", "localhost"), town.url.removeprefix("http://")
+    headers = {"Authorization": "Bearer s3cret-token"}
+
+    refused = await PeerBench(peer(card_at, name="ann", headers=headers)).fail("say hi")
+    heard_before = list(town.methods)
+    answer = await PeerBench(peer(card_at, name="ann", headers=headers, hosts=[named])).run("say hi")
+
+    assert "peer(hosts=[" in refused
+    assert heard_before == []
+    assert answer.startswith("hi\n")
+    assert {heard["authorization"] for heard in town.headers} == {"Bearer s3cret-token"}
+
+
+@pytest.mark.parametrize("is_allowed", [True, False])
+async def test_credentials_stay_at_the_origin_of_the_card(
+    monkeypatch: pytest.MonkeyPatch, *, is_allowed: bool
+) -> None:
+    """A public address elsewhere is asked by https, without them; a private one is not even connected to."""
+    server, client = certificate_of("elsewhere.example")
+    allowance = Allowance(hosts=frozenset({("elsewhere.example", None)} if is_allowed else set()))
+
+    async def resolved(host: str, port: int) -> list[str]:
+        return ["127.0.0.1"]
+
+    monkeypatch.setattr(connection, "_tls", lambda: client)
+    monkeypatch.setattr(connection, "WebhookPolicy", lambda: WebhookPolicy(allowance, resolved))
+    async with running_peer() as town, running_tls_proxy(int(town.url.rpartition(":")[2]), server) as port:
+        town.card.supported_interfaces[0].url = f"https://elsewhere.example:{port}/"
+        bench = PeerBench(
+            peer(town.url, name="ann", headers={"X-Key": "s3cret-key"}, timeout=timedelta(seconds=3))
+        )
+        said = await (bench.run("say hi") if is_allowed else bench.fail("say hi"))
+
+    assert {heard.get("x-key") for heard in town.headers} == ({None} if is_allowed else set())
+    assert ("hi" in said) is is_allowed
+    assert "127.0.0.1:" not in said.replace(town.url, "")

@@ -108,8 +108,10 @@ async def test_a_config_that_is_set_anew_while_it_is_served_begins_anew() -> Non
     """Its new webhook hears how the task stands, although the old one has taken that."""
 
     class Replacing(Webhooks):
-        async def post(self, url: str, content: bytes, headers: Mapping[str, str]) -> Answer:
-            answer = await super().post(url, content, headers)
+        async def post(
+            self, url: str, content: bytes, headers: Mapping[str, str], *, owner: str = ""
+        ) -> Answer:
+            answer = await super().post(url, content, headers, owner=owner)
             if url == old.url:
                 await bench.configs.put(bench.config.model_copy(update={"url": new.url}))
             return answer

@@ -62,10 +62,12 @@ async def test_a_config_that_was_set_anew_survives_the_end_of_its_old_webhook(ch
     """The new one hears what the old one did not take."""
 
     class Replacing(Webhooks):
-        async def post(self, url: str, content: bytes, headers: Mapping[str, str]) -> Answer:
+        async def post(
+            self, url: str, content: bytes, headers: Mapping[str, str], *, owner: str = ""
+        ) -> Answer:
             if url == old.url and not new.taken:
                 await bench.configs.put(fresh)
-            return await super().post(url, content, headers)
+            return await super().post(url, content, headers, owner=owner)
 
     async with running_webhook(410) as old, running_webhook() as new:
         bench = PushBench(old.url, webhooks=Replacing(LOOPBACK_ALLOWED))

@@ -9,8 +9,7 @@ import pytest
 
 from activities.push_webhook import RefusedError, UndeliveredError, Webhooks
 from deploy.local.servers import LOOPBACK
-from stores.webhook_policy import WebhookPolicy
-from stores.webhook_settings import read_allowance
+from runtime.outbound import WebhookPolicy, read_allowance
 from tests.support.certificates import certificate_of
 from tests.support.push_bench import LOOPBACK_ALLOWED
 from tests.support.webhook import running_webhook

@@ -8,13 +8,14 @@ import pytest
 from pydantic import JsonValue, PlainSerializer
 
 from agents.agent import AgentApproval
+from agents.errors import ToolDefinitionError
+from agents.guard import guard
 from agents.questions import InputRequired
 from agents.tool import Tool, ToolApproval, tool
 from agents.tool_context import ToolContext
-from stores.tool_records import Claim
-from tests.support.tool_bench import Decision, ToolBench, no, yes
+from stores.leases import Claim
+from tests.support.tool_bench import Decision, ToolBench, no, unkeyed, yes
 from workflows.contract.events import ToolCompleted, ToolStarted
-from workflows.contract.names import call_key
 from workflows.contract.questions import Purpose, Question, QuestionKind, answer_with, no_answer
 
 TRANSFER = '{"amount": 200, "to": "Ada"}'
@@ -93,10 +94,14 @@ async def test_an_approval_shows_what_the_tool_would_get() -> None:
 
     shown = '{\n  "amount": 200,\n  "to": "Ada\\u202e",\n  "currency": "EUR"\n}'
     assert question.text == f"Approve the call transfer?\n{shown}"
-    assert (question.id, question.purpose, question.kind) == ("call", "approval", QuestionKind.CONFIRMATION)
+    assert (unkeyed(question.id), question.purpose, question.kind) == (
+        "call",
+        "approval",
+        QuestionKind.CONFIRMATION,
+    )
     assert question.call == call.call
     assert await bench.events() == []
-    assert await bench.records.claim(bench.task_id, call_key(call.call)) is Claim.FIRST
+    assert await bench.lose(call) is Claim.FIRST
 
 
 async def test_what_cannot_be_shown_as_json_is_shown_somehow() -> None:
@@ -182,7 +187,7 @@ async def test_an_answer_to_another_tool_does_not_approve(
     question = await bench.ask(bench.call("transfer", TRANSFER, answer))
     result = await bench.run(bench.call("transfer", TRANSFER, answer, yes(question)))
 
-    assert (question.id, question.purpose, question.call.name) == ("call.1", "approval", "transfer")
+    assert (unkeyed(question.id), question.purpose, question.call.name) == ("call.1", "approval", "transfer")
     assert result.outcome == "ok"
     assert effects == [200]
 
@@ -242,6 +247,39 @@ async def test_a_call_that_an_earlier_run_has_made_keeps_its_outcome() -> None:
     done = await bench.run(bench.call("transfer", TRANSFER, yes(question)))
 
     assert await bench.run(bench.call("transfer", TRANSFER, no(question))) == done
+
+
+@pytest.mark.parametrize(
+    ("guards", "of_tool", "approvers"),
+    [
+        ([], "owner", "owner"),
+        ([], "refunds:approve", "refunds:approve"),
+        (["owner"], "refunds:approve", "refunds:approve"),
+        (["owner", "tasks:approve"], "refunds:approve", "tasks:approve"),
+    ],
+)
+async def test_a_tool_or_a_guard_says_who_approves(guards: list[str], of_tool: str, approvers: str) -> None:
+    """A scope wins over the owner, and that of a guard over that of the tool."""
+
+    @tool(needs_approval=True, approvers=of_tool)
+    def transfer(amount: int, to: str) -> str:
+        """Send money."""
+        return f"{amount} to {to}"
+
+    plugins = [guard(approve=["transfer"], approvers=each) for each in guards]
+    bench = ToolBench(transfer, plugins=plugins)
+
+    assert (await bench.ask(bench.call("transfer", TRANSFER))).approvers == approvers
+
+
+def test_approvers_whom_nobody_can_be_are_refused() -> None:
+    """Where they are written."""
+    with pytest.raises(ToolDefinitionError, match="approvers is 'agents:x'; give 'owner'"):
+
+        @tool(approvers="agents:x")
+        def transfer(amount: int) -> str:
+            """Send money."""
+            return str(amount)
 
 
 async def test_a_rejection_does_not_outlive_its_run() -> None:

@@ -6,12 +6,11 @@ import pytest
 
 from agents.hooks import HookContext, Veto
 from agents.plugins import Plugin
-from stores.tool_records import Claim
+from stores.leases import Claim
 from tests.support.tool_bench import ToolBench
 from tests.support.tool_plugins import ADA, before, fails, send_tool, to
 from workflows.contract.events import ToolCompleted, ToolStarted
 from workflows.contract.messages import ToolCall
-from workflows.contract.names import call_key
 from workflows.contract.tasks import Identity
 
 
@@ -70,7 +69,7 @@ async def test_a_plugin_stops_a_call(
 
     assert (result.outcome, result.content, sent) == (outcome, content, [])
     assert [type(event) for event in await bench.events()] == [ToolStarted, ToolCompleted]
-    assert await bench.records.claim(bench.task_id, call_key(call.call)) is Claim.FIRST
+    assert await bench.lose(call) is Claim.FIRST
 
 
 async def test_a_veto_takes_no_outcome_back() -> None:
@@ -89,7 +88,7 @@ async def test_a_veto_does_not_hide_what_may_have_happened(*, idempotent: bool) 
     sent: list[str] = []
     bench = ToolBench(send_tool(sent, idempotent=idempotent), plugins=[before(lambda _: Veto("too late"))])
     call = bench.call("send", ADA)
-    await bench.records.claim(bench.task_id, call_key(call.call))
+    await bench.lose(call)
 
     result = await bench.run(call)
 

@@ -10,7 +10,7 @@ from agents.plugins import Plugin
 from agents.questions import InputRequired
 from agents.tool import tool
 from agents.tool_context import ToolContext
-from tests.support.tool_bench import ToolBench, no, yes
+from tests.support.tool_bench import ToolBench, no, unkeyed, yes
 from tests.support.tool_plugins import ADA, before, send_tool, to
 from workflows.contract.questions import Question
 
@@ -25,7 +25,7 @@ async def test_a_plugin_wants_an_approval() -> None:
     result = await bench.run(bench.call("send", ADA, yes(question)))
 
     assert question.text == 'Approve the call send?\nit is\\u202e final\n{\n  "to": "Ada"\n}'
-    assert (question.id, question.purpose) == ("call", "approval")
+    assert (unkeyed(question.id), question.purpose) == ("call", "approval")
     assert (before_yes, sent, result.content) == ([], ["Ada"], "sent to Ada")
 
 
@@ -47,7 +47,7 @@ async def test_people_approve_what_will_run() -> None:
     result = await bench.run(bench.call("send", ADA, yes(question)))
 
     assert (json.loads(question.call.arguments), '"to": "Bob"' in question.text) == ({"to": "Bob"}, True)
-    assert question.id.startswith("call~")
+    assert unkeyed(question.id).startswith("call~")
     assert (result.content, sent) == ("sent to Bob", ["Bob"])
 
 
@@ -91,7 +91,7 @@ async def test_an_approval_does_not_pass_between_changed_and_unchanged(*, change
     question = await later.ask(later.call("send", ADA, answer))
 
     assert sent == []
-    assert question.id.startswith("call.1")
+    assert unkeyed(question.id).startswith("call.1")
 
 
 async def test_spaces_and_order_of_changed_arguments_do_not_matter() -> None:
@@ -138,5 +138,5 @@ async def test_a_tools_own_question_shows_the_call_that_runs() -> None:
 
     result = await bench.run(bench.call("send", ADA, yes(question)))
 
-    assert (question.id, json.loads(question.call.arguments)) == ("call", {"to": "Bob"})
+    assert (unkeyed(question.id), json.loads(question.call.arguments)) == ("call", {"to": "Bob"})
     assert result.content == "sent to Bob"

@@ -26,7 +26,7 @@ async def test_the_result_is_what_plugins_make_of_it() -> None:
     assert [result.content for result in results] == ["SENT TO ADA"] * 2
     assert asked == ["sent to Ada"]
     assert (await bench.events())[-1] == ToolCompleted(
-        call_id="call", name="send", outcome="ok", excerpt="SENT TO ADA"
+        call_id="call", name="send", outcome="ok", result="SENT TO ADA", size=11
     )
 
 

@@ -10,8 +10,8 @@ from agents.questions import InputRequired
 from agents.retries import Retries
 from agents.tool import Tool, tool
 from agents.tool_context import ToolContext
-from stores.tool_records import Claim
-from tests.support.tool_bench import Decision, ToolBench, no, yes
+from stores.leases import Claim
+from tests.support.tool_bench import Decision, ToolBench, no, unkeyed, yes
 from workflows.contract import failures
 from workflows.contract.events import ToolCompleted, ToolStarted
 from workflows.contract.names import call_key
@@ -48,13 +48,13 @@ async def test_a_tool_asks_and_gets_the_answers() -> None:
     second = await bench.ask(bench.call("book", "{}", noon))
     result = await bench.run(bench.call("book", "{}", noon, no(second)))
 
-    assert (first.id, first.purpose, first.options, first.timeout) == (
+    assert (unkeyed(first.id), first.purpose, first.options, first.timeout) == (
         "call",
         "input",
         ("noon", "night"),
         3600,
     )
-    assert (second.id, second.kind) == ("call.1", QuestionKind.CONFIRMATION)
+    assert (unkeyed(second.id), second.kind) == ("call.1", QuestionKind.CONFIRMATION)
     assert (result.outcome, result.content) == ("ok", "noon, outside: False")
     assert len(runs) == 3
     assert len(set(runs)) == 1
@@ -79,7 +79,7 @@ async def test_an_approval_is_no_answer_to_the_tool() -> None:
 
     question = await bench.ask(bench.call("book", "{}", yes(approval)))
 
-    assert (question.id, question.text) == ("call.1", "When?")
+    assert (unkeyed(question.id), question.text) == ("call.1", "When?")
 
 
 async def test_an_answer_to_another_tool_is_none_of_its_own() -> None:
@@ -91,7 +91,7 @@ async def test_an_answer_to_another_tool_is_none_of_its_own() -> None:
 
     question = await bench.ask(bench.call("book", "{}", answer))
 
-    assert (question.id, question.text) == ("call.1", "When?")
+    assert (unkeyed(question.id), question.text) == ("call.1", "When?")
 
 
 @pytest.mark.parametrize(
@@ -199,8 +199,7 @@ async def test_the_model_asks_its_user() -> None:
 
 async def _lost(bench: ToolBench, *answers: Answer) -> None:
     call = bench.call("effect", "{}", *answers)
-    key = call_key(call.call) + (f".{len(answers)}" if answers else "")
-    assert await bench.records.claim(bench.task_id, key) is Claim.FIRST
+    assert await bench.lose(call) is Claim.FIRST
 
 
 def _effect(keys: list[str]) -> Tool:
@@ -243,5 +242,5 @@ async def test_a_call_that_is_lost_twice_is_asked_about_twice() -> None:
     question = await bench.ask(bench.call("effect", "{}", once))
     result = await bench.run(bench.call("effect", "{}", once, yes(question)))
 
-    assert (question.id, question.purpose) == ("call.1", "outcome")
+    assert (unkeyed(question.id), question.purpose) == ("call.1", "outcome")
     assert (result.outcome, result.content) == ("ok", "done")

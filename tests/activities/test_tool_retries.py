@@ -10,6 +10,7 @@ from agents.questions import InputRequired
 from agents.retries import Retries
 from agents.tool import Tool, tool
 from agents.tool_context import ToolContext
+from stores.leases import Lease
 from stores.memory_tool_records import MemoryToolRecords
 from tests.support.tool_bench import ToolBench
 from workflows.contract import failures
@@ -87,7 +88,7 @@ async def test_a_failure_that_cannot_be_released(*, idempotent: bool, outcome: s
     """Only an idempotent tool goes on: the next attempt of another would take this one for lost."""
 
     class FailingRecords(MemoryToolRecords):
-        async def release(self, task_id: str, call_id: str) -> None:
+        async def release(self, lease: Lease) -> None:
             raise RedisConnectionError
 
     attempts: list[int] = []
@@ -103,7 +104,7 @@ async def test_a_crash_between_failure_and_release_is_no_second_run() -> None:
     """The claim stands until the failure is known for good."""
 
     class DyingRecords(MemoryToolRecords):
-        async def release(self, task_id: str, call_id: str) -> None:
+        async def release(self, lease: Lease) -> None:
             raise asyncio.CancelledError
 
     attempts: list[int] = []

@@ -11,6 +11,7 @@ from temporalio.exceptions import ApplicationError
 from activities.tool_result import MAX_RESULT_BYTES
 from agents.tool import Tool, tool
 from agents.tool_context import ToolContext
+from stores.leases import Lease
 from stores.memory_tool_records import MemoryToolRecords
 from tests.support.tool_bench import ToolBench
 from workflows.contract import failures
@@ -94,6 +95,36 @@ async def test_the_result_is_cached_at_its_position() -> None:
     assert opened.messages[3] == result
 
 
+async def test_a_late_attempt_does_not_replace_a_result() -> None:
+    """A worker that was frozen finds its artifact overtaken and its call done by another."""
+    bench = ToolBench(double)
+    earlier = ToolMessage(call_id="earlier", name="double", content="")
+    await bench.transcripts.put(bench.task_id, "run", 0, [earlier] * 3)
+    good = await bench.run(bench.call("double", '{"number": 1}'))
+
+    await bench.run(bench.call("double", '{"number": "many"}'))
+
+    opened = await bench.transcripts.open(bench.task_id, "run", 4)
+    assert opened.messages
+    assert opened.messages[3] == good
+
+
+@pytest.mark.parametrize("has_fallback", [True, False])
+async def test_a_failure_is_cached_unless_another_tool_stands_in(*, has_fallback: bool) -> None:
+    """The result of that tool takes the place in the transcript."""
+    bench = ToolBench(double, fail)
+    earlier = ToolMessage(call_id="earlier", name="double", content="")
+    await bench.transcripts.put(bench.task_id, "run", 0, [earlier] * 3)
+
+    failed = await bench.run(bench.call("fail").model_copy(update={"has_fallback": has_fallback}))
+    stands_in = await bench.run(bench.call("double", '{"number": 1}'))
+
+    opened = await bench.transcripts.open(bench.task_id, "run", 4)
+    assert failed.outcome == "error"
+    assert opened.messages
+    assert opened.messages[3] == (stands_in if has_fallback else failed)
+
+
 async def test_subscribers_hear_of_start_and_end() -> None:
     """In order, with the attempt and the beginning of the result."""
     bench = ToolBench(double)
@@ -101,7 +132,26 @@ async def test_subscribers_hear_of_start_and_end() -> None:
 
     assert await bench.events() == [
         ToolStarted(call_id="call", name="double", attempt=1),
-        ToolCompleted(call_id="call", name="double", outcome="ok", excerpt="2"),
+        ToolCompleted(call_id="call", name="double", outcome="ok", result="2", size=1),
+    ]
+
+
+async def test_subscribers_get_results_up_to_a_size() -> None:
+    """In whole characters; they hear how much there is."""
+
+    @tool
+    def recite(lines: int) -> str:
+        """Recite."""
+        return "ü" * lines
+
+    bench = ToolBench(recite)
+    for number in (8_000, 8_001):
+        await bench.run(bench.call("recite", f'{{"lines": {number}}}', call_id=f"c{number}"))
+
+    ended = [event for event in await bench.events() if isinstance(event, ToolCompleted)]
+    assert [(len(event.result), event.size, event.cut) for event in ended] == [
+        (8_000, 16_000, False),
+        (8_000, 16_002, True),
     ]
 
 
@@ -131,7 +181,7 @@ async def test_an_unknown_tool_is_an_error_that_lists_the_known_ones() -> None:
     bench = ToolBench(double, where)
     status = StatusChanged(version=2, state=TaskState.WORKING, at=datetime.now(UTC))
 
-    result = await bench.run(bench.call("triple").model_copy(update={"status": status}))
+    result = await bench.run(bench.call("triple").model_copy(update={"statuses": (status,)}))
 
     assert result.outcome == "invalid"
     assert result.content == "there is no tool 'triple'; available tools: double, where"
@@ -161,7 +211,7 @@ async def test_a_result_of_the_workflow_is_cached_and_told() -> None:
         await bench.port.store_result(StoreResultInput(task=bench.task, position=3, result=result))
 
     opened = await bench.transcripts.open(bench.task_id, "run", 4)
-    told = ToolCompleted(call_id="call", name="writer", outcome="ok", excerpt="a poem")
+    told = ToolCompleted(call_id="call", name="writer", outcome="ok", result="a poem", size=6)
 
     assert opened.messages
     assert opened.messages[3] == result
@@ -242,7 +292,7 @@ async def test_an_outcome_that_cannot_be_recorded_is_not_lost() -> None:
     """We know how the call ended; that is what history gets, not a retry that only knows its beginning."""
 
     class FailingRecords(MemoryToolRecords):
-        async def finish(self, task_id: str, call_id: str, outcome: ToolReply) -> ToolReply:
+        async def finish(self, lease: Lease, outcome: ToolReply) -> ToolReply:
             raise RedisConnectionError
 
     bench = ToolBench(double, records=FailingRecords())

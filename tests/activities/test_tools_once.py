@@ -8,8 +8,11 @@ import pytest
 from temporalio.activity import ActivityCancellationDetails
 from temporalio.testing import ActivityEnvironment
 
+from activities.call_lease import OvertakenError
 from agents.tool import tool
 from agents.tool_context import ToolContext
+from stores.leases import Claim, Lease
+from stores.memory_tool_records import MemoryToolRecords
 from tests.support.tool_bench import ToolBench
 from workflows.contract.calls import ToolReply
 from workflows.contract.messages import ToolMessage
@@ -45,7 +48,7 @@ async def test_arguments_that_no_longer_fit_change_no_outcome() -> None:
     bench = ToolBench(double)
     call = bench.call("double", '{"count": 1}')
     done = ToolMessage(call_id="call", name="double", content="2")
-    await bench.records.finish(bench.task_id, call_key(call.call), done)
+    await bench.records.finish(Lease(bench.task_id, call_key(call.call), "1"), done)
 
     assert await bench.run(call) == done
 
@@ -63,7 +66,7 @@ async def test_a_call_that_was_started_and_lost(*, idempotent: bool) -> None:
 
     bench = ToolBench(effect)
     key = call_key(bench.call("effect").call)
-    await bench.records.claim(bench.task_id, key)
+    await bench.lose(bench.call("effect"))
 
     result = await bench.run(bench.call("effect"))
 
@@ -118,6 +121,117 @@ async def test_a_tool_that_must_not_run_twice_stops_when_its_task_is_cancelled(
         await _cancelled(ToolBench(pay), begun, details, lambda: None)
 
     assert stopped.is_set()
+
+
+@pytest.mark.parametrize("idempotent", [True, False])
+@pytest.mark.parametrize("why", ["not_found", "timed_out"])
+async def test_an_attempt_that_temporal_has_forgotten_goes_on(why: str, *, idempotent: bool) -> None:
+    """The attempt after it waits, and returns what it came to; the tool has run once."""
+    gate, begun, runs = asyncio.Event(), asyncio.Event(), list[int]()
+
+    @tool(idempotent=idempotent)
+    async def pay(context: ToolContext) -> str:
+        """Pay."""
+        runs.append(context.attempt)
+        begun.set()
+        await gate.wait()
+        return "paid"
+
+    bench = ToolBench(pay)
+    environment = ActivityEnvironment()
+    first = asyncio.create_task(environment.run(bench.port.run_tool, bench.call("pay")))
+    await begun.wait()
+    environment.cancel(
+        cancellation_details=ActivityCancellationDetails(
+            not_found=why == "not_found", timed_out=why == "timed_out"
+        )
+    )
+    bench.attempt = 1
+    second = asyncio.create_task(bench.attempt_call(bench.call("pay")))
+    await asyncio.wait({first, second}, timeout=0.5)  # until Temporal has had its say
+    gate.set()
+
+    replies = [await first, await second]
+
+    assert replies[0] == replies[1]
+    assert isinstance(replies[0], ToolMessage)
+    assert (replies[0].content, runs) == ("paid", [1])
+
+
+async def test_a_forgotten_attempt_stops_when_its_task_is_cancelled() -> None:
+    """The attempt that waits for it hears of that, and takes the call away."""
+    begun, stopped = asyncio.Event(), asyncio.Event()
+
+    @tool
+    async def pay() -> str:
+        """Pay."""
+        begun.set()
+        try:
+            return await asyncio.Future()
+        finally:
+            stopped.set()
+
+    class Watched(MemoryToolRecords):
+        async def claim(self, lease: Lease, seconds: float) -> Claim:
+            claim = await super().claim(lease, seconds)
+            if claim is Claim.HELD:
+                held.set()
+            return claim
+
+    held, bench = asyncio.Event(), ToolBench(pay, records=Watched())
+    waiting = ActivityEnvironment()
+    first = asyncio.create_task(ActivityEnvironment().run(bench.port.run_tool, bench.call("pay")))
+    await begun.wait()
+    second = asyncio.create_task(waiting.run(bench.port.run_tool, bench.call("pay")))
+    await held.wait()
+    waiting.cancel(cancellation_details=ActivityCancellationDetails(cancel_requested=True))
+    with pytest.raises(asyncio.CancelledError):
+        await second
+
+    with pytest.raises(OvertakenError):
+        await first
+
+    assert stopped.is_set()
+    assert await bench.lose(bench.call("pay")) is Claim.LOST
+
+
+async def test_an_overtaken_attempt_keeps_and_records_nothing() -> None:
+    """It was frozen, and another has taken the call over meanwhile."""
+    begun, goes_on = asyncio.Event(), asyncio.Event()
+    problems = list[str]()
+
+    @tool(idempotent=True)
+    async def work(context: ToolContext) -> str:
+        """Work."""
+        if context.attempt > 1:
+            await context.keep("by 2")
+            return "by 2"
+        begun.set()
+        await goes_on.wait()
+        try:
+            await context.keep("by 1")
+        except OvertakenError as error:
+            problems.append(error.message)
+        return "by 1"
+
+    bench = ToolBench(work)
+    call = bench.call("work")
+    frozen = asyncio.create_task(bench.attempt_call(call))
+    await begun.wait()
+    await bench.take_for_lost(call)
+    result = await bench.attempt_call(call)
+    told = await bench.events()
+    goes_on.set()
+
+    with pytest.raises(OvertakenError):
+        await frozen
+
+    assert isinstance(result, ToolMessage)
+    assert result.content == "by 2"
+    assert problems
+    assert await bench.records.kept(bench.task_id, call_key(call.call)) == "by 2"
+    assert [e for e in await bench.events() if e not in told] == []
+    assert await bench.attempt_call(call) == result
 
 
 async def _cancelled(

@@ -9,12 +9,12 @@ from typing import cast
 import pytest
 from temporalio import activity
 from temporalio.client import Client
-from temporalio.contrib.pydantic import pydantic_data_converter
 
 from tests.support.fake_ports import FakePorts, ScriptedModel
 from worker import WorkerSettings, build_workers
 from workflows.contract import ports
 from workflows.contract.calls import NarrateInput
+from workflows.contract.payloads import WIRE_DATA_CONVERTER
 
 SANDBOXED = [Path("workflows/__init__.py"), Path("workflows/contract/__init__.py")]
 
@@ -29,7 +29,7 @@ class MuteNarrator(ports.NarratorPort):
 
 async def test_the_worker_implements_every_port_method(temporal_address: str) -> None:
     """A method added to a port without wiring fails here, not in production."""
-    client = await Client.connect(temporal_address, data_converter=pydantic_data_converter)
+    client = await Client.connect(temporal_address, data_converter=WIRE_DATA_CONVERTER)
     abstract = [c for _, c in inspect.getmembers(ports, inspect.isclass) if inspect.isabstract(c)]
     promised = [name for c in abstract for name, _ in inspect.getmembers(c, inspect.isfunction)]
 

@@ -63,7 +63,7 @@ def model(received: ReceivedRequest) -> Reply:
     if word not in CALLS or done == ITERATIONS.get(word, 1):
         return Reply([ANSWER])
     name, arguments = CALLS[word]
-    return Reply([tool_call(name, json.dumps(arguments), id_=f"call-{done}")])
+    return Reply([tool_call(name, json.dumps(arguments))])
 
 
 writer = Agent(id="writer", name="Writer", description="Answers.", model="scripted")

@@ -9,6 +9,7 @@
 import sys
 from collections.abc import AsyncGenerator, Iterator
 from typing import TypedDict
+from uuid import uuid4
 
 import orjson
 import uvicorn
@@ -67,9 +68,9 @@ async def _answer(messages: list[ChatMessage]) -> AsyncGenerator[bytes]:
     order: Order = orjson.loads(next(m["content"] for m in reversed(messages) if m["role"] == "user"))
     done = sum(message["role"] == "tool" for message in messages)
     if done < order.get("iterations", 0):
-        yield b"".join(_tool_call(f"call-{done}", "produce", order.get("size", 0)))
+        yield b"".join(_tool_call("produce", order.get("size", 0)))
     elif not done and (megabytes := order.get("megabytes")):
-        yield b"".join(_tool_call("call-0", "write_file", megabytes))
+        yield b"".join(_tool_call("write_file", megabytes))
     elif tokens := order.get("tokens", 0):
         async for token in stamped_tokens(tokens, order.get("rate", 1.0)):
             yield _chunk({"content": token})
@@ -78,9 +79,15 @@ async def _answer(messages: list[ChatMessage]) -> AsyncGenerator[bytes]:
         yield b"".join((_chunk({"content": "done"}), *_end("stop")))
 
 
-def _tool_call(call_id: str, name: str, size: int) -> Iterator[bytes]:
+def _tool_call(name: str, size: int) -> Iterator[bytes]:
     function = {"name": name, "arguments": f'{{"size":{size}}}'}
-    yield _chunk({"tool_calls": [{"index": 0, "id": call_id, "type": "function", "function": function}]})
+    yield _chunk(
+        {
+            "tool_calls": [
+                {"index": 0, "id": f"call_{uuid4().hex[:24]}", "type": "function", "function": function}
+            ]
+        }
+    )
     yield from _end("tool_calls")
 
 

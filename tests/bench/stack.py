@@ -11,12 +11,12 @@ from uuid import uuid4
 import httpx
 import psutil
 from temporalio.client import Client
-from temporalio.contrib.pydantic import pydantic_data_converter
 
 from deploy.local.servers import LOOPBACK, free_port
 from tests.bench.floor_worker import READY
 from tests.support.deployment import Deployment, running_deployment
 from tests.support.processes import ServerProcess, wait_until_answers
+from workflows.contract.payloads import WIRE_DATA_CONVERTER
 
 AGENT = "tests.bench.agent:agent"
 MIB = 1024 * 1024
@@ -60,9 +60,7 @@ async def running_stack(directory: Path, say: Callable[[str], None]) -> AsyncGen
         limits = httpx.Limits(max_connections=200)
         http = await started.enter_async_context(httpx.AsyncClient(limits=limits, timeout=60))
         yield Stack(
-            temporal=await Client.connect(
-                deployment.temporal_address, data_converter=pydantic_data_converter
-            ),
+            temporal=await Client.connect(deployment.temporal_address, data_converter=WIRE_DATA_CONVERTER),
             http=http,
             redis_url=deployment.redis_url,
             task_queue=deployment.environment["EVERLOOP_TASK_QUEUE"],

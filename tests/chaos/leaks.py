@@ -12,7 +12,7 @@ from redis.asyncio import Redis
 from temporalio.client import Client
 
 from stores.artifact_record import EXPIRING, KNOWN_SINCE, PENDING, ArtifactRecord
-from stores.blob_check import LOCK_KEY, STORE_ID_KEY
+from stores.blob_check import DIRECTORY_KEY, LOCK_KEY, STORE_ID_KEY
 from stores.blobs import ARTIFACT_FOLDER
 from tests.chaos.census import Census, take_census
 from tests.chaos.fleet import Fleet
@@ -26,10 +26,10 @@ LAST_PAUSE = 600.0
 """Seconds between two tries to deliver a notification, at most (docs/push-notifications.md): so long a
 webhook that was harmed time and again waits for the last one."""
 
-_LISTS = (STORE_ID_KEY, LOCK_KEY, EXPIRING, KNOWN_SINCE, PENDING, CONVERSATIONS_KEY)
+_LISTS = (STORE_ID_KEY, DIRECTORY_KEY, LOCK_KEY, EXPIRING, KNOWN_SINCE, PENDING, CONVERSATIONS_KEY)
 """Keys of which there is one for all tasks together; it may stay."""
 
-_TASK = r"everloop:task:\{[^}]+\}:(view|history|events|transcript:.+|attempts:.+|tool:.+|push)"
+_TASK = r"everloop:task:\{[^}]+\}:(view|history|events|transcript:.+|attempts:.+|tool:.+|push|keys)"
 _KINDS = {
     "task": re.compile(_TASK),
     "artifact": re.compile(r"everloop:(artifact|artifact-tail|context):.+"),

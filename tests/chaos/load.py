@@ -106,7 +106,9 @@ class Load:
 
     async def _answer(self, outcome: Outcome, question: str) -> None:
         order, story = outcome.order, outcome.story
-        reply = order.reply if question == "call_2" else ("yes" if order.approves else "no")
+        (first,), _ = order.turns
+        is_first = question.startswith(first.id.partition("c")[0])
+        reply = order.reply if not is_first else ("yes" if order.approves else "no")
         params: Json = _message(f"answer {question} of {order.name}", reply, story.task_id)
         params["message"]["metadata"] = {"question": question}
         await self._say(story, "SendMessage", params)

@@ -7,7 +7,7 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Literal
 
-from tests.chaos.orders import CLERK, REFUSAL, SAID, Call, Order
+from tests.chaos.orders import CLERK, REFUSAL, SAID, Call, Order, in_place
 from tests.support.scripted_openai import Answer, ReceivedRequest, Refusal, Reply, Step, tool_call
 
 Mood = Literal["well", "slow", "overload", "break", "tear"]
@@ -63,8 +63,8 @@ class Model:
 
     def _clerk(self, results: dict[str, str]) -> Reply:
         if not results:
-            return Reply([*self._paced(SAID), *self._ask([Call("call_1", "deposit", {})])])
-        return Reply(self._paced(results["call_1"]))
+            return Reply([*self._paced(SAID), *self._ask(in_place([[("deposit", {})]])[0])])
+        return Reply(self._paced(*results.values()))
 
     def _paced(self, text: str) -> list[Step]:
         """Cut a text in pieces, with pauses between."""
@@ -84,7 +84,6 @@ class Model:
             tool_call(
                 call.tool,
                 json.dumps({**call.arguments, **(books if call.tool in BOOKED else {})}),
-                id_=call.id,
                 index=index,
             )
             for index, call in enumerate(calls)

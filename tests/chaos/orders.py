@@ -9,6 +9,9 @@ from typing import Literal, get_args
 
 from pydantic import JsonValue
 
+from workflows.contract.messages import ToolCall
+from workflows.contract.names import call_key, name_calls
+
 Kind = Literal[
     "talk",  # an answer that streams
     "books",  # tools with effects, idempotent and not
@@ -39,11 +42,31 @@ _WORDS = ("alder", "beech", "cedar", "dogwood", "elm", "fir", "ginkgo", "hazel",
 
 @dataclass(frozen=True)
 class Call:
-    """A tool call of the model."""
+    """A tool call of the model. `id` is the one that it gets from its place."""
 
     id: str
     tool: str
     arguments: Mapping[str, JsonValue]
+
+    @property
+    def key(self) -> str:
+        """What names it within its task, if it is written as it stands here."""
+        return call_key(ToolCall(id=self.id, name=self.tool, arguments=json.dumps(self.arguments)))
+
+
+Asked = tuple[str, Mapping[str, JsonValue]]
+"""What the model asks for: a tool, and arguments."""
+
+
+def in_place(turns: Sequence[Sequence[Asked]]) -> list[list[Call]]:
+    """Return the calls of each reply, in a transcript that holds nothing else than the client's message."""
+    placed: list[list[Call]] = []
+    position = 1
+    for asked in turns:
+        named = name_calls([ToolCall(id="", name=tool, arguments="") for tool, _ in asked], position)
+        placed.append([Call(call.id, tool, told) for call, (tool, told) in zip(named, asked, strict=True)])
+        position += 1 + len(asked)
+    return placed
 
 
 @dataclass(frozen=True)
@@ -111,15 +134,15 @@ class Order:
         """The calls of each reply of the model that is not its last."""
         told: Mapping[str, JsonValue] = {"order": self.name}
         question: Mapping[str, JsonValue] = {"question": f"What about {self.name}?"}
-        turns: Mapping[Kind, list[list[Call]]] = {
+        turns: Mapping[Kind, list[list[Asked]]] = {
             "books": self._bookings(),
-            "files": [[Call("call_1", "write_lines", told), Call("call_2", "write_bytes", told)]],
-            "asks": [[Call("call_1", "charge_if_approved", {})], [Call("call_2", "request_input", question)]],
-            "family": [[Call("call_1", "clerk", {"request": f"{CLERK}{self.name}"})]],
-            "posts": [[Call("call_1", "deposit", {}), Call("call_2", "charge", {})]],
+            "files": [[("write_lines", told), ("write_bytes", told)]],
+            "asks": [[("charge_if_approved", {})], [("request_input", question)]],
+            "family": [[("clerk", {"request": f"{CLERK}{self.name}"})]],
+            "posts": [[("deposit", {}), ("charge", {})]],
             "cancels": self._endless(),
         }
-        return turns.get(self.kind, [])
+        return in_place(turns.get(self.kind, []))
 
     @property
     def model_calls(self) -> int:
@@ -134,23 +157,23 @@ class Order:
         """Return what the model says at last, when it has read these results of its calls."""
         return self.words if self.kind == "talk" else json.dumps(results)
 
-    def _bookings(self) -> list[list[Call]]:
+    def _bookings(self) -> "list[list[Asked]]":
         chance = self._chance(f"books {self.number}")
         kinds = ["deposit", "charge", *chance.choices(["deposit", "charge"], k=chance.choice([1, 2]))]
         chance.shuffle(kinds)
-        calls = [Call(f"call_{number}", kind, {}) for number, kind in enumerate(kinds, 1)]
+        calls: list[Asked] = [(kind, {}) for kind in kinds]
         cut = chance.randrange(1, len(calls))
         return [calls[:cut], calls[cut:]]
 
-    def _endless(self) -> list[list[Call]]:
-        first = [Call("call_1", "deposit", {})]
+    def _endless(self) -> "list[list[Asked]]":
+        first: list[Asked] = [("deposit", {})]
         match self.ending:
             case "model":
                 return [first]
             case "tool":
-                return [first, [Call("call_2", "work_on", {})]]
+                return [first, [("work_on", {})]]
             case "parked":
-                return [first, [Call("call_2", "request_input", {"question": "What for?"})]]
+                return [first, [("request_input", {"question": "What for?"})]]
 
     def _chance(self, what: str) -> Random:
         return Random(f"{self.seed} {what}")  # noqa: S311 -- repeatable on purpose

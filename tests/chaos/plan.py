@@ -65,10 +65,17 @@ _DECK = (
     _Card("restart", "worker", 0, 1),
     _Card("restart", "gateway", 0, 1),
     _Card("freeze", "worker", 1, 5),
-    _Card("freeze", "worker", 11, 14),  # longer than a heartbeat may be late: the call is taken for lost
+    # Longer than a heartbeat may be late, than a lease lives, and than any client waits for an answer: what
+    # ran was taken for lost and done elsewhere when it goes on.
+    _Card("freeze", "worker", 11, 14),
+    _Card("freeze", "worker", 16, 45),
     _Card("freeze", "gateway", 1, 6),
+    _Card("freeze", "gateway", 11, 25),
     _Card("freeze", "valkey", 1, 4),
+    _Card("freeze", "valkey", 11, 14),
     _Card("freeze", "temporal", 1, 5),
+    _Card("freeze", "temporal", 12, 25),
+    _Card("kill", "temporal", 12, 25),
     _Card("fill", "valkey", 1, 4),
     _Card("away", "blobs", 2, 5),
     _Card("delay", "link", 3, 8),
@@ -98,8 +105,10 @@ def make_plan(seed: int, seconds: float, workers: int, gateways: int) -> list[Ha
     for card in _shuffled(_DECK, chance):
         length = chance.uniform(card.shortest, card.longest)
         target = chance.choice(names.get(card.target, [card.target]))
-        if at + length >= seconds:
+        if at >= seconds:
             break
+        if at + length >= seconds:
+            continue  # a shorter one may fit
         harms.append(Harm(at, card.how, target, length))
         at += chance.uniform(*GAP)
     return harms

@@ -9,7 +9,7 @@ from typing import cast
 
 from tests.chaos.load import Outcome
 from tests.chaos.model import UNKNOWN
-from tests.chaos.orders import SAID, Call, Order
+from tests.chaos.orders import SAID, Call, Order, in_place
 from tests.chaos.story import Json, text_of
 from tests.support.chaos_agents import Ledger
 from tests.support.webhook import Notification
@@ -197,8 +197,10 @@ def _effects(outcome: Outcome) -> Iterator[tuple[Call, str]]:
 
 
 def _owner(outcome: Outcome, call: Call) -> str:
-    own = f"{outcome.story.task_id}/{call.id}"
-    return f"{own}/call_1" if call.tool == "clerk" else own
+    if call.tool != "clerk":
+        return f"{outcome.story.task_id}/{call.id}"
+    ((theirs,),) = in_place([[("deposit", {})]])
+    return f"{outcome.story.task_id}/{call.key}/{theirs.id}"
 
 
 def _results(outcome: Outcome) -> dict[str, str]:

@@ -8,7 +8,7 @@ import pytest
 from a2a.types import a2a_pb2 as pb
 from google.protobuf.json_format import ParseDict
 
-from tests.conformance.bindings import BINDINGS, GRPC, JSONRPC, Binding
+from tests.conformance.bindings import BINDINGS, GRPC, JSONRPC, Binding, refusal
 from tests.conformance.messages import COMPLETES, message
 from tests.conformance.stack import Stack
 
@@ -79,7 +79,7 @@ async def test_the_card_at_the_root_can_be_read_by_0_3(stack: Stack) -> None:
     assert card["protocolVersion"].startswith("0.3")
     assert card["url"].startswith("http")
     assert card["preferredTransport"] == "JSONRPC"
-    assert card["supportsAuthenticatedExtendedCard"] is True
+    assert not card.get("supportsAuthenticatedExtendedCard")
 
 
 async def test_0_3_finds_every_interface_in_one_list(stack: Stack) -> None:
@@ -117,11 +117,11 @@ async def test_each_declared_interface_answers(agent: Binding, stack: Stack) -> 
 
 
 async def test_capabilities_say_what_is_served(stack: Stack) -> None:
-    """Streaming, push notifications and the extended card are served, and declared (§3.3.4, §4.4.3)."""
+    """Streaming and push notifications are; an extended card takes a caller, whom nobody is here (§13.3)."""
     capabilities = (await _card(stack, PURE))["capabilities"]
     assert capabilities["streaming"] is True
     assert capabilities["pushNotifications"] is True
-    assert capabilities["extendedAgentCard"] is True
+    assert not capabilities.get("extendedAgentCard")
 
 
 async def test_extensions_are_declared_by_uri(stack: Stack) -> None:
@@ -175,15 +175,10 @@ async def test_an_unchanged_card_is_not_sent_again(stack: Stack, path: str) -> N
     assert other.status_code == 200
 
 
-async def test_the_extended_card_is_a_whole_card(agent: Binding) -> None:
-    """It is served on every binding where the card declares it, with all required fields (§3.1.11)."""
-    card: pb.AgentCard = await agent.call("GetExtendedAgentCard", pb.GetExtendedAgentCardRequest())
-    assert card.name
-    assert card.version
-    assert card.supported_interfaces
-    assert card.skills
-    assert card.default_input_modes
-    assert card.default_output_modes
+async def test_an_extended_card_that_is_not_declared_is_refused(agent: Binding) -> None:
+    """Where nobody authenticates there is none, on any binding (§3.1.11, §13.3)."""
+    refused = await refusal(agent.call("GetExtendedAgentCard", pb.GetExtendedAgentCardRequest()))
+    assert refused.reason == "UNSUPPORTED_OPERATION"
 
 
 async def test_no_card_holds_a_secret(stack: Stack) -> None:

@@ -6,19 +6,19 @@ import pytest
 import pytest_asyncio
 from a2a.types import a2a_pb2 as pb
 from temporalio.client import Client
-from temporalio.contrib.pydantic import pydantic_data_converter
 
 from stores.redis_connection import connect_redis
 from stores.redis_task_views import RedisTaskViews
 from tests.conformance.bindings import BINDINGS, GRPC, JSONRPC, VERSION, Binding, opened, refusal
 from tests.conformance.messages import COMPLETES, fresh, message
 from tests.gateway.stage import RunningGateway, running_gateway
+from workflows.contract.payloads import WIRE_DATA_CONVERTER
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
 async def silent(temporal_address: str, redis_url: str) -> AsyncGenerator[RunningGateway]:
     """A gateway that notifies nobody, and whose tasks no worker takes."""
-    client = await Client.connect(temporal_address, data_converter=pydantic_data_converter)
+    client = await Client.connect(temporal_address, data_converter=WIRE_DATA_CONVERTER)
     async with (
         connect_redis(redis_url) as redis,
         running_gateway(client, RedisTaskViews(redis), queue=fresh("nobody")) as gateway,

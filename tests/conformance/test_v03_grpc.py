@@ -54,10 +54,11 @@ async def test_errors_have_their_statuses(stack: Stack) -> None:
         assert caught.value.code() is not grpc.StatusCode.INTERNAL
 
 
-async def test_the_card_is_served(stack: Stack) -> None:
-    """GetAgentCard answers with the card (0.3 §3.5.6)."""
+async def test_an_extended_card_that_is_not_declared_is_refused(stack: Stack) -> None:
+    """GetAgentCard is 0.3's word for the extended card (0.3 §3.5.6), which wants to know who calls."""
     async with grpc.aio.insecure_channel(stack.grpc_address) as channel:
         service: Any = A2AServiceStub(channel)
-        card = await service.GetAgentCard(v03.GetAgentCardRequest())
-    assert card.name
-    assert card.protocol_version.startswith("0.3")
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await service.GetAgentCard(v03.GetAgentCardRequest())
+    assert caught.value.code() is grpc.StatusCode.FAILED_PRECONDITION
+    assert "read the public card" in str(caught.value.details())

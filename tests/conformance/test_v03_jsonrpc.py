@@ -165,12 +165,37 @@ async def test_configs_are_set_read_listed_and_deleted(stack: Stack) -> None:
     assert (await call(stack.http, "tasks/pushNotificationConfig/list", {"id": task["id"]}))["result"] == []
 
 
-async def test_the_extended_card_is_one_of_0_3(stack: Stack) -> None:
-    """agent/getAuthenticatedExtendedCard answers with a card that 0.3 can read (0.3 §7.10)."""
-    body = {"jsonrpc": "2.0", "id": 1, "method": "agent/getAuthenticatedExtendedCard"}
-    card = (await stack.http.post("/", json=body)).json()["result"]
-    v03.AgentCard.model_validate(card)
-    assert card["protocolVersion"].startswith("0.3")
+@pytest.mark.parametrize(
+    ("method", "params", "code"),
+    [
+        ("tasks/resubscribe", {"id": "none"}, -32001),
+        ("message/stream", {"message": said(COMPLETES, taskId="none")}, -32001),
+    ],
+)
+async def test_a_refused_stream_is_one_event(stack: Stack, method: str, params: object, code: int) -> None:
+    """Clients of 0.3 take nothing but events for an answer to these methods (0.3 §7.2, §7.9)."""
+    (event,) = await events_of(stack.http, method, params)
+    answer = json.loads(event)
+    assert (answer["id"], answer["error"]["code"]) == (1, code)
+
+
+async def test_an_ended_task_refuses_a_stream_by_an_event(stack: Stack) -> None:
+    """A message to it is -32004, and so is subscribing (0.3 §8.2)."""
+    done = await send(stack.http, COMPLETES)
+    (written,) = await events_of(
+        stack.http, "message/stream", {"message": said(COMPLETES, taskId=done["id"])}
+    )
+    (followed,) = await events_of(stack.http, "tasks/resubscribe", {"id": done["id"]})
+    assert {json.loads(each)["error"]["code"] for each in (written, followed)} == {-32004}
+
+
+async def test_a_canceled_task_cannot_be_canceled_again(stack: Stack) -> None:
+    """Only 1.0 says that it is idempotent (0.3 §7.4)."""
+    asking = await send(stack.http, ASKS)
+    first = await call(stack.http, "tasks/cancel", {"id": asking["id"]})
+    again = await call(stack.http, "tasks/cancel", {"id": asking["id"]})
+    assert first["result"]["status"]["state"] == "canceled"
+    assert again["error"]["code"] == -32002
 
 
 @pytest.mark.parametrize(
@@ -178,7 +203,6 @@ async def test_the_extended_card_is_one_of_0_3(stack: Stack) -> None:
     [
         ("tasks/get", {"id": "none"}, -32001),
         ("tasks/cancel", {"id": "none"}, -32001),
-        ("tasks/resubscribe", {"id": "none"}, -32001),
         ("tasks/pushNotificationConfig/list", {"id": "none"}, -32001),
         ("tasks/nothing", {}, -32601),
         ("tasks/get", {}, -32602),

@@ -54,7 +54,7 @@ class Target:
 async def running_target(client: Client, redis: Redis) -> AsyncGenerator[Target]:
     """Serve until the block ends."""
     queue, configs = unique("fuzz"), RedisPushConfigs(redis)
-    notify = notifier(PushDeliveries(client, unique("nobody")))
+    notify = notifier(PushDeliveries(client, configs, unique("nobody")))
     views = NotifyingTaskViews(RedisTaskViews(redis), configs, notify)
     push = StoredPush(configs, notify, LOOPBACK_ALLOWED, "https://agents.example.com/")
     server = GrpcServer(GatewaySettings(grpc_port=0, shutdown_grace=1), Guards())

@@ -6,7 +6,6 @@ import pytest
 import pytest_asyncio
 from a2a.client import Client as A2AClient
 from temporalio.client import Client
-from temporalio.contrib.pydantic import pydantic_data_converter
 
 from stores.redis_connection import connect_redis
 from stores.redis_task_views import RedisTaskViews
@@ -21,13 +20,14 @@ from tests.gateway.stage import (
     unique,
 )
 from tests.support.a2a_client import connected
+from workflows.contract.payloads import WIRE_DATA_CONVERTER
 
 session = pytest_asyncio.fixture(scope="session", loop_scope="session")
 
 
 @session
 async def client(temporal_address: str) -> Client:
-    return await Client.connect(temporal_address, data_converter=pydantic_data_converter)
+    return await Client.connect(temporal_address, data_converter=WIRE_DATA_CONVERTER)
 
 
 @session

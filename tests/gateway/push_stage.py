@@ -46,7 +46,7 @@ class PushStage:
 async def running_push_stage(client: Client, redis: Redis) -> AsyncGenerator[PushStage]:
     """Serve until the block ends; webhooks on this machine are allowed."""
     queue, configs = unique("push"), RedisPushConfigs(redis)
-    notify = notifier(PushDeliveries(client, queue))
+    notify = notifier(PushDeliveries(client, configs, queue))
     views = NotifyingTaskViews(RedisTaskViews(redis), configs, notify)
     artifacts = MemoryArtifacts(views)
     model = StagedModel(views)

@@ -13,7 +13,7 @@ class RememberedPush(PushOperations):
     def __init__(self) -> None:
         self.configs: dict[tuple[str, str], pb.TaskPushNotificationConfig] = {}
 
-    async def check(self, config: pb.TaskPushNotificationConfig, *, task_id: str = "") -> None:
+    async def check(self, config: pb.TaskPushNotificationConfig, owner: str, *, task_id: str = "") -> None:
         pass
 
     async def create(

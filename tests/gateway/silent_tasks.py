@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 
 from temporalio import workflow
 from temporalio.api.common.v1 import WorkflowExecution
-from temporalio.api.enums.v1 import EventType
+from temporalio.api.enums.v1 import EventType, ResetReapplyExcludeType
 from temporalio.api.workflowservice.v1 import DeleteWorkflowExecutionRequest, ResetWorkflowExecutionRequest
 from temporalio.client import Client
 from temporalio.common import SearchAttributePair, TypedSearchAttributes
@@ -27,6 +27,7 @@ from gateway.tasks import Tasks, submitted_view
 from stores.artifacts import Artifacts
 from stores.memory_artifacts import MemoryArtifacts
 from stores.memory_secrets import MemorySecrets
+from stores.memory_transcripts import MemoryTranscripts
 from stores.task_views import START, TaskViews
 from tests.gateway.stage import unique
 from workflows.contract import failures, names
@@ -97,7 +98,7 @@ def services(  # noqa: PLR0913 -- what a test may set, each by its name
     """Wire a gateway that asks about a task as often as it is told to, unless there is a pause."""
     runs, secrets = runs or Runs(client), MemorySecrets()
     problems = Problems(views, runs)
-    stores = Stores(views, secrets, artifacts or MemoryArtifacts(views))
+    stores = Stores(views, secrets, artifacts or MemoryArtifacts(views), MemoryTranscripts())
     tasks = Tasks(client, queue)
     endings = Endings(stores, tasks, runs, problems, pause=pause)
     snapshots = Snapshots(stores, tasks, endings)
@@ -148,15 +149,23 @@ async def until_closed(client: Client, task_id: str) -> None:
         await asyncio.sleep(0.05)
 
 
-async def reset(client: Client, task_id: str) -> None:
-    """Go back to the last step that was done, as an operator does, also with a run that has ended."""
-    history = await client.get_workflow_handle(task_id).fetch_history()
+async def reset(client: Client, task_id: str, *, to_before: "EventType.ValueType | None" = None) -> None:
+    """Go back to the last step that was done, as an operator does, also with a run that has ended.
+
+    With `to_before`: the last step before the step in which such an event came, which does not come again.
+    """
+    events = (await client.get_workflow_handle(task_id).fetch_history()).events
     done = EventType.EVENT_TYPE_WORKFLOW_TASK_COMPLETED
+    steps = [event.event_id for event in events if event.event_type == done]
+    if to_before is not None:
+        (last, *_) = (event.event_id for event in events if event.event_type == to_before)
+        steps = [step for step in steps if step < last][:-1]
     await client.workflow_service.reset_workflow_execution(
         ResetWorkflowExecutionRequest(
             namespace=client.namespace,
             workflow_execution=WorkflowExecution(workflow_id=task_id),
-            workflow_task_finish_event_id=[e.event_id for e in history.events if e.event_type == done][-1],
+            workflow_task_finish_event_id=steps[-1],
+            reset_reapply_exclude_types=[ResetReapplyExcludeType.RESET_REAPPLY_EXCLUDE_TYPE_UPDATE],
             request_id=unique("reset"),
             reason="once more",
         )

@@ -16,6 +16,7 @@ from temporalio.exceptions import ApplicationError
 from temporalio.worker import Worker
 
 from activities.heartbeat import heartbeating
+from activities.model_events import statuses_of
 from activities.publish import ViewPublisher
 from agents.agent import Agent
 from agents.registry import AgentRegistry
@@ -30,7 +31,9 @@ from gateway.stores import Stores
 from stores.artifacts import Artifacts
 from stores.memory_artifacts import MemoryArtifacts
 from stores.memory_secrets import MemorySecrets
+from stores.memory_transcripts import MemoryTranscripts
 from stores.task_views import TaskViews
+from stores.transcripts import Transcripts
 from tests.support.fake_ports import (
     TASK_WORK,
     CountingTools,
@@ -42,7 +45,14 @@ from worker import Ports, WorkerSettings, running_workers
 from workflows.contract import failures
 from workflows.contract.calls import CallModelInput, CompactContextInput
 from workflows.contract.events import RESPONSE_ARTIFACT, ArtifactChunk, StatusChanged, TaskEvent
-from workflows.contract.messages import AssistantMessage, SummaryMessage, TextPart, UserMessage, text_of
+from workflows.contract.messages import (
+    AssistantMessage,
+    SummaryMessage,
+    TextPart,
+    UserMessage,
+    content_digest,
+    text_of,
+)
 from workflows.contract.ports import ModelPort
 from workflows.contract.questions import Question
 from workflows.contract.tasks import TaskInput, TaskResult, TaskState, TaskStatus, TaskView
@@ -75,9 +85,8 @@ class StagedModel(ModelPort):
 
     async def _play(self, call: CallModelInput) -> AssistantMessage:
         self.calls.append(call)
-        if call.status:
-            received = (*call.new, *call.status.received)
-            await self._publish(call, call.status.model_copy(update={"received": received}))
+        for status in statuses_of(call):
+            await self._publish(call, status)
         prompt = " ".join(text_of(message.parts) for message in call.new)
         texts: list[str] = []
         for step in self.scripts.get(prompt, [prompt]):
@@ -132,9 +141,10 @@ class StandInTask:
         return None
 
     @workflow.update
-    def add_message(self, message: UserMessage) -> None:
+    def add_message(self, message: UserMessage) -> str:
         """Take a message in."""
         self._messages.append(message)
+        return content_digest(message)
 
     @add_message.validator
     def validate_add_message(self, message: UserMessage) -> None:
@@ -150,6 +160,11 @@ class StandInTask:
     def messages(self) -> list[UserMessage]:
         """All messages that were taken in."""
         return self._messages
+
+    @workflow.query
+    def taken_in(self, message_id: str) -> str:
+        """The digest of the message of this id."""
+        return next((content_digest(m) for m in self._messages if m.message_id == message_id), "")
 
     @workflow.query
     def view(self) -> TaskView:
@@ -274,6 +289,7 @@ async def running_gateway(  # noqa: PLR0913 -- what a test may set of a gateway,
     card_key: CardKey | None = None,
     fanout: EventFanout | None = None,
     artifacts: Artifacts | None = None,
+    transcripts: Transcripts | None = None,
     link_seconds: int = 0,
     **variables: float | str,
 ) -> AsyncGenerator[RunningGateway]:
@@ -284,7 +300,7 @@ async def running_gateway(  # noqa: PLR0913 -- what a test may set of a gateway,
             {"public_url": url, "task_queue": queue, "shutdown_grace": 1, **variables}
         )
         secrets, artifacts = MemorySecrets(), artifacts or MemoryArtifacts(views)
-        stores = Stores(views, secrets, artifacts, link_seconds)
+        stores = Stores(views, secrets, artifacts, transcripts or MemoryTranscripts(), link_seconds)
         served = AgentRegistry(agents or [agent])
         app = build_app(
             settings, client, stores, served, guards=guards, push=push, fanout=fanout, card_key=card_key

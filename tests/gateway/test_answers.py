@@ -1,5 +1,6 @@
 """Answers to what a task asks: checked by the gateway, and freed of secrets before anybody sees them."""
 
+import asyncio
 import json
 
 import pytest
@@ -11,8 +12,9 @@ from gateway.errors import AnswerInvalidError
 from stores.memory_secrets import MemorySecrets
 from tests.gateway.questions import SCHEMA, ask, kept
 from tests.stores.examples import answered, submitted
+from tests.support.doubling import doubling, small_budget
 from workflows.contract.messages import DataPart, FilePart, Part, TextPart, UserMessage
-from workflows.contract.questions import QUESTION, WITHHELD, Question, QuestionKind
+from workflows.contract.questions import WITHHELD, Question, QuestionKind
 from workflows.contract.tasks import TaskState, TaskStatus, TaskView
 
 
@@ -25,9 +27,9 @@ def working(*questions: Question) -> TaskView:
     return waiting(*questions, state=TaskState.WORKING)
 
 
-def naming(message: UserMessage, question: str = "q") -> UserMessage:
-    """Return the message as it is passed on: its metadata name the question."""
-    return message.model_copy(update={"metadata": {**message.metadata, QUESTION: question}})
+def answering(message: UserMessage, question: str = "q") -> UserMessage:
+    """Return the message as it is passed on: it says which question it answers."""
+    return message.model_copy(update={"answers": question})
 
 
 def says(*parts: Part | str | JsonValue, message_id: str = "m", **metadata: JsonValue) -> UserMessage:
@@ -69,19 +71,44 @@ FITTING = [
 ]
 
 
+@pytest.mark.usefixtures(small_budget.__name__)
+async def test_questions_that_no_check_comes_to_an_end_of_stop_nobody() -> None:
+    """Eight answers at once to such a question leave the gateway its threads, and are taken unchecked."""
+    answers, asked = Answers(MemorySecrets()), ask(QuestionKind.DATA, json_schema=doubling())
+    taken = [asyncio.create_task(answers.take_in(waiting(asked), says({"a": 1}))) for _ in range(8)]
+
+    for _ in range(20):
+        await asyncio.to_thread(str)
+    assert not any(answer.done() for answer in taken)
+
+    assert [message.answers for message in await asyncio.gather(*taken)] == ["q"] * 8
+
+
+async def test_a_pattern_of_a_question_is_matched_in_linear_time() -> None:
+    """Whoever wrote it."""
+    asked = ask(QuestionKind.DATA, json_schema={"properties": {"a": {"pattern": "^(a+)+$"}}})
+
+    with pytest.raises(AnswerInvalidError, match="breaks the rule"):
+        await Answers(MemorySecrets()).take_in(waiting(asked), says({"a": "a" * 41 + "!"}))
+
+
 @pytest.mark.parametrize("message", FITTING)
 async def test_data_that_fit_go_on(message: UserMessage) -> None:
     """An answer as data, as JSON text, or beside the name of its question; declining needs to fit nothing."""
     view = waiting(ask(QuestionKind.DATA, json_schema=SCHEMA))
 
-    assert await Answers(MemorySecrets()).take_in(view, message) == naming(message)
+    assert await Answers(MemorySecrets()).take_in(view, message) == answering(message)
 
 
 SECRETS: list[tuple[UserMessage, JsonValue]] = [
-    (says("k3y"), "k3y"),
-    (says({"token": "k3y"}), {"token": "k3y"}),
-    (says("here it is", {"token": "k3y"}, key="k3y"), {"token": "k3y"}),
+    (says("k3y", question="q"), "k3y"),
+    (says("no", question="q"), "no"),
+    (says("secret: k3y"), "k3y"),
+    (says(" SECRET:k3y "), "k3y"),
+    (says({"token": "k3y"}, question="q"), {"token": "k3y"}),
+    (says("here it is", {"token": "k3y"}, key="k3y", question="q"), {"token": "k3y"}),
     (says({"question": "q", "answer": "k3y"}), "k3y"),
+    (says("k3y", {"question": "q"}), "k3y"),
     (says({"question": "q", "user": "u", "password": "k3y"}), {"user": "u", "password": "k3y"}),
 ]
 
@@ -96,18 +123,23 @@ async def test_a_secret_is_taken_out(message: UserMessage, secret: JsonValue) ->
     assert taken.model_dump(exclude={"role"}) == {
         "message_id": "m",
         "parts": (TextPart(text="(a secret was supplied)").model_dump(),),
+        "answers": "q",
         "references": (),
         "extensions": (),
-        "metadata": {QUESTION: "q", WITHHELD: True},
+        "metadata": {WITHHELD: True},
     }
     assert await kept(secrets) == secret
 
 
 NO_SECRETS = {
-    "empty text": (says("  "), "is empty"),
-    "empty object": (says({}), "is empty"),
+    "a remark": (says("hello?"), "send the secret in a message whose metadata"),
+    "a word": (says("k3y"), "send the secret in a message whose metadata"),
+    "data without a name": (says({"token": "k3y"}), "send the secret in a message whose metadata"),
+    "empty text": (says("  ", question="q"), "is empty"),
+    "empty in a chat": (says("secret:  "), "is empty"),
+    "empty object": (says({}, question="q"), "is empty"),
     "nothing but a name": (says({"question": "q"}), "is empty"),
-    "null": (says(None), "is empty"),
+    "null": (says(None, question="q"), "is empty"),
     "another name": (says("k3y", question="other"), "no question 'other' is open"),
     "a name that is none": (says("k3y", question="x" * 300), "has 300 bytes"),
     "an empty name": (says("k3y", question=""), "is empty"),
@@ -132,33 +164,38 @@ async def test_what_may_hold_a_secret_is_refused_rather_than_passed_on(
     assert await kept(secrets) is None
 
 
-async def test_a_client_may_decline_to_give_a_secret() -> None:
+@pytest.mark.parametrize("parts", [({"approved": False, "note": "not mine"},), ("No.",)])
+async def test_a_client_may_decline_to_give_a_secret(parts: tuple[JsonValue, ...]) -> None:
     """That goes on as it was said, but for the client's own metadata."""
     secrets = MemorySecrets()
-    data: JsonValue = {"approved": False, "note": "not mine"}
 
-    taken = await Answers(secrets).take_in(waiting(ask(QuestionKind.AUTH)), says(data, key="k3y"))
+    taken = await Answers(secrets).take_in(waiting(ask(QuestionKind.AUTH)), says(*parts, key="k3y"))
 
-    assert taken == says(data, question="q")
+    assert taken == answering(says(*parts))
     assert await kept(secrets) is None
 
 
-async def test_of_several_questions_one_has_to_be_named() -> None:
-    """A message that names none is refused, for it may hold a secret; each name leads to its own question."""
-    secrets = MemorySecrets()
-    view = waiting(ask(QuestionKind.AUTH, "q1"), ask(QuestionKind.AUTH, "q2"), ask(QuestionKind.DATA, "q3"))
-    answers = Answers(secrets)
-
-    with pytest.raises(AnswerInvalidError, match="3 questions are open; name one") as refused:
-        await answers.take_in(view, says("k3y"))
-    one = await answers.take_in(view, says("one", question="q1", message_id="1"))
-    two = await answers.take_in(view, says({"question": "q2", "answer": "two"}, message_id="2"))
-    plain = says("three", question="q3", message_id="3")
+async def test_a_secret_in_a_chat_goes_nowhere_once_its_question_is_closed() -> None:
+    """It would be a remark for everybody to read."""
+    with pytest.raises(AnswerInvalidError, match="does not ask for a secret now") as refused:
+        await Answers(MemorySecrets()).take_in(working(), says("secret: k3y"))
 
     assert "k3y" not in str(refused.value)
-    assert [m.metadata for m in (one, two)] == [{QUESTION: q, WITHHELD: True} for q in ("q1", "q2")]
-    assert await answers.take_in(view, plain) == plain
-    assert [await kept(secrets, message_id) for message_id in "12"] == ["one", "two"]
+
+
+async def test_of_several_questions_each_can_be_named() -> None:
+    """A message that names none answers the oldest; a secret without a name, the oldest that wants one."""
+    secrets = MemorySecrets()
+    view = waiting(ask(QuestionKind.DATA, "q1"), ask(QuestionKind.AUTH, "q2"), ask(QuestionKind.AUTH, "q3"))
+    answers = Answers(secrets)
+
+    plain = await answers.take_in(view, says("one"))
+    two = await answers.take_in(view, says("secret: two", message_id="2"))
+    three = await answers.take_in(view, says({"question": "q3", "answer": "three"}, message_id="3"))
+
+    assert plain == answering(says("one"), "q1")
+    assert [(m.answers, m.metadata) for m in (two, three)] == [(q, {WITHHELD: True}) for q in ("q2", "q3")]
+    assert [await kept(secrets, message_id) for message_id in "23"] == ["two", "three"]
 
 
 @pytest.mark.parametrize(
@@ -197,17 +234,17 @@ async def test_a_secret_is_taken_out_while_its_task_works(message: UserMessage) 
 
     taken = await Answers(secrets).take_in(view, message)
 
-    assert taken.metadata == {QUESTION: "q", WITHHELD: True}
+    assert (taken.answers, taken.metadata) == ("q", {WITHHELD: True})
     assert await kept(secrets) == "k3y"
 
 
 async def test_an_answer_is_bound_to_the_question_that_was_open() -> None:
-    """It names that question from here on: "yes" must not approve what the task asks next."""
+    """It says so from here on: "yes" must not approve what the task asks next."""
     message = says("yes", key="x")
 
     taken = await Answers(MemorySecrets()).take_in(waiting(ask(QuestionKind.CONFIRMATION)), message)
 
-    assert taken == says("yes", key="x", question="q")
+    assert taken == answering(says("yes", key="x"))
 
 
 @pytest.mark.parametrize(

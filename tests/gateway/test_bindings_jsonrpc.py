@@ -100,6 +100,17 @@ async def test_the_kind_of_a_part_says_what_it_lacks(
     assert words in (await gateway.call("message/send", params, **LEGACY)).json()["error"]["message"]
 
 
+@pytest.mark.parametrize("headers", [{}, LEGACY], ids=["1.0", "0.3"])
+async def test_a_request_has_no_other_members(gateway: RunningGateway, headers: dict[str, str]) -> None:
+    """JSON-RPC 2.0 §4: it is the client's mistake, and no defect of ours."""
+    method = "tasks/get" if headers else "GetTask"
+    body = {"jsonrpc": "2.0", "id": 1, "method": method, "params": {"id": "x"}, "context": {}}
+
+    error = (await gateway.http.post("/", json=body, headers=headers)).json()["error"]
+
+    assert (error["code"], "and no others" in error["message"]) == (-32600, True)
+
+
 async def test_parts_are_counted_before_they_are_read(gateway: RunningGateway) -> None:
     """Whatever they hold: reading a hundred thousand of them takes long."""
     params = {"message": {"messageId": "m", "role": "user", "parts": [{"kind": "text", "text": 5}] * 1001}}

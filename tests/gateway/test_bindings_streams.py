@@ -96,10 +96,14 @@ async def test_a_client_goes_on_behind_any_event(
 async def test_a_stream_that_cannot_begin_is_a_plain_error(
     gateway: RunningGateway, binding: RawBinding
 ) -> None:
-    """With the status and the media type of one."""
+    """With the status and the media type of one; over JSON-RPC 0.3 it is the only event of a stream."""
     async with httpx.AsyncClient(base_url=gateway.url) as http:
         response = await http.request(**binding.subscribe("nobody"))
 
+    if binding.name == "JSON-RPC 0.3":
+        assert response.headers["Content-Type"].startswith("text/event-stream")
+        assert '"code":-32001' in response.text.replace(" ", "")
+        return
     is_own = binding.name == "REST 1.0"
     assert response.headers["Content-Type"] == f"application/{'a2a+' if is_own else ''}json"
     assert response.status_code == (404 if binding.is_rest else 200)

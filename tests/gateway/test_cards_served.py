@@ -244,6 +244,44 @@ async def test_the_official_client_verifies_the_extended_card(
     assert [skill.id for skill in card.skills] == ["reader", "tool.search"]
 
 
+@pytest.mark.parametrize("path", ["v1/card", ""])
+async def test_the_extended_card_of_0_3_lists_every_interface(http: httpx.AsyncClient, path: str) -> None:
+    """That of JSON-RPC too, which is the preferred one (0.3 §5.6.2)."""
+    if path:
+        content = (await http.get(path, headers={"A2A-Version": "0.3"})).json()
+        transports = [one["transport"] for one in content["additionalInterfaces"]]
+    else:
+        body = {"jsonrpc": "2.0", "id": 1, "method": "agent/getAuthenticatedExtendedCard"}
+        content = (await http.post("/", json=body, headers={"A2A-Version": "0.3"})).json()["result"]
+        transports = [one["transport"] for one in content["additionalInterfaces"]]
+
+    assert transports == ["JSONRPC", "HTTP+JSON", "GRPC"]
+
+
+async def test_without_authentication_there_is_no_extended_card(client: Client, views: TaskViews) -> None:
+    """It is for callers who proved who they are (A2A 1.0 §13.3), so it is not declared either."""
+    async with running_gateway(client, views, queue="none") as gateway:
+        card = await card_at(gateway.http, CARD)
+        refused = (await gateway.call("GetExtendedAgentCard", {})).json()["error"]
+
+    assert refused["code"] == -32004
+    assert "does not ask who calls" in refused["message"]
+    assert not card["capabilities"].get("extendedAgentCard")
+    assert not card.get("supportsAuthenticatedExtendedCard")
+
+
+@pytest.mark.parametrize("prefix", PREFIXES)
+async def test_a_card_without_grpc_can_be_asked_for(http: httpx.AsyncClient, prefix: str) -> None:
+    """Some clients refuse a card in which an address is no URL; it is signed like the other one."""
+    card = await A2ACardResolver(http, str(http.base_url)).get_agent_card(
+        f"{prefix}http/{CARD}", signature_verifier=await verifier(http)
+    )
+    usual = await card_at(http, f"{prefix}{CARD}")
+
+    assert {one.protocol_binding for one in card.supported_interfaces} == {"JSONRPC", "HTTP+JSON"}
+    assert "GRPC" in {one["protocolBinding"] for one in usual["supportedInterfaces"]}
+
+
 async def test_without_a_key_there_are_no_signatures(client: Client, views: TaskViews) -> None:
     """And no keys of any."""
     async with running_gateway(client, views, queue="none") as gateway:

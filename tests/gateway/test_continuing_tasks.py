@@ -19,7 +19,7 @@ from stores.task_views import TaskViews
 from tests.gateway.stage import running_gateway, unique
 from tests.support.a2a_client import connected, request, send
 from workflows.contract import failures, names
-from workflows.contract.messages import UserMessage
+from workflows.contract.messages import UserMessage, content_digest
 from workflows.contract.tasks import TaskInput, TaskState, TaskStatus, TaskView
 
 MESSAGES = 200
@@ -54,10 +54,11 @@ class ContinuingTask:
             )
 
     @workflow.update
-    def add_message(self, message: UserMessage) -> None:
+    def add_message(self, message: UserMessage) -> str:
         """Take a message in, unless an earlier run has."""
         if message.message_id not in {known.message_id for known in self._taken}:
             self._taken.append(message)
+        return content_digest(message)
 
     @add_message.validator
     def validate_add_message(self, message: UserMessage) -> None:

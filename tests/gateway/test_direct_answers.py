@@ -13,6 +13,7 @@ from gateway.callers import ANONYMOUS
 from stores.memory_artifacts import MemoryArtifacts
 from stores.memory_secrets import MemorySecrets
 from stores.task_views import TaskViews
+from tests.gateway.silent_tasks import delete
 from tests.gateway.stage import RunningGateway, running_gateway, unique
 from tests.support.a2a_client import connected, request, response_of, send
 from tests.support.fake_ports import (
@@ -149,6 +150,28 @@ async def test_a_key_is_for_one_message_answered_at_once(client: Client, views: 
 
     assert again.json()["result"] == first.json()["result"]
     assert other.json()["error"]["code"] == -32602
+
+
+async def test_an_answer_outlives_its_workflow(client: Client, views: TaskViews) -> None:
+    """Temporal forgets it, after its retention; the same message gets the same answer, and asks no model."""
+    asked, key = request(unique("2 + 2")), {"Idempotency-Key": unique("key")}
+    body = {"message": {"messageId": "m", "role": "ROLE_USER", "parts": [{"text": "2 + 2"}]}}
+    other = {"message": {"messageId": "m", "role": "ROLE_USER", "parts": [{"text": "Delete all"}]}}
+    model = ScriptedModel(answer("Four."), answer("Four."))
+    async with deciding(client, views, model) as gateway, connected(gateway.url, streaming=False) as a2a:
+        first = [response async for response in a2a.send_message(asked)]
+        keyed = await gateway.call("SendMessage", body, **key)
+        for call in model.calls:
+            await delete(client, call.task.task_id)
+
+        again = [response async for response in a2a.send_message(asked)]
+        keyed_again = await gateway.call("SendMessage", body, **key)
+        refused = await gateway.call("SendMessage", other, **key)
+
+    assert again == first
+    assert keyed_again.json()["result"] == keyed.json()["result"]
+    assert refused.json()["error"]["code"] == -32602
+    assert len(model.calls) == 2
 
 
 async def test_an_undecided_message_whose_workflow_was_ended_is_a_failed_task(

@@ -169,15 +169,20 @@ async def test_what_is_being_written_is_downloaded_as_far_as_it_is(site: Site) -
     assert longer.headers["Everloop-Artifact-Status"] == "building"
 
 
-async def test_a_part_that_is_a_url_leads_there(site: Site) -> None:
-    """Its content is somebody else's: the client is sent on, and the list names the place itself."""
-    url = "https://x.example/a.html"
+async def test_a_part_that_is_a_url_is_a_link(site: Site) -> None:
+    """Its content is somebody else's: no client is sent there with its key, which a redirect would do."""
+    url = "https://x.example/a.html?b=<é>"
     await site.put(NewPart("file", media_type="text/html", url=url))
 
     answer = await site.get()
     listed = await site.get(f"{site.path}/out")
 
-    assert (answer.status_code, answer.headers["Location"]) == (307, url)
+    assert (answer.status_code, "Location" in answer.headers) == (300, False)
+    assert answer.json() == {"url": url, "mediaType": "text/html", "filename": ""}
+    assert (answer.headers["Link"], answer.headers["Cache-Control"]) == (
+        '<https://x.example/a.html?b=%3C%C3%A9%3E>; rel="alternate"',
+        "no-store",
+    )
     assert [part["url"] for part in listed.json()["parts"]] == [url]
 
 

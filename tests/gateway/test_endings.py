@@ -94,7 +94,7 @@ async def test_clients_are_told_why_the_task_ended(
     await gateway.secrets.accept(task_id, "message", "token")
     await case.end(client, task_id)
 
-    await gateway.endings.settle(task_id)
+    await gateway.endings.reconcile(task_id)
 
     status = (await view_of(views, task_id)).status
     assert status.state is State.FAILED

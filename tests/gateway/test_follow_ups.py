@@ -4,10 +4,12 @@ import asyncio
 
 import pytest
 from a2a.client import Client as A2AClient
-from a2a.types.a2a_pb2 import SendMessageRequest, TaskState
+from a2a.types.a2a_pb2 import Role, SendMessageRequest, TaskState
 from a2a.utils.errors import InvalidParamsError, TaskNotFoundError, UnsupportedOperationError
 from temporalio.client import Client
 
+from gateway import handler
+from gateway.routes import Routes
 from stores.task_views import TaskViews
 from tests.gateway.stage import RunningGateway, StagedModel, StoodIn, unique
 from tests.support.a2a_client import Answer, connected, request, response_of, send
@@ -52,6 +54,43 @@ async def test_a_repeated_message_is_taken_in_once(
     assert (await task.texts())[1:] == [message.message.parts[0].text]
 
 
+async def test_other_content_under_a_known_id_is_refused(blocking: A2AClient, model: StagedModel) -> None:
+    """Whether the task shows the first message already or not, the second is refused and says why."""
+    first, second = unique("one"), unique("two")
+    begun, gate = asyncio.Event(), asyncio.Event()
+    model.scripts[first] = [begun.set, gate, "first answer"]
+    task = await send(blocking, request(first, message_id="first", return_immediately=True))
+    await begun.wait()
+    await send(blocking, _immediately(request(second, message_id="second", task_id=task.id)))
+
+    for known in ("first", "second"):
+        other = _immediately(request(unique("other"), message_id=known, task_id=task.id))
+        with pytest.raises(InvalidParamsError, match=f"message '{known}' has come with other content before"):
+            await send(blocking, other)
+    gate.set()
+
+    done = await send(blocking, request(second, message_id="second", task_id=task.id))
+    assert [m.parts[0].text for m in done.history if m.role == Role.ROLE_USER] == [first, second]
+
+
+async def test_a_message_may_be_called_as_our_own_update_is(
+    blocking: A2AClient, model: StagedModel, client: Client
+) -> None:
+    """Whoever waits for the decision about a task does not take the place of a client's message."""
+    first, second = unique("one"), unique("two")
+    begun, gate = asyncio.Event(), asyncio.Event()
+    model.scripts[first] = [begun.set, gate, "first answer"]
+    task = await send(blocking, request(first, return_immediately=True))
+    await begun.wait()
+    await Routes(client).decided(task.id)
+
+    message = request(second, message_id="wait_for_route", task_id=task.id)
+    await send(blocking, _immediately(message))
+    gate.set()
+
+    assert response_of(await send(blocking, message)) == second
+
+
 async def test_a_repeated_message_is_answered_after_the_end(
     stand_in: RunningGateway, client: Client, views: TaskViews
 ) -> None:
@@ -91,11 +130,43 @@ async def test_the_question_that_a_message_answers_is_not_its_reply(
         await task.publish(State.WORKING, message)
         await task.publish(State.INPUT_REQUIRED)
 
-        states = (await replying).states
+        reply = await replying
 
-    assert states[-1] == TaskState.TASK_STATE_INPUT_REQUIRED
-    if streaming:
-        assert TaskState.TASK_STATE_WORKING in states
+    assert reply.states[-1] == TaskState.TASK_STATE_INPUT_REQUIRED
+    first = reply.responses[0].task
+    assert message.message.message_id in {each.message_id for each in first.history}
+
+
+async def test_the_stream_of_an_answer_begins_when_it_was_taken_in(
+    stand_in: RunningGateway, client: Client, views: TaskViews
+) -> None:
+    """A client that stops reading at "input required" would take the old question for the reply."""
+    task = await waiting_task(stand_in, client, views)
+    message = request(unique("answer"), task_id=task.id)
+    async with connected(stand_in.url) as a2a, connected(stand_in.url, streaming=False) as other:
+        replying = asyncio.create_task(Answer().read(a2a.send_message(message)))
+        await send(other, _immediately(message))
+        await task.publish(State.WORKING, message)
+        await task.publish(State.COMPLETED)
+
+        answer = await replying
+
+    first = answer.responses[0].task
+    assert first.status.state in {TaskState.TASK_STATE_WORKING, TaskState.TASK_STATE_COMPLETED}
+    assert message.message.message_id in {each.message_id for each in first.history}
+
+
+async def test_the_stream_of_an_answer_begins_although_nobody_takes_it_in(
+    stand_in: RunningGateway, client: Client, views: TaskViews, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It does not wait for long: the client sees the task as it stands."""
+    monkeypatch.setattr(handler, "ANSWER_WAIT", 0.01)
+    task = await waiting_task(stand_in, client, views)
+    async with connected(stand_in.url) as a2a:
+        stream = a2a.send_message(request(unique("answer"), task_id=task.id))
+        first = await anext(stream)
+
+    assert first.task.status.state == TaskState.TASK_STATE_INPUT_REQUIRED
 
 
 async def test_an_ended_task_takes_no_messages(blocking: A2AClient) -> None:

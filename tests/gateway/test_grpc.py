@@ -19,7 +19,7 @@ from temporalio.client import Client
 from stores.a2a_tasks import EVENTS_EXTENSION
 from stores.task_views import TaskViews
 from tests.gateway.grpc_stage import GrpcGateway, running_grpc_gateway
-from tests.gateway.stage import AGENT, StagedModel, unique
+from tests.gateway.stage import StagedModel, unique
 from tests.support.a2a_client import Answer, Version, connected, request, response_of, send
 
 pytestmark = pytest.mark.parametrize("version", ["1.0", "0.3"])
@@ -135,13 +135,6 @@ async def test_a_server_without_notifications_says_so(caller: A2AClient) -> None
         await caller.list_task_push_notification_configs(
             pb.ListTaskPushNotificationConfigsRequest(task_id=task)
         )
-
-
-async def test_the_extended_card_is_served(caller: A2AClient) -> None:
-    """It is that of the default agent."""
-    card = await caller.get_extended_agent_card(pb.GetExtendedAgentCardRequest())
-
-    assert card.name == AGENT.name
 
 
 async def test_a_task_that_is_not_there_is_not_found(caller: A2AClient) -> None:

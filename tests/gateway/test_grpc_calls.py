@@ -17,6 +17,7 @@ from structlog.contextvars import get_contextvars
 from temporalio.client import Client
 
 from agents.agent import Agent
+from gateway.call_headers import MAX_HEADERS
 from gateway.callers import Caller
 from gateway.guards import Anybody, Guards, Unlimited
 from gateway.refusals import ForbiddenError, TooManyRequestsError, UnauthenticatedError, UnavailableNowError
@@ -267,6 +268,74 @@ async def test_nothing_of_a_strangers_request_is_read(guarded: GrpcGateway, meth
 
     assert stranger.code() is grpc.StatusCode.UNAUTHENTICATED
     assert details_of(glutton)[0].reason == "TOO_MANY_REQUESTS"
+
+
+@pytest.mark.parametrize("count", [MAX_HEADERS + 1, 100_000])
+async def test_metadata_of_many_entries_are_refused(guarded: GrpcGateway, count: int) -> None:
+    """From a client that never acknowledges the server's settings, for which gRPC bounds next to nothing.
+
+    Each entry is a byte (RFC 7541 §6.1), and most come in CONTINUATION frames (RFC 9113 §6.10).
+    """
+    reader, writer = await asyncio.open_connection("127.0.0.1", guarded.server.port)
+    fields = {":path": f"{SERVICE}/GetTask", ":authority": "x", "te": "trailers"}
+    fields |= {"content-type": "application/grpc", "a": "v" * 100}
+    first = b"\x83\x86" + b"".join(_field(name, value) for name, value in fields.items())
+    writer.write(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + _frame(4, 0, 0) + _frame(1, 0, 1, first))
+    rest = b"\xbe" * count
+    for start in range(0, count, 16_000):
+        writer.write(_frame(9, 4 * (start + 16_000 >= count), 1, rest[start : start + 16_000]))
+
+    answer = b""
+    while b"grpc-status\x01" not in answer:
+        more = await reader.read(65_536)
+        assert more, answer
+        answer += more
+    writer.close()
+
+    assert b"grpc-status\x018" in answer  # RESOURCE_EXHAUSTED, by us or, somewhere below 16 MB, by gRPC
+    assert count > 1_000 or b"more than 400 headers" in answer
+
+
+def _frame(kind: int, flags: int, stream: int, payload: bytes = b"") -> bytes:
+    return len(payload).to_bytes(3) + bytes([kind, flags]) + stream.to_bytes(4) + payload
+
+
+def _field(name: str, value: str) -> bytes:
+    return b"\x40%c%s%c%s" % (len(name), name.encode(), len(value), value.encode())
+
+
+@pytest.mark.parametrize(
+    "part", [old.Part(), old.Part(file=old.FilePart(mime_type="a/b"))], ids=["none", "file"]
+)
+async def test_an_empty_part_of_the_old_version_is_refused(guarded: GrpcGateway, part: old.Part) -> None:
+    """As the client's mistake; the SDK would fail on it."""
+    message = old.Message(message_id="m", role=old.Role.ROLE_USER, content=[part])
+    content = old.SendMessageRequest(request=message).SerializeToString()
+
+    error = await refused(guarded, f"{OLD_SERVICE}/SendMessage", content)
+
+    assert error.code() is grpc.StatusCode.INVALID_ARGUMENT
+    assert "message.content[0] is empty" in (error.details() or "")
+
+
+@pytest.mark.parametrize("method", ["GetTask", "SubscribeToTask"])
+async def test_a_call_that_sends_nothing_is_ended(
+    guarded: GrpcGateway, method: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would hold its place for as long as its connection lasts."""
+    monkeypatch.setattr("gateway.grpc_calls.REQUEST_SECONDS", 0.1)
+
+    async def nothing() -> AsyncGenerator[bytes]:
+        await asyncio.Event().wait()
+        yield b""
+
+    path = f"{SERVICE}/{method}"
+    call: grpc.aio.StreamUnaryMultiCallable[bytes, bytes] = guarded.channel.stream_unary(path)
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await call(nothing())
+
+    assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
+    assert "no request came" in (caught.value.details() or "")
 
 
 @pytest.mark.parametrize("compression", [grpc.Compression.Gzip, grpc.Compression.Deflate])

@@ -1,6 +1,7 @@
 """ListTasks over real HTTP: filters, pages, and who may see what (A2A 1.0 §3.1.4)."""
 
 import asyncio
+import re
 from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
@@ -9,6 +10,7 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
+from pydantic import JsonValue
 from temporalio.client import Client
 
 from agents.agent import Agent
@@ -48,6 +50,7 @@ class Desk:
         at: datetime | None = None,
         context_id: str = "",
         agent_id: str = AGENT.id,
+        metadata: dict[str, JsonValue] | None = None,
     ) -> TaskView:
         """Create a task with three messages and an artifact, in this state; it stays as it is."""
         now = at or datetime.now(UTC)
@@ -59,7 +62,7 @@ class Desk:
             created_at=now,
             run_id="run",
             version=1,
-            status=TaskStatus(state=state, at=now),
+            status=TaskStatus(state=state, at=now, metadata=metadata or {}),
             history=tuple(UserMessage(message_id=f"m{n}", parts=(TextPart(text="hi"),)) for n in range(3)),
             artifacts=(Artifact(artifact_id="a", parts=(TextPart(text="x"),), complete=True),),
         )
@@ -218,6 +221,39 @@ async def test_artifacts_come_only_when_asked_for(desk: Desk) -> None:
         assert "artifacts" not in task
     (task,) = (await desk.ask(includeArtifacts=True))["result"]["tasks"]
     assert [part["text"] for artifact in task["artifacts"] for part in artifact["parts"]] == ["x"]
+
+
+async def test_a_listed_task_is_written_as_it_is_read(desk: Desk) -> None:
+    """Fields without a value are left out of both, on both bindings; what a page has to have is there."""
+    view = await desk.create()
+    headers = {"owner": desk.owner}
+
+    over_jsonrpc = (await desk.ask(includeArtifacts=True))["result"]
+    listed = await desk.gateway.http.get("/tasks?includeArtifacts=true", headers=headers)
+    read = (await desk.gateway.http.get(f"/tasks/{view.task_id}", headers=headers)).json()
+
+    assert over_jsonrpc == listed.json()
+    assert over_jsonrpc == {"tasks": [read], "nextPageToken": "", "pageSize": 50, "totalSize": 1}
+    assert "metadata" not in read
+
+
+async def test_counts_are_whole_numbers(desk: Desk) -> None:
+    """JSON has no other way to tell them from measures; clients in typed languages care."""
+    usage: JsonValue = {"inputTokens": 12, "outputTokens": 3, "cost": 0.5, "text": '\\ " 1.0,'}
+    view = await desk.create(metadata={"usage": usage})
+    headers = {"owner": desk.owner}
+
+    for path in (f"/tasks/{view.task_id}", "/tasks"):
+        text = (await desk.gateway.http.get(path, headers=headers)).text
+        assert re.search(r'"inputTokens": ?12[,}]', text)
+        assert r'"\\ \" 1.0,"' in text
+    listed = (await desk.ask())["result"]["tasks"][0]["metadata"]["usage"]
+    assert {name: type(value) for name, value in listed.items()} == {
+        "inputTokens": int,
+        "outputTokens": int,
+        "cost": float,
+        "text": str,
+    }
 
 
 async def test_callers_see_their_own_tasks_with_the_agent_they_call(desk: Desk) -> None:

@@ -9,7 +9,6 @@ import pytest
 import pytest_asyncio
 from a2a.types.a2a_pb2 import GetTaskRequest, SubscribeToTaskRequest, TaskState
 from temporalio.client import Client
-from temporalio.contrib.pydantic import pydantic_data_converter
 
 from stores.redis_connection import connect_redis
 from stores.redis_task_views import RedisTaskViews
@@ -24,6 +23,7 @@ from tests.gateway.stage import (
 )
 from tests.support.a2a_client import Answer, connected, request, send
 from tests.support.processes import ServerProcess, running_temporal, running_valkey
+from workflows.contract.payloads import WIRE_DATA_CONVERTER
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ async def site(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Site]
         running_valkey(tmp_path_factory.mktemp("valkey")) as (valkey, url),
         connect_redis(url) as redis,
     ):
-        client = await Client.connect(address, data_converter=pydantic_data_converter)
+        client = await Client.connect(address, data_converter=WIRE_DATA_CONVERTER)
         views, queue = RedisTaskViews(redis), unique("outage")
         async with (
             staged_worker(client, views, queue) as model,

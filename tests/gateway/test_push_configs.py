@@ -12,8 +12,8 @@ from temporalio.client import Client
 
 from gateway.push_configs import make_push
 from stores.memory_push_configs import MemoryPushConfigs
+from stores.push_settings import PushSettings
 from stores.redis_connection import connect_redis
-from stores.webhook_settings import PushSettings
 from tests.gateway.push_stage import PushStage, running_push_stage
 from tests.gateway.stage import unique
 from tests.support.a2a_client import Binding, connected, request, send

@@ -20,8 +20,8 @@ from workflows.contract.tasks import TaskState
 class Deliveries(PushDeliveries):
     """Notes who was told; `client` may be replaced."""
 
-    def __init__(self, client: Client) -> None:
-        super().__init__(client, unique("nobody"))
+    def __init__(self, client: Client, configs: MemoryPushConfigs) -> None:
+        super().__init__(client, configs, unique("nobody"))
         self.told: list[str] = []
 
     async def notify(self, task_id: str, config_ids: Sequence[str]) -> None:
@@ -33,7 +33,9 @@ class Deliveries(PushDeliveries):
 
 
 def a_config(task_id: str) -> PushConfig:
-    return PushConfig(id="c", task_id=task_id, context_id="x", url="https://a", public_url="https://b")
+    return PushConfig(
+        id="c", task_id=task_id, owner="owner", context_id="x", url="https://a", public_url="https://b"
+    )
 
 
 def refused(client: Client) -> Client:
@@ -43,7 +45,8 @@ def refused(client: Client) -> Client:
 
 async def test_an_end_that_nobody_could_be_told_of_is_told_later(client: Client) -> None:
     """A terminated task is canceled: 503 while deliveries cannot be told, and told when they can."""
-    inner, configs, deliveries = MemoryTaskViews(), MemoryPushConfigs(), Deliveries(client)
+    inner, configs = MemoryTaskViews(), MemoryPushConfigs()
+    deliveries = Deliveries(client, configs)
     views = NotifyingTaskViews(inner, configs, notifier(deliveries))
     queue, prompt, gate = unique("ends"), unique("held"), asyncio.Event()
     async with (
@@ -74,7 +77,8 @@ async def test_an_end_that_nobody_could_be_told_of_is_told_later(client: Client)
 
 async def test_a_passing_status_is_shown_although_nobody_can_be_told(client: Client) -> None:
     """A view that is put right comes back without Temporal's word to the deliveries."""
-    inner, configs, deliveries = MemoryTaskViews(), MemoryPushConfigs(), Deliveries(client)
+    inner, configs = MemoryTaskViews(), MemoryPushConfigs()
+    deliveries = Deliveries(client, configs)
     queue, prompt, gate = unique("passing"), unique("held"), asyncio.Event()
     forgetful = MemoryTaskViews()
     views = NotifyingTaskViews(forgetful, configs, notifier(deliveries))

@@ -4,13 +4,23 @@ import asyncio
 from collections.abc import AsyncGenerator
 
 import httpx
+import pytest
 import pytest_asyncio
 from a2a.types import a2a_pb2 as pb
 from temporalio.client import Client
+from temporalio.service import RPCError
 
 from agents.agent import Agent
 from stores.task_views import TaskViews
-from tests.gateway.stage import RunningGateway, StoodIn, running_gateway, stand_in_worker, unique
+from tests.gateway.silent_tasks import delete
+from tests.gateway.stage import (
+    RunningGateway,
+    StagedModel,
+    StoodIn,
+    running_gateway,
+    stand_in_worker,
+    unique,
+)
 from tests.support.a2a_client import connected, request, send
 from workflows.contract.tasks import TaskState as State
 
@@ -34,12 +44,33 @@ def params(text: str, message_id: str, **message: str) -> dict[str, object]:
     return {"message": body, "configuration": {"returnImmediately": True}}
 
 
+@pytest.mark.parametrize("headers", [{}, {"Idempotency-Key": "key"}])
+async def test_a_message_starts_no_second_task_when_temporal_has_forgotten_the_first(
+    gateway: RunningGateway, model: StagedModel, client: Client, headers: dict[str, str]
+) -> None:
+    """Temporal's retention is shorter than ours: the task that has ended is the answer, with its content."""
+    text = unique("once")
+    keys = {name: f"{value}-{text}" for name, value in headers.items()}
+    sent = params(text, "m")
+    sent["configuration"] = {"returnImmediately": False}
+    first = (await gateway.call("SendMessage", sent, **keys)).json()["result"]["task"]
+    await delete(client, first["id"])
+
+    again = (await gateway.call("SendMessage", sent, **keys)).json()["result"]["task"]
+
+    assert (again["id"], again["artifacts"]) == (first["id"], first["artifacts"])
+    assert [call.task.task_id for call in model.calls].count(first["id"]) == 1
+    with pytest.raises(RPCError, match="not found"):
+        await client.get_workflow_handle(first["id"]).describe()
+
+
 async def test_without_deduplication_each_send_is_a_task(repeating: RunningGateway) -> None:
     """The same messageId and content, twice: two tasks; both show the id that the client gave."""
     sent = [await repeating.call("SendMessage", params("a", "same")) for _ in range(2)]
 
     tasks = [answer.json()["result"]["task"] for answer in sent]
     assert tasks[0]["id"] != tasks[1]["id"]
+    assert all(task["id"].startswith("repeating-") for task in tasks)
     assert [task["history"][0]["messageId"] for task in tasks] == ["same", "same"]
 
 

@@ -9,14 +9,16 @@ import pytest
 from a2a.client import Client as A2AClient
 from a2a.types.a2a_pb2 import CancelTaskRequest, GetTaskRequest, SubscribeToTaskRequest, Task, TaskState
 from temporalio import activity
+from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client
 
 from activities.publish import ViewPublisher
 from gateway.event_fanout import EventFanout
 from stores.memory_artifacts import MemoryArtifacts
 from stores.memory_secrets import MemorySecrets
+from stores.redis_connection import connect_redis
 from stores.task_views import TaskViews
-from tests.gateway.silent_tasks import reset, services
+from tests.gateway.silent_tasks import reset, services, view_of
 from tests.gateway.stage import running_gateway, unique
 from tests.support.a2a_client import connected, request, send
 from tests.support.fake_ports import (
@@ -33,6 +35,7 @@ from worker import Ports, WorkerSettings, running_workers
 from workflows.contract.calls import RunToolInput, ToolReply
 from workflows.contract.messages import ToolCall
 from workflows.contract.questions import Question, QuestionKind
+from workflows.contract.tasks import TaskState as State
 
 WORKING, COMPLETED = TaskState.TASK_STATE_WORKING, TaskState.TASK_STATE_COMPLETED
 INPUT_REQUIRED, FAILED = TaskState.TASK_STATE_INPUT_REQUIRED, TaskState.TASK_STATE_FAILED
@@ -90,19 +93,27 @@ class Stage:
             if not run.pending_activities and not run.HasField("pending_workflow_task"):
                 return task
 
+    async def see(self, method: str, task_id: str, state: State) -> None:
+        """Look at a task, or sweep as gateways do every few seconds, until its view says so."""
+        sweep = services(self.client, self.views, queue=self.queue).sweep
+        while await self.views.state(task_id) is not state:
+            await (sweep.reconcile_open() if method == "sweep" else self.shown(task_id))
+
     async def terminate(self, task_id: str) -> None:
         """End the task as an operator does, and let the gateway notice."""
         await self.client.get_workflow_handle(task_id).terminate()
-        await services(self.client, self.views, queue=self.queue).endings.settle(task_id)
+        await services(self.client, self.views, queue=self.queue).endings.reconcile(task_id)
         assert (await self.shown(task_id)).status.state == FAILED
 
 
 @asynccontextmanager
-async def staged(client: Client, views: TaskViews, call: str, pause: float) -> AsyncGenerator[Stage]:
-    """Run a task's agent, which makes this call and then answers; a gateway that looks after `pause`."""
+async def staged(
+    client: Client, views: TaskViews, call: str, pause: float, *, then: str = ""
+) -> AsyncGenerator[Stage]:
+    """Run an agent that makes this call, or two, and then answers; and a gateway that looks after `pause`."""
     queue, tools = unique("reset"), HeldTools()
     publisher = ViewPublisher(views, MemorySecrets(), MemoryArtifacts(views))
-    model = ScriptedModel(asks((call, "x")), answer("done"))
+    model = ScriptedModel(*(asks((each, "x")) for each in (call, then) if each), answer("done"))
     ports = Ports(model, tools, RecordingTranscripts(), publisher, FixedAgents(), context=RecordingContext())
     async with (
         running_workers(client, ports, WorkerSettings(task_queue=queue, shutdown_grace=0), TASK_WORK),
@@ -139,6 +150,55 @@ async def test_a_parked_task_that_was_terminated_and_reset_asks_again(
 
     assert done.status.state == COMPLETED
     assert [call.call.id for call in stage.tools.calls] == ["ask", "ask"]
+
+
+@pytest.mark.parametrize("method", ["GetTask", "sweep"])
+async def test_a_task_that_was_reset_while_it_worked_waits_again(
+    client: Client, views: TaskViews, method: str
+) -> None:
+    """It waits with a question of before, which it does not publish again; its view says so all the same."""
+    pause = 0.05 if method == "GetTask" else SELDOM
+    async with staged(client, views, "ask", pause, then="slow") as stage:
+        task = await send(stage.a2a, request(unique("reset"), return_immediately=True))
+        await stage.parked(task.id)
+        await send(stage.a2a, request("yes", task_id=task.id, return_immediately=True))
+        await stage.tools.entered.wait()
+        await stage.see(method, task.id, State.WORKING)
+
+        await reset(client, task.id, to_before=EventType.EVENT_TYPE_WORKFLOW_EXECUTION_UPDATE_ACCEPTED)
+        await stage.see(method, task.id, State.INPUT_REQUIRED)
+
+        asked = await stage.until(task.id, INPUT_REQUIRED)
+        assert asked.status.message.parts[0].text
+        stage.tools.gate.set()
+        done = await send(stage.a2a, request("yes", message_id="again", task_id=task.id))
+
+    assert done.status.state == COMPLETED
+
+
+@pytest.mark.parametrize("method", ["GetTask", "sweep"])
+async def test_a_status_that_redis_lost_comes_back(
+    client: Client, views: TaskViews, redis_url: str, method: str
+) -> None:
+    """A failover took the last acknowledged writes, and the task, which waits, publishes nothing more."""
+    pause = 0.05 if method == "GetTask" else SELDOM
+    async with staged(client, views, "slow", pause, then="ask") as stage, connect_redis(redis_url) as redis:
+        task = await send(stage.a2a, request(unique("lost"), return_immediately=True))
+        await stage.tools.entered.wait()
+        await stage.see(method, task.id, State.WORKING)
+        keys = await redis.keys(f"everloop:task:{{{task.id}}}:*")
+        kept = [(key, content) for key in keys if (content := await redis.dump(key))]
+        stage.tools.gate.set()
+        asked = await stage.parked(task.id)
+
+        for key, content in kept:
+            await redis.restore(key, 0, content, replace=True)
+        assert (await view_of(views, task.id)).status.state is State.WORKING
+        await stage.see(method, task.id, State.INPUT_REQUIRED)
+
+        shown = await stage.until(task.id, INPUT_REQUIRED)
+        assert shown.status.message == asked.status.message
+        assert [message.message_id for message in shown.history] == [m.message_id for m in asked.history]
 
 
 async def test_a_task_that_was_reset_in_a_tool_works_again(client: Client, views: TaskViews) -> None:

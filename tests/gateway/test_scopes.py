@@ -131,6 +131,16 @@ async def test_downloads_take_the_scope_of_reading(town: Town, path: str) -> Non
     assert (code, "tasks:read" in text) == (403, True)
 
 
+@pytest.mark.parametrize(("method", "path"), [("GET", "approvals"), ("POST", "approvals/t/q")])
+async def test_approvals_take_a_scope_of_their_own(town: Town, method: str, path: str) -> None:
+    """401 with the challenge and 403 with the scope, before anything of the request is read."""
+    nobody = await town.gateway.http.request(method, path, content=b"no JSON")
+    writer = await town.gateway.http.request(method, path, content=b"no JSON", headers=town.keys["writer"])
+
+    assert (nobody.status_code, "WWW-Authenticate" in nobody.headers) == (401, True)
+    assert (writer.status_code, "tasks:approve" in writer.text) == (403, True)
+
+
 async def test_downloads_are_of_the_agents_that_scopes_name(town: Town) -> None:
     """Artifacts of other agents are not there for this caller, though they are the owner's."""
     ours, theirs = await asyncio.gather(town.task("other"), town.task())
@@ -142,8 +152,8 @@ async def test_downloads_are_of_the_agents_that_scopes_name(town: Town) -> None:
         ]
         return [answer.status_code for answer in answers]
 
-    assert await statuses(our_context) == [200, 200, 200, 200, 404]
-    assert await statuses(their_context) == [200, 200, 404, 404, 404]
+    assert await statuses(our_context) == [200, 200, 200, 200, 404, 404]
+    assert await statuses(their_context) == [200, 200, 404, 404, 404, 404]
     listed = await town.gateway.http.get(f"artifacts/{their_context}", headers=town.keys["bound"])
     assert listed.json() == {"artifacts": []}
 

@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 from a2a.client import Client as A2AClient
+from a2a.types import a2a_pb2 as pb
 from a2a.utils.errors import InvalidParamsError, UnsupportedOperationError
 from google.protobuf.json_format import MessageToJson, ParseDict
 from temporalio.client import Client
@@ -48,7 +49,7 @@ async def test_a_secret_reaches_the_tools_and_nobody_else(
     """Not Temporal, the view, the stream, the answer, or a log line; and repeating the message is safe."""
     task = await begin(ask(QuestionKind.AUTH))
     secret = unique("secret")
-    message = request(secret, task_id=task.id, return_immediately=True)
+    message = request(f"secret: {secret}", task_id=task.id, return_immediately=True)
     async with connected(stand_in.url, streaming=False) as a2a:
         await asyncio.gather(*(send(a2a, message) for _ in range(5)))
         (taken,) = (await task.messages())[1:]
@@ -60,7 +61,7 @@ async def test_a_secret_reaches_the_tools_and_nobody_else(
         last = await send(a2a, message)
 
     assert brought == secret
-    assert taken.metadata == {QUESTION: "q", WITHHELD: True}
+    assert (taken.answers, taken.metadata) == ("q", {WITHHELD: True})
     assert last.history[-1].message_id == message.message.message_id
     streamed = [entry.event.model_dump_json() for entry in await views.read({task.id: START}, wait=0)]
     output = capsys.readouterr()
@@ -72,7 +73,7 @@ async def test_an_answer_that_comes_too_late_leaves_no_secret(stand_in: RunningG
     """The task has ended although its view still asks: what was kept for its tools is forgotten."""
     task = await begin(ask(QuestionKind.AUTH))
     await task.end()
-    message = request("k3y", task_id=task.id)
+    message = request("secret: k3y", task_id=task.id)
 
     async with connected(stand_in.url, streaming=False) as a2a:
         with pytest.raises(UnsupportedOperationError, match="has ended"):
@@ -93,7 +94,7 @@ async def test_a_repeated_secret_is_not_passed_on_by_an_agent_that_takes_repeats
     ):
         task = StoodIn(client, views, await send(a2a, request("ask", return_immediately=True)))
         await task.publish(TaskState.AUTH_REQUIRED, questions=(ask(QuestionKind.AUTH),))
-        message = request("k3y", task_id=task.id, return_immediately=True)
+        message = request("secret: k3y", task_id=task.id, return_immediately=True)
         await send(a2a, message)
         await task.publish(TaskState.WORKING, *(await task.messages())[1:])
         await send(a2a, message)
@@ -122,6 +123,41 @@ async def test_an_invalid_answer_is_refused_with_what_is_expected(
             await send(a2a, request(text, task_id=task.id))
 
     assert len(await task.messages()) == 1
+
+
+@pytest.mark.parametrize("text", ["OK", "OK thanks. But do not send any money yet."])
+async def test_what_was_said_while_the_task_worked_answers_nothing(
+    stand_in: RunningGateway, client: Client, views: TaskViews, text: str
+) -> None:
+    """Nor does it when it comes again, after the task has asked: it was taken in as a remark."""
+    async with connected(stand_in.url, streaming=False) as a2a:
+        task = StoodIn(client, views, await send(a2a, request(unique("ask"), return_immediately=True)))
+        await task.publish(TaskState.WORKING)
+        message = request(text, task_id=task.id, return_immediately=True)
+        await send(a2a, message)
+        await task.publish(TaskState.INPUT_REQUIRED, questions=(ask(QuestionKind.CONFIRMATION),))
+        asked = await send(a2a, message)
+
+    assert asked.status.state == pb.TaskState.TASK_STATE_INPUT_REQUIRED
+    assert [said.answers for said in await task.messages()][1:] == [""] * (len(await task.messages()) - 1)
+    assert {said.message_id for said in (await task.messages())[1:]} == {message.message.message_id}
+
+
+async def test_a_question_that_came_up_meanwhile_is_the_reply(
+    stand_in: RunningGateway, client: Client, views: TaskViews
+) -> None:
+    """Who waits for a reply to a remark reads what the task asks; the question is still open."""
+    async with connected(stand_in.url, streaming=False) as a2a:
+        task = StoodIn(client, views, await send(a2a, request(unique("ask"), return_immediately=True)))
+        await task.publish(TaskState.WORKING)
+        waiting = asyncio.create_task(send(a2a, request("OK", task_id=task.id)))
+        while len(await task.messages()) == 1:  # noqa: ASYNC110 -- the workflow changes it
+            await asyncio.sleep(0)
+        await task.publish(TaskState.INPUT_REQUIRED, questions=(ask(QuestionKind.CONFIRMATION),))
+        reply = await waiting
+
+    assert reply.status.state == pb.TaskState.TASK_STATE_INPUT_REQUIRED
+    assert (await task.messages())[1].answers == ""
 
 
 async def test_an_answer_without_a_task_starts_none(a2a: A2AClient) -> None:

@@ -20,6 +20,11 @@ KNOW_REFERENCES = [name for name in OPERATIONS if name not in {"REST 0.3", "gRPC
 LIST_TASKS = [name for name, operations in OPERATIONS.items() if "on_list_tasks" in operations]
 
 
+def like(task_id: str) -> str:
+    """Return an id of the same form that no task has."""
+    return f"{task_id[: -len(str(uuid4()))]}{uuid4()}"
+
+
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def town(
     client: Client, views: TaskViews, tmp_path_factory: pytest.TempPathFactory
@@ -47,7 +52,8 @@ def test_no_operation_is_forgotten(town: Town) -> None:
 @pytest.mark.parametrize(("wire", "operation"), OF_A_TASK, indirect=["wire"])
 async def test_a_stranger_finds_no_task(town: Town, wire: Wire, operation: str) -> None:
     """The answer is byte for byte the one for a task that nobody has, and nothing of the task changes."""
-    task_id, nobodys = await town.task(), str(uuid4())
+    task_id = await town.task()
+    nobodys = like(task_id)
     before = await town.all_of(task_id)
 
     theirs = await wire.send(Ask(operation, task_id), town.keys["stranger"])
@@ -65,7 +71,8 @@ async def test_another_agents_address_has_no_such_task(
 ) -> None:
     """Also for the owner: tasks are where their agent is, at its address or as its tenant."""
     at, elsewhere = agent, "" if agent else "other"
-    task_id, nobodys = await town.task(at), str(uuid4())
+    task_id = await town.task(at)
+    nobodys = like(task_id)
     before = await town.all_of(task_id)
 
     theirs = await wire.send(Ask(operation, task_id, agent=elsewhere), town.keys["owner"])
@@ -81,7 +88,8 @@ async def test_another_agents_address_has_no_such_task(
 @pytest.mark.parametrize("wire", KNOW_REFERENCES, indirect=True)
 async def test_a_stranger_cannot_refer_to_a_task(town: Town, wire: Wire) -> None:
     """Its results would reach the stranger's own agent."""
-    task_id, nobodys = await town.task(), str(uuid4())
+    task_id = await town.task()
+    nobodys = like(task_id)
 
     for operation in ("on_message_send", "on_message_send_stream"):
         theirs = await wire.send(Ask(operation, refers_to=(task_id,)), town.keys["stranger"])
@@ -132,6 +140,18 @@ async def test_a_stranger_downloads_nothing(town: Town, verb: str, path: str) ->
     assert theirs.status_code == missing.status_code
     assert theirs.text.replace(context, "") == missing.text.replace(nobodys, "")
     assert "secret" not in theirs.text
+
+
+async def test_a_stranger_approves_nothing(town: Town) -> None:
+    """Nor does the owner: it takes a scope that neither has."""
+    task_id = await town.task()
+    before = await town.all_of(task_id)
+
+    for caller in ("stranger", "owner", "bound"):
+        for method, path in (("GET", "approvals"), ("POST", f"approvals/{task_id}/q")):
+            answer = await town.gateway.http.request(method, path, headers=town.keys[caller])
+            assert (answer.status_code, task_id in answer.text) == (403, False)
+    assert await town.all_of(task_id) == before
 
 
 async def test_the_owner_downloads_what_the_stranger_cannot(town: Town) -> None:

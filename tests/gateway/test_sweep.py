@@ -11,7 +11,6 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric
 from structlog.testing import capture_logs
 from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client
-from temporalio.contrib.pydantic import pydantic_data_converter
 from temporalio.service import RPCError, RPCStatusCode
 
 from gateway.errors import TemporalUnavailableError
@@ -24,6 +23,7 @@ from stores.task_views import TaskViews
 from tests.gateway.silent_tasks import (
     BUG,
     defective_worker,
+    delete,
     events_of,
     reset,
     services,
@@ -38,6 +38,7 @@ from tests.support.processes import ServerProcess, running_temporal
 from workflows.contract.events import StatusChanged, Warned
 from workflows.contract.messages import TextPart, UserMessage
 from workflows.contract.names import child_task_id
+from workflows.contract.payloads import WIRE_DATA_CONVERTER
 from workflows.contract.tasks import AgentSpec, TaskInput, TaskState
 
 REPORT_PROBLEMS = "system.numConsecutiveWorkflowTaskProblemsToTriggerSearchAttribute=2"
@@ -238,6 +239,41 @@ async def watched_gateway(
             process.stop()
 
 
+async def test_a_task_whose_workflow_is_gone_is_found(client: Client) -> None:
+    """Nothing of an open task expires, so somebody has to notice; the tasks beside it go on."""
+    views, queue = MemoryTaskViews(), unique("gone")
+    async with defective_worker(client, queue):
+        gone, beside = [await start(client, views, queue) for _ in range(2)]
+        await delete(client, gone)
+        sweep = services(client, views, queue=queue).sweep
+        while await views.state(gone) is not TaskState.FAILED:
+            await sweep.reconcile_open()
+
+        assert await views.state(beside) is TaskState.SUBMITTED
+        await client.get_workflow_handle(beside).terminate()
+
+
+async def test_a_temporal_that_knows_no_task_is_not_believed(client: Client) -> None:
+    """A gateway with the namespace of another Everloop must not call all open tasks failed."""
+    views = MemoryTaskViews()
+    task = UserMessage(message_id="m", parts=(TextPart(text="x"),))
+    given = TaskInput(
+        context_id="c",
+        owner="o",
+        agent=AgentSpec(id="staged"),
+        message=task,
+        created_at=datetime.now(UTC),
+    )
+    for task_id in (ids := [unique("unknown") for _ in range(3)]):
+        await views.create(submitted_view(task_id, given))
+
+    sweep = services(client, views).sweep
+    for _ in range(3):
+        await sweep.reconcile_open()
+
+    assert {await views.state(task_id) for task_id in ids} == {TaskState.SUBMITTED}
+
+
 async def test_what_the_gateway_notices_is_a_metric(tmp_path: Path, redis_url: str) -> None:
     """A stuck task is a warning, a log line and a metric; a settled one is a metric with its state.
 
@@ -247,7 +283,7 @@ async def test_what_the_gateway_notices_is_a_metric(tmp_path: Path, redis_url: s
         running_temporal(tmp_path, [REPORT_PROBLEMS]) as (_, address),
         connect_redis(redis_url) as redis,
     ):
-        client = await Client.connect(address, data_converter=pydantic_data_converter)
+        client = await Client.connect(address, data_converter=WIRE_DATA_CONVERTER)
         views, queue = RedisTaskViews(redis), unique("stuck")
         stuck, ended = [await start(client, views, queue, prompt) for prompt in (BUG, "wait")]
         await client.get_workflow_handle(ended).terminate()

@@ -44,6 +44,7 @@ DOWNLOADS = (
     "artifacts/{}/a",
     "artifacts/{}/a/parts/0",
     "artifacts/{}/b",
+    "results/{}/c1",
 )
 """Addresses of artifacts, but for the context; there is an artifact `a`, and no `b`."""
 

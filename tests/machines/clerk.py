@@ -22,11 +22,11 @@ PACE = 0.1
 """Seconds between two pieces of the model's text."""
 
 PLANS = {
-    "report": ((("call_1", "file_report"), ("call_2", "deposit")), (("call_3", "charge"),)),
-    "question": ((("call_1", "request_input"),), (("call_2", "deposit"),)),
-    "errand": ((("call_1", "deposit"), ("call_2", "charge")),),
+    "report": ((("r00001c01", "file_report"), ("r00001c02", "deposit")), (("r00004c01", "charge"),)),
+    "question": ((("r00001c01", "request_input"),), (("r00003c01", "deposit"),)),
+    "errand": ((("r00001c01", "deposit"), ("r00001c02", "charge")),),
 }
-"""The calls of each reply, by the first word of the message."""
+"""The calls of each reply, with the ids of their places, by the first word of the message."""
 
 
 def report_of(task_id: str) -> bytes:
@@ -66,8 +66,8 @@ class Script:
         for calls, known in zip(plan, accumulate(map(len, plan), initial=0), strict=False):
             if len(results) == known:
                 asked = [
-                    tool_call(name, json.dumps(self._arguments.get(name, {})), id_=call_id, index=index)
-                    for index, (call_id, name) in enumerate(calls)
+                    tool_call(name, json.dumps(self._arguments.get(name, {})), index=index)
+                    for index, (_, name) in enumerate(calls)
                 ]
                 return Reply([*_paced(SAID), *asked])
         return Reply(_paced(json.dumps({call_id: _understood(text) for call_id, text in results.items()})))

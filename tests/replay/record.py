@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import cast
 
 from temporalio.client import Client, WorkflowFailureError, WorkflowHistory
-from temporalio.contrib.pydantic import pydantic_data_converter
 
 from tests.replay.housekeeping_scenarios import HOUSEKEEPING_SCENARIOS, run_housekeeping
 from tests.replay.push_scenarios import PUSH_SCENARIOS, run_push
@@ -26,6 +25,7 @@ from tests.support.processes import running_temporal
 from worker import WorkerSettings, running_workers
 from workflows.contract import names
 from workflows.contract.messages import TextPart, UserMessage
+from workflows.contract.payloads import WIRE_DATA_CONVERTER
 from workflows.contract.tasks import TaskInput, TaskResult
 
 HOST = re.compile(r"\b\d+@[\w.-]+")
@@ -75,10 +75,11 @@ async def main(change: str, chosen: Collection[str]) -> None:
         sys.exit(f"there is no scenario {', '.join(sorted(unknown))}; expected: {', '.join(sorted(known))}")
     paths = {name: HISTORIES / f"{name}_before_{change}.json" for name in chosen or known}
     wanted = {name: path for name, path in paths.items() if not path.exists()}
+    HISTORIES.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory() as directory:
         settings = [f"limit.historyCount.suggestContinueAsNew={LONG_EVENTS}"]
         async with running_temporal(Path(directory), settings) as (_, address):
-            client = await Client.connect(address, data_converter=pydantic_data_converter)
+            client = await Client.connect(address, data_converter=WIRE_DATA_CONVERTER)
             for name, path in sorted(wanted.items()):
                 await _record(client, name, path)
 

@@ -171,7 +171,7 @@ def _questions() -> Scenario:
 
     async def act(handle: Handle) -> None:
         await ports.publish.until_asked()
-        yes = UserMessage(message_id="m2", parts=(TextPart(text="yes"),), metadata={"question": "b"})
+        yes = UserMessage(message_id="m2", parts=(TextPart(text="yes"),), answers="b")
         await handle.execute_update(AgentTask.add_message, yes, id=yes.message_id)
         await ports.publish.until_asked(2)
         await handle.signal(AgentTask.approve, Approval(call_id="a", approved=False))
@@ -291,7 +291,7 @@ def _sub_agent_asks() -> Scenario:
                     if task_id == handle.id
                 )
             )
-            yes = UserMessage(message_id=f"m{number}", parts=(TextPart(text="yes"),))
+            yes = UserMessage(message_id=f"m{number}", parts=(TextPart(text="yes"),), answers=question)
             await handle.execute_update(AgentTask.add_message, yes, id=yes.message_id)
 
     return Scenario(ports, act, FULL_AGENT.model_copy(update={"max_sub_agents": 5, "max_tokens": 1000}))

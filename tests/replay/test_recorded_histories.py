@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 from temporalio.client import WorkflowHistory
-from temporalio.contrib.pydantic import pydantic_data_converter
 from temporalio.worker import Replayer
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
 
 from workflows.agent_task import AgentTask
+from workflows.contract.payloads import WIRE_DATA_CONVERTER
 from workflows.housekeeping import Housekeeping
 from workflows.push_delivery import PushDelivery
 
@@ -38,6 +38,6 @@ async def test_a_recorded_history_still_replays(path: Path) -> None:
     replayer = Replayer(
         workflows=[AgentTask, Housekeeping, PushDelivery],
         workflow_runner=SANDBOX,
-        data_converter=pydantic_data_converter,
+        data_converter=WIRE_DATA_CONVERTER,
     )
     await replayer.replay_workflow(history)

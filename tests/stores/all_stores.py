@@ -6,6 +6,7 @@ from redis.asyncio import Redis
 
 from stores.artifacts import Append, Create, NewPart
 from stores.conversations import ConversationSummary
+from stores.leases import Lease
 from stores.memory_blobs import MemoryBlobs
 from stores.push_configs import PushConfig
 from stores.redis_artifacts import RedisArtifacts
@@ -42,7 +43,9 @@ class AllStores:
 
     def config(self) -> PushConfig:
         url = f"https://example.com/{self.word}"
-        return PushConfig(id="c", task_id=self.id, context_id="x", url=url, token=self.word, public_url="p")
+        return PushConfig(
+            id="c", task_id=self.id, owner="owner", context_id="x", url=url, token=self.word, public_url="p"
+        )
 
     async def begin(self) -> None:
         """Keep the first half in each store."""
@@ -53,7 +56,7 @@ class AllStores:
         await self.transcripts.put(self.id, "run", 0, [said("m1", self.word)])
         await self.conversations.append("ctx" + self.id, "t1", [said("m1", self.word), said("m2", self.word)])
         await self.secrets.put(self.id, "m", self.word)
-        await self.records.keep(self.id, "c1", self.word)
+        await self.records.keep(Lease(self.id, "c1", "1"), "c1", self.word)
         await self.configs.put(self.config(), position="1-1")
         parts = (NewPart("text", self.word.encode()),)
         await self.artifacts.apply("ctx", self.id, Create(self.id, parts, name=self.word))
@@ -78,7 +81,8 @@ class AllStores:
         await self.transcripts.open(self.id, "next", 2, [said("m2", self.word)], previous_run="run")
         await self.conversations.compact("ctx" + self.id, ConversationSummary(start=0, end=1, text=self.word))
         await self.secrets.accept(self.id, "m", "name")
-        await self.records.finish(self.id, "c1", ToolMessage(call_id="c1", name="n", content=self.word))
+        outcome = ToolMessage(call_id="c1", name="n", content=self.word)
+        await self.records.finish(Lease(self.id, "c1", "1"), outcome)
         await self.configs.advance(self.config(), start="1-1", end="2-2")
         await self.configs.put(self.config(), position="9-9")
         await self.artifacts.apply("ctx", self.id, Append(b" and more"))
@@ -99,7 +103,7 @@ class AllStores:
         assert [s.text for s in await self.conversations.get_summaries("ctx" + self.id)] == [self.word]
         assert await self.secrets.get(self.id, "name") == self.word
         assert await self.records.kept(self.id, "c1") == self.word
-        assert self.word in str(await self.records.claim(self.id, "c1"))
+        assert self.word in str(await self.records.outcome(self.id, "c1"))
         assert await self.configs.list_configs(self.id) == [self.config()]
         assert await self.configs.position(self.id, "c") == "2-2"  # its address is the same
         pieces = [piece async for piece in self.artifacts.read_part("ctx", self.id)]

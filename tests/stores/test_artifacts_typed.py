@@ -20,6 +20,7 @@ from stores.artifacts import (
     RowInvalidError,
     RowSchemaError,
 )
+from tests.support.doubling import doubling
 from workflows.contract.artifacts import ArtifactStatus
 
 SCHEMA: dict[str, JsonValue] = {
@@ -122,9 +123,7 @@ async def test_bad_row_keeps_its_batch_out(
 BAD_SCHEMAS: list[dict[str, JsonValue]] = [
     {"properties": {"\ud800": {}}},
     {"type": "nothing"},
-    {"properties": {"x": {"pattern": "(a+)+(?=b)"}}},
     {"properties": {"x": {"pattern": "("}}},
-    {"patternProperties": {"^(a+)+$": {"type": "string"}}},
     {"items": [{"type": 3}], "allOf": [{"minimum": "3"}]},
 ]
 
@@ -133,29 +132,27 @@ BAD_SCHEMAS: list[dict[str, JsonValue]] = [
 async def test_unusable_schema_is_refused(
     artifacts: Artifacts, context_id: str, schema: dict[str, JsonValue]
 ) -> None:
-    """A dataset is not made with a schema that is wrong, or whose patterns might never come to an end."""
+    """A dataset is not made with a schema that is wrong, or has a pattern that is none."""
     with pytest.raises(RowSchemaError):
         await artifacts.create_dataset_artifact(context_id, "a", task_id="t", schema=schema)
     assert await artifacts.list_artifacts(context_id) == []
 
 
-@pytest.mark.filterwarnings("ignore:Automatically retrieving:DeprecationWarning")
 @pytest.mark.parametrize("reference", ["https://127.0.0.1:1/schema.json", "#/$defs/none", "a file"])
 async def test_no_schema_leads_outside(
     artifacts: Artifacts, context_id: str, reference: str, tmp_path: Path
 ) -> None:
-    """A reference out of the schema is followed nowhere: rows cannot be checked, and are refused."""
+    """A reference out of the schema is followed nowhere: no dataset is made with it."""
     (tmp_path / "schema.json").write_text("{}")
     address = (tmp_path / "schema.json").as_uri() if reference == "a file" else reference
-    await artifacts.create_dataset_artifact(context_id, "a", task_id="t", schema={"$ref": address})
     with pytest.raises(RowSchemaError):
-        await artifacts.append_dataset_batch(context_id, "a", [{}])
+        await artifacts.create_dataset_artifact(context_id, "a", task_id="t", schema={"$ref": address})
 
 
-async def test_endless_schema_is_refused(artifacts: Artifacts, context_id: str) -> None:
-    """A schema that refers to itself for ever ends in an error, not in the process."""
-    await artifacts.create_dataset_artifact(context_id, "a", task_id="t", schema={"$ref": "#"})
-    with pytest.raises(RowSchemaError):
+async def test_rows_that_take_too_long_to_check_are_refused(artifacts: Artifacts, context_id: str) -> None:
+    """A schema whose parts refer to each other twice ends in an error, not in the process."""
+    await artifacts.create_dataset_artifact(context_id, "a", task_id="t", schema=doubling())
+    with pytest.raises(RowSchemaError, match="takes too long"):
         await artifacts.append_dataset_batch(context_id, "a", [{}])
 
 

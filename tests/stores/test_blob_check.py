@@ -8,6 +8,7 @@ from redis.asyncio import Redis
 
 from deploy.local.servers import LOOPBACK, free_port
 from stores.blob_check import LOCK_KEY, STORE_ID_KEY, check_blobs
+from stores.blob_settings import BlobSettings, opened_blobs
 from stores.blobs import PROBE_KEY, Blobs, BlobsUnavailableError, BlobsUnfitError
 from stores.local_blobs import LocalBlobs
 from stores.memory_blobs import MemoryBlobs
@@ -76,7 +77,7 @@ async def test_restart_on_an_unmounted_volume_is_refused(own_redis: Redis, tmp_p
     mounted.rename(away)
     mounted.mkdir()
     for _ in range(2):
-        with pytest.raises(BlobsUnfitError, match=f"{mounted} .*Mount the right.*delete .*{STORE_ID_KEY}"):
+        with pytest.raises(BlobsUnfitError, match=f"{mounted} .*EVERLOOP_BLOBS.*mount the right"):
             await check_blobs(LocalBlobs(mounted), own_redis)
     assert list(mounted.iterdir()) == []
     mounted.rmdir()
@@ -167,3 +168,46 @@ async def test_redis_that_is_away_is_one_clear_error() -> None:
     async with connect_redis(f"redis://{LOOPBACK}:{free_port()}/0") as redis:
         with pytest.raises(BlobsUnfitError, match="Redis does not tell"):
             await check_blobs(MemoryBlobs(), redis)
+
+
+async def test_a_process_without_a_setting_finds_the_directory_in_use(
+    own_redis: Redis, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A worker that is started beside `make up`, in another working directory, leaves nothing there."""
+    monkeypatch.chdir(tmp_path)
+    async with opened_blobs(BlobSettings(), own_redis) as blobs:
+        await blobs.put("payloads/a", b"a")
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    monkeypatch.chdir(elsewhere)
+
+    async with opened_blobs(BlobSettings(), own_redis) as blobs:
+        assert await blobs.get("payloads/a") == b"a"
+    assert list(elsewhere.iterdir()) == []
+
+
+async def test_a_directory_that_was_given_is_not_exchanged(own_redis: Redis, tmp_path: Path) -> None:
+    """It is refused; the message names the one in use, and nothing that would harm a deployment."""
+    used = tmp_path / "used"
+    async with opened_blobs(BlobSettings(blob_directory=used), own_redis):
+        pass
+
+    with pytest.raises(BlobsUnfitError, match=f"EVERLOOP_BLOB_DIRECTORY={used}") as refused:
+        async with opened_blobs(BlobSettings(blob_directory=tmp_path / "other"), own_redis):
+            pass
+    assert "delete" not in str(refused.value)
+    assert STORE_ID_KEY not in str(refused.value)
+
+
+async def test_a_directory_that_is_not_the_one_in_use_is_not_taken(
+    own_redis: Redis, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On another machine the same path may be anything."""
+    monkeypatch.chdir(tmp_path)
+    async with opened_blobs(BlobSettings(blob_directory=tmp_path / "used"), own_redis):
+        pass
+    (tmp_path / "used" / PROBE_KEY).unlink()
+
+    with pytest.raises(BlobsUnfitError, match="is not the blob store"):
+        async with opened_blobs(BlobSettings(), own_redis):
+            pass

@@ -235,12 +235,14 @@ def test_events_of_a_client_s_task_are_not_forwarded() -> None:
     assert forwarded("task", CALLED) is None
 
 
-async def test_a_stream_that_only_sub_agents_write_expires_too(redis: Redis) -> None:
-    """Also where Redis has lost the stream of the task, and it begins anew with a forwarded event."""
+async def test_a_stream_that_only_sub_agents_write_lives_as_its_task(redis: Redis) -> None:
+    """Where Redis has lost the stream of the task, and it begins anew with a forwarded event."""
     views = RedisTaskViews(redis)
     task_id = (await working(views)).task_id
     await redis.delete(stream_key(task_id))
 
     await views.publish(child_task_id(task_id, "call"), "run-c", [CALLED])
 
+    assert await redis.ttl(stream_key(task_id)) == -1
+    await views.publish(task_id, "run", [status(9, state=TaskState.COMPLETED)])
     assert 0 < await redis.ttl(stream_key(task_id)) <= TASK_TTL.total_seconds()

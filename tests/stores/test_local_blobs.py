@@ -26,6 +26,18 @@ async def test_local_blobs_survive_their_process(tmp_path: Path) -> None:
     assert await LocalBlobs(tmp_path).get(KEY) == CONTENT
 
 
+async def test_nobody_else_can_read_blobs(tmp_path: Path) -> None:
+    """Neither files nor folders, whatever the umask lets through."""
+    directory, mask = tmp_path / "a" / "blobs", os.umask(0)
+    try:
+        await LocalBlobs(directory).put(KEY, CONTENT)
+    finally:
+        os.umask(mask)
+
+    modes = {path.is_dir(): path.stat().st_mode & 0o777 for path in (directory, *directory.rglob("*"))}
+    assert modes == {True: 0o700, False: 0o600}
+
+
 async def test_full_disk_is_no_missing_blob_and_leaves_nothing(tmp_path: Path) -> None:
     """A put that cannot be written raises BlobsUnavailableError and leaves no part of a blob behind."""
     blobs = LocalBlobs(tmp_path)

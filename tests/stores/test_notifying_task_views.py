@@ -42,6 +42,7 @@ class Stage:
                 PushConfig(
                     id=config_id,
                     task_id=self.task.task_id,
+                    owner="owner",
                     context_id="c",
                     url="https://a",
                     public_url="https://b",

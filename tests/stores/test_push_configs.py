@@ -23,6 +23,7 @@ def config(task_id: str, id_: str = "c", **fields: str) -> PushConfig:
     return PushConfig(
         id=id_,
         task_id=task_id,
+        owner="owner",
         context_id="context",
         has_authentication=True,
         scheme="Bearer",

@@ -1,13 +1,14 @@
 """Redis is killed and started again: what was acknowledged is still there."""
 
+from dataclasses import replace
 from pathlib import Path
 
+from stores.leases import Claim, Lease
 from stores.redis_connection import connect_redis
 from stores.redis_task_views import RedisTaskViews
 from stores.redis_tool_records import RedisToolRecords
 from stores.redis_transcripts import RedisTranscripts
 from stores.task_views import TaskQuery
-from stores.tool_records import Claim
 from tests.stores.examples import chunk, entries_of, new_id, said, status, submitted
 from tests.support.processes import redis_answers, running_valkey, wait_until_answers
 from workflows.contract.messages import ToolMessage
@@ -23,8 +24,9 @@ async def test_what_was_acknowledged_survives_a_kill(tmp_path: Path) -> None:
         view = submitted(task_id)
         await views.create(view)
         await views.publish(task_id, "run", [status(1), chunk("Hel")])
-        await records.claim(task_id, "begun")
-        await records.finish(task_id, "done", outcome)
+        begun, done = Lease(task_id, "begun", "1"), Lease(task_id, "done", "1")
+        await records.claim(begun, 60)
+        await records.finish(done, outcome)
         await transcripts.put(task_id, "run", 0, [said("m1")])
         before, entries = await views.load(task_id), await entries_of(views, task_id)
 
@@ -34,8 +36,9 @@ async def test_what_was_acknowledged_survives_a_kill(tmp_path: Path) -> None:
 
         assert await views.load(task_id) == before
         assert await entries_of(views, task_id) == entries
-        assert await records.claim(task_id, "begun") is Claim.STARTED_BEFORE
-        assert await records.claim(task_id, "done") == outcome
+        assert await records.claim(replace(begun, token="2"), 60) is Claim.HELD
+        assert await records.renew(begun, 60)
+        assert await records.outcome(task_id, "done") == outcome
         assert (await transcripts.open(task_id, "run", 1)).messages == (said("m1"),)
         await views.publish(task_id, "run", [status(1), chunk("lo", index=1), status(2)])
         (listed,) = (await views.list_tasks(TaskQuery(view.owner, view.agent_id))).views

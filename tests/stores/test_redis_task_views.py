@@ -9,12 +9,18 @@ import pytest
 from redis.asyncio import Redis
 from structlog.testing import capture_logs
 
+from stores.leases import Lease
+from stores.push_configs import PushConfig
+from stores.redis_push_configs import RedisPushConfigs
+from stores.redis_secrets import RedisSecrets
 from stores.redis_task_views import RedisTaskViews
+from stores.redis_tool_records import RedisToolRecords
+from stores.redis_transcripts import RedisTranscripts
 from stores.task_views import START, TaskQuery
+from stores.transcripts import Attempt
 from tests.stores.examples import (
     AGENT_ID,
     answered,
-    artifact,
     chunk,
     new_id,
     said,
@@ -24,6 +30,8 @@ from tests.stores.examples import (
 )
 from workflows.contract.events import TaskCreated
 from workflows.contract.names import (
+    OPEN_TASKS_KEY,
+    child_task_id,
     expiry_list_key,
     history_key,
     open_tasks_key,
@@ -37,17 +45,6 @@ from workflows.contract.tasks import TaskState, TaskView
 @pytest.fixture
 def views(redis: Redis) -> RedisTaskViews:
     return RedisTaskViews(redis)
-
-
-def keys_of(view: TaskView) -> list[str]:
-    return [
-        view_key(view.task_id),
-        history_key(view.task_id),
-        stream_key(view.task_id),
-        *lists_of(view),
-        expiry_list_key(view.owner, view.agent_id),
-        open_tasks_key(view.owner),
-    ]
 
 
 def lists_of(view: TaskView) -> list[str]:
@@ -64,6 +61,13 @@ async def blocks_of(redis: Redis, view: TaskView) -> list[str]:
     return [text for name, text in fields.items() if name.startswith("block:")]
 
 
+def ended(*, owner: str = "", context_id: str = "", seconds: float = 0) -> TaskView:
+    """Return a task that has ended."""
+    view = submitted(owner=owner or new_id(), context_id=context_id or new_id(), seconds=seconds)
+    status = view.status.model_copy(update={"state": TaskState.COMPLETED})
+    return view.model_copy(update={"status": status})
+
+
 async def forget(redis: Redis, view: TaskView) -> None:
     """Let a task expire, as if its time to live had passed."""
     await redis.delete(view_key(view.task_id), history_key(view.task_id), stream_key(view.task_id))
@@ -71,25 +75,93 @@ async def forget(redis: Redis, view: TaskView) -> None:
     assert await redis.zadd(expiry_list_key(view.owner, view.agent_id), {entry: 0}, xx=True, ch=True)
 
 
-@pytest.mark.parametrize("write", ["create", "publish", "restore"])
-async def test_every_write_refreshes_the_time_to_live_of_every_key(redis: Redis, write: str) -> None:
-    """No key of a task outlives its time to live, and each write puts that off."""
-    view = answered(submitted(), "run", 2, artifacts=(artifact("x"),))
-    if write != "create":
-        await RedisTaskViews(redis, ttl=timedelta(seconds=50)).create(view)
+async def keep_all(redis: Redis, task_id: str) -> None:
+    """Write every other key that a task, or a sub-agent of its, may have."""
+    for id_ in (task_id, child_task_id(task_id, "call")):
+        transcripts, records, secrets = RedisTranscripts(redis), RedisToolRecords(redis), RedisSecrets(redis)
+        await transcripts.put(id_, "run", 0, [said("m")])
+        await transcripts.open(id_, "run", 1, attempt=Attempt("1", 1, Lease(id_, "reply", "attempt")))
+        lease = Lease(id_, "call", "attempt")
+        await records.claim(lease, 10)
+        await records.keep(lease, "asked", {"so": "far"})
+        await secrets.put(id_, "m", "secret")
+        await RedisPushConfigs(redis).put(
+            PushConfig(task_id=id_, id="c", owner="owner", context_id="x", url="http://x/", public_url=""),
+            position="0-0",
+        )
+        await RedisPushConfigs(redis).get(id_, "c")
+
+
+async def lives(redis: Redis, view: TaskView) -> dict[str, int]:
+    """Return how long each key of a task lives, and each list that it is in; -1: for ever."""
+    own = cast("list[str]", await redis.keys(f"everloop:task:{{{view.task_id}*"))
+    keys = [*own, *lists_of(view)]
+    return {key: await redis.ttl(key) for key in keys}
+
+
+async def test_nothing_of_an_open_task_expires(redis: Redis, views: RedisTaskViews) -> None:
+    """View, lists, stream, transcripts, records, secrets, webhooks, those of sub-agents, and its count."""
+    view = submitted()
+    await keep_all(redis, view.task_id)  # some of it is there before anybody knows the task
+    await views.create(view)
+    await keep_all(redis, view.task_id)
+    child = child_task_id(view.task_id, "call")
+    await views.publish(child, "run", [status(1), chunk("a")])
+    await views.publish(view.task_id, "run", [status(1, state=TaskState.INPUT_REQUIRED)])
+
+    open_lives = await lives(redis, await view_of(views, view.task_id))
+
+    assert set(open_lives.values()) == {-1}
+    assert len(open_lives) == 4 + 2 * 6 + 2 + 4
+    assert await redis.ttl(open_tasks_key(view.owner)) == -1
+    assert await redis.zscore(OPEN_TASKS_KEY, view.task_id) is not None
+
+
+async def test_all_of_a_task_expires_when_it_has_ended(redis: Redis) -> None:
+    """Its time to live begins with its last status; what is written later expires as well."""
     views = RedisTaskViews(redis, ttl=timedelta(hours=1))
+    view = submitted()
+    await views.create(view)
+    await keep_all(redis, view.task_id)
+    child = child_task_id(view.task_id, "call")
+    await views.publish(child, "run", [status(1), chunk("a")])
 
-    match write:
-        case "create":
-            await views.create(view)
-        case "publish":
-            await views.publish(view.task_id, "run", [chunk("a")])
-        case _:
-            await views.restore(view)
+    await views.publish(view.task_id, "run", [status(1, state=TaskState.COMPLETED)])
+    await views.publish(child, "run", [chunk("b", index=1)])
+    await RedisTranscripts(redis).put(view.task_id, "late", 0, [said("m")])
 
-    shown = await view_of(views, view.task_id)
-    lives = [await redis.ttl(key) for key in keys_of(shown)]
-    assert min(lives) > 3_500
+    ended = await lives(redis, await view_of(views, view.task_id))
+    assert min(ended.values()) > 3_500
+    assert await redis.zscore(OPEN_TASKS_KEY, view.task_id) is None
+    assert await redis.exists(open_tasks_key(view.owner)) == 0
+
+
+async def test_a_task_that_is_open_again_expires_no_more(redis: Redis, views: RedisTaskViews) -> None:
+    """An operator has reset it: nothing of it goes while it works."""
+    view = submitted()
+    await views.create(view)
+    await keep_all(redis, view.task_id)
+    await views.publish(view.task_id, "run", [status(1, state=TaskState.FAILED)])
+
+    await views.publish(view.task_id, "newer", [status(1, seconds=100)])
+
+    assert set((await lives(redis, await view_of(views, view.task_id))).values()) == {-1}
+
+
+async def test_lists_live_as_long_as_an_open_task_in_them(redis: Redis, views: RedisTaskViews) -> None:
+    """A task that ends does not take with it the lists of those that wait."""
+    waiting = submitted()
+    await views.create(waiting)
+    other = submitted(owner=waiting.owner, context_id=waiting.context_id)
+    await views.create(other)
+
+    await views.publish(other.task_id, "run", [status(1, state=TaskState.COMPLETED)])
+
+    assert set((await lives(redis, waiting)).values()) == {-1}
+    assert await redis.ttl(expiry_list_key(waiting.owner, AGENT_ID)) == -1
+    await views.publish(waiting.task_id, "run", [status(1, state=TaskState.CANCELED)])
+    assert min((await lives(redis, await view_of(views, waiting.task_id))).values()) > 0
+    assert await redis.ttl(expiry_list_key(waiting.owner, AGENT_ID)) > 0
 
 
 async def test_a_reader_that_dies_leaves_nothing_behind(redis: Redis, views: RedisTaskViews) -> None:
@@ -106,7 +178,7 @@ async def test_a_reader_that_dies_leaves_nothing_behind(redis: Redis, views: Red
 async def test_an_expired_task_leaves_all_its_lists(redis: Redis, views: RedisTaskViews) -> None:
     """Whatever is listed next, pages fill up and totals are exact, and no list holds the task any more."""
     owner, context_id = new_id(), new_id()
-    tasks = [submitted(owner=owner, context_id=context_id, seconds=n) for n in range(6)]
+    tasks = [ended(owner=owner, context_id=context_id, seconds=n) for n in range(6)]
     for task in tasks:
         await views.create(task)
     for task in tasks[2:5]:
@@ -123,10 +195,10 @@ async def test_an_expired_task_leaves_all_its_lists(redis: Redis, views: RedisTa
 async def test_a_view_expires_when_its_lists_say(redis: Redis) -> None:
     """The time to live passes for real: the task is gone from the list by itself."""
     views = RedisTaskViews(redis, ttl=timedelta(seconds=1))
-    view = submitted()
+    view = ended()
     await views.create(view)
     # Another task keeps the keys of the lists alive.
-    await RedisTaskViews(redis).create(submitted(owner=view.owner, context_id=view.context_id))
+    await RedisTaskViews(redis).create(ended(owner=view.owner, context_id=view.context_id))
 
     while await redis.exists(view_key(view.task_id)):  # noqa: ASYNC110 -- a fact of a server, no event
         await asyncio.sleep(0.05)
@@ -137,10 +209,10 @@ async def test_a_view_expires_when_its_lists_say(redis: Redis) -> None:
 
 async def test_a_great_many_expired_tasks_go_at_once(redis: Redis, views: RedisTaskViews) -> None:
     """The total is exact although one step of the clean-up takes 500 at most."""
-    view = submitted()
+    view = ended()
     await views.create(view)
-    await views.create(submitted(owner=view.owner, context_id=view.context_id))
-    await views.create(submitted(owner=view.owner, context_id=view.context_id))
+    await views.create(ended(owner=view.owner, context_id=view.context_id))
+    await views.create(ended(owner=view.owner, context_id=view.context_id))
     gone = [new_id() for _ in range(1_200)]
     context_list = task_list_key(view.owner, AGENT_ID, view.context_id)
     for key in lists_of(view):
@@ -149,7 +221,7 @@ async def test_a_great_many_expired_tasks_go_at_once(redis: Redis, views: RedisT
         expiry_list_key(view.owner, AGENT_ID), {f"{context_list} {task_id}": 1 for task_id in gone}
     )
 
-    page = await views.list_tasks(TaskQuery(view.owner, AGENT_ID, state=TaskState.SUBMITTED, page_size=1))
+    page = await views.list_tasks(TaskQuery(view.owner, AGENT_ID, state=TaskState.COMPLETED, page_size=1))
 
     assert (page.total, len(page.views)) == (3, 1)
 
@@ -158,7 +230,7 @@ async def test_a_task_that_comes_back_is_in_the_lists_of_one_state(
     redis: Redis, views: RedisTaskViews
 ) -> None:
     """A view that expired and is restored before its old entries were removed leaves none of them behind."""
-    view = submitted()
+    view = ended()
     await views.create(view)
     await forget(redis, view)
     await views.restore(answered(view, "run", 3))
@@ -172,7 +244,7 @@ async def test_a_task_that_comes_back_is_in_the_lists_of_one_state(
 async def test_lists_forget_expired_tasks_that_nobody_lists(redis: Redis, views: RedisTaskViews) -> None:
     """Each status removes more tasks that expired than it can add, so that a list does not grow for ever."""
     owner = new_id()
-    expired = [submitted(owner=owner) for _ in range(20)]
+    expired = [ended(owner=owner) for _ in range(20)]
     for task in expired:
         await views.create(task)
     for task in expired:
@@ -194,7 +266,7 @@ async def test_a_view_that_redis_lost_is_none_until_it_is_restored(
     view = submitted()
     await views.create(view)
     await views.publish(view.task_id, "run", [status(1)])
-    await forget(redis, view)
+    await redis.delete(view_key(view.task_id), history_key(view.task_id), stream_key(view.task_id))
 
     await views.publish(view.task_id, "run", [status(2, received=(said("m2"),))])
     assert await views.load(view.task_id) is None

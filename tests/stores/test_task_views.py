@@ -18,7 +18,8 @@ from tests.stores.examples import (
     view_of,
 )
 from workflows.contract.events import TaskCreated, TaskEvent, Warned
-from workflows.contract.tasks import TaskState, TaskStatus
+from workflows.contract.messages import AgentMessage, TextPart
+from workflows.contract.tasks import Route, TaskState, TaskStatus
 
 
 async def test_a_created_task_is_loaded_as_it_was_created(task_views: TaskViews) -> None:
@@ -37,6 +38,18 @@ async def test_a_created_task_is_loaded_as_it_was_created(task_views: TaskViews)
 async def test_an_unknown_task_has_no_view(task_views: TaskViews) -> None:
     """`load` of a task that nobody wrote returns None."""
     assert await task_views.load(new_id()) is None
+
+
+async def test_an_answer_without_a_task_is_kept(task_views: TaskViews) -> None:
+    """What became of a message that has no task is no view, and is kept as long as one."""
+    task_id = new_id()
+    route = Route(message=AgentMessage(message_id="a", parts=(TextPart(text="Four."),)), digest="d")
+    assert await task_views.route(task_id) is None
+
+    await task_views.keep_route(task_id, route)
+
+    assert await task_views.route(task_id) == route
+    assert await task_views.load(task_id) is None
 
 
 async def test_creating_twice_changes_nothing(task_views: TaskViews) -> None:

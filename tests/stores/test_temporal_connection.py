@@ -7,6 +7,9 @@ from pathlib import Path
 
 import pytest
 import pytest_asyncio
+from google.protobuf.duration_pb2 import Duration
+from temporalio.api.workflowservice.v1 import RegisterNamespaceRequest
+from temporalio.client import Client
 
 from deploy.local.servers import LOOPBACK
 from stores.temporal_connection import TemporalUnreachableError, connect_temporal
@@ -37,6 +40,26 @@ async def test_a_connection_without_its_other_end_is_noticed_in_25_s(
     assert pings
     assert pings.interval_millis > ALLOWED
     assert pings.interval_millis + pings.timeout_millis <= 25_000
+
+
+async def test_an_unknown_namespace_is_named_at_start(
+    temporal_address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever connects is told which it is and how to make it; a gateway would wait for tasks for ever."""
+    monkeypatch.setenv("TEMPORAL_ADDRESS", temporal_address)
+    monkeypatch.setenv("TEMPORAL_NAMESPACE", "no-such-place")
+
+    told = "has no namespace 'no-such-place'.*TEMPORAL_NAMESPACE.*namespace create --namespace no-such-place"
+    with pytest.raises(TemporalUnreachableError, match=told):
+        await connect_temporal()
+
+
+async def make_namespace(address: str, name: str) -> None:
+    client = await Client.connect(address)
+    request = RegisterNamespaceRequest(
+        namespace=name, workflow_execution_retention_period=Duration(seconds=86_400)
+    )
+    await client.workflow_service.register_namespace(request)
 
 
 def _tls_server(certificate: Path) -> ssl.SSLContext:
@@ -100,13 +123,14 @@ client_key_path = "{client}"
 
 
 async def test_a_profile_is_all_that_a_connection_needs(
-    mutual_tls: MutualTls, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    mutual_tls: MutualTls, temporal_address: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """TEMPORAL_PROFILE names one of those in the file of TEMPORAL_CONFIG_FILE; TLS and key are in it."""
     path = tmp_path / "temporal.toml"
     path.write_text(PROFILES.format(**asdict(mutual_tls)))
     monkeypatch.setenv("TEMPORAL_CONFIG_FILE", str(path))
     monkeypatch.setenv("TEMPORAL_PROFILE", "cloud")
+    await make_namespace(temporal_address, "elsewhere")
 
     connected = await connect_temporal()
 

@@ -1,14 +1,17 @@
-"""Tool records: a call that is claimed twice, an outcome that is recorded twice."""
+"""Tool records: a call that is claimed twice, an attempt that was overtaken, an outcome recorded twice."""
 
 import asyncio
+from dataclasses import replace
 from datetime import timedelta
+from uuid import uuid4
 
 import pytest
 from pydantic import JsonValue
 from redis.asyncio import Redis
 
+from stores.leases import Claim, Lease, NotOursError
 from stores.redis_tool_records import RedisToolRecords
-from stores.tool_records import Claim, ToolRecords
+from stores.tool_records import ToolRecords
 from tests.stores.examples import new_id
 from workflows.contract.messages import ToolCall, ToolMessage
 from workflows.contract.names import tool_record_key
@@ -21,83 +24,166 @@ QUESTION = Question(
 OTHER = ToolMessage(call_id="c1", name="search", content="other")
 
 
+HELD = 60.0
+"""Seconds: no lease of a test ends by itself."""
+
+
+def lease(task_id: str, call_id: str = "c1") -> Lease:
+    """Return the claim of another attempt."""
+    return Lease(task_id, call_id, uuid4().hex)
+
+
 async def test_only_the_first_claim_is_the_first(tool_records: ToolRecords) -> None:
-    """A call that was started and has no outcome answers so to every later claim."""
-    task_id = new_id()
+    """While its lease lives, every other claim hears that the call is held; afterwards, that it was lost."""
+    task_id, first = new_id(), lease(new_id())
 
-    claims = [await tool_records.claim(task_id, "c1") for _ in range(3)]
+    claims = [await tool_records.claim(first, HELD)]
+    claims += [await tool_records.claim(lease(first.task_id), HELD) for _ in range(2)]
+    assert await tool_records.renew(first, 0)
+    claims += [await tool_records.claim(lease(first.task_id), HELD) for _ in range(2)]
 
-    assert claims == [Claim.FIRST, Claim.STARTED_BEFORE, Claim.STARTED_BEFORE]
+    assert claims == [Claim.FIRST, Claim.HELD, Claim.HELD, Claim.LOST, Claim.HELD]
+    assert await tool_records.claim(lease(task_id), HELD) is Claim.FIRST
+
+
+async def test_a_claim_whose_answer_was_lost_is_answered_the_same(tool_records: ToolRecords) -> None:
+    """Whether it was the first, or came after one that was lost."""
+    first, second = lease(new_id()), lease("")
+    second = replace(second, task_id=first.task_id)
+
+    claims = [await tool_records.claim(first, 0) for _ in range(2)]
+    claims += [await tool_records.claim(second, HELD) for _ in range(2)]
+
+    assert claims == [Claim.FIRST, Claim.FIRST, Claim.LOST, Claim.LOST]
 
 
 async def test_one_of_many_claims_at_once_is_the_first(tool_records: ToolRecords) -> None:
     """Attempts that race for a call never both run it."""
     task_id = new_id()
 
-    claims = await asyncio.gather(*(tool_records.claim(task_id, "c1") for _ in range(40)))
+    claims = await asyncio.gather(*(tool_records.claim(lease(task_id), HELD) for _ in range(40)))
 
-    assert claims.count(Claim.FIRST) == 1
+    assert (claims.count(Claim.FIRST), claims.count(Claim.HELD)) == (1, 39)
+
+
+async def test_a_lease_that_has_ended_is_renewed_until_another_attempt_comes(
+    tool_records: ToolRecords,
+) -> None:
+    """Who was only slow goes on; who was overtaken learns it, and writes nothing."""
+    slow = lease(new_id())
+    await tool_records.claim(slow, 0)
+    was_ours = await tool_records.renew(slow, 0)
+
+    await tool_records.claim(lease(slow.task_id), HELD)
+
+    assert was_ours
+    assert not await tool_records.renew(slow, HELD)
+    with pytest.raises(NotOursError):
+        await tool_records.finish(slow, OUTCOME)
+    with pytest.raises(NotOursError):
+        await tool_records.keep(slow, "c1", 7)
+    await tool_records.release(slow)
+    assert await tool_records.outcome(slow.task_id, "c1") is None
+    assert await tool_records.kept(slow.task_id, "c1") is None
+    assert await tool_records.claim(lease(slow.task_id), HELD) is Claim.HELD
+
+
+async def test_an_earlier_attempt_comes_too_late(tool_records: ToolRecords) -> None:
+    """It was handed to a worker that was frozen: a later one has been here, whatever became of that."""
+    task_id = new_id()
+    early, late = (replace(lease(task_id), order=order) for order in ("20261123T1", "20261123T2"))
+    await tool_records.claim(late, 0)
+    claims = [await tool_records.claim(early, HELD)]
+    await tool_records.release(late)
+    claims.append(await tool_records.claim(early, HELD))
+    await tool_records.claim(late, HELD)
+    await tool_records.finish(late, OUTCOME)
+    claims.append(await tool_records.claim(early, HELD))
+
+    assert claims == [Claim.OVERTAKEN] * 3
+    assert await tool_records.renew(late, HELD)
+
+
+async def test_a_revoked_call_is_nobodys(tool_records: ToolRecords) -> None:
+    """Who works on it learns that with the next renewal; an outcome that is there stands."""
+    at_work, done = lease(new_id()), lease(new_id())
+    await tool_records.claim(at_work, HELD)
+    await tool_records.finish(done, OUTCOME)
+
+    await tool_records.revoke(lease(at_work.task_id))
+    await tool_records.revoke(lease(done.task_id))
+
+    assert not await tool_records.renew(at_work, HELD)
+    assert await tool_records.claim(lease(at_work.task_id), HELD) is Claim.LOST
+    assert await tool_records.claim(lease(done.task_id), HELD) is Claim.FINISHED
 
 
 async def test_a_finished_call_answers_with_its_outcome(tool_records: ToolRecords) -> None:
-    """After `finish` every claim returns the outcome."""
+    """After `finish` every claim hears that there is one."""
     task_id = new_id()
-    await tool_records.claim(task_id, "c1")
+    ours = lease(task_id)
+    await tool_records.claim(ours, HELD)
 
-    assert await tool_records.finish(task_id, "c1", OUTCOME) == OUTCOME
-    assert await tool_records.claim(task_id, "c1") == OUTCOME
+    assert await tool_records.finish(ours, OUTCOME) == OUTCOME
+    assert await tool_records.claim(lease(task_id), HELD) is Claim.FINISHED
+    assert await tool_records.outcome(task_id, "c1") == OUTCOME
+    assert not await tool_records.renew(ours, HELD)  # whoever has claimed it since overtook us
 
 
 async def test_the_first_outcome_stands(tool_records: ToolRecords) -> None:
     """A second outcome of a call is not recorded; the first is returned."""
-    task_id = new_id()
-    await tool_records.finish(task_id, "c1", OUTCOME)
+    ours = lease(new_id())
+    await tool_records.finish(ours, OUTCOME)
 
-    assert await tool_records.finish(task_id, "c1", OTHER) == OUTCOME
-    assert await tool_records.claim(task_id, "c1") == OUTCOME
+    assert await tool_records.finish(ours, OTHER) == OUTCOME
+    with pytest.raises(NotOursError):
+        await tool_records.finish(lease(ours.task_id), OTHER)
+    assert await tool_records.outcome(ours.task_id, "c1") == OUTCOME
 
 
 async def test_an_outcome_may_be_a_question(tool_records: ToolRecords) -> None:
     """It comes back as one."""
-    task_id = new_id()
+    ours = lease(new_id())
 
-    assert await tool_records.finish(task_id, "c1", QUESTION) == QUESTION
-    assert await tool_records.claim(task_id, "c1") == QUESTION
+    assert await tool_records.finish(ours, QUESTION) == QUESTION
+    assert await tool_records.outcome(ours.task_id, "c1") == QUESTION
 
 
 async def test_a_released_call_is_claimed_anew(tool_records: ToolRecords) -> None:
-    """By one claim; releasing what was never claimed changes nothing."""
-    task_id = new_id()
-    await tool_records.release(task_id, "c1")
-    await tool_records.claim(task_id, "c1")
+    """By one claim; releasing what was never claimed changes nothing, nor does a late renewal."""
+    ours = lease(new_id())
+    await tool_records.release(ours)
+    await tool_records.claim(ours, HELD)
 
-    await tool_records.release(task_id, "c1")
+    await tool_records.release(ours)
 
-    assert [await tool_records.claim(task_id, "c1") for _ in range(2)] == [Claim.FIRST, Claim.STARTED_BEFORE]
+    assert not await tool_records.renew(ours, HELD)
+    claims = [await tool_records.claim(lease(ours.task_id), HELD) for _ in range(2)]
+    assert claims == [Claim.FIRST, Claim.HELD]
 
 
 async def test_a_release_takes_no_outcome_away(tool_records: ToolRecords) -> None:
     """An attempt that was given up may release late."""
-    task_id = new_id()
-    await tool_records.finish(task_id, "c1", OUTCOME)
+    ours = lease(new_id())
+    await tool_records.claim(ours, HELD)
+    await tool_records.finish(ours, OUTCOME)
 
-    await tool_records.release(task_id, "c1")
+    await tool_records.release(ours)
 
-    assert await tool_records.claim(task_id, "c1") == OUTCOME
-
-
-async def test_a_record_of_an_older_version_is_read(redis: Redis) -> None:
-    """Outcomes that were recorded before there were questions."""
-    task_id = new_id()
-    older = '{"role":"tool","call_id":"c1","name":"search","content":"found","outcome":"ok"}'
-    await redis.hset(tool_record_key(task_id, "c1"), mapping={"started": "1", "outcome": older})
-
-    found = await RedisToolRecords(redis).claim(task_id, "c1")
-
-    assert found == ToolMessage(call_id="c1", name="search", content="found")
+    assert await tool_records.claim(lease(ours.task_id), HELD) is Claim.FINISHED
 
 
-@pytest.mark.parametrize("started", [{}, {"started": "1"}], ids=["unclaimed", "claimed"])
+async def test_a_lease_survives_an_emptied_redis(redis: Redis) -> None:
+    """Who works on the call takes it again with the next renewal."""
+    records, ours = RedisToolRecords(redis), lease(new_id())
+    await records.claim(ours, HELD)
+    await redis.delete(tool_record_key(ours.task_id, "c1"))
+
+    assert await records.renew(ours, HELD)
+    assert await records.claim(lease(ours.task_id), HELD) is Claim.HELD
+
+
+@pytest.mark.parametrize("started", [{}, {"holder": "1", "until": "0"}], ids=["unclaimed", "claimed"])
 async def test_an_outcome_that_cannot_be_read_is_unknown(redis: Redis, started: dict[str, str]) -> None:
     """A newer version wrote it: the call is never the first, and what it comes to now is returned."""
     task_id, records = new_id(), RedisToolRecords(redis)
@@ -105,43 +191,52 @@ async def test_an_outcome_that_cannot_be_read_is_unknown(redis: Redis, started: 
     key = tool_record_key(task_id, "c1")
     await redis.hset(key, mapping={**started, "outcome": newer})
 
-    assert [await records.claim(task_id, "c1") for _ in range(2)] == [Claim.STARTED_BEFORE] * 2
-    assert await records.finish(task_id, "c1", OUTCOME) == OUTCOME
+    ours = lease(task_id)
+    assert [await records.claim(each, HELD) for each in (lease(task_id), ours)] == [Claim.FINISHED] * 2
+    assert await records.outcome(task_id, "c1") is None
+    assert await records.finish(ours, OUTCOME) == OUTCOME
     assert await redis.hget(key, "outcome") == newer
 
 
 async def test_calls_and_tasks_have_records_of_their_own(tool_records: ToolRecords) -> None:
     """The same call id in another task, or another call of the task, is another call."""
     first, second = new_id(), new_id()
-    await tool_records.finish(first, "c1", OUTCOME)
+    await tool_records.finish(lease(first), OUTCOME)
 
-    assert await tool_records.claim(first, "c2") is Claim.FIRST
-    assert await tool_records.claim(second, "c1") is Claim.FIRST
+    assert await tool_records.claim(lease(first, "c2"), HELD) is Claim.FIRST
+    assert await tool_records.claim(lease(second), HELD) is Claim.FIRST
 
 
 async def test_records_expire(redis: Redis) -> None:
-    """Each call puts the end of a record off to its time to live."""
-    records = RedisToolRecords(redis, ttl=timedelta(hours=1))
-    task_id = new_id()
-    key = tool_record_key(task_id, "c1")
+    """Each call puts the end of a record off to its time to live; of what was given back little is kept."""
+    records, ours = RedisToolRecords(redis, ttl=timedelta(hours=1)), lease(new_id())
+    other = lease(new_id())
+    key = tool_record_key(ours.task_id, "c1")
 
-    await records.claim(task_id, "c1")
+    await records.claim(ours, HELD)
     lives = [await redis.ttl(key)]
     await redis.expire(key, 5)
-    await records.finish(task_id, "c1", OUTCOME)
+    await records.renew(ours, HELD)
     lives.append(await redis.ttl(key))
+    await redis.expire(key, 5)
+    await records.finish(ours, OUTCOME)
+    lives.append(await redis.ttl(key))
+    await records.claim(other, HELD)
+    await records.release(other)
 
     assert all(3_500 < life <= 3_600 for life in lives)
+    assert 0 < await redis.ttl(tool_record_key(other.task_id, "c1")) <= 600
 
 
 @pytest.mark.parametrize("value", [{"job": "é\x00", "at": [1, 2.5, None]}, "text", 0, False, []], ids=repr)
 async def test_a_call_keeps_the_last_value(tool_records: ToolRecords, value: JsonValue) -> None:
     """Any JSON, in place of what was kept before; at first there is nothing."""
-    task_id = new_id()
+    ours = lease(new_id(), "c1.1")
+    task_id = ours.task_id
     before = await tool_records.kept(task_id, "c1")
 
-    await tool_records.keep(task_id, "c1", "earlier")
-    await tool_records.keep(task_id, "c1", value)
+    await tool_records.keep(ours, "c1", "earlier")
+    await tool_records.keep(ours, "c1", value)
 
     assert before is None
     assert await tool_records.kept(task_id, "c1") == value
@@ -151,21 +246,21 @@ async def test_a_call_keeps_the_last_value(tool_records: ToolRecords, value: Jso
 
 async def test_what_is_kept_is_no_claim_and_no_outcome(tool_records: ToolRecords) -> None:
     """Keeping starts nothing; a release and an outcome leave the value there."""
-    task_id = new_id()
-    await tool_records.keep(task_id, "c1", 7)
-    claims = [await tool_records.claim(task_id, "c1")]
-    await tool_records.release(task_id, "c1")
-    claims.append(await tool_records.claim(task_id, "c1"))
-    await tool_records.finish(task_id, "c1", OUTCOME)
+    ours = lease(new_id())
+    await tool_records.keep(ours, "c1", 7)
+    claims = [await tool_records.claim(ours, HELD)]
+    await tool_records.release(ours)
+    claims.append(await tool_records.claim(ours, HELD))
+    await tool_records.finish(ours, OUTCOME)
 
     assert claims == [Claim.FIRST, Claim.FIRST]
-    assert await tool_records.kept(task_id, "c1") == 7
+    assert await tool_records.kept(ours.task_id, "c1") == 7
 
 
 async def test_what_is_kept_expires_with_the_record(redis: Redis) -> None:
     """A value that was kept alone expires, too."""
     records, task_id = RedisToolRecords(redis, ttl=timedelta(hours=1)), new_id()
 
-    await records.keep(task_id, "c1", 7)
+    await records.keep(lease(task_id), "c1", 7)
 
     assert 3_500 < await redis.ttl(tool_record_key(task_id, "c1")) <= 3_600

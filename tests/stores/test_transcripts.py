@@ -6,6 +6,8 @@ from datetime import timedelta
 import pytest
 from redis.asyncio import Redis
 
+from stores.leases import Lease, NotOursError
+from stores.redis_tool_records import RedisToolRecords
 from stores.redis_transcripts import RedisTranscripts
 from stores.transcripts import Attempt, OpenedTranscript, Transcripts
 from tests.stores.examples import new_id, said
@@ -37,12 +39,43 @@ async def test_each_attempt_at_a_call_gets_a_greater_number(transcripts: Transcr
     task_id = new_id()
 
     async def count(run_id: str, call: str, at_least: int = 1) -> int:
-        return (await transcripts.open(task_id, run_id, 0, attempt=Attempt(call, at_least))).attempt
+        attempt = Attempt(call, at_least, _lease(task_id))
+        return (await transcripts.open(task_id, run_id, 0, attempt=attempt)).attempt
 
     assert [await count("run", "3.0", n) for n in (1, 5, 1, 2)] == [1, 5, 6, 7]
     assert await count("run", "3.1") == await count("other", "3.0") == 1
     await transcripts.put(task_id, "run", 0, [])
     assert await count("run", "3.0") == 1
+
+
+async def test_an_attempt_that_asks_again_keeps_its_number(transcripts: Transcripts) -> None:
+    """It was frozen while it asked, and its client asks again when it goes on: it is no newer attempt."""
+    task_id = new_id()
+    frozen, next_one = (Attempt("3.0", count, _lease(task_id)) for count in (1, 2))
+
+    numbers = [
+        (await transcripts.open(task_id, "run", 0, attempt=each)).attempt
+        for each in (frozen, frozen, next_one)
+    ]
+
+    assert numbers == [1, 1, 2]
+
+
+async def test_an_overtaken_attempt_gets_no_number(redis: Redis) -> None:
+    """Its draft would take the place of that which the newer attempt has written."""
+    task_id, transcripts, leases = new_id(), RedisTranscripts(redis), RedisToolRecords(redis)
+    frozen, next_one = (Attempt("3.0", count, _lease(task_id)) for count in (1, 2))
+    await leases.claim(frozen.lease, 0)
+    await transcripts.open(task_id, "run", 0, attempt=frozen)
+    await leases.claim(next_one.lease, 60)
+    await transcripts.open(task_id, "run", 0, attempt=next_one)
+
+    with pytest.raises(NotOursError):
+        await transcripts.open(task_id, "run", 0, attempt=frozen)
+
+
+def _lease(task_id: str) -> Lease:
+    return Lease(task_id, "reply run 3.0", new_id())
 
 
 async def test_messages_come_back_in_order(transcripts: Transcripts) -> None:
@@ -119,6 +152,20 @@ async def test_a_reply_and_a_summary_do_not_stand_for_each_other(transcripts: Tr
     await transcripts.put_reply(task_id, "run", 3, SUMMARY)
     assert await transcripts.put_reply(task_id, "run", 3, REPLY) == REPLY
     assert (await transcripts.open(task_id, "run", 3)).reply == REPLY
+
+
+async def test_a_result_is_written_once(transcripts: Transcripts) -> None:
+    """What a late attempt at the call has to say replaces nothing; sending again does."""
+    task_id = new_id()
+    late = RESULT.model_copy(update={"content": "overtaken"})
+    await transcripts.put(task_id, "run", 0, MESSAGES[:2])
+
+    for result in (RESULT, late):
+        await transcripts.put_result(task_id, "run", 2, result)
+    assert (await transcripts.open(task_id, "run", 3)).messages == MESSAGES
+
+    await transcripts.put(task_id, "run", 0, [*MESSAGES[:2], late])
+    assert (await transcripts.open(task_id, "run", 3)).messages == (*MESSAGES[:2], late)
 
 
 async def test_a_run_begins_with_what_the_run_before_had(transcripts: Transcripts) -> None:
@@ -249,3 +296,15 @@ async def test_every_call_refreshes_the_time_to_live(redis: Redis) -> None:
         lives.append(await redis.ttl(key))
 
     assert all(3_500 < life <= 3_600 for life in lives)
+
+
+async def test_the_newest_that_fit_are_shown(transcripts: Transcripts) -> None:
+    """What is too large is left out, and what is older may have room; without its beginning it is lost."""
+    task_id, large = new_id(), RESULT.model_copy(update={"content": "x" * 10_000})
+    await transcripts.put(task_id, "run", 0, [*MESSAGES, large, SUMMARY])
+
+    assert await transcripts.newest(task_id, "run", 9_000) == {**dict(enumerate(MESSAGES)), 4: SUMMARY}
+    assert await transcripts.newest(task_id, "run", 1) == {}
+    assert await transcripts.newest(task_id, "other", 9_000) is None
+    await transcripts.put(task_id, "begun", 1, MESSAGES[1:])
+    assert await transcripts.newest(task_id, "begun", 9_000) is None

@@ -21,6 +21,14 @@ async def write_line(ledger: str, gate: str, context: ToolContext) -> str:
     return "written"
 
 
+@tool(timeout=3 * LONG)
+async def write_slowly(ledger: str, gate: str, context: ToolContext) -> str:
+    """Do the same, and take longer."""
+    await asyncio.to_thread(append_line, ledger, f"{context.task_id}/{context.call_id}")
+    await until_open(gate)
+    return "written"
+
+
 @tool(idempotent=True, timeout=LONG)
 async def write_once(folder: str, gate: str, context: ToolContext) -> str:
     """Create a file named by the call unless it is there, then wait for a gate file."""
@@ -30,6 +38,14 @@ async def write_once(folder: str, gate: str, context: ToolContext) -> str:
     await asyncio.to_thread(attempt.touch)
     await until_open(gate)
     return "created"
+
+
+@tool
+async def report(words: str, context: ToolContext) -> str:
+    """Tell subscribers some words, one by one."""
+    for word in words.split():
+        await context.progress(word)
+    return "reported"
 
 
 @tool
@@ -43,6 +59,6 @@ agent = Agent(
     name="Acceptance",
     description="Runs what the scripted model asks for.",
     model="scripted",
-    plugins=[prompt("Follow the script."), tools(write_line, write_once, repeat)],
+    plugins=[prompt("Follow the script."), tools(write_line, write_slowly, write_once, repeat, report)],
     limits=Limits(iterations=400),
 )

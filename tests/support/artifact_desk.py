@@ -7,6 +7,7 @@ from pydantic import JsonValue
 from agents.artifact_tools import artifacts
 from stores.artifacts import Create, NewPart
 from stores.shown_artifacts import shown_artifact
+from stores.tool_records import ToolRecords
 from tests.support.tool_bench import ToolBench
 from workflows.contract.artifacts import StoredArtifact
 from workflows.contract.messages import Part, ToolMessage
@@ -16,8 +17,9 @@ from workflows.contract.names import context_key
 class Desk:
     """Calls tools one after the other."""
 
-    def __init__(self, *, granular: bool = False) -> None:
-        self.bench = ToolBench(*artifacts("granular" if granular else "update").tools)
+    def __init__(self, *, granular: bool = False, records: ToolRecords | None = None) -> None:
+        tools = artifacts("granular" if granular else "update").tools
+        self.bench = ToolBench(*tools, records=records)
         self.context = context_key(self.bench.task.owner, self.bench.task.context_id)
         self._calls = 0
 

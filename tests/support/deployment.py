@@ -49,11 +49,11 @@ class Deployment:
         await wait_until_answers(worker, lambda: _says(worker, "worker ready"), "worker")
         return worker
 
-    async def add_gateway(self) -> Gateway:
-        """Start a gateway and wait until it reaches its servers."""
+    async def add_gateway(self, **settings: str) -> Gateway:
+        """Start a gateway, with settings of its own, and wait until it reaches its servers."""
         port = free_port()
         url = f"http://{LOOPBACK}:{port}"
-        variables = {"EVERLOOP_PORT": str(port), "EVERLOOP_PUBLIC_URL": url}
+        variables = {"EVERLOOP_PORT": str(port), "EVERLOOP_PUBLIC_URL": url, **settings}
         process = self._process("gateway", [sys.executable, "-m", "gateway"], variables)
         process.start()
         await wait_until_answers(process, lambda: _is_ready(url), "gateway")

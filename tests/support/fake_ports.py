@@ -38,7 +38,13 @@ from workflows.contract.messages import (
     Usage,
     UserMessage,
 )
-from workflows.contract.names import MODEL_QUEUE, TOOLS_QUEUE, WORKFLOWS_QUEUE
+from workflows.contract.names import (
+    MODEL_QUEUE,
+    TOOLS_QUEUE,
+    WORKFLOWS_QUEUE,
+    call_key,
+    child_task_id,
+)
 from workflows.contract.ports import (
     AgentPort,
     ContextPort,
@@ -66,6 +72,11 @@ def asks(*calls: tuple[str, str], text: str = "") -> AssistantMessage:
         tool_calls=tuple(ToolCall(id=id_, name=name, arguments="{}") for id_, name in calls),
         finish_reason="tool_calls",
     )
+
+
+def task_of(task_id: str, call: ToolCall) -> str:
+    """Return the id of the task of the sub-agent that a call asks."""
+    return child_task_id(task_id, call_key(call))
 
 
 TASK_WORK = (WORKFLOWS_QUEUE, MODEL_QUEUE, TOOLS_QUEUE)
@@ -114,8 +125,9 @@ class CountingTools(ToolPort):
         gate_size: int = 0,
         reply: Callable[[RunToolInput], ToolReply | None] = lambda _: None,
     ) -> None:
-        self._reply = reply
+        self.reply = reply
         self.calls: list[RunToolInput] = []
+        self._called = asyncio.Condition()
         self.results: list[StoreResultInput] = []
         self.most_at_once = 0
         self._running = 0
@@ -124,7 +136,9 @@ class CountingTools(ToolPort):
 
     @activity.defn
     async def run_tool(self, call: RunToolInput) -> ToolReply:
-        self.calls.append(call)
+        async with self._called:
+            self.calls.append(call)
+            self._called.notify_all()
         self._running += 1
         self.most_at_once = max(self.most_at_once, self._running)
         if self._gate:
@@ -133,7 +147,12 @@ class CountingTools(ToolPort):
             await self._gate.wait()
         self._running -= 1
         done = ToolMessage(call_id=call.call.id, name=call.call.name, content=f"{call.call.id} done")
-        return self._reply(call) or done
+        return self.reply(call) or done
+
+    async def until_called(self, call_id: str, times: int = 1) -> None:
+        """Wait until a call has been run so many times."""
+        async with self._called:
+            await self._called.wait_for(lambda: sum(c.call.id == call_id for c in self.calls) >= times)
 
     @activity.defn
     async def store_result(self, call: StoreResultInput) -> None:
@@ -184,6 +203,12 @@ class RecordingPublisher(PublishPort):
     async def until_asked(self, times: int = 1) -> None:
         """Wait until the task has asked its client so many times."""
         await self.until(lambda: sum(s.state.is_interrupted for s in self.statuses) >= times)
+
+    async def until_open(self, questions: int, *, now: bool = False) -> None:
+        """Wait until a status has told of so many questions at once, or the last one does."""
+        await self.until(
+            lambda: any(len(s.questions) == questions for s in self.statuses[-1 if now else 0 :])
+        )
 
     async def until(self, holds: Callable[[], bool]) -> None:
         """Wait until something holds of what was published."""

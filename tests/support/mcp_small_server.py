@@ -24,7 +24,15 @@ class CountingServer(MCPServer):
     async def list_tools(self) -> list[Tool]:
         self.listed += 1
         tools = await super().list_tools()
-        return [tool.model_copy(update={"description": f"list {self.listed}"}) for tool in tools]
+        said = {"description": f"list {self.listed}"}
+        return [
+            tool.model_copy(update=said if tool.name != "promise" else {**said, "output_schema": PROMISED})
+            for tool in tools
+        ]
+
+
+PROMISED = {"type": "object", "properties": {"text": {"pattern": "^(a+)+$"}}}
+"""A pattern that Python's `re` would need longer for than anybody lives."""
 
 
 server = CountingServer("small")
@@ -41,6 +49,12 @@ async def change(context: Context) -> str:
 async def pid() -> int:
     """Return the id of this process."""
     return os.getpid()
+
+
+@server.tool()
+async def promise(end: str) -> dict[str, str]:
+    """Return what may not fit the schema that is listed for it."""
+    return {"text": "a" * 41 + end}
 
 
 @server.tool()

@@ -19,6 +19,7 @@ from agents.tool import tool
 from stores.artifacts import Artifacts
 from stores.memory_artifacts import MemoryArtifacts
 from stores.memory_task_views import MemoryTaskViews
+from stores.memory_tool_records import MemoryToolRecords
 from stores.memory_transcripts import MemoryTranscripts
 from stores.task_views import START, TaskViews
 from stores.transcripts import Transcripts
@@ -66,6 +67,7 @@ class ModelBench:
         self.views = views
         self.transcripts = transcripts
         self.artifacts = artifacts
+        self.leases = MemoryToolRecords()
         provider = ModelProvider(client, "test-model", Prices({"priced-model": PRICE}))
         self.agent = agent
         self.port = self.port_to(provider)
@@ -77,7 +79,7 @@ class ModelBench:
     def port_to(self, provider: ModelProvider) -> OpenAIModel:
         """Return a port to a provider, on the stores of this bench."""
         agents = AgentRegistry([self.agent])
-        return OpenAIModel(provider, agents, self.views, self.transcripts, self.artifacts)
+        return OpenAIModel(provider, agents, self.views, self.transcripts, self.artifacts, self.leases)
 
     async def run(
         self,

@@ -15,6 +15,7 @@ from activities.model_provider import ModelProvider
 from activities.narration import NarrationTerms
 from activities.narrator import Narrator
 from stores.memory_task_views import MemoryTaskViews
+from stores.memory_tool_records import MemoryToolRecords
 from stores.task_views import START, StreamedEvent, TaskViews
 from tests.stores.examples import said, status
 from tests.support.model_bench import new_view
@@ -61,7 +62,7 @@ class NarratorBench:
     ) -> None:
         self.views = views
         self.task = TaskRef(task_id=str(uuid4()), run_id="run", context_id="c", owner="o", agent_id="agent")
-        self.port = Narrator(ModelProvider(client, model), views, terms=terms)
+        self.port = Narrator(ModelProvider(client, model), views, MemoryToolRecords(), terms=terms)
         self.call = NarrateInput(task=self.task, narrator=NarratorSpec(interval=0.01))
         self.environment = ActivityEnvironment()
         self.environment.info = replace(self.environment.info, scheduled_time=datetime.now(UTC))

@@ -1,17 +1,20 @@
 """Agents of the tests from the operator's desk: tools that can be watched, and held, from outside."""
 
 import asyncio
+import os
 import time
 from datetime import timedelta
 from pathlib import Path
 
 from agents.agent import Agent, Limits
-from agents.plugins import prompt, tools
+from agents.peer.plugin import peer
+from agents.plugins import prompt, sub_agent, tools
 from agents.tool import tool
 from agents.tool_context import ToolContext
 from tests.support.marks import append_line, until_open
 
 LONG = timedelta(seconds=60)
+PEER_URL = "EVERLOOP_TEST_PEER_URL"
 
 
 @tool(timeout=LONG)
@@ -20,6 +23,12 @@ async def pay(ledger: str, gate: str, context: ToolContext) -> str:
     await asyncio.to_thread(append_line, ledger, context.idempotency_key)
     await until_open(gate)
     return "paid"
+
+
+@tool(timeout=timedelta(hours=2))
+async def hang(ledger: str, gate: str, context: ToolContext) -> str:
+    """Do the same, with so much time that nobody would wait for its end."""
+    return await pay.function(ledger, gate, context)
 
 
 @tool(timeout=LONG)
@@ -50,7 +59,7 @@ agent = Agent(
     name="Clerk",
     description="Runs what the scripted model asks for.",
     model="scripted",
-    plugins=[prompt("Follow the script."), tools(pay, pay_slowly, look_up, transfer)],
+    plugins=[prompt("Follow the script."), tools(pay, hang, pay_slowly, look_up, transfer)],
     limits=Limits(iterations=100),
 )
 
@@ -60,4 +69,16 @@ patient = Agent(
     description="Waits for an operator when no model can answer.",
     model="scripted",
     on_model_failure="wait",
+)
+
+lead = Agent(
+    id="lead",
+    name="Lead",
+    description="Lets the clerk do it: here, or at the address in the environment.",
+    model="scripted",
+    plugins=[
+        prompt("Follow the script."),
+        sub_agent("clerk"),
+        peer(os.environ.get(PEER_URL, "http://127.0.0.1:1"), name="clerk_elsewhere", timeout=LONG),
+    ],
 )

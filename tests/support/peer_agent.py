@@ -22,7 +22,8 @@ class Town:
 
     `gate` lets "wait" go on. `cut` is after how many events the next stream is cut off (None: none is),
     `refusals` are the HTTP statuses that the next calls come to. `wants` is the token that calls
-    need, `refuses` a text that no message may have.
+    need, `refuses` a text that no message may have. `hosts` are those that the card may name besides its
+    own.
     """
 
     gate: asyncio.Event = field(default_factory=asyncio.Event)
@@ -38,6 +39,8 @@ class Town:
     subscribes: bool = True
     cards: int = 0
     url: str = ""
+    card: pb.AgentCard = field(default_factory=pb.AgentCard)
+    hosts: list[str] = field(default_factory=list[str])
     _calls: asyncio.Condition = field(default_factory=asyncio.Condition)
 
     @property

@@ -48,6 +48,7 @@ def ann(town: Town, settings: Settings = Settings()) -> Plugin:
         token=settings.token,
         timeout=settings.timeout,
         idempotent=settings.idempotent,
+        hosts=town.hosts,
     )
 
 

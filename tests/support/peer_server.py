@@ -145,8 +145,11 @@ async def running_peer(
     with socket.create_server((LOOPBACK, 0)) as listening:
         town.url = f"http://{LOOPBACK}:{listening.getsockname()[1]}"
         grpc_url = f"{LOOPBACK}:{grpc_server.add_insecure_port(f'{LOOPBACK}:0')}"
-        url = grpc_url if binding == "GRPC" else f"{town.url}/"
+        url = f"{town.url}/"
+        if binding == "GRPC":
+            url, town.hosts = grpc_url, [grpc_url]
         handler = Handler(town, _card(url, version, binding, streaming=streaming))
+        town.card = handler.card
         _serve_grpc(grpc_server, handler, version)
         await grpc_server.start()
         app = _Gate(Starlette(routes=_routes(handler, binding, is_legacy=version == "0.3")), town)

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import cast
 from uuid import uuid4
 
-from a2a.types.a2a_pb2 import Message, Part, Role, SendMessageRequest, Task
+from a2a.client import Client as A2AClient
+from a2a.types.a2a_pb2 import GetTaskRequest, Message, Part, Role, SendMessageRequest, Task
 from google.protobuf.json_format import MessageToDict, ParseDict
 from google.protobuf.struct_pb2 import Value
 from pydantic import JsonValue
@@ -62,9 +63,9 @@ class Desk:
         assert await sending.wait() == 0
 
 
-def call(name: str, arguments: Mapping[str, JsonValue], id_: str = "call_1", index: int = 0) -> CallFragment:
+def call(name: str, arguments: Mapping[str, JsonValue], index: int = 0) -> CallFragment:
     """Return a call of the model."""
-    return tool_call(name, json.dumps(arguments), id_=id_, index=index)
+    return tool_call(name, json.dumps(arguments), index=index)
 
 
 def say(task_id: str, content: JsonValue, *, question: str = "") -> SendMessageRequest:
@@ -88,8 +89,31 @@ def shown(task: Task) -> str:
 
 def questions(task: Task) -> dict[str, dict[str, JsonValue]]:
     """Return what the status of a task tells programs, by the ids of the questions."""
+    if len(task.status.message.parts) < 2:
+        return {}
     data = MessageToDict(task.status.message.parts[1].data)
     return {question["id"]: question for question in data["questions"]}
+
+
+def question(task: Task) -> dict[str, JsonValue]:
+    """Return what the status of a task tells programs of its only question."""
+    (only,) = questions(task).values()
+    return only
+
+
+async def asked_for(client: A2AClient, task: Task, count: int) -> Task:
+    """Wait until a task that asks asks so many questions: each is shown as soon as it comes up."""
+    while len(questions(task)) != count:
+        await asyncio.sleep(0.02)
+        task = await client.get_task(GetTaskRequest(id=task.id))
+    return task
+
+
+async def until_done(ledger: Path, count: int) -> list[JsonValue]:
+    """Wait until the tools have done so many things, and return them."""
+    while len(effects(ledger)) < count:  # noqa: ASYNC110 -- another process writes them
+        await asyncio.sleep(0.02)
+    return effects(ledger)
 
 
 def effects(ledger: Path) -> list[JsonValue]:

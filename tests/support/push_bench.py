@@ -9,12 +9,11 @@ from temporalio.testing import ActivityEnvironment
 from activities.push_delivery import PushDelivering
 from activities.push_tasks import TaskWorkflows
 from activities.push_webhook import Webhooks
+from runtime.outbound import WebhookPolicy, read_allowance
 from stores.memory_push_configs import MemoryPushConfigs
 from stores.memory_task_views import MemoryTaskViews
 from stores.push_configs import PushConfig, PushConfigs, first_position
 from stores.task_views import TaskViews
-from stores.webhook_policy import WebhookPolicy
-from stores.webhook_settings import read_allowance
 from tests.stores.examples import new_id, submitted
 from workflows.contract.events import TaskEvent
 from workflows.contract.push import TASK_UNREADABLE, DeliverPushInput, DeliverPushResult, PushRef
@@ -60,6 +59,7 @@ class PushBench:
         self.config = PushConfig(
             id=new_id(),
             task_id=self.task.task_id,
+            owner="owner",
             context_id=self.task.context_id,
             url=url,
             token="the-token",

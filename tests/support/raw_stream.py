@@ -28,10 +28,10 @@ class RawStream:
         self.state = ""
 
     @asynccontextmanager
-    async def sent(self, url: str, text: str) -> AsyncGenerator[AsyncIterator[Event]]:
+    async def sent(self, url: str, text: str, **headers: str) -> AsyncGenerator[AsyncIterator[Event]]:
         """Yield the events that follow a message."""
         message = {"messageId": str(uuid4()), "role": "ROLE_USER", "parts": [{"text": text}]}
-        async with self._stream(url, "SendStreamingMessage", {"message": message}, {}) as events:
+        async with self._stream(url, "SendStreamingMessage", {"message": message}, headers) as events:
             yield events
 
     @asynccontextmanager

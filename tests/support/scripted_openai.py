@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Literal, Self
+from uuid import uuid4
 
 import uvicorn
 from pydantic import JsonValue
@@ -30,6 +31,10 @@ class Reasoning:
 
     text: str
     field: str = "reasoning_content"
+
+
+ANY_ID = "…"
+"""Stands for an id that is another one whenever the reply is played, as with real providers."""
 
 
 @dataclass(frozen=True)
@@ -58,13 +63,14 @@ class Reply:
     """A streamed completion.
 
     `finish_reason` is by default what the steps suggest. `usage` is (input, output) tokens, None for none.
-    `ending`: "done"; "quiet" ends the body after the last step; "cut" loses the connection there.
+    `ending`: "done"; "bare" gives no finish reason; "quiet" ends the body after the last step;
+    "cut" loses the connection there.
     """
 
     steps: Sequence[Step] = ()
     usage: tuple[int, int] | None = (10, 5)
     finish_reason: str = ""
-    ending: Literal["done", "quiet", "cut"] = "done"
+    ending: Literal["done", "bare", "quiet", "cut"] = "done"
 
 
 @dataclass(frozen=True)
@@ -102,7 +108,14 @@ class ReceivedRequest:
         return [str(message["content"]) for message in self.conversation if message["role"] == "tool"]
 
 
-Answer = Reply | Refusal
+@dataclass(frozen=True)
+class Whole:
+    """A JSON body, whatever was asked for."""
+
+    body: JsonValue
+
+
+Answer = Reply | Refusal | Whole
 Script = Sequence[Answer] | Callable[[ReceivedRequest], Answer]
 
 
@@ -121,9 +134,9 @@ def _written(reply: Reply) -> JsonValue:
     return ["".join(step for step in reply.steps if isinstance(step, str)), *fragments]
 
 
-def tool_call(name: str, arguments: str = "{}", *, id_: str = "call_1", index: int = 0) -> CallFragment:
-    """Return a whole tool call."""
-    return CallFragment(index, id_, name, arguments)
+def tool_call(name: str, arguments: str = "{}", *, index: int = 0) -> CallFragment:
+    """Return a whole tool call, under an id that nobody knows before."""
+    return CallFragment(index, ANY_ID, name, arguments)
 
 
 class ScriptedOpenAI:
@@ -182,6 +195,9 @@ class ScriptedOpenAI:
         if isinstance(answer, Refusal):
             error = {"message": answer.message, "type": None, "param": None, "code": answer.code}
             return JSONResponse({"error": error}, answer.status, answer.headers)
+        if isinstance(answer, Whole):
+            plant_json(answer.body)
+            return JSONResponse(answer.body)
         plant_json(_written(answer))
         return _Stream(answer, received, self._playing)
 
@@ -240,6 +256,8 @@ class _Stream(Response):
                 await _send_event(send, step.data if isinstance(step, Raw) else self._chunk(_delta(step)))
         if self._reply.ending == "cut":
             raise _CutError
+        if self._reply.ending == "bare":
+            await _send_event(send, "[DONE]")
         if self._reply.ending == "done":
             for data in self._closing_events():
                 await _send_event(send, data)
@@ -282,5 +300,5 @@ def _delta(step: str | Reasoning | CallFragment) -> Delta:
     if step.index is not None:
         fragment["index"] = step.index
     if step.id is not None:
-        fragment["id"] = step.id
+        fragment["id"] = f"call_{uuid4().hex[:24]}" if step.id == ANY_ID else step.id
     return {"tool_calls": [fragment]}

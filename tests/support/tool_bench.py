@@ -1,5 +1,6 @@
 """An agent whose tool calls run as activities, attempt by attempt, on memory stores."""
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -10,12 +11,14 @@ from uuid import uuid4
 from temporalio.exceptions import ApplicationError
 from temporalio.testing import ActivityEnvironment
 
+from activities.tool_questions import phase_key
 from activities.tools import AgentTools, ToolStores
 from agents.agent import Agent, AgentApproval
 from agents.plugins import Plugin, tools
 from agents.registry import AgentRegistry
 from agents.tool import Tool
 from stores.artifacts import Artifacts
+from stores.leases import Claim, Lease
 from stores.memory_artifacts import MemoryArtifacts
 from stores.memory_secrets import MemorySecrets
 from stores.memory_task_views import MemoryTaskViews
@@ -119,6 +122,18 @@ class ToolBench:
         assert isinstance(reply, Question)
         return reply
 
+    async def lose(self, call: RunToolInput) -> Claim:
+        """Let an attempt at a call begin, and be lost at once with its worker."""
+        return await self.records.claim(self._lease(call), seconds=0)
+
+    async def take_for_lost(self, call: RunToolInput) -> None:
+        """Let the lease of the attempt that is at work end, as if it were frozen."""
+        await self.records.revoke(self._lease(call))
+
+    def _lease(self, call: RunToolInput) -> Lease:
+        order = f"{_START + timedelta(seconds=1):%Y%m%dT%H%M%S%f}"  # that of the first attempt
+        return Lease(self.task_id, phase_key(call.call, len(call.answers)), uuid4().hex, order)
+
     async def events(self) -> list[TaskEvent]:
         return [streamed.event for streamed in await self.views.read({self.task_id: START}, wait=0)]
 
@@ -128,3 +143,8 @@ class ToolBench:
 
     def _keep(self, *details: object) -> None:
         self._details = details
+
+
+def unkeyed(question_id: str) -> str:
+    """Return the id of a question without the digest of what is called: `call.1` is the second of `call`."""
+    return re.sub(r"^call-[0-9a-f]{8}", "call", question_id)

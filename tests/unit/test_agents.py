@@ -131,6 +131,9 @@ def test_a_fallback_may_be_given_as_a_tool() -> None:
     [
         (lambda: agent("not good"), "letters, digits"),
         (lambda: agent(""), "letters, digits"),
+        (lambda: agent("wetter-für-dich"), "letters, digits"),
+        (lambda: agent("-"), "the first a letter or digit"),
+        (lambda: agent("a" * 65), "1 to 64 letters"),
         (lambda: agent(plugins=[tools(search), tools(search)]), "'search'"),
         (lambda: agent(parallel_tools=0), "start at 1"),
         (lambda: agent(limits=Limits(iterations=0)), "iterations start at 1"),
@@ -159,6 +162,9 @@ def test_a_fallback_may_be_given_as_a_tool() -> None:
     ids=[
         "space",
         "empty",
+        "other_letters",
+        "only_signs",
+        "long",
         "tool_twice",
         "no_tools_at_once",
         "no_iterations",

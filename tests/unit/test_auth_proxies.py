@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.auth_schemes import CredentialsError
+from gateway.call_headers import CallHeaders
 from gateway.callers import Caller
 from gateway.proxy_certificates import ProxyCertificateScheme, forwarded_subject
 
@@ -44,6 +45,14 @@ async def test_a_subject_that_cannot_be_an_owner_is_refused(subject: str) -> Non
     """The same rules as for all owners."""
     with pytest.raises(CredentialsError, match="cannot be an owner"):
         await NGINX.recognise({"x-client-subject": subject}, "10.1.2.3")
+
+
+async def test_a_subject_that_comes_twice_is_refused() -> None:
+    """One of them may be the client's: joined, they could be the name of a third."""
+    headers = CallHeaders([("x-client-subject", "CN=billing"), ("x-client-subject", "O=Acme")])
+
+    with pytest.raises(CredentialsError, match="more than once"):
+        await NGINX.recognise(headers, "10.1.2.3")
 
 
 FORWARDED = {

@@ -62,7 +62,9 @@ def _results(order: Order) -> dict[str, str]:
 def _books(order: Order) -> Books:
     deposits = [call for call in order.calls.values() if call.tool == "deposit"]
     charges = [call for call in order.calls.values() if call.tool.startswith("charge")]
-    family = {f"{TASK}/call_1/call_1": [RECEIPT]} if order.kind == "family" else {}
+    family = {
+        f"{TASK}/{call.key}/r00001c01": [RECEIPT] for call in order.calls.values() if call.tool == "clerk"
+    }
     return Books(
         {f"{TASK}/{call.id}": [RECEIPT] for call in deposits} | family,
         {f"{TASK}/{call.id}": [RECEIPT] for call in charges},
@@ -122,7 +124,7 @@ def test_a_task_that_ends_right_is_right(kind: Kind) -> None:
 def test_an_unknown_outcome_is_right_where_the_model_was_told() -> None:
     """A call that is not idempotent may have happened or not; nobody may say that it did."""
     outcome = _right("posts")
-    answer = outcome.order.answer({**_results(outcome.order), "call_2": UNKNOWN})
+    answer = outcome.order.answer({**_results(outcome.order), "r00001c02": UNKNOWN})
     outcome.task["artifacts"] = [_artifact("response", answer)]
     told = [
         replace(each, content=each.content.replace(*_swapped(outcome.order, answer)))
@@ -197,10 +199,10 @@ WRONG: dict[str, tuple[Kind, Callable[[Outcome], None], str]] = {
     "another text streamed": ("files", _misread("lines"), "another text artifact"),
     "other bytes": ("files", _spoil_bytes, "downloaded wrong"),
     "a state missed": ("asks", _skip_state, "saw the states"),
-    "another receipt": ("posts", _answer({"call_1": "other"}), "the ledger does not know"),
-    "a receipt of nothing": ("posts", _answer({"call_2": "other"}), "the ledger has"),
-    "another sub-agent's": ("family", _answer({"call_1": "other"}), "the ledger does not know"),
-    "another reply": ("asks", _answer({"call_2": "other"}), "expected"),
+    "another receipt": ("posts", _answer({"r00001c01": "other"}), "the ledger does not know"),
+    "a receipt of nothing": ("posts", _answer({"r00001c02": "other"}), "the ledger has"),
+    "another sub-agent's": ("family", _answer({"r00001c01": "other"}), "the ledger does not know"),
+    "another reply": ("asks", _answer({"r00003c01": "other"}), "expected"),
 }
 
 

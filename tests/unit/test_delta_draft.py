@@ -11,7 +11,7 @@ from activities.response_draft import ResponseDraft
 from stores.fold import FoldedTask
 from tests.support.model_bench import new_view
 from workflows.contract.events import FINAL_ATTEMPT, RESPONSE_ARTIFACT, ArtifactChunk
-from workflows.contract.messages import text_of
+from workflows.contract.messages import TextPart, text_of
 from workflows.contract.tasks import Artifact, TaskRef
 
 TASK = TaskRef(task_id="t", run_id="run", context_id="c", owner="o", agent_id="a")
@@ -65,6 +65,31 @@ def test_a_finished_draft_is_the_whole_answer(steps: list[tuple[str, Publish]]) 
 
     assert text_of(viewer.response.parts) == "".join(piece for piece, _ in steps) + "."
     assert viewer.response.complete
+
+
+def test_the_last_chunk_is_the_whole_answer() -> None:
+    """Clients that read nothing but the last update of an artifact have it all; the fold has it once."""
+    viewer, draft = Viewer(), ResponseDraft(position=1, attempt=1)
+    viewer.publish(appended(draft, "Four, "), Publish.WORKS, draft)
+
+    end = draft.finish("and five.")
+    viewer.publish(end, Publish.WORKS, draft)
+
+    assert [(c.index, c.part, c.last_chunk) for c in end] == [(0, TextPart(text="Four, and five."), True)]
+    assert text_of(viewer.response.parts) == "Four, and five."
+
+
+def test_a_large_answer_is_not_sent_twice() -> None:
+    """Beyond the limit the last piece completes it; the whole that follows is dropped by the fold."""
+    folded, draft, large = FoldedTask(), ResponseDraft(position=1, attempt=1), "x" * 64_000
+    folded.create(new_view(TASK))
+    folded.publish(TASK.run_id, appended(draft, large))
+
+    told = folded.publish(TASK.run_id, draft.finish("."))
+
+    assert [(c.index, c.part, c.last_chunk) for c in told if isinstance(c, ArtifactChunk)] == [
+        (1, TextPart(text="."), True)
+    ]
 
 
 @given(STEPS, STEPS)

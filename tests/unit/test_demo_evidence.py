@@ -28,7 +28,7 @@ def started(call_id: str, name: str, attempt: int = 1) -> Arrival:
 
 
 def ended(call_id: str, name: str) -> Arrival:
-    return ToolCompleted(call_id=call_id, name=name, outcome="ok", excerpt="")
+    return ToolCompleted(call_id=call_id, name=name, outcome="ok", result="", size=0)
 
 
 def evidence(*arrivals: Arrival) -> Evidence:

@@ -64,6 +64,17 @@ async def test_the_model_reads_what_it_may_do_instead(plugin: Plugin, expected: 
     assert said == Veto(f"the tool 'x' is not allowed here ({expected})")
 
 
+async def test_a_guard_says_who_approves() -> None:
+    """The owner of the task, unless it names a scope."""
+    call = ToolCall(id="c", name="x", arguments="{}")
+
+    for plugin, approvers in (
+        (guard(approve=["x"]), "owner"),
+        (guard(approve=["x"], approvers="refunds:approve"), "refunds:approve"),
+    ):
+        assert await plugin.before_tool(CONTEXT, call) == NeedsApproval(approvers=approvers)
+
+
 @pytest.mark.parametrize(
     ("rules", "problem"),
     [
@@ -73,9 +84,14 @@ async def test_the_model_reads_what_it_may_do_instead(plugin: Plugin, expected: 
         ({"deny": ["a", " "]}, "a pattern is empty, or no text"),
         ({"deny": [3]}, "a pattern is empty, or no text"),
         ({"deny": ["a"], "approve": ["a"]}, "'a' is given twice"),
+        (
+            {"deny": ["a"], "approvers": "tasks:write"},
+            "approvers is 'tasks:write'; give 'owner'",
+        ),
+        ({"deny": ["a"], "approvers": ""}, "approvers is ''"),
         ({"default": "ask"}, "default is 'ask'; choose 'allow', 'deny' or 'approve'"),
     ],
-    ids=["none", "only_allow", "text", "empty", "number", "twice", "default"],
+    ids=["none", "only_allow", "text", "empty", "number", "twice", "scope", "nobody", "default"],
 )
 def test_a_guard_that_makes_no_sense_is_refused(rules: dict[str, Any], problem: str) -> None:
     """Where it is written."""

@@ -13,7 +13,7 @@ import pytest
 import structlog
 
 from stores.log_fields import bind_task, owner_hash, task_fields
-from stores.logs import CHATTY, LogLevel, configure_logs, temporal_core_logs
+from stores.logs import CHATTY, LogLevel, configure_logs, exception_fields, temporal_core_logs
 from workflows.contract.tasks import TaskRef
 
 CONTENT = "what somebody said"
@@ -156,3 +156,18 @@ def test_lines_of_temporals_native_part_come_without_their_fields() -> None:
 
     assert forwarding
     assert not forwarding.append_log_fields_to_message
+
+
+def test_a_line_may_hold_the_fields_of_an_exception(log: Log) -> None:
+    """As lines that have the exception itself do, at every level: its kind and where it was raised."""
+    for level in ("info", "debug"):
+        log.out.truncate(log.out.seek(0))
+        log.configure(level)
+        try:
+            fail()
+        except ValueError as error:
+            structlog.get_logger().warning("it failed", **exception_fields(error))
+
+        assert (log.line["error_type"], log.line["caused_by"]) == ("ValueError", ["KeyError"])
+        assert log.line["stack"][-1].endswith(" fail")
+        assert CONTENT not in log.out.getvalue()

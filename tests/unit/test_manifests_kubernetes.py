@@ -2,7 +2,7 @@
 
 import json
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import timedelta
 from functools import cache
 from pathlib import Path
@@ -100,6 +100,31 @@ def test_all_processes_are_probed_where_they_answer(overlay: str) -> None:
         assert ports.get("http") == told.get("EVERLOOP_PORT")
         assert ports.get("grpc") == told.get("EVERLOOP_GRPC_PORT")
         assert template["metadata"]["annotations"]["prometheus.io/port"] == ports["metrics"]
+
+
+def test_grpc_can_be_switched_on(tmp_path: Path) -> None:
+    """By a component: gateways listen, say so, and can be reached there; without it they do none of this."""
+    shutil.copytree(KUBERNETES, tmp_path / "kubernetes")
+    overlay = tmp_path / "kubernetes/overlays/small/kustomization.yaml"
+    without = rendered("small")
+    overlay.write_text(overlay.read_text() + "components: [../../components/grpc]\n")
+
+    resources = render(overlay.parent)
+
+    assert _grpc_ports(without) == []
+    assert _grpc_ports(resources) == ["50051"] * 4
+
+
+def _grpc_ports(resources: Sequence[Resource]) -> list[str]:
+    """Return the ports of gRPC that settings, containers, services and policies of gateways name."""
+    template = pod_templates(resources)["everloop-gateway"]
+    (service,) = of_kind(resources, "Service")
+    policies = {each["metadata"]["name"]: each["spec"] for each in of_kind(resources, "NetworkPolicy")}
+    told = environment_of(template, resources).get("EVERLOOP_GRPC_PORT")
+    named = [*only_container(template)["ports"], *service["spec"]["ports"]]
+    allowed = [port["port"] for rule in policies["everloop-gateway"]["ingress"] for port in rule["ports"]]
+    ports = [port.get("containerPort") or port["port"] for port in named if port["name"] == "grpc"]
+    return [str(port) for port in (told, *ports, *(port for port in allowed if port != 8080)) if port]
 
 
 @pytest.mark.parametrize("overlay", OVERLAYS)

@@ -85,7 +85,10 @@ CALLED = ToolCalled(iteration=1, call_id="c", name="search", arguments='{"query"
         (IterationStarted(iteration=2, model="m"), "the model thinks about what to do next (turn 2)"),
         (CALLED, 'calls search with {"query": "minutes"}'),
         (ToolProgressed(call_id="c", name="search", message="half\nway"), "search reports: half way"),
-        (ToolCompleted(call_id="c", name="search", outcome="ok", excerpt="secret"), "search has ended: ok"),
+        (
+            ToolCompleted(call_id="c", name="search", outcome="ok", result="secret", size=6),
+            "search has ended: ok",
+        ),
         (AgentInvoked(call_id="c", agent_id="writer", task_id="t/c"), "asks the agent writer"),
         (RetryScheduled(attempt=2, reason="busy"), "has to try again: busy"),
         (StatusChanged(version=1, state=TaskState.WORKING, at=AT, message=said("I look")), "says: I look"),

@@ -1,16 +1,11 @@
 """What a peer says and asks, in our own terms."""
 
-from collections.abc import AsyncIterator
-
-import httpx
 import pytest
 from a2a.types import a2a_pb2 as pb
 from pydantic import JsonValue
 
 from agents.peer.answer import MAX_SHOWN, answer_of, message_answer
 from agents.peer.artifacts import Imported
-from agents.peer.errors import PeerRefusedError
-from agents.peer.limits import Bounded
 from agents.peer.parts import joined, value_of, value_part
 from agents.peer.questions import fingerprint, question_of
 from workflows.contract.messages import ToolCall
@@ -123,18 +118,3 @@ def test_the_time_tells_askings_apart() -> None:
 
     assert fingerprint(first) == fingerprint(moved) != fingerprint(later)
     assert fingerprint(_status("Which?")) != fingerprint(_status("What?"))
-
-
-class _Chunks(httpx.AsyncByteStream):
-    async def __aiter__(self) -> AsyncIterator[bytes]:
-        for _ in range(4):
-            yield b"data\n"
-
-
-async def test_an_answer_is_read_up_to_a_limit() -> None:
-    """Of a stream of events each one, of anything else the whole."""
-    events = [chunk async for chunk in Bounded(_Chunks(), 10, events=True)]
-
-    assert len(events) == 4
-    with pytest.raises(PeerRefusedError, match="more than 10 bytes"):
-        _ = [chunk async for chunk in Bounded(_Chunks(), 10, events=False)]

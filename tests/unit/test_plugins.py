@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from agents import Agent, HookContext, NeedsApproval, Plugin, Veto, guard, prompt, tool
+from agents import Agent, HookContext, NeedsApproval, Plugin, Veto, guard, prompt, tool, tools
 from agents.errors import AgentDefinitionError
 from agents.hooks import HOOKS
 from agents.listed_tools import digest_of, listed, listed_spec_of, spec_of
@@ -123,3 +123,13 @@ async def test_the_example_of_the_documentation_works(arguments: dict[str, objec
 
     assert (said.arguments if isinstance(said, ToolCall) else said) == expected
     assert names["payments"].prompts[0].text.startswith("Payments of more than 100 EUR")
+
+
+def test_a_task_knows_which_tools_may_ask() -> None:
+    """Operators read it at the first activity of such a call: the agent, the tool or a guard may want it."""
+    plain = Agent(id="a", name="A", description="", plugins=[tools(draw)])
+    guarded = replace(plain, plugins=[tools(draw), guard(approve=["d*"])])
+    watched = replace(plain, plugins=[tools(draw), guard(deny=["x"])])
+
+    agents = (plain, replace(plain, needs_approval=True), guarded, watched)
+    assert [agent.spec.tools["draw"].asks for agent in agents] == [False, True, True, False]

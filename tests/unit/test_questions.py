@@ -6,6 +6,7 @@ from pydantic import JsonValue
 from workflows.contract.messages import DataPart, TextPart, ToolCall, UserMessage
 from workflows.contract.questions import (
     WITHHELD,
+    YES_OR_NO,
     InvalidAnswerError,
     Question,
     QuestionKind,
@@ -13,6 +14,7 @@ from workflows.contract.questions import (
     expected,
     match_question,
     read_answer,
+    read_yes_or_no,
 )
 
 CALL = ToolCall(id="a", name="x", arguments="{}")
@@ -31,10 +33,11 @@ def said(*parts: str | dict[str, JsonValue], **metadata: JsonValue) -> UserMessa
 ANSWERS: list[tuple[str, UserMessage, tuple[bool, JsonValue, str]]] = [
     ("confirmation", said("yes"), (True, True, "")),
     ("confirmation", said(" OK. "), (True, True, "")),
-    ("confirmation", said("Approve, it is fine"), (True, True, "it is fine")),
-    ("confirmation", said("No: too dear"), (False, False, "too dear")),
+    ("confirmation", said("No!"), (False, False, "")),
+    ("confirmation", said("yes", {"question": "a"}), (True, True, "")),
+    ("confirmation", said({"question": "a", "answer": "yes"}), (True, True, "")),
     ("confirmation", said({"approved": True, "note": "n"}), (True, True, "n")),
-    ("confirmation", said("look:", {"approved": False, "note": "n"}), (False, False, "n")),
+    ("confirmation", said({"question": "a", "approved": False, "note": "n"}), (False, False, "n")),
     ("selection", said("blue"), (True, "Blue", "")),
     ("selection", said({"selected": "red"}), (True, "red", "")),
     ("clarification", said("anything"), (True, "anything", "")),
@@ -45,6 +48,7 @@ ANSWERS: list[tuple[str, UserMessage, tuple[bool, JsonValue, str]]] = [
     ("data", said("[1, 2]"), (True, [1, 2], "")),
     ("data", said("plain"), (True, "plain", "")),
     ("data", said({"approved": False, "note": "no data"}), (False, False, "no data")),
+    ("auth", said("No."), (False, False, "")),
     ("auth", said("(withheld)", **{WITHHELD: True}), (True, None, "")),
 ]
 
@@ -57,12 +61,80 @@ def test_answers(kind: str, message: UserMessage, answer: tuple[bool, JsonValue,
     assert given.by == "user"
 
 
+YES = (
+    *(
+        "Yes",
+        " OK. ",
+        "OKAY!",
+        "*ja*",
+        "Oui.",
+        "D\u2019accord",
+        "\xa1S\xed!",
+        "si\u0301",
+        "s\xec",
+        "va  bene",
+    ),
+    *("Sim", "akkoord", "Tak.", "はい。", "「承認します」", "好的\uff01", "\uff39\uff25\uff33"),
+)
+NO = ("no", "N", "Nein!", "non", "NÃO", "nee", "Nie.", "いいえ", "不同意", "拒绝。")
+BARE = [*((word, True) for word in YES), *((word, False) for word in NO)]
+
+
+@pytest.mark.parametrize(("text", "meaning"), BARE)
+def test_a_bare_yes_or_no_counts_in_many_languages(text: str, meaning: bool) -> None:  # noqa: FBT001 -- a table
+    """Whatever its case, what stands around it, and the way its letters are written."""
+    assert read_answer(question("confirmation"), said(text)).approved is meaning
+
+
+def test_no_word_is_yes_in_one_language_and_no_in_another() -> None:
+    """A table that grows must not come to mean two things."""
+    meanings = [
+        {word.strip() for words in column for word in words.split(",")}
+        for column in zip(*YES_OR_NO.values(), strict=True)
+    ]
+    assert meanings[0] & meanings[1] == set()
+    assert all(read_yes_or_no(word) is True for word in meanings[0])
+    assert all(read_yes_or_no(word) is False for word in meanings[1])
+
+
+BEGIN_LIKE_ANSWERS = [
+    *("Okay wait, stop", "Approve nothing", "y'all stop", "OK thanks. But do not send any money yet."),
+    *("No problem, go ahead", "Approve, it is fine", "No: too dear", "yes?", "yes no", "yes\n\nno", "ok ok"),
+    *(
+        "ja nein",
+        "sí, pero no",
+        "好不好",
+        "はい\uff1f",
+        "はいではない",
+        "confirm nothing",
+        "not ok",
+        "👍",
+        "да",
+    ),
+]
+
+
+@pytest.mark.parametrize("text", BEGIN_LIKE_ANSWERS)
+def test_what_only_begins_like_a_yes_or_no_is_refused(text: str) -> None:
+    """The refusal repeats the question and says how to answer it."""
+    asked = question("confirmation").model_copy(update={"text": "Send 500 to Ann?"})
+    with pytest.raises(InvalidAnswerError) as refused:
+        read_answer(asked, said(text))
+    assert "Send 500 to Ann?" in str(refused.value)
+    assert 'answer "yes" or "no", and nothing else' in str(refused.value)
+
+
 NO_ANSWERS = [
     ("confirmation", said("perhaps")),
     ("confirmation", said("yesterday")),
     ("confirmation", said("nothing")),
     ("confirmation", said("")),
     ("confirmation", said({"approved": "yes"})),
+    ("confirmation", said({"approved": True, "amount": 5})),
+    ("confirmation", said("but not today", {"approved": True})),
+    ("confirmation", said({"approved": True}, {"approved": False})),
+    ("confirmation", said("yes", "but not today")),
+    ("data", said("  ")),
     ("selection", said("green")),
     ("selection", said({"selected": 1})),
     ("clarification", said("  ")),
@@ -80,14 +152,14 @@ def test_what_is_no_answer_is_refused_with_what_is_expected(kind: str, message: 
     assert "hunter2" not in str(refused.value)
 
 
-def test_the_only_question_needs_no_name() -> None:
+def test_a_message_without_a_name_answers_the_oldest_question() -> None:
     """A name must fit all the same."""
     one, two = question("data", "a"), question("data", "b")
-    assert match_question([one], said("x")) == one
+    assert match_question([one, two], said("x")) == one
     assert match_question([one, two], said("x", question="b")) == two
     assert match_question([one, two], said({"question": "b"})) == two
-    for open_, message in [([one], said("x", question="b")), ([one, two], said("x")), ([], said("x"))]:
-        with pytest.raises(InvalidAnswerError, match="name one of them"):
+    for open_, message in [([one], said("x", question="b")), ([], said("x"))]:
+        with pytest.raises(InvalidAnswerError, match="is open; name another one"):
             match_question(open_, message)
 
 

@@ -82,3 +82,11 @@ def test_files_of_the_old_version_are_encoded_twice_over_rest(outer: str, inner:
     assert legacy_upload_flaw(params(twice)) == legacy_upload_flaw(params(twice.rstrip("="))) == ""
     assert legacy_upload_flaw(params(once)).startswith("message.content[1].file.fileWithBytes is not encoded")
     assert legacy_upload_flaw({outer: {"content": [5, {"file": 5}, {"file": {inner: 5}}]}}) == ""
+
+
+@pytest.mark.parametrize("part", [{}, {"metadata": {}}, {"file": {}}, {"file": {"mimeType": "a/b"}}])
+def test_a_part_that_holds_nothing_is_named(part: dict[str, object]) -> None:
+    """The SDK would fail on it."""
+    params = {"message": {"content": [{"text": ""}, part]}}
+
+    assert legacy_upload_flaw(params).startswith("message.content[1] is empty")

@@ -60,7 +60,7 @@ def test_a_scheduled_task_is_that_of_a_message() -> None:
     defined = definition(owner="acme", context_id="talk", given_id="daily")
     action = action_of(defined)
 
-    assert (action.workflow, action.id, action.task_queue) == (names.WORKFLOW_TYPE, "daily", "queue")
+    assert (action.workflow, action.id, action.task_queue) == (names.WORKFLOW_TYPE, "writer-daily", "queue")
     (task,) = action.args
     assert isinstance(task, TaskInput)
     assert task.agent == AgentSpec(id="writer")
@@ -123,7 +123,13 @@ def test_the_same_schedule_has_the_same_id() -> None:
     ]
     assert definition().id == definition(note="again").id
     assert len({each.id for each in [definition(), *differing]}) == 7
-    assert len(definition(agent_id="ü" * 500).id.encode()) <= 109
+
+
+def test_ids_of_its_tasks_begin_with_the_agent() -> None:
+    """Also where the schedule has a name of its own."""
+    assert definition().task_prefix == definition().id
+    assert definition(given_id="daily").id == "daily"
+    assert definition(given_id="daily").task_prefix == "writer-daily"
 
 
 def test_the_next_run_is_told_in_the_time_zone() -> None:
@@ -157,9 +163,9 @@ def test_the_table_has_one_line_for_each_schedule() -> None:
         ([*ADD[:-1], "soon"], "'soon' is no interval; write 90s"),
         ([*ADD[:4], " ", *ADD[5:]], "the message is empty"),
         ([*ADD[:4], "x" * 100_001, *ADD[5:]], "the message has 100001 bytes; give at most 100000"),
-        ([*ADD, "--id", "a/b"], "expected at most 128 letters, digits"),
-        ([*ADD, "--id", "{a}"], "expected at most 128 letters, digits"),
-        ([*ADD, "--id", "a" * 129], "expected at most 128 letters, digits"),
+        ([*ADD, "--id", "a/b"], "expected at most 64 letters, digits"),
+        ([*ADD, "--id", "{a}"], "expected at most 64 letters, digits"),
+        ([*ADD, "--id", "a" * 65], "expected at most 64 letters, digits"),
         ([*ADD, "--owner", "Anonymous"], "nobody can be called 'Anonymous'"),
         ([*ADD, "--owner", " a"], "it begins or ends with a space"),
         ([*ADD, "--context", "x" * 256], "the id of the context has 256 bytes"),

@@ -5,6 +5,8 @@ from datetime import UTC, datetime
 import pytest
 
 from workflows import display
+from workflows.contract import failures
+from workflows.contract.events import REASON
 from workflows.contract.messages import (
     AgentMessage,
     AssistantMessage,
@@ -15,7 +17,8 @@ from workflows.contract.messages import (
     Usage,
     UserMessage,
 )
-from workflows.contract.tasks import TaskState
+from workflows.contract.questions import Answer
+from workflows.contract.tasks import TaskState, ToolSpec
 from workflows.model_turn import RESEND_CHUNK_BYTES, chunked
 from workflows.state import VIEW_BYTES, Phase, TaskRunState
 
@@ -91,6 +94,18 @@ def test_a_replaced_status_message_moves_to_the_history() -> None:
     assert [message.message_id for message in state.history] == ["m1", "s1", "m2"]
 
 
+@pytest.mark.parametrize("asks", [TaskState.INPUT_REQUIRED, TaskState.AUTH_REQUIRED])
+def test_a_task_that_was_answered_has_resumed(asks: TaskState) -> None:
+    """The first status after the question says so, and no other."""
+    state = TaskRunState.begin(user("m0"), NOW)
+    told = [
+        state.change_status(each, NOW).resumed
+        for each in (TaskState.WORKING, asks, asks, TaskState.WORKING, TaskState.WORKING)
+    ]
+
+    assert told == [None, None, None, "answer", None]
+
+
 @pytest.mark.parametrize("letter", ["x", "é", "語"])
 def test_a_view_fits_into_a_payload(letter: str) -> None:
     """The newest messages are kept that fit, in bytes, besides the status and the answer."""
@@ -138,9 +153,56 @@ def test_an_operator_reads_where_the_task_stands() -> None:
 
     text = display.details(state)
 
-    for expected in ("working", "tools", "iteration 3", "1200 in", "34 out", "`search`"):
+    for expected in ("**working**: tools, iteration 3", "Waits for `search`.", "1200 in", "34 out"):
         assert expected in text
     assert display.tool_summary(state.pending[0]) == 'tool search {"q": "x"}'
     assert (
         len(display.tool_summary(ToolCall(id="a", name="t", arguments="y" * 500))) == display.SUMMARY_LENGTH
     )
+
+
+@pytest.mark.parametrize(
+    ("reason", "next_step"),
+    [
+        (failures.MODEL_REFUSED, "then Reset the workflow to before the failure"),
+        (failures.ITERATION_LIMIT, "raise the limit in the agent's definition and start a new task"),
+    ],
+)
+def test_an_operator_reads_why_a_task_failed(reason: str, next_step: str) -> None:
+    """And what to do next; the words of others are no part of the page."""
+    state = TaskRunState.begin(user("m1"), NOW)
+    message = AgentMessage(
+        message_id="r", parts=(TextPart(text="401: # wrong key"),), metadata={REASON: reason}
+    )
+    state.change_status(TaskState.FAILED, NOW, message=message)
+    state.iteration, state.phase = 1, Phase.DONE
+
+    text = display.details(state)
+
+    assert text.startswith(f"**failed** in iteration 1 ({reason}):\n\n```\n401: # wrong key\n```\n\nNext: ")
+    assert next_step in text
+    assert "\n\n- tokens" in text, "a list begins after an empty line"
+    assert "waits for" not in text.lower()
+
+
+REFUND = ToolCall(id="a", name="refund", arguments="{}")
+ASKS = ToolSpec(asks=True)
+
+
+@pytest.mark.parametrize(
+    ("spec", "answered", "line"),
+    [
+        (ToolSpec(), None, "tool refund {}"),
+        (ASKS, None, "check: refund {}"),
+        (ASKS, {"purpose": "approval"}, "approved: refund {}"),
+        (ASKS, {"purpose": "approval", "approved": False}, "rejected: refund {}"),
+        (ToolSpec(), {"purpose": "input", "value": "x"}, "answered: refund {}"),
+    ],
+)
+def test_a_call_that_asks_does_not_look_like_two(
+    spec: ToolSpec, answered: dict[str, object] | None, line: str
+) -> None:
+    """The line of each activity says what it is for."""
+    fields = {"question_id": "a", "kind": "confirmation", "tool": "refund", "purpose": "input"}
+    answers = () if answered is None else (Answer.model_validate({**fields, **answered}),)
+    assert display.tool_summary(REFUND, asks=spec.asks, answers=answers) == line

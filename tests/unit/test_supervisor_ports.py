@@ -36,6 +36,7 @@ def test_ports_are_remembered(tmp_path: Path) -> None:
 
     assert choose_ports(file, {}, ignore) == first
     assert len(set(first.model_dump().values())) == len(Ports.model_fields)
+    assert first.gateway_grpc is None  # agent cards with gRPC are refused by some clients: it is asked for
 
 
 def test_a_remembered_port_that_is_in_use_is_replaced_and_that_is_said(
@@ -44,7 +45,7 @@ def test_a_remembered_port_that_is_in_use_is_replaced_and_that_is_said(
     """The others stay as they were, and the new one is remembered."""
     file, said = tmp_path / "ports.json", list[str]()
     first = choose_ports(file, {}, ignore)
-    file.write_text(first.model_copy(update={"temporal_ui": taken_port}).model_dump_json())
+    file.write_text(first.model_copy(update={"temporal_ui": taken_port}).model_dump_json(exclude_none=True))
 
     second = choose_ports(file, {}, said.append)
 

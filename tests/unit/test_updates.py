@@ -110,6 +110,26 @@ def test_other_events_are_for_the_extension(event: TaskEvent) -> None:
     assert MessageToDict(update.metadata)[EVENTS_EXTENSION]["kind"] == event.kind
 
 
+def test_an_event_has_the_time_at_which_it_came() -> None:
+    """By the clock of the store, which orders the events of all processes."""
+    (update,) = UpdateTranslator(view(), URL, extended=True).translate(OTHERS[0], "1800000000123-4")
+
+    assert MessageToDict(update.metadata)[EVENTS_EXTENSION]["at"] == "2027-01-15T08:00:00.123Z"
+
+
+@pytest.mark.parametrize(
+    ("extended", "told"), [(True, {"kind": "resumed", "after": "operator"}), (False, {})]
+)
+def test_a_status_tells_that_the_task_goes_on(*, extended: bool, told: dict[str, str]) -> None:
+    """Clients of the extension hear after what; others see the status."""
+    event = StatusChanged(version=2, state=TaskState.WORKING, at=AT, resumed="operator")
+
+    (update,) = UpdateTranslator(view(), URL, extended=extended).translate(event, "1800000000123-4")
+
+    shown = MessageToDict(update.metadata).get(EVENTS_EXTENSION, {})
+    assert {name: shown[name] for name in ("kind", "after") if name in shown} == told
+
+
 NARRATION = Narrated(text="Reading the minutes")
 
 
@@ -121,12 +141,13 @@ def test_a_narration_is_a_status_for_everybody_that_only_passes(*, extended: boo
     (update,) = translator.translate(NARRATION, "1800000000123-4")
     later = translator.translate(OTHERS[0])
 
+    at = "2027-01-15T08:00:00.123Z"
     assert MessageToDict(update) == {
         "taskId": "task",
         "contextId": "context",
         "status": {
             "state": "TASK_STATE_WORKING",
-            "timestamp": "2027-01-15T08:00:00.123Z",
+            "timestamp": at,
             "message": {
                 "messageId": "task-narration-1800000000123-4",
                 "taskId": "task",
@@ -136,7 +157,7 @@ def test_a_narration_is_a_status_for_everybody_that_only_passes(*, extended: boo
             },
         },
         **(
-            {"metadata": {EVENTS_EXTENSION: {"kind": "narration", "text": "Reading the minutes"}}}
+            {"metadata": {EVENTS_EXTENSION: {"kind": "narration", "text": "Reading the minutes", "at": at}}}
             if extended
             else {}
         ),

@@ -7,8 +7,8 @@ from uuid import uuid4
 
 import pytest
 import pytest_asyncio
+from temporalio.api.sdk.v1 import WorkflowMetadata
 from temporalio.client import Client, WorkflowHandle
-from temporalio.contrib.pydantic import pydantic_data_converter
 
 from tests.support.fake_ports import TASK_WORK, FakePorts
 from tests.support.processes import running_temporal
@@ -16,6 +16,8 @@ from worker import WorkerSettings, running_workers
 from workflows.agent_task import AgentTask
 from workflows.contract import names
 from workflows.contract.messages import TextPart, UserMessage
+from workflows.contract.payloads import WIRE_DATA_CONVERTER
+from workflows.contract.questions import named_question
 from workflows.contract.tasks import AgentSpec, TaskInput, TaskResult
 
 Handle = WorkflowHandle[AgentTask, TaskResult]
@@ -31,12 +33,26 @@ StartTask = Callable[..., AbstractAsyncContextManager[Handle]]
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
 async def client(temporal_address: str) -> Client:
-    return await Client.connect(temporal_address, data_converter=pydantic_data_converter)
+    return await Client.connect(temporal_address, data_converter=WIRE_DATA_CONVERTER)
+
+
+async def current_details(handle: Handle) -> str:
+    """What the Temporal UI shows of a task."""
+    metadata = await handle.query("__temporal_workflow_metadata", result_type=WorkflowMetadata)
+    return metadata.current_details
 
 
 def user(text: str) -> UserMessage:
     """A message of the client with an id of its own."""
     return UserMessage(message_id=str(uuid4()), parts=(TextPart(text=text),))
+
+
+async def say(handle: Handle, message: UserMessage) -> None:
+    """Send a message as a gateway does: with the question that it answers, by what clients can see."""
+    status = (await handle.query(AgentTask.view)).status
+    asked = status.questions[0].id if status.questions and status.state.is_interrupted else ""
+    said = message.model_copy(update={"answers": message.answers or named_question(message) or asked})
+    await handle.execute_update(AgentTask.add_message, said, id=said.message_id)
 
 
 def unique_queue() -> str:
@@ -73,7 +89,7 @@ async def impatient_client(tmp_path_factory: pytest.TempPathFactory) -> AsyncGen
         'history.workflowIdReuseMinimalInterval="1ms"',  # else each new run would wait for a second
     ]
     async with running_temporal(tmp_path_factory.mktemp("impatient"), settings) as (_, address):
-        yield await Client.connect(address, data_converter=pydantic_data_converter)
+        yield await Client.connect(address, data_converter=WIRE_DATA_CONVERTER)
 
 
 @pytest.fixture(params=[1000, 0], ids=["cached", "always_replayed"])

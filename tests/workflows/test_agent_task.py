@@ -12,8 +12,9 @@ from workflows.agent_task import AgentTask
 from workflows.contract import failures, names
 from workflows.contract.calls import CallModelInput, RunToolInput
 from workflows.contract.events import ArtifactChunk, StatusChanged
-from workflows.contract.messages import AssistantMessage, TextPart, ToolMessage, Usage, text_of
-from workflows.contract.tasks import TaskState
+from workflows.contract.messages import AssistantMessage, TextPart, ToolMessage, Usage, UserMessage, text_of
+from workflows.contract.tasks import AgentSpec, MemorySpec, TaskState
+from workflows.contract.transcripts import extend_digest
 
 
 @pytest.mark.parametrize("is_shown", [True, False])
@@ -81,9 +82,9 @@ async def test_a_message_that_comes_while_the_model_works_is_answered(start_task
     first, second = ports.model.calls
     assert second.new == (more,)
     assert second.length == first.length + 2
-    assert second.status
-    assert second.status.message
-    assert text_of(second.status.message.parts) == "too early"
+    (status,) = second.statuses
+    assert status.message
+    assert text_of(status.message.parts) == "too early"
 
 
 async def test_a_lost_transcript_is_sent_again_once(start_task: StartTask) -> None:
@@ -98,6 +99,22 @@ async def test_a_lost_transcript_is_sent_again_once(start_task: StartTask) -> No
     assert stored.start == 0
     assert [message.role for message in stored.messages] == ["user", "assistant", "tool"]
     assert ports.model.calls[1].length == ports.model.calls[2].length == 3
+
+
+async def test_each_call_names_the_digest_of_its_transcript(start_task: StartTask) -> None:
+    """But for what was sent again just now: there a worker of another version reads with other eyes."""
+    lost = ApplicationError("lost", type=failures.TRANSCRIPT_MISSING, non_retryable=True)
+    ports = FakePorts(ScriptedModel(asks(("a", "x")), lost, asks(("b", "x")), answer("done")))
+
+    async with start_task(ports, AgentSpec(id="agent", memory=MemorySpec())) as handle:
+        await handle.result()
+        page = await handle.query(AgentTask.transcript, 0)
+
+    named = [(call.length, call.digest) for call in ports.model.calls]
+    digests = {length: extend_digest("", page.messages[:length]) for length in (1, 3, 5, 6)}
+    assert named == [(1, digests[1]), (3, digests[3]), (3, ""), (5, digests[5])]
+    (kept,) = ports.publish.remembered
+    assert (kept.length, kept.digest) == (6, digests[6])
 
 
 async def test_a_long_transcript_is_sent_again_in_chunks(start_task: StartTask) -> None:
@@ -122,10 +139,10 @@ async def test_a_status_survives_a_lost_transcript(start_task: StartTask) -> Non
         await handle.result()
 
     first, second = ports.model.calls
-    assert second.status
-    assert first.status
-    assert (first.new, first.status.received) == (second.status.received, second.new)
-    assert len(second.status.received) == 1
+    (begun,), (again,) = first.statuses, second.statuses
+    assert (first.new, second.new) == (again.received, ())
+    (message,) = again.received
+    assert begun.received == (UserMessage(message_id=message.message_id, parts=()),)
 
 
 async def test_only_the_first_tool_call_carries_the_status(start_task: StartTask) -> None:
@@ -135,7 +152,7 @@ async def test_only_the_first_tool_call_carries_the_status(start_task: StartTask
     async with start_task(ports) as handle:
         await handle.result()
 
-    assert {call.call.id: bool(call.status) for call in ports.tools.calls} == {"a": True, "b": False}
+    assert {call.call.id: bool(call.statuses) for call in ports.tools.calls} == {"a": True, "b": False}
 
 
 async def test_statuses_are_numbered_and_carried_by_the_next_call(start_task: StartTask) -> None:
@@ -146,12 +163,11 @@ async def test_statuses_are_numbered_and_carried_by_the_next_call(start_task: St
         await handle.result()
         view = await handle.query(AgentTask.view)
 
-    assert ports.model.calls[0].status
-    assert ports.tools.calls[0].status
-    assert ports.tools.calls[0].status.message
-    assert text_of(ports.tools.calls[0].status.message.parts) == "Let me look."
-    assert ports.model.calls[1].status is None
-    versions = [ports.model.calls[0].status.version, ports.tools.calls[0].status.version]
+    (first,), (second,) = ports.model.calls[0].statuses, ports.tools.calls[0].statuses
+    assert second.message
+    assert text_of(second.message.parts) == "Let me look."
+    assert ports.model.calls[1].statuses == ()
+    versions = [first.version, second.version]
     assert [*versions, ports.publish.statuses[0].version] == [1, 2, 3]
     assert [message.role for message in view.history] == ["user", "agent"]
     assert view.version == 3

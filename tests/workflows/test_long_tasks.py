@@ -6,10 +6,18 @@ from temporalio import activity
 from temporalio.service import RPCError, RPCStatusCode
 
 from tests.support.fake_ports import CountingTools, FakePorts, Script, ScriptedModel, answer, asks
-from tests.workflows.conftest import Handle, StartTask, user
+from tests.workflows.conftest import Handle, StartTask, say, user
 from workflows.agent_task import AgentTask
 from workflows.contract.calls import CallModelInput, RunToolInput, ToolReply
-from workflows.contract.messages import AssistantMessage, TranscriptMessage, Usage, UserMessage, text_of
+from workflows.contract.messages import (
+    AssistantMessage,
+    TextPart,
+    TranscriptMessage,
+    Usage,
+    UserMessage,
+    content_digest,
+    text_of,
+)
 from workflows.contract.questions import Question, QuestionKind
 from workflows.contract.tasks import AgentSpec, TaskState
 
@@ -56,7 +64,7 @@ async def test_a_long_task_goes_on_in_new_runs(start_long_task: StartTask) -> No
         "assistant",
     ]
     assert len(view.history) == ITERATIONS + 1
-    versions = [call.status.version for call in ports.tools.calls if call.status]
+    versions = [status.version for call in ports.tools.calls for status in call.statuses]
     assert versions == list(range(2, ITERATIONS + 2))
     lengths = [call.length for call in ports.model.calls]
     assert lengths == [1 + 2 * n for n in range(ITERATIONS + 1)]
@@ -86,21 +94,30 @@ async def test_no_message_is_lost_or_doubled_between_runs(start_long_task: Start
         for burst in range(6):
             messages = [user(f"message {burst}.{n}") for n in range(8)]
             await asyncio.gather(*(_send(handle, message) for message in messages))
+        await _send(handle, last := user("the last message"))
+        other = last.model_copy(update={"parts": (TextPart(text="something else"),)})
+        known = await _send(handle, other)
         model.all_said.set()
         await handle.result()
         view = await handle.query(AgentTask.view)
 
+    assert known == content_digest(last)
     told = [text_of(message.parts) for message in view.history if message.role == "user"]
+    assert told.pop() == "the last message"
     assert sorted(told) == ["Hello", *(f"message {burst}.{n}" for burst in range(6) for n in range(8))]
     assert len({call.task.run_id for call in ports.model.calls}) > 2
 
 
-async def _send(handle: Handle, message: UserMessage) -> None:
-    """Send a message twice, and again as long as it meets a run that is just ending, as the gateway does."""
+async def _send(handle: Handle, message: UserMessage) -> str:
+    """Send a message twice, and again as long as it meets a run that is just ending, as the gateway does.
+
+    Return what the task says of it.
+    """
+    known = ""
     for attempt in "ab":  # update ids of their own: Temporal forgets them with each run
         while True:
             try:
-                await handle.execute_update(
+                known = await handle.execute_update(
                     AgentTask.add_message, message, id=f"{message.message_id}-{attempt}"
                 )
             except RPCError as error:
@@ -108,6 +125,7 @@ async def _send(handle: Handle, message: UserMessage) -> None:
                     raise
             else:
                 break
+    return known
 
 
 async def test_open_questions_go_along(start_long_task: StartTask) -> None:
@@ -127,7 +145,7 @@ async def test_open_questions_go_along(start_long_task: StartTask) -> None:
     async with start_long_task(ports) as handle:
         for count in range(1, 10):
             await ports.publish.until_asked(count)
-            await handle.execute_update(AgentTask.add_message, user(f"answer {count}"))
+            await say(handle, user(f"answer {count}"))
         await handle.result()
         view = await handle.query(AgentTask.view)
 

@@ -34,7 +34,7 @@ async def test_the_next_model_stands_in(start_task: StartTask, failure: str) -> 
     assert (first.tries, second.tries, third.tries) == (0, 1, 0)
     assert second.warning == "the provider said no; the task goes on with model 'second'"
     assert (first.warning, third.warning) == ("", "")
-    assert second.status == first.status
+    assert second.statuses == first.statuses
 
 
 async def test_the_last_model_decides(start_task: StartTask) -> None:
@@ -72,8 +72,7 @@ async def test_a_task_waits_for_its_operator(start_task: StartTask) -> None:
     assert status.message
     assert "the provider said no" in text_of(status.message.parts)
     _, again = ports.model.calls
-    assert again.status
-    assert again.status.version == status.version + 1
+    assert [each.version for each in again.statuses] == [status.version + 1]
     assert again.tries == 1
 
 

@@ -6,7 +6,6 @@ import pytest
 from temporalio import activity, workflow
 from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client
-from temporalio.contrib.pydantic import pydantic_data_converter
 from temporalio.worker import Worker
 
 from stores.memory_task_views import MemoryTaskViews
@@ -18,6 +17,7 @@ from worker import WorkerSettings, build_workers
 from workflows.activity_options import narration
 from workflows.contract.calls import NarrateInput
 from workflows.contract.names import NARRATOR_QUEUE, task_queue_of
+from workflows.contract.payloads import WIRE_DATA_CONVERTER
 from workflows.contract.ports import NarratorPort
 from workflows.contract.tasks import TaskState
 
@@ -68,7 +68,7 @@ def _narrating(client: Client, narrator: NarratorPort, settings: WorkerSettings)
 @each_cache
 async def test_a_narrator_ends_with_its_workflow(temporal_address: str, cache: int) -> None:
     """Also when the view never says that the task is over."""
-    client = await Client.connect(temporal_address, data_converter=pydantic_data_converter)
+    client = await Client.connect(temporal_address, data_converter=WIRE_DATA_CONVERTER)
     queue = unique("told")
     async with (
         ScriptedOpenAI([Reply(["Searching"])]) as provider,
@@ -89,7 +89,7 @@ async def test_a_narrator_ends_with_its_workflow(temporal_address: str, cache: i
 @each_cache
 async def test_another_worker_goes_on_where_one_stopped(temporal_address: str, cache: int) -> None:
     """It neither repeats what was told nor begins its count anew, and adds nothing to the history."""
-    client = await Client.connect(temporal_address, data_converter=pydantic_data_converter)
+    client = await Client.connect(temporal_address, data_converter=WIRE_DATA_CONVERTER)
     queue = unique("told")
     settings = WorkerSettings(task_queue=queue)
     script = [Reply([text]) for text in ("Searching", "searching", "Painting")]

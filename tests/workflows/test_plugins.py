@@ -7,6 +7,8 @@ from temporalio import activity
 from temporalio.client import WorkflowFailureError
 from temporalio.exceptions import ApplicationError, CancelledError
 
+from activities.model_events import statuses_of
+from stores.fold import FoldedTask
 from tests.support.fake_ports import FakePorts, FixedAgents, ScriptedModel, answer, asks
 from tests.workflows.conftest import StartTask, user
 from workflows.agent_task import AgentTask
@@ -16,12 +18,13 @@ from workflows.contract.messages import (
     AssistantMessage,
     DataPart,
     ListedTool,
+    Message,
     TextPart,
     ToolsMessage,
     UserMessage,
     text_of,
 )
-from workflows.contract.tasks import AgentSpec, TaskState, ToolSpec
+from workflows.contract.tasks import AgentSpec, TaskState, TaskStatus, TaskView, ToolSpec
 
 LISTED = ToolsMessage(tools=(ListedTool(name="echo", description="Echoes.", parameters={}),))
 LISTING = PreparedTask(listed=LISTED, tools={"echo": ToolSpec(timeout=7, plugin="server", digest="abc")})
@@ -76,8 +79,20 @@ async def test_listed_tools_survive_a_lost_cache(start_task: StartTask) -> None:
     assert (stored.start, stored.messages[0]) == (0, LISTED)
 
 
+def published_history(ports: FakePorts, view: TaskView) -> tuple[Message, ...]:
+    """What clients read that followed the task, of which this is the view in the end."""
+    task, begun = FoldedTask(), TaskStatus(state=TaskState.SUBMITTED, at=view.created_at)
+    opening = {"version": 0, "run_id": "", "status": begun, "history": view.history[:1]}
+    task.create(view.model_copy(update=opening))
+    for call in ports.model.calls:
+        task.publish(view.run_id, statuses_of(call))
+    task.publish(view.run_id, ports.publish.statuses)
+    assert task.view
+    return task.view.history
+
+
 async def test_a_plugin_changes_what_the_model_reads(start_task: StartTask) -> None:
-    """The changed message is the one that enters the transcript."""
+    """The changed message is the one that enters the transcript; clients see their own."""
 
     def redact(call: BeforeRequestInput) -> BeforeRequestResult:
         (message,) = call.messages
@@ -90,8 +105,11 @@ async def test_a_plugin_changes_what_the_model_reads(start_task: StartTask) -> N
 
     async with start_task(ports, SCREENING_AGENT) as handle:
         await handle.result()
+        view = await handle.query(AgentTask.view)
 
     assert [text_of(message.parts) for message in ports.model.calls[0].new] == ["[redacted]"]
+    assert [text_of(message.parts) for message in view.history] == ["Hello"]
+    assert published_history(ports, view) == view.history
 
 
 def refusing(*texts: str) -> FakePorts:
@@ -136,11 +154,14 @@ async def test_the_model_reads_that_a_later_message_was_refused(start_task: Star
         await handle.execute_update(AgentTask.add_message, message, id=message.message_id)
         said.set()
         result = await handle.result()
+        view = await handle.query(AgentTask.view)
 
     assert result.excerpt == "done"
     (told,) = ports.model.calls[1].new
     assert told.message_id == message.message_id
     assert text_of(told.parts) == "[A message of the user was refused: not that]"
+    assert [text_of(each.parts) for each in view.history] == ["Hello", "Swear!", "too early"]
+    assert published_history(ports, view) == view.history
 
 
 async def test_a_refused_reply_is_made_again(start_task: StartTask) -> None:
@@ -155,7 +176,33 @@ async def test_a_refused_reply_is_made_again(start_task: StartTask) -> None:
     assert isinstance(told, UserMessage)
     assert "no swearing" in text_of(told.parts)
     assert all(status.message is None for status in ports.publish.statuses)
-    assert ports.model.calls[1].status is None
+    assert ports.model.calls[1].statuses == ()
+
+
+async def test_clients_do_not_read_why_a_reply_was_refused(start_task: StartTask) -> None:
+    """The next call tells of a message that came meanwhile, and brings the model our words beside it."""
+    added = asyncio.Event()
+
+    async def slow(_call: CallModelInput) -> AssistantMessage:
+        await added.wait()
+        return refused("Damn.", "no swearing")
+
+    ports = FakePorts(ScriptedModel(slow, answer("Done.")))
+
+    async with start_task(ports) as handle:
+        await ports.model.until_asked(1)
+        message = user("And?")
+        await handle.execute_update(AgentTask.add_message, message, id=message.message_id)
+        added.set()
+        await handle.result()
+        view = await handle.query(AgentTask.view)
+
+    assert [text_of(told.parts) for told in ports.model.calls[1].new] == [
+        "[Your last reply was not accepted: no swearing]",
+        "And?",
+    ]
+    assert [text_of(each.parts) for each in view.history] == ["Hello", "And?"]
+    assert published_history(ports, view) == view.history
 
 
 async def test_refused_replies_end_at_the_limit_of_iterations(start_task: StartTask) -> None:

@@ -1,13 +1,16 @@
 """Delivering notifications one after the other, waiting for news, and leaving out what nobody takes."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
 import pytest
 from temporalio.client import Client, WorkflowExecutionStatus, WorkflowFailureError, WorkflowHandle
 from temporalio.exceptions import ApplicationError
 
+from activities.worker_settings import MAX_CONCURRENT_DELIVERIES
+from stores.memory_push_configs import MemoryPushConfigs
+from stores.push_configs import PushConfig
 from stores.push_deliveries import PushDeliveries
 from tests.support.fake_ports import FakePorts, ScriptedModel, answer
 from tests.support.fake_push import DELIVERED, DONE, NOTHING, ScriptedPush
@@ -23,6 +26,19 @@ StartDelivery = Callable[[ScriptedPush], AbstractAsyncContextManager[Handle]]
 CONFIG = "config"
 
 
+async def deliveries_of(
+    client: Client, queue: str, owners: Mapping[str, str] | None = None
+) -> PushDeliveries:
+    """Return what starts deliveries: of one task called as its queue, or of tasks with these owners."""
+    configs = MemoryPushConfigs()
+    for task_id, owner in (owners or {queue: "owner"}).items():
+        config = PushConfig(
+            id=CONFIG, task_id=task_id, owner=owner, context_id="c", url="https://a", public_url="https://b"
+        )
+        await configs.put(config)
+    return PushDeliveries(client, configs, queue)
+
+
 def starter(client: Client, *, max_cached_workflows: int) -> StartDelivery:
     @asynccontextmanager
     async def start(push: ScriptedPush) -> AsyncGenerator[Handle]:
@@ -33,7 +49,7 @@ def starter(client: Client, *, max_cached_workflows: int) -> StartDelivery:
             task_queue=queue, max_cached_workflows=max_cached_workflows, shutdown_grace=0
         )
         async with running_workers(client, ports.wired(), settings):
-            await PushDeliveries(client, queue).notify(queue, [CONFIG])
+            await (await deliveries_of(client, queue)).notify(queue, [CONFIG])
             yield client.get_workflow_handle_for(PushDelivery.run, push_workflow_id(queue, CONFIG))
 
     return start
@@ -121,7 +137,7 @@ async def test_a_delivery_that_has_ended_starts_again_with_news(client: Client) 
     push, queue = ScriptedPush(DONE, DONE, DONE), unique_queue()
     ports = FakePorts(ScriptedModel())
     ports.push = push
-    deliveries = PushDeliveries(client, queue)
+    deliveries = await deliveries_of(client, queue)
     async with running_workers(client, ports.wired(), WorkerSettings(task_queue=queue, shutdown_grace=0)):
         for _ in range(2):
             await deliveries.notify(queue, [CONFIG])
@@ -143,7 +159,7 @@ async def test_webhooks_that_are_slow_keep_no_task_waiting(client: Client) -> No
     ports.push = ScriptedPush(post_slowly)
     settings = WorkerSettings(task_queue=queue, max_concurrent_activities=1, shutdown_grace=0)
     async with running_workers(client, ports.wired(), settings):
-        await PushDeliveries(client, queue).notify(queue, [CONFIG])
+        await (await deliveries_of(client, queue)).notify(queue, [CONFIG])
         await started.wait()
         result = await (await start_workflow(client, queue)).result()
         released.set()
@@ -182,3 +198,28 @@ async def test_an_operator_may_cancel_it(start_delivery: StartDelivery) -> None:
 
     assert status is WorkflowExecutionStatus.CANCELED
     assert len(push.calls) == 1
+
+
+async def test_slow_webhooks_of_one_owner_do_not_keep_another_owners_one_waiting(client: Client) -> None:
+    """However many wait, the other owner's is among the next that find a free place."""
+    released, queue = asyncio.Event(), unique_queue()
+
+    async def post_slowly() -> DeliverPushResult:
+        await released.wait()
+        return DONE
+
+    crowd = 3 * MAX_CONCURRENT_DELIVERIES
+    owners = {f"{queue}-{number}": "busy" for number in range(crowd)} | {f"{queue}-last": "other"}
+    push = ScriptedPush(*[post_slowly] * len(owners))
+    ports = FakePorts(ScriptedModel())
+    ports.push = push
+    deliveries = await deliveries_of(client, queue, owners)
+    for task_id in owners:
+        await deliveries.notify(task_id, [CONFIG])
+    async with running_workers(client, ports.wired(), WorkerSettings(task_queue=queue, shutdown_grace=0)):
+        await push.until_asked(MAX_CONCURRENT_DELIVERIES)
+        released.set()
+        await push.until_asked(len(owners))
+
+    order = [call.push.task_id for call in push.calls]
+    assert order.index(f"{queue}-last") < 2 * MAX_CONCURRENT_DELIVERIES

@@ -2,7 +2,6 @@
 
 import asyncio
 
-import pytest
 from temporalio.exceptions import ApplicationError
 
 from tests.support.fake_ports import FakePorts, RecordingContext, ScriptedModel, answer, asks
@@ -12,9 +11,9 @@ from workflows.contract import failures
 from workflows.contract.calls import CREATE_TASK, CallModelInput
 from workflows.contract.messages import AssistantMessage, text_of
 from workflows.contract.names import unique_message_id
-from workflows.contract.tasks import AgentSpec, CompactionSpec, TaskState
+from workflows.contract.tasks import AgentSpec, CompactionSpec, MemorySpec, TaskState
 
-AUTO = AgentSpec(id="agent", routing="auto")
+AUTO = AgentSpec(id="agent", routing="auto", memory=MemorySpec())
 
 
 async def test_an_answer_at_once_is_no_task(start_task: StartTask) -> None:
@@ -65,7 +64,7 @@ async def test_a_created_task_is_shown_before_its_work_begins(start_task: StartT
     assert [call.routing for call in ports.model.calls] == [True, False, False]
     results = [stored.result for stored in ports.tools.results]
     assert [(r.name, r.outcome) for r in results] == [(CREATE_TASK, "ok"), ("x", "invalid")]
-    assert len(ports.context.saved) == 1
+    assert len(ports.publish.remembered) == 1
 
 
 async def test_a_task_recalls_the_conversation(start_task: StartTask) -> None:
@@ -173,7 +172,7 @@ async def test_compaction_keeps_what_the_task_is_about(start_task: StartTask) ->
     script = (asks(("t", CREATE_TASK)), *calls, too_long, answer("done"))
     ports = FakePorts(ScriptedModel(*script))
     ports.context = RecordingContext(user("old"), AssistantMessage(text="older"))
-    agent = AgentSpec(id="agent", routing="auto", compaction=CompactionSpec())
+    agent = AgentSpec(id="agent", routing="auto", memory=MemorySpec(), compaction=CompactionSpec())
 
     async with start_task(ports, agent) as handle:
         await handle.result()
@@ -183,9 +182,8 @@ async def test_compaction_keeps_what_the_task_is_about(start_task: StartTask) ->
     assert compacted.end > 3
 
 
-@pytest.mark.parametrize("marked", [False, True])
-async def test_a_marked_message_is_taken_in_once(start_task: StartTask, *, marked: bool) -> None:
-    """Agents that do not deduplicate take every id again, but not the same marked message."""
+async def test_a_marked_message_is_taken_in_once(start_task: StartTask) -> None:
+    """The mark of a message counts, whatever its client calls it."""
     begun, gate = asyncio.Event(), asyncio.Event()
 
     async def slow(_call: CallModelInput) -> AssistantMessage:
@@ -198,11 +196,9 @@ async def test_a_marked_message_is_taken_in_once(start_task: StartTask, *, marke
     async with start_task(ports, agent) as handle:
         await begun.wait()
         for attempt in ("m1", "m2"):
-            message_id = unique_message_id(attempt, "k") if marked else "same"
-            await handle.execute_update(
-                AgentTask.add_message, user("again").model_copy(update={"message_id": message_id})
-            )
+            marked = user("again").model_copy(update={"message_id": unique_message_id(attempt, "k")})
+            await handle.execute_update(AgentTask.add_message, marked)
         gate.set()
         await handle.result()
 
-    assert len(ports.model.calls[1].new) == (1 if marked else 2)
+    assert len(ports.model.calls[1].new) == 1

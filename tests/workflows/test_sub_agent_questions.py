@@ -1,12 +1,14 @@
 """What sub-agents ask is asked at the client's task, and the answers find their way down."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import pytest
 from temporalio import activity
-from temporalio.client import Client, WorkflowFailureError
+from temporalio.client import Client, WorkflowFailureError, WorkflowUpdateFailedError
+from temporalio.worker import Worker
 
+from stores.fold import FoldedTask
 from tests.support.fake_ports import (
     CountingTools,
     FakePorts,
@@ -14,8 +16,9 @@ from tests.support.fake_ports import (
     ScriptedModel,
     answer,
     asks,
+    task_of,
 )
-from tests.workflows.conftest import Handle, StartTask, user
+from tests.workflows.conftest import Handle, StartTask, say, unique_queue, user
 from workflows.agent_task import AgentTask
 from workflows.contract.calls import (
     CallModelInput,
@@ -24,9 +27,17 @@ from workflows.contract.calls import (
     SaveContextResult,
     ToolReply,
 )
-from workflows.contract.messages import AssistantMessage, ToolCall, ToolMessage, Usage, UserMessage
-from workflows.contract.questions import WITHHELD, Approval, Question, QuestionKind
-from workflows.contract.tasks import AgentSpec, TaskState, ToolSpec
+from workflows.contract.events import StatusChanged, TaskEvent
+from workflows.contract.messages import (
+    AssistantMessage,
+    ToolCall,
+    ToolMessage,
+    Usage,
+    text_of,
+)
+from workflows.contract.names import is_child_task_id
+from workflows.contract.questions import WITHHELD, Approval, ApproverAnswer, Question, QuestionKind
+from workflows.contract.tasks import AgentSpec, TaskRef, TaskState, ToolSpec
 
 PARENT = AgentSpec(id="agent", tools={"writer": ToolSpec(agent="writer")})
 
@@ -34,6 +45,11 @@ PARENT = AgentSpec(id="agent", tools={"writer": ToolSpec(agent="writer")})
 def asks_writer(*ids: str) -> AssistantMessage:
     calls = (ToolCall(id=id_, name="writer", arguments='{"request": "Write."}') for id_ in ids)
     return AssistantMessage(tool_calls=tuple(calls))
+
+
+def writers_task(task_id: str) -> str:
+    """Return the task of the sub-agent."""
+    return task_of(task_id, *asks_writer("w").tool_calls)
 
 
 def question(call: RunToolInput, **fields: object) -> Question:
@@ -49,10 +65,6 @@ def asking(*names: str, **fields: object) -> Callable[[RunToolInput], ToolReply 
         return question(call, **fields) if asks_first else None
 
     return reply
-
-
-async def say(handle: Handle, message: UserMessage) -> None:
-    await handle.execute_update(AgentTask.add_message, message, id=message.message_id)
 
 
 def of(ports: FakePorts, task_id: str) -> list[TaskState]:
@@ -153,7 +165,7 @@ async def test_two_sub_agents_ask_at_once(start_task: StartTask) -> None:
 
     assert result.excerpt == "done"
     answered = {
-        call.task.task_id.rpartition("/")[2]: call.answers[0].value
+        call.task.task_id.rpartition("/")[2].partition("-")[0]: call.answers[0].value
         for call in ports.tools.calls
         if call.answers
     }
@@ -186,6 +198,26 @@ async def test_a_question_comes_up_from_two_levels_below(start_task: StartTask) 
     assert [given.question_id for given in ports.tools.calls[-1].answers] == ["q"]
 
 
+async def test_what_a_sub_agent_asks_of_others_is_answered_at_the_clients_task(start_task: StartTask) -> None:
+    """By those with the scope, and by nobody else; the answer finds its way down."""
+    ports = FakePorts(
+        ScriptedModel(asks_writer("w"), asks(("q", "ask")), answer("A poem."), answer("done")),
+        CountingTools(reply=asking(approvers="tasks:approve", purpose="approval")),
+    )
+
+    async with start_task(ports, PARENT) as handle:
+        await until_asked_by(ports, handle)
+        who = {"approver": "ann", "owner": "supervisors", "scheme": "apiKey", "subject": "k1"}
+        said = {"question_id": "w/q", "scope": "tasks:approve", "approved": True, **who}
+        with pytest.raises(WorkflowUpdateFailedError):
+            await say(handle, user("yes"))
+        await handle.execute_update(AgentTask.take_approvers_answer, ApproverAnswer.model_validate(said))
+        await handle.result()
+
+    (given,) = ports.tools.calls[-1].answers
+    assert (given.question_id, given.approved, given.by, given.approver) == ("q", True, "approver", "ann")
+
+
 async def test_cancelling_a_task_whose_sub_agent_asks(start_task: StartTask, client: Client) -> None:
     """Both end, and nothing is left open."""
     ports = one_question()
@@ -196,7 +228,9 @@ async def test_cancelling_a_task_whose_sub_agent_asks(start_task: StartTask, cli
         with pytest.raises(WorkflowFailureError):
             await handle.result()
         view = await handle.query(AgentTask.view)
-        child = await client.get_workflow_handle_for(AgentTask.run, f"{handle.id}/w").query(AgentTask.view)
+        child = await client.get_workflow_handle_for(AgentTask.run, writers_task(handle.id)).query(
+            AgentTask.view
+        )
 
     assert (view.status.state, view.status.questions) == (TaskState.CANCELED, ())
     assert (child.status.state, child.status.questions) == (TaskState.CANCELED, ())
@@ -209,8 +243,8 @@ async def test_an_answer_at_the_sub_agents_own_task_counts_too(start_task: Start
     async with start_task(ports, PARENT) as handle:
         await until_asked_by(ports, handle)
         message = user("yes")
-        child = client.get_workflow_handle_for(AgentTask.run, f"{handle.id}/w")
-        await child.execute_update(AgentTask.add_message, message, id=message.message_id)
+        child = client.get_workflow_handle_for(AgentTask.run, writers_task(handle.id))
+        await say(child, message)
         result = await handle.result()
 
     assert result.excerpt == "done"
@@ -338,7 +372,7 @@ async def test_a_question_goes_with_the_sub_agent_that_asked(start_task: StartTa
 
     async with start_task(ports, PARENT) as handle:
         await publisher.held.wait()
-        await client.get_workflow_handle(f"{handle.id}/w").terminate()
+        await client.get_workflow_handle(writers_task(handle.id)).terminate()
         publisher.go_on.set()
         await publisher.until(
             lambda: any([q.id for q in status.questions] == ["o"] for _, status in publisher.by_task)
@@ -347,6 +381,60 @@ async def test_a_question_goes_with_the_sub_agent_that_asked(start_task: StartTa
         result = await handle.result()
 
     assert result.excerpt == "done"
+
+
+class Folding(RecordingPublisher):
+    """Folds what the client's task publishes into its view; `seen` is what reaches its stream."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.view = FoldedTask()
+        self.seen: list[TaskEvent] = []
+
+    @activity.defn
+    async def publish(self, call: PublishInput) -> SaveContextResult | None:
+        self.take(call.task, call.events)
+        return await super().publish(call)
+
+    def take(self, task: TaskRef, events: Sequence[TaskEvent]) -> None:
+        if not is_child_task_id(task.task_id):
+            self.seen += self.view.publish(task.run_id, events)
+
+
+async def test_a_status_on_a_call_that_has_not_begun_is_not_overtaken(
+    start_task: StartTask, client: Client
+) -> None:
+    """No worker takes the call that carries what the model said; a sub-agent of the same reply asks."""
+    slow = unique_queue()
+    agent = PARENT.model_copy(update={"tools": {**PARENT.tools, "slow": ToolSpec(task_queue=slow)}})
+    calls = (*asks(("s", "slow")).tool_calls, *asks_writer("w").tool_calls)
+    both = AssistantMessage(text="I will do both.", tool_calls=calls)
+    ports = FakePorts(
+        ScriptedModel(both, asks(("q", "ask")), answer("A poem."), answer("done")),
+        CountingTools(reply=asking()),
+    )
+    ports.publish = publisher = Folding()
+
+    async with start_task(ports, agent) as handle:
+        await until_asked_by(ports, handle)
+        shown = await handle.query(AgentTask.view)
+        publisher.view.create(shown.model_copy(update={"history": shown.history[:1]}))
+        live, seen = publisher.view.view, list(publisher.seen)
+        await say(handle, user("yes"))
+        async with Worker(client, task_queue=slow, activities=[ports.tools.run_tool]):
+            await handle.result()
+        (late,) = [call for call in ports.tools.calls if call.call.id == "s"]
+        publisher.take(late.task, late.statuses)
+        ended = await handle.query(AgentTask.view)
+
+    said = [event.message for event in seen if isinstance(event, StatusChanged) and event.message]
+    assert text_of(said[0].parts) == "I will do both."
+    assert live
+    assert live == shown
+    assert [text_of(message.parts) for message in live.history] == ["Hello", "I will do both."]
+    assert late.statuses  # it came with what was said long ago, which the view drops
+    assert publisher.view.view
+    assert publisher.view.view.history == ended.history
 
 
 async def test_an_answered_question_is_not_shown_any_longer(start_task: StartTask) -> None:
@@ -372,10 +460,36 @@ async def test_an_answered_question_is_not_shown_any_longer(start_task: StartTas
 
     async with start_task(ports, PARENT) as handle:
         await ports.publish.until(lambda: any(len(s.questions) == 2 for _, s in ports.publish.by_task))
-        for question_id in ("w/q", "o"):
+        for question_id in ("o", "w/q"):
             await say(handle, user("so").model_copy(update={"metadata": {"question": question_id}}))
         await ports.publish.until(lambda: of(ports, handle.id)[-1:] == [TaskState.WORKING])
         slow.set()
         result = await handle.result()
 
+    assert result.excerpt == "done"
+
+
+async def test_a_calls_time_runs_out_beside_a_sub_agent_that_asks(start_task: StartTask) -> None:
+    """The call does not wait for what people say to the sub-agent, which may take days."""
+    calls = (*asks_writer("w").tool_calls, *asks(("o", "own")).tool_calls)
+    model = ScriptedModel(
+        AssistantMessage(tool_calls=calls), asks(("q", "ask")), answer("A poem."), answer("done")
+    )
+
+    def reply(call: RunToolInput) -> ToolReply | None:
+        asked = {"ask": {}, "own": {"timeout": 0.5}}[call.call.name]
+        return None if call.answers else question(call, **asked)
+
+    ports = FakePorts(model, CountingTools(reply=reply))
+
+    async with start_task(ports, PARENT) as handle:
+        await ports.tools.until_called("o", 2)
+        (still_open,) = (await handle.query(AgentTask.progress)).questions
+        await say(handle, user("yes").model_copy(update={"metadata": {"question": "w/q"}}))
+        result = await handle.result()
+
+    assert still_open.id == "w/q"
+    assert [answer.by for call in ports.tools.calls if call.call.id == "o" for answer in call.answers] == [
+        "timeout"
+    ]
     assert result.excerpt == "done"

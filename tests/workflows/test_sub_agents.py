@@ -10,7 +10,7 @@ from temporalio.api.workflowservice.v1 import ResetWorkflowExecutionRequest
 from temporalio.client import Client, WorkflowExecutionStatus, WorkflowFailureError
 from temporalio.exceptions import ApplicationError
 
-from tests.support.fake_ports import TASK_WORK, CountingTools, FakePorts, ScriptedModel, answer, asks
+from tests.support.fake_ports import TASK_WORK, CountingTools, FakePorts, ScriptedModel, answer, asks, task_of
 from tests.workflows.conftest import StartTask, start_workflow, unique_queue
 from worker import WorkerSettings, running_workers
 from workflows.agent_task import AgentTask
@@ -57,7 +57,7 @@ async def test_a_sub_agent_answers_as_a_task_of_its_own(start_task: StartTask) -
         result = await handle.result()
 
     parent, child, _ = ports.model.calls
-    assert child.task.task_id == f"{parent.task.task_id}/w"
+    assert child.task.task_id == task_of(parent.task.task_id, *asks_writer().tool_calls)
     assert (child.task.agent_id, child.task.context_id) == ("writer", parent.task.context_id)
     assert text_of(child.new[0].parts) == "Write."
     (stored,) = ports.tools.results
@@ -124,7 +124,7 @@ async def test_cancelling_a_task_cancels_its_sub_agent(start_task: StartTask, cl
         await handle.cancel()
         with pytest.raises(WorkflowFailureError):
             await handle.result()
-        child = await client.get_workflow_handle(f"{handle.id}/w").describe()
+        child = await client.get_workflow_handle(task_of(handle.id, *asks_writer().tool_calls)).describe()
 
     assert child.status is WorkflowExecutionStatus.CANCELED
     ends = [status.state for status in ports.publish.statuses if status.state.is_terminal]
@@ -137,7 +137,7 @@ async def test_a_sub_agent_that_is_cancelled_alone(start_task: StartTask, client
     ports = FakePorts(ScriptedModel(asks_writer(), endless(started), answer("Without a poem.")))
     async with start_task(ports, PARENT) as handle:
         await started.wait()
-        await client.get_workflow_handle(f"{handle.id}/w").cancel()
+        await client.get_workflow_handle(task_of(handle.id, *asks_writer().tool_calls)).cancel()
         result = await handle.result()
 
     assert result.excerpt == "Without a poem."

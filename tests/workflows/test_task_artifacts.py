@@ -83,7 +83,7 @@ async def test_an_answer_waits_until_the_artifact_is_written(start_task: StartTa
     assert (result.state, result.excerpt, result.iterations) == (TaskState.COMPLETED, "Done.", 2)
     assert [call.tool for call in ports.model.calls] == [None, "write"]
     assert [call.call.name for call in ports.tools.calls] == ["write"]
-    assert ports.model.calls[1].status is None  # nothing was said that is no part of the answer
+    assert ports.model.calls[1].statuses == ()  # nothing was said that is no part of the answer
     assert progress.transcript_length == 4
     assert [status.state for status in ports.publish.statuses] == [TaskState.COMPLETED]
 
@@ -134,8 +134,7 @@ async def test_a_message_comes_before_the_missing_artifact(start_task: StartTask
 
     assert result.excerpt == "both answered"
     assert [call.tool for call in ports.model.calls] == [None, "write", None]
-    status = ports.model.calls[2].status
-    assert status
+    (status,) = ports.model.calls[2].statuses
     assert status.message
     assert [getattr(part, "text", "") for part in status.message.parts] == ["too early"]
 

@@ -9,6 +9,7 @@ from temporalio.exceptions import ApplicationError
 
 from tests.support.fake_ports import CountingTools, FakePorts, Script, ScriptedModel, answer, asks
 from tests.workflows.conftest import StartTask
+from workflows import limits
 from workflows.agent_task import AgentTask
 from workflows.contract import failures
 from workflows.contract.calls import CallModelInput, RunToolInput, ToolReply
@@ -54,10 +55,32 @@ async def test_a_limit_ends_the_task_with_its_name(start_task: StartTask, limit:
     assert view.status.message.metadata == {"reason": limit}
     assert "stopped" in text_of(view.status.message.parts)
     assert view.status.metadata["usage"] == {
-        "input_tokens": 40 * calls,
-        "output_tokens": 10 * calls,
+        "inputTokens": 40 * calls,
+        "outputTokens": 10 * calls,
         "cost": 0.25 * calls,
     }
+
+
+async def test_a_task_that_knows_too_much_ends(
+    start_task: StartTask, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its whole transcript would have to go along to a new run; the reason says what to do."""
+    monkeypatch.setattr(limits, "MAX_CARRIED_BYTES", 1_000_000)
+
+    def large(call: RunToolInput) -> ToolReply:
+        return ToolMessage(call_id=call.call.id, name=call.call.name, content="x" * 400_000)
+
+    ports = FakePorts(ScriptedModel(*endless()), CountingTools(reply=large))
+
+    async with start_task(ports) as handle:
+        with pytest.raises(WorkflowFailureError) as failed:
+            await handle.result()
+
+    assert isinstance(failed.value.cause, ApplicationError)
+    assert failed.value.cause.type == failures.TRANSCRIPT_LIMIT
+    assert "1.2 MB, more than the 1 MB" in failed.value.cause.message
+    assert "artifacts" in failed.value.cause.message
+    assert len(ports.model.calls) == 3
 
 
 async def test_one_tool_that_works_ends_a_row_of_failures(start_task: StartTask) -> None:

@@ -10,9 +10,8 @@ from temporalio.client import Client
 from temporalio.service import RPCError, RPCStatusCode
 
 from tests.support.fake_ports import TASK_WORK, CountingTools, FakePorts, ScriptedModel, answer, asks
-from tests.workflows.conftest import start_workflow, unique_queue, user
+from tests.workflows.conftest import say, start_workflow, unique_queue, user
 from worker import WorkerSettings, running_workers
-from workflows.agent_task import AgentTask
 from workflows.contract.calls import RunToolInput, ToolReply
 from workflows.contract.questions import Question, QuestionKind
 
@@ -60,7 +59,7 @@ async def test_a_task_ends_on_the_build_it_began_on(client: Client) -> None:
             await make_current(client, deployment, "2")
             second = await start_workflow(client, queue, task_id=f"{queue}-2")
             result = await second.result()
-            await first.execute_update(AgentTask.add_message, user("yes"))
+            await say(first, user("yes"))
             outcome = await first.result()
 
     assert (outcome.excerpt, result.excerpt) == ("old", "new")

@@ -39,8 +39,10 @@ class CallModelInput(Wire):
     """Ask the model for its next reply.
 
     The transcript itself is not sent: it is `length` messages, which the transcript cache holds for this
-    run; only `new`, the last of them, may not be there yet. The reply gets position `length`.
-    `status` is published before the call; `version` is the version of the last status, including it.
+    run; only `new`, the last of them, may not be there yet. `digest` is theirs; without one nobody has to
+    compare. The reply gets position `length`.
+    `statuses` are published before the call; a message that one has received stands in it without parts if it
+    is among `new`. `version` is the version of the last status, including these.
     `tries` counts the calls that ended without a reply for this position. `previous_run` is the run that
     this one continues, until its first reply: its cache is copied. `warning` is told to subscribers.
     `needs_price` means that a reply of unknown cost is of no use. `tool`: the reply has to be a call of this
@@ -53,9 +55,10 @@ class CallModelInput(Wire):
     iteration: int
     model: str | None
     length: int
+    digest: str = ""
     new: tuple[UserMessage, ...] = ()
     version: int
-    status: StatusChanged | None = None
+    statuses: tuple[StatusChanged, ...] = ()
     tries: int = 0
     previous_run: str = ""
     warning: str = ""
@@ -68,13 +71,14 @@ class CallModelInput(Wire):
 class CompactContextInput(Wire):
     """Make room: sum up, or leave out, the messages up to `end` (exclusive) of a transcript, but for `first`.
 
-    `length` and `new` are as for a model call; the summary gets position `length`.
+    `length`, `digest` and `new` are as for a model call; the summary gets position `length`.
     """
 
     task: TaskRef
     iteration: int
     model: str | None
     length: int
+    digest: str = ""
     new: tuple[UserMessage, ...] = ()
     previous_run: str = ""
     first: int = 0
@@ -85,9 +89,11 @@ class CompactContextInput(Wire):
 class RunToolInput(Wire):
     """Run one tool call. Its result gets `position` in the transcript. `timeout` is in seconds.
 
-    `reply` is the position of the reply that asks for it. `answers` are what its questions came to so far,
-    oldest first. `warning` is told to subscribers. `identity` is who started the task. `plugin` is the one
-    that listed the tool for this task, and `digest` that of what it listed (`ToolSpec`).
+    `reply` is the position of the reply that asks for it. `statuses` are published before the call. `answers`
+    are what its questions came to so far, oldest first. `warning` is told to subscribers. `identity` is who
+    started the task. `plugin` is the one that listed the tool for this task, and `digest` that of what it
+    listed (`ToolSpec`). `has_fallback`: another tool stands in if this one fails, so that its error is no
+    message of the transcript.
     """
 
     task: TaskRef
@@ -95,16 +101,17 @@ class RunToolInput(Wire):
     position: int
     reply: int = -1
     timeout: float
-    status: StatusChanged | None = None
+    statuses: tuple[StatusChanged, ...] = ()
     answers: tuple[Answer, ...] = ()
     warning: str = ""
     identity: Identity | None = None
     plugin: str = ""
     digest: str = ""
+    has_fallback: bool = False
 
 
 class LoadAgentInput(Wire):
-    """Look up the agent that a tool call asks. `status` and `warning` are told with the start of the call.
+    """Look up the agent that a tool call asks. `statuses` and `warning` are told before the call starts.
 
     `answers` are what people have said to the call so far, oldest first.
 
@@ -114,7 +121,7 @@ class LoadAgentInput(Wire):
     task: TaskRef
     call: ToolCall
     agent_id: str
-    status: StatusChanged | None = None
+    statuses: tuple[StatusChanged, ...] = ()
     warning: str = ""
     child: str = ""
     answers: tuple[Answer, ...] = ()
@@ -122,21 +129,22 @@ class LoadAgentInput(Wire):
 
 
 class LoadedAgent(AgentSpec):
-    """An agent that a tool call asks; or what has to be answered before it is asked, or why it is not.
-
-    Beside the agent, and not around it: that is what older code has put into histories.
-    """
+    """An agent that a tool call asks; or what has to be answered before it is asked, or why it is not."""
 
     question: Question | None = None
     refused: ToolMessage | None = None
 
 
 class StoreResultInput(Wire):
-    """Cache and announce the result of a call that no tool activity ran: a sub-agent's answer."""
+    """Cache and announce the result of a call that no tool activity ran: a sub-agent's answer.
+
+    `has_fallback` is as for a tool.
+    """
 
     task: TaskRef
     position: int
     result: ToolMessage
+    has_fallback: bool = False
 
 
 class StoreTranscriptInput(Wire):
@@ -167,14 +175,15 @@ class LoadContextResult(Wire):
 class SaveContextInput(Wire):
     """Append what a task adds to the conversation of its context, once.
 
-    That are the messages from `first` to `length` of its cached transcript (but no summaries), or else
-    `messages`.
+    That are the messages from `first` to `length` of its cached transcript, which has this `digest` (but no
+    summaries), or else `messages`.
     """
 
     task: TaskRef
     messages: tuple[ConversationMessage, ...] = ()
     first: int = 0
     length: int = 0
+    digest: str = ""
     memory: MemorySpec | None = None
 
 

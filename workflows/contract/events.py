@@ -32,7 +32,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, JsonValue, TypeAdapter
 
-from workflows.contract.messages import AgentMessage, Part, ToolOutcome, Usage, UserMessage
+from workflows.contract.messages import AgentMessage, Message, Part, ToolOutcome, Usage
 from workflows.contract.questions import Question
 from workflows.contract.tasks import TaskState
 from workflows.contract.wire import HIDE_VALUES, Wire
@@ -56,6 +56,10 @@ class TaskCreated(Wire):
     kind: Literal["task-created"] = "task-created"
 
 
+ResumedAfter = Literal["attempt", "answer", "operator"]
+"""What a task goes on after: an attempt that was lost or failed, an answer, an operator's signal."""
+
+
 class StatusChanged(Wire):
     """The task has a new status.
 
@@ -69,9 +73,11 @@ class StatusChanged(Wire):
     state: TaskState
     at: datetime
     message: AgentMessage | None = None
-    received: tuple[UserMessage, ...] = ()
+    received: tuple[Message, ...] = ()
     questions: tuple[Question, ...] = ()
     metadata: dict[str, JsonValue] = {}
+    resumed: ResumedAfter | None = None
+    """What the task goes on after, where it had to wait."""
 
 
 ChunkMode = Literal["draft", "replace", "extend"]
@@ -108,12 +114,28 @@ class IterationStarted(Wire):
 
 
 class Thought(Wire):
-    """A piece of the model's reasoning. `thought_id` is the id of an inline <thinking> tag, or empty."""
+    """A piece of the model's reasoning. `thought_id` is the id of an inline <thinking> tag, or empty.
+
+    `last`: the thought ends here. One that breaks off with its attempt has no end.
+    """
 
     kind: Literal["thought"] = "thought"
     iteration: int
     thought_id: str = ""
     text: str
+    last: bool = False
+
+
+class ContentCompleted(Wire):
+    """A reply of the model is whole.
+
+    `finish_reason` is the provider's: stop, length, content_filter, tool_calls and others.
+    """
+
+    kind: Literal["content-complete"] = "content-complete"
+    iteration: int
+    finish_reason: str
+    model: str = ""
 
 
 class ToolCalled(Wire):
@@ -145,13 +167,19 @@ class ToolProgressed(Wire):
 
 
 class ToolCompleted(Wire):
-    """A tool call ended. `excerpt` is the beginning of its result."""
+    """A tool call ended. `result` is its beginning if it is `cut`; all of it has `size` bytes in UTF-8.
+
+    `raised_at` is the line of the tool's author where it raised, such as `tools.py:12 pay`.
+    """
 
     kind: Literal["tool-complete"] = "tool-complete"
     call_id: str
     name: str
     outcome: ToolOutcome
-    excerpt: str
+    result: str
+    size: int
+    cut: bool = False
+    raised_at: str = ""
 
 
 class RetryScheduled(Wire):
@@ -161,6 +189,19 @@ class RetryScheduled(Wire):
     attempt: int
     reason: str
     delay: float | None = None
+
+
+class Resumed(Wire):
+    """The task goes on. After an attempt, `attempt` is the number of the one that begins.
+
+    `call_id` is that of the tool call which is tried again; empty: the model is asked again, or people and
+    operators were waited for. Clients get it also with a status that is `resumed`.
+    """
+
+    kind: Literal["resumed"] = "resumed"
+    after: ResumedAfter
+    attempt: int | None = None
+    call_id: str = ""
 
 
 class Warned(Wire):
@@ -190,9 +231,9 @@ class AgentInvoked(Wire):
 class SubAgentEvent(Wire):
     """An event of a sub-agent's task, as its subscribers get it.
 
-    `path` are the ids of the calls that lead down to it, from the task whose stream this is; `AgentInvoked`
-    told which agent each of them asks. Of an event that is too large its short fields are left, with `cut`:
-    true. A status comes without what was received and asked.
+    `path` are the keys of the calls that lead down to it, from the task whose stream this is: the last part
+    of each task id that `AgentInvoked` told. Of an event that is too large its short fields are left, with
+    `cut`: true. A status comes without what was received and asked.
     """
 
     kind: Literal["sub-agent"] = "sub-agent"
@@ -213,11 +254,13 @@ TaskEvent = Annotated[
     | ArtifactChunk
     | IterationStarted
     | Thought
+    | ContentCompleted
     | ToolCalled
     | ToolStarted
     | ToolProgressed
     | ToolCompleted
     | RetryScheduled
+    | Resumed
     | Warned
     | UsageReported
     | AgentInvoked

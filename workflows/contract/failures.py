@@ -34,6 +34,9 @@ TIME_LIMIT = "TimeLimit"
 TOOL_FAILURE_LIMIT = "ToolFailureLimit"
 """Too many iterations in a row had no tool call that worked."""
 
+TRANSCRIPT_LIMIT = "TranscriptLimit"
+"""The transcript of the task got too large to go along with it."""
+
 FILES_UNAVAILABLE = "FilesUnavailable"
 """The store of files and artifacts is away. Retryable."""
 
@@ -45,6 +48,9 @@ PRICE_UNKNOWN = "PriceUnknown"
 
 TOOL_FAILED = "ToolFailed"
 """A tool failed, and its definition says that it is tried again."""
+
+OVERTAKEN = "Overtaken"
+"""Another attempt has taken the call over. Retryable: the next attempt waits for that one."""
 
 INVALID_ANSWER = "InvalidAnswer"
 """A message is no answer to the question that the task waits with."""

@@ -3,6 +3,9 @@
 Source: A2A 1.0 §4.1.4 (Message), §4.1.6 (Part); OpenAI Chat Completions for roles and tool calls.
 """
 
+import hashlib
+import json
+from collections.abc import Sequence
 from typing import Annotated, Literal
 
 from pydantic import Field, JsonValue
@@ -67,6 +70,8 @@ class TaskReference(Wire):
 class UserMessage(Wire):
     """What the client said. `message_id` is unique within its task (`names.shown_message_id`).
 
+    `answers` is the id of the open question that it answers. The gateway sets it, and nobody else, by what
+    clients could see of the task when the message arrived; empty: it is no answer, whatever it says.
     `references` are the tasks that A2A's referenceTaskIds name, `extensions` URIs of what it makes use of.
     """
 
@@ -74,6 +79,7 @@ class UserMessage(Wire):
     message_id: str
     parts: tuple[Part, ...]
     metadata: dict[str, JsonValue] = {}
+    answers: str = ""
     references: tuple[TaskReference, ...] = ()
     extensions: tuple[str, ...] = ()
 
@@ -91,11 +97,16 @@ Message = Annotated[UserMessage | AgentMessage, Field(discriminator="role")]
 
 
 class ToolCall(Wire):
-    """A call the model asked for. `arguments` is the JSON text exactly as the model wrote it."""
+    """A call the model asked for. `arguments` is the JSON text exactly as the model wrote it.
+
+    `id` is our own, made of its place (`workflows.contract.names.name_calls`). `repeat` counts the calls
+    before it in its reply that say exactly the same.
+    """
 
     id: str
     name: str
     arguments: str
+    repeat: int = 0
 
 
 class Usage(Wire):
@@ -104,6 +115,10 @@ class Usage(Wire):
     input_tokens: int = 0
     output_tokens: int = 0
     cost: float = 0
+
+    def to_metadata(self) -> dict[str, JsonValue]:
+        """Return it under names as A2A writes them."""
+        return {"inputTokens": self.input_tokens, "outputTokens": self.output_tokens, "cost": self.cost}
 
     def __add__(self, other: "Usage") -> "Usage":
         return Usage(
@@ -148,7 +163,8 @@ said no, or nobody answered in time.
 class ToolMessage(Wire):
     """What one tool call came to; unless all went well, `content` says what did not.
 
-    `artifacts` are the ids of those that it wrote.
+    `artifacts` are the ids of those that it wrote. `raised_at` is the line of the tool's author where it
+    raised, such as `tools.py:12 pay`; the model does not read it.
     """
 
     role: Literal["tool"] = "tool"
@@ -157,6 +173,7 @@ class ToolMessage(Wire):
     content: str
     outcome: ToolOutcome = "ok"
     artifacts: tuple[str, ...] = ()
+    raised_at: str = ""
 
 
 class SummaryMessage(Wire):
@@ -206,3 +223,21 @@ TranscriptMessage = Annotated[
 def text_of(parts: tuple[Part, ...]) -> str:
     """Return the text of the text parts, one paragraph each; data and files are left out."""
     return "\n\n".join(part.text for part in parts if isinstance(part, TextPart))
+
+
+def describe_parts(parts: Sequence[Part]) -> list[JsonValue]:
+    """Return parts as JSON that a new field changes only where it is used.
+
+    The id under which a file is stored stands for its bytes.
+    """
+    return [part.model_dump(mode="json", exclude=_unused(part)) for part in parts]
+
+
+def content_digest(message: UserMessage) -> str:
+    """Return what tells what this message says from what another one says, whatever is noted beside it."""
+    content = json.dumps(describe_parts(message.parts), sort_keys=True)
+    return hashlib.sha256(content.encode()).hexdigest()[:32]
+
+
+def _unused(part: Part) -> set[str]:
+    return {name for name in ("media_type", "filename", "metadata") if not getattr(part, name)}

@@ -1,7 +1,10 @@
 """How everything is called: ids, queues, search attributes, Redis keys."""
 
 import hashlib
+import re
 import uuid
+from collections import Counter
+from collections.abc import Iterable
 from urllib.parse import quote
 
 from temporalio.common import Priority, SearchAttributeKey
@@ -27,11 +30,13 @@ PUSH_WORKFLOW_TYPE = "PushDelivery"
 PUSH_NEWS = "news"
 """The signal that tells a `PushDelivery` that its task has a new status."""
 
-SUB_AGENT_ASKS = "sub_agent_asks"
+SUB_AGENT_ASKS = "zz_internal_sub_agent_asks"
 """The signal with which the task of a sub-agent tells the task that it works for what it asks."""
 
-PEOPLE_ANSWER = "people_answer"
-"""The signal that takes an answer down to the task of the sub-agent that asked."""
+PEOPLE_ANSWER = "zz_internal_people_answer"
+"""The signal that takes an answer down to the task of the sub-agent that asked.
+
+The Temporal UI lists signals sorted: these come behind those of operators."""
 
 AGENT_ID = SearchAttributeKey.for_keyword("AgentId")
 CONTEXT_ID = SearchAttributeKey.for_keyword("ContextId")
@@ -44,16 +49,38 @@ MAX_SHOWN_CONFIG_ID_BYTES = 64
 
 _MARK = "\x1f"
 
+AGENT_ID_RULE = "1 to 64 letters, digits, '-' and '_', the first a letter or digit"
+"""What the id of an agent is made of, for messages."""
+
+_AGENT_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
+
+_NUMBER_IN_REPLY = re.compile(r"c\d+$")
+
 _NAMESPACE = uuid.UUID("6b6f2b8e-6f0e-5a54-9a3e-3f1f4a3b7c11")
 
 
 def derive_task_id(owner: str, agent_id: str, message_id: str, content: bytes) -> str:
     """Return the task id, which is also the workflow id, of a message that starts a task.
 
-    The same message from the same owner gives the same id, so that a retried SendMessage finds its task.
+    The same message from the same owner gives the same id, so that a retried SendMessage finds its task. It
+    begins with the id of the agent, so that an operator reads a list of workflows as one of work.
     """
     digest = hashlib.sha256(content).hexdigest()
-    return _derive("task", owner, agent_id, message_id, digest)
+    return agent_task_id(agent_id, _derive("task", owner, agent_id, message_id, digest))
+
+
+def agent_task_id(agent_id: str, unique: str) -> str:
+    """Return the task id of an agent that ends with something unique."""
+    return f"{agent_id}-{unique}"
+
+
+def is_agent_id(text: str) -> bool:
+    """Whether it can be the id of an agent, which stands in addresses, scopes and the ids of tasks.
+
+    Its length is bounded because Temporal's SQL stores have 255 bytes for the id of a task, with those of its
+    sub-agents' calls.
+    """
+    return _AGENT_ID.fullmatch(text) is not None
 
 
 def derive_context_id(task_id: str) -> str:
@@ -77,6 +104,11 @@ def message_identity(message_id: str) -> str:
     """Return what makes a message the same as another of its task: its mark, or else its id."""
     shown, mark, given = message_id.partition(_MARK)
     return given if mark else shown
+
+
+def message_update_id(message_id: str) -> str:
+    """Return the id of the update that hands a message to its task; those of our own begin otherwise."""
+    return f"message/{message_identity(message_id)}"
 
 
 def is_marked(message_id: str) -> bool:
@@ -112,6 +144,16 @@ def history_key(task_id: str) -> str:
 def stream_key(task_id: str) -> str:
     """Redis stream: events of the task."""
     return f"everloop:task:{{{task_id}}}:events"
+
+
+def route_key(task_id: str) -> str:
+    """Redis string: what became of a message that was answered without a task."""
+    return f"everloop:task:{{{task_id}}}:route"
+
+
+def task_keys_key(task_id: str) -> str:
+    """Redis hash: key of a client's task, or of its sub-agents → seconds that it lives after the end."""
+    return f"everloop:task:{{{task_id}}}:keys"
 
 
 def transcript_key(task_id: str, run_id: str) -> str:
@@ -163,7 +205,7 @@ def root_task_id(task_id: str) -> str:
 
 
 def child_path(task_id: str) -> tuple[str, ...]:
-    """Return the ids of the calls that lead from the client's task down to this one; none for its own."""
+    """Return the keys of the calls that lead from the client's task down to this one; none for its own."""
     return tuple(task_id.split("/")[1:])
 
 
@@ -187,9 +229,13 @@ def derive_push_event_id(task_id: str, config_id: str, event: str) -> str:
     return _derive("push-event", task_id, config_id, event)
 
 
-def child_task_id(task_id: str, call_id: str) -> str:
-    """Return the task id of the sub-agent that a tool call asks."""
-    return f"{task_id}/{call_id}"
+def child_task_id(task_id: str, key: str) -> str:
+    """Return the task id of the sub-agent that a tool call asks; `key` names the call (`call_key`).
+
+    After a Reset the same request finds the task of before, with what its tools have recorded, and another
+    request at the same place is another task.
+    """
+    return f"{task_id}/{key}"
 
 
 def relayed_question(call_id: str, question_id: str) -> str:
@@ -202,13 +248,30 @@ def is_child_task_id(task_id: str) -> bool:
     return "/" in task_id
 
 
-def call_key(call: ToolCall) -> str:
-    """Name a tool call within its task by id, tool and arguments.
+def name_calls(calls: Iterable[ToolCall], reply: int) -> tuple[ToolCall, ...]:
+    """Return the calls of a reply under ids of our own, such as `r00012c01`: the first of the reply at 12.
 
-    The id alone is not enough: after a Reset the model is asked again, and may give it to another call.
+    `reply` is the position of the reply in the transcript. Providers make ids at random whenever they are
+    asked; these are the same when the model is asked again after a Reset. They are nine letters and digits,
+    the one form that all providers take back (Mistral takes no other).
     """
-    digest = hashlib.sha256(f"{call.name}\x1f{call.arguments}".encode()).hexdigest()
-    return f"{call.id}-{digest[:12]}"
+    seen = Counter[tuple[str, str]]()
+    named: list[ToolCall] = []
+    for number, call in enumerate(calls, 1):
+        same = call.name, call.arguments
+        named.append(call.model_copy(update={"id": f"r{reply:05}c{number:02}", "repeat": seen[same]}))
+        seen[same] += 1
+    return tuple(named)
+
+
+def call_key(call: ToolCall) -> str:
+    """Name a tool call within its task by the reply that asks for it, its tool and its arguments.
+
+    After a Reset the model is asked again. The same call of the reply at the same position is the same again,
+    whatever now stands before it in that reply; another call at its place is another one.
+    """
+    digest = hashlib.sha256(_MARK.join((call.name, call.arguments, str(call.repeat))).encode()).hexdigest()
+    return f"{_NUMBER_IN_REPLY.sub('', call.id)}-{digest[:8]}"
 
 
 def context_key(owner: str, context_id: str) -> str:
@@ -250,7 +313,7 @@ def task_list_key(owner: str, agent_id: str, context_id: str | None = None, stat
 
 
 def expiry_list_key(owner: str, agent_id: str) -> str:
-    """Redis sorted set: tasks of an owner with one agent by the time when their views expire."""
+    """Redis sorted set: ended tasks of an owner with one agent by the time when their views expire."""
     return f"{_agent_prefix(owner, agent_id)}:expiry"
 
 
@@ -270,8 +333,15 @@ def is_open_tasks_key(key: str) -> bool:
 
 
 def open_tasks_key(owner: str) -> str:
-    """Redis sorted set: ids of an owner's tasks that have not ended, by the time when they count no more."""
+    """Redis sorted set: an owner's open tasks (+inf), and announced ones by when they count no more."""
     return f"everloop:owner:{_quoted(owner)}:open"
+
+
+APPROVALS_KEY_PREFIX = "everloop:approvals:"
+"""Before a scope: tasks that wait for an answer of somebody with it, by the time since when."""
+
+OPEN_TASKS_KEY = "everloop:open"
+"""Redis sorted set: all open tasks of clients by the time of their last status, in microseconds."""
 
 
 def request_rate_key(owner: str) -> str:

@@ -2,11 +2,13 @@
 
 import json
 import re
-from collections.abc import Sequence
+import unicodedata
+from collections.abc import Mapping, Sequence
+from datetime import datetime
 from enum import StrEnum
 from typing import Literal
 
-from pydantic import JsonValue
+from pydantic import ConfigDict, JsonValue
 
 from workflows.contract.messages import DataPart, ToolCall, UserMessage, text_of
 from workflows.contract.wire import Wire
@@ -17,11 +19,25 @@ QUESTION = "question"
 WITHHELD = "withheld"
 """Metadata of a message whose secret the gateway took out and put where only tools find it."""
 
-_YES_OR_NO = re.compile(
-    r"\s*(?:(?P<yes>yes|y|ok|okay|approve|approved|confirm|confirmed)"
-    r"|(?P<no>no|n|reject|rejected|deny|denied|decline|declined))\b[\s,.:;!-]*(?P<note>.*)",
-    re.IGNORECASE | re.DOTALL,
-)
+MAX_REPEATED = 2000
+"""Characters of a question that a refusal repeats."""
+
+CHAT_PREFIX = "secret:"
+"""What a secret begins with in a chat, where a message cannot name its question; in any case."""
+
+YES_OR_NO: Mapping[str, tuple[str, str]] = {
+    "en": ("yes, y, ok, okay, approve, approved, confirm, confirmed", "no, n, reject, deny, decline, denied"),
+    "de": ("ja, j, genehmigt, einverstanden, bestätigt", "nein, abgelehnt"),
+    "fr": ("oui, d'accord, approuvé, confirmé", "non, refusé"),
+    "es": ("sí, si, vale, aprobado, confirmado", "no, rechazado"),
+    "it": ("sì, si, va bene, approvato, confermato", "no, rifiutato"),
+    "pt": ("sim, aprovado, confirmado", "não, nao, recusado, rejeitado"),
+    "nl": ("ja, akkoord, goedgekeurd", "nee, neen, afgewezen"),
+    "pl": ("tak, zatwierdzam, zatwierdzone, potwierdzam", "nie, odrzucam, odrzucone"),
+    "ja": ("はい, 承認, 承認します", "いいえ, 却下, 却下します"),
+    "zh": ("是, 是的, 好, 好的, 同意, 批准", "不, 不是, 不行, 不同意, 拒绝"),
+}
+"""By language, the words that are a yes and those that are a no. Nothing else is, in any language."""
 
 
 class QuestionKind(StrEnum):
@@ -43,15 +59,32 @@ Purpose = Literal["input", "approval", "outcome"]
 """Why a call waits: "input" where the tool asks, "approval" before it runs, "outcome" where nobody knows
 whether it ran."""
 
-AnsweredBy = Literal["user", "operator", "timeout"]
+AnsweredBy = Literal["user", "approver", "operator", "timeout"]
+
+OWNER = "owner"
+"""Approvers of a question that the client of the task answers; any other word is the scope that it takes."""
+
+APPROVE = "tasks:approve"
+"""The scope of those who approve what others have asked for."""
+
+APPROVAL = "approval"
+"""Key in the metadata of a message that tells who answered in the owner's place, what, and when."""
+
+_OTHER_SCOPES = frozenset({"tasks:read", "tasks:write", "operator"})
+
+_SCOPE = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]{1,100}")
+"""RFC 6749 §3.3, no longer than anybody would write one."""
 
 
 class Question(Wire):
     """What a tool call waits for. The call is the one that runs after the answer, arguments and all.
 
-    `id` is unique within the task; the first question of a call has the call's id. `timeout` is in seconds
+    `id` is unique within the task, and made of what the call is (`names.call_key`). `timeout` is in seconds
     from when the question is shown, None for no end; then `default` is the answer, or, where that is None,
     the call is rejected. `secret_name` is what the tool calls the secret of an auth question.
+
+    `approvers`: who may answer, the owner of the task or callers with this scope. Others than the owner are
+    asked for a yes or no only; `asked_at` is when they were asked first.
     """
 
     role: Literal["question"] = "question"
@@ -65,6 +98,13 @@ class Question(Wire):
     timeout: float | None = None
     default: JsonValue = None
     secret_name: str = ""
+    approvers: str = OWNER
+    asked_at: datetime | None = None
+
+    @property
+    def is_for_owner(self) -> bool:
+        """Whether the client of the task is asked."""
+        return self.approvers == OWNER
 
 
 class Answer(Wire):
@@ -73,7 +113,7 @@ class Answer(Wire):
     `value` is the answer: true or false for a confirmation, None for a secret, which is kept elsewhere, and
     for no answer. `kind` and `purpose` are those of the question, `tool` is the one that asked. `message_id`
     is that of the client's message, if one gave the answer. The secret that answers an auth question is what
-    that message brought; tools call it `secret_name`.
+    that message brought; tools call it `secret_name`. `approver` names who answered in the owner's place.
     """
 
     question_id: str
@@ -86,26 +126,66 @@ class Answer(Wire):
     by: AnsweredBy = "user"
     secret_name: str = ""
     message_id: str = ""
+    approver: str = ""
+
+
+class ApproverAnswer(Wire):
+    """What somebody with the scope of a question says in the owner's place.
+
+    `approver` names them for people; owner, scheme and subject (`tasks.Identity`) for the task, which refuses
+    the answer of whoever began it.
+    """
+
+    question_id: str
+    scope: str
+    approved: bool
+    note: str = ""
+    approver: str
+    owner: str
+    scheme: str
+    subject: str
 
 
 class SubAgentQuestions(Wire):
-    """What the sub-agent of a call wants to know now: all of it, or nothing any more."""
+    """What the sub-agent with this task wants to know now: all of it, or nothing any more."""
 
-    call_id: str
+    task_id: str
     questions: tuple[Question, ...] = ()
 
 
 class Approval(Wire):
-    """An operator's answer, as the `approve` signal takes it. `value` answers what is no confirmation."""
+    """An operator's answer, as the `approve` signal takes it. `value` answers what is no confirmation.
 
-    call_id: str
+    Without `call_id` it answers the only question that is open.
+    """
+
+    model_config = ConfigDict(extra="forbid")  # people type it: a misspelt field is not left out
+
+    call_id: str = ""
     approved: bool
     note: str = ""
     value: JsonValue = None
 
 
+class SkippedCall(Wire):
+    """What the signal `skip_call` takes. `call_id` may be left out where only one call is pending."""
+
+    model_config = ConfigDict(extra="forbid")  # people type it: a misspelt field is not left out
+
+    call_id: str = ""
+    note: str = ""
+
+
 class InvalidAnswerError(ValueError):
     """What was said is no answer to the question; the message says what is expected."""
+
+
+def problem_of_approvers(approvers: str) -> str:
+    """Return why nobody can be asked by this word, empty if somebody can."""
+    is_ours = approvers in _OTHER_SCOPES or approvers.startswith("agents:")
+    if approvers == OWNER or (_SCOPE.fullmatch(approvers) and not is_ours):
+        return ""
+    return f"approvers is {approvers!r}; give {OWNER!r}, {APPROVE!r}, or another scope of your approvers"
 
 
 def named_question(message: UserMessage) -> str | None:
@@ -122,22 +202,32 @@ def names_question_for_sure(message: UserMessage) -> bool:
     return isinstance(message.metadata.get(QUESTION), str)
 
 
+def prefixed_secret(message: UserMessage) -> str | None:
+    """Return the secret in a text that says of itself that it is one; None if it says no such thing."""
+    text = text_of(message.parts).strip()
+    is_secret = text[: len(CHAT_PREFIX)].casefold() == CHAT_PREFIX
+    return text[len(CHAT_PREFIX) :].strip() if is_secret else None
+
+
 def match_question(questions: Sequence[Question], message: UserMessage) -> Question:
-    """Return which of the open questions a message answers: the one it names, or else the only one.
+    """Return which of the open questions a message answers: the one it names, or else the oldest.
 
     Raises:
-        InvalidAnswerError: it names another one, or none where several are open.
+        InvalidAnswerError: it names another one, or none is open.
     """
     name = named_question(message)
-    if name is None and len(questions) == 1:
-        return questions[0]
     for question in questions:
-        if question.id == name:
+        if name in {None, question.id}:
             return question
-    is_open = "; ".join(f"{question.id!r}: {expected(question)}" for question in questions) or "none"
-    problem = f"no question {name!r} is open" if name else f"{len(questions)} questions are open"
-    raise InvalidAnswerError(
-        f'{problem}; name one of them in the metadata of the message, {{"{QUESTION}": "…"}}. Open: {is_open}'
+    raise InvalidAnswerError(not_open(questions, name or ""))
+
+
+def not_open(questions: Sequence[Question], name: str) -> str:
+    """Say that no question of this name is open, and which are."""
+    listed = "; ".join(f"{question.id!r}: {expected(question)}" for question in questions) or "none"
+    return (
+        f"no question {name!r} is open; name another one in the metadata of the message, "
+        f'{{"{QUESTION}": "…"}}, or leave the name out. Open: {listed}'
     )
 
 
@@ -147,13 +237,11 @@ def read_answer(question: Question, message: UserMessage) -> Answer:
     Raises:
         InvalidAnswerError: it does not answer; the message says what is expected.
     """
-    data = [part.data for part in message.parts if isinstance(part, DataPart)]
     given = {"message_id": message.message_id}
     if question.kind is QuestionKind.AUTH and message.metadata.get(WITHHELD):
         supplied = {**given, "secret_name": question.secret_name}
         return _answer(question, None, by="user").model_copy(update=supplied)
-    value = _without_name(data[0]) if data else text_of(message.parts)
-    return answer_with(question, value, by="user").model_copy(update=given)
+    return answer_with(question, _said(question, message), by="user").model_copy(update=given)
 
 
 def answer_with(question: Question, value: JsonValue, *, by: AnsweredBy, note: str = "") -> Answer:
@@ -167,6 +255,8 @@ def answer_with(question: Question, value: JsonValue, *, by: AnsweredBy, note: s
     if question.kind is QuestionKind.CONFIRMATION:
         approved, said = _confirmed(question, value)
         return _answer(question, approved, by=by, note=note or said, approved=approved)
+    if question.kind is QuestionKind.AUTH and isinstance(value, str) and read_yes_or_no(value) is False:
+        return _answer(question, False, by=by, note=note, approved=False)
     return _answer(question, _READERS[question.kind](question, value), by=by, note=note)
 
 
@@ -177,16 +267,23 @@ def no_answer(question: Question) -> Answer:
 
 def expected(question: Question) -> str:
     """Say how to answer, in one sentence."""
+    if not question.is_for_owner:
+        return f"this waits for somebody with the scope {question.approvers}; nobody else can answer it"
     match question.kind:
         case QuestionKind.CONFIRMATION:
-            return 'answer "yes" or "no", or send the data {"approved": true, "note": "…"}'
+            return 'answer "yes" or "no", and nothing else, or send the data {"approved": true, "note": "…"}'
         case QuestionKind.SELECTION:
             return f"answer with one of: {', '.join(question.options)}"
         case QuestionKind.DATA:
             schema = json.dumps(question.json_schema, ensure_ascii=False)
             return f"send a data part that fits this JSON schema: {schema}"
         case QuestionKind.AUTH:
-            return "send the secret as a text or data part; it is kept out of the task's history"
+            name = json.dumps({QUESTION: question.id}, ensure_ascii=False)
+            return (
+                f"send the secret in a message whose metadata, or data part, name this question: {name}; "
+                f'in a chat, write "{CHAT_PREFIX} " before it; it is kept out of the task\'s history; '
+                'answer "no" to give none'
+            )
         case QuestionKind.CLARIFICATION:
             return "answer in a text or data part"
 
@@ -206,16 +303,53 @@ def _answer(
     )
 
 
+def read_yes_or_no(text: str) -> bool | None:
+    """Return what a bare yes or no says; None for everything else, however it begins."""
+    return _MEANINGS.get(_bare(text))
+
+
+def _bare(text: str) -> str:
+    """Return words without their case, what stands around them, and the ways to write the same letter."""
+    words = unicodedata.normalize("NFKC", text).casefold().replace("\N{RIGHT SINGLE QUOTATION MARK}", "'")
+    inner = [place for place, sign in enumerate(words) if not _stands_around(sign)]
+    return " ".join(words[inner[0] : inner[-1] + 1].split()) if inner else ""
+
+
+def _stands_around(sign: str) -> bool:
+    """Whether it is a space or punctuation, but no question mark: that makes a question of a yes."""
+    return sign not in "?\N{INVERTED QUESTION MARK}" and unicodedata.category(sign)[0] in "PZC"
+
+
+_MEANINGS = {
+    _bare(word): meaning
+    for words in YES_OR_NO.values()
+    for meaning, listed in zip((True, False), words, strict=True)
+    for word in listed.split(",")
+}
+
+
+def _said(question: Question, message: UserMessage) -> JsonValue:
+    """Return the answer in a message: its first data, or its text. Data may hold the name alone.
+
+    Raises:
+        InvalidAnswerError: a yes or no, and something beside it, which may mean the contrary.
+    """
+    data = [part.data for part in message.parts if isinstance(part, DataPart)]
+    data = [value for value in data if not (isinstance(value, dict) and value.keys() == {QUESTION})]
+    text = text_of(message.parts)
+    if question.kind is QuestionKind.CONFIRMATION and len(data) + bool(text.strip()) > 1:
+        raise InvalidAnswerError(_refusal(question))
+    return _without_name(data[0]) if data else text
+
+
 def _confirmed(question: Question, value: JsonValue) -> tuple[bool, str]:
     """Return whether it is a yes, and what was said with it."""
-    if isinstance(value, dict) and value.get("approved") is True:
+    if isinstance(value, dict) and value.get("approved") is True and value.keys() <= {"approved", "note"}:
         return True, _note(value, "")
-    if isinstance(value, bool):
-        return value, ""
-    said = _YES_OR_NO.fullmatch(value) if isinstance(value, str) else None
-    if said is None:
+    said = read_yes_or_no(value) if isinstance(value, str) else value
+    if not isinstance(said, bool):
         raise InvalidAnswerError(_refusal(question))
-    return bool(said["yes"]), said["note"].strip()
+    return said, ""
 
 
 def _selected(question: Question, value: JsonValue) -> JsonValue:
@@ -236,7 +370,7 @@ def _clarified(question: Question, value: JsonValue) -> JsonValue:
 
 def _data(question: Question, value: JsonValue) -> JsonValue:
     """Return the data; a text may be JSON, or, where it is none, the value itself."""
-    if value is None:
+    if value is None or (isinstance(value, str) and not value.strip()):
         raise InvalidAnswerError(_refusal(question))
     if not isinstance(value, str):
         return value
@@ -249,7 +383,7 @@ def _data(question: Question, value: JsonValue) -> JsonValue:
 
 def _auth(question: Question, value: JsonValue) -> JsonValue:
     """A secret has no place in a history; the gateway takes it out before it comes here."""
-    raise InvalidAnswerError(f"this question wants a secret: {expected(question)}")
+    raise InvalidAnswerError(_refusal(question))
 
 
 _READERS = {
@@ -261,7 +395,8 @@ _READERS = {
 
 
 def _refusal(question: Question) -> str:
-    return f"this does not answer question {question.id!r}: {expected(question)}"
+    text = question.text if len(question.text) <= MAX_REPEATED else f"{question.text[:MAX_REPEATED]}…"
+    return f"this does not answer question {question.id!r}: {expected(question)}. The question is: {text}"
 
 
 def _note(value: dict[str, JsonValue], note: str) -> str:

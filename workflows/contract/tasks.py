@@ -42,8 +42,9 @@ class ToolSpec(Wire):
     `timeout` is in seconds, for one attempt. `task_queue` None means the task's own. `fallback` names the
     tool that gets the same arguments when this one failed. `agent` makes it a sub-agent: the call runs as a
     task of that agent. `handoff` names the agent that has the task from then on. `serial`: of one reply,
-    calls of serial tools run one after another, in their order. `plugin` names the plugin that listed the
-    tool for this task; `digest` is that of what it listed.
+    calls of serial tools run one after another, in their order. `asks`: people may be asked before it runs,
+    so the line of the call says that it is a check. `plugin` names the plugin that listed the tool for this
+    task; `digest` is that of what it listed.
     """
 
     timeout: float = 30.0
@@ -52,6 +53,7 @@ class ToolSpec(Wire):
     agent: str | None = None
     handoff: str | None = None
     serial: bool = False
+    asks: bool = False
     plugin: str = ""
     digest: str = ""
 
@@ -143,7 +145,7 @@ class Identity(Wire):
 
 
 class TaskInput(Wire):
-    """How a task starts. The task id is the workflow id.
+    """How a task starts. The task id is the workflow id. An operator reads it in this order.
 
     `depth` is 0 for the task of a client, 1 for that of a sub-agent, 2 for that of its sub-agent. `digest` is
     that of the message's content, for whoever has to know whether another message is the same. `scheduled`:
@@ -151,11 +153,11 @@ class TaskInput(Wire):
     tools wait on queues of their own, so that each kind can have its own workers.
     """
 
+    message: UserMessage
     context_id: str
     owner: str
-    agent: AgentSpec
-    message: UserMessage
     created_at: datetime
+    agent: AgentSpec
     depth: int = 0
     identity: Identity | None = None
     digest: str = ""

@@ -1,0 +1,241 @@
+"""The lease of one attempt at a call: waiting for it, working under it, and losing it."""
+
+import asyncio
+import secrets
+from collections.abc import Awaitable, Coroutine
+from contextlib import suppress
+from datetime import UTC, timedelta
+from typing import TypeVar
+
+import structlog
+from redis.exceptions import RedisError
+from temporalio import activity
+from temporalio.api.enums.v1 import WorkflowExecutionStatus
+from temporalio.api.workflowservice.v1 import DescribeWorkflowExecutionRequest
+from temporalio.exceptions import ApplicationError
+from temporalio.service import RPCError
+
+from stores.leases import Claim, Lease, Leases
+from stores.temporal_failures import says_workflow_unknown
+from workflows.contract import failures
+from workflows.contract.tasks import TaskRef
+
+TOOL_LEASE = 15.0
+"""Seconds: longer than a heartbeat may be late, and than Redis takes to fail over, so that a tool whose
+worker lives is never taken for lost."""
+
+MODEL_LEASE = 10.0
+"""Seconds: as long as a heartbeat may be late. Who comes too early pays for a second reply."""
+
+RENEWAL = 1.0
+"""Seconds from one renewal to the next. An attempt that was overtaken learns it with one."""
+
+POLL = 0.25
+"""Seconds between two looks at a call that another attempt works on."""
+
+_LAST_WORD = 3.0
+"""Seconds that the end of a lease may take; after that it ends by itself."""
+
+_LOOK = 5
+"""Renewals from one look to the next whether the task of a forgotten attempt goes on."""
+
+_ANSWER_TIME = timedelta(seconds=3)
+
+_OVERTAKEN = "another attempt has taken this call over; this one stops"
+
+_log = structlog.get_logger()
+
+T = TypeVar("T")
+
+
+class OvertakenError(ApplicationError):
+    """Another attempt has taken the call over, or nobody wants it any more: this one writes nothing."""
+
+    def __init__(self) -> None:
+        super().__init__("another attempt has taken this call over", type=failures.OVERTAKEN)
+
+
+class CallLease:
+    """Lets one attempt at a time work on a call; the others wait for it.
+
+    Temporal may forget an attempt that lives: it was away, or the worker could not reach it. Such an attempt
+    goes on, bounded by its own time, as long as its task does: the attempt after it waits.
+    `is_repeatable`: a call that was lost is begun anew, as if nobody had begun it. One that is not goes on
+    also when an operator has paused or reset it.
+    """
+
+    def __init__(
+        self, leases: Leases, task: TaskRef, call_id: str, seconds: float, *, is_repeatable: bool
+    ) -> None:
+        # By the clock of Temporal's server: Temporal's count begins again after a reset.
+        order = activity.info().current_attempt_scheduled_time.astimezone(UTC).strftime("%Y%m%dT%H%M%S%f")
+        self.lease = Lease(task.task_id, call_id, secrets.token_hex(8), order)
+        self.has_waited = False
+        """Whether another attempt was found at work."""
+        self._leases = leases
+        self._seconds = seconds
+        self._is_repeatable = is_repeatable
+        self._until = 0.0
+        self._is_lost = self._is_forgotten = False
+
+    async def claim(self) -> Claim:
+        """Wait until nobody else works on the call; return what it is then.
+
+        A cancellation of the task meanwhile stops the attempt that works on it.
+
+        Raises:
+            OvertakenError: a later attempt was here before.
+        """
+        try:
+            while (claim := await self._claim()) is Claim.HELD:
+                if not self.has_waited:
+                    _log.info("another attempt at this call is at work; waiting for it")
+                self.has_waited = True
+                await asyncio.sleep(POLL)
+                _raise_if_cancelled()
+        except asyncio.CancelledError:
+            details = activity.cancellation_details()
+            if details and details.cancel_requested:
+                await _try(self._leases.revoke(self.lease))
+            raise
+        if claim is Claim.OVERTAKEN:
+            _log.warning(_OVERTAKEN)
+            self._is_lost = True
+            raise OvertakenError
+        return claim
+
+    async def hold(self, work: Coroutine[object, object, T]) -> T:
+        """Work under the lease. Work that did not come to its end leaves the call to the next attempt.
+
+        Raises:
+            OvertakenError: the call was taken from this attempt.
+            CancelledError: the task was cancelled, or the worker stops.
+        """
+        working, stopped = asyncio.create_task(work), asyncio.Event()
+        renewing = asyncio.create_task(self._renew_until(stopped, working))
+        is_over = False
+        try:
+            result = await self._to_its_end(working)
+            is_over = True
+            return result
+        finally:
+            stopped.set()
+            renewing.cancel()
+            if not is_over:
+                await self.end()
+
+    async def check(self) -> None:
+        """Pass if the call is ours; an attempt that was frozen has to ask. No answer is no objection.
+
+        Raises:
+            OvertakenError: it is another attempt's.
+        """
+        if not self._is_lost and _now() >= self._until:
+            with suppress(RedisError, OSError):
+                await self._renew()
+        if self._is_lost:
+            raise OvertakenError
+
+    async def release(self) -> None:
+        """Give the call back: the next attempt is the first."""
+        await self._leases.release(self.lease)
+
+    async def end(self) -> None:
+        """Let the next attempt have the call at once."""
+        if not self._is_lost:
+            await _try(self.release() if self._is_repeatable else self._leases.renew(self.lease, 0))
+
+    async def _claim(self) -> Claim:
+        begin = _now()
+        claim = await self._leases.claim(self.lease, self._seconds)
+        self._until = begin + self._seconds
+        return claim
+
+    async def _renew(self) -> bool:
+        begin = _now()
+        if await self._leases.renew(self.lease, self._seconds):
+            self._until = begin + self._seconds
+            return True
+        self._is_lost = True
+        return False
+
+    async def _renew_until(self, stopped: asyncio.Event, working: asyncio.Task[T]) -> None:
+        renewals = 0
+        while not stopped.is_set():
+            await asyncio.sleep(RENEWAL)
+            if stopped.is_set():
+                return
+            renewals += 1
+            try:
+                is_ours = await self._renew()
+            except (RedisError, OSError) as error:
+                _log.warning("lease of a call not renewed", error_type=type(error).__name__)
+                continue
+            if not is_ours:
+                _log.warning(_OVERTAKEN)
+                working.cancel()
+                return
+            if self._is_forgotten and renewals % _LOOK == 0 and await _task_is_over():
+                _log.info("the task is over; an attempt that Temporal has forgotten stops")
+                working.cancel()
+                return
+
+    async def _to_its_end(self, working: asyncio.Task[T]) -> T:
+        while True:
+            try:
+                return await asyncio.shield(working)
+            except asyncio.CancelledError:
+                if working.cancelled():
+                    raise (OvertakenError() if self._is_lost else asyncio.CancelledError()) from None
+                if not self._goes_on():
+                    working.cancel()
+                    await asyncio.wait({working})
+                    raise
+                self._is_forgotten = True
+                if this := asyncio.current_task():
+                    this.uncancel()
+
+    def _goes_on(self) -> bool:
+        """Whether it is cancelled only because Temporal has forgotten it, or an operator touched it."""
+        details = activity.cancellation_details()
+        if details is None or details.cancel_requested or activity.is_worker_shutdown():
+            return False
+        was_touched = not self._is_repeatable and (details.paused or details.reset)
+        return details.not_found or details.timed_out or was_touched
+
+
+def _raise_if_cancelled() -> None:
+    """Redis' client may have lost a cancellation."""
+    if activity.is_cancelled():
+        raise asyncio.CancelledError
+
+
+async def _task_is_over() -> bool:
+    """Whether the workflow has ended in all its runs; no answer is no end."""
+    try:
+        client = activity.client()
+        request = DescribeWorkflowExecutionRequest(namespace=client.namespace)
+        request.execution.workflow_id = activity.info().workflow_id or ""
+        found = await client.workflow_service.describe_workflow_execution(request, timeout=_ANSWER_TIME)
+    except RPCError as error:
+        return says_workflow_unknown(error)
+    except RuntimeError:  # no client, or no connection
+        return False
+    running = {
+        WorkflowExecutionStatus.WORKFLOW_EXECUTION_STATUS_RUNNING,
+        WorkflowExecutionStatus.WORKFLOW_EXECUTION_STATUS_PAUSED,
+    }
+    return found.workflow_execution_info.status not in running
+
+
+async def _try(ending: Awaitable[object]) -> None:
+    """End a lease if that works soon."""
+    try:
+        async with asyncio.timeout(_LAST_WORD):
+            await ending
+    except (RedisError, OSError) as error:
+        _log.warning("lease of a call not ended", error_type=type(error).__name__)
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()

@@ -1,0 +1,163 @@
+"""How much is read of what other servers answer: bytes, and values of JSON, as they become in memory.
+
+A few KB of gzip can become gigabytes, and three bytes of JSON a hundred of Python. So answers are asked for
+as they are (`Accept-Encoding: identity`), a compressed one is refused before it is read, and the rest is
+counted while it comes.
+"""
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from typing import cast
+
+import httpx
+import httpx2
+
+MAX_ANSWER = 64 * 1024 * 1024
+"""Bytes of one answer, or of one event of a stream."""
+
+MAX_VALUES = 2_000_000
+"""Values of JSON in one of these; each costs some hundred bytes."""
+
+UNCOMPRESSED = {"Accept-Encoding": "identity"}
+"""Headers to ask with."""
+
+_EVENT_ENDS = (b"\n\n", b"\r\r", b"\r\n\r\n")
+_LONGEST_END = 4
+
+
+class AnswerTooLargeError(Exception):
+    """The answer is, or becomes, larger than is read; the text says what was expected."""
+
+
+class AnswerBound:
+    """Counts an answer while it is read. In a stream of `events` each event counts for itself.
+
+    `total` is of all bytes of such a stream (None: without end).
+    """
+
+    def __init__(
+        self,
+        limit: int = MAX_ANSWER,
+        values: int = MAX_VALUES,
+        *,
+        events: bool = False,
+        total: int | None = None,
+    ) -> None:
+        self._limit = limit
+        self._left = total
+        self._most_values = values
+        self._events = events
+        self._end = b""
+        self._start_over()
+
+    def feed(self, chunk: bytes) -> None:
+        """Count a piece.
+
+        Raises:
+            AnswerTooLargeError: it is one too many.
+        """
+        if self._left is not None:
+            self._left -= len(chunk)
+            if self._left < 0:
+                raise AnswerTooLargeError("its answer has more bytes than are read of a stream")
+        if self._events:
+            chunk = self._begun_event(chunk)
+        self._size += len(chunk)
+        if self._size > self._limit:
+            raise AnswerTooLargeError(f"its answer has more than {self._limit:,} bytes")
+        self._values += self._count(chunk)
+        if self._values > self._most_values:
+            raise AnswerTooLargeError(f"its answer has more than {self._most_values:,} values of JSON")
+
+    def _start_over(self) -> None:
+        self._size = self._values = 0
+        self._in_text = self._is_escaped = False
+
+    def _begun_event(self, chunk: bytes) -> bytes:
+        """Return what a piece holds of the event that has not ended in it.
+
+        Those that have were larger by a piece than was counted at most, which is what the network gives at a
+        time.
+        """
+        joined = self._end + chunk
+        last = max(joined.rfind(end) + len(end) if end in joined else 0 for end in _EVENT_ENDS)
+        begun = len(self._end)
+        self._end = joined[-_LONGEST_END:]
+        if last <= begun:  # none has ended in this piece
+            return chunk
+        self._start_over()
+        return joined[last:]
+
+    def _count(self, chunk: bytes) -> int:
+        """Return how many marks stand before values: commas and brackets outside of texts."""
+        if self._is_escaped:
+            chunk = chunk[1:]
+        stripped = chunk.rstrip(b"\\")
+        self._is_escaped = bool((len(chunk) - len(stripped)) % 2)
+        if self._is_escaped:
+            chunk = chunk[:-1]
+        pieces = chunk.replace(b"\\\\", b"").replace(b'\\"', b"").split(b'"')
+        outside = pieces[1::2] if self._in_text else pieces[::2]
+        self._in_text ^= len(pieces) % 2 == 0
+        return sum(piece.count(mark) for piece in outside for mark in (b",", b"[", b"{"))
+
+
+def check_encoding(headers: Mapping[str, str]) -> None:
+    """Pass if an answer is not compressed.
+
+    Raises:
+        AnswerTooLargeError: it is, though we asked for it as it is.
+    """
+    encoding = headers.get("content-encoding", "").strip().lower()
+    if encoding not in {"", "identity"}:
+        raise AnswerTooLargeError(
+            f"its answer is compressed ({encoding[:20]!r}), though it was asked for as it is "
+            "(Accept-Encoding: identity); nobody could tell how large it becomes"
+        )
+
+
+def is_event_stream(headers: Mapping[str, str]) -> bool:
+    """Whether an answer is one of server-sent events, which have no end."""
+    return headers.get("content-type", "").startswith("text/event-stream")
+
+
+def bounding(
+    error: Callable[[str], Exception] = AnswerTooLargeError,
+    *,
+    limit: int = MAX_ANSWER,
+    values: int = MAX_VALUES,
+    total: int | None = None,
+) -> Callable[[httpx.Response | httpx2.Response], Awaitable[None]]:
+    """Return a hook for the responses of an `AsyncClient`; `error` makes what is raised, of a text."""
+
+    async def bound(response: httpx.Response | httpx2.Response) -> None:
+        try:
+            check_encoding(response.headers)
+        except AnswerTooLargeError as problem:
+            raise error(str(problem)) from None
+        inner = cast("httpx.AsyncByteStream", response.stream)  # the client is asynchronous
+        counted = AnswerBound(limit, values, events=is_event_stream(response.headers), total=total)
+        response.stream = _Bounded(inner, counted, error)
+
+    return bound
+
+
+class _Bounded(httpx.AsyncByteStream, httpx2.AsyncByteStream):
+    """A stream for either library."""
+
+    def __init__(
+        self, inner: httpx.AsyncByteStream, bound: AnswerBound, error: Callable[[str], Exception]
+    ) -> None:
+        self._inner = inner
+        self._bound = bound
+        self._error = error
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        async for chunk in self._inner:
+            try:
+                self._bound.feed(chunk)
+            except AnswerTooLargeError as problem:
+                raise self._error(str(problem)) from None
+            yield chunk
+
+    async def aclose(self) -> None:
+        await self._inner.aclose()

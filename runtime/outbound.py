@@ -1,0 +1,321 @@
+"""Where requests may go whose addresses strangers name: to the public internet, and where more is allowed.
+
+Webhooks of clients, and interfaces that the cards of peers list.
+
+Source: the IANA special-purpose address registries (RFC 6890) and the forms in which IPv6 carries IPv4.
+
+UnfitWebhookError
+├── UnfitUrlError            the URL itself: clients are told
+└── ForbiddenAddressError    where its host leads
+"""
+
+import asyncio
+import re
+import socket
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
+from typing import cast
+from weakref import WeakValueDictionary
+
+import httpcore
+import httpx
+
+Address = IPv4Address | IPv6Address
+Network = IPv4Network | IPv6Network
+
+_TRANSLATED = ip_network("64:ff9b::/96")
+"""NAT64 (RFC 6052): an IPv6-only network reaches the public IPv4 internet by it."""
+
+_NOT_PUBLIC = tuple(
+    map(
+        ip_network,
+        (
+            "192.0.0.0/24",  # protocol assignments (RFC 6890 §2.2.2)
+            "168.63.129.16/32",  # a public address that in Azure is the machine below
+            "192.88.99.0/24",  # relays of 6to4 (RFC 7526)
+            "::/96",  # "IPv4-compatible" (RFC 4291 §2.5.5.1)
+            "64:ff9b:1::/48",  # NAT64 of a local network (RFC 8215)
+            "100::/64",  # discarded (RFC 6666)
+            "2001::/23",  # protocol assignments, Teredo among them (RFC 2928, RFC 4380)
+            "2001:db8::/32",  # documentation
+            "3fff::/20",  # documentation (RFC 9637)
+            "5f00::/16",  # segment routing (RFC 9602)
+            "fec0::/10",  # site-local (RFC 3879)
+        ),
+    )
+)
+"""What Python's registry does not know, or not in every version."""
+
+_ISATAP_MARKS = frozenset({0x00005EFE, 0x02005EFE})
+"""Where the last 64 bits begin with this, a tunnel leads to the IPv4 address behind it (RFC 5214 §6.1)."""
+
+MAX_URL_BYTES = 2_000
+
+LOOK_UP_TIMEOUT = 3.0
+"""Seconds that anybody waits for a name to be looked up."""
+
+MAX_LOOK_UPS = 32
+"""At once. A name whose servers do not answer keeps its thread for as long as the system's resolver tries."""
+
+MAX_PORT = 65_535
+
+_PORTS = {"http": 80, "https": 443}
+
+_NAME = re.compile(r"[0-9A-Za-z_.-]+")
+
+MAX_LOOK_UPS_OF_AN_OWNER = 2
+"""At once in a process; further ones wait. Threads may work on for longer than anybody waits for them."""
+
+_look_ups = ThreadPoolExecutor(MAX_LOOK_UPS, "webhook-names")
+"""Of its own: names that clients choose must not keep the threads of this process from anybody else."""
+
+_EXPECTED = "give a whole URL, such as https://example.com/hook"
+
+Resolve = Callable[[str, int], Awaitable[Sequence[str]]]
+"""Returns the addresses of a host for a port, in the order in which to try them; raises OSError for none."""
+
+
+class UnfitWebhookError(Exception):
+    """Nothing is sent there. The message says why, and holds nothing of the URL but its host."""
+
+
+class UnfitUrlError(UnfitWebhookError):
+    """The URL is none that notifications are sent to; the message begins after "url"."""
+
+
+class ForbiddenAddressError(UnfitWebhookError):
+    """The host leads to an address that notifications are not sent to."""
+
+
+@dataclass(frozen=True)
+class Allowance:
+    """What the operator allows besides: hosts (with a port: that port only) and networks, also by http."""
+
+    hosts: frozenset[tuple[str, int | None]] = frozenset()
+    networks: tuple[Network, ...] = ()
+
+    def has_host(self, host: str, port: int) -> bool:
+        return not self.hosts.isdisjoint({(host, None), (host, port)})
+
+    def has_address(self, address: Address) -> bool:
+        return any(address in network for network in self.networks)
+
+
+async def resolve(host: str, port: int) -> list[str]:
+    """Ask the system's resolver.
+
+    Raises:
+        OSError: it knows no address, or did not say so in time.
+    """
+    look_up = partial(socket.getaddrinfo, host, port, type=socket.SOCK_STREAM)
+    try:
+        async with asyncio.timeout(LOOK_UP_TIMEOUT):
+            found = await asyncio.get_running_loop().run_in_executor(_look_ups, look_up)
+    except TimeoutError:
+        raise OSError(f"{host} was not looked up within {LOOK_UP_TIMEOUT:.0f} s") from None
+    except UnicodeError as error:  # a part of the name is too long
+        raise OSError(f"{host} is no name of a host") from error
+    return list(dict.fromkeys(str(address[0]) for *_, address in found))
+
+
+class WebhookPolicy:
+    """Judges URLs when clients give them, and addresses whenever a connection is about to be made."""
+
+    def __init__(self, allowance: Allowance | None = None, resolver: Resolve = resolve) -> None:
+        self._allowance = allowance or Allowance()
+        self._resolve = resolver
+        self._places = WeakValueDictionary[str, asyncio.Semaphore]()
+
+    async def check(self, text: str, *, owner: str = "") -> None:
+        """Judge what a client gives. Names are looked up for an owner a few at a time.
+
+        It is judged again before each delivery. A host that does not resolve is refused in the words for one
+        that leads where nothing is sent: else clients could find out the names of a private network.
+
+        Raises:
+            UnfitUrlError: nothing would ever be sent there.
+        """
+        url = read_url(text)
+        host, port = url.raw_host.decode("ascii"), port_of(url)
+        if self._allowance.has_host(host, port):
+            return
+        try:
+            await self.addresses(host, port, owner=owner, is_plain=url.scheme == "http")
+        except (ForbiddenAddressError, OSError):
+            raise UnfitUrlError(f"is refused: {_unfit(url.scheme, host)}") from None
+
+    async def addresses(self, host: str, port: int, *, is_plain: bool, owner: str = "") -> list[str]:
+        """Return the addresses of a host, each of which may be connected to. `is_plain`: without TLS.
+
+        `owner` is whom the name is looked up for.
+
+        Raises:
+            ForbiddenAddressError: one of them may not.
+            OSError: it has none now.
+        """
+        async with self._places.setdefault(owner, asyncio.Semaphore(MAX_LOOK_UPS_OF_AN_OWNER)):
+            found = await self._resolve(host, port)
+        if not self._allowance.has_host(host, port):
+            for text in found:
+                self._check_address(host, parse_address(text), is_plain=is_plain)
+        return list(found)
+
+    def _check_address(self, host: str, address: Address | None, *, is_plain: bool) -> None:
+        if address and self._allowance.has_address(address):
+            return
+        if address is None or not is_public(address):
+            raise ForbiddenAddressError(
+                f"the host {host} leads to a private or special address; give one that is public, "
+                "or let the operator of this server allow it"
+            )
+        if is_plain:
+            raise ForbiddenAddressError("it begins with http://; use https://")
+
+
+def _unfit(scheme: str, host: str) -> str:
+    """Say what is wrong with a host, in the same words whatever was found about it."""
+    if scheme == "http":
+        return f"it begins with http://; use https://, or let the operator of this server allow {host}"
+    return (
+        f"the host {host} does not resolve, or leads to a private or special address; "
+        "give one that is public, or let the operator of this server allow it"
+    )
+
+
+def read_url(text: str) -> httpx.URL:
+    """Return a URL that may be called, if its host is fit.
+
+    Raises:
+        UnfitUrlError: it is malformed, or carries what a webhook has no use for.
+    """
+    if len(text.encode()) > MAX_URL_BYTES:
+        raise UnfitUrlError(f"has {len(text.encode())} bytes; it may have {MAX_URL_BYTES}")
+    try:
+        url = httpx.URL(text)
+    except (httpx.InvalidURL, UnicodeError):
+        raise UnfitUrlError(f"cannot be read; {_EXPECTED}") from None
+    if url.scheme not in _PORTS or not url.raw_host:
+        raise UnfitUrlError(f"is no web address; {_EXPECTED}")
+    if not is_place(url):
+        raise UnfitUrlError(f"has a host or a port that cannot be; {_EXPECTED}")
+    if url.userinfo:
+        raise UnfitUrlError("holds a user name; use the fields token or authentication instead")
+    if url.fragment:
+        raise UnfitUrlError("has a fragment (#); leave it out")
+    return url
+
+
+def is_place(url: httpx.URL) -> bool:
+    """Whether host and port of a URL are such that somebody may be found there."""
+    host = url.raw_host.decode("ascii")
+    is_host = _NAME.fullmatch(host) is not None or parse_address(host) is not None
+    return is_host and (url.port is None or 0 < url.port <= MAX_PORT)
+
+
+def port_of(url: httpx.URL) -> int:
+    """Return the port to connect to."""
+    return url.port or _PORTS[url.scheme]
+
+
+class JudgedBackend(httpcore.AsyncNetworkBackend):
+    """Looks a name up, judges what it finds, and connects to just that: asked again, it may be another."""
+
+    def __init__(self, policy: WebhookPolicy, *, is_plain: bool, owner: str = "") -> None:
+        self._policy = policy
+        self._owner = owner
+        self._is_plain = is_plain
+        self._inner = cast("httpcore.AsyncNetworkBackend", httpcore.AnyIOBackend())
+
+    async def connect_tcp(
+        self,
+        host: str,
+        port: int,
+        timeout: float | None = None,  # noqa: ASYNC109 -- the interface's
+        local_address: str | None = None,
+        socket_options: Iterable[httpcore.SOCKET_OPTION] | None = None,
+    ) -> httpcore.AsyncNetworkStream:
+        addresses = await self._policy.addresses(host, port, is_plain=self._is_plain, owner=self._owner)
+        failure: Exception = OSError("no address")
+        for address in addresses:
+            try:
+                return await self._inner.connect_tcp(address, port, timeout, local_address, socket_options)
+            except (httpcore.ConnectError, httpcore.ConnectTimeout) as error:
+                failure = error
+        raise failure
+
+
+def read_allowance(text: str) -> Allowance:
+    """Return what a list separated by commas allows.
+
+    Raises:
+        ValueError: an entry is none of these.
+    """
+    hosts: set[tuple[str, int | None]] = set()
+    networks: list[Network] = []
+    for entry in filter(None, (word.strip().lower() for word in text.split(","))):
+        if "/" in entry or parse_address(entry):
+            networks.append(_read_network(entry))
+        else:
+            hosts.add(_read_host(entry))
+    return Allowance(frozenset(hosts), tuple(networks))
+
+
+def _read_network(entry: str) -> Network:
+    try:
+        return ip_network(entry)
+    except ValueError:
+        raise _wrong(entry) from None
+
+
+def _read_host(entry: str) -> tuple[str, int | None]:
+    try:
+        url = httpx.URL(f"any://{entry}")
+    except (httpx.InvalidURL, UnicodeError):
+        raise _wrong(entry) from None
+    if not is_place(url) or url.raw_path not in {b"", b"/"} or url.userinfo or url.fragment:
+        raise _wrong(entry)
+    return url.raw_host.decode("ascii"), url.port
+
+
+def _wrong(entry: str) -> ValueError:
+    return ValueError(
+        f"{entry!r} is none of host, host:port, an address, or a network such as 10.1.0.0/16; correct it"
+    )
+
+
+def parse_address(text: str) -> Address | None:
+    """Return the address that a text is, with an IPv4 address that is only written as IPv6 as what it is."""
+    try:
+        address = ip_address(text)
+    except ValueError:
+        return None
+    return (address.ipv4_mapped or address) if isinstance(address, IPv6Address) else address
+
+
+def is_public(address: Address) -> bool:
+    """Whether anybody may be sent there: also whoever is carried inside the address has to be public."""
+    if isinstance(address, IPv6Address) and address in _TRANSLATED:
+        return all(map(is_public, _carried(address)))
+    is_special = (
+        not address.is_global
+        or address.is_multicast
+        or address.is_reserved
+        or address.is_unspecified
+        or any(address in network for network in _NOT_PUBLIC)
+        or (isinstance(address, IPv6Address) and int(address) >> 32 & 0xFFFFFFFF in _ISATAP_MARKS)
+    )
+    return not is_special and all(map(is_public, _carried(address)))
+
+
+def _carried(address: Address) -> Iterator[IPv4Address]:
+    if isinstance(address, IPv4Address):
+        return
+    if address.ipv4_mapped:
+        yield address.ipv4_mapped
+    if address.sixtofour:
+        yield address.sixtofour
+    if address in _TRANSLATED:
+        yield IPv4Address(int(address) & 0xFFFFFFFF)

@@ -1,0 +1,109 @@
+"""The process in which JSON schemas of others are compiled, and values checked against them.
+
+A program of its own, which imports nothing of Everloop: `python -I schema_process.py BUDGET`. Each line that
+it reads is `{"schema": …, "values": […], "most": n}`, each that it writes `{"problem": "…"}` if the schema is
+none, or else `{"misfits": [{"value": i, "path": […], "message": "…", "rule": {…}}]}`. A line that
+takes more than BUDGET seconds of processor time, or more memory than `MEMORY`, is the end of the process.
+"""
+
+import json
+import os
+import signal
+import sys
+from itertools import islice
+from typing import Any, cast
+
+import jsonschema_rs
+
+MEMORY = 2 * 1024**3
+"""Bytes of address space."""
+
+SHOWN = 500
+"""Characters of a message, and of what a rule says."""
+
+PATTERNS = jsonschema_rs.FancyRegexOptions(
+    # What a linear engine can match is matched by one; the limit is for patterns that look around or back.
+    backtrack_limit=100_000,
+    size_limit=1_000_000,
+    dfa_size_limit=1_000_000,
+)
+
+_DRAFTS = ("draft-04", "draft-06", "draft-07", "draft/2019-09", "draft/2020-12")
+
+
+def main() -> None:
+    """Answer line by line until there are no more."""
+    budget = float(sys.argv[1])
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for whoever started us
+    os.nice(5)  # whoever started us has others to serve meanwhile
+    _bound_memory()
+    for line in sys.stdin.buffer:
+        # Processor time, not that of the clock: a busy machine refuses nothing. SIGPROF ends the process.
+        signal.setitimer(signal.ITIMER_PROF, budget)
+        answer = json.dumps(_answer(line)).encode()
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        sys.stdout.buffer.write(answer + b"\n")
+        sys.stdout.buffer.flush()
+
+
+def _bound_memory() -> None:
+    if sys.platform != "linux":
+        return
+    import resource  # noqa: PLC0415 -- not on every system
+
+    hard = resource.getrlimit(resource.RLIMIT_AS)[1]
+    limit = MEMORY if hard == resource.RLIM_INFINITY else min(MEMORY, hard)
+    resource.setrlimit(resource.RLIMIT_AS, (limit, hard))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+
+
+def _answer(line: bytes) -> dict[str, Any]:
+    try:
+        asked = json.loads(line)
+        schema = _in_known_dialect(asked["schema"])
+        validator = jsonschema_rs.validator_for(
+            schema, offline=True, validate_formats=False, pattern_options=PATTERNS
+        )
+    except RecursionError:
+        return {"problem": "it, or the value, is nested too deeply"}
+    except ValueError as error:  # jsonschema_rs.ValidationError is one, as is its word for too deep
+        return {"problem": str(getattr(error, "message", error))[:SHOWN]}
+    misfits: list[dict[str, Any]] = []
+    for number, value in enumerate(asked["values"]):
+        if len(misfits) == asked["most"]:
+            break
+        if not validator.is_valid(value):  # much faster than listing what is wrong
+            errors = islice(validator.iter_errors(value), asked["most"] - len(misfits))
+            misfits += [{"value": number, **_misfit(error, schema)} for error in errors]
+    return {"misfits": misfits}
+
+
+def _misfit(error: jsonschema_rs.ValidationError, schema: object) -> dict[str, Any]:
+    said = error.schema_path
+    keyword = str(said[-1]) if said else "schema"
+    rule = json.dumps({keyword: _at(schema, said)}, ensure_ascii=False)
+    return {"path": error.instance_path, "message": error.message[:SHOWN], "rule": rule[:SHOWN]}
+
+
+def _at(schema: Any, path: list[str | int]) -> object:  # noqa: ANN401 -- JSON
+    for step in path:
+        try:
+            schema = schema[step]
+        except (KeyError, IndexError, TypeError):
+            return False
+    return schema
+
+
+def _in_known_dialect(schema: Any) -> Any:  # noqa: ANN401 -- JSON
+    """Return a schema without the name of a dialect that nobody knows; 2020-12 is meant then."""
+    if not isinstance(schema, dict):
+        return schema
+    known = cast("dict[str, Any]", schema)
+    named = known.get("$schema")
+    if not isinstance(named, str) or any(draft in named for draft in _DRAFTS):
+        return known
+    return {keyword: value for keyword, value in known.items() if keyword != "$schema"}
+
+
+if __name__ == "__main__":
+    main()

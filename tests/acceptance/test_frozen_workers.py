@@ -1,0 +1,110 @@
+"""A worker is frozen for longer than every timeout, and goes on: what it does then is written nowhere."""
+
+import asyncio
+import json
+import os
+import signal
+from collections.abc import AsyncGenerator
+from pathlib import Path
+from typing import cast
+
+import pytest_asyncio
+from a2a.types.a2a_pb2 import GetTaskRequest, TaskState
+from redis.asyncio import Redis
+
+from tests.support.a2a_client import Answer, connected, request, response_of
+from tests.support.deployment import Deployment, running_deployment
+from tests.support.scripted_openai import Reply, ScriptedOpenAI, tool_call
+
+AGENT = "tests.support.frozen_agents:agent"
+
+OVERTAKEN = "another attempt has taken this call over"
+
+
+@pytest_asyncio.fixture
+async def everloop(tmp_path: Path, model: ScriptedOpenAI) -> AsyncGenerator[Deployment]:
+    async with running_deployment(tmp_path, model.base_url, agents=AGENT) as running:
+        yield running
+
+
+async def _kept(everloop: Deployment) -> dict[str, object]:
+    """Return all that is in Redis and among the blobs, but for what tells who reads and who lives."""
+    async with Redis.from_url(everloop.redis_url, decode_responses=False) as redis:
+        names = cast("list[bytes]", await redis.keys("everloop:*"))
+        found: dict[str, object] = {
+            name.decode(): await redis.dump(name) for name in names if b":reader:" not in name
+        }
+    blobs = everloop.directory / "blobs"
+    return found | {str(path): path.read_bytes() for path in blobs.rglob("*") if path.is_file()}
+
+
+async def _until(path: Path) -> None:
+    while not path.exists():  # noqa: ASYNC110 -- another process makes it
+        await asyncio.sleep(0.02)
+
+
+async def _until_logged(everloop: Deployment, words: str) -> None:
+    while not any(words in str(line.get("event")) for line in everloop.logs()):  # noqa: ASYNC110 -- another process logs it
+        await asyncio.sleep(0.1)
+
+
+async def test_a_tool_that_thaws_writes_nothing(
+    model: ScriptedOpenAI, everloop: Deployment, tmp_path: Path
+) -> None:
+    """No progress, no value that it keeps, no artifact, none deleted, no event, no outcome, no result."""
+    folder = tmp_path / "marks"
+    folder.mkdir()
+    model.script = [Reply([tool_call("work", json.dumps({"folder": str(folder)}))]), Reply(["Done."])]
+    frozen = await everloop.add_worker()
+    gateway = await everloop.add_gateway()
+
+    async with connected(gateway.url) as client:
+        answer = Answer()
+        reading = asyncio.create_task(answer.read(client.send_message(request("Work."))))
+        await _until(folder / "begun")
+        os.kill(frozen.pid, signal.SIGSTOP)
+        await everloop.add_worker()
+        await reading
+        task = await client.get_task(GetTaskRequest(id=answer.task_id))
+        before = await _kept(everloop)
+        (folder / "gate").touch()
+        os.kill(frozen.pid, signal.SIGCONT)
+        await _until(folder / "ended")
+        await _until_logged(everloop, OVERTAKEN)
+        after = await client.get_task(GetTaskRequest(id=answer.task_id))
+
+    assert response_of(task) == "Done."
+    assert task.status.state == TaskState.TASK_STATE_COMPLETED
+    (result,) = model.requests[1].tool_results
+    # Temporal may hand the second attempt to the frozen worker, which begins it when it goes on.
+    assert result in {"by 2", "by 3"}
+    assert {name for name, kept in (await _kept(everloop)).items() if before.get(name) != kept} == set()
+    assert after == task
+    assert len((folder / "refused").read_text().splitlines()) == 7
+
+
+async def test_a_model_call_that_thaws_writes_nothing(model: ScriptedOpenAI, everloop: Deployment) -> None:
+    """No text, no reply, no status; the client reads the other attempt's answer, once."""
+    rest = asyncio.Event()
+    model.script = [Reply(["Half an ", rest, "old answer."]), Reply(["A whole ", "answer."])]
+    frozen = await everloop.add_worker()
+    gateway = await everloop.add_gateway()
+
+    async with connected(gateway.url) as client:
+        answer = Answer()
+        reading = asyncio.create_task(answer.read(client.send_message(request("Write."))))
+        while "Half an " not in answer.text:  # noqa: ASYNC110 -- the stream is read beside us
+            await asyncio.sleep(0.02)
+        os.kill(frozen.pid, signal.SIGSTOP)
+        await everloop.add_worker()
+        await reading
+        task = await client.get_task(GetTaskRequest(id=answer.task_id))
+        before = await _kept(everloop)
+        rest.set()
+        os.kill(frozen.pid, signal.SIGCONT)
+        await _until_logged(everloop, OVERTAKEN)
+        after = await client.get_task(GetTaskRequest(id=answer.task_id))
+
+    assert answer.text == response_of(task) == "A whole answer."
+    assert {name for name, kept in (await _kept(everloop)).items() if before.get(name) != kept} == set()
+    assert after == task

@@ -1,0 +1,275 @@
+"""Hooks in a worker that is killed, artifacts that a task has to leave, and what tools learn of callers."""
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+import pytest_asyncio
+from a2a.types.a2a_pb2 import GetTaskRequest, Task, TaskState
+from google.protobuf.json_format import MessageToDict
+from pydantic import JsonValue
+from temporalio.client import Client
+
+from gateway.api_key_file import add_key, new_key
+from tests.acceptance.test_colleagues import said_by
+from tests.support.a2a_client import Answer, connected, request, response_of, send
+from tests.support.deployment import Deployment, Gateway, running_deployment
+from tests.support.planted import plant, plant_secret
+from tests.support.processes import ServerProcess
+from tests.support.scripted_openai import ReceivedRequest, Reply, ScriptedOpenAI, tool_call
+from tests.support.secret_search import contains, files_with, redis_keys_with
+from tests.support.tokens import AUDIENCE, ISSUER, SigningKey
+from tests.support.watched_agents import DECIDING_HOOKS, FOLDER, WATCHED_AGENTS, agent_of
+
+COMPLETED = TaskState.TASK_STATE_COMPLETED
+
+
+@dataclass
+class Watched:
+    """A deployment of the watched agents; `worker` is the one that runs now."""
+
+    model: ScriptedOpenAI
+    everloop: Deployment
+    gateway: Gateway
+    folder: Path
+    worker: ServerProcess
+
+    def marks(self, task_id: str) -> list[str]:
+        """Return what hooks and tools of a task have left."""
+        marks = self.folder / task_id
+        return marks.read_text("utf-8").splitlines() if marks.exists() else []
+
+    async def until_left(self, task_id: str, mark: str) -> None:
+        while mark not in self.marks(task_id):  # noqa: ASYNC110 -- another process leaves it
+            await asyncio.sleep(0.02)
+
+    async def replace_worker(self) -> None:
+        """Kill the worker, and start another."""
+        self.worker.kill()
+        self.worker = await self.everloop.add_worker()
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def watched(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Watched]:
+    directory, folder = tmp_path_factory.mktemp("everloop"), tmp_path_factory.mktemp("marks")
+    variables = {FOLDER: str(folder)}
+    async with (
+        ScriptedOpenAI() as model,
+        running_deployment(directory, model.base_url, agents=WATCHED_AGENTS, **variables) as everloop,
+    ):
+        worker = await everloop.add_worker()
+        yield Watched(model, everloop, await everloop.add_gateway(), folder, worker)
+
+
+@pytest.fixture(autouse=True)
+def _nothing_asked_yet(watched: Watched) -> None:
+    watched.model.requests.clear()
+
+
+async def test_hooks_survive_a_worker(watched: Watched) -> None:
+    """Whichever of the six it is killed in is asked again, and what each makes of things counts once.
+
+    Killed in `after_tool` the call's own end is lost with it: the tool, which is not idempotent, does not run
+    again. Killed in `after_model_call` the reply is: the model is asked once more.
+    """
+    calls = Reply([tool_call("note", '{"text": "plain"}')])
+
+    def script(received: ReceivedRequest) -> Reply:
+        return Reply(["Done."]) if received.tool_results else calls
+
+    watched.model.script = script
+    tasks: dict[str, Task] = {}
+    for hook in DECIDING_HOOKS:
+        async with connected(f"{watched.gateway.url}/agents/{agent_of(hook)}", streaming=False) as client:
+            tasks[hook] = await send(client, request(f"Note it, {hook}.", return_immediately=True))
+    for hook, task in tasks.items():
+        await watched.until_left(task.id, f"begin {hook}")
+    await watched.replace_worker()
+    (watched.folder / "gate").touch()
+    temporal = await Client.connect(watched.everloop.temporal_address)
+    for task in tasks.values():
+        await temporal.get_workflow_handle(task.id).result()
+        await watched.until_left(task.id, "outcome completed Done. (watched)")
+
+    for hook, task in tasks.items():
+        begun = [mark for mark in watched.marks(task.id) if mark.startswith("begin")]
+        received = said_by(watched.model, hook)
+        assert begun == [f"begin {each}" for each in _ways(hook)], hook
+        assert watched.marks(task.id).count("note watched") == 1
+        assert [mark for mark in watched.marks(task.id) if "outcome" in mark] == [
+            "outcome completed Done. (watched)"
+        ]
+        assert [each.body["temperature"] for each in received] == [0.25] * len(received)
+        assert "(watched)" in str(received[-1].conversation[0]["content"])
+        (result,) = received[-1].tool_results
+        if hook == "after_tool":
+            assert "It may or may not have taken effect" in result
+        else:
+            assert result == "noted: watched (watched)"
+        assert len(received) == (3 if hook == "after_model_call" else 2)
+
+
+def _ways(killed: str) -> list[str]:
+    """Return the hooks in the order in which a task comes to them whose worker is killed in one of them."""
+    model, tool_ = ["before_model_call", "after_model_call"], ["before_tool", "after_tool"]
+    ways = ["before_request", *model, *tool_, *model, "after_completion"]
+    at = ways.index(killed)
+    match killed:
+        case "after_model_call":
+            again = [*model]
+        case "after_tool":
+            again = ["before_tool"]
+        case _:
+            again = [killed]
+    return [*ways[: at + 1], *again, *ways[at + 1 :]]
+
+
+async def test_a_task_leaves_the_artifact_that_it_has_to(watched: Watched) -> None:
+    """Its answer waits for one more model call, which has to write it, also when a worker dies meanwhile."""
+    parts = [{"text": "All is well."}]
+    written = {"append": False, "last_chunk": True, "artifact": {"artifact_id": "report", "parts": parts}}
+    watched.model.script = [
+        Reply(["Here you are."]),
+        Reply([asyncio.Event()]),
+        Reply([tool_call("artifact_update", json.dumps(written))]),
+    ]
+
+    async with connected(f"{watched.gateway.url}/agents/leaving") as client:
+        reading = asyncio.create_task(Answer().read(client.send_message(request("Write a report."))))
+        forced = await watched.model.request(2)
+        await watched.replace_worker()
+        answer = await reading
+        task = await client.get_task(GetTaskRequest(id=answer.task_id))
+
+    assert [received.body.get("tool_choice") for received in watched.model.requests] == [
+        None,
+        forced.body["tool_choice"],
+        forced.body["tool_choice"],
+    ]
+    assert forced.body["tool_choice"] == {"type": "function", "function": {"name": "artifact_update"}}
+    assert task.status.state == answer.states[-1] == COMPLETED
+    assert {each.artifact_id: each.parts[0].text for each in task.artifacts} == {
+        "report": "All is well.",
+        "response": "Here you are.",
+    }
+
+
+async def test_a_task_that_leaves_no_artifact_has_failed(watched: Watched) -> None:
+    """The model was made to write one, and what it wrote was none; the client reads whose fault it is."""
+    watched.model.script = [Reply(["Here you are."]), Reply([tool_call("artifact_update", "{}")])]
+
+    async with connected(f"{watched.gateway.url}/agents/leaving", streaming=False) as client:
+        task = await send(client, request("Write a report."))
+
+    assert task.status.state == TaskState.TASK_STATE_FAILED
+    assert MessageToDict(task.status.message.metadata) == {"reason": "NoArtifact"}
+    assert "'artifact_update'" in task.status.message.parts[0].text
+    assert response_of(task) == "Here you are."
+    assert len(watched.model.requests) == 2
+
+
+@dataclass(frozen=True)
+class Known:
+    """A caller: what it sends, what of that is secret, and how a tool gets to know it."""
+
+    headers: Mapping[str, str]
+    secrets: tuple[str, ...]
+    owner: str
+    identity: Mapping[str, JsonValue]
+
+
+def _api_key(directory: Path) -> Known:
+    key, line = new_key("acme", ["tasks:read", "tasks:write"], None)
+    add_key(directory / "keys", line)
+    identity: dict[str, JsonValue] = {
+        "scheme": "apiKey",
+        "subject": line.id,
+        "scopes": ["tasks:read", "tasks:write"],
+        "claims": {},
+    }
+    return Known({"X-API-Key": key}, (key, key.split("_", 2)[2]), "acme", identity)
+
+
+def _token(directory: Path) -> Known:
+    signing, private = SigningKey(), f"ann-{uuid4()}@example.org"
+    signing.write(directory / "public.pem")
+    token = signing.token(sub="ann", tenant="blue", email=private, scope="tasks:read tasks:write")
+    identity: dict[str, JsonValue] = {
+        "scheme": "bearer",
+        "subject": "ann",
+        "scopes": ["tasks:read", "tasks:write"],
+        "claims": {"sub": "ann", "tenant": "blue"},
+    }
+    return Known(
+        {"Authorization": f"Bearer {token}"}, (private, token, *token.split(".")[1:]), "ann", identity
+    )
+
+
+def _certificate(directory: Path) -> Known:
+    digest, subject = uuid4().hex, "CN=billing,O=Acme"
+    identity: dict[str, JsonValue] = {"scheme": "mutualTLS", "subject": subject, "scopes": None, "claims": {}}
+    header = f'Hash={digest};Subject="{subject}"'
+    return Known({"X-Forwarded-Client-Cert": header}, (digest,), subject, identity)
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def guarded(
+    watched: Watched, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Gateway, Mapping[str, Known]]:
+    """A gateway that takes all schemes, and a caller of each."""
+    directory = tmp_path_factory.mktemp("auth")
+    callers = {"api key": _api_key(directory), "token": _token(directory), "mTLS": _certificate(directory)}
+    gateway = await watched.everloop.add_gateway(
+        EVERLOOP_AUTH="api-key,jwt,mtls",
+        EVERLOOP_API_KEYS_FILE=str(directory / "keys"),
+        EVERLOOP_JWT_PUBLIC_KEY_FILE=str(directory / "public.pem"),
+        EVERLOOP_JWT_ISSUER=ISSUER,
+        EVERLOOP_JWT_AUDIENCE=AUDIENCE,
+        EVERLOOP_JWT_CLAIMS="sub,tenant",
+        EVERLOOP_MTLS_PROXIES="127.0.0.1",
+        EVERLOOP_MTLS_HEADER="X-Forwarded-Client-Cert",
+        EVERLOOP_LOG_LEVEL="debug",
+    )
+    return gateway, callers
+
+
+@pytest.mark.parametrize("scheme", ["api key", "token", "mTLS"])
+async def test_a_tool_learns_who_called_and_nobody_keeps_how_they_proved_it(
+    watched: Watched, guarded: tuple[Gateway, Mapping[str, Known]], ledger: Path, scheme: str
+) -> None:
+    """The claims that settings name reach the tool, by way of the history.
+
+    Keys, tokens and other claims stand in no history, nor in Redis, nor on the disk of a server, nor in logs.
+    """
+    gateway, callers = guarded
+    caller, word = callers[scheme], plant(f"public-{uuid4()}")
+    for secret in caller.secrets:
+        plant_secret(secret)
+    watched.model.script = [
+        Reply([tool_call("who", json.dumps({"ledger": str(ledger)}))]),
+        Reply(["Done."]),
+    ]
+
+    async with connected(
+        f"{gateway.url}/agents/acquainted", streaming=False, headers=caller.headers
+    ) as client:
+        task = await send(client, request(f"Who am I? {word}"))
+    temporal = await Client.connect(watched.everloop.temporal_address)
+    history = await temporal.get_workflow_handle(task.id).fetch_history()
+    recorded = b"".join(event.SerializeToString() for event in history.events)
+
+    owner, identity = ledger.read_text("utf-8").splitlines()
+    assert response_of(task) == "Done."
+    assert owner == caller.owner
+    assert json.loads(identity) == caller.identity
+    assert contains(recorded, word)
+    assert await redis_keys_with(watched.everloop.redis_url, word)
+    assert "temporal" in files_with(watched.everloop.directory, word)
+    for secret in caller.secrets:
+        assert not contains(recorded, secret)
+        assert await redis_keys_with(watched.everloop.redis_url, secret) == set()
+        assert files_with(watched.everloop.directory, secret) == set()

@@ -1,0 +1,135 @@
+"""What other servers answer is bounded by what it becomes in memory: bytes, and values of JSON."""
+
+import asyncio
+import sys
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+from structlog.testing import capture_logs
+from temporalio.exceptions import ApplicationError
+
+from activities.model_provider import ModelProvider, read_stream
+from activities.model_settings import ModelSettings, make_openai_client
+from activities.provider_errors import PROVIDER_ERRORS, provider_failure
+from activities.reply_assembler import ReplyAssembler
+from agents import mcp
+from agents.peer.plugin import peer
+from gateway.jwks import Jwks
+from gateway.jwt_keys import PUBLIC_ALGORITHMS
+from gateway.refusals import UnavailableNowError
+from runtime.bounded_answers import MAX_ANSWER, MAX_VALUES
+from tests.support.bombs import CHUNK, Bomb, running_bomb
+from tests.support.mcp_bench import Caller
+from tests.support.peer_bench import PeerBench
+from workflows.contract.tasks import TaskRef
+
+MEBI = 1024 * 1024
+
+
+@pytest_asyncio.fixture
+async def bomb() -> AsyncGenerator[Bomb]:
+    async with running_bomb() as running:
+        yield running
+
+
+async def ask_peer(url: str) -> str:
+    """Return what the tool that asks a peer fails with."""
+    return await PeerBench(peer(url, name="ann")).fail("hello")
+
+
+async def ask_mcp(url: str) -> str:
+    """Return what the list of an MCP server's tools fails with."""
+    server = mcp(url, name="tools")
+    try:
+        await Caller(server).call("any")
+    except Exception as error:  # noqa: BLE001 -- whatever it is
+        return str(error)
+    finally:
+        await server.close()
+    return ""
+
+
+async def ask_issuer(url: str) -> str:
+    """Return what the fetching of keys fails with."""
+    with capture_logs() as logs, pytest.raises(UnavailableNowError):
+        await Jwks(url, PUBLIC_ALGORITHMS).find("key")
+    return str(logs[-1].get("error"))
+
+
+async def ask_model(url: str) -> str:
+    """Return what the activity would fail with."""
+    client = make_openai_client(ModelSettings.model_validate({"OPENAI_API_KEY": "k", "OPENAI_BASE_URL": url}))
+    assembler, provider = ReplyAssembler(0), ModelProvider(client, None)
+    task = TaskRef.model_construct(task_id="t", run_id="r", agent_id="a", context_id="c")
+    request = {"model": "m", "messages": [{"role": "user", "content": "hi"}]}
+    async with client:
+        try:
+            async with provider.stream(task, request, assembler) as chunks:  # pyright: ignore[reportArgumentType] -- a request as it is sent
+                await read_stream(chunks, assembler, lambda deltas: None)
+        except PROVIDER_ERRORS as error:
+            failure: ApplicationError = provider_failure(error, "m", 1, 0.5)
+            return failure.message
+    return ""
+
+
+Ask = Callable[[str], Awaitable[str]]
+every_client = pytest.mark.parametrize(
+    ("ask", "compressed", "large", "many"),
+    [
+        (ask_peer, "compressed", "more than", "values of JSON"),
+        (ask_mcp, "compressed", "more than", "values of JSON"),
+        (ask_issuer, "AnswerTooLarge", "AnswerTooLarge", "AnswerTooLarge"),
+        (ask_model, "compressed", "more than", "values of JSON"),
+    ],
+)
+
+
+@every_client
+async def test_a_compressed_answer_is_refused_before_it_is_unpacked(
+    bomb: Bomb, ask: Ask, compressed: str, large: str, many: str
+) -> None:
+    """All ask for answers as they are."""
+    bomb.compress(b'{"a": "' + b" " * (MAX_ANSWER // 4) + b'"}')
+
+    assert compressed in await ask(bomb.url)
+    assert all(b"accept-encoding: identity" in asked.lower() for asked in bomb.asked)
+
+
+@every_client
+async def test_a_large_answer_is_read_no_further_than_its_bound(
+    bomb: Bomb, ask: Ask, compressed: str, large: str, many: str
+) -> None:
+    """The server is left to itself."""
+    bomb.piece, bomb.repeated = b" " * CHUNK, 4 * MAX_ANSWER // CHUNK
+
+    assert large in await ask(bomb.url)
+    assert bomb.sent < MAX_ANSWER + 16 * MEBI  # what is under way between the two comes on top
+
+
+@every_client
+async def test_an_answer_of_many_values_is_refused_before_it_is_parsed(
+    bomb: Bomb, ask: Ask, compressed: str, large: str, many: str
+) -> None:
+    """Three bytes of JSON become a hundred."""
+    bomb.piece, bomb.repeated = b"[[]" + b",[]" * (CHUNK // 3), 1
+    bomb.piece = b",[]" * (CHUNK // 3)
+    bomb.repeated = 2 * MAX_VALUES // (CHUNK // 3)
+
+    assert many in await ask(bomb.url)
+
+
+@pytest.mark.parametrize("line", [f"'x' * {2 * MAX_ANSWER}", f"',[]' * {MAX_VALUES}"], ids=["large", "many"])
+async def test_a_line_of_an_mcp_server_is_bounded(tmp_path: Path, line: str) -> None:
+    """One that a command starts; the session ends."""
+    program = tmp_path / "server.py"
+    program.write_text(f"import sys\nsys.stdin.readline()\nsys.stdout.write({line})\nsys.stdin.read()\n")
+    server = mcp(command=[sys.executable, str(program)], name="tools")
+
+    with capture_logs() as logs, pytest.raises(Exception, match="ended while it was opened"):
+        async with asyncio.timeout(60):
+            await Caller(server).call("any")
+    await server.close()
+
+    assert logs[0]["event"] == "MCP server ended"

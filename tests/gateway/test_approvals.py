@@ -1,0 +1,294 @@
+"""What a caller with the scope of approvers sees and does, and what nobody else does."""
+
+from collections.abc import AsyncGenerator, Mapping
+from dataclasses import dataclass
+from typing import cast
+from urllib.parse import quote
+from uuid import uuid4
+
+import httpx
+import pytest
+import pytest_asyncio
+from pydantic import JsonValue
+from structlog.testing import capture_logs
+from temporalio import activity
+from temporalio.client import Client
+
+from activities.publish import ViewPublisher
+from gateway.api_key_file import add_key, new_key
+from gateway.api_key_scheme import ApiKeyScheme
+from gateway.auth_schemes import AnyScheme
+from gateway.guards import Guards
+from stores.memory_artifacts import MemoryArtifacts
+from stores.memory_secrets import MemorySecrets
+from stores.task_views import TaskViews
+from tests.gateway.stage import running_gateway, unique
+from tests.support.fake_ports import (
+    TASK_WORK,
+    CountingTools,
+    FixedAgents,
+    RecordingContext,
+    RecordingTranscripts,
+    ScriptedModel,
+    answer,
+    asks,
+)
+from worker import Ports, WorkerSettings, running_workers
+from workflows.agent_task import AgentTask
+from workflows.contract.calls import CallModelInput, RunToolInput, ToolReply
+from workflows.contract.messages import AssistantMessage
+from workflows.contract.questions import Question, QuestionKind
+
+KEYS = {
+    "owner": ("alice", ["tasks:read", "tasks:write"]),
+    "self": ("alice", ["tasks:read", "tasks:write", "tasks:approve"]),
+    "boss": ("berta", ["tasks:approve"]),
+    "refunds": ("dora", ["refunds:approve"]),
+    "bound": ("emma", ["tasks:approve", "agents:other"]),
+    "reader": ("mallory", ["tasks:read", "tasks:write"]),
+}
+
+Json = dict[str, JsonValue]
+
+
+@dataclass(frozen=True)
+class Office:
+    """A gateway of an agent whose calls others than the owner approve."""
+
+    http: httpx.AsyncClient
+    keys: Mapping[str, Mapping[str, str]]
+    tools: CountingTools
+    client: Client
+
+    async def ask(self, caller: str = "owner") -> str:
+        """Start a task whose call waits for those with the scope tasks:approve, and return its id."""
+        task = await self.send(caller, "Refund it.")
+        assert state_of(task) == "TASK_STATE_INPUT_REQUIRED", task
+        return str(task["id"])
+
+    async def send(self, caller: str, text: str, task_id: str = "") -> Json:
+        """Send a message; return the task, or the error."""
+        message: Json = {"messageId": str(uuid4()), "role": "ROLE_USER", "parts": [{"text": text}]}
+        if task_id:
+            message["taskId"] = task_id
+        body = {"jsonrpc": "2.0", "id": 1, "method": "SendMessage", "params": {"message": message}}
+        answered = (await self.http.post("/", json=body, headers=self.keys[caller])).json()
+        return cast("Json", answered["error"] if "error" in answered else answered["result"]["task"])
+
+    async def listed(self, caller: str, task_id: str) -> list[Json]:
+        """Return what a caller is shown of a task, on whatever page."""
+        found, token = list[Json](), ""
+        while True:
+            query = {"pageSize": "5", "pageToken": token}
+            got = await self.http.get("/approvals", params=query, headers=self.keys[caller])
+            assert got.status_code == 200, got.text
+            found += [each for each in got.json()["approvals"] if each["taskId"] == task_id]
+            token = got.json()["nextPageToken"]
+            if not token:
+                return found
+
+    async def decide(
+        self, caller: str, task_id: str, body: JsonValue, question: str = "c/1"
+    ) -> httpx.Response:
+        path = f"/approvals/{task_id}/{quote(question, safe='')}"
+        return await self.http.post(path, json=body, headers=self.keys.get(caller, {}))
+
+    async def result(self, task_id: str) -> None:
+        await self.client.get_workflow_handle_for(AgentTask.run, task_id).result()
+
+    def given(self, task_id: str) -> list[tuple[bool, str, str]]:
+        """Return the answers with which the calls of a task ran."""
+        calls = [call for call in self.tools.calls if call.task.task_id == task_id]
+        return [(given.approved, given.by, given.approver) for call in calls for given in call.answers]
+
+
+def state_of(task: Json) -> JsonValue:
+    return cast("Json", task["status"])["state"]
+
+
+def error_of(answered: httpx.Response) -> tuple[int, str]:
+    assert answered.headers["Cache-Control"] == "no-store"
+    return answered.status_code, answered.json()["error"]["message"]
+
+
+def refunds(call: RunToolInput) -> ToolReply | None:
+    """Let each call of the tool wait for somebody's approval."""
+    if call.answers:
+        return None
+    return Question(
+        id=f"{call.call.id}/1",
+        kind=QuestionKind.CONFIRMATION,
+        purpose="approval",
+        text="Approve the call refund?",
+        call=call.call,
+        approvers="tasks:approve",
+    )
+
+
+class Tools(CountingTools):
+    """Publishes what rides on a call, as the real one does."""
+
+    def __init__(self, views: TaskViews) -> None:
+        super().__init__(reply=refunds)
+        self._views = views
+
+    @activity.defn
+    async def run_tool(self, call: RunToolInput) -> ToolReply:
+        await self._views.publish(call.task.task_id, call.task.run_id, call.statuses)
+        return await super().run_tool(call)
+
+
+async def replies(call: CallModelInput) -> AssistantMessage:
+    return asks(("c", "refund")) if call.length == 1 else answer("done")
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def office(
+    client: Client, views: TaskViews, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncGenerator[Office]:
+    queue, path = unique("office"), tmp_path_factory.mktemp("keys") / "keys"
+    keys: dict[str, Mapping[str, str]] = {}
+    for name, (owner, scopes) in KEYS.items():
+        key, line = new_key(owner, scopes, None)
+        add_key(path, line)
+        keys[name] = {"X-API-Key": key}
+    tools = Tools(views)
+    publisher = ViewPublisher(views, MemorySecrets(), MemoryArtifacts(views))
+    ports = Ports(
+        ScriptedModel(*[replies] * 200),
+        tools,
+        RecordingTranscripts(),
+        publisher,
+        FixedAgents(),
+        context=RecordingContext(),
+    )
+    guards = Guards(AnyScheme([ApiKeyScheme(path)]))
+    async with (
+        running_workers(client, ports, WorkerSettings(task_queue=queue, shutdown_grace=0), TASK_WORK),
+        running_gateway(client, views, queue=queue, guards=guards) as gateway,
+    ):
+        yield Office(gateway.http, keys, tools, client)
+
+
+async def test_somebody_else_approves(office: Office) -> None:
+    """They see the question and nothing else; the history of the task, and the log, tell who decided."""
+    task_id = await office.ask()
+    (shown,) = await office.listed("boss", task_id)
+    with capture_logs() as logs:
+        answered = await office.decide("boss", task_id, {"approved": True, "note": "fine"})
+    again = await office.decide("boss", task_id, {"approved": True, "note": "fine"})
+    await office.result(task_id)
+    body = {"jsonrpc": "2.0", "id": 1, "method": "GetTask", "params": {"id": task_id}}
+    task = (await office.http.post("/", json=body, headers=office.keys["owner"])).json()["result"]
+    late = await office.decide("boss", task_id, {"approved": True, "note": "fine"})
+
+    at = shown.pop("askedAt")
+    assert isinstance(at, str)
+    assert isinstance(shown.pop("ageSeconds"), int)
+    assert shown == {
+        "taskId": task_id,
+        "questionId": "c/1",
+        "agent": "staged",
+        "tool": "refund",
+        "arguments": "{}",
+        "text": "Approve the call refund?",
+        "scope": "tasks:approve",
+    }
+    assert [each.status_code for each in (answered, again, late)] == [200] * 3
+    assert answered.json() == again.json() == late.json()
+    assert answered.json().items() >= {"taskId": task_id, "approved": True}.items()
+    (given,) = office.given(task_id)
+    assert given[:2] == (True, "approver")
+    assert given[2].startswith("berta")
+    (told,) = [message for message in task["history"] if "approval" in message.get("metadata", {})]
+    assert told["role"] == "ROLE_AGENT"
+    assert told["parts"][0]["text"] == f"approved by {given[2]} (tasks:approve): fine"
+    assert told["metadata"]["approval"]["at"] == answered.json()["at"]
+    (line,) = [each for each in logs if each["event"] == "question answered in its owner's place"]
+    assert line["approver"] == given[2]
+    assert (line["task_id"], line["tool"], line["approved"]) == (task_id, "refund", True)
+    assert not {"note", "arguments", "text"} & line.keys()
+    assert await office.listed("boss", task_id) == []
+
+
+async def test_the_owner_cannot_approve(office: Office) -> None:
+    """Neither in a message nor among the approvers, and not with the very credentials that began the task."""
+    task_id, own = await office.ask(), await office.ask("self")
+
+    for text in ("yes", "Please do it."):
+        refused = await office.send("owner", text, task_id)
+        assert "this waits for somebody with the scope tasks:approve" in str(refused["message"])
+    assert error_of(await office.decide("owner", task_id, {"approved": True}))[0] == 403
+    status, text = error_of(await office.decide("self", own, {"approved": True}))
+
+    assert (status, text) == (409, "these credentials began the task; somebody else has to answer")
+    assert office.given(task_id) == office.given(own) == []
+    assert (await office.decide("boss", own, {"approved": False})).status_code == 200
+    assert (await office.decide("self", task_id, {"approved": False})).status_code == 200
+    await office.result(own)
+    assert [given[:2] for given in office.given(own)] == [(False, "approver")]
+
+
+@pytest.mark.parametrize("caller", ["refunds", "bound"])
+async def test_an_approver_of_something_else_finds_nothing(office: Office, caller: str) -> None:
+    """Of another scope, or of another agent: the answer is that for a task that nobody has."""
+    task_id, nobodys = await office.ask(), str(uuid4())
+
+    theirs = await office.decide(caller, task_id, {"approved": True})
+    missing = await office.decide(caller, nobodys, {"approved": True})
+
+    assert await office.listed(caller, task_id) == []
+    assert theirs.status_code == 404
+    assert theirs.text.replace(task_id, "") == missing.text.replace(nobodys, "")
+    assert error_of(await office.decide("boss", task_id, {"approved": True}, "z"))[0] == 404
+    assert error_of(await office.decide("boss", f"{task_id}%2Fx", {"approved": True}))[0] == 404
+    assert office.given(task_id) == []
+
+
+async def test_nothing_else_of_a_task_is_an_approvers(office: Office) -> None:
+    """The scope reads no task, and sends none a message."""
+    task_id = await office.ask()
+    body = {"jsonrpc": "2.0", "id": 1, "method": "GetTask", "params": {"id": task_id}}
+
+    assert (await office.http.post("/", json=body, headers=office.keys["boss"])).status_code == 403
+    assert "tasks:write" in str((await office.send("boss", "yes", task_id))["message"])
+
+
+async def test_approvals_take_a_scope_that_is_named(office: Office) -> None:
+    """Without credentials 401, without such a scope 403; neither looks at the task."""
+    task_id = await office.ask()
+
+    for method, path in (("GET", "/approvals"), ("POST", f"/approvals/{task_id}/c%2F1")):
+        nobody = await office.http.request(method, path)
+        reader = await office.http.request(method, path, headers=office.keys["reader"])
+        assert error_of(nobody)[0] == 401
+        assert nobody.headers["WWW-Authenticate"].startswith("ApiKey")
+        assert error_of(reader)[0] == 403
+        assert "tasks:approve" in error_of(reader)[1]
+
+
+@pytest.mark.parametrize(
+    "body", [[], {}, {"approved": "yes"}, {"approved": True, "extra": 1}, {"approved": 1}, "yes"]
+)
+async def test_what_is_no_answer_is_refused(office: Office, body: JsonValue) -> None:
+    """The text says what is expected, of a body that is JSON."""
+    status, text = error_of(await office.decide("boss", "t", body))
+
+    assert (status, '{"approved": true, "note": "…"}' in text) == (400, True)
+
+
+@pytest.mark.parametrize("query", ["pageSize=0", "pageSize=101", "pageSize=x", "pageToken=x"])
+async def test_a_page_that_cannot_be_is_refused(office: Office, query: str) -> None:
+    assert error_of(await office.http.get(f"/approvals?{query}", headers=office.keys["boss"]))[0] == 400
+
+
+async def test_one_answer_counts(office: Office) -> None:
+    """Who comes second, and says otherwise, reads that somebody was faster."""
+    task_id = await office.ask()
+
+    assert (await office.decide("boss", task_id, {"approved": False})).status_code == 200
+    await office.result(task_id)
+    status, text = error_of(await office.decide("self", task_id, {"approved": True}))
+
+    assert (status, text) == (409, "question 'c/1' has been answered already")
+    assert [given[:2] for given in office.given(task_id)] == [(False, "approver")]

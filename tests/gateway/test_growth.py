@@ -1,0 +1,224 @@
+"""What a stranger sends takes work in proportion to its size: counted before anybody knows who sends it."""
+
+import asyncio
+import json
+from collections.abc import Callable
+from ipaddress import ip_network
+from pathlib import Path
+from typing import Any
+
+import pytest
+import uvicorn
+from starlette.applications import Starlette
+from temporalio.client import Client
+from uvicorn.server import ServerState
+
+from agents.registry import AgentRegistry
+from gateway.api_key_file import add_key, new_key
+from gateway.api_key_scheme import ApiKeyScheme
+from gateway.app import build_app
+from gateway.auth_schemes import AnyScheme
+from gateway.call_headers import MAX_HEAD_BYTES, MAX_HEADERS, CallHeaders
+from gateway.guards import Guards
+from gateway.http_protocol import GatewayProtocol
+from gateway.jwt_bearer import JwtScheme, TokenRules
+from gateway.jwt_keys import OneKey, VerificationKey
+from gateway.proxy_certificates import ProxyCertificateScheme
+from gateway.settings import GatewaySettings
+from gateway.stores import Stores
+from stores.memory_artifacts import MemoryArtifacts
+from stores.memory_secrets import MemorySecrets
+from stores.memory_transcripts import MemoryTranscripts
+from stores.task_views import TaskViews
+from tests.gateway.stage import AGENT
+from tests.support.growth import assert_grows_no_faster
+
+MANY = 80
+LONG = 1_200
+
+
+def _list(of: bytes, size: int) -> bytes:
+    return b",".join([of] * (size // (len(of) + 1)))
+
+
+HEADS: dict[str, tuple[int, Callable[[int], bytes]]] = {
+    "the same header": (MANY, lambda n: b"a: b\r\n" * n),
+    "long values of the same header": (MANY, lambda n: b"a: %s\r\n" % (b"v" * 140) * n),
+    "different headers": (MANY, lambda n: b"".join(b"x-%d: y\r\n" % i for i in range(n))),
+    "credentials": (MANY, lambda n: b"Authorization: Bearer x\r\n" * n),
+    "cookies": (LONG, lambda n: b"Cookie: " + b"a=b;" * (n // 4)),
+    "what is accepted": (LONG, lambda n: b"Accept: " + _list(b"a/b;q=1", n)),
+    "tags": (LONG, lambda n: b"If-None-Match: " + _list(b'"x"', n)),
+    "half a tag": (LONG, lambda n: b'If-None-Match: "' + b"x" * n),
+    "a time": (LONG, lambda n: b"If-Modified-Since: Mon, " + b"1 " * (n // 2)),
+    "digits of a time": (LONG, lambda n: b"If-Modified-Since: " + b"1" * n),
+    "ranges": (LONG, lambda n: b"Range: bytes=" + _list(b"0-1", n)),
+    "digits of a range": (LONG, lambda n: b"Range: bytes=" + b"1" * n),
+    "parameters": (LONG, lambda n: b"Content-Type: application/json" + b";a=b" * (n // 4)),
+    "extensions": (LONG, lambda n: b"A2A-Extensions: " + _list(b"x", n)),
+    "different extensions": (
+        LONG,
+        lambda n: b"A2A-Extensions: " + b",".join(b"x%d" % i for i in range(n // 8)),
+    ),
+    "commas before a token": (LONG, lambda n: b"Authorization: " + b", " * (n // 2) + b"bearer"),
+    "a token": (LONG, lambda n: b"Authorization: Bearer " + b"x" * n),
+    "dots of a token": (LONG, lambda n: b"Authorization: Bearer " + b"." * n),
+    "a key": (LONG, lambda n: b"X-API-Key: " + b"x" * n),
+    "certificates": (LONG, lambda n: b"X-Forwarded-Client-Cert: " + b"By=a;" * (n // 5)),
+    "different pairs of a certificate": (
+        LONG,
+        lambda n: (
+            b"X-Forwarded-Client-Cert: "
+            + b";".join(b"%s=v" % bytes(97 + int(d) for d in str(i)) for i in range(n // 8))
+        ),
+    ),
+    "escapes in a certificate": (
+        LONG,
+        lambda n: b'X-Forwarded-Client-Cert: Subject="' + b"\\a" * (n // 2) + b'"',
+    ),
+    "a trace": (LONG, lambda n: b"traceparent: 00-" + b"0" * n),
+    "the state of a trace": (
+        LONG,
+        lambda n: b"tracestate: " + b",".join(b"k%d=v" % i for i in range(n // 8)),
+    ),
+    "baggage": (LONG, lambda n: b"baggage: " + b",".join(b"k%d=v" % i for i in range(n // 8))),
+    "options of a connection": (LONG, lambda n: b"Connection: " + _list(b"x", n)),
+    "a host": (LONG, lambda n: b"X-Forwarded-Host: " + b"a." * (n // 2)),
+    "an origin": (LONG, lambda n: b"Origin: http://" + b"a." * (n // 2)),
+}
+
+CONDITIONS = {"tags", "half a tag", "a time", "digits of a time"}
+"""What is read of requests for agent cards."""
+
+ADDRESSES: dict[str, Callable[[int], bytes]] = {
+    "a path": lambda n: b"/" + b"x" * n,
+    "steps of a path": lambda n: b"/tasks" + b"/x" * (n // 2),
+    "colons": lambda n: b"/tasks/" + b":cancel" * (n // 7),
+    "escapes": lambda n: b"/tasks/" + b"%41" * (n // 3),
+    "escapes of UTF-8": lambda n: b"/tasks/" + b"%C3%A4" * (n // 6),
+    "an agent": lambda n: b"/agents/" + b"x" * n + b"/tasks/y",
+    "an artifact": lambda n: b"/artifacts/" + b"x" * (n // 2) + b"/" + b"y" * (n // 2) + b"/parts/1",
+    "a query": lambda n: b"/tasks?" + b"a=b&" * (n // 4),
+    "escapes in a query": lambda n: b"/tasks?pageToken=" + b"%00" * (n // 3),
+}
+
+
+class _Transport(asyncio.Transport):
+    """Takes what is written, and says that it comes from a proxy."""
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:  # noqa: ANN401 -- as asyncio has it
+        return ("127.0.0.1", 1) if name in {"peername", "sockname"} else default
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        self.written = getattr(self, "written", b"") + bytes(data)
+
+    def write_eof(self) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+    def is_closing(self) -> bool:
+        return False
+
+    def pause_reading(self) -> None:
+        pass
+
+    def resume_reading(self) -> None:
+        pass
+
+
+@pytest.fixture
+def app(client: Client, views: TaskViews, tmp_path: Path) -> Starlette:
+    """A gateway that knows callers by each of its schemes."""
+    keys = tmp_path / "keys"
+    add_key(keys, new_key("ann", ["tasks:read"], None)[1])
+    schemes = [
+        ProxyCertificateScheme("X-Forwarded-Client-Cert", [ip_network("127.0.0.1")]),
+        ApiKeyScheme(keys),
+        JwtScheme(OneKey(VerificationKey(b"s" * 64, ("HS256",))), TokenRules("me", "you")),
+    ]
+    stores = Stores(views, MemorySecrets(), MemoryArtifacts(views), MemoryTranscripts())
+    guards = Guards(AnyScheme(schemes))
+    return build_app(GatewaySettings(), client, stores, AgentRegistry([AGENT]), guards=guards)
+
+
+def _answered(app: Starlette, sent: bytes) -> Callable[[], bytes]:
+    """Return what reads a request and answers it as far as a stranger gets; it returns the answer."""
+
+    async def serve() -> bytes:
+        config = uvicorn.Config(app, lifespan="off", log_config=None, access_log=False, ws="none")
+        state, transport = ServerState(), _Transport()
+        protocol = GatewayProtocol(config, state, {})
+        protocol.connection_made(transport)
+        protocol.data_received(sent)
+        while state.tasks:
+            await asyncio.gather(*state.tasks)
+        protocol.connection_lost(None)
+        return transport.written
+
+    return lambda: asyncio.run(serve())
+
+
+def _get(path: bytes, headers: bytes = b"") -> bytes:
+    return b"GET %s HTTP/1.1\r\nHost: x\r\n%s\r\n\r\n" % (path, headers.rstrip(b"\r\n"))
+
+
+async def _check(app: Starlette, request: Callable[[int], bytes], size: int) -> None:
+    # In a thread of its own, where nothing else is counted.
+    await asyncio.to_thread(assert_grows_no_faster, lambda n: _answered(app, request(n)), size)
+    answer = await asyncio.to_thread(_answered(app, request(4 * size)))
+    assert answer.split()[1] != b"431"  # or nothing was read, and nothing is proved
+
+
+@pytest.mark.parametrize("name", HEADS)
+async def test_work_on_headers_grows_with_their_size(app: Starlette, name: str) -> None:
+    """Whatever they are made of; agent cards, which anybody may read, have conditions."""
+    path = b"/.well-known/agent-card.json" if name in CONDITIONS else b"/tasks/x"
+    size, head = HEADS[name]
+    await _check(app, lambda n: _get(path, head(n)), size)
+
+
+@pytest.mark.parametrize("name", ADDRESSES)
+async def test_work_on_an_address_grows_with_its_size(app: Starlette, name: str) -> None:
+    """On its path and its query."""
+    await _check(app, lambda n: _get(ADDRESSES[name](n)), LONG)
+
+
+async def test_work_on_a_body_grows_with_its_size(app: Starlette) -> None:
+    """Also if each byte comes as a piece of its own: it arrives before anybody knows whose it is."""
+    head = (
+        b"POST / HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"
+    )
+
+    await _check(app, lambda n: head + b"1\r\nx\r\n" * n, 100)
+
+
+async def test_baggage_is_not_read(app: Starlette, caplog: pytest.LogCaptureFixture) -> None:
+    """The library that would read it does so in quadratic time, and logs what does not fit."""
+    with caplog.at_level("WARNING", "opentelemetry"):
+        await asyncio.to_thread(_answered(app, _get(b"/tasks/x", b"baggage: a" + b" " * 8_000 + b"b")))
+        await asyncio.to_thread(_answered(app, _get(b"/tasks/x", b"tracestate: " + b"%" * 8_000)))
+
+    assert not caplog.records
+
+
+@pytest.mark.parametrize(
+    "headers", [b"a: b\r\n" * MAX_HEADERS, b"a:\r\n" * 20_000, b"a: " + b"x" * MAX_HEAD_BYTES]
+)
+@pytest.mark.parametrize("path", [b"/healthz", b"/tasks/x", b"/artifacts/x", b"/.well-known/agent-card.json"])
+async def test_too_many_headers_are_refused(app: Starlette, path: bytes, headers: bytes) -> None:
+    """Wherever they are sent to, and also if they come all at once."""
+    answer = await asyncio.to_thread(_answered(app, _get(path, headers)))
+
+    assert answer.startswith(b"HTTP/1.1 431 Request Header Fields Too Large")
+    error = json.loads(answer.partition(b"\r\n\r\n")[2])["error"]
+    assert f"more than {MAX_HEADERS}; send less" in error["message"]
+
+
+def test_headers_that_are_repeated_are_joined_once() -> None:
+    """In their order, and it is known which they are."""
+    headers = CallHeaders([("a", "1"), ("b", "2"), ("a", "3"), ("a", "")])
+
+    assert headers == {"a": "1, 3, ", "b": "2"}
+    assert headers.repeated == {"a"}

@@ -1,0 +1,184 @@
+"""GetTask shows clients of the events extension what a task did."""
+
+from collections.abc import AsyncGenerator, Sequence
+from datetime import UTC, datetime
+from typing import Any
+from urllib.parse import urlsplit
+from uuid import uuid4
+
+import httpx
+import pytest
+import pytest_asyncio
+from temporalio.client import Client
+
+from stores.a2a_tasks import EVENTS_EXTENSION
+from stores.memory_transcripts import MemoryTranscripts
+from stores.task_views import TaskViews
+from tests.gateway.stage import AGENT, RunningGateway, StagedModel, running_gateway, unique
+from tests.support.a2a_client import connected, request, send
+from workflows.contract.messages import (
+    AssistantMessage,
+    TextPart,
+    ToolCall,
+    ToolMessage,
+    TranscriptMessage,
+    Usage,
+    UserMessage,
+)
+from workflows.contract.tasks import TaskState, TaskStatus, TaskView
+
+EXTENDED = {"A2A-Extensions": EVENTS_EXTENSION}
+CALL = ToolCall(id="c1", name="search", arguments='{"query": "x"}')
+
+
+def said(message_id: str) -> UserMessage:
+    return UserMessage(message_id=message_id, parts=(TextPart(text="Hi"),))
+
+
+@pytest.fixture
+def transcripts() -> MemoryTranscripts:
+    return MemoryTranscripts()
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def served(
+    client: Client, views: TaskViews, queue: str, model: StagedModel, transcripts: MemoryTranscripts
+) -> AsyncGenerator[RunningGateway]:
+    async with running_gateway(client, views, queue=queue, transcripts=transcripts) as gateway:
+        yield gateway
+
+
+async def ended(
+    views: TaskViews, transcripts: MemoryTranscripts, messages: Sequence[TranscriptMessage]
+) -> TaskView:
+    """Return a task that has ended, with this transcript."""
+    now = datetime.now(UTC)
+    view = TaskView(
+        task_id=str(uuid4()),
+        context_id="context",
+        owner="anonymous",
+        agent_id=AGENT.id,
+        created_at=now,
+        run_id="run",
+        version=1,
+        status=TaskStatus(state=TaskState.COMPLETED, at=now),
+        history=(said("mine"),),
+    )
+    await views.restore(view)
+    await transcripts.put(view.task_id, "run", 0, messages)
+    return view
+
+
+async def steps_of(gateway: RunningGateway, task_id: str) -> list[dict[str, Any]]:
+    answer = (await gateway.call("GetTask", {"id": task_id}, **EXTENDED)).json()["result"]
+    return answer["metadata"][EVENTS_EXTENSION]["steps"]
+
+
+async def test_a_task_shows_its_steps_after_its_end(
+    served: RunningGateway, views: TaskViews, transcripts: MemoryTranscripts
+) -> None:
+    """Replies, calls and results; neither what earlier tasks did nor replies that did not stand."""
+    usage = Usage(input_tokens=7, output_tokens=2, cost=0.5)
+    asks = AssistantMessage(
+        text="I look.",
+        reasoning="Hm.",
+        tool_calls=(CALL,),
+        model="m",
+        finish_reason="tool_calls",
+        usage=usage,
+    )
+    found = ToolMessage(call_id="c1", name="search", content="ü" * 9_000, artifacts=("a",))
+    vetoed, last = AssistantMessage(text="no", refused="why"), AssistantMessage(text="Four.")
+    told = [said("old"), AssistantMessage(text="long ago"), said("mine"), asks, found, vetoed, last]
+    task = await ended(views, transcripts, told)
+
+    first, second = await steps_of(served, task.task_id)
+
+    (call,) = first.pop("calls")
+    assert first == {
+        "model": "m",
+        "finish_reason": "tool_calls",
+        "thought": "Hm.",
+        "text": "I look.",
+        "usage": {"input_tokens": 7, "output_tokens": 2, "cost": 0.5},
+    }
+    assert call.pop("url").endswith("/c1")
+    assert call == {
+        "call_id": "c1",
+        "name": "search",
+        "arguments": '{"query": "x"}',
+        "outcome": "ok",
+        "result": "ü" * 8_000,
+        "size": 18_000,
+        "cut": True,
+        "artifacts": ["a"],
+    }
+    assert (second["text"], second["calls"]) == ("Four.", [])
+
+
+async def test_a_call_that_runs_has_no_outcome(
+    served: RunningGateway, views: TaskViews, transcripts: MemoryTranscripts
+) -> None:
+    """It is told what was asked for."""
+    task = await ended(views, transcripts, [said("mine"), AssistantMessage(tool_calls=(CALL,))])
+
+    (step,) = await steps_of(served, task.task_id)
+
+    assert step["calls"] == [{"call_id": "c1", "name": "search", "arguments": '{"query": "x"}'}]
+
+
+async def test_without_the_cache_the_workflow_tells(served: RunningGateway) -> None:
+    """Of a task that has ended, too: Redis was emptied."""
+    async with connected(served.url, streaming=False) as a2a:
+        task = await send(a2a, request(unique("steps")))
+
+    (step,) = await steps_of(served, task.id)
+
+    assert step["text"] == task.artifacts[0].parts[0].text
+
+
+async def test_without_anybody_who_knows_the_task_is_shown_all_the_same(
+    served: RunningGateway, views: TaskViews, transcripts: MemoryTranscripts
+) -> None:
+    """And a client of plain A2A gets no steps at all."""
+    unknown = await ended(views, transcripts, [])
+    known = await ended(views, transcripts, [said("mine"), AssistantMessage(text="Four.")])
+
+    shown = (await served.call("GetTask", {"id": unknown.task_id}, **EXTENDED)).json()["result"]
+    plain = (await served.call("GetTask", {"id": known.task_id})).json()["result"]
+
+    assert shown["status"]["state"] == "TASK_STATE_COMPLETED"
+    assert "metadata" not in shown
+    assert "metadata" not in plain
+
+
+async def test_what_is_cut_can_be_read_whole(
+    served: RunningGateway, views: TaskViews, transcripts: MemoryTranscripts
+) -> None:
+    """At the address that the step names; a result of another owner's task, or of no call, is not there."""
+    whole = "ü" * 9_000
+    asks = AssistantMessage(text="I look.", tool_calls=(CALL,))
+    told = [said("mine"), asks, ToolMessage(call_id="c1", name="search", content=whole)]
+    mine = await ended(views, transcripts, told)
+    other = mine.model_copy(update={"task_id": str(uuid4()), "owner": "another"})
+    await views.restore(other)
+    await transcripts.put(other.task_id, "run", 0, told)
+
+    (step,) = await steps_of(served, mine.task_id)
+    url: str = step["calls"][0]["url"]
+    path = urlsplit(url).path
+    async with httpx.AsyncClient(base_url=served.url) as http:
+        answer = await http.get(path)
+        missing = [
+            await http.get(each)
+            for each in (path.replace("c1", "c2"), path.replace(mine.task_id, other.task_id), "/results/x/c1")
+        ]
+
+    assert (answer.status_code, answer.text) == (200, whole)
+    assert answer.headers["Content-Type"] == "text/plain; charset=utf-8"
+    assert answer.headers["Content-Disposition"].startswith("attachment")
+    assert [each.status_code for each in missing] == [404] * 3
+    assert {each.json()["error"]["message"] for each in missing} == {
+        "no result of call 'c1' here",
+        "no result of call 'c2' here",
+    }

@@ -1,0 +1,53 @@
+"""How work grows with what it is done on, counted instead of timed."""
+
+import sys
+import tracemalloc
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import FrameType
+from typing import Any
+
+
+@dataclass
+class Work:
+    """What a call took. `steps`: bytecodes of Python. `copied`: bytes that were allocated, freed or not.
+
+    Together they see loops in loops and texts that are copied again and again. What a regular expression
+    does inside they do not see.
+    """
+
+    steps: int = 0
+    copied: int = 0
+
+
+def work_of(call: Callable[[], object]) -> Work:
+    """Run something in this thread, and return what it took."""
+    work, allocated = Work(), 0
+
+    def trace(frame: FrameType, event: str, _argument: Any) -> Any:  # noqa: ANN401 -- as settrace has it
+        nonlocal allocated
+        frame.f_trace_opcodes, frame.f_trace_lines = True, False
+        now, before = tracemalloc.get_traced_memory()[0], allocated
+        work.steps += event == "opcode"
+        work.copied += max(0, now - before)
+        allocated = now
+        return trace
+
+    others = sys.gettrace()
+    tracemalloc.start()
+    allocated = tracemalloc.get_traced_memory()[0]
+    sys.settrace(trace)
+    try:
+        call()
+    finally:
+        sys.settrace(others)
+        tracemalloc.stop()
+    return work
+
+
+def assert_grows_no_faster(work: Callable[[int], Callable[[], object]], size: int) -> None:
+    """Pass if four times as much takes no more than about four times the work."""
+    work(size)()  # what is done once, such as filling caches, is not counted
+    small, large = work_of(work(size)), work_of(work(4 * size))
+    assert large.steps < 5 * small.steps + 1_000, (small, large)
+    assert large.copied < 5 * small.copied + 100_000, (small, large)

@@ -1,0 +1,230 @@
+"""JSON schemas of others: what they refuse, and that none of them can hold up or end a process of ours."""
+
+import asyncio
+import os
+import threading
+from collections.abc import Mapping
+from contextlib import suppress
+
+import pytest
+from pydantic import JsonValue
+
+from runtime import foreign_schemas
+from runtime.foreign_schemas import (
+    AT_ONCE,
+    MAX_SCHEMA_BYTES,
+    MAX_SCHEMA_DEPTH,
+    MAX_VALUE_DEPTH,
+    SchemaTooSlowError,
+    SchemaUnfitError,
+    find_misfits,
+    find_misfits_soon,
+    problem_of_schema,
+)
+from tests.support.doubling import doubling, small_budget
+
+Schema = dict[str, JsonValue]
+
+NUMBERED: Schema = {"patternProperties": {"^n": {"type": "integer"}}, "additionalProperties": False}
+
+FITTING: list[tuple[Schema, JsonValue]] = [
+    ({"pattern": "b"}, "abc"),
+    ({"pattern": r"^[\w\p{L}]+$"}, "Éa"),
+    ({"pattern": "b"}, 5),
+    ({"pattern": "^(?=ab)\\w+$"}, "abc"),
+    ({"$schema": "http://example.com/own", "type": "string"}, "a"),
+    ({"$schema": "http://json-schema.org/draft-04/schema#", "maximum": 3, "exclusiveMaximum": True}, 2),
+    ({"format": "email", "$schema": "http://json-schema.org/draft-07/schema#"}, "no address"),
+    (NUMBERED, {"n": 1}),
+    (NUMBERED, "text"),
+    ({"patternProperties": {"^n": True}, "additionalProperties": {"type": "string"}}, {"n": 1, "m": "x"}),
+    ({"allOf": [{"properties": {"a": {}}}], "unevaluatedProperties": False}, {"a": 1}),
+    ({"properties": {"$schema": {"const": "x"}}}, {"$schema": "x"}),
+]
+
+
+@pytest.mark.parametrize(("schema", "value"), FITTING)
+def test_what_fits_is_no_misfit(schema: Schema, value: JsonValue) -> None:
+    """Patterns are found anywhere in a text; formats are not checked."""
+    assert find_misfits(schema, [value]) == []
+
+
+WRONG: list[tuple[Schema, JsonValue, str]] = [
+    ({"pattern": "^b"}, "abc", '{"pattern": "^b"} at $'),
+    ({"items": {"pattern": "^b$"}}, ["b", "b\n"], '{"pattern": "^b$"} at $[1]'),
+    (NUMBERED, {"n": "s3cret"}, '{"type": "integer"} at $.n'),
+    (NUMBERED, {"m": 1}, '{"additionalProperties": false} at $'),
+    ({"patternProperties": {"^n": True}, "additionalProperties": {"type": "string"}}, {"m": 1}, '"string"'),
+    ({"allOf": [{"properties": {"a": {}}}], "unevaluatedProperties": False}, {"b": 1}, '"unevaluatedProp'),
+    ({"properties": {"$schema": {"const": "x"}}}, {"$schema": "y"}, '{"const": "x"} at $'),
+]
+
+
+@pytest.mark.parametrize(("schema", "value", "words"), WRONG)
+def test_what_does_not_fit_is_told_without_the_data(schema: Schema, value: JsonValue, words: str) -> None:
+    """Rule and place are named; the message alone repeats what is there."""
+    (misfit,) = find_misfits(schema, [value])
+
+    told = f"{misfit.rule} at {misfit.json_path}"
+    assert words in told
+    assert "s3cret" not in told
+
+
+def test_values_are_checked_together() -> None:
+    """Each misfit names the number of its value; no more of them are told than are asked for."""
+    found = find_misfits({"items": {"type": "integer"}}, [[1], ["a", "b"], [None]], most=3)
+
+    assert [(misfit.value, misfit.path) for misfit in found] == [(1, (0,)), (1, (1,)), (2, (0,))]
+    assert len(find_misfits({"items": {"type": "integer"}}, [list[JsonValue](["a"] * 10)], most=3)) == 3
+
+
+ENDLESS = "^(a+)+$"
+NEARLY = "a" * 60 + "!"
+
+SLOW: dict[str, tuple[Schema, JsonValue, bool]] = {
+    "pattern": ({"pattern": ENDLESS}, NEARLY, False),
+    "another dialect": (
+        {"allOf": [{"$schema": "https://json-schema.org/draft/2020-12/schema", "pattern": ENDLESS}]},
+        NEARLY,
+        False,
+    ),
+    "properties": ({"patternProperties": {ENDLESS: False}}, {NEARLY: 1}, True),
+    "additional": (
+        {"patternProperties": {ENDLESS: True}, "additionalProperties": False},
+        {NEARLY: 1},
+        False,
+    ),
+    "unevaluated": (
+        {"patternProperties": {ENDLESS: True}, "unevaluatedProperties": False},
+        {NEARLY: 1},
+        False,
+    ),
+    "looks back": ({"pattern": r"^(a+)+\1$"}, NEARLY, False),
+    "looks ahead": ({"pattern": r"^(?=(a+)+$)"}, NEARLY, False),
+    "endless": ({"$ref": "#"}, 1, True),
+    "endless in parts": ({"allOf": [{"$ref": "#"}]}, 1, True),
+}
+
+
+@pytest.mark.parametrize(("schema", "value", "fits"), SLOW.values(), ids=SLOW.keys())
+def test_no_pattern_takes_for_ever(schema: Schema, value: JsonValue, *, fits: bool) -> None:
+    """Whatever Python's `re` would make of it."""
+    assert (find_misfits(schema, [value]) == []) is fits
+
+
+def _nested(depth: int, name: str = "") -> JsonValue:
+    value: JsonValue = "x"
+    for _ in range(depth):
+        value = {name: value} if name else [value]
+    return value
+
+
+EXPONENTIAL: dict[str, tuple[Schema, JsonValue]] = {
+    "references": (doubling(40, "string"), "x"),
+    "misfits": (doubling(24, "string"), 1),
+}
+
+
+@pytest.mark.parametrize(("schema", "value"), EXPONENTIAL.values(), ids=EXPONENTIAL.keys())
+def test_a_check_ends_with_its_budget(schema: Schema, value: JsonValue) -> None:
+    """The process ends that it runs in; the next check has another one."""
+    assert not problem_of_schema(schema)
+
+    with pytest.raises(SchemaTooSlowError, match="write it simpler"):
+        find_misfits(schema, [value])
+
+    assert find_misfits({"type": "string"}, [1])
+
+
+@pytest.mark.usefixtures(small_budget.__name__)
+async def test_slow_checks_keep_nobody_else_waiting() -> None:
+    """They run neither in this thread nor in those that others of the process need."""
+    loop, here = asyncio.get_running_loop(), threading.get_ident()
+    checks = [
+        asyncio.create_task(find_misfits_soon(doubling(40, "string"), ["x"])) for _ in range(2 * AT_ONCE)
+    ]
+
+    for _ in range(10):  # as many pieces of work as one likes get done before the first check is
+        assert await asyncio.to_thread(threading.get_ident) != here
+    assert not any(check.done() for check in checks)
+
+    outcomes = await asyncio.gather(*checks, return_exceptions=True)
+    assert {type(outcome) for outcome in outcomes} == {SchemaTooSlowError}
+    assert loop.is_running()
+
+
+def test_a_process_that_has_died_is_replaced() -> None:
+    """Whoever ended it."""
+    find_misfits({"type": "string"}, ["a"])
+    idle = foreign_schemas._PROCESSES._idle
+    for process in idle:
+        process.kill()
+        process.wait()
+
+    assert find_misfits({"type": "string"}, ["a"]) == []
+
+
+def test_the_process_is_told_nothing_of_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its environment is empty."""
+    monkeypatch.setenv("OPENAI_API_KEY", "s3cret")
+    foreign_schemas._PROCESSES.close()
+    find_misfits({"type": "string"}, ["a"])
+
+    (process,) = foreign_schemas._PROCESSES._idle
+    if os.path.exists(f"/proc/{process.pid}/environ"):  # noqa: PTH110 -- on Linux
+        with open(f"/proc/{process.pid}/environ", "rb") as environment:  # noqa: PTH123 -- short
+            assert b"s3cret" not in environment.read()
+
+
+UNFIT: dict[str, tuple[Schema, str]] = {
+    "dangling": ({"$ref": "#/$defs/nowhere"}, "'/$defs/nowhere' does not exist"),
+    "no schema": ({"type": "nothing"}, "nothing"),
+    "no pattern": ({"pattern": "(unclosed"}, "(unclosed"),
+    "too large a pattern": ({"pattern": r"(\w{999}){999}"}, "999"),
+    "elsewhere": ({"items": [{"$ref": "http://127.0.0.1:9/x"}]}, "refers to 'http://127.0.0.1:9/x'"),
+    "a file": ({"$ref": "file:///etc/passwd"}, "refers to"),
+    "too deep": ({"not": _nested(MAX_SCHEMA_DEPTH, "not")}, f"deeper than {MAX_SCHEMA_DEPTH} levels"),
+    "too large": ({"description": "x" * MAX_SCHEMA_BYTES}, f"larger than {MAX_SCHEMA_BYTES} bytes"),
+}
+
+
+@pytest.mark.parametrize(("schema", "words"), UNFIT.values(), ids=UNFIT.keys())
+def test_a_schema_that_is_none_is_told_so(schema: Schema, words: str) -> None:
+    """Where it is accepted, and where it is used."""
+    assert words in problem_of_schema(schema)
+    with pytest.raises(SchemaUnfitError):
+        find_misfits(schema, ["text"])
+
+
+@pytest.mark.parametrize("depth", [MAX_VALUE_DEPTH + 1, 100_000])
+def test_values_that_are_too_deep_are_not_checked(depth: int) -> None:
+    """They would end the process that checks them."""
+    with pytest.raises(SchemaUnfitError, match="nested deeper"):
+        find_misfits({"items": {"$ref": "#"}}, [_nested(depth)])
+
+
+@pytest.mark.parametrize("value", ["\ud800", {"a": object()}])
+def test_what_is_no_json_is_told_so(value: JsonValue) -> None:
+    """It cannot be handed on."""
+    with pytest.raises(SchemaUnfitError, match="no JSON"):
+        find_misfits({"type": "string"}, [value])
+
+
+async def test_no_schema_is_fetched() -> None:
+    """A reference that leads out of the schema leads nowhere, by whatever keyword."""
+    visitors: list[object] = []
+    server = await asyncio.start_server(lambda _, writer: visitors.append(writer.close()), "127.0.0.1", 0)
+    async with server:
+        host, port = server.sockets[0].getsockname()
+        url = f"http://{host}:{port}/schema.json"
+        schemas: list[Mapping[str, JsonValue]] = [
+            {"$id": url, "$ref": "other.json"},
+            {"$schema": url},
+            {"$id": url, "properties": {"a": {"$schema": url, "$id": "b"}}},
+            {"$ref": url},
+        ]
+        for schema in schemas:
+            with suppress(SchemaUnfitError):
+                await find_misfits_soon(schema, [{"a": 1}])
+
+    assert visitors == []

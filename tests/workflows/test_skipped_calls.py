@@ -1,0 +1,133 @@
+"""An operator ends a call that hangs or waits; the task goes on without its result."""
+
+import asyncio
+
+from temporalio import activity
+
+from tests.support.fake_ports import CountingTools, FakePorts, ScriptedModel, answer, asks, task_of
+from tests.workflows.conftest import Handle, StartTask, current_details, say, user
+from workflows.agent_task import AgentTask
+from workflows.contract.calls import RunToolInput, ToolReply
+from workflows.contract.messages import AssistantMessage, ToolCall, ToolMessage
+from workflows.contract.questions import Question, QuestionKind
+from workflows.contract.tasks import AgentSpec, ToolSpec
+
+UNSURE = " It may or may not have taken effect; check before you repeat it."
+
+
+class _Hanging(CountingTools):
+    """Tools of which those named `hangs` never end, and those named `asks` ask first."""
+
+    @activity.defn
+    async def run_tool(self, call: RunToolInput) -> ToolReply:
+        if call.call.name == "asks" and not call.answers:
+            reply = Question(id=call.call.id, kind=QuestionKind.CONFIRMATION, text="May I?", call=call.call)
+            await super().run_tool(call)
+            return reply
+        done = await super().run_tool(call)
+        while call.call.name == "hangs":
+            activity.heartbeat()
+            await asyncio.sleep(0.05)
+        return done
+
+
+async def _results(handle: Handle) -> dict[str, ToolMessage]:
+    page = await handle.query(AgentTask.transcript)
+    return {message.call_id: message for message in page.messages if message.role == "tool"}
+
+
+async def test_a_call_that_hangs_is_skipped(start_task: StartTask) -> None:
+    """Without an id it is the only one that is pending; the result of the other call stays."""
+    tools = _Hanging()
+    ports = FakePorts(ScriptedModel(asks(("a", "x"), ("b", "hangs")), answer("done")), tools)
+
+    async with start_task(ports) as handle:
+        await tools.until_called("b")
+        while len((await handle.query(AgentTask.progress)).pending_tools) > 1:  # noqa: ASYNC110 -- a query
+            await asyncio.sleep(0.02)
+        await handle.signal("skip_call", {"note": "the bank is closed"})
+        result = await handle.result()
+        results = await _results(handle)
+
+    assert result.excerpt == "done"
+    assert results["a"].content == "a done"
+    said = f"an operator skipped this call: the bank is closed.{UNSURE}"
+    assert (results["b"].content, results["b"].outcome) == (said, "unknown")
+    (stored,) = tools.results
+    assert (stored.position, stored.result) == (3, results["b"])
+
+
+async def test_a_call_that_waits_for_people_is_skipped(start_task: StartTask) -> None:
+    """Its question closes, whoever asks for the call by its id or by that of its question."""
+    ports = FakePorts(ScriptedModel(asks(("a", "asks"), ("b", "asks")), answer("done")), _Hanging())
+
+    async with start_task(ports) as handle:
+        await ports.publish.until_open(2)
+        await handle.signal("skip_call", {"call_id": "a"})
+        await ports.publish.until_open(1, now=True)
+        await say(handle, user("yes"))
+        await handle.result()
+        results = await _results(handle)
+
+    assert (results["a"].content, results["a"].outcome) == ("an operator skipped this call", "rejected")
+    assert results["b"].content == "b done"
+    assert [call.call.id for call in ports.tools.calls].count("a") == 1
+
+
+async def test_a_sub_agent_is_skipped(start_task: StartTask) -> None:
+    """Its task is cancelled, and what it asks is not asked any more."""
+    call = ToolCall(id="w", name="writer", arguments='{"request": "Write."}')
+    model = ScriptedModel(AssistantMessage(tool_calls=(call,)), asks(("q", "asks")), answer("done"))
+    ports = FakePorts(model, _Hanging())
+    parent = AgentSpec(id="parent", tools={"writer": ToolSpec(agent="writer")})
+
+    async with start_task(ports, parent) as handle:
+        await ports.publish.until(
+            lambda: any(id_ == handle.id and status.questions for id_, status in ports.publish.by_task)
+        )
+        await handle.signal("skip_call", {"call_id": "w", "note": "not now"})
+        result = await handle.result()
+        results = await _results(handle)
+
+    assert result.excerpt == "done"
+    assert results["w"].content == f"an operator skipped this call: not now.{UNSURE}"
+    last = [s for id_, s in ports.publish.by_task if id_ == task_of(handle.id, call)][-1]
+    assert last.state == "canceled"
+    assert [status.questions for id_, status in ports.publish.by_task if id_ == handle.id][-1] == ()
+
+
+async def test_which_call_is_skipped_has_to_be_clear(start_task: StartTask) -> None:
+    """The details say what was wrong, and how to do it."""
+    tools = _Hanging()
+    ports = FakePorts(ScriptedModel(asks(("a", "hangs"), ("b", "hangs")), answer("done")), tools)
+
+    async with start_task(ports) as handle:
+        await asyncio.gather(tools.until_called("a"), tools.until_called("b"))
+        await handle.signal("skip_call")
+        nameless = await current_details(handle)
+        await handle.signal("skip_call", {"call_id": "z"})
+        unknown = await current_details(handle)
+        await handle.signal("skip_call", {"call_id": "b"})
+        await handle.signal("skip_call", {"call_id": "b", "note": "again"})
+        await handle.signal("skip_call", {"call_id": "a"})
+        await handle.result()
+
+    assert (
+        "`skip_call` was refused: 2 calls are pending; name one in `call_id`. Pending: a (hangs), b"
+        in nameless
+    )
+    assert "`skip_call` was refused: no call 'z' is pending" in unknown
+    assert "`skip_call` ends a call that hangs: `a` (hangs), `b` (hangs)" in unknown
+    assert '{"call_id": "a", "note": ""}' in unknown
+
+
+async def test_a_task_is_cancelled_while_a_call_is_skipped(start_task: StartTask) -> None:
+    """Cancelling comes first, whichever of both is heard first."""
+    tools = _Hanging()
+    ports = FakePorts(ScriptedModel(asks(("a", "hangs"))), tools)
+
+    async with start_task(ports) as handle:
+        await tools.until_called("a")
+        await handle.signal("skip_call", {"call_id": "a"})
+        await handle.cancel()
+        await ports.publish.until(lambda: any(s.state == "canceled" for s in ports.publish.statuses))
