@@ -53,8 +53,6 @@ class PushDelivering(PushPort):
             if config is None:
                 await self._check_lost(push.task_id)
                 return DeliverPushResult(done=True)
-            if call.doubts:
-                await self._feed.refresh(push.task_id)
             return await self._deliver(config, skips=call.skips)
 
     async def _check_lost(self, task_id: str) -> None:

@@ -1,9 +1,6 @@
 """What a client that is notified has not heard yet."""
 
-from contextlib import suppress
 from dataclasses import dataclass
-
-from temporalio.exceptions import ApplicationError
 
 from activities.push_tasks import TaskWorkflows
 from stores.a2a_tasks import may_be_shown
@@ -36,7 +33,11 @@ class Nothing:
 
 
 class PushFeed:
-    """Reads the stream of a task; who has heard nothing, or whose place in it is lost, gets the view."""
+    """Reads the stream of a task; who has heard nothing, or whose place in it is lost, gets the view.
+
+    A view that is gone is rebuilt here, as gateways do it for whoever asks. One that lacks statuses is left
+    to gateways (`gateway.endings`), whose sweep finds it and tells the deliveries when it is right again.
+    """
 
     def __init__(self, views: TaskViews, workflows: TaskWorkflows) -> None:
         self._views = views
@@ -60,15 +61,6 @@ class PushFeed:
             return await self._whole(task_id, position)
         return Nothing(position, is_over=state.is_terminal)
 
-    async def refresh(self, task_id: str) -> None:
-        """Put right a view whose last statuses were lost with a killed store, if the workflow tells them."""
-        shown = await self._views.state(task_id)
-        if shown is None or shown.is_terminal:
-            return
-        if await self._workflows.state(task_id) not in {None, shown}:
-            with suppress(ApplicationError):
-                await self._restore(task_id)
-
     async def _whole(self, task_id: str, position: str) -> News | Nothing:
         """Return the task as it is."""
         snapshot = await self._views.load(task_id) or await self._restored(task_id)
@@ -80,12 +72,9 @@ class PushFeed:
         return News(snapshot.position, view, f"task {view.run_id} {view.version} {state}")
 
     async def _restored(self, task_id: str) -> Snapshot | None:
-        await self._restore(task_id)
-        return await self._views.load(task_id)
-
-    async def _restore(self, task_id: str) -> None:
         if view := await self._workflows.view(task_id):
             await self._views.restore(view)
+        return await self._views.load(task_id)
 
     async def _subject(self, task_id: str, event: TaskEvent) -> Subject | None:
         match event:

@@ -9,10 +9,9 @@ from temporalio.service import RPCError
 from stores.artifacts import Artifacts
 from stores.blobs import BlobsUnavailableError
 from stores.restored_views import with_artifacts
-from stores.run_description import describe
 from stores.temporal_failures import says_workflow_unknown
 from workflows.contract.push import TASK_UNREADABLE
-from workflows.contract.tasks import TaskState, TaskView
+from workflows.contract.tasks import TaskView
 
 RPC_TIMEOUT = 5.0
 
@@ -23,14 +22,6 @@ class TaskWorkflows:
     def __init__(self, client: Client, artifacts: Artifacts) -> None:
         self._client = client
         self._artifacts = artifacts
-
-    async def state(self, task_id: str) -> TaskState | None:
-        """Return the state that the workflow of a task said it is in, None if that cannot be told now."""
-        try:
-            async with asyncio.timeout(RPC_TIMEOUT):
-                return (await describe(self._client, task_id)).state
-        except (TimeoutError, RPCError):
-            return None
 
     async def view(self, task_id: str) -> TaskView | None:
         """Return the whole view of a task, None if there is no such workflow.

@@ -158,7 +158,7 @@ class Endings:
         if isinstance(run, Alive) and run.is_cancel_requested and _is_untaken(known.view):
             return await self._cancel_untaken(task_id)
         state = known.view.status.state
-        if lags(state, known.view.run_id, run):
+        if lags(state, known.view.run_id, known.view.version, run):
             try:
                 await self._catch_up(known.view, looked_at)
             except NoWorkerError:
@@ -238,11 +238,12 @@ def _is_untaken(view: TaskView) -> bool:
     return view.status.state is TaskState.SUBMITTED and not view.run_id
 
 
-def lags(state: TaskState, run_id: str, run: Alive | Stuck | None) -> bool:
+def lags(state: TaskState, run_id: str, version: int, run: Alive | Stuck | None) -> bool:
     """Whether a view does not show what a run that goes on has said; or there seems to be no such run.
 
     A task goes on after its end in a run that an operator made by Reset. A task that continues as a new run
-    publishes as before; one that waits may have been reset to another question.
+    publishes as before; one that waits may have been reset to another question. Where view and run say the
+    same state, the number of the status tells whether it is the same question.
     """
     if run is None:
         return not state.is_terminal
@@ -250,7 +251,8 @@ def lags(state: TaskState, run_id: str, run: Alive | Stuck | None) -> bool:
         return state.is_terminal and run_id != run.run_id
     if run.state is None or run.state is TaskState.SUBMITTED:
         return False
-    return run.state is not state or (state.is_interrupted and run_id != run.run_id)
+    is_behind = run.state is not state or run.version > version
+    return is_behind or (state.is_interrupted and run_id != run.run_id)
 
 
 def _same(told: TaskView, known: TaskView) -> bool:

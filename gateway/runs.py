@@ -81,10 +81,11 @@ class Ending:
 
 @dataclass(frozen=True)
 class Alive:
-    """A run that goes on, and what it said last of its task."""
+    """A run that goes on, and what it said last of its task, in a status of this number or a later one."""
 
     run_id: str
     state: TaskState | None = None
+    version: int = 0
     is_cancel_requested: bool = False
 
 
@@ -122,7 +123,7 @@ class Runs:
             raise TemporalUnavailableError from error
         if run.attempt >= STUCK_ATTEMPTS:
             return Stuck(task_id, run.run_id, _reported(run.search_attributes))
-        return Alive(run.run_id, run.state, run.is_cancel_requested)
+        return Alive(run.run_id, run.state, run.version, run.is_cancel_requested)
 
     async def ended_unsaid(self, since: datetime) -> AsyncGenerator[list[str]]:
         """Yield pages of clients' tasks with a run that was closed after `since` and did not say so itself.
@@ -206,8 +207,9 @@ class Runs:
 
 
 def _alive(run: WorkflowExecution) -> Alive:
-    said = run.typed_search_attributes.get(names.TASK_STATE)
-    return Alive(run.run_id, TaskState(said) if said else None)
+    said = run.typed_search_attributes
+    state = said.get(names.TASK_STATE)
+    return Alive(run.run_id, TaskState(state) if state else None, said.get(names.TASK_VERSION, 0))
 
 
 async def _nothing() -> AsyncGenerator[Sequence[WorkflowExecution]]:

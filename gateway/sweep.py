@@ -82,7 +82,7 @@ class Sweep:
         running = await self._runs.running([task.task_id for task in silent])
         # Of none at all rather this gateway asks the wrong Temporal: no reason to call everything failed.
         known = [task for task in silent if running]
-        suspects = [task for task in known if lags(task.state, task.run_id, running.get(task.task_id))]
+        suspects = [t for t in known if lags(t.state, t.run_id, t.version, running.get(t.task_id))]
         await self._each(_one_page(suspects), lambda task: self._endings.reconcile(task.task_id))
 
     async def report_stuck(self) -> None:

@@ -88,7 +88,7 @@ class MemoryTaskViews(TaskViews):
             key=lambda view: view.status.at,
         )
         return [
-            OpenTask(view.task_id, view.status.state, view.run_id, view.status.at.timestamp())
+            OpenTask(view.task_id, view.status.state, view.run_id, view.version, view.status.at.timestamp())
             for view in views[first : first + count]
         ]
 

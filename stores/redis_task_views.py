@@ -116,11 +116,11 @@ class RedisTaskViews(TaskViews):
         )
         async with self._redis.pipeline(transaction=False) as pipeline:
             for task_id, _ in entries:
-                pipeline.hmget(view_key(task_id), "state", "status_run")
-            found = cast("list[tuple[str | None, str | None]]", await pipeline.execute())
+                pipeline.hmget(view_key(task_id), "state", "status_run", "version")
+            found = cast("list[tuple[str | None, str | None, str | None]]", await pipeline.execute())
         return [
-            OpenTask(task_id, TaskState(state), run_id or "", at / 1_000_000)
-            for (task_id, at), (state, run_id) in zip(entries, found, strict=True)
+            OpenTask(task_id, TaskState(state), run_id or "", int(version or 0), at / 1_000_000)
+            for (task_id, at), (state, run_id, version) in zip(entries, found, strict=True)
             if state
         ]
 

@@ -21,7 +21,8 @@ from workflows.contract.tasks import TaskState
 class RunDescription:
     """A run. A paused one counts as running. `attempt` is that of its next step, 0 where none is due.
 
-    `state` is what it said last of its task, in a search attribute; None if it has none.
+    `state` is what it said last of its task, None if nothing, in a status of the number `version`
+    or a later one.
     """
 
     workflow_id: str
@@ -38,6 +39,10 @@ class RunDescription:
     def state(self) -> TaskState | None:
         said = self.search_attributes.get(names.TASK_STATE)
         return TaskState(said) if said else None
+
+    @property
+    def version(self) -> int:
+        return self.search_attributes.get(names.TASK_VERSION, 0)
 
     @property
     def is_running(self) -> bool:

@@ -25,11 +25,15 @@ class Snapshot:
 
 @dataclass(frozen=True)
 class OpenTask:
-    """What the view of a task says that has not ended; `at` is when, in seconds since the epoch."""
+    """What the view of a task says that has not ended; `at` is when, in seconds since the epoch.
+
+    `version` is the number of that status.
+    """
 
     task_id: str
     state: TaskState
     run_id: str
+    version: int
     at: float
 
 

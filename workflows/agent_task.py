@@ -73,7 +73,7 @@ class AgentTask:
     @workflow.run
     async def run(self, task: CarriedTask) -> TaskResult:
         spans.name_run(self._ref, self._task.agent)
-        announce.index(self._state.status.state if task.carried else TaskState.WORKING)
+        announce.index(self._state, self._state.status.state if task.carried else TaskState.WORKING)
         try:
             answer = await self._answer()
             if isinstance(answer, AgentMessage):
@@ -263,7 +263,7 @@ class AgentTask:
         """Answer in place of a task: whoever waits for the decision gets the message."""
         self._message, self._state.is_routed = message, True
         self._state.phase = Phase.DONE
-        announce.index(TaskState.COMPLETED)
+        announce.index(self._state, TaskState.COMPLETED)
         await workflow.wait_condition(workflow.all_handlers_finished)
         await self._conclusion.follow_up(TaskState.COMPLETED, text_of(message.parts))
         return TaskResult(

@@ -76,6 +76,8 @@ def show(state: TaskRunState) -> None:
     workflow.set_current_details(display.details(state))
 
 
-def index(state: TaskState) -> None:
-    """Let the task be found by its state."""
-    workflow.upsert_search_attributes([names.TASK_STATE.value_set(state)])
+def index(state: TaskRunState, shown: TaskState) -> None:
+    """Let the task be found by its state, and a view that lacks the status which says so be known by it."""
+    workflow.upsert_search_attributes(
+        [names.TASK_STATE.value_set(shown), names.TASK_VERSION.value_set(state.version)]
+    )

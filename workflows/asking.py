@@ -55,8 +55,8 @@ class Asking:
         """Let the next call tell that nothing is open any more, unless that is known."""
         if self._is_over:
             announce.enter(self._state, Phase.TOOLS)
-            announce.index(TaskState.WORKING)
             announce.working(self._state, received=self._state.take_heard())
+            announce.index(self._state, TaskState.WORKING)
 
     @property
     def _has_news(self) -> bool:
@@ -98,7 +98,7 @@ class Asking:
         message = approvals.question_message(str(workflow.uuid4()), questions)
         status = approvals.waiting_state(questions)
         state.change_status(status, workflow.now(), message=message, received=state.take_heard())
-        announce.index(status)
+        announce.index(state, status)
         announce.show(state)
         count = len(questions)
         await announce.publish(self._scope, f"waits for {count} answer{'s' if count > 1 else ''}")

@@ -44,7 +44,7 @@ class Conclusion:
         announce.show(self._state)
         await _to_the_end(self._publish_last(outcome, events))
         self._state.is_routed = True
-        announce.index(outcome)
+        announce.index(self._state, outcome)
         answer = self._state.answer.text if self._state.answer else ""
         await self.follow_up(outcome, answer, reason)
         await workflow.wait_condition(workflow.all_handlers_finished)

@@ -37,17 +37,16 @@ class PushDelivery:
 
     @workflow.run
     async def run(self, push: PushRef) -> None:
-        pause, doubts = FIRST_PAUSE, False
+        pause = FIRST_PAUSE
         while True:
             self._has_news = False
-            result = await self._deliver(doubts=doubts)
+            result = await self._deliver()
             if result.done and not self._has_news:
                 return
-            if result.delivered or result.done:
-                pause, doubts = FIRST_PAUSE, False
+            if result.delivered or result.done or await self._news_within(pause):
+                pause = FIRST_PAUSE
             else:
-                doubts = not await self._news_within(pause)
-                pause = min(pause * 2, LONGEST_PAUSE) if doubts else FIRST_PAUSE
+                pause = min(pause * 2, LONGEST_PAUSE)
             if workflow.info().is_continue_as_new_suggested():
                 workflow.continue_as_new(push)
 
@@ -56,9 +55,9 @@ class PushDelivery:
         """Look at the task: it has a new status."""
         self._has_news = True
 
-    async def _deliver(self, *, doubts: bool) -> DeliverPushResult:
+    async def _deliver(self) -> DeliverPushResult:
         """Deliver the next notification; leave out one that nobody takes."""
-        call = DeliverPushInput(push=self._push, doubts=doubts)
+        call = DeliverPushInput(push=self._push)
         try:
             return await workflow.execute_activity_method(
                 PushPort.deliver_push, call, **_options("next notification", patience=PATIENCE)

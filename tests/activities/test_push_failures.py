@@ -181,36 +181,6 @@ async def test_a_trimmed_stream_is_no_reason_to_miss_the_end() -> None:
     assert hook.states == [ASKS, COMPLETED]
 
 
-async def test_after_a_silence_the_workflow_is_asked() -> None:
-    """A store that was killed may have forgotten what the task said last; without doubts nobody asks."""
-    async with running_webhook() as hook:
-        bench = PushBench(hook.url)
-        await bench.begin(status(1))
-        bench.workflows.known = answered(
-            bench.task, "run", 2, status=TaskStatus(state=TaskState.COMPLETED, at=at(2))
-        )
-        trusting = await bench.deliver_all()
-        await bench.deliver(doubts=True)
-        end = await bench.deliver(doubts=True)
-
-    assert (trusting, end) == (WAITS, DONE)
-    assert hook.states == [COMPLETED]
-    assert bench.workflows.asked == 1
-
-
-async def test_a_silence_that_nobody_explains_changes_nothing() -> None:
-    """A workflow that says the same, or nothing, is left alone."""
-    async with running_webhook() as hook:
-        bench = PushBench(hook.url)
-        await bench.begin(status(1))
-        results = [await bench.deliver(doubts=True)]
-        bench.workflows.known = answered(bench.task, "run", 1)
-        results.append(await bench.deliver(doubts=True))
-
-    assert results == [WAITS, WAITS]
-    assert (bench.workflows.asked, hook.taken) == (0, [])
-
-
 async def test_a_task_that_goes_on_after_its_end_is_told_again() -> None:
     """An operator has reset it: what was heard before is not repeated."""
     async with running_webhook() as hook:

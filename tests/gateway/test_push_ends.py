@@ -11,10 +11,11 @@ from stores.memory_task_views import MemoryTaskViews
 from stores.notifying_task_views import NotifyingTaskViews
 from stores.push_configs import PushConfig
 from stores.push_deliveries import PushDeliveries
+from tests.gateway.silent_tasks import services, view_of
 from tests.gateway.stage import running_gateway, staged_worker, unique
 from tests.support.a2a_client import connected, request, send
 from workflows.contract.names import PUSH_WORKFLOW_TYPE
-from workflows.contract.tasks import TaskState
+from workflows.contract.tasks import TaskState, TaskStatus
 
 
 class Deliveries(PushDeliveries):
@@ -73,6 +74,32 @@ async def test_an_end_that_nobody_could_be_told_of_is_told_later(client: Client)
     delivery = await client.get_workflow_handle(f"{task.id}/push/c").describe()
     assert delivery.workflow_type == PUSH_WORKFLOW_TYPE
     await client.get_workflow_handle(delivery.id).terminate()
+
+
+async def test_a_status_that_was_lost_is_told_when_the_view_is_put_right(client: Client) -> None:
+    """Whoever is to be notified hears of it from the gateway that finds out."""
+    inner, behind, configs = MemoryTaskViews(), MemoryTaskViews(), MemoryPushConfigs()
+    deliveries = Deliveries(client, configs)
+    views = NotifyingTaskViews(behind, configs, notifier(deliveries))
+    queue, prompt, gate, asked = unique("lost"), unique("held"), asyncio.Event(), asyncio.Event()
+    async with (
+        staged_worker(client, inner, queue) as model,
+        running_gateway(client, inner, queue=queue) as gateway,
+        connected(gateway.url, streaming=False) as a2a,
+    ):
+        model.scripts[prompt] = [asked.set, gate]
+        task = await send(a2a, request(prompt, return_immediately=True))
+        await asked.wait()
+        shown = await view_of(inner, task.id)
+        begun = TaskStatus(state=TaskState.SUBMITTED, at=shown.created_at)
+        await behind.create(shown.model_copy(update={"status": begun, "version": 0, "run_id": ""}))
+        await configs.put(a_config(task.id))
+        await services(client, views, queue=queue).endings.reconcile(task.id)
+        gate.set()
+
+    assert await behind.state(task.id) is TaskState.WORKING
+    assert deliveries.told
+    await client.get_workflow_handle(f"{task.id}/push/c").terminate()
 
 
 async def test_a_passing_status_is_shown_although_nobody_can_be_told(client: Client) -> None:

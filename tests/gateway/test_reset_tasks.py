@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import pytest
 from a2a.client import Client as A2AClient
 from a2a.types.a2a_pb2 import CancelTaskRequest, GetTaskRequest, SubscribeToTaskRequest, Task, TaskState
+from redis.asyncio import Redis
 from temporalio import activity
 from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client
@@ -44,7 +45,7 @@ SELDOM = 3600.0
 
 
 class HeldTools(CountingTools):
-    """The call `ask` asks once before it is done; the call `slow` waits for `gate`."""
+    """Calls `ask…` ask once before they are done; the call `slow` waits for `gate`."""
 
     def __init__(self) -> None:
         super().__init__(reply=_question)
@@ -60,10 +61,11 @@ class HeldTools(CountingTools):
 
 
 def _question(call: RunToolInput) -> ToolReply | None:
-    if call.call.id != "ask" or call.answers:
+    asker = call.call.id
+    if not asker.startswith("ask") or call.answers:
         return None
-    tool_call = ToolCall(id="ask", name="x", arguments="{}")
-    return Question(id="ask", kind=QuestionKind.CONFIRMATION, text="May I?", call=tool_call)
+    tool_call = ToolCall(id=asker, name="x", arguments="{}")
+    return Question(id=asker, kind=QuestionKind.CONFIRMATION, text="May I?", call=tool_call)
 
 
 @dataclass(frozen=True)
@@ -97,6 +99,12 @@ class Stage:
         """Look at a task, or sweep as gateways do every few seconds, until its view says so."""
         sweep = services(self.client, self.views, queue=self.queue).sweep
         while await self.views.state(task_id) is not state:
+            await (sweep.reconcile_open() if method == "sweep" else self.shown(task_id))
+
+    async def see_question(self, method: str, task_id: str, question_id: str) -> None:
+        """Look, or sweep, until this is the question that the view tells of."""
+        sweep = services(self.client, self.views, queue=self.queue).sweep
+        while [q.id for q in (await view_of(self.views, task_id)).status.questions] != [question_id]:
             await (sweep.reconcile_open() if method == "sweep" else self.shown(task_id))
 
     async def terminate(self, task_id: str) -> None:
@@ -186,19 +194,56 @@ async def test_a_status_that_redis_lost_comes_back(
         task = await send(stage.a2a, request(unique("lost"), return_immediately=True))
         await stage.tools.entered.wait()
         await stage.see(method, task.id, State.WORKING)
-        keys = await redis.keys(f"everloop:task:{{{task.id}}}:*")
-        kept = [(key, content) for key in keys if (content := await redis.dump(key))]
+        kept = await _copied(redis, task.id)
         stage.tools.gate.set()
         asked = await stage.parked(task.id)
 
-        for key, content in kept:
-            await redis.restore(key, 0, content, replace=True)
+        await _put_back(redis, kept)
         assert (await view_of(views, task.id)).status.state is State.WORKING
         await stage.see(method, task.id, State.INPUT_REQUIRED)
 
         shown = await stage.until(task.id, INPUT_REQUIRED)
         assert shown.status.message == asked.status.message
         assert [message.message_id for message in shown.history] == [m.message_id for m in asked.history]
+
+
+@pytest.mark.parametrize("method", ["GetTask", "sweep"])
+async def test_a_question_that_redis_lost_takes_the_place_of_the_one_before(
+    client: Client, views: TaskViews, redis_url: str, method: str
+) -> None:
+    """The state is the same; the number of the status tells that another question is open."""
+    pause = 0.05 if method == "GetTask" else SELDOM
+    async with (
+        staged(client, views, "ask", pause, then="ask again") as stage,
+        connect_redis(redis_url) as redis,
+    ):
+        task = await send(stage.a2a, request(unique("lost"), return_immediately=True))
+        before = await stage.parked(task.id)
+        kept = await _copied(redis, task.id)
+        await send(stage.a2a, request("yes", task_id=task.id, return_immediately=True))
+        while (asked := await stage.parked(task.id)).status.message == before.status.message:
+            pass
+
+        await _put_back(redis, kept)
+        assert (await view_of(views, task.id)).status.questions[0].id == "ask"
+        await stage.see_question(method, task.id, "ask again")
+
+        shown = await stage.shown(task.id)
+        assert shown.status.message == asked.status.message
+        done = await send(stage.a2a, request("yes", task_id=task.id))
+
+    assert done.status.state == COMPLETED
+
+
+async def _copied(redis: Redis, task_id: str) -> dict[bytes | str, bytes]:
+    keys = await redis.keys(f"everloop:task:{{{task_id}}}:*")
+    return {key: content for key in keys if (content := await redis.dump(key))}
+
+
+async def _put_back(redis: Redis, kept: dict[bytes | str, bytes]) -> None:
+    """Let Redis forget what it acknowledged since, as after a failover."""
+    for key, content in kept.items():
+        await redis.restore(key, 0, content, replace=True)
 
 
 async def test_a_task_that_was_reset_in_a_tool_works_again(client: Client, views: TaskViews) -> None:

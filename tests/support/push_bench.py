@@ -17,7 +17,7 @@ from stores.task_views import TaskViews
 from tests.stores.examples import new_id, submitted
 from workflows.contract.events import TaskEvent
 from workflows.contract.push import TASK_UNREADABLE, DeliverPushInput, DeliverPushResult, PushRef
-from workflows.contract.tasks import TaskState, TaskView
+from workflows.contract.tasks import TaskView
 
 LOOPBACK_ALLOWED = WebhookPolicy(read_allowance("127.0.0.0/8"))
 
@@ -29,9 +29,6 @@ class KnownWorkflows(TaskWorkflows):
         self.known: TaskView | None = None
         self.answers = True
         self.asked = 0
-
-    async def state(self, task_id: str) -> TaskState | None:
-        return self.known.status.state if self.known and self.answers else None
 
     async def view(self, task_id: str) -> TaskView | None:
         self.asked += 1
@@ -82,15 +79,13 @@ class PushBench:
     async def publish(self, *events: TaskEvent) -> None:
         await self.views.publish(self.task.task_id, "run", events)
 
-    async def deliver(self, *, skips: bool = False, doubts: bool = False) -> DeliverPushResult:
+    async def deliver(self, *, skips: bool = False) -> DeliverPushResult:
         """Run the next attempt, which may fail."""
         self.attempt += 1
         environment = ActivityEnvironment()
         environment.info = replace(environment.info, attempt=self.attempt)
         push = PushRef(task_id=self.task.task_id, config_id=self.config.id)
-        return await environment.run(
-            self.port.deliver_push, DeliverPushInput(push=push, skips=skips, doubts=doubts)
-        )
+        return await environment.run(self.port.deliver_push, DeliverPushInput(push=push, skips=skips))
 
     async def deliver_all(self) -> DeliverPushResult:
         """Deliver until there is nothing more, and return what was said then."""

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 import pytest
 import yaml
 
-from deploy.local.servers import TRANSFER_POLLS, TemporalPorts, temporal_command, valkey_command
+from deploy.local.servers import TRANSFER_POLLS, TemporalPorts, temporal_command, type_of, valkey_command
 from tests.support.haproxy import require_haproxy
 from tests.support.manifests import COMPOSE, ROOT, TOLD_TO_CLIENTS, Address, addresses, compose, env_file
 from workflows.contract.names import SEARCH_ATTRIBUTES
@@ -212,12 +212,15 @@ def test_temporal_is_configured_as_the_local_one() -> None:
 
 
 def test_the_namespace_gets_our_search_attributes() -> None:
-    """All of them, as keywords."""
+    """All of them, of the types that we write."""
     words = shlex.split((COMPOSE / "temporal/namespace.sh").read_text(), comments=True)
-    pairs = list(pairwise(words))
+    names, types = (
+        [word.rstrip(";") for option, word in pairwise(words) if option == wanted]
+        for wanted in ("--name", "--type")
+    )
 
-    assert [name for option, name in pairs if option == "--name"] == [one.name for one in SEARCH_ATTRIBUTES]
-    assert sum(1 for pair in pairs if pair[0] == "--type") == len(SEARCH_ATTRIBUTES)
+    expected = [(attribute.name, type_of(attribute)) for attribute in SEARCH_ATTRIBUTES]
+    assert list(zip(names, types, strict=True)) == expected
 
 
 def test_prometheus_asks_all_processes_and_knows_the_alerts() -> None:

@@ -73,7 +73,8 @@ def test_a_scheduled_task_is_found_as_others_are() -> None:
     shown = action_of(definition(text="Write\na " + "ü" * 300))
     attributes = shown.typed_search_attributes
 
-    assert [attributes.get(key) for key in names.SEARCH_ATTRIBUTES] == [
+    keys = (names.AGENT_ID, names.CONTEXT_ID, names.OWNER, names.TASK_STATE)
+    assert [attributes.get(key) for key in keys] == [
         "writer",
         None,
         "anonymous",

@@ -42,7 +42,10 @@ AGENT_ID = SearchAttributeKey.for_keyword("AgentId")
 CONTEXT_ID = SearchAttributeKey.for_keyword("ContextId")
 OWNER = SearchAttributeKey.for_keyword("Owner")
 TASK_STATE = SearchAttributeKey.for_keyword("TaskState")
-SEARCH_ATTRIBUTES = (AGENT_ID, CONTEXT_ID, OWNER, TASK_STATE)
+TASK_VERSION = SearchAttributeKey.for_int("TaskVersion")
+"""The status that says `TaskState` has this number or a later one; the statuses of a task are numbered."""
+
+SEARCH_ATTRIBUTES = (AGENT_ID, CONTEXT_ID, OWNER, TASK_STATE, TASK_VERSION)
 
 MAX_SHOWN_CONFIG_ID_BYTES = 64
 """Of the id of a push config that stands as it is in the id of its workflow."""

@@ -19,13 +19,11 @@ class PushRef(Wire):
 class DeliverPushInput(Wire):
     """Notify a client of the next thing that it has not heard.
 
-    `skips`: it was tried for long enough; leave it out. `doubts`: nothing was heard of the task for a while,
-    so ask its workflow whether the view says all.
+    `skips`: it was tried for long enough; leave it out.
     """
 
     push: PushRef
     skips: bool = False
-    doubts: bool = False
 
 
 class DeliverPushResult(Wire):

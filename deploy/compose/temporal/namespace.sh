@@ -20,8 +20,8 @@ fi
 # A namespace that was just made is not known to all of Temporal at once.
 tries=0
 until temporal operator search-attribute create --namespace "$TEMPORAL_NAMESPACE" \
-  --name AgentId --name ContextId --name Owner --name TaskState \
-  --type Keyword --type Keyword --type Keyword --type Keyword; do
+  --name AgentId --name ContextId --name Owner --name TaskState --name TaskVersion \
+  --type Keyword --type Keyword --type Keyword --type Keyword --type Int; do
   tries=$((tries + 1))
   if [ "$tries" -ge 30 ]; then
     echo "the search attributes of $TEMPORAL_NAMESPACE could not be made" >&2
