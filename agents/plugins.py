@@ -12,6 +12,7 @@ from agents.hooks import HOOKS, HookContext, ModelRequest, NeedsApproval, TaskOu
 from agents.questions import InputKind, InputRequired
 from agents.tool import Tool, tool
 from agents.tool_context import ToolContext
+from runtime.foreign_schemas import in_schema_thread
 from workflows.contract.messages import AssistantMessage, ToolCall, ToolMessage, UserMessage
 from workflows.contract.names import AGENT_ID_RULE, is_agent_id
 from workflows.contract.tasks import NarratorSpec
@@ -206,7 +207,7 @@ async def _request_input(
     """
     if context.answers:
         return context.answer
-    raise InputRequired(question, kind, options=options, schema=schema)
+    raise await in_schema_thread(lambda: InputRequired(question, kind, options=options, schema=schema))
 
 
 _REQUEST_INPUT = tool(name="request_input", idempotent=True)(_request_input)

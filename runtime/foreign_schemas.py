@@ -2,7 +2,8 @@
 
 Whoever writes a schema, or a pattern in it, decides how long a check takes: references that double each other
 are exponential in every validator, and recursion can end a process. So each is compiled, and each value
-checked, in a process beside this one (`schema_process`), with a budget after which that ends.
+checked, in a process beside this one (`schema_process`), with a budget after which that ends. Who waits for
+it in an event loop does so in a thread (`in_schema_thread`).
 """
 
 import asyncio
@@ -12,12 +13,12 @@ import select
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from pydantic import JsonValue
 from pydantic_core import PydanticSerializationError, to_json
@@ -40,6 +41,9 @@ AT_ONCE = 4
 
 _PROGRAM = Path(__file__).with_name("schema_process.py")
 _REFERENCES = frozenset({"$ref", "$dynamicRef", "$recursiveRef"})
+
+
+Made = TypeVar("Made")
 
 
 class SchemaUnfitError(Exception):
@@ -75,7 +79,7 @@ class Misfit:
 
 
 def problem_of_schema(schema: Mapping[str, JsonValue]) -> str:
-    """Return what is wrong with a schema; empty if nothing is.
+    """Return what is wrong with a schema; empty if nothing is. Wait for it here.
 
     A reference to another place is wrong: it would be fetched from there.
     """
@@ -115,8 +119,12 @@ async def find_misfits_soon(
     Raises:
         SchemaUnfitError: it cannot be told.
     """
-    loop = asyncio.get_running_loop()
-    return await loop.run_in_executor(_THREADS, lambda: find_misfits(schema, values, most=most))
+    return await in_schema_thread(lambda: find_misfits(schema, values, most=most))
+
+
+async def in_schema_thread(make: Callable[[], Made]) -> Made:
+    """Make something of a schema that somebody else wrote, where it may wait for the check of that."""
+    return await asyncio.get_running_loop().run_in_executor(_THREADS, make)
 
 
 def _flaw(schema: Mapping[str, JsonValue]) -> str:

@@ -10,6 +10,7 @@ from redis.asyncio import Redis
 from redis.asyncio.client import Pipeline
 from redis.exceptions import WatchError
 
+from runtime.foreign_schemas import in_schema_thread
 from stores.artifact_blobs import PENDING_TIME, ArtifactBlobs
 from stores.artifact_changes import AddParts, Announcement, Append, Change, Create, Replace
 from stores.artifact_layout import Layout, Sizes, Sources, lay_out, new_name
@@ -146,9 +147,10 @@ class ArtifactWriter:
         request = self._request
         occasion = Occasion(request.context_id, request.artifact_id, at, request.operation_id)
         change = partial(change_artifact, before, request.change, occasion)
-        # Values are parsed; and rows are checked by schemas that a model wrote, in another process.
-        is_slow = _size(request.change) > _LARGE or _holds_rows(request.change)
-        changed = await in_hashing_thread(change) if is_slow else change()
+        if _holds_rows(request.change):  # they are checked by schemas that a model wrote
+            changed = await in_schema_thread(change)
+        else:  # values are parsed
+            changed = await in_hashing_thread(change) if _size(request.change) > _LARGE else change()
         if changed is None and before is not None:
             return before
         return cast("Changed", changed)

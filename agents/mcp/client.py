@@ -26,6 +26,7 @@ from agents.mcp.session import McpSession
 from agents.mcp.tools import description_of, is_idempotent, names_of, needs_approval
 from agents.tool import Tool
 from agents.tool_context import ToolContext
+from runtime.foreign_schemas import in_schema_thread
 from workflows.contract.tasks import Identity
 
 Result = TypeVar("Result")
@@ -55,7 +56,7 @@ class McpClient:
             McpError: it did not tell.
         """
         found = await self._ask(caller, lambda session: session.tools.ask(), repeatable=True)
-        offered = [self._tool(name, found[listed]) for name, listed in self._names(found).items()]
+        offered = [await self._tool(name, found[listed]) for name, listed in self._names(found).items()]
         return [tool for tool in offered if tool]
 
     async def get_tool(self, name: str, caller: Identity) -> Tool | None:
@@ -66,7 +67,7 @@ class McpClient:
         """
         found = await self._ask(caller, lambda session: session.tools.get(), repeatable=True)
         listed = self._names(found).get(name)
-        return self._tool(name, found[listed]) if listed else None
+        return await self._tool(name, found[listed]) if listed else None
 
     async def close(self) -> None:
         """End all sessions."""
@@ -75,7 +76,7 @@ class McpClient:
     def _names(self, found: Mapping[str, ListedTool]) -> dict[str, str]:
         return names_of(found, self._server.prefix)
 
-    def _tool(self, name: str, listed: ListedTool) -> Tool | None:
+    async def _tool(self, name: str, listed: ListedTool) -> Tool | None:
         """Return what is offered for a tool of the server; None if its schema is of no use."""
         repeatable = is_idempotent(listed, self._server)
 
@@ -83,14 +84,16 @@ class McpClient:
             return await self._call(listed.name, arguments, context, repeatable=repeatable)
 
         try:
-            return Tool(
-                function=call,
-                name=name,
-                description=description_of(listed, self._server.label),
-                timeout=self._server.timeout,
-                idempotent=repeatable,
-                needs_approval=needs_approval(listed, self._server),
-                schema=listed.input_schema,
+            return await in_schema_thread(
+                lambda: Tool(
+                    function=call,
+                    name=name,
+                    description=description_of(listed, self._server.label),
+                    timeout=self._server.timeout,
+                    idempotent=repeatable,
+                    needs_approval=needs_approval(listed, self._server),
+                    schema=listed.input_schema,
+                )
             )
         except ToolDefinitionError as error:
             _log.warning("tool of an MCP server left out", server=self._server.label, problem=str(error))

@@ -24,6 +24,7 @@ from agents.peer.plugin import Peer
 from agents.peer.questions import answer_metadata, answer_parts, fingerprint, meaning, question_of
 from agents.peer.task import ASKING, PeerTask
 from agents.tool_context import ToolContext
+from runtime.foreign_schemas import in_schema_thread
 
 TIME_TO_TELL = 5.0
 """Seconds of the tool's time that are kept for saying that a peer does not answer; at most a tenth of it."""
@@ -145,7 +146,8 @@ class _Call:
         """
         asked = meaning(task.status)
         await self._task.keep(self._task.kept.with_(sent=len(self._answers), asked=asked))
-        raise question_of(task.status, f"{self._peer.name}.{len(self._call.answers)}", self._hide, remark)
+        secret = f"{self._peer.name}.{len(self._call.answers)}"
+        raise await in_schema_thread(lambda: question_of(task.status, secret, self._hide, remark))
 
     async def _answer(self, task: pb.Task) -> pb.Message | None:
         """Send the next answer, unless it was sent; what is kept before tells the next attempt what for."""

@@ -20,7 +20,8 @@ from stores.artifacts import (
     RowInvalidError,
     RowSchemaError,
 )
-from tests.support.doubling import doubling
+from stores.memory_artifacts import MemoryArtifacts
+from tests.support.doubling import doubling, while_checks_wait
 from workflows.contract.artifacts import ArtifactStatus
 
 SCHEMA: dict[str, JsonValue] = {
@@ -197,3 +198,15 @@ async def test_part_is_replaced(artifacts: Artifacts, context_id: str) -> None:
     await artifacts.create_file_artifact(context_id, "a", "x", task_id="t")
     await artifacts.replace_part(context_id, "a", 0, NewPart("data", b'{"n": 1}'))
     assert await artifacts.get_data_content(context_id, "a") == {"n": 1}
+
+
+async def test_a_schema_of_rows_is_looked_at_apart(artifacts: Artifacts, context_id: str) -> None:
+    """A model wrote it: while it is checked, and rows by it, a worker goes on."""
+    if isinstance(artifacts, MemoryArtifacts):
+        pytest.skip("of one process, for tests")
+    schema: dict[str, JsonValue] = {"properties": {"x": {"pattern": "^(a+)+$"}}}
+
+    await while_checks_wait(artifacts.create_dataset_artifact(context_id, "a", task_id="t", schema=schema))
+    await while_checks_wait(artifacts.append_dataset_batch(context_id, "a", [{"x": "a"}]))
+
+    assert await rows_of(artifacts, context_id) == [{"x": "a"}]

@@ -1,11 +1,18 @@
-"""A schema of a few KB that no validator comes to an end of."""
+"""A schema of a few KB that no validator comes to an end of; and checks that wait until a test lets them."""
 
-from collections.abc import Iterator
+import asyncio
+import os
+import signal
+from collections.abc import Awaitable, Iterator
+from typing import TypeVar
 
 import pytest
 from pydantic import JsonValue
 
 from runtime import foreign_schemas
+from runtime.foreign_schemas import find_misfits
+
+T = TypeVar("T")
 
 
 @pytest.fixture
@@ -25,3 +32,20 @@ def doubling(times: int = 40, kind: str = "object") -> dict[str, JsonValue]:
         twice: JsonValue = {"$ref": f"#/$defs/{number + 1}"}
         parts[str(number)] = {"allOf": [twice, twice]}
     return {"$defs": parts, "$ref": "#/$defs/0"}
+
+
+async def while_checks_wait(work: Awaitable[T]) -> T:
+    """Return what work comes to that has a schema checked; this loop goes on while the check waits."""
+    foreign_schemas._PROCESSES.close()
+    foreign_schemas._problem_of.cache_clear()
+    find_misfits({}, [None])
+    (process,) = foreign_schemas._PROCESSES._idle
+    os.kill(process.pid, signal.SIGSTOP)
+    try:
+        working = asyncio.ensure_future(work)
+        while foreign_schemas._PROCESSES._idle and not working.done():  # noqa: ASYNC110 -- of a process
+            await asyncio.sleep(0.01)
+        assert not working.done()
+    finally:
+        os.kill(process.pid, signal.SIGCONT)
+    return await working

@@ -108,6 +108,10 @@ class Colleague(AgentExecutor):
         match word:
             case "ask":
                 await updater.requires_input(_says(updater, "Which one?"))
+            case "want":
+                asked = {"kind": "data", "text": "Which?", "json_schema": {"type": rest}}
+                described = pb.Part(data=ParseDict({"questions": [asked]}, Value()))
+                await updater.requires_input(updater.new_agent_message([described]))
             case "auth":
                 await updater.requires_auth(_says(updater, "The key, please."))
             case "fail":

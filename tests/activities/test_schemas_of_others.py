@@ -1,0 +1,53 @@
+"""Schemas of models, peers and MCP servers: while they are looked at, a worker does its other work."""
+
+from collections.abc import AsyncGenerator
+
+import pytest_asyncio
+
+from agents import mcp, request_input
+from tests.support.doubling import while_checks_wait
+from tests.support.mcp_bench import SMALL_STDIO, asker
+from tests.support.peer_agent import Town
+from tests.support.peer_bench import PeerBench, ann
+from tests.support.peer_server import running_peer
+from tests.support.tool_bench import ToolBench
+from workflows.contract.questions import QuestionKind
+
+
+@pytest_asyncio.fixture
+async def town() -> AsyncGenerator[Town]:
+    async with running_peer() as running:
+        yield running
+
+
+async def test_a_question_of_the_model() -> None:
+    """It wants data that fits a schema."""
+    bench = ToolBench(*request_input().tools)
+    arguments = '{"question": "Which?", "kind": "data", "schema": {"type": "object"}}'
+
+    question = await while_checks_wait(bench.ask(bench.call("request_input", arguments)))
+
+    assert question.json_schema == {"type": "object"}
+
+
+async def test_the_tools_of_an_mcp_server() -> None:
+    """Those that it lists, and one that is called."""
+    server = mcp(command=SMALL_STDIO, name="own")
+    try:
+        listed = await server.list_tools(asker())
+        again = await while_checks_wait(server.list_tools(asker()))
+        one = await while_checks_wait(server.get_tool(listed[0].name, asker()))
+    finally:
+        await server.close()
+
+    assert [tool.name for tool in again] == [tool.name for tool in listed]
+    assert one
+
+
+async def test_a_question_of_a_peer(town: Town) -> None:
+    """It wants data that fits a schema of its own."""
+    bench = PeerBench(ann(town))
+
+    question = await while_checks_wait(bench.ask("want object"))
+
+    assert (question.kind, question.json_schema) == (QuestionKind.DATA, {"type": "object"})
