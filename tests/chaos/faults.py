@@ -1,6 +1,7 @@
 """Carries out a plan of faults, and measures how soon what was harmed serves again."""
 
 import asyncio
+import math
 import os
 import signal
 import time
@@ -64,11 +65,16 @@ class Suffered:
 
 @dataclass
 class Faults:
-    """Carries faults out, a few at a time, and one for each target."""
+    """Carries faults out, a few at a time, and one for each target.
+
+    `until`: seconds of the clock after which none begins. On a slow machine those that queue would
+    otherwise harm a deployment that has nothing left to do.
+    """
 
     site: Site
     clock: Callable[[], float]
     say: Callable[[str], None]
+    until: float = math.inf
     suffered: list[Suffered] = field(default_factory=list[Suffered])
     problems: list[str] = field(default_factory=list[str])
     _slots: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(AT_ONCE))
@@ -99,6 +105,8 @@ class Faults:
 
     async def _suffer(self, harm: Harm) -> None:
         async with self._slots, self._locks[harm.target]:
+            if self.clock() > self.until:
+                return
             suffered = Suffered(harm, self.clock())
             self.suffered.append(suffered)
             self.say(str(harm))

@@ -111,7 +111,7 @@ async def _harm(settings: Settings, site: Site, say: Say) -> tuple[Load, Faults]
             ended = len(load.outcomes) - load.open
             say(f"{clock():6.1f} s  {load.open:3} open  {ended:4} ended  {line}")
 
-        faults = Faults(site, clock, tell)
+        faults = Faults(site, clock, tell, settings.seconds)
         plan = make_plan(settings.seed, settings.seconds, settings.workers, settings.gateways)
         watching = asyncio.create_task(faults.watch())
         await asyncio.gather(
