@@ -1,6 +1,7 @@
 """Blobs of artifacts. Each is named by a record, or by the set of those that wait for their end."""
 
 import time
+import uuid
 from collections.abc import Awaitable, Mapping, Sequence
 from datetime import timedelta
 from typing import TypeVar
@@ -11,8 +12,10 @@ from redis.asyncio.client import Pipeline
 from redis.exceptions import RedisError
 from structlog.typing import FilteringBoundLogger
 
-from stores.artifact_record import PENDING
-from stores.blobs import BlobError, BlobLinks, Blobs, BlobsUnavailableError
+from stores.artifact_record import PENDING, SEALED
+from stores.blobs import BlobError, BlobLinks, Blobs, BlobsUnavailableError, in_hashing_thread
+from stores.encryption import EncryptionError
+from stores.redis_connection import cipher_of
 
 PENDING_TIME = timedelta(hours=1)
 """How long a blob that no record names is left alone: a change that puts it may be under way."""
@@ -27,22 +30,38 @@ T = TypeVar("T")
 class ArtifactBlobs:
     """Puts blobs before a record names them, and deletes those that none names any more.
 
-    A process may die at any point: what it leaves behind is in the set of pending blobs, and housekeeping
-    deletes it an hour later.
+    They are encrypted if this client of Redis encrypts; the name of each says whether it is. A process may
+    die at any point: what it leaves behind is in the set of pending blobs, and housekeeping deletes it an
+    hour later.
     """
 
     def __init__(self, redis: Redis, blobs: Blobs) -> None:
         self._redis = redis
+        self._cipher = cipher_of(redis)
         self._blobs = blobs
 
     @property
     def links(self) -> BlobLinks | None:
-        """See `Blobs.links`."""
-        return self._blobs.links
+        """See `Blobs.links`. None if blobs are encrypted: whoever follows one could not read them."""
+        return None if self._cipher.is_on else self._blobs.links
+
+    def new_name(self) -> str:
+        """Return a name that no other blob has, as the last word of a key."""
+        return uuid.uuid4().hex + (SEALED if self._cipher.is_on else "")
 
     async def get(self, key: str) -> bytes:
-        """See `Blobs.get`."""
-        return await self._blobs.get(key)
+        """See `Blobs.get`.
+
+        What cannot be decrypted counts as a store that is away, not as a blob that is damaged: another
+        process may have the right key. The store itself notices damage.
+        """
+        kept = await self._blobs.get(key)
+        if not key.endswith(SEALED):
+            return kept
+        try:
+            return await in_hashing_thread(lambda: self._cipher.unseal(kept, _purpose(key)))
+        except EncryptionError as error:
+            raise BlobsUnavailableError(self._blobs.place, error) from error
 
     async def put(self, puts: Mapping[str, bytes], joins: Mapping[str, Sequence[str]]) -> list[str]:
         """Put blobs and return their keys; `named` makes them stay.
@@ -56,7 +75,7 @@ class ArtifactBlobs:
         if keys:
             await self._redis.zadd(PENDING, dict.fromkeys(keys, time.time()))
         for key, content in puts.items():
-            await self._blobs.put(key, content)
+            await self._blobs.put(key, await self._kept(key, content))
         joined = [key for key, sources in joins.items() if await self._is_joined(key, sources)]
         return [*puts, *joined]
 
@@ -81,6 +100,12 @@ class ArtifactBlobs:
         """Return how many blobs have been pending for an hour."""
         return await self._redis.zcount(PENDING, "-inf", _oldest())
 
+    async def _kept(self, key: str, content: bytes) -> bytes:
+        """Return what the store is to keep."""
+        if not key.endswith(SEALED):
+            return content
+        return await in_hashing_thread(lambda: self._cipher.seal(content, _purpose(key)))
+
     async def _forget(self, key: str) -> None:
         await self._blobs.delete(key)
         await self._redis.zrem(PENDING, key)
@@ -94,6 +119,10 @@ class ArtifactBlobs:
             _log.warning("artifact not joined", key=key, error=str(error))
             return False
         return True
+
+
+def _purpose(key: str) -> str:
+    return f"blob {key}"
 
 
 def _oldest() -> float:

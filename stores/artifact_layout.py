@@ -88,10 +88,14 @@ class Layout:
 
 @dataclass(frozen=True)
 class Sources:
-    """How what is there already is read: the tail of a part by index, a blob by key."""
+    """How what is there already is read: the tail of a part by index, a blob by key.
+
+    `new_name` makes the last word of the key of a new blob.
+    """
 
     tail: Callable[[int], Awaitable[bytes | None]]
     blob: Callable[[str], Awaitable[bytes]]
+    new_name: Callable[[], str]
 
 
 def new_name() -> str:
@@ -152,7 +156,7 @@ class _Draft:
         """Let each part of several segments be one blob as well."""
         for index, content in enumerate(self._contents):
             if len(content.segments) > 1:
-                name = new_name()
+                name = self._sources.new_name()
                 sources = [self._address.blob_key(segment.name) for segment in content.segments]
                 self._layout.joins[self._address.blob_key(name)] = sources
                 self._contents[index] = content.model_copy(update={"joined": name})
@@ -204,6 +208,6 @@ class _Draft:
 
     def _put(self, pieces: list[bytes]) -> Iterator[Segment]:
         for piece in pieces:
-            name = new_name()
+            name = self._sources.new_name()
             self._layout.puts[self._address.blob_key(name)] = piece
             yield Segment(name=name, size=len(piece))

@@ -12,7 +12,9 @@ The content of a part is its segments, which are blobs, and then its tail. Keys:
 - `everloop:artifacts:known-since`: string, since when the housekeeping knows these records, in seconds;
   another time when Redis was lost.
 
-If anything is encrypted, record and tail are; what is appended to a tail is encrypted by itself.
+If anything is encrypted, all content is, and the record. What is appended to a tail is a piece with a header
+that says whether it is. Blobs have no header, because clients may fetch them from their store: the name of
+one that is encrypted ends with `.sealed`.
 """
 
 import hashlib
@@ -29,6 +31,9 @@ from workflows.contract.wire import Wire
 EXPIRING = "everloop:artifacts:expiring"
 PENDING = "everloop:artifact-blobs:pending"
 KNOWN_SINCE = "everloop:artifacts:known-since"
+
+SEALED = ".sealed"
+"""How the names of blobs end that are encrypted."""
 
 _RECORD, _TAIL = "everloop:artifact:", "everloop:artifact-tail:"
 
@@ -147,7 +152,7 @@ def unseal_tail(kept: bytes, tail_key: str, cipher: Cipher) -> bytes:
         UnknownKeyError: its key is not known.
     """
     try:
-        return cipher.unseal_pieces(kept, tail_key)
+        return cipher.unseal(kept, tail_key)
     except SealBrokenError:
         raise TailCorruptError(tail_key) from None
 

@@ -157,8 +157,9 @@ class ArtifactWriter:
 
     async def _lay_out(self, kept: ArtifactRecord | None, changed: Changed) -> Layout:
         servers = self._servers
-        sources = Sources(partial(servers.reader.tail, self._address), servers.blobs.get)
-        joins = servers.blobs.links is not None
+        blobs = servers.blobs
+        sources = Sources(partial(servers.reader.tail, self._address), blobs.get, blobs.new_name)
+        joins = blobs.links is not None
         return await lay_out(kept, changed, servers.sizes, sources, joins=joins)
 
     async def _found(self) -> str | None:

@@ -12,7 +12,6 @@ from redis.asyncio import Redis
 
 from stores.blob_check import check_blobs, find_directory, note_directory
 from stores.blobs import Blobs, BlobsUnfitError
-from stores.encrypted_blobs import EncryptedBlobs
 from stores.local_blobs import LocalBlobs
 from stores.redis_blobs import BLOB_TTL, RedisBlobs
 from stores.redis_connection import cipher_of
@@ -100,8 +99,6 @@ class BlobSettings(BaseSettings):
 async def opened_blobs(settings: BlobSettings, redis: Redis) -> AsyncGenerator[Blobs]:
     """Yield the store of these settings, checked; `redis` names the one in use, and stays open.
 
-    Blobs are encrypted if this client of Redis encrypts.
-
     Raises:
         BlobsUnfitError: it cannot be worked with, or another one is in use.
     """
@@ -123,19 +120,17 @@ async def opened_blobs(settings: BlobSettings, redis: Redis) -> AsyncGenerator[B
             encryption=server_encryption(settings.s3_sse, settings.s3_sse_key_id),
         )
         with closing(s3):
-            yield await _checked(s3, redis)
+            await check_blobs(s3, redis)
+            yield s3
     elif settings.blobs == "redis":
-        yield await _checked(RedisBlobs(redis, ttl=settings.blob_ttl), redis)
+        in_redis = RedisBlobs(redis, ttl=settings.blob_ttl)
+        await check_blobs(in_redis, redis)
+        yield in_redis
     else:
         directory = settings.blob_directory
         if "blob_directory" not in settings.model_fields_set:
             directory = await find_directory(directory, redis)
         with closing(LocalBlobs(directory)) as local:
-            checked = await _checked(local, redis)
+            await check_blobs(local, redis)
             await note_directory(local, redis)
-            yield checked
-
-
-async def _checked(blobs: Blobs, redis: Redis) -> Blobs:
-    await check_blobs(blobs, redis)
-    return EncryptedBlobs(blobs, cipher_of(redis))
+            yield local

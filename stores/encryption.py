@@ -10,11 +10,8 @@ import binascii
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
-_BYTES = b"\x00everloop-sealed1"
-"""Stands before content that is encrypted. Plain content begins so only if somebody copied it from such."""
-
-_LENGTH = 8
-"""Bytes that tell the length of encrypted content."""
+_ID_LENGTH, _CONTENT_LENGTH = 1, 4
+"""Bytes that tell how long the id of a key is, and how long what follows it."""
 
 _TEXT = "sealed:"
 """Stands before encrypted texts. No JSON begins so."""
@@ -82,43 +79,28 @@ class Cipher(ABC):
             SealBrokenError: it was not made for this purpose, or was changed.
         """
 
-    def seal(self, content: bytes, purpose: str, *, repeatable: bool = False) -> bytes:
-        """Return what is kept of content: content itself if nothing is encrypted."""
-        if not self.is_on:
-            return content
-        box = self.encrypt(content, purpose, repeatable=repeatable)
+    def seal(self, content: bytes, purpose: str) -> bytes:
+        """Return what is kept of a piece of content: a header names its key, or none, and its length.
+
+        Pieces may be appended to each other.
+        """
+        box = self.encrypt(content, purpose) if self.is_on else Box("", content)
         key_id = box.key_id.encode()
-        lengths = len(key_id).to_bytes(1, "big") + len(box.content).to_bytes(_LENGTH, "big")
-        return b"".join((_BYTES, lengths, key_id, box.content))
+        lengths = (len(key_id).to_bytes(_ID_LENGTH, "big"), len(box.content).to_bytes(_CONTENT_LENGTH, "big"))
+        return b"".join((*lengths, key_id, box.content))
 
     def unseal(self, kept: bytes, purpose: str) -> bytes:
-        """Return content of what is kept; as it is, if it was kept before anything was encrypted.
-
-        Raises:
-            EncryptionError: it cannot be decrypted.
-        """
-        if not kept.startswith(_BYTES):
-            return kept
-        box, end = _box_at(kept, 0)
-        if end != len(kept):
-            raise SealBrokenError(box.key_id)
-        return self.decrypt(box, purpose)
-
-    def unseal_pieces(self, kept: bytes, purpose: str) -> bytes:
-        """Return content whose pieces were sealed one by one, and appended to each other.
-
-        Some may be as they are, because they were kept before anything was encrypted, or after.
+        """Return the content of the pieces that are kept, by different keys or by none.
 
         Raises:
             EncryptionError: one cannot be decrypted.
         """
         pieces: list[bytes] = []
         start = 0
-        while (found := kept.find(_BYTES, start)) >= 0:
-            pieces.append(kept[start:found])
-            box, start = _box_at(kept, found)
-            pieces.append(self.decrypt(box, purpose))
-        return b"".join((*pieces, kept[start:])) if pieces else kept
+        while start < len(kept):
+            box, start = _box_at(kept, start)
+            pieces.append(self.decrypt(box, purpose) if box.key_id else box.content)
+        return b"".join(pieces)
 
     def seal_text(self, text: str, purpose: str) -> str:
         """Return what is kept of JSON: the JSON itself if nothing is encrypted."""
@@ -161,9 +143,9 @@ NO_CIPHER = NoCipher()
 
 
 def _box_at(kept: bytes, start: int) -> tuple[Box, int]:
-    """Return what begins there, and where it ends; what is cut off does not decrypt."""
-    first = start + len(_BYTES) + 1 + _LENGTH
-    lengths = kept[start + len(_BYTES) : first]
-    content = first + lengths[0] if lengths else first
-    end = content + int.from_bytes(lengths[1:], "big")
-    return Box(kept[first:content].decode(errors="replace"), kept[content:end]), min(end, len(kept))
+    """Return the piece that begins there, and where it ends; what is cut off does not decrypt."""
+    length_at = start + _ID_LENGTH
+    key_at = length_at + _CONTENT_LENGTH
+    content_at = key_at + int.from_bytes(kept[start:length_at], "big")
+    end = content_at + int.from_bytes(kept[length_at:key_at], "big")
+    return Box(kept[key_at:content_at].decode(errors="replace"), kept[content_at:end]), end

@@ -26,7 +26,7 @@ TTL = timedelta(days=30)
 TASK, RUN = "task", "run"
 BLOB_STORES = {"redis+local": "local", "redis+redis": "redis", "redis+s3": "moto", "redis+swift": "swift"}
 ENCRYPTED = "encrypted"
-"""Redis, and blobs in memory, both encrypted."""
+"""Redis, and blobs in memory, by a client of Redis that encrypts."""
 
 BLOB_STORES_HERE = ["redis+local", "redis+redis", "redis+s3", pytest.param("redis+swift", marks=needs_swift)]
 ARTIFACT_STORES = ["memory", *BLOB_STORES_HERE, ENCRYPTED]
@@ -88,7 +88,7 @@ def open_artifacts(kind: str, request: pytest.FixtureRequest) -> ArtifactBench:
         views = MemoryTaskViews()
         return ArtifactBench(MemoryArtifacts(views, ttl=TTL, clock=clock), views, clock)
     if kind == ENCRYPTED:
-        return redis_artifacts(request.getfixturevalue(ENCRYPTED), open_bench(ENCRYPTED, request), clock)
+        return redis_artifacts(request.getfixturevalue(ENCRYPTED), open_bench("memory", request), clock)
     redis = request.getfixturevalue("redis")
     return redis_artifacts(redis, open_bench(BLOB_STORES[kind], request), clock)
 

@@ -1,7 +1,6 @@
 """Blob stores of each kind for tests, each with a way to damage what it keeps behind its back."""
 
 import base64
-import dataclasses
 import hashlib
 import sys
 from collections.abc import Awaitable, Callable, Mapping
@@ -14,20 +13,18 @@ import pytest
 from redis.asyncio import Redis
 
 from stores.blobs import PROBE_KEY, Blobs
-from stores.encrypted_blobs import EncryptedBlobs
 from stores.local_blobs import LocalBlobs
 from stores.memory_blobs import MemoryBlobs
 from stores.redis_blobs import RedisBlobs, blob_key
 from stores.s3_blobs import S3Blobs
 from tests.support.buckets import client_of, new_bucket
-from tests.support.encryption import CIPHER
 
 PREFIX = "everloop/"
 
 needs_swift = pytest.mark.skipif(sys.platform != "linux", reason="swift is installed on Linux only")
 SWIFT = pytest.param("swift", marks=needs_swift)
 S3_SERVERS = ["moto", SWIFT]
-ALL_STORES = ["memory", "local", "redis", "encrypted", *S3_SERVERS]
+ALL_STORES = ["memory", "local", "redis", *S3_SERVERS]
 
 Damaged = Literal["content", "checksum"]
 
@@ -57,9 +54,6 @@ def open_bench(kind: str, request: pytest.FixtureRequest) -> Bench:
         return _local(request.getfixturevalue("tmp_path") / "blobs")
     if kind == "redis":
         return _redis(request.getfixturevalue("redis"))
-    if kind == "encrypted":
-        bench = _memory()
-        return dataclasses.replace(bench, blobs=EncryptedBlobs(bench.blobs, CIPHER))
     return _s3(s3_endpoint_of(kind, request))
 
 

@@ -4,24 +4,18 @@ import os
 from collections.abc import Mapping
 from contextlib import closing
 from typing import cast
-from uuid import uuid4
 
 import pytest
 from pydantic import ValidationError
 from redis.asyncio import Redis
 
 from stores.blob_settings import BlobSettings, opened_blobs
-from stores.blobs import BlobsUnavailableError, BlobsUnfitError
-from stores.encrypted_blobs import EncryptedBlobs
-from stores.encryption import NO_CIPHER
-from stores.encryption_keys import Key, Keyring
-from stores.memory_blobs import MemoryBlobs
+from stores.blobs import BlobsUnfitError
 from stores.s3_blobs import S3Blobs
 from stores.s3_client import server_encryption
 from stores.s3_objects import MULTIPART_ABOVE, SMALLEST_PART
 from tests.stores.blob_benches import new_key
 from tests.support.buckets import client_of, new_bucket
-from tests.support.encryption import keyring
 
 PART = os.urandom(SMALLEST_PART)
 LARGE = os.urandom(MULTIPART_ABOVE + 1)
@@ -63,23 +57,3 @@ async def test_links_to_encrypted_blobs_are_refused_at_start(encrypted: Redis) -
     with pytest.raises(BlobsUnfitError, match=r"EVERLOOP_S3_PRESIGNED is set, and so is EVERLOOP_ENC.*unset"):
         async with opened_blobs(settings, encrypted):
             pass
-
-
-async def test_blobs_of_before_are_read_and_right_keys_are_waited_for() -> None:
-    """A blob put in plain comes back; one of an unknown or another key is not lost: nobody can do it now."""
-    store, key, other = MemoryBlobs(), f"payloads/{uuid4()}", f"payloads/{uuid4()}"
-    sealed = EncryptedBlobs(store, keyring("k2", "k1"))
-    await store.put(key, b"plain")
-    await sealed.put(other, b"sealed")
-
-    assert await sealed.get(key) == b"plain"
-    assert await sealed.get(other) == b"sealed"
-    assert b"sealed" not in (await store.get(other)).partition(b"everloop-sealed")[2]
-    another = Keyring([Key("k2", bytes(32))])
-    for cipher, reason in (
-        (keyring("k1"), "'k2', which is not known here"),
-        (NO_CIPHER, "'k2', which is not known here"),
-        (another, "with the key 'k2': .* compare this line of the file"),
-    ):
-        with pytest.raises(BlobsUnavailableError, match=reason):
-            await EncryptedBlobs(store, cipher).get(other)
