@@ -180,11 +180,12 @@ def _version(composed: Composed) -> str:
     return next(line.partition("=")[2] for line in lines if line.startswith("EVERLOOP_VERSION="))
 
 
-def _notes(composed: Composed) -> Counter[str]:
-    """Return how often each call has written its note."""
+def _notes(composed: Composed) -> Counter[tuple[str, str]]:
+    """Return how often each call of each task has written its note."""
     worker = composed.containers("worker")[0]
     ledger = composed.engine.podman("exec", worker, "cat", "/var/lib/everloop/ledger.jsonl")
-    return Counter(orjson.loads(line)["call_id"] for line in ledger.splitlines())
+    lines = map(orjson.loads, ledger.splitlines())
+    return Counter((line["task_id"], line["call_id"]) for line in lines)
 
 
 @pytest.mark.timeout(1800)

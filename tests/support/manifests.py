@@ -115,6 +115,12 @@ def compose() -> Resource:
     return yaml.safe_load((COMPOSE / "compose.yaml").read_text(encoding="utf-8"))
 
 
+@cache
+def compose_grpc() -> Resource:
+    """Return what compose.grpc.yaml adds to that."""
+    return yaml.safe_load((COMPOSE / "compose.grpc.yaml").read_text(encoding="utf-8"))
+
+
 def env_file(path: Path, *, examples: bool = False) -> Mapping[str, str]:
     """Return the variables of a file of NAME=value lines; with `examples` those behind a number sign too."""
     return dict(_pairs(path.read_text(encoding="utf-8"), examples=examples))

@@ -5,7 +5,7 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
-from itertools import pairwise
+from itertools import combinations, pairwise
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -15,7 +15,16 @@ import yaml
 
 from deploy.local.servers import TRANSFER_POLLS, TemporalPorts, temporal_command, type_of, valkey_command
 from tests.support.haproxy import require_haproxy
-from tests.support.manifests import COMPOSE, ROOT, TOLD_TO_CLIENTS, Address, addresses, compose, env_file
+from tests.support.manifests import (
+    COMPOSE,
+    ROOT,
+    TOLD_TO_CLIENTS,
+    Address,
+    addresses,
+    compose,
+    compose_grpc,
+    env_file,
+)
 from workflows.contract.names import SEARCH_ATTRIBUTES
 
 OURS = ("gateway", "worker", "api-keys", "s3-init")
@@ -47,8 +56,9 @@ def seconds(duration: str) -> float:
 
 
 def test_the_file_is_compose() -> None:
-    """It fits the schema of the Compose specification."""
+    """It and what adds gRPC fit the schema of the Compose specification."""
     check_schema(COMPOSE / "compose.yaml")
+    check_schema(COMPOSE / "compose.grpc.yaml")
 
 
 def test_all_parts_are_there() -> None:
@@ -61,8 +71,9 @@ def test_all_parts_are_there() -> None:
 
 
 def test_what_a_variable_is_called_stands_in_the_example() -> None:
-    """Each variable of compose.yaml is in env.example, which has no other, and no password."""
-    used = set(re.findall(r"\$\{([A-Z0-9_]+)", (COMPOSE / "compose.yaml").read_text()))
+    """Each variable of the compose files is in env.example, which has no other, and no password."""
+    files = [(COMPOSE / name).read_text() for name in ("compose.yaml", "compose.grpc.yaml")]
+    used = set(re.findall(r"\$\{([A-Z0-9_]+)", "".join(files)))
     example = env_file(COMPOSE / "env.example")
 
     assert used == example.keys()
@@ -126,8 +137,52 @@ def test_the_parts_are_told_of_each_other() -> None:
     assert set(_asked("temporal-ui")) == set(_asked("temporal-init")) == {("temporal", 7233)}
 
 
+TALKING = {
+    "proxy": {"gateway"},
+    "gateway": {"temporal", "valkey", "s3", "otel-collector"},
+    "worker": {"temporal", "valkey", "s3", "otel-collector"},
+    "temporal": {"postgresql"},
+    "temporal-schema": {"postgresql"},
+    "temporal-init": {"temporal"},
+    "temporal-ui": {"temporal"},
+    "s3-init": {"s3"},
+    "otel-collector": {"jaeger"},
+    "prometheus": {"gateway", "worker", "temporal"},
+    "grafana": {"prometheus", "jaeger"},
+}
+"""Who asks whom."""
+
+PREPARING = {"temporal-schema": "temporal", "temporal-init": "worker", "s3-init": "worker"}
+"""Services that end before those begin whose network they share."""
+
+
+def test_nobody_can_ask_who_need_not() -> None:
+    """Services share a network only if one asks the other, and such a pair shares one: Temporal is open."""
+    sharing = {
+        (name, other): set(service(name).get("networks", [])) & set(service(other).get("networks", []))
+        for name, other in combinations(SERVICES, 2)
+    }
+    talking = {frozenset((name, other)) for name, others in TALKING.items() for other in others}
+    talking |= {frozenset(pair) for pair in PREPARING.items()}
+
+    assert {frozenset(pair) for pair, networks in sharing.items() if networks} == talking
+    assert all(len(networks) <= 1 for networks in sharing.values())
+    for name, other in PREPARING.items():
+        depending = {name, *(each for each in SERVICES if name in service(each).get("depends_on", {}))}
+        assert other in depending
+
+
+def test_only_workers_have_the_key_of_models() -> None:
+    """Gateways, which read the same file, are told an empty one; nobody else reads that file."""
+    reading = {name for name in SERVICES if "env_file" in service(name)}
+
+    assert reading == {"gateway", "worker"}
+    assert service("gateway")["environment"]["OPENAI_API_KEY"] == ""
+    assert "OPENAI_API_KEY" in env_file(COMPOSE / "everloop.env.example")
+
+
 def test_only_those_who_have_to_do_with_the_outside_have_a_way_there() -> None:
-    """Workers, gateways and whoever publishes a port; stores are in a network that leads nowhere."""
+    """Workers, gateways and whoever publishes a port; the networks of stores lead nowhere."""
     outward = {name for name, network in compose()["networks"].items() if not network.get("internal")}
     with_a_way = {name for name in SERVICES if outward & set(service(name).get("networks", []))}
 
@@ -164,7 +219,8 @@ def test_large_payloads_go_to_s3(name: str) -> None:
     assert told["EVERLOOP_BLOBS"] == "s3"
     assert f'"accessKey": "{told["AWS_ACCESS_KEY_ID"]}"' in identities
     assert f'"secretKey": "{told["AWS_SECRET_ACCESS_KEY"]}"' in identities
-    assert f":{command[command.index('--requirepass') + 1]}@" in told["EVERLOOP_REDIS_URL"]
+    if name != "s3-init":
+        assert f":{command[command.index('--requirepass') + 1]}@" in told["EVERLOOP_REDIS_URL"]
 
 
 @pytest.mark.parametrize("name", SERVICES)
@@ -283,13 +339,33 @@ def test_grafana_finds_our_dashboard() -> None:
     assert [source["uid"] for source in sources] == ["prometheus", "traces"]
 
 
-def test_the_proxy_understands_its_configuration() -> None:
-    """HAProxy checks it; the ports are those of the gateways."""
+@pytest.mark.parametrize("grpc", [{}, {"EVERLOOP_GRPC_PORT": "50051"}], ids=["off", "on"])
+def test_the_proxy_understands_its_configuration(grpc: dict[str, str]) -> None:
+    """HAProxy checks it, with gRPC and without; the ports are those of the gateways."""
     haproxy, environment = require_haproxy()
     configuration = COMPOSE / "haproxy.cfg"
     check = [haproxy, "-c", "-f", configuration]
-    done = subprocess.run(check, capture_output=True, text=True, check=False, env=environment)
+    told = environment | grpc
+    done = subprocess.run(check, capture_output=True, text=True, check=False, env=told)
 
     assert done.returncode == 0, done.stderr
     assert "warning" not in done.stderr.lower()
     assert set(re.findall(r"gateway:(\d+)", configuration.read_text())) == {"8080", "50051"}
+
+
+def test_grpc_is_bound_where_it_is_switched_on() -> None:
+    """compose.yaml publishes no port for it; its companion does, and tells proxy and gateways."""
+    added = compose_grpc()["services"]
+    (port,) = added["proxy"]["ports"]
+    condition = "\n.if defined(EVERLOOP_GRPC_PORT)\nfrontend grpc\n"
+    configuration = (COMPOSE / "haproxy.cfg").read_text()
+
+    assert port.endswith(":50051:50051")
+    assert not any("50051" in port for name in SERVICES for port in service(name).get("ports", []))
+    assert "EVERLOOP_GRPC_PORT" not in service("gateway")["environment"] | service("proxy").get(
+        "environment", {}
+    )
+    assert added["proxy"]["environment"] == {"EVERLOOP_GRPC_PORT": "50051"}
+    assert added["gateway"]["environment"]["EVERLOOP_GRPC_PORT"] == "50051"
+    assert "50051" not in configuration.partition(condition)[0]
+    assert condition in configuration

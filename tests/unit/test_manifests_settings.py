@@ -13,6 +13,7 @@ from tests.support.manifests import (
     OVERLAYS,
     ROOT,
     compose,
+    compose_grpc,
     env_file,
     environment_of,
     of_kind,
@@ -101,10 +102,11 @@ DOCUMENTED_ELSEWHERE = {
 
 
 def in_compose() -> set[str]:
-    """Return what compose.yaml and everloop.env tell our services, or show that they could."""
+    """Return what compose.yaml, its companion for gRPC and everloop.env tell, or show that they could."""
     told = set(env_file(COMPOSE / "everloop.env.example", examples=True))
     for name in ("gateway", "worker", "api-keys", "s3-init"):
         told |= compose()["services"][name]["environment"].keys()
+    told |= compose_grpc()["services"]["gateway"]["environment"].keys()
     return told
 
 
