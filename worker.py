@@ -246,7 +246,8 @@ def main(arguments: Sequence[str]) -> int:
     """Run a worker and return the exit code of the process; what stops it at start is one line."""
     given = parse_arguments(arguments)
     hide_environment()  # MCP servers are processes of the same user
-    report_unknown("worker")
+    if not given.is_child:
+        report_unknown("worker")
     try:
         if given.processes > 1:
             return uvloop.run(_run_processes(given))
@@ -270,7 +271,7 @@ def main(arguments: Sequence[str]) -> int:
 
 async def _run_processes(given: WorkerArguments) -> int:
     configure_logs(TelemetrySettings().log_level)
-    command = [sys.executable, __file__, "--queues", ",".join(given.queues)]
+    command = [sys.executable, __file__, "--queues", ",".join(given.queues), "--child"]
     return await WorkerProcesses(command, given.processes, MetricsSettings().address).run()
 
 

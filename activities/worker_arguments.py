@@ -1,6 +1,6 @@
 """The command line of a worker."""
 
-from argparse import ArgumentParser, ArgumentTypeError
+from argparse import SUPPRESS, ArgumentParser, ArgumentTypeError
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -11,10 +11,14 @@ MOST_PROCESSES = 256
 
 @dataclass(frozen=True)
 class WorkerArguments:
-    """What a worker takes on (kinds of work, or names of queues), and in how many processes."""
+    """What a worker takes on (kinds of work, or names of queues), and in how many processes.
+
+    `is_child`: another worker process has started this one, and has told what all of them would tell.
+    """
 
     queues: tuple[str, ...]
     processes: int
+    is_child: bool = False
 
 
 def parse_arguments(arguments: Sequence[str]) -> WorkerArguments:
@@ -31,8 +35,9 @@ def parse_arguments(arguments: Sequence[str]) -> WorkerArguments:
     parser.add_argument(
         "--processes", type=_count, default=1, metavar="N", help="how many processes; one a core is best"
     )
+    parser.add_argument("--child", action="store_true", help=SUPPRESS)
     given = parser.parse_args(arguments)
-    return WorkerArguments(given.queues, given.processes)
+    return WorkerArguments(given.queues, given.processes, given.child)
 
 
 def _queues(given: str) -> tuple[str, ...]:
