@@ -30,7 +30,7 @@ from activities.heartbeat import Heartbeat, heartbeating
 from activities.input_files import FileReader
 from activities.model_endings import end_of_streamed, end_of_whole, was_answer, withdrawal
 from activities.model_events import closing_events, opening_events, recovery_events, retry_events, statuses_of
-from activities.model_plugins import ModelPlugins
+from activities.model_plugins import ModelPlugins, UnjudgedReplies
 from activities.model_provider import ModelProvider, explained, read_stream
 from activities.provider_errors import told_of
 from activities.quiet_publish import try_publish
@@ -45,8 +45,9 @@ from agents.agent import Agent
 from agents.registry import AgentRegistry
 from agents.responder import Responder, Turn
 from stores.artifacts import Artifacts
-from stores.leases import Leases, NotOursError
+from stores.leases import NotOursError
 from stores.task_views import TaskViews
+from stores.tool_records import ToolRecords
 from stores.transcripts import Attempt, OpenedTranscript, Transcripts
 from workflows.contract import failures
 from workflows.contract.calls import CallModelInput, CompactContextInput
@@ -93,15 +94,16 @@ class OpenAIModel(ModelPort):
         views: TaskViews,
         transcripts: Transcripts,
         artifacts: Artifacts,
-        leases: Leases,
+        records: ToolRecords,
     ) -> None:
         self._provider = provider
         self._agents = agents
         self._views = views
         self._transcripts = transcripts
         self._artifacts = artifacts
-        self._leases = leases
-        self._compactor = ContextCompactor(provider, views, transcripts, leases)
+        self._leases = records
+        self._unjudged = UnjudgedReplies(records)
+        self._compactor = ContextCompactor(provider, views, transcripts, records)
 
     @activity.defn
     async def call_model(self, call: CallModelInput) -> AssistantMessage:
@@ -186,6 +188,8 @@ class OpenAIModel(ModelPort):
         if call.needs_price and not attempt.agent.respond:
             self._provider.require_price(model)
         await self._publish(attempt, opening_events(call, attempt.count, model))
+        if written := await self._unjudged_reply(attempt):
+            return await self._take_whole(attempt, written, recovery_events(call, attempt.count))
         if attempt.agent.respond:
             return await self._take_response(attempt, attempt.agent.respond, transcript)
         request = await self._request(attempt, model, transcript)
@@ -214,20 +218,26 @@ class OpenAIModel(ModelPort):
         self, attempt: _Attempt, respond: Responder, transcript: Sequence[TranscriptMessage]
     ) -> AssistantMessage:
         """Take the reply from the agent's own function; store it before its end is published."""
-        call, draft = attempt.call, attempt.draft
+        call = attempt.call
         try:
             ours = await respond(Turn(transcript, decides=call.routing))
         except Exception as error:  # noqa: BLE001 -- it is the user's code
             problem = f"the agent's own function failed: {type(error).__name__}: {error}"
             raise ApplicationError(problem, type=failures.MODEL_REFUSED, non_retryable=True) from None
         ours = ours.model_copy(update={"tool_calls": name_calls(ours.tool_calls, call.length)})
-        ours = await _judged(attempt, ours)
-        await attempt.lease.check()
-        reply = await keep_reply(self._transcripts, call.task, call.length, ours)
+        return await self._take_whole(attempt, ours)
+
+    async def _take_whole(
+        self, attempt: _Attempt, written: AssistantMessage, told: Sequence[TaskEvent] = ()
+    ) -> AssistantMessage:
+        """Take a reply that was not streamed now; store it before its end is published, behind `told`."""
+        call, draft = attempt.call, attempt.draft
+        reply = await self._stored(attempt, await self._judged(attempt, written))
         if not reply.text:
-            return await self._show(attempt, reply, closing_events(call.iteration, reply, withdrawal(draft)))
-        end = end_of_whole(call, reply, draft, is_data=attempt.output is not None)
-        return await self._show(attempt, reply, end)
+            end = closing_events(call.iteration, reply, withdrawal(draft))
+        else:
+            end = end_of_whole(call, reply, draft, is_data=attempt.output is not None)
+        return await self._show(attempt, reply, [*told, *end])
 
     async def _ask(self, attempt: _Attempt, request: ChatRequest) -> AssistantMessage:
         """Stream one completion; store it before its end is published."""
@@ -242,15 +252,38 @@ class OpenAIModel(ModelPort):
                 await read_stream(stream, assembler, publisher.add)
             rest = await publisher.stop()
         written = self._provider.priced(request, assembler.reply)
-        ours = await _judged(attempt, written)
-        await attempt.lease.check()
-        reply = await keep_reply(self._transcripts, call.task, call.length, ours)
+        ours = await self._judged(attempt, written)
+        reply = await self._stored(attempt, ours)
         if reply == ours:
             end = await _end_of_ours(attempt, reply, written, rest)
         else:
             end = end_of_whole(call, reply, attempt.draft, is_data=attempt.output is not None)
         _log.info("model replied", iteration=call.iteration, model=reply.model, **reply.usage.model_dump())
         return await self._show(attempt, reply, end)
+
+    async def _unjudged_reply(self, attempt: _Attempt) -> AssistantMessage | None:
+        """Return what the model has replied to an attempt whose worker died while plugins judged it."""
+        if attempt.count == 1 or not attempt.plugins.judge_replies:
+            return None
+        found = await self._unjudged.find(attempt.lease.lease)
+        if found:
+            _log.info("unjudged model reply found", iteration=attempt.call.iteration, attempt=attempt.count)
+        return found
+
+    async def _judged(self, attempt: _Attempt, reply: AssistantMessage) -> AssistantMessage:
+        """Return a reply as it counts, after its plugins and the output model have seen it."""
+        if attempt.plugins.judge_replies:
+            await self._unjudged.keep(attempt.lease.lease, reply)
+        reply = await attempt.plugins.after(reply)
+        return as_output(reply, attempt.output) if attempt.output else reply
+
+    async def _stored(self, attempt: _Attempt, ours: AssistantMessage) -> AssistantMessage:
+        """Store a judged reply, and return the one that counts."""
+        await attempt.lease.check()
+        reply = await keep_reply(self._transcripts, attempt.call.task, attempt.call.length, ours)
+        if attempt.plugins.judge_replies:
+            await self._unjudged.keep(attempt.lease.lease, None)
+        return reply
 
     async def _show(
         self, attempt: _Attempt, reply: AssistantMessage, end: Sequence[TaskEvent]
@@ -291,12 +324,6 @@ class OpenAIModel(ModelPort):
     async def _try_publish(self, attempt: _Attempt, events: Sequence[TaskEvent]) -> bool:
         await attempt.lease.check()
         return await try_publish(self._views, attempt.call.task, events)
-
-
-async def _judged(attempt: _Attempt, reply: AssistantMessage) -> AssistantMessage:
-    """Return a reply as it counts, after its plugins and the output model have seen it."""
-    reply = await attempt.plugins.after(reply)
-    return as_output(reply, attempt.output) if attempt.output else reply
 
 
 async def _end_of_ours(

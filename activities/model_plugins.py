@@ -4,14 +4,19 @@ import json
 from collections.abc import Mapping
 from typing import cast
 
-from pydantic import JsonValue
+import structlog
+from pydantic import JsonValue, ValidationError
+from redis.exceptions import RedisError
 from temporalio.exceptions import ApplicationError
 
+from activities.call_lease import OvertakenError
 from activities.chat_request import ChatRequest
 from activities.hooks import Hooks, PluginFailedError, hook_context
 from activities.prompts import Prompts, write_prompts
 from agents.agent import Agent
 from agents.hooks import ModelRequest, Veto
+from stores.leases import Lease, NotOursError
+from stores.tool_records import ToolRecords
 from workflows.contract import failures
 from workflows.contract.calls import CallModelInput
 from workflows.contract.messages import AssistantMessage
@@ -23,6 +28,8 @@ FIXED_SETTINGS = frozenset({"model", "messages", "tools", "stream", "stream_opti
 _OF_TOOLS = frozenset({"tool_choice", "parallel_tool_calls"})
 """Settings that providers refuse where no tools are offered."""
 
+_log = structlog.get_logger()
+
 
 class ModelPlugins:
     """The plugins of an agent at one model call; one without hooks costs nothing."""
@@ -32,6 +39,11 @@ class ModelPlugins:
         self._position = call.length
         self._context = hook_context(call.task, iteration=call.iteration, usage=call.usage)
         self._hooks = Hooks(agent, self._context)
+
+    @property
+    def judge_replies(self) -> bool:
+        """Whether any plugin looks at replies."""
+        return self._hooks.has("after_model_call")
 
     async def prompts(self) -> Prompts:
         """Return the system prompts of this call.
@@ -73,7 +85,7 @@ class ModelPlugins:
         Raises:
             ApplicationError: `PluginFailed`: a hook raised.
         """
-        if not self._hooks.has("after_model_call"):
+        if not self.judge_replies:
             return reply
         try:
             said = await self._hooks.after_model_call(reply)
@@ -89,6 +101,39 @@ class ModelPlugins:
     async def tell_failure(self, failure: ApplicationError) -> None:
         """Tell plugins that the call has failed for good."""
         await self._hooks.on_error(failure.message)
+
+
+class UnjudgedReplies:
+    """Keeps a model's reply until plugins have judged it: a worker that dies meanwhile costs no second one.
+
+    All of it may fail: then the model is asked again.
+    """
+
+    def __init__(self, records: ToolRecords) -> None:
+        self._records = records
+
+    async def keep(self, lease: Lease, reply: AssistantMessage | None) -> None:
+        """Keep a reply for the attempts after the one that holds this lease; None: keep none any more.
+
+        Raises:
+            OvertakenError: the call is another attempt's.
+        """
+        kept = reply.model_dump(mode="json") if reply else None
+        try:
+            await self._records.keep(lease, lease.call_id, kept)
+        except NotOursError:
+            raise OvertakenError from None
+        except (RedisError, OSError) as error:
+            _log.warning("model reply not kept for plugins", error_type=type(error).__name__)
+
+    async def find(self, lease: Lease) -> AssistantMessage | None:
+        """Return the reply that an earlier attempt has kept, None if there is none that can be read."""
+        try:
+            kept = await self._records.kept(lease.task_id, lease.call_id)
+            return None if kept is None else AssistantMessage.model_validate(kept)
+        except (RedisError, OSError, ValidationError) as error:
+            _log.warning("model reply kept for plugins not read", error_type=type(error).__name__)
+            return None
 
 
 def as_model_request(request: ChatRequest) -> ModelRequest:

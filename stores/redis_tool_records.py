@@ -100,8 +100,13 @@ return ARGV[2]
 """
 
 _KEEP = """
--- KEYS: the record of the phase, that of the call, those for `hold`. ARGV: token, value, seconds to live.
+-- KEYS: the record of the phase, that of the call, those for `hold`.
+-- ARGV: token, value (empty: none any more), time to live in seconds.
 if not is_ours(KEYS[1], ARGV[1]) then return 0 end
+if ARGV[2] == '' then
+  redis.call('HDEL', KEYS[2], 'kept')
+  return 1
+end
 redis.call('HSET', KEYS[2], 'kept', ARGV[2])
 hold(KEYS[2], KEYS[3], KEYS[4], ARGV[3])
 return 1
@@ -159,8 +164,9 @@ class RedisToolRecords(ToolRecords):
 
     async def keep(self, lease: Lease, call_id: str, value: JsonValue) -> None:
         keys = [_key(lease), tool_record_key(lease.task_id, call_id), *hold_keys(lease.task_id)]
-        sealed = self._cipher.seal_text(json.dumps(value), _purpose(lease.task_id, call_id))
-        if not await self._keep(keys=keys, args=[lease.token, sealed, self._ttl]):
+        text = json.dumps(value)
+        kept = "" if value is None else self._cipher.seal_text(text, _purpose(lease.task_id, call_id))
+        if not await self._keep(keys=keys, args=[lease.token, kept, self._ttl]):
             raise NotOursError
 
     async def kept(self, task_id: str, call_id: str) -> JsonValue:

@@ -15,8 +15,8 @@ class ToolRecords(Leases):
     """(task, call id) → started or finished. Survives the run, so that a reset task reuses outcomes.
 
     A call that asks people comes in phases, each with a record under an id of its own; the outcome of a phase
-    is a result or a question. Beside that, a call keeps one JSON value of its tool's own. Only the attempt
-    that holds a call writes anything of it.
+    is a result or a question. Beside that, a call keeps one JSON value of its tool's own; a model call keeps
+    its reply there until plugins have judged it. Only the attempt that holds a call writes anything of it.
     """
 
     @abstractmethod
@@ -34,6 +34,8 @@ class ToolRecords(Leases):
     @abstractmethod
     async def keep(self, lease: Lease, call_id: str, value: JsonValue) -> None:
         """Keep a value of the tool's own for a call, in place of the last one; it goes when the record goes.
+
+        None: keep nothing any more.
 
         Raises:
             NotOursError: the phase that the lease names is another attempt's.

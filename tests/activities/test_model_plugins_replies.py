@@ -1,13 +1,16 @@
 """What plugins do with the reply of a model call: changes and vetoes."""
 
 import asyncio
+from dataclasses import dataclass, field
 
-from agents.hooks import Veto
+import pytest
+
+from agents.hooks import HookContext, Veto
 from agents.plugins import tools
 from agents.responder import Turn
 from tests.support.model_bench import model_bench, search
 from tests.support.model_plugins import After, Before, agent, in_capitals, is_chunk
-from tests.support.scripted_openai import Reply, ScriptedOpenAI, tool_call
+from tests.support.scripted_openai import Reply, ScriptedOpenAI, Step, tool_call
 from workflows.contract.events import ArtifactChunk, ToolCalled
 from workflows.contract.messages import AssistantMessage, TextPart, Usage, UserMessage
 
@@ -46,6 +49,48 @@ async def test_a_stored_reply_is_not_asked_about_again() -> None:
         assert first == second
         assert (len(plugin.asked), len(provider.requests)) == (1, 1)
         assert await bench.response_text() == "HELLO"
+
+
+@dataclass(kw_only=True, eq=False)
+class Slow(After):
+    """Judges nothing until its gate opens."""
+
+    gate: asyncio.Event = field(default_factory=asyncio.Event)
+    is_asked: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def after_model_call(
+        self, context: HookContext, reply: AssistantMessage
+    ) -> AssistantMessage | Veto | None:
+        self.is_asked.set()
+        await self.gate.wait()
+        return await super().after_model_call(context, reply)
+
+
+@pytest.mark.parametrize(
+    ("written", "shown"),
+    [(["Hello"], "HELLO"), (["One moment.", tool_call("search", '{"query": "x"}')], "")],
+    ids=["answer", "call"],
+)
+async def test_an_unjudged_reply_is_asked_for_once(written: list[Step], shown: str) -> None:
+    """The worker died while plugins judged it: they judge it again, the model is not asked again."""
+    plugin = Slow(make=in_capitals)
+    async with (
+        ScriptedOpenAI([Reply([*written], usage=(10, 5))]) as provider,
+        model_bench(provider, agent=agent(tools(search), plugin)) as bench,
+    ):
+        first = asyncio.create_task(bench.run(attempt=1))
+        await plugin.is_asked.wait()
+        first.cancel()
+        await asyncio.wait({first})
+        plugin.gate.set()
+        reply = await bench.run(attempt=2)
+
+        assert len(provider.requests) == 1
+        assert reply.text == str(written[0]).upper()
+        assert [call.name for call in reply.tool_calls] == ["search"] * (len(written) - 1)
+        assert reply.usage == Usage(input_tokens=10, output_tokens=5)
+        assert await bench.response_text() == shown
+        assert await bench.leases.kept(bench.task.task_id, f"reply {bench.task.run_id} 1.0") is None
 
 
 async def test_a_reply_that_plugins_leave_alone_costs_nothing_else() -> None:

@@ -244,6 +244,28 @@ async def test_a_call_keeps_the_last_value(tool_records: ToolRecords, value: Jso
     assert await tool_records.kept(new_id(), "c1") is None
 
 
+async def test_a_kept_value_can_be_forgotten(tool_records: ToolRecords) -> None:
+    """None takes the place of what was kept."""
+    ours = lease(new_id())
+    await tool_records.claim(ours, 60)
+    await tool_records.keep(ours, "c1", "earlier")
+    await tool_records.keep(ours, "c1", None)
+    assert await tool_records.kept(ours.task_id, "c1") is None
+
+
+async def test_nothing_is_left_of_a_call_that_forgot_what_it_kept(redis: Redis) -> None:
+    """A call that is given back lives no longer than if it had kept nothing."""
+    records, one, other = RedisToolRecords(redis), lease(new_id()), lease(new_id())
+    for each in (one, other):
+        await records.claim(each, 60)
+    await records.keep(one, one.call_id, "earlier")
+    await records.keep(one, one.call_id, None)
+    for each in (one, other):
+        await records.release(each)
+    kept = await redis.hgetall(tool_record_key(one.task_id, one.call_id))
+    assert kept == await redis.hgetall(tool_record_key(other.task_id, other.call_id))
+
+
 async def test_what_is_kept_is_no_claim_and_no_outcome(tool_records: ToolRecords) -> None:
     """Keeping starts nothing; a release and an outcome leave the value there."""
     ours = lease(new_id())
