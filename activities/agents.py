@@ -74,7 +74,7 @@ class AgentCatalogue(AgentPort):
 
     @activity.defn
     async def load_agent(self, call: LoadAgentInput) -> LoadedAgent:
-        with logging_task(call.task):
+        async with logged_and_alive(call.task):
             agent = _find(self._agents, call.agent_id)
             reply = await objection(find_agent(self._agents, call.task), call)
             await publish_events(self._views, call.task, _announced(call, reply))

@@ -77,9 +77,7 @@ def short_call(summary: str) -> ActivityConfig:
 
 def hooked_call(summary: str) -> ActivityConfig:
     """Return the options of a short call about which plugins are asked first."""
-    options = short_call(summary)
-    options["start_to_close_timeout"] = _TOOL_MARGIN
-    return options
+    return _heartbeating(_TOOL_MARGIN, summary, None)
 
 
 def _heartbeating(start_to_close: timedelta, summary: str, queue: str | None) -> ActivityConfig:

@@ -12,6 +12,7 @@ import pytest_asyncio
 from a2a.types.a2a_pb2 import GetTaskRequest, Task, TaskState
 from google.protobuf.json_format import MessageToDict
 from pydantic import JsonValue
+from temporalio.api.enums.v1 import TimeoutType
 from temporalio.client import Client
 
 from gateway.api_key_file import add_key, new_key
@@ -74,7 +75,7 @@ async def test_hooks_survive_a_worker(watched: Watched) -> None:
     """Whichever of the six it is killed in is asked again, and what each makes of things counts once.
 
     Killed in `after_tool` the call's own end is lost with it: the tool, which is not idempotent, does not run
-    again. Killed in `after_model_call` the reply is: the model is asked once more.
+    again. Killed in `after_model_call` the reply is there still: the model is asked no second time.
     """
     calls = Reply([tool_call("note", '{"text": "plain"}')])
 
@@ -110,7 +111,7 @@ async def test_hooks_survive_a_worker(watched: Watched) -> None:
             assert "It may or may not have taken effect" in result
         else:
             assert result == "noted: watched (watched)"
-        assert len(received) == (3 if hook == "after_model_call" else 2)
+        assert len(received) == 2, hook
 
 
 def _ways(killed: str) -> list[str]:
@@ -119,13 +120,38 @@ def _ways(killed: str) -> list[str]:
     ways = ["before_request", *model, *tool_, *model, "after_completion"]
     at = ways.index(killed)
     match killed:
-        case "after_model_call":
-            again = [*model]
         case "after_tool":
             again = ["before_tool"]
         case _:
             again = [killed]
     return [*ways[: at + 1], *again, *ways[at + 1 :]]
+
+
+async def test_a_worker_killed_before_a_sub_agent_is_missed_soon(watched: Watched) -> None:
+    """Its heartbeats end, whatever time the hook about the call may take; another worker asks again."""
+
+    def script(received: ReceivedRequest) -> Reply:
+        if received.body["model"] == "helping" or received.tool_results:
+            return Reply(["Done."])
+        return Reply([tool_call("helping", '{"request": "Help."}')])
+
+    watched.model.script = script
+    async with connected(f"{watched.gateway.url}/agents/delegating", streaming=False) as client:
+        task = await send(client, request("Let it be done.", return_immediately=True))
+    await watched.until_left(task.id, "begin helping")
+    await watched.replace_worker()
+    (watched.folder / "gate of delegating").touch()
+    temporal = await Client.connect(watched.everloop.temporal_address)
+    handle = temporal.get_workflow_handle(task.id)
+    await handle.result()
+
+    attempts = [
+        event.activity_task_started_event_attributes for event in (await handle.fetch_history()).events
+    ]
+    (again,) = (each for each in attempts if each.attempt > 1)
+    assert again.attempt == 2
+    assert again.last_failure.timeout_failure_info.timeout_type == TimeoutType.TIMEOUT_TYPE_HEARTBEAT
+    assert watched.marks(task.id) == ["begin helping"] * 2
 
 
 async def test_a_task_leaves_the_artifact_that_it_has_to(watched: Watched) -> None:
