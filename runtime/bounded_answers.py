@@ -89,6 +89,8 @@ class AnswerBound:
 
     def _count(self, chunk: bytes) -> int:
         """Return how many marks stand before values: commas and brackets outside of texts."""
+        if not chunk:  # what it would escape is still to come
+            return 0
         if self._is_escaped:
             chunk = chunk[1:]
         stripped = chunk.rstrip(b"\\")

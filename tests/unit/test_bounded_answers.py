@@ -4,7 +4,7 @@ import json
 from itertools import pairwise
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from pydantic import JsonValue
 
@@ -34,6 +34,7 @@ def read(content: bytes, cuts: list[int], bound: AnswerBound) -> None:
 
 
 @given(_VALUES, st.lists(st.integers(0, 500), max_size=6), st.booleans())
+@example('["[', [3, 3], False)  # an empty piece behind a backslash
 def test_values_are_counted_outside_of_texts(value: JsonValue, cuts: list[int], ascii_only: bool) -> None:  # noqa: FBT001 -- hypothesis gives it by place
     """Wherever the answer is cut: one fewer than there are is too few, as many are enough."""
     content, there = json.dumps(value, ensure_ascii=ascii_only).encode(), marks(value)
