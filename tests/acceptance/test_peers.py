@@ -8,11 +8,12 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 from a2a.types.a2a_pb2 import CancelTaskRequest, GetTaskRequest, ListTasksRequest, Task, TaskState
+from pydantic import JsonValue
 
 from tests.support.a2a_client import Answer, connected, request, response_of, send
 from tests.support.deployment import Deployment, Gateway, running_deployment
 from tests.support.peer_agents import PEER_URL
-from tests.support.people import PEOPLE_AGENT, call, effects, questions, say
+from tests.support.people import PEOPLE_AGENT, call, effects, question, say
 from tests.support.processes import ServerProcess
 from tests.support.scripted_openai import CallFragment, Reply, ScriptedOpenAI
 
@@ -114,16 +115,16 @@ async def test_a_question_of_the_peer(pair: Pair, ledger: Path) -> None:
         await pair.asked.lose_worker()
         task = await send(client, say(parked.id, "20:00"))
 
-    (question,) = questions(parked).values()
+    asked = question(parked)
     assert parked.status.state == TaskState.TASK_STATE_INPUT_REQUIRED
-    assert (question["text"], question["options"]) == ("At what time?", ["18:00", "20:00"])
+    assert (asked["text"], asked["options"]) == ("At what time?", ["18:00", "20:00"])
     assert response_of(task) == "Done."
     assert pair.result == "Booked."
     assert effects(ledger) == [["20:00", "user"]]
 
 
 async def test_several_questions_of_the_peer(pair: Pair, ledger: Path) -> None:
-    """They are asked one after the other, and each answer reaches the question that it is for."""
+    """They are asked as they come up, one after the other, and each answer reaches its question."""
     booked = {"ledger": str(ledger)}
     pair.expect(
         Reply(
@@ -134,16 +135,18 @@ async def test_several_questions_of_the_peer(pair: Pair, ledger: Path) -> None:
         ),
         Reply(["Booked."]),
     )
+    answers: dict[JsonValue, str] = {"Is it a birthday?": "no", "Under which name?": "Ann"}
+    booked_as: dict[JsonValue, JsonValue] = {"Is it a birthday?": False, "Under which name?": "Ann"}
 
     async with connected(pair.asker.gateway.url, streaming=False) as client:
         first = await send(client, request("Ask."))
-        second = await send(client, say(first.id, "no"))
-        task = await send(client, say(first.id, "Ann"))
+        second = await send(client, say(first.id, answers[question(first)["text"]]))
+        task = await send(client, say(first.id, answers[question(second)["text"]]))
 
-    asked = [[one["text"] for one in questions(parked).values()] for parked in (first, second)]
-    assert asked == [["Is it a birthday?"], ["Under which name?"]]
+    asked = [question(parked)["text"] for parked in (first, second)]
+    assert set(asked) == set(answers)
     assert response_of(task) == "Done."
-    assert effects(ledger) == [[False, "user"], ["Ann", "user"]]
+    assert effects(ledger) == [[booked_as[text], "user"] for text in asked]
 
 
 async def test_a_canceled_task_cancels_that_of_the_peer(pair: Pair) -> None:
