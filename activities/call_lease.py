@@ -189,7 +189,8 @@ class CallLease:
                     raise (OvertakenError() if self._is_lost else asyncio.CancelledError()) from None
                 if not self._goes_on():
                     working.cancel()
-                    await asyncio.wait({working})
+                    # It may have lost that, and fail: nobody is told twice how the attempt ends.
+                    await asyncio.gather(working, return_exceptions=True)
                     raise
                 self._is_forgotten = True
                 if this := asyncio.current_task():

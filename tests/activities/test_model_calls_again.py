@@ -1,6 +1,7 @@
 """What a model call makes of the calls before it: other tries, other runs, summaries, limits of cost."""
 
 import asyncio
+import gc
 import json
 
 import pytest
@@ -8,7 +9,7 @@ from temporalio.activity import ActivityCancellationDetails
 from temporalio.exceptions import ApplicationError
 from temporalio.testing import ActivityEnvironment
 
-from activities.call_lease import OvertakenError
+from activities.call_lease import MODEL_LEASE, CallLease, OvertakenError
 from activities.provider_errors import MODEL_FAILURES
 from stores.leases import Lease
 from tests.support.model_bench import PRICE, ModelBench, model_bench, text, working
@@ -96,6 +97,40 @@ async def test_an_attempt_that_was_overtaken_tells_nothing_more() -> None:
 
         assert reply.text == await bench.response_text() == "New text"
         assert await bench.events() == told
+
+
+async def test_a_cancelled_attempt_that_fails_as_it_stops_is_cancelled() -> None:
+    """Redis' client may lose the cancellation, so that a failure comes of it; nobody is told of a defect."""
+    begun, defects = asyncio.Event(), list[object]()
+
+    async def fail_as_it_stops() -> None:
+        begun.set()
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            raise ApplicationError("refused") from None
+
+    async def attempt() -> None:
+        await CallLease(bench.leases, bench.task, "reply", MODEL_LEASE, is_repeatable=True).hold(
+            fail_as_it_stops()
+        )
+
+    async def cancel_it() -> None:
+        environment = ActivityEnvironment()
+        working = asyncio.create_task(environment.run(attempt))
+        await begun.wait()
+        environment.cancel(cancellation_details=ActivityCancellationDetails(cancel_requested=True))
+        with pytest.raises(asyncio.CancelledError):
+            await working
+
+    async with ScriptedOpenAI([]) as provider, model_bench(provider) as bench:
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: defects.append(context))
+        await cancel_it()
+        await asyncio.sleep(0)  # the loop itself keeps the task until then
+        gc.collect()
+        asyncio.get_running_loop().set_exception_handler(None)
+
+    assert not defects
 
 
 @pytest.mark.parametrize("lost", [1, 2])
