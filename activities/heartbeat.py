@@ -1,6 +1,7 @@
 """Heartbeats: how Temporal learns that an activity lives, and the activity that it was cancelled."""
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
@@ -11,29 +12,29 @@ INTERVAL = 1.0
 
 
 class Heartbeat:
-    """The heartbeat of one activity attempt. It carries a count of failures on to the next attempt.
+    """The heartbeat of one activity attempt. It carries a count of failures, by kind, on to the next attempt.
 
     A worker that dies less than a second after it counted may take the last failure with it.
     """
 
     def __init__(self) -> None:
         details = activity.info().heartbeat_details
-        self._failures = int(details[0]) if details else 0
+        self._failures = Counter[str](details[0] if details else {})
 
     @property
     def failures(self) -> int:
         """How many failures this and earlier attempts have counted."""
-        return self._failures
+        return self._failures.total()
 
-    def count_failure(self) -> int:
-        """Return how many failures were counted, with this one."""
-        self._failures += 1
+    def count_failure(self, kind: str = "failed") -> int:
+        """Return how many failures of this kind were counted, with this one."""
+        self._failures[kind] += 1
         self.send()
-        return self._failures
+        return self._failures[kind]
 
     def send(self) -> None:
         """Say that the activity lives; every heartbeat replaces what the one before carried."""
-        activity.heartbeat(self._failures)
+        activity.heartbeat(dict(self._failures))
 
 
 @asynccontextmanager

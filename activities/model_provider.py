@@ -3,14 +3,15 @@
 import asyncio
 import json
 import random
-from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Callable, Generator, Iterable
+import re
+from collections.abc import AsyncGenerator, AsyncIterable, Callable, Generator, Iterable
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any
+from typing import cast
 
+import httpx2
 from openai import AsyncOpenAI, AsyncStream
-from openai._streaming import ServerSentEvent, SSEBytesDecoder, SSEDecoder
 from openai.types.chat import ChatCompletionChunk
 from temporalio.exceptions import ApplicationError
 
@@ -20,7 +21,7 @@ from activities.heartbeat import Heartbeat
 from activities.instruments import TimedChunks, record_usage, timed_model_call
 from activities.model_span import Provider, model_span, record_reply
 from activities.prices import LIST_PRICES, Prices
-from activities.provider_errors import PROVIDER_ERRORS, provider_failure
+from activities.provider_errors import PROVIDER_ERRORS, kind_of, provider_failure
 from activities.reply_assembler import IncompleteReplyError, ReplyAssembler, UnreadableStreamError
 from activities.usage_estimate import estimated_usage
 from workflows.contract import failures
@@ -31,6 +32,10 @@ LONGEST_REPLY = timedelta(minutes=25)
 """How long a model may write one reply. With the time that plugins may take it is less than the 30 minutes
 after which Temporal ends the activity, which nobody could count: the call would be asked, and paid, without
 end."""
+
+
+_SAYS_DONE = re.compile(rb"[\r\n]data: ?\[DONE\]")
+_LONGEST_MARK = 13
 
 
 @dataclass(frozen=True)
@@ -117,17 +122,26 @@ class ModelProvider:
             record_usage(task.agent_id, model, self.priced(request, assembler.reply).usage)
 
 
-class _WatchedDecoder:
-    """Decodes the events of a stream, and notices the one that the client keeps to itself."""
+class _Watched(httpx2.AsyncByteStream):
+    """Hands on the body of an answer, and notices the event that the client keeps to itself.
 
-    def __init__(self, decoder: SSEDecoder | SSEBytesDecoder, assembler: ReplyAssembler) -> None:
-        self._decoder = decoder
+    Answers are not compressed (`runtime.bounded_answers`).
+    """
+
+    def __init__(self, body: httpx2.AsyncByteStream, assembler: ReplyAssembler) -> None:
+        self._body = body
         self._assembler = assembler
 
-    async def aiter_bytes(self, body: AsyncIterator[bytes]) -> AsyncGenerator[ServerSentEvent]:
-        async for event in self._decoder.aiter_bytes(body):
-            self._assembler.is_done |= event.data.startswith("[DONE]")
-            yield event
+    async def __aiter__(self) -> AsyncGenerator[bytes]:
+        end = b"\n"
+        async for piece in self._body:
+            end += piece
+            self._assembler.is_done |= bool(_SAYS_DONE.search(end))
+            end = end[-_LONGEST_MARK:]
+            yield piece
+
+    async def aclose(self) -> None:
+        await self._body.aclose()
 
 
 async def _chunks(
@@ -138,8 +152,8 @@ async def _chunks(
         yield _as_chunk(await stream.response.aread())
         assembler.is_done = True
         return
-    watched: Any = _WatchedDecoder(stream._decoder, assembler)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage] -- nothing else tells of "[DONE]"
-    stream._decoder = watched  # noqa: SLF001  # pyright: ignore[reportPrivateUsage] -- as above
+    body = cast("httpx2.AsyncByteStream", stream.response.stream)  # the client is asynchronous
+    stream.response.stream = _Watched(body, assembler)
     async for chunk in stream:
         yield chunk
 
@@ -207,4 +221,5 @@ def explained(model: str, heartbeat: Heartbeat) -> Generator[None]:
     except PROVIDER_ERRORS as error:
         chance = random.random()  # noqa: S311 -- it spreads retries, it keeps no secret
         # Its cause would take the provider's text into the workflow history.
-        raise provider_failure(error, model, heartbeat.count_failure(), chance) from None
+        counted = heartbeat.count_failure(kind_of(error))
+        raise provider_failure(error, model, counted, chance) from None

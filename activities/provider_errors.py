@@ -8,6 +8,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from typing import Literal
 
 from openai import APIConnectionError, APIError, APIStatusError, APITimeoutError
 from temporalio.exceptions import ApplicationError
@@ -18,14 +19,20 @@ from runtime.bounded_answers import AnswerTooLargeError
 from workflows.contract import failures
 
 MODEL_FAILURES = 20
-"""How often the provider may fail one model call until it ends. Attempts that were lost to a dead worker or
-to an outage of Redis say nothing about the provider, and are not counted."""
+"""How often the provider may fail one model call until it ends: 429, 5xx, no connection, a stream that was
+cut. Attempts that were lost to a dead worker or to an outage of Redis say nothing about the provider, and are
+not counted."""
 
 UNREADABLE_ANSWERS = 3
-"""How often it may answer what is no reply at all: that is a wrong address rather than a bad hour."""
+"""How often it may answer what is no reply at all: that is a wrong address rather than a bad hour. These are
+counted for themselves."""
 
 PROVIDER_ERRORS = (APIError, AnswerTooLargeError, IncompleteReplyError, UnreadableStreamError)
 """Everything that `provider_failure` explains."""
+
+Kind = Literal["failed", "unreadable"]
+
+_MOST: Mapping[Kind, int] = {"failed": MODEL_FAILURES, "unreadable": UNREADABLE_ANSWERS}
 
 _CONTEXT_TOO_LONG = re.compile(
     r"context.length|context.window|context.size|maximum.context|prompt is too long|input is too long"
@@ -86,9 +93,8 @@ class _Fault:
 def provider_failure(error: Exception, model: str, failures_so_far: int, chance: float) -> ApplicationError:
     """Return the failure of `workflows.contract.failures` that an error of the provider means.
 
-    `failures_so_far` counts this one too; the last of `MODEL_FAILURES`
-    (or `UNREADABLE_ANSWERS`) is not retried. `chance` is as for
-    `retry_delay`. Raise the result `from None`.
+    `failures_so_far` counts those of its kind (`kind_of`), with this one; the last of `MODEL_FAILURES`, or of
+    `UNREADABLE_ANSWERS`, is not retried. `chance` is as for `retry_delay`. Raise the result `from None`.
     """
     fault = _fault(error)
     if "context_length_exceeded" in fault.codes or _says_too_long(fault):
@@ -98,13 +104,16 @@ def provider_failure(error: Exception, model: str, failures_so_far: int, chance:
     if fault.status and not fault.is_retryable:
         return _refuse(failures.MODEL_REFUSED, _REFUSALS.get(fault.status, _OTHER_REFUSAL), fault, model)
     reason = _reason(error, fault)
-    is_unreadable = isinstance(error, AnswerTooLargeError | UnreadableStreamError)
-    most = UNREADABLE_ANSWERS if is_unreadable else MODEL_FAILURES
-    if failures_so_far >= most:
+    if failures_so_far >= _MOST[kind_of(error)]:
         reason = f"gave up after {failures_so_far} failures: {reason}; check the provider, then try again"
         return ApplicationError(reason, type=failures.MODEL_UNAVAILABLE, non_retryable=True)
     delay = retry_delay(_told_delay(error), failures_so_far, chance)
     return ApplicationError(reason, type=failures.MODEL_UNAVAILABLE, next_retry_delay=delay)
+
+
+def kind_of(error: Exception) -> Kind:
+    """Return what an error is counted as."""
+    return "unreadable" if isinstance(error, AnswerTooLargeError | UnreadableStreamError) else "failed"
 
 
 def told_of(failure: ApplicationError) -> dict[str, str]:

@@ -138,7 +138,7 @@ async def test_an_approval_of_a_sub_agents_call(
 async def test_what_a_sub_agent_does_reaches_the_parents_subscribers(
     model: ScriptedOpenAI, colleagues: Deployment, tmp_path: Path
 ) -> None:
-    """Its events come with the path of the calls that lead to it; the answer is the parent's alone."""
+    """The call that asks it starts and ends as any; its own events come in between, with the path to it."""
     arguments = json.dumps({"ledger": str(tmp_path / "ledger"), "gate": ""})
     model.script = by_model(
         lead=[Reply([tool_call("writer", '{"request": "Write."}')]), Reply(["Done."])],
@@ -150,6 +150,10 @@ async def test_what_a_sub_agent_does_reaches_the_parents_subscribers(
     async with connected(f"{gateway.url}/agents/lead") as client:
         events = await read(client, request("Go."))
 
+    outer = [event["kind"] for event in events]
+    begins, ends = outer.index("tool-start"), outer.index("tool-complete")
+    assert outer.index("tool-call") < begins < outer.index("agent-invoked") < outer.index("sub-agent") < ends
+    assert [events[at]["name"] for at in (begins, ends)] == ["writer", "writer"]
     invoked = next(event for event in events if event["kind"] == "agent-invoked")
     assert (invoked["agent_id"], invoked["call_id"]) == ("writer", "r00001c01")
     forwarded = [event for event in events if event["kind"] == "sub-agent"]

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
 from itertools import groupby
 from uuid import uuid4
 
@@ -42,7 +43,7 @@ async def test_a_client_of_the_extension_sees_what_happens_behind_the_answer(ste
         Reply(["Done."], usage=(40, 3)),
     ]
 
-    seen, plain = RawStream(), RawStream()
+    seen, plain, began = RawStream(), RawStream(), datetime.now(UTC) - timedelta(milliseconds=1)
     async with seen.sent(steady.url, "Report.", **{"A2A-Extensions": EVENTS_EXTENSION}) as events:
         shown = [event async for update in events if (event := _of_extension(update))]
     steady.model.script = steady.model.script[1:]
@@ -57,6 +58,12 @@ async def test_a_client_of_the_extension_sees_what_happens_behind_the_answer(ste
     assert seen.texts["response"] == plain.texts["response"] == "Done."
     assert (retry["attempt"], retry["reason"]) == (1, "the provider failed (503)")
     assert 0.02 <= retry["delay"] < 0.03
+    (resumed,) = [event for event in shown if event["kind"] == "resumed"]
+    assert (resumed["after"], resumed["attempt"]) == ("attempt", 2)
+    assert [e["finish_reason"] for e in shown if e["kind"] == "content-complete"] == ["tool_calls", "stop"]
+    times = [datetime.fromisoformat(event["at"]) for event in shown]
+    assert times == sorted(times)
+    assert began <= times[0] <= times[-1] <= datetime.now(UTC)
     assert "".join(thought["text"] for thought in thoughts) == "Let me think."
     assert [thought.get("last", False) for thought in thoughts][-1]
     assert progress == [("report", "one"), ("report", "two")]

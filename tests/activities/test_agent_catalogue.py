@@ -1,6 +1,7 @@
 """Looking up the agent that a tool call asks, and asking plugins at the beginning and end of a task."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import cast
 from uuid import uuid4
@@ -27,7 +28,7 @@ from workflows.contract.calls import (
     LoadAgentInput,
     LoadedAgent,
 )
-from workflows.contract.events import AgentInvoked, StatusChanged, TaskEvent, ToolStarted
+from workflows.contract.events import AgentInvoked, Resumed, StatusChanged, TaskEvent, ToolStarted
 from workflows.contract.messages import TextPart, ToolCall, Usage, UserMessage
 from workflows.contract.tasks import Identity, TaskRef, TaskState
 
@@ -104,6 +105,19 @@ async def test_a_sub_agent_is_announced_and_described(child: str) -> None:
 
     assert spec == LoadedAgent(**WRITER.spec.model_dump())
     assert await _events(views, call.task) == [*call.statuses, STARTED, *([INVOKED] if child else [])]
+
+
+async def test_a_call_of_a_sub_agent_that_is_tried_again_says_so() -> None:
+    """Its worker was lost, or its Redis was away."""
+    call, views = _load_agent_input("writer", "task/call"), MemoryTaskViews()
+    environment = ActivityEnvironment()
+    environment.info = replace(environment.info, attempt=2)
+
+    await environment.run(_catalogue(views=views).load_agent, call)
+
+    again = STARTED.model_copy(update={"attempt": 2})
+    resumed = Resumed(after="attempt", attempt=2, call_id="call")
+    assert await _events(views, call.task) == [*call.statuses, resumed, again, INVOKED]
 
 
 async def test_a_sub_agent_that_this_worker_lacks_is_left_to_another() -> None:

@@ -62,6 +62,7 @@ def port(client: AsyncOpenAI, bench: ModelBench, default_model: str | None) -> O
         (Reply(["Hel"], ending="cut"), MODEL_UNAVAILABLE, True),
         (Reply(["Hel"], ending="quiet"), MODEL_UNAVAILABLE, True),
         (Reply([], ending="quiet"), MODEL_UNAVAILABLE, True),
+        (Reply(["Hel\ndata: [DONE]"], ending="quiet"), MODEL_UNAVAILABLE, True),
         (Reply(["Hel", ERROR_EVENT]), MODEL_UNAVAILABLE, True),
         (Reply(["Hel", Raw("{no JSON")]), MODEL_UNAVAILABLE, True),
         (Reply([Raw('"no chunk"')]), MODEL_UNAVAILABLE, True),
@@ -177,7 +178,7 @@ async def test_a_call_that_is_cancelled_before_it_reads_hangs_up() -> None:
 
 async def test_only_failures_of_the_provider_are_counted() -> None:
     """After many attempts that Redis or dead workers cost, the provider still has all its chances."""
-    counts: list[int] = []
+    counts: list[dict[str, int]] = []
     environment = ActivityEnvironment()
     environment.on_heartbeat = counts.append
     async with ScriptedOpenAI([Refusal(503)]) as provider, model_bench(provider) as bench:
@@ -185,12 +186,25 @@ async def test_only_failures_of_the_provider_are_counted() -> None:
             await bench.run(attempt=10 * MODEL_FAILURES, failures=2, environment=environment)
 
         assert not caught.value.non_retryable
-        assert counts == [3]
+        assert counts == [{"failed": 3}]
+
+
+async def test_answers_that_are_no_reply_are_counted_for_themselves() -> None:
+    """A bad hour of the provider does not use up the few chances that these have, nor the other way round."""
+    counts: list[dict[str, int]] = []
+    environment = ActivityEnvironment()
+    environment.on_heartbeat = counts.append
+    async with ScriptedOpenAI([Whole([])]) as provider, model_bench(provider) as bench:
+        with pytest.raises(ApplicationError) as caught:
+            await bench.run(attempt=6, failures=5, environment=environment)
+
+        assert not caught.value.non_retryable
+        assert counts == [{"failed": 5, "unreadable": 1}]
 
 
 async def test_a_reply_without_end_is_a_counted_failure() -> None:
     """It ends before Temporal ends the activity, uncounted; the provider hears that nobody listens."""
-    counts: list[int] = []
+    counts: list[dict[str, int]] = []
     environment = ActivityEnvironment()
     environment.on_heartbeat = counts.append
     endless = Reply(["Hel", asyncio.Event()])
@@ -203,7 +217,7 @@ async def test_a_reply_without_end_is_a_counted_failure() -> None:
         await provider.requests[0].disconnected.wait()
 
     assert (caught.value.type, caught.value.non_retryable) == (MODEL_UNAVAILABLE, False)
-    assert counts[-1] == 1
+    assert counts[-1] == {"failed": 1}
 
 
 def test_a_reply_has_less_time_than_its_activity() -> None:

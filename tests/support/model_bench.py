@@ -157,7 +157,7 @@ def _attempt(environment: ActivityEnvironment | None, attempt: int, failures: in
     """Return the environment of an attempt, a new one unless it is given."""
     environment = environment or ActivityEnvironment()
     environment.info = dataclasses.replace(
-        environment.info, attempt=attempt, heartbeat_details=[failures] if failures else []
+        environment.info, attempt=attempt, heartbeat_details=[{"failed": failures}] if failures else []
     )
     return environment
 

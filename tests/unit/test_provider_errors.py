@@ -7,8 +7,9 @@ import pytest
 from openai import APIConnectionError, APIError, APIStatusError, APITimeoutError
 from pydantic import JsonValue
 
-from activities.provider_errors import MODEL_FAILURES, provider_failure
+from activities.provider_errors import kind_of, provider_failure
 from activities.reply_assembler import IncompleteReplyError, UnreadableStreamError
+from runtime.bounded_answers import AnswerTooLargeError
 from workflows.contract.failures import CONTEXT_TOO_LONG, MODEL_REFUSED, MODEL_UNAVAILABLE
 
 REQUEST = httpx2.Request("POST", "http://provider/v1/chat/completions")
@@ -95,14 +96,28 @@ def test_what_will_not_pass_is_not_tried_again(error: Exception, kind: str, said
     assert SECRET not in failure.message
 
 
-def test_the_last_failure_gives_up() -> None:
-    """A provider that stays away ends the call after a fixed number of failures."""
-    last_but_one = provider_failure(status_error(503), "gpt", MODEL_FAILURES - 1, chance=0)
-    last = provider_failure(status_error(503), "gpt", MODEL_FAILURES, chance=0)
+@pytest.mark.parametrize(
+    ("error", "kind", "most"),
+    [
+        (status_error(429), "failed", 20),
+        (status_error(503), "failed", 20),
+        (APIConnectionError(request=REQUEST), "failed", 20),
+        (APITimeoutError(request=REQUEST), "failed", 20),
+        (stream_error(), "failed", 20),
+        (IncompleteReplyError("the stream ended early"), "failed", 20),
+        (UnreadableStreamError("no stream"), "unreadable", 3),
+        (AnswerTooLargeError("its answer is compressed"), "unreadable", 3),
+    ],
+)
+def test_the_last_failure_of_its_kind_gives_up(error: Exception, kind: str, most: int) -> None:
+    """A provider that stays away has its bad hour; what is no provider of models is soon known."""
+    last_but_one = provider_failure(error, "gpt", most - 1, chance=0)
+    last = provider_failure(error, "gpt", most, chance=0)
 
+    assert kind_of(error) == kind
     assert (last_but_one.type, last_but_one.non_retryable) == (MODEL_UNAVAILABLE, False)
     assert (last.type, last.non_retryable) == (MODEL_UNAVAILABLE, True)
-    assert f"gave up after {MODEL_FAILURES} failures" in last.message
+    assert f"gave up after {most} failures" in last.message
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ from workflows.contract.events import (
     SubAgentEvent,
     TaskEvent,
     ToolCalled,
+    ToolCompleted,
     UsageReported,
 )
 from workflows.contract.messages import FilePart, Part, StoredPart, TextPart, Usage, UserMessage
@@ -128,6 +129,18 @@ def test_a_status_tells_that_the_task_goes_on(*, extended: bool, told: dict[str,
 
     shown = MessageToDict(update.metadata).get(EVENTS_EXTENSION, {})
     assert {name: shown[name] for name in ("kind", "after") if name in shown} == told
+
+
+@pytest.mark.parametrize("cut", [True, False])
+def test_a_result_that_is_cut_comes_with_the_address_of_all_of_it(*, cut: bool) -> None:
+    """One that is whole needs none."""
+    event = ToolCompleted(call_id="c/1", name="search", outcome="ok", result="x", size=20_000, cut=cut)
+
+    (update,) = UpdateTranslator(view(), URL, extended=True).translate(event)
+
+    told = MessageToDict(update.metadata)[EVENTS_EXTENSION]
+    assert (told["result"], told["size"], told["cut"]) == ("x", 20_000, cut)
+    assert told.get("url") == (f"{URL}results/{view().task_id}/c%2F1" if cut else None)
 
 
 NARRATION = Narrated(text="Reading the minutes")

@@ -72,7 +72,8 @@ async def test_a_task_waits_for_its_operator(start_task: StartTask) -> None:
     assert status.message
     assert "the provider said no" in text_of(status.message.parts)
     _, again = ports.model.calls
-    assert [each.version for each in again.statuses] == [status.version + 1]
+    assert [(each.version, each.resumed) for each in again.statuses] == [(status.version + 1, "operator")]
+    assert (first.resumed, status.resumed) == (None, None)
     assert again.tries == 1
 
 
