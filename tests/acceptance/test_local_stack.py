@@ -23,6 +23,7 @@ from tests.support.processes import ROOT
 
 WITHOUT_MODEL = {"OPENAI_API_KEY": "", "OPENAI_BASE_URL": "", "EVERLOOP_MODEL": ""}
 UP = "Everloop is up."
+PATIENCE = 200.0
 ROW = re.compile(r"^  (?P<name>\w[\w ]*?)  +(?P<value>\S+)", re.MULTILINE)
 
 
@@ -87,8 +88,8 @@ async def stack(directory: Path, environment: Mapping[str, str] | None = None) -
 
 
 async def until(fact: Callable[[], bool]) -> None:
-    """Wait for a fact, at most 60 s."""
-    async with asyncio.timeout(60):
+    """Wait for a fact, as long as a busy machine may take."""
+    async with asyncio.timeout(PATIENCE):
         while True:
             if fact():
                 return
@@ -96,8 +97,8 @@ async def until(fact: Callable[[], bool]) -> None:
 
 
 async def completed(url: str, task_id: str) -> Task:
-    """Ask for the task until it is completed, at most 60 s."""
-    async with asyncio.timeout(60), connected(url) as client:
+    """Ask for the task until it is completed, as long as a busy machine may take."""
+    async with asyncio.timeout(PATIENCE), connected(url) as client:
         while True:
             task = await client.get_task(GetTaskRequest(id=task_id))
             if task.status.state == TASK_STATE_COMPLETED:

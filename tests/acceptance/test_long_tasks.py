@@ -26,7 +26,7 @@ def _call(number: int, size: int) -> Reply:
     return Reply([tool_call("repeat", f'{{"text": "x", "times": {size}}}')])
 
 
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(600)
 async def test_a_task_of_300_iterations_completes(model: ScriptedOpenAI, everloop: Deployment) -> None:
     """It goes on in a new run when its history gets long; neither model nor client notices."""
     model.script = [*(_call(n, RESULT) for n in range(ITERATIONS)), Reply(["All ", "done."])]

@@ -61,7 +61,7 @@ async def _bring_back(everloop: Deployment, how: str) -> None:
     await wait_until_answers(everloop.temporal, lambda: temporal_answers(address), "temporal")
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("ends", ["during", "after"])
 @pytest.mark.parametrize(
     ("how", "seconds"),

@@ -94,7 +94,7 @@ async def _answer(client: A2AClient, task: Task) -> None:
     await send(client, message)
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 async def test_notifications_survive_all_that_dies(
     model: ScriptedOpenAI, everloop: Deployment, ledger: Path, secret: str
 ) -> None:

@@ -146,7 +146,7 @@ async def _look_again(url: str, outcomes: Sequence[Outcome]) -> None:
                 outcome.report = (await http.get(address)).raise_for_status().content
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("seed", [SEED])
 async def test_several_machines(tmp_path: Path, seed: int) -> None:
     """Whatever the network does, each task is answered right, once, and nobody misses an event of it."""

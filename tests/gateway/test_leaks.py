@@ -148,7 +148,7 @@ async def subscribe_and_leave(app: ASGIApp, task_id: str, last_id: str = "") -> 
     return status
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 async def test_ten_thousand_subscribers_leave_nothing_behind(site: Site) -> None:
     """No asyncio task, subscription, object of ours, Redis connection or key stays.
 

@@ -17,7 +17,7 @@ from temporalio.service import RPCError
 from deploy.local.servers import LOOPBACK, TemporalPorts, free_port, temporal_command, valkey_command
 
 ROOT = Path(__file__).parents[2]
-START_TIMEOUT = 60.0
+START_TIMEOUT = 180.0
 
 ONE_PARTITION = ("matching.numTaskqueueReadPartitions=1", "matching.numTaskqueueWritePartitions=1")
 """Settings of Temporal: a task queue has four parts by default, each with work and an order of its own."""
@@ -60,7 +60,7 @@ class ServerProcess:
         self._end(signal.SIGKILL)
 
     def stop(self) -> int:
-        """SIGTERM, and SIGKILL after 20 s; return the exit code."""
+        """SIGTERM, and SIGKILL after a minute; return the exit code."""
         return self._end(signal.SIGTERM)
 
     def is_running(self) -> bool:
@@ -71,14 +71,14 @@ class ServerProcess:
         if self._process.poll() is None:
             self._process.send_signal(how)
         try:
-            return self._process.wait(timeout=20)
+            return self._process.wait(timeout=60)
         except subprocess.TimeoutExpired:
             self._process.kill()
             return self._process.wait()
 
 
 async def wait_until_answers(server: ServerProcess, check: Callable[[], Awaitable[bool]], what: str) -> None:
-    """Call `check` until it returns true; fail at once when the process ends, else after 60 s."""
+    """Call `check` until it returns true; fail at once when the process ends, else after three minutes."""
     deadline = time.monotonic() + START_TIMEOUT
     while not await check():
         assert server.is_running(), f"{what} ended while it started:\n{server.output}"

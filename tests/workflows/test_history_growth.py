@@ -34,7 +34,7 @@ async def _bytes(client: Client, iterations: int) -> int:
     return sum(event.ByteSize() for history in histories for event in history.events)
 
 
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(600)
 async def test_history_is_linear_in_bytes(client: Client) -> None:
     """An iteration costs as many bytes between the 50th and the 300th as between the 5th and the 50th."""
     few, some, many = [await _bytes(client, iterations) for iterations in COUNTS]
