@@ -119,15 +119,28 @@ def _worker(client: Client, queue: str, ports: Ports, settings: WorkerSettings) 
 async def running_workers(
     client: Client, ports: Ports, settings: WorkerSettings, queues: Sequence[str] = names.WORKER_QUEUES
 ) -> AsyncGenerator[None]:
-    """Work until the block ends; then all workers stop at the same time, each with its calls in the grace."""
+    """Work until the block ends; then all workers stop at the same time, each with its calls in the grace.
+
+    Raises:
+        TemporalUnreachableError: Temporal went away, or its namespace, before the workers had begun.
+    """
     workers = build_workers(client, ports, settings, queues)
-    async with AsyncExitStack() as running:
-        for worker in workers:
-            await running.enter_async_context(worker)
-        try:
-            yield
-        finally:
-            await asyncio.gather(*(worker.shutdown() for worker in workers))
+    try:
+        async with AsyncExitStack() as running:
+            for worker in workers:
+                await running.enter_async_context(worker)
+            try:
+                yield
+            finally:
+                await asyncio.gather(*(worker.shutdown() for worker in workers))
+    except RuntimeError as error:
+        # The SDK asks for the namespace once more, in the background, and has no other type for this.
+        if not str(error).startswith("Worker validation failed"):
+            raise
+        raise TemporalUnreachableError(
+            f"the worker could not begin: {error}. "
+            f"Start it again when Temporal answers for {client.namespace!r}"
+        ) from error
 
 
 @asynccontextmanager

@@ -141,6 +141,9 @@ class Faults:
         url = self.site.everloop.redis_url
         return self._harm_server(harm, self.site.everloop.valkey, lambda: redis_answers(url))
 
+    def _is_temporal_harmed(self) -> bool:
+        return any("temporal" in target and lock.locked() for target, lock in self._locks.items())
+
     async def _harm_process(self, harm: Harm) -> Heal:
         seat = self.site.fleet.seats[harm.target]
         if harm.how == "freeze":
@@ -154,8 +157,12 @@ class Faults:
             return thaw
         if harm.how == "kill":
             seat.kill()
-        elif code := await seat.stop():
-            self.problems.append(f"{seat.name} ended with exit code {code} at SIGTERM; see {seat.log}")
+        else:
+            was_away = self._is_temporal_harmed()
+            code = await seat.stop()
+            # Without Temporal a worker cannot hand over what it has: it is killed in the end.
+            if code and not (was_away or self._is_temporal_harmed()):
+                self.problems.append(f"{seat.name} ended with exit code {code} at SIGTERM; see {seat.log}")
 
         async def start() -> bool:
             await seat.start()
