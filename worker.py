@@ -175,7 +175,8 @@ def _wire(servers: _Servers, agents: AgentRegistry, settings: WorkerSettings, mo
     redis, retention = servers.redis, RetentionSettings()
     content = ContentSettings().is_captured
     provider = ModelProvider(servers.openai, models.model, Prices(models.prices), captures_content=content)
-    configs, shown = RedisPushConfigs(redis), RedisTaskViews(redis, ttl=retention.task_ttl)
+    configs, task_bytes = RedisPushConfigs(redis), retention.max_task_bytes
+    shown = RedisTaskViews(redis, ttl=retention.task_ttl, max_bytes=task_bytes)
     deliveries = PushDeliveries(servers.temporal, configs, settings.task_queue)
     views = NotifyingTaskViews(shown, configs, deliveries.notify)
     transcripts, secrets = RedisTranscripts(redis, ttl=retention.transcript_ttl), RedisSecrets(redis)
@@ -202,7 +203,10 @@ def _wire(servers: _Servers, agents: AgentRegistry, settings: WorkerSettings, mo
             redis, servers.blobs, servers.temporal, settings.task_queue, lifetimes
         ),
         push=PushDelivering(
-            configs, views, TaskWorkflows(servers.temporal, artifacts), Webhooks(PushSettings().policy)
+            configs,
+            views,
+            TaskWorkflows(servers.temporal, artifacts, task_bytes),
+            Webhooks(PushSettings().policy),
         ),
     )
 

@@ -9,6 +9,7 @@ from temporalio.service import RPCError
 from stores.artifacts import Artifacts
 from stores.blobs import BlobsUnavailableError
 from stores.restored_views import with_artifacts
+from stores.task_views import MAX_TASK_BYTES
 from stores.temporal_failures import says_workflow_unknown
 from workflows.contract.push import TASK_UNREADABLE
 from workflows.contract.tasks import TaskView
@@ -17,11 +18,12 @@ RPC_TIMEOUT = 5.0
 
 
 class TaskWorkflows:
-    """Asks Temporal about tasks; changes nothing."""
+    """Asks Temporal about tasks; changes nothing. A view has room for `max_bytes` of what a task put out."""
 
-    def __init__(self, client: Client, artifacts: Artifacts) -> None:
+    def __init__(self, client: Client, artifacts: Artifacts, max_bytes: int = MAX_TASK_BYTES) -> None:
         self._client = client
         self._artifacts = artifacts
+        self._max_bytes = max_bytes
 
     async def view(self, task_id: str) -> TaskView | None:
         """Return the whole view of a task, None if there is no such workflow.
@@ -33,7 +35,7 @@ class TaskWorkflows:
         try:
             async with asyncio.timeout(RPC_TIMEOUT):
                 view = await handle.query("view", result_type=TaskView)
-            return await with_artifacts(view, self._artifacts)
+            return await with_artifacts(view, self._artifacts, self._max_bytes)
         except RPCError as error:
             if says_workflow_unknown(error):
                 return None

@@ -102,7 +102,8 @@ def _wire(
     servers: _Servers, given: _Given, settings: GatewaySettings, agents: AgentRegistry
 ) -> tuple[Starlette, Guards]:
     redis, blobs, client = servers.redis, servers.blobs, servers.temporal
-    shown, configs = RedisTaskViews(redis, ttl=given.retention.task_ttl), RedisPushConfigs(redis)
+    kept, configs = given.retention, RedisPushConfigs(redis)
+    shown = RedisTaskViews(redis, ttl=kept.task_ttl, max_bytes=kept.max_task_bytes)
     notify = notifier(PushDeliveries(client, configs, settings.task_queue))
     stores = Stores(
         NotifyingTaskViews(shown, configs, notify),

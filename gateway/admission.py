@@ -1,5 +1,6 @@
 """Takes in messages: each starts a task or goes to one."""
 
+from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -11,7 +12,14 @@ from agents.errors import UnknownAgentError
 from agents.registry import AgentRegistry
 from gateway.answers import Answers
 from gateway.callers import Viewer
-from gateway.errors import AnswerInvalidError, MessageChangedError, NoWorkerError, TaskEndedError
+from gateway.errors import (
+    AnswerInvalidError,
+    MessageChangedError,
+    NoWorkerError,
+    TaskEndedError,
+    TaskFullError,
+    TaskTooLargeError,
+)
 from gateway.guards import RequestLimits
 from gateway.input_files import InputFiles
 from gateway.instruments import record_started
@@ -23,6 +31,7 @@ from gateway.repeated_messages import (
     check_repeated,
     digest_of,
     find_repeated,
+    may_be_repeated,
     named,
     task_id_of,
 )
@@ -37,6 +46,9 @@ from workflows.contract.names import (
 )
 from workflows.contract.questions import QUESTION, names_question_for_sure
 from workflows.contract.tasks import Identity, Route, TaskInput, TaskView
+
+AWAITED_BYTES = 16_000
+"""A message of this size always gets to a task that waits for its user: it may be what lets the task end."""
 
 MAX_SUMMARY_BYTES = 200
 """Of the line that the Temporal UI shows for a task; Temporal refuses 400 and more."""
@@ -74,7 +86,8 @@ class Admission:
         self._answers = Answers(stores.secrets)
         self._snapshots = past.snapshots
         self._endings = past.endings
-        self._references = References(past.snapshots)
+        self._references = References(past.snapshots, past.large)
+        self._large = past.large
         self._routes = past.routes
         self._files = InputFiles(stores.artifacts)
         self._limits = limits
@@ -87,6 +100,7 @@ class Admission:
         Raises:
             TaskUnknownError: the message names a task that is not the owner's.
             TaskEndedError: it names a task that has ended.
+            TaskFullError: it names a task that is too large for more.
             AnswerInvalidError: the task waits for an answer, and this is none.
             MessageChangedError: the task has taken in another message of its id.
             InvalidParamsError: it names a task of another context, or a question but no task, or its
@@ -113,16 +127,17 @@ class Admission:
         route = await self._views.route(task_id)
         if route and (answered := _answered(request, route, context_id)):
             return answered
-        if await self._views.state(task_id) is None:
+        is_known = await self._views.state(task_id) is not None
+        if not is_known:
             task = await self._new_task(request, viewer, message, identity, context_id)
             if answered := await self._begin(request, task_id, task, agent):
                 return answered
         else:  # its files may have been lost since
             await self._files.store(request.files, context_key(owner, context_id), task_id)
         snapshot = await self._snapshots.take(task_id, viewer)
-        check_repeated(request, snapshot.view, message)
-        known = find_repeated(snapshot.view, message, request.key) or message
-        return Admitted(snapshot, known.message_id)
+        if not (is_known or snapshot.is_whole):  # it has begun with this very message, which need not be read
+            return Admitted(snapshot, message.message_id)
+        return Admitted(snapshot, await self._repeated(request, snapshot, message) or message.message_id)
 
     async def _new_task(
         self,
@@ -179,9 +194,8 @@ class Admission:
         view = snapshot.view
         _check_context(request, view)
         message = named(request, deduplicate=self._deduplicates(view.agent_id))
-        check_repeated(request, view, message)
-        if known := find_repeated(view, message, request.key):
-            return Admitted(snapshot, known.message_id)
+        if known := await self._repeated(request, snapshot, message):
+            return Admitted(snapshot, known)
         snapshot = await self._snapshots.revived(snapshot)
         view = snapshot.view
         if view.status.state.is_terminal:
@@ -192,6 +206,7 @@ class Admission:
         if snapshot.position == START:
             # Nobody can tell whether it waits for a secret, which must not be passed on then.
             raise NoWorkerError
+        self._check_size(snapshot, message)
         references = await self._references.read(request.references, viewer)
         said = await self._match(view, message.model_copy(update={"references": references}))
         if said is None:
@@ -204,15 +219,43 @@ class Admission:
         except TaskEndedError:
             await self._settle(view.task_id)
             snapshot = await self._snapshots.take(view.task_id, viewer)
-            known = find_repeated(snapshot.view, message, request.key)
+            known = await self._repeated(request, snapshot, message)
             if known is None:
                 raise
-            return Admitted(snapshot, known.message_id)  # the task had taken it in before it ended
+            return Admitted(snapshot, known)  # the task had taken it in before it ended
         except MessageChangedError:
             raise changed(request) from None
         snapshot = await self._snapshots.take(view.task_id, viewer)
         waited = bool(message.answers) or view.status.state.is_interrupted
         return Admitted(snapshot, message.message_id, is_answer=waited)
+
+    async def _repeated(self, request: SendRequest, snapshot: Snapshot, message: UserMessage) -> str | None:
+        """Return under which id a task has taken this message in before; None: it has not.
+
+        Raises:
+            InvalidParamsError, MessageChangedError: another message came under the same id or key.
+            UnavailableNowError: the task is large, and there is no room for it now.
+        """
+        candidate = may_be_repeated(snapshot.message_ids, message, request.key)
+        with ExitStack() as held:
+            try:
+                view = (await self._large.whole(snapshot, held) if candidate else snapshot).view
+            except TaskTooLargeError:  # nobody can compare them: it is what it says it is
+                return candidate
+            check_repeated(request, view, message)
+            known = find_repeated(view, message, request.key)
+            return known and known.message_id
+
+    def _check_size(self, snapshot: Snapshot, message: UserMessage) -> None:
+        """Pass unless the task would get too large; what it waits for it gets, if that is short.
+
+        Raises:
+            TaskFullError: it would.
+        """
+        added, limit = len(message.model_dump_json().encode()), self._views.max_bytes
+        is_awaited = snapshot.view.status.state.is_interrupted and added <= AWAITED_BYTES
+        if not is_awaited and snapshot.size + added > limit:
+            raise TaskFullError(snapshot.view.task_id, snapshot.size, limit)
 
     async def _match(self, view: TaskView, message: UserMessage) -> UserMessage | None:
         """Return the message with the question that it answers; None if the task has taken it in before.

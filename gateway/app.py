@@ -30,6 +30,7 @@ from gateway.http_origins import OwnPagesOnly
 from gateway.http_request import BodyLimits
 from gateway.http_shell import HttpShell
 from gateway.input_files import InputFiles
+from gateway.large_tasks import LargeTasks
 from gateway.open_streams import OpenStreams
 from gateway.past import Past
 from gateway.problems import Problems
@@ -75,7 +76,8 @@ def build_app(  # noqa: PLR0913 -- the parts of a gateway, each by its name
     endings = Endings(stores, tasks, runs, problems, pause=fanout.idle_check)
     snapshots = Snapshots(stores, tasks, endings)
     sweep = Sweep(views, runs, endings, problems)
-    past = Past(snapshots, endings, Routes(client))
+    large = LargeTasks(views)
+    past = Past(snapshots, large, endings, Routes(client))
     steps = Steps(stores.transcripts, tasks, settings.url)
     handler = TaskHandler(
         Services(
@@ -87,6 +89,7 @@ def build_app(  # noqa: PLR0913 -- the parts of a gateway, each by its name
             streams=TaskStreams(snapshots, endings, fanout),
             endings=endings,
             files=InputFiles(stores.artifacts),
+            large=large,
             agents=agents,
             push=push,
             steps=steps,
@@ -105,7 +108,7 @@ def build_app(  # noqa: PLR0913 -- the parts of a gateway, each by its name
             *card_routes(cards),
             *Downloads(stores, settings.url, guards, keeps_formulas=settings.csv_formulas).routes,
             *ResultDownloads(guards, views, snapshots, steps).routes,
-            *Approvals(stores, tasks, guards, limits).routes,
+            *Approvals(stores, tasks, large, guards, limits).routes,
             *codec_routes(client.data_converter, guards, limits, settings.codec_origins),
             # Any call to the store will do as a probe; no task has an empty id.
             *health_routes({"temporal": tasks.check, "redis": lambda: views.load("")}),

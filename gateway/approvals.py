@@ -9,6 +9,7 @@ Ids are percent-encoded path segments. The scopes must be named: who has none ma
 
 import uuid
 from collections.abc import Iterator
+from contextlib import ExitStack
 from datetime import UTC, datetime
 from http import HTTPStatus
 from urllib.parse import unquote
@@ -26,6 +27,7 @@ from gateway.errors import (
     STORE_FAILURES,
     AnswerInvalidError,
     TaskEndedError,
+    TaskTooLargeError,
     TaskUnknownError,
     UnavailableError,
 )
@@ -33,12 +35,13 @@ from gateway.guards import Guards
 from gateway.http_callers import recognise
 from gateway.http_errors import headers_of, status_of
 from gateway.http_request import A2ARequest, BodyLimits
+from gateway.large_tasks import LargeTasks
 from gateway.refusals import ForbiddenError
 from gateway.scopes import approver_scopes, check_agent
-from gateway.snapshots import CHILD_SEPARATOR
+from gateway.snapshots import CHILD_SEPARATOR, SMALL_BYTES
 from gateway.stores import Stores
 from gateway.tasks import Tasks
-from stores.task_views import InvalidPageTokenError, WaitingQuery
+from stores.task_views import InvalidPageTokenError, Snapshot, WaitingQuery
 from workflows.contract.messages import AgentMessage
 from workflows.contract.questions import APPROVAL, ApproverAnswer, Question
 from workflows.contract.tasks import TaskView
@@ -73,8 +76,11 @@ class _Verdict(BaseModel):
 class Approvals:
     """Serves the questions, and hands the answers to their tasks."""
 
-    def __init__(self, stores: Stores, tasks: Tasks, guards: Guards, limits: BodyLimits) -> None:
+    def __init__(
+        self, stores: Stores, tasks: Tasks, large: LargeTasks, guards: Guards, limits: BodyLimits
+    ) -> None:
         self._views = stores.views
+        self._large = large
         self._tasks = tasks
         self._guards = guards
         self._limits = limits
@@ -129,14 +135,14 @@ class Approvals:
         Raises:
             ApprovalError: no such question waits for this caller, or somebody else has answered it.
         """
-        snapshot = None if CHILD_SEPARATOR in task_id else await self._views.load(task_id)
+        snapshot = None if CHILD_SEPARATOR in task_id else await self._views.load(task_id, most=SMALL_BYTES)
         if snapshot is None or not _serves(caller, snapshot.view):
             raise _unknown(task_id, question_id)
-        if told := _told(snapshot.view, question_id, scopes):
+        if told := await self._told(snapshot, question_id, scopes):
             if (told["by"], told["approved"]) == (_name(caller), verdict.approved):
                 return {"taskId": task_id, **told}
             raise ApprovalError(HTTPStatus.CONFLICT, f"question {question_id!r} has been answered already")
-        question = next((q for q in _of_scopes(snapshot.view, scopes) if q.id == question_id), None)
+        question = _asked(snapshot.view, question_id, scopes)
         if question is None:
             raise _unknown(task_id, question_id)
         said = ApproverAnswer(
@@ -162,6 +168,23 @@ class Approvals:
         )
         told = {"question": question.id, "approved": said.approved, "by": said.approver, "at": at}
         return {"taskId": task_id, **told, "scope": said.scope}
+
+    async def _told(
+        self, snapshot: Snapshot, question_id: str, scopes: tuple[str, ...]
+    ) -> dict[str, JsonValue] | None:
+        """Return what the task tells of an answer to such a question; None while it is open, or unknown.
+
+        Raises:
+            TaskTooLargeError, UnavailableNowError: the history is large, and cannot be read now.
+        """
+        if _asked(snapshot.view, question_id, scopes):
+            return None
+        with ExitStack() as held:
+            return _told((await self._large.whole(snapshot, held)).view, question_id, scopes)
+
+
+def _asked(view: TaskView, question_id: str, scopes: tuple[str, ...]) -> Question | None:
+    return next((question for question in _of_scopes(view, scopes) if question.id == question_id), None)
 
 
 def _of_scopes(view: TaskView, scopes: tuple[str, ...]) -> Iterator[Question]:
@@ -254,7 +277,7 @@ def _explain(failure: Exception) -> tuple[HTTPStatus, str, dict[str, str]]:
             return failure.status, str(failure), {}
         case InvalidPageTokenError():
             return HTTPStatus.BAD_REQUEST, str(failure), {}
-        case AnswerInvalidError() | TaskEndedError() | TaskUnknownError():
+        case AnswerInvalidError() | TaskEndedError() | TaskTooLargeError() | TaskUnknownError():
             return HTTPStatus.CONFLICT, str(failure), {}
         case A2AError():
             status = status_of(failure) or HTTPStatus.BAD_REQUEST

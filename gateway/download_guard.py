@@ -55,7 +55,7 @@ class DownloadGuard:
         return not is_bound_to_agents(caller) or await self._is_with_agent_of(caller, task_id)
 
     async def _is_with_agent_of(self, caller: Caller, task_id: str) -> bool:
-        snapshot = await self._views.load(task_id)
+        snapshot = await self._views.load(task_id, most=0)
         if snapshot is None:
             return False
         try:

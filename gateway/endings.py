@@ -152,7 +152,7 @@ class Endings:
             return True
         if isinstance(run, Stuck):
             await self._problems.report(run)
-        known = await self._views.load(task_id)
+        known = await self._views.load(task_id, most=0)
         if known is None:
             return False
         if isinstance(run, Alive) and run.is_cancel_requested and _is_untaken(known.view):
@@ -171,7 +171,7 @@ class Endings:
         told = await self._tasks.view(known.task_id)
         if told.is_hidden or _same(told, known):
             return
-        view = await with_artifacts(told, self._artifacts)
+        view = await with_artifacts(told, self._artifacts, self._views.max_bytes)
         if view.run_id != known.run_id:
             # It publishes nothing that stands in the history which it was given, such as the question that it
             # waits with; and what it says may be older than what it takes back.
@@ -210,7 +210,7 @@ class Endings:
         except UnavailableError:
             if ending.is_its_own:
                 raise
-        snapshot = await self._views.load(task_id)
+        snapshot = await self._views.load(task_id, most=0)
         if snapshot:
             if fails_drafts(ending.state):
                 await self._unfinished.fail(snapshot.view)
@@ -220,7 +220,7 @@ class Endings:
 
     async def _restore(self, view: TaskView) -> None:
         if not view.is_hidden:
-            await self._views.restore(await with_artifacts(view, self._artifacts))
+            await self._views.restore(await with_artifacts(view, self._artifacts, self._views.max_bytes))
 
     async def _end(self, view: TaskView, run_id: str, status: StatusChanged) -> bool:
         is_settled = await self._views.end(view.task_id, run_id, status)

@@ -3,6 +3,8 @@
 GatewayError
 ├── TaskUnknownError        no task of that id belongs to the caller
 ├── TaskEndedError          the task has ended and takes no more messages
+├── TaskFullError           the task would get too large with the message
+├── TaskTooLargeError       the task is too large for one answer
 ├── AnswerInvalidError      the task waits for an answer, and the message is none
 ├── MessageChangedError     the task knows another message of this id
 ├── PayloadLostError        a part of the task is gone from the blob store for good
@@ -55,6 +57,29 @@ class TaskUnknownError(GatewayError):
 
 class TaskEndedError(GatewayError):
     """The task has ended and takes no more messages. Start a new one with a message without taskId."""
+
+
+class TaskFullError(GatewayError):
+    """The task would get too large with this message."""
+
+    def __init__(self, task_id: str, size: int, limit: int) -> None:
+        super().__init__(
+            f"task {task_id!r} has {size / 1e6:.1f} MB as it is stored; with this message it would have more "
+            f"than the {limit / 1e6:.1f} MB that a task may have here (EVERLOOP_MAX_TASK_BYTES). Start a new "
+            "one with a message without taskId; with this task in referenceTaskIds it knows what came of it"
+        )
+
+
+class TaskTooLargeError(GatewayError):
+    """The task is too large for one answer."""
+
+    def __init__(self, task_id: str, size: int, limit: int) -> None:
+        super().__init__(
+            f"task {task_id!r} has {size / 1e6:.1f} MB as it is stored, more than the {limit / 1e6:.1f} MB "
+            "that this server puts into one answer (EVERLOOP_MAX_TASK_BYTES). Ask with a smaller "
+            "historyLength (0: no messages), or read its status with ListTasks; files and large results have "
+            "addresses of their own"
+        )
 
 
 class AnswerInvalidError(GatewayError):
@@ -115,6 +140,8 @@ _STORE_ANSWER = Answer(
 ANSWERS: dict[type[Exception], Answer] = {
     TaskUnknownError: Answer(TaskNotFoundError),
     TaskEndedError: Answer(UnsupportedOperationError),
+    TaskFullError: Answer(UnsupportedOperationError),
+    TaskTooLargeError: Answer(UnsupportedOperationError),
     AnswerInvalidError: Answer(InvalidParamsError),
     MessageChangedError: Answer(InvalidParamsError),
     InvalidPageTokenError: Answer(

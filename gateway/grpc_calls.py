@@ -25,6 +25,7 @@ from gateway.grpc_messages import read_message
 from gateway.grpc_status import Context, refuse
 from gateway.guards import Guards
 from gateway.http_errors import as_a2a
+from gateway.large_tasks import held_by
 from gateway.protocol_versions import served_version
 from gateway.raw_parts import empty_part
 from gateway.refusals import TooManyHeadersError, UnavailableNowError
@@ -190,7 +191,9 @@ class Calls(grpc.aio.ServerInterceptor):
         if EVENTS_EXTENSION in extensions:
             named = LEGACY_EXTENSIONS if method.is_legacy else EXTENSIONS
             await context.send_initial_metadata(((named, EVENTS_EXTENSION),))
-        _call.set(ServerCallContext(user=caller, state={"headers": headers}, requested_extensions=extensions))
+        call = ServerCallContext(user=caller, state={"headers": headers}, requested_extensions=extensions)
+        _when_done(context, held_by(call.state).close)
+        _call.set(call)
 
 
 class _StalledError(Exception):
@@ -270,6 +273,15 @@ def _spoken_version(method: _Method, asked: str) -> str:
             f"send {VERSION_HEADER}: {own}, or call the service of your version, if the agent card has one"
         )
     return own
+
+
+def _when_done(context: Context, act: Callable[[], None]) -> None:
+    """Act when a call is over: its answer is sent, or given up."""
+
+    def done(_context: object) -> None:
+        act()
+
+    context.add_done_callback(cast("Any", done))
 
 
 def _headers(context: Context) -> CallHeaders:

@@ -4,7 +4,7 @@ A2A 1.0 §3.1. Every method answers with A2A errors only (`gateway.errors`).
 """
 
 from collections.abc import AsyncGenerator, Callable
-from contextlib import aclosing
+from contextlib import ExitStack, aclosing
 from dataclasses import dataclass, replace
 
 from a2a.server.context import ServerCallContext
@@ -19,11 +19,13 @@ from gateway.admission import Admission, Admitted, DirectAnswer
 from gateway.callers import caller_of, identity_of, viewer_of_view
 from gateway.content_types import check_content_types
 from gateway.endings import Endings
-from gateway.errors import a2a_errors
+from gateway.errors import TaskTooLargeError, a2a_errors
 from gateway.event_ids import EVENT_ID, LAST_EVENT_ID, EventId
 from gateway.input_files import InputFiles
+from gateway.large_tasks import LargeTasks, held_by
 from gateway.protocol_versions import is_legacy
 from gateway.push_operations import PushOperations
+from gateway.refusals import UnavailableNowError
 from gateway.repeated_messages import IDEMPOTENCY_KEY
 from gateway.requests import (
     SendRequest,
@@ -40,9 +42,9 @@ from gateway.task_streams import TaskStreams, is_reached
 from gateway.tasks import Tasks
 from gateway.turns import UntilEnd, UntilReply, UntilTakenIn
 from gateway.updates import UpdateTranslator
-from stores.a2a_tasks import EVENTS_EXTENSION, to_direct_message, to_task
+from stores.a2a_tasks import EVENTS_EXTENSION, left_out, to_direct_message, to_task
 from stores.push_configs import first_position
-from stores.task_views import START, Snapshot, TaskViews
+from stores.task_views import START, Snapshot, TaskViews, position_order
 from workflows.contract.tasks import TaskState
 
 TAKE_WAIT = 2.0
@@ -67,6 +69,7 @@ class Services:
     streams: TaskStreams
     endings: Endings
     files: InputFiles
+    large: LargeTasks
     agents: AgentRegistry
     push: PushOperations
     steps: Steps
@@ -86,6 +89,15 @@ class _Listener:
         return EVENTS_EXTENSION in self.context.requested_extensions
 
 
+@dataclass(frozen=True)
+class _Begun:
+    """A task as a stream begins with it, at this position, and what translates the events that follow."""
+
+    task: pb.Task
+    position: str
+    translator: UpdateTranslator
+
+
 class TaskHandler(RequestHandler):
     """Serves tasks from the store, hands what changes them to Temporal, and keeps nothing itself."""
 
@@ -98,6 +110,7 @@ class TaskHandler(RequestHandler):
         self._streams = services.streams
         self._endings = services.endings
         self._files = services.files
+        self._large = services.large
         self._agents = services.agents
         self._push = services.push
         self._steps = services.steps
@@ -114,7 +127,8 @@ class TaskHandler(RequestHandler):
             if not request.return_immediately:
                 until = UntilReply(admitted.message_id, is_answer=admitted.is_answer)
                 snapshot = await self._wait(snapshot, until, self._settings.blocking_timeout)
-            return await self._task(snapshot, request.history_length)
+            shown = await self._shown(snapshot, held_by(context.state), request.history_length)
+            return await self._task(shown, request.history_length)
 
     async def on_message_send_stream(
         self, params: pb.SendMessageRequest, context: ServerCallContext
@@ -151,9 +165,11 @@ class TaskHandler(RequestHandler):
         with a2a_errors(context):
             history_length = read_history_length(params)
             snapshot = await self._known(params.id, "id", context)
-            task = await self._task(snapshot, history_length)
+            held = held_by(context.state)
+            whole = await self._large.whole(snapshot, held, history_length=history_length)
+            task = await self._task(whole, history_length)
             if EVENTS_EXTENSION in context.requested_extensions:
-                steps = await self._steps.of(snapshot.view)
+                steps = await self._steps.of(whole.view, snapshot.message_ids)
                 if steps is not None:
                     task.metadata.update({EVENTS_EXTENSION: {"steps": steps}})
             return task
@@ -168,11 +184,15 @@ class TaskHandler(RequestHandler):
                 is_open = not view.status.state.is_terminal
                 if is_open and self._endings.is_due(view.status.at.timestamp()):
                     self._endings.check_soon(view.task_id)
+            tasks = [
+                to_task(view, self._settings.url, include_artifacts=query.with_artifacts)
+                for view in page.views
+            ]
+            for task in tasks:
+                if task.id in page.left_out:
+                    task.metadata.update(left_out(page.left_out[task.id]))
             return pb.ListTasksResponse(
-                tasks=[
-                    to_task(view, self._settings.url, include_artifacts=query.with_artifacts)
-                    for view in page.views
-                ],
+                tasks=tasks,
                 next_page_token=page.next_page_token,
                 page_size=query.page_size,
                 total_size=page.total,
@@ -196,7 +216,7 @@ class TaskHandler(RequestHandler):
                 snapshot = await self._canceled(await self._wait(snapshot, UntilEnd(), TAKE_WAIT))
             # The task may also have ended in another way before it heard of the cancellation.
             _refuse_unless_canceled(snapshot)
-            return await self._task(snapshot)
+            return await self._task(await self._shown(snapshot, held_by(context.state)))
 
     async def on_create_task_push_notification_config(
         self, params: pb.TaskPushNotificationConfig, context: ServerCallContext
@@ -294,10 +314,25 @@ class TaskHandler(RequestHandler):
                 pass
         return await self._again(snapshot)
 
+    async def _shown(
+        self, snapshot: Snapshot, held: ExitStack, history_length: int | None = None
+    ) -> Snapshot:
+        """Return as much of a task as can be shown now: what was asked has been done, and is answered."""
+        try:
+            return await self._large.whole(snapshot, held, history_length=history_length)
+        except (TaskTooLargeError, UnavailableNowError):
+            return snapshot
+
     async def _task(self, snapshot: Snapshot, history_length: int | None = None) -> pb.Task:
-        """Return the task as its client reads it: small files that it sent come with their content."""
+        """Return the task as its client reads it: small files that it sent come with their content.
+
+        Of one without history and artifacts, the metadata say so.
+        """
         view = await self._files.shown(snapshot.view, history_length)
-        return to_task(view, self._settings.url, history_length=history_length)
+        task = to_task(view, self._settings.url, history_length=history_length)
+        if not snapshot.is_whole:
+            task.metadata.update(left_out(snapshot.size))
+        return task
 
     async def _known_to(self, context: ServerCallContext, snapshot: Snapshot) -> EventId | None:
         """Return behind which event the client goes on, None if it needs the whole task first."""
@@ -315,19 +350,42 @@ class TaskHandler(RequestHandler):
         the event is out. Of several updates that tell of one event, the last has its id: whoever did not get
         that far gets them all again.
         """
-        url, after, extended = self._settings.url, listener.after, listener.is_extended
-        translator = UpdateTranslator(snapshot.view, url, extended=extended, after=after)
-        steps = self._streams.follow(snapshot, until, after=after.position if after else None)
+        translator, state = await self._translator(snapshot, listener), listener.context.state
+        shown_at = START
+        steps = self._streams.follow(snapshot, until, after=listener.after and listener.after.position)
         async with aclosing(steps):
             async for step in steps:
                 if isinstance(step, Snapshot):
-                    translator = UpdateTranslator(step.view, url, extended=extended)
-                    updates: list[Event] = [await self._task(step, listener.history_length)]
-                else:
-                    updates = [*translator.translate(step.event, step.position)]
+                    with ExitStack() as held:  # until the client has taken it
+                        begun = await self._begun(step, listener, held)
+                        translator, shown_at = begun.translator, begun.position
+                        state[EVENT_ID] = translator.event_id(shown_at)
+                        yield begun.task
+                        del begun  # a stream may stay open for days
+                    continue
+                if position_order(step.position) <= position_order(shown_at):
+                    continue  # the task was read anew, after the snapshot
+                updates = [*translator.translate(step.event, step.position)]
                 for left, update in zip(reversed(range(len(updates))), updates, strict=True):
-                    listener.context.state[EVENT_ID] = None if left else translator.event_id(step.position)
+                    state[EVENT_ID] = None if left else translator.event_id(step.position)
                     yield update
+
+    async def _translator(self, snapshot: Snapshot, listener: _Listener) -> UpdateTranslator:
+        """Return the translator for a client that goes on; who begins gets one with the task."""
+        with ExitStack() as held:
+            shown = await self._shown(snapshot, held) if listener.after else snapshot
+            return self._translator_of(shown, listener, listener.after)
+
+    async def _begun(self, snapshot: Snapshot, listener: _Listener, held: ExitStack) -> _Begun:
+        shown = await self._shown(snapshot, held, listener.history_length)
+        task = await self._task(shown, listener.history_length)
+        return _Begun(task, shown.position, self._translator_of(shown, listener))
+
+    def _translator_of(
+        self, shown: Snapshot, listener: _Listener, after: EventId | None = None
+    ) -> UpdateTranslator:
+        url = self._settings.url
+        return UpdateTranslator(shown.view, url, extended=listener.is_extended, after=after)
 
 
 def _refuse_if_ended(snapshot: Snapshot) -> None:

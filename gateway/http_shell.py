@@ -28,6 +28,7 @@ from gateway.http_callers import recognise
 from gateway.http_errors import AddressUnknownError, as_a2a, headers_of, status_of
 from gateway.http_request import A2ARequest, BodyLimits
 from gateway.http_streams import with_farewell
+from gateway.large_tasks import held_by
 from gateway.refusals import UnavailableNowError
 from stores.a2a_tasks import EVENTS_EXTENSION
 from stores.json_limits import with_whole_numbers
@@ -77,7 +78,7 @@ class Endpoint:
         parent = trace_context(Headers(scope=scope))
         with _tracer.start_as_current_span("a2a", parent, trace.SpanKind.SERVER) as span:
             request = A2ARequest(scope, receive, self._shell.limits, span)
-            with suppress(ClientDisconnect):
+            with suppress(ClientDisconnect), held_by(request.call_state):
                 try:
                     response = await self._answer(request, receive)
                 finally:

@@ -54,7 +54,7 @@ _problems = _meter.create_counter(
 _refused = _meter.create_counter(
     "everloop.requests.refused",
     unit="{request}",
-    description="Requests of owners who asked for more than a share, and streams that there was no room for.",
+    description="Requests of owners who asked for more than a share, and what there was no room for.",
 )
 
 
@@ -65,7 +65,7 @@ def begin_counters(agent_ids: Collection[str]) -> None:
         _started.add(0, {"agent": agent_id})
     for state in TERMINAL_STATES:
         _settled.add(0, {"state": state.value})
-    for limit in ("rate", "open_tasks", "streams"):
+    for limit in ("rate", "open_tasks", "streams", "large_tasks"):
         _refused.add(0, {"limit": limit})
     _problems.add(0, {"cause": ""})
     _rebuilt.add(0)
@@ -114,5 +114,5 @@ def record_problem(cause: str) -> None:
 
 
 def record_refused(limit: str) -> None:
-    """Count a request over a limit: "rate", "open_tasks" or "streams"."""
+    """Count a request over a limit: "rate", "open_tasks", "streams" or "large_tasks"."""
     _refused.add(1, {"limit": limit})

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from gateway.endings import Endings
+from gateway.large_tasks import LargeTasks
 from gateway.routes import Routes
 from gateway.snapshots import Snapshots
 
@@ -12,5 +13,6 @@ class Past:
     """How tasks stand, how they ended, and what became of messages that may have been answered at once."""
 
     snapshots: Snapshots
+    large: LargeTasks
     endings: Endings
     routes: Routes

@@ -41,7 +41,7 @@ class Problems:
 
     async def _tell(self, stuck: Stuck, cause: str) -> None:
         client_task, _, child = stuck.task_id.partition("/")
-        snapshot = await self._views.load(client_task)
+        snapshot = await self._views.load(client_task, most=0)
         if not child:
             await self._warn(stuck.task_id, stuck.run_id, f"the task cannot go on: {cause}")
         elif snapshot:

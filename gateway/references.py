@@ -2,8 +2,11 @@
 
 import json
 from collections.abc import Sequence
+from contextlib import ExitStack
 
 from gateway.callers import Viewer
+from gateway.errors import TaskTooLargeError
+from gateway.large_tasks import LargeTasks
 from gateway.snapshots import Snapshots
 from workflows.contract.messages import DataPart, FilePart, Part, TaskReference, TextPart
 from workflows.contract.tasks import Artifact, TaskView
@@ -12,25 +15,34 @@ MAX_CHARACTERS = 20_000
 """Of one task's results; the rest is cut off, and the text says so."""
 
 NOTHING = "(nothing yet)"
+TOO_LARGE = "(its results are too large to be shown here)"
 
 
 class References:
     """Reads the results of tasks."""
 
-    def __init__(self, snapshots: Snapshots) -> None:
+    def __init__(self, snapshots: Snapshots, large: LargeTasks) -> None:
         self._snapshots = snapshots
+        self._large = large
 
     async def read(self, task_ids: Sequence[str], viewer: Viewer) -> tuple[TaskReference, ...]:
         """Return what came of each task as it stands now.
 
         Raises:
             TaskUnknownError: one is not there for this viewer.
+            UnavailableNowError: one is large, and there is no room for it now.
         """
-        return tuple([_reference((await self._snapshots.take(id_, viewer)).view) for id_ in task_ids])
+        return tuple([await self._read(task_id, viewer) for task_id in task_ids])
 
-
-def _reference(view: TaskView) -> TaskReference:
-    return TaskReference(task_id=view.task_id, state=view.status.state, text=_results(view))
+    async def _read(self, task_id: str, viewer: Viewer) -> TaskReference:
+        snapshot = await self._snapshots.take(task_id, viewer)
+        try:
+            with ExitStack() as held:
+                view = (await self._large.whole(snapshot, held, history_length=0)).view
+                text = _results(view)
+        except TaskTooLargeError:
+            view, text = snapshot.view, TOO_LARGE
+        return TaskReference(task_id=task_id, state=view.status.state, text=text)
 
 
 def _results(view: TaskView) -> str:

@@ -6,6 +6,7 @@ not at all for agents that do not deduplicate.
 
 import hashlib
 import uuid
+from collections.abc import Iterable
 
 from a2a.utils.errors import InvalidParamsError
 
@@ -75,6 +76,21 @@ def check_repeated(request: SendRequest, view: TaskView, message: UserMessage) -
     is_elsewhere = request.key and request.context_id not in {"", view.context_id}
     if is_elsewhere or any(_differs(known, message) for known in view.history):
         raise changed(request)
+
+
+def may_be_repeated(message_ids: Iterable[str], message: UserMessage, key: str) -> str | None:
+    """Return which of these ids a message may have come under before; None if it is a new one."""
+    shown, identity = shown_message_id(message.message_id), message_identity(message.message_id)
+    return next(
+        (
+            known
+            for known in message_ids
+            if (key and has_mark(known, key))
+            or shown_message_id(known) == shown
+            or message_identity(known) == identity
+        ),
+        None,
+    )
 
 
 def changed(request: SendRequest) -> InvalidParamsError | MessageChangedError:

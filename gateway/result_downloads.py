@@ -54,7 +54,7 @@ class ResultDownloads:
     async def _answer(self, request: Request, task_id: str, call_id: str) -> Response:
         caller = await self._guard.admit(request)
         # Of the agent we know what the view says, and whether that is one of the caller's.
-        known = await self._views.load(task_id)
+        known = await self._views.load(task_id, most=0)
         if known is None or not await self._guard.is_seen_by(caller, task_id):
             raise _missing(call_id)
         snapshot = await self._snapshots.open(task_id, Viewer(caller.owner, known.view.agent_id))

@@ -20,6 +20,12 @@ from workflows.contract.events import StatusChanged
 CHECK_WAIT = 0.5
 """Seconds that a snapshot waits to hear what became of a silent task; the next one will tell otherwise."""
 
+SMALL_BYTES = 1_000_000
+"""A snapshot has history and artifacts of a view that takes at most so much, as it is stored.
+
+Who needs them of a larger one gets them as there is room (`gateway.large_tasks`).
+"""
+
 CHILD_SEPARATOR = names.child_task_id("", "")
 """In ids of sub-agents' tasks only (clients' have none). Whoever could see one could also answer or cancel
 it, behind the back of the task that waits for it."""
@@ -46,13 +52,15 @@ class Snapshots:
     async def take(self, task_id: str, viewer: Viewer) -> Snapshot:
         """Return the snapshot of a task; of one that has been silent, after a look at what became of it.
 
+        A large one comes without history and artifacts.
+
         Raises:
             TaskUnknownError: there is no such task, or it is another owner's or agent's, or a sub-agent's.
             UnavailableError: the view is lost, and what it takes to rebuild it does not answer.
         """
         if CHILD_SEPARATOR in task_id:
             raise TaskUnknownError(task_id)
-        known = await self._views.load(task_id)
+        known = await self._load(task_id)
         snapshot = known or await self._restored(task_id)
         if viewer_of_view(snapshot.view) != viewer:
             raise TaskUnknownError(task_id)
@@ -63,7 +71,7 @@ class Snapshots:
         if not self._endings.is_due(silent_since) or not (check := self._endings.check_soon(task_id)):
             return snapshot
         done, _ = await asyncio.wait({check}, timeout=CHECK_WAIT)
-        return (await self._views.load(task_id) if done else None) or snapshot
+        return (await self._load(task_id) if done else None) or snapshot
 
     async def revived(self, snapshot: Snapshot) -> Snapshot:
         """Return the snapshot of a task that somebody wants to act on; if it has ended, look again.
@@ -76,13 +84,16 @@ class Snapshots:
         if not snapshot.view.status.state.is_terminal:
             return snapshot
         await self._endings.revive(snapshot.view.task_id)
-        return await self._views.load(snapshot.view.task_id) or snapshot
+        return await self._load(snapshot.view.task_id) or snapshot
+
+    async def _load(self, task_id: str) -> Snapshot | None:
+        return await self._views.load(task_id, most=SMALL_BYTES)
 
     async def _restored(self, task_id: str) -> Snapshot:
         """Rebuild the view, once for all who ask for it now."""
         lock = self._restoring.setdefault(task_id, asyncio.Lock())
         async with lock:
-            return await self._views.load(task_id) or await self._restore(task_id)
+            return await self._load(task_id) or await self._restore(task_id)
 
     async def _restore(self, task_id: str) -> Snapshot:
         try:
@@ -93,10 +104,10 @@ class Snapshots:
         else:
             if view.is_hidden:
                 raise TaskUnknownError(task_id)
-            await self._views.restore(await with_artifacts(view, self._artifacts))
+            await self._views.restore(await with_artifacts(view, self._artifacts, self._views.max_bytes))
             record_rebuilt()
             _log.info("task view restored", **task_fields(view))
-        return await self._views.load(task_id) or Snapshot(view, START)
+        return await self._load(task_id) or Snapshot(view, START)
 
     async def _has_gone_on(self, task_id: str) -> bool:
         """Whether a stream without its view tells of a status: how the task began would contradict it."""

@@ -5,7 +5,7 @@ history.
 """
 
 import asyncio
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 
 import structlog
 from pydantic import JsonValue
@@ -46,11 +46,14 @@ class Steps:
         self._public_url = public_url
         self._reading_all = asyncio.Semaphore(MOST_AT_ONCE)
 
-    async def of(self, view: TaskView) -> list[JsonValue] | None:
-        """Return the steps of a task, the oldest first; None if nobody can tell them now."""
+    async def of(self, view: TaskView, message_ids: Collection[str]) -> list[JsonValue] | None:
+        """Return the steps of a task, the oldest first; None if nobody can tell them now.
+
+        `message_ids` are those of the task's history, of which the view may have the newest messages only.
+        """
         try:
             messages = await self._transcripts.newest(view.task_id, view.run_id, MAX_BYTES)
-            return list(steps_of(messages or await self._asked(view), view, self._public_url))
+            return list(steps_of(messages or await self._asked(view), view, message_ids, self._public_url))
         except (GatewayError, *STORE_FAILURES) as error:
             _log.warning("steps not shown", **task_fields(view), error=type(error).__name__)
             return None
@@ -75,15 +78,14 @@ class Steps:
 
 
 def steps_of(
-    messages: Mapping[int, TranscriptMessage], view: TaskView, public_url: str
+    messages: Mapping[int, TranscriptMessage], view: TaskView, message_ids: Collection[str], public_url: str
 ) -> Iterator[dict[str, JsonValue]]:
     """Yield the steps in a transcript, without those of earlier tasks that were recalled.
 
     A reply that did not stand is none. A call without an outcome has not ended, or its result is too large.
     """
-    first = view.history[0].message_id if view.history else ""
     users = ((at, each) for at, each in messages.items() if isinstance(each, UserMessage))
-    start = next((at for at, each in users if each.message_id == first), 0)
+    start = next((at for at, each in users if each.message_id in message_ids), 0)
     own = [each for at, each in messages.items() if at >= start]
     results = {each.call_id: each for each in own if isinstance(each, ToolMessage)}
     for reply in _replies(own):

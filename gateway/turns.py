@@ -60,7 +60,7 @@ def _state_of(step: Step) -> TaskState | None:
 
 def _messages_of(step: Step) -> set[str]:
     if isinstance(step, Snapshot):
-        return {message.message_id for message in step.view.history}
+        return set(step.message_ids)
     if isinstance(step.event, StatusChanged):
         return {message.message_id for message in step.event.received}
     return set()

@@ -38,6 +38,9 @@ EVENTS_EXTENSION = "https://everloop.dev/extensions/events/v1"
 FAILED_ARTIFACT: Mapping[str, JsonValue] = {"status": "failed"}
 """Metadata of an artifact that its task left unfinished."""
 
+LEFT_OUT = "leftOut"
+"""Key in the metadata of a task that is shown without history and artifacts, because they are too large."""
+
 STATES_BY_NUMBER: dict[int, TaskState] = {
     pb.TaskState.Value(f"TASK_STATE_{state.name}"): state for state in TaskState
 }
@@ -78,6 +81,17 @@ def to_task(
         artifacts=[to_artifact(artifact, place) for artifact in artifacts] if include_artifacts else [],
         metadata=to_struct(view.status.metadata),
     )
+
+
+def left_out(size: int) -> dict[str, JsonValue]:
+    """Return the metadata of a task without history and artifacts; with them it has so many stored bytes."""
+    return {
+        LEFT_OUT: {
+            "fields": ["history", "artifacts"],
+            "storedBytes": size,
+            "hint": "they are too large for this answer; call GetTask, with a small historyLength",
+        }
+    }
 
 
 def newest(view: TaskView, history_length: int | None) -> tuple[Message, ...]:

@@ -152,15 +152,15 @@ class Telling:
 
 
 def changed_contents(
-    before: StoredArtifact | None, contents: Contents, change: Change, after: StoredArtifact
+    before: StoredArtifact | None, contents: Contents, change: Change, after: StoredArtifact, room: int
 ) -> dict[int, bytes | None]:
-    """Return the content of the parts that may be shown after a change.
+    """Return the content of the parts that may be shown after a change, in a view with so much `room`.
 
     Raises:
         ContentNeededError: a part may be shown whose content is not among these.
     """
     changed = _changed(before, contents, change)
-    indexes = shown_indexes(after)
+    indexes = shown_indexes(after, room)
     if missing := indexes - changed.keys():
         raise ContentNeededError(missing)
     return {index: changed[index] for index in indexes}

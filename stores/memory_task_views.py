@@ -11,6 +11,7 @@ from stores.forwarded_events import forwarded
 from stores.page_token import IndexEntry, decode_page_token, encode_page_token
 from stores.task_views import (
     MAX_PAGE_BYTES,
+    MAX_TASK_BYTES,
     START,
     OpenTask,
     ShownArtifact,
@@ -42,7 +43,8 @@ class _StoredTask:
 class MemoryTaskViews(TaskViews):
     """Keeps everything until the process ends. `max_events` is what a stream keeps (default 10,000)."""
 
-    def __init__(self, *, max_events: int = MAX_EVENTS) -> None:
+    def __init__(self, *, max_events: int = MAX_EVENTS, max_bytes: int = MAX_TASK_BYTES) -> None:
+        super().__init__(max_bytes)
         self._tasks: defaultdict[str, _StoredTask] = defaultdict(
             lambda: _StoredTask(deque(maxlen=max_events))
         )
@@ -71,12 +73,24 @@ class MemoryTaskViews(TaskViews):
     async def restore(self, view: TaskView) -> None:
         await self._append(view.task_id, self._tasks[view.task_id].folded.restore(view))
 
-    async def load(self, task_id: str) -> Snapshot | None:
-        if task_id not in self._tasks:
+    async def load(
+        self, task_id: str, *, most: int | None = None, history_length: int | None = None
+    ) -> Snapshot | None:
+        task = self._tasks.get(task_id)
+        view = task.folded.view if task else None
+        if task is None or view is None:
             return None
-        task = self._tasks[task_id]
-        view = task.folded.view
-        return Snapshot(view, task.events[-1].position if task.events else START) if view else None
+        position = task.events[-1].position if task.events else START
+        wanted = _with_newest(view, history_length)
+        size = _size(wanted)
+        if most is None or size <= most:
+            return Snapshot(wanted, position, size)
+        ids = frozenset(message.message_id for message in view.history)
+        return Snapshot(_bare(view), position, size, left_out=ids)
+
+    async def size(self, task_id: str) -> int:
+        snapshot = await self.load(task_id)
+        return snapshot.size if snapshot else 0
 
     async def state(self, task_id: str) -> TaskState | None:
         snapshot = await self.load(task_id)
@@ -134,11 +148,14 @@ class MemoryTaskViews(TaskViews):
         )
         after = decode_page_token(query.page_token)
         rest = [pair for pair in matching if after is None or pair[0] < after]
-        page = _fitting([(entry, _as_wanted(view, query)) for entry, view in rest[: query.page_size]])
+        wanted = [(entry, _as_wanted(view, query)) for entry, view in rest[: query.page_size]]
+        left_out = {view.task_id: size for _, view in wanted if (size := _size(view)) > MAX_PAGE_BYTES}
+        page = _fitting([(entry, _bare(v) if v.task_id in left_out else v) for entry, v in wanted])
         return TaskPage(
             views=tuple(view for _, view in page),
             total=len(matching),
             next_page_token=encode_page_token(page[-1][0]) if len(rest) > len(page) else "",
+            left_out={view.task_id: left_out[view.task_id] for _, view in page if view.task_id in left_out},
         )
 
     async def list_waiting(self, query: WaitingQuery) -> WaitingPage:
@@ -152,9 +169,8 @@ class MemoryTaskViews(TaskViews):
         rest = [(entry, task) for entry, task in waiting if after is None or entry > after]
         page = rest[: query.page_size]
         more = len(rest) > len(page)
-        bare = {"history": (), "artifacts": ()}
         return WaitingPage(
-            tuple(WaitingTask(task.view.model_copy(update=bare), task.scope) for _, task in page),
+            tuple(WaitingTask(_bare(task.view), task.scope) for _, task in page),
             encode_page_token(page[-1][0]) if more else "",
         )
 
@@ -209,11 +225,24 @@ def _matches(view: TaskView, query: TaskQuery) -> bool:
 
 def _fitting(page: Sequence[tuple[IndexEntry, TaskView]]) -> Sequence[tuple[IndexEntry, TaskView]]:
     """Return as much of a page as its bytes allow."""
-    sizes = accumulate(len(view.model_dump_json().encode()) for _, view in page)
+    sizes = accumulate(_size(view) for _, view in page)
     return page[: max(1, sum(size <= MAX_PAGE_BYTES for size in sizes))]
 
 
 def _as_wanted(view: TaskView, query: TaskQuery) -> TaskView:
-    skipped = 0 if query.with_history is None else max(0, len(view.history) - query.with_history)
-    artifacts = view.artifacts if query.with_artifacts else ()
-    return view.model_copy(update={"history": view.history[skipped:], "artifacts": artifacts})
+    wanted = _with_newest(view, query.with_history)
+    return wanted if query.with_artifacts else wanted.model_copy(update={"artifacts": ()})
+
+
+def _with_newest(view: TaskView, history_length: int | None) -> TaskView:
+    if history_length is None or history_length >= len(view.history):
+        return view
+    return view.model_copy(update={"history": view.history[len(view.history) - history_length :]})
+
+
+def _bare(view: TaskView) -> TaskView:
+    return view.model_copy(update={"history": (), "artifacts": ()})
+
+
+def _size(view: TaskView) -> int:
+    return len(view.model_dump_json().encode())

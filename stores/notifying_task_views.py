@@ -41,6 +41,7 @@ class NotifyingTaskViews(TaskViews):
     """
 
     def __init__(self, inner: TaskViews, configs: PushConfigs, notify: Notify) -> None:
+        super().__init__(inner.max_bytes)
         self._inner = inner
         self._configs = configs
         self._notify = notify
@@ -63,8 +64,13 @@ class NotifyingTaskViews(TaskViews):
         async with self._telling(view.task_id, view.status.state):
             await self._inner.restore(view)
 
-    async def load(self, task_id: str) -> Snapshot | None:
-        return await self._inner.load(task_id)
+    async def load(
+        self, task_id: str, *, most: int | None = None, history_length: int | None = None
+    ) -> Snapshot | None:
+        return await self._inner.load(task_id, most=most, history_length=history_length)
+
+    async def size(self, task_id: str) -> int:
+        return await self._inner.size(task_id)
 
     async def state(self, task_id: str) -> TaskState | None:
         return await self._inner.state(task_id)

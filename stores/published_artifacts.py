@@ -21,7 +21,15 @@ from stores.artifacts import (
     Fail,
     PartIndexError,
 )
-from stores.shown_artifacts import Contents, Shown, is_shown_by, read_contents, shown_form, shown_indexes
+from stores.shown_artifacts import (
+    SHOWN_BYTES,
+    Contents,
+    Shown,
+    is_shown_by,
+    read_contents,
+    shown_form,
+    shown_indexes,
+)
 from stores.task_views import ShownArtifact, TaskViews
 from workflows.contract.artifacts import ArtifactStatus, StoredArtifact
 from workflows.contract.events import ArtifactChunk
@@ -161,7 +169,8 @@ class PublishedArtifacts(Artifacts):
         telling = Telling(key[1], self._position, self._attempts.get(key, 0))
         if artifact is None:
             return telling.withdrawal(view, is_over=is_over)
-        contents = await self._read(self._inner, artifact, shown_indexes(artifact))
+        room = await self._room(view)
+        contents = await self._read(self._inner, artifact, shown_indexes(artifact, room))
         if is_over and artifact.status is ArtifactStatus.BUILDING:
             artifact = artifact.model_copy(update={"status": ArtifactStatus.COMPLETE})
         shown = shown_form(artifact, contents)
@@ -181,15 +190,23 @@ class PublishedArtifacts(Artifacts):
 
         The store first: if it is unchanged when the change is made, so is what was told of it.
         """
-        artifact: StoredArtifact | None = None
         contents: Contents = {}
+        artifact = await self._find(key)
+        view = await self._views.artifact(self._task.task_id, key[1])
+        room = await self._room(view)
         # What was deleted or replaced since it was found is noticed when the change is made.
         with suppress(ArtifactMissingError, PartIndexError):
-            artifact = await self._inner.get_artifact(*key)
-            if not isinstance(change, Create):
-                indexes = shown_indexes(artifact) | needed
+            if artifact and not isinstance(change, Create):
+                indexes = shown_indexes(artifact, room) | needed
                 contents = await self._read(self._inner, artifact, indexes)
-        return _Known(artifact, contents, await self._views.artifact(self._task.task_id, key[1]))
+        return _Known(artifact, contents, room, view)
+
+    async def _room(self, view: ShownArtifact | None) -> int:
+        """Return for how many bytes of an artifact the view of the task has room; it has this of it now."""
+        room = self._views.max_bytes - await self._views.size(self._task.task_id)
+        if room >= SHOWN_BYTES or view is None:
+            return room
+        return room + len(view.artifact.model_dump_json().encode())
 
     def _step(self, key: _Key, change: Change, known: "_Known", follows: str) -> "_Step":
         telling = Telling(key[1], self._position, self._attempts.get(key, 0))
@@ -210,13 +227,14 @@ class _StaleError(Exception):
 
 @dataclass(frozen=True)
 class _Known:
-    """An artifact, the content that may be shown of it, and what subscribers have of it.
+    """An artifact, the content that may be shown of it in so much `room`, and what subscribers have of it.
 
     That is `told` if this writer has told it, and else what the `view` shows.
     """
 
     artifact: StoredArtifact | None
     contents: Contents
+    room: int
     view: ShownArtifact | None = None
     told: Told | None = None
 
@@ -237,10 +255,11 @@ class _Step:
             raise ArtifactOvertakenError(after.artifact_id)
         if _state(before) != _state(self.known.artifact):
             raise _StaleError
-        contents = changed_contents(before, self.known.contents, self.change, after)
+        room = self.known.room
+        contents = changed_contents(before, self.known.contents, self.change, after, room)
         shown = shown_form(after, contents)
         chunks, told = self.telling.tell(self._told(before, shown), after, shown)
-        self.result = _Known(after, contents, told=told)
+        self.result = _Known(after, contents, room, told=told)
         return chunks
 
     def _told(self, before: StoredArtifact | None, shown: Shown) -> Told | None:

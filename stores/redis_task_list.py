@@ -24,8 +24,8 @@ _KEY_ENDS = (*view_key("/").split("/"), *history_key("/").split("/"))
 _PURGE_SIZE = 500
 """As in `task_list.lua`."""
 
-_Row = tuple[str, str, list[str], list[str]]
-"""Task id, time, fields of the view (name and value in turn), messages."""
+_Row = tuple[str, str, list[str], list[str], int]
+"""Task id, time, fields of the view (name and value in turn), messages, bytes left out."""
 
 _log: FilteringBoundLogger = structlog.get_logger(__name__)
 
@@ -47,6 +47,7 @@ class RedisTaskList:
             views=tuple(view for row in page if (view := self._view_of(row))),
             total=total,
             next_page_token=encode_page_token(IndexEntry(int(page[-1][1]), page[-1][0])) if has_more else "",
+            left_out={row[0]: row[-1] for row in page if row[-1]},
         )
 
     async def _read(self, query: TaskQuery, after: IndexEntry | None) -> tuple[int, Sequence[_Row], bool]:
@@ -76,7 +77,7 @@ class RedisTaskList:
         return total, rows, bool(is_cut)
 
     def _view_of(self, row: _Row) -> TaskView | None:
-        task_id, _, fields, messages = row
+        task_id, _, fields, messages, _ = row
         codec = ViewCodec(task_id, self._cipher)
         try:
             return codec.view(dict(zip(fields[::2], fields[1::2], strict=True)), messages)

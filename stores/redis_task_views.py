@@ -1,6 +1,6 @@
 """Task views and event streams in Redis (a single primary: the indexes lie outside the tasks' hash slots)."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import cast
@@ -15,6 +15,7 @@ from stores.redis_task_list import INDEX_SCRIPT, RedisTaskList
 from stores.redis_view_codec import ScriptArguments, ViewCodec
 from stores.redis_waiting_tasks import RedisWaitingTasks
 from stores.task_views import (
+    MAX_TASK_BYTES,
     START,
     OpenTask,
     ShownArtifact,
@@ -51,7 +52,48 @@ for number = 1, cjson.decode(draft).blocks do
 end
 return {draft, blocks}
 """
+_BOUNDED_LOAD_SCRIPT = """
+local MESSAGE = 'message:'
+local view, history, stream = KEYS[1], KEYS[2], KEYS[3]
+local most, newest = tonumber(ARGV[1]), ARGV[2]  -- newest: how many messages, or 'all'
+
+local function usage(key)
+  return redis.call('MEMORY', 'USAGE', key, 'SAMPLES', 0) or 0
+end
+
+local function newest_messages()
+  return newest == '0' and {} or redis.call('LRANGE', history, '-' .. newest, -1)
+end
+
+local size, messages = usage(view), nil
+if newest == 'all' then
+  size = size + usage(history)
+else
+  messages = newest_messages()
+  for _, message in ipairs(messages) do
+    size = size + #message
+  end
+end
+local last = redis.call('XREVRANGE', stream, '+', '-', 'COUNT', 1)
+if size <= most then
+  messages = messages or redis.call('LRANGE', history, 0, -1)
+  return {size, last, redis.call('HGETALL', view), messages, false}
+end
+local fields, ids = {}, {}
+for n, name in ipairs({'task', 'status_run', 'status'}) do
+  fields[2 * n - 1], fields[2 * n] = name, redis.call('HGET', view, name)
+end
+for _, name in ipairs(redis.call('HKEYS', view)) do
+  if name:sub(1, #MESSAGE) == MESSAGE then
+    ids[#ids + 1] = name:sub(#MESSAGE + 1)
+  end
+end
+return {size, last, fields, {}, ids}
+"""
 _VIEW_KEY_PREFIX, _VIEW_KEY_SUFFIX = view_key("/").split("/")
+
+_Loaded = tuple[int, list[tuple[str, object]], list[str | None], list[str], list[str] | None]
+"""Size, last entry of the stream, fields (name and value in turn), messages, ids of messages left out."""
 
 
 class RedisTaskViews(TaskViews):
@@ -63,13 +105,22 @@ class RedisTaskViews(TaskViews):
     nobody knows whose it is. `max_events` is about how many events its stream keeps (default 10,000).
     """
 
-    def __init__(self, redis: Redis, *, ttl: timedelta = TASK_TTL, max_events: int = MAX_EVENTS) -> None:
+    def __init__(
+        self,
+        redis: Redis,
+        *,
+        ttl: timedelta = TASK_TTL,
+        max_events: int = MAX_EVENTS,
+        max_bytes: int = MAX_TASK_BYTES,
+    ) -> None:
+        super().__init__(max_bytes)
         self._redis = redis
         self._cipher = cipher_of(redis)
         self._ttl = int(ttl.total_seconds())
         self._max_events = max_events
         self._script = redis.register_script(_SCRIPT)
         self._artifact = redis.register_script(_ARTIFACT_SCRIPT)
+        self._bounded_load = redis.register_script(_BOUNDED_LOAD_SCRIPT)
         self._reader = RedisEventReader(redis)
         self._list = RedisTaskList(redis)
         self._waiting = RedisWaitingTasks(redis)
@@ -96,14 +147,39 @@ class RedisTaskViews(TaskViews):
     async def restore(self, view: TaskView) -> None:
         await self._change("restore", view.task_id, view.run_id, self._codec(view.task_id).restoration(view))
 
-    async def load(self, task_id: str) -> Snapshot | None:
+    async def load(
+        self, task_id: str, *, most: int | None = None, history_length: int | None = None
+    ) -> Snapshot | None:
+        if most is not None:
+            return await self._load_bounded(task_id, most, history_length)
+        newest = (1, 0) if history_length == 0 else (-(history_length or 0), -1)
         async with self._redis.pipeline(transaction=True) as pipeline:
+            self._queue_size(pipeline, task_id)
             pipeline.hgetall(view_key(task_id))
-            pipeline.lrange(history_key(task_id), 0, -1)
+            pipeline.lrange(history_key(task_id), *newest)
             pipeline.xrevrange(stream_key(task_id), count=1)
-            fields, history, last = await pipeline.execute()
+            *sizes, fields, history, last = await pipeline.execute()
         view = self._codec(task_id).view(fields, history)
-        return Snapshot(view, last[0][0] if last else START) if view else None
+        return Snapshot(view, last[0][0] if last else START, _sum(sizes)) if view else None
+
+    async def _load_bounded(self, task_id: str, most: int, history_length: int | None) -> Snapshot | None:
+        found = await self._bounded_load(
+            keys=[view_key(task_id), history_key(task_id), stream_key(task_id)],
+            args=[most, "all" if history_length is None else history_length],
+        )
+        size, last, words, history, left_out = cast("_Loaded", found)
+        pairs = zip(words[::2], words[1::2], strict=True)
+        fields = {name: value for name, value in pairs if name and value is not None}
+        view = self._codec(task_id).view(fields, history)
+        if view is None:
+            return None
+        ids = None if left_out is None else frozenset(left_out)
+        return Snapshot(view, last[0][0] if last else START, size, ids)
+
+    async def size(self, task_id: str) -> int:
+        async with self._redis.pipeline(transaction=False) as pipeline:
+            self._queue_size(pipeline, task_id)
+            return _sum(await pipeline.execute())
 
     async def state(self, task_id: str) -> TaskState | None:
         task, state = cast("list[str | None]", await self._redis.hmget(view_key(task_id), "task", "state"))
@@ -163,6 +239,12 @@ class RedisTaskViews(TaskViews):
     async def list_waiting(self, query: WaitingQuery) -> WaitingPage:
         return await self._waiting.page(query)
 
+    @staticmethod
+    def _queue_size(pipeline: Pipeline, task_id: str) -> None:
+        """Ask for two sizes. Of samples, which are the default, an estimate comes that may be half of it."""
+        pipeline.memory_usage(view_key(task_id), samples=0)
+        pipeline.memory_usage(history_key(task_id), samples=0)
+
     def _codec(self, task_id: str) -> ViewCodec:
         return ViewCodec(task_id, self._cipher)
 
@@ -206,6 +288,10 @@ class RedisTaskViews(TaskViews):
             args=[*header, *arguments],
             client=pipeline,
         )
+
+
+def _sum(sizes: Iterable[int | None]) -> int:
+    return sum(size or 0 for size in sizes)
 
 
 def _route_purpose(task_id: str) -> str:

@@ -1,4 +1,4 @@
-"""How long what is in Redis is kept."""
+"""How long what is in Redis is kept, and how much of a task."""
 
 from datetime import timedelta
 
@@ -7,13 +7,15 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from stores.conversations import CONVERSATION_TTL
 from stores.redis_tool_records import RECORD_TTL
+from stores.task_views import MAX_TASK_BYTES
 from stores.view_parts import TASK_TTL
 
 MAX_TTL_DAYS = 36_500
+SMALLEST_TASK_BYTES = 1_000_000
 
 
 class RetentionSettings(BaseSettings):
-    """Times to live; EVERLOOP_TASK_TTL_DAYS is the same for all workers and gateways.
+    """Times to live, and the size of a task. Both of a task are the same for all workers and gateways.
 
     Nothing of an open task expires; these begin when it has ended. EVERLOOP_TASK_TTL_DAYS: how long the view
     of a task, and its place in lists, is kept, default 7. EVERLOOP_TRANSCRIPT_TTL_DAYS: how long its cached
@@ -22,7 +24,10 @@ class RetentionSettings(BaseSettings):
     again, so it is longer than anybody waits before a task is reset.
 
     EVERLOOP_CONVERSATION_TTL_DAYS: how long a conversation is kept after its last message, default 30. All at
-    least 1, at most 36,500. An empty variable counts as not set.
+    least 1, at most 36,500.
+
+    EVERLOOP_MAX_TASK_BYTES: how large a task may get as it is stored, with its messages and what it shows of
+    its artifacts, default 50,000,000, at least 1,000,000. An empty variable counts as not set.
     """
 
     model_config = SettingsConfigDict(
@@ -32,6 +37,7 @@ class RetentionSettings(BaseSettings):
     task_ttl_days: int = Field(default=TASK_TTL.days, ge=1, le=MAX_TTL_DAYS)
     conversation_ttl_days: int = Field(default=CONVERSATION_TTL.days, ge=1, le=MAX_TTL_DAYS)
     transcript_ttl_days: int = Field(default=TASK_TTL.days, ge=1, le=MAX_TTL_DAYS)
+    max_task_bytes: int = Field(default=MAX_TASK_BYTES, ge=SMALLEST_TASK_BYTES)
     tool_record_ttl_days: int = Field(default=RECORD_TTL.days, ge=1, le=MAX_TTL_DAYS)
 
     @property

@@ -2,8 +2,9 @@
 
 Worker and gateway make it by the same rules: the one to tell subscribers of changes, the other to put a lost
 view back. An artifact shows at most a megabyte of content, in the order of its parts, and of data, rows and
-binary files at most 100 KB each. What is not shown is a link to the store, without a size until the artifact
-is complete. Texts are joined as in every view (`workflows.contract.events`).
+binary files at most 100 KB each; less where the view of its task has no more room. What is not shown is a
+link to the store, without a size until the artifact is complete. Texts are joined as in every view
+(`workflows.contract.events`).
 """
 
 import base64
@@ -51,14 +52,14 @@ class ShownPart:
 Shown = tuple[ShownPart, ...]
 
 
-async def shown_artifact(artifacts: Artifacts, artifact: StoredArtifact) -> Artifact:
-    """Return what a view shows of an artifact in the store.
+async def shown_artifact(artifacts: Artifacts, artifact: StoredArtifact, room: int = SHOWN_BYTES) -> Artifact:
+    """Return what a view with `room` for so many bytes shows of an artifact in the store.
 
     Raises:
         ArtifactMissingError, PartIndexError: it was deleted or replaced meanwhile.
         BlobsUnavailableError: its content cannot be read now.
     """
-    contents = await read_contents(artifacts, artifact, shown_indexes(artifact))
+    contents = await read_contents(artifacts, artifact, shown_indexes(artifact, room))
     return Artifact(
         artifact_id=artifact.artifact_id,
         name=artifact.name,
@@ -91,10 +92,10 @@ async def _read(artifacts: Artifacts, artifact: StoredArtifact, index: int) -> b
     return bytes(content)
 
 
-def shown_indexes(artifact: StoredArtifact) -> frozenset[int]:
-    """Return which parts are small enough to be shown, once they are complete."""
+def shown_indexes(artifact: StoredArtifact, room: int = SHOWN_BYTES) -> frozenset[int]:
+    """Return which parts are small enough to be shown, once complete; the view has so much `room`."""
     indexes: set[int] = set()
-    left = SHOWN_BYTES
+    left = min(SHOWN_BYTES, room)
     for part in artifact.parts:
         if part.size <= (left if is_text(part) else min(left, SHOWN_PART_BYTES)):
             indexes.add(part.index)

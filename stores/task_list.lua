@@ -4,18 +4,18 @@
 -- ARGV  time and task id of the entry that the page begins after (both empty: at the first one), time of the
 --       oldest one wanted, how many entries, how many of the newest messages of each ('all': all of them),
 --       whether artifacts are wanted (1), key of any view before and after its task id, the same of a history,
---       how many bytes of views and messages at most; the first entry comes however large it is
+--       how many bytes of views and messages at most; an entry that alone is larger comes without both
 --
 -- Answers how many expired tasks it removed, how many tasks match, and for each entry: task id, time, fields of
--- the view (name and value in turn), messages; at last 1 if it left out wanted entries that were too large. If it
--- removed PURGE_SIZE there may be more: call again.
+-- the view (name and value in turn), messages, how many bytes it left out of them (0: none); at last 1 if the page
+-- had no room for wanted entries. If it removed PURGE_SIZE there may be more: call again.
 
 local PURGE_SIZE = 500
 local FIELDS = {'task', 'status_run', 'status'}
 
 local list, agent_list, expiry_list = KEYS[1], KEYS[2], KEYS[3]
 local after_time, after_id, oldest, wanted = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4])
-local messages, with_artifacts, room = ARGV[5], ARGV[6] == '1', tonumber(ARGV[11])
+local messages, with_artifacts, most = ARGV[5], ARGV[6] == '1', tonumber(ARGV[11])
 
 local function view_key(task_id)
   return ARGV[7] .. task_id .. ARGV[8]
@@ -47,10 +47,11 @@ local function first_rank()  -- from the newest down; ids of the same time go do
   return low
 end
 
-local function fields_of(key)
-  if with_artifacts then
-    return redis.call('HGETALL', key)
-  end
+local function usage(key)
+  return redis.call('MEMORY', 'USAGE', key, 'SAMPLES', 0) or 0
+end
+
+local function status_of(key)
   local fields = {}
   for n, value in ipairs(redis.call('HMGET', key, unpack(FIELDS))) do
     fields[2 * n - 1], fields[2 * n] = FIELDS[n], value
@@ -58,11 +59,11 @@ local function fields_of(key)
   return fields
 end
 
-local function messages_of(task_id)
+local function messages_of(key)
   if messages == '0' then
     return {}
   end
-  return redis.call('LRANGE', ARGV[9] .. task_id .. ARGV[10], messages == 'all' and 0 or '-' .. messages, -1)
+  return redis.call('LRANGE', key, messages == 'all' and 0 or '-' .. messages, -1)
 end
 
 local function size_of(texts)
@@ -73,22 +74,37 @@ local function size_of(texts)
   return size
 end
 
+local function wanted_of(task_id)  -- fields, messages, their size, bytes that were left out
+  local view, history = view_key(task_id), ARGV[9] .. task_id .. ARGV[10]
+  local size = (with_artifacts and usage(view) or 0) + (messages == 'all' and usage(history) or 0)
+  local fields, said = nil, {}
+  if size <= most then  -- or else they are not even read
+    fields, said = with_artifacts and redis.call('HGETALL', view) or status_of(view), messages_of(history)
+    size = size_of(fields) + size_of(said)
+  end
+  if size > most then
+    fields, said = status_of(view), {}
+    return fields, said, size_of(fields), size
+  end
+  return fields, said, size, 0
+end
+
 local removed = forget_expired(agent_list, expiry_list, PURGE_SIZE, view_key)
 local total = redis.call('ZCOUNT', list, oldest, '+inf')
-local rank, found, gone, is_full = first_rank(), {}, {}, false
+local rank, found, gone, is_full, room = first_rank(), {}, {}, false, most
 while #found < wanted and rank < total and not is_full do
   local last = math.min(rank + wanted - #found, total) - 1
   local entries = redis.call('ZREVRANGE', list, rank, last, 'WITHSCORES')
   for n = 1, #entries, 2 do
     local task_id = entries[n]
     if redis.call('HEXISTS', view_key(task_id), 'task') == 1 then
-      local fields, history = fields_of(view_key(task_id)), messages_of(task_id)
-      room = room - size_of(fields) - size_of(history)
+      local fields, said, size, left_out = wanted_of(task_id)
+      room = room - size
       is_full = room < 0 and #found > 0
       if is_full then
         break
       end
-      table.insert(found, {task_id, entries[n + 1], fields, history})
+      table.insert(found, {task_id, entries[n + 1], fields, said, left_out})
     else
       table.insert(gone, task_id)
     end

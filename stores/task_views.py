@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from workflows.contract.events import StatusChanged, TaskEvent
@@ -12,15 +12,36 @@ START = "0-0"
 """The position before the first event of every stream."""
 
 MAX_PAGE_BYTES = 8_000_000
-"""Of the views on one page of a list, as they are stored, if the page has more than one task."""
+"""Of the views on one page of a list, as they are stored."""
+
+MAX_TASK_BYTES = 50_000_000
+"""Of the view of one task, as it is stored: its messages, and what it shows of its artifacts."""
 
 
 @dataclass(frozen=True)
 class Snapshot:
-    """A view and the position of the last event folded into it, taken in one step."""
+    """A view and the position of the last event folded into it, taken in one step.
+
+    `size` is that of all that was asked for, in bytes, as it is stored. `left_out`: it was too much, so that
+    the view has neither history nor artifacts; these are the ids of the messages in the history.
+    """
 
     view: TaskView
     position: str
+    size: int = field(default=0, compare=False)
+    left_out: frozenset[str] | None = None
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the view has all that was asked for."""
+        return self.left_out is None
+
+    @property
+    def message_ids(self) -> frozenset[str]:
+        """The ids of the messages in the history."""
+        if self.left_out is not None:
+            return self.left_out
+        return frozenset(message.message_id for message in self.view.history)
 
 
 @dataclass(frozen=True)
@@ -76,11 +97,16 @@ class TaskQuery:
 
 @dataclass(frozen=True)
 class TaskPage:
-    """One page of tasks. `total` counts all tasks that match; `next_page_token` is empty at the end."""
+    """One page of tasks. `total` counts all tasks that match; `next_page_token` is empty at the end.
+
+    `left_out`: task id → bytes that were wanted of it, where they are more than a page may have; its view has
+    neither history nor artifacts.
+    """
 
     views: tuple[TaskView, ...]
     total: int
     next_page_token: str
+    left_out: Mapping[str, int] = field(default_factory=dict[str, int])
 
 
 @dataclass(frozen=True)
@@ -119,7 +145,13 @@ class TaskViews(ABC):
 
     A view and its stream change in one atomic step, by the rules in `workflows.contract.events`; so does the
     stream of a client's task with those of its sub-agents.
+
+    `max_bytes` is how large a view may get (default `MAX_TASK_BYTES`). Whoever adds to one asks first how
+    large it is (`size`): what is published is folded in, whatever its size.
     """
+
+    def __init__(self, max_bytes: int = MAX_TASK_BYTES) -> None:
+        self.max_bytes = max_bytes
 
     @abstractmethod
     async def create(self, view: TaskView) -> None:
@@ -146,8 +178,18 @@ class TaskViews(ABC):
         """
 
     @abstractmethod
-    async def load(self, task_id: str) -> Snapshot | None:
-        """Return view and position, or None if the view is unknown or lacks its static part."""
+    async def load(
+        self, task_id: str, *, most: int | None = None, history_length: int | None = None
+    ) -> Snapshot | None:
+        """Return view and position, or None if the view is unknown or lacks its static part.
+
+        The view has its newest `history_length` messages (None: all). Where it takes more than `most` bytes
+        (None: however many) it comes without messages and artifacts.
+        """
+
+    @abstractmethod
+    async def size(self, task_id: str) -> int:
+        """Return how many bytes the view of a task takes as it is stored; 0 if there is none."""
 
     @abstractmethod
     async def state(self, task_id: str) -> TaskState | None:
@@ -211,7 +253,7 @@ class TaskViews(ABC):
 
         A task that gets a new status while a client pages moves to the front; it is neither listed twice
         nor does it push another one out of the pages. A page ends early where it would have more than about
-        `MAX_PAGE_BYTES`; it has at least one task, however large.
+        `MAX_PAGE_BYTES`. A task of which more is wanted comes without history and artifacts.
 
         Raises:
             InvalidPageTokenError: the token was not made by this method.

@@ -112,7 +112,7 @@ async def _rebuild(
         async with opened_blobs(BlobSettings(), redis) as blobs:
             client = await connect_temporal((), blobs)
             # Nobody is notified: what is restored is not news.
-            views = RedisTaskViews(redis, ttl=settings.task_ttl)
+            views = RedisTaskViews(redis, ttl=settings.task_ttl, max_bytes=settings.max_task_bytes)
             artifacts = make_artifacts(ArtifactSettings(), redis, blobs, views)
             stores = Stores(views, RedisSecrets(redis), artifacts, RedisTranscripts(redis))
             tasks, runs = Tasks(client, QueueSettings().task_queue), Runs(client)

@@ -69,7 +69,8 @@ class Rebuild:
         view = await self._tasks.view(task.task_id)
         if view.is_hidden:
             return False
-        await self._stores.views.restore(await with_artifacts(view, self._stores.artifacts))
+        views = self._stores.views
+        await views.restore(await with_artifacts(view, self._stores.artifacts, views.max_bytes))
         if not task.is_running and not view.status.state.is_terminal:
             await self._endings.reconcile(task.task_id)  # it ended without a word
         return True

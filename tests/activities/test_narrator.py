@@ -100,8 +100,10 @@ async def test_a_task_that_has_ended_is_not_told_of(views: TaskViews, state: Tas
 class Resumed(MemoryTaskViews):
     """A task that still says it waits when the narrator looks first, and works from then on."""
 
-    async def load(self, task_id: str) -> Snapshot | None:
-        snapshot = await super().load(task_id)
+    async def load(
+        self, task_id: str, *, most: int | None = None, history_length: int | None = None
+    ) -> Snapshot | None:
+        snapshot = await super().load(task_id, most=most, history_length=history_length)
         await self.publish(task_id, "run", [status(7, TaskState.WORKING)])
         return snapshot
 

@@ -132,7 +132,10 @@ async def test_the_place_of_a_page_is_exact_among_tasks_of_the_same_time(task_vi
 
 
 async def test_a_page_ends_where_it_would_be_too_large(task_views: TaskViews) -> None:
-    """It has fewer tasks than asked for then, at least one, and its token leads to the rest."""
+    """It has fewer tasks than asked for then, and its token leads to the rest.
+
+    A task that is too large for any page comes without its messages, and the page tells how large it is.
+    """
     owner, sizes = new_id(), (3, 3, 3, 9, 0, 3)  # newest first, in MB; 8 at most, encrypted
     tasks = [submitted(owner=owner, seconds=-age) for age in range(len(sizes))]
     for task, size in zip(tasks, sizes, strict=True):
@@ -145,7 +148,12 @@ async def test_a_page_ends_where_it_would_be_too_large(task_views: TaskViews) ->
         pages.append(await task_views.list_tasks(replace(query, page_token=pages[-1].next_page_token)))
 
     assert ids_of(without_messages) == ids == [task_id for page in pages for task_id in ids_of(page)]
-    assert [len(page.views) for page in pages] == [2, 1, 1, 2]
+    assert [len(page.views) for page in pages] == [2, 4]
+    assert [[len(view.history) for view in page.views] for page in pages] == [[1, 1], [1, 0, 1, 1]]
+    (left_out,) = [page.left_out for page in pages if page.left_out]
+    assert left_out.keys() == {ids[3]}
+    assert left_out[ids[3]] >= 9 * 950_000
+    assert not without_messages.left_out
     assert {page.total for page in pages} == {len(ids)}
 
 
