@@ -77,6 +77,7 @@ class CallLease:
         self._is_repeatable = is_repeatable
         self._until = 0.0
         self._is_lost = self._is_forgotten = False
+        self._is_wanted = True
 
     async def claim(self) -> Claim:
         """Wait until nobody else works on the call; return what it is then.
@@ -107,22 +108,29 @@ class CallLease:
     async def hold(self, work: Coroutine[object, object, T]) -> T:
         """Work under the lease. Work that did not come to its end leaves the call to the next attempt.
 
+        Where the next one has to wait, and Temporal, which has forgotten this one, has begun it already, it
+        waits for the lease.
+
         Raises:
             OvertakenError: the call was taken from this attempt.
             CancelledError: the task was cancelled, or the worker stops.
         """
         working, stopped = asyncio.create_task(work), asyncio.Event()
         renewing = asyncio.create_task(self._renew_until(stopped, working))
-        is_over = False
+        is_over, delay = False, None
         try:
             result = await self._to_its_end(working)
             is_over = True
+        except ApplicationError as failure:
+            delay = failure.next_retry_delay
+            raise
+        else:
             return result
         finally:
             stopped.set()
             renewing.cancel()
             if not is_over:
-                await self.end()
+                await self.end(delay)
 
     async def check(self) -> None:
         """Pass if the call is ours; an attempt that was frozen has to ask. No answer is no objection.
@@ -136,14 +144,19 @@ class CallLease:
         if self._is_lost:
             raise OvertakenError
 
-    async def release(self) -> None:
-        """Give the call back: the next attempt is the first."""
-        await self._leases.release(self.lease)
+    async def release(self, delay: timedelta | None = None) -> None:
+        """Give the call back: the next attempt is the first. It has to wait for a `delay` (see `hold`)."""
+        waits = delay.total_seconds() if delay and self._is_forgotten else 0
+        await self._leases.release(self.lease, waits)
 
-    async def end(self) -> None:
-        """Let the next attempt have the call at once."""
+    async def end(self, delay: timedelta | None = None) -> None:
+        """Let the next attempt have the call at once, or after a delay; see `hold`."""
         if not self._is_lost:
-            await _try(self.release() if self._is_repeatable else self._leases.renew(self.lease, 0))
+            await _try(self.release(delay) if self._is_repeatable else self._leases.renew(self.lease, 0))
+
+    def is_wanted(self) -> bool:
+        """Whether somebody still wants what the call comes to, if not from this attempt."""
+        return self._is_wanted
 
     async def _claim(self) -> Claim:
         begin = _now()
@@ -159,6 +172,13 @@ class CallLease:
         self._is_lost = True
         return False
 
+    async def _is_anothers(self) -> bool:
+        """Whether a call that was taken from us is another attempt's; else it was revoked."""
+        try:
+            return await self._leases.claim(self.lease, 0) not in {Claim.FIRST, Claim.LOST}
+        except (RedisError, OSError):
+            return True
+
     async def _renew_until(self, stopped: asyncio.Event, working: asyncio.Task[T]) -> None:
         renewals = 0
         while not stopped.is_set():
@@ -173,10 +193,12 @@ class CallLease:
                 continue
             if not is_ours:
                 _log.warning(_OVERTAKEN)
+                self._is_wanted = await self._is_anothers()
                 working.cancel()
                 return
             if self._is_forgotten and renewals % _LOOK == 0 and await _task_is_over():
                 _log.info("the task is over; an attempt that Temporal has forgotten stops")
+                self._is_wanted = False
                 working.cancel()
                 return
 

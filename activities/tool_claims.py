@@ -1,6 +1,7 @@
 """Which calls have run, and what they came to: the records, as an attempt at a call uses them."""
 
 from collections.abc import Coroutine
+from datetime import timedelta
 
 import structlog
 from pydantic import JsonValue
@@ -71,10 +72,14 @@ class ToolClaim:
             _log.warning("tool outcome not recorded", error_type=type(error).__name__)
             return outcome
 
-    async def release(self) -> bool:
-        """Give a call back that is to be tried again; return whether that worked."""
+    def is_wanted(self) -> bool:
+        """Whether somebody still wants what the call comes to, if not from this attempt."""
+        return self._lease.is_wanted()
+
+    async def release(self, delay: timedelta) -> bool:
+        """Give a call back that is to be tried again, after a delay; return whether that worked."""
         try:
-            await self._lease.release()
+            await self._lease.release(delay)
         except (RedisError, OSError) as error:
             # The next attempt would take this one for lost.
             _log.warning("failed tool not released", error_type=type(error).__name__)

@@ -254,7 +254,7 @@ class AgentTools(ToolPort):
         await run.claim.check()
         task, ended = run.call.task, message(run.call.call, problem, "error")
         delay = next_delay(run.tool.retries, run.heartbeat)
-        if delay is None or not (run.tool.idempotent or await run.claim.release()):
+        if delay is None or not (run.tool.idempotent or await run.claim.release(delay)):
             return (await self._after(run, ended)).model_copy(update={"raised_at": raised_at})
         await self._events.tell(task, retry_event(ended.content, delay))
         raise retry_failure(ended.content, delay) from None
@@ -275,6 +275,7 @@ class AgentTools(ToolPort):
             secret=run.secrets.read,
             kept=run.kept_before,
             keep=run.kept.keep,
+            is_wanted=run.claim.is_wanted,
         )
 
     def _progress(self, run: _Run) -> Callable[[str], Awaitable[None]]:

@@ -19,6 +19,10 @@ async def _forget(_value: JsonValue) -> None:
     return None
 
 
+def _yes() -> bool:
+    return True
+
+
 @dataclass(frozen=True)
 class ToolContext:
     """The context of one tool call.
@@ -32,6 +36,8 @@ class ToolContext:
 
     `await keep(value)` lets a later attempt of this call, or the same call after a question, know what an
     attempt has come to so far (a job's id, a position): it finds it in `kept`, which is None before.
+    `is_wanted()` is for an attempt that Temporal took for lost and that is stopped after all: False if the
+    call has ended for good, so that no other attempt goes on with it.
     """
 
     task_id: str
@@ -47,6 +53,7 @@ class ToolContext:
     secret: Callable[[str], Awaitable[JsonValue]] = _no_secret
     kept: JsonValue = None
     keep: Callable[[JsonValue], Awaitable[None]] = _forget
+    is_wanted: Callable[[], bool] = _yes
 
     @property
     def answer(self) -> JsonValue:

@@ -56,8 +56,11 @@ class Leases(ABC):
         """
 
     @abstractmethod
-    async def release(self, lease: Lease) -> None:
-        """Give a call back that is ours and has ended without an outcome: the next claim is the first."""
+    async def release(self, lease: Lease, seconds: float = 0) -> None:
+        """Give a call back that is ours and has ended without an outcome: the next claim is the first.
+
+        For so many seconds it stays held all the same.
+        """
 
     @abstractmethod
     async def revoke(self, lease: Lease) -> None:

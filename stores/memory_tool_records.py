@@ -39,7 +39,7 @@ class MemoryToolRecords(ToolRecords):
         held = self._holds.get(call)
         if held and held.token != lease.token and time.monotonic() < held.until:
             return Claim.HELD
-        claim = Claim.LOST if held else Claim.FIRST
+        claim = Claim.LOST if held and held.token else Claim.FIRST
         if held and held.token == lease.token:
             claim = held.claim
         self._released.discard(call)
@@ -56,11 +56,13 @@ class MemoryToolRecords(ToolRecords):
             hold.until = time.monotonic() + seconds
         return True
 
-    async def release(self, lease: Lease) -> None:
+    async def release(self, lease: Lease, seconds: float = 0) -> None:
         call = lease.task_id, lease.call_id
         if (held := self._holds.get(call)) and held.token == lease.token:
             del self._holds[call]
             self._released.add(call)
+            if seconds:
+                self._holds[call] = _Hold("", Claim.FIRST, time.monotonic() + seconds)
 
     async def revoke(self, lease: Lease) -> None:
         call = lease.task_id, lease.call_id

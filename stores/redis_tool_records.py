@@ -47,7 +47,7 @@ if outcome then  -- whoever is still at work on it was overtaken
   redis.call('HSET', KEYS[1], 'holder', ARGV[1], 'order', ARGV[4])
   return 'FINISHED'
 end
-if holder and holder ~= '' and holder ~= ARGV[1] and now() < tonumber(till) then return 'HELD' end
+if till and holder ~= ARGV[1] and now() < tonumber(till) then return 'HELD' end
 if holder ~= ARGV[1] then  -- else the answer to the same claim was lost
   claim = (holder and holder ~= '') and 'LOST' or 'FIRST'
 end
@@ -68,10 +68,11 @@ return 1
 """
 
 _RELEASE = """
--- ARGV: token, time to live in seconds, and of a record that says nothing else.
+-- ARGV: token, time to live in seconds, and of a record that says nothing else; milliseconds to be held for.
 if redis.call('HGET', KEYS[1], 'holder') ~= ARGV[1] then return end
 redis.call('HSET', KEYS[1], 'holder', '')
 redis.call('HDEL', KEYS[1], 'until', 'claim')
+if tonumber(ARGV[4]) > 0 then redis.call('HSET', KEYS[1], 'until', now() + ARGV[4]) end
 if redis.call('HLEN', KEYS[1]) == 2 then  -- that, and the order
   redis.call('EXPIRE', KEYS[1], ARGV[3])
   redis.call('HDEL', KEYS[2], KEYS[1])  -- nothing that has to live as long as the task
@@ -144,8 +145,9 @@ class RedisToolRecords(ToolRecords):
     async def renew(self, lease: Lease, seconds: float) -> bool:
         return bool(await self._renew(keys=_keys(lease), args=[lease.token, int(seconds * 1000), self._ttl]))
 
-    async def release(self, lease: Lease) -> None:
-        await self._release(keys=_keys(lease), args=[lease.token, self._ttl, _RELEASED_TTL])
+    async def release(self, lease: Lease, seconds: float = 0) -> None:
+        arguments = [lease.token, self._ttl, _RELEASED_TTL, int(seconds * 1000)]
+        await self._release(keys=_keys(lease), args=arguments)
 
     async def revoke(self, lease: Lease) -> None:
         await self._revoke(keys=_keys(lease), args=[lease.token, self._ttl])

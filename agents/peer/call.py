@@ -90,7 +90,7 @@ class _Call:
                 return self._hide(message_answer(task))
             return await self._end(task)
         except asyncio.CancelledError:
-            if not comes_again():
+            if not (comes_again() and self._call.is_wanted()):
                 await asyncio.shield(asyncio.create_task(self._task.cancel()))
             raise
 

@@ -53,6 +53,17 @@ async def test_a_call_that_comes_again_leaves_the_peer_alone(town: Town, why: st
     assert not town.canceled.is_set()
 
 
+async def test_a_forgotten_call_that_nobody_wants_cancels_the_peers_task(town: Town) -> None:
+    """Temporal took the attempt for lost; the task was cancelled while the next one waited for it."""
+    bench = PeerBench(ann(town))
+    attempt = await bench.begin(town)
+
+    bench.is_wanted = False
+    await bench.lose(attempt)
+
+    assert town.canceled.is_set()
+
+
 async def test_a_stopping_worker_leaves_the_peer_alone(town: Town) -> None:
     """Whether or not the server has told it why."""
     bench = PeerBench(ann(town))

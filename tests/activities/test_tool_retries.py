@@ -88,7 +88,7 @@ async def test_a_failure_that_cannot_be_released(*, idempotent: bool, outcome: s
     """Only an idempotent tool goes on: the next attempt of another would take this one for lost."""
 
     class FailingRecords(MemoryToolRecords):
-        async def release(self, lease: Lease) -> None:
+        async def release(self, lease: Lease, seconds: float = 0) -> None:
             raise RedisConnectionError
 
     attempts: list[int] = []
@@ -104,7 +104,7 @@ async def test_a_crash_between_failure_and_release_is_no_second_run() -> None:
     """The claim stands until the failure is known for good."""
 
     class DyingRecords(MemoryToolRecords):
-        async def release(self, lease: Lease) -> None:
+        async def release(self, lease: Lease, seconds: float = 0) -> None:
             raise asyncio.CancelledError
 
     attempts: list[int] = []

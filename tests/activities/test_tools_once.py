@@ -3,12 +3,15 @@
 import asyncio
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import timedelta
 
 import pytest
 from temporalio.activity import ActivityCancellationDetails
+from temporalio.exceptions import ApplicationError
 from temporalio.testing import ActivityEnvironment
 
 from activities.call_lease import OvertakenError
+from agents.retries import Retries
 from agents.tool import tool
 from agents.tool_context import ToolContext
 from stores.leases import Claim, Lease
@@ -160,16 +163,16 @@ async def test_an_attempt_that_temporal_has_forgotten_goes_on(why: str, *, idemp
 
 async def test_a_forgotten_attempt_stops_when_its_task_is_cancelled() -> None:
     """The attempt that waits for it hears of that, and takes the call away."""
-    begun, stopped = asyncio.Event(), asyncio.Event()
+    begun, wanted = asyncio.Event(), list[bool]()
 
     @tool
-    async def pay() -> str:
+    async def pay(context: ToolContext) -> str:
         """Pay."""
         begun.set()
         try:
             return await asyncio.Future()
         finally:
-            stopped.set()
+            wanted.append(context.is_wanted())
 
     class Watched(MemoryToolRecords):
         async def claim(self, lease: Lease, seconds: float) -> Claim:
@@ -191,8 +194,78 @@ async def test_a_forgotten_attempt_stops_when_its_task_is_cancelled() -> None:
     with pytest.raises(OvertakenError):
         await first
 
-    assert stopped.is_set()
+    assert wanted == [False]
     assert await bench.lose(bench.call("pay")) is Claim.LOST
+
+
+async def test_an_attempt_that_is_overtaken_hears_that_another_goes_on() -> None:
+    """Its tool is stopped, and leaves what it has begun to that one."""
+    begun, wanted = asyncio.Event(), list[bool]()
+
+    @tool(idempotent=True)
+    async def work(context: ToolContext) -> str:
+        """Work."""
+        if context.attempt > 1:
+            return "done"
+        begun.set()
+        try:
+            return await asyncio.Future()
+        finally:
+            wanted.append(context.is_wanted())
+
+    bench = ToolBench(work)
+    call = bench.call("work")
+    frozen = asyncio.create_task(bench.attempt_call(call))
+    await begun.wait()
+    await bench.take_for_lost(call)
+    await bench.attempt_call(call)
+
+    with pytest.raises(OvertakenError):
+        await frozen
+
+    assert wanted == [True]
+
+
+@pytest.mark.parametrize("idempotent", [True, False])
+async def test_a_failure_of_a_forgotten_attempt_lets_the_next_one_wait(*, idempotent: bool) -> None:
+    """That one is there already; it begins when it would have begun if Temporal had heard of the failure."""
+    gate, begun, runs = asyncio.Event(), asyncio.Event(), list[int]()
+
+    hour = timedelta(hours=1)
+
+    @tool(idempotent=idempotent, retries=Retries(attempts=2, delay=hour, longest=hour))
+    async def pay(context: ToolContext) -> str:
+        """Pay."""
+        runs.append(context.attempt)
+        begun.set()
+        await gate.wait()
+        raise ConnectionError("away")
+
+    class Watched(MemoryToolRecords):
+        async def claim(self, lease: Lease, seconds: float) -> Claim:
+            claim = await super().claim(lease, seconds)
+            held.append(claim)
+            return claim
+
+    held, bench = list[Claim](), ToolBench(pay, records=Watched())
+    forgotten = ActivityEnvironment()
+    first = asyncio.create_task(forgotten.run(bench.port.run_tool, bench.call("pay")))
+    await begun.wait()
+    forgotten.cancel(cancellation_details=ActivityCancellationDetails(not_found=True))
+    bench.attempt = 1
+    second = asyncio.create_task(bench.attempt_call(bench.call("pay")))
+    while Claim.HELD not in held:  # noqa: ASYNC110 -- a fact of a store
+        await asyncio.sleep(0.01)
+    gate.set()
+    with pytest.raises(ApplicationError, match="away"):
+        await first
+    held.clear()
+    while len(held) < 3 and len(runs) == 1:  # noqa: ASYNC110 -- as above
+        await asyncio.sleep(0.01)
+
+    assert (runs, set(held)) == ([1], {Claim.HELD})
+    second.cancel()
+    await asyncio.wait([second])
 
 
 async def test_an_overtaken_attempt_keeps_and_records_nothing() -> None:

@@ -1,6 +1,6 @@
 """GetTask shows clients of the events extension what a task did."""
 
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import urlsplit
@@ -11,9 +11,14 @@ import pytest
 import pytest_asyncio
 from temporalio.client import Client
 
+from gateway.callers import Caller
+from gateway.guards import Guards
+from gateway.steps import Steps
+from gateway.tasks import Tasks
 from stores.a2a_tasks import EVENTS_EXTENSION
 from stores.memory_transcripts import MemoryTranscripts
 from stores.task_views import TaskViews
+from tests.gateway.named_callers import Named
 from tests.gateway.stage import AGENT, RunningGateway, StagedModel, running_gateway, unique
 from tests.support.a2a_client import connected, request, send
 from workflows.contract.messages import (
@@ -87,7 +92,9 @@ async def test_a_task_shows_its_steps_after_its_end(
         finish_reason="tool_calls",
         usage=usage,
     )
-    found = ToolMessage(call_id="c1", name="search", content="ü" * 9_000, artifacts=("a",))
+    found = ToolMessage(
+        call_id="c1", name="search", content="ü" * 9_000, artifacts=("a",), raised_at="tools.py:3 search"
+    )
     vetoed, last = AssistantMessage(text="no", refused="why"), AssistantMessage(text="Four.")
     told = [said("old"), AssistantMessage(text="long ago"), said("mine"), asks, found, vetoed, last]
     task = await ended(views, transcripts, told)
@@ -112,6 +119,7 @@ async def test_a_task_shows_its_steps_after_its_end(
         "size": 18_000,
         "cut": True,
         "artifacts": ["a"],
+        "raised_at": "tools.py:3 search",
     }
     assert (second["text"], second["calls"]) == ("Four.", [])
 
@@ -182,3 +190,55 @@ async def test_what_is_cut_can_be_read_whole(
         "no result of call 'c1' here",
         "no result of call 'c2' here",
     }
+
+
+class BoundTo(Named):
+    """Takes everybody for somebody who may read what has to do with one agent."""
+
+    def __init__(self, agent_id: str) -> None:
+        self._agent_id = agent_id
+
+    async def authenticate(self, headers: Mapping[str, str], peer: str) -> Caller:
+        return Caller(scheme="apiKey", scopes=frozenset({"tasks:read", f"agents:{self._agent_id}"}))
+
+
+@pytest.mark.parametrize(("agent_id", "status"), [(AGENT.id, 200), ("another", 404)])
+async def test_a_result_is_for_callers_of_its_agent(
+    client: Client, views: TaskViews, transcripts: MemoryTranscripts, agent_id: str, status: int
+) -> None:
+    """As GetTask is: scopes may name agents."""
+    asks = AssistantMessage(text="I look.", tool_calls=(CALL,))
+    told = [said("mine"), asks, ToolMessage(call_id="c1", name="search", content="x")]
+    task = await ended(views, transcripts, told)
+    guards = Guards(BoundTo(agent_id))
+    async with (
+        running_gateway(client, views, queue="none", transcripts=transcripts, guards=guards) as gateway,
+        httpx.AsyncClient(base_url=gateway.url) as http,
+    ):
+        answer = await http.get(f"/results/{task.task_id}/c1")
+
+    assert answer.status_code == status
+
+
+class Remembering(Tasks):
+    """What the workflow of a task knows; asking Temporal is tested elsewhere."""
+
+    def __init__(self, client: Client, told: list[TranscriptMessage]) -> None:
+        super().__init__(client, "none")
+        self._told = told
+
+    async def transcript(self, task_id: str) -> list[TranscriptMessage]:
+        return self._told
+
+
+async def test_a_result_that_the_cache_has_lost_is_the_workflows(
+    client: Client, views: TaskViews, transcripts: MemoryTranscripts
+) -> None:
+    """Whole, and after the end too."""
+    asks = AssistantMessage(text="I look.", tool_calls=(CALL,))
+    found = ToolMessage(call_id="c1", name="search", content="ü" * 9_000)
+    task = await ended(views, transcripts, [])
+    steps = Steps(MemoryTranscripts(), Remembering(client, [said("mine"), asks, found]), "http://x/")
+
+    assert await steps.result(task, "c1") == found
+    assert await steps.result(task, "c2") is None

@@ -162,6 +162,23 @@ async def test_a_released_call_is_claimed_anew(tool_records: ToolRecords) -> Non
     assert claims == [Claim.FIRST, Claim.HELD]
 
 
+async def test_a_call_may_be_released_for_later(tool_records: ToolRecords) -> None:
+    """Until then it is held; then the next claim is the first."""
+    ours = lease(new_id())
+    await tool_records.claim(ours, HELD)
+
+    await tool_records.release(ours, HELD)
+    later = await tool_records.claim(lease(ours.task_id), HELD)
+    soon = lease(new_id())
+    await tool_records.claim(soon, HELD)
+    await tool_records.release(soon, 0.01)
+    while (claim := await tool_records.claim(lease(soon.task_id), HELD)) is Claim.HELD:
+        pass
+
+    assert (later, claim) == (Claim.HELD, Claim.FIRST)
+    assert not await tool_records.renew(ours, HELD)
+
+
 async def test_a_release_takes_no_outcome_away(tool_records: ToolRecords) -> None:
     """An attempt that was given up may release late."""
     ours = lease(new_id())

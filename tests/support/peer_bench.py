@@ -60,6 +60,7 @@ class PeerBench:
     ) -> None:
         (self.tool,) = plugin.tools
         self.kept: JsonValue = None
+        self.is_wanted = True
         self.ever_kept: list[JsonValue] = []
         self.answers: list[Answer] = []
         self.secrets = dict(secrets or {})
@@ -161,6 +162,7 @@ class PeerBench:
             secret=self._secret,
             kept=self.kept,
             keep=self._keep,
+            is_wanted=lambda: self.is_wanted,
         )
 
     async def _progress(self, text: str) -> None:
