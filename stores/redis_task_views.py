@@ -102,7 +102,8 @@ class RedisTaskViews(TaskViews):
     A call may be repeated when its answer was lost: what was folded in is dropped the second time; only
     events outside of the view, such as a tool's progress, appear in the stream again. An open task is kept;
     `ttl` is how long one that has ended is kept after its last event (default 7 days), and one of which
-    nobody knows whose it is. `max_events` is about how many events its stream keeps (default 10,000).
+    nobody knows whose it is. `max_events` is about how many events its stream keeps (default 10,000), of
+    at most `max_bytes` together.
     """
 
     def __init__(
@@ -269,6 +270,7 @@ class RedisTaskViews(TaskViews):
             run_id,
             self._ttl,
             self._max_events,
+            self.max_bytes,
             _VIEW_KEY_PREFIX,
             _VIEW_KEY_SUFFIX,
             APPROVALS_KEY_PREFIX,

@@ -3,8 +3,8 @@
 --
 -- KEYS  view (hash), history (list), stream; view and stream of the client's task above it, or else its own;
 --       keys of that task (hash); all open tasks
--- ARGV  task id, run id, time to live in seconds, length of the stream, key of any view before and after
---       its task id, key of the tasks that wait for a scope without the scope, operation, arguments of the
+-- ARGV  task id, run id, time to live in seconds, length of the stream and its bytes, key of any view before and
+--       after its task id, key of the tasks that wait for a scope without the scope, operation, arguments of the
 --       operation (the take_* functions name them)
 --
 -- Content may be encrypted: events, messages, labels and the content of artifacts are only moved here.
@@ -22,6 +22,7 @@
 --   block:<n>:<artifact id>             content of the draft: 't' and text, 's' and texts that are encrypted,
 --                                       one by one, or 'd' and a part as JSON
 --   first                               position of the first event that was ever in the stream
+--   streamed                            bytes of the stream, about: exact when it was last cut
 
 local BLOCK_SIZE = 4096  -- a text chunk is appended to a block, so that its cost does not grow with the text
 local SWEEP_SIZE = 2  -- of expired tasks that a status removes from the lists: one more than it can add
@@ -32,8 +33,9 @@ local TERMINAL = {completed = true, failed = true, canceled = true, rejected = t
 local view, history, stream = KEYS[1], KEYS[2], KEYS[3]
 local root_view, root_stream, task_keys, all_open = KEYS[4], KEYS[5], KEYS[6], KEYS[7]
 local task_id, run_id, time_to_live, stream_length = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
-local view_prefix, view_suffix, approvals_prefix, operation = ARGV[5], ARGV[6], ARGV[7], ARGV[8]
-local cursor = 8
+local stream_bytes, view_prefix, view_suffix = tonumber(ARGV[5]), ARGV[6], ARGV[7]
+local approvals_prefix, operation = ARGV[8], ARGV[9]
+local cursor = 9
 
 local function take()
   cursor = cursor + 1
@@ -72,9 +74,22 @@ local function take_chunk()
   }
 end
 
+local function cut(stream_key)  -- to half of what it may have, of which the newest event always stays
+  local length, size = redis.call('XLEN', stream_key), nil
+  repeat
+    length = math.max(1, math.floor(length / 2))
+    redis.call('XTRIM', stream_key, 'MAXLEN', length)
+    size = redis.call('MEMORY', 'USAGE', stream_key, 'SAMPLES', 0)
+  until length == 1 or size <= stream_bytes / 2
+  return size
+end
+
 local function append_to(stream_key, view_key, run, json)
   local position = redis.call('XADD', stream_key, 'MAXLEN', '~', stream_length, '*', 'run', run, 'event', json)
   redis.call('HSETNX', view_key, 'first', position)
+  if redis.call('HINCRBY', view_key, 'streamed', #json) > stream_bytes then
+    redis.call('HSET', view_key, 'streamed', cut(stream_key))
+  end
 end
 
 local function forward(json)

@@ -11,6 +11,7 @@ from stores.task_views import START, TaskViews, is_position, position_order
 from tests.stores.conftest import IMPLEMENTATIONS
 from tests.stores.examples import entries_of, new_id, status, submitted
 from workflows.contract.events import TaskEvent, Warned
+from workflows.contract.names import child_task_id, stream_key
 
 LONG_WAIT = 60.0
 
@@ -153,6 +154,29 @@ async def test_a_trimmed_stream_does_not_hold_its_start(implementation: str, red
         assert not await views.holds(task_id, START)
         assert not await views.holds(task_id, first)
         assert await views.holds(task_id, (await entries_of(views, task_id))[-1].position)
+
+
+async def test_a_stream_keeps_no_more_bytes_than_a_task_may_have(redis_url: str) -> None:
+    """Its oldest events go, whoever published them; whoever stands behind them hears that some were lost."""
+    async with connect_redis(redis_url) as redis:
+        views, task_id = RedisTaskViews(redis, max_bytes=1_000_000), new_id()
+        child_id = child_task_id(task_id, "call")
+        await views.create(submitted(task_id))
+        for number in range(60):
+            text = f"{number} " + "x" * 50_000
+            await views.publish(task_id if number % 2 else child_id, "run", [Warned(text=text)])
+            for each in (task_id, child_id):
+                assert (await redis.memory_usage(stream_key(each), samples=0) or 0) < 1_100_000
+
+        kept = await entries_of(views, task_id)
+        assert 5 < len(kept) < 60
+        assert isinstance(kept[-1].event, Warned)
+        assert kept[-1].event.text.startswith("59 ")
+        assert await views.holds(task_id, kept[0].position)
+        assert not await views.holds(task_id, START)
+        await views.publish(task_id, "run", [Warned(text="y" * 2_000_000)])
+        await views.publish(task_id, "run", [Warned(text="small")])
+        assert [entry.event for entry in await entries_of(views, task_id)] == [Warned(text="small")]
 
 
 @pytest.mark.parametrize(
