@@ -20,6 +20,8 @@ async def objection(agent: Agent, call: LoadAgentInput) -> ToolReply | None:
         timeout=0,
         answers=call.answers,
         identity=call.identity,
+        veto=call.veto,
+        approvers=call.approvers,
     )
     reply = await _vet(agent, run)
     if isinstance(reply, ToolMessage):

@@ -13,8 +13,8 @@ from agents.agent import Agent
 from agents.hooks import ANYBODY, HookContext, ModelRequest, NeedsApproval, TaskOutcome, Veto
 from agents.plugins import Plugin
 from workflows.contract import failures
+from workflows.contract.guards import strictest
 from workflows.contract.messages import AssistantMessage, ToolCall, ToolMessage, Usage, UserMessage
-from workflows.contract.questions import OWNER
 from workflows.contract.tasks import Identity, TaskRef
 
 HOOK_TIMEOUT = 20.0
@@ -130,7 +130,7 @@ class Hooks:
                     problem = "it changed the id or the tool of the call; a hook may only change arguments"
                     raise PluginFailedError(plugin.name, "before_tool", problem)
                 call = said
-        return BeforeTool(call, approval=_together(wanted))
+        return BeforeTool(call, approval=together(wanted))
 
     async def after_tool(self, call: ToolCall, result: ToolMessage) -> ToolMessage | Veto:
         """Return the result as the model is to read it, or the reason that it reads in its place.
@@ -201,6 +201,15 @@ def hook_context(
     )
 
 
+def together(wanted: Sequence[NeedsApproval | None]) -> NeedsApproval | None:
+    """Return the one approval that is asked for; the first that names a scope says who gives it."""
+    asked = [each for each in wanted if each]
+    if not asked:
+        return None
+    reasons = dict.fromkeys(each.reason for each in asked if each.reason)
+    return NeedsApproval("\n".join(reasons), strictest(each.approvers for each in asked))
+
+
 async def in_time(
     plugin: Plugin, method: str, asked: Callable[[], Awaitable[Said]], seconds: float = HOOK_TIMEOUT
 ) -> Said:
@@ -223,12 +232,3 @@ async def in_time(
     except (Exception, SystemExit) as error:  # noqa: BLE001 -- whatever a plugin raises; an exit would end the worker
         problem = error
     raise PluginFailedError(plugin.name, method, problem)
-
-
-def _together(wanted: Sequence[NeedsApproval]) -> NeedsApproval | None:
-    """Return the one approval that is asked for; the first that names a scope says who gives it."""
-    if not wanted:
-        return None
-    reasons = dict.fromkeys(each.reason for each in wanted if each.reason)
-    approvers = next((each.approvers for each in wanted if each.approvers != OWNER), OWNER)
-    return NeedsApproval("\n".join(reasons), approvers)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from pydantic import BaseModel
 
-from activities.hooks import Hooks, PluginFailedError, hook_context
+from activities.hooks import Hooks, PluginFailedError, hook_context, together
 from activities.tool_arguments import InvalidArgumentsError, parse_arguments
 from activities.tool_messages import message, withheld
 from activities.tool_result import render_result
@@ -19,7 +19,7 @@ from workflows.contract.messages import ToolCall, ToolMessage
 
 @dataclass(frozen=True)
 class VettedCall:
-    """A call as it is to run. `approval` is what a plugin wants people to be asked.
+    """A call as it is to run. `approval` is what people are to be asked, whatever the tool itself says.
 
     `mark` is empty unless plugins changed the arguments; it tells the changed ones apart from all others.
     """
@@ -31,30 +31,31 @@ class VettedCall:
 
 
 class ToolHooks:
-    """Asks the plugins before and after one attempt at a call. Whatever goes wrong there is a result, too."""
+    """Asks the plugins before and after one attempt at a call. Whatever goes wrong there is a result, too.
+
+    What the task says of the call (`RunToolInput.veto`, `approvers`) holds whatever they say.
+    """
 
     def __init__(self, agent: Agent, call: RunToolInput, tool: Tool) -> None:
         self._hooks = Hooks(agent, hook_context(call.task, call.identity))
         self._call = call.call
         self._tool = tool
+        self._veto = call.veto
+        self._approval = NeedsApproval(approvers=call.approvers) if call.approvers else None
 
     async def before(self, arguments: BaseModel) -> VettedCall | ToolMessage:
         """Return the call as it is to run, or what the model reads if it may not."""
         call = self._call
+        if self._veto:
+            return message(call, self._veto, "rejected")
         if not self._hooks.has("before_tool"):
-            return VettedCall(call, arguments)
+            return VettedCall(call, arguments, approval=self._approval)
         try:
-            said = await self._hooks.before_tool(call)
-            if said.veto:
-                return message(call, said.veto.reason, "rejected")
-            if said.call.arguments == call.arguments:
-                return VettedCall(call, arguments, approval=said.approval)
-            changed = await parse_arguments(self._tool, said.call.arguments)
+            return await self._ask(arguments)
         except PluginFailedError as error:
             return message(call, f"{call.name} was not run: {error}", "error")
         except InvalidArgumentsError as error:
             return message(call, f"{call.name} was not run: a plugin changed the call; {error}", "error")
-        return VettedCall(said.call, changed, _mark_of(said.call.arguments), said.approval)
 
     async def after(self, call: ToolCall, result: ToolMessage) -> ToolMessage:
         """Return the result as the model is to read it. What the call has written stays with it."""
@@ -69,6 +70,16 @@ class ToolHooks:
         if isinstance(said, Veto):
             said = message(call, said.reason, "rejected")
         return said.model_copy(update={"content": render_result(said.content), "artifacts": result.artifacts})
+
+    async def _ask(self, arguments: BaseModel) -> VettedCall | ToolMessage:
+        said = await self._hooks.before_tool(self._call)
+        if said.veto:
+            return message(self._call, said.veto.reason, "rejected")
+        approval = together([self._approval, said.approval])
+        if said.call.arguments == self._call.arguments:
+            return VettedCall(self._call, arguments, approval=approval)
+        changed = await parse_arguments(self._tool, said.call.arguments)
+        return VettedCall(said.call, changed, _mark_of(said.call.arguments), approval)
 
 
 async def tell_error(agent: Agent, call: RunToolInput, result: ToolMessage) -> None:

@@ -12,6 +12,7 @@ from pydantic import BaseModel
 from pydantic.errors import PydanticUndefinedAnnotation, PydanticUserError
 
 from agents.errors import AgentDefinitionError
+from agents.guard import Guard
 from agents.hooks import HOOKS
 from agents.limits import Compaction, Limits
 from agents.listed_tools import spec_of
@@ -187,6 +188,7 @@ class Agent:
             routing=self.routing,
             memory=self.memory and self.memory.spec,
             narrator=next((plugin.narrator for plugin in self.plugins if plugin.narrator), None),
+            guards=tuple(plugin.rules for plugin in self.ordered_plugins if isinstance(plugin, Guard)),
             hooks=self.hooks,
             lists_tools=any(plugin.overrides("list_tools") for plugin in self.plugins),
             has_output=self.output is not None,

@@ -23,7 +23,8 @@ def spec_of(tool: Tool, *, asks: bool = False) -> ToolSpec:
 
 def listed_spec_of(tool: Tool, plugin: str, *, asks: bool = False) -> ToolSpec:
     """Return what a task pins of a tool that a plugin has listed for it."""
-    return spec_of(tool, asks=asks).model_copy(update={"plugin": plugin, "digest": digest_of(tool)})
+    pinned = {"plugin": plugin, "digest": digest_of(tool), "needs_approval": tool.needs_approval is True}
+    return spec_of(tool, asks=asks).model_copy(update=pinned)
 
 
 def listed(tool: Tool) -> ListedTool:

@@ -65,6 +65,8 @@ class Colleagues:
                     child=child_task_id(task_id, call_key(call)) if tool.agent else task_id,
                     answers=tuple(self._state.answers.get(call.id, ())),
                     identity=self._scope.task.identity,
+                    veto=self._scope.veto(call.name),
+                    approvers=self._scope.approvers(call.name),
                 ),
                 **self._patience(display.tool_summary(call)),
             )

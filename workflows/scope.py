@@ -5,6 +5,8 @@ import asyncio
 from temporalio import workflow
 
 from workflows.contract import names
+from workflows.contract.guards import approvers_of, refusal
+from workflows.contract.questions import OWNER
 from workflows.contract.tasks import AgentSpec, TaskRef, ToolSpec
 from workflows.limits import seconds_left
 from workflows.outbox import Outbox
@@ -61,3 +63,15 @@ class TaskScope:
     def tool(self, name: str) -> ToolSpec:
         """Return what is pinned of a tool: of the agent's own, or of one that a plugin has listed."""
         return self.agent.tools.get(name) or self.state.listed_tools.get(name) or ToolSpec()
+
+    def veto(self, tool: str) -> str:
+        """Return why the agents above let nobody below them call a tool; empty if they do."""
+        return refusal(self.task.guards, tool)
+
+    def approvers(self, tool: str) -> str:
+        """Return who approves a call: for the agents above, or as it was when the tool was listed.
+
+        Empty if they ask nobody; the agent's own plugins, and the tool as it is now, still may.
+        """
+        pinned = OWNER if self.tool(tool).needs_approval else ""
+        return approvers_of(self.task.guards, tool) or pinned

@@ -74,6 +74,7 @@ class SubAgents:
             message=UserMessage(message_id=names.call_key(call), parts=(TextPart(text=request),)),
             created_at=workflow.now(),
             depth=self._depth + 1,
+            guards=tuple(dict.fromkeys((*scope.task.guards, *scope.agent.guards))),
             identity=scope.task.identity,
             splits_queues=scope.task.splits_queues,
         )

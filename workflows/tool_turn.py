@@ -190,7 +190,8 @@ class ToolTurn:
         tool_call_ = self._stand_in(call)
         spec, position = self._scope.tool(tool_call_.name), self._position(call)
         answers = tuple(self._state.answers.get(call.id, ()))
-        summary = display.tool_summary(tool_call_, asks=spec.asks, answers=answers)
+        approvers = self._scope.approvers(tool_call_.name)
+        summary = display.tool_summary(tool_call_, asks=spec.asks or bool(approvers), answers=answers)
         if spec.agent or spec.handoff:
             return await self._colleagues.take(spec, tool_call_, position, warning)
         with self._scope.outbox.carried() as statuses:
@@ -209,6 +210,8 @@ class ToolTurn:
                     plugin=spec.plugin,
                     digest=spec.digest,
                     has_fallback=spec.fallback is not None,
+                    veto=self._scope.veto(tool_call_.name),
+                    approvers=approvers,
                 ),
                 **tool_call(self._scope.queue(names.TOOLS_QUEUE), spec, summary),
             )

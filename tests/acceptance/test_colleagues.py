@@ -135,14 +135,47 @@ async def test_an_approval_of_a_sub_agents_call(
     assert ledger.read_text("utf-8") == "A poem.\n"
 
 
+async def test_the_guard_of_an_agent_holds_for_its_sub_agent(
+    model: ScriptedOpenAI, colleagues: Deployment, tmp_path: Path
+) -> None:
+    """What it denies does not run; what people approve runs once, though the worker that asked died."""
+    ledger = tmp_path / "ledger"
+    arguments = json.dumps({"ledger": str(ledger), "gate": ""})
+    calls = [
+        tool_call("repeat", '{"text": "x", "times": 3}'),
+        tool_call("write_line", arguments, index=1),
+    ]
+    model.script = by_model(
+        lead=[Reply([tool_call("writer", '{"request": "Write."}')]), Reply(["Done."])],
+        writer=[Reply(calls), Reply(["Written."])],
+    )
+    worker = await colleagues.add_worker()
+    gateway = await colleagues.add_gateway()
+
+    async with connected(f"{gateway.url}/agents/lead", streaming=False) as client:
+        parked = await send(client, request("Go."))
+        before = ledger.exists()
+        worker.kill()
+        await colleagues.add_worker()
+        task = await send(client, say(parked.id, "yes"))
+
+    assert (parked.status.state, before) == (INPUT_REQUIRED, False)
+    assert "write_line" in shown(parked)
+    assert (task.status.state, response_of(task)) == (COMPLETED, "Done.")
+    refused, written = said_by(model, "writer")[-1].tool_results
+    assert refused.startswith("the tool 'repeat' is not allowed here (allowed: all others;")
+    assert written == "written"
+    assert len(ledger.read_text("utf-8").splitlines()) == 1
+
+
 async def test_what_a_sub_agent_does_reaches_the_parents_subscribers(
     model: ScriptedOpenAI, colleagues: Deployment, tmp_path: Path
 ) -> None:
     """The call that asks it starts and ends as any; its own events come in between, with the path to it."""
-    arguments = json.dumps({"ledger": str(tmp_path / "ledger"), "gate": ""})
+    arguments = json.dumps({"folder": str(tmp_path), "gate": ""})
     model.script = by_model(
         lead=[Reply([tool_call("writer", '{"request": "Write."}')]), Reply(["Done."])],
-        writer=[Reply([tool_call("write_line", arguments)]), Reply(["A line."])],
+        writer=[Reply([tool_call("write_once", arguments)]), Reply(["A line."])],
     )
     await colleagues.add_worker()
     gateway = await colleagues.add_gateway()

@@ -12,7 +12,7 @@ from google.protobuf.json_format import MessageToDict
 
 from tests.acceptance.test_colleagues import AGENTS, by_model, said_by
 from tests.support.a2a_client import Answer, connected, request, response_of, send
-from tests.support.colleague_agents import MCP_SERVER, MCP_URL
+from tests.support.colleague_agents import HINTS, MCP_SERVER, MCP_URL
 from tests.support.deployment import Deployment, running_deployment
 from tests.support.mcp_bench import http_server
 from tests.support.people import say
@@ -272,3 +272,35 @@ async def test_a_narrator_tells_what_a_task_does(
     assert response_of(task) == "Done."
     assert "Creating" not in str(task)
     assert said_by(model, "narrator")
+
+
+async def test_a_server_that_takes_its_hint_back_is_not_called_unasked(
+    model: ScriptedOpenAI, everloop: Deployment, tmp_path: Path
+) -> None:
+    """Neither by the worker that knows the new hint alone: the one that listed the tools was killed."""
+    hints, ledger = tmp_path / "hints", tmp_path / "ledger"
+    hints.write_text('{"destructiveHint": true}')
+    everloop.environment[HINTS] = str(hints)
+    model.script = by_model(
+        eraser=[
+            Reply(["Let me see", asyncio.Event()]),
+            Reply([tool_call("erase", json.dumps({"ledger": str(ledger)}))]),
+            Reply(["Erased."]),
+        ]
+    )
+    worker = await everloop.add_worker()
+    gateway = await everloop.add_gateway()
+
+    async with connected(f"{gateway.url}/agents/eraser", streaming=False) as client:
+        sending = asyncio.create_task(send(client, request("Erase.")))
+        await model.request(1)
+        worker.kill()
+        hints.write_text('{"readOnlyHint": true}')
+        await everloop.add_worker()
+        parked = await sending
+        before = ledger.exists()
+        task = await send(client, say(parked.id, "yes"))
+
+    assert (parked.status.state, before) == (TaskState.TASK_STATE_INPUT_REQUIRED, False)
+    assert (task.status.state, response_of(task)) == (COMPLETED, "Erased.")
+    assert ledger.read_text("utf-8") == "erased\n"

@@ -1,7 +1,7 @@
 """The tools that plugins list for a task: asked for once, told, and cached where model calls find them."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from uuid import uuid4
 
@@ -17,7 +17,7 @@ from agents.hooks import HookContext
 from agents.listed_tools import digest_of, listed, listed_spec_of
 from agents.plugins import Plugin, tools
 from agents.registry import AgentRegistry
-from agents.tool import Tool, tool
+from agents.tool import Tool, ToolApproval, tool
 from stores.memory_task_views import MemoryTaskViews
 from stores.memory_transcripts import MemoryTranscripts
 from stores.task_views import START
@@ -34,6 +34,10 @@ CONTEXT = HookContext(task_id="t", context_id="c", owner="o", agent_id="agent")
 async def read() -> str:
     """Read."""
     return "own"
+
+
+def _is_large(_: Mapping[str, object]) -> bool:
+    return True
 
 
 WRITE = replace(read, name="write", description="Write.")
@@ -96,6 +100,20 @@ async def test_listed_tools_are_told_pinned_and_cached() -> None:
     }
     assert prepared.tools["write"].digest == digest_of(WRITE)
     assert (prepared.agent, await bench.cached(1)) == (None, (message,))
+
+
+@pytest.mark.parametrize(
+    ("policy", "is_pinned"),
+    [(True, True), (False, False), (_is_large, False)],
+    ids=["yes", "no", "asks"],
+)
+async def test_an_approval_that_a_listed_tool_always_needs_is_pinned(
+    policy: ToolApproval, *, is_pinned: bool
+) -> None:
+    """What depends on the arguments is asked when there are some."""
+    prepared = await _Bench(_server([replace(WRITE, needs_approval=policy)])).prepare()
+
+    assert prepared.tools["write"].needs_approval is is_pinned
 
 
 async def test_the_list_stands_at_its_position() -> None:

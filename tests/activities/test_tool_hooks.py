@@ -72,6 +72,16 @@ async def test_a_plugin_stops_a_call(
     assert await bench.lose(call) is Claim.FIRST
 
 
+async def test_a_veto_of_the_task_stops_a_call_before_plugins_are_asked() -> None:
+    """The model reads it as it came; nothing runs."""
+    sent: list[str] = []
+    bench = ToolBench(send_tool(sent, needs_approval=True), plugins=[before(fails)])
+
+    result = await bench.run(bench.call("send", ADA).model_copy(update={"veto": "not below the lead"}))
+
+    assert (result.outcome, result.content, sent) == ("rejected", "not below the lead", [])
+
+
 async def test_a_veto_takes_no_outcome_back() -> None:
     """An attempt before this one has made the call: the model reads what it came to."""
     decisions = [None, Veto("too late")]

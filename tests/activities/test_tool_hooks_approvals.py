@@ -140,3 +140,48 @@ async def test_a_tools_own_question_shows_the_call_that_runs() -> None:
 
     assert (unkeyed(question.id), json.loads(question.call.arguments)) == ("call", {"to": "Bob"})
     assert result.content == "sent to Bob"
+
+
+SCOPE = "refunds:approve"
+
+
+@pytest.mark.parametrize(
+    ("of_task", "of_guard", "of_tool", "approvers"),
+    [
+        ("owner", None, None, "owner"),
+        (SCOPE, None, None, SCOPE),
+        (SCOPE, "owner", "owner", SCOPE),
+        ("owner", SCOPE, "owner", SCOPE),
+        ("owner", None, SCOPE, SCOPE),
+        (SCOPE, "tasks:approve", "tasks:approve", SCOPE),
+    ],
+)
+async def test_what_the_task_wants_approved_is_asked_whatever_others_say(
+    of_task: str, of_guard: str | None, of_tool: str | None, approvers: str
+) -> None:
+    """Once, together with what plugins and the tool want; the owner never takes the place of a scope."""
+    sent: list[str] = []
+
+    @tool(needs_approval=of_tool is not None, approvers=of_tool or "owner")
+    async def send(to: str) -> str:
+        """Send it."""
+        sent.append(to)
+        return f"sent to {to}"
+
+    bench = ToolBench(send, plugins=[guard(approve=["send"], approvers=of_guard)] if of_guard else [])
+    call = bench.call("send", ADA).model_copy(update={"approvers": of_task})
+    question = await bench.ask(call)
+    before_yes = [*sent]
+
+    result = await bench.run(call.model_copy(update={"answers": (yes(question),)}))
+
+    assert (question.purpose, question.approvers) == ("approval", approvers)
+    assert (before_yes, sent, result.outcome) == ([], ["Ada"], "ok")
+
+
+async def test_what_the_task_wants_approved_is_what_plugins_make_of_the_call() -> None:
+    """People see the arguments that will run."""
+    bench = ToolBench(send_tool([]), plugins=[to("Bob")])
+    question = await bench.ask(bench.call("send", ADA).model_copy(update={"approvers": "owner"}))
+
+    assert json.loads(question.call.arguments) == {"to": "Bob"}

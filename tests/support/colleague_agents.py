@@ -1,6 +1,7 @@
 """Agents that work together, and with plugins; each asks a model of its own name.
 
-A test may say in the environment where an MCP server listens; otherwise one is started.
+A test may say in the environment where an MCP server listens; otherwise one is started. What another one says
+of its tool `erase` is in the file that a test names there.
 """
 
 import os
@@ -34,6 +35,8 @@ from tests.support.marks import append_line
 LONG = timedelta(seconds=60)
 MCP_SERVER = Path(__file__).with_name("mcp_ledger_server.py")
 MCP_URL = "EVERLOOP_TEST_MCP_URL"
+CHANGING_SERVER = Path(__file__).with_name("mcp_small_server.py")
+HINTS = "EVERLOOP_TEST_HINTS"
 STRATEGIES: Sequence[Literal["summary", "hierarchical"]] = ("summary", "hierarchical")
 
 
@@ -94,7 +97,7 @@ agents = [
         name="Writer",
         description="Writes, and asks people.",
         model="writer",
-        plugins=[tools(ask_title, log_in, publish_text, write_line)],
+        plugins=[tools(ask_title, log_in, publish_text, write_line, write_once, repeat)],
     ),
     Agent(
         id="closer",
@@ -124,6 +127,19 @@ agents = [
         description="Uses an MCP server.",
         model="served",
         plugins=[_ledger()],
+    ),
+    Agent(
+        id="eraser",
+        name="Eraser",
+        description="Uses an MCP server that changes what it says of itself.",
+        model="eraser",
+        plugins=[
+            mcp(
+                command=[sys.executable, str(CHANGING_SERVER), "stdio"],
+                name="changing",
+                env={"HINTS": os.environ.get(HINTS, "")},
+            )
+        ],
     ),
     *(
         Agent(

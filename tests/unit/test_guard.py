@@ -4,10 +4,12 @@ from typing import Any
 
 import pytest
 
+from agents.agent import Agent
 from agents.errors import AgentDefinitionError
-from agents.guard import Decision, guard
+from agents.guard import guard
 from agents.hooks import HookContext, NeedsApproval, Veto
 from agents.plugins import Plugin
+from workflows.contract.guards import Decision, GuardRules, approvers_of, refusal
 from workflows.contract.messages import ToolCall
 
 CONTEXT = HookContext(task_id="t", context_id="c", owner="o", agent_id="a")
@@ -99,3 +101,55 @@ def test_a_guard_that_makes_no_sense_is_refused(rules: dict[str, Any], problem: 
         guard(**rules)
 
     assert problem in str(refused.value)
+
+
+def test_a_task_pins_the_rules_of_its_agents_guards() -> None:
+    """In the order in which they are asked."""
+    later, first = guard(deny=["a"]), guard(approve=["b"], approvers="tasks:approve")
+    first.priority = -1
+
+    agent = Agent(id="a", name="A", description="", plugins=[later, first])
+
+    assert agent.spec.guards == (
+        GuardRules(approve=("b",), approvers="tasks:approve"),
+        GuardRules(deny=("a",)),
+    )
+
+
+NO_SEND = GuardRules(deny=("send",))
+ONLY_READ = GuardRules(allow=("read",), default="deny")
+OWNER_APPROVES = GuardRules(approve=("send",))
+OTHERS_APPROVE = GuardRules(approve=("send",), approvers="refunds:approve")
+MORE_APPROVE = GuardRules(approve=("send",), approvers="tasks:approve")
+
+
+@pytest.mark.parametrize(
+    ("guards", "expected"),
+    [
+        ((), ""),
+        ((OWNER_APPROVES,), ""),
+        ((OWNER_APPROVES, NO_SEND), "the tool 'send' is not allowed here (allowed: all others)"),
+        ((ONLY_READ, NO_SEND), "the tool 'send' is not allowed here (allowed: read)"),
+    ],
+    ids=["none", "approve", "deny", "two"],
+)
+def test_any_guard_may_deny_a_tool(guards: tuple[GuardRules, ...], expected: str) -> None:
+    """The first one that does says why."""
+    assert refusal(guards, "send") == expected
+
+
+@pytest.mark.parametrize(
+    ("guards", "expected"),
+    [
+        ((), ""),
+        ((NO_SEND,), ""),
+        ((NO_SEND, OWNER_APPROVES), "owner"),
+        ((OWNER_APPROVES, OTHERS_APPROVE), "refunds:approve"),
+        ((OTHERS_APPROVE, OWNER_APPROVES), "refunds:approve"),
+        ((MORE_APPROVE, OTHERS_APPROVE), "tasks:approve"),
+    ],
+    ids=["none", "deny", "owner", "scope_after_owner", "scope_before_owner", "two_scopes"],
+)
+def test_any_guard_may_want_an_approval(guards: tuple[GuardRules, ...], expected: str) -> None:
+    """The first scope that one names wins over the owner."""
+    assert approvers_of(guards, "send") == expected

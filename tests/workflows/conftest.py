@@ -17,7 +17,7 @@ from workflows.agent_task import AgentTask
 from workflows.contract import names
 from workflows.contract.messages import TextPart, UserMessage
 from workflows.contract.payloads import WIRE_DATA_CONVERTER
-from workflows.contract.questions import named_question
+from workflows.contract.questions import Question, named_question
 from workflows.contract.tasks import AgentSpec, TaskInput, TaskResult
 
 Handle = WorkflowHandle[AgentTask, TaskResult]
@@ -53,6 +53,16 @@ async def say(handle: Handle, message: UserMessage) -> None:
     asked = status.questions[0].id if status.questions and status.state.is_interrupted else ""
     said = message.model_copy(update={"answers": message.answers or named_question(message) or asked})
     await handle.execute_update(AgentTask.add_message, said, id=said.message_id)
+
+
+async def asked_of_client(ports: FakePorts, handle: Handle) -> tuple[Question, ...]:
+    """Wait until the task of the client asks, and return what."""
+    await ports.publish.until(
+        lambda: any(
+            status.state.is_interrupted for task, status in ports.publish.by_task if task == handle.id
+        )
+    )
+    return (await handle.query(AgentTask.view)).status.questions
 
 
 def unique_queue() -> str:

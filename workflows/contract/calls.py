@@ -93,7 +93,8 @@ class RunToolInput(Wire):
     are what its questions came to so far, oldest first. `warning` is told to subscribers. `identity` is who
     started the task. `plugin` is the one that listed the tool for this task, and `digest` that of what it
     listed (`ToolSpec`). `has_fallback`: another tool stands in if this one fails, so that its error is no
-    message of the transcript.
+    message of the transcript. `veto` says why the call may not be made, `approvers` who approves it, whatever
+    the agent that makes it says; empty: nobody objects, nobody has to.
     """
 
     task: TaskRef
@@ -108,12 +109,15 @@ class RunToolInput(Wire):
     plugin: str = ""
     digest: str = ""
     has_fallback: bool = False
+    veto: str = ""
+    approvers: str = ""
 
 
 class LoadAgentInput(Wire):
     """Look up the agent that a tool call asks. `statuses` and `warning` are told before the call starts.
 
-    `answers` are what people have said to the call so far, oldest first.
+    `answers` are what people have said to the call so far, oldest first. `veto` and `approvers` are as for a
+    tool.
 
     `child` is the task id under which it will work; for a handoff that of the task itself.
     """
@@ -126,6 +130,8 @@ class LoadAgentInput(Wire):
     child: str = ""
     answers: tuple[Answer, ...] = ()
     identity: Identity | None = None
+    veto: str = ""
+    approvers: str = ""
 
 
 class LoadedAgent(AgentSpec):

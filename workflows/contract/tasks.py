@@ -6,6 +6,7 @@ from typing import Literal
 
 from pydantic import JsonValue
 
+from workflows.contract.guards import GuardRules
 from workflows.contract.messages import AgentMessage, Message, Part, TranscriptMessage, Usage, UserMessage
 from workflows.contract.questions import Question
 from workflows.contract.wire import Wire
@@ -44,7 +45,8 @@ class ToolSpec(Wire):
     task of that agent. `handoff` names the agent that has the task from then on. `serial`: of one reply,
     calls of serial tools run one after another, in their order. `asks`: people may be asked before it runs,
     so the line of the call says that it is a check. `plugin` names the plugin that listed the tool for this
-    task; `digest` is that of what it listed.
+    task; `digest` is that of what it listed. `needs_approval`: people had to approve each call of it then, so
+    they have to till the task ends.
     """
 
     timeout: float = 30.0
@@ -56,6 +58,7 @@ class ToolSpec(Wire):
     asks: bool = False
     plugin: str = ""
     digest: str = ""
+    needs_approval: bool = False
 
 
 class CompactionSpec(Wire):
@@ -100,8 +103,9 @@ class AgentSpec(Wire):
     the model has to call before the task may end without any artifact. `routing` "auto": the first model call
     decides whether the message becomes a task or is answered at once.
 
-    `version` names the definition. `hooks` are the names of those that its plugins have. `lists_tools`: a
-    plugin has to be asked which tools there are. `has_output`: the answer is data that fits a schema.
+    `version` names the definition. `guards` are the rules of its guards, which hold for its sub-agents too.
+    `hooks` are the names of those that its plugins have. `lists_tools`: a plugin has to be asked which tools
+    there are. `has_output`: the answer is data that fits a schema.
     `max_sub_agents` counts the tasks of sub-agents that one task may start. `task_queue`: where calls of its
     models and tools wait; None: with those of all agents. `priority` is Temporal's, 1 (first) to 5.
     """
@@ -124,6 +128,7 @@ class AgentSpec(Wire):
     version: str = ""
     memory: MemorySpec | None = None
     narrator: NarratorSpec | None = None
+    guards: tuple[GuardRules, ...] = ()
     hooks: tuple[str, ...] = ()
     lists_tools: bool = False
     has_output: bool = False
@@ -147,10 +152,11 @@ class Identity(Wire):
 class TaskInput(Wire):
     """How a task starts. The task id is the workflow id. An operator reads it in this order.
 
-    `depth` is 0 for the task of a client, 1 for that of a sub-agent, 2 for that of its sub-agent. `digest` is
-    that of the message's content, for whoever has to know whether another message is the same. `scheduled`:
-    no gateway knows of it yet, and of the agent only the id is given. `splits_queues`: calls of models and of
-    tools wait on queues of their own, so that each kind can have its own workers.
+    `depth` is 0 for the task of a client, 1 for that of a sub-agent, 2 for that of its sub-agent. `guards`
+    are those of the agents above it, the client's first, which hold besides its own. `digest` is that of the
+    message's content, for whoever has to know whether another message is the same. `scheduled`: no gateway
+    knows of it yet, and of the agent only the id is given. `splits_queues`: calls of models and of tools wait
+    on queues of their own, so that each kind can have its own workers.
     """
 
     message: UserMessage
@@ -159,6 +165,7 @@ class TaskInput(Wire):
     created_at: datetime
     agent: AgentSpec
     depth: int = 0
+    guards: tuple[GuardRules, ...] = ()
     identity: Identity | None = None
     digest: str = ""
     scheduled: bool = False

@@ -1,0 +1,283 @@
+"""What a guard says of tools holds for the agents below, too: sub-agents, and theirs."""
+
+import pytest
+from temporalio import activity
+from temporalio.client import Client, WorkflowUpdateFailedError
+
+from agents import Agent, Plugin, guard, handoff, sub_agent, tool, tools
+from agents.tool import Tool
+from tests.support.fake_ports import Script, ScriptedModel, answer, asks, task_of
+from tests.support.real_tools import RealTools, an_agent
+from tests.workflows.conftest import Handle, StartTask, asked_of_client, say, starter, user
+from workflows.agent_task import AgentTask
+from workflows.contract.calls import CallModelInput
+from workflows.contract.messages import AssistantMessage, ToolCall, ToolMessage
+from workflows.contract.questions import ApproverAnswer, Question
+
+SCOPE = "tasks:approve"
+DENIED = "the tool 'send' is not allowed here (allowed: all others)"
+
+
+class ModelOfEach(ScriptedModel):
+    """Plays to each agent the replies that are its own."""
+
+    def __init__(self, **scripts: list[Script]) -> None:
+        super().__init__()
+        self._models = {agent: ScriptedModel(*script) for agent, script in scripts.items()}
+
+    @activity.defn
+    async def call_model(self, call: CallModelInput) -> AssistantMessage:
+        self.calls.append(call)
+        return await self._models[call.task.agent_id].call_model(call)
+
+
+def ask(agent: str) -> AssistantMessage:
+    """A reply that asks a sub-agent; its call has the agent's name as its id."""
+    call = ToolCall(id=agent, name=agent, arguments='{"request": "Go."}')
+    return AssistantMessage(tool_calls=(call,))
+
+
+def send_tool(sent: list[str], name: str = "send", **settings: str) -> Tool:
+    """Return a tool that notes that it ran."""
+
+    @tool(name=name, fallback=settings.get("fallback"))
+    def send() -> str:
+        """Send it."""
+        sent.append(name)
+        return f"{name} done"
+
+    return send
+
+
+def below(handle: Handle, *agents: str) -> str:
+    """Return the task of the sub-agent that these calls lead to."""
+    task_id = handle.id
+    for agent in agents:
+        task_id = task_of(task_id, *ask(agent).tool_calls)
+    return task_id
+
+
+async def read_by_model(client: Client, task_id: str) -> list[ToolMessage]:
+    """Return what the model of a task read of its calls."""
+    page = await client.get_workflow_handle_for(AgentTask.run, task_id).query(AgentTask.transcript)
+    return [message for message in page.messages if isinstance(message, ToolMessage)]
+
+
+async def approve_with_scope(handle: Handle, question: Question) -> None:
+    """Answer as a caller who has the scope does."""
+    who = {"approver": "ann", "owner": "supervisors", "scheme": "apiKey", "subject": "k1"}
+    said = {"question_id": question.id, "scope": question.approvers, "approved": True, **who}
+    await handle.execute_update(AgentTask.take_approvers_answer, ApproverAnswer.model_validate(said))
+
+
+def three_levels(sent: list[str], lead: Plugin, writer: Plugin | None = None) -> tuple[Agent, ...]:
+    """Return a lead, who asks a writer, who asks a printer; those two can send."""
+    sends = tools(send_tool(sent), send_tool(sent, "fax"), send_tool(sent, "mail"))
+    own = [writer] if writer else []
+    return (
+        an_agent("lead", sub_agent("writer"), lead),
+        an_agent("writer", sub_agent("printer"), sends, *own),
+        an_agent("printer", sends),
+    )
+
+
+async def test_what_an_agent_denies_no_agent_below_it_runs(start_task: StartTask, client: Client) -> None:
+    """Two levels below as well; their models read its reason, and go on."""
+    sent: list[str] = []
+    model = ModelOfEach(
+        lead=[ask("writer"), answer("done")],
+        writer=[asks(("s", "send"), ("f", "fax")), ask("printer"), answer("written")],
+        printer=[asks(("s", "send"), ("f", "fax")), answer("printed")],
+    )
+    lead, *others = three_levels(sent, guard(deny=["send"]))
+    ports = RealTools(model, lead, *others)
+
+    async with start_task(ports, lead.spec) as handle:
+        result = await handle.result()
+        read = [
+            await read_by_model(client, below(handle, *path)) for path in (["writer"], ["writer", "printer"])
+        ]
+
+    assert result.excerpt == "done"
+    for results in read:
+        assert [(each.outcome, each.content) for each in results[:2]] == [
+            ("rejected", DENIED),
+            ("ok", "fax done"),
+        ]
+    assert sent == ["fax", "fax"]
+
+
+async def test_what_agents_deny_adds_up_on_the_way_down(start_task: StartTask, client: Client) -> None:
+    """What one allows does not make up for the no of another, above it or below."""
+    sent: list[str] = []
+    model = ModelOfEach(
+        lead=[ask("writer"), answer("done")],
+        writer=[ask("printer"), answer("written")],
+        printer=[asks(("s", "send"), ("f", "fax"), ("m", "mail")), answer("printed")],
+    )
+    lead, *others = three_levels(
+        sent,
+        guard(allow=["writer", "printer", "send", "mail"], default="deny"),
+        guard(allow=["printer", "fax", "mail"], default="deny"),
+    )
+
+    async with start_task(RealTools(model, lead, *others), lead.spec) as handle:
+        await handle.result()
+        read = await read_by_model(client, below(handle, "writer", "printer"))
+
+    assert [(each.name, each.outcome) for each in read] == [
+        ("send", "rejected"),
+        ("fax", "rejected"),
+        ("mail", "ok"),
+    ]
+    assert "allowed: printer, fax, mail" in read[0].content
+    assert "allowed: writer, printer, send, mail" in read[1].content
+    assert sent == ["mail"]
+
+
+@pytest.mark.parametrize(
+    ("of_lead", "of_writer"), [("owner", None), (SCOPE, None), (SCOPE, "owner"), ("owner", SCOPE)]
+)
+async def test_an_approval_that_an_agent_wants_is_asked_for_below(
+    start_task: StartTask, client: Client, of_lead: str, of_writer: str | None
+) -> None:
+    """The client's task asks it, of whom a guard names: a scope, if any does. The call then runs, once."""
+    sent: list[str] = []
+    model = ModelOfEach(
+        lead=[ask("writer"), answer("done")],
+        writer=[ask("printer"), answer("written")],
+        printer=[asks(("s", "send")), answer("printed")],
+    )
+    lead, *others = three_levels(
+        sent,
+        guard(approve=["send"], approvers=of_lead),
+        guard(approve=["send"], approvers=of_writer) if of_writer else None,
+    )
+    ports = RealTools(model, lead, *others)
+
+    async with start_task(ports, lead.spec) as handle:
+        (question,) = await asked_of_client(ports, handle)
+        before = [*sent]
+        if question.is_for_owner:
+            await say(handle, user("yes"))
+        else:
+            with pytest.raises(WorkflowUpdateFailedError):
+                await say(handle, user("yes"))
+            await approve_with_scope(handle, question)
+        await handle.result()
+        (read,) = await read_by_model(client, below(handle, "writer", "printer"))
+
+    assert (question.purpose, question.call.name) == ("approval", "send")
+    assert question.approvers == (SCOPE if SCOPE in {of_lead, of_writer} else "owner")
+    assert (before, sent, read.content) == ([], ["send"], "send done")
+    asked = [len(status.questions) for task, status in ports.publish.by_task if task == handle.id]
+    assert asked == [1, 0, 0]
+
+
+async def test_a_call_below_that_people_reject_does_not_run(start_task: StartTask, client: Client) -> None:
+    """The model of the sub-agent reads it."""
+    sent: list[str] = []
+    model = ModelOfEach(lead=[ask("writer"), answer("done")], writer=[asks(("s", "send")), answer("written")])
+    lead, *others = three_levels(sent, guard(approve=["send"]))
+    ports = RealTools(model, lead, *others)
+
+    async with start_task(ports, lead.spec) as handle:
+        await asked_of_client(ports, handle)
+        await say(handle, user("no"))
+        await handle.result()
+        (read,) = await read_by_model(client, below(handle, "writer"))
+
+    assert (read.outcome, sent) == ("rejected", [])
+
+
+async def test_a_guard_above_decides_which_agents_are_asked_below(
+    start_task: StartTask, client: Client
+) -> None:
+    """Their calls are tool calls, too: here one wants an approval, and the other one is denied."""
+    model = ModelOfEach(
+        lead=[ask("writer"), answer("done")],
+        writer=[ask("printer"), asks(("h", "hand_over_to_lead")), answer("written")],
+        printer=[answer("printed")],
+    )
+    lead = an_agent("lead", sub_agent("writer"), guard(approve=["printer"], deny=["hand_over_*"]))
+    writer = an_agent("writer", sub_agent("printer"), handoff("lead"))
+    ports = RealTools(model, lead, writer, an_agent("printer"))
+
+    async with start_task(ports, lead.spec) as handle:
+        (question,) = await asked_of_client(ports, handle)
+        before = [call.task.agent_id for call in model.calls]
+        await say(handle, user("yes"))
+        await handle.result()
+        read = await read_by_model(client, below(handle, "writer"))
+
+    assert (question.call.name, before) == ("printer", ["lead", "writer"])
+    assert [(each.name, each.outcome) for each in read] == [
+        ("printer", "ok"),
+        ("hand_over_to_lead", "rejected"),
+    ]
+
+
+async def test_a_tool_that_stands_in_is_guarded_by_its_own_name(
+    start_task: StartTask, client: Client
+) -> None:
+    """Above as well as here."""
+    sent: list[str] = []
+
+    @tool(fallback="send")
+    def fails() -> str:
+        """Fail."""
+        raise OSError("down")
+
+    model = ModelOfEach(
+        lead=[ask("writer"), answer("done")], writer=[asks(("f", "fails")), answer("written")]
+    )
+    lead = an_agent("lead", sub_agent("writer"), guard(deny=["send"]))
+    ports = RealTools(model, lead, an_agent("writer", tools(fails, send_tool(sent))))
+
+    async with start_task(ports, lead.spec) as handle:
+        await handle.result()
+        (read,) = await read_by_model(client, below(handle, "writer"))
+
+    assert (read.outcome, read.content, sent) == ("rejected", DENIED, [])
+
+
+async def test_guards_above_hold_after_a_handoff(start_task: StartTask, client: Client) -> None:
+    """The agent that takes over has its own guards in place of those of the one that handed over."""
+    sent: list[str] = []
+    model = ModelOfEach(
+        lead=[ask("writer"), answer("done")],
+        writer=[asks(("h", "hand_over_to_closer"))],
+        closer=[asks(("s", "send"), ("f", "fax"), ("m", "mail")), answer("closed")],
+    )
+    sends = tools(send_tool(sent), send_tool(sent, "fax"), send_tool(sent, "mail"))
+    lead = an_agent("lead", sub_agent("writer"), guard(deny=["send"]))
+    writer = an_agent("writer", handoff("closer"), guard(deny=["fax"]))
+    closer = an_agent("closer", sends, guard(deny=["mail"]))
+
+    async with start_task(RealTools(model, lead, writer, closer), lead.spec) as handle:
+        await handle.result()
+        read = await read_by_model(client, below(handle, "writer"))
+
+    assert {each.name: each.outcome for each in read[1:]} == {
+        "send": "rejected",
+        "fax": "ok",
+        "mail": "rejected",
+    }
+
+
+async def test_guards_stand_once_in_the_history_of_a_task(client: Client) -> None:
+    """A call that nobody objects to, and that nobody approves, says nothing of them."""
+    sent: list[str] = []
+    calls: list[Script] = [asks((f"r{n}c01", "fax")) for n in range(5)]
+    model = ModelOfEach(lead=[ask("writer"), answer("done")], writer=[*calls, answer("written")])
+    lead, *others = three_levels(sent, guard(deny=["never_*"]))
+
+    async with starter(client, max_cached_workflows=1000)(
+        RealTools(model, lead, *others), lead.spec
+    ) as handle:
+        await handle.result()
+        history = await client.get_workflow_handle(below(handle, "writer")).fetch_history()
+
+    naming = [event for event in history.events if b"never_*" in event.SerializeToString()]
+    assert [event.HasField("workflow_execution_started_event_attributes") for event in naming] == [True]
+    assert sent == ["fax"] * 5
