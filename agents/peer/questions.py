@@ -4,6 +4,7 @@ An Everloop says in a data part what kind of answer it wants; of any other agent
 """
 
 import hashlib
+import json
 from collections.abc import Callable, Mapping
 
 from a2a.types import a2a_pb2 as pb
@@ -69,9 +70,12 @@ def fingerprint(status: pb.TaskStatus) -> str:
 
 
 def meaning(status: pb.TaskStatus) -> str:
-    """Return what tells a question from another, however often it is asked."""
-    said = pb.Message(parts=status.message.parts)
-    return hashlib.sha256(said.SerializeToString(deterministic=True)).hexdigest()[:16]
+    """Return what tells a question from another, however often it is asked, and whatever is asked with it."""
+    if asked := _described(status):
+        said = json.dumps(asked, sort_keys=True).encode()
+    else:
+        said = pb.Message(parts=status.message.parts).SerializeToString(deterministic=True)
+    return hashlib.sha256(said).hexdigest()[:16]
 
 
 def _input(text: str, asked: Mapping[str, JsonValue]) -> InputRequired:

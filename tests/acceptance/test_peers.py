@@ -13,7 +13,7 @@ from pydantic import JsonValue
 from tests.support.a2a_client import Answer, connected, request, response_of, send
 from tests.support.deployment import Deployment, Gateway, running_deployment
 from tests.support.peer_agents import PEER_URL
-from tests.support.people import PEOPLE_AGENT, call, effects, question, say
+from tests.support.people import PEOPLE_AGENT, asked_for, call, effects, question, say
 from tests.support.processes import ServerProcess
 from tests.support.scripted_openai import CallFragment, Reply, ScriptedOpenAI
 
@@ -124,7 +124,7 @@ async def test_a_question_of_the_peer(pair: Pair, ledger: Path) -> None:
 
 
 async def test_several_questions_of_the_peer(pair: Pair, ledger: Path) -> None:
-    """They are asked as they come up, one after the other, and each answer reaches its question."""
+    """They are asked as they come up, one after the other and once each; each answer reaches its question."""
     booked = {"ledger": str(ledger)}
     pair.expect(
         Reply(
@@ -138,8 +138,10 @@ async def test_several_questions_of_the_peer(pair: Pair, ledger: Path) -> None:
     answers: dict[JsonValue, str] = {"Is it a birthday?": "no", "Under which name?": "Ann"}
     booked_as: dict[JsonValue, JsonValue] = {"Is it a birthday?": False, "Under which name?": "Ann"}
 
+    known = {task.id for task in await pair.asked.tasks()}
     async with connected(pair.asker.gateway.url, streaming=False) as client:
         first = await send(client, request("Ask."))
+        await _until_both_are_open(pair.asked, known)
         second = await send(client, say(first.id, answers[question(first)["text"]]))
         task = await send(client, say(first.id, answers[question(second)["text"]]))
 
@@ -147,6 +149,13 @@ async def test_several_questions_of_the_peer(pair: Pair, ledger: Path) -> None:
     assert set(asked) == set(answers)
     assert response_of(task) == "Done."
     assert effects(ledger) == [[booked_as[text], "user"] for text in asked]
+
+
+async def _until_both_are_open(asked: Side, known: set[str]) -> None:
+    """Wait until the one new task there asks both."""
+    (new,) = (task for task in await asked.tasks() if task.id not in known)
+    async with connected(asked.gateway.url) as client:
+        await asked_for(client, new, 2)
 
 
 async def test_a_canceled_task_cancels_that_of_the_peer(pair: Pair) -> None:

@@ -7,7 +7,7 @@ from pydantic import JsonValue
 from agents.peer.answer import MAX_SHOWN, answer_of, message_answer
 from agents.peer.artifacts import Imported
 from agents.peer.parts import joined, value_of, value_part
-from agents.peer.questions import fingerprint, question_of
+from agents.peer.questions import fingerprint, meaning, question_of
 from workflows.contract.messages import ToolCall
 from workflows.contract.questions import Question, QuestionKind
 
@@ -118,3 +118,16 @@ def test_the_time_tells_askings_apart() -> None:
 
     assert fingerprint(first) == fingerprint(moved) != fingerprint(later)
     assert fingerprint(_status("Which?")) != fingerprint(_status("What?"))
+
+
+def test_a_question_is_the_same_beside_others() -> None:
+    """An Everloop tells all that is open; what comes up later makes no other question of the first."""
+
+    def asking(*questions: JsonValue) -> pb.TaskStatus:
+        words = pb.Part(text=f"1 of {len(questions)}")
+        return pb.TaskStatus(message=pb.Message(parts=[words, value_part({"questions": list(questions)})]))
+
+    one: JsonValue = {"id": "1", "kind": "confirmation", "text": "Now?"}
+    other: JsonValue = {"id": "2", "kind": "clarification", "text": "Who?"}
+
+    assert meaning(asking(one)) == meaning(asking(one, other)) != meaning(asking(other))
