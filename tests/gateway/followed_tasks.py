@@ -1,7 +1,7 @@
 """Tasks that a test plays by itself, straight into the store, for many who follow them."""
 
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 from gateway.callers import ANONYMOUS
 from stores.task_views import TaskViews
@@ -41,6 +41,7 @@ class FollowedTask:
 async def working_task(views: TaskViews) -> FollowedTask:
     """Create a task that works."""
     now = datetime.now(UTC)
+    later = now + timedelta(hours=1)  # until then no sweep misses its workflow, and calls it failed
     view = TaskView(
         task_id=unique("followed"),
         context_id=unique("context"),
@@ -49,7 +50,7 @@ async def working_task(views: TaskViews) -> FollowedTask:
         created_at=now,
         run_id="run",
         version=1,
-        status=TaskStatus(state=TaskState.WORKING, at=now),
+        status=TaskStatus(state=TaskState.WORKING, at=later),
         history=(UserMessage(message_id="m", parts=(TextPart(text="hi"),)),),
     )
     await views.restore(view)

@@ -58,7 +58,7 @@ def outcome(process: ServerProcess) -> tuple[int, str]:
     """Run the process to its end; return its exit code and what it wrote."""
     process.start()
     assert process._process
-    return process._process.wait(timeout=30), process.output
+    return process._process.wait(timeout=200), process.output
 
 
 async def test_a_gateway_serves_until_it_is_told_to_stop(
