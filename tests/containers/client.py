@@ -28,6 +28,7 @@ class Client:
     """Sends to the proxy, and asks again while something is down."""
 
     def __init__(self, url: str, key: str) -> None:
+        self.key = key
         self._http = httpx.AsyncClient(
             base_url=url, timeout=30, headers={"A2A-Version": "1.0", "X-API-Key": key}
         )

@@ -10,12 +10,14 @@ import sys
 from collections import Counter
 from collections.abc import AsyncGenerator, Iterator
 from pathlib import Path
+from typing import TypeAlias
 from uuid import uuid4
 
+import grpc
 import orjson
 import pytest
 import pytest_asyncio
-import yaml
+from a2a.types.a2a_pb2 import GetTaskRequest, Task, TaskState
 
 from deploy.demo.scenes import SURVEY
 from deploy.demo_model.script import MODEL as DEMO_MODEL
@@ -37,6 +39,10 @@ Not started are Temporal's UI and what only shows what happens: collector, Jaege
 """
 
 
+GRPC = 50051
+GetTask: TypeAlias = "grpc.aio.UnaryUnaryMultiCallable[GetTaskRequest, Task]"
+
+
 class Composed:
     """compose.yaml under a project name of its own, on a loopback address of its own.
 
@@ -50,7 +56,7 @@ class Composed:
         self.address = f"127.{random.randint(1, 254)}.{random.randint(0, 254)}.{random.randint(1, 254)}"  # noqa: S311 -- no secret
         shutil.copytree(ROOT / "deploy", directory / "deploy")
         self.directory = directory / "deploy/compose"
-        self.services = yaml.safe_load((self.directory / "compose.yaml").read_text())["services"]
+        self.files = ["compose.yaml"]
         self._write_environment(version)
 
     @property
@@ -82,6 +88,10 @@ class Composed:
         file = self.directory / ".env"
         file.write_text(f"{file.read_text()}EVERLOOP_VERSION={version}\n")
 
+    def switch_on_grpc(self) -> None:
+        """Name the second file, as `COMPOSE_FILE` does."""
+        self.files.append("compose.grpc.yaml")
+
     def compose(self, *arguments: str, check: bool = True) -> str:
         """Run podman-compose and return what it prints."""
         done = subprocess.run(
@@ -91,6 +101,7 @@ class Composed:
                 self.project,
                 "--in-pod",
                 "false",
+                *(word for file in self.files for word in ("-f", file)),
                 *arguments,
             ],
             cwd=self.directory,
@@ -192,7 +203,10 @@ def _notes(composed: Composed) -> Counter[tuple[str, str]]:
 async def test_what_is_killed_comes_back_and_an_upgrade_loses_nothing(
     composed: Composed, client: Client, engine: Engine
 ) -> None:
-    """Each part is killed while a task works, then both images are replaced: each note is there once."""
+    """Each part is killed while a task works, then both images are replaced: each note is there once.
+
+    Then gRPC is switched on: until that its port is closed.
+    """
     for harmed in ("worker", "gateway", "valkey", "temporal", "proxy"):
         task = await client.send(SURVEY)
         await client.wait_for(task, "working", "completed")
@@ -216,3 +230,18 @@ async def test_what_is_killed_comes_back_and_an_upgrade_loses_nothing(
     }
     assert images == {f"localhost/everloop-worker:{newer}"}
     assert set(_notes(composed).values()) == {1}
+
+    with pytest.raises(ConnectionRefusedError):
+        await asyncio.open_connection(composed.address, GRPC)
+    composed.switch_on_grpc()
+    await asyncio.to_thread(composed.up, "gateway", count=2)
+    await asyncio.to_thread(composed.up, "proxy")
+    async with grpc.aio.insecure_channel(f"{composed.address}:{GRPC}") as channel:
+        metadata = (("x-api-key", client.key),)
+        get_task: GetTask = channel.unary_unary(
+            "/lf.a2a.v1.A2AService/GetTask",
+            request_serializer=GetTaskRequest.SerializeToString,
+            response_deserializer=Task.FromString,
+        )
+        shown = await get_task(GetTaskRequest(id=task), metadata=metadata, wait_for_ready=True, timeout=120)
+    assert shown.status.state == TaskState.TASK_STATE_COMPLETED

@@ -11,7 +11,9 @@ from stores.artifact_blobs import ArtifactBlobs
 from stores.artifacts import Append, Complete, Create, NewPart
 from stores.blobs import BlobsUnavailableError
 from stores.encryption import NO_CIPHER, Cipher
+from stores.encryption_codec import ENCODING, KEY_ID
 from stores.encryption_keys import Key, Keyring
+from stores.payload_storage import data_converter
 from stores.redis_connection import connect_redis
 from tests.stores.all_stores import AllStores
 from tests.stores.artifact_benches import ArtifactBench, redis_artifacts
@@ -73,6 +75,18 @@ async def test_all_stores_in_redis_keep_it(redis_url: str, cipher: Cipher, form:
         await stores.begin()
         await stores.go_on()
         await stores.check()
+
+
+@pytest.mark.parametrize("cipher", [NO_CIPHER, keyring("k1")], ids=["off", "on"])
+@given(content=CONTENTS.map(b"".join))
+async def test_payloads_of_temporal_keep_it(cipher: Cipher, content: bytes) -> None:
+    """Bytes, texts and names come back unchanged, also what looks like the metadata of what is encrypted."""
+    converter = data_converter(None, cipher=cipher)
+    text = content.decode("latin-1")
+    value = {"encoding": ENCODING.decode(), KEY_ID: "k1", text: [text]}
+    payloads = await converter.encode([content, text, value])
+
+    assert await converter.decode(payloads, [bytes, str, dict]) == [content, text, value]
 
 
 async def grown(bench: ArtifactBench) -> ArtifactBench:

@@ -172,6 +172,13 @@ def test_nobody_can_ask_who_need_not() -> None:
         assert other in depending
 
 
+def test_the_guide_says_how_many_networks_there_are() -> None:
+    """Engines can make about thirty by default, of all their projects."""
+    guide = (ROOT / "docs/deployment.md").read_text(encoding="utf-8")
+
+    assert f"There are {len(compose()['networks'])} networks" in guide
+
+
 def test_only_workers_have_the_key_of_models() -> None:
     """Gateways, which read the same file, are told an empty one; nobody else reads that file."""
     reading = {name for name in SERVICES if "env_file" in service(name)}
