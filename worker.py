@@ -185,7 +185,7 @@ def _wire(servers: _Servers, agents: AgentRegistry, settings: WorkerSettings, mo
     tokens, lifetime = token_counter(TokenSettings()), retention.conversation_ttl
     conversations = RedisConversations(redis, ttl=lifetime, count_tokens=tokens)
     lifetimes = Lifetimes(lifetime, ArtifactSettings().ttl, BlobSettings().blob_ttl)
-    conversation = RememberedConversation(conversations, transcripts, provider)
+    conversation = RememberedConversation(conversations, transcripts, provider, records)
     return Ports(
         model=OpenAIModel(provider, agents, views, transcripts, artifacts, records),
         tools=AgentTools(
@@ -194,9 +194,9 @@ def _wire(servers: _Servers, agents: AgentRegistry, settings: WorkerSettings, mo
             threads=settings.max_concurrent_activities,
             captures_content=content,
         ),
-        transcript=CachedTranscripts(transcripts),
+        transcript=CachedTranscripts(transcripts, records),
         publish=ViewPublisher(views, secrets, artifacts, conversation),
-        agents=AgentCatalogue(agents, views, transcripts),
+        agents=AgentCatalogue(agents, views, transcripts, records),
         context=conversation,
         narrator=Narrator(provider, views, records),
         housekeeping=make_housekeeping(
@@ -207,6 +207,7 @@ def _wire(servers: _Servers, agents: AgentRegistry, settings: WorkerSettings, mo
             views,
             TaskWorkflows(servers.temporal, artifacts, task_bytes),
             Webhooks(PushSettings().policy),
+            records,
         ),
     )
 

@@ -8,6 +8,7 @@ from redis.exceptions import RedisError
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
+from activities.call_lease import begin_attempt
 from activities.colleague_calls import objection
 from activities.heartbeat import heartbeating
 from activities.hooks import Hooks, PluginFailedError, hook_context
@@ -16,10 +17,13 @@ from activities.task_events import publish_events
 from activities.task_log import logging_task
 from activities.task_tools import TaskTools, list_task_tools
 from activities.tool_events import started
+from activities.tool_questions import phase_key
+from activities.transcript_cache import put_messages
 from agents.agent import Agent
 from agents.errors import UnknownAgentError
 from agents.hooks import TaskOutcome, Veto
 from agents.registry import AgentRegistry
+from stores.leases import Leases
 from stores.task_views import TaskViews
 from stores.transcripts import Transcripts
 from workflows.contract import failures
@@ -67,17 +71,22 @@ async def logged_and_alive(task: TaskRef) -> AsyncGenerator[None]:
 class AgentCatalogue(AgentPort):
     """Knows the agents of this process."""
 
-    def __init__(self, agents: AgentRegistry, views: TaskViews, transcripts: Transcripts) -> None:
+    def __init__(
+        self, agents: AgentRegistry, views: TaskViews, transcripts: Transcripts, leases: Leases
+    ) -> None:
         self._agents = agents
         self._views = views
         self._transcripts = transcripts
+        self._leases = leases
 
     @activity.defn
     async def load_agent(self, call: LoadAgentInput) -> LoadedAgent:
         async with logged_and_alive(call.task):
             agent = _find(self._agents, call.agent_id)
+            name = f"agent {call.task.run_id} {phase_key(call.call, len(call.answers))}"
+            lease = await begin_attempt(self._leases, call.task.task_id, name)
             reply = await objection(find_agent(self._agents, call.task), call)
-            await publish_events(self._views, call.task, _announced(call, reply))
+            await publish_events(self._views, call.task, _announced(call, reply), lease)
             question = reply if isinstance(reply, Question) else None
             refused = reply if isinstance(reply, ToolMessage) else None
             return LoadedAgent(**agent.spec.model_dump(), question=question, refused=refused)
@@ -123,9 +132,10 @@ class AgentCatalogue(AgentPort):
     async def _pin(self, call: PrepareTaskInput, found: TaskTools) -> None:
         """Cache the list for the model calls. Both may fail: history has the list, and sends it again."""
         task = call.task
-        await try_publish(self._views, task, [Warned(text=warning) for warning in found.warnings])
         try:
-            await self._transcripts.put(task.task_id, task.run_id, call.position, (found.message,))
+            lease = await begin_attempt(self._leases, task.task_id, f"tools {task.run_id}")
+            await try_publish(self._views, task, [Warned(text=text) for text in found.warnings], lease)
+            await put_messages(self._transcripts, task, call.position, (found.message,), lease)
         except (RedisError, OSError) as error:
             _log.warning("listed tools not cached", error_type=type(error).__name__)
 

@@ -18,11 +18,13 @@ from temporalio.service import RPCError
 from stores.leases import Claim, Lease, Leases
 from stores.temporal_failures import says_workflow_unknown
 from workflows.contract import failures
-from workflows.contract.tasks import TaskRef
 
 TOOL_LEASE = 15.0
 """Seconds: longer than a heartbeat may be late, and than Redis takes to fail over, so that a tool whose
 worker lives is never taken for lost."""
+
+PUSH_LEASE = 15.0
+"""Seconds: longer than a webhook may take, so that what was sent under a lease has come within it."""
 
 MODEL_LEASE = 10.0
 """Seconds: as long as a heartbeat may be late. Who comes too early pays for a second reply."""
@@ -55,6 +57,35 @@ class OvertakenError(ApplicationError):
         super().__init__("another attempt has taken this call over", type=failures.OVERTAKEN)
 
 
+def overtaken() -> OvertakenError:
+    """Log that another attempt has taken the call over, and return the error that says so."""
+    _log.warning(_OVERTAKEN)
+    return OvertakenError()
+
+
+def this_attempt(task_id: str, call_id: str) -> Lease:
+    """Return what this attempt claims of a call."""
+    # By the clock of Temporal's server: Temporal's count begins again after a reset.
+    order = activity.info().current_attempt_scheduled_time.astimezone(UTC).strftime("%Y%m%dT%H%M%S%f")
+    return Lease(task_id, call_id, secrets.token_hex(8), order)
+
+
+async def begin_attempt(leases: Leases, task_id: str, call_id: str) -> Lease:
+    """Return what this attempt at a short call writes under, which needs nobody to wait for it.
+
+    The attempts before it write nothing from now on. A first one has none before it.
+
+    Raises:
+        OvertakenError: a later attempt was here before.
+    """
+    lease, info = this_attempt(task_id, call_id), activity.info()
+    if info.current_attempt_scheduled_time > info.scheduled_time:
+        if await leases.claim(lease, 0) is Claim.OVERTAKEN:
+            raise overtaken()
+        await leases.release(lease)
+    return lease
+
+
 class CallLease:
     """Lets one attempt at a time work on a call; the others wait for it.
 
@@ -65,11 +96,9 @@ class CallLease:
     """
 
     def __init__(
-        self, leases: Leases, task: TaskRef, call_id: str, seconds: float, *, is_repeatable: bool
+        self, leases: Leases, task_id: str, call_id: str, seconds: float, *, is_repeatable: bool
     ) -> None:
-        # By the clock of Temporal's server: Temporal's count begins again after a reset.
-        order = activity.info().current_attempt_scheduled_time.astimezone(UTC).strftime("%Y%m%dT%H%M%S%f")
-        self.lease = Lease(task.task_id, call_id, secrets.token_hex(8), order)
+        self.lease = this_attempt(task_id, call_id)
         self.has_waited = False
         """Whether another attempt was found at work."""
         self._leases = leases
@@ -100,9 +129,8 @@ class CallLease:
                 await _try(self._leases.revoke(self.lease))
             raise
         if claim is Claim.OVERTAKEN:
-            _log.warning(_OVERTAKEN)
             self._is_lost = True
-            raise OvertakenError
+            raise overtaken()
         return claim
 
     async def hold(self, work: Coroutine[object, object, T]) -> T:
@@ -132,17 +160,19 @@ class CallLease:
             if not is_over:
                 await self.end(delay)
 
-    async def check(self) -> None:
-        """Pass if the call is ours; an attempt that was frozen has to ask. No answer is no objection.
+    async def check(self, ahead: float = 0) -> None:
+        """Pass if the call is ours, for so many seconds from now on.
+
+        An attempt that was frozen has to ask. No answer is no objection.
 
         Raises:
             OvertakenError: it is another attempt's.
         """
-        if not self._is_lost and _now() >= self._until:
+        if not self._is_lost and _now() + ahead >= self._until:
             with suppress(RedisError, OSError):
                 await self._renew()
         if self._is_lost:
-            raise OvertakenError
+            raise overtaken()
 
     async def release(self, delay: timedelta | None = None) -> None:
         """Give the call back: the next attempt is the first. It has to wait for a `delay` (see `hold`)."""

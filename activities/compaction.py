@@ -40,7 +40,7 @@ class ContextCompactor:
         with logging_task(call.task):
             async with heartbeating() as heartbeat:
                 name = f"summary {call.task.run_id} {call.length}"
-                lease = CallLease(self._leases, call.task, name, MODEL_LEASE, is_repeatable=True)
+                lease = CallLease(self._leases, call.task.task_id, name, MODEL_LEASE, is_repeatable=True)
                 await lease.claim()
                 summary = await lease.hold(self._compact(call, lease, heartbeat))
                 await lease.end()
@@ -51,8 +51,7 @@ class ContextCompactor:
     ) -> SummaryMessage:
         summary, problem = await self._find_or_make(call, lease, heartbeat)
         _log.info("context compacted", iteration=call.iteration, end=call.end, problem=problem)
-        await lease.check()
-        await try_publish(self._views, call.task, _events(call, summary, problem))
+        await try_publish(self._views, call.task, _events(call, summary, problem), lease.lease)
         return summary
 
     async def _find_or_make(
@@ -65,12 +64,15 @@ class ContextCompactor:
         if isinstance(opened.reply, SummaryMessage):
             return opened.reply, ""
         transcript = whole_transcript(opened, call.length, call.digest)
-        summary, problem = await self._make(call, transcript, heartbeat)
-        await lease.check()
-        return await keep_reply(self._transcripts, call.task, call.length, summary), problem
+        summary, problem = await self._make(call, transcript, lease, heartbeat)
+        return await keep_reply(self._transcripts, call.task, call.length, summary, lease.lease), problem
 
     async def _make(
-        self, call: CompactContextInput, transcript: Sequence[TranscriptMessage], heartbeat: Heartbeat
+        self,
+        call: CompactContextInput,
+        transcript: Sequence[TranscriptMessage],
+        lease: CallLease,
+        heartbeat: Heartbeat,
     ) -> tuple[SummaryMessage, str]:
         """Return the summary; one that the model cannot write is made without it."""
         if call.compaction.strategy == "window":
@@ -81,7 +83,7 @@ class ContextCompactor:
                 text, usage = await self._ask(call, model, transcript)
         except ApplicationError as failure:
             if not failure.non_retryable:
-                await self._tell_retry(call, failure)
+                await self._tell_retry(call, failure, lease)
                 raise
             return _fallback(call, transcript, Usage()), failure.message
         if text:
@@ -99,12 +101,14 @@ class ContextCompactor:
         reply = self._provider.priced(request, assembler.reply)
         return reply.text.strip()[:MAX_SUMMARY_CHARACTERS], reply.usage
 
-    async def _tell_retry(self, call: CompactContextInput, failure: ApplicationError) -> None:
+    async def _tell_retry(
+        self, call: CompactContextInput, failure: ApplicationError, lease: CallLease
+    ) -> None:
         delay = failure.next_retry_delay.total_seconds() if failure.next_retry_delay else None
         attempt = activity.info().attempt
         _log.warning("summary failed", iteration=call.iteration, attempt=attempt, failure=failure.message)
         retry = RetryScheduled(attempt=attempt, reason=failure.message, delay=delay)
-        await try_publish(self._views, call.task, [retry])
+        await try_publish(self._views, call.task, [retry], lease.lease)
 
 
 def _fallback(

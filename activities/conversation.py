@@ -4,12 +4,14 @@ from collections.abc import Sequence
 
 from temporalio import activity
 
+from activities.call_lease import begin_attempt
 from activities.conversation_messages import remembered, with_lines_for_files
 from activities.conversation_recall import recalled, token_budget
 from activities.conversation_summaries import ConversationCompactor
 from activities.model_provider import ModelProvider
-from activities.transcript_cache import whole_transcript
+from activities.transcript_cache import put_messages, whole_transcript
 from stores.conversations import Conversations
+from stores.leases import Leases
 from stores.recent_messages import Room, newest_messages
 from stores.transcripts import Transcripts
 from workflows.contract.calls import (
@@ -30,8 +32,9 @@ class RememberedConversation(ContextPort):
     """Reads and writes the conversation of a task's context, which is its owner's alone."""
 
     def __init__(
-        self, conversations: Conversations, transcripts: Transcripts, provider: ModelProvider
+        self, conversations: Conversations, transcripts: Transcripts, provider: ModelProvider, leases: Leases
     ) -> None:
+        self._leases = leases
         self._conversations = conversations
         self._transcripts = transcripts
         self._compactor = ConversationCompactor(conversations, provider)
@@ -39,11 +42,12 @@ class RememberedConversation(ContextPort):
     @activity.defn
     async def load_context(self, call: LoadContextInput) -> LoadContextResult:
         context, memory = _context(call.task), call.memory
+        lease = await begin_attempt(self._leases, call.task.task_id, f"context {call.task.run_id}")
         recent = await self._recent(context, memory)
         summaries = () if memory.strategy == "window" else await self._conversations.get_summaries(context)
         messages = recalled(summaries, recent, (await self._conversations.get_span(context)).end)
         # Also if there are none: an earlier attempt may have put some that are forgotten since.
-        await self._transcripts.put(call.task.task_id, call.task.run_id, 0, messages)
+        await put_messages(self._transcripts, call.task, 0, messages, lease)
         return LoadContextResult(messages=tuple(messages))
 
     @activity.defn

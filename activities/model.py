@@ -14,7 +14,7 @@ from activities.agents import find_agent
 from activities.artifact_settlement import ArtifactSettlement
 from activities.artifact_streams import LOOK_UP, STORE_ERRORS, ArtifactStreams
 from activities.attempt_number import attempt_number
-from activities.call_lease import MODEL_LEASE, CallLease, OvertakenError
+from activities.call_lease import MODEL_LEASE, CallLease, OvertakenError, overtaken
 from activities.chat_request import (
     ChatRequest,
     build_request,
@@ -111,7 +111,7 @@ class OpenAIModel(ModelPort):
             async with heartbeating() as heartbeat:
                 agent = find_agent(self._agents, call.task)
                 name = f"reply {call.task.run_id} {call.length}.{call.tries}"
-                lease = CallLease(self._leases, call.task, name, MODEL_LEASE, is_repeatable=True)
+                lease = CallLease(self._leases, call.task.task_id, name, MODEL_LEASE, is_repeatable=True)
                 # Whoever works on it may yet end well, and costs less than a second reply.
                 await lease.claim()
                 reply = await lease.hold(self._call(call, agent, lease, heartbeat))
@@ -169,7 +169,7 @@ class OpenAIModel(ModelPort):
                 attempt=attempt,
             )
         except NotOursError:
-            raise OvertakenError from None
+            raise overtaken() from None
         if not isinstance(opened.reply, AssistantMessage):
             whole_transcript(opened, call.length, call.digest)
         return opened
@@ -279,10 +279,10 @@ class OpenAIModel(ModelPort):
 
     async def _stored(self, attempt: _Attempt, ours: AssistantMessage) -> AssistantMessage:
         """Store a judged reply, and return the one that counts."""
-        await attempt.lease.check()
-        reply = await keep_reply(self._transcripts, attempt.call.task, attempt.call.length, ours)
+        call, lease = attempt.call, attempt.lease.lease
+        reply = await keep_reply(self._transcripts, call.task, call.length, ours, lease)
         if attempt.plugins.judge_replies:
-            await self._unjudged.keep(attempt.lease.lease, None)
+            await self._unjudged.keep(lease, None)
         return reply
 
     async def _show(
@@ -318,12 +318,10 @@ class OpenAIModel(ModelPort):
                 await self._try_publish(attempt, chunks)
 
     async def _publish(self, attempt: _Attempt, events: Sequence[TaskEvent]) -> None:
-        await attempt.lease.check()
-        await publish_events(self._views, attempt.call.task, events)
+        await publish_events(self._views, attempt.call.task, events, attempt.lease.lease)
 
     async def _try_publish(self, attempt: _Attempt, events: Sequence[TaskEvent]) -> bool:
-        await attempt.lease.check()
-        return await try_publish(self._views, attempt.call.task, events)
+        return await try_publish(self._views, attempt.call.task, events, attempt.lease.lease)
 
 
 async def _end_of_ours(

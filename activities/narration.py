@@ -106,8 +106,7 @@ class Narration:
             if text:
                 if not await self._goes_on():
                     return
-                await self._lease.check()
-                await try_publish(self._views, self._task, [Narrated(text=text)])
+                await try_publish(self._views, self._task, [Narrated(text=text)], self._lease.lease)
         _log.info("nothing more is narrated: it is enough for one task", calls=self._calls)
 
     async def _goes_on(self) -> bool:

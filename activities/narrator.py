@@ -48,6 +48,6 @@ class Narrator(NarratorPort):
                 _log.warning("nothing is narrated", failure=error.message)
                 return
             name = f"narration {call.task.run_id}"
-            lease = CallLease(self._leases, call.task, name, MODEL_LEASE, is_repeatable=True)
+            lease = CallLease(self._leases, call.task.task_id, name, MODEL_LEASE, is_repeatable=True)
             narration = Narration(self._provider, self._views, call, model, self._terms, lease)
             await narration.run()

@@ -11,12 +11,14 @@ from structlog.contextvars import bound_contextvars
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
+from activities.call_lease import PUSH_LEASE, CallLease
 from activities.instruments import DeliveryOutcome, record_delivery
 from activities.push_bodies import Body, with_status, write_body, write_legacy_body
 from activities.push_feed import News, Nothing, PushFeed, Subject
 from activities.push_tasks import TaskWorkflows
 from activities.push_webhook import Answer, RefusedError, UndeliveredError, Webhooks
 from activities.retry_delay import retry_after
+from stores.leases import Leases
 from stores.push_configs import PushConfig, PushConfigs
 from stores.task_views import TaskViews
 from workflows.contract.events import StatusChanged
@@ -33,13 +35,20 @@ _log = structlog.get_logger()
 class PushDelivering(PushPort):
     """Posts what a client has not heard yet, and then notes that it has.
 
-    If we die in between, it is posted again under the same id. A config that its client removed ends its
-    delivery, and so does one that the store has lost: it may come back only from the client.
+    If we die in between, it is posted again under the same id. One attempt at a time delivers to a webhook.
+    A config that its client removed ends its delivery, and so does one that the store has lost: it may come
+    back only from the client.
     """
 
     def __init__(
-        self, configs: PushConfigs, views: TaskViews, workflows: TaskWorkflows, webhooks: Webhooks
+        self,
+        configs: PushConfigs,
+        views: TaskViews,
+        workflows: TaskWorkflows,
+        webhooks: Webhooks,
+        leases: Leases,
     ) -> None:
+        self._leases = leases
         self._configs = configs
         self._feed = PushFeed(views, workflows)
         self._views = views
@@ -49,11 +58,20 @@ class PushDelivering(PushPort):
     async def deliver_push(self, call: DeliverPushInput) -> DeliverPushResult:
         push = call.push
         with bound_contextvars(task_id=push.task_id, push_config_id=push.config_id):
-            config = await self._configs.get(push.task_id, push.config_id)
-            if config is None:
-                await self._check_lost(push.task_id)
-                return DeliverPushResult(done=True)
-            return await self._deliver(config, skips=call.skips)
+            name = f"push {push.config_id}"
+            lease = CallLease(self._leases, push.task_id, name, PUSH_LEASE, is_repeatable=True)
+            await lease.claim()
+            result = await lease.hold(self._look(call, lease))
+            await lease.end()
+            return result
+
+    async def _look(self, call: DeliverPushInput, lease: CallLease) -> DeliverPushResult:
+        push = call.push
+        config = await self._configs.get(push.task_id, push.config_id)
+        if config is None:
+            await self._check_lost(push.task_id)
+            return DeliverPushResult(done=True)
+        return await self._deliver(config, lease, skips=call.skips)
 
     async def _check_lost(self, task_id: str) -> None:
         if not await self._configs.knows(task_id):
@@ -62,7 +80,7 @@ class PushDelivering(PushPort):
                 "push config lost: its client hears no more of the task unless it sets the config again"
             )
 
-    async def _deliver(self, config: PushConfig, *, skips: bool) -> DeliverPushResult:
+    async def _deliver(self, config: PushConfig, lease: CallLease, *, skips: bool) -> DeliverPushResult:
         start = await self._configs.position(config.task_id, config.id)
         news = await self._feed.next(config.task_id, start)
         body = await self._body(config, news.subject) if isinstance(news, News) else None
@@ -70,9 +88,7 @@ class PushDelivering(PushPort):
             if skips:
                 record_delivery("left_out")
                 _log.error("push notification left out: its webhook did not take it for too long")
-            elif not await self._post(
-                config, body, derive_push_event_id(config.task_id, config.id, news.name)
-            ):
+            elif not await self._post(config, lease, body, news.name):
                 return DeliverPushResult(delivered=True)  # look again: it may have been set anew meanwhile
         if news.position != start:
             await self._configs.advance(config, start=start, end=news.position)
@@ -92,19 +108,23 @@ class PushDelivering(PushPort):
             case _:
                 return None
 
-    async def _post(self, config: PushConfig, body: Body, event_id: str) -> bool:
+    async def _post(self, config: PushConfig, lease: CallLease, body: Body, news: str) -> bool:
         """Post, and return whether it was taken; if not, its webhook is gone, and so is the config.
+
+        It is posted while nobody else can post what comes after it.
 
         Raises:
             ApplicationError: `PushFailed`.
+            OvertakenError: another attempt has posted it, or does so now.
         """
         headers = {
             "Content-Type": body.media_type,
             "User-Agent": "everloop",
-            "Webhook-Id": event_id,
+            "Webhook-Id": derive_push_event_id(config.task_id, config.id, news),
             "Webhook-Timestamp": str(int(time.time())),
             **_authentication(config),
         }
+        await lease.check(ahead=self._webhooks.time_limit)
         try:
             answer = await self._webhooks.post(config.url, body.content, headers, owner=config.owner)
         except UndeliveredError as error:

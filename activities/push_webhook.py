@@ -44,7 +44,7 @@ class Webhooks:
     ) -> None:
         self._policy = policy
         self._tls = tls or httpx.create_ssl_context()
-        self._time_limit = time_limit
+        self.time_limit = time_limit
 
     async def post(self, url: str, content: bytes, headers: Mapping[str, str], *, owner: str = "") -> Answer:
         """Post for an owner, and return whatever the answer is.
@@ -54,10 +54,10 @@ class Webhooks:
             UndeliveredError: there was no answer in time.
         """
         try:
-            async with asyncio.timeout(self._time_limit):
+            async with asyncio.timeout(self.time_limit):
                 return await self._post(read_url(url), content, headers, owner)
         except TimeoutError:
-            raise UndeliveredError(f"the webhook did not answer within {self._time_limit:.0f} s") from None
+            raise UndeliveredError(f"the webhook did not answer within {self.time_limit:.0f} s") from None
         except UnfitUrlError as error:
             raise RefusedError(f"the URL of the webhook {error}") from None
         except ForbiddenAddressError as error:

@@ -6,6 +6,7 @@ import structlog
 from redis.exceptions import RedisError
 
 from activities.task_events import publish_events
+from stores.leases import Lease
 from stores.task_views import TaskViews
 from workflows.contract.events import TaskEvent
 from workflows.contract.tasks import TaskRef
@@ -13,11 +14,15 @@ from workflows.contract.tasks import TaskRef
 _log = structlog.get_logger()
 
 
-async def try_publish(views: TaskViews, task: TaskRef, events: Sequence[TaskEvent]) -> bool:
-    """Publish events; return whether it worked."""
+async def try_publish(views: TaskViews, task: TaskRef, events: Sequence[TaskEvent], lease: Lease) -> bool:
+    """Publish events; return whether it worked.
+
+    Raises:
+        OvertakenError: a later attempt has claimed the call.
+    """
     try:
         if events:
-            await publish_events(views, task, events)
+            await publish_events(views, task, events, lease)
     except (RedisError, OSError) as error:
         _log.warning("events not published", error_type=type(error).__name__)
         return False

@@ -7,10 +7,10 @@ import structlog
 from pydantic import JsonValue
 from redis.exceptions import RedisError
 
-from activities.call_lease import TOOL_LEASE, CallLease, OvertakenError
+from activities.call_lease import TOOL_LEASE, CallLease, overtaken
 from activities.tool_messages import unknown_outcome
 from activities.tool_questions import phase_key
-from stores.leases import Claim, NotOursError
+from stores.leases import Claim, Lease, NotOursError
 from stores.tool_records import ToolRecords
 from workflows.contract.calls import RunToolInput, ToolReply
 from workflows.contract.messages import ToolMessage
@@ -30,7 +30,12 @@ class ToolClaim:
         self._records = records
         self._call = call
         key = phase_key(call.call, len(call.answers))
-        self._lease = CallLease(records, call.task, key, TOOL_LEASE, is_repeatable=is_repeatable)
+        self._lease = CallLease(records, call.task.task_id, key, TOOL_LEASE, is_repeatable=is_repeatable)
+
+    @property
+    def lease(self) -> Lease:
+        """What this attempt tells of the call under."""
+        return self._lease.lease
 
     @property
     def has_waited(self) -> bool:
@@ -66,7 +71,7 @@ class ToolClaim:
         try:
             return await self._records.finish(self._lease.lease, outcome)
         except NotOursError:
-            raise OvertakenError from None
+            raise overtaken() from None
         except (RedisError, OSError) as error:
             # We know how it ended, and history will: a second attempt would only know that it began.
             _log.warning("tool outcome not recorded", error_type=type(error).__name__)
@@ -99,7 +104,7 @@ class ToolClaim:
         try:
             await self._records.keep(self._lease.lease, call_key(self._call.call), value)
         except NotOursError:
-            raise OvertakenError from None
+            raise overtaken() from None
 
     async def end(self, ended: ToolMessage) -> ToolMessage:
         """Return the end that people want, or the result that an earlier run of the task has come to.

@@ -4,9 +4,11 @@ import structlog
 from redis.exceptions import RedisError
 from temporalio import activity
 
+from activities.call_lease import overtaken
 from activities.quiet_publish import try_publish
 from activities.task_events import publish_events
 from stores.json_limits import beginning
+from stores.leases import Lease, NotOursError
 from stores.task_views import TaskViews
 from stores.transcripts import Transcripts
 from workflows.contract.calls import RunToolInput, StoreResultInput
@@ -31,19 +33,25 @@ class ToolEvents:
         self._views = views
         self._transcripts = transcripts
 
-    async def announce(self, task: TaskRef, statuses: tuple[StatusChanged, ...], *events: TaskEvent) -> None:
+    async def announce(
+        self, task: TaskRef, lease: Lease, statuses: tuple[StatusChanged, ...], *events: TaskEvent
+    ) -> None:
         """Publish what has to be known before a call goes on: above all the statuses that come with it."""
         if told := (*statuses, *events):
-            await publish_events(self._views, task, told)
+            await publish_events(self._views, task, told, lease)
 
-    async def tell(self, task: TaskRef, *events: TaskEvent) -> None:
+    async def tell(self, task: TaskRef, lease: Lease, *events: TaskEvent) -> None:
         """Publish events that nobody depends on."""
-        await try_publish(self._views, task, events)
+        await try_publish(self._views, task, events, lease)
 
-    async def end(self, call: RunToolInput | StoreResultInput, result: ToolMessage) -> None:
-        """Cache the result and tell subscribers. The result itself is safe in history, so both may fail."""
+    async def end(self, call: RunToolInput | StoreResultInput, result: ToolMessage, lease: Lease) -> None:
+        """Cache the result and tell subscribers. The result itself is safe in history, so both may fail.
+
+        Raises:
+            OvertakenError: a later attempt does both.
+        """
         if not (call.has_fallback and result.outcome == "error"):
-            await self._cache(call, result)
+            await self._cache(call, result, lease)
         shown = beginning(result.content)
         completed = ToolCompleted(
             call_id=result.call_id,
@@ -54,11 +62,13 @@ class ToolEvents:
             cut=shown != result.content,
             raised_at=result.raised_at,
         )
-        await self.tell(call.task, completed)
+        await self.tell(call.task, lease, completed)
 
-    async def _cache(self, call: RunToolInput | StoreResultInput, result: ToolMessage) -> None:
+    async def _cache(self, call: RunToolInput | StoreResultInput, result: ToolMessage, lease: Lease) -> None:
         task = call.task
         try:
-            await self._transcripts.put_result(task.task_id, task.run_id, call.position, result)
+            await self._transcripts.put_result(task.task_id, task.run_id, call.position, result, lease)
+        except NotOursError:
+            raise overtaken() from None
         except (RedisError, OSError) as error:
             _log.warning("tool result not cached", call_id=result.call_id, error_type=type(error).__name__)

@@ -10,6 +10,7 @@ from temporalio import activity
 
 from activities.agents import find_agent
 from activities.artifact_calls import ArtifactCalls, idempotency_key
+from activities.call_lease import begin_attempt, this_attempt
 from activities.heartbeat import Heartbeat, heartbeating
 from activities.hidden_artifacts import HiddenArtifacts
 from activities.instruments import UNKNOWN_TOOL, counted_if_failed, record_tool_reply, timed_tool
@@ -118,14 +119,17 @@ class AgentTools(ToolPort):
                 agent = find_agent(self._agents, call.task)
                 reply = await self._reply(agent, call, heartbeat)
                 if isinstance(reply, ToolMessage):
-                    await self._events.end(call, reply)
+                    key = phase_key(call.call, len(call.answers))
+                    await self._events.end(call, reply, this_attempt(call.task.task_id, key))
                     await tell_error(agent, call, reply)
                 return reply
 
     @activity.defn
     async def store_result(self, call: StoreResultInput) -> None:
         with logging_task(call.task):
-            await self._events.end(call, call.result)
+            name = f"result {call.task.run_id} {call.position}"
+            lease = await begin_attempt(self._records, call.task.task_id, name)
+            await self._events.end(call, call.result, lease)
 
     async def _reply(self, agent: Agent, call: RunToolInput, heartbeat: Heartbeat) -> ToolReply:
         found = await find_tool(agent, call)
@@ -228,7 +232,7 @@ class AgentTools(ToolPort):
     async def _execute(self, run: _Run) -> ToolReply:
         """Run the tool; whatever it raises is told to the model, unless it is tried again."""
         call, hide = run.call, run.secrets.hide
-        await self._events.tell(call.task, *started(call.call))
+        await self._events.tell(call.task, run.claim.lease, *started(call.call))
         arguments = values_of(run.vetted.arguments)
         if run.tool.context_parameter:
             arguments[run.tool.context_parameter] = self._context(run)
@@ -256,7 +260,7 @@ class AgentTools(ToolPort):
         delay = next_delay(run.tool.retries, run.heartbeat)
         if delay is None or not (run.tool.idempotent or await run.claim.release(delay)):
             return (await self._after(run, ended)).model_copy(update={"raised_at": raised_at})
-        await self._events.tell(task, retry_event(ended.content, delay))
+        await self._events.tell(task, run.claim.lease, retry_event(ended.content, delay))
         raise retry_failure(ended.content, delay) from None
 
     def _context(self, run: _Run) -> ToolContext:
@@ -281,9 +285,8 @@ class AgentTools(ToolPort):
     def _progress(self, run: _Run) -> Callable[[str], Awaitable[None]]:
         async def progress(text: str) -> None:
             call = run.call.call
-            await run.claim.check()
             told = ToolProgressed(call_id=call.id, name=call.name, message=run.secrets.hide(text))
-            await self._events.tell(run.call.task, told)
+            await self._events.tell(run.call.task, run.claim.lease, told)
 
         return progress
 
@@ -298,7 +301,10 @@ class AgentTools(ToolPort):
         told = () if heartbeat.failures else (call.warning, warning)
         warnings = [Warned(text=text) for text in told if text]
         starting = started(call.call) if starts and not call.answers else []
-        await self._events.announce(call.task, call.statuses, *warnings, *starting)
+        # Before the call is claimed: an attempt that waits for another one may tell of it.
+        name = f"announcement {call.task.run_id} {phase_key(call.call, len(call.answers))}"
+        lease = await begin_attempt(self._records, call.task.task_id, name)
+        await self._events.announce(call.task, lease, call.statuses, *warnings, *starting)
 
 
 def _log_failure(run: _Run, failure: ToolFailure) -> None:

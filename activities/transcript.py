@@ -2,6 +2,9 @@
 
 from temporalio import activity
 
+from activities.call_lease import begin_attempt
+from activities.transcript_cache import put_messages
+from stores.leases import Leases
 from stores.transcripts import Transcripts
 from workflows.contract.calls import StoreTranscriptInput
 from workflows.contract.ports import TranscriptPort
@@ -10,9 +13,13 @@ from workflows.contract.ports import TranscriptPort
 class CachedTranscripts(TranscriptPort):
     """Writes to the store that model calls read."""
 
-    def __init__(self, transcripts: Transcripts) -> None:
+    def __init__(self, transcripts: Transcripts, leases: Leases) -> None:
         self._transcripts = transcripts
+        self._leases = leases
 
     @activity.defn
     async def store_transcript(self, call: StoreTranscriptInput) -> None:
-        await self._transcripts.put(call.task.task_id, call.task.run_id, call.start, call.messages)
+        task = call.task
+        name = f"transcript {task.run_id} {activity.info().activity_id}"
+        lease = await begin_attempt(self._leases, task.task_id, name)
+        await put_messages(self._transcripts, task, call.start, call.messages, lease)

@@ -1,9 +1,13 @@
 """How an activity that writes the next message of a transcript uses the cache."""
 
+from collections.abc import Sequence
+
 import structlog
 from redis.exceptions import RedisError
 from temporalio.exceptions import ApplicationError
 
+from activities.call_lease import overtaken
+from stores.leases import Lease, NotOursError
 from stores.transcripts import OpenedTranscript, Reply, Transcripts
 from workflows.contract import failures
 from workflows.contract.messages import TranscriptMessage
@@ -36,13 +40,34 @@ def _missing(problem: str) -> ApplicationError:
     )
 
 
-async def keep_reply(transcripts: Transcripts, task: TaskRef, position: int, reply: Reply) -> Reply:
+async def put_messages(
+    transcripts: Transcripts, task: TaskRef, start: int, messages: Sequence[TranscriptMessage], lease: Lease
+) -> None:
+    """Write messages from a position on.
+
+    Raises:
+        OvertakenError: a later attempt has claimed the call.
+    """
+    try:
+        await transcripts.put(task.task_id, task.run_id, start, messages, lease)
+    except NotOursError:
+        raise overtaken() from None
+
+
+async def keep_reply(
+    transcripts: Transcripts, task: TaskRef, position: int, reply: Reply, lease: Lease
+) -> Reply:
     """Return the reply that counts: the first one that any attempt stored.
 
     If Redis does not answer it is ours: history will hold it, and the next call fills the cache again.
+
+    Raises:
+        OvertakenError: a later attempt has claimed the call.
     """
     try:
-        return await transcripts.put_reply(task.task_id, task.run_id, position, reply)
+        return await transcripts.put_reply(task.task_id, task.run_id, position, reply, lease)
+    except NotOursError:
+        raise overtaken() from None
     except (RedisError, OSError) as error:
         _log.warning("model reply not cached", position=position, error_type=type(error).__name__)
         return reply

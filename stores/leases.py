@@ -34,7 +34,10 @@ class Lease:
 
 
 class NotOursError(Exception):
-    """Another attempt has claimed the call since: nothing was written."""
+    """Another attempt has claimed the call since: nothing was written.
+
+    What writes for a call takes the lease of the attempt, and looks for a later one in the same step.
+    """
 
 
 class Leases(ABC):

@@ -12,6 +12,7 @@ from stores.secrets import Secrets
 class _TaskSecrets:
     brought: dict[str, JsonValue] = field(default_factory=dict[str, JsonValue])
     accepted: dict[str, JsonValue] = field(default_factory=dict[str, JsonValue])
+    messages: set[tuple[str, str]] = field(default_factory=set[tuple[str, str]])
 
 
 class MemorySecrets(Secrets):
@@ -25,7 +26,8 @@ class MemorySecrets(Secrets):
 
     async def accept(self, task_id: str, message_id: str, name: str) -> None:
         task = self._tasks[task_id]
-        if message_id in task.brought:
+        if message_id in task.brought and (message_id, name) not in task.messages:
+            task.messages.add((message_id, name))
             task.accepted[name] = task.brought[message_id]
 
     async def get(self, task_id: str, name: str) -> JsonValue:

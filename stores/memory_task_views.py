@@ -8,6 +8,7 @@ from itertools import accumulate, islice, pairwise
 
 from stores.fold import FoldedTask
 from stores.forwarded_events import forwarded
+from stores.leases import Lease
 from stores.page_token import IndexEntry, decode_page_token, encode_page_token
 from stores.task_views import (
     MAX_PAGE_BYTES,
@@ -41,7 +42,10 @@ class _StoredTask:
 
 
 class MemoryTaskViews(TaskViews):
-    """Keeps everything until the process ends. `max_events` is what a stream keeps (default 10,000)."""
+    """Keeps everything until the process ends. `max_events` is what a stream keeps (default 10,000).
+
+    Leases are not looked at: no attempt outlives the process that all are in.
+    """
 
     def __init__(self, *, max_events: int = MAX_EVENTS, max_bytes: int = MAX_TASK_BYTES) -> None:
         super().__init__(max_bytes)
@@ -55,7 +59,9 @@ class MemoryTaskViews(TaskViews):
     async def create(self, view: TaskView) -> None:
         await self._append(view.task_id, self._tasks[view.task_id].folded.create(view))
 
-    async def publish(self, task_id: str, run_id: str, events: Sequence[TaskEvent]) -> Sequence[TaskState]:
+    async def publish(
+        self, task_id: str, run_id: str, events: Sequence[TaskEvent], lease: Lease | None = None
+    ) -> Sequence[TaskState]:
         if not events:
             return ()
         folded = self._tasks[task_id].folded

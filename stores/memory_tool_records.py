@@ -67,6 +67,7 @@ class MemoryToolRecords(ToolRecords):
     async def revoke(self, lease: Lease) -> None:
         call = lease.task_id, lease.call_id
         if call not in self._outcomes:
+            self._orders[call] = lease.order
             self._holds[call] = _Hold(lease.token, Claim.LOST, 0)
 
     async def outcome(self, task_id: str, call_id: str) -> ToolReply | None:

@@ -3,12 +3,13 @@
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
+from stores.leases import Lease
 from stores.transcripts import Attempt, OpenedTranscript, Reply, Transcripts, fitting
 from workflows.contract.messages import AssistantMessage, SummaryMessage, ToolMessage, TranscriptMessage
 
 
 class MemoryTranscripts(Transcripts):
-    """Keeps everything until the process ends."""
+    """Keeps everything until the process ends. Leases are not looked at, as in `MemoryTaskViews`."""
 
     def __init__(self) -> None:
         self._runs: defaultdict[tuple[str, str], dict[int, TranscriptMessage]] = defaultdict(dict)
@@ -54,17 +55,28 @@ class MemoryTranscripts(Transcripts):
         sizes = ((at, len(kept[at].model_dump_json().encode())) for at in sorted(kept, reverse=True))
         return {position: kept[position] for position in fitting(sizes, max_bytes)}
 
-    async def put(self, task_id: str, run_id: str, start: int, messages: Sequence[TranscriptMessage]) -> None:
+    async def put(
+        self,
+        task_id: str,
+        run_id: str,
+        start: int,
+        messages: Sequence[TranscriptMessage],
+        lease: Lease | None = None,
+    ) -> None:
         kept = self._runs[task_id, run_id]
         if start == 0:
             kept.clear()
             self._attempts.pop((task_id, run_id), None)
         kept.update(enumerate(messages, start=start))
 
-    async def put_result(self, task_id: str, run_id: str, position: int, result: ToolMessage) -> None:
+    async def put_result(
+        self, task_id: str, run_id: str, position: int, result: ToolMessage, lease: Lease | None = None
+    ) -> None:
         self._runs[task_id, run_id].setdefault(position, result)
 
-    async def put_reply(self, task_id: str, run_id: str, position: int, reply: Reply) -> Reply:
+    async def put_reply(
+        self, task_id: str, run_id: str, position: int, reply: Reply, lease: Lease | None = None
+    ) -> Reply:
         kept = self._runs[task_id, run_id]
         standing = kept.get(position)
         if isinstance(standing, type(reply)):

@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 import structlog
 from structlog.typing import FilteringBoundLogger
 
+from stores.leases import Lease
 from stores.push_configs import PushConfigs
 from stores.task_views import (
     OpenTask,
@@ -49,8 +50,10 @@ class NotifyingTaskViews(TaskViews):
     async def create(self, view: TaskView) -> None:
         await self._inner.create(view)
 
-    async def publish(self, task_id: str, run_id: str, events: Sequence[TaskEvent]) -> Sequence[TaskState]:
-        taken = await self._inner.publish(task_id, run_id, events)
+    async def publish(
+        self, task_id: str, run_id: str, events: Sequence[TaskEvent], lease: Lease | None = None
+    ) -> Sequence[TaskState]:
+        taken = await self._inner.publish(task_id, run_id, events, lease)
         states = [event.state for event in events if isinstance(event, StatusChanged)]
         if states:
             await self._tell(task_id, await self._configs.config_ids(task_id), states)

@@ -33,17 +33,16 @@ _APPEND = """
 -- KEYS: messages, positions, summaries, tasks, all conversations.
 -- ARGV: task id, time to live in seconds, how many messages and how many tasks are kept, context, messages.
 local position = tonumber(redis.call('HGET', KEYS[2], 'start') or '0') + redis.call('LLEN', KEYS[1])
-if redis.call('ZADD', KEYS[4], 'NX', position, ARGV[1]) == 1 then
-  for n = 6, #ARGV do
-    redis.call('RPUSH', KEYS[1], ARGV[n])
-  end
-  local too_many = redis.call('LLEN', KEYS[1]) - tonumber(ARGV[3])
-  if too_many > 0 then
-    redis.call('LTRIM', KEYS[1], too_many, -1)
-    redis.call('HINCRBY', KEYS[2], 'start', too_many)
-  end
-  redis.call('ZREMRANGEBYRANK', KEYS[4], 0, -tonumber(ARGV[4]) - 1)
+if redis.call('ZADD', KEYS[4], 'NX', position, ARGV[1]) == 0 then return end
+for n = 6, #ARGV do
+  redis.call('RPUSH', KEYS[1], ARGV[n])
 end
+local too_many = redis.call('LLEN', KEYS[1]) - tonumber(ARGV[3])
+if too_many > 0 then
+  redis.call('LTRIM', KEYS[1], too_many, -1)
+  redis.call('HINCRBY', KEYS[2], 'start', too_many)
+end
+redis.call('ZREMRANGEBYRANK', KEYS[4], 0, -tonumber(ARGV[4]) - 1)
 for n = 1, 4 do
   redis.call('EXPIRE', KEYS[n], ARGV[2])
 end

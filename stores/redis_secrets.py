@@ -1,4 +1,7 @@
-"""Secrets in Redis: a hash for each task, with the fields `message:<id>` and `name:<name>` → JSON."""
+"""Secrets in Redis: a hash for each task, with the fields `message:<id>` and `name:<name>` → JSON.
+
+`accepted:<message id> <name>` is there for what was accepted once.
+"""
 
 import json
 from datetime import timedelta
@@ -14,8 +17,11 @@ from stores.view_parts import TASK_TTL
 from workflows.contract.names import secrets_key
 
 _ACCEPT = """
+-- ARGV: fields of what was brought, of what is accepted, and of who was accepted.
 local brought = redis.call('HGET', KEYS[1], ARGV[1])
-if brought then redis.call('HSET', KEYS[1], ARGV[2], brought) end
+if brought and redis.call('HSETNX', KEYS[1], ARGV[3], 1) == 1 then
+  redis.call('HSET', KEYS[1], ARGV[2], brought)
+end
 """
 """One step: a task that is forgotten in between must not come back, with no time to live."""
 
@@ -41,7 +47,8 @@ class RedisSecrets(Secrets):
             await pipeline.execute()
 
     async def accept(self, task_id: str, message_id: str, name: str) -> None:
-        await self._accept(keys=[secrets_key(task_id)], args=[_brought(message_id), _accepted(name)])
+        fields = [_brought(message_id), _accepted(name), f"accepted:{message_id} {name}"]
+        await self._accept(keys=[secrets_key(task_id)], args=fields)
 
     async def get(self, task_id: str, name: str) -> JsonValue:
         kept = cast("str | None", await self._redis.hget(secrets_key(task_id), _accepted(name)))

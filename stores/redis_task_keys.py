@@ -9,7 +9,8 @@ from datetime import timedelta
 from redis.asyncio import Redis
 from redis.asyncio.client import Pipeline
 
-from workflows.contract.names import root_task_id, task_keys_key, view_key
+from stores.leases import Lease
+from workflows.contract.names import root_task_id, task_keys_key, tool_record_key, view_key
 
 HOLD = """
 local function hold(key, keys, view, seconds)
@@ -26,6 +27,15 @@ local function hold(key, keys, view, seconds)
 end
 """
 """A function for scripts: call it once the key is there, with what `hold_keys` names and the time to live."""
+
+IS_LATE = """
+local function is_late(record, order)
+  local newest = order ~= '' and redis.call('HGET', record, 'order')
+  return newest and newest > order
+end
+"""
+"""A function for scripts: whether a later attempt has claimed the call; it takes what `late_key` and
+`order_of` return. Where the record of a call was lost, nobody is late."""
 
 
 class RedisTaskKeys:
@@ -44,3 +54,13 @@ def hold_keys(task_id: str) -> list[str]:
     """Return the keys that scripts need for `HOLD`: those of the task, or of the one that it works for."""
     root = root_task_id(task_id)
     return [task_keys_key(root), view_key(root)]
+
+
+def late_key(task_id: str, lease: Lease | None) -> str:
+    """Return the key that scripts need for `IS_LATE`; without a lease any key of the task."""
+    return tool_record_key(lease.task_id, lease.call_id) if lease else view_key(task_id)
+
+
+def order_of(lease: Lease | None) -> str:
+    """Return the order that scripts need for `IS_LATE`; empty: nobody is late."""
+    return lease.order if lease else ""

@@ -8,9 +8,10 @@ from typing import cast
 from redis.asyncio import Redis
 from redis.asyncio.client import Pipeline
 
+from stores.leases import Lease, NotOursError
 from stores.redis_connection import cipher_of
 from stores.redis_event_reader import RedisEventReader
-from stores.redis_task_keys import HOLD
+from stores.redis_task_keys import HOLD, IS_LATE, late_key, order_of
 from stores.redis_task_list import INDEX_SCRIPT, RedisTaskList
 from stores.redis_view_codec import ScriptArguments, ViewCodec
 from stores.redis_waiting_tasks import RedisWaitingTasks
@@ -42,7 +43,9 @@ from workflows.contract.names import (
 )
 from workflows.contract.tasks import Route, TaskState, TaskView
 
-_SCRIPT = INDEX_SCRIPT + HOLD + Path(__file__).with_name("task_views.lua").read_text(encoding="utf-8")
+_SCRIPT = (
+    INDEX_SCRIPT + HOLD + IS_LATE + Path(__file__).with_name("task_views.lua").read_text(encoding="utf-8")
+)
 _ARTIFACT_SCRIPT = """
 local draft = redis.call('HGET', KEYS[1], 'artifact:' .. ARGV[1])
 if not draft then return nil end
@@ -129,10 +132,16 @@ class RedisTaskViews(TaskViews):
     async def create(self, view: TaskView) -> None:
         await self._change("create", view.task_id, view.run_id, self._codec(view.task_id).creation(view))
 
-    async def publish(self, task_id: str, run_id: str, events: Sequence[TaskEvent]) -> Sequence[TaskState]:
+    async def publish(
+        self, task_id: str, run_id: str, events: Sequence[TaskEvent], lease: Lease | None = None
+    ) -> Sequence[TaskState]:
         if not events:
             return ()
-        taken = await self._change("publish", task_id, run_id, self._codec(task_id).events(events))
+        taken = await self._change(
+            "publish", task_id, run_id, self._codec(task_id).events(events), lease=lease
+        )
+        if taken is None:
+            raise NotOursError
         return [TaskState(state) for state in cast("list[str]", taken)]
 
     async def queue_publish(
@@ -257,13 +266,15 @@ class RedisTaskViews(TaskViews):
             first, entries = await pipeline.execute()
         return bool(entries) and entries[0][0] == first
 
-    async def _change(
+    async def _change(  # noqa: PLR0913 -- all that the script takes
         self,
         operation: str,
         task_id: str,
         run_id: str,
         arguments: ScriptArguments,
         pipeline: Pipeline | None = None,
+        *,
+        lease: Lease | None = None,
     ) -> object:
         header = [
             task_id,
@@ -274,6 +285,7 @@ class RedisTaskViews(TaskViews):
             _VIEW_KEY_PREFIX,
             _VIEW_KEY_SUFFIX,
             APPROVALS_KEY_PREFIX,
+            order_of(lease),
             operation,
         ]
         root = root_task_id(task_id)
@@ -286,6 +298,7 @@ class RedisTaskViews(TaskViews):
                 stream_key(root),
                 task_keys_key(root),
                 OPEN_TASKS_KEY,
+                late_key(task_id, lease),
             ],
             args=[*header, *arguments],
             client=pipeline,

@@ -82,9 +82,9 @@ end
 """
 
 _REVOKE = """
--- ARGV: token, time to live in seconds.
+-- ARGV: token, time to live in seconds, order.
 if redis.call('HEXISTS', KEYS[1], 'outcome') == 1 then return end
-redis.call('HSET', KEYS[1], 'holder', ARGV[1], 'until', 0, 'claim', 'LOST')
+redis.call('HSET', KEYS[1], 'holder', ARGV[1], 'until', 0, 'claim', 'LOST', 'order', ARGV[3])
 hold(KEYS[1], KEYS[2], KEYS[3], ARGV[2])
 """
 
@@ -150,7 +150,7 @@ class RedisToolRecords(ToolRecords):
         await self._release(keys=_keys(lease), args=arguments)
 
     async def revoke(self, lease: Lease) -> None:
-        await self._revoke(keys=_keys(lease), args=[lease.token, self._ttl])
+        await self._revoke(keys=_keys(lease), args=[lease.token, self._ttl, lease.order])
 
     async def outcome(self, task_id: str, call_id: str) -> ToolReply | None:
         found = await self._redis.hget(tool_record_key(task_id, call_id), "outcome")

@@ -1,18 +1,19 @@
 """The transcript cache in Redis: a hash of position → message for each run."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import cast
 
 from pydantic import TypeAdapter, ValidationError
 from redis.asyncio import Redis
+from redis.asyncio.client import Pipeline
 from redis.typing import EncodableT, FieldT
 
 from stores.encryption import Cipher, EncryptionError
-from stores.leases import NotOursError
+from stores.leases import Lease, NotOursError
 from stores.redis_connection import cipher_of
-from stores.redis_task_keys import HOLD, RedisTaskKeys, hold_keys
+from stores.redis_task_keys import HOLD, IS_LATE, RedisTaskKeys, hold_keys, late_key, order_of
 from stores.transcripts import Attempt, OpenedTranscript, Reply, Transcripts, fitting
 from stores.view_parts import TASK_TTL
 from workflows.contract.messages import AssistantMessage, SummaryMessage, ToolMessage, TranscriptMessage
@@ -20,6 +21,7 @@ from workflows.contract.names import attempts_key, tool_record_key, transcript_k
 
 _MESSAGE: TypeAdapter[TranscriptMessage] = TypeAdapter(TranscriptMessage)
 _FIELDS_PER_COMMAND = 500
+_ANEW = "anew"
 
 _COPY_MISSING = """
 for _, position in ipairs(redis.call('HKEYS', KEYS[1])) do
@@ -29,6 +31,18 @@ for _, position in ipairs(redis.call('HKEYS', KEYS[1])) do
 end
 """
 """Copies the positions below the argument that the run does not have. Both keys share a hash slot."""
+
+_WRITE = f"""{HOLD}{IS_LATE}
+-- KEYS: transcript, attempts, those for `hold`, record of the call.
+-- ARGV: order of the attempt, time to live in seconds, "anew" or "", command, then positions and messages.
+if is_late(KEYS[5], ARGV[1]) then return 0 end
+if ARGV[3] == 'anew' then redis.call('DEL', KEYS[1], KEYS[2]) end
+for n = 5, #ARGV, 2 do
+  redis.call(ARGV[4], KEYS[1], ARGV[n], ARGV[n + 1])
+end
+hold(KEYS[1], KEYS[3], KEYS[4], ARGV[2])
+return 1
+"""
 
 _COUNT = f"""{HOLD}
 -- KEYS: attempts, those for `hold`, lease of the call.
@@ -61,6 +75,7 @@ class RedisTranscripts(Transcripts):
         self._redis = redis
         self._cipher = cipher_of(redis)
         self._keys = RedisTaskKeys(redis, ttl)
+        self._write = redis.register_script(_WRITE)
 
     async def open(  # noqa: PLR0913 -- all that one round trip does, each by its name
         self,
@@ -117,43 +132,81 @@ class RedisTranscripts(Transcripts):
         read = {at: entries.parse(entry) for at, entry in zip(wanted, kept, strict=True) if entry}
         return {position: message for position, message in read.items() if message}
 
-    async def put(self, task_id: str, run_id: str, start: int, messages: Sequence[TranscriptMessage]) -> None:
-        key, entries = transcript_key(task_id, run_id), self._entries(task_id)
+    async def put(
+        self,
+        task_id: str,
+        run_id: str,
+        start: int,
+        messages: Sequence[TranscriptMessage],
+        lease: Lease | None = None,
+    ) -> None:
+        entries = list(self._entries(task_id).encode(start, messages).items())
+        batches = [
+            entries[at : at + _FIELDS_PER_COMMAND] for at in range(0, len(entries), _FIELDS_PER_COMMAND)
+        ]
         async with self._redis.pipeline(transaction=True) as pipeline:
-            if start == 0:
-                pipeline.delete(
-                    key, attempts_key(task_id, run_id)
-                )  # a transcript that is sent again replaces the one that was not whole
-            for offset in range(0, len(messages), _FIELDS_PER_COMMAND):
-                batch = messages[offset : offset + _FIELDS_PER_COMMAND]
-                pipeline.hset(key, mapping=entries.encode(start + offset, batch))
-            await self._keys.queue_hold(pipeline, task_id, key)
-            await pipeline.execute()
-
-    async def put_result(self, task_id: str, run_id: str, position: int, result: ToolMessage) -> None:
-        key = transcript_key(task_id, run_id)
-        (entry,) = self._entries(task_id).encode(position, [result]).values()
-        async with self._redis.pipeline(transaction=True) as pipeline:
-            pipeline.hsetnx(key, str(position), entry)
-            await self._keys.queue_hold(pipeline, task_id, key)
-            await pipeline.execute()
-
-    async def put_reply(self, task_id: str, run_id: str, position: int, reply: Reply) -> Reply:
-        key, entries = transcript_key(task_id, run_id), self._entries(task_id)
-        (entry,) = entries.encode(position, [reply]).values()
-        async with self._redis.pipeline(transaction=True) as pipeline:
-            pipeline.hsetnx(key, str(position), entry)
-            await self._keys.queue_hold(pipeline, task_id, key)
-            pipeline.hget(key, str(position))
+            if start == 0:  # a transcript that is sent again replaces the one that was not whole
+                await self._queue_write(pipeline, task_id, run_id, lease, {}, how=_ANEW)
+            for batch in batches:
+                await self._queue_write(pipeline, task_id, run_id, lease, dict(batch))
             replies = await pipeline.execute()
-        standing = entries.parse(cast("str", replies[-1]))
+        _check_written(replies)
+
+    async def put_result(
+        self, task_id: str, run_id: str, position: int, result: ToolMessage, lease: Lease | None = None
+    ) -> None:
+        entries = self._entries(task_id).encode(position, [result])
+        async with self._redis.pipeline(transaction=True) as pipeline:
+            await self._queue_write(pipeline, task_id, run_id, lease, entries, command="HSETNX")
+            replies = await pipeline.execute()
+        _check_written(replies)
+
+    async def put_reply(
+        self, task_id: str, run_id: str, position: int, reply: Reply, lease: Lease | None = None
+    ) -> Reply:
+        key, entries = transcript_key(task_id, run_id), self._entries(task_id)
+        written = entries.encode(position, [reply])
+        async with self._redis.pipeline(transaction=True) as pipeline:
+            await self._queue_write(pipeline, task_id, run_id, lease, written, command="HSETNX")
+            pipeline.hget(key, str(position))
+            was_written, entry = await pipeline.execute()
+        _check_written([was_written])
+        standing = entries.parse(cast("str", entry))
         if isinstance(standing, type(reply)):
             return standing
-        await self._redis.hset(key, str(position), entry)
+        async with self._redis.pipeline(transaction=True) as pipeline:
+            await self._queue_write(pipeline, task_id, run_id, lease, written)
+            replies = await pipeline.execute()
+        _check_written(replies)
         return reply
+
+    async def _queue_write(  # noqa: PLR0913 -- what to write where, and for whom
+        self,
+        pipeline: Pipeline,
+        task_id: str,
+        run_id: str,
+        lease: Lease | None,
+        entries: Mapping[FieldT, EncodableT],
+        *,
+        command: str = "HSET",
+        how: str = "",
+    ) -> None:
+        """Let a transaction write entries, unless the attempt that holds the lease was overtaken."""
+        keys = [transcript_key(task_id, run_id), attempts_key(task_id, run_id), *hold_keys(task_id)]
+        written = [word for entry in entries.items() for word in entry]
+        await self._write(
+            keys=[*keys, late_key(task_id, lease)],
+            args=[order_of(lease), self._keys.seconds, how, command, *written],
+            client=pipeline,
+        )
 
     def _entries(self, task_id: str) -> "_Entries":
         return _Entries(self._cipher, f"transcript {task_id}")
+
+
+def _check_written(replies: Iterable[int]) -> None:
+    if not all(replies):
+        raise NotOursError
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,8 @@ class Secrets(ABC):
     async def accept(self, task_id: str, message_id: str, name: str) -> None:
         """Make what a message has brought the secret of this name, in place of another one.
 
-        Repeating it changes nothing, nor does it where nothing was brought, or it is forgotten.
+        Repeating it changes nothing, also when another message has brought a new one since; nor does it where
+        nothing was brought, or it is forgotten.
         """
 
     @abstractmethod

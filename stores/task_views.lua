@@ -1,11 +1,12 @@
--- Changes the view, history, stream and list entries of one task in one atomic step. task_index.lua stands before it.
+-- Changes the view, history, stream and list entries of one task in one atomic step. task_index.lua, HOLD and
+-- IS_LATE stand before it.
 -- The rules stand in workflows/contract/events.py; stores/fold.py is the same in Python.
 --
 -- KEYS  view (hash), history (list), stream; view and stream of the client's task above it, or else its own;
---       keys of that task (hash); all open tasks
+--       keys of that task (hash); all open tasks; record of the call for which is published
 -- ARGV  task id, run id, time to live in seconds, length of the stream and its bytes, key of any view before and
---       after its task id, key of the tasks that wait for a scope without the scope, operation, arguments of the
---       operation (the take_* functions name them)
+--       after its task id, key of the tasks that wait for a scope without the scope, order of the attempt that
+--       publishes (empty: it holds no lease), operation, arguments of the operation (the take_* functions name them)
 --
 -- Content may be encrypted: events, messages, labels and the content of artifacts are only moved here.
 --
@@ -34,8 +35,8 @@ local view, history, stream = KEYS[1], KEYS[2], KEYS[3]
 local root_view, root_stream, task_keys, all_open = KEYS[4], KEYS[5], KEYS[6], KEYS[7]
 local task_id, run_id, time_to_live, stream_length = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 local stream_bytes, view_prefix, view_suffix = tonumber(ARGV[5]), ARGV[6], ARGV[7]
-local approvals_prefix, operation = ARGV[8], ARGV[9]
-local cursor = 9
+local approvals_prefix, call_record, order, operation = ARGV[8], KEYS[8], ARGV[9], ARGV[10]
+local cursor = 10
 
 local function take()
   cursor = cursor + 1
@@ -100,7 +101,10 @@ local function forward(json)
   end
 end
 
+local has_told = false
+
 local function emit(event)
+  has_told = true
   append_to(stream, view, run_id, event.json)
   if event.forwarded ~= '' then
     forward(event.forwarded)
@@ -378,8 +382,10 @@ function fold.other()
   emit(take_event())  -- a gateway may publish these for a run that is older than the one it has not heard of yet
 end
 
-local function publish()  -- returns the states that the task took; a status need not change it
-  if is_overtaken() then
+local function publish()  -- returns the states that the task took, which a status need not change; nil: it is late
+  if is_late(call_record, order) then
+    return nil
+  elseif is_overtaken() then
     return {}
   end
   local taken, has_new_status = {}, false
@@ -388,7 +394,9 @@ local function publish()  -- returns the states that the task took; a status nee
     taken[#taken + 1] = state
     has_new_status = has_new_status or is_new_status
   end
-  refresh(has_new_status)
+  if has_told then  -- old news do not put off when a task expires
+    refresh(has_new_status)
+  end
   return taken
 end
 

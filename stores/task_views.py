@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from stores.leases import Lease
 from workflows.contract.events import StatusChanged, TaskEvent
 from workflows.contract.tasks import Artifact, Route, TaskState, TaskView
 
@@ -161,11 +162,16 @@ class TaskViews(ABC):
         """
 
     @abstractmethod
-    async def publish(self, task_id: str, run_id: str, events: Sequence[TaskEvent]) -> Sequence[TaskState]:
+    async def publish(
+        self, task_id: str, run_id: str, events: Sequence[TaskEvent], lease: Lease | None = None
+    ) -> Sequence[TaskState]:
         """Fold events into the view and append them to the stream, in one atomic step.
 
         Returns the states that the task took by this: none for a status that is old news, or that says
-        something new of the same state.
+        something new of the same state. `lease` is that of the attempt at a call which tells them.
+
+        Raises:
+            NotOursError: a later attempt has claimed the call.
         """
 
     @abstractmethod

@@ -72,20 +72,42 @@ class Transcripts(ABC):
         """
 
     @abstractmethod
-    async def put(self, task_id: str, run_id: str, start: int, messages: Sequence[TranscriptMessage]) -> None:
+    async def put(
+        self,
+        task_id: str,
+        run_id: str,
+        start: int,
+        messages: Sequence[TranscriptMessage],
+        lease: Lease | None = None,
+    ) -> None:
         """Write messages from position `start` on, over whatever stands there.
 
         From position 0 on, this is the whole transcript that is sent again: nothing else stays, and attempts
         count anew.
+
+        Raises:
+            NotOursError: a later attempt has claimed the call that `lease` names.
         """
 
     @abstractmethod
-    async def put_result(self, task_id: str, run_id: str, position: int, result: ToolMessage) -> None:
-        """Write the result of a tool call unless something stands there: a late attempt replaces nothing."""
+    async def put_result(
+        self, task_id: str, run_id: str, position: int, result: ToolMessage, lease: Lease | None = None
+    ) -> None:
+        """Write the result of a tool call unless something stands there.
+
+        Raises:
+            NotOursError: as for `put`.
+        """
 
     @abstractmethod
-    async def put_reply(self, task_id: str, run_id: str, position: int, reply: Reply) -> Reply:
-        """Write the reply unless one of its kind stands there; return the one that stands there now."""
+    async def put_reply(
+        self, task_id: str, run_id: str, position: int, reply: Reply, lease: Lease | None = None
+    ) -> Reply:
+        """Write the reply unless one of its kind stands there; return the one that stands there now.
+
+        Raises:
+            NotOursError: as for `put`.
+        """
 
 
 def fitting(sizes: Iterable[tuple[int, int]], max_bytes: int) -> list[int]:

@@ -6,14 +6,12 @@ import os
 import signal
 from collections.abc import AsyncGenerator
 from pathlib import Path
-from typing import cast
 
 import pytest_asyncio
 from a2a.types.a2a_pb2 import GetTaskRequest, TaskState
-from redis.asyncio import Redis
 
 from tests.support.a2a_client import Answer, connected, request, response_of
-from tests.support.deployment import Deployment, running_deployment
+from tests.support.deployment import Deployment, kept_by, running_deployment
 from tests.support.scripted_openai import Reply, ScriptedOpenAI, tool_call
 
 AGENT = "tests.support.frozen_agents:agent"
@@ -25,17 +23,6 @@ OVERTAKEN = "another attempt has taken this call over"
 async def everloop(tmp_path: Path, model: ScriptedOpenAI) -> AsyncGenerator[Deployment]:
     async with running_deployment(tmp_path, model.base_url, agents=AGENT) as running:
         yield running
-
-
-async def _kept(everloop: Deployment) -> dict[str, object]:
-    """Return all that is in Redis and among the blobs, but for what tells who reads and who lives."""
-    async with Redis.from_url(everloop.redis_url, decode_responses=False) as redis:
-        names = cast("list[bytes]", await redis.keys("everloop:*"))
-        found: dict[str, object] = {
-            name.decode(): await redis.dump(name) for name in names if b":reader:" not in name
-        }
-    blobs = everloop.directory / "blobs"
-    return found | {str(path): path.read_bytes() for path in blobs.rglob("*") if path.is_file()}
 
 
 async def _until(path: Path) -> None:
@@ -66,7 +53,7 @@ async def test_a_tool_that_thaws_writes_nothing(
         await everloop.add_worker()
         await reading
         task = await client.get_task(GetTaskRequest(id=answer.task_id))
-        before = await _kept(everloop)
+        before = await kept_by(everloop)
         (folder / "gate").touch()
         os.kill(frozen.pid, signal.SIGCONT)
         await _until(folder / "ended")
@@ -78,7 +65,7 @@ async def test_a_tool_that_thaws_writes_nothing(
     (result,) = model.requests[1].tool_results
     # Temporal may hand the second attempt to the frozen worker, which begins it when it goes on.
     assert result in {"by 2", "by 3"}
-    assert {name for name, kept in (await _kept(everloop)).items() if before.get(name) != kept} == set()
+    assert {name for name, kept in (await kept_by(everloop)).items() if before.get(name) != kept} == set()
     assert after == task
     assert len((folder / "refused").read_text().splitlines()) == 7
 
@@ -99,12 +86,12 @@ async def test_a_model_call_that_thaws_writes_nothing(model: ScriptedOpenAI, eve
         await everloop.add_worker()
         await reading
         task = await client.get_task(GetTaskRequest(id=answer.task_id))
-        before = await _kept(everloop)
+        before = await kept_by(everloop)
         rest.set()
         os.kill(frozen.pid, signal.SIGCONT)
         await _until_logged(everloop, OVERTAKEN)
         after = await client.get_task(GetTaskRequest(id=answer.task_id))
 
     assert answer.text == response_of(task) == "A whole answer."
-    assert {name for name, kept in (await _kept(everloop)).items() if before.get(name) != kept} == set()
+    assert {name for name, kept in (await kept_by(everloop)).items() if before.get(name) != kept} == set()
     assert after == task

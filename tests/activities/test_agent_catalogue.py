@@ -17,6 +17,7 @@ from agents.hooks import HookContext, NeedsApproval, TaskOutcome, Veto
 from agents.plugins import Plugin, sub_agent
 from agents.registry import AgentRegistry
 from stores.memory_task_views import MemoryTaskViews
+from stores.memory_tool_records import MemoryToolRecords
 from stores.memory_transcripts import MemoryTranscripts
 from stores.task_views import START, TaskViews
 from tests.support.tool_bench import Decision, no, yes
@@ -71,7 +72,9 @@ def _deciding(said: object) -> Deciding:
 
 def _catalogue(*plugins: Plugin, views: TaskViews | None = None) -> AgentCatalogue:
     caller = Agent(id="agent", name="Agent", description="", plugins=[sub_agent("writer"), *plugins])
-    return AgentCatalogue(AgentRegistry([WRITER, caller]), views or MemoryTaskViews(), MemoryTranscripts())
+    return AgentCatalogue(
+        AgentRegistry([WRITER, caller]), views or MemoryTaskViews(), MemoryTranscripts(), MemoryToolRecords()
+    )
 
 
 def _task() -> TaskRef:
@@ -134,7 +137,7 @@ async def test_a_sub_agent_that_this_worker_lacks_is_left_to_another() -> None:
 async def test_a_call_waits_for_a_worker_that_serves_its_agent() -> None:
     """Nobody here can ask the caller's plugins, and without them it must not be made."""
     call, views = _load_agent_input("writer"), MemoryTaskViews()
-    catalogue = AgentCatalogue(AgentRegistry([WRITER]), views, MemoryTranscripts())
+    catalogue = AgentCatalogue(AgentRegistry([WRITER]), views, MemoryTranscripts(), MemoryToolRecords())
 
     with pytest.raises(ApplicationError, match="no agent 'agent' here") as failure:
         await ActivityEnvironment().run(catalogue.load_agent, call)
@@ -295,7 +298,7 @@ async def test_a_task_is_served_by_the_version_that_it_began_with() -> None:
         return Agent(id="agent", name="A", description="", version=version, plugins=[Versioned()])
 
     catalogue = AgentCatalogue(
-        AgentRegistry([agent("2"), agent("1")]), MemoryTaskViews(), MemoryTranscripts()
+        AgentRegistry([agent("2"), agent("1")]), MemoryTaskViews(), MemoryTranscripts(), MemoryToolRecords()
     )
     for version in ("1", "2", "0"):
         task = _task().model_copy(update={"agent_version": version})

@@ -12,6 +12,7 @@ from temporalio.testing import ActivityEnvironment
 from activities.model_provider import ModelProvider
 from activities.provider_errors import MODEL_FAILURES
 from activities.summary_request import MAX_SUMMARY_CHARACTERS
+from stores.leases import Lease
 from stores.memory_transcripts import MemoryTranscripts
 from stores.redis_task_views import RedisTaskViews
 from stores.redis_transcripts import RedisTranscripts
@@ -289,6 +290,6 @@ class ForgetfulTranscripts(MemoryTranscripts):
     """Loses its connection when a summary is to be stored."""
 
     async def put_reply(
-        self, task_id: str, run_id: str, position: int, reply: TranscriptReply
+        self, task_id: str, run_id: str, position: int, reply: TranscriptReply, lease: Lease | None = None
     ) -> TranscriptReply:
         raise RedisConnectionError

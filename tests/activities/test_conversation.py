@@ -8,6 +8,7 @@ import pytest_asyncio
 from openai import AsyncOpenAI
 from redis.asyncio import Redis
 from temporalio.exceptions import ApplicationError
+from temporalio.testing import ActivityEnvironment
 
 from activities.conversation import RememberedConversation
 from activities.conversation_messages import MAX_CHARACTERS
@@ -15,6 +16,7 @@ from activities.conversation_recall import MAX_BYTES, MAX_SUMMARY_BYTES
 from activities.model_provider import ModelProvider
 from stores.conversations import Conversations, ConversationSummary
 from stores.memory_conversations import MemoryConversations
+from stores.memory_tool_records import MemoryToolRecords
 from stores.memory_transcripts import MemoryTranscripts
 from stores.redis_connection import connect_redis
 from stores.redis_conversations import RedisConversations
@@ -56,7 +58,9 @@ class Desk:
     def __init__(self, client: AsyncOpenAI, conversations: Conversations, transcripts: Transcripts) -> None:
         self.conversations = conversations
         self.transcripts = transcripts
-        self.port = RememberedConversation(conversations, transcripts, ModelProvider(client, "m"))
+        self.port = RememberedConversation(
+            conversations, transcripts, ModelProvider(client, "m"), MemoryToolRecords()
+        )
         self.context_id = uuid4().hex
         self.context = context_key("ann", self.context_id)
 
@@ -76,7 +80,7 @@ class Desk:
     async def load(self, owner: str = "ann", **memory: object) -> tuple[ConversationMessage, ...]:
         spec = MemorySpec.model_validate(memory)
         call = LoadContextInput(task=self.task("now", owner), memory=spec)
-        return (await self.port.load_context(call)).messages
+        return (await ActivityEnvironment().run(self.port.load_context, call)).messages
 
     async def sum_up(self, start: int, end: int, text: str) -> None:
         await self.conversations.compact(self.context, ConversationSummary(start=start, end=end, text=text))
@@ -248,10 +252,10 @@ async def test_a_retry_that_recalls_nothing_leaves_nothing(
         task = desk.task(uuid4().hex)
         await desk.save("t1", *RECALLED)
         call = LoadContextInput(task=task, memory=MemorySpec())
-        assert (await desk.port.load_context(call)).messages == RECALLED
+        assert (await ActivityEnvironment().run(desk.port.load_context, call)).messages == RECALLED
         await desk.conversations.clear(desk.context)
 
-        assert (await desk.port.load_context(call)).messages == ()
+        assert (await ActivityEnvironment().run(desk.port.load_context, call)).messages == ()
         opened = await desk.transcripts.open(task.task_id, task.run_id, 1, [WORK[0]])
 
     assert opened.messages == (WORK[0],)

@@ -11,6 +11,7 @@ from structlog.testing import capture_logs
 from temporalio.exceptions import ApplicationError
 from temporalio.testing import ActivityEnvironment
 
+from stores.leases import Lease
 from stores.memory_transcripts import MemoryTranscripts
 from stores.redis_task_views import RedisTaskViews
 from stores.redis_transcripts import RedisTranscripts
@@ -413,7 +414,7 @@ class ForgetfulTranscripts(MemoryTranscripts):
     """Loses its connection when a reply is to be stored."""
 
     async def put_reply(
-        self, task_id: str, run_id: str, position: int, reply: TranscriptReply
+        self, task_id: str, run_id: str, position: int, reply: TranscriptReply, lease: Lease | None = None
     ) -> TranscriptReply:
         raise RedisConnectionError
 

@@ -11,6 +11,7 @@ from temporalio.testing import ActivityEnvironment
 from activities.provider_errors import MODEL_FAILURES
 from activities.tools import AgentTools, ToolStores
 from agents.registry import AgentRegistry
+from stores.leases import Lease
 from stores.memory_artifacts import MemoryArtifacts
 from stores.memory_secrets import MemorySecrets
 from stores.memory_task_views import MemoryTaskViews
@@ -232,9 +233,11 @@ class LossyViews(MemoryTaskViews):
 
     loses_answer_in = 0
 
-    async def publish(self, task_id: str, run_id: str, events: Sequence[TaskEvent]) -> Sequence[TaskState]:
+    async def publish(
+        self, task_id: str, run_id: str, events: Sequence[TaskEvent], lease: Lease | None = None
+    ) -> Sequence[TaskState]:
         self.loses_answer_in -= 1
-        taken = await super().publish(task_id, run_id, events)
+        taken = await super().publish(task_id, run_id, events, lease)
         if self.loses_answer_in == 0:
             raise RedisConnectionError
         return taken

@@ -15,6 +15,7 @@ from temporalio.testing import ActivityEnvironment
 from activities.model import OpenAIModel
 from activities.model_provider import LONGEST_REPLY, ModelProvider
 from activities.provider_errors import MODEL_FAILURES
+from stores.leases import Lease
 from stores.memory_task_views import MemoryTaskViews
 from tests.support.model_bench import ModelBench, follow_up, model_bench, text, working
 from tests.support.scripted_openai import Answer, Raw, Refusal, Reply, ScriptedOpenAI, Whole, tool_call
@@ -342,14 +343,16 @@ class FlakyViews(MemoryTaskViews):
         self.loses_answer_of: int | None = None
         self._publishes = 0
 
-    async def publish(self, task_id: str, run_id: str, events: Sequence[TaskEvent]) -> Sequence[TaskState]:
+    async def publish(
+        self, task_id: str, run_id: str, events: Sequence[TaskEvent], lease: Lease | None = None
+    ) -> Sequence[TaskState]:
         number, self._publishes = self._publishes, self._publishes + 1
         if self.fails_from is not None and number >= self.fails_from:
             raise RedisConnectionError
         if number == self.hangs_at:
             self.hanging.set()
             await asyncio.Event().wait()
-        taken = await super().publish(task_id, run_id, events)
+        taken = await super().publish(task_id, run_id, events, lease)
         if number == self.loses_answer_of:
             raise RedisConnectionError
         return taken

@@ -18,7 +18,9 @@ from agents.listed_tools import digest_of, listed, listed_spec_of
 from agents.plugins import Plugin, tools
 from agents.registry import AgentRegistry
 from agents.tool import Tool, ToolApproval, tool
+from stores.leases import Lease
 from stores.memory_task_views import MemoryTaskViews
+from stores.memory_tool_records import MemoryToolRecords
 from stores.memory_transcripts import MemoryTranscripts
 from stores.task_views import START
 from workflows.contract import failures
@@ -68,7 +70,9 @@ class _Bench:
     def __init__(self, *plugins: Plugin, transcripts: MemoryTranscripts | None = None) -> None:
         self.agent = Agent(id="agent", name="Agent", description="", plugins=[*plugins])
         self.views, self.transcripts = MemoryTaskViews(), transcripts or MemoryTranscripts()
-        self.port = AgentCatalogue(AgentRegistry([self.agent]), self.views, self.transcripts)
+        self.port = AgentCatalogue(
+            AgentRegistry([self.agent]), self.views, self.transcripts, MemoryToolRecords()
+        )
         self.task = TaskRef(
             task_id=str(uuid4()), run_id="run", context_id="c", owner="owner", agent_id="agent"
         )
@@ -251,7 +255,12 @@ async def test_a_cache_that_is_away_delays_nothing() -> None:
 
     class Away(MemoryTranscripts):
         async def put(
-            self, task_id: str, run_id: str, start: int, messages: Sequence[TranscriptMessage]
+            self,
+            task_id: str,
+            run_id: str,
+            start: int,
+            messages: Sequence[TranscriptMessage],
+            lease: Lease | None = None,
         ) -> None:
             raise RedisConnectionError
 

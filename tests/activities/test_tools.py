@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from redis.exceptions import ConnectionError as RedisConnectionError
 from temporalio.exceptions import ApplicationError
+from temporalio.testing import ActivityEnvironment
 
 from activities.tool_result import MAX_RESULT_BYTES
 from agents.tool import Tool, tool
@@ -208,7 +209,8 @@ async def test_a_result_of_the_workflow_is_cached_and_told() -> None:
     result = ToolMessage(call_id="call", name="writer", content="a poem")
 
     for _ in range(2):
-        await bench.port.store_result(StoreResultInput(task=bench.task, position=3, result=result))
+        call = StoreResultInput(task=bench.task, position=3, result=result)
+        await ActivityEnvironment().run(bench.port.store_result, call)
 
     opened = await bench.transcripts.open(bench.task_id, "run", 4)
     told = ToolCompleted(call_id="call", name="writer", outcome="ok", result="a poem", size=6)

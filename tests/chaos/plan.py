@@ -68,7 +68,9 @@ _DECK = (
     # Longer than a heartbeat may be late, than a lease lives, and than any client waits for an answer: what
     # ran was taken for lost and done elsewhere when it goes on.
     _Card("freeze", "worker", 11, 14),
-    _Card("freeze", "worker", 16, 45),
+    _Card("freeze", "worker", 16, 25),
+    # Longer than the short calls that no heartbeat watches, and than a notification may take.
+    _Card("freeze", "worker", 31, 45),
     _Card("freeze", "gateway", 1, 6),
     _Card("freeze", "gateway", 11, 25),
     _Card("freeze", "valkey", 1, 4),

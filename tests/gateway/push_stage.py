@@ -14,6 +14,7 @@ from activities.push_webhook import Webhooks
 from gateway.push_configs import StoredPush, notifier
 from stores.memory_artifacts import MemoryArtifacts
 from stores.memory_secrets import MemorySecrets
+from stores.memory_tool_records import MemoryToolRecords
 from stores.notifying_task_views import NotifyingTaskViews
 from stores.push_deliveries import PushDeliveries
 from stores.redis_push_configs import RedisPushConfigs
@@ -57,7 +58,9 @@ async def running_push_stage(client: Client, redis: Redis) -> AsyncGenerator[Pus
         ViewPublisher(views, MemorySecrets(), artifacts),
         FixedAgents(),
         RecordingContext(),
-        PushDelivering(configs, views, TaskWorkflows(client, artifacts), Webhooks(LOOPBACK_ALLOWED)),
+        PushDelivering(
+            configs, views, TaskWorkflows(client, artifacts), Webhooks(LOOPBACK_ALLOWED), MemoryToolRecords()
+        ),
     )
     push = StoredPush(configs, notify, LOOPBACK_ALLOWED, PUBLIC_URL)
     async with (

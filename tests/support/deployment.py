@@ -6,9 +6,11 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import cast
 from uuid import uuid4
 
 import httpx
+from redis.asyncio import Redis
 
 from deploy.local.servers import LOOPBACK, free_port
 from tests.support.planted import MODEL_KEY
@@ -42,9 +44,9 @@ class Deployment:
     environment: dict[str, str]
     started: list[ServerProcess] = field(default_factory=list[ServerProcess])
 
-    async def add_worker(self, *arguments: str) -> ServerProcess:
-        """Start a worker and wait until it says that it is ready."""
-        worker = self._process("worker", [sys.executable, "worker.py", *arguments], {})
+    async def add_worker(self, *arguments: str, **settings: str) -> ServerProcess:
+        """Start a worker, with settings of its own, and wait until it says that it is ready."""
+        worker = self._process("worker", [sys.executable, "worker.py", *arguments], settings)
         worker.start()
         await wait_until_answers(worker, lambda: _says(worker, "worker ready"), "worker")
         return worker
@@ -69,6 +71,17 @@ class Deployment:
         process = ServerProcess(command, log, {**self.environment, **variables})
         self.started.append(process)
         return process
+
+
+async def kept_by(everloop: Deployment) -> dict[str, object]:
+    """Return all that is in Redis and among the blobs, but for what tells who reads and who lives."""
+    async with Redis.from_url(everloop.redis_url, decode_responses=False) as redis:
+        names = cast("list[bytes]", await redis.keys("everloop:*"))
+        found: dict[str, object] = {
+            name.decode(): await redis.dump(name) for name in names if b":reader:" not in name
+        }
+    blobs = everloop.directory / "blobs"
+    return found | {str(path): path.read_bytes() for path in blobs.rglob("*") if path.is_file()}
 
 
 async def _says(process: ServerProcess, words: str) -> bool:

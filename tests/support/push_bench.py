@@ -12,6 +12,7 @@ from activities.push_webhook import Webhooks
 from runtime.outbound import WebhookPolicy, read_allowance
 from stores.memory_push_configs import MemoryPushConfigs
 from stores.memory_task_views import MemoryTaskViews
+from stores.memory_tool_records import MemoryToolRecords
 from stores.push_configs import PushConfig, PushConfigs, first_position
 from stores.task_views import TaskViews
 from tests.stores.examples import new_id, submitted
@@ -52,7 +53,9 @@ class PushBench:
         self.task = submitted()
         self.views, self.configs = views or MemoryTaskViews(), configs or MemoryPushConfigs()
         self.workflows = KnownWorkflows()
-        self.port = PushDelivering(self.configs, self.views, self.workflows, webhooks or Webhooks(policy))
+        self.port = PushDelivering(
+            self.configs, self.views, self.workflows, webhooks or Webhooks(policy), MemoryToolRecords()
+        )
         self.config = PushConfig(
             id=new_id(),
             task_id=self.task.task_id,

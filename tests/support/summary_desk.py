@@ -11,6 +11,7 @@ from activities.conversation import RememberedConversation
 from activities.model_provider import ModelProvider
 from stores.conversations import Conversations
 from stores.memory_conversations import MemoryConversations
+from stores.memory_tool_records import MemoryToolRecords
 from stores.memory_transcripts import MemoryTranscripts
 from tests.support.scripted_openai import ScriptedOpenAI
 from workflows.contract.calls import (
@@ -43,7 +44,9 @@ class Desk:
 
     def __init__(self, client: AsyncOpenAI, conversations: Conversations, model: str | None) -> None:
         self.conversations = conversations
-        self.port = RememberedConversation(conversations, MemoryTranscripts(), ModelProvider(client, model))
+        self.port = RememberedConversation(
+            conversations, MemoryTranscripts(), ModelProvider(client, model), MemoryToolRecords()
+        )
         self.task = TaskRef(task_id="t", run_id="run", context_id=uuid4().hex, owner="ann", agent_id="helper")
         self.context = context_key("ann", self.task.context_id)
 
@@ -76,7 +79,8 @@ class Desk:
         return [(summary.level, summary.start, summary.end, summary.text) for summary in found]
 
     async def recalled(self, memory: MemorySpec = SUMMARY) -> list[str]:
-        loaded = await self.port.load_context(LoadContextInput(task=self.task, memory=memory))
+        call = LoadContextInput(task=self.task, memory=memory)
+        loaded = await ActivityEnvironment().run(self.port.load_context, call)
         return [spoken(message) for message in loaded.messages]
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from activities.call_lease import PUSH_LEASE, TOOL_LEASE
 from tests.chaos.faults import Faults, Site
 from tests.chaos.fleet import Fleet
 from tests.chaos.load import Outcome
@@ -21,6 +22,7 @@ from tests.chaos.verdict import Books, expected_paths, judge, strangers
 from tests.support.deployment import Deployment
 from tests.support.processes import ServerProcess
 from tests.support.webhook import Notification, Webhook
+from workflows.activity_options import HEARTBEAT_TIMEOUT, short_call
 
 SEED, TASK, RECEIPT = 7, "task", "receipt"
 
@@ -34,6 +36,16 @@ def test_a_plan_follows_from_the_seed() -> None:
     assert plan != make_plan(2, 600, 3, 2)
     assert {card.how for card in _DECK} == {how for how, _ in kinds}
     assert all(harm.at + harm.length < 600 for harm in plan)
+
+
+def test_workers_are_frozen_for_longer_than_every_timeout() -> None:
+    """Than heartbeats may be late, a lease lives, and a call that has no heartbeat may take."""
+    short = short_call("").get("start_to_close_timeout")
+    assert short
+    longest = max(HEARTBEAT_TIMEOUT.total_seconds(), TOOL_LEASE, PUSH_LEASE, short.total_seconds())
+    freezes = [card for card in _DECK if (card.how, card.target) == ("freeze", "worker")]
+
+    assert any(card.shortest > longest for card in freezes)
 
 
 def test_orders_follow_from_the_seed() -> None:

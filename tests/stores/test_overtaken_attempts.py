@@ -1,0 +1,93 @@
+"""What is written for a call is refused to an attempt that was overtaken, in the step that would write it."""
+
+from collections.abc import Awaitable, Callable
+
+import pytest
+from redis.asyncio import Redis
+
+from stores.leases import Lease, NotOursError
+from stores.redis_conversations import RedisConversations
+from stores.redis_task_views import RedisTaskViews
+from stores.redis_tool_records import RedisToolRecords
+from stores.redis_transcripts import RedisTranscripts
+from tests.stores.examples import new_id, said, status, submitted
+from workflows.contract.events import Warned
+from workflows.contract.messages import AssistantMessage, ToolMessage
+from workflows.contract.names import CONVERSATIONS_KEY
+
+Write = Callable[[Redis, str, Lease | None], Awaitable[object]]
+
+RESULT = ToolMessage(call_id="call", name="tool", content="late")
+
+WRITES: dict[str, Write] = {
+    "events": lambda redis, task, lease: RedisTaskViews(redis).publish(
+        task, "run", [status(2), Warned(text="late")], lease
+    ),
+    "transcript": lambda redis, task, lease: RedisTranscripts(redis).put(task, "run", 0, [said("x")], lease),
+    "message": lambda redis, task, lease: RedisTranscripts(redis).put(task, "run", 1, [said("x")], lease),
+    "result": lambda redis, task, lease: RedisTranscripts(redis).put_result(task, "run", 1, RESULT, lease),
+    "reply": lambda redis, task, lease: RedisTranscripts(redis).put_reply(
+        task, "run", 1, AssistantMessage(), lease
+    ),
+}
+
+
+async def _kept(redis: Redis, pattern: str) -> dict[str, object]:
+    return {str(key): await redis.dump(key) for key in await redis.keys(pattern)}
+
+
+@pytest.mark.parametrize("how", ["claimed", "given back", "finished", "revoked"])
+@pytest.mark.parametrize("name", WRITES)
+async def test_an_overtaken_attempt_writes_nothing(redis: Redis, name: str, how: str) -> None:
+    """Whatever the later attempt has done with the call; that one, and whoever holds no lease, may write."""
+    task_id, write = new_id(), WRITES[name]
+    first, second = Lease(task_id, "call", "first", "1"), Lease(task_id, "call", "second", "2")
+    views, records = RedisTaskViews(redis), RedisToolRecords(redis)
+    await views.create(submitted(task_id))
+    await RedisTranscripts(redis).put(task_id, "run", 0, [said("m")])
+    await records.claim(first, 0)
+    if how == "revoked":
+        await records.revoke(second)
+    else:
+        await records.claim(second, 10)
+    if how == "given back":
+        await records.release(second)
+    if how == "finished":
+        await records.finish(second, RESULT)
+    before = await _kept(redis, f"everloop:task:{{{task_id}}}:*")
+
+    with pytest.raises(NotOursError):
+        await write(redis, task_id, first)
+
+    assert await _kept(redis, f"everloop:task:{{{task_id}}}:*") == before
+    await write(redis, task_id, second)
+    assert await _kept(redis, f"everloop:task:{{{task_id}}}:*") != before
+    await write(redis, task_id, None)
+
+
+async def test_an_attempt_that_waits_does_not_silence_the_one_at_work(redis: Redis) -> None:
+    """Temporal had forgotten the first one, which lives: the second finds its lease."""
+    task_id = new_id()
+    first, second = Lease(task_id, "call", "first", "1"), Lease(task_id, "call", "second", "2")
+    views, records = RedisTaskViews(redis), RedisToolRecords(redis)
+    await views.create(submitted(task_id))
+    await records.claim(first, 10)
+    await records.claim(second, 10)
+
+    for lease in (first, second):
+        await views.publish(task_id, "run", [Warned(text="told")], lease)
+
+    assert len(await views.read({task_id: "0-0"}, wait=0)) == 3
+
+
+async def test_what_is_appended_late_changes_nothing(redis: Redis) -> None:
+    """Not even how long the conversation is kept."""
+    conversations, context = RedisConversations(redis), new_id()
+    await conversations.append(context, "task", [said("m")])
+    before = await _kept(redis, f"everloop:conversation:{{{context}}}:*")
+    at = await redis.zscore(CONVERSATIONS_KEY, context)
+
+    await conversations.append(context, "task", [said("m")])
+
+    assert await _kept(redis, f"everloop:conversation:{{{context}}}:*") == before
+    assert await redis.zscore(CONVERSATIONS_KEY, context) == at
