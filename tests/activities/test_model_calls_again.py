@@ -111,7 +111,7 @@ async def test_a_cancelled_attempt_that_fails_as_it_stops_is_cancelled() -> None
             raise ApplicationError("refused") from None
 
     async def attempt() -> None:
-        await CallLease(bench.leases, bench.task, "reply", MODEL_LEASE, is_repeatable=True).hold(
+        await CallLease(bench.leases, bench.task.task_id, "reply", MODEL_LEASE, is_repeatable=True).hold(
             fail_as_it_stops()
         )
 

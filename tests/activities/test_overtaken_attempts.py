@@ -1,0 +1,127 @@
+"""Short calls, which hold no lease: the first attempt at one that goes on after the second writes nothing."""
+
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from typing import cast
+
+import pytest
+import pytest_asyncio
+from openai import AsyncOpenAI
+from redis.asyncio import Redis
+from temporalio.exceptions import ApplicationError
+from temporalio.testing import ActivityEnvironment
+
+from activities.agents import AgentCatalogue
+from activities.conversation import RememberedConversation
+from activities.model_provider import ModelProvider
+from activities.tools import AgentTools, ToolStores
+from activities.transcript import CachedTranscripts
+from agents import Agent, Plugin, sub_agent
+from agents.hooks import HookContext
+from agents.registry import AgentRegistry
+from stores.memory_artifacts import MemoryArtifacts
+from stores.redis_connection import connect_redis
+from stores.redis_conversations import RedisConversations
+from stores.redis_secrets import RedisSecrets
+from stores.redis_task_views import RedisTaskViews
+from stores.redis_tool_records import RedisToolRecords
+from stores.redis_transcripts import RedisTranscripts
+from tests.stores.examples import new_id, said, submitted
+from workflows.contract import failures
+from workflows.contract.calls import (
+    LoadAgentInput,
+    LoadContextInput,
+    PrepareTaskInput,
+    StoreResultInput,
+    StoreTranscriptInput,
+)
+from workflows.contract.messages import ToolCall, ToolMessage
+from workflows.contract.tasks import TaskRef
+
+
+class Broken(Plugin):
+    """Lists nothing, and warns of it."""
+
+    async def list_tools(self, context: HookContext) -> tuple[()]:
+        return ()
+
+
+@dataclass(frozen=True)
+class Desk:
+    """A task on Redis, and what works for it."""
+
+    redis: Redis
+    task: TaskRef
+    agents: AgentCatalogue
+    tools: AgentTools
+    transcript: CachedTranscripts
+    context: RememberedConversation
+
+    async def kept(self) -> dict[str, object]:
+        keys = cast("list[str]", await self.redis.keys(f"everloop:task:{{{self.task.task_id}}}:*"))
+        return {key: await self.redis.dump(key) for key in keys if ":transcript:" in key or ":events" in key}
+
+
+@pytest_asyncio.fixture
+async def desk(redis_url: str) -> AsyncGenerator[Desk]:
+    writer = Agent(id="writer", name="Writer", description="")
+    agent = Agent(id="agent", name="Agent", description="", plugins=[sub_agent("writer"), Broken()])
+    registry, task_id = AgentRegistry([agent, writer]), new_id()
+    async with connect_redis(redis_url) as redis, AsyncOpenAI(api_key="none") as client:
+        views, transcripts, records = RedisTaskViews(redis), RedisTranscripts(redis), RedisToolRecords(redis)
+        await views.create(submitted(task_id))
+        yield Desk(
+            redis,
+            TaskRef(task_id=task_id, run_id="run", context_id=new_id(), owner="o", agent_id="agent"),
+            AgentCatalogue(registry, views, transcripts, records),
+            AgentTools(
+                registry,
+                ToolStores(views, transcripts, records, RedisSecrets(redis), MemoryArtifacts(views)),
+            ),
+            CachedTranscripts(transcripts, records),
+            RememberedConversation(
+                RedisConversations(redis), transcripts, ModelProvider(client, "m"), records
+            ),
+        )
+
+
+CALL = ToolCall(id="call", name="writer", arguments="{}")
+RESULT = ToolMessage(call_id="call", name="writer", content="a poem")
+
+CALLS: dict[str, Callable[[Desk], Awaitable[object]]] = {
+    "load agent": lambda desk: desk.agents.load_agent(
+        LoadAgentInput(task=desk.task, call=CALL, agent_id="writer", child="child")
+    ),
+    "prepare task": lambda desk: desk.agents.prepare_task(PrepareTaskInput(task=desk.task)),
+    "store result": lambda desk: desk.tools.store_result(
+        StoreResultInput(task=desk.task, position=1, result=RESULT)
+    ),
+    "store transcript": lambda desk: desk.transcript.store_transcript(
+        StoreTranscriptInput(task=desk.task, start=0, messages=(said("m"),))
+    ),
+    "load context": lambda desk: desk.context.load_context(LoadContextInput(task=desk.task)),
+}
+
+
+async def _run(desk: Desk, name: str, number: int) -> None:
+    async def call() -> None:
+        await CALLS[name](desk)
+
+    environment = ActivityEnvironment()
+    begun = environment.info.scheduled_time + timedelta(seconds=number - 1)
+    environment.info = replace(environment.info, attempt=number, current_attempt_scheduled_time=begun)
+    await environment.run(call)
+
+
+@pytest.mark.parametrize("name", CALLS)
+async def test_a_first_attempt_writes_nothing_after_the_second(desk: Desk, name: str) -> None:
+    """It was frozen; what the second one has written stays, and nothing is told again."""
+    await _run(desk, name, 2)
+    before = await desk.kept()
+
+    with pytest.raises(ApplicationError) as overtaken:
+        await _run(desk, name, 1)
+
+    assert overtaken.value.type == failures.OVERTAKEN
+    assert await desk.kept() == before
