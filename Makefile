@@ -8,6 +8,7 @@ SHELL := /bin/bash
 
 PYTHON ?= python3
 BIN := .venv/bin
+EVERLOOP := $(BIN)/python -m everloop
 INSTALLED := .venv/installed-from-lock
 
 # Without this pyright asks the network whether there is a newer pyright.
@@ -17,15 +18,13 @@ help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z.]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' Makefile
 
 up: $(INSTALLED) ## run Everloop on this machine until Ctrl-C; state is kept in .everloop/
-	@exec $(BIN)/python -m deploy.local up
+	@exec $(EVERLOOP) up
 
 demo: $(INSTALLED) ## show a task that is streamed, and one that survives the kill of its worker
-	@exec $(BIN)/python -m deploy.demo
+	@exec $(EVERLOOP) demo
 
 conformance: $(INSTALLED) ## run Everloop with an agent for A2A compatibility kits, on port 9999 (EVERLOOP_PORT)
-	@EVERLOOP_AGENTS=agents.conformance:agent EVERLOOP_PORT=$${EVERLOOP_PORT:-9999} \
-	  EVERLOOP_PUSH_ALLOW=$${EVERLOOP_PUSH_ALLOW:-127.0.0.0/8,::1,localhost,example.com} \
-	  exec $(BIN)/python -m deploy.local up
+	@exec $(EVERLOOP) conformance
 
 check: lint types test ## all that must pass before a commit
 

@@ -260,9 +260,8 @@ async def run(agents: AgentRegistry, queues: Sequence[str]) -> None:
         telemetry.shutdown()
 
 
-def main(arguments: Sequence[str]) -> int:
+def work(given: WorkerArguments) -> int:
     """Run a worker and return the exit code of the process; what stops it at start is one line."""
-    given = parse_arguments(arguments)
     hide_environment()  # MCP servers are processes of the same user
     if not given.is_child:
         report_unknown("worker")
@@ -294,7 +293,7 @@ async def _run_processes(given: WorkerArguments) -> int:
 
 
 if __name__ == "__main__":
-    exit_code = main(sys.argv[1:])
+    exit_code = work(parse_arguments(sys.argv[1:]))
     sys.stderr.flush()
     # Temporal's native threads may abort an interpreter that tears itself down (exit code 134).
     os._exit(exit_code)

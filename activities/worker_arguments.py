@@ -1,4 +1,4 @@
-"""The command line of a worker."""
+"""What a worker is told at start, and how `worker.py` reads it; `everloop worker` reads it by itself."""
 
 from argparse import SUPPRESS, ArgumentParser, ArgumentTypeError
 from collections.abc import Sequence
@@ -40,11 +40,23 @@ def parse_arguments(arguments: Sequence[str]) -> WorkerArguments:
     return WorkerArguments(given.queues, given.processes, given.child)
 
 
-def _queues(given: str) -> tuple[str, ...]:
+def read_queues(given: str) -> tuple[str, ...]:
+    """Return the names in a text that separates them by commas.
+
+    Raises:
+        ValueError: one is empty.
+    """
     queues = tuple(dict.fromkeys(queue.strip() for queue in given.split(",")))
     if not all(queues):
-        raise ArgumentTypeError(f"{given!r} has an empty name; give names separated by commas")
+        raise ValueError(f"{given!r} has an empty name; give names separated by commas")
     return queues
+
+
+def _queues(given: str) -> tuple[str, ...]:
+    try:
+        return read_queues(given)
+    except ValueError as error:
+        raise ArgumentTypeError(str(error)) from None
 
 
 def _count(given: str) -> int:

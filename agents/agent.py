@@ -56,8 +56,8 @@ class Agent:
     model, makes the answer data that fits it.
 
     `task_queue`: where calls of its models, tools and plugins wait, for workers that serve this queue
-    (`worker.py --queues`); default: with those of all agents. `priority`: whose tasks go first where work
-    waits, 1 (first) to 5 (default 3, Temporal's).
+    (`everloop worker --queues`); default: with those of all agents. `priority`: whose tasks go first where
+    work waits, 1 (first) to 5 (default 3, Temporal's).
 
     Raises:
         AgentDefinitionError: an unusable id or limit, two tools of one name, or a wrong setting.

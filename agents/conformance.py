@@ -1,4 +1,4 @@
-"""An agent without a language model, for public compatibility kits: `make conformance` serves it.
+"""An agent without a language model, for public compatibility kits: `everloop conformance` serves it.
 
 Kits say what they want by the prefix of each message's messageId; of a task, the newest message decides.
 Source: the A2A compatibility kit (a2aproject/a2a-tck), whose own agents answer to the same prefixes.

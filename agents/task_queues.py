@@ -13,5 +13,5 @@ def problem_of_queue(name: str) -> str:
     if not name.strip() or "," in name or not name.isprintable() or len(name.encode()) > _MOST_BYTES:
         return f"task_queue is {name!r}; give up to {_MOST_BYTES} bytes without commas"
     if name in WORKER_QUEUES:
-        return f"task_queue is {name!r}, which is what `worker.py --queues` calls a queue of all agents"
+        return f"task_queue is {name!r}, which is what `everloop worker --queues` calls a queue of all agents"
     return ""

@@ -80,7 +80,7 @@ def read_keys(path: Path) -> dict[str, ApiKey]:
         reason = error.strerror if isinstance(error, OSError) else "it is no text in UTF-8"
         raise ApiKeyFileError(
             f"cannot read the API keys in {path}: {reason}; make it with: "
-            f"python -m gateway.api_keys add OWNER --file {path}"
+            f"everloop keys add OWNER --file {path}"
         ) from None
     keys: dict[str, ApiKey] = {}
     for number, line in enumerate(lines, start=1):
@@ -112,9 +112,7 @@ def remove_key(path: Path, key_id: str) -> None:
     """
     with _changing(path) as keys:
         if keys.pop(key_id, None) is None:
-            raise ApiKeyFileError(
-                f"{path} has no key of the id {key_id!r}; see: python -m gateway.api_keys list"
-            )
+            raise ApiKeyFileError(f"{path} has no key of the id {key_id!r}; see: everloop keys list")
 
 
 @contextmanager

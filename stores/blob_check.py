@@ -85,7 +85,7 @@ async def _settings_in_use(redis: Redis) -> str:
 async def find_directory(given: Path, redis: Redis) -> Path:
     """Return the local directory in use, wherever this process was started; the given one if none is found.
 
-    Only for who was told no directory: a worker beside `make up`, started in another working directory.
+    Only for who was told no directory: a worker beside `everloop up`, started in another working directory.
     """
     try:
         named = cast("str | None", await redis.get(DIRECTORY_KEY))

@@ -59,7 +59,7 @@ async def ensure_housekeeping(client: Client, task_queue: str) -> bool:
     except RPCError as error:
         _log.warning(
             "no schedule for the housekeeping: nothing is cleaned up by itself; allow schedules in this "
-            "namespace, or start `python -m deploy.housekeeping run` now and then",
+            "namespace, or start `everloop housekeeping run` now and then",
             schedule_id=schedule_id,
             error=f"{error.status.name}: {error.message}",
         )

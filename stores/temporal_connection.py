@@ -72,7 +72,7 @@ async def _connect(plugins: Sequence[Plugin], converter: DataConverter) -> Clien
     except RuntimeError as error:
         raise TemporalUnreachableError(
             f"cannot reach Temporal at {config.get('target_host')}: {error}. "
-            "Start it (`make up` runs one), or set TEMPORAL_ADDRESS to host:port"
+            "Start it (`everloop up` runs one), or set TEMPORAL_ADDRESS to host:port"
         ) from error
     await _check_namespace(client, config)
     return client
@@ -95,7 +95,7 @@ async def _check_namespace(client: Client, config: ClientConnectConfig) -> None:
                 f"Temporal at {config.get('target_host')} has no namespace {client.namespace!r}. Correct "
                 "TEMPORAL_NAMESPACE (or `namespace` in the file that TEMPORAL_CONFIG_FILE names), or create "
                 "it: "
-                f"temporal operator namespace create --namespace {client.namespace}"
+                f"everloop temporal operator namespace create --namespace {client.namespace}"
             ) from error
 
 

@@ -14,7 +14,9 @@ from temporalio.client import (
 )
 from temporalio.service import RPCError, RPCStatusCode
 
+from deploy.schedule.settings import QueueSettings
 from stores.housekeeping_schedule import LONGEST_RUN
+from stores.temporal_connection import connect_temporal
 from workflows.contract.housekeeping import (
     HOUSEKEEPING_WORKFLOW_TYPE,
     HousekeepingInput,
@@ -26,6 +28,7 @@ ANSWER_TIMEOUT = timedelta(seconds=10)
 """How long Temporal may take to answer."""
 
 RUN_TIMEOUT = LONGEST_RUN
+"""How long a run may take."""
 
 SHOWN = 5
 """How many of the last runs are shown."""
@@ -35,9 +38,9 @@ class HousekeepingError(Exception):
     """It cannot be done; the message is one line and says what to do."""
 
     @classmethod
-    def of_silence(cls, patience: timedelta) -> Self:
+    def of_silence(cls) -> Self:
         return cls(
-            f"Temporal does not answer within {patience.total_seconds():g} s; see TEMPORAL_ADDRESS and "
+            f"Temporal does not answer within {ANSWER_TIMEOUT.total_seconds():g} s; see TEMPORAL_ADDRESS and "
             "whether it runs there"
         )
 
@@ -68,30 +71,30 @@ class HousekeepingRuns:
 
     def __init__(self, client: Client, task_queue: str) -> None:
         self._client = client
-        self._task_queue = task_queue
+        self.task_queue = task_queue
 
-    async def run(self, patience: timedelta, *, dry_run: bool) -> HousekeepingResult:
+    async def run(self, *, dry_run: bool) -> HousekeepingResult:
         """Do a whole run and return what it did.
 
         Raises:
             HousekeepingError: Temporal does not answer, or the run does not end in time.
         """
-        workflow_id = f"{housekeeping_schedule_id(self._task_queue)}-by-hand-{uuid.uuid4()}"
+        workflow_id = f"{housekeeping_schedule_id(self.task_queue)}-by-hand-{uuid.uuid4()}"
         try:
-            async with asyncio.timeout(patience.total_seconds()):
+            async with asyncio.timeout(RUN_TIMEOUT.total_seconds()):
                 return await self._client.execute_workflow(
                     HOUSEKEEPING_WORKFLOW_TYPE,
                     HousekeepingInput(dry_run=dry_run),
                     id=workflow_id,
-                    task_queue=self._task_queue,
+                    task_queue=self.task_queue,
                     result_type=HousekeepingResult,
                     execution_timeout=LONGEST_RUN,
                     static_summary="count what could be removed" if dry_run else "clean up",
                 )
         except TimeoutError as error:
             raise HousekeepingError(
-                f"{workflow_id} has not ended within {patience.total_seconds():g} s; see whether a worker "
-                f"runs on the queue {self._task_queue} (EVERLOOP_TASK_QUEUE); the Temporal UI shows it"
+                f"{workflow_id} has not ended within {RUN_TIMEOUT.total_seconds():g} s; see whether a worker "
+                f"runs on the queue {self.task_queue} (EVERLOOP_TASK_QUEUE); the Temporal UI shows it"
             ) from error
         except WorkflowFailureError as error:
             raise HousekeepingError(
@@ -106,7 +109,7 @@ class HousekeepingRuns:
         Raises:
             HousekeepingError: there is no schedule, or Temporal does not answer.
         """
-        schedule_id = housekeeping_schedule_id(self._task_queue)
+        schedule_id = housekeeping_schedule_id(self.task_queue)
         try:
             async with asyncio.timeout(ANSWER_TIMEOUT.total_seconds()):
                 known = await self._client.get_schedule_handle(schedule_id).describe()
@@ -117,7 +120,7 @@ class HousekeepingRuns:
                 ]
                 runs = [await self._past_run(started, workflow_id) for started, workflow_id in starts]
         except TimeoutError as error:
-            raise HousekeepingError.of_silence(ANSWER_TIMEOUT) from error
+            raise HousekeepingError.of_silence() from error
         except RPCError as error:
             if error.status is RPCStatusCode.NOT_FOUND:
                 raise HousekeepingError(
@@ -145,6 +148,22 @@ class HousekeepingRuns:
             return PastRun(started, workflow_id, "unknown", None)
         is_done = status is WorkflowExecutionStatus.COMPLETED
         return PastRun(started, workflow_id, status.name.lower(), await handle.result() if is_done else None)
+
+
+async def connected_runs() -> HousekeepingRuns:
+    """Connect to the Temporal, and look at the queue, that the environment names.
+
+    Raises:
+        HousekeepingError: Temporal does not answer.
+        TemporalUnreachableError: nobody is there, or the settings of the connection cannot be used.
+        EncryptionError: the keys cannot be used.
+    """
+    queue = QueueSettings().task_queue
+    try:
+        async with asyncio.timeout(ANSWER_TIMEOUT.total_seconds()):
+            return HousekeepingRuns(await connect_temporal(), queue)
+    except TimeoutError as error:
+        raise HousekeepingError.of_silence() from error
 
 
 def _refusal(error: RPCError) -> HousekeepingError:

@@ -1,5 +1,6 @@
 """How far a rebuild has come."""
 
+import shutil
 import time
 from typing import TextIO
 
@@ -17,6 +18,16 @@ class Progress:
         self._restored = 0
         self._left_out = 0
         self.failed: dict[str, str] = {}
+
+    @property
+    def result(self) -> dict[str, object]:
+        """What came of it, as data."""
+        return {
+            "restored": self._restored,
+            "left_out": self._left_out,
+            "not_restored": self.failed,
+            "seconds": round(time.monotonic() - self._began, 3),
+        }
 
     @property
     def summary(self) -> str:
@@ -51,5 +62,6 @@ class Progress:
         if now - self._shown < (PAUSE / 10 if self._is_terminal else PAUSE):
             return
         self._shown = now
-        self._screen.write(f"\r{self.summary}" if self._is_terminal else f"{self.summary}\n")
+        width = shutil.get_terminal_size().columns - 1  # a line that is broken cannot be overwritten
+        self._screen.write(f"\r{self.summary[:width]}" if self._is_terminal else f"{self.summary}\n")
         self._screen.flush()

@@ -1,10 +1,15 @@
 """Brings views of tasks back, as a gateway does when a client asks for one that is lost."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+
+from temporalio.client import Client
 
 from deploy.reindex.progress import Progress
-from deploy.reindex.shown_tasks import FoundTask
+from deploy.reindex.shown_tasks import Chosen, FoundTask, shown_tasks
+from deploy.schedule.settings import QueueSettings
 from gateway.endings import Endings
 from gateway.errors import (
     NoWorkerError,
@@ -12,9 +17,19 @@ from gateway.errors import (
     TaskUnknownError,
     TemporalUnavailableError,
 )
+from gateway.problems import Problems
 from gateway.restored_views import with_artifacts
+from gateway.runs import Runs
 from gateway.stores import Stores
 from gateway.tasks import Tasks
+from stores.artifact_settings import ArtifactSettings, make_artifacts
+from stores.blob_settings import BlobSettings, opened_blobs
+from stores.redis_connection import StoreSettings, check_redis, connect_redis
+from stores.redis_secrets import RedisSecrets
+from stores.redis_task_views import RedisTaskViews
+from stores.redis_transcripts import RedisTranscripts
+from stores.retention import RetentionSettings
+from stores.temporal_connection import connect_temporal
 
 TRIES = 3
 """How often a worker is asked for a task: it may have others to answer for."""
@@ -74,6 +89,39 @@ class Rebuild:
         if not task.is_running and not view.status.state.is_terminal:
             await self._endings.reconcile(task.task_id)  # it ended without a word
         return True
+
+
+async def rebuild(agent_id: str, owner: str, at_once: int, progress: Progress) -> None:
+    """Restore what clients saw of all tasks, or of those of an agent and an owner; `progress` tells of it.
+
+    Raises:
+        BlobsUnfitError, RedisUnfitError, TemporalUnreachableError: a server, or what leads to it, is unfit.
+        RPCError, RedisError, OSError: a server does not answer any more.
+    """
+    settings = RetentionSettings()
+    ended_since = datetime.now(UTC) - settings.task_ttl
+    chosen = Chosen(QueueSettings().task_queue, agent_id, owner, ended_since)
+    async with _connected(settings, at_once, progress) as (restoring, client):
+        async for page in shown_tasks(client, chosen):
+            await restoring.restore(page)
+    progress.end()
+
+
+@asynccontextmanager
+async def _connected(
+    settings: RetentionSettings, at_once: int, progress: Progress
+) -> AsyncGenerator[tuple[Rebuild, Client]]:
+    async with connect_redis(StoreSettings().redis_url) as redis:
+        await check_redis(redis)
+        async with opened_blobs(BlobSettings(), redis) as blobs:
+            client = await connect_temporal((), blobs)
+            # Nobody is notified: what is restored is not news.
+            views = RedisTaskViews(redis, ttl=settings.task_ttl, max_bytes=settings.max_task_bytes)
+            artifacts = make_artifacts(ArtifactSettings(), redis, blobs, views)
+            stores = Stores(views, RedisSecrets(redis), artifacts, RedisTranscripts(redis))
+            tasks, runs = Tasks(client, QueueSettings().task_queue), Runs(client)
+            endings = Endings(stores, tasks, runs, Problems(views, runs))
+            yield Rebuild(stores, tasks, endings, progress, at_once=at_once), client
 
 
 def _reason(error: Exception) -> str:

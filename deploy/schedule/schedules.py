@@ -23,6 +23,8 @@ from temporalio.service import RPCError, RPCStatusCode
 from deploy.schedule.definition import ScheduleDefinition
 from deploy.schedule.errors import ScheduleError
 from deploy.schedule.recurrence import UTC_NAME, NextRun, Recurrence
+from deploy.schedule.settings import QueueSettings
+from stores.temporal_connection import connect_temporal
 from workflows.contract import names
 
 ANSWER_TIMEOUT = timedelta(seconds=10)
@@ -153,6 +155,17 @@ class Schedules:
         return handle, known
 
 
+async def connected_schedules() -> Schedules:
+    """Connect to the Temporal, and use the queue, that the environment names.
+
+    Raises:
+        TemporalUnreachableError: nobody is there, or the settings of the connection cannot be used.
+        EncryptionError: the keys cannot be used.
+    """
+    # Not with the blob store: a blob may expire while its schedule lives.
+    return Schedules(await connect_temporal(), QueueSettings().task_queue)
+
+
 async def _started_since(handle: ScheduleHandle, known: ScheduleDescription) -> str:
     """Wait until a schedule has started, or skipped, one more task than was known; return the task's id."""
     while True:
@@ -217,7 +230,7 @@ async def _answers(schedule_id: str = "", recurrence: Recurrence | None = None) 
 def _refusal(error: RPCError, schedule_id: str, recurrence: Recurrence | None) -> str:
     said = " ".join(error.message.split())
     if error.status is RPCStatusCode.NOT_FOUND and schedule_id and not recurrence:
-        return f"there is no schedule {schedule_id!r}; `list` shows which there are"
+        return f"there is no schedule {schedule_id!r}; `everloop schedules list` shows which there are"
     if said.startswith(_WRONG_SPEC) and recurrence:
         return _wrong_recurrence(said.removeprefix(_WRONG_SPEC), recurrence)
     if error.status in _UNAVAILABLE:

@@ -110,7 +110,7 @@ async def deployed(directory: Path, orders: Orders) -> AsyncGenerator[tuple[Scri
 
 async def reindex(everloop: Deployment) -> str:
     command = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "deploy.reindex"),
+        *(sys.executable, "-m", "everloop", "reindex"),
         cwd=ROOT,
         env={**os.environ, **everloop.environment},
         stdout=asyncio.subprocess.PIPE,

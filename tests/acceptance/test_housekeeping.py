@@ -80,7 +80,7 @@ class Town:
     async def started(self, *arguments: str) -> asyncio.subprocess.Process:
         """Run a command and do not wait for it."""
         return await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", *arguments),
+            *(sys.executable, "-m", "everloop", *arguments),
             cwd=ROOT,
             env={**os.environ, **self.everloop.environment},
             stdout=asyncio.subprocess.PIPE,
@@ -207,7 +207,7 @@ async def test_what_nobody_needs_is_removed(town: Town) -> None:
     }
     for options, column in ((["--dry-run"], "WOULD BE REMOVED"), ([], "REMOVED")):
         assert all(path.exists() for path in [*removed, *stays])
-        code, told = await town.command("deploy.housekeeping", "run", *options)
+        code, told = await town.command("housekeeping", "run", *options)
         head, *rows = told.splitlines()
         assert (code, head.split(None, 1)) == (0, ["KIND", column]), told
         counts = {name.strip(): count for name, count in (row.rsplit(None, 1) for row in rows)}
@@ -225,7 +225,7 @@ async def test_what_nobody_needs_is_removed(town: Town) -> None:
 
 async def test_the_schedule_of_the_housekeeping_is_shown(town: Town) -> None:
     """By the name that it has in Temporal; it runs."""
-    code, told = await town.command("deploy.housekeeping", "status")
+    code, told = await town.command("housekeeping", "status")
     assert code == 0
     assert f"schedule  everloop-housekeeping-{town.everloop.environment['EVERLOOP_TASK_QUEUE']}" in told
     assert "paused    no" in told
@@ -269,11 +269,11 @@ async def test_views_come_back_after_redis_was_emptied(town: Town) -> None:
     store = await town.redis.get(STORE_ID_KEY)
 
     await town.redis.flushall()
-    killed = await town.started("deploy.reindex", "--at-once", "1")
+    killed = await town.started("reindex", "--at-once", "1")
     await until_views_come(killed, town.redis)
     killed.kill()
     await killed.communicate()
-    again = asyncio.create_task(town.command("deploy.reindex"))
+    again = asyncio.create_task(town.command("reindex"))
     new = {owner: await town.task(owner, DONE) for owner in OWNERS}
     code, told = await again
 
@@ -291,10 +291,10 @@ async def test_what_is_not_restored_is_named(town: Town) -> None:
     task = await town.task("acme", Reply([call("book", {"kind": "selection", "ledger": "-"})]), DONE)
     await town.redis.flushall()
     town.worker.kill()
-    code, told = await town.command("deploy.reindex", "--owner", "acme", "--agent", "desk")
+    code, told = await town.command("reindex", "--owner", "acme", "--agent", "desk")
 
     assert code == 1
-    assert f"reindex: task {task.id} not restored: no worker answers for it" in told
+    assert f"everloop: task {task.id} not restored: no worker answers for it" in told
 
 
 async def until_views_come(process: asyncio.subprocess.Process, redis: Redis) -> None:

@@ -66,7 +66,7 @@ async def running(
     log = directory.with_name(f"{directory.name}-output-{os.urandom(4).hex()}")
     with log.open("wb") as file:
         process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", *arguments, "--directory", str(directory)),
+            *(sys.executable, "-m", "everloop", *arguments, "--directory", str(directory)),
             env={**os.environ, **WITHOUT_MODEL, **(environment or {})},
             cwd=ROOT,
             stdout=file,
@@ -82,7 +82,7 @@ async def running(
 
 @asynccontextmanager
 async def stack(directory: Path, environment: Mapping[str, str] | None = None) -> AsyncGenerator[Run]:
-    async with running(directory, "deploy.local", "up", environment=environment) as run:
+    async with running(directory, "up", environment=environment) as run:
         await run.says("  Logs ")
         yield run
 
@@ -152,11 +152,9 @@ async def test_the_printed_addresses_answer_and_the_directory_is_taken(tmp_path:
             ui = await client.get(run.addresses["Temporal UI"])
         async with over_grpc(run.addresses["A2A gateway"], binding="GRPC", streaming=False) as caller:
             answered = await send(caller, request("Hello"))
-        async with running(directory, "deploy.local", "up") as second:
+        async with running(directory, "up") as second:
             code = await second.process.wait()
-        async with running(
-            tmp_path / "other", "deploy.local", "up", environment={"EVERLOOP_PORT": str(port)}
-        ) as third:
+        async with running(tmp_path / "other", "up", environment={"EVERLOOP_PORT": str(port)}) as third:
             other_code = await third.process.wait()
 
     assert run.addresses["A2A gateway"] == f"http://127.0.0.1:{port}"
@@ -185,7 +183,7 @@ async def test_settings_that_cannot_work_are_one_clear_line(
     tmp_path: Path, environment: Mapping[str, str], message: str
 ) -> None:
     """Nothing is started, the line names the variable, and the exit code is 1."""
-    async with running(tmp_path / "state", "deploy.local", "up", environment=environment) as run:
+    async with running(tmp_path / "state", "up", environment=environment) as run:
         code = await run.process.wait()
 
     assert code == 1
@@ -196,7 +194,7 @@ async def test_settings_that_cannot_work_are_one_clear_line(
 async def test_a_process_that_does_not_start_is_shown_with_its_log(tmp_path: Path) -> None:
     """The worker refuses unknown agents; its own words are in the message, and the rest is stopped."""
     environment = {"EVERLOOP_AGENTS": "no.such:agent"}
-    async with running(tmp_path / "state", "deploy.local", "up", environment=environment) as run:
+    async with running(tmp_path / "state", "up", environment=environment) as run:
         await run.says("demo-model is ready")
         code = await run.process.wait()
 
@@ -208,7 +206,7 @@ async def test_a_process_that_does_not_start_is_shown_with_its_log(tmp_path: Pat
 
 async def test_the_demo_proves_that_every_tool_ran_exactly_once(tmp_path: Path) -> None:
     """The worker is killed while the model writes; two workers share the calls, and every count is 11."""
-    async with running(tmp_path / "demo", "deploy.demo") as run:
+    async with running(tmp_path / "demo", "demo") as run:
         await run.says("SIGKILL to the worker")
         code = await run.process.wait()
 
@@ -221,9 +219,22 @@ async def test_the_demo_proves_that_every_tool_ran_exactly_once(tmp_path: Path) 
     assert run.is_gone
 
 
+async def test_ctrl_c_before_it_is_up_stops_what_has_started(tmp_path: Path) -> None:
+    """The exit code is that of an interrupted program, and the last line says what is left: nothing."""
+    async with running(tmp_path / "state", "up") as run:
+        await run.says("temporal is ready")
+        code = await run.end(signal.SIGINT)
+
+    assert code == 130
+    assert run.output.splitlines()[-1] == (
+        "everloop: interrupted before it was up; all that had started is stopped"
+    )
+    assert run.is_gone
+
+
 async def test_ctrl_c_ends_the_demo_and_all_its_processes(tmp_path: Path) -> None:
     """The exit code is that of an interrupted program, and nothing is left."""
-    async with running(tmp_path / "demo", "deploy.demo") as run:
+    async with running(tmp_path / "demo", "demo") as run:
         await run.says("→ read_file")
         code = await run.end(signal.SIGINT)
 

@@ -36,7 +36,7 @@ Command = Callable[..., Awaitable[tuple[int, str]]]
 def command_for(environment: dict[str, str]) -> Command:
     async def command(*arguments: str) -> tuple[int, str]:
         process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "deploy.schedule", *arguments),
+            *(sys.executable, "-m", "everloop", "schedules", *arguments),
             cwd=ROOT,
             env=environment,
             stdout=asyncio.subprocess.PIPE,
@@ -95,14 +95,17 @@ async def test_a_schedule_is_made_changed_and_removed(schedule: Command, tempora
     assert next_run.endswith(("09:00:00 CET", "09:00:00 CEST"))
     assert again == (
         1,
-        f"schedule: there is a schedule {name!r} already; remove it first, or give this one another --id\n",
+        f"everloop: there is a schedule {name!r} already; remove it first, or give this one another --id\n",
     )
     listed = await line_of(schedule, name)
     assert listed.split()[1:8] == ["acceptance", "0", "9", "*", "*", "1-5", "(Europe/Berlin)"]
     assert next_run.removeprefix("next run: ") in listed
     assert listed.split()[-2:] == ["-", "no"]
 
-    assert await schedule("pause", name) == (0, f"paused {name}; it starts nothing until `resume {name}`\n")
+    assert await schedule("pause", name) == (
+        0,
+        f"paused {name}; it starts nothing until `everloop schedules resume {name}`\n",
+    )
     assert (await line_of(schedule, name, having=" yes")).split()[-3:] == ["-", "-", "yes"]
     handle = temporal.get_schedule_handle(name)
     assert (await handle.describe()).schedule.state.note == "Ask Ann."
@@ -125,7 +128,7 @@ async def test_a_schedule_is_made_changed_and_removed(schedule: Command, tempora
     assert await schedule("remove", name) == (0, f"removed {name}; tasks that it has started go on\n")
     assert await schedule("remove", name) == (
         1,
-        f"schedule: there is no schedule {name!r}; `list` shows which there are\n",
+        f"everloop: there is no schedule {name!r}; `everloop schedules list` shows which there are\n",
     )
     task = temporal.get_workflow_handle(task_id)
     assert (await task.describe()).status is WorkflowExecutionStatus.RUNNING
@@ -181,7 +184,7 @@ async def test_what_temporal_refuses_is_one_line(
     code, said = await schedule(*adding(name, *arguments))
     (line,) = said.splitlines()
     assert code == 1
-    assert line.startswith(f"schedule: {expected}")
+    assert line.startswith(f"everloop: {expected}")
 
 
 @pytest.mark.parametrize("command", ["remove", "pause", "resume", "trigger"])
@@ -189,7 +192,7 @@ async def test_a_schedule_that_is_not_there_is_told(schedule: Command, name: str
     """With how to see which there are."""
     assert await schedule(command, name) == (
         1,
-        f"schedule: there is no schedule {name!r}; `list` shows which there are\n",
+        f"everloop: there is no schedule {name!r}; `everloop schedules list` shows which there are\n",
     )
 
 
@@ -204,7 +207,7 @@ async def test_who_interrupts_a_command_is_told_so() -> None:
 
     async with await asyncio.start_server(say_nothing, "127.0.0.1", 0) as silent:
         process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "deploy.schedule", "list"),
+            *(sys.executable, "-m", "everloop", "schedules", "list"),
             cwd=ROOT,
             env={"TEMPORAL_ADDRESS": f"127.0.0.1:{silent.sockets[0].getsockname()[1]}"},
             stdout=asyncio.subprocess.PIPE,
@@ -213,7 +216,7 @@ async def test_who_interrupts_a_command_is_told_so() -> None:
         await connected_to.wait()
         process.send_signal(signal.SIGINT)
         written = await process.communicate()
-    assert written == (b"", b"schedule: interrupted; `list` shows what has been done\n")
+    assert written == (b"", b"everloop: interrupted; `everloop schedules list` shows what has been done\n")
     assert process.returncode == 130
 
 
@@ -227,7 +230,7 @@ async def test_schedules_of_others_are_left_alone(schedule: Command, temporal: C
 
     assert await schedule("remove", name) == (
         1,
-        f"schedule: schedule {name!r} starts no tasks of agents; it is not Everloop's\n",
+        f"everloop: schedule {name!r} starts no tasks of agents; it is not Everloop's\n",
     )
     await line_of(schedule, ours)
     assert name not in [line.split()[0] for line in (await schedule("list"))[1].splitlines()]

@@ -75,7 +75,7 @@ async def test_both_images_run_as_the_manifests_run_them(
     made = engine.podman(
         *("run", "--rm", "--network", "none", *HARDENED, "-v", f"{tmp_path}:/keys", "--user", "0"),
         *("--entrypoint", "python", f"localhost/everloop-gateway:{version}"),
-        *("-m", "gateway.api_keys", "add", "tester", "--file", f"/keys/{keys.name}"),
+        *("-m", "everloop", "keys", "add", "tester", "--file", f"/keys/{keys.name}"),
     )
     (key,) = (word for word in made.split() if word.startswith("everloop_"))
     keys.chmod(0o644)

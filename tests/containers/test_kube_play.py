@@ -154,7 +154,7 @@ async def test_the_deployments_of_kubernetes_work_together(
     made = engine.podman(
         *("run", "--rm", "--network", "none", "--tmpfs", "/keys:mode=1777", "--entrypoint", "sh"),
         *(f"localhost/everloop-gateway:{version}", "-c"),
-        "python -m gateway.api_keys add tester --file /keys/k >/keys/out && cat /keys/out /keys/k",
+        "python -m everloop keys add tester --file /keys/k >/keys/out && cat /keys/out /keys/k",
     )
     key = next(word for word in made.split() if word.startswith("everloop_"))
     cluster.play(next(line for line in made.splitlines() if line.startswith("{")) + "\n")

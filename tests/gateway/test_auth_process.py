@@ -47,7 +47,7 @@ async def test_a_gateway_everywhere_serves_who_has_a_key(
     """The whole way of an operator: make a key, start, call; the key is in no log."""
     keys = str(tmp_path / "keys")
     command = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "gateway.api_keys", "add", "acme"),
+        *(sys.executable, "-m", "everloop", "keys", "add", "acme"),
         env={**os.environ, "EVERLOOP_API_KEYS_FILE": keys},
         stdout=asyncio.subprocess.PIPE,
     )

@@ -173,7 +173,7 @@ async def test_redis_that_is_away_is_one_clear_error() -> None:
 async def test_a_process_without_a_setting_finds_the_directory_in_use(
     own_redis: Redis, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A worker that is started beside `make up`, in another working directory, leaves nothing there."""
+    """A worker that is started beside `everloop up`, in another working directory, leaves nothing there."""
     monkeypatch.chdir(tmp_path)
     async with opened_blobs(BlobSettings(), own_redis) as blobs:
         await blobs.put("payloads/a", b"a")

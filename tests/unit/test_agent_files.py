@@ -257,7 +257,11 @@ def test_files_that_would_be_taken_for_each_other_are_refused(write: Write) -> N
     assert ids(load_agents("first,first/")) == ["one"]
 
 
-@pytest.mark.parametrize("command", [["worker.py"], ["-m", "gateway"]], ids=["worker", "gateway"])
+@pytest.mark.parametrize(
+    "command",
+    [["worker.py"], ["-m", "gateway"], ["-m", "everloop", "worker"], ["-m", "everloop", "gateway"]],
+    ids=["worker", "gateway", "everloop_worker", "everloop_gateway"],
+)
 @pytest.mark.parametrize("kind", ["directory", "module"])
 def test_a_broken_definition_ends_a_process_with_one_line(
     write: Write, command: list[str], kind: str

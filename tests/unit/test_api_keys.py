@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
+from everloop.cli.app import run
 from gateway.api_key_file import ApiKeyFileError, add_key, new_key, read_keys, remove_key
 from gateway.api_key_scheme import ApiKeyScheme
-from gateway.api_keys import main
 from gateway.auth_schemes import CredentialsError
 from gateway.callers import Caller
 
@@ -154,17 +154,27 @@ def test_the_command_makes_lists_and_removes_keys(path: Path, capsys: pytest.Cap
     """The key is printed once and stands nowhere; what is listed is enough to remove it."""
     file = ["--file", str(path)]
 
-    assert main(["add", "acme", "--scopes", "tasks:read,agents:demo", "--days", "30", *file]) == 0
+    assert run(["keys", "list", "--json", *file]) == 1
+    scopes = ("--scopes", "tasks:read,agents:demo")
+    assert run(["keys", "add", "acme", *scopes, "--days", "30", *file]) == 0
     key = capsys.readouterr().out.strip()
-    assert main(["add", "other", *file]) == 0
-    assert main(["list", *file]) == 0
+    assert run(["keys", "add", "other", *file]) == 0
+    capsys.readouterr()
+    assert run(["keys", "list", *file]) == 0
+    head, *lines = capsys.readouterr().out.splitlines()
+    assert run(["keys", "list", "--json", *file]) == 0
     listed = capsys.readouterr().out
-    assert main(["remove", key.split("_")[1], *file]) == 0
+    assert run(["keys", "remove", key.split("_")[1], *file]) == 0
 
     assert key.startswith("everloop_")
     assert key not in listed
-    assert f"{key.split('_')[1]}  acme  tasks:read,agents:demo  expires " in listed
-    assert "other  tasks:read,tasks:write  does not expire" in listed
+    assert key not in str(lines)
+    assert head.split() == ["ID", "OWNER", "SCOPES", "EXPIRES"]
+    assert lines[0].split()[:3] == [key.split("_")[1], "acme", "tasks:read,agents:demo"]
+    assert lines[1].split()[1:] == ["other", "tasks:read,tasks:write", "never"]
+    first, second = json.loads(listed)
+    assert (first["id"], first["owner"], first["is_expired"]) == (key.split("_")[1], "acme", False)
+    assert (second["scopes"], second["expires"]) == (["tasks:read", "tasks:write"], None)
     assert [each.owner for each in read_keys(path).values()] == ["other"]
     assert key.split("_", 2)[2] not in path.read_text()
     assert path.stat().st_mode & 0o777 == 0o600
@@ -185,10 +195,10 @@ MISUSES: dict[str, tuple[list[str], str]] = {
     "owner": (["add", "anonymous"], "nobody can be called 'anonymous'"),
     "long owner": (["add", "ä" * 128], "longer than 255 bytes"),
     "scope": (["add", "acme", "--scopes", "all"], "there is no scope 'all'; there are tasks:read"),
-    "days": (["add", "acme", "--days", "0"], "expected whole days"),
+    "days": (["add", "acme", "--days", "0"], "invalid value for '--days'"),
     "id": (["remove", "nobody"], "has no key of the id 'nobody'"),
     "no file": (["list"], "cannot read the API keys in"),
-    "no command": ([], "required: command"),
+    "no days": (["add", "acme", "--days", "soon"], "invalid value for '--days'"),
 }
 
 
@@ -197,14 +207,11 @@ def test_the_command_says_what_is_wrong(
     path: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], words: str
 ) -> None:
     """One line and an exit code; the file stays as it was."""
-    file = ["--file", str(path)] if arguments else []
-    try:
-        code = main([*arguments, *file])
-    except SystemExit as ended:
-        code = ended.code
+    code = run(["keys", *arguments, "--file", str(path)])
 
     assert code in {1, 2}
-    assert words in capsys.readouterr().err
+    (line,) = capsys.readouterr().err.splitlines()
+    assert words in line
     assert not path.exists()
 
 
@@ -213,11 +220,11 @@ def test_the_command_takes_the_file_of_the_gateway(
 ) -> None:
     """EVERLOOP_API_KEYS_FILE, which is named where nothing is given."""
     monkeypatch.delenv("EVERLOOP_API_KEYS_FILE", raising=False)
-    assert main(["list"]) == 1
+    assert run(["keys", "list"]) == 2
     assert "Give --file, or set EVERLOOP_API_KEYS_FILE" in capsys.readouterr().err
 
     monkeypatch.setenv("EVERLOOP_API_KEYS_FILE", str(path))
-    assert main(["add", "acme"]) == 0
+    assert run(["keys", "add", "acme"]) == 0
     assert path.exists()
 
 

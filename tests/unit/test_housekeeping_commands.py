@@ -1,20 +1,21 @@
 """What the commands of the housekeeping say; what they do is tested with real servers."""
 
 import io
+import json
 import socket
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any, cast
 from uuid import uuid4
 
 import pytest
 
-from deploy.housekeeping.__main__ import main as housekeeping
-from deploy.housekeeping.runs import PastRun, ScheduleStatus
-from deploy.housekeeping.table import failures, status_lines, table
-from deploy.reindex.__main__ import main as reindex
+from deploy.housekeeping.runs import HousekeepingRuns, PastRun, ScheduleStatus
 from deploy.reindex.progress import Progress
 from deploy.reindex.rebuild import Rebuild
 from deploy.reindex.shown_tasks import Chosen, FoundTask
+from everloop.cli.app import run
+from everloop.cli.housekeeping import NAMES
 from gateway.errors import TaskUnknownError
 from stores.retention import RetentionSettings
 from workflows.contract.housekeeping import HousekeepingResult, Kind, KindResult
@@ -30,37 +31,97 @@ RESULT = HousekeepingResult(
 )
 
 
-def test_a_run_is_a_table() -> None:
-    """A kind a line; beside the count it says what is left or failed, the reasons are lines of their own."""
-    assert table(RESULT).splitlines() == [
+class ToldRuns(HousekeepingRuns):
+    """Runs whose outcome is known."""
+
+    def __init__(self, result: HousekeepingResult, known: ScheduleStatus) -> None:
+        self.task_queue = "q"
+        self._result = result
+        self._known = known
+
+    async def run(self, *, dry_run: bool) -> HousekeepingResult:
+        return self._result.model_copy(update={"dry_run": dry_run})
+
+    async def status(self) -> ScheduleStatus:
+        return self._known
+
+
+def fresh(last_runs: tuple[PastRun, ...] = ()) -> ScheduleStatus:
+    return ScheduleStatus("s", is_paused=False, note="", next_run=NOON, last_runs=last_runs)
+
+
+@pytest.fixture
+def connected(monkeypatch: pytest.MonkeyPatch) -> Callable[[HousekeepingResult, ScheduleStatus], None]:
+    """Let commands meet these runs."""
+
+    def connect(result: HousekeepingResult, known: ScheduleStatus) -> None:
+        async def runs() -> HousekeepingRuns:
+            return ToldRuns(result, known)
+
+        monkeypatch.setattr("deploy.housekeeping.runs.connected_runs", runs)
+
+    return connect
+
+
+Connect = Callable[[HousekeepingResult, ScheduleStatus], None]
+
+
+def test_a_run_is_a_table(connected: Connect, capsys: pytest.CaptureFixture[str]) -> None:
+    """A kind a line; beside the count it says what is left or failed, the reasons are on stderr."""
+    connected(RESULT, fresh())
+
+    assert run(["housekeeping", "run"]) == 1
+    said = capsys.readouterr()
+    assert said.out.splitlines() == [
         "KIND                                 REMOVED",
         "expired views                        12",
         "payloads of workflows that are gone  3        more is left",
         "artifacts                            0        failed",
     ]
-    assert failures(RESULT) == ["artifacts: Redis is away"]
-    assert "WOULD BE REMOVED" in table(RESULT.model_copy(update={"dry_run": True}))
+    assert said.err == "everloop: artifacts: Redis is away\n"
+    assert NAMES.keys() == set(Kind)
+
+    assert run(["housekeeping", "run", "--dry-run"]) == 1
+    assert "WOULD BE REMOVED" in capsys.readouterr().out
 
 
-def test_the_status_shows_the_last_runs() -> None:
+def test_the_status_shows_the_last_runs(connected: Connect, capsys: pytest.CaptureFixture[str]) -> None:
     """With what they removed, and whether the schedule is paused and why."""
     runs = (PastRun(NOON, "b", "running", None), PastRun(NOON, "a", "completed", RESULT))
-    assert status_lines(
-        ScheduleStatus("s", is_paused=True, note="Ask Ann.", next_run=None, last_runs=runs)
-    ).splitlines() == [
+    paused = ScheduleStatus("s", is_paused=True, note="Ask Ann.", next_run=None, last_runs=runs)
+    connected(RESULT, paused)
+    assert run(["housekeeping", "status"]) == 0
+    assert capsys.readouterr().out.splitlines() == [
         "schedule  s",
         "paused    yes (Ask Ann.)",
         "next run  -",
+        "",
         "LAST RUNS                STATUS     REMOVED  FAILED",
         "2026-07-01 12:00:00 UTC  running    -        -",
         "2026-07-01 12:00:00 UTC  completed  15       artifacts",
     ]
-    fresh = ScheduleStatus("s", is_paused=False, note="", next_run=NOON, last_runs=())
-    assert status_lines(fresh).splitlines()[1:] == [
+    connected(RESULT, fresh())
+    assert run(["housekeeping", "status"]) == 0
+    assert capsys.readouterr().out.splitlines()[1:] == [
         "paused    no",
         "next run  2026-07-01 12:00:00 UTC",
-        "it has not run yet",
+        "",
+        "It has not run yet.",
     ]
+
+
+def test_programs_read_json(connected: Connect, capsys: pytest.CaptureFixture[str]) -> None:
+    """On stdout, and nothing else there; exit codes are those of the tables."""
+    connected(RESULT, fresh((PastRun(NOON, "a", "completed", RESULT),)))
+
+    assert run(["housekeeping", "run", "--json"]) == 1
+    done = json.loads(capsys.readouterr().out)
+    assert done["kinds"]["artifacts"] == {"removed": 0, "is_done": True, "failure": "Redis is away"}
+    assert done["kinds"]["payloads"] == {"removed": 3, "is_done": False, "failure": None}
+    assert run(["housekeeping", "status", "--json"]) == 0
+    known = json.loads(capsys.readouterr().out)
+    assert (known["schedule"], known["next_run"]) == ("s", "2026-07-01T12:00:00+00:00")
+    assert known["last_runs"][0]["result"] == done
 
 
 def test_tasks_are_chosen_by_agent_and_owner() -> None:
@@ -89,12 +150,13 @@ async def test_an_odd_task_keeps_no_other_from_being_restored() -> None:
     assert progress.summary.startswith("0 tasks restored, 1 not shown to clients or gone, 1 not restored")
 
 
-@pytest.mark.parametrize("number", ["0", "1001", "-1", "many", "³"])
+@pytest.mark.parametrize("number", ["0", "1001", "-1", "many", "1.5"])
 def test_a_wrong_number_is_refused(number: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """As argparse refuses what it cannot read."""
-    with pytest.raises(SystemExit):
-        reindex(["--at-once", number])
-    assert f"{number!r} is no number from 1 to 1000" in capsys.readouterr().err
+    """In one line, with where to read what is expected."""
+    assert run(["reindex", "--at-once", number]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith("everloop: invalid value for '--at-once'")
+    assert said.endswith("; see `everloop reindex --help`\n")
 
 
 def test_a_server_that_is_away_is_one_line(
@@ -106,10 +168,10 @@ def test_a_server_that_is_away_is_one_line(
         address = f"127.0.0.1:{unused.getsockname()[1]}"
         monkeypatch.setenv("TEMPORAL_ADDRESS", address)
         monkeypatch.setenv("EVERLOOP_REDIS_URL", f"redis://{address}/0")
-        assert housekeeping(["status"]) == 1
-        assert reindex([]) == 1
+        assert run(["housekeeping", "status"]) == 1
+        assert run(["reindex"]) == 1
     said = capsys.readouterr().err.splitlines()
-    assert [line.partition(":")[0] for line in said] == ["housekeeping", "reindex"]
+    assert [line.partition(":")[0] for line in said] == ["everloop", "everloop"]
     assert "TEMPORAL_ADDRESS" in said[0]
     assert "EVERLOOP_REDIS_URL" in said[1]
 
@@ -120,12 +182,11 @@ def test_a_run_without_a_worker_says_what_it_waits_for(
     """And gives up in the end."""
     monkeypatch.setenv("TEMPORAL_ADDRESS", temporal_address)
     monkeypatch.setenv("EVERLOOP_TASK_QUEUE", queue := f"nobody-{uuid4()}")
-    monkeypatch.setattr("deploy.housekeeping.__main__.NOTICE", 0.1)
-    assert housekeeping(["run", "--dry-run"], patience=timedelta(seconds=1)) == 1
+    monkeypatch.setattr("everloop.cli.housekeeping.NOTICE", 0.1)
+    monkeypatch.setattr("deploy.housekeeping.runs.RUN_TIMEOUT", timedelta(seconds=1))
+    assert run(["housekeeping", "run", "--dry-run"]) == 1
     waiting, ended = capsys.readouterr().err.splitlines()
-    assert (
-        waiting == f"housekeeping: a worker of the queue {queue} (EVERLOOP_TASK_QUEUE) has to do it; waiting"
-    )
+    assert waiting == f"everloop: a worker of the queue {queue} (EVERLOOP_TASK_QUEUE) has to do it; waiting"
     assert "has not ended within 1 s; see whether a worker runs" in ended
 
 
@@ -137,7 +198,7 @@ def test_a_wrong_time_to_live_names_its_variable(
     monkeypatch.setenv("EVERLOOP_CONVERSATION_TTL_DAYS", "")
     assert RetentionSettings().conversation_ttl_days == 30
     monkeypatch.setenv("EVERLOOP_TASK_TTL_DAYS", days)
-    assert reindex([]) == 1
+    assert run(["reindex"]) == 1
     assert capsys.readouterr().err.startswith(
-        "reindex: wrong setting: EVERLOOP_TASK_TTL_DAYS: Input should be"
+        "everloop: wrong setting: EVERLOOP_TASK_TTL_DAYS: Input should be"
     )

@@ -94,9 +94,9 @@ NOT_IN_KUBERNETES = {
 """What no overlay tells, nor a secret of docs/deployment.md nor the image, and why not."""
 
 DOCUMENTED_ELSEWHERE = {
-    "EVERLOOP_TEMPORAL_PORT": "of make up",
-    "EVERLOOP_TEMPORAL_UI_PORT": "of make up",
-    "EVERLOOP_REDIS_PORT": "of make up",
+    "EVERLOOP_TEMPORAL_PORT": "of everloop up",
+    "EVERLOOP_TEMPORAL_UI_PORT": "of everloop up",
+    "EVERLOOP_REDIS_PORT": "of everloop up",
 }
 """What docs/settings.md tells that neither workers nor gateways read."""
 

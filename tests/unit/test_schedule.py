@@ -3,23 +3,26 @@
 import socket
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import get_args
 
 import pytest
 from temporalio.client import ScheduleActionStartWorkflow, ScheduleOverlapPolicy
 
 from agents.agent import Agent
-from deploy.schedule.__main__ import QueueSettings, main
-from deploy.schedule.arguments import parser
 from deploy.schedule.definition import CATCH_UP, OVERLAPS, ScheduleDefinition
 from deploy.schedule.recurrence import NextRun, Recurrence, read_interval
 from deploy.schedule.schedules import ListedSchedule
-from deploy.schedule.table import table
+from deploy.schedule.settings import QueueSettings
+from everloop.cli.app import run
+from everloop.cli.schedules import HEAD, Overlap, _data, _row
+from everloop.cli.tables import print_table
 from workflows.contract import names
 from workflows.contract.messages import TextPart
 from workflows.contract.tasks import AgentSpec, TaskInput
 
 NOW = datetime(2026, 7, 1, 12, 30, tzinfo=UTC)
-ADD = ["add", "--agent", "demo", "--text", "Look.", "--every", "1h"]
+ADD = ["schedules", "add", "--agent", "demo", "--text", "Look.", "--every", "1h"]
+LIST = ["schedules", "list"]
 
 AGENTS = [Agent(id="writer", name="Writer", description="")]
 
@@ -110,6 +113,7 @@ def test_every_overlap_policy_of_temporal_can_be_chosen() -> None:
     """By its name in lower case."""
     policies = {policy.name.lower().replace("_", "-"): policy for policy in ScheduleOverlapPolicy}
     assert policies == OVERLAPS
+    assert get_args(Overlap) == tuple(OVERLAPS)
 
 
 def test_the_same_schedule_has_the_same_id() -> None:
@@ -140,108 +144,96 @@ def test_the_next_run_is_told_in_the_time_zone() -> None:
     assert str(NextRun(None)) == "never"
 
 
-def test_the_table_has_one_line_for_each_schedule() -> None:
-    """In columns; what there is not is a dash."""
+def test_the_table_has_one_line_for_each_schedule(capsys: pytest.CaptureFixture[str]) -> None:
+    """In columns; what there is not is a dash, and null in JSON."""
     listed = [
         ListedSchedule(
             "daily", "writer", "0 9 * * 1-5 (UTC)", NextRun(NOW), "daily-2026-07-01T09:00:00Z", False
         ),
         ListedSchedule("news", "w", "every 1h", None, "", True),
     ]
-    assert table(listed).splitlines() == [
+    print_table(HEAD, list(map(_row, listed)))
+    assert capsys.readouterr().out.splitlines() == [
         "ID     AGENT   WHEN               NEXT RUN                 LAST TASK                   PAUSED",
         "daily  writer  0 9 * * 1-5 (UTC)  2026-07-01 12:30:00 UTC  daily-2026-07-01T09:00:00Z  no",
         "news   w       every 1h           -                        -                           yes",
+    ]
+    assert [(one["next_run"], one["last_task"]) for one in map(_data, listed)] == [
+        ("2026-07-01T12:30:00+00:00", "daily-2026-07-01T09:00:00Z"),
+        (None, None),
     ]
 
 
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
-        (["add", "--agent", "demo", "--text", "x"], "one of the arguments --cron --every is required"),
-        ([*ADD, "--cron", "0 9 * * *"], "not allowed with argument"),
+        (ADD[:-2], "a schedule has one of --cron and --every"),
+        ([*ADD, "--cron", "0 9 * * *"], "a schedule has one of --cron and --every"),
         ([*ADD[:-2], "--cron", " "], "the expression is empty; write '0 9 * * 1-5'"),
         ([*ADD[:-1], "soon"], "'soon' is no interval; write 90s"),
-        ([*ADD[:4], " ", *ADD[5:]], "the message is empty"),
-        ([*ADD[:4], "x" * 100_001, *ADD[5:]], "the message has 100001 bytes; give at most 100000"),
+        ([*ADD[:5], " ", *ADD[6:]], "the message is empty"),
+        ([*ADD[:5], "x" * 100_001, *ADD[6:]], "the message has 100001 bytes; give at most 100000"),
         ([*ADD, "--id", "a/b"], "expected at most 64 letters, digits"),
         ([*ADD, "--id", "{a}"], "expected at most 64 letters, digits"),
         ([*ADD, "--id", "a" * 65], "expected at most 64 letters, digits"),
         ([*ADD, "--owner", "Anonymous"], "nobody can be called 'Anonymous'"),
         ([*ADD, "--owner", " a"], "it begins or ends with a space"),
         ([*ADD, "--context", "x" * 256], "the id of the context has 256 bytes"),
-        ([*ADD, "--overlap", "hope"], "invalid choice: 'hope' (choose from"),
-        (["remove"], "the following arguments are required: ID"),
+        ([*ADD, "--overlap", "hope"], "'hope' is not one of 'skip', 'buffer-one'"),
+        (["schedules", "remove"], "missing argument 'ID'; see `everloop schedules remove --help`"),
     ],
 )
 def test_a_wrong_argument_is_told(
     capsys: pytest.CaptureFixture[str], arguments: list[str], expected: str
 ) -> None:
-    """Before anything is connected; exit code 2, as of every command line."""
-    with pytest.raises(SystemExit, match="2"):
-        main(arguments)
+    """In one line before anything is connected; exit code 2, as of every command line."""
+    assert run(arguments) == 2
     assert expected in capsys.readouterr().err.splitlines()[-1]
 
 
 @pytest.mark.parametrize(
     "arguments",
     [
-        ["add", "--agent", "\udcff", *ADD[3:]],
-        [*ADD[:4], "\udcff", *ADD[5:]],
+        ["schedules", "add", "--agent", "\udcff", *ADD[4:]],
+        [*ADD[:5], "\udcff", *ADD[6:]],
         [*ADD[:-2], "--cron", "\udcff"],
         [*ADD[:-1], "\udcff"],
         *([*ADD, option, "\udcff"] for option in ("--time-zone", "--owner", "--context", "--id", "--note")),
-        *([command, "\udcff"] for command in ("pause", "resume", "trigger", "remove")),
+        *(["schedules", command, "\udcff"] for command in ("pause", "resume", "trigger", "remove")),
     ],
     ids=lambda arguments: arguments[arguments.index("\udcff") - 1],
 )
 def test_text_has_to_be_utf_8(capsys: pytest.CaptureFixture[str], arguments: list[str]) -> None:
     """Temporal takes nothing else; what a shell passes on may be anything."""
-    with pytest.raises(SystemExit, match="2"):
-        main(arguments)
+    assert run(arguments) == 2
     assert "it is not in UTF-8; see the character set" in capsys.readouterr().err.splitlines()[-1]
-
-
-def test_a_schedule_has_defaults() -> None:
-    """UTC, no overlap, the owner of those who did not authenticate, an id and contexts of its own."""
-    asked = parser().parse_args(ADD)
-    assert (asked.time_zone, asked.overlap, asked.owner) == ("UTC", "skip", "anonymous")
-    assert (asked.context, asked.id, asked.note) == (None, None, "")
-
-
-def test_the_help_tells_how(capsys: pytest.CaptureFixture[str]) -> None:
-    """Each command in a line, with examples."""
-    with pytest.raises(SystemExit, match="0"):
-        main(["--help"])
-    told = capsys.readouterr().out
-    assert all(word in told for word in ("add", "list", "pause", "resume", "trigger", "remove", "--cron"))
 
 
 @pytest.mark.parametrize(
     ("variables", "arguments", "expected"),
     [
-        ({}, ["add", "--agent", "nobody", *ADD[3:]], "no agent 'nobody' here; this process serves: writer"),
-        ({}, [*ADD[:2], "writer", *ADD[3:]], "cannot reach Temporal at 127.0.0.1:1: "),
-        ({}, ["list"], "cannot reach Temporal at 127.0.0.1:1: "),
+        ({}, [*ADD[:3], "nobody", *ADD[4:]], "no agent 'nobody' here; this process serves: writer"),
+        ({}, [*ADD[:3], "writer", *ADD[4:]], "cannot reach Temporal at 127.0.0.1:1: "),
+        ({}, LIST, "cannot reach Temporal at 127.0.0.1:1: "),
         ({"EVERLOOP_AGENTS": "no.such:agent"}, ADD, "EVERLOOP_AGENTS: cannot load 'no.such:agent'"),
         (
             {"TEMPORAL_PROFILE": "nope"},
-            ["list"],
+            LIST,
             "cannot use the settings of the connection to Temporal: Profile 'nope' not found. See TEMP",
         ),
         (
             {"TEMPORAL_TLS_SERVER_CA_CERT_PATH": "/no/such"},
-            ["list"],
+            LIST,
             "cannot read '/no/such' for the connection to Temporal: No such file or directory. Correct TEMP",
         ),
         (
             {"TEMPORAL_TLS_CLIENT_CERT_DATA": "a certificate"},
-            ["list"],
+            LIST,
             "cannot use the settings of the connection to Temporal: Must have both client cert and private",
         ),
         (
             {"TEMPORAL_ADDRESS": "a b:c"},
-            ["list"],
+            LIST,
             "cannot use the settings of the connection to Temporal: invalid target URL",
         ),
     ],
@@ -260,10 +252,10 @@ def test_what_stops_a_command_is_one_line(
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
 
-    assert main(arguments) == 1
+    assert run(arguments) == 1
 
     (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith(f"schedule: {expected}")
+    assert line.startswith(f"everloop: {expected}")
 
 
 @pytest.mark.parametrize("line", ['api_key = "secret', "api_key = secret", "api_key = 5ecre7"])
@@ -274,7 +266,7 @@ def test_a_wrong_file_of_temporal_is_told_without_its_lines(
     (tmp_path / "temporal.toml").write_text(f"[profile.default]\n{line}\n")
     monkeypatch.setenv("TEMPORAL_CONFIG_FILE", str(tmp_path / "temporal.toml"))
 
-    assert main(["list"]) == 1
+    assert run(LIST) == 1
 
     (told,) = capsys.readouterr().err.splitlines()
     assert "TOML parse error at line 2, column 1" in told
@@ -300,7 +292,7 @@ def test_a_wrong_variable_of_temporal_is_told_without_its_value(
     """Where it may be a key."""
     monkeypatch.setenv(name, value)
 
-    assert main(["list"]) == 1
+    assert run(LIST) == 1
 
     (told,) = capsys.readouterr().err.splitlines()
     assert expected in told
@@ -321,8 +313,9 @@ def test_a_temporal_that_does_not_answer_is_waited_for_so_long(
     """Also where somebody accepts connections: as long as is given, not as long as libraries try."""
     with socket.create_server(("127.0.0.1", 0)) as silent:
         monkeypatch.setenv("TEMPORAL_ADDRESS", f"127.0.0.1:{silent.getsockname()[1]}")
-        assert main(["list"], timedelta(seconds=0.5)) == 1
+        monkeypatch.setattr("deploy.schedule.schedules.ANSWER_TIMEOUT", timedelta(seconds=0.5))
+        assert run(LIST) == 1
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith(
-        "schedule: Temporal does not answer within 0.5 s; see TEMPORAL_ADDRESS and whether"
+        "everloop: Temporal does not answer within 0.5 s; see TEMPORAL_ADDRESS and whether"
     )

@@ -1,0 +1,157 @@
+"""`everloop housekeeping`: clean up now, or see when that is done by itself."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Annotated, TypeVar
+
+import typer
+
+from everloop.cli.errors import FAILED, reported, tell
+from everloop.cli.servers import use_local_stack
+from everloop.cli.tables import NOTHING, AsJson, print_fields, print_json, print_line, print_table
+
+if TYPE_CHECKING:
+    from deploy.housekeeping.runs import HousekeepingRuns, PastRun, ScheduleStatus
+    from workflows.contract.housekeeping import HousekeepingResult, KindResult
+
+T = TypeVar("T")
+
+TIME = "%Y-%m-%d %H:%M:%S %Z"
+
+NOTICE = 5.0
+"""Seconds after which a run says what it waits for."""
+
+NAMES = {
+    "views": "expired views",
+    "conversations": "conversations",
+    "artifacts": "artifacts",
+    "pending-blobs": "blobs of changes that were never made",
+    "artifact-blobs": "blobs that no artifact names",
+    "payloads": "payloads of workflows that are gone",
+}
+"""What kinds of housekeeping are called in tables."""
+
+app = typer.Typer(
+    no_args_is_help=True,
+    help="Remove what nobody needs any more.",
+    epilog="A schedule of Temporal does it every five minutes: docs/housekeeping.md.",
+)
+
+
+@app.command()
+def run(
+    *,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", metavar="", help="Remove nothing; show what would be removed now.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Clean up now, and show what was removed. A worker has to run."""
+    result = _asked(lambda runs: _run(runs, dry_run=dry_run))
+    failures = {NAMES[kind]: done.failure for kind, done in result.kinds.items() if done.failure}
+    if as_json:
+        print_json(_run_data(result))
+    else:
+        head = ("KIND", "WOULD BE REMOVED" if dry_run else "REMOVED", "")
+        print_table(head, [_run_row(NAMES[kind], done) for kind, done in result.kinds.items()])
+    for name, failure in failures.items():
+        tell(f"{name}: {failure}")
+    raise typer.Exit(FAILED if failures else 0)
+
+
+@app.command()
+def status(*, as_json: AsJson = False) -> None:
+    """Show when the schedule runs next, and how its last runs went."""
+    known = _asked(lambda runs: runs.status())
+    if as_json:
+        print_json(_status_data(known))
+        return
+    paused = f"yes ({known.note})" if known.note else "yes"
+    fields = {
+        "schedule": known.schedule_id,
+        "paused": paused if known.is_paused else "no",
+        "next run": f"{known.next_run:{TIME}}" if known.next_run else NOTHING,
+    }
+    print_fields(fields)
+    print_line("")
+    if known.last_runs:
+        print_table(("LAST RUNS", "STATUS", "REMOVED", "FAILED"), list(map(_past_row, known.last_runs)))
+    else:
+        print_line("It has not run yet.")
+
+
+def _asked(ask: "Callable[[HousekeepingRuns], Awaitable[T]]") -> T:
+    """Connect to Temporal, and return what it answers.
+
+    Raises:
+        CommandError: it cannot, or not in time.
+    """
+    import uvloop
+
+    from deploy.housekeeping.runs import HousekeepingError
+    from stores.encryption import EncryptionError
+    from stores.temporal_connection import TemporalUnreachableError
+
+    use_local_stack()
+    kinds = (EncryptionError, HousekeepingError, TemporalUnreachableError)
+    with reported(*kinds, interrupted="interrupted; a run that has begun goes on"):
+        return uvloop.run(_answer(ask))
+
+
+async def _answer(ask: "Callable[[HousekeepingRuns], Awaitable[T]]") -> T:
+    from deploy.housekeeping.runs import connected_runs
+
+    return await ask(await connected_runs())
+
+
+async def _run(runs: "HousekeepingRuns", *, dry_run: bool) -> "HousekeepingResult":
+    told = f"a worker of the queue {runs.task_queue} (EVERLOOP_TASK_QUEUE) has to do it; waiting"
+    notice = asyncio.get_running_loop().call_later(NOTICE, tell, told)
+    try:
+        return await runs.run(dry_run=dry_run)
+    finally:
+        notice.cancel()
+
+
+def _run_row(name: str, done: "KindResult") -> tuple[str, str, str]:
+    return name, str(done.removed), "failed" if done.failure else "more is left" if done.cursor else ""
+
+
+def _run_data(result: "HousekeepingResult") -> dict[str, object]:
+    return {
+        "dry_run": result.dry_run,
+        "kinds": {
+            str(kind): {"removed": done.removed, "is_done": not done.cursor, "failure": done.failure or None}
+            for kind, done in result.kinds.items()
+        },
+    }
+
+
+def _past_row(run: "PastRun") -> tuple[str, str, str, str]:
+    started = f"{run.started:{TIME}}"
+    if run.result is None:
+        return started, run.status, NOTHING, NOTHING
+    failed = ", ".join(kind for kind, done in run.result.kinds.items() if done.failure)
+    return started, run.status, str(_removed(run.result)), failed or NOTHING
+
+
+def _status_data(known: "ScheduleStatus") -> dict[str, object]:
+    return {
+        "schedule": known.schedule_id,
+        "is_paused": known.is_paused,
+        "note": known.note or None,
+        "next_run": known.next_run.isoformat() if known.next_run else None,
+        "last_runs": [
+            {
+                "started": run.started.isoformat(),
+                "workflow_id": run.workflow_id,
+                "status": run.status,
+                "result": _run_data(run.result) if run.result else None,
+            }
+            for run in known.last_runs
+        ],
+    }
+
+
+def _removed(result: "HousekeepingResult") -> int:
+    return sum(done.removed for done in result.kinds.values())

@@ -1,0 +1,130 @@
+"""`everloop keys`: make, list and remove API keys. Gateways see a change at the next call."""
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from everloop.cli.errors import misused, reported, tell
+from everloop.cli.tables import AsJson, print_json, print_line, print_table
+
+if TYPE_CHECKING:
+    from gateway.api_key_file import ApiKey
+
+HEAD = ("ID", "OWNER", "SCOPES", "EXPIRES")
+MAX_DAYS = 36_500
+
+app = typer.Typer(
+    no_args_is_help=True,
+    help="Make, list and remove API keys.",
+    epilog="Gateways see a change at the next call.",
+)
+
+File = Annotated[
+    Path | None,
+    typer.Option(
+        "--file",
+        help="The file of keys (default: EVERLOOP_API_KEYS_FILE).",
+        dir_okay=False,
+        show_default=False,
+    ),
+]
+
+
+@app.command()
+def add(
+    owner: Annotated[str, typer.Argument(metavar="OWNER", help="Whose tasks its holder sees.")],
+    scopes: Annotated[
+        str, typer.Option(metavar="SCOPE[,SCOPE…]", help="What it is good for; docs/security.md lists them.")
+    ] = "tasks:read,tasks:write",
+    days: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            max=MAX_DAYS,
+            metavar="N",
+            help="How long it holds (default: for ever).",
+            show_default=False,
+        ),
+    ] = None,
+    file: File = None,
+) -> None:
+    """Make a key, print it once, and keep its hash."""
+    from gateway.api_key_file import ApiKeyFileError, add_key, new_key
+    from gateway.owner_names import flaw_of_owner
+
+    if flaw := flaw_of_owner(owner):
+        raise misused(f"nobody can be called {owner!r}: {flaw}; give another OWNER")
+    expires = datetime.now(UTC).replace(microsecond=0) + timedelta(days=days) if days else None
+    with reported(ApiKeyFileError):
+        key, line = new_key(owner, _scopes(scopes), expires)
+        add_key(_path(file), line)
+    tell(f"key {line.id} of {owner!r}; it is shown this once and kept nowhere:")
+    print_line(key)
+
+
+@app.command(name="list")
+def list_(
+    file: File = None,
+    *,
+    as_json: AsJson = False,
+) -> None:
+    """Show the keys by id; the keys themselves are not known."""
+    from gateway.api_key_file import ApiKeyFileError, read_keys
+
+    with reported(ApiKeyFileError):
+        keys = read_keys(_path(file)).values()
+    if as_json:
+        print_json([_data(key) for key in keys])
+    elif keys:
+        print_table(HEAD, [(key.id, key.owner, ",".join(key.scopes), _until(key)) for key in keys])
+    else:
+        tell("there are no keys; `everloop keys add OWNER` makes one")
+
+
+@app.command()
+def remove(
+    key_id: Annotated[str, typer.Argument(metavar="ID", help="As `list` shows it.")], file: File = None
+) -> None:
+    """Make a key good for nothing."""
+    from gateway.api_key_file import ApiKeyFileError, remove_key
+
+    with reported(ApiKeyFileError):
+        remove_key(_path(file), key_id)
+    print_line(f"removed {key_id}")
+
+
+def _path(file: Path | None) -> Path:
+    from gateway.auth_settings import ApiKeySettings
+
+    if path := file or ApiKeySettings().api_keys_file:
+        return path
+    raise misused("which file of keys? Give --file, or set EVERLOOP_API_KEYS_FILE")
+
+
+def _scopes(words: str) -> tuple[str, ...]:
+    from gateway.scopes import flaw_of_scope
+
+    scopes = tuple(dict.fromkeys(word.strip() for word in words.split(",")))
+    for scope in scopes:
+        if flaw := flaw_of_scope(scope):
+            raise misused(f"--scopes: {flaw}")
+    return scopes
+
+
+def _until(key: "ApiKey") -> str:
+    from gateway.api_key_file import is_expired
+
+    if key.expires is None:
+        return "never"
+    return "has expired" if is_expired(key) else key.expires.isoformat()
+
+
+def _data(key: "ApiKey") -> dict[str, object]:
+    from gateway.api_key_file import is_expired
+
+    return {
+        **key.model_dump(mode="json", include={"id", "owner", "scopes", "expires"}),
+        "is_expired": is_expired(key),
+    }

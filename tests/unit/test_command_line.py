@@ -1,0 +1,311 @@
+"""The command `everloop` as a process: help, what is wrong, tab completion, output that others read."""
+
+import json
+import os
+import pty
+import re
+import socket
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+import everloop
+from everloop.cli.app import run
+from everloop.cli.errors import report
+from everloop.cli.servers import addresses_of_stack
+from everloop.cli.tables import print_table
+from tests.support.processes import ROOT
+
+COMMANDS = (
+    *("up", "demo", "conformance", "worker", "gateway"),
+    *("keys", "schedules", "housekeeping", "reindex", "temporal"),
+)
+STYLES = re.compile(r"\x1b\[[\d;]*m")
+HEAD, ROWS = ("ID", "NOTE"), [("a", "[bold]as it is[/bold]"), ("b", "\x1b[2J gone?")]
+
+
+def everloop_command(
+    *arguments: str, directory: Path = ROOT, **variables: str
+) -> subprocess.CompletedProcess[str]:
+    """Run the command, with nothing of Temporal or Redis in its environment but what is given."""
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(("TEMPORAL_", "EVERLOOP_", "COLUMNS"))}
+    return subprocess.run(
+        [sys.executable, "-m", "everloop", *arguments],
+        env={**kept, "PYTHONPATH": str(ROOT), **variables},
+        cwd=directory,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def on_a_terminal(columns: int, *arguments: str, **variables: str) -> str:
+    """Return what a program writes to a terminal of this width."""
+    leader, follower = pty.openpty()
+    with subprocess.Popen(
+        arguments,
+        env={**os.environ, "TERM": "xterm", "COLUMNS": str(columns), **variables},
+        cwd=ROOT,
+        stdout=follower,
+        stderr=follower,
+    ):
+        os.close(follower)
+        written = b""
+        while part := _read(leader):
+            written += part
+    os.close(leader)
+    return written.decode().replace("\r\n", "\n")
+
+
+def _read(terminal: int) -> bytes:
+    try:
+        return os.read(terminal, 65_536)
+    except OSError:  # nobody writes to it any more
+        return b""
+
+
+def test_the_help_names_every_command() -> None:
+    """In plain text where nobody looks at a terminal, and within 80 columns."""
+    done = everloop_command("--help")
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "\x1b" not in done.stdout
+    assert max(map(len, done.stdout.splitlines())) <= 80
+    listed = re.findall(r"^│ ([a-z]+) ", done.stdout, re.MULTILINE)
+    assert sorted(listed) == sorted(COMMANDS)
+
+
+def test_help_loads_nothing_that_commands_need() -> None:
+    """So that it answers at once, as tab completion does."""
+    program = (
+        "import sys; from everloop.cli.app import run; run(['schedules', 'add', '--help']); "
+        "sys.exit(str(sorted({'temporalio', 'a2a', 'httpx', 'redis'} & sys.modules.keys())))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+
+    assert "--overlap" in done.stdout
+    assert done.stderr.strip() == "[]"
+
+
+def test_the_version_is_that_of_the_project() -> None:
+    """Also from a clone that is not installed, and in another directory."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+
+    assert everloop.__version__ == project["version"]
+    assert everloop_command("--version", directory=Path("/")).stdout == f"everloop {project['version']}\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (["--verbose"], "no such option: --verbose (Possible options: --version); see `everloop --help`"),
+        (["schedule"], "no such command 'schedule'. Did you mean 'schedules'?; see `everloop --help`"),
+        (
+            ["keys", "list", "extra"],
+            "got unexpected extra argument(s) (extra); see `everloop keys list --help`",
+        ),
+        (
+            ["worker", "--queues", "model,"],
+            "--queues: 'model,' has an empty name; give names separated by commas",
+        ),
+        (["worker", "--processes", "0"], "invalid value for '--processes'"),
+    ],
+)
+def test_a_wrong_command_line_is_one_line(
+    arguments: list[str], line: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """On stderr, with where to read how it is right, and exit code 2."""
+    assert run(arguments) == 2
+
+    said = capsys.readouterr()
+    assert said.out == ""
+    (told,) = said.err.splitlines()
+    assert told.startswith(f"everloop: {line}")
+
+
+def test_a_group_alone_shows_its_help(capsys: pytest.CaptureFixture[str]) -> None:
+    """And nothing else."""
+    assert run(["schedules"]) == 2
+    said = capsys.readouterr()
+    assert "trigger" in said.out
+    assert said.err == ""
+
+
+def test_a_server_that_is_away_is_one_line_of_the_process() -> None:
+    """Exit code 1, and no stack trace."""
+    done = everloop_command("schedules", "list", TEMPORAL_ADDRESS="127.0.0.1:1")
+
+    assert (done.returncode, done.stdout) == (1, "")
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("everloop: cannot reach Temporal at 127.0.0.1:1: ")
+
+
+def test_what_nobody_foresaw_is_a_line_without_values(capsys: pytest.CaptureFixture[str]) -> None:
+    """A message, or a variable, may hold a secret: it says where to look, not what was there."""
+    with pytest.raises(KeyError) as unforeseen:
+        {}["hunter2"]
+
+    assert report(unforeseen.value) == 1
+
+    (line,) = capsys.readouterr().err.splitlines()
+    assert re.fullmatch(
+        rf"everloop: this should not happen: KeyError at {re.escape(__file__)}:\d+; please report it", line
+    )
+
+
+def test_a_variable_that_is_no_setting_is_told() -> None:
+    """Beside the output; the worker and the gateway say it themselves."""
+    done = everloop_command("keys", "list", "--file", "/no/keys", EVERLOOP_PROT="1")
+
+    assert done.stderr.startswith("everloop: EVERLOOP_PROT is set, but no setting is called so")
+    assert done.returncode == 1
+
+
+def test_a_reader_that_goes_away_is_no_failure_of_ours() -> None:
+    """As in `everloop … | head`: no stack trace."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    with os.fdopen(writer, "wb") as gone:
+        done = subprocess.run(
+            [sys.executable, "-m", "everloop", "--version"],
+            cwd=ROOT,
+            stdout=gone,
+            stderr=subprocess.PIPE,
+            check=False,
+        )
+
+    assert (done.returncode, done.stderr) == (1, b"")
+
+
+def test_tables_are_plain_where_programs_read_them(capsys: pytest.CaptureFixture[str]) -> None:
+    """Columns without colours, however wide; what is in a cell is neither markup nor steers a terminal."""
+    print_table(HEAD, [*ROWS, ("c", "x" * 300)])
+
+    assert capsys.readouterr().out.splitlines() == [
+        "ID  NOTE",
+        "a   [bold]as it is[/bold]",
+        "b   \N{REPLACEMENT CHARACTER}[2J gone?",
+        f"c   {'x' * 300}",
+    ]
+
+
+PRINTING = (
+    "from everloop.cli.tables import print_table; "
+    "print_table(('ID', 'NOTE'), [('a', 'a note of some length'), ('b', '')])"
+)
+
+
+def test_a_table_fits_the_terminal() -> None:
+    """Where a line is too long for it, each row is a block, with what it has."""
+    wide = STYLES.sub("", on_a_terminal(30, sys.executable, "-c", PRINTING))
+    narrow = STYLES.sub("", on_a_terminal(20, sys.executable, "-c", PRINTING))
+
+    assert [line.split() for line in wide.splitlines()] == [
+        ["ID", "NOTE"],
+        ["a", *["a", "note", "of", "some", "length"]],
+        ["b"],
+    ]
+    assert narrow.splitlines() == ["ID    a", "NOTE  a note of some length", "", "ID    b"]
+
+
+def test_colours_are_for_terminals_that_want_them() -> None:
+    """NO_COLOR is heeded."""
+    wrong = (sys.executable, "-m", "everloop", "--verbose")
+
+    assert "\x1b[1;31m" in on_a_terminal(80, *wrong, NO_COLOR="")
+    assert "\x1b[1;31m" not in on_a_terminal(80, *wrong, NO_COLOR="1")
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ("everloop sch", "schedules"),
+        ("everloop keys r", "remove"),
+        ("everloop schedules add --ov", "--overlap"),
+    ],
+)
+def test_tab_completes(words: str, expected: str) -> None:
+    """Commands and options, in the shell that `--install-completion` found."""
+    done = everloop_command(
+        _EVERLOOP_COMPLETE="complete_bash", COMP_WORDS=words, COMP_CWORD=str(len(words.split()) - 1)
+    )
+
+    assert done.stdout.split() == [expected]
+
+
+def running_beside(directory: Path, temporal_address: str) -> None:
+    """Leave what a stack leaves that runs in this directory."""
+    (directory / ".everloop").mkdir()
+    ports = {"temporal": int(temporal_address.rpartition(":")[2]), "redis": 1}
+    (directory / ".everloop" / "ports.json").write_text(json.dumps(ports))
+
+
+def test_temporals_command_finds_the_stack_of_the_directory(tmp_path: Path, temporal_address: str) -> None:
+    """Unless the environment, or an option, names another server; the exit code is its own."""
+    running_beside(tmp_path, temporal_address)
+    ask = ("temporal", "operator", "namespace", "describe", "--command-timeout", "5s")
+
+    found = everloop_command(*ask, "default", directory=tmp_path)
+    told = everloop_command(*ask, "default", directory=tmp_path, TEMPORAL_ADDRESS="127.0.0.1:1")
+    given = everloop_command(*ask, "default", "--address", "127.0.0.1:2", directory=tmp_path)
+    other = everloop_command(*ask, "-n", "no-such", directory=tmp_path)
+
+    assert (found.returncode, "NamespaceInfo.Name" in found.stdout) == (0, True), found.stderr
+    assert (told.returncode, "127.0.0.1:1" in told.stderr) == (1, True)
+    assert (given.returncode, "127.0.0.1:2" in given.stderr) == (1, True)
+    assert (other.returncode, "no-such" in other.stderr) == (1, True)
+
+
+def test_temporals_command_has_a_help_of_its_own() -> None:
+    """Every word after `temporal` is for it."""
+    done = everloop_command("temporal", "workflow", "--help")
+    assert done.returncode == 0
+    assert "temporal workflow [command]" in done.stdout
+
+
+def test_other_commands_find_the_stack_too(tmp_path: Path, temporal_address: str) -> None:
+    """By the same rule."""
+    running_beside(tmp_path, temporal_address)
+    queue = {"EVERLOOP_TASK_QUEUE": "nobodys"}
+
+    found = everloop_command("housekeeping", "status", directory=tmp_path, **queue)
+
+    assert "there is no schedule everloop-housekeeping-nobodys" in found.stderr
+
+
+def test_a_stack_that_does_not_run_is_not_found(tmp_path: Path) -> None:
+    """Its ports may be somebody else's by now, or nobody's; a broken file counts as none."""
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        running_beside(tmp_path, f"127.0.0.1:{unused.getsockname()[1]}")
+        assert addresses_of_stack(tmp_path / ".everloop") == {}
+    (tmp_path / ".everloop" / "ports.json").write_text("[]")
+    assert addresses_of_stack(tmp_path / ".everloop") == {}
+
+
+@pytest.mark.parametrize("command", ["temporal", "up", "demo"])
+def test_a_program_that_is_missing_is_told(command: str) -> None:
+    """With how to install it."""
+    program = (
+        f"import sys; sys.executable = '/nowhere/python'; sys.argv = ['everloop', {command!r}]; "
+        "from everloop.cli.app import main; main()"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=ROOT,
+        env={**os.environ, "PATH": "/nowhere"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert done.returncode == 1
+    (line,) = done.stderr.splitlines()
+    assert line.startswith(
+        "everloop: Temporal's command `temporal` is not installed; install it: pip install "
+    )
