@@ -26,7 +26,7 @@ def workflows(client: Client, artifacts: MemoryArtifacts) -> TaskWorkflows:
     return TaskWorkflows(client, artifacts)
 
 
-async def test_a_task_tells_its_view_and_state(
+async def test_a_task_tells_its_view(
     start_task: StartTask, workflows: TaskWorkflows, artifacts: MemoryArtifacts
 ) -> None:
     """Also when it has ended; the artifacts come from their store."""
@@ -34,10 +34,10 @@ async def test_a_task_tells_its_view_and_state(
         await task.result()
         change = Create(task_id=task.id, parts=(NewPart(kind="text", content=b"stored"),))
         await artifacts.apply(context_key("owner", "context"), "log", change)
-        view, state = await workflows.view(task.id), await workflows.state(task.id)
+        view = await workflows.view(task.id)
 
     assert view
-    assert view.status.state is state is TaskState.COMPLETED
+    assert view.status.state is TaskState.COMPLETED
     assert [each.artifact_id for each in view.artifacts] == ["log", "response"]
     assert view.artifacts[0].parts == (TextPart(text="stored"),)
 
@@ -45,11 +45,10 @@ async def test_a_task_tells_its_view_and_state(
 async def test_an_unknown_task_tells_nothing(workflows: TaskWorkflows) -> None:
     """It is gone for good, and so is what could be told of it."""
     assert await workflows.view("unknown") is None
-    assert await workflows.state("unknown") is None
 
 
 async def test_a_task_without_a_worker_is_waited_for(client: Client, workflows: TaskWorkflows) -> None:
-    """Its view cannot be told now; its state can."""
+    """Its view cannot be told now; to ask again helps."""
     task = await start_workflow(client, unique_queue())
     with pytest.raises(ApplicationError) as failed:
         await workflows.view(task.id)
