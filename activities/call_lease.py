@@ -79,10 +79,9 @@ async def begin_attempt(leases: Leases, task_id: str, call_id: str) -> Lease:
         OvertakenError: a later attempt was here before.
     """
     lease, info = this_attempt(task_id, call_id), activity.info()
-    if info.current_attempt_scheduled_time > info.scheduled_time:
-        if await leases.claim(lease, 0) is Claim.OVERTAKEN:
-            raise overtaken()
-        await leases.release(lease)
+    is_repeated = info.current_attempt_scheduled_time > info.scheduled_time
+    if is_repeated and await leases.claim(lease, 0) is Claim.OVERTAKEN:
+        raise overtaken()
     return lease
 
 
