@@ -21,11 +21,12 @@ class RealTools(FakePorts):
     def __init__(self, model: ScriptedModel, *agents: Agent) -> None:
         super().__init__(model)
         views, transcripts = MemoryTaskViews(), MemoryTranscripts()
-        stores = ToolStores(views, transcripts, MemoryToolRecords(), MemorySecrets(), MemoryArtifacts(views))
+        records = MemoryToolRecords()
+        stores = ToolStores(views, transcripts, records, MemorySecrets(), MemoryArtifacts(views))
         registry = AgentRegistry(agents)
         self._real = {
             "tools": AgentTools(registry, stores),
-            "agents": AgentCatalogue(registry, views, transcripts),
+            "agents": AgentCatalogue(registry, views, transcripts, records),
         }
 
     def wired(self) -> Ports:
