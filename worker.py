@@ -17,58 +17,58 @@ from redis.asyncio import Redis
 from temporalio.client import Client
 from temporalio.worker import UnsandboxedWorkflowRunner, Worker
 
-from activities.agents import AgentCatalogue
-from activities.conversation import RememberedConversation
-from activities.housekeeping import Lifetimes, make_housekeeping
-from activities.instruments import begin_counters
-from activities.model import OpenAIModel
-from activities.model_provider import ModelProvider
-from activities.model_settings import ModelKeyError, ModelSettings, make_openai_client
-from activities.narrator import Narrator
-from activities.prices import Prices
-from activities.publish import ViewPublisher
-from activities.push_delivery import PushDelivering
-from activities.push_tasks import TaskWorkflows
-from activities.push_webhook import Webhooks
-from activities.served_queues import queues_named_by, report_queues
-from activities.span_content import ContentSettings
-from activities.task_log import TaskLogging
-from activities.tools import AgentTools, ToolStores
-from activities.transcript import CachedTranscripts
-from activities.worker_arguments import WorkerArguments, parse_arguments
-from activities.worker_ports import Ports, calls_of
-from activities.worker_processes import WorkerProcesses
-from activities.worker_settings import QueueNameError, WorkerSettings
-from agents.errors import AgentError
-from agents.registry import AgentRegistry, AgentSettings, load_agents
-from runtime.secrecy import hide_environment
-from stores.artifact_settings import ArtifactSettings, make_artifacts
-from stores.blob_settings import BlobSettings, opened_blobs
-from stores.blob_users import announce_user
-from stores.blobs import Blobs, BlobsUnfitError
-from stores.housekeeping_schedule import ensure_housekeeping
-from stores.metrics_export import MetricsSettings
-from stores.metrics_listener import MetricsAddressError
-from stores.notifying_task_views import NotifyingTaskViews
-from stores.push_deliveries import PushDeliveries
-from stores.push_settings import PushSettings
-from stores.redis_connection import RedisUnfitError, StoreSettings, check_redis, connect_redis
-from stores.redis_conversations import RedisConversations
-from stores.redis_push_configs import RedisPushConfigs
-from stores.redis_secrets import RedisSecrets
-from stores.redis_task_views import RedisTaskViews
-from stores.redis_tool_records import RedisToolRecords
-from stores.redis_transcripts import RedisTranscripts
-from stores.retention import RetentionSettings
-from stores.setting_names import report_unknown
-from stores.settings_errors import explain
-from stores.telemetry import Telemetry, TelemetrySettings, configure_logs, configure_telemetry
-from stores.temporal_connection import TemporalUnreachableError, connect_worker
-from stores.token_counts import TokenSettings, token_counter
-from workflows.agent_task import AgentTask
-from workflows.contract import names
-from workflows.housekeeping import Housekeeping
-from workflows.push_delivery import PushDelivery
+from everloop.activities.agents import AgentCatalogue
+from everloop.activities.conversation import RememberedConversation
+from everloop.activities.housekeeping import Lifetimes, make_housekeeping
+from everloop.activities.instruments import begin_counters
+from everloop.activities.model import OpenAIModel
+from everloop.activities.model_provider import ModelProvider
+from everloop.activities.model_settings import ModelKeyError, ModelSettings, make_openai_client
+from everloop.activities.narrator import Narrator
+from everloop.activities.prices import Prices
+from everloop.activities.publish import ViewPublisher
+from everloop.activities.push_delivery import PushDelivering
+from everloop.activities.push_tasks import TaskWorkflows
+from everloop.activities.push_webhook import Webhooks
+from everloop.activities.served_queues import queues_named_by, report_queues
+from everloop.activities.span_content import ContentSettings
+from everloop.activities.task_log import TaskLogging
+from everloop.activities.tools import AgentTools, ToolStores
+from everloop.activities.transcript import CachedTranscripts
+from everloop.activities.worker_arguments import WorkerArguments, parse_arguments
+from everloop.activities.worker_ports import Ports, calls_of
+from everloop.activities.worker_processes import WorkerProcesses
+from everloop.activities.worker_settings import QueueNameError, WorkerSettings
+from everloop.agents.errors import AgentError
+from everloop.agents.registry import AgentRegistry, AgentSettings, load_agents
+from everloop.runtime.secrecy import hide_environment
+from everloop.stores.artifact_settings import ArtifactSettings, make_artifacts
+from everloop.stores.blob_settings import BlobSettings, opened_blobs
+from everloop.stores.blob_users import announce_user
+from everloop.stores.blobs import Blobs, BlobsUnfitError
+from everloop.stores.housekeeping_schedule import ensure_housekeeping
+from everloop.stores.metrics_export import MetricsSettings
+from everloop.stores.metrics_listener import MetricsAddressError
+from everloop.stores.notifying_task_views import NotifyingTaskViews
+from everloop.stores.push_deliveries import PushDeliveries
+from everloop.stores.push_settings import PushSettings
+from everloop.stores.redis_connection import RedisUnfitError, StoreSettings, check_redis, connect_redis
+from everloop.stores.redis_conversations import RedisConversations
+from everloop.stores.redis_push_configs import RedisPushConfigs
+from everloop.stores.redis_secrets import RedisSecrets
+from everloop.stores.redis_task_views import RedisTaskViews
+from everloop.stores.redis_tool_records import RedisToolRecords
+from everloop.stores.redis_transcripts import RedisTranscripts
+from everloop.stores.retention import RetentionSettings
+from everloop.stores.setting_names import report_unknown
+from everloop.stores.settings_errors import explain
+from everloop.stores.telemetry import Telemetry, TelemetrySettings, configure_logs, configure_telemetry
+from everloop.stores.temporal_connection import TemporalUnreachableError, connect_worker
+from everloop.stores.token_counts import TokenSettings, token_counter
+from everloop.workflows.agent_task import AgentTask
+from everloop.workflows.contract import names
+from everloop.workflows.housekeeping import Housekeeping
+from everloop.workflows.push_delivery import PushDelivery
 
 CANCELLATION_LATENCY = timedelta(seconds=1)
 """How often heartbeats really reach Temporal, and so how soon a cancelled call hears of it."""
@@ -288,7 +288,13 @@ def work(given: WorkerArguments) -> int:
 
 async def _run_processes(given: WorkerArguments) -> int:
     configure_logs(TelemetrySettings().log_level)
-    command = [sys.executable, __file__, "--queues", ",".join(given.queues), "--child"]
+    command = [
+        sys.executable,
+        *(("-m", __spec__.name) if __spec__ else (__file__,)),
+        "--queues",
+        ",".join(given.queues),
+        "--child",
+    ]
     return await WorkerProcesses(command, given.processes, MetricsSettings().address).run()
 
 

@@ -8,26 +8,26 @@ from redis.exceptions import RedisError
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
-from activities.call_lease import begin_attempt
-from activities.colleague_calls import objection
-from activities.heartbeat import heartbeating
-from activities.hooks import Hooks, PluginFailedError, hook_context
-from activities.quiet_publish import try_publish
-from activities.task_events import publish_events
-from activities.task_log import logging_task
-from activities.task_tools import TaskTools, list_task_tools
-from activities.tool_events import started
-from activities.tool_questions import phase_key
-from activities.transcript_cache import put_messages
-from agents.agent import Agent
-from agents.errors import UnknownAgentError
-from agents.hooks import TaskOutcome, Veto
-from agents.registry import AgentRegistry
-from stores.leases import Leases
-from stores.task_views import TaskViews
-from stores.transcripts import Transcripts
-from workflows.contract import failures
-from workflows.contract.calls import (
+from everloop.activities.call_lease import begin_attempt
+from everloop.activities.colleague_calls import objection
+from everloop.activities.heartbeat import heartbeating
+from everloop.activities.hooks import Hooks, PluginFailedError, hook_context
+from everloop.activities.quiet_publish import try_publish
+from everloop.activities.task_events import publish_events
+from everloop.activities.task_log import logging_task
+from everloop.activities.task_tools import TaskTools, list_task_tools
+from everloop.activities.tool_events import started
+from everloop.activities.tool_questions import phase_key
+from everloop.activities.transcript_cache import put_messages
+from everloop.agents.agent import Agent
+from everloop.agents.errors import UnknownAgentError
+from everloop.agents.hooks import TaskOutcome, Veto
+from everloop.agents.registry import AgentRegistry
+from everloop.stores.leases import Leases
+from everloop.stores.task_views import TaskViews
+from everloop.stores.transcripts import Transcripts
+from everloop.workflows.contract import failures
+from everloop.workflows.contract.calls import (
     AfterCompletionInput,
     BeforeRequestInput,
     BeforeRequestResult,
@@ -37,11 +37,11 @@ from workflows.contract.calls import (
     PrepareTaskInput,
     ToolReply,
 )
-from workflows.contract.events import AgentInvoked, TaskEvent, Warned
-from workflows.contract.messages import ToolMessage, UserMessage
-from workflows.contract.ports import AgentPort
-from workflows.contract.questions import Question
-from workflows.contract.tasks import TaskRef, TaskState
+from everloop.workflows.contract.events import AgentInvoked, TaskEvent, Warned
+from everloop.workflows.contract.messages import ToolMessage, UserMessage
+from everloop.workflows.contract.ports import AgentPort
+from everloop.workflows.contract.questions import Question
+from everloop.workflows.contract.tasks import TaskRef, TaskState
 
 _log = structlog.get_logger()
 

@@ -6,16 +6,16 @@ import structlog
 from redis.exceptions import RedisError
 from temporalio import activity
 
-from activities.tool_artifacts import TaskArtifacts
-from agents.tool import Tool
-from stores.artifact_attempts import attempt_prefix
-from stores.artifacts import ArtifactError, Artifacts
-from stores.blobs import BlobError
-from stores.published_artifacts import PublishedArtifacts
-from stores.task_views import TaskViews
-from workflows.contract.calls import RunToolInput, ToolReply
-from workflows.contract.messages import ToolMessage
-from workflows.contract.names import call_key, context_key
+from everloop.activities.tool_artifacts import TaskArtifacts
+from everloop.agents.tool import Tool
+from everloop.stores.artifact_attempts import attempt_prefix
+from everloop.stores.artifacts import ArtifactError, Artifacts
+from everloop.stores.blobs import BlobError
+from everloop.stores.published_artifacts import PublishedArtifacts
+from everloop.stores.task_views import TaskViews
+from everloop.workflows.contract.calls import RunToolInput, ToolReply
+from everloop.workflows.contract.messages import ToolMessage
+from everloop.workflows.contract.names import call_key, context_key
 
 _log = structlog.get_logger()
 

@@ -5,9 +5,9 @@ import binascii
 import json
 from collections.abc import AsyncIterable, AsyncIterator, Iterator, Sequence
 
-from agents.tool_artifacts import Content
-from stores.artifacts import NewPart
-from workflows.contract.messages import DataPart, FilePart, Part, TextPart
+from everloop.agents.tool_artifacts import Content
+from everloop.stores.artifacts import NewPart
+from everloop.workflows.contract.messages import DataPart, FilePart, Part, TextPart
 
 PIECE_BYTES = 1024 * 1024
 """The longest piece of a stream that the store gets at once."""

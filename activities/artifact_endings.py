@@ -4,15 +4,15 @@ import asyncio
 from collections.abc import Iterable
 from contextlib import suppress
 
-from stores.artifacts import ArtifactClosedError, ArtifactMissingError, Artifacts, Complete, Fail
-from stores.blobs import BlobCorruptError, BlobMissingError, BlobsUnavailableError
-from stores.published_artifacts import PublishedArtifacts
-from stores.shown_artifacts import Contents, read_contents
-from stores.task_views import TaskViews
-from workflows.contract.artifacts import ArtifactStatus, StoredArtifact
-from workflows.contract.events import FINAL_ATTEMPT, RESPONSE_ARTIFACT
-from workflows.contract.names import context_key
-from workflows.contract.tasks import TaskRef, TaskState
+from everloop.stores.artifacts import ArtifactClosedError, ArtifactMissingError, Artifacts, Complete, Fail
+from everloop.stores.blobs import BlobCorruptError, BlobMissingError, BlobsUnavailableError
+from everloop.stores.published_artifacts import PublishedArtifacts
+from everloop.stores.shown_artifacts import Contents, read_contents
+from everloop.stores.task_views import TaskViews
+from everloop.workflows.contract.artifacts import ArtifactStatus, StoredArtifact
+from everloop.workflows.contract.events import FINAL_ATTEMPT, RESPONSE_ARTIFACT
+from everloop.workflows.contract.names import context_key
+from everloop.workflows.contract.tasks import TaskRef, TaskState
 
 _AFTER_ALL_CALLS = FINAL_ATTEMPT
 """The position of what is told here. No transcript gets so long: it comes after every reply and result."""

@@ -3,16 +3,16 @@
 from collections.abc import Iterable
 from dataclasses import replace
 
-from activities.artifact_stream import ShownContent, whole_chunks
-from activities.draft_numbers import DraftNumbers
-from activities.drafted_calls import DraftedReply, drafts_of, is_showable, shown_parts, shown_size
-from activities.stored_contents import StoredContents
-from agents.artifact_drafts import ArtifactDraft, joined_parts
-from stores.shown_artifacts import Shown, ShownPart, is_shown_by
-from stores.task_views import ShownArtifact, TaskViews
-from stores.view_parts import EMPTY
-from workflows.contract.events import RESPONSE_ARTIFACT, ArtifactChunk
-from workflows.contract.messages import AssistantMessage
+from everloop.activities.artifact_stream import ShownContent, whole_chunks
+from everloop.activities.draft_numbers import DraftNumbers
+from everloop.activities.drafted_calls import DraftedReply, drafts_of, is_showable, shown_parts, shown_size
+from everloop.activities.stored_contents import StoredContents
+from everloop.agents.artifact_drafts import ArtifactDraft, joined_parts
+from everloop.stores.shown_artifacts import Shown, ShownPart, is_shown_by
+from everloop.stores.task_views import ShownArtifact, TaskViews
+from everloop.stores.view_parts import EMPTY
+from everloop.workflows.contract.events import RESPONSE_ARTIFACT, ArtifactChunk
+from everloop.workflows.contract.messages import AssistantMessage
 
 
 class ArtifactSettlement:

@@ -2,11 +2,11 @@
 
 from dataclasses import dataclass
 
-from activities.draft_numbers import DraftNumbers
-from stores.shown_artifacts import Shown, continuation
-from stores.view_parts import EMPTY
-from workflows.contract.events import ArtifactChunk, ChunkMode
-from workflows.contract.messages import Part
+from everloop.activities.draft_numbers import DraftNumbers
+from everloop.stores.shown_artifacts import Shown, continuation
+from everloop.stores.view_parts import EMPTY
+from everloop.workflows.contract.events import ArtifactChunk, ChunkMode
+from everloop.workflows.contract.messages import Part
 
 
 @dataclass(frozen=True)

@@ -8,16 +8,16 @@ from dataclasses import dataclass, field
 import structlog
 from redis.exceptions import RedisError
 
-from activities.artifact_stream import ArtifactStream, ShownContent
-from activities.deltas import ArgumentsDelta
-from activities.draft_numbers import DraftNumbers
-from activities.drafted_calls import DraftedReply, drafts_of, is_showable, shown_parts, shown_size
-from activities.stored_contents import StoredContents
-from agents.artifact_drafts import ArtifactDraft, DraftReader
-from stores.artifacts import ArtifactError
-from stores.blobs import BlobError
-from workflows.contract.events import ArtifactChunk
-from workflows.contract.messages import AssistantMessage
+from everloop.activities.artifact_stream import ArtifactStream, ShownContent
+from everloop.activities.deltas import ArgumentsDelta
+from everloop.activities.draft_numbers import DraftNumbers
+from everloop.activities.drafted_calls import DraftedReply, drafts_of, is_showable, shown_parts, shown_size
+from everloop.activities.stored_contents import StoredContents
+from everloop.agents.artifact_drafts import ArtifactDraft, DraftReader
+from everloop.stores.artifacts import ArtifactError
+from everloop.stores.blobs import BlobError
+from everloop.workflows.contract.events import ArtifactChunk
+from everloop.workflows.contract.messages import AssistantMessage
 
 STORE_ERRORS = (RedisError, OSError, BlobError, ArtifactError)
 

@@ -9,15 +9,15 @@ from typing import Self
 
 import structlog
 
-from activities.artifact_content import PIECE_BYTES, slices_of
-from activities.artifact_patience import AWAY, patiently
-from agents.tool_artifacts import FileWriter
-from stores.artifact_layout import SEGMENT_BYTES
-from stores.artifacts import Append, ArtifactError, Change, Create, Fail
-from stores.blobs import BlobError
-from stores.published_artifacts import PublishedArtifacts
-from stores.shown_artifacts import SHOWN_BYTES
-from workflows.contract.artifacts import StoredArtifact
+from everloop.activities.artifact_content import PIECE_BYTES, slices_of
+from everloop.activities.artifact_patience import AWAY, patiently
+from everloop.agents.tool_artifacts import FileWriter
+from everloop.stores.artifact_layout import SEGMENT_BYTES
+from everloop.stores.artifacts import Append, ArtifactError, Change, Create, Fail
+from everloop.stores.blobs import BlobError
+from everloop.stores.published_artifacts import PublishedArtifacts
+from everloop.stores.shown_artifacts import SHOWN_BYTES
+from everloop.workflows.contract.artifacts import StoredArtifact
 
 INTERVAL = 0.025
 """Seconds from one write to the store to the next; what comes meanwhile goes out together."""
@@ -49,8 +49,8 @@ class ArtifactWriter:
 
     `create` says what it is, with one part that has no content yet. From then on nobody else may change it:
     an earlier attempt at this call, on a worker that was only thought to be lost, would mix its pieces with
-    these. `attempt` is the prefix of ids of `stores.artifact_attempts`: an earlier attempt may not begin
-    either. A store that is away is waited for.
+    these. `attempt` is the prefix of ids of `everloop.stores.artifact_attempts`: an earlier attempt may not
+    begin either. A store that is away is waited for.
     """
 
     def __init__(  # noqa: PLR0913 -- where it writes, and as whom

@@ -15,9 +15,9 @@ from temporalio.api.workflowservice.v1 import DescribeWorkflowExecutionRequest
 from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError
 
-from stores.leases import Claim, Lease, Leases
-from stores.temporal_failures import says_workflow_unknown
-from workflows.contract import failures
+from everloop.stores.leases import Claim, Lease, Leases
+from everloop.stores.temporal_failures import says_workflow_unknown
+from everloop.workflows.contract import failures
 
 TOOL_LEASE = 15.0
 """Seconds: longer than a heartbeat may be late, and than Redis takes to fail over, so that a tool whose

@@ -15,12 +15,12 @@ from openai.types.chat import (
 )
 from openai.types.shared_params import ResponseFormatJSONSchema
 
-from activities.file_parts import ReadFiles, describe, file_content
-from activities.prompts import NO_PROMPTS, Prompts
-from agents.agent import Agent
-from agents.tool import Tool
-from workflows.contract.calls import CREATE_TASK
-from workflows.contract.messages import (
+from everloop.activities.file_parts import ReadFiles, describe, file_content
+from everloop.activities.prompts import NO_PROMPTS, Prompts
+from everloop.agents.agent import Agent
+from everloop.agents.tool import Tool
+from everloop.workflows.contract.calls import CREATE_TASK
+from everloop.workflows.contract.messages import (
     AssistantMessage,
     DataPart,
     FilePart,

@@ -1,14 +1,14 @@
 """Calls that another agent takes: whether they may be made, which is asked like with any other tool."""
 
-from activities.tool_arguments import InvalidArgumentsError, parse_arguments
-from activities.tool_dialogue import ending, is_approved
-from activities.tool_hooks import ToolHooks, tell_error
-from activities.tool_messages import message
-from activities.tool_questions import approval_question, needs_approval
-from agents.agent import Agent
-from agents.tool import Tool
-from workflows.contract.calls import LoadAgentInput, RunToolInput, ToolReply
-from workflows.contract.messages import ToolMessage
+from everloop.activities.tool_arguments import InvalidArgumentsError, parse_arguments
+from everloop.activities.tool_dialogue import ending, is_approved
+from everloop.activities.tool_hooks import ToolHooks, tell_error
+from everloop.activities.tool_messages import message
+from everloop.activities.tool_questions import approval_question, needs_approval
+from everloop.agents.agent import Agent
+from everloop.agents.tool import Tool
+from everloop.workflows.contract.calls import LoadAgentInput, RunToolInput, ToolReply
+from everloop.workflows.contract.messages import ToolMessage
 
 
 async def objection(agent: Agent, call: LoadAgentInput) -> ToolReply | None:

@@ -6,20 +6,25 @@ import structlog
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
-from activities.call_lease import MODEL_LEASE, CallLease
-from activities.heartbeat import Heartbeat, heartbeating
-from activities.model_provider import ModelProvider, explained, read_stream
-from activities.quiet_publish import try_publish
-from activities.reply_assembler import ReplyAssembler
-from activities.summary_request import MAX_SUMMARY_CHARACTERS, earlier_text, newly_covered, summary_request
-from activities.task_log import logging_task
-from activities.transcript_cache import keep_reply, whole_transcript
-from stores.leases import Leases
-from stores.task_views import TaskViews
-from stores.transcripts import Transcripts
-from workflows.contract.calls import CompactContextInput
-from workflows.contract.events import RetryScheduled, TaskEvent, UsageReported, Warned
-from workflows.contract.messages import SummaryMessage, TranscriptMessage, Usage
+from everloop.activities.call_lease import MODEL_LEASE, CallLease
+from everloop.activities.heartbeat import Heartbeat, heartbeating
+from everloop.activities.model_provider import ModelProvider, explained, read_stream
+from everloop.activities.quiet_publish import try_publish
+from everloop.activities.reply_assembler import ReplyAssembler
+from everloop.activities.summary_request import (
+    MAX_SUMMARY_CHARACTERS,
+    earlier_text,
+    newly_covered,
+    summary_request,
+)
+from everloop.activities.task_log import logging_task
+from everloop.activities.transcript_cache import keep_reply, whole_transcript
+from everloop.stores.leases import Leases
+from everloop.stores.task_views import TaskViews
+from everloop.stores.transcripts import Transcripts
+from everloop.workflows.contract.calls import CompactContextInput
+from everloop.workflows.contract.events import RetryScheduled, TaskEvent, UsageReported, Warned
+from everloop.workflows.contract.messages import SummaryMessage, TranscriptMessage, Usage
 
 _log = structlog.get_logger()
 

@@ -4,17 +4,17 @@ from collections.abc import Sequence
 
 from temporalio import activity
 
-from activities.call_lease import begin_attempt
-from activities.conversation_messages import remembered, with_lines_for_files
-from activities.conversation_recall import recalled, token_budget
-from activities.conversation_summaries import ConversationCompactor
-from activities.model_provider import ModelProvider
-from activities.transcript_cache import put_messages, whole_transcript
-from stores.conversations import Conversations
-from stores.leases import Leases
-from stores.recent_messages import Room, newest_messages
-from stores.transcripts import Transcripts
-from workflows.contract.calls import (
+from everloop.activities.call_lease import begin_attempt
+from everloop.activities.conversation_messages import remembered, with_lines_for_files
+from everloop.activities.conversation_recall import recalled, token_budget
+from everloop.activities.conversation_summaries import ConversationCompactor
+from everloop.activities.model_provider import ModelProvider
+from everloop.activities.transcript_cache import put_messages, whole_transcript
+from everloop.stores.conversations import Conversations
+from everloop.stores.leases import Leases
+from everloop.stores.recent_messages import Room, newest_messages
+from everloop.stores.transcripts import Transcripts
+from everloop.workflows.contract.calls import (
     CompactConversationInput,
     ConversationMessage,
     LoadContextInput,
@@ -22,10 +22,10 @@ from workflows.contract.calls import (
     SaveContextInput,
     SaveContextResult,
 )
-from workflows.contract.messages import TranscriptMessage
-from workflows.contract.names import context_key
-from workflows.contract.ports import ContextPort
-from workflows.contract.tasks import MemorySpec, TaskRef
+from everloop.workflows.contract.messages import TranscriptMessage
+from everloop.workflows.contract.names import context_key
+from everloop.workflows.contract.ports import ContextPort
+from everloop.workflows.contract.tasks import MemorySpec, TaskRef
 
 
 class RememberedConversation(ContextPort):

@@ -4,9 +4,9 @@ from collections.abc import Iterable, Sequence
 from itertools import takewhile
 from json import dumps
 
-from activities.file_parts import describe
-from workflows.contract.calls import CREATE_TASK, ConversationMessage
-from workflows.contract.messages import (
+from everloop.activities.file_parts import describe
+from everloop.workflows.contract.calls import CREATE_TASK, ConversationMessage
+from everloop.workflows.contract.messages import (
     AssistantMessage,
     FilePart,
     Part,

@@ -2,13 +2,13 @@
 
 from collections.abc import Sequence
 
-from activities.conversation_messages import with_lines_for_files
-from stores.conversations import ConversationSummary
-from stores.recent_messages import Room, newest_messages
-from workflows.contract.calls import ConversationMessage
-from workflows.contract.messages import AssistantMessage, TextPart, ToolMessage, UserMessage
-from workflows.contract.names import name_calls
-from workflows.contract.tasks import MemorySpec
+from everloop.activities.conversation_messages import with_lines_for_files
+from everloop.stores.conversations import ConversationSummary
+from everloop.stores.recent_messages import Room, newest_messages
+from everloop.workflows.contract.calls import ConversationMessage
+from everloop.workflows.contract.messages import AssistantMessage, TextPart, ToolMessage, UserMessage
+from everloop.workflows.contract.names import name_calls
+from everloop.workflows.contract.tasks import MemorySpec
 
 MAX_BYTES = 100_000
 """Of what a task recalls, as JSON: it stands in the task's history."""

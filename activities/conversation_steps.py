@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate, groupby
 
-from stores.conversations import ConversationSummary
-from stores.recent_messages import safe_ends
-from workflows.contract.calls import ConversationMessage
-from workflows.contract.tasks import MemorySpec
+from everloop.stores.conversations import ConversationSummary
+from everloop.stores.recent_messages import safe_ends
+from everloop.workflows.contract.calls import ConversationMessage
+from everloop.workflows.contract.tasks import MemorySpec
 
 FAN_IN = 4
 """So many summaries of one level become one of the next level ("hierarchical")."""

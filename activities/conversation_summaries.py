@@ -6,20 +6,20 @@ from dataclasses import dataclass
 import structlog
 from temporalio.exceptions import ApplicationError
 
-from activities.conversation_recall import byte_budget, byte_size, token_budget
-from activities.conversation_steps import SummaryStep, next_step
-from activities.heartbeat import Heartbeat, heartbeating
-from activities.model_provider import ModelProvider, explained, read_stream
-from activities.reply_assembler import ReplyAssembler
-from activities.summary_request import summary_request
-from activities.task_log import logging_task
-from stores.conversations import Conversations, ConversationSummary
-from stores.recent_messages import Room, newest_turns
-from workflows.contract import failures
-from workflows.contract.calls import CompactConversationInput, ConversationMessage
-from workflows.contract.messages import AssistantMessage, SummaryMessage
-from workflows.contract.names import context_key
-from workflows.contract.tasks import MemorySpec
+from everloop.activities.conversation_recall import byte_budget, byte_size, token_budget
+from everloop.activities.conversation_steps import SummaryStep, next_step
+from everloop.activities.heartbeat import Heartbeat, heartbeating
+from everloop.activities.model_provider import ModelProvider, explained, read_stream
+from everloop.activities.reply_assembler import ReplyAssembler
+from everloop.activities.summary_request import summary_request
+from everloop.activities.task_log import logging_task
+from everloop.stores.conversations import Conversations, ConversationSummary
+from everloop.stores.recent_messages import Room, newest_turns
+from everloop.workflows.contract import failures
+from everloop.workflows.contract.calls import CompactConversationInput, ConversationMessage
+from everloop.workflows.contract.messages import AssistantMessage, SummaryMessage
+from everloop.workflows.contract.names import context_key
+from everloop.workflows.contract.tasks import MemorySpec
 
 MAX_SUMMARY_CHARACTERS = 8_000
 """How much of a summary is kept: a model may write more than the 500 words that it is told."""

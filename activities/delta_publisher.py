@@ -8,10 +8,10 @@ from typing import Self
 import structlog
 from redis.exceptions import RedisError
 
-from activities.artifact_streams import ArtifactStreams
-from activities.deltas import ArgumentsDelta, Delta, TextDelta, ThoughtDelta, coalesce
-from activities.response_draft import ResponseDraft
-from workflows.contract.events import TaskEvent, Thought
+from everloop.activities.artifact_streams import ArtifactStreams
+from everloop.activities.deltas import ArgumentsDelta, Delta, TextDelta, ThoughtDelta, coalesce
+from everloop.activities.response_draft import ResponseDraft
+from everloop.workflows.contract.events import TaskEvent, Thought
 
 INTERVAL = 0.020
 """Seconds from one publish to the next; what comes meanwhile goes out together. Below 25 ms, so that 40

@@ -1,7 +1,7 @@
 """The numbers of the chunks that one activity attempt publishes of one artifact."""
 
-from activities.attempt_number import is_shared
-from workflows.contract.events import FINAL_ATTEMPT
+from everloop.activities.attempt_number import is_shared
+from everloop.workflows.contract.events import FINAL_ATTEMPT
 
 DRAFTS_PER_ATTEMPT = 10
 """How many draft numbers an attempt has; the last one is for the end of the call. The others last for a

@@ -7,11 +7,11 @@ from typing import cast
 
 from pydantic import JsonValue
 
-from activities.artifact_content import chunks_of
-from activities.tool_secrets import SecretReader
-from agents.tool_artifacts import Content, FileWriter, Row, ToolArtifacts
-from workflows.contract.artifacts import StoredArtifact
-from workflows.contract.messages import DataPart, Part, TextPart
+from everloop.activities.artifact_content import chunks_of
+from everloop.activities.tool_secrets import SecretReader
+from everloop.agents.tool_artifacts import Content, FileWriter, Row, ToolArtifacts
+from everloop.workflows.contract.artifacts import StoredArtifact
+from everloop.workflows.contract.messages import DataPart, Part, TextPart
 
 
 class HiddenArtifacts(ToolArtifacts):

@@ -9,13 +9,13 @@ from typing import TypeVar
 import structlog
 from temporalio.exceptions import ApplicationError
 
-from agents.agent import Agent
-from agents.hooks import ANYBODY, HookContext, ModelRequest, NeedsApproval, TaskOutcome, Veto
-from agents.plugins import Plugin
-from workflows.contract import failures
-from workflows.contract.guards import strictest
-from workflows.contract.messages import AssistantMessage, ToolCall, ToolMessage, Usage, UserMessage
-from workflows.contract.tasks import Identity, TaskRef
+from everloop.agents.agent import Agent
+from everloop.agents.hooks import ANYBODY, HookContext, ModelRequest, NeedsApproval, TaskOutcome, Veto
+from everloop.agents.plugins import Plugin
+from everloop.workflows.contract import failures
+from everloop.workflows.contract.guards import strictest
+from everloop.workflows.contract.messages import AssistantMessage, ToolCall, ToolMessage, Usage, UserMessage
+from everloop.workflows.contract.tasks import Identity, TaskRef
 
 HOOK_TIMEOUT = 20.0
 """Seconds that one hook of one plugin may take; a later one counts as failed."""

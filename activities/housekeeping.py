@@ -11,17 +11,17 @@ from temporalio import activity
 from temporalio.client import Client
 from temporalio.exceptions import ApplicationError
 
-from activities.heartbeat import heartbeating
-from activities.instruments import record_removed
-from stores.abandoned_blobs import AbandonedBlobs
-from stores.artifact_housekeeping import ArtifactHousekeeping
-from stores.blob_users import BlobsSharedError
-from stores.blobs import Blobs
-from stores.cleaned import Cleaned
-from stores.expired_conversations import ExpiredConversations
-from stores.expired_views import ExpiredViews
-from stores.old_payloads import OldPayloads
-from workflows.contract.housekeeping import (
+from everloop.activities.heartbeat import heartbeating
+from everloop.activities.instruments import record_removed
+from everloop.stores.abandoned_blobs import AbandonedBlobs
+from everloop.stores.artifact_housekeeping import ArtifactHousekeeping
+from everloop.stores.blob_users import BlobsSharedError
+from everloop.stores.blobs import Blobs
+from everloop.stores.cleaned import Cleaned
+from everloop.stores.expired_conversations import ExpiredConversations
+from everloop.stores.expired_views import ExpiredViews
+from everloop.stores.old_payloads import OldPayloads
+from everloop.workflows.contract.housekeeping import (
     HOUSEKEEPING_REFUSED,
     CleanInput,
     CleanResult,

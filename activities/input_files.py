@@ -5,15 +5,15 @@ from collections.abc import Sequence
 import structlog
 from temporalio.exceptions import ApplicationError
 
-from activities.artifact_patience import AWAY
-from activities.file_parts import MAX_TEXT_FILE, Place, ReadFiles, is_wanted, place_of
-from stores.artifacts import ArtifactError, Artifacts
-from stores.blobs import BlobCorruptError, BlobMissingError
-from workflows.contract.failures import FILES_UNAVAILABLE
-from workflows.contract.media_types import is_named
-from workflows.contract.messages import FilePart, StoredPart, TranscriptMessage, UserMessage
-from workflows.contract.names import context_key
-from workflows.contract.tasks import TaskRef
+from everloop.activities.artifact_patience import AWAY
+from everloop.activities.file_parts import MAX_TEXT_FILE, Place, ReadFiles, is_wanted, place_of
+from everloop.stores.artifacts import ArtifactError, Artifacts
+from everloop.stores.blobs import BlobCorruptError, BlobMissingError
+from everloop.workflows.contract.failures import FILES_UNAVAILABLE
+from everloop.workflows.contract.media_types import is_named
+from everloop.workflows.contract.messages import FilePart, StoredPart, TranscriptMessage, UserMessage
+from everloop.workflows.contract.names import context_key
+from everloop.workflows.contract.tasks import TaskRef
 
 MAX_MESSAGE_BYTES = 20_000_000
 """How much of the files of one message the model gets; of those beyond it, it is only told."""

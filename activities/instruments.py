@@ -14,10 +14,10 @@ from openai import APIStatusError
 from openai.types.chat import ChatCompletionChunk
 from opentelemetry import metrics
 
-from stores.instruments import begin_statuses
-from workflows.contract.calls import ToolReply
-from workflows.contract.housekeeping import Kind
-from workflows.contract.messages import ToolMessage, Usage
+from everloop.stores.instruments import begin_statuses
+from everloop.workflows.contract.calls import ToolReply
+from everloop.workflows.contract.housekeeping import Kind
+from everloop.workflows.contract.messages import ToolMessage, Usage
 
 DeliveryOutcome = Literal["delivered", "refused", "no_answer", "not_taken", "gone", "lost", "left_out"]
 """What came of a try to deliver a push notification.

@@ -10,51 +10,57 @@ from pydantic import BaseModel
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
-from activities.agents import find_agent
-from activities.artifact_settlement import ArtifactSettlement
-from activities.artifact_streams import LOOK_UP, STORE_ERRORS, ArtifactStreams
-from activities.attempt_number import attempt_number
-from activities.call_lease import MODEL_LEASE, CallLease, OvertakenError, overtaken
-from activities.chat_request import (
+from everloop.activities.agents import find_agent
+from everloop.activities.artifact_settlement import ArtifactSettlement
+from everloop.activities.artifact_streams import LOOK_UP, STORE_ERRORS, ArtifactStreams
+from everloop.activities.attempt_number import attempt_number
+from everloop.activities.call_lease import MODEL_LEASE, CallLease, OvertakenError, overtaken
+from everloop.activities.chat_request import (
     ChatRequest,
     build_request,
     made_to_call,
     only_create_task,
     sent_messages,
 )
-from activities.compaction import ContextCompactor
-from activities.delta_publisher import DeltaPublisher
-from activities.deltas import Delta
-from activities.drafted_calls import DraftedReply
-from activities.heartbeat import Heartbeat, heartbeating
-from activities.input_files import FileReader
-from activities.model_endings import end_of_streamed, end_of_whole, was_answer, withdrawal
-from activities.model_events import closing_events, opening_events, recovery_events, retry_events, statuses_of
-from activities.model_plugins import ModelPlugins, UnjudgedReplies
-from activities.model_provider import ModelProvider, explained, read_stream
-from activities.provider_errors import told_of
-from activities.quiet_publish import try_publish
-from activities.reply_assembler import ReplyAssembler
-from activities.response_draft import ResponseDraft
-from activities.stored_contents import StoredContents
-from activities.structured_output import as_output, response_format
-from activities.task_events import publish_events
-from activities.task_log import logging_task
-from activities.transcript_cache import keep_reply, whole_transcript
-from agents.agent import Agent
-from agents.registry import AgentRegistry
-from agents.responder import Responder, Turn
-from stores.artifacts import Artifacts
-from stores.leases import NotOursError
-from stores.task_views import TaskViews
-from stores.tool_records import ToolRecords
-from stores.transcripts import Attempt, OpenedTranscript, Transcripts
-from workflows.contract import failures
-from workflows.contract.calls import CallModelInput, CompactContextInput
-from workflows.contract.events import TaskEvent
-from workflows.contract.messages import AssistantMessage, SummaryMessage, TranscriptMessage
-from workflows.contract.names import name_calls
-from workflows.contract.ports import ModelPort
+from everloop.activities.compaction import ContextCompactor
+from everloop.activities.delta_publisher import DeltaPublisher
+from everloop.activities.deltas import Delta
+from everloop.activities.drafted_calls import DraftedReply
+from everloop.activities.heartbeat import Heartbeat, heartbeating
+from everloop.activities.input_files import FileReader
+from everloop.activities.model_endings import end_of_streamed, end_of_whole, was_answer, withdrawal
+from everloop.activities.model_events import (
+    closing_events,
+    opening_events,
+    recovery_events,
+    retry_events,
+    statuses_of,
+)
+from everloop.activities.model_plugins import ModelPlugins, UnjudgedReplies
+from everloop.activities.model_provider import ModelProvider, explained, read_stream
+from everloop.activities.provider_errors import told_of
+from everloop.activities.quiet_publish import try_publish
+from everloop.activities.reply_assembler import ReplyAssembler
+from everloop.activities.response_draft import ResponseDraft
+from everloop.activities.stored_contents import StoredContents
+from everloop.activities.structured_output import as_output, response_format
+from everloop.activities.task_events import publish_events
+from everloop.activities.task_log import logging_task
+from everloop.activities.transcript_cache import keep_reply, whole_transcript
+from everloop.agents.agent import Agent
+from everloop.agents.registry import AgentRegistry
+from everloop.agents.responder import Responder, Turn
+from everloop.stores.artifacts import Artifacts
+from everloop.stores.leases import NotOursError
+from everloop.stores.task_views import TaskViews
+from everloop.stores.tool_records import ToolRecords
+from everloop.stores.transcripts import Attempt, OpenedTranscript, Transcripts
+from everloop.workflows.contract import failures
+from everloop.workflows.contract.calls import CallModelInput, CompactContextInput
+from everloop.workflows.contract.events import TaskEvent
+from everloop.workflows.contract.messages import AssistantMessage, SummaryMessage, TranscriptMessage
+from everloop.workflows.contract.names import name_calls
+from everloop.workflows.contract.ports import ModelPort
 
 RESPONDER = "none"
 """What subscribers are told of the model of an agent that needs none."""

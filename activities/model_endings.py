@@ -2,14 +2,14 @@
 
 from collections.abc import Sequence
 
-from activities.delta_publisher import thought
-from activities.deltas import Delta, ThoughtDelta, text_of_deltas
-from activities.model_events import closing_events
-from activities.response_draft import ResponseDraft
-from activities.structured_output import answer_part
-from workflows.contract.calls import CallModelInput
-from workflows.contract.events import ArtifactChunk, TaskEvent
-from workflows.contract.messages import AssistantMessage, TranscriptMessage
+from everloop.activities.delta_publisher import thought
+from everloop.activities.deltas import Delta, ThoughtDelta, text_of_deltas
+from everloop.activities.model_events import closing_events
+from everloop.activities.response_draft import ResponseDraft
+from everloop.activities.structured_output import answer_part
+from everloop.workflows.contract.calls import CallModelInput
+from everloop.workflows.contract.events import ArtifactChunk, TaskEvent
+from everloop.workflows.contract.messages import AssistantMessage, TranscriptMessage
 
 
 def end_of_streamed(

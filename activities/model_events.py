@@ -5,9 +5,9 @@ from datetime import UTC, datetime
 
 from temporalio.exceptions import ApplicationError
 
-from activities.attempt_number import attempt_number
-from workflows.contract.calls import CallModelInput
-from workflows.contract.events import (
+from everloop.activities.attempt_number import attempt_number
+from everloop.workflows.contract.calls import CallModelInput
+from everloop.workflows.contract.events import (
     ArtifactChunk,
     ContentCompleted,
     IterationStarted,
@@ -19,8 +19,8 @@ from workflows.contract.events import (
     UsageReported,
     Warned,
 )
-from workflows.contract.messages import AgentMessage, AssistantMessage, TextPart
-from workflows.contract.tasks import TaskState
+from everloop.workflows.contract.messages import AgentMessage, AssistantMessage, TextPart
+from everloop.workflows.contract.tasks import TaskState
 
 
 def opening_events(call: CallModelInput, attempt: int, model: str) -> list[TaskEvent]:

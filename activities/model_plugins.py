@@ -9,18 +9,18 @@ from pydantic import JsonValue, ValidationError
 from redis.exceptions import RedisError
 from temporalio.exceptions import ApplicationError
 
-from activities.call_lease import OvertakenError
-from activities.chat_request import ChatRequest
-from activities.hooks import Hooks, PluginFailedError, hook_context
-from activities.prompts import Prompts, write_prompts
-from agents.agent import Agent
-from agents.hooks import ModelRequest, Veto
-from stores.leases import Lease, NotOursError
-from stores.tool_records import ToolRecords
-from workflows.contract import failures
-from workflows.contract.calls import CallModelInput
-from workflows.contract.messages import AssistantMessage
-from workflows.contract.names import name_calls
+from everloop.activities.call_lease import OvertakenError
+from everloop.activities.chat_request import ChatRequest
+from everloop.activities.hooks import Hooks, PluginFailedError, hook_context
+from everloop.activities.prompts import Prompts, write_prompts
+from everloop.agents.agent import Agent
+from everloop.agents.hooks import ModelRequest, Veto
+from everloop.stores.leases import Lease, NotOursError
+from everloop.stores.tool_records import ToolRecords
+from everloop.workflows.contract import failures
+from everloop.workflows.contract.calls import CallModelInput
+from everloop.workflows.contract.messages import AssistantMessage
+from everloop.workflows.contract.names import name_calls
 
 FIXED_SETTINGS = frozenset({"model", "messages", "tools", "stream", "stream_options", "n"})
 """Fields of a request that are no settings: they have another place, or the reply could not be read."""

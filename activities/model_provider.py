@@ -15,18 +15,18 @@ from openai import AsyncOpenAI, AsyncStream
 from openai.types.chat import ChatCompletionChunk
 from temporalio.exceptions import ApplicationError
 
-from activities.chat_request import ChatRequest
-from activities.deltas import Delta
-from activities.heartbeat import Heartbeat
-from activities.instruments import TimedChunks, record_usage, timed_model_call
-from activities.model_span import Provider, model_span, record_reply
-from activities.prices import LIST_PRICES, Prices
-from activities.provider_errors import PROVIDER_ERRORS, kind_of, provider_failure
-from activities.reply_assembler import IncompleteReplyError, ReplyAssembler, UnreadableStreamError
-from activities.usage_estimate import estimated_usage
-from workflows.contract import failures
-from workflows.contract.messages import AssistantMessage, Usage
-from workflows.contract.tasks import TaskRef
+from everloop.activities.chat_request import ChatRequest
+from everloop.activities.deltas import Delta
+from everloop.activities.heartbeat import Heartbeat
+from everloop.activities.instruments import TimedChunks, record_usage, timed_model_call
+from everloop.activities.model_span import Provider, model_span, record_reply
+from everloop.activities.prices import LIST_PRICES, Prices
+from everloop.activities.provider_errors import PROVIDER_ERRORS, kind_of, provider_failure
+from everloop.activities.reply_assembler import IncompleteReplyError, ReplyAssembler, UnreadableStreamError
+from everloop.activities.usage_estimate import estimated_usage
+from everloop.workflows.contract import failures
+from everloop.workflows.contract.messages import AssistantMessage, Usage
+from everloop.workflows.contract.tasks import TaskRef
 
 LONGEST_REPLY = timedelta(minutes=25)
 """How long a model may write one reply. With the time that plugins may take it is less than the 30 minutes
@@ -125,7 +125,7 @@ class ModelProvider:
 class _Watched(httpx2.AsyncByteStream):
     """Hands on the body of an answer, and notices the event that the client keeps to itself.
 
-    Answers are not compressed (`runtime.bounded_answers`).
+    Answers are not compressed (`everloop.runtime.bounded_answers`).
     """
 
     def __init__(self, body: httpx2.AsyncByteStream, assembler: ReplyAssembler) -> None:

@@ -7,9 +7,9 @@ from openai import AsyncOpenAI, DefaultAsyncHttpxClient, Timeout
 from pydantic import AnyHttpUrl, Field, SecretStr, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
-from activities.prices import Price, read_prices
-from agents.agent import Agent
-from runtime.bounded_answers import UNCOMPRESSED, bounding
+from everloop.activities.prices import Price, read_prices
+from everloop.agents.agent import Agent
+from everloop.runtime.bounded_answers import UNCOMPRESSED, bounding
 
 NO_KEY = "none"
 """What the client is given where no agent asks a model: it insists on one."""
@@ -33,7 +33,7 @@ class ModelSettings(BaseSettings):
     Completions (default: OpenAI). `EVERLOOP_MODEL`: the model of agents that name none.
     `EVERLOOP_MODEL_TIMEOUT`: how many seconds the provider may be silent, before its reply or within it
     (default 300). `EVERLOOP_PRICES`: what models cost, a JSON object that adds to the list in
-    `activities.prices`.
+    `everloop.activities.prices`.
 
     Raises:
         ValidationError: a variable is missing or wrong; it is named, its value is not shown.

@@ -9,11 +9,11 @@ from openai import APIStatusError
 from opentelemetry.trace import Span, SpanKind
 from opentelemetry.util.types import AttributeValue
 
-from activities.chat_request import ChatRequest
-from activities.span_content import record_completion, record_prompt
-from activities.spans import of_task, span_without_content
-from workflows.contract.messages import AssistantMessage
-from workflows.contract.tasks import TaskRef
+from everloop.activities.chat_request import ChatRequest
+from everloop.activities.span_content import record_completion, record_prompt
+from everloop.activities.spans import of_task, span_without_content
+from everloop.workflows.contract.messages import AssistantMessage
+from everloop.workflows.contract.tasks import TaskRef
 
 _PORTS = {"http": 80, "https": 443}
 

@@ -13,19 +13,25 @@ from openai.types.chat import ChatCompletionChunk
 from redis.exceptions import RedisError
 from temporalio import activity
 
-from activities.call_lease import CallLease
-from activities.model_provider import ModelProvider
-from activities.narration_request import is_enough, narration, narration_request
-from activities.narration_story import Story
-from activities.provider_errors import PROVIDER_ERRORS, provider_failure
-from activities.quiet_publish import try_publish
-from activities.reply_assembler import ReplyAssembler
-from stores.task_views import START, StreamedEvent, TaskViews, position_order
-from stores.view_parts import EMPTY, is_at_work
-from workflows.contract.calls import NarrateInput
-from workflows.contract.events import RESPONSE_ARTIFACT, ArtifactChunk, Narrated, StatusChanged, TaskEvent
-from workflows.contract.messages import UserMessage, text_of
-from workflows.contract.tasks import TaskView
+from everloop.activities.call_lease import CallLease
+from everloop.activities.model_provider import ModelProvider
+from everloop.activities.narration_request import is_enough, narration, narration_request
+from everloop.activities.narration_story import Story
+from everloop.activities.provider_errors import PROVIDER_ERRORS, provider_failure
+from everloop.activities.quiet_publish import try_publish
+from everloop.activities.reply_assembler import ReplyAssembler
+from everloop.stores.task_views import START, StreamedEvent, TaskViews, position_order
+from everloop.stores.view_parts import EMPTY, is_at_work
+from everloop.workflows.contract.calls import NarrateInput
+from everloop.workflows.contract.events import (
+    RESPONSE_ARTIFACT,
+    ArtifactChunk,
+    Narrated,
+    StatusChanged,
+    TaskEvent,
+)
+from everloop.workflows.contract.messages import UserMessage, text_of
+from everloop.workflows.contract.tasks import TaskView
 
 BEAT = 3.0
 """Seconds between heartbeats."""

@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from activities.chat_request import ChatRequest
-from activities.narration_story import Story
+from everloop.activities.chat_request import ChatRequest
+from everloop.activities.narration_story import Story
 
 MAX_CHARACTERS = 50
 """Of a narration."""

@@ -6,7 +6,7 @@ from functools import singledispatch
 
 from pydantic import ValidationError
 
-from workflows.contract.events import (
+from everloop.workflows.contract.events import (
     EVENT_ADAPTER,
     AgentInvoked,
     IterationStarted,
@@ -19,7 +19,7 @@ from workflows.contract.events import (
     ToolCompleted,
     ToolProgressed,
 )
-from workflows.contract.messages import text_of
+from everloop.workflows.contract.messages import text_of
 
 REMEMBERED = 5
 """How many of the last narrations must not be said again."""

@@ -7,14 +7,14 @@ import structlog
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
-from activities.call_lease import MODEL_LEASE, CallLease
-from activities.model_provider import ModelProvider
-from activities.narration import Narration, NarrationTerms
-from activities.task_log import logging_task
-from stores.leases import Leases
-from stores.task_views import TaskViews
-from workflows.contract.calls import NarrateInput
-from workflows.contract.ports import NarratorPort
+from everloop.activities.call_lease import MODEL_LEASE, CallLease
+from everloop.activities.model_provider import ModelProvider
+from everloop.activities.narration import Narration, NarrationTerms
+from everloop.activities.task_log import logging_task
+from everloop.stores.leases import Leases
+from everloop.stores.task_views import TaskViews
+from everloop.workflows.contract.calls import NarrateInput
+from everloop.workflows.contract.ports import NarratorPort
 
 LONGEST_ANSWER = timedelta(seconds=20)
 """Of the model; after that a narration would be too late."""

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
-from workflows.contract.messages import Usage
+from everloop.workflows.contract.messages import Usage
 
 _TOKENS = 1_000_000
 _BOUNDARY = re.compile(r"[-@:]")

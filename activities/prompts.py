@@ -3,10 +3,10 @@
 from dataclasses import dataclass
 from functools import partial
 
-from activities.hooks import PluginFailedError, in_time
-from agents.agent import Agent
-from agents.hooks import HookContext
-from agents.plugins import Plugin, SystemPrompt
+from everloop.activities.hooks import PluginFailedError, in_time
+from everloop.agents.agent import Agent
+from everloop.agents.hooks import HookContext
+from everloop.agents.plugins import Plugin, SystemPrompt
 
 _METHOD = "its system prompt"
 

@@ -13,10 +13,10 @@ from typing import Literal
 from openai import APIConnectionError, APIError, APIStatusError, APITimeoutError
 from temporalio.exceptions import ApplicationError
 
-from activities.reply_assembler import IncompleteReplyError, UnreadableStreamError
-from activities.retry_delay import retry_after, retry_delay
-from runtime.bounded_answers import AnswerTooLargeError
-from workflows.contract import failures
+from everloop.activities.reply_assembler import IncompleteReplyError, UnreadableStreamError
+from everloop.activities.retry_delay import retry_after, retry_delay
+from everloop.runtime.bounded_answers import AnswerTooLargeError
+from everloop.workflows.contract import failures
 
 MODEL_FAILURES = 20
 """How often the provider may fail one model call until it ends: 429, 5xx, no connection, a stream that was
@@ -91,7 +91,7 @@ class _Fault:
 
 
 def provider_failure(error: Exception, model: str, failures_so_far: int, chance: float) -> ApplicationError:
-    """Return the failure of `workflows.contract.failures` that an error of the provider means.
+    """Return the failure of `everloop.workflows.contract.failures` that an error of the provider means.
 
     `failures_so_far` counts those of its kind (`kind_of`), with this one; the last of `MODEL_FAILURES`, or of
     `UNREADABLE_ANSWERS`, is not retried. `chance` is as for `retry_delay`. Raise the result `from None`.

@@ -6,17 +6,17 @@ import structlog
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
-from activities.artifact_endings import ArtifactEndings
-from activities.task_events import publish_events
-from stores.artifacts import Artifacts
-from stores.blobs import BlobsUnavailableError
-from stores.secrets import Secrets
-from stores.task_views import TaskViews
-from workflows.contract.calls import PublishInput, SaveContextInput, SaveContextResult
-from workflows.contract.events import ArtifactChunk, StatusChanged
-from workflows.contract.failures import FILES_UNAVAILABLE
-from workflows.contract.ports import ContextPort, PublishPort
-from workflows.contract.tasks import TaskRef, TaskState
+from everloop.activities.artifact_endings import ArtifactEndings
+from everloop.activities.task_events import publish_events
+from everloop.stores.artifacts import Artifacts
+from everloop.stores.blobs import BlobsUnavailableError
+from everloop.stores.secrets import Secrets
+from everloop.stores.task_views import TaskViews
+from everloop.workflows.contract.calls import PublishInput, SaveContextInput, SaveContextResult
+from everloop.workflows.contract.events import ArtifactChunk, StatusChanged
+from everloop.workflows.contract.failures import FILES_UNAVAILABLE
+from everloop.workflows.contract.ports import ContextPort, PublishPort
+from everloop.workflows.contract.tasks import TaskRef, TaskState
 
 TRIES_TO_REMEMBER = 10
 """After so many attempts, about a minute, the end of the task is told without its conversation being kept."""

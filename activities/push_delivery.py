@@ -11,21 +11,21 @@ from structlog.contextvars import bound_contextvars
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
-from activities.call_lease import PUSH_LEASE, CallLease
-from activities.instruments import DeliveryOutcome, record_delivery
-from activities.push_bodies import Body, with_status, write_body, write_legacy_body
-from activities.push_feed import News, Nothing, PushFeed, Subject
-from activities.push_tasks import TaskWorkflows
-from activities.push_webhook import Answer, RefusedError, UndeliveredError, Webhooks
-from activities.retry_delay import retry_after
-from stores.leases import Leases
-from stores.push_configs import PushConfig, PushConfigs
-from stores.task_views import TaskViews
-from workflows.contract.events import StatusChanged
-from workflows.contract.names import derive_push_event_id
-from workflows.contract.ports import PushPort
-from workflows.contract.push import PUSH_FAILED, DeliverPushInput, DeliverPushResult
-from workflows.contract.tasks import TaskView
+from everloop.activities.call_lease import PUSH_LEASE, CallLease
+from everloop.activities.instruments import DeliveryOutcome, record_delivery
+from everloop.activities.push_bodies import Body, with_status, write_body, write_legacy_body
+from everloop.activities.push_feed import News, Nothing, PushFeed, Subject
+from everloop.activities.push_tasks import TaskWorkflows
+from everloop.activities.push_webhook import Answer, RefusedError, UndeliveredError, Webhooks
+from everloop.activities.retry_delay import retry_after
+from everloop.stores.leases import Leases
+from everloop.stores.push_configs import PushConfig, PushConfigs
+from everloop.stores.task_views import TaskViews
+from everloop.workflows.contract.events import StatusChanged
+from everloop.workflows.contract.names import derive_push_event_id
+from everloop.workflows.contract.ports import PushPort
+from everloop.workflows.contract.push import PUSH_FAILED, DeliverPushInput, DeliverPushResult
+from everloop.workflows.contract.tasks import TaskView
 
 _LONGEST_BACKOFF_EXPONENT = 10
 

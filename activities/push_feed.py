@@ -2,11 +2,11 @@
 
 from dataclasses import dataclass
 
-from activities.push_tasks import TaskWorkflows
-from stores.a2a_tasks import may_be_shown
-from stores.task_views import START, Snapshot, TaskViews
-from workflows.contract.events import ArtifactChunk, StatusChanged, TaskEvent
-from workflows.contract.tasks import Artifact, TaskView
+from everloop.activities.push_tasks import TaskWorkflows
+from everloop.stores.a2a_tasks import may_be_shown
+from everloop.stores.task_views import START, Snapshot, TaskViews
+from everloop.workflows.contract.events import ArtifactChunk, StatusChanged, TaskEvent
+from everloop.workflows.contract.tasks import Artifact, TaskView
 
 Subject = TaskView | StatusChanged | Artifact
 """What is told: the whole task, a new status, or an artifact that became complete."""
@@ -36,7 +36,8 @@ class PushFeed:
     """Reads the stream of a task; who has heard nothing, or whose place in it is lost, gets the view.
 
     A view that is gone is rebuilt here, as gateways do it for whoever asks. One that lacks statuses is left
-    to gateways (`gateway.endings`), whose sweep finds it and tells the deliveries when it is right again.
+    to gateways (`everloop.gateway.endings`), whose sweep finds it and tells the deliveries when it is right
+    again.
     """
 
     def __init__(self, views: TaskViews, workflows: TaskWorkflows) -> None:

@@ -6,13 +6,13 @@ from temporalio.client import Client, WorkflowQueryFailedError
 from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError
 
-from stores.artifacts import Artifacts
-from stores.blobs import BlobsUnavailableError
-from stores.restored_views import with_artifacts
-from stores.task_views import MAX_TASK_BYTES
-from stores.temporal_failures import says_workflow_unknown
-from workflows.contract.push import TASK_UNREADABLE
-from workflows.contract.tasks import TaskView
+from everloop.stores.artifacts import Artifacts
+from everloop.stores.blobs import BlobsUnavailableError
+from everloop.stores.restored_views import with_artifacts
+from everloop.stores.task_views import MAX_TASK_BYTES
+from everloop.stores.temporal_failures import says_workflow_unknown
+from everloop.workflows.contract.push import TASK_UNREADABLE
+from everloop.workflows.contract.tasks import TaskView
 
 RPC_TIMEOUT = 5.0
 

@@ -8,7 +8,13 @@ from dataclasses import dataclass
 import httpcore
 import httpx
 
-from runtime.outbound import ForbiddenAddressError, JudgedBackend, UnfitUrlError, WebhookPolicy, read_url
+from everloop.runtime.outbound import (
+    ForbiddenAddressError,
+    JudgedBackend,
+    UnfitUrlError,
+    WebhookPolicy,
+    read_url,
+)
 
 TIME_LIMIT = 10.0
 """Seconds for all of it, from the look-up of the name to the end of the answer."""

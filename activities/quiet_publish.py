@@ -5,11 +5,11 @@ from collections.abc import Sequence
 import structlog
 from redis.exceptions import RedisError
 
-from activities.task_events import publish_events
-from stores.leases import Lease
-from stores.task_views import TaskViews
-from workflows.contract.events import TaskEvent
-from workflows.contract.tasks import TaskRef
+from everloop.activities.task_events import publish_events
+from everloop.stores.leases import Lease
+from everloop.stores.task_views import TaskViews
+from everloop.workflows.contract.events import TaskEvent
+from everloop.workflows.contract.tasks import TaskRef
 
 _log = structlog.get_logger()
 

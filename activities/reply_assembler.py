@@ -14,11 +14,11 @@ from openai.types import CompletionUsage
 from openai.types.chat import ChatCompletionChunk
 from openai.types.chat.chat_completion_chunk import ChoiceDelta, ChoiceDeltaToolCall
 
-from activities.deltas import ArgumentsDelta, Delta, TextDelta, ThoughtDelta
-from activities.surrogates import SurrogateJoiner, mend
-from activities.thinking import ThinkingSplitter
-from workflows.contract.messages import AssistantMessage, ToolCall, Usage
-from workflows.contract.names import name_calls
+from everloop.activities.deltas import ArgumentsDelta, Delta, TextDelta, ThoughtDelta
+from everloop.activities.surrogates import SurrogateJoiner, mend
+from everloop.activities.thinking import ThinkingSplitter
+from everloop.workflows.contract.messages import AssistantMessage, ToolCall, Usage
+from everloop.workflows.contract.names import name_calls
 
 
 class IncompleteReplyError(Exception):

@@ -2,9 +2,9 @@
 
 import json
 
-from activities.draft_numbers import DraftNumbers
-from workflows.contract.events import RESPONSE_ARTIFACT, ArtifactChunk
-from workflows.contract.messages import Part, TextPart
+from everloop.activities.draft_numbers import DraftNumbers
+from everloop.workflows.contract.events import RESPONSE_ARTIFACT, ArtifactChunk
+from everloop.workflows.contract.messages import Part, TextPart
 
 MAX_WHOLE_BYTES = 64_000
 """Of an answer as JSON. One that is not larger is sent once more, whole, at its end: some clients read

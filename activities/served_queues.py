@@ -4,9 +4,9 @@ from collections.abc import Sequence
 
 import structlog
 
-from activities.worker_settings import WorkerSettings
-from agents.registry import AgentRegistry
-from workflows.contract.names import MODEL_QUEUE, TOOLS_QUEUE, WORKER_QUEUES, WORKFLOWS_QUEUE
+from everloop.activities.worker_settings import WorkerSettings
+from everloop.agents.registry import AgentRegistry
+from everloop.workflows.contract.names import MODEL_QUEUE, TOOLS_QUEUE, WORKER_QUEUES, WORKFLOWS_QUEUE
 
 SPLIT_KINDS = (MODEL_QUEUE, TOOLS_QUEUE)
 """Kinds of work that wait on the queue of workflows, unless the task began with EVERLOOP_SPLIT_QUEUES."""

@@ -12,9 +12,9 @@ from opentelemetry.trace import Span
 from pydantic import BeforeValidator, Field, JsonValue
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from activities.chat_request import ChatRequest
-from workflows.contract.calls import ToolReply
-from workflows.contract.messages import AssistantMessage, ToolCall, ToolMessage
+from everloop.activities.chat_request import ChatRequest
+from everloop.workflows.contract.calls import ToolReply
+from everloop.workflows.contract.messages import AssistantMessage, ToolCall, ToolMessage
 
 _MODES = {"span_only": True, "span_and_event": True, "event_only": False, "no_content": False}
 """Other words that some libraries take for this variable; we make spans, and no events."""

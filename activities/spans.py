@@ -7,7 +7,7 @@ from opentelemetry import trace
 from opentelemetry.trace import Span, SpanKind, StatusCode
 from opentelemetry.util.types import AttributeValue
 
-from workflows.contract.tasks import TaskRef
+from everloop.workflows.contract.tasks import TaskRef
 
 _tracer = trace.get_tracer("everloop.activities")
 

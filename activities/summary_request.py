@@ -2,8 +2,13 @@
 
 from collections.abc import Iterable, Sequence
 
-from activities.chat_request import ChatRequest, last_summary, spoken, user_text
-from workflows.contract.messages import AssistantMessage, SpokenMessage, TranscriptMessage, UserMessage
+from everloop.activities.chat_request import ChatRequest, last_summary, spoken, user_text
+from everloop.workflows.contract.messages import (
+    AssistantMessage,
+    SpokenMessage,
+    TranscriptMessage,
+    UserMessage,
+)
 
 SUMMARY_WORDS = 500
 """How long the summary may be; the model is told."""

@@ -2,12 +2,12 @@
 
 from collections.abc import Sequence
 
-from activities.call_lease import overtaken
-from stores.instruments import record_statuses
-from stores.leases import Lease, NotOursError
-from stores.task_views import TaskViews
-from workflows.contract.events import TaskEvent
-from workflows.contract.tasks import TaskRef
+from everloop.activities.call_lease import overtaken
+from everloop.stores.instruments import record_statuses
+from everloop.stores.leases import Lease, NotOursError
+from everloop.stores.task_views import TaskViews
+from everloop.workflows.contract.events import TaskEvent
+from everloop.workflows.contract.tasks import TaskRef
 
 
 async def publish_events(

@@ -7,8 +7,8 @@ from opentelemetry import trace
 from structlog.contextvars import bind_contextvars, bound_contextvars
 from temporalio.worker import ActivityInboundInterceptor, ExecuteActivityInput, Interceptor
 
-from stores.log_fields import bind_task, task_fields
-from workflows.contract.tasks import TaskRef
+from everloop.stores.log_fields import bind_task, task_fields
+from everloop.workflows.contract.tasks import TaskRef
 
 
 def logging_task(task: TaskRef) -> AbstractContextManager[None]:

@@ -8,16 +8,16 @@ from functools import partial
 
 from temporalio.exceptions import ApplicationError
 
-from activities.hooks import PluginFailedError, in_time
-from agents.agent import Agent
-from agents.hooks import HookContext
-from agents.listed_tools import listed, listed_spec_of
-from agents.plugins import Plugin
-from agents.tool import Tool
-from workflows.contract import failures
-from workflows.contract.calls import CREATE_TASK
-from workflows.contract.messages import ToolsMessage
-from workflows.contract.tasks import ToolSpec
+from everloop.activities.hooks import PluginFailedError, in_time
+from everloop.agents.agent import Agent
+from everloop.agents.hooks import HookContext
+from everloop.agents.listed_tools import listed, listed_spec_of
+from everloop.agents.plugins import Plugin
+from everloop.agents.tool import Tool
+from everloop.workflows.contract import failures
+from everloop.workflows.contract.calls import CREATE_TASK
+from everloop.workflows.contract.messages import ToolsMessage
+from everloop.workflows.contract.tasks import ToolSpec
 
 LISTING_TIMEOUT = 60.0
 """Seconds that one plugin may take to list its tools: it may have to start a server."""

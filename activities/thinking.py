@@ -12,7 +12,7 @@ The result does not depend on where the text is cut. The rules:
 import re
 from collections.abc import Iterator
 
-from activities.deltas import Delta, TextDelta, ThoughtDelta
+from everloop.activities.deltas import Delta, TextDelta, ThoughtDelta
 
 MAX_TAG_LENGTH = 200
 _OPENING = re.compile(r"""<thinking(?:\s+id\s*=\s*(?:"(?P<double>[^"]*)"|'(?P<single>[^']*)'))?\s*>""")

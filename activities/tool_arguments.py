@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from pydantic import BaseModel, JsonValue, RootModel, ValidationError
 from pydantic_core import PydanticSerializationError
 
-from activities.tool_result import excerpt
-from agents.tool import Tool
-from runtime.foreign_schemas import Misfit, SchemaUnfitError, find_misfits_soon
+from everloop.activities.tool_result import excerpt
+from everloop.agents.tool import Tool
+from everloop.runtime.foreign_schemas import Misfit, SchemaUnfitError, find_misfits_soon
 
 _MAX_PROBLEMS = 20
 """How many problems the model is told of at once."""

@@ -16,12 +16,12 @@ from secrets import token_hex
 
 from pydantic import JsonValue
 
-from activities.artifact_content import chunks_of, new_part, new_parts
-from activities.artifact_patience import AWAY, Patience, patiently
-from activities.artifact_writer import ArtifactWriter, BatchedFile, Batches, WriteLog
-from agents.tool_artifacts import Content, FileWriter, Row, ToolArtifacts
-from stores.artifact_rows import decode_rows, encode_rows
-from stores.artifacts import (
+from everloop.activities.artifact_content import chunks_of, new_part, new_parts
+from everloop.activities.artifact_patience import AWAY, Patience, patiently
+from everloop.activities.artifact_writer import ArtifactWriter, BatchedFile, Batches, WriteLog
+from everloop.agents.tool_artifacts import Content, FileWriter, Row, ToolArtifacts
+from everloop.stores.artifact_rows import decode_rows, encode_rows
+from everloop.stores.artifacts import (
     AddParts,
     Append,
     ArtifactReplacedError,
@@ -31,12 +31,12 @@ from stores.artifacts import (
     NewPart,
     Replace,
 )
-from stores.published_artifacts import PublishedArtifacts
-from stores.shown_artifacts import is_text
-from stores.view_parts import is_plain
-from workflows.contract.artifacts import StoredArtifact
-from workflows.contract.events import RESPONSE_ARTIFACT
-from workflows.contract.messages import DataPart, Part
+from everloop.stores.published_artifacts import PublishedArtifacts
+from everloop.stores.shown_artifacts import is_text
+from everloop.stores.view_parts import is_plain
+from everloop.workflows.contract.artifacts import StoredArtifact
+from everloop.workflows.contract.events import RESPONSE_ARTIFACT
+from everloop.workflows.contract.messages import DataPart, Part
 
 _Edition = tuple[datetime, datetime | None]
 """When an artifact was created, and a part of it replaced."""
@@ -50,8 +50,8 @@ class TaskArtifacts(ToolArtifacts):
     """The artifacts of a context, for one attempt at a tool call of the task.
 
     `call_id` is given for a tool that does one thing to one artifact, and nothing else: repeated under the
-    same id, it does nothing. `attempt` is the prefix of ids of `stores.artifact_attempts`: what an attempt
-    that was taken for lost does after a later one is refused. `check` raises for one that
+    same id, it does nothing. `attempt` is the prefix of ids of `everloop.stores.artifact_attempts`: what an
+    attempt that was taken for lost does after a later one is refused. `check` raises for one that
     was overtaken.
     """
 

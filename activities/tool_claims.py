@@ -7,14 +7,14 @@ import structlog
 from pydantic import JsonValue
 from redis.exceptions import RedisError
 
-from activities.call_lease import TOOL_LEASE, CallLease, overtaken
-from activities.tool_messages import unknown_outcome
-from activities.tool_questions import phase_key
-from stores.leases import Claim, Lease, NotOursError
-from stores.tool_records import ToolRecords
-from workflows.contract.calls import RunToolInput, ToolReply
-from workflows.contract.messages import ToolMessage
-from workflows.contract.names import call_key
+from everloop.activities.call_lease import TOOL_LEASE, CallLease, overtaken
+from everloop.activities.tool_messages import unknown_outcome
+from everloop.activities.tool_questions import phase_key
+from everloop.stores.leases import Claim, Lease, NotOursError
+from everloop.stores.tool_records import ToolRecords
+from everloop.workflows.contract.calls import RunToolInput, ToolReply
+from everloop.workflows.contract.messages import ToolMessage
+from everloop.workflows.contract.names import call_key
 
 _log = structlog.get_logger()
 

@@ -1,10 +1,10 @@
 """What people have said to a tool call so far, and what follows from it."""
 
-from activities.tool_messages import not_repeated, rejected
-from activities.tool_questions import approval_id
-from workflows.contract.calls import RunToolInput
-from workflows.contract.messages import ToolMessage
-from workflows.contract.questions import Answer, Purpose, QuestionKind
+from everloop.activities.tool_messages import not_repeated, rejected
+from everloop.activities.tool_questions import approval_id
+from everloop.workflows.contract.calls import RunToolInput
+from everloop.workflows.contract.messages import ToolMessage
+from everloop.workflows.contract.questions import Answer, Purpose, QuestionKind
 
 
 def is_approved(call: RunToolInput, mark: str = "") -> bool:

@@ -4,17 +4,17 @@ import structlog
 from redis.exceptions import RedisError
 from temporalio import activity
 
-from activities.call_lease import overtaken
-from activities.quiet_publish import try_publish
-from activities.task_events import publish_events
-from stores.json_limits import beginning
-from stores.leases import Lease, NotOursError
-from stores.task_views import TaskViews
-from stores.transcripts import Transcripts
-from workflows.contract.calls import RunToolInput, StoreResultInput
-from workflows.contract.events import Resumed, StatusChanged, TaskEvent, ToolCompleted, ToolStarted
-from workflows.contract.messages import ToolCall, ToolMessage
-from workflows.contract.tasks import TaskRef
+from everloop.activities.call_lease import overtaken
+from everloop.activities.quiet_publish import try_publish
+from everloop.activities.task_events import publish_events
+from everloop.stores.json_limits import beginning
+from everloop.stores.leases import Lease, NotOursError
+from everloop.stores.task_views import TaskViews
+from everloop.stores.transcripts import Transcripts
+from everloop.workflows.contract.calls import RunToolInput, StoreResultInput
+from everloop.workflows.contract.events import Resumed, StatusChanged, TaskEvent, ToolCompleted, ToolStarted
+from everloop.workflows.contract.messages import ToolCall, ToolMessage
+from everloop.workflows.contract.tasks import TaskRef
 
 _log = structlog.get_logger()
 

@@ -8,10 +8,10 @@ from contextvars import copy_context
 from functools import partial
 from pathlib import Path
 
-from activities.tool_result import result_text
-from agents.questions import QuestionRequired
-from agents.tool import Tool
-from stores.logs import chain_of
+from everloop.activities.tool_result import result_text
+from everloop.agents.questions import QuestionRequired
+from everloop.agents.tool import Tool
+from everloop.stores.logs import chain_of
 
 
 class ToolFailure(Exception):  # noqa: N818 -- the word of the field for what a tool comes to

@@ -6,15 +6,15 @@ from dataclasses import dataclass
 
 from pydantic import BaseModel
 
-from activities.hooks import Hooks, PluginFailedError, hook_context, together
-from activities.tool_arguments import InvalidArgumentsError, parse_arguments
-from activities.tool_messages import message, withheld
-from activities.tool_result import render_result
-from agents.agent import Agent
-from agents.hooks import NeedsApproval, Veto
-from agents.tool import Tool
-from workflows.contract.calls import RunToolInput
-from workflows.contract.messages import ToolCall, ToolMessage
+from everloop.activities.hooks import Hooks, PluginFailedError, hook_context, together
+from everloop.activities.tool_arguments import InvalidArgumentsError, parse_arguments
+from everloop.activities.tool_messages import message, withheld
+from everloop.activities.tool_result import render_result
+from everloop.agents.agent import Agent
+from everloop.agents.hooks import NeedsApproval, Veto
+from everloop.agents.tool import Tool
+from everloop.workflows.contract.calls import RunToolInput
+from everloop.workflows.contract.messages import ToolCall, ToolMessage
 
 
 @dataclass(frozen=True)

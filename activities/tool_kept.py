@@ -4,8 +4,8 @@ import json
 
 from pydantic import JsonValue
 
-from activities.store_patience import PATIENCE, StoreAwayError, insist
-from activities.tool_claims import ToolClaim
+from everloop.activities.store_patience import PATIENCE, StoreAwayError, insist
+from everloop.activities.tool_claims import ToolClaim
 
 MAX_KEPT_BYTES = 64 * 1024
 """Bytes of JSON that one call may keep; whatever is larger belongs into an artifact."""

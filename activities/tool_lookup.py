@@ -4,14 +4,14 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 
-from activities.hooks import PluginFailedError, hook_context, in_time
-from activities.tool_messages import message, tool_is_gone, unknown_tool
-from agents.agent import Agent
-from agents.listed_tools import digest_of
-from agents.plugins import Plugin
-from agents.tool import Tool
-from workflows.contract.calls import RunToolInput
-from workflows.contract.messages import ToolMessage
+from everloop.activities.hooks import PluginFailedError, hook_context, in_time
+from everloop.activities.tool_messages import message, tool_is_gone, unknown_tool
+from everloop.agents.agent import Agent
+from everloop.agents.listed_tools import digest_of
+from everloop.agents.plugins import Plugin
+from everloop.agents.tool import Tool
+from everloop.workflows.contract.calls import RunToolInput
+from everloop.workflows.contract.messages import ToolMessage
 
 
 @dataclass(frozen=True)

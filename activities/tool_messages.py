@@ -2,9 +2,9 @@
 
 from collections.abc import Iterable
 
-from activities.tool_result import render_result
-from workflows.contract.messages import ToolCall, ToolMessage, ToolOutcome
-from workflows.contract.questions import Answer
+from everloop.activities.tool_result import render_result
+from everloop.workflows.contract.messages import ToolCall, ToolMessage, ToolOutcome
+from everloop.workflows.contract.questions import Answer
 
 _WHO = {
     "user": "by the user",

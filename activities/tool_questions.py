@@ -6,14 +6,14 @@ from collections.abc import Mapping
 import structlog
 from pydantic import BaseModel, JsonValue
 
-from activities.tool_arguments import as_json
-from activities.tool_hooks import VettedCall
-from agents.agent import Agent
-from agents.tool import Tool
-from stores.logs import exception_fields
-from workflows.contract.messages import ToolCall
-from workflows.contract.names import call_key
-from workflows.contract.questions import OWNER, Question, QuestionKind
+from everloop.activities.tool_arguments import as_json
+from everloop.activities.tool_hooks import VettedCall
+from everloop.agents.agent import Agent
+from everloop.agents.tool import Tool
+from everloop.stores.logs import exception_fields
+from everloop.workflows.contract.messages import ToolCall
+from everloop.workflows.contract.names import call_key
+from everloop.workflows.contract.questions import OWNER, Question, QuestionKind
 
 _log = structlog.get_logger()
 

@@ -6,11 +6,11 @@ from datetime import timedelta
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
-from activities.heartbeat import Heartbeat
-from activities.tool_result import excerpt
-from agents.retries import Retries
-from workflows.contract import failures
-from workflows.contract.events import RetryScheduled
+from everloop.activities.heartbeat import Heartbeat
+from everloop.activities.tool_result import excerpt
+from everloop.agents.retries import Retries
+from everloop.workflows.contract import failures
+from everloop.workflows.contract.events import RetryScheduled
 
 _JITTER = 0.2
 """Calls that failed together do not come back together."""

@@ -5,10 +5,10 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from pydantic import JsonValue
 
-from activities.store_patience import PATIENCE, StoreAwayError, insist
-from stores.secrets import Secrets
-from workflows.contract.names import child_path, root_task_id
-from workflows.contract.questions import Answer, Question
+from everloop.activities.store_patience import PATIENCE, StoreAwayError, insist
+from everloop.stores.secrets import Secrets
+from everloop.workflows.contract.names import child_path, root_task_id
+from everloop.workflows.contract.questions import Answer, Question
 
 SHORTEST = 6
 """Characters; anything shorter would be found in texts that have nothing to do with it."""

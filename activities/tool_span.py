@@ -6,11 +6,11 @@ from contextlib import contextmanager
 from opentelemetry.trace import Span, SpanKind
 from temporalio.exceptions import ApplicationError
 
-from activities.span_content import record_arguments, record_tool_result
-from activities.spans import of_task, span_without_content
-from agents.agent import Agent
-from workflows.contract.calls import RunToolInput, ToolReply
-from workflows.contract.messages import ToolMessage
+from everloop.activities.span_content import record_arguments, record_tool_result
+from everloop.activities.spans import of_task, span_without_content
+from everloop.agents.agent import Agent
+from everloop.workflows.contract.calls import RunToolInput, ToolReply
+from everloop.workflows.contract.messages import ToolMessage
 
 
 @contextmanager

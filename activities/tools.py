@@ -8,49 +8,49 @@ from pydantic import JsonValue
 from structlog.contextvars import bound_contextvars
 from temporalio import activity
 
-from activities.agents import find_agent
-from activities.artifact_calls import ArtifactCalls, idempotency_key
-from activities.call_lease import begin_attempt, this_attempt
-from activities.heartbeat import Heartbeat, heartbeating
-from activities.hidden_artifacts import HiddenArtifacts
-from activities.instruments import UNKNOWN_TOOL, counted_if_failed, record_tool_reply, timed_tool
-from activities.task_log import logging_task
-from activities.tool_arguments import InvalidArgumentsError, parse_arguments, values_of
-from activities.tool_artifacts import TaskArtifacts
-from activities.tool_claims import ToolClaim
-from activities.tool_dialogue import ending, inputs, is_approved
-from activities.tool_events import ToolEvents, started
-from activities.tool_function import ToolFailure, ToolFunctions
-from activities.tool_hooks import ToolHooks, VettedCall, tell_error
-from activities.tool_kept import KeptValue
-from activities.tool_lookup import FoundTool, find_tool
-from activities.tool_messages import message, unknown_outcome
-from activities.tool_questions import (
+from everloop.activities.agents import find_agent
+from everloop.activities.artifact_calls import ArtifactCalls, idempotency_key
+from everloop.activities.call_lease import begin_attempt, this_attempt
+from everloop.activities.heartbeat import Heartbeat, heartbeating
+from everloop.activities.hidden_artifacts import HiddenArtifacts
+from everloop.activities.instruments import UNKNOWN_TOOL, counted_if_failed, record_tool_reply, timed_tool
+from everloop.activities.task_log import logging_task
+from everloop.activities.tool_arguments import InvalidArgumentsError, parse_arguments, values_of
+from everloop.activities.tool_artifacts import TaskArtifacts
+from everloop.activities.tool_claims import ToolClaim
+from everloop.activities.tool_dialogue import ending, inputs, is_approved
+from everloop.activities.tool_events import ToolEvents, started
+from everloop.activities.tool_function import ToolFailure, ToolFunctions
+from everloop.activities.tool_hooks import ToolHooks, VettedCall, tell_error
+from everloop.activities.tool_kept import KeptValue
+from everloop.activities.tool_lookup import FoundTool, find_tool
+from everloop.activities.tool_messages import message, unknown_outcome
+from everloop.activities.tool_questions import (
     approval_question,
     needs_approval,
     outcome_question,
     phase_key,
 )
-from activities.tool_retries import next_delay, retry_event, retry_failure
-from activities.tool_secrets import SecretReader
-from activities.tool_span import record_outcome, tool_span
-from agents.agent import Agent
-from agents.hooks import ANYBODY
-from agents.questions import QuestionRequired
-from agents.registry import AgentRegistry
-from agents.tool import Tool
-from agents.tool_context import ToolContext
-from stores.artifacts import Artifacts
-from stores.leases import Claim
-from stores.logs import exception_fields, full_text
-from stores.secrets import Secrets
-from stores.task_views import TaskViews
-from stores.tool_records import ToolRecords
-from stores.transcripts import Transcripts
-from workflows.contract.calls import RunToolInput, StoreResultInput, ToolReply
-from workflows.contract.events import ToolProgressed, Warned
-from workflows.contract.messages import ToolMessage
-from workflows.contract.ports import ToolPort
+from everloop.activities.tool_retries import next_delay, retry_event, retry_failure
+from everloop.activities.tool_secrets import SecretReader
+from everloop.activities.tool_span import record_outcome, tool_span
+from everloop.agents.agent import Agent
+from everloop.agents.hooks import ANYBODY
+from everloop.agents.questions import QuestionRequired
+from everloop.agents.registry import AgentRegistry
+from everloop.agents.tool import Tool
+from everloop.agents.tool_context import ToolContext
+from everloop.stores.artifacts import Artifacts
+from everloop.stores.leases import Claim
+from everloop.stores.logs import exception_fields, full_text
+from everloop.stores.secrets import Secrets
+from everloop.stores.task_views import TaskViews
+from everloop.stores.tool_records import ToolRecords
+from everloop.stores.transcripts import Transcripts
+from everloop.workflows.contract.calls import RunToolInput, StoreResultInput, ToolReply
+from everloop.workflows.contract.events import ToolProgressed, Warned
+from everloop.workflows.contract.messages import ToolMessage
+from everloop.workflows.contract.ports import ToolPort
 
 _log = structlog.get_logger()
 

@@ -2,12 +2,12 @@
 
 from temporalio import activity
 
-from activities.call_lease import begin_attempt
-from activities.transcript_cache import put_messages
-from stores.leases import Leases
-from stores.transcripts import Transcripts
-from workflows.contract.calls import StoreTranscriptInput
-from workflows.contract.ports import TranscriptPort
+from everloop.activities.call_lease import begin_attempt
+from everloop.activities.transcript_cache import put_messages
+from everloop.stores.leases import Leases
+from everloop.stores.transcripts import Transcripts
+from everloop.workflows.contract.calls import StoreTranscriptInput
+from everloop.workflows.contract.ports import TranscriptPort
 
 
 class CachedTranscripts(TranscriptPort):

@@ -6,13 +6,13 @@ import structlog
 from redis.exceptions import RedisError
 from temporalio.exceptions import ApplicationError
 
-from activities.call_lease import overtaken
-from stores.leases import Lease, NotOursError
-from stores.transcripts import OpenedTranscript, Reply, Transcripts
-from workflows.contract import failures
-from workflows.contract.messages import TranscriptMessage
-from workflows.contract.tasks import TaskRef
-from workflows.contract.transcripts import extend_digest
+from everloop.activities.call_lease import overtaken
+from everloop.stores.leases import Lease, NotOursError
+from everloop.stores.transcripts import OpenedTranscript, Reply, Transcripts
+from everloop.workflows.contract import failures
+from everloop.workflows.contract.messages import TranscriptMessage
+from everloop.workflows.contract.tasks import TaskRef
+from everloop.workflows.contract.transcripts import extend_digest
 
 _log = structlog.get_logger()
 

@@ -6,8 +6,8 @@ from math import ceil
 
 from openai.types.chat import ChatCompletionMessageParam
 
-from activities.chat_request import ChatRequest
-from workflows.contract.messages import AssistantMessage, Usage
+from everloop.activities.chat_request import ChatRequest
+from everloop.workflows.contract.messages import AssistantMessage, Usage
 
 _CHARACTERS = 4
 """Of one token, as OpenAI says of English text."""

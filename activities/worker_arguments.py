@@ -4,7 +4,7 @@ from argparse import SUPPRESS, ArgumentParser, ArgumentTypeError
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from workflows.contract.names import WORKER_QUEUES
+from everloop.workflows.contract.names import WORKER_QUEUES
 
 MOST_PROCESSES = 256
 

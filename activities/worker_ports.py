@@ -3,9 +3,9 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from workflows.contract import names
-from workflows.contract.housekeeping import HousekeepingPort, housekeeping_calls
-from workflows.contract.ports import (
+from everloop.workflows.contract import names
+from everloop.workflows.contract.housekeeping import HousekeepingPort, housekeeping_calls
+from everloop.workflows.contract.ports import (
     AgentPort,
     ContextPort,
     ModelPort,

@@ -11,8 +11,8 @@ from typing import Any
 
 import structlog
 
-from agents.mcp import launcher
-from stores.metrics_listener import Address
+from everloop.agents.mcp import launcher
+from everloop.stores.metrics_listener import Address
 
 STEADY_AFTER = 60.0
 """Seconds after which a process that fails is not taken to be set up wrongly: it is started again. On a busy

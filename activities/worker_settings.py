@@ -16,7 +16,7 @@ from temporalio.worker import (
     WorkerTuner,
 )
 
-from workflows.contract import names
+from everloop.workflows.contract import names
 
 LEAST_SLOTS = 10
 """Calls at once, and steps of workflows at once, however busy the machine is: most of them only wait."""

@@ -1,4 +1,4 @@
-"""Run a gateway: `python -m gateway`."""
+"""Run a gateway: `python -m everloop.gateway`."""
 
 import asyncio
 import os
@@ -15,39 +15,39 @@ from redis.asyncio import Redis
 from starlette.applications import Starlette
 from temporalio.client import Client
 
-from agents.errors import AgentError
-from agents.registry import AgentRegistry, AgentSettings, load_agents
-from gateway.app import build_app
-from gateway.auth_settings import AuthSettings, AuthSettingsError, make_authenticator
-from gateway.cancellation import cancel
-from gateway.card_signing import CardKey, CardKeyError, CardSettings, load_card_key
-from gateway.gauges import Gauges
-from gateway.grpc_server import GrpcServer
-from gateway.guards import Authenticator, Guards
-from gateway.health import Probe
-from gateway.push_configs import make_push, notifier
-from gateway.request_limits import LimitSettings, make_request_limits
-from gateway.server import AddressInUseError, GatewayServer, listen
-from gateway.settings import GatewaySettings
-from gateway.stores import Stores
-from gateway.tasks import Tasks
-from stores.artifact_settings import ArtifactSettings, make_artifacts
-from stores.blob_settings import BlobSettings, opened_blobs
-from stores.blobs import Blobs, BlobsUnfitError
-from stores.metrics_listener import MetricsAddressError
-from stores.notifying_task_views import NotifyingTaskViews
-from stores.push_deliveries import PushDeliveries
-from stores.push_settings import PushSettings
-from stores.redis_connection import RedisUnfitError, StoreSettings, check_redis, connect_redis
-from stores.redis_push_configs import RedisPushConfigs
-from stores.redis_secrets import RedisSecrets
-from stores.redis_task_views import RedisTaskViews
-from stores.redis_transcripts import RedisTranscripts
-from stores.retention import RetentionSettings
-from stores.setting_names import report_unknown
-from stores.settings_errors import explain
-from stores.telemetry import Telemetry, configure_telemetry
-from stores.temporal_connection import TemporalUnreachableError, connect_temporal
+from everloop.agents.errors import AgentError
+from everloop.agents.registry import AgentRegistry, AgentSettings, load_agents
+from everloop.gateway.app import build_app
+from everloop.gateway.auth_settings import AuthSettings, AuthSettingsError, make_authenticator
+from everloop.gateway.cancellation import cancel
+from everloop.gateway.card_signing import CardKey, CardKeyError, CardSettings, load_card_key
+from everloop.gateway.gauges import Gauges
+from everloop.gateway.grpc_server import GrpcServer
+from everloop.gateway.guards import Authenticator, Guards
+from everloop.gateway.health import Probe
+from everloop.gateway.push_configs import make_push, notifier
+from everloop.gateway.request_limits import LimitSettings, make_request_limits
+from everloop.gateway.server import AddressInUseError, GatewayServer, listen
+from everloop.gateway.settings import GatewaySettings
+from everloop.gateway.stores import Stores
+from everloop.gateway.tasks import Tasks
+from everloop.stores.artifact_settings import ArtifactSettings, make_artifacts
+from everloop.stores.blob_settings import BlobSettings, opened_blobs
+from everloop.stores.blobs import Blobs, BlobsUnfitError
+from everloop.stores.metrics_listener import MetricsAddressError
+from everloop.stores.notifying_task_views import NotifyingTaskViews
+from everloop.stores.push_deliveries import PushDeliveries
+from everloop.stores.push_settings import PushSettings
+from everloop.stores.redis_connection import RedisUnfitError, StoreSettings, check_redis, connect_redis
+from everloop.stores.redis_push_configs import RedisPushConfigs
+from everloop.stores.redis_secrets import RedisSecrets
+from everloop.stores.redis_task_views import RedisTaskViews
+from everloop.stores.redis_transcripts import RedisTranscripts
+from everloop.stores.retention import RetentionSettings
+from everloop.stores.setting_names import report_unknown
+from everloop.stores.settings_errors import explain
+from everloop.stores.telemetry import Telemetry, configure_telemetry
+from everloop.stores.temporal_connection import TemporalUnreachableError, connect_temporal
 
 _log = structlog.get_logger()
 

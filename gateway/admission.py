@@ -7,12 +7,12 @@ from datetime import UTC, datetime
 from a2a.utils.errors import InvalidParamsError
 from structlog.contextvars import bind_contextvars
 
-from agents.agent import Agent
-from agents.errors import UnknownAgentError
-from agents.registry import AgentRegistry
-from gateway.answers import Answers
-from gateway.callers import Viewer
-from gateway.errors import (
+from everloop.agents.agent import Agent
+from everloop.agents.errors import UnknownAgentError
+from everloop.agents.registry import AgentRegistry
+from everloop.gateway.answers import Answers
+from everloop.gateway.callers import Viewer
+from everloop.gateway.errors import (
     AnswerInvalidError,
     MessageChangedError,
     NoWorkerError,
@@ -20,12 +20,12 @@ from gateway.errors import (
     TaskFullError,
     TaskTooLargeError,
 )
-from gateway.guards import RequestLimits
-from gateway.input_files import InputFiles
-from gateway.instruments import record_started
-from gateway.past import Past
-from gateway.references import References
-from gateway.repeated_messages import (
+from everloop.gateway.guards import RequestLimits
+from everloop.gateway.input_files import InputFiles
+from everloop.gateway.instruments import record_started
+from everloop.gateway.past import Past
+from everloop.gateway.references import References
+from everloop.gateway.repeated_messages import (
     changed,
     check_digest,
     check_repeated,
@@ -35,17 +35,17 @@ from gateway.repeated_messages import (
     named,
     task_id_of,
 )
-from gateway.requests import SendRequest
-from gateway.stores import Stores
-from gateway.tasks import Tasks, submitted_view
-from stores.task_views import START, Snapshot
-from workflows.contract.messages import AgentMessage, DataPart, UserMessage, text_of
-from workflows.contract.names import (
+from everloop.gateway.requests import SendRequest
+from everloop.gateway.stores import Stores
+from everloop.gateway.tasks import Tasks, submitted_view
+from everloop.stores.task_views import START, Snapshot
+from everloop.workflows.contract.messages import AgentMessage, DataPart, UserMessage, text_of
+from everloop.workflows.contract.names import (
     context_key,
     derive_context_id,
 )
-from workflows.contract.questions import QUESTION, names_question_for_sure
-from workflows.contract.tasks import Identity, Route, TaskInput, TaskView
+from everloop.workflows.contract.questions import QUESTION, names_question_for_sure
+from everloop.workflows.contract.tasks import Identity, Route, TaskInput, TaskView
 
 AWAITED_BYTES = 16_000
 """A message of this size always gets to a task that waits for its user: it may be what lets the task end."""

@@ -5,13 +5,13 @@ from collections.abc import Sequence
 import structlog
 from pydantic import JsonValue
 
-from gateway.errors import AnswerInvalidError
-from gateway.file_parts import holds_file
-from gateway.requests import check_id
-from runtime.foreign_schemas import SchemaUnfitError, find_misfits_soon
-from stores.secrets import Secrets
-from workflows.contract.messages import DataPart, TextPart, UserMessage
-from workflows.contract.questions import (
+from everloop.gateway.errors import AnswerInvalidError
+from everloop.gateway.file_parts import holds_file
+from everloop.gateway.requests import check_id
+from everloop.runtime.foreign_schemas import SchemaUnfitError, find_misfits_soon
+from everloop.stores.secrets import Secrets
+from everloop.workflows.contract.messages import DataPart, TextPart, UserMessage
+from everloop.workflows.contract.questions import (
     CHAT_PREFIX,
     QUESTION,
     WITHHELD,
@@ -27,7 +27,7 @@ from workflows.contract.questions import (
     prefixed_secret,
     read_answer,
 )
-from workflows.contract.tasks import TaskStatus, TaskView
+from everloop.workflows.contract.tasks import TaskStatus, TaskView
 
 MAX_PATH = 200
 """Characters of the path to what is wrong: its names may be the client's."""

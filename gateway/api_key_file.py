@@ -20,9 +20,9 @@ from typing import Annotated
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationError
 
-from gateway.owner_names import flaw_of_owner
-from gateway.scopes import flaw_of_scope
-from runtime.secrecy import warn_of_readers
+from everloop.gateway.owner_names import flaw_of_owner
+from everloop.gateway.scopes import flaw_of_scope
+from everloop.runtime.secrecy import warn_of_readers
 
 MARK = "everloop"
 """How our keys begin, so that people and scanners know what they found."""

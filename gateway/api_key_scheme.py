@@ -7,9 +7,9 @@ from pathlib import Path
 import structlog
 from a2a.types import a2a_pb2 as pb
 
-from gateway.api_key_file import ApiKey, ApiKeyFileError, id_of, is_expired, read_keys
-from gateway.auth_schemes import CredentialsError, Scheme
-from gateway.callers import Caller
+from everloop.gateway.api_key_file import ApiKey, ApiKeyFileError, id_of, is_expired, read_keys
+from everloop.gateway.auth_schemes import CredentialsError, Scheme
+from everloop.gateway.callers import Caller
 
 HEADER = "X-API-Key"
 

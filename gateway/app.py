@@ -10,42 +10,42 @@ from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from temporalio.client import Client
 
-from agents.registry import AgentRegistry
-from gateway.admission import Admission
-from gateway.approvals import Approvals
-from gateway.authorized_handler import AuthorizedHandler
-from gateway.bindings import binding_routes
-from gateway.cancellation import cancel
-from gateway.card_routes import card_routes
-from gateway.card_signing import CardKey
-from gateway.cards import Cards, Offer
-from gateway.codec_endpoint import codec_routes
-from gateway.downloads import Downloads
-from gateway.endings import Endings
-from gateway.event_fanout import EventFanout
-from gateway.guards import Anybody, Guards
-from gateway.handler import Services, TaskHandler
-from gateway.health import health_routes
-from gateway.http_origins import OwnPagesOnly
-from gateway.http_request import BodyLimits
-from gateway.http_shell import HttpShell
-from gateway.input_files import InputFiles
-from gateway.large_tasks import LargeTasks
-from gateway.open_streams import OpenStreams
-from gateway.past import Past
-from gateway.problems import Problems
-from gateway.push_operations import NoPush, PushOperations
-from gateway.result_downloads import ResultDownloads
-from gateway.routes import Routes
-from gateway.runs import Runs
-from gateway.settings import GatewaySettings
-from gateway.snapshots import Snapshots
-from gateway.steps import Steps
-from gateway.stores import Stores
-from gateway.sweep import Sweep
-from gateway.task_streams import TaskStreams
-from gateway.tasks import Tasks
-from gateway.unserved import failed, unserved
+from everloop.agents.registry import AgentRegistry
+from everloop.gateway.admission import Admission
+from everloop.gateway.approvals import Approvals
+from everloop.gateway.authorized_handler import AuthorizedHandler
+from everloop.gateway.bindings import binding_routes
+from everloop.gateway.cancellation import cancel
+from everloop.gateway.card_routes import card_routes
+from everloop.gateway.card_signing import CardKey
+from everloop.gateway.cards import Cards, Offer
+from everloop.gateway.codec_endpoint import codec_routes
+from everloop.gateway.downloads import Downloads
+from everloop.gateway.endings import Endings
+from everloop.gateway.event_fanout import EventFanout
+from everloop.gateway.guards import Anybody, Guards
+from everloop.gateway.handler import Services, TaskHandler
+from everloop.gateway.health import health_routes
+from everloop.gateway.http_origins import OwnPagesOnly
+from everloop.gateway.http_request import BodyLimits
+from everloop.gateway.http_shell import HttpShell
+from everloop.gateway.input_files import InputFiles
+from everloop.gateway.large_tasks import LargeTasks
+from everloop.gateway.open_streams import OpenStreams
+from everloop.gateway.past import Past
+from everloop.gateway.problems import Problems
+from everloop.gateway.push_operations import NoPush, PushOperations
+from everloop.gateway.result_downloads import ResultDownloads
+from everloop.gateway.routes import Routes
+from everloop.gateway.runs import Runs
+from everloop.gateway.settings import GatewaySettings
+from everloop.gateway.snapshots import Snapshots
+from everloop.gateway.steps import Steps
+from everloop.gateway.stores import Stores
+from everloop.gateway.sweep import Sweep
+from everloop.gateway.task_streams import TaskStreams
+from everloop.gateway.tasks import Tasks
+from everloop.gateway.unserved import failed, unserved
 
 
 def build_app(  # noqa: PLR0913 -- the parts of a gateway, each by its name

@@ -22,8 +22,8 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from gateway.callers import Caller
-from gateway.errors import (
+from everloop.gateway.callers import Caller
+from everloop.gateway.errors import (
     STORE_FAILURES,
     AnswerInvalidError,
     TaskEndedError,
@@ -31,20 +31,20 @@ from gateway.errors import (
     TaskUnknownError,
     UnavailableError,
 )
-from gateway.guards import Guards
-from gateway.http_callers import recognise
-from gateway.http_errors import headers_of, status_of
-from gateway.http_request import A2ARequest, BodyLimits
-from gateway.large_tasks import LargeTasks
-from gateway.refusals import ForbiddenError
-from gateway.scopes import approver_scopes, check_agent
-from gateway.snapshots import CHILD_SEPARATOR, SMALL_BYTES
-from gateway.stores import Stores
-from gateway.tasks import Tasks
-from stores.task_views import InvalidPageTokenError, Snapshot, WaitingQuery
-from workflows.contract.messages import AgentMessage
-from workflows.contract.questions import APPROVAL, ApproverAnswer, Question
-from workflows.contract.tasks import TaskView
+from everloop.gateway.guards import Guards
+from everloop.gateway.http_callers import recognise
+from everloop.gateway.http_errors import headers_of, status_of
+from everloop.gateway.http_request import A2ARequest, BodyLimits
+from everloop.gateway.large_tasks import LargeTasks
+from everloop.gateway.refusals import ForbiddenError
+from everloop.gateway.scopes import approver_scopes, check_agent
+from everloop.gateway.snapshots import CHILD_SEPARATOR, SMALL_BYTES
+from everloop.gateway.stores import Stores
+from everloop.gateway.tasks import Tasks
+from everloop.stores.task_views import InvalidPageTokenError, Snapshot, WaitingQuery
+from everloop.workflows.contract.messages import AgentMessage
+from everloop.workflows.contract.questions import APPROVAL, ApproverAnswer, Question
+from everloop.workflows.contract.tasks import TaskView
 
 MAX_PAGE = 100
 MAX_NOTE = 2000

@@ -2,8 +2,8 @@
 
 from pydantic import JsonValue
 
-from stores.part_urls import artifact_url, part_url
-from workflows.contract.artifacts import ArtifactPart, Operation, StoredArtifact
+from everloop.stores.part_urls import artifact_url, part_url
+from everloop.workflows.contract.artifacts import ArtifactPart, Operation, StoredArtifact
 
 
 def artifact_json(

@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 
 from a2a.types import a2a_pb2 as pb
 
-from gateway.callers import Caller
-from gateway.guards import Authenticator
-from gateway.refusals import UnauthenticatedError
+from everloop.gateway.callers import Caller
+from everloop.gateway.guards import Authenticator
+from everloop.gateway.refusals import UnauthenticatedError
 
 REALM = "everloop"
 """What the challenges call the place that is guarded."""

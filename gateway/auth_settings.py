@@ -9,13 +9,13 @@ from urllib.parse import urlsplit
 from pydantic import field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
-from gateway.api_key_file import ApiKeyFileError
-from gateway.api_key_scheme import ApiKeyScheme
-from gateway.auth_schemes import AnyScheme, Scheme
-from gateway.guards import Anybody, Authenticator
-from gateway.jwks import Jwks
-from gateway.jwt_bearer import JwtScheme, TokenRules
-from gateway.jwt_keys import (
+from everloop.gateway.api_key_file import ApiKeyFileError
+from everloop.gateway.api_key_scheme import ApiKeyScheme
+from everloop.gateway.auth_schemes import AnyScheme, Scheme
+from everloop.gateway.guards import Anybody, Authenticator
+from everloop.gateway.jwks import Jwks
+from everloop.gateway.jwt_bearer import JwtScheme, TokenRules
+from everloop.gateway.jwt_keys import (
     PUBLIC_ALGORITHMS,
     SECRET_ALGORITHMS,
     OneKey,
@@ -24,7 +24,7 @@ from gateway.jwt_keys import (
     read_public_key,
     read_secret,
 )
-from gateway.proxy_certificates import Network, ProxyCertificateScheme
+from everloop.gateway.proxy_certificates import Network, ProxyCertificateScheme
 
 SchemeName = Literal["none", "api-key", "jwt", "mtls"]
 

@@ -8,12 +8,12 @@ from a2a.server.events import Event
 from a2a.server.request_handlers.request_handler import RequestHandler
 from a2a.types import a2a_pb2 as pb
 
-from agents.registry import AgentRegistry
-from gateway.callers import caller_of
-from gateway.errors import a2a_errors
-from gateway.open_streams import OpenStreams
-from gateway.scopes import READ, WRITE, check_agent, check_scope
-from gateway.served_agents import agent_of
+from everloop.agents.registry import AgentRegistry
+from everloop.gateway.callers import caller_of
+from everloop.gateway.errors import a2a_errors
+from everloop.gateway.open_streams import OpenStreams
+from everloop.gateway.scopes import READ, WRITE, check_agent, check_scope
+from everloop.gateway.served_agents import agent_of
 
 SCOPES: Mapping[str, str | None] = {
     "on_message_send": WRITE,

@@ -9,11 +9,11 @@ from a2a.server.request_handlers.request_handler import RequestHandler
 from a2a.utils.constants import PROTOCOL_VERSION_0_3, PROTOCOL_VERSION_1_0
 from starlette.routing import Route
 
-from gateway.http_shell import Endpoint, HttpShell
-from gateway.jsonrpc import JsonRpcBinding
-from gateway.rest import RestBinding, RestCall
-from gateway.rest_current import rest_calls
-from gateway.rest_legacy import legacy_rest_calls
+from everloop.gateway.http_shell import Endpoint, HttpShell
+from everloop.gateway.jsonrpc import JsonRpcBinding
+from everloop.gateway.rest import RestBinding, RestCall
+from everloop.gateway.rest_current import rest_calls
+from everloop.gateway.rest_legacy import legacy_rest_calls
 
 _AGENT = "/agents/{agent}"
 

@@ -8,10 +8,10 @@ from a2a.utils.errors import VersionNotSupportedError
 from starlette.datastructures import QueryParams
 from starlette.requests import Request
 
-from gateway.callers import caller_of_request
-from gateway.http_request import A2ARequest
-from gateway.protocol_versions import served_version
-from gateway.served_agents import AGENT
+from everloop.gateway.callers import caller_of_request
+from everloop.gateway.http_request import A2ARequest
+from everloop.gateway.protocol_versions import served_version
+from everloop.gateway.served_agents import AGENT
 
 _SHOWN = 40
 """How many characters of a wrong version are repeated."""

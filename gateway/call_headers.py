@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from opentelemetry.context import Context
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-from gateway.refusals import TooManyHeadersError
+from everloop.gateway.refusals import TooManyHeadersError
 
 MAX_HEADERS = 400
 """Of one request. Proxies take 100 as a rule."""

@@ -8,7 +8,7 @@ from a2a.server.context import ServerCallContext
 from pydantic import JsonValue
 from starlette.requests import HTTPConnection
 
-from workflows.contract.tasks import Identity, TaskView
+from everloop.workflows.contract.tasks import Identity, TaskView
 
 ANONYMOUS = "anonymous"
 """The owner of tasks and artifacts whose client did not authenticate."""

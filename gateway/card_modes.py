@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from agents.agent import Agent
+from everloop.agents.agent import Agent
 
 TEXT = "text/plain"
 JSON = "application/json"

@@ -14,10 +14,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
-from agents.agent import Agent
-from gateway.card_signing import JWKS_PATH
-from gateway.cards import Cards
-from gateway.http_conditions import names_tag
+from everloop.agents.agent import Agent
+from everloop.gateway.card_signing import JWKS_PATH
+from everloop.gateway.cards import Cards
+from everloop.gateway.http_conditions import names_tag
 
 CACHE_CONTROL = "public, max-age=300"
 """Cards change when the gateway is set up anew; five minutes later all clients know."""

@@ -17,7 +17,7 @@ from jwt.algorithms import ECAlgorithm, OKPAlgorithm, RSAAlgorithm
 from pydantic import JsonValue
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from runtime.secrecy import warn_of_readers
+from everloop.runtime.secrecy import warn_of_readers
 
 JWKS_PATH = ".well-known/jwks.json"
 """Where the public keys are served, below the gateway's address."""

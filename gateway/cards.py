@@ -7,13 +7,14 @@ from a2a.types import a2a_pb2 as pb
 from a2a.utils.constants import PROTOCOL_VERSION_0_3, PROTOCOL_VERSION_1_0, TransportProtocol
 from a2a.utils.errors import UnsupportedOperationError
 
-from agents.agent import Agent
-from agents.registry import AgentRegistry
-from gateway.card_modes import input_modes, output_modes
-from gateway.card_signing import CardKey
-from stores.a2a_tasks import EVENTS_EXTENSION
+from everloop import __version__
+from everloop.agents.agent import Agent
+from everloop.agents.registry import AgentRegistry
+from everloop.gateway.card_modes import input_modes, output_modes
+from everloop.gateway.card_signing import CardKey
+from everloop.stores.a2a_tasks import EVENTS_EXTENSION
 
-VERSION = "0.1.0"
+VERSION = __version__
 """The version in cards of agents that have none: Everloop's own, as in pyproject.toml."""
 
 BOTH = (PROTOCOL_VERSION_1_0, PROTOCOL_VERSION_0_3)

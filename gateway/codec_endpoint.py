@@ -23,14 +23,14 @@ from temporalio.common import RawValue
 from temporalio.converter import DataConverter
 from temporalio.exceptions import ApplicationError
 
-from gateway.guards import Anybody, Guards
-from gateway.http_callers import recognise
-from gateway.http_errors import headers_of, status_of
-from gateway.http_request import A2ARequest, BodyLimits
-from gateway.scopes import OPERATOR, require_scope
-from stores.blobs import BlobsUnavailableError
-from stores.encryption import EncryptionError
-from stores.encryption_codec import EncryptionCodec
+from everloop.gateway.guards import Anybody, Guards
+from everloop.gateway.http_callers import recognise
+from everloop.gateway.http_errors import headers_of, status_of
+from everloop.gateway.http_request import A2ARequest, BodyLimits
+from everloop.gateway.scopes import OPERATOR, require_scope
+from everloop.stores.blobs import BlobsUnavailableError
+from everloop.stores.encryption import EncryptionError
+from everloop.stores.encryption_codec import EncryptionCodec
 
 _ALLOWED_HEADERS = "Authorization, Content-Type, X-API-Key, X-Namespace"
 _PREFLIGHT_HOLDS = "600"

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from a2a.types import a2a_pb2 as pb
 from a2a.utils.errors import ContentTypeNotSupportedError
 
-from agents.agent import Agent
+from everloop.agents.agent import Agent
 
 TEXT = "text/plain"
 JSON = "application/json"

@@ -7,11 +7,16 @@ from http import HTTPStatus
 import structlog
 from starlette.responses import JSONResponse, Response
 
-from gateway.errors import STORE_FAILURES
-from gateway.http_errors import headers_of
-from gateway.refusals import RefusalError, http_status
-from stores.artifacts import ArtifactIdError, ArtifactMissingError, ArtifactReplacedError, PartIndexError
-from stores.blobs import BlobCorruptError, BlobMissingError, BlobsUnavailableError
+from everloop.gateway.errors import STORE_FAILURES
+from everloop.gateway.http_errors import headers_of
+from everloop.gateway.refusals import RefusalError, http_status
+from everloop.stores.artifacts import (
+    ArtifactIdError,
+    ArtifactMissingError,
+    ArtifactReplacedError,
+    PartIndexError,
+)
+from everloop.stores.blobs import BlobCorruptError, BlobMissingError, BlobsUnavailableError
 
 RETRY_AFTER = 2
 """Seconds after which a client may ask a store again that did not answer."""

@@ -4,14 +4,14 @@ from collections.abc import Iterable
 
 from starlette.requests import Request
 
-from gateway.callers import Caller
-from gateway.guards import Guards
-from gateway.http_callers import recognise
-from gateway.refusals import ForbiddenError
-from gateway.scopes import READ, check_agent, check_scope, is_bound_to_agents
-from gateway.snapshots import CHILD_SEPARATOR
-from stores.task_views import TaskViews
-from workflows.contract.artifacts import StoredArtifact
+from everloop.gateway.callers import Caller
+from everloop.gateway.guards import Guards
+from everloop.gateway.http_callers import recognise
+from everloop.gateway.refusals import ForbiddenError
+from everloop.gateway.scopes import READ, check_agent, check_scope, is_bound_to_agents
+from everloop.gateway.snapshots import CHILD_SEPARATOR
+from everloop.stores.task_views import TaskViews
+from everloop.workflows.contract.artifacts import StoredArtifact
 
 
 class DownloadGuard:

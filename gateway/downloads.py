@@ -15,18 +15,18 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from gateway.artifact_json import artifact_json
-from gateway.callers import Caller
-from gateway.download_errors import DownloadError, error_response
-from gateway.download_guard import DownloadGuard
-from gateway.guards import Guards
-from gateway.part_download import PartAddress, PartDownload
-from gateway.scopes import is_bound_to_agents
-from gateway.stores import Stores
-from stores.artifacts import ArtifactMissingError
-from stores.part_urls import ARTIFACTS, PARTS
-from workflows.contract.artifacts import StoredArtifact
-from workflows.contract.names import context_key
+from everloop.gateway.artifact_json import artifact_json
+from everloop.gateway.callers import Caller
+from everloop.gateway.download_errors import DownloadError, error_response
+from everloop.gateway.download_guard import DownloadGuard
+from everloop.gateway.guards import Guards
+from everloop.gateway.part_download import PartAddress, PartDownload
+from everloop.gateway.scopes import is_bound_to_agents
+from everloop.gateway.stores import Stores
+from everloop.stores.artifacts import ArtifactMissingError
+from everloop.stores.part_urls import ARTIFACTS, PARTS
+from everloop.workflows.contract.artifacts import StoredArtifact
+from everloop.workflows.contract.names import context_key
 
 _INDEX = re.compile(r"\d{1,6}", re.ASCII)
 _NOT_STORED = {"Cache-Control": "no-store"}

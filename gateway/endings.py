@@ -7,8 +7,8 @@ from datetime import UTC, datetime
 
 import structlog
 
-from gateway.cancellation import cancel
-from gateway.errors import (
+from everloop.gateway.cancellation import cancel
+from everloop.gateway.errors import (
     STORE_FAILURES,
     GatewayError,
     NoWorkerError,
@@ -17,19 +17,19 @@ from gateway.errors import (
     TemporalUnavailableError,
     UnavailableError,
 )
-from gateway.instruments import record_settled
-from gateway.problems import Problems
-from gateway.restored_views import with_artifacts
-from gateway.runs import Alive, Ending, Runs, Stuck
-from gateway.stores import Stores
-from gateway.tasks import Tasks, canceled_status
-from gateway.unfinished_artifacts import UnfinishedArtifacts
-from stores.log_fields import task_fields
-from stores.task_views import Snapshot, position_order
-from stores.view_parts import fails_drafts
-from workflows.contract.events import REASON, StatusChanged
-from workflows.contract.messages import AgentMessage, TextPart
-from workflows.contract.tasks import TaskState, TaskView
+from everloop.gateway.instruments import record_settled
+from everloop.gateway.problems import Problems
+from everloop.gateway.restored_views import with_artifacts
+from everloop.gateway.runs import Alive, Ending, Runs, Stuck
+from everloop.gateway.stores import Stores
+from everloop.gateway.tasks import Tasks, canceled_status
+from everloop.gateway.unfinished_artifacts import UnfinishedArtifacts
+from everloop.stores.log_fields import task_fields
+from everloop.stores.task_views import Snapshot, position_order
+from everloop.stores.view_parts import fails_drafts
+from everloop.workflows.contract.events import REASON, StatusChanged
+from everloop.workflows.contract.messages import AgentMessage, TextPart
+from everloop.workflows.contract.tasks import TaskState, TaskView
 
 LAST_STEP = 1_000_000_000
 """Behind every passing status that an activity may have published under the same version."""

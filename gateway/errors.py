@@ -34,9 +34,9 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import OutOfMemoryError, ReadOnlyError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
-from gateway.refusals import RefusalError, UnavailableNowError
-from stores.blobs import BlobsUnavailableError
-from stores.task_views import InvalidPageTokenError
+from everloop.gateway.refusals import RefusalError, UnavailableNowError
+from everloop.stores.blobs import BlobsUnavailableError
+from everloop.stores.task_views import InvalidPageTokenError
 
 REFUSAL = "everloop.refusal"
 """Where a call's state holds the `RefusalError` that it ended with: bindings tell more of those."""

@@ -14,9 +14,9 @@ from typing import Self
 
 import structlog
 
-from gateway.errors import STORE_FAILURES
-from gateway.instruments import record_lag, record_subscribed
-from stores.task_views import StreamedEvent, TaskViews, position_order
+from everloop.gateway.errors import STORE_FAILURES
+from everloop.gateway.instruments import record_lag, record_subscribed
+from everloop.stores.task_views import StreamedEvent, TaskViews, position_order
 
 READ_WAIT = 5.0
 """Seconds that one read waits for events."""

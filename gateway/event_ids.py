@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Self
 
-from stores.json_limits import with_whole_numbers
-from stores.task_views import is_position, position_order
-from workflows.contract.tasks import TaskState
+from everloop.stores.json_limits import with_whole_numbers
+from everloop.stores.task_views import is_position, position_order
+from everloop.workflows.contract.tasks import TaskState
 
 LAST_EVENT_ID = "last-event-id"
 """The header of a client that goes on."""

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from a2a.types import a2a_pb2 as pb
 from a2a.utils.errors import InvalidParamsError
 
-from stores.artifacts import NewPart
-from workflows.contract.messages import FilePart, Part, StoredPart
-from workflows.contract.part_rules import filename_flaw, media_type_flaw, url_flaw
+from everloop.stores.artifacts import NewPart
+from everloop.workflows.contract.messages import FilePart, Part, StoredPart
+from everloop.workflows.contract.part_rules import filename_flaw, media_type_flaw, url_flaw
 
 MAX_FILES = 100
 """Files in one message, copies and URLs too: bytes are stored one by one before the task starts."""

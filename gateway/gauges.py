@@ -8,12 +8,12 @@ import structlog
 from temporalio.client import Client
 from temporalio.service import RPCError
 
-from gateway.errors import GatewayError
-from gateway.health import Probe, outcome_of
-from gateway.instruments import begin_counters, record_open, record_reachable
-from gateway.temporal_calls import CALL_TIMEOUT, temporal_answers
-from workflows.contract import names
-from workflows.contract.tasks import TERMINAL_STATES, TaskState
+from everloop.gateway.errors import GatewayError
+from everloop.gateway.health import Probe, outcome_of
+from everloop.gateway.instruments import begin_counters, record_open, record_reachable
+from everloop.gateway.temporal_calls import CALL_TIMEOUT, temporal_answers
+from everloop.workflows.contract import names
+from everloop.workflows.contract.tasks import TERMINAL_STATES, TaskState
 
 GAUGES_PAUSE = 30.0
 """Seconds between two rounds."""

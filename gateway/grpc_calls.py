@@ -19,19 +19,19 @@ from a2a.utils.errors import InvalidParamsError, InvalidRequestError, VersionNot
 from google.protobuf.message import DecodeError, Message
 from opentelemetry import trace
 
-from gateway.call_headers import CallHeaders, trace_context
-from gateway.cancellation import cancel
-from gateway.grpc_messages import read_message
-from gateway.grpc_status import Context, refuse
-from gateway.guards import Guards
-from gateway.http_errors import as_a2a
-from gateway.large_tasks import held_by
-from gateway.protocol_versions import served_version
-from gateway.raw_parts import empty_part
-from gateway.refusals import TooManyHeadersError, UnavailableNowError
-from gateway.server import STALLED_AFTER
-from stores.a2a_tasks import EVENTS_EXTENSION
-from stores.log_fields import bind_owner
+from everloop.gateway.call_headers import CallHeaders, trace_context
+from everloop.gateway.cancellation import cancel
+from everloop.gateway.grpc_messages import read_message
+from everloop.gateway.grpc_status import Context, refuse
+from everloop.gateway.guards import Guards
+from everloop.gateway.http_errors import as_a2a
+from everloop.gateway.large_tasks import held_by
+from everloop.gateway.protocol_versions import served_version
+from everloop.gateway.raw_parts import empty_part
+from everloop.gateway.refusals import TooManyHeadersError, UnavailableNowError
+from everloop.gateway.server import STALLED_AFTER
+from everloop.stores.a2a_tasks import EVENTS_EXTENSION
+from everloop.stores.log_fields import bind_owner
 
 LEGACY_SERVICE = "a2a.v1.A2AService"
 """The service of A2A 0.3; that of 1.0 is `lf.a2a.v1.A2AService`."""

@@ -11,8 +11,8 @@ from a2a.utils.errors import InvalidParamsError
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message import DecodeError, Message
 
-from gateway.requests import MAX_PARTS
-from gateway.strict_json import MAX_VALUES
+from everloop.gateway.requests import MAX_PARTS
+from everloop.gateway.strict_json import MAX_VALUES
 
 _VARINT, _FIXED64, _DELIMITED, _FIXED32 = 0, 1, 2, 5
 _FIXED_SIZES = {_FIXED64: 8, _FIXED32: 4}

@@ -17,13 +17,13 @@ from a2a.types.a2a_pb2_grpc import (
 )
 from a2a.utils.errors import A2AError
 
-from gateway.call_headers import MAX_HEAD_BYTES
-from gateway.grpc_calls import CallContexts, Calls
-from gateway.grpc_status import Context
-from gateway.guards import Guards
-from gateway.legacy_handler import LegacyHandler
-from gateway.server import STALLED_AFTER, AddressInUseError
-from gateway.settings import GatewaySettings
+from everloop.gateway.call_headers import MAX_HEAD_BYTES
+from everloop.gateway.grpc_calls import CallContexts, Calls
+from everloop.gateway.grpc_status import Context
+from everloop.gateway.guards import Guards
+from everloop.gateway.legacy_handler import LegacyHandler
+from everloop.gateway.server import STALLED_AFTER, AddressInUseError
+from everloop.gateway.settings import GatewaySettings
 
 _SECOND = 1_000
 _OPTIONS = (

@@ -12,7 +12,7 @@ from google.protobuf.message import Message
 from google.rpc import error_details_pb2, status_pb2
 from opentelemetry import trace
 
-from gateway.refusals import RefusalError
+from everloop.gateway.refusals import RefusalError
 
 Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from a2a.types import a2a_pb2 as pb
 
-from gateway.callers import Caller
+from everloop.gateway.callers import Caller
 
 
 class Authenticator(ABC):

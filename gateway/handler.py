@@ -1,6 +1,6 @@
 """The A2A operations, whatever binding they arrive by.
 
-A2A 1.0 §3.1. Every method answers with A2A errors only (`gateway.errors`).
+A2A 1.0 §3.1. Every method answers with A2A errors only (`everloop.gateway.errors`).
 """
 
 from collections.abc import AsyncGenerator, Callable
@@ -13,39 +13,39 @@ from a2a.server.request_handlers.request_handler import RequestHandler
 from a2a.types import a2a_pb2 as pb
 from a2a.utils.errors import TaskNotCancelableError, UnsupportedOperationError
 
-from agents.agent import Agent
-from agents.registry import AgentRegistry
-from gateway.admission import Admission, Admitted, DirectAnswer
-from gateway.callers import caller_of, identity_of, viewer_of_view
-from gateway.content_types import check_content_types
-from gateway.endings import Endings
-from gateway.errors import TaskTooLargeError, a2a_errors
-from gateway.event_ids import EVENT_ID, LAST_EVENT_ID, EventId
-from gateway.input_files import InputFiles
-from gateway.large_tasks import LargeTasks, held_by
-from gateway.protocol_versions import is_legacy
-from gateway.push_operations import PushOperations
-from gateway.refusals import UnavailableNowError
-from gateway.repeated_messages import IDEMPOTENCY_KEY
-from gateway.requests import (
+from everloop.agents.agent import Agent
+from everloop.agents.registry import AgentRegistry
+from everloop.gateway.admission import Admission, Admitted, DirectAnswer
+from everloop.gateway.callers import caller_of, identity_of, viewer_of_view
+from everloop.gateway.content_types import check_content_types
+from everloop.gateway.endings import Endings
+from everloop.gateway.errors import TaskTooLargeError, a2a_errors
+from everloop.gateway.event_ids import EVENT_ID, LAST_EVENT_ID, EventId
+from everloop.gateway.input_files import InputFiles
+from everloop.gateway.large_tasks import LargeTasks, held_by
+from everloop.gateway.protocol_versions import is_legacy
+from everloop.gateway.push_operations import PushOperations
+from everloop.gateway.refusals import UnavailableNowError
+from everloop.gateway.repeated_messages import IDEMPOTENCY_KEY
+from everloop.gateway.requests import (
     SendRequest,
     check_id,
     read_history_length,
     read_list_request,
     read_send_request,
 )
-from gateway.served_agents import agent_of, viewer_of
-from gateway.settings import GatewaySettings
-from gateway.snapshots import Snapshots
-from gateway.steps import Steps
-from gateway.task_streams import TaskStreams, is_reached
-from gateway.tasks import Tasks
-from gateway.turns import UntilEnd, UntilReply, UntilTakenIn
-from gateway.updates import UpdateTranslator
-from stores.a2a_tasks import EVENTS_EXTENSION, left_out, to_direct_message, to_task
-from stores.push_configs import first_position
-from stores.task_views import START, Snapshot, TaskViews, position_order
-from workflows.contract.tasks import TaskState
+from everloop.gateway.served_agents import agent_of, viewer_of
+from everloop.gateway.settings import GatewaySettings
+from everloop.gateway.snapshots import Snapshots
+from everloop.gateway.steps import Steps
+from everloop.gateway.task_streams import TaskStreams, is_reached
+from everloop.gateway.tasks import Tasks
+from everloop.gateway.turns import UntilEnd, UntilReply, UntilTakenIn
+from everloop.gateway.updates import UpdateTranslator
+from everloop.stores.a2a_tasks import EVENTS_EXTENSION, left_out, to_direct_message, to_task
+from everloop.stores.push_configs import first_position
+from everloop.stores.task_views import START, Snapshot, TaskViews, position_order
+from everloop.workflows.contract.tasks import TaskState
 
 TAKE_WAIT = 2.0
 """Seconds that CancelTask gives a worker to take a task that none has taken yet."""

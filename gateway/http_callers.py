@@ -2,10 +2,10 @@
 
 from starlette.requests import HTTPConnection
 
-from gateway.call_headers import CallHeaders
-from gateway.callers import CALLER, Caller
-from gateway.guards import Guards
-from stores.log_fields import bind_owner
+from everloop.gateway.call_headers import CallHeaders
+from everloop.gateway.callers import CALLER, Caller
+from everloop.gateway.guards import Guards
+from everloop.stores.log_fields import bind_owner
 
 
 async def recognise(request: HTTPConnection, guards: Guards) -> Caller:

@@ -16,8 +16,8 @@ from a2a.utils.errors import A2AError, ErrorMapping, InvalidParamsError, JSONPar
 from google.protobuf.json_format import ParseError
 from pydantic import ValidationError
 
-from gateway.errors import to_a2a
-from gateway.refusals import RefusalError, http_status
+from everloop.gateway.errors import to_a2a
+from everloop.gateway.refusals import RefusalError, http_status
 
 
 class HttpError(A2AError):

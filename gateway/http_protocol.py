@@ -14,7 +14,7 @@ from uvicorn.config import Config
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.server import ServerState
 
-from gateway.call_headers import MAX_HEAD_BYTES, MAX_HEADERS
+from everloop.gateway.call_headers import MAX_HEAD_BYTES, MAX_HEADERS
 
 HEAD_SECONDS = 30.0
 """In which the head of a request has to arrive, from its first byte or from when the connection opened."""

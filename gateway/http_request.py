@@ -9,9 +9,9 @@ from starlette.datastructures import QueryParams
 from starlette.requests import Request
 from starlette.types import Receive, Scope
 
-from gateway.http_errors import ContentTooLargeError, ContentTooSlowError, MediaTypeError
-from gateway.refusals import UnavailableNowError
-from gateway.strict_json import read_json
+from everloop.gateway.http_errors import ContentTooLargeError, ContentTooSlowError, MediaTypeError
+from everloop.gateway.refusals import UnavailableNowError
+from everloop.gateway.strict_json import read_json
 
 DISCARDED_BODIES = 4
 """How many times the limit of a body is read and thrown away, so that a client gets to read our answer."""

@@ -17,21 +17,21 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import JSONResponse, Response
 from starlette.types import Message, Receive, Scope, Send
 
-from agents.errors import UnknownAgentError
-from agents.registry import AgentRegistry
-from gateway.call_headers import trace_context
-from gateway.cancellation import cancel
-from gateway.errors import REFUSAL
-from gateway.event_ids import ServerSentEvent, with_ids
-from gateway.guards import Guards
-from gateway.http_callers import recognise
-from gateway.http_errors import AddressUnknownError, as_a2a, headers_of, status_of
-from gateway.http_request import A2ARequest, BodyLimits
-from gateway.http_streams import with_farewell
-from gateway.large_tasks import held_by
-from gateway.refusals import UnavailableNowError
-from stores.a2a_tasks import EVENTS_EXTENSION
-from stores.json_limits import with_whole_numbers
+from everloop.agents.errors import UnknownAgentError
+from everloop.agents.registry import AgentRegistry
+from everloop.gateway.call_headers import trace_context
+from everloop.gateway.cancellation import cancel
+from everloop.gateway.errors import REFUSAL
+from everloop.gateway.event_ids import ServerSentEvent, with_ids
+from everloop.gateway.guards import Guards
+from everloop.gateway.http_callers import recognise
+from everloop.gateway.http_errors import AddressUnknownError, as_a2a, headers_of, status_of
+from everloop.gateway.http_request import A2ARequest, BodyLimits
+from everloop.gateway.http_streams import with_farewell
+from everloop.gateway.large_tasks import held_by
+from everloop.gateway.refusals import UnavailableNowError
+from everloop.stores.a2a_tasks import EVENTS_EXTENSION
+from everloop.stores.json_limits import with_whole_numbers
 
 _STOPS = UnavailableNowError(
     "This server stops. Nothing is lost: send the same request again, and another one answers.", retry_after=1

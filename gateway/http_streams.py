@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 from a2a.utils import json_utils
 from sse_starlette import EventSourceResponse
 
-from gateway.event_ids import ServerSentEvent
+from everloop.gateway.event_ids import ServerSentEvent
 
 RECONNECT_AFTER = 1000
 """Milliseconds after which a client of a gateway that stops should connect again, to another one."""

@@ -7,16 +7,22 @@ from datetime import UTC, datetime, timedelta
 
 import structlog
 
-from gateway.errors import STORE_FAILURES
-from gateway.file_parts import InputFile
-from stores.a2a_tasks import newest
-from stores.artifacts import ArtifactError, ArtifactExistsError, ArtifactMissingError, Artifacts, Create
-from stores.blobs import BlobError
-from stores.shown_artifacts import SHOWN_BYTES, SHOWN_PART_BYTES
-from workflows.contract.artifacts import ArtifactStatus, StoredArtifact
-from workflows.contract.messages import FilePart, Message, Part
-from workflows.contract.names import context_key
-from workflows.contract.tasks import TaskView
+from everloop.gateway.errors import STORE_FAILURES
+from everloop.gateway.file_parts import InputFile
+from everloop.stores.a2a_tasks import newest
+from everloop.stores.artifacts import (
+    ArtifactError,
+    ArtifactExistsError,
+    ArtifactMissingError,
+    Artifacts,
+    Create,
+)
+from everloop.stores.blobs import BlobError
+from everloop.stores.shown_artifacts import SHOWN_BYTES, SHOWN_PART_BYTES
+from everloop.workflows.contract.artifacts import ArtifactStatus, StoredArtifact
+from everloop.workflows.contract.messages import FilePart, Message, Part
+from everloop.workflows.contract.names import context_key
+from everloop.workflows.contract.tasks import TaskView
 
 FRESH = timedelta(days=1)
 """For so long a file that was sent before is as good as new. Later it is stored again: artifacts are kept for

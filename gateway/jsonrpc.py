@@ -17,16 +17,16 @@ from google.protobuf.message import Message
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from gateway.call_context import CallContexts, check_version
-from gateway.callers import caller_of_request
-from gateway.errors import note_refusal
-from gateway.http_errors import as_a2a
-from gateway.http_request import A2ARequest
-from gateway.http_shell import Binding
-from gateway.jsonrpc_legacy import LegacyJsonRpc, legacy_flaw
-from gateway.proto_json import flaw, page_of_tasks
-from gateway.requests import MAX_ID_BYTES
-from gateway.scopes import check_operation
+from everloop.gateway.call_context import CallContexts, check_version
+from everloop.gateway.callers import caller_of_request
+from everloop.gateway.errors import note_refusal
+from everloop.gateway.http_errors import as_a2a
+from everloop.gateway.http_request import A2ARequest
+from everloop.gateway.http_shell import Binding
+from everloop.gateway.jsonrpc_legacy import LegacyJsonRpc, legacy_flaw
+from everloop.gateway.proto_json import flaw, page_of_tasks
+from everloop.gateway.requests import MAX_ID_BYTES
+from everloop.gateway.scopes import check_operation
 
 RequestId = str | int | None
 

@@ -14,13 +14,13 @@ from a2a.utils.errors import A2AError, InvalidParamsError
 from sse_starlette import EventSourceResponse
 from starlette.responses import JSONResponse
 
-from gateway.call_context import CallContexts
-from gateway.http_errors import as_a2a, status_of
-from gateway.http_streams import error_stream, stream_response
-from gateway.legacy_handler import LegacyHandler
-from gateway.proto_json import INT32_MAX
-from gateway.raw_parts import legacy_file_flaw
-from gateway.requests import MAX_PARTS
+from everloop.gateway.call_context import CallContexts
+from everloop.gateway.http_errors import as_a2a, status_of
+from everloop.gateway.http_streams import error_stream, stream_response
+from everloop.gateway.legacy_handler import LegacyHandler
+from everloop.gateway.proto_json import INT32_MAX
+from everloop.gateway.raw_parts import legacy_file_flaw
+from everloop.gateway.requests import MAX_PARTS
 
 _DELETE = "tasks/pushNotificationConfig/delete"
 

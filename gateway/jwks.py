@@ -14,9 +14,15 @@ import httpx
 import structlog
 from jwt import PyJWK, PyJWTError
 
-from gateway.jwt_keys import UnfitKeyError, UnknownKeyError, VerificationKey, VerificationKeys, public_key
-from gateway.refusals import UnavailableNowError
-from runtime.bounded_answers import UNCOMPRESSED, AnswerTooLargeError, bounding
+from everloop.gateway.jwt_keys import (
+    UnfitKeyError,
+    UnknownKeyError,
+    VerificationKey,
+    VerificationKeys,
+    public_key,
+)
+from everloop.gateway.refusals import UnavailableNowError
+from everloop.runtime.bounded_answers import UNCOMPRESSED, AnswerTooLargeError, bounding
 
 REFETCH_PAUSE = 30.0
 """Seconds between two requests to the issuer, at least."""

@@ -10,11 +10,11 @@ import jwt
 from a2a.types import a2a_pb2 as pb
 from pydantic import JsonValue
 
-from gateway.auth_schemes import CredentialsError, Scheme
-from gateway.callers import Caller
-from gateway.jwt_keys import UnknownKeyError, VerificationKeys
-from gateway.owner_names import flaw_of_owner
-from gateway.scopes import BEARER
+from everloop.gateway.auth_schemes import CredentialsError, Scheme
+from everloop.gateway.callers import Caller
+from everloop.gateway.jwt_keys import UnknownKeyError, VerificationKeys
+from everloop.gateway.owner_names import flaw_of_owner
+from everloop.gateway.scopes import BEARER
 
 LEEWAY = 30
 """Seconds that the issuer's clock and ours may differ."""

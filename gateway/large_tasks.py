@@ -10,11 +10,11 @@ from collections.abc import MutableMapping
 from contextlib import ExitStack
 from typing import Any
 
-from gateway.errors import TaskTooLargeError
-from gateway.instruments import record_refused
-from gateway.refusals import UnavailableNowError
-from gateway.snapshots import SMALL_BYTES
-from stores.task_views import Snapshot, TaskViews
+from everloop.gateway.errors import TaskTooLargeError
+from everloop.gateway.instruments import record_refused
+from everloop.gateway.refusals import UnavailableNowError
+from everloop.gateway.snapshots import SMALL_BYTES
+from everloop.stores.task_views import Snapshot, TaskViews
 
 HELD = "everloop.held"
 """Where the state of a call has what is held until it is answered."""

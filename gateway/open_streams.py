@@ -4,8 +4,8 @@ from collections import Counter
 from collections.abc import Generator
 from contextlib import contextmanager
 
-from gateway.instruments import record_refused
-from gateway.refusals import TooManyRequestsError, UnavailableNowError
+from everloop.gateway.instruments import record_refused
+from everloop.gateway.refusals import TooManyRequestsError, UnavailableNowError
 
 RETRY_AFTER = 10
 """Seconds after which a client may try again: nobody knows when a stream ends."""

@@ -1,6 +1,6 @@
 """What owners may be called: names end in keys of Redis, in search attributes of Temporal, and on screens."""
 
-from gateway.callers import ANONYMOUS
+from everloop.gateway.callers import ANONYMOUS
 
 MAX_OWNER_BYTES = 255
 

@@ -13,14 +13,14 @@ from urllib.parse import quote
 from starlette.requests import Request
 from starlette.responses import JSONResponse, RedirectResponse, Response, StreamingResponse
 
-from gateway.dataset_csv import csv_pieces
-from gateway.download_errors import DownloadError
-from gateway.http_conditions import ByteRange, RangeUnsatisfiableError, names_tag, read_range
-from gateway.part_formats import Format, FormatUnknownError, Served, choose_format, served
-from gateway.piece_response import PieceResponse, Pieces
-from stores.artifacts import ArtifactReplacedError, Artifacts
-from stores.blobs import LinkTerms
-from workflows.contract.artifacts import ArtifactPart, ArtifactStatus, StoredArtifact
+from everloop.gateway.dataset_csv import csv_pieces
+from everloop.gateway.download_errors import DownloadError
+from everloop.gateway.http_conditions import ByteRange, RangeUnsatisfiableError, names_tag, read_range
+from everloop.gateway.part_formats import Format, FormatUnknownError, Served, choose_format, served
+from everloop.gateway.piece_response import PieceResponse, Pieces
+from everloop.stores.artifacts import ArtifactReplacedError, Artifacts
+from everloop.stores.blobs import LinkTerms
+from everloop.workflows.contract.artifacts import ArtifactPart, ArtifactStatus, StoredArtifact
 
 ARTIFACT_STATUS = "Everloop-Artifact-Status"
 """Header: whether a part still grows (building), is whole (complete), or stays unfinished (failed)."""

@@ -8,7 +8,7 @@ from pathlib import PurePosixPath
 from typing import Literal
 from urllib.parse import quote
 
-from workflows.contract.artifacts import ArtifactPart, PartKind
+from everloop.workflows.contract.artifacts import ArtifactPart, PartKind
 
 CSV = "text/csv"
 JSON_LINES = "application/x-ndjson"

@@ -2,10 +2,10 @@
 
 from dataclasses import dataclass
 
-from gateway.endings import Endings
-from gateway.large_tasks import LargeTasks
-from gateway.routes import Routes
-from gateway.snapshots import Snapshots
+from everloop.gateway.endings import Endings
+from everloop.gateway.large_tasks import LargeTasks
+from everloop.gateway.routes import Routes
+from everloop.gateway.snapshots import Snapshots
 
 
 @dataclass(frozen=True)

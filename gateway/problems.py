@@ -2,11 +2,11 @@
 
 import structlog
 
-from gateway.instruments import record_problem
-from gateway.runs import Runs, Stuck
-from stores.log_fields import task_fields
-from stores.task_views import START, TaskViews
-from workflows.contract.events import Warned
+from everloop.gateway.instruments import record_problem
+from everloop.gateway.runs import Runs, Stuck
+from everloop.stores.log_fields import task_fields
+from everloop.stores.task_views import START, TaskViews
+from everloop.workflows.contract.events import Warned
 
 MAX_REMEMBERED = 10_000
 """How many problems a process remembers; one that it forgot is looked up again."""

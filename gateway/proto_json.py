@@ -14,8 +14,8 @@ from google.protobuf.json_format import MessageToDict
 from google.protobuf.message import Message
 from google.protobuf.timestamp_pb2 import Timestamp
 
-from gateway.raw_parts import is_base64
-from gateway.requests import MAX_PARTS
+from everloop.gateway.raw_parts import is_base64
+from everloop.gateway.requests import MAX_PARTS
 
 INT32_MAX = 2**31 - 1
 

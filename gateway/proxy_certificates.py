@@ -13,9 +13,9 @@ from ipaddress import IPv4Network, IPv6Network, ip_address
 
 from a2a.types import a2a_pb2 as pb
 
-from gateway.auth_schemes import CredentialsError, Scheme
-from gateway.callers import Caller
-from gateway.owner_names import flaw_of_owner
+from everloop.gateway.auth_schemes import CredentialsError, Scheme
+from everloop.gateway.callers import Caller
+from everloop.gateway.owner_names import flaw_of_owner
 
 FORWARDED_CERTIFICATE = "x-forwarded-client-cert"
 

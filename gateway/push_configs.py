@@ -5,22 +5,22 @@ from collections.abc import Sequence
 from a2a.types import a2a_pb2 as pb
 from a2a.utils.errors import InvalidParamsError, TaskNotFoundError
 
-from gateway.errors import TemporalUnavailableError
-from gateway.push_operations import PushOperations
-from gateway.push_requests import check_config, read_config, show_config, show_page
-from gateway.requests import check_id
-from runtime.outbound import UnfitUrlError, WebhookPolicy
-from stores.notifying_task_views import Notify, NotToldError
-from stores.push_configs import (
+from everloop.gateway.errors import TemporalUnavailableError
+from everloop.gateway.push_operations import PushOperations
+from everloop.gateway.push_requests import check_config, read_config, show_config, show_page
+from everloop.gateway.requests import check_id
+from everloop.runtime.outbound import UnfitUrlError, WebhookPolicy
+from everloop.stores.notifying_task_views import Notify, NotToldError
+from everloop.stores.push_configs import (
     MAX_CONFIGS,
     PushConfig,
     PushConfigs,
     TooManyPushConfigsError,
 )
-from stores.push_deliveries import PushDeliveries
-from stores.push_settings import PushSettings
-from workflows.contract.names import derive_push_config_id
-from workflows.contract.tasks import TaskView
+from everloop.stores.push_deliveries import PushDeliveries
+from everloop.stores.push_settings import PushSettings
+from everloop.workflows.contract.names import derive_push_config_id
+from everloop.workflows.contract.tasks import TaskView
 
 
 class _TemporalAwayError(NotToldError, TemporalUnavailableError):

@@ -5,7 +5,7 @@ from abc import ABC, abstractmethod
 from a2a.types import a2a_pb2 as pb
 from a2a.utils.errors import PushNotificationNotSupportedError
 
-from workflows.contract.tasks import TaskView
+from everloop.workflows.contract.tasks import TaskView
 
 
 class PushOperations(ABC):

@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from a2a.types import a2a_pb2 as pb
 from a2a.utils.errors import InvalidParamsError
 
-from gateway.requests import check_id
-from stores.push_configs import MAX_CONFIGS, PushConfig
-from workflows.contract.names import derive_push_config_id
-from workflows.contract.tasks import TaskView
+from everloop.gateway.requests import check_id
+from everloop.stores.push_configs import MAX_CONFIGS, PushConfig
+from everloop.workflows.contract.names import derive_push_config_id
+from everloop.workflows.contract.tasks import TaskView
 
 MAX_TOKEN_BYTES = 4_096
 MAX_CREDENTIALS_BYTES = 8_192

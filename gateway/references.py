@@ -4,12 +4,12 @@ import json
 from collections.abc import Sequence
 from contextlib import ExitStack
 
-from gateway.callers import Viewer
-from gateway.errors import TaskTooLargeError
-from gateway.large_tasks import LargeTasks
-from gateway.snapshots import Snapshots
-from workflows.contract.messages import DataPart, FilePart, Part, TaskReference, TextPart
-from workflows.contract.tasks import Artifact, TaskView
+from everloop.gateway.callers import Viewer
+from everloop.gateway.errors import TaskTooLargeError
+from everloop.gateway.large_tasks import LargeTasks
+from everloop.gateway.snapshots import Snapshots
+from everloop.workflows.contract.messages import DataPart, FilePart, Part, TaskReference, TextPart
+from everloop.workflows.contract.tasks import Artifact, TaskView
 
 MAX_CHARACTERS = 20_000
 """Of one task's results; the rest is cut off, and the text says so."""

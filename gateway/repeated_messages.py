@@ -10,11 +10,11 @@ from collections.abc import Iterable
 
 from a2a.utils.errors import InvalidParamsError
 
-from agents.agent import Agent
-from gateway.errors import MessageChangedError
-from gateway.requests import SendRequest, content_of
-from workflows.contract.messages import Message, UserMessage
-from workflows.contract.names import (
+from everloop.agents.agent import Agent
+from everloop.gateway.errors import MessageChangedError
+from everloop.gateway.requests import SendRequest, content_of
+from everloop.workflows.contract.messages import Message, UserMessage
+from everloop.workflows.contract.names import (
     agent_task_id,
     derive_task_id,
     has_mark,
@@ -23,8 +23,8 @@ from workflows.contract.names import (
     shown_message_id,
     unique_message_id,
 )
-from workflows.contract.questions import WITHHELD
-from workflows.contract.tasks import TaskView
+from everloop.workflows.contract.questions import WITHHELD
+from everloop.workflows.contract.tasks import TaskView
 
 _OTHER_MESSAGE = "the header Idempotency-Key has come with another message; give each message its own"
 

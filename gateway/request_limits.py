@@ -8,12 +8,12 @@ from pydantic import Field, ValidationInfo, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 from redis.asyncio import Redis
 
-from gateway.errors import STORE_FAILURES, to_a2a
-from gateway.guards import RequestLimits, Unlimited
-from gateway.instruments import record_refused
-from gateway.refusals import TooManyRequestsError
-from stores.quotas import Quotas, Rate
-from stores.redis_quotas import RedisQuotas
+from everloop.gateway.errors import STORE_FAILURES, to_a2a
+from everloop.gateway.guards import RequestLimits, Unlimited
+from everloop.gateway.instruments import record_refused
+from everloop.gateway.refusals import TooManyRequestsError
+from everloop.stores.quotas import Quotas, Rate
+from everloop.stores.redis_quotas import RedisQuotas
 
 TASK_WAIT = 10
 """Seconds after which a client that has too many open tasks may try again: nobody knows when one ends."""

@@ -17,13 +17,20 @@ from google.protobuf.json_format import MessageToDict
 from google.protobuf.struct_pb2 import Struct, Value
 from pydantic import JsonValue
 
-from gateway.callers import Viewer
-from gateway.file_parts import InputFile, input_files, read_file_part, read_filename, read_media_type
-from stores.a2a_tasks import STATES_BY_NUMBER
-from stores.task_views import TaskQuery
-from workflows.contract.messages import DataPart, FilePart, Part, TextPart, UserMessage, describe_parts
-from workflows.contract.part_rules import PATH_STEPS
-from workflows.contract.questions import WITHHELD
+from everloop.gateway.callers import Viewer
+from everloop.gateway.file_parts import InputFile, input_files, read_file_part, read_filename, read_media_type
+from everloop.stores.a2a_tasks import STATES_BY_NUMBER
+from everloop.stores.task_views import TaskQuery
+from everloop.workflows.contract.messages import (
+    DataPart,
+    FilePart,
+    Part,
+    TextPart,
+    UserMessage,
+    describe_parts,
+)
+from everloop.workflows.contract.part_rules import PATH_STEPS
+from everloop.workflows.contract.questions import WITHHELD
 
 MAX_ID_BYTES = 255
 """Ids become workflow ids, update ids and keyword search attributes; Temporal may refuse longer ones."""

@@ -13,13 +13,13 @@ from starlette.datastructures import QueryParams
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from gateway.call_context import check_version
-from gateway.callers import caller_of_request
-from gateway.http_errors import MethodNotAllowedError
-from gateway.http_request import MEDIA_TYPES, A2ARequest
-from gateway.http_shell import Binding
-from gateway.proto_json import flaw
-from gateway.scopes import check_operation
+from everloop.gateway.call_context import check_version
+from everloop.gateway.callers import caller_of_request
+from everloop.gateway.http_errors import MethodNotAllowedError
+from everloop.gateway.http_request import MEDIA_TYPES, A2ARequest
+from everloop.gateway.http_shell import Binding
+from everloop.gateway.proto_json import flaw
+from everloop.gateway.scopes import check_operation
 
 
 @dataclass(frozen=True)

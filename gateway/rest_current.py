@@ -17,12 +17,12 @@ from sse_starlette import EventSourceResponse
 from starlette.requests import Request
 from starlette.responses import JSONResponse
 
-from gateway.call_context import CallContexts
-from gateway.http_errors import a2a_errors_only, as_a2a
-from gateway.http_request import A2ARequest
-from gateway.http_streams import stream_response
-from gateway.proto_json import page_of_tasks
-from gateway.rest import RestCall
+from everloop.gateway.call_context import CallContexts
+from everloop.gateway.http_errors import a2a_errors_only, as_a2a
+from everloop.gateway.http_request import A2ARequest
+from everloop.gateway.http_streams import stream_response
+from everloop.gateway.proto_json import page_of_tasks
+from everloop.gateway.rest import RestCall
 
 Result = TypeVar("Result")
 

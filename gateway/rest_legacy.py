@@ -18,14 +18,14 @@ from sse_starlette import EventSourceResponse
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from gateway.call_context import CallContexts
-from gateway.http_errors import as_a2a
-from gateway.http_request import A2ARequest
-from gateway.http_streams import stream_response
-from gateway.legacy_handler import LegacyHandler
-from gateway.proto_json import flaw
-from gateway.raw_parts import legacy_upload_flaw
-from gateway.rest import RestCall
+from everloop.gateway.call_context import CallContexts
+from everloop.gateway.http_errors import as_a2a
+from everloop.gateway.http_request import A2ARequest
+from everloop.gateway.http_streams import stream_response
+from everloop.gateway.legacy_handler import LegacyHandler
+from everloop.gateway.proto_json import flaw
+from everloop.gateway.raw_parts import legacy_upload_flaw
+from everloop.gateway.rest import RestCall
 
 _CONFIGS = "/v1/tasks/{id}/pushNotificationConfigs"
 

@@ -1,10 +1,10 @@
 """Views that workflows answered, made whole for clients."""
 
-from gateway.errors import PayloadsUnavailableError
-from stores import restored_views
-from stores.artifacts import Artifacts
-from stores.blobs import BlobsUnavailableError
-from workflows.contract.tasks import TaskView
+from everloop.gateway.errors import PayloadsUnavailableError
+from everloop.stores import restored_views
+from everloop.stores.artifacts import Artifacts
+from everloop.stores.blobs import BlobsUnavailableError
+from everloop.workflows.contract.tasks import TaskView
 
 
 async def with_artifacts(view: TaskView, artifacts: Artifacts, max_bytes: int) -> TaskView:

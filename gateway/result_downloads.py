@@ -12,15 +12,15 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from gateway.callers import Viewer
-from gateway.download_errors import DownloadError, error_response
-from gateway.download_guard import DownloadGuard
-from gateway.errors import TaskUnknownError
-from gateway.guards import Guards
-from gateway.snapshots import Snapshots
-from gateway.steps import Steps
-from stores.part_urls import RESULTS
-from stores.task_views import TaskViews
+from everloop.gateway.callers import Viewer
+from everloop.gateway.download_errors import DownloadError, error_response
+from everloop.gateway.download_guard import DownloadGuard
+from everloop.gateway.errors import TaskUnknownError
+from everloop.gateway.guards import Guards
+from everloop.gateway.snapshots import Snapshots
+from everloop.gateway.steps import Steps
+from everloop.stores.part_urls import RESULTS
+from everloop.stores.task_views import TaskViews
 
 _HEADERS = {
     "Cache-Control": "no-store",

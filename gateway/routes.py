@@ -10,10 +10,10 @@ from temporalio.client import (
 )
 from temporalio.service import RPCError, RPCStatusCode
 
-from gateway.errors import NoWorkerError
-from gateway.temporal_calls import readable, temporal_answers
-from stores.temporal_failures import says_workflow_unknown
-from workflows.contract.tasks import Route, TaskResult
+from everloop.gateway.errors import NoWorkerError
+from everloop.gateway.temporal_calls import readable, temporal_answers
+from everloop.stores.temporal_failures import says_workflow_unknown
+from everloop.workflows.contract.tasks import Route, TaskResult
 
 DECISION_TIMEOUT = 120.0
 """Seconds that a model, and the workers that ask it, may take to decide."""

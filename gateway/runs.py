@@ -20,11 +20,11 @@ from temporalio.common import SearchAttributeKey, TypedSearchAttributes
 from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError
 
-from gateway.errors import TaskUnknownError, TemporalUnavailableError
-from gateway.temporal_calls import CALL_TIMEOUT, known, readable, temporal_answers
-from stores.run_description import RunDescription, describe
-from workflows.contract import failures, names
-from workflows.contract.tasks import TERMINAL_STATES, TaskState
+from everloop.gateway.errors import TaskUnknownError, TemporalUnavailableError
+from everloop.gateway.temporal_calls import CALL_TIMEOUT, known, readable, temporal_answers
+from everloop.stores.run_description import RunDescription, describe
+from everloop.workflows.contract import failures, names
+from everloop.workflows.contract.tasks import TERMINAL_STATES, TaskState
 
 STUCK_ATTEMPTS = 3
 """How often a step of a workflow is tried before we call it a problem: two failures may be a deployment."""
@@ -64,7 +64,7 @@ _OPEN_STATES = ", ".join(f"'{state}'" for state in TaskState if state not in TER
 class Ending:
     """How the workflow of a task ended. `run_id` is empty if the workflow is gone.
 
-    `failure` names the failure (`workflows.contract.failures`), where there is such a name.
+    `failure` names the failure (`everloop.workflows.contract.failures`), where there is such a name.
     """
 
     state: TaskState

@@ -2,17 +2,18 @@
 
 tasks:read    read tasks, follow them, read their push notification configs, download artifacts
 tasks:write   send messages, cancel tasks, set and remove push notification configs
-tasks:approve answer questions that ask its holders in the owner's place (gateway.approvals), as do scopes
+tasks:approve answer questions that ask its holders in the owner's place (everloop.gateway.approvals), as do
+scopes
               of your own that tools or guards name as their approvers; they must be named
-operator      decrypt what Temporal keeps of everybody's tasks (gateway.codec_endpoint); it must be named
-agents:{id}   with this agent; whoever has none of this kind may do it with every agent
+operator      decrypt what Temporal keeps of everybody's tasks (everloop.gateway.codec_endpoint); it must be
+named agents:{id}   with this agent; whoever has none of this kind may do it with every agent
 """
 
-from gateway.auth_schemes import REALM
-from gateway.callers import Caller
-from gateway.refusals import ForbiddenError
-from workflows.contract.names import is_agent_id
-from workflows.contract.questions import APPROVE, OWNER, problem_of_approvers
+from everloop.gateway.auth_schemes import REALM
+from everloop.gateway.callers import Caller
+from everloop.gateway.refusals import ForbiddenError
+from everloop.workflows.contract.names import is_agent_id
+from everloop.workflows.contract.questions import APPROVE, OWNER, problem_of_approvers
 
 READ = "tasks:read"
 WRITE = "tasks:write"

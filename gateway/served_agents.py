@@ -7,10 +7,10 @@ agent, for gRPC has no paths; JSON-RPC and REST take it too.
 from a2a.server.context import ServerCallContext
 from a2a.utils.errors import InvalidParamsError
 
-from agents.agent import Agent
-from agents.errors import UnknownAgentError
-from agents.registry import AgentRegistry
-from gateway.callers import Viewer, caller_of
+from everloop.agents.agent import Agent
+from everloop.agents.errors import UnknownAgentError
+from everloop.agents.registry import AgentRegistry
+from everloop.gateway.callers import Viewer, caller_of
 
 AGENT = "everloop.agent"
 """Where a call's state holds the id of the agent whose address was called; not there: the default one's."""

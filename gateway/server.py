@@ -9,9 +9,9 @@ from collections.abc import Generator
 import uvicorn
 from starlette.applications import Starlette
 
-from gateway.call_headers import MAX_HEAD_BYTES
-from gateway.http_protocol import GatewayProtocol
-from gateway.settings import GatewaySettings
+from everloop.gateway.call_headers import MAX_HEAD_BYTES
+from everloop.gateway.http_protocol import GatewayProtocol
+from everloop.gateway.settings import GatewaySettings
 
 KEEP_ALIVE = 75
 """Seconds that an idle connection stays open: longer than usual proxies reuse it."""

@@ -6,7 +6,7 @@ from typing import Annotated
 from pydantic import Field, ValidationInfo, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
-from workflows.contract.names import DEFAULT_TASK_QUEUE
+from everloop.workflows.contract.names import DEFAULT_TASK_QUEUE
 
 EVERYWHERE = frozenset({"0.0.0.0", "::"})
 """Hosts that listen on every interface, and so are no address a client can use."""

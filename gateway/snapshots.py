@@ -5,17 +5,17 @@ from weakref import WeakValueDictionary
 
 import structlog
 
-from gateway.callers import Viewer, viewer_of_view
-from gateway.endings import Endings, last_heard
-from gateway.errors import NoWorkerError, TaskUnknownError
-from gateway.instruments import record_rebuilt
-from gateway.restored_views import with_artifacts
-from gateway.stores import Stores
-from gateway.tasks import Tasks
-from stores.log_fields import bind_task, task_fields
-from stores.task_views import START, Snapshot
-from workflows.contract import names
-from workflows.contract.events import StatusChanged
+from everloop.gateway.callers import Viewer, viewer_of_view
+from everloop.gateway.endings import Endings, last_heard
+from everloop.gateway.errors import NoWorkerError, TaskUnknownError
+from everloop.gateway.instruments import record_rebuilt
+from everloop.gateway.restored_views import with_artifacts
+from everloop.gateway.stores import Stores
+from everloop.gateway.tasks import Tasks
+from everloop.stores.log_fields import bind_task, task_fields
+from everloop.stores.task_views import START, Snapshot
+from everloop.workflows.contract import names
+from everloop.workflows.contract.events import StatusChanged
 
 CHECK_WAIT = 0.5
 """Seconds that a snapshot waits to hear what became of a silent task; the next one will tell otherwise."""
@@ -23,7 +23,7 @@ CHECK_WAIT = 0.5
 SMALL_BYTES = 1_000_000
 """A snapshot has history and artifacts of a view that takes at most so much, as it is stored.
 
-Who needs them of a larger one gets them as there is room (`gateway.large_tasks`).
+Who needs them of a larger one gets them as there is room (`everloop.gateway.large_tasks`).
 """
 
 CHILD_SEPARATOR = names.child_task_id("", "")

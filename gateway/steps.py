@@ -10,26 +10,26 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 import structlog
 from pydantic import JsonValue
 
-from gateway.errors import STORE_FAILURES, GatewayError
-from gateway.tasks import Tasks
-from stores.json_limits import beginning
-from stores.log_fields import task_fields
-from stores.part_urls import result_url
-from stores.transcripts import Transcripts, fitting
-from workflows.contract.messages import (
+from everloop.gateway.errors import STORE_FAILURES, GatewayError
+from everloop.gateway.tasks import Tasks
+from everloop.stores.json_limits import beginning
+from everloop.stores.log_fields import task_fields
+from everloop.stores.part_urls import result_url
+from everloop.stores.transcripts import Transcripts, fitting
+from everloop.workflows.contract.messages import (
     AssistantMessage,
     ToolCall,
     ToolMessage,
     TranscriptMessage,
     UserMessage,
 )
-from workflows.contract.tasks import TaskView
+from everloop.workflows.contract.tasks import TaskView
 
 MAX_BYTES = 4_000_000
 """Of the messages from which steps are made: the newest ones."""
 
 ALL_BYTES = 64_000_000
-"""More than a transcript may have (`workflows.limits`), also as JSON."""
+"""More than a transcript may have (`everloop.workflows.limits`), also as JSON."""
 
 MOST_AT_ONCE = 2
 """Requests that read whole transcripts, which may be large."""

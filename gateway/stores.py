@@ -2,10 +2,10 @@
 
 from dataclasses import dataclass
 
-from stores.artifacts import Artifacts
-from stores.secrets import Secrets
-from stores.task_views import TaskViews
-from stores.transcripts import Transcripts
+from everloop.stores.artifacts import Artifacts
+from everloop.stores.secrets import Secrets
+from everloop.stores.task_views import TaskViews
+from everloop.stores.transcripts import Transcripts
 
 
 @dataclass(frozen=True)

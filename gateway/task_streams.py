@@ -8,13 +8,13 @@ from functools import partial
 
 import structlog
 
-from gateway.callers import viewer_of_view
-from gateway.endings import Endings
-from gateway.event_fanout import EventFanout, Subscription
-from gateway.snapshots import Snapshots
-from gateway.turns import Step, UntilEnd
-from stores.log_fields import task_fields
-from stores.task_views import Snapshot, position_order
+from everloop.gateway.callers import viewer_of_view
+from everloop.gateway.endings import Endings
+from everloop.gateway.event_fanout import EventFanout, Subscription
+from everloop.gateway.snapshots import Snapshots
+from everloop.gateway.turns import Step, UntilEnd
+from everloop.stores.log_fields import task_fields
+from everloop.stores.task_views import Snapshot, position_order
 
 _log = structlog.get_logger()
 

@@ -26,7 +26,7 @@ from temporalio.common import (
 from temporalio.exceptions import ApplicationError, WorkflowAlreadyStartedError
 from temporalio.service import RPCError, RPCStatusCode
 
-from gateway.errors import (
+from everloop.gateway.errors import (
     AnswerInvalidError,
     MessageChangedError,
     NoWorkerError,
@@ -34,16 +34,22 @@ from gateway.errors import (
     TaskPausedError,
     TaskUnknownError,
 )
-from gateway.temporal_calls import CALL_TIMEOUT, known, readable, temporal_answers
-from stores.run_description import describe
-from stores.temporal_failures import says_workflow_unknown
-from workflows.agent_task import AgentTask
-from workflows.contract import failures, names
-from workflows.contract.messages import AgentMessage, TextPart, TranscriptMessage, UserMessage, content_digest
-from workflows.contract.questions import ApproverAnswer
-from workflows.contract.scheduled import begun
-from workflows.contract.tasks import TaskInput, TaskResult, TaskState, TaskStatus, TaskView
-from workflows.contract.wire import Wire
+from everloop.gateway.temporal_calls import CALL_TIMEOUT, known, readable, temporal_answers
+from everloop.stores.run_description import describe
+from everloop.stores.temporal_failures import says_workflow_unknown
+from everloop.workflows.agent_task import AgentTask
+from everloop.workflows.contract import failures, names
+from everloop.workflows.contract.messages import (
+    AgentMessage,
+    TextPart,
+    TranscriptMessage,
+    UserMessage,
+    content_digest,
+)
+from everloop.workflows.contract.questions import ApproverAnswer
+from everloop.workflows.contract.scheduled import begun
+from everloop.workflows.contract.tasks import TaskInput, TaskResult, TaskState, TaskStatus, TaskView
+from everloop.workflows.contract.wire import Wire
 
 UPDATE_TIMEOUT = 10.0
 """Seconds until a worker must have taken a message in."""

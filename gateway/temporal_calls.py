@@ -7,15 +7,15 @@ from contextlib import asynccontextmanager
 from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError, RPCStatusCode
 
-from gateway.errors import (
+from everloop.gateway.errors import (
     PayloadLostError,
     PayloadsUnavailableError,
     TaskUnknownError,
     TemporalUnavailableError,
 )
-from stores.blobs import BlobsUnavailableError
-from stores.temporal_failures import says_namespace_unknown, says_workflow_unknown
-from workflows.contract.failures import BLOB_MISSING
+from everloop.stores.blobs import BlobsUnavailableError
+from everloop.stores.temporal_failures import says_namespace_unknown, says_workflow_unknown
+from everloop.workflows.contract.failures import BLOB_MISSING
 
 CALL_TIMEOUT = 5.0
 """Seconds for one call to Temporal."""

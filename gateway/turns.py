@@ -1,8 +1,8 @@
 """When a client that follows a task has heard enough. Pure."""
 
-from stores.task_views import Snapshot, StreamedEvent
-from workflows.contract.events import StatusChanged
-from workflows.contract.tasks import TaskState
+from everloop.stores.task_views import Snapshot, StreamedEvent
+from everloop.workflows.contract.events import StatusChanged
+from everloop.workflows.contract.tasks import TaskState
 
 INTERRUPTED_STATES = frozenset({TaskState.INPUT_REQUIRED, TaskState.AUTH_REQUIRED})
 

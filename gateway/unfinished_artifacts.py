@@ -2,13 +2,13 @@
 
 import structlog
 
-from gateway.errors import STORE_FAILURES
-from stores.artifacts import ArtifactError, Artifacts, Fail
-from stores.blobs import BlobError
-from stores.log_fields import task_fields
-from workflows.contract.artifacts import ArtifactStatus, StoredArtifact
-from workflows.contract.names import child_task_id, context_key
-from workflows.contract.tasks import TaskView
+from everloop.gateway.errors import STORE_FAILURES
+from everloop.stores.artifacts import ArtifactError, Artifacts, Fail
+from everloop.stores.blobs import BlobError
+from everloop.stores.log_fields import task_fields
+from everloop.workflows.contract.artifacts import ArtifactStatus, StoredArtifact
+from everloop.workflows.contract.names import child_task_id, context_key
+from everloop.workflows.contract.tasks import TaskView
 
 _log = structlog.get_logger()
 

@@ -7,8 +7,8 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from gateway.errors import to_a2a
-from gateway.http_errors import AddressUnknownError, HttpError, MethodNotAllowedError, status_of
+from everloop.gateway.errors import to_a2a
+from everloop.gateway.http_errors import AddressUnknownError, HttpError, MethodNotAllowedError, status_of
 
 _SHOWN = 100
 """How many characters of a wrong address are repeated."""

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from a2a.types import a2a_pb2 as pb
 from pydantic import JsonValue
 
-from gateway.event_ids import EventId
-from stores.a2a_tasks import (
+from everloop.gateway.event_ids import EventId
+from everloop.stores.a2a_tasks import (
     EVENTS_EXTENSION,
     FAILED_ARTIFACT,
     Place,
@@ -19,10 +19,10 @@ from stores.a2a_tasks import (
     to_status,
     to_struct,
 )
-from stores.part_urls import result_url
-from stores.task_views import START
-from stores.view_parts import EMPTY, fails_drafts
-from workflows.contract.events import (
+from everloop.stores.part_urls import result_url
+from everloop.stores.task_views import START
+from everloop.stores.view_parts import EMPTY, fails_drafts
+from everloop.workflows.contract.events import (
     RESPONSE_ARTIFACT,
     ArtifactChunk,
     Narrated,
@@ -31,8 +31,8 @@ from workflows.contract.events import (
     TaskEvent,
     ToolCompleted,
 )
-from workflows.contract.messages import AgentMessage, TextPart
-from workflows.contract.tasks import TaskState, TaskStatus, TaskView
+from everloop.workflows.contract.messages import AgentMessage, TextPart
+from everloop.workflows.contract.tasks import TaskState, TaskStatus, TaskView
 
 Update = pb.TaskStatusUpdateEvent | pb.TaskArtifactUpdateEvent
 

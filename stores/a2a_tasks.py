@@ -15,11 +15,11 @@ from google.protobuf.struct_pb2 import Struct, Value
 from google.protobuf.timestamp_pb2 import Timestamp
 from pydantic import JsonValue
 
-from stores.json_limits import is_sendable
-from stores.part_urls import part_url
-from stores.view_parts import EMPTY
-from workflows.contract.events import RESPONSE_ARTIFACT
-from workflows.contract.messages import (
+from everloop.stores.json_limits import is_sendable
+from everloop.stores.part_urls import part_url
+from everloop.stores.view_parts import EMPTY
+from everloop.workflows.contract.events import RESPONSE_ARTIFACT
+from everloop.workflows.contract.messages import (
     AgentMessage,
     DataPart,
     FilePart,
@@ -29,8 +29,8 @@ from workflows.contract.messages import (
     TextPart,
     UserMessage,
 )
-from workflows.contract.names import shown_message_id
-from workflows.contract.tasks import Artifact, TaskState, TaskStatus, TaskView
+from everloop.workflows.contract.names import shown_message_id
+from everloop.workflows.contract.tasks import Artifact, TaskState, TaskStatus, TaskView
 
 EVENTS_EXTENSION = "https://everloop.dev/extensions/events/v1"
 """A client that activates it gets every event of a task, as metadata of status updates under this URI."""

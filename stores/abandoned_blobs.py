@@ -13,12 +13,12 @@ from pydantic import ValidationError
 from redis.asyncio import Redis
 from temporalio.client import Client
 
-from stores.artifact_record import EXPIRING, KNOWN_SINCE, PENDING, folder_of_record, unseal_record
-from stores.blob_users import namespace_id, require_sole_user
-from stores.blobs import ARTIFACT_FOLDER, Blobs
-from stores.cleaned import Cleaned
-from stores.encryption import EncryptionError
-from stores.redis_connection import cipher_of
+from everloop.stores.artifact_record import EXPIRING, KNOWN_SINCE, PENDING, folder_of_record, unseal_record
+from everloop.stores.blob_users import namespace_id, require_sole_user
+from everloop.stores.blobs import ARTIFACT_FOLDER, Blobs
+from everloop.stores.cleaned import Cleaned
+from everloop.stores.encryption import EncryptionError
+from everloop.stores.redis_connection import cipher_of
 
 _SCANNED = 1000
 

@@ -12,10 +12,10 @@ from redis.asyncio.client import Pipeline
 from redis.exceptions import RedisError
 from structlog.typing import FilteringBoundLogger
 
-from stores.artifact_record import PENDING, SEALED
-from stores.blobs import BlobError, BlobLinks, Blobs, BlobsUnavailableError, in_hashing_thread
-from stores.encryption import EncryptionError
-from stores.redis_connection import cipher_of
+from everloop.stores.artifact_record import PENDING, SEALED
+from everloop.stores.blobs import BlobError, BlobLinks, Blobs, BlobsUnavailableError, in_hashing_thread
+from everloop.stores.encryption import EncryptionError
+from everloop.stores.redis_connection import cipher_of
 
 PENDING_TIME = timedelta(hours=1)
 """How long a blob that no record names is left alone: a change that puts it may be under way."""

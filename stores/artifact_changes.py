@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 from pydantic import JsonValue
 
-from workflows.contract.artifacts import PartKind, StoredArtifact
-from workflows.contract.events import TaskEvent
+from everloop.workflows.contract.artifacts import PartKind, StoredArtifact
+from everloop.workflows.contract.events import TaskEvent
 
 
 @dataclass(frozen=True)

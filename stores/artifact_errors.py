@@ -18,7 +18,7 @@ ArtifactError
 Whatever is raised, nothing has changed.
 """
 
-from workflows.contract.artifacts import ArtifactStatus, PartKind
+from everloop.workflows.contract.artifacts import ArtifactStatus, PartKind
 
 MAX_ID_BYTES = 255
 

@@ -3,13 +3,13 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from stores.artifacts import AddParts, Append, Change, Complete, Create, Fail, Replace
-from stores.shown_artifacts import Contents, Shown, continuation, is_shown_by, shown_indexes
-from stores.task_views import ShownArtifact
-from stores.view_parts import EMPTY
-from workflows.contract.artifacts import ArtifactStatus, StoredArtifact
-from workflows.contract.events import ArtifactChunk, ChunkMode
-from workflows.contract.messages import Part
+from everloop.stores.artifacts import AddParts, Append, Change, Complete, Create, Fail, Replace
+from everloop.stores.shown_artifacts import Contents, Shown, continuation, is_shown_by, shown_indexes
+from everloop.stores.task_views import ShownArtifact
+from everloop.stores.view_parts import EMPTY
+from everloop.workflows.contract.artifacts import ArtifactStatus, StoredArtifact
+from everloop.workflows.contract.events import ArtifactChunk, ChunkMode
+from everloop.workflows.contract.messages import Part
 
 
 class ContentNeededError(Exception):

@@ -9,13 +9,13 @@ from pydantic import ValidationError
 from redis.asyncio import Redis
 from structlog.typing import FilteringBoundLogger
 
-from stores.artifact_blobs import ArtifactBlobs
-from stores.artifact_record import EXPIRING, ArtifactRecord
-from stores.artifact_removal import remove_artifact
-from stores.artifacts import now
-from stores.blobs import Blobs
-from stores.cleaned import Cleaned
-from stores.encryption import EncryptionError
+from everloop.stores.artifact_blobs import ArtifactBlobs
+from everloop.stores.artifact_record import EXPIRING, ArtifactRecord
+from everloop.stores.artifact_removal import remove_artifact
+from everloop.stores.artifacts import now
+from everloop.stores.blobs import Blobs
+from everloop.stores.cleaned import Cleaned
+from everloop.stores.encryption import EncryptionError
 
 _MOST = 1000
 """Artifacts that one run clears away at most; the next ones are for the next run."""

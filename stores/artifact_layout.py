@@ -12,9 +12,9 @@ import zlib
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from stores.artifact_record import ArtifactAddress, ArtifactRecord, PartContent, Segment
-from stores.artifact_rules import Changed
-from workflows.contract.artifacts import ArtifactStatus
+from everloop.stores.artifact_record import ArtifactAddress, ArtifactRecord, PartContent, Segment
+from everloop.stores.artifact_rules import Changed
+from everloop.workflows.contract.artifacts import ArtifactStatus
 
 SEGMENT_BYTES = 5 * 1024 * 1024
 """What S3 joins has to be at least this long, except the last piece."""

@@ -7,12 +7,18 @@ from typing import cast
 from redis.asyncio import Redis
 from redis.client import NEVER_DECODE
 
-from stores.artifact_blobs import ArtifactBlobs
-from stores.artifact_errors import ArtifactMissingError, ArtifactReplacedError
-from stores.artifact_record import ArtifactAddress, ArtifactRecord, PartContent, unseal_record, unseal_tail
-from stores.artifact_rules import part_of
-from stores.blobs import BlobMissingError
-from stores.redis_connection import cipher_of
+from everloop.stores.artifact_blobs import ArtifactBlobs
+from everloop.stores.artifact_errors import ArtifactMissingError, ArtifactReplacedError
+from everloop.stores.artifact_record import (
+    ArtifactAddress,
+    ArtifactRecord,
+    PartContent,
+    unseal_record,
+    unseal_tail,
+)
+from everloop.stores.artifact_rules import part_of
+from everloop.stores.blobs import BlobMissingError
+from everloop.stores.redis_connection import cipher_of
 
 _RECORDS_PER_COMMAND = 100
 

@@ -22,11 +22,11 @@ import zlib
 from datetime import datetime
 from urllib.parse import quote
 
-from stores.artifact_rules import check_id
-from stores.blobs import ARTIFACT_FOLDER, BlobCorruptError, BlobMissingError
-from stores.encryption import Cipher, SealBrokenError
-from workflows.contract.artifacts import StoredArtifact
-from workflows.contract.wire import Wire
+from everloop.stores.artifact_rules import check_id
+from everloop.stores.blobs import ARTIFACT_FOLDER, BlobCorruptError, BlobMissingError
+from everloop.stores.encryption import Cipher, SealBrokenError
+from everloop.workflows.contract.artifacts import StoredArtifact
+from everloop.workflows.contract.wire import Wire
 
 EXPIRING = "everloop:artifacts:expiring"
 PENDING = "everloop:artifact-blobs:pending"

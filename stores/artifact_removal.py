@@ -6,9 +6,9 @@ from typing import cast
 from redis.asyncio import Redis
 from redis.exceptions import WatchError
 
-from stores.artifact_blobs import ArtifactBlobs
-from stores.artifact_record import EXPIRING, ArtifactRecord, unseal_record
-from stores.redis_connection import cipher_of
+from everloop.stores.artifact_blobs import ArtifactBlobs
+from everloop.stores.artifact_record import EXPIRING, ArtifactRecord, unseal_record
+from everloop.stores.redis_connection import cipher_of
 
 _MAX_TRIES = 100
 

@@ -7,9 +7,9 @@ from typing import cast
 from pydantic import JsonValue
 from pydantic_core import from_json
 
-from runtime.foreign_schemas import SchemaUnfitError, find_misfits, problem_of_schema
-from stores.artifact_errors import RowInvalidError, RowSchemaError
-from workflows.contract.part_rules import text_flaw
+from everloop.runtime.foreign_schemas import SchemaUnfitError, find_misfits, problem_of_schema
+from everloop.stores.artifact_errors import RowInvalidError, RowSchemaError
+from everloop.workflows.contract.part_rules import text_flaw
 
 _MAX_REASON = 200
 _TOGETHER = 1_000

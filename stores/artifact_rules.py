@@ -7,9 +7,18 @@ from typing import Literal
 
 from pydantic_core import from_json
 
-from stores.artifact_attempts import is_outdated
-from stores.artifact_changes import AddParts, Append, Change, Complete, Create, Fail, NewPart, Replace
-from stores.artifact_errors import (
+from everloop.stores.artifact_attempts import is_outdated
+from everloop.stores.artifact_changes import (
+    AddParts,
+    Append,
+    Change,
+    Complete,
+    Create,
+    Fail,
+    NewPart,
+    Replace,
+)
+from everloop.stores.artifact_errors import (
     MAX_ID_BYTES,
     MAX_PARTS,
     ArtifactClosedError,
@@ -24,9 +33,15 @@ from stores.artifact_errors import (
     PartIndexError,
     RowInvalidError,
 )
-from stores.artifact_rows import check_schema, count_rows
-from workflows.contract.artifacts import ArtifactPart, ArtifactStatus, Operation, StoredArtifact
-from workflows.contract.part_rules import PATH_STEPS, filename_flaw, media_type_flaw, text_flaw, url_flaw
+from everloop.stores.artifact_rows import check_schema, count_rows
+from everloop.workflows.contract.artifacts import ArtifactPart, ArtifactStatus, Operation, StoredArtifact
+from everloop.workflows.contract.part_rules import (
+    PATH_STEPS,
+    filename_flaw,
+    media_type_flaw,
+    text_flaw,
+    url_flaw,
+)
 
 MAX_OPERATIONS = 100
 """Operations that an artifact remembers; one that is older than these could be repeated."""

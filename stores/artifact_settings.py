@@ -9,12 +9,12 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 from redis.asyncio import Redis
 from structlog.typing import FilteringBoundLogger
 
-from stores.artifact_layout import INLINE_BYTES, SEGMENT_BYTES
-from stores.artifacts import ARTIFACT_TTL, Artifacts
-from stores.blobs import Blobs
-from stores.memory_artifacts import MemoryArtifacts
-from stores.redis_artifacts import RedisArtifacts
-from stores.redis_task_views import RedisTaskViews
+from everloop.stores.artifact_layout import INLINE_BYTES, SEGMENT_BYTES
+from everloop.stores.artifacts import ARTIFACT_TTL, Artifacts
+from everloop.stores.blobs import Blobs
+from everloop.stores.memory_artifacts import MemoryArtifacts
+from everloop.stores.redis_artifacts import RedisArtifacts
+from everloop.stores.redis_task_views import RedisTaskViews
 
 MAX_TTL_DAYS = 36_500
 

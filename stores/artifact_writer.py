@@ -10,12 +10,12 @@ from redis.asyncio import Redis
 from redis.asyncio.client import Pipeline
 from redis.exceptions import WatchError
 
-from runtime.foreign_schemas import in_schema_thread
-from stores.artifact_blobs import PENDING_TIME, ArtifactBlobs
-from stores.artifact_changes import AddParts, Announcement, Append, Change, Create, Replace
-from stores.artifact_layout import Layout, Sizes, Sources, lay_out, new_name
-from stores.artifact_reader import ArtifactReader
-from stores.artifact_record import (
+from everloop.runtime.foreign_schemas import in_schema_thread
+from everloop.stores.artifact_blobs import PENDING_TIME, ArtifactBlobs
+from everloop.stores.artifact_changes import AddParts, Announcement, Append, Change, Create, Replace
+from everloop.stores.artifact_layout import Layout, Sizes, Sources, lay_out, new_name
+from everloop.stores.artifact_reader import ArtifactReader
+from everloop.stores.artifact_record import (
     EXPIRING,
     ArtifactAddress,
     ArtifactRecord,
@@ -23,12 +23,12 @@ from stores.artifact_record import (
     seal_tail,
     unseal_record,
 )
-from stores.artifact_rules import Changed, Occasion, change_artifact
-from stores.blobs import BlobCorruptError, BlobMissingError, in_hashing_thread
-from stores.redis_connection import cipher_of
-from stores.redis_task_views import RedisTaskViews
-from workflows.contract.artifacts import StoredArtifact
-from workflows.contract.events import TaskEvent
+from everloop.stores.artifact_rules import Changed, Occasion, change_artifact
+from everloop.stores.blobs import BlobCorruptError, BlobMissingError, in_hashing_thread
+from everloop.stores.redis_connection import cipher_of
+from everloop.stores.redis_task_views import RedisTaskViews
+from everloop.workflows.contract.artifacts import StoredArtifact
+from everloop.workflows.contract.events import TaskEvent
 
 _MAX_TRIES = 100
 _MAX_TOKENS = 100

@@ -1,14 +1,15 @@
 """Artifacts: the outputs of tasks, kept by context.
 
-What can be done to one is in `stores.artifact_changes`, why it is refused in `stores.artifact_errors`, how
-files, data and datasets are handled in `stores.typed_artifacts`; changes and errors are to be had from here.
-Large parts live in a blob store, whose errors (`stores.blobs`) come through.
+What can be done to one is in `everloop.stores.artifact_changes`, why it is refused in
+`everloop.stores.artifact_errors`, how files, data and datasets are handled in
+`everloop.stores.typed_artifacts`; changes and errors are to be had from here. Large parts live in a blob
+store, whose errors (`everloop.stores.blobs`) come through.
 """
 
 from abc import abstractmethod
 from datetime import UTC, datetime, timedelta
 
-from stores.artifact_changes import (
+from everloop.stores.artifact_changes import (
     AddParts,
     Announcement,
     Append,
@@ -19,7 +20,7 @@ from stores.artifact_changes import (
     NewPart,
     Replace,
 )
-from stores.artifact_errors import (
+from everloop.stores.artifact_errors import (
     ArtifactClosedError,
     ArtifactError,
     ArtifactExistsError,
@@ -35,10 +36,10 @@ from stores.artifact_errors import (
     RowInvalidError,
     RowSchemaError,
 )
-from stores.artifact_rules import part_of
-from stores.blobs import LinkTerms
-from stores.typed_artifacts import TypedArtifacts
-from workflows.contract.artifacts import StoredArtifact
+from everloop.stores.artifact_rules import part_of
+from everloop.stores.blobs import LinkTerms
+from everloop.stores.typed_artifacts import TypedArtifacts
+from everloop.workflows.contract.artifacts import StoredArtifact
 
 __all__ = [
     "ARTIFACT_TTL",

@@ -15,7 +15,7 @@ from typing import cast
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
-from stores.blobs import (
+from everloop.stores.blobs import (
     PROBE_KEY,
     BlobError,
     BlobMissingError,
@@ -23,7 +23,7 @@ from stores.blobs import (
     BlobsUnavailableError,
     BlobsUnfitError,
 )
-from stores.local_blobs import LocalBlobs
+from everloop.stores.local_blobs import LocalBlobs
 
 STORE_ID_KEY = "everloop:blob-store"
 """Redis string: id of the blob store in use. It has no time to live."""

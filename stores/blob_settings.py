@@ -10,11 +10,11 @@ from pydantic import Field, ValidationInfo, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 from redis.asyncio import Redis
 
-from stores.blob_check import check_blobs, find_directory, note_directory
-from stores.blobs import Blobs, BlobsUnfitError
-from stores.local_blobs import LocalBlobs
-from stores.redis_blobs import BLOB_TTL, RedisBlobs
-from stores.redis_connection import cipher_of
+from everloop.stores.blob_check import check_blobs, find_directory, note_directory
+from everloop.stores.blobs import Blobs, BlobsUnfitError
+from everloop.stores.local_blobs import LocalBlobs
+from everloop.stores.redis_blobs import BLOB_TTL, RedisBlobs
+from everloop.stores.redis_connection import cipher_of
 
 MAX_TTL_DAYS = 36_500
 
@@ -109,8 +109,8 @@ async def opened_blobs(settings: BlobSettings, redis: Redis) -> AsyncGenerator[B
         )
     if settings.blobs == "s3":
         # boto3 takes 15 MiB, also where nobody needs it.
-        from stores.s3_blobs import S3Blobs  # noqa: PLC0415 -- see above
-        from stores.s3_client import server_encryption  # noqa: PLC0415 -- see above
+        from everloop.stores.s3_blobs import S3Blobs  # noqa: PLC0415 -- see above
+        from everloop.stores.s3_client import server_encryption  # noqa: PLC0415 -- see above
 
         s3 = S3Blobs(
             settings.s3_bucket,

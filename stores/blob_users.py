@@ -13,7 +13,7 @@ from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest
 from temporalio.client import Client
 from temporalio.service import RPCError
 
-from stores.blobs import BlobError, Blobs, BlobStock
+from everloop.stores.blobs import BlobError, Blobs, BlobStock
 
 FOLDER = "used-by"
 """Folder of the names of users: id of the Temporal namespace, task queue."""

@@ -4,9 +4,9 @@ import time
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable
 
-from stores.artifacts import Announcement, Artifacts, Change
-from stores.blobs import LinkTerms
-from workflows.contract.artifacts import StoredArtifact
+from everloop.stores.artifacts import Announcement, Artifacts, Change
+from everloop.stores.blobs import LinkTerms
+from everloop.workflows.contract.artifacts import StoredArtifact
 
 MAX_ARTIFACTS = 1000
 SECONDS = 2.0

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
-from stores.token_counts import CountTokens, estimate_tokens
-from workflows.contract.calls import ConversationMessage
-from workflows.contract.wire import Wire
+from everloop.stores.token_counts import CountTokens, estimate_tokens
+from everloop.workflows.contract.calls import ConversationMessage
+from everloop.workflows.contract.wire import Wire
 
 CONVERSATION_TTL = timedelta(days=30)
 """How long a conversation is kept after its last message."""

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from temporalio.api.common.v1 import Payload
 from temporalio.converter import PayloadCodec
 
-from stores.blobs import in_hashing_thread
-from stores.encryption import Box, Cipher, SealBrokenError
+from everloop.stores.blobs import in_hashing_thread
+from everloop.stores.encryption import Box, Cipher, SealBrokenError
 
 ENCODING = b"binary/encrypted"
 """What says that a payload is encrypted, as in Temporal's samples. Histories hold it: never change it."""

@@ -19,8 +19,8 @@ from cryptography.hazmat.primitives.ciphers import Cipher as BlockCipher
 from cryptography.hazmat.primitives.ciphers import algorithms, modes
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-from runtime.secrecy import warn_of_readers
-from stores.encryption import Box, Cipher, SealBrokenError, UnknownKeyError
+from everloop.runtime.secrecy import warn_of_readers
+from everloop.stores.encryption import Box, Cipher, SealBrokenError, UnknownKeyError
 
 KEY_BYTES = 32
 NONCE_BYTES = 24

@@ -5,8 +5,8 @@ from pathlib import Path
 from pydantic import field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from stores.encryption import NO_CIPHER, Cipher
-from stores.encryption_keys import KeyFileError, read_keys
+from everloop.stores.encryption import NO_CIPHER, Cipher
+from everloop.stores.encryption_keys import KeyFileError, read_keys
 
 VARIABLE = "EVERLOOP_ENCRYPTION_KEYS_FILE"
 

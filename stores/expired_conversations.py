@@ -5,8 +5,8 @@ from typing import cast
 
 from redis.asyncio import Redis
 
-from stores.cleaned import Cleaned
-from workflows.contract.names import (
+from everloop.stores.cleaned import Cleaned
+from everloop.workflows.contract.names import (
     CONVERSATIONS_KEY,
     conversation_key,
     conversation_positions_key,

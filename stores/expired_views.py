@@ -4,9 +4,9 @@ from typing import cast
 
 from redis.asyncio import Redis
 
-from stores.cleaned import Cleaned
-from stores.redis_task_list import INDEX_SCRIPT
-from workflows.contract.names import (
+from everloop.stores.cleaned import Cleaned
+from everloop.stores.redis_task_list import INDEX_SCRIPT
+from everloop.workflows.contract.names import (
     OWNER_KEYS,
     agent_list_key,
     is_open_tasks_key,

@@ -6,8 +6,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from stores.task_views import ShownArtifact
-from stores.view_parts import (
+from everloop.stores.task_views import ShownArtifact
+from everloop.stores.view_parts import (
     EMPTY,
     TaskIdentity,
     chunks_of,
@@ -20,9 +20,9 @@ from stores.view_parts import (
     status_of,
     view_of,
 )
-from workflows.contract.events import ArtifactChunk, Narrated, StatusChanged, TaskCreated, TaskEvent
-from workflows.contract.messages import Message, Part
-from workflows.contract.tasks import Artifact, TaskState, TaskView
+from everloop.workflows.contract.events import ArtifactChunk, Narrated, StatusChanged, TaskCreated, TaskEvent
+from everloop.workflows.contract.messages import Message, Part
+from everloop.workflows.contract.tasks import Artifact, TaskState, TaskView
 
 
 @dataclass

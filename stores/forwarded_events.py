@@ -1,15 +1,15 @@
 """What the subscribers of a client's task get of an event of a sub-agent's task. Pure.
 
-The rules of forwarding stand in `workflows.contract.events`.
+The rules of forwarding stand in `everloop.workflows.contract.events`.
 """
 
 import json
 
 from pydantic import JsonValue
 
-from stores.json_limits import is_sendable
-from workflows.contract.events import SubAgentEvent, TaskCreated, TaskEvent
-from workflows.contract.names import child_path, is_child_task_id
+from everloop.stores.json_limits import is_sendable
+from everloop.workflows.contract.events import SubAgentEvent, TaskCreated, TaskEvent
+from everloop.workflows.contract.names import child_path, is_child_task_id
 
 MAX_FORWARDED_BYTES = 66_000
 """Of an event as JSON, so that the largest answer that comes whole has room. Of a larger event its short

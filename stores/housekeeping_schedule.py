@@ -21,8 +21,8 @@ from temporalio.client import (
 )
 from temporalio.service import RPCError
 
-from stores.encryption_codec import KEY_ID
-from workflows.contract.housekeeping import (
+from everloop.stores.encryption_codec import KEY_ID
+from everloop.workflows.contract.housekeeping import (
     HOUSEKEEPING_WORKFLOW_TYPE,
     HousekeepingInput,
     housekeeping_schedule_id,

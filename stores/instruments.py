@@ -1,14 +1,14 @@
 """What both workers and gateways count: the statuses of tasks, by whoever publishes them.
 
-As in `activities.instruments` and `gateway.instruments`, attributes hold names that operators chose or words
-of a fixed set. Without a meter provider recording does nothing.
+As in `everloop.activities.instruments` and `everloop.gateway.instruments`, attributes hold names that
+operators chose or words of a fixed set. Without a meter provider recording does nothing.
 """
 
 from collections.abc import Iterable
 
 from opentelemetry import metrics
 
-from workflows.contract.tasks import TaskState
+from everloop.workflows.contract.tasks import TaskState
 
 _statuses = metrics.get_meter("everloop").create_counter(
     "everloop.tasks.status",

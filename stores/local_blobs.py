@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import BinaryIO, TypeVar
 
-from stores.blobs import (
+from everloop.stores.blobs import (
     PROBE_KEY,
     BlobCorruptError,
     BlobMissingError,
@@ -18,7 +18,7 @@ from stores.blobs import (
     BlobsUnavailableError,
     check_key,
 )
-from stores.local_stock import UNFINISHED, LocalStock
+from everloop.stores.local_stock import UNFINISHED, LocalStock
 
 THREADS = 16
 """How many files of one process are read and written at once."""

@@ -8,7 +8,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TypeVar
 
-from stores.blobs import BlobPage, BlobStock, check_key, is_key
+from everloop.stores.blobs import BlobPage, BlobStock, check_key, is_key
 
 UNFINISHED = ".unfinished"
 """Folder of files that are being written. No key begins with a dot. The housekeeping removes what killed

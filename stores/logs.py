@@ -14,8 +14,8 @@ from structlog.typing import EventDict, Processor, WrappedLogger
 from temporalio import activity, workflow
 from temporalio.runtime import LogForwardingConfig, LoggingConfig
 
-from stores.log_fields import owner_hash
-from workflows.contract import names
+from everloop.stores.log_fields import owner_hash
+from everloop.workflows.contract import names
 
 LogLevel = Annotated[Literal["debug", "info", "warning", "error", "critical"], BeforeValidator(str.lower)]
 

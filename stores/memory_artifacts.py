@@ -4,8 +4,8 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from stores.artifact_rules import Changed, Occasion, change_artifact, check_id, part_of
-from stores.artifacts import (
+from everloop.stores.artifact_rules import Changed, Occasion, change_artifact, check_id, part_of
+from everloop.stores.artifacts import (
     ARTIFACT_TTL,
     Announcement,
     ArtifactMissingError,
@@ -13,8 +13,8 @@ from stores.artifacts import (
     Change,
     now,
 )
-from stores.task_views import TaskViews
-from workflows.contract.artifacts import StoredArtifact
+from everloop.stores.task_views import TaskViews
+from everloop.workflows.contract.artifacts import StoredArtifact
 
 _PIECE = 1024 * 1024
 

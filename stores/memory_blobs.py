@@ -1,6 +1,6 @@
 """Blobs in memory, for one process and for tests."""
 
-from stores.blobs import BlobMissingError, Blobs, check_key, seal, unseal
+from everloop.stores.blobs import BlobMissingError, Blobs, check_key, seal, unseal
 
 
 class MemoryBlobs(Blobs):

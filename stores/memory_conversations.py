@@ -4,10 +4,10 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from stores.conversations import MAX_MESSAGES, Conversations, ConversationSummary, Span
-from stores.recent_messages import Room, newest_messages
-from stores.token_counts import CountTokens, estimate_tokens
-from workflows.contract.calls import ConversationMessage
+from everloop.stores.conversations import MAX_MESSAGES, Conversations, ConversationSummary, Span
+from everloop.stores.recent_messages import Room, newest_messages
+from everloop.stores.token_counts import CountTokens, estimate_tokens
+from everloop.workflows.contract.calls import ConversationMessage
 
 
 @dataclass

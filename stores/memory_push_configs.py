@@ -3,7 +3,7 @@
 from collections import defaultdict
 from dataclasses import dataclass
 
-from stores.push_configs import MAX_CONFIGS, PushConfig, PushConfigs, TooManyPushConfigsError
+from everloop.stores.push_configs import MAX_CONFIGS, PushConfig, PushConfigs, TooManyPushConfigsError
 
 
 @dataclass

@@ -5,8 +5,8 @@ from collections import defaultdict
 from collections.abc import Callable
 from datetime import timedelta
 
-from stores.memory_task_views import MemoryTaskViews
-from stores.quotas import RESERVATION, Quotas, Rate
+from everloop.stores.memory_task_views import MemoryTaskViews
+from everloop.stores.quotas import RESERVATION, Quotas, Rate
 
 
 class MemoryQuotas(Quotas):

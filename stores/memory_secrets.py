@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from pydantic import JsonValue
 
-from stores.secrets import Secrets
+from everloop.stores.secrets import Secrets
 
 
 @dataclass

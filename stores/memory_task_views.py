@@ -6,11 +6,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate, islice, pairwise
 
-from stores.fold import FoldedTask
-from stores.forwarded_events import forwarded
-from stores.leases import Lease
-from stores.page_token import IndexEntry, decode_page_token, encode_page_token
-from stores.task_views import (
+from everloop.stores.fold import FoldedTask
+from everloop.stores.forwarded_events import forwarded
+from everloop.stores.leases import Lease
+from everloop.stores.page_token import IndexEntry, decode_page_token, encode_page_token
+from everloop.stores.task_views import (
     MAX_PAGE_BYTES,
     MAX_TASK_BYTES,
     START,
@@ -26,10 +26,10 @@ from stores.task_views import (
     WaitingTask,
     position_order,
 )
-from stores.view_parts import MAX_EVENTS, microseconds, scopes_of
-from workflows.contract.events import StatusChanged, TaskEvent
-from workflows.contract.names import is_child_task_id, root_task_id
-from workflows.contract.tasks import Route, TaskState, TaskView
+from everloop.stores.view_parts import MAX_EVENTS, microseconds, scopes_of
+from everloop.workflows.contract.events import StatusChanged, TaskEvent
+from everloop.workflows.contract.names import is_child_task_id, root_task_id
+from everloop.workflows.contract.tasks import Route, TaskState, TaskView
 
 
 @dataclass

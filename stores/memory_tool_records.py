@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 from pydantic import JsonValue
 
-from stores.leases import Claim, Lease, NotOursError
-from stores.tool_records import ToolRecords
-from workflows.contract.calls import ToolReply
+from everloop.stores.leases import Claim, Lease, NotOursError
+from everloop.stores.tool_records import ToolRecords
+from everloop.workflows.contract.calls import ToolReply
 
 
 @dataclass

@@ -3,9 +3,14 @@
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
-from stores.leases import Lease
-from stores.transcripts import Attempt, OpenedTranscript, Reply, Transcripts, fitting
-from workflows.contract.messages import AssistantMessage, SummaryMessage, ToolMessage, TranscriptMessage
+from everloop.stores.leases import Lease
+from everloop.stores.transcripts import Attempt, OpenedTranscript, Reply, Transcripts, fitting
+from everloop.workflows.contract.messages import (
+    AssistantMessage,
+    SummaryMessage,
+    ToolMessage,
+    TranscriptMessage,
+)
 
 
 class MemoryTranscripts(Transcripts):

@@ -18,8 +18,8 @@ from pydantic import BeforeValidator, Field
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 from structlog.typing import FilteringBoundLogger
 
-from stores.metrics_listener import Address, MetricsAddressError, MetricsListener
-from stores.temporal_metrics import TemporalMetrics, export_temporal_metrics
+from everloop.stores.metrics_listener import Address, MetricsAddressError, MetricsListener
+from everloop.stores.temporal_metrics import TemporalMetrics, export_temporal_metrics
 
 SHUTDOWN_TIMEOUT = 5_000
 """Milliseconds that the last metrics may take to get out."""

@@ -6,9 +6,9 @@ from contextlib import asynccontextmanager
 import structlog
 from structlog.typing import FilteringBoundLogger
 
-from stores.leases import Lease
-from stores.push_configs import PushConfigs
-from stores.task_views import (
+from everloop.stores.leases import Lease
+from everloop.stores.push_configs import PushConfigs
+from everloop.stores.task_views import (
     OpenTask,
     ShownArtifact,
     Snapshot,
@@ -19,8 +19,8 @@ from stores.task_views import (
     WaitingPage,
     WaitingQuery,
 )
-from workflows.contract.events import StatusChanged, TaskEvent
-from workflows.contract.tasks import Route, TaskState, TaskView
+from everloop.workflows.contract.events import StatusChanged, TaskEvent
+from everloop.workflows.contract.tasks import Route, TaskState, TaskView
 
 Notify = Callable[[str, Sequence[str]], Awaitable[None]]
 """Takes a task id and the ids of its push notification configs; raises NotToldError if it cannot."""

@@ -14,11 +14,11 @@ from urllib.parse import unquote
 
 from temporalio.client import Client
 
-from stores.blob_users import namespace_id, require_sole_user
-from stores.blobs import Blobs, BlobStock
-from stores.cleaned import Cleaned
-from stores.gone_workflows import is_gone
-from stores.payload_storage import NO_TASK, PAYLOADS, payload_folder
+from everloop.stores.blob_users import namespace_id, require_sole_user
+from everloop.stores.blobs import Blobs, BlobStock
+from everloop.stores.cleaned import Cleaned
+from everloop.stores.gone_workflows import is_gone
+from everloop.stores.payload_storage import NO_TASK, PAYLOADS, payload_folder
 
 _AT_ONCE = 10
 """Questions to Temporal, and removals, at once."""

@@ -4,7 +4,7 @@ import base64
 import binascii
 from typing import NamedTuple
 
-from stores.task_views import InvalidPageTokenError
+from everloop.stores.task_views import InvalidPageTokenError
 
 _SCORES = 2**53
 """Sorted sets hold whole numbers exactly up to here."""

@@ -28,7 +28,7 @@ from temporalio.converter import (
 )
 from temporalio.exceptions import ApplicationError
 
-from stores.blobs import (
+from everloop.stores.blobs import (
     BlobCorruptError,
     BlobMissingError,
     Blobs,
@@ -36,11 +36,11 @@ from stores.blobs import (
     in_hashing_thread,
     sha256,
 )
-from stores.encryption import NO_CIPHER, Cipher, EncryptionError
-from stores.encryption_codec import EncryptionCodec
-from stores.lost_payloads import LostPayloads
-from workflows.contract.failures import BLOB_MISSING
-from workflows.contract.payloads import WIRE_DATA_CONVERTER
+from everloop.stores.encryption import NO_CIPHER, Cipher, EncryptionError
+from everloop.stores.encryption_codec import EncryptionCodec
+from everloop.stores.lost_payloads import LostPayloads
+from everloop.workflows.contract.failures import BLOB_MISSING
+from everloop.workflows.contract.payloads import WIRE_DATA_CONVERTER
 
 THRESHOLD = 256 * 1024
 """Bytes of a payload from which on it becomes a blob."""

@@ -6,8 +6,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from weakref import WeakValueDictionary
 
-from stores.artifact_events import ContentNeededError, Telling, Told, changed_contents
-from stores.artifacts import (
+from everloop.stores.artifact_events import ContentNeededError, Telling, Told, changed_contents
+from everloop.stores.artifacts import (
     AddParts,
     Announcement,
     Append,
@@ -21,7 +21,7 @@ from stores.artifacts import (
     Fail,
     PartIndexError,
 )
-from stores.shown_artifacts import (
+from everloop.stores.shown_artifacts import (
     SHOWN_BYTES,
     Contents,
     Shown,
@@ -30,10 +30,10 @@ from stores.shown_artifacts import (
     shown_form,
     shown_indexes,
 )
-from stores.task_views import ShownArtifact, TaskViews
-from workflows.contract.artifacts import ArtifactStatus, StoredArtifact
-from workflows.contract.events import ArtifactChunk
-from workflows.contract.tasks import TaskRef
+from everloop.stores.task_views import ShownArtifact, TaskViews
+from everloop.workflows.contract.artifacts import ArtifactStatus, StoredArtifact
+from everloop.workflows.contract.events import ArtifactChunk
+from everloop.workflows.contract.tasks import TaskRef
 
 Reading = Callable[[Artifacts, StoredArtifact, Iterable[int]], Awaitable[Contents]]
 """Reads parts of an artifact, as `read_contents` does."""

@@ -2,8 +2,8 @@
 
 from abc import ABC, abstractmethod
 
-from stores.task_views import Snapshot
-from workflows.contract.wire import Wire
+from everloop.stores.task_views import Snapshot
+from everloop.workflows.contract.wire import Wire
 
 MAX_CONFIGS = 10
 """How many push notification configs a task may have."""

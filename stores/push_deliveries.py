@@ -8,10 +8,10 @@ from temporalio.client import Client
 from temporalio.common import WorkflowIDConflictPolicy, WorkflowIDReusePolicy
 from temporalio.service import RPCError
 
-from stores.notifying_task_views import NotToldError
-from stores.push_configs import PushConfigs
-from workflows.contract import names
-from workflows.contract.push import PushRef
+from everloop.stores.notifying_task_views import NotToldError
+from everloop.stores.push_configs import PushConfigs
+from everloop.workflows.contract import names
+from everloop.workflows.contract.push import PushRef
 
 RPC_TIMEOUT = timedelta(seconds=5)
 

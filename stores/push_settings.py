@@ -3,7 +3,7 @@
 from pydantic import field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from runtime.outbound import WebhookPolicy, read_allowance
+from everloop.runtime.outbound import WebhookPolicy, read_allowance
 
 
 class PushSettings(BaseSettings):

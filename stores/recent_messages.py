@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 from math import inf
 from typing import Self
 
-from workflows.contract.calls import ConversationMessage
-from workflows.contract.messages import AssistantMessage, ToolMessage, UserMessage
+from everloop.workflows.contract.calls import ConversationMessage
+from everloop.workflows.contract.messages import AssistantMessage, ToolMessage, UserMessage
 
 
 @dataclass(frozen=True)

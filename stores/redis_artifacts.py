@@ -6,17 +6,17 @@ from typing import cast
 
 from redis.asyncio import Redis
 
-from stores.artifact_blobs import ArtifactBlobs
-from stores.artifact_layout import INLINE_BYTES, SEGMENT_BYTES, Sizes
-from stores.artifact_reader import ArtifactReader
-from stores.artifact_record import ArtifactAddress, PartContent, context_artifacts_key
-from stores.artifact_removal import remove_artifact
-from stores.artifact_rules import part_of
-from stores.artifact_writer import ArtifactServers, ArtifactWriter, Request
-from stores.artifacts import ARTIFACT_TTL, Announcement, Artifacts, Change, now
-from stores.blobs import Blobs, LinkTerms
-from stores.redis_task_views import RedisTaskViews
-from workflows.contract.artifacts import ArtifactStatus, StoredArtifact
+from everloop.stores.artifact_blobs import ArtifactBlobs
+from everloop.stores.artifact_layout import INLINE_BYTES, SEGMENT_BYTES, Sizes
+from everloop.stores.artifact_reader import ArtifactReader
+from everloop.stores.artifact_record import ArtifactAddress, PartContent, context_artifacts_key
+from everloop.stores.artifact_removal import remove_artifact
+from everloop.stores.artifact_rules import part_of
+from everloop.stores.artifact_writer import ArtifactServers, ArtifactWriter, Request
+from everloop.stores.artifacts import ARTIFACT_TTL, Announcement, Artifacts, Change, now
+from everloop.stores.blobs import Blobs, LinkTerms
+from everloop.stores.redis_task_views import RedisTaskViews
+from everloop.workflows.contract.artifacts import ArtifactStatus, StoredArtifact
 
 
 class RedisArtifacts(Artifacts):

@@ -15,7 +15,7 @@ from redis.asyncio import Redis
 from redis.client import NEVER_DECODE
 from redis.exceptions import RedisError
 
-from stores.blobs import (
+from everloop.stores.blobs import (
     ARTIFACT_FOLDER,
     PROBE_KEY,
     BlobCorruptError,

@@ -18,8 +18,8 @@ from redis.backoff import NoBackoff
 from redis.exceptions import NoPermissionError, RedisError
 from redis.maint_notifications import MaintNotificationsConfig
 
-from stores.encryption import NO_CIPHER, Cipher
-from stores.encryption_settings import EncryptionSettings
+from everloop.stores.encryption import NO_CIPHER, Cipher
+from everloop.stores.encryption_settings import EncryptionSettings
 
 MINIMUM_VERSION = (6, 2)
 SOCKET_TIMEOUT = 10.0

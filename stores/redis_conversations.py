@@ -7,7 +7,7 @@ from typing import cast
 from pydantic import TypeAdapter
 from redis.asyncio import Redis
 
-from stores.conversations import (
+from everloop.stores.conversations import (
     CONVERSATION_TTL,
     MAX_MESSAGES,
     MAX_TASKS,
@@ -15,19 +15,19 @@ from stores.conversations import (
     ConversationSummary,
     Span,
 )
-from stores.recent_messages import Room, newest_messages
-from stores.redis_connection import cipher_of
-from stores.token_counts import CountTokens, estimate_tokens
-from workflows.contract.calls import ConversationMessage
-from workflows.contract.messages import UserMessage
-from workflows.contract.names import (
+from everloop.stores.recent_messages import Room, newest_messages
+from everloop.stores.redis_connection import cipher_of
+from everloop.stores.token_counts import CountTokens, estimate_tokens
+from everloop.workflows.contract.calls import ConversationMessage
+from everloop.workflows.contract.messages import UserMessage
+from everloop.workflows.contract.names import (
     CONVERSATIONS_KEY,
     conversation_key,
     conversation_positions_key,
     conversation_summaries_key,
     conversation_tasks_key,
 )
-from workflows.contract.wire import HIDE_VALUES
+from everloop.workflows.contract.wire import HIDE_VALUES
 
 _APPEND = """
 -- KEYS: messages, positions, summaries, tasks, all conversations.

@@ -9,12 +9,12 @@ from pydantic import ValidationError
 from redis.asyncio import Redis
 from structlog.typing import FilteringBoundLogger
 
-from stores.encryption import EncryptionError
-from stores.redis_connection import LONGEST_BLOCK, cipher_of
-from stores.redis_view_codec import unseal_event
-from stores.task_views import START, StreamedEvent
-from workflows.contract.events import EVENT_ADAPTER
-from workflows.contract.names import stream_key, wake_key
+from everloop.stores.encryption import EncryptionError
+from everloop.stores.redis_connection import LONGEST_BLOCK, cipher_of
+from everloop.stores.redis_view_codec import unseal_event
+from everloop.stores.task_views import START, StreamedEvent
+from everloop.workflows.contract.events import EVENT_ADAPTER
+from everloop.workflows.contract.names import stream_key, wake_key
 
 _WAKE_TTL = 600
 """Seconds that a wake entry lives: longer than a reader pauses between two reads."""

@@ -9,11 +9,11 @@ from typing import cast
 
 from redis.asyncio import Redis
 
-from stores.push_configs import MAX_CONFIGS, PushConfig, PushConfigs, TooManyPushConfigsError
-from stores.redis_connection import cipher_of
-from stores.redis_task_keys import HOLD, RedisTaskKeys, hold_keys
-from stores.view_parts import TASK_TTL
-from workflows.contract.names import push_configs_key
+from everloop.stores.push_configs import MAX_CONFIGS, PushConfig, PushConfigs, TooManyPushConfigsError
+from everloop.stores.redis_connection import cipher_of
+from everloop.stores.redis_task_keys import HOLD, RedisTaskKeys, hold_keys
+from everloop.stores.view_parts import TASK_TTL
+from everloop.workflows.contract.names import push_configs_key
 
 _CONFIG, _POSITION, _KNOWN, _KEEP = "config:", "position:", "known", "keep"
 _CHANGED = -1

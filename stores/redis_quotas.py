@@ -5,8 +5,8 @@ from datetime import timedelta
 
 from redis.asyncio import Redis
 
-from stores.quotas import RESERVATION, Quotas, Rate
-from workflows.contract.names import open_tasks_key, request_rate_key, view_key
+from everloop.stores.quotas import RESERVATION, Quotas, Rate
+from everloop.workflows.contract.names import open_tasks_key, request_rate_key, view_key
 
 # The generic cell rate algorithm (ITU-T I.371): one number tells up to when the rate is used up.
 _TAKE_REQUEST = """

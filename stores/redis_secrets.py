@@ -10,11 +10,11 @@ from typing import cast
 from pydantic import JsonValue
 from redis.asyncio import Redis
 
-from stores.redis_connection import cipher_of
-from stores.redis_task_keys import RedisTaskKeys
-from stores.secrets import Secrets
-from stores.view_parts import TASK_TTL
-from workflows.contract.names import secrets_key
+from everloop.stores.redis_connection import cipher_of
+from everloop.stores.redis_task_keys import RedisTaskKeys
+from everloop.stores.secrets import Secrets
+from everloop.stores.view_parts import TASK_TTL
+from everloop.workflows.contract.names import secrets_key
 
 _ACCEPT = """
 -- ARGV: fields of what was brought, of what is accepted, and of who was accepted.

@@ -9,8 +9,8 @@ from datetime import timedelta
 from redis.asyncio import Redis
 from redis.asyncio.client import Pipeline
 
-from stores.leases import Lease
-from workflows.contract.names import root_task_id, task_keys_key, tool_record_key, view_key
+from everloop.stores.leases import Lease
+from everloop.workflows.contract.names import root_task_id, task_keys_key, tool_record_key, view_key
 
 HOLD = """
 local function hold(key, keys, view, seconds)

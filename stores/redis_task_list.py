@@ -8,13 +8,13 @@ import structlog
 from redis.asyncio import Redis
 from structlog.typing import FilteringBoundLogger
 
-from stores.encryption import EncryptionError
-from stores.page_token import IndexEntry, decode_page_token, encode_page_token
-from stores.redis_connection import cipher_of
-from stores.redis_view_codec import ViewCodec
-from stores.task_views import MAX_PAGE_BYTES, TaskPage, TaskQuery
-from workflows.contract.names import expiry_list_key, history_key, task_list_key, view_key
-from workflows.contract.tasks import TaskView
+from everloop.stores.encryption import EncryptionError
+from everloop.stores.page_token import IndexEntry, decode_page_token, encode_page_token
+from everloop.stores.redis_connection import cipher_of
+from everloop.stores.redis_view_codec import ViewCodec
+from everloop.stores.task_views import MAX_PAGE_BYTES, TaskPage, TaskQuery
+from everloop.workflows.contract.names import expiry_list_key, history_key, task_list_key, view_key
+from everloop.workflows.contract.tasks import TaskView
 
 INDEX_SCRIPT = Path(__file__).with_name("task_index.lua").read_text(encoding="utf-8")
 """Functions that stand before the scripts that write and read the lists."""

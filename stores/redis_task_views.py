@@ -8,14 +8,14 @@ from typing import cast
 from redis.asyncio import Redis
 from redis.asyncio.client import Pipeline
 
-from stores.leases import Lease, NotOursError
-from stores.redis_connection import cipher_of
-from stores.redis_event_reader import RedisEventReader
-from stores.redis_task_keys import HOLD, IS_LATE, late_key, order_of
-from stores.redis_task_list import INDEX_SCRIPT, RedisTaskList
-from stores.redis_view_codec import ScriptArguments, ViewCodec
-from stores.redis_waiting_tasks import RedisWaitingTasks
-from stores.task_views import (
+from everloop.stores.leases import Lease, NotOursError
+from everloop.stores.redis_connection import cipher_of
+from everloop.stores.redis_event_reader import RedisEventReader
+from everloop.stores.redis_task_keys import HOLD, IS_LATE, late_key, order_of
+from everloop.stores.redis_task_list import INDEX_SCRIPT, RedisTaskList
+from everloop.stores.redis_view_codec import ScriptArguments, ViewCodec
+from everloop.stores.redis_waiting_tasks import RedisWaitingTasks
+from everloop.stores.task_views import (
     MAX_TASK_BYTES,
     START,
     OpenTask,
@@ -29,9 +29,9 @@ from stores.task_views import (
     WaitingQuery,
     is_position,
 )
-from stores.view_parts import MAX_EVENTS, TASK_TTL
-from workflows.contract.events import StatusChanged, TaskEvent
-from workflows.contract.names import (
+from everloop.stores.view_parts import MAX_EVENTS, TASK_TTL
+from everloop.workflows.contract.events import StatusChanged, TaskEvent
+from everloop.workflows.contract.names import (
     APPROVALS_KEY_PREFIX,
     OPEN_TASKS_KEY,
     history_key,
@@ -41,7 +41,7 @@ from workflows.contract.names import (
     task_keys_key,
     view_key,
 )
-from workflows.contract.tasks import Route, TaskState, TaskView
+from everloop.workflows.contract.tasks import Route, TaskState, TaskView
 
 _SCRIPT = (
     INDEX_SCRIPT + HOLD + IS_LATE + Path(__file__).with_name("task_views.lua").read_text(encoding="utf-8")

@@ -12,12 +12,12 @@ from typing import cast
 from pydantic import JsonValue, ValidationError
 from redis.asyncio import Redis
 
-from stores.leases import Claim, Lease, NotOursError
-from stores.redis_connection import cipher_of
-from stores.redis_task_keys import HOLD, hold_keys
-from stores.tool_records import OUTCOME_ADAPTER, ToolRecords
-from workflows.contract.calls import ToolReply
-from workflows.contract.names import tool_record_key
+from everloop.stores.leases import Claim, Lease, NotOursError
+from everloop.stores.redis_connection import cipher_of
+from everloop.stores.redis_task_keys import HOLD, hold_keys
+from everloop.stores.tool_records import OUTCOME_ADAPTER, ToolRecords
+from everloop.workflows.contract.calls import ToolReply
+from everloop.workflows.contract.names import tool_record_key
 
 RECORD_TTL = timedelta(days=30)
 """How long a record is kept after its last change: longer than anybody resets a task that old."""

@@ -10,14 +10,19 @@ from redis.asyncio import Redis
 from redis.asyncio.client import Pipeline
 from redis.typing import EncodableT, FieldT
 
-from stores.encryption import Cipher, EncryptionError
-from stores.leases import Lease, NotOursError
-from stores.redis_connection import cipher_of
-from stores.redis_task_keys import HOLD, IS_LATE, RedisTaskKeys, hold_keys, late_key, order_of
-from stores.transcripts import Attempt, OpenedTranscript, Reply, Transcripts, fitting
-from stores.view_parts import TASK_TTL
-from workflows.contract.messages import AssistantMessage, SummaryMessage, ToolMessage, TranscriptMessage
-from workflows.contract.names import attempts_key, tool_record_key, transcript_key
+from everloop.stores.encryption import Cipher, EncryptionError
+from everloop.stores.leases import Lease, NotOursError
+from everloop.stores.redis_connection import cipher_of
+from everloop.stores.redis_task_keys import HOLD, IS_LATE, RedisTaskKeys, hold_keys, late_key, order_of
+from everloop.stores.transcripts import Attempt, OpenedTranscript, Reply, Transcripts, fitting
+from everloop.stores.view_parts import TASK_TTL
+from everloop.workflows.contract.messages import (
+    AssistantMessage,
+    SummaryMessage,
+    ToolMessage,
+    TranscriptMessage,
+)
+from everloop.workflows.contract.names import attempts_key, tool_record_key, transcript_key
 
 _MESSAGE: TypeAdapter[TranscriptMessage] = TypeAdapter(TranscriptMessage)
 _FIELDS_PER_COMMAND = 500

@@ -5,10 +5,10 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from pydantic import BaseModel, TypeAdapter
 
-from stores.encryption import Cipher
-from stores.forwarded_events import forwarded
-from stores.task_views import ShownArtifact
-from stores.view_parts import (
+from everloop.stores.encryption import Cipher
+from everloop.stores.forwarded_events import forwarded
+from everloop.stores.task_views import ShownArtifact
+from everloop.stores.view_parts import (
     TaskIdentity,
     chunks_of,
     fails_drafts,
@@ -21,23 +21,23 @@ from stores.view_parts import (
     status_of,
     view_of,
 )
-from workflows.contract.events import (
+from everloop.workflows.contract.events import (
     ArtifactChunk,
     Narrated,
     StatusChanged,
     TaskCreated,
     TaskEvent,
 )
-from workflows.contract.messages import Message, Part, TextPart
-from workflows.contract.names import (
+from everloop.workflows.contract.messages import Message, Part, TextPart
+from everloop.workflows.contract.names import (
     expiry_list_key,
     is_child_task_id,
     open_tasks_key,
     root_task_id,
     task_list_key,
 )
-from workflows.contract.tasks import Artifact, TaskView
-from workflows.contract.wire import HIDE_VALUES
+from everloop.workflows.contract.tasks import Artifact, TaskView
+from everloop.workflows.contract.wire import HIDE_VALUES
 
 ScriptArguments = list[str | int]
 

@@ -8,13 +8,13 @@ import structlog
 from redis.asyncio import Redis
 from structlog.typing import FilteringBoundLogger
 
-from stores.encryption import EncryptionError
-from stores.page_token import IndexEntry, decode_page_token, encode_page_token
-from stores.redis_connection import cipher_of
-from stores.redis_view_codec import ViewCodec
-from stores.task_views import WaitingPage, WaitingQuery, WaitingTask
-from workflows.contract.names import APPROVALS_KEY_PREFIX, view_key
-from workflows.contract.tasks import TaskView
+from everloop.stores.encryption import EncryptionError
+from everloop.stores.page_token import IndexEntry, decode_page_token, encode_page_token
+from everloop.stores.redis_connection import cipher_of
+from everloop.stores.redis_view_codec import ViewCodec
+from everloop.stores.task_views import WaitingPage, WaitingQuery, WaitingTask
+from everloop.workflows.contract.names import APPROVALS_KEY_PREFIX, view_key
+from everloop.workflows.contract.tasks import TaskView
 
 _FIELDS = ("task", "status_run", "status")
 """Of a view, without history and artifacts."""

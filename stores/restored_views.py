@@ -1,9 +1,9 @@
 """Views that workflows answered, made whole."""
 
-from stores.artifacts import ArtifactMissingError, Artifacts, PartIndexError
-from stores.shown_artifacts import shown_artifact
-from workflows.contract.names import context_key
-from workflows.contract.tasks import Artifact, TaskView
+from everloop.stores.artifacts import ArtifactMissingError, Artifacts, PartIndexError
+from everloop.stores.shown_artifacts import shown_artifact
+from everloop.workflows.contract.names import context_key
+from everloop.workflows.contract.tasks import Artifact, TaskView
 
 
 async def with_artifacts(view: TaskView, artifacts: Artifacts, max_bytes: int) -> TaskView:

@@ -13,8 +13,8 @@ from temporalio.client import Client, WorkflowExecutionStatus
 from temporalio.common import TypedSearchAttributes
 from temporalio.converter import decode_typed_search_attributes
 
-from workflows.contract import names
-from workflows.contract.tasks import TaskState
+from everloop.workflows.contract import names
+from everloop.workflows.contract.tasks import TaskState
 
 
 @dataclass(frozen=True)

@@ -8,9 +8,9 @@ from typing import TypeVar
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from stores.blobs import BlobLinks, BlobPage, Blobs, BlobStock, BlobsUnavailableError, LinkTerms
-from stores.s3_client import THREADS, ServerEncryption, error_code
-from stores.s3_objects import S3Objects
+from everloop.stores.blobs import BlobLinks, BlobPage, Blobs, BlobStock, BlobsUnavailableError, LinkTerms
+from everloop.stores.s3_client import THREADS, ServerEncryption, error_code
+from everloop.stores.s3_objects import S3Objects
 
 _ACCESS = (
     "access is denied; allow s3:GetObject, s3:PutObject, s3:DeleteObject, s3:AbortMultipartUpload and "

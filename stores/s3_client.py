@@ -8,7 +8,7 @@ import boto3
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
-from stores.blobs import BlobsUnfitError
+from everloop.stores.blobs import BlobsUnfitError
 
 THREADS = 16
 """How many requests of one process are under way at once."""

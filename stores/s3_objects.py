@@ -10,8 +10,8 @@ from datetime import UTC, datetime, timedelta
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from stores.blobs import BlobCorruptError, BlobMissingError, BlobPage, LinkTerms, check_key, is_key
-from stores.s3_client import Head, PartName, S3Client, ServerEncryption, connect_s3, is_missing
+from everloop.stores.blobs import BlobCorruptError, BlobMissingError, BlobPage, LinkTerms, check_key, is_key
+from everloop.stores.s3_client import Head, PartName, S3Client, ServerEncryption, connect_s3, is_missing
 
 MIB = 1 << 20
 

@@ -2,7 +2,7 @@
 
 from pydantic import ValidationError
 
-from stores.setting_names import PREFIX
+from everloop.stores.setting_names import PREFIX
 
 OURS = "Value error, "
 """How pydantic begins the message of an error that a validator of ours raised."""

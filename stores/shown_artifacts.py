@@ -4,7 +4,7 @@ Worker and gateway make it by the same rules: the one to tell subscribers of cha
 view back. An artifact shows at most a megabyte of content, in the order of its parts, and of data, rows and
 binary files at most 100 KB each; less where the view of its task has no more room. What is not shown is a
 link to the store, without a size until the artifact is complete. Texts are joined as in every view
-(`workflows.contract.events`).
+(`everloop.workflows.contract.events`).
 """
 
 import base64
@@ -15,14 +15,14 @@ from dataclasses import dataclass
 from pydantic import JsonValue
 from pydantic_core import from_json
 
-from stores.artifacts import Artifacts
-from stores.blobs import BlobCorruptError, BlobMissingError
-from stores.json_limits import is_sendable
-from stores.view_parts import EMPTY, is_plain
-from workflows.contract.artifacts import ArtifactPart, ArtifactStatus, PartKind, StoredArtifact
-from workflows.contract.media_types import is_text as is_text_type
-from workflows.contract.messages import DataPart, FilePart, Part, StoredPart, TextPart
-from workflows.contract.tasks import Artifact
+from everloop.stores.artifacts import Artifacts
+from everloop.stores.blobs import BlobCorruptError, BlobMissingError
+from everloop.stores.json_limits import is_sendable
+from everloop.stores.view_parts import EMPTY, is_plain
+from everloop.workflows.contract.artifacts import ArtifactPart, ArtifactStatus, PartKind, StoredArtifact
+from everloop.workflows.contract.media_types import is_text as is_text_type
+from everloop.workflows.contract.messages import DataPart, FilePart, Part, StoredPart, TextPart
+from everloop.workflows.contract.tasks import Artifact
 
 SHOWN_BYTES = 1_000_000
 """How many bytes of content an artifact shows."""

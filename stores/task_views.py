@@ -5,9 +5,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from stores.leases import Lease
-from workflows.contract.events import StatusChanged, TaskEvent
-from workflows.contract.tasks import Artifact, Route, TaskState, TaskView
+from everloop.stores.leases import Lease
+from everloop.workflows.contract.events import StatusChanged, TaskEvent
+from everloop.workflows.contract.tasks import Artifact, Route, TaskState, TaskView
 
 START = "0-0"
 """The position before the first event of every stream."""
@@ -144,8 +144,8 @@ class InvalidPageTokenError(ValueError):
 class TaskViews(ABC):
     """The folded view of every task and the stream of its events.
 
-    A view and its stream change in one atomic step, by the rules in `workflows.contract.events`; so does the
-    stream of a client's task with those of its sub-agents.
+    A view and its stream change in one atomic step, by the rules in `everloop.workflows.contract.events`; so
+    does the stream of a client's task with those of its sub-agents.
 
     `max_bytes` is how large a view may get (default `MAX_TASK_BYTES`). Whoever adds to one asks first how
     large it is (`size`): what is published is folded in, whatever its size.

@@ -13,9 +13,9 @@ from temporalio.client import Plugin
 from temporalio.contrib.opentelemetry import OpenTelemetryPlugin, ReplaySafeTracerProvider
 from temporalio.runtime import Runtime, TelemetryConfig
 
-from stores.logs import LogLevel, configure_logs, temporal_core_logs
-from stores.metrics_export import Metrics, MetricsSettings, start_metrics
-from stores.traces import export_traces
+from everloop.stores.logs import LogLevel, configure_logs, temporal_core_logs
+from everloop.stores.metrics_export import Metrics, MetricsSettings, start_metrics
+from everloop.stores.traces import export_traces
 
 PATIENCE = 5.0
 """Seconds that a process that ends waits for its collector."""

@@ -10,10 +10,10 @@ from temporalio.converter import DataConverter
 from temporalio.envconfig import ClientConfig, ClientConnectConfig
 from temporalio.service import KeepAliveConfig, RPCError, RPCStatusCode
 
-from stores.blobs import Blobs
-from stores.encryption_settings import EncryptionSettings
-from stores.lost_payloads import LostPayloads
-from stores.payload_storage import data_converter
+from everloop.stores.blobs import Blobs
+from everloop.stores.encryption_settings import EncryptionSettings
+from everloop.stores.lost_payloads import LostPayloads
+from everloop.stores.payload_storage import data_converter
 
 DEFAULT_ADDRESS = "localhost:7233"
 

@@ -9,7 +9,7 @@ import structlog
 from structlog.typing import FilteringBoundLogger
 from temporalio.runtime import OpenTelemetryConfig, PrometheusConfig, Runtime, TelemetryConfig
 
-from stores.logs import temporal_core_logs
+from everloop.stores.logs import temporal_core_logs
 
 _LOOPBACK = "127.0.0.1"
 

@@ -14,9 +14,16 @@ import structlog
 from pydantic_settings import BaseSettings, SettingsConfigDict
 from tiktoken import Encoding, get_encoding
 
-from workflows.contract.calls import ConversationMessage
-from workflows.contract.media_types import is_named, is_text
-from workflows.contract.messages import AssistantMessage, DataPart, FilePart, Part, TextPart, UserMessage
+from everloop.workflows.contract.calls import ConversationMessage
+from everloop.workflows.contract.media_types import is_named, is_text
+from everloop.workflows.contract.messages import (
+    AssistantMessage,
+    DataPart,
+    FilePart,
+    Part,
+    TextPart,
+    UserMessage,
+)
 
 CHARACTERS_PER_TOKEN = 4
 """Of the estimate, as OpenAI says of English text."""

@@ -4,9 +4,9 @@ from abc import abstractmethod
 
 from pydantic import JsonValue, TypeAdapter
 
-from stores.leases import Lease, Leases
-from workflows.contract.calls import ToolReply
-from workflows.contract.wire import HIDE_VALUES
+from everloop.stores.leases import Lease, Leases
+from everloop.workflows.contract.calls import ToolReply
+from everloop.workflows.contract.wire import HIDE_VALUES
 
 OUTCOME_ADAPTER: TypeAdapter[ToolReply] = TypeAdapter(ToolReply, config=HIDE_VALUES)
 

@@ -12,7 +12,7 @@ from temporalio.contrib.opentelemetry import ReplaySafeTracerProvider, create_tr
 
 QUIET_SCOPES = frozenset({"mcp-python-sdk"})
 """Libraries whose spans we do not want. Calls of MCP servers have spans of our own, named as the conventions
-say (`agents.mcp.spans`); what the SDK sends besides, such as a handshake, belongs to no task."""
+say (`everloop.agents.mcp.spans`); what the SDK sends besides, such as a handshake, belongs to no task."""
 
 _TEXTS = frozenset({"exception.message", "exception.stacktrace"})
 

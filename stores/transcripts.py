@@ -5,8 +5,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from stores.leases import Lease
-from workflows.contract.messages import AssistantMessage, SummaryMessage, ToolMessage, TranscriptMessage
+from everloop.stores.leases import Lease
+from everloop.workflows.contract.messages import (
+    AssistantMessage,
+    SummaryMessage,
+    ToolMessage,
+    TranscriptMessage,
+)
 
 Reply = TypeVar("Reply", AssistantMessage, SummaryMessage)
 """What a model makes of a transcript: the next message, or one that stands for older ones."""

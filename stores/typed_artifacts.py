@@ -8,11 +8,11 @@ from typing import Literal, cast
 
 from pydantic import JsonValue
 
-from stores.artifact_changes import Announcement, Append, Change, Create, NewPart, Replace
-from stores.artifact_errors import ArtifactKindError
-from stores.artifact_rows import decode_rows, encode_rows
-from stores.artifact_rules import part_of
-from workflows.contract.artifacts import ArtifactPart, PartKind, StoredArtifact
+from everloop.stores.artifact_changes import Announcement, Append, Change, Create, NewPart, Replace
+from everloop.stores.artifact_errors import ArtifactKindError
+from everloop.stores.artifact_rows import decode_rows, encode_rows
+from everloop.stores.artifact_rules import part_of
+from everloop.workflows.contract.artifacts import ArtifactPart, PartKind, StoredArtifact
 
 Encoding = Literal["utf-8", "base64"]
 """What a file's chunks of type str are: its text, or its bytes in base64."""

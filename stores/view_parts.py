@@ -3,11 +3,11 @@
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 
-from workflows.contract.events import FINAL_ATTEMPT, ArtifactChunk, StatusChanged
-from workflows.contract.messages import Message, Part, TextPart
-from workflows.contract.questions import Question
-from workflows.contract.tasks import Artifact, TaskState, TaskStatus, TaskView
-from workflows.contract.wire import Wire
+from everloop.workflows.contract.events import FINAL_ATTEMPT, ArtifactChunk, StatusChanged
+from everloop.workflows.contract.messages import Message, Part, TextPart
+from everloop.workflows.contract.questions import Question
+from everloop.workflows.contract.tasks import Artifact, TaskState, TaskStatus, TaskView
+from everloop.workflows.contract.wire import Wire
 
 TASK_TTL = timedelta(days=7)
 """How long what can be rebuilt from Temporal is kept after its last change."""

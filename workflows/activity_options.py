@@ -8,7 +8,7 @@ from datetime import timedelta
 from temporalio.common import RetryPolicy
 from temporalio.workflow import ActivityCancellationType, ActivityConfig
 
-from workflows.contract.tasks import ToolSpec
+from everloop.workflows.contract.tasks import ToolSpec
 
 HEARTBEAT_TIMEOUT = timedelta(seconds=10)
 """How long a dead worker goes unnoticed while it holds an activity."""

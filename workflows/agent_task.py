@@ -7,15 +7,15 @@ from temporalio import workflow
 from temporalio.common import RawValue
 from temporalio.exceptions import ActivityError, ApplicationError, ChildWorkflowError, is_cancelled_exception
 
-from workflows import announce, approvals, display, signals, spans
-from workflows.activity_options import narration
-from workflows.conclusion import Conclusion
-from workflows.contract import failures, names
-from workflows.contract.calls import NarrateInput
-from workflows.contract.events import REASON
-from workflows.contract.messages import AgentMessage, AssistantMessage, UserMessage, text_of
-from workflows.contract.ports import NarratorPort
-from workflows.contract.questions import (
+from everloop.workflows import announce, approvals, display, signals, spans
+from everloop.workflows.activity_options import narration
+from everloop.workflows.conclusion import Conclusion
+from everloop.workflows.contract import failures, names
+from everloop.workflows.contract.calls import NarrateInput
+from everloop.workflows.contract.events import REASON
+from everloop.workflows.contract.messages import AgentMessage, AssistantMessage, UserMessage, text_of
+from everloop.workflows.contract.ports import NarratorPort
+from everloop.workflows.contract.questions import (
     Answer,
     Approval,
     ApproverAnswer,
@@ -23,8 +23,8 @@ from workflows.contract.questions import (
     SkippedCall,
     SubAgentQuestions,
 )
-from workflows.contract.scheduled import begun
-from workflows.contract.tasks import (
+from everloop.workflows.contract.scheduled import begun
+from everloop.workflows.contract.tasks import (
     Route,
     TaskProgress,
     TaskRef,
@@ -33,11 +33,11 @@ from workflows.contract.tasks import (
     TaskView,
     TranscriptPage,
 )
-from workflows.endings import final_failure
-from workflows.limits import TaskStoppedError, time_is_up
-from workflows.loop import Loop
-from workflows.scope import TaskScope
-from workflows.state import CarriedTask, Phase, TaskRunState
+from everloop.workflows.endings import final_failure
+from everloop.workflows.limits import TaskStoppedError, time_is_up
+from everloop.workflows.loop import Loop
+from everloop.workflows.scope import TaskScope
+from everloop.workflows.state import CarriedTask, Phase, TaskRunState
 
 EXCERPT_LENGTH = 200
 

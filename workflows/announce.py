@@ -2,16 +2,16 @@
 
 from temporalio import workflow
 
-from workflows import display
-from workflows.activity_options import publish as publishing
-from workflows.contract import names
-from workflows.contract.calls import PublishInput
-from workflows.contract.events import ResumedAfter
-from workflows.contract.messages import AgentMessage, Message, TextPart
-from workflows.contract.ports import PublishPort
-from workflows.contract.tasks import TaskInput, TaskRef, TaskState, TaskView
-from workflows.scope import TaskScope
-from workflows.state import Phase, TaskRunState
+from everloop.workflows import display
+from everloop.workflows.activity_options import publish as publishing
+from everloop.workflows.contract import names
+from everloop.workflows.contract.calls import PublishInput
+from everloop.workflows.contract.events import ResumedAfter
+from everloop.workflows.contract.messages import AgentMessage, Message, TextPart
+from everloop.workflows.contract.ports import PublishPort
+from everloop.workflows.contract.tasks import TaskInput, TaskRef, TaskState, TaskView
+from everloop.workflows.scope import TaskScope
+from everloop.workflows.state import Phase, TaskRunState
 
 
 def say(state: TaskRunState, received: tuple[Message, ...] = ()) -> None:

@@ -6,8 +6,8 @@ from datetime import datetime, timedelta
 
 from pydantic import JsonValue
 
-from workflows.contract.messages import AgentMessage, DataPart, TextPart, ToolCall, UserMessage
-from workflows.contract.questions import (
+from everloop.workflows.contract.messages import AgentMessage, DataPart, TextPart, ToolCall, UserMessage
+from everloop.workflows.contract.questions import (
     APPROVAL,
     Answer,
     Approval,
@@ -22,8 +22,8 @@ from workflows.contract.questions import (
     not_open,
     read_answer,
 )
-from workflows.contract.tasks import AgentSpec, TaskInput, TaskState, ToolSpec
-from workflows.state import OpenQuestion, TaskRunState
+from everloop.workflows.contract.tasks import AgentSpec, TaskInput, TaskState, ToolSpec
+from everloop.workflows.state import OpenQuestion, TaskRunState
 
 PLACEHOLDER = "…"
 """Stands in a signal that is shown for whatever the operator has to say."""

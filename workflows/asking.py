@@ -6,12 +6,12 @@ from collections.abc import Callable
 from temporalio import workflow
 from temporalio.exceptions import ApplicationError
 
-from workflows import announce, approvals
-from workflows.contract import names
-from workflows.contract.questions import SubAgentQuestions
-from workflows.contract.tasks import TaskState
-from workflows.scope import TaskScope
-from workflows.state import Phase
+from everloop.workflows import announce, approvals
+from everloop.workflows.contract import names
+from everloop.workflows.contract.questions import SubAgentQuestions
+from everloop.workflows.contract.tasks import TaskState
+from everloop.workflows.scope import TaskScope
+from everloop.workflows.state import Phase
 
 
 class Asking:

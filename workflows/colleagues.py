@@ -5,16 +5,16 @@ import json
 from temporalio import workflow
 from temporalio.workflow import ActivityConfig
 
-from workflows import display
-from workflows.activity_options import hooked_call, short_call
-from workflows.contract.calls import LoadAgentInput, LoadedAgent, StoreResultInput, ToolReply
-from workflows.contract.messages import ToolCall, ToolMessage, ToolOutcome
-from workflows.contract.names import call_key, child_task_id
-from workflows.contract.ports import AgentPort, ToolPort
-from workflows.contract.tasks import AgentSpec, ToolSpec
-from workflows.scope import TaskScope
-from workflows.spans import tool_call_span
-from workflows.sub_agents import SubAgents
+from everloop.workflows import display
+from everloop.workflows.activity_options import hooked_call, short_call
+from everloop.workflows.contract.calls import LoadAgentInput, LoadedAgent, StoreResultInput, ToolReply
+from everloop.workflows.contract.messages import ToolCall, ToolMessage, ToolOutcome
+from everloop.workflows.contract.names import call_key, child_task_id
+from everloop.workflows.contract.ports import AgentPort, ToolPort
+from everloop.workflows.contract.tasks import AgentSpec, ToolSpec
+from everloop.workflows.scope import TaskScope
+from everloop.workflows.spans import tool_call_span
+from everloop.workflows.sub_agents import SubAgents
 
 
 class Colleagues:

@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 
-from workflows.contract.messages import SpokenMessage, SummaryMessage, ToolMessage, TranscriptMessage
-from workflows.contract.tasks import AgentSpec
-from workflows.contract.transcripts import measure
+from everloop.workflows.contract.messages import SpokenMessage, SummaryMessage, ToolMessage, TranscriptMessage
+from everloop.workflows.contract.tasks import AgentSpec
+from everloop.workflows.contract.transcripts import measure
 
 BYTES_PER_TOKEN = 4
 """A rule of thumb, for what the provider has not counted yet."""

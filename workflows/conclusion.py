@@ -8,18 +8,18 @@ from typing import Any, TypeVar
 from temporalio import workflow
 from temporalio.exceptions import ActivityError
 
-from workflows import announce
-from workflows.activity_options import afterthought, publish
-from workflows.contract import names
-from workflows.contract.calls import AfterCompletionInput, PublishInput, SaveContextResult
-from workflows.contract.events import FINAL_ATTEMPT, RESPONSE_ARTIFACT, ArtifactChunk, StatusChanged
-from workflows.contract.messages import AgentMessage, DataPart, TextPart
-from workflows.contract.ports import AgentPort, PublishPort
-from workflows.contract.tasks import TaskRef, TaskState
-from workflows.loop import Loop
-from workflows.model_turn import MAX_RESENDS
-from workflows.scope import TaskScope
-from workflows.state import Phase
+from everloop.workflows import announce
+from everloop.workflows.activity_options import afterthought, publish
+from everloop.workflows.contract import names
+from everloop.workflows.contract.calls import AfterCompletionInput, PublishInput, SaveContextResult
+from everloop.workflows.contract.events import FINAL_ATTEMPT, RESPONSE_ARTIFACT, ArtifactChunk, StatusChanged
+from everloop.workflows.contract.messages import AgentMessage, DataPart, TextPart
+from everloop.workflows.contract.ports import AgentPort, PublishPort
+from everloop.workflows.contract.tasks import TaskRef, TaskState
+from everloop.workflows.loop import Loop
+from everloop.workflows.model_turn import MAX_RESENDS
+from everloop.workflows.scope import TaskScope
+from everloop.workflows.state import Phase
 
 Result = TypeVar("Result")
 

@@ -2,13 +2,13 @@
 
 from collections.abc import Sequence
 
-from workflows import approvals
-from workflows.contract import failures
-from workflows.contract.events import REASON
-from workflows.contract.messages import ToolCall, text_of
-from workflows.contract.questions import Answer, QuestionKind, expected
-from workflows.contract.tasks import TaskState
-from workflows.state import Phase, TaskRunState
+from everloop.workflows import approvals
+from everloop.workflows.contract import failures
+from everloop.workflows.contract.events import REASON
+from everloop.workflows.contract.messages import ToolCall, text_of
+from everloop.workflows.contract.questions import Answer, QuestionKind, expected
+from everloop.workflows.contract.tasks import TaskState
+from everloop.workflows.state import Phase, TaskRunState
 
 SUMMARY_LENGTH = 120
 """Characters; Temporal cuts a summary at 400 bytes."""

@@ -5,12 +5,12 @@ import asyncio
 from temporalio import workflow
 from temporalio.exceptions import ActivityError, ApplicationError, ChildWorkflowError
 
-from workflows.contract.messages import Usage
-from workflows.limits import TaskStoppedError
+from everloop.workflows.contract.messages import Usage
+from everloop.workflows.limits import TaskStoppedError
 
 
 def failure_type(error: ActivityError) -> str | None:
-    """Return the name of the failure (`workflows.contract.failures`) that ended an activity."""
+    """Return the name of the failure (`everloop.workflows.contract.failures`) that ended an activity."""
     return error.cause.type if isinstance(error.cause, ApplicationError) else None
 
 

@@ -10,7 +10,7 @@ from temporalio.common import RetryPolicy
 from temporalio.exceptions import ActivityError, is_cancelled_exception
 from temporalio.workflow import ActivityConfig
 
-from workflows.contract.housekeeping import (
+from everloop.workflows.contract.housekeeping import (
     HOUSEKEEPING_WORKFLOW_TYPE,
     CleanInput,
     CleanResult,

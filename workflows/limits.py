@@ -3,9 +3,9 @@
 from datetime import datetime
 from typing import TypeVar
 
-from workflows.contract import failures
-from workflows.contract.tasks import AgentSpec
-from workflows.state import TaskRunState
+from everloop.workflows.contract import failures
+from everloop.workflows.contract.tasks import AgentSpec
+from everloop.workflows.state import TaskRunState
 
 MAX_CARRIED_BYTES = 32_000_000
 """What a new run is given has to be read within a workflow task: 200 MB took 0.9 s, the SDK allows 2 s."""
@@ -14,7 +14,7 @@ Amount = TypeVar("Amount", int, float)
 
 
 class TaskStoppedError(Exception):
-    """The task ends itself without being done. `type` is a name of `workflows.contract.failures`."""
+    """The task ends itself without being done. `type` is a name of `everloop.workflows.contract.failures`."""
 
     def __init__(self, failure_type: str, message: str) -> None:
         super().__init__(message)

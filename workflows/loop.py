@@ -4,16 +4,16 @@ from collections.abc import Awaitable, Callable
 
 from temporalio import workflow
 
-from workflows.asking import Asking
-from workflows.colleagues import Colleagues
-from workflows.contract.messages import AgentMessage, AssistantMessage
-from workflows.limits import check_limits, check_size, no_artifact
-from workflows.memory import ContextMemory
-from workflows.model_turn import ModelTurn, Reply
-from workflows.preparation import Preparation
-from workflows.routing import RoutingTurn
-from workflows.scope import TaskScope
-from workflows.tool_turn import ToolTurn
+from everloop.workflows.asking import Asking
+from everloop.workflows.colleagues import Colleagues
+from everloop.workflows.contract.messages import AgentMessage, AssistantMessage
+from everloop.workflows.limits import check_limits, check_size, no_artifact
+from everloop.workflows.memory import ContextMemory
+from everloop.workflows.model_turn import ModelTurn, Reply
+from everloop.workflows.preparation import Preparation
+from everloop.workflows.routing import RoutingTurn
+from everloop.workflows.scope import TaskScope
+from everloop.workflows.tool_turn import ToolTurn
 
 
 class Loop:

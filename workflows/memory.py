@@ -2,19 +2,19 @@
 
 from temporalio import workflow
 
-from workflows.activity_options import afterthought, short_call
-from workflows.contract import names
-from workflows.contract.calls import (
+from everloop.workflows.activity_options import afterthought, short_call
+from everloop.workflows.contract import names
+from everloop.workflows.contract.calls import (
     CompactConversationInput,
     LoadContextInput,
     SaveContextInput,
     SaveContextResult,
 )
-from workflows.contract.messages import TranscriptMessage
-from workflows.contract.ports import ContextPort
-from workflows.contract.tasks import MemorySpec
-from workflows.model_turn import ModelTurn
-from workflows.scope import TaskScope
+from everloop.workflows.contract.messages import TranscriptMessage
+from everloop.workflows.contract.ports import ContextPort
+from everloop.workflows.contract.tasks import MemorySpec
+from everloop.workflows.model_turn import ModelTurn
+from everloop.workflows.scope import TaskScope
 
 
 class ContextMemory:

@@ -6,24 +6,24 @@ from typing import TypeVar
 from temporalio import workflow
 from temporalio.exceptions import ActivityError
 
-from workflows import announce, compaction, display
-from workflows.activity_options import model_call, plugin_call, short_call
-from workflows.contract import failures, names
-from workflows.contract.calls import (
+from everloop.workflows import announce, compaction, display
+from everloop.workflows.activity_options import model_call, plugin_call, short_call
+from everloop.workflows.contract import failures, names
+from everloop.workflows.contract.calls import (
     BeforeRequestInput,
     CallModelInput,
     CompactContextInput,
     StoreTranscriptInput,
 )
-from workflows.contract.events import StatusChanged
-from workflows.contract.messages import AssistantMessage, TextPart, TranscriptMessage, UserMessage
-from workflows.contract.ports import AgentPort, ModelPort, TranscriptPort
-from workflows.contract.tasks import AgentSpec
-from workflows.contract.transcripts import measure
-from workflows.endings import failure_text, failure_type, stop_if_cancelled
-from workflows.limits import invalid_output
-from workflows.scope import TaskScope
-from workflows.state import Phase
+from everloop.workflows.contract.events import StatusChanged
+from everloop.workflows.contract.messages import AssistantMessage, TextPart, TranscriptMessage, UserMessage
+from everloop.workflows.contract.ports import AgentPort, ModelPort, TranscriptPort
+from everloop.workflows.contract.tasks import AgentSpec
+from everloop.workflows.contract.transcripts import measure
+from everloop.workflows.endings import failure_text, failure_type, stop_if_cancelled
+from everloop.workflows.limits import invalid_output
+from everloop.workflows.scope import TaskScope
+from everloop.workflows.state import Phase
 
 RESEND_CHUNK_BYTES = 900_000
 """About that much is a chunk of the transcript that is sent again; a payload may have 2 MB."""

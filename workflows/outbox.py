@@ -3,8 +3,8 @@
 from collections.abc import Generator
 from contextlib import contextmanager
 
-from workflows.contract.events import StatusChanged
-from workflows.state import TaskRunState
+from everloop.workflows.contract.events import StatusChanged
+from everloop.workflows.state import TaskRunState
 
 
 class Outbox:

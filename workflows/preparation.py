@@ -2,14 +2,14 @@
 
 from temporalio import workflow
 
-from workflows import announce
-from workflows.activity_options import plugin_call, short_call
-from workflows.contract import names
-from workflows.contract.calls import PreparedTask, PrepareTaskInput
-from workflows.contract.ports import AgentPort
-from workflows.endings import stop_if_cancelled
-from workflows.memory import ContextMemory
-from workflows.scope import TaskScope
+from everloop.workflows import announce
+from everloop.workflows.activity_options import plugin_call, short_call
+from everloop.workflows.contract import names
+from everloop.workflows.contract.calls import PreparedTask, PrepareTaskInput
+from everloop.workflows.contract.ports import AgentPort
+from everloop.workflows.endings import stop_if_cancelled
+from everloop.workflows.memory import ContextMemory
+from everloop.workflows.scope import TaskScope
 
 
 class Preparation:

@@ -7,9 +7,9 @@ from temporalio.common import RetryPolicy
 from temporalio.exceptions import ActivityError, ApplicationError, is_cancelled_exception
 from temporalio.workflow import ActivityConfig
 
-from workflows.contract import names
-from workflows.contract.ports import PushPort
-from workflows.contract.push import PUSH_FAILED, DeliverPushInput, DeliverPushResult, PushRef
+from everloop.workflows.contract import names
+from everloop.workflows.contract.ports import PushPort
+from everloop.workflows.contract.push import PUSH_FAILED, DeliverPushInput, DeliverPushResult, PushRef
 
 PATIENCE = timedelta(hours=24)
 """How long one notification is tried."""

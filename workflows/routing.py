@@ -2,14 +2,14 @@
 
 from temporalio import workflow
 
-from workflows.activity_options import short_call
-from workflows.contract.calls import CREATE_TASK, StoreResultInput
-from workflows.contract.messages import AgentMessage, AssistantMessage, TextPart, ToolMessage
-from workflows.contract.ports import ToolPort
-from workflows.limits import check_limits
-from workflows.memory import ContextMemory
-from workflows.model_turn import ModelTurn
-from workflows.scope import TaskScope
+from everloop.workflows.activity_options import short_call
+from everloop.workflows.contract.calls import CREATE_TASK, StoreResultInput
+from everloop.workflows.contract.messages import AgentMessage, AssistantMessage, TextPart, ToolMessage
+from everloop.workflows.contract.ports import ToolPort
+from everloop.workflows.limits import check_limits
+from everloop.workflows.memory import ContextMemory
+from everloop.workflows.model_turn import ModelTurn
+from everloop.workflows.scope import TaskScope
 
 CREATED = "The task is created. Now do the work."
 NOT_YET = f"This tool cannot be called before there is a task; only {CREATE_TASK} can."

@@ -4,13 +4,13 @@ import asyncio
 
 from temporalio import workflow
 
-from workflows.contract import names
-from workflows.contract.guards import approvers_of, refusal
-from workflows.contract.questions import OWNER
-from workflows.contract.tasks import AgentSpec, TaskRef, ToolSpec
-from workflows.limits import seconds_left
-from workflows.outbox import Outbox
-from workflows.state import CarriedTask, TaskRunState
+from everloop.workflows.contract import names
+from everloop.workflows.contract.guards import approvers_of, refusal
+from everloop.workflows.contract.questions import OWNER
+from everloop.workflows.contract.tasks import AgentSpec, TaskRef, ToolSpec
+from everloop.workflows.limits import seconds_left
+from everloop.workflows.outbox import Outbox
+from everloop.workflows.state import CarriedTask, TaskRunState
 
 
 class TaskScope:

@@ -12,10 +12,10 @@ from pydantic import ValidationError
 from temporalio import workflow
 from temporalio.common import RawValue
 
-from workflows import announce
-from workflows.contract.questions import InvalidAnswerError
-from workflows.contract.wire import Wire
-from workflows.state import TaskRunState
+from everloop.workflows import announce
+from everloop.workflows.contract.questions import InvalidAnswerError
+from everloop.workflows.contract.wire import Wire
+from everloop.workflows.state import TaskRunState
 
 Input = TypeVar("Input", bound=Wire)
 

@@ -1,7 +1,7 @@
 """Spans of workflow code (OpenTelemetry semantic conventions for generative AI); a replay adds none.
 
-The tracer of a worker (`stores.traces`) takes ids from the workflow's own random numbers and time from its
-history, and sends a span when it ends for the first time. Without one these functions do nothing.
+The tracer of a worker (`everloop.stores.traces`) takes ids from the workflow's own random numbers and time
+from its history, and sends a span when it ends for the first time. Without one these functions do nothing.
 """
 
 from collections.abc import Generator
@@ -9,8 +9,8 @@ from contextlib import contextmanager
 
 from opentelemetry import trace
 
-from workflows.contract.messages import ToolCall
-from workflows.contract.tasks import AgentSpec, TaskRef
+from everloop.workflows.contract.messages import ToolCall
+from everloop.workflows.contract.tasks import AgentSpec, TaskRef
 
 _tracer = trace.get_tracer("everloop.workflows")
 

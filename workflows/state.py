@@ -7,9 +7,9 @@ from enum import StrEnum
 
 from pydantic import BaseModel, Field, JsonValue
 
-from workflows.compaction import estimate_tokens
-from workflows.contract.events import RESPONSE_ARTIFACT, USAGE, ResumedAfter, StatusChanged
-from workflows.contract.messages import (
+from everloop.workflows.compaction import estimate_tokens
+from everloop.workflows.contract.events import RESPONSE_ARTIFACT, USAGE, ResumedAfter, StatusChanged
+from everloop.workflows.contract.messages import (
     AgentMessage,
     AssistantMessage,
     DataPart,
@@ -24,9 +24,9 @@ from workflows.contract.messages import (
     UserMessage,
     content_digest,
 )
-from workflows.contract.names import message_identity, relayed_question
-from workflows.contract.questions import Answer, Question
-from workflows.contract.tasks import (
+from everloop.workflows.contract.names import message_identity, relayed_question
+from everloop.workflows.contract.questions import Answer, Question
+from everloop.workflows.contract.tasks import (
     AgentSpec,
     Artifact,
     TaskInput,
@@ -35,7 +35,7 @@ from workflows.contract.tasks import (
     ToolSpec,
     TranscriptPage,
 )
-from workflows.contract.transcripts import extend_digest, measure
+from everloop.workflows.contract.transcripts import extend_digest, measure
 
 VIEW_BYTES = 1_500_000
 """The `view` query returns the newest messages that fit: Temporal takes payloads up to 2 MB."""
@@ -69,7 +69,8 @@ class TaskRunState(BaseModel):
     cache as far as the workflow knows, and `resent` were last sent there again. `size` is about how many
     bytes transcript and history have. `version` numbers the published statuses. `remark` is what the model
     said to the client and no status has carried yet. `outbox` are the statuses of which no call that carried
-    them has ended, in order of version: nobody knows whether they are published (`workflows.outbox`).
+    them has ended, in order of version: nobody knows whether they are published
+    (`everloop.workflows.outbox`).
 
     `pending` are the calls of the last reply that have no result yet; `results`, `answers` and `fallbacks`
     (the tool that stands in now) belong to the calls of that reply, by call id; so does `skipped`, the notes

@@ -6,13 +6,13 @@ from temporalio import workflow
 from temporalio.common import SearchAttributePair, TypedSearchAttributes, WorkflowIDReusePolicy
 from temporalio.exceptions import ApplicationError, ChildWorkflowError
 
-from workflows import display
-from workflows.contract import names
-from workflows.contract.messages import TextPart, ToolCall, ToolMessage, Usage, UserMessage
-from workflows.contract.tasks import AgentSpec, TaskInput, TaskResult, TaskState
-from workflows.endings import failure_text
-from workflows.limits import within_budget
-from workflows.scope import TaskScope
+from everloop.workflows import display
+from everloop.workflows.contract import names
+from everloop.workflows.contract.messages import TextPart, ToolCall, ToolMessage, Usage, UserMessage
+from everloop.workflows.contract.tasks import AgentSpec, TaskInput, TaskResult, TaskState
+from everloop.workflows.endings import failure_text
+from everloop.workflows.limits import within_budget
+from everloop.workflows.scope import TaskScope
 
 MAX_DEPTH = 5
 """How deep agents may ask agents; two that ask each other would go on for ever."""

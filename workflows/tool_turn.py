@@ -7,18 +7,18 @@ from collections.abc import Awaitable, Callable, Mapping
 from temporalio import workflow
 from temporalio.exceptions import ActivityError, ChildWorkflowError
 
-from workflows import announce, approvals, display
-from workflows.activity_options import GIVE_UP, short_call, tool_call
-from workflows.asking import Asking
-from workflows.colleagues import Colleagues
-from workflows.contract import names
-from workflows.contract.calls import RunToolInput, StoreResultInput, ToolReply
-from workflows.contract.messages import AssistantMessage, ToolCall, ToolMessage, ToolOutcome
-from workflows.contract.ports import ToolPort
-from workflows.contract.questions import Question
-from workflows.endings import stop_if_cancelled
-from workflows.scope import TaskScope
-from workflows.state import Phase, TaskRunState
+from everloop.workflows import announce, approvals, display
+from everloop.workflows.activity_options import GIVE_UP, short_call, tool_call
+from everloop.workflows.asking import Asking
+from everloop.workflows.colleagues import Colleagues
+from everloop.workflows.contract import names
+from everloop.workflows.contract.calls import RunToolInput, StoreResultInput, ToolReply
+from everloop.workflows.contract.messages import AssistantMessage, ToolCall, ToolMessage, ToolOutcome
+from everloop.workflows.contract.ports import ToolPort
+from everloop.workflows.contract.questions import Question
+from everloop.workflows.endings import stop_if_cancelled
+from everloop.workflows.scope import TaskScope
+from everloop.workflows.state import Phase, TaskRunState
 
 
 class ToolTurn:

@@ -14,8 +14,8 @@ from a2a.utils.errors import A2AError
 from google.protobuf.json_format import MessageToDict
 from pydantic import ValidationError
 
-from deploy.demo.errors import DemoError
-from workflows.contract.events import EVENT_ADAPTER, TaskEvent
+from everloop.deploy.demo.errors import DemoError
+from everloop.workflows.contract.events import EVENT_ADAPTER, TaskEvent
 
 EVENTS_EXTENSION = "https://everloop.dev/extensions/events/v1"
 SILENCE = 60.0

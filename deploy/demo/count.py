@@ -4,8 +4,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from deploy.demo.errors import DemoError
-from deploy.demo.history import Record, RecordedCall
+from everloop.deploy.demo.errors import DemoError
+from everloop.deploy.demo.history import Record, RecordedCall
 
 NOTE = "note"
 HEADINGS = ("tool", "asked for", "different ids", "attempts", "starts", "lines")

@@ -6,9 +6,15 @@ from pathlib import Path
 
 from pydantic import BaseModel
 
-from deploy.demo.conversation import Arrival, StatusArrived, TaskAccepted, TextArrived
-from deploy.demo.errors import DemoError
-from workflows.contract.events import IterationStarted, Thought, ToolCalled, ToolCompleted, ToolStarted
+from everloop.deploy.demo.conversation import Arrival, StatusArrived, TaskAccepted, TextArrived
+from everloop.deploy.demo.errors import DemoError
+from everloop.workflows.contract.events import (
+    IterationStarted,
+    Thought,
+    ToolCalled,
+    ToolCompleted,
+    ToolStarted,
+)
 
 RESULTS_BEFORE = 3
 """Tool results that a task has when its worker is killed, so that both workers have run some."""

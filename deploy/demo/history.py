@@ -9,12 +9,12 @@ from google.protobuf.json_format import ParseDict
 from pydantic import BaseModel, Field, JsonValue
 from temporalio.api.common.v1 import Payload
 
-from deploy.demo.errors import DemoError
-from stores.encryption import NO_CIPHER, Cipher
-from stores.encryption_codec import decrypted
-from stores.encryption_settings import EncryptionSettings
-from workflows.contract.messages import ToolCall, ToolOutcome
-from workflows.contract.ports import ModelPort, ToolPort
+from everloop.deploy.demo.errors import DemoError
+from everloop.stores.encryption import NO_CIPHER, Cipher
+from everloop.stores.encryption_codec import decrypted
+from everloop.stores.encryption_settings import EncryptionSettings
+from everloop.workflows.contract.messages import ToolCall, ToolOutcome
+from everloop.workflows.contract.ports import ModelPort, ToolPort
 
 MOST_EVENTS = 1_000
 """As many as one page has; a demo task has about a hundred."""

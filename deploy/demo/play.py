@@ -3,19 +3,19 @@
 import asyncio
 from pathlib import Path
 
-from deploy.demo.conversation import connected
-from deploy.demo.errors import DemoError
-from deploy.demo.scenes import Stage, answer_a_question, survive_a_killed_worker
-from deploy.demo.screen import Screen
-from deploy.local.servers import LOOPBACK
-from deploy.local.settings import StackSettings, load_settings
-from deploy.local.stack import ROOT, LocalStack, running_stack
+from everloop.deploy.demo.conversation import connected
+from everloop.deploy.demo.errors import DemoError
+from everloop.deploy.demo.scenes import Stage, answer_a_question, survive_a_killed_worker
+from everloop.deploy.demo.screen import Screen
+from everloop.deploy.local.servers import LOOPBACK
+from everloop.deploy.local.settings import StackSettings, load_settings
+from everloop.deploy.local.stack import ROOT, LocalStack, running_stack
 
 TIME_LIMIT = 60.0
 TIME_LIMIT_WITH_A_REAL_MODEL = 600.0
 
 ENVIRONMENT = {
-    "EVERLOOP_AGENTS": "agents.demo:agent",
+    "EVERLOOP_AGENTS": "everloop.agents.demo:agent",
     "EVERLOOP_DEMO_DIRECTORY": str(ROOT),
     # Slow enough to be watched.
     "EVERLOOP_DEMO_TOOL_DELAY": "0.5",

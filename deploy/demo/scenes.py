@@ -5,14 +5,14 @@ from dataclasses import dataclass
 
 from a2a.client import Client
 
-from deploy.demo.conversation import converse
-from deploy.demo.count import LEGEND, Count
-from deploy.demo.errors import DemoError
-from deploy.demo.evidence import Evidence, Midway, written_by
-from deploy.demo.history import fetch_record
-from deploy.demo.screen import Screen
-from deploy.local.stack import LocalStack
-from deploy.local.supervisor import Supervisor
+from everloop.deploy.demo.conversation import converse
+from everloop.deploy.demo.count import LEGEND, Count
+from everloop.deploy.demo.errors import DemoError
+from everloop.deploy.demo.evidence import Evidence, Midway, written_by
+from everloop.deploy.demo.history import fetch_record
+from everloop.deploy.demo.screen import Screen
+from everloop.deploy.local.stack import LocalStack
+from everloop.deploy.local.supervisor import Supervisor
 
 QUESTION = 'Look at the directory `workflows/contract`, search it for "TaskState", and count its lines.'
 SURVEY = (

@@ -4,8 +4,8 @@ import contextlib
 
 from rich.console import Console
 
-from deploy.demo.conversation import Arrival, StatusArrived, TextArrived
-from workflows.contract.events import (
+from everloop.deploy.demo.conversation import Arrival, StatusArrived, TextArrived
+from everloop.workflows.contract.events import (
     IterationStarted,
     Resumed,
     RetryScheduled,

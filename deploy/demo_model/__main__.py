@@ -1,20 +1,20 @@
-"""Serve the demo model: `python -m deploy.demo_model --port N`."""
+"""Serve the demo model: `python -m everloop.deploy.demo_model --port N`."""
 
 import argparse
 import sys
 
 import uvicorn
 
-from deploy.demo_model.app import build_app
-from deploy.demo_model.script import MODEL
-from deploy.local.servers import LOOPBACK
+from everloop.deploy.demo_model.app import build_app
+from everloop.deploy.demo_model.script import MODEL
+from everloop.deploy.local.servers import LOOPBACK
 
 DEFAULT_DELAY = 0.015
 
 
 def main() -> None:
     """Serve until SIGINT or SIGTERM."""
-    parser = argparse.ArgumentParser(prog="python -m deploy.demo_model", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m everloop.deploy.demo_model", description=__doc__)
     parser.add_argument("--port", type=int, required=True, help="TCP port on the loopback interface")
     parser.add_argument(
         "--delay", type=float, default=DEFAULT_DELAY, help="seconds before each chunk (default 0.015)"

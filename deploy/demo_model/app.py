@@ -10,9 +10,9 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from deploy.demo_model.chat_request import ChatRequest
-from deploy.demo_model.completion import Completion, complete
-from deploy.demo_model.script import MODEL, next_reply
+from everloop.deploy.demo_model.chat_request import ChatRequest
+from everloop.deploy.demo_model.completion import Completion, complete
+from everloop.deploy.demo_model.script import MODEL, next_reply
 
 WRONG_KEY = "wrong"
 """The one API key that is refused, so that the error can be shown."""

@@ -20,8 +20,8 @@ from openai.types.chat.chat_completion_message_function_tool_call import (
     Function,
 )
 
-from deploy.demo_model.chat_request import ChatRequest
-from deploy.demo_model.script import MODEL, Call, Reply, arguments_text
+from everloop.deploy.demo_model.chat_request import ChatRequest
+from everloop.deploy.demo_model.script import MODEL, Call, Reply, arguments_text
 
 FRAGMENT = 12
 """Characters of tool arguments in one chunk."""

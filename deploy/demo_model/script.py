@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from pydantic import JsonValue
 
-from deploy.demo_model.chat_request import AssistantMessage, ChatRequest, ToolMessage, UserMessage
+from everloop.deploy.demo_model.chat_request import AssistantMessage, ChatRequest, ToolMessage, UserMessage
 
 MODEL = "everloop-demo-scripted"
 SCRIPTED = "This is Everloop's scripted demo model: no language model wrote this text."

@@ -14,10 +14,10 @@ from temporalio.client import (
 )
 from temporalio.service import RPCError, RPCStatusCode
 
-from deploy.schedule.settings import QueueSettings
-from stores.housekeeping_schedule import LONGEST_RUN
-from stores.temporal_connection import connect_temporal
-from workflows.contract.housekeeping import (
+from everloop.deploy.schedule.settings import QueueSettings
+from everloop.stores.housekeeping_schedule import LONGEST_RUN
+from everloop.stores.temporal_connection import connect_temporal
+from everloop.workflows.contract.housekeeping import (
     HOUSEKEEPING_WORKFLOW_TYPE,
     HousekeepingInput,
     HousekeepingResult,

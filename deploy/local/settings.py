@@ -3,9 +3,9 @@
 from pydantic import Field, SecretStr, ValidationError
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from deploy.demo_model.script import MODEL
-from deploy.local.errors import StackSettingsError
-from workflows.contract.names import DEFAULT_TASK_QUEUE
+from everloop.deploy.demo_model.script import MODEL
+from everloop.deploy.local.errors import StackSettingsError
+from everloop.workflows.contract.names import DEFAULT_TASK_QUEUE
 
 PORT = Field(default=None, ge=1, le=65_535)
 

@@ -11,17 +11,24 @@ from urllib.parse import urlsplit
 
 import httpx
 
-from deploy.demo_model.script import MODEL
-from deploy.local.child_process import Service
-from deploy.local.lock import locked
-from deploy.local.ports import Ports, choose_ports
-from deploy.local.readiness import http_answers, probing_client, redis_answers, temporal_answers, worker_polls
-from deploy.local.servers import LOOPBACK, TemporalPorts, temporal_command, valkey_command
-from deploy.local.settings import StackSettings
-from deploy.local.supervisor import Supervisor
-from gateway.auth_settings import is_loopback
+from everloop.deploy.demo_model.script import MODEL
+from everloop.deploy.local.child_process import Service
+from everloop.deploy.local.lock import locked
+from everloop.deploy.local.ports import Ports, choose_ports
+from everloop.deploy.local.readiness import (
+    http_answers,
+    probing_client,
+    redis_answers,
+    temporal_answers,
+    worker_polls,
+)
+from everloop.deploy.local.servers import LOOPBACK, TemporalPorts, temporal_command, valkey_command
+from everloop.deploy.local.settings import StackSettings
+from everloop.deploy.local.supervisor import Supervisor
+from everloop.gateway.auth_settings import is_loopback
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
+"""What holds the package: the repository, or where it is installed."""
 LEDGER = "ledger.jsonl"
 KEY_OF_THE_DEMO_MODEL = "scripted"
 LOCAL_WEBHOOKS = "127.0.0.0/8,::1,localhost"
@@ -128,7 +135,7 @@ class LocalStack:
             return await http_answers(client, url, {"Authorization": f"Bearer {KEY_OF_THE_DEMO_MODEL}"})
 
         return self._python(
-            "demo-model", is_ready, "-m", "deploy.demo_model", "--port", str(self.ports.demo_model)
+            "demo-model", is_ready, "-m", "everloop.deploy.demo_model", "--port", str(self.ports.demo_model)
         )
 
     def _worker(self, client: httpx.AsyncClient) -> Service:
@@ -137,7 +144,7 @@ class LocalStack:
         async def is_ready(since: float) -> bool:
             return await worker_polls(client, self.temporal_http, task_queue, since)
 
-        return self._python("worker", is_ready, "worker.py")
+        return self._python("worker", is_ready, "-m", "everloop.worker")
 
     def _gateway(self, client: httpx.AsyncClient) -> Service:
         url = f"{self._http(self.ports.gateway)}/readyz"
@@ -145,7 +152,7 @@ class LocalStack:
         async def is_ready(_since: float) -> bool:
             return await http_answers(client, url)
 
-        return self._python("gateway", is_ready, "-m", "gateway")
+        return self._python("gateway", is_ready, "-m", "everloop.gateway")
 
     def _python(self, name: str, is_ready: Callable[[float], Awaitable[bool]], *arguments: str) -> Service:
         command = (sys.executable, *arguments)

@@ -4,8 +4,8 @@ import asyncio
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from deploy.local.child_process import ChildProcess, Service
-from deploy.local.errors import NotReadyError
+from everloop.deploy.local.child_process import ChildProcess, Service
+from everloop.deploy.local.errors import NotReadyError
 
 READY_TIMEOUT = 60.0
 STOP_TIMEOUT = 10.0

@@ -7,29 +7,29 @@ from datetime import UTC, datetime
 
 from temporalio.client import Client
 
-from deploy.reindex.progress import Progress
-from deploy.reindex.shown_tasks import Chosen, FoundTask, shown_tasks
-from deploy.schedule.settings import QueueSettings
-from gateway.endings import Endings
-from gateway.errors import (
+from everloop.deploy.reindex.progress import Progress
+from everloop.deploy.reindex.shown_tasks import Chosen, FoundTask, shown_tasks
+from everloop.deploy.schedule.settings import QueueSettings
+from everloop.gateway.endings import Endings
+from everloop.gateway.errors import (
     NoWorkerError,
     PayloadLostError,
     TaskUnknownError,
     TemporalUnavailableError,
 )
-from gateway.problems import Problems
-from gateway.restored_views import with_artifacts
-from gateway.runs import Runs
-from gateway.stores import Stores
-from gateway.tasks import Tasks
-from stores.artifact_settings import ArtifactSettings, make_artifacts
-from stores.blob_settings import BlobSettings, opened_blobs
-from stores.redis_connection import StoreSettings, check_redis, connect_redis
-from stores.redis_secrets import RedisSecrets
-from stores.redis_task_views import RedisTaskViews
-from stores.redis_transcripts import RedisTranscripts
-from stores.retention import RetentionSettings
-from stores.temporal_connection import connect_temporal
+from everloop.gateway.problems import Problems
+from everloop.gateway.restored_views import with_artifacts
+from everloop.gateway.runs import Runs
+from everloop.gateway.stores import Stores
+from everloop.gateway.tasks import Tasks
+from everloop.stores.artifact_settings import ArtifactSettings, make_artifacts
+from everloop.stores.blob_settings import BlobSettings, opened_blobs
+from everloop.stores.redis_connection import StoreSettings, check_redis, connect_redis
+from everloop.stores.redis_secrets import RedisSecrets
+from everloop.stores.redis_task_views import RedisTaskViews
+from everloop.stores.redis_transcripts import RedisTranscripts
+from everloop.stores.retention import RetentionSettings
+from everloop.stores.temporal_connection import connect_temporal
 
 TRIES = 3
 """How often a worker is asked for a task: it may have others to answer for."""

@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 
 from temporalio.client import Client, WorkflowExecution, WorkflowExecutionStatus
 
-from workflows.contract.names import AGENT_ID, OWNER, WORKFLOW_TYPE, is_child_task_id
+from everloop.workflows.contract.names import AGENT_ID, OWNER, WORKFLOW_TYPE, is_child_task_id
 
 PAGE_SIZE = 200
 

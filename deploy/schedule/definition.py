@@ -13,11 +13,11 @@ from temporalio.client import (
 )
 from temporalio.common import SearchAttributePair, TypedSearchAttributes
 
-from deploy.schedule.recurrence import Recurrence
-from gateway.callers import ANONYMOUS
-from workflows.contract import names
-from workflows.contract.messages import TextPart, UserMessage
-from workflows.contract.tasks import AgentSpec, TaskInput, TaskState
+from everloop.deploy.schedule.recurrence import Recurrence
+from everloop.gateway.callers import ANONYMOUS
+from everloop.workflows.contract import names
+from everloop.workflows.contract.messages import TextPart, UserMessage
+from everloop.workflows.contract.tasks import AgentSpec, TaskInput, TaskState
 
 OVERLAPS = {
     "skip": ScheduleOverlapPolicy.SKIP,

@@ -20,12 +20,12 @@ from temporalio.client import (
 )
 from temporalio.service import RPCError, RPCStatusCode
 
-from deploy.schedule.definition import ScheduleDefinition
-from deploy.schedule.errors import ScheduleError
-from deploy.schedule.recurrence import UTC_NAME, NextRun, Recurrence
-from deploy.schedule.settings import QueueSettings
-from stores.temporal_connection import connect_temporal
-from workflows.contract import names
+from everloop.deploy.schedule.definition import ScheduleDefinition
+from everloop.deploy.schedule.errors import ScheduleError
+from everloop.deploy.schedule.recurrence import UTC_NAME, NextRun, Recurrence
+from everloop.deploy.schedule.settings import QueueSettings
+from everloop.stores.temporal_connection import connect_temporal
+from everloop.workflows.contract import names
 
 ANSWER_TIMEOUT = timedelta(seconds=10)
 """How long Temporal may take for an answer."""

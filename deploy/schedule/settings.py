@@ -3,7 +3,7 @@
 from pydantic import Field
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from workflows.contract.names import DEFAULT_TASK_QUEUE
+from everloop.workflows.contract.names import DEFAULT_TASK_QUEUE
 
 
 class QueueSettings(BaseSettings):

@@ -11,8 +11,8 @@ from everloop.cli.servers import use_local_stack
 from everloop.cli.tables import NOTHING, AsJson, print_fields, print_json, print_line, print_table
 
 if TYPE_CHECKING:
-    from deploy.housekeeping.runs import HousekeepingRuns, PastRun, ScheduleStatus
-    from workflows.contract.housekeeping import HousekeepingResult, KindResult
+    from everloop.deploy.housekeeping.runs import HousekeepingRuns, PastRun, ScheduleStatus
+    from everloop.workflows.contract.housekeeping import HousekeepingResult, KindResult
 
 T = TypeVar("T")
 
@@ -88,9 +88,9 @@ def _asked(ask: "Callable[[HousekeepingRuns], Awaitable[T]]") -> T:
     """
     import uvloop
 
-    from deploy.housekeeping.runs import HousekeepingError
-    from stores.encryption import EncryptionError
-    from stores.temporal_connection import TemporalUnreachableError
+    from everloop.deploy.housekeeping.runs import HousekeepingError
+    from everloop.stores.encryption import EncryptionError
+    from everloop.stores.temporal_connection import TemporalUnreachableError
 
     use_local_stack()
     kinds = (EncryptionError, HousekeepingError, TemporalUnreachableError)
@@ -99,7 +99,7 @@ def _asked(ask: "Callable[[HousekeepingRuns], Awaitable[T]]") -> T:
 
 
 async def _answer(ask: "Callable[[HousekeepingRuns], Awaitable[T]]") -> T:
-    from deploy.housekeeping.runs import connected_runs
+    from everloop.deploy.housekeeping.runs import connected_runs
 
     return await ask(await connected_runs())
 

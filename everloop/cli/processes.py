@@ -34,9 +34,9 @@ def worker(
 
     All of what they need is taken on, or a part of it.
     """
-    from activities.worker_arguments import WorkerArguments, read_queues
-    from worker import work
-    from workflows.contract.names import WORKER_QUEUES
+    from everloop.activities.worker_arguments import WorkerArguments, read_queues
+    from everloop.worker import work
+    from everloop.workflows.contract.names import WORKER_QUEUES
 
     try:
         wanted = read_queues(queues) if queues else WORKER_QUEUES
@@ -47,6 +47,6 @@ def worker(
 
 def gateway() -> None:
     """Serve A2A clients until SIGTERM or Ctrl-C."""
-    from gateway.__main__ import main
+    from everloop.gateway.__main__ import main
 
     raise typer.Exit(main())

@@ -10,7 +10,7 @@ from everloop.cli.servers import use_local_stack
 from everloop.cli.tables import AsJson, print_json, print_line
 
 if TYPE_CHECKING:
-    from deploy.reindex.progress import Progress
+    from everloop.deploy.reindex.progress import Progress
 
 AT_ONCE = 10
 MOST_AT_ONCE = 1000
@@ -64,12 +64,12 @@ def _rebuilt(agent: str, owner: str, at_once: int) -> "Progress":
     from redis.exceptions import RedisError
     from temporalio.service import RPCError
 
-    from deploy.reindex.progress import Progress
-    from deploy.reindex.rebuild import rebuild
-    from stores.blobs import BlobsUnfitError
-    from stores.encryption import EncryptionError
-    from stores.redis_connection import RedisUnfitError
-    from stores.temporal_connection import TemporalUnreachableError
+    from everloop.deploy.reindex.progress import Progress
+    from everloop.deploy.reindex.rebuild import rebuild
+    from everloop.stores.blobs import BlobsUnfitError
+    from everloop.stores.encryption import EncryptionError
+    from everloop.stores.redis_connection import RedisUnfitError
+    from everloop.stores.temporal_connection import TemporalUnreachableError
 
     use_local_stack()
     progress = Progress(sys.stderr)

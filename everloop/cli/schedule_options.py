@@ -21,7 +21,7 @@ def utf8(value: str) -> str:
 
 def text(value: str) -> str:
     """A message, which Temporal keeps with the schedule."""
-    from deploy.schedule.definition import MAX_TEXT_BYTES
+    from everloop.deploy.schedule.definition import MAX_TEXT_BYTES
 
     if not value.strip():
         raise typer.BadParameter("the message is empty; write what the agent is to do")
@@ -40,7 +40,7 @@ def cron(value: str) -> str:
 
 def every(value: str) -> str:
     """An interval."""
-    from deploy.schedule.recurrence import read_interval
+    from everloop.deploy.schedule.recurrence import read_interval
 
     if value:
         try:
@@ -52,8 +52,8 @@ def every(value: str) -> str:
 
 def owner(value: str) -> str:
     """Who can be an owner, or anonymous."""
-    from gateway.callers import ANONYMOUS
-    from gateway.owner_names import flaw_of_owner
+    from everloop.gateway.callers import ANONYMOUS
+    from everloop.gateway.owner_names import flaw_of_owner
 
     if value != ANONYMOUS and (flaw := flaw_of_owner(utf8(value))):
         raise typer.BadParameter(f"nobody can be called {value!r}: {flaw}")
@@ -64,7 +64,7 @@ def context(value: str) -> str:
     """The id of a context."""
     from a2a.utils.errors import InvalidParamsError
 
-    from gateway.requests import check_id
+    from everloop.gateway.requests import check_id
 
     try:
         return check_id(utf8(value), "the id of the context") if value else value

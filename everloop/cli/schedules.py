@@ -12,7 +12,7 @@ from everloop.cli.servers import use_local_stack
 from everloop.cli.tables import NOTHING, AsJson, print_json, print_line, print_table
 
 if TYPE_CHECKING:
-    from deploy.schedule.schedules import ListedSchedule, Schedules
+    from everloop.deploy.schedule.schedules import ListedSchedule, Schedules
 
 T = TypeVar("T")
 
@@ -109,11 +109,11 @@ def add(  # noqa: PLR0913 -- each is an option
     """Send a message to an agent again and again; each time it becomes a new task."""
     if bool(cron) == bool(every):
         raise misused("a schedule has one of --cron and --every: give this one, or the other")
-    from agents.errors import AgentError
-    from agents.registry import AgentSettings, load_agents
-    from deploy.schedule.definition import ScheduleDefinition
-    from deploy.schedule.recurrence import Recurrence
-    from deploy.schedule.settings import QueueSettings
+    from everloop.agents.errors import AgentError
+    from everloop.agents.registry import AgentSettings, load_agents
+    from everloop.deploy.schedule.definition import ScheduleDefinition
+    from everloop.deploy.schedule.recurrence import Recurrence
+    from everloop.deploy.schedule.settings import QueueSettings
 
     with reported(AgentError):
         found = load_agents(AgentSettings().agents).find(agent)
@@ -168,7 +168,7 @@ def trigger(schedule: Id) -> None:
     if task_id:
         print_line(f"triggered {schedule}; it started task {task_id}")
         return
-    from deploy.schedule.schedules import START_TIMEOUT
+    from everloop.deploy.schedule.schedules import START_TIMEOUT
 
     print_line(
         f"triggered {schedule}; nothing new has started within {START_TIMEOUT:g} s: the overlap policy "
@@ -191,9 +191,9 @@ def _asked(ask: "Callable[[Schedules], Awaitable[T]]") -> T:
     """
     import uvloop
 
-    from deploy.schedule.errors import ScheduleError
-    from stores.encryption import EncryptionError
-    from stores.temporal_connection import TemporalUnreachableError
+    from everloop.deploy.schedule.errors import ScheduleError
+    from everloop.stores.encryption import EncryptionError
+    from everloop.stores.temporal_connection import TemporalUnreachableError
 
     use_local_stack()
     kinds = (EncryptionError, ScheduleError, TemporalUnreachableError)
@@ -202,8 +202,8 @@ def _asked(ask: "Callable[[Schedules], Awaitable[T]]") -> T:
 
 
 async def _answer(ask: "Callable[[Schedules], Awaitable[T]]") -> T:
-    from deploy.schedule import schedules
-    from deploy.schedule.errors import ScheduleError
+    from everloop.deploy.schedule import schedules
+    from everloop.deploy.schedule.errors import ScheduleError
 
     seconds = schedules.ANSWER_TIMEOUT.total_seconds()
     try:

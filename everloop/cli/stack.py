@@ -15,12 +15,12 @@ from everloop.cli.servers import STATE, check_local_servers
 from everloop.cli.tables import print_fields, print_json, print_line
 
 if TYPE_CHECKING:
-    from deploy.local.stack import LocalStack
+    from everloop.deploy.local.stack import LocalStack
 
 DEMO_STATE = STATE / "demo"
 
 CONFORMANCE_PORT = 9999
-CONFORMANCE_AGENTS = "agents.conformance:agent"
+CONFORMANCE_AGENTS = "everloop.agents.conformance:agent"
 CONFORMANCE_WEBHOOKS = "127.0.0.0/8,::1,localhost,example.com"
 """Where compatibility kits let notifications go."""
 
@@ -74,11 +74,11 @@ def demo(
     and a count proves that every tool ran exactly once. Then everything is stopped.
     """
     check_local_servers()
-    from deploy.demo.errors import DemoError
-    from deploy.demo.play import play
-    from deploy.demo.screen import Screen
-    from deploy.local.errors import LocalStackError
-    from deploy.local.signals import run_until_signal
+    from everloop.deploy.demo.errors import DemoError
+    from everloop.deploy.demo.play import play
+    from everloop.deploy.demo.screen import Screen
+    from everloop.deploy.local.errors import LocalStackError
+    from everloop.deploy.local.signals import run_until_signal
 
     try:
         with reported(LocalStackError, interrupted=INTERRUPTED_DEMO):
@@ -94,15 +94,15 @@ def _run_stack(
 ) -> None:
     """Run a stack until a signal, which is how it ends; before it is up, it is interrupted."""
     check_local_servers()
-    from deploy.local.errors import LocalStackError
-    from deploy.local.signals import run_until_signal
+    from everloop.deploy.local.errors import LocalStackError
+    from everloop.deploy.local.signals import run_until_signal
 
     say, state = tell if as_json else _say, directory.absolute()
     is_up = asyncio.Event()
 
     async def run() -> int:
-        from deploy.local.settings import load_settings
-        from deploy.local.stack import running_stack
+        from everloop.deploy.local.settings import load_settings
+        from everloop.deploy.local.stack import running_stack
 
         settings = load_settings()
         if default_port and not settings.everloop_port:
@@ -132,7 +132,7 @@ def _announce(stack: "LocalStack", *, as_json: bool) -> None:
 
 
 def _fields(stack: "LocalStack") -> dict[str, str]:
-    from deploy.demo_model.script import MODEL
+    from everloop.deploy.demo_model.script import MODEL
 
     scripted = " (a script, no language model: set OPENAI_API_KEY and EVERLOOP_MODEL for a real one)"
     return {

@@ -13,7 +13,7 @@ from tests.support.scripted_openai import ReceivedRequest, Reply, ScriptedOpenAI
 DIRECTORY = "tests/support/agent_directory"
 
 CLERK = '''
-from agents import Agent, prompt, request_input, tool, tools
+from everloop import Agent, prompt, request_input, tool, tools
 
 @tool
 def stamp() -> str:

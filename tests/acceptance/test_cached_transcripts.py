@@ -9,13 +9,13 @@ from a2a.types.a2a_pb2 import Task, TaskState
 from redis.asyncio import Redis
 from temporalio.client import Client
 
+from everloop.workflows.contract.messages import ToolMessage
+from everloop.workflows.contract.names import transcript_key
 from tests.acceptance.test_colleagues import AGENTS, by_model
 from tests.acceptance.test_memory_and_plugins import in_context
 from tests.support.a2a_client import Answer, connected, request, response_of, send
 from tests.support.deployment import Deployment, running_deployment
 from tests.support.scripted_openai import Reply, ScriptedOpenAI, tool_call
-from workflows.contract.messages import ToolMessage
-from workflows.contract.names import transcript_key
 
 COMPLETED = TaskState.TASK_STATE_COMPLETED
 

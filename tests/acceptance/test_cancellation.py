@@ -20,16 +20,16 @@ from a2a.types.a2a_pb2 import (
 )
 from temporalio.client import Client, WorkflowExecutionStatus, WorkflowFailureError
 
-from stores.redis_connection import connect_redis
-from stores.redis_task_views import RedisTaskViews
-from stores.task_views import START
+from everloop.stores.redis_connection import connect_redis
+from everloop.stores.redis_task_views import RedisTaskViews
+from everloop.stores.task_views import START
+from everloop.workflows.contract.events import StatusChanged
+from everloop.workflows.contract.messages import ToolCall
+from everloop.workflows.contract.names import call_key, child_task_id, name_calls
+from everloop.workflows.contract.tasks import TaskState as State
 from tests.support.a2a_client import Answer, connected, request, send
 from tests.support.deployment import Deployment, Gateway, running_deployment
 from tests.support.scripted_openai import Refusal, Reply, ScriptedOpenAI, tool_call
-from workflows.contract.events import StatusChanged
-from workflows.contract.messages import ToolCall
-from workflows.contract.names import call_key, child_task_id, name_calls
-from workflows.contract.tasks import TaskState as State
 
 CANCELED = TaskState.TASK_STATE_CANCELED
 INPUT_REQUIRED = TaskState.TASK_STATE_INPUT_REQUIRED

@@ -19,21 +19,14 @@ from google.protobuf.json_format import MessageToDict
 from redis.asyncio import Redis
 from temporalio.client import Client
 
-from deploy.local.servers import LOOPBACK, free_port
-from gateway.api_key_file import add_key, new_key
-from gateway.scopes import READ, WRITE
-from stores.artifact_record import KNOWN_SINCE
-from stores.blob_check import STORE_ID_KEY
-from stores.blob_users import FOLDER
-from tests.support.a2a_client import connected, request, send
-from tests.support.deployment import Deployment, running_deployment
-from tests.support.people import PEOPLE_AGENT, call
-from tests.support.planted import plant_secret
-from tests.support.processes import ROOT, ServerProcess
-from tests.support.prometheus import scrape
-from tests.support.scripted_openai import Refusal, Reply, ScriptedOpenAI
-from workflows.contract.housekeeping import Kind, housekeeping_schedule_id
-from workflows.contract.names import (
+from everloop.deploy.local.servers import LOOPBACK, free_port
+from everloop.gateway.api_key_file import add_key, new_key
+from everloop.gateway.scopes import READ, WRITE
+from everloop.stores.artifact_record import KNOWN_SINCE
+from everloop.stores.blob_check import STORE_ID_KEY
+from everloop.stores.blob_users import FOLDER
+from everloop.workflows.contract.housekeeping import Kind, housekeeping_schedule_id
+from everloop.workflows.contract.names import (
     CONVERSATIONS_KEY,
     context_key,
     conversation_key,
@@ -44,6 +37,13 @@ from workflows.contract.names import (
     transcript_key,
     view_key,
 )
+from tests.support.a2a_client import connected, request, send
+from tests.support.deployment import Deployment, running_deployment
+from tests.support.people import PEOPLE_AGENT, call
+from tests.support.planted import plant_secret
+from tests.support.processes import ROOT, ServerProcess
+from tests.support.prometheus import scrape
+from tests.support.scripted_openai import Refusal, Reply, ScriptedOpenAI
 
 OWNERS = ("acme", "bolt")
 DAY = 24 * 3600

@@ -14,14 +14,14 @@ import pytest
 from temporalio.api.operatorservice.v1 import ListSearchAttributesRequest
 from temporalio.client import Client
 
-from deploy.compose.create_bucket import create_bucket
-from deploy.local.servers import LOOPBACK, free_port
-from stores.blob_settings import BlobSettings
+from everloop.deploy.compose.create_bucket import create_bucket
+from everloop.deploy.local.servers import LOOPBACK, free_port
+from everloop.stores.blob_settings import BlobSettings
+from everloop.workflows.contract.names import SEARCH_ATTRIBUTES
 from tests.support.buckets import client_of, running_moto
 from tests.support.image_files import fill, hide_what_images_lack
 from tests.support.manifests import COMPOSE
 from tests.support.processes import ServerProcess, wait_until_answers
-from workflows.contract.names import SEARCH_ATTRIBUTES
 
 
 def _unable_to_write() -> list[str]:
@@ -62,7 +62,7 @@ async def test_the_files_of_the_images_are_enough(
         "OPENAI_API_KEY": "none",
     }
     started: list[ServerProcess] = []
-    for name, script in (("worker", ("worker.py",)), ("gateway", ("-m", "gateway"))):
+    for name, script in (("worker", ("-m", "everloop.worker")), ("gateway", ("-m", "everloop.gateway"))):
         address = {"EVERLOOP_METRICS_ADDRESS": f"{LOOPBACK}:{metrics[name]}"}
         python = [*_unable_to_write(), "env", "-C", str(app), sys.executable]
         process = ServerProcess([*python, *script], tmp_path / f"{name}.log", environment | address)

@@ -9,13 +9,13 @@ from a2a.types.a2a_pb2 import Task, TaskState
 from google.protobuf.json_format import MessageToDict
 from temporalio.client import Client
 
-from activities.provider_errors import MODEL_FAILURES
+from everloop.activities.provider_errors import MODEL_FAILURES
+from everloop.workflows.agent_task import AgentTask
+from everloop.workflows.contract.payloads import WIRE_DATA_CONVERTER
 from tests.acceptance.conftest import Steady
 from tests.support.a2a_client import connected, request, response_of, send
 from tests.support.deployment import running_deployment
 from tests.support.scripted_openai import Answer, ReceivedRequest, Refusal, Reply, ScriptedOpenAI, tool_call
-from workflows.agent_task import AgentTask
-from workflows.contract.payloads import WIRE_DATA_CONVERTER
 
 PRICES = {"first": {"input": 1.0, "output": 0.0}, "second": {"input": 0.1, "output": 0.0}}
 """US dollars per million tokens."""

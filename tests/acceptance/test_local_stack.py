@@ -14,8 +14,8 @@ import psutil
 import pytest
 from a2a.types.a2a_pb2 import TASK_STATE_COMPLETED, GetTaskRequest, Task
 
-from deploy.demo.conversation import TaskAccepted, TextArrived, connected, converse
-from deploy.local.servers import free_port
+from everloop.deploy.demo.conversation import TaskAccepted, TextArrived, connected, converse
+from everloop.deploy.local.servers import free_port
 from tests.support.a2a_client import connected as over_grpc
 from tests.support.a2a_client import request, send
 from tests.support.planted import plant

@@ -9,13 +9,13 @@ from google.protobuf.json_format import MessageToDict
 from temporalio.client import Client, WorkflowFailureError
 from temporalio.exceptions import ApplicationError
 
+from everloop.workflows.agent_task import AgentTask
+from everloop.workflows.contract import failures
+from everloop.workflows.contract.payloads import WIRE_DATA_CONVERTER
 from tests.acceptance.conftest import Steady
 from tests.support.a2a_client import Answer, connected, request, response_of, send
 from tests.support.deployment import Deployment
 from tests.support.scripted_openai import ReceivedRequest, Reply, ScriptedOpenAI, tool_call
-from workflows.agent_task import AgentTask
-from workflows.contract import failures
-from workflows.contract.payloads import WIRE_DATA_CONVERTER
 
 ITERATIONS = 300
 RESULT = 20_000

@@ -16,6 +16,7 @@ from a2a.types.a2a_pb2 import GetTaskRequest, SendMessageRequest, Task, TaskPush
 from redis.asyncio import Redis
 from temporalio.client import Client
 
+from everloop.workflows.contract.names import PUSH_WORKFLOW_TYPE, WORKFLOW_TYPE, stream_key
 from tests.chaos.link import running_link
 from tests.support.a2a_client import connected, request, response_of, send
 from tests.support.deployment import Deployment, kept_by, running_deployment
@@ -25,7 +26,6 @@ from tests.support.planted import plant_secret
 from tests.support.redis_relay import Held, running_redis_relay
 from tests.support.scripted_openai import ReceivedRequest, Reply, ScriptedOpenAI, tool_call
 from tests.support.webhook import Webhook, running_webhook
-from workflows.contract.names import PUSH_WORKFLOW_TYPE, WORKFLOW_TYPE, stream_key
 
 AGENTS = "tests.support.overtaken_agents:agents"
 

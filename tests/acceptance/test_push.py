@@ -26,6 +26,7 @@ from temporalio.api.common.v1 import WorkflowExecution
 from temporalio.api.workflowservice.v1 import UpdateActivityOptionsRequest
 from temporalio.client import Client
 
+from everloop.workflows.contract.names import push_configs_key, push_workflow_id
 from tests.support.a2a_client import connected, request, response_of, send
 from tests.support.deployment import Deployment, Gateway, running_deployment
 from tests.support.people import PEOPLE_AGENT, Desk, call, effects, say
@@ -34,7 +35,6 @@ from tests.support.processes import ServerProcess, redis_answers, wait_until_ans
 from tests.support.scripted_openai import ScriptedOpenAI
 from tests.support.secret_search import files_with, redis_keys_with
 from tests.support.webhook import Webhook, running_webhook
-from workflows.contract.names import push_configs_key, push_workflow_id
 
 WORKING, ASKS, COMPLETED = "TASK_STATE_WORKING", "TASK_STATE_INPUT_REQUIRED", "TASK_STATE_COMPLETED"
 

@@ -20,12 +20,12 @@ from temporalio.client import (
     WorkflowExecutionStatus,
 )
 
-from deploy.schedule.recurrence import read_interval
+from everloop.deploy.schedule.recurrence import read_interval
+from everloop.workflows.contract import names
 from tests.support.a2a_client import connected, response_of
 from tests.support.deployment import ACCEPTANCE_AGENT, Deployment
 from tests.support.processes import ROOT
 from tests.support.scripted_openai import Reply, ScriptedOpenAI
-from workflows.contract import names
 
 BINDINGS = ("JSONRPC", "HTTP+JSON")
 

@@ -13,6 +13,7 @@ from a2a.types.a2a_pb2 import CancelTaskRequest, GetTaskRequest, Task, TaskState
 from a2a.utils.errors import InvalidParamsError
 from pydantic import JsonValue
 
+from everloop.workflows.contract.names import history_key, secrets_key, stream_key
 from tests.support.a2a_client import connected, request, response_of, send
 from tests.support.deployment import running_deployment
 from tests.support.otlp_receiver import OtlpReceiver, running_otlp_receiver
@@ -21,7 +22,6 @@ from tests.support.people_agents import fingerprint
 from tests.support.planted import plant, plant_secret
 from tests.support.scripted_openai import ScriptedOpenAI
 from tests.support.secret_search import contains, files_with, redis_keys_with
-from workflows.contract.names import history_key, secrets_key, stream_key
 
 LARGE = 300_000
 """Bytes of a message that goes to the blob store."""

@@ -15,7 +15,8 @@ import pytest
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 from redis.asyncio import Redis
 
-from stores.log_fields import owner_hash
+from everloop.stores.log_fields import owner_hash
+from everloop.workflows.contract.names import view_key
 from tests.support.deployment import Deployment, Gateway, running_deployment
 from tests.support.otlp_receiver import OtlpReceiver, running_otlp_receiver
 from tests.support.peer_agents import PEER_URL
@@ -30,7 +31,6 @@ from tests.support.scripted_openai import (
 )
 from tests.support.span_trees import tree_of
 from tests.support.tokens import AUDIENCE, ISSUER, SigningKey
-from workflows.contract.names import view_key
 
 TRACE_ID = "4bf92f3577b34da6a3ce929d0e0e4736"
 CLIENT_SPAN = "00f067aa0ba902b7"

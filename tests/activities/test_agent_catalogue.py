@@ -10,28 +10,28 @@ import pytest
 from temporalio.exceptions import ApplicationError
 from temporalio.testing import ActivityEnvironment
 
-from activities.agents import AgentCatalogue
-from agents.agent import Agent
-from agents.guard import guard
-from agents.hooks import HookContext, NeedsApproval, TaskOutcome, Veto
-from agents.plugins import Plugin, sub_agent
-from agents.registry import AgentRegistry
-from stores.memory_task_views import MemoryTaskViews
-from stores.memory_tool_records import MemoryToolRecords
-from stores.memory_transcripts import MemoryTranscripts
-from stores.task_views import START, TaskViews
-from tests.support.tool_bench import Decision, no, yes
-from workflows.contract import failures
-from workflows.contract.calls import (
+from everloop.activities.agents import AgentCatalogue
+from everloop.agents.agent import Agent
+from everloop.agents.guard import guard
+from everloop.agents.hooks import HookContext, NeedsApproval, TaskOutcome, Veto
+from everloop.agents.plugins import Plugin, sub_agent
+from everloop.agents.registry import AgentRegistry
+from everloop.stores.memory_task_views import MemoryTaskViews
+from everloop.stores.memory_tool_records import MemoryToolRecords
+from everloop.stores.memory_transcripts import MemoryTranscripts
+from everloop.stores.task_views import START, TaskViews
+from everloop.workflows.contract import failures
+from everloop.workflows.contract.calls import (
     AfterCompletionInput,
     BeforeRequestInput,
     BeforeRequestResult,
     LoadAgentInput,
     LoadedAgent,
 )
-from workflows.contract.events import AgentInvoked, Resumed, StatusChanged, TaskEvent, ToolStarted
-from workflows.contract.messages import TextPart, ToolCall, Usage, UserMessage
-from workflows.contract.tasks import Identity, TaskRef, TaskState
+from everloop.workflows.contract.events import AgentInvoked, Resumed, StatusChanged, TaskEvent, ToolStarted
+from everloop.workflows.contract.messages import TextPart, ToolCall, Usage, UserMessage
+from everloop.workflows.contract.tasks import Identity, TaskRef, TaskState
+from tests.support.tool_bench import Decision, no, yes
 
 WRITER = Agent(id="writer", name="Writer", description="", models=["a", "b"])
 

@@ -9,23 +9,23 @@ from uuid import uuid4
 
 import pytest
 
-from activities.artifact_endings import ArtifactEndings
-from stores.artifacts import Append, Artifacts, Change, Create, Fail, NewPart
-from stores.blobs import PROBE_KEY, BlobsUnavailableError
-from stores.local_blobs import LocalBlobs
-from stores.memory_artifacts import MemoryArtifacts
-from stores.memory_task_views import MemoryTaskViews
-from stores.published_artifacts import PublishedArtifacts
-from stores.redis_artifacts import RedisArtifacts
-from stores.redis_connection import connect_redis
-from stores.redis_task_views import RedisTaskViews
-from stores.task_views import START, TaskViews
+from everloop.activities.artifact_endings import ArtifactEndings
+from everloop.stores.artifacts import Append, Artifacts, Change, Create, Fail, NewPart
+from everloop.stores.blobs import PROBE_KEY, BlobsUnavailableError
+from everloop.stores.local_blobs import LocalBlobs
+from everloop.stores.memory_artifacts import MemoryArtifacts
+from everloop.stores.memory_task_views import MemoryTaskViews
+from everloop.stores.published_artifacts import PublishedArtifacts
+from everloop.stores.redis_artifacts import RedisArtifacts
+from everloop.stores.redis_connection import connect_redis
+from everloop.stores.redis_task_views import RedisTaskViews
+from everloop.stores.task_views import START, TaskViews
+from everloop.workflows.contract.artifacts import ArtifactStatus
+from everloop.workflows.contract.messages import FilePart, StoredPart, TextPart
+from everloop.workflows.contract.names import context_key
+from everloop.workflows.contract.tasks import Artifact, TaskRef, TaskState, TaskStatus, TaskView
 from tests.stores.examples import chunk
 from tests.stores.failing_blobs import FailingBlobs
-from workflows.contract.artifacts import ArtifactStatus
-from workflows.contract.messages import FilePart, StoredPart, TextPart
-from workflows.contract.names import context_key
-from workflows.contract.tasks import Artifact, TaskRef, TaskState, TaskStatus, TaskView
 
 CONTEXT = context_key("owner", "c")
 LARGE = b"x" * 150_000, b"y" * 60_000

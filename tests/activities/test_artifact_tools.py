@@ -6,14 +6,14 @@ from base64 import b64encode
 import pytest
 from pydantic import JsonValue
 
-from agents.artifact_tools import artifacts
-from agents.errors import AgentDefinitionError
-from stores.leases import Lease
-from stores.memory_tool_records import MemoryToolRecords
+from everloop.agents.artifact_tools import artifacts
+from everloop.agents.errors import AgentDefinitionError
+from everloop.stores.leases import Lease
+from everloop.stores.memory_tool_records import MemoryToolRecords
+from everloop.workflows.contract.artifacts import ArtifactStatus
+from everloop.workflows.contract.calls import ToolReply
+from everloop.workflows.contract.messages import DataPart, TextPart
 from tests.support.artifact_desk import Desk
-from workflows.contract.artifacts import ArtifactStatus
-from workflows.contract.calls import ToolReply
-from workflows.contract.messages import DataPart, TextPart
 
 
 async def test_an_update_creates_appends_and_completes() -> None:

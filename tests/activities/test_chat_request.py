@@ -7,12 +7,12 @@ import pytest
 from openai.types.chat import ChatCompletionMessageParam
 from pydantic import JsonValue
 
-from activities.chat_request import build_request, made_to_call, readable_arguments, sent_messages
-from activities.prompts import Prompts
-from agents.agent import Agent
-from agents.plugins import tools
-from agents.tool import tool
-from workflows.contract.messages import (
+from everloop.activities.chat_request import build_request, made_to_call, readable_arguments, sent_messages
+from everloop.activities.prompts import Prompts
+from everloop.agents.agent import Agent
+from everloop.agents.plugins import tools
+from everloop.agents.tool import tool
+from everloop.workflows.contract.messages import (
     AssistantMessage,
     DataPart,
     ListedTool,

@@ -9,21 +9,21 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from temporalio.exceptions import ApplicationError
 from temporalio.testing import ActivityEnvironment
 
-from activities.model_provider import ModelProvider
-from activities.provider_errors import MODEL_FAILURES
-from activities.summary_request import MAX_SUMMARY_CHARACTERS
-from stores.leases import Lease
-from stores.memory_transcripts import MemoryTranscripts
-from stores.redis_task_views import RedisTaskViews
-from stores.redis_transcripts import RedisTranscripts
-from stores.transcripts import Reply as TranscriptReply
+from everloop.activities.model_provider import ModelProvider
+from everloop.activities.provider_errors import MODEL_FAILURES
+from everloop.activities.summary_request import MAX_SUMMARY_CHARACTERS
+from everloop.stores.leases import Lease
+from everloop.stores.memory_transcripts import MemoryTranscripts
+from everloop.stores.redis_task_views import RedisTaskViews
+from everloop.stores.redis_transcripts import RedisTranscripts
+from everloop.stores.transcripts import Reply as TranscriptReply
+from everloop.workflows.contract.calls import CompactContextInput
+from everloop.workflows.contract.events import RetryScheduled, UsageReported, Warned
+from everloop.workflows.contract.failures import MODEL_UNAVAILABLE, TRANSCRIPT_MISSING
+from everloop.workflows.contract.messages import AssistantMessage, SummaryMessage, TranscriptMessage, Usage
+from everloop.workflows.contract.tasks import CompactionSpec
 from tests.support.model_bench import ModelBench, model_bench
 from tests.support.scripted_openai import Answer, Reasoning, Refusal, Reply, ScriptedOpenAI
-from workflows.contract.calls import CompactContextInput
-from workflows.contract.events import RetryScheduled, UsageReported, Warned
-from workflows.contract.failures import MODEL_UNAVAILABLE, TRANSCRIPT_MISSING
-from workflows.contract.messages import AssistantMessage, SummaryMessage, TranscriptMessage, Usage
-from workflows.contract.tasks import CompactionSpec
 
 WINDOW, SUMMARY = CompactionSpec(strategy="window"), CompactionSpec(strategy="summary")
 LEFT_OUT = "messages 1 to 2 of the conversation were left out: the prompt got too long"

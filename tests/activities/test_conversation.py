@@ -10,26 +10,26 @@ from redis.asyncio import Redis
 from temporalio.exceptions import ApplicationError
 from temporalio.testing import ActivityEnvironment
 
-from activities.conversation import RememberedConversation
-from activities.conversation_messages import MAX_CHARACTERS
-from activities.conversation_recall import MAX_BYTES, MAX_SUMMARY_BYTES
-from activities.model_provider import ModelProvider
-from stores.conversations import Conversations, ConversationSummary
-from stores.memory_conversations import MemoryConversations
-from stores.memory_tool_records import MemoryToolRecords
-from stores.memory_transcripts import MemoryTranscripts
-from stores.redis_connection import connect_redis
-from stores.redis_conversations import RedisConversations
-from stores.redis_transcripts import RedisTranscripts
-from stores.transcripts import Transcripts
-from workflows.contract.calls import (
+from everloop.activities.conversation import RememberedConversation
+from everloop.activities.conversation_messages import MAX_CHARACTERS
+from everloop.activities.conversation_recall import MAX_BYTES, MAX_SUMMARY_BYTES
+from everloop.activities.model_provider import ModelProvider
+from everloop.stores.conversations import Conversations, ConversationSummary
+from everloop.stores.memory_conversations import MemoryConversations
+from everloop.stores.memory_tool_records import MemoryToolRecords
+from everloop.stores.memory_transcripts import MemoryTranscripts
+from everloop.stores.redis_connection import connect_redis
+from everloop.stores.redis_conversations import RedisConversations
+from everloop.stores.redis_transcripts import RedisTranscripts
+from everloop.stores.transcripts import Transcripts
+from everloop.workflows.contract.calls import (
     ConversationMessage,
     LoadContextInput,
     SaveContextInput,
     SaveContextResult,
 )
-from workflows.contract.failures import TRANSCRIPT_MISSING
-from workflows.contract.messages import (
+from everloop.workflows.contract.failures import TRANSCRIPT_MISSING
+from everloop.workflows.contract.messages import (
     AssistantMessage,
     DataPart,
     FilePart,
@@ -41,9 +41,9 @@ from workflows.contract.messages import (
     UserMessage,
     text_of,
 )
-from workflows.contract.names import context_key, name_calls
-from workflows.contract.tasks import MemorySpec, TaskRef
-from workflows.contract.transcripts import extend_digest
+from everloop.workflows.contract.names import context_key, name_calls
+from everloop.workflows.contract.tasks import MemorySpec, TaskRef
+from everloop.workflows.contract.transcripts import extend_digest
 
 SUMMARY = MemorySpec(strategy="summary", max_messages=4)
 

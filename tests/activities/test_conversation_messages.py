@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from activities.conversation_messages import (
+from everloop.activities.conversation_messages import (
     MAX_ARGUMENT_CHARACTERS,
     MAX_CHARACTERS,
     MAX_FILES,
@@ -13,8 +13,8 @@ from activities.conversation_messages import (
     MAX_URL_CHARACTERS,
     remembered,
 )
-from workflows.contract.calls import CREATE_TASK, ConversationMessage
-from workflows.contract.messages import (
+from everloop.workflows.contract.calls import CREATE_TASK, ConversationMessage
+from everloop.workflows.contract.messages import (
     AssistantMessage,
     FilePart,
     StoredPart,

@@ -8,11 +8,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from activities.conversation_steps import FAN_IN, MAX_BLOCK_CHARACTERS, SummaryStep, next_step
-from stores.conversations import ConversationSummary
-from workflows.contract.calls import ConversationMessage
-from workflows.contract.messages import AssistantMessage, TextPart, ToolCall, ToolMessage, UserMessage
-from workflows.contract.tasks import MemorySpec
+from everloop.activities.conversation_steps import FAN_IN, MAX_BLOCK_CHARACTERS, SummaryStep, next_step
+from everloop.stores.conversations import ConversationSummary
+from everloop.workflows.contract.calls import ConversationMessage
+from everloop.workflows.contract.messages import (
+    AssistantMessage,
+    TextPart,
+    ToolCall,
+    ToolMessage,
+    UserMessage,
+)
+from everloop.workflows.contract.tasks import MemorySpec
 
 HIERARCHICAL = MemorySpec(strategy="hierarchical", max_messages=3)
 SUMMARY = MemorySpec(strategy="summary", max_messages=3)

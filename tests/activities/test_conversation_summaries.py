@@ -4,15 +4,15 @@ import pytest
 from redis.asyncio import Redis
 from temporalio.exceptions import ApplicationError
 
-from activities.conversation_summaries import MAX_SUMMARY_CHARACTERS
-from stores.conversations import Conversations
-from stores.memory_conversations import MemoryConversations
-from stores.redis_connection import connect_redis
-from stores.redis_conversations import RedisConversations
+from everloop.activities.conversation_summaries import MAX_SUMMARY_CHARACTERS
+from everloop.stores.conversations import Conversations
+from everloop.stores.memory_conversations import MemoryConversations
+from everloop.stores.redis_connection import connect_redis
+from everloop.stores.redis_conversations import RedisConversations
+from everloop.workflows.contract.failures import MODEL_REFUSED, MODEL_UNAVAILABLE
+from everloop.workflows.contract.tasks import MemorySpec
 from tests.support.scripted_openai import Answer, ReceivedRequest, Refusal, Reply, ScriptedOpenAI
 from tests.support.summary_desk import HIERARCHICAL, SUMMARY, open_desk
-from workflows.contract.failures import MODEL_REFUSED, MODEL_UNAVAILABLE
-from workflows.contract.tasks import MemorySpec
 
 
 def open_store(name: str, redis: Redis) -> Conversations:

@@ -4,12 +4,12 @@ from collections.abc import Sequence
 
 import pytest
 
-from activities.conversation_summaries import MAX_SUMMARY_CHARACTERS
-from stores.conversations import ConversationSummary
+from everloop.activities.conversation_summaries import MAX_SUMMARY_CHARACTERS
+from everloop.stores.conversations import ConversationSummary
+from everloop.workflows.contract.messages import AssistantMessage, ToolCall, ToolMessage
+from everloop.workflows.contract.tasks import MemorySpec
 from tests.support.scripted_openai import Reply, ScriptedOpenAI
 from tests.support.summary_desk import HIERARCHICAL, SUMMARY, open_desk, said
-from workflows.contract.messages import AssistantMessage, ToolCall, ToolMessage
-from workflows.contract.tasks import MemorySpec
 
 QUIET: Sequence[tuple[MemorySpec, int]] = [
     (SUMMARY, 2),

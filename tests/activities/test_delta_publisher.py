@@ -9,19 +9,19 @@ from uuid import uuid4
 import pytest
 from redis.exceptions import ConnectionError as RedisConnectionError
 
-from activities.artifact_streams import ArtifactStreams
-from activities.delta_publisher import DeltaPublisher
-from activities.deltas import ArgumentsDelta, TextDelta, ThoughtDelta
-from activities.drafted_calls import DraftedReply
-from activities.response_draft import ResponseDraft
-from activities.stored_contents import StoredContents
-from agents.artifact_tools import artifacts
-from stores.memory_artifacts import MemoryArtifacts
-from stores.redis_connection import connect_redis
-from stores.redis_task_views import RedisTaskViews
-from workflows.contract.events import ArtifactChunk, TaskEvent, Thought
-from workflows.contract.messages import TextPart
-from workflows.contract.tasks import TaskRef
+from everloop.activities.artifact_streams import ArtifactStreams
+from everloop.activities.delta_publisher import DeltaPublisher
+from everloop.activities.deltas import ArgumentsDelta, TextDelta, ThoughtDelta
+from everloop.activities.drafted_calls import DraftedReply
+from everloop.activities.response_draft import ResponseDraft
+from everloop.activities.stored_contents import StoredContents
+from everloop.agents.artifact_tools import artifacts
+from everloop.stores.memory_artifacts import MemoryArtifacts
+from everloop.stores.redis_connection import connect_redis
+from everloop.stores.redis_task_views import RedisTaskViews
+from everloop.workflows.contract.events import ArtifactChunk, TaskEvent, Thought
+from everloop.workflows.contract.messages import TextPart
+from everloop.workflows.contract.tasks import TaskRef
 
 
 class Recorder:

@@ -7,13 +7,20 @@ from typing import cast
 import pytest
 from structlog.testing import capture_logs
 
-from activities.hooks import Hooks, PluginFailedError
-from agents.agent import Agent
-from agents.hooks import HookContext, ModelRequest, NeedsApproval, TaskOutcome, Veto
-from agents.plugins import Plugin
-from workflows.contract import failures
-from workflows.contract.messages import AssistantMessage, TextPart, ToolCall, ToolMessage, Usage, UserMessage
-from workflows.contract.tasks import TaskState
+from everloop.activities.hooks import Hooks, PluginFailedError
+from everloop.agents.agent import Agent
+from everloop.agents.hooks import HookContext, ModelRequest, NeedsApproval, TaskOutcome, Veto
+from everloop.agents.plugins import Plugin
+from everloop.workflows.contract import failures
+from everloop.workflows.contract.messages import (
+    AssistantMessage,
+    TextPart,
+    ToolCall,
+    ToolMessage,
+    Usage,
+    UserMessage,
+)
+from everloop.workflows.contract.tasks import TaskState
 
 CONTEXT = HookContext(task_id="t", context_id="c", owner="o", agent_id="agent")
 MESSAGE = UserMessage(message_id="m", parts=(TextPart(text=""),))

@@ -9,18 +9,18 @@ from redis.asyncio import Redis
 from redis.exceptions import ConnectionError as RedisConnectionError
 from temporalio.testing import ActivityEnvironment
 
-from activities.tool_claims import ToolClaim
-from activities.tool_kept import MAX_KEPT_BYTES, KeepingFailedError, KeptValue
-from agents.questions import InputRequired
-from agents.retries import Retries
-from agents.tool import Tool, tool
-from agents.tool_context import ToolContext
-from stores.leases import Lease
-from stores.memory_tool_records import MemoryToolRecords
-from stores.redis_connection import connect_redis
-from stores.redis_tool_records import RedisToolRecords
+from everloop.activities.tool_claims import ToolClaim
+from everloop.activities.tool_kept import MAX_KEPT_BYTES, KeepingFailedError, KeptValue
+from everloop.agents.questions import InputRequired
+from everloop.agents.retries import Retries
+from everloop.agents.tool import Tool, tool
+from everloop.agents.tool_context import ToolContext
+from everloop.stores.leases import Lease
+from everloop.stores.memory_tool_records import MemoryToolRecords
+from everloop.stores.redis_connection import connect_redis
+from everloop.stores.redis_tool_records import RedisToolRecords
+from everloop.workflows.contract.messages import ToolMessage
 from tests.support.tool_bench import ToolBench, yes
-from workflows.contract.messages import ToolMessage
 
 
 @pytest_asyncio.fixture(loop_scope="session")

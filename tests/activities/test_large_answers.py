@@ -10,20 +10,20 @@ import pytest_asyncio
 from structlog.testing import capture_logs
 from temporalio.exceptions import ApplicationError
 
-from activities.model_provider import ModelProvider, read_stream
-from activities.model_settings import ModelSettings, make_openai_client
-from activities.provider_errors import PROVIDER_ERRORS, provider_failure
-from activities.reply_assembler import ReplyAssembler
-from agents import mcp
-from agents.peer.plugin import peer
-from gateway.jwks import Jwks
-from gateway.jwt_keys import PUBLIC_ALGORITHMS
-from gateway.refusals import UnavailableNowError
-from runtime.bounded_answers import MAX_ANSWER, MAX_VALUES
+from everloop import mcp
+from everloop.activities.model_provider import ModelProvider, read_stream
+from everloop.activities.model_settings import ModelSettings, make_openai_client
+from everloop.activities.provider_errors import PROVIDER_ERRORS, provider_failure
+from everloop.activities.reply_assembler import ReplyAssembler
+from everloop.agents.peer.plugin import peer
+from everloop.gateway.jwks import Jwks
+from everloop.gateway.jwt_keys import PUBLIC_ALGORITHMS
+from everloop.gateway.refusals import UnavailableNowError
+from everloop.runtime.bounded_answers import MAX_ANSWER, MAX_VALUES
+from everloop.workflows.contract.tasks import TaskRef
 from tests.support.bombs import CHUNK, Bomb, running_bomb
 from tests.support.mcp_bench import Caller
 from tests.support.peer_bench import PeerBench
-from workflows.contract.tasks import TaskRef
 
 MEBI = 1024 * 1024
 

@@ -5,15 +5,15 @@ from collections.abc import Sequence
 import pytest
 from pydantic import JsonValue
 
-from agents.guard import guard
-from agents.hooks import HookContext
-from agents.listed_tools import digest_of
-from agents.plugins import Plugin
-from agents.tool import Tool, tool
-from agents.tool_context import ToolContext
+from everloop.agents.guard import guard
+from everloop.agents.hooks import HookContext
+from everloop.agents.listed_tools import digest_of
+from everloop.agents.plugins import Plugin
+from everloop.agents.tool import Tool, tool
+from everloop.agents.tool_context import ToolContext
+from everloop.workflows.contract.calls import RunToolInput
+from everloop.workflows.contract.events import Warned
 from tests.support.tool_bench import ToolBench, yes
-from workflows.contract.calls import RunToolInput
-from workflows.contract.events import Warned
 
 ADA = '{"to": "Ada"}'
 SCHEMA: dict[str, JsonValue] = {"properties": {"to": {"type": "string"}}, "required": ["to"]}

@@ -7,8 +7,8 @@ from collections.abc import AsyncGenerator
 import pytest
 import pytest_asyncio
 
-from agents import Plugin, mcp
-from agents.mcp.errors import McpToolError
+from everloop import Plugin, mcp
+from everloop.agents.mcp.errors import McpToolError
 from tests.support.mcp_bench import (
     Caller,
     KeptArtifacts,

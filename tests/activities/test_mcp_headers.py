@@ -13,14 +13,14 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 from uvicorn import Config, Server
 
-from agents import mcp
-from agents.mcp.errors import McpError, McpProtocolError, McpRefusedError, McpUnavailableError
-from agents.mcp.plugin import McpServer
-from agents.mcp.pool import SessionPool
-from agents.mcp.session import McpSession
-from deploy.local.servers import LOOPBACK, free_port
+from everloop import mcp
+from everloop.agents.mcp.errors import McpError, McpProtocolError, McpRefusedError, McpUnavailableError
+from everloop.agents.mcp.plugin import McpServer
+from everloop.agents.mcp.pool import SessionPool
+from everloop.agents.mcp.session import McpSession
+from everloop.deploy.local.servers import LOOPBACK, free_port
+from everloop.workflows.contract.tasks import Identity
 from tests.support.mcp_bench import Caller, asker, http_server
-from workflows.contract.tasks import Identity
 
 SECRET = "Bearer a-token-that-nobody-may-see"
 ALICE, BOB = Identity(subject="alice"), Identity(subject="bob")

@@ -5,14 +5,14 @@ from collections.abc import AsyncGenerator
 import pytest
 import pytest_asyncio
 
-from agents import Plugin, mcp
-from agents.listed_tools import digest_of
+from everloop import Plugin, mcp
+from everloop.agents.listed_tools import digest_of
+from everloop.workflows.contract.calls import RunToolInput
+from everloop.workflows.contract.events import ToolProgressed, Warned
 from tests.support.artifact_bench import content_of, stored
 from tests.support.mcp_bench import Caller, asker, http_server
 from tests.support.mcp_server import CONTENT
 from tests.support.tool_bench import ToolBench, yes
-from workflows.contract.calls import RunToolInput
-from workflows.contract.events import ToolProgressed, Warned
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")

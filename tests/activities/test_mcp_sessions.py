@@ -10,17 +10,17 @@ import pytest
 import pytest_asyncio
 from mcp_types import CallToolResult
 
-from agents import Plugin, mcp
-from agents.mcp.definition import McpDefinition
-from agents.mcp.errors import McpLostError, McpProtocolError, McpUnavailableError
-from agents.mcp.pool import SessionPool
-from agents.mcp.session import McpSession
+from everloop import Plugin, mcp
+from everloop.agents.mcp.definition import McpDefinition
+from everloop.agents.mcp.errors import McpLostError, McpProtocolError, McpUnavailableError
+from everloop.agents.mcp.pool import SessionPool
+from everloop.agents.mcp.session import McpSession
 from tests.support.mcp_bench import SMALL_STDIO, STDIO, Caller, Relay, accepts, asker, http_server
 from tests.support.processes import ROOT, ServerProcess, wait_until_answers
 
 _WORKER = """
 import asyncio, sys
-from agents import mcp
+from everloop import mcp
 from tests.support.mcp_bench import Caller
 
 async def work():

@@ -10,8 +10,8 @@ from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind
 
-from agents import Plugin, mcp
-from agents.mcp.errors import McpToolError
+from everloop import Plugin, mcp
+from everloop.agents.mcp.errors import McpToolError
 from tests.support.mcp_bench import STDIO, Caller, http_server
 
 

@@ -7,9 +7,9 @@ import pytest
 from temporalio.exceptions import ApplicationError
 from temporalio.testing import ActivityEnvironment
 
-from agents.questions import InputRequired
-from agents.retries import Retries
-from agents.tool import tool
+from everloop.agents.questions import InputRequired
+from everloop.agents.retries import Retries
+from everloop.agents.tool import tool
 from tests.support.model_bench import model_bench, working
 from tests.support.recorded_metrics import Recorded
 from tests.support.scripted_openai import Refusal, Reply, ScriptedOpenAI

@@ -11,11 +11,32 @@ from structlog.testing import capture_logs
 from temporalio.exceptions import ApplicationError
 from temporalio.testing import ActivityEnvironment
 
-from stores.leases import Lease
-from stores.memory_transcripts import MemoryTranscripts
-from stores.redis_task_views import RedisTaskViews
-from stores.redis_transcripts import RedisTranscripts
-from stores.transcripts import Reply as TranscriptReply
+from everloop.stores.leases import Lease
+from everloop.stores.memory_transcripts import MemoryTranscripts
+from everloop.stores.redis_task_views import RedisTaskViews
+from everloop.stores.redis_transcripts import RedisTranscripts
+from everloop.stores.transcripts import Reply as TranscriptReply
+from everloop.workflows.contract.calls import CallModelInput
+from everloop.workflows.contract.events import (
+    ArtifactChunk,
+    ContentCompleted,
+    IterationStarted,
+    StatusChanged,
+    TaskEvent,
+    Thought,
+    ToolCalled,
+    UsageReported,
+)
+from everloop.workflows.contract.failures import TRANSCRIPT_MISSING
+from everloop.workflows.contract.messages import (
+    AssistantMessage,
+    ToolCall,
+    ToolMessage,
+    TranscriptMessage,
+    Usage,
+    UserMessage,
+)
+from everloop.workflows.contract.transcripts import extend_digest
 from tests.support.model_bench import QUESTION, ModelBench, follow_up, model_bench, working
 from tests.support.scripted_openai import (
     Answer,
@@ -27,27 +48,6 @@ from tests.support.scripted_openai import (
     Whole,
     tool_call,
 )
-from workflows.contract.calls import CallModelInput
-from workflows.contract.events import (
-    ArtifactChunk,
-    ContentCompleted,
-    IterationStarted,
-    StatusChanged,
-    TaskEvent,
-    Thought,
-    ToolCalled,
-    UsageReported,
-)
-from workflows.contract.failures import TRANSCRIPT_MISSING
-from workflows.contract.messages import (
-    AssistantMessage,
-    ToolCall,
-    ToolMessage,
-    TranscriptMessage,
-    Usage,
-    UserMessage,
-)
-from workflows.contract.transcripts import extend_digest
 
 SAID = working().model_copy(update={"received": (UserMessage(message_id=QUESTION.message_id, parts=()),)})
 """The status of a first call: what it has received is among what the call sends as new."""

@@ -8,17 +8,23 @@ from redis.asyncio import Redis
 from redis.exceptions import ConnectionError as RedisConnectionError
 from temporalio.testing import ActivityEnvironment
 
-from activities.provider_errors import MODEL_FAILURES
-from activities.tools import AgentTools, ToolStores
-from agents.registry import AgentRegistry
-from stores.leases import Lease
-from stores.memory_artifacts import MemoryArtifacts
-from stores.memory_secrets import MemorySecrets
-from stores.memory_task_views import MemoryTaskViews
-from stores.memory_tool_records import MemoryToolRecords
-from stores.redis_task_views import RedisTaskViews
-from stores.redis_transcripts import RedisTranscripts
-from stores.shown_artifacts import shown_artifact
+from everloop.activities.provider_errors import MODEL_FAILURES
+from everloop.activities.tools import AgentTools, ToolStores
+from everloop.agents.registry import AgentRegistry
+from everloop.stores.leases import Lease
+from everloop.stores.memory_artifacts import MemoryArtifacts
+from everloop.stores.memory_secrets import MemorySecrets
+from everloop.stores.memory_task_views import MemoryTaskViews
+from everloop.stores.memory_tool_records import MemoryToolRecords
+from everloop.stores.redis_task_views import RedisTaskViews
+from everloop.stores.redis_transcripts import RedisTranscripts
+from everloop.stores.shown_artifacts import shown_artifact
+from everloop.workflows.contract.artifacts import StoredArtifact
+from everloop.workflows.contract.calls import RunToolInput
+from everloop.workflows.contract.events import ArtifactChunk, TaskEvent, ToolCalled
+from everloop.workflows.contract.messages import AssistantMessage, TextPart, ToolCall
+from everloop.workflows.contract.names import context_key
+from everloop.workflows.contract.tasks import TaskState
 from tests.support.artifact_writer_bench import (
     BASE,
     WRITER,
@@ -38,12 +44,6 @@ from tests.support.scripted_openai import (
     Reply,
     ScriptedOpenAI,
 )
-from workflows.contract.artifacts import StoredArtifact
-from workflows.contract.calls import RunToolInput
-from workflows.contract.events import ArtifactChunk, TaskEvent, ToolCalled
-from workflows.contract.messages import AssistantMessage, TextPart, ToolCall
-from workflows.contract.names import context_key
-from workflows.contract.tasks import TaskState
 
 
 @pytest.mark.parametrize("append", [False, True], ids=["creates", "appends"])

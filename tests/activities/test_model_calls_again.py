@@ -9,15 +9,13 @@ from temporalio.activity import ActivityCancellationDetails
 from temporalio.exceptions import ApplicationError
 from temporalio.testing import ActivityEnvironment
 
-from activities.call_lease import MODEL_LEASE, CallLease, OvertakenError
-from activities.provider_errors import MODEL_FAILURES
-from stores.leases import Lease
-from tests.support.model_bench import PRICE, ModelBench, model_bench, text, working
-from tests.support.scripted_openai import Answer, Reasoning, Refusal, Reply, ScriptedOpenAI, tool_call
-from workflows.contract.calls import CallModelInput
-from workflows.contract.events import ArtifactChunk, StatusChanged, Warned
-from workflows.contract.failures import PRICE_UNKNOWN
-from workflows.contract.messages import (
+from everloop.activities.call_lease import MODEL_LEASE, CallLease, OvertakenError
+from everloop.activities.provider_errors import MODEL_FAILURES
+from everloop.stores.leases import Lease
+from everloop.workflows.contract.calls import CallModelInput
+from everloop.workflows.contract.events import ArtifactChunk, StatusChanged, Warned
+from everloop.workflows.contract.failures import PRICE_UNKNOWN
+from everloop.workflows.contract.messages import (
     AgentMessage,
     AssistantMessage,
     SummaryMessage,
@@ -25,6 +23,8 @@ from workflows.contract.messages import (
     Usage,
     UserMessage,
 )
+from tests.support.model_bench import PRICE, ModelBench, model_bench, text, working
+from tests.support.scripted_openai import Answer, Reasoning, Refusal, Reply, ScriptedOpenAI, tool_call
 
 
 def changed(call: CallModelInput, **update: object) -> CallModelInput:

@@ -12,23 +12,23 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from temporalio.exceptions import ApplicationError
 from temporalio.testing import ActivityEnvironment
 
-from activities.model import OpenAIModel
-from activities.model_provider import LONGEST_REPLY, ModelProvider
-from activities.provider_errors import MODEL_FAILURES
-from stores.leases import Lease
-from stores.memory_task_views import MemoryTaskViews
-from tests.support.model_bench import ModelBench, follow_up, model_bench, text, working
-from tests.support.scripted_openai import Answer, Raw, Refusal, Reply, ScriptedOpenAI, Whole, tool_call
-from workflows.activity_options import model_call
-from workflows.contract.events import ArtifactChunk, Resumed, RetryScheduled, TaskEvent
-from workflows.contract.failures import (
+from everloop.activities.model import OpenAIModel
+from everloop.activities.model_provider import LONGEST_REPLY, ModelProvider
+from everloop.activities.provider_errors import MODEL_FAILURES
+from everloop.stores.leases import Lease
+from everloop.stores.memory_task_views import MemoryTaskViews
+from everloop.workflows.activity_options import model_call
+from everloop.workflows.contract.events import ArtifactChunk, Resumed, RetryScheduled, TaskEvent
+from everloop.workflows.contract.failures import (
     AGENT_UNKNOWN,
     CONTEXT_TOO_LONG,
     MODEL_REFUSED,
     MODEL_UNAVAILABLE,
     TRANSCRIPT_MISSING,
 )
-from workflows.contract.tasks import TaskState
+from everloop.workflows.contract.tasks import TaskState
+from tests.support.model_bench import ModelBench, follow_up, model_bench, text, working
+from tests.support.scripted_openai import Answer, Raw, Refusal, Reply, ScriptedOpenAI, Whole, tool_call
 
 
 def _call_delta(call: JsonValue) -> str:

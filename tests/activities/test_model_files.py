@@ -7,15 +7,22 @@ import pytest
 from pydantic import JsonValue
 from temporalio.exceptions import ApplicationError
 
-from activities.input_files import MAX_MESSAGE_BYTES, MAX_REQUEST_BYTES
-from stores.artifacts import Create, NewPart
-from stores.blobs import BlobsUnavailableError
-from stores.memory_artifacts import MemoryArtifacts
+from everloop.activities.input_files import MAX_MESSAGE_BYTES, MAX_REQUEST_BYTES
+from everloop.stores.artifacts import Create, NewPart
+from everloop.stores.blobs import BlobsUnavailableError
+from everloop.stores.memory_artifacts import MemoryArtifacts
+from everloop.workflows.contract.failures import FILES_UNAVAILABLE
+from everloop.workflows.contract.messages import (
+    FilePart,
+    Part,
+    StoredPart,
+    SummaryMessage,
+    TextPart,
+    UserMessage,
+)
+from everloop.workflows.contract.names import context_key
 from tests.support.model_bench import ModelBench, model_bench
 from tests.support.scripted_openai import ReceivedRequest, Reply, ScriptedOpenAI
-from workflows.contract.failures import FILES_UNAVAILABLE
-from workflows.contract.messages import FilePart, Part, StoredPart, SummaryMessage, TextPart, UserMessage
-from workflows.contract.names import context_key
 
 PLACE = "https://s3.internal/bucket"
 

@@ -9,18 +9,18 @@ from pydantic import BaseModel
 from redis.asyncio import Redis
 from temporalio.exceptions import ApplicationError
 
-from agents.agent import Agent
-from agents.artifact_tools import artifacts
-from agents.hooks import HookContext
-from agents.plugins import Plugin, tools
-from agents.responder import Turn
-from stores.redis_task_views import RedisTaskViews
-from stores.redis_transcripts import RedisTranscripts
+from everloop.agents.agent import Agent
+from everloop.agents.artifact_tools import artifacts
+from everloop.agents.hooks import HookContext
+from everloop.agents.plugins import Plugin, tools
+from everloop.agents.responder import Turn
+from everloop.stores.redis_task_views import RedisTaskViews
+from everloop.stores.redis_transcripts import RedisTranscripts
+from everloop.workflows.contract.events import ArtifactChunk, Thought
+from everloop.workflows.contract.messages import AssistantMessage, DataPart, Part, TextPart, ToolCall
 from tests.support.artifact_writer_bench import arguments as artifact_arguments
 from tests.support.model_bench import ModelBench, follow_up, model_bench, search
 from tests.support.scripted_openai import Answer, Reasoning, Reply, ScriptedOpenAI, Step, tool_call
-from workflows.contract.events import ArtifactChunk, Thought
-from workflows.contract.messages import AssistantMessage, DataPart, Part, TextPart, ToolCall
 
 
 class City(BaseModel):

@@ -2,16 +2,16 @@
 
 import asyncio
 
-from agents.artifact_tools import artifacts
-from agents.plugins import tools
+from everloop.agents.artifact_tools import artifacts
+from everloop.agents.plugins import tools
+from everloop.workflows.contract.events import ArtifactChunk, ToolCalled
+from everloop.workflows.contract.messages import AssistantMessage, ToolCall, text_of
 from tests.support.artifact_writer_bench import BASE, begin_doc
 from tests.support.artifact_writer_bench import arguments as artifact_arguments
 from tests.support.artifact_writer_bench import text as artifact_text
 from tests.support.model_bench import model_bench, search
 from tests.support.model_plugins import After, agent, is_chunk
 from tests.support.scripted_openai import Reply, ScriptedOpenAI, tool_call
-from workflows.contract.events import ArtifactChunk, ToolCalled
-from workflows.contract.messages import AssistantMessage, ToolCall, text_of
 
 
 def without_calls(reply: AssistantMessage) -> AssistantMessage:

@@ -6,13 +6,13 @@ from dataclasses import replace
 import pytest
 from temporalio.exceptions import ApplicationError
 
-from activities.provider_errors import MODEL_FAILURES
-from agents.hooks import HookContext, Veto
-from agents.plugins import Plugin, async_prompt
+from everloop.activities.provider_errors import MODEL_FAILURES
+from everloop.agents.hooks import HookContext, Veto
+from everloop.agents.plugins import Plugin, async_prompt
+from everloop.workflows.contract import failures
 from tests.support.model_bench import model_bench
 from tests.support.model_plugins import After, Before, Listener, agent, failure_of
 from tests.support.scripted_openai import Answer, Refusal, Reply, ScriptedOpenAI
-from workflows.contract import failures
 
 
 async def _no_prompt(_: HookContext) -> str:

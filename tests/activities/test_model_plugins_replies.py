@@ -5,14 +5,14 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from agents.hooks import HookContext, Veto
-from agents.plugins import tools
-from agents.responder import Turn
+from everloop.agents.hooks import HookContext, Veto
+from everloop.agents.plugins import tools
+from everloop.agents.responder import Turn
+from everloop.workflows.contract.events import ArtifactChunk, ToolCalled
+from everloop.workflows.contract.messages import AssistantMessage, TextPart, Usage, UserMessage
 from tests.support.model_bench import model_bench, search
 from tests.support.model_plugins import After, Before, agent, in_capitals, is_chunk
 from tests.support.scripted_openai import Reply, ScriptedOpenAI, Step, tool_call
-from workflows.contract.events import ArtifactChunk, ToolCalled
-from workflows.contract.messages import AssistantMessage, TextPart, Usage, UserMessage
 
 
 async def test_a_changed_text_replaces_the_one_that_was_streamed() -> None:

@@ -3,14 +3,14 @@
 import json
 from dataclasses import replace
 
-from agents.hooks import HookContext
-from agents.plugins import async_prompt, prompt, tools
+from everloop.agents.hooks import HookContext
+from everloop.agents.plugins import async_prompt, prompt, tools
+from everloop.workflows.contract import failures
+from everloop.workflows.contract.calls import CREATE_TASK
+from everloop.workflows.contract.messages import ListedTool, ToolsMessage, Usage
 from tests.support.model_bench import model_bench, search
 from tests.support.model_plugins import After, Before, agent, failure_of, in_capitals
 from tests.support.scripted_openai import Reply, ScriptedOpenAI
-from workflows.contract import failures
-from workflows.contract.calls import CREATE_TASK
-from workflows.contract.messages import ListedTool, ToolsMessage, Usage
 
 
 async def test_prompts_are_written_for_each_call() -> None:

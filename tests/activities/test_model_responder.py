@@ -5,13 +5,13 @@ import json
 import pytest
 from temporalio.exceptions import ApplicationError
 
-from agents.agent import Agent
-from agents.responder import Responder, Turn
+from everloop.agents.agent import Agent
+from everloop.agents.responder import Responder, Turn
+from everloop.workflows.contract import failures
+from everloop.workflows.contract.calls import CREATE_TASK
+from everloop.workflows.contract.messages import AssistantMessage, ToolMessage, UserMessage, text_of
 from tests.support.model_bench import AGENT, QUESTION, model_bench
 from tests.support.scripted_openai import Reply, ScriptedOpenAI, tool_call
-from workflows.contract import failures
-from workflows.contract.calls import CREATE_TASK
-from workflows.contract.messages import AssistantMessage, ToolMessage, UserMessage, text_of
 
 
 def agent(respond: Responder) -> Agent:

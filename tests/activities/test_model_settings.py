@@ -8,21 +8,21 @@ from dataclasses import replace
 import pytest
 from pydantic import ValidationError
 
-from activities.model_settings import ModelKeyError, ModelSettings, make_openai_client
-from agents.agent import Agent
-from agents.memory import Memory
-from agents.responder import Turn
-from workflows.contract.messages import AssistantMessage
+from everloop.activities.model_settings import ModelKeyError, ModelSettings, make_openai_client
+from everloop.agents.agent import Agent
+from everloop.agents.memory import Memory
+from everloop.agents.responder import Turn
+from everloop.workflows.contract.messages import AssistantMessage
 
 READ_PRICES = """
 from pydantic import ValidationError
-from agents.agent import Agent
-from agents.memory import Memory
-from agents.responder import Turn
+from everloop.agents.agent import Agent
+from everloop.agents.memory import Memory
+from everloop.agents.responder import Turn
 from dataclasses import replace
-from workflows.contract.messages import AssistantMessage
-from activities.model_settings import ModelKeyError, ModelSettings
-from stores.settings_errors import explain
+from everloop.workflows.contract.messages import AssistantMessage
+from everloop.activities.model_settings import ModelKeyError, ModelSettings
+from everloop.stores.settings_errors import explain
 try:
     print(ModelSettings().prices)
 except ValidationError as error:

@@ -11,11 +11,11 @@ from opentelemetry.trace import SpanKind
 from pydantic import JsonValue
 from temporalio.exceptions import ApplicationError
 
-from activities.model_provider import ModelProvider
-from activities.span_content import ContentSettings
+from everloop.activities.model_provider import ModelProvider
+from everloop.activities.span_content import ContentSettings
+from everloop.workflows.contract.messages import AssistantMessage, ToolCall, ToolMessage
 from tests.support.model_bench import QUESTION, ModelBench, model_bench
 from tests.support.scripted_openai import Refusal, Reply, ScriptedOpenAI, tool_call
-from workflows.contract.messages import AssistantMessage, ToolCall, ToolMessage
 
 
 def span_of(bench: ModelBench, spans: InMemorySpanExporter) -> ReadableSpan:

@@ -5,13 +5,13 @@ from collections.abc import Mapping
 
 import pytest
 
-from stores.memory_task_views import MemoryTaskViews
-from stores.task_views import Snapshot, TaskViews
+from everloop.stores.memory_task_views import MemoryTaskViews
+from everloop.stores.task_views import Snapshot, TaskViews
+from everloop.workflows.contract.events import TaskEvent
+from everloop.workflows.contract.tasks import TaskState
 from tests.stores.examples import chunk, status
 from tests.support.narrator_bench import Looked, narrator_bench
 from tests.support.scripted_openai import Reasoning, Reply, ScriptedOpenAI
-from workflows.contract.events import TaskEvent
-from workflows.contract.tasks import TaskState
 
 
 async def test_it_tells_what_happens_until_the_task_ends(views: TaskViews) -> None:

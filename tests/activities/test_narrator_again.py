@@ -1,11 +1,11 @@
 """An attempt of the narrator that follows one that died."""
 
-from stores.task_views import START, TaskViews
+from everloop.stores.task_views import START, TaskViews
+from everloop.workflows.contract.events import Narrated
+from everloop.workflows.contract.tasks import TaskState
 from tests.stores.examples import chunk
 from tests.support.narrator_bench import Looked, narrator_bench
 from tests.support.scripted_openai import Reply, ScriptedOpenAI
-from workflows.contract.events import Narrated
-from workflows.contract.tasks import TaskState
 
 
 async def test_a_second_attempt_goes_on_where_the_first_one_died(views: TaskViews) -> None:

@@ -2,11 +2,11 @@
 
 from datetime import timedelta
 
-from activities.narration import NarrationTerms
-from stores.task_views import TaskViews
+from everloop.activities.narration import NarrationTerms
+from everloop.stores.task_views import TaskViews
+from everloop.workflows.contract.tasks import TaskState
 from tests.support.narrator_bench import Looked, narrator_bench
 from tests.support.scripted_openai import Reply, ScriptedOpenAI
-from workflows.contract.tasks import TaskState
 
 
 async def test_a_lost_view_is_not_waited_for_for_ever(views: TaskViews) -> None:

@@ -5,8 +5,8 @@ from datetime import timedelta
 
 import pytest
 
-from activities.narration import NarrationTerms
-from stores.task_views import START, TaskViews
+from everloop.activities.narration import NarrationTerms
+from everloop.stores.task_views import START, TaskViews
 from tests.support.narrator_bench import QUICK, Looked, narrator_bench
 from tests.support.scripted_openai import Reply, ScriptedOpenAI
 

@@ -12,32 +12,32 @@ from redis.asyncio import Redis
 from temporalio.exceptions import ApplicationError
 from temporalio.testing import ActivityEnvironment
 
-from activities.agents import AgentCatalogue
-from activities.conversation import RememberedConversation
-from activities.model_provider import ModelProvider
-from activities.tools import AgentTools, ToolStores
-from activities.transcript import CachedTranscripts
-from agents import Agent, Plugin, sub_agent
-from agents.hooks import HookContext
-from agents.registry import AgentRegistry
-from stores.memory_artifacts import MemoryArtifacts
-from stores.redis_connection import connect_redis
-from stores.redis_conversations import RedisConversations
-from stores.redis_secrets import RedisSecrets
-from stores.redis_task_views import RedisTaskViews
-from stores.redis_tool_records import RedisToolRecords
-from stores.redis_transcripts import RedisTranscripts
-from tests.stores.examples import new_id, said, submitted
-from workflows.contract import failures
-from workflows.contract.calls import (
+from everloop import Agent, Plugin, sub_agent
+from everloop.activities.agents import AgentCatalogue
+from everloop.activities.conversation import RememberedConversation
+from everloop.activities.model_provider import ModelProvider
+from everloop.activities.tools import AgentTools, ToolStores
+from everloop.activities.transcript import CachedTranscripts
+from everloop.agents.hooks import HookContext
+from everloop.agents.registry import AgentRegistry
+from everloop.stores.memory_artifacts import MemoryArtifacts
+from everloop.stores.redis_connection import connect_redis
+from everloop.stores.redis_conversations import RedisConversations
+from everloop.stores.redis_secrets import RedisSecrets
+from everloop.stores.redis_task_views import RedisTaskViews
+from everloop.stores.redis_tool_records import RedisToolRecords
+from everloop.stores.redis_transcripts import RedisTranscripts
+from everloop.workflows.contract import failures
+from everloop.workflows.contract.calls import (
     LoadAgentInput,
     LoadContextInput,
     PrepareTaskInput,
     StoreResultInput,
     StoreTranscriptInput,
 )
-from workflows.contract.messages import ToolCall, ToolMessage
-from workflows.contract.tasks import TaskRef
+from everloop.workflows.contract.messages import ToolCall, ToolMessage
+from everloop.workflows.contract.tasks import TaskRef
+from tests.stores.examples import new_id, said, submitted
 
 
 class Broken(Plugin):

@@ -12,17 +12,17 @@ import pytest_asyncio
 from opentelemetry import trace
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from agents.peer import connection
-from agents.peer.parts import MAX_SENT
-from agents.peer.plugin import peer
-from runtime.outbound import Allowance, WebhookPolicy
+from everloop.agents.peer import connection
+from everloop.agents.peer.parts import MAX_SENT
+from everloop.agents.peer.plugin import peer
+from everloop.runtime.outbound import Allowance, WebhookPolicy
+from everloop.workflows.contract.questions import QuestionKind
+from everloop.workflows.contract.tasks import Identity
 from tests.support.certificates import certificate_of
 from tests.support.peer_agent import FILE, Town
 from tests.support.peer_bench import PeerBench, Settings, ann
 from tests.support.peer_server import running_peer
 from tests.support.tls_proxy import running_tls_proxy
-from workflows.contract.questions import QuestionKind
-from workflows.contract.tasks import Identity
 
 Test = TypeVar("Test", bound=Callable[..., object])
 
@@ -78,7 +78,7 @@ async def test_an_agent_of_any_version_answers(version: str, binding: str, *, st
     assert greeted == "Hello, Bob!\n\n(context: c)"
 
 
-@pytest.mark.parametrize("first", ["gateway.app", "tests.support.peer_server"])
+@pytest.mark.parametrize("first", ["everloop.gateway.app", "tests.support.peer_server"])
 async def test_a_process_that_serves_0_3_also_speaks_it(first: str) -> None:
     """Over gRPC, whatever of the SDK it has imported before its client."""
     program = FRESH.format(first=first)

@@ -7,12 +7,12 @@ from datetime import timedelta
 import pytest
 import pytest_asyncio
 
-from deploy.local.servers import LOOPBACK, free_port
+from everloop.deploy.local.servers import LOOPBACK, free_port
+from everloop.workflows.contract.names import call_key
 from tests.support.peer_agent import Town
 from tests.support.peer_bench import PeerBench, Settings, ann
 from tests.support.peer_server import running_peer
 from tests.support.tool_bench import ToolBench
-from workflows.contract.names import call_key
 
 
 @pytest_asyncio.fixture(params=["1.0", "0.3"])

@@ -7,10 +7,10 @@ import pytest
 import pytest_asyncio
 from pydantic import JsonValue
 
+from everloop.workflows.contract.questions import QuestionKind
 from tests.support.peer_agent import Town
 from tests.support.peer_bench import PeerBench, Settings, ann
 from tests.support.peer_server import running_peer
-from workflows.contract.questions import QuestionKind
 
 
 @pytest_asyncio.fixture(params=["1.0", "0.3"])

@@ -10,24 +10,24 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from temporalio.exceptions import ApplicationError
 from temporalio.testing import ActivityEnvironment
 
-from activities.agents import AgentCatalogue
-from activities.task_tools import list_task_tools
-from agents.agent import Agent
-from agents.hooks import HookContext
-from agents.listed_tools import digest_of, listed, listed_spec_of
-from agents.plugins import Plugin, tools
-from agents.registry import AgentRegistry
-from agents.tool import Tool, ToolApproval, tool
-from stores.leases import Lease
-from stores.memory_task_views import MemoryTaskViews
-from stores.memory_tool_records import MemoryToolRecords
-from stores.memory_transcripts import MemoryTranscripts
-from stores.task_views import START
-from workflows.contract import failures
-from workflows.contract.calls import PreparedTask, PrepareTaskInput
-from workflows.contract.events import Warned
-from workflows.contract.messages import ToolsMessage, TranscriptMessage
-from workflows.contract.tasks import Identity, TaskRef
+from everloop.activities.agents import AgentCatalogue
+from everloop.activities.task_tools import list_task_tools
+from everloop.agents.agent import Agent
+from everloop.agents.hooks import HookContext
+from everloop.agents.listed_tools import digest_of, listed, listed_spec_of
+from everloop.agents.plugins import Plugin, tools
+from everloop.agents.registry import AgentRegistry
+from everloop.agents.tool import Tool, ToolApproval, tool
+from everloop.stores.leases import Lease
+from everloop.stores.memory_task_views import MemoryTaskViews
+from everloop.stores.memory_tool_records import MemoryToolRecords
+from everloop.stores.memory_transcripts import MemoryTranscripts
+from everloop.stores.task_views import START
+from everloop.workflows.contract import failures
+from everloop.workflows.contract.calls import PreparedTask, PrepareTaskInput
+from everloop.workflows.contract.events import Warned
+from everloop.workflows.contract.messages import ToolsMessage, TranscriptMessage
+from everloop.workflows.contract.tasks import Identity, TaskRef
 
 CONTEXT = HookContext(task_id="t", context_id="c", owner="o", agent_id="agent")
 

@@ -8,20 +8,20 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from temporalio.exceptions import ApplicationError
 from temporalio.testing import ActivityEnvironment
 
-from activities.publish import ViewPublisher
-from stores.artifacts import Create, NewPart
-from stores.blobs import BlobsUnavailableError
-from stores.memory_artifacts import MemoryArtifacts
-from stores.memory_secrets import MemorySecrets
-from stores.memory_task_views import MemoryTaskViews
-from stores.published_artifacts import PublishedArtifacts
-from stores.task_views import START
+from everloop.activities.publish import ViewPublisher
+from everloop.stores.artifacts import Create, NewPart
+from everloop.stores.blobs import BlobsUnavailableError
+from everloop.stores.memory_artifacts import MemoryArtifacts
+from everloop.stores.memory_secrets import MemorySecrets
+from everloop.stores.memory_task_views import MemoryTaskViews
+from everloop.stores.published_artifacts import PublishedArtifacts
+from everloop.stores.task_views import START
+from everloop.workflows.contract import failures
+from everloop.workflows.contract.calls import PublishInput
+from everloop.workflows.contract.events import StatusChanged
+from everloop.workflows.contract.names import context_key
+from everloop.workflows.contract.tasks import TaskRef, TaskState
 from tests.support.artifact_bench import RecordingArtifacts
-from workflows.contract import failures
-from workflows.contract.calls import PublishInput
-from workflows.contract.events import StatusChanged
-from workflows.contract.names import context_key
-from workflows.contract.tasks import TaskRef, TaskState
 
 
 def _publish_input(state: TaskState) -> PublishInput:

@@ -4,17 +4,17 @@ import pytest
 from a2a.types.a2a_pb2 import StreamResponse
 from google.protobuf.json_format import ParseDict
 
-from stores.redis_connection import connect_redis
-from stores.redis_push_configs import RedisPushConfigs
-from stores.redis_task_views import RedisTaskViews
-from stores.task_views import START
+from everloop.stores.redis_connection import connect_redis
+from everloop.stores.redis_push_configs import RedisPushConfigs
+from everloop.stores.redis_task_views import RedisTaskViews
+from everloop.stores.task_views import START
+from everloop.workflows.contract.events import Narrated
+from everloop.workflows.contract.names import child_task_id
+from everloop.workflows.contract.push import DeliverPushResult
+from everloop.workflows.contract.tasks import TaskState
 from tests.stores.examples import at, chunk, status, told
 from tests.support.push_bench import PushBench
 from tests.support.webhook import Notification, artifacts_of, running_webhook
-from workflows.contract.events import Narrated
-from workflows.contract.names import child_task_id
-from workflows.contract.push import DeliverPushResult
-from workflows.contract.tasks import TaskState
 
 DONE = DeliverPushResult(done=True)
 WAITS = DeliverPushResult()

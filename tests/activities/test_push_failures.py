@@ -9,16 +9,16 @@ from google.protobuf.json_format import ParseDict
 from redis.exceptions import ConnectionError as RedisConnectionError
 from structlog.testing import capture_logs
 
-from activities.push_webhook import Answer, Webhooks
-from stores.memory_push_configs import MemoryPushConfigs
-from stores.memory_task_views import MemoryTaskViews
-from stores.push_configs import PushConfig
-from stores.task_views import START
+from everloop.activities.push_webhook import Answer, Webhooks
+from everloop.stores.memory_push_configs import MemoryPushConfigs
+from everloop.stores.memory_task_views import MemoryTaskViews
+from everloop.stores.push_configs import PushConfig
+from everloop.stores.task_views import START
+from everloop.workflows.contract.push import PUSH_FAILED, TASK_UNREADABLE, DeliverPushResult
+from everloop.workflows.contract.tasks import TaskState, TaskStatus
 from tests.stores.examples import answered, artifact, at, chunk, status
 from tests.support.push_bench import LOOPBACK_ALLOWED, PushBench
 from tests.support.webhook import Notification, running_webhook
-from workflows.contract.push import PUSH_FAILED, TASK_UNREADABLE, DeliverPushResult
-from workflows.contract.tasks import TaskState, TaskStatus
 
 DONE = DeliverPushResult(done=True)
 WAITS = DeliverPushResult()

@@ -5,12 +5,12 @@ from collections.abc import Mapping
 import pytest
 from structlog.testing import capture_logs
 
-from activities.push_webhook import Answer, Webhooks
+from everloop.activities.push_webhook import Answer, Webhooks
+from everloop.workflows.contract.push import DeliverPushResult
+from everloop.workflows.contract.tasks import TaskState
 from tests.stores.examples import status
 from tests.support.push_bench import LOOPBACK_ALLOWED, PushBench
 from tests.support.webhook import running_webhook
-from workflows.contract.push import DeliverPushResult
-from workflows.contract.tasks import TaskState
 
 DONE = DeliverPushResult(done=True)
 

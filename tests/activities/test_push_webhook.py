@@ -7,9 +7,9 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from activities.push_webhook import RefusedError, UndeliveredError, Webhooks
-from deploy.local.servers import LOOPBACK
-from runtime.outbound import WebhookPolicy, read_allowance
+from everloop.activities.push_webhook import RefusedError, UndeliveredError, Webhooks
+from everloop.deploy.local.servers import LOOPBACK
+from everloop.runtime.outbound import WebhookPolicy, read_allowance
 from tests.support.certificates import certificate_of
 from tests.support.push_bench import LOOPBACK_ALLOWED
 from tests.support.webhook import running_webhook

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from pydantic import JsonValue
 
-from agents.errors import ToolDefinitionError
-from agents.tool import Tool
-from agents.tool_context import ToolContext
+from everloop.agents.errors import ToolDefinitionError
+from everloop.agents.tool import Tool
+from everloop.agents.tool_context import ToolContext
 from tests.support.doubling import doubling
 from tests.support.tool_bench import ToolBench
 

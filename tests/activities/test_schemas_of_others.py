@@ -4,14 +4,14 @@ from collections.abc import AsyncGenerator
 
 import pytest_asyncio
 
-from agents import mcp, request_input
+from everloop import mcp, request_input
+from everloop.workflows.contract.questions import QuestionKind
 from tests.support.doubling import while_checks_wait
 from tests.support.mcp_bench import SMALL_STDIO, asker
 from tests.support.peer_agent import Town
 from tests.support.peer_bench import PeerBench, ann
 from tests.support.peer_server import running_peer
 from tests.support.tool_bench import ToolBench
-from workflows.contract.questions import QuestionKind
 
 
 @pytest_asyncio.fixture

@@ -7,19 +7,19 @@ import pytest
 from pydantic import JsonValue
 from temporalio.testing import ActivityEnvironment
 
-from activities.publish import ViewPublisher
-from agents.questions import AuthRequired
-from agents.tool import tool
-from agents.tool_context import ToolContext
-from stores.memory_artifacts import MemoryArtifacts
-from stores.memory_secrets import MemorySecrets
-from stores.memory_task_views import MemoryTaskViews
+from everloop.activities.publish import ViewPublisher
+from everloop.agents.questions import AuthRequired
+from everloop.agents.tool import tool
+from everloop.agents.tool_context import ToolContext
+from everloop.stores.memory_artifacts import MemoryArtifacts
+from everloop.stores.memory_secrets import MemorySecrets
+from everloop.stores.memory_task_views import MemoryTaskViews
+from everloop.workflows.contract.calls import PublishInput
+from everloop.workflows.contract.events import StatusChanged
+from everloop.workflows.contract.messages import TextPart, UserMessage
+from everloop.workflows.contract.questions import WITHHELD, read_answer
+from everloop.workflows.contract.tasks import TaskState
 from tests.support.tool_bench import ToolBench
-from workflows.contract.calls import PublishInput
-from workflows.contract.events import StatusChanged
-from workflows.contract.messages import TextPart, UserMessage
-from workflows.contract.questions import WITHHELD, read_answer
-from workflows.contract.tasks import TaskState
 
 
 @tool

@@ -7,16 +7,16 @@ from typing import Annotated
 import pytest
 from pydantic import JsonValue, PlainSerializer
 
-from agents.agent import AgentApproval
-from agents.errors import ToolDefinitionError
-from agents.guard import guard
-from agents.questions import InputRequired
-from agents.tool import Tool, ToolApproval, tool
-from agents.tool_context import ToolContext
-from stores.leases import Claim
+from everloop.agents.agent import AgentApproval
+from everloop.agents.errors import ToolDefinitionError
+from everloop.agents.guard import guard
+from everloop.agents.questions import InputRequired
+from everloop.agents.tool import Tool, ToolApproval, tool
+from everloop.agents.tool_context import ToolContext
+from everloop.stores.leases import Claim
+from everloop.workflows.contract.events import ToolCompleted, ToolStarted
+from everloop.workflows.contract.questions import Purpose, Question, QuestionKind, answer_with, no_answer
 from tests.support.tool_bench import Decision, ToolBench, no, unkeyed, yes
-from workflows.contract.events import ToolCompleted, ToolStarted
-from workflows.contract.questions import Purpose, Question, QuestionKind, answer_with, no_answer
 
 TRANSFER = '{"amount": 200, "to": "Ada"}'
 

@@ -4,17 +4,17 @@ from collections.abc import AsyncIterator, Callable, Iterator
 
 import pytest
 
-from agents.tool_artifacts import Content
-from agents.tool_context import ToolContext
-from stores.artifact_layout import SEGMENT_BYTES
-from stores.artifacts import Append, Create
-from stores.memory_task_views import MemoryTaskViews
-from stores.task_views import START
+from everloop.agents.tool_artifacts import Content
+from everloop.agents.tool_context import ToolContext
+from everloop.stores.artifact_layout import SEGMENT_BYTES
+from everloop.stores.artifacts import Append, Create
+from everloop.stores.memory_task_views import MemoryTaskViews
+from everloop.stores.task_views import START
+from everloop.workflows.contract.artifacts import ArtifactStatus
+from everloop.workflows.contract.events import ArtifactChunk
+from everloop.workflows.contract.messages import TextPart
 from tests.support.artifact_bench import MIB, RecordingArtifacts, content_of, run_tool, stored
 from tests.support.tool_bench import ToolBench
-from workflows.contract.artifacts import ArtifactStatus
-from workflows.contract.events import ArtifactChunk
-from workflows.contract.messages import TextPart
 
 
 @pytest.fixture

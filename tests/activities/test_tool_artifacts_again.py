@@ -8,19 +8,19 @@ import pytest
 from redis.exceptions import ConnectionError as RedisConnectionError
 from temporalio.testing import ActivityEnvironment
 
-from activities.call_lease import OvertakenError
-from agents.artifact_drafts import ArtifactDraft
-from agents.tool import Tool, tool
-from agents.tool_context import ToolContext
-from stores.artifacts import Create, Fail, NewPart
-from stores.blobs import BlobsUnavailableError
-from stores.memory_task_views import MemoryTaskViews
-from stores.memory_tool_records import MemoryToolRecords
+from everloop.activities.call_lease import OvertakenError
+from everloop.agents.artifact_drafts import ArtifactDraft
+from everloop.agents.tool import Tool, tool
+from everloop.agents.tool_context import ToolContext
+from everloop.stores.artifacts import Create, Fail, NewPart
+from everloop.stores.blobs import BlobsUnavailableError
+from everloop.stores.memory_task_views import MemoryTaskViews
+from everloop.stores.memory_tool_records import MemoryToolRecords
+from everloop.workflows.contract.artifacts import ArtifactStatus
+from everloop.workflows.contract.events import ArtifactChunk
+from everloop.workflows.contract.messages import DataPart, FilePart, StoredPart, TextPart, ToolMessage
 from tests.support.artifact_bench import CONTEXT, MIB, RecordingArtifacts, content_of, shown, stored
 from tests.support.tool_bench import ToolBench
-from workflows.contract.artifacts import ArtifactStatus
-from workflows.contract.events import ArtifactChunk
-from workflows.contract.messages import DataPart, FilePart, StoredPart, TextPart, ToolMessage
 
 AWAY = [BlobsUnavailableError("S3", "away"), RedisConnectionError("away"), ConnectionResetError("away")]
 

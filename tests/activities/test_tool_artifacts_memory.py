@@ -7,17 +7,17 @@ from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
 
-from agents.tool import tool
-from agents.tool_context import ToolContext
-from stores.artifact_layout import SEGMENT_BYTES
-from stores.local_blobs import LocalBlobs
-from stores.redis_artifacts import RedisArtifacts
-from stores.redis_connection import connect_redis
-from stores.redis_task_views import RedisTaskViews
-from stores.shown_artifacts import SHOWN_BYTES
+from everloop.agents.tool import tool
+from everloop.agents.tool_context import ToolContext
+from everloop.stores.artifact_layout import SEGMENT_BYTES
+from everloop.stores.local_blobs import LocalBlobs
+from everloop.stores.redis_artifacts import RedisArtifacts
+from everloop.stores.redis_connection import connect_redis
+from everloop.stores.redis_task_views import RedisTaskViews
+from everloop.stores.shown_artifacts import SHOWN_BYTES
+from everloop.workflows.contract.messages import FilePart, StoredPart
 from tests.support.artifact_bench import CONTEXT, MIB, shown
 from tests.support.tool_bench import ToolBench
-from workflows.contract.messages import FilePart, StoredPart
 
 MEGABYTES = 60
 """What is written as one file."""

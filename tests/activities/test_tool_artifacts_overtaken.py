@@ -6,15 +6,15 @@ from collections.abc import AsyncIterator
 import pytest
 from redis.exceptions import ConnectionError as RedisConnectionError
 
-from activities.call_lease import OvertakenError
-from agents.tool import tool
-from agents.tool_context import ToolContext
-from stores.artifacts import Create, NewPart
-from stores.memory_task_views import MemoryTaskViews
+from everloop.activities.call_lease import OvertakenError
+from everloop.agents.tool import tool
+from everloop.agents.tool_context import ToolContext
+from everloop.stores.artifacts import Create, NewPart
+from everloop.stores.memory_task_views import MemoryTaskViews
+from everloop.workflows.contract.artifacts import ArtifactStatus
+from everloop.workflows.contract.messages import TextPart, ToolMessage
 from tests.support.artifact_bench import CONTEXT, MIB, RecordingArtifacts, content_of, stored
 from tests.support.tool_bench import ToolBench
-from workflows.contract.artifacts import ArtifactStatus
-from workflows.contract.messages import TextPart, ToolMessage
 
 
 @pytest.fixture

@@ -6,14 +6,14 @@ from collections.abc import AsyncIterator, Callable
 import pytest
 from pydantic import JsonValue
 
-from agents.tool_artifacts import Row
-from agents.tool_context import ToolContext
-from stores.artifacts import Append, Create
-from stores.memory_task_views import MemoryTaskViews
+from everloop.agents.tool_artifacts import Row
+from everloop.agents.tool_context import ToolContext
+from everloop.stores.artifacts import Append, Create
+from everloop.stores.memory_task_views import MemoryTaskViews
+from everloop.workflows.contract.artifacts import ArtifactStatus
+from everloop.workflows.contract.events import RESPONSE_ARTIFACT
+from everloop.workflows.contract.messages import DataPart, FilePart, Part, StoredPart, TextPart
 from tests.support.artifact_bench import Act, RecordingArtifacts, content_of, run_tool, shown, stored
-from workflows.contract.artifacts import ArtifactStatus
-from workflows.contract.events import RESPONSE_ARTIFACT
-from workflows.contract.messages import DataPart, FilePart, Part, StoredPart, TextPart
 
 
 @pytest.fixture

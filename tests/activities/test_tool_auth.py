@@ -1,9 +1,9 @@
 """What tools learn of who started their task."""
 
-from agents.tool import tool
-from agents.tool_context import ToolContext
+from everloop.agents.tool import tool
+from everloop.agents.tool_context import ToolContext
+from everloop.workflows.contract.tasks import Identity
 from tests.support.tool_bench import ToolBench
-from workflows.contract.tasks import Identity
 
 
 @tool

@@ -4,14 +4,14 @@ from collections.abc import Callable
 
 import pytest
 
-from agents.hooks import HookContext, Veto
-from agents.plugins import Plugin
-from stores.leases import Claim
+from everloop.agents.hooks import HookContext, Veto
+from everloop.agents.plugins import Plugin
+from everloop.stores.leases import Claim
+from everloop.workflows.contract.events import ToolCompleted, ToolStarted
+from everloop.workflows.contract.messages import ToolCall
+from everloop.workflows.contract.tasks import Identity
 from tests.support.tool_bench import ToolBench
 from tests.support.tool_plugins import ADA, before, fails, send_tool, to
-from workflows.contract.events import ToolCompleted, ToolStarted
-from workflows.contract.messages import ToolCall
-from workflows.contract.tasks import Identity
 
 
 def _no_sundays(_: object) -> Veto:

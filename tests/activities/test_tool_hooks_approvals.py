@@ -4,15 +4,15 @@ import json
 
 import pytest
 
-from agents.guard import guard
-from agents.hooks import NeedsApproval
-from agents.plugins import Plugin
-from agents.questions import InputRequired
-from agents.tool import tool
-from agents.tool_context import ToolContext
+from everloop.agents.guard import guard
+from everloop.agents.hooks import NeedsApproval
+from everloop.agents.plugins import Plugin
+from everloop.agents.questions import InputRequired
+from everloop.agents.tool import tool
+from everloop.agents.tool_context import ToolContext
+from everloop.workflows.contract.questions import Question
 from tests.support.tool_bench import ToolBench, no, unkeyed, yes
 from tests.support.tool_plugins import ADA, before, send_tool, to
-from workflows.contract.questions import Question
 
 
 async def test_a_plugin_wants_an_approval() -> None:

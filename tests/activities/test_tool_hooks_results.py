@@ -2,14 +2,14 @@
 
 from dataclasses import replace
 
-from agents.hooks import Veto
-from agents.retries import Retries
-from agents.tool import tool
-from agents.tool_context import ToolContext
+from everloop.agents.hooks import Veto
+from everloop.agents.retries import Retries
+from everloop.agents.tool import tool
+from everloop.agents.tool_context import ToolContext
+from everloop.workflows.contract.events import ToolCompleted
+from everloop.workflows.contract.messages import ToolMessage
 from tests.support.tool_bench import ToolBench
 from tests.support.tool_plugins import ADA, after, fails, send_tool
-from workflows.contract.events import ToolCompleted
-from workflows.contract.messages import ToolMessage
 
 
 async def test_the_result_is_what_plugins_make_of_it() -> None:

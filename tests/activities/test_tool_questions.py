@@ -5,23 +5,23 @@ from functools import partial
 
 import pytest
 
-from agents.plugins import request_input
-from agents.questions import InputRequired
-from agents.retries import Retries
-from agents.tool import Tool, tool
-from agents.tool_context import ToolContext
-from stores.leases import Claim
-from tests.support.tool_bench import Decision, ToolBench, no, unkeyed, yes
-from workflows.contract import failures
-from workflows.contract.events import ToolCompleted, ToolStarted
-from workflows.contract.names import call_key
-from workflows.contract.questions import (
+from everloop.agents.plugins import request_input
+from everloop.agents.questions import InputRequired
+from everloop.agents.retries import Retries
+from everloop.agents.tool import Tool, tool
+from everloop.agents.tool_context import ToolContext
+from everloop.stores.leases import Claim
+from everloop.workflows.contract import failures
+from everloop.workflows.contract.events import ToolCompleted, ToolStarted
+from everloop.workflows.contract.names import call_key
+from everloop.workflows.contract.questions import (
     Answer,
     AnsweredBy,
     QuestionKind,
     answer_with,
     no_answer,
 )
+from tests.support.tool_bench import Decision, ToolBench, no, unkeyed, yes
 
 
 def _asking(runs: list[str], *, needs_approval: bool = False) -> Tool:

@@ -6,15 +6,15 @@ from datetime import timedelta
 import pytest
 from redis.exceptions import ConnectionError as RedisConnectionError
 
-from agents.questions import InputRequired
-from agents.retries import Retries
-from agents.tool import Tool, tool
-from agents.tool_context import ToolContext
-from stores.leases import Lease
-from stores.memory_tool_records import MemoryToolRecords
+from everloop.agents.questions import InputRequired
+from everloop.agents.retries import Retries
+from everloop.agents.tool import Tool, tool
+from everloop.agents.tool_context import ToolContext
+from everloop.stores.leases import Lease
+from everloop.stores.memory_tool_records import MemoryToolRecords
+from everloop.workflows.contract import failures
+from everloop.workflows.contract.events import RetryScheduled, Warned
 from tests.support.tool_bench import ToolBench
-from workflows.contract import failures
-from workflows.contract.events import RetryScheduled, Warned
 
 RETRIES = Retries(attempts=3, delay=timedelta(seconds=10), factor=3, longest=timedelta(seconds=20))
 

@@ -6,15 +6,15 @@ import pytest
 from pydantic import JsonValue
 from redis.exceptions import ConnectionError as RedisConnectionError
 
-from activities.tool_secrets import SecretReader, SecretUnavailableError
-from agents.questions import AuthRequired, InputRequired
-from agents.tool import Tool, tool
-from agents.tool_context import ToolContext
-from stores.memory_secrets import MemorySecrets
+from everloop.activities.tool_secrets import SecretReader, SecretUnavailableError
+from everloop.agents.questions import AuthRequired, InputRequired
+from everloop.agents.tool import Tool, tool
+from everloop.agents.tool_context import ToolContext
+from everloop.stores.memory_secrets import MemorySecrets
+from everloop.workflows.contract.messages import DataPart, TextPart, UserMessage
+from everloop.workflows.contract.questions import WITHHELD, Answer, Question, QuestionKind, read_answer
 from tests.support.artifact_bench import content_of, stored
 from tests.support.tool_bench import ToolBench, unkeyed
-from workflows.contract.messages import DataPart, TextPart, UserMessage
-from workflows.contract.questions import WITHHELD, Answer, Question, QuestionKind, read_answer
 
 SECRET = 'top"secret é'
 

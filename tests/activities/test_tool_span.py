@@ -6,12 +6,12 @@ from datetime import timedelta
 import pytest
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from agents.questions import InputRequired
-from agents.retries import Retries
-from agents.tool import tool
-from agents.tool_context import ToolContext
+from everloop.agents.questions import InputRequired
+from everloop.agents.retries import Retries
+from everloop.agents.tool import tool
+from everloop.agents.tool_context import ToolContext
+from everloop.workflows.contract import failures
 from tests.support.tool_bench import ToolBench
-from workflows.contract import failures
 
 
 @tool(retries=Retries(attempts=2, delay=timedelta(0)))

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from agents import tool
+from everloop import tool
+from everloop.workflows.contract.events import ToolCompleted
 from tests.support.tool_bench import ToolBench
-from workflows.contract.events import ToolCompleted
 
 CONTENT = "what the customer said"
 HERE = Path(__file__).name

@@ -9,17 +9,23 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from temporalio.exceptions import ApplicationError
 from temporalio.testing import ActivityEnvironment
 
-from activities.tool_result import MAX_RESULT_BYTES
-from agents.tool import Tool, tool
-from agents.tool_context import ToolContext
-from stores.leases import Lease
-from stores.memory_tool_records import MemoryToolRecords
+from everloop.activities.tool_result import MAX_RESULT_BYTES
+from everloop.agents.tool import Tool, tool
+from everloop.agents.tool_context import ToolContext
+from everloop.stores.leases import Lease
+from everloop.stores.memory_tool_records import MemoryToolRecords
+from everloop.workflows.contract import failures
+from everloop.workflows.contract.calls import StoreResultInput, ToolReply
+from everloop.workflows.contract.events import (
+    StatusChanged,
+    ToolCompleted,
+    ToolProgressed,
+    ToolStarted,
+    Warned,
+)
+from everloop.workflows.contract.messages import ToolMessage
+from everloop.workflows.contract.tasks import TaskState
 from tests.support.tool_bench import ToolBench
-from workflows.contract import failures
-from workflows.contract.calls import StoreResultInput, ToolReply
-from workflows.contract.events import StatusChanged, ToolCompleted, ToolProgressed, ToolStarted, Warned
-from workflows.contract.messages import ToolMessage
-from workflows.contract.tasks import TaskState
 
 
 @tool

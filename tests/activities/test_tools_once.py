@@ -10,16 +10,16 @@ from temporalio.activity import ActivityCancellationDetails
 from temporalio.exceptions import ApplicationError
 from temporalio.testing import ActivityEnvironment
 
-from activities.call_lease import OvertakenError
-from agents.retries import Retries
-from agents.tool import tool
-from agents.tool_context import ToolContext
-from stores.leases import Claim, Lease
-from stores.memory_tool_records import MemoryToolRecords
+from everloop.activities.call_lease import OvertakenError
+from everloop.agents.retries import Retries
+from everloop.agents.tool import tool
+from everloop.agents.tool_context import ToolContext
+from everloop.stores.leases import Claim, Lease
+from everloop.stores.memory_tool_records import MemoryToolRecords
+from everloop.workflows.contract.calls import ToolReply
+from everloop.workflows.contract.messages import ToolMessage
+from everloop.workflows.contract.names import call_key
 from tests.support.tool_bench import ToolBench
-from workflows.contract.calls import ToolReply
-from workflows.contract.messages import ToolMessage
-from workflows.contract.names import call_key
 
 
 @tool

@@ -10,11 +10,11 @@ import pytest
 from temporalio import activity
 from temporalio.client import Client
 
+from everloop.worker import WorkerSettings, build_workers
+from everloop.workflows.contract import ports
+from everloop.workflows.contract.calls import NarrateInput
+from everloop.workflows.contract.payloads import WIRE_DATA_CONVERTER
 from tests.support.fake_ports import FakePorts, ScriptedModel
-from worker import WorkerSettings, build_workers
-from workflows.contract import ports
-from workflows.contract.calls import NarrateInput
-from workflows.contract.payloads import WIRE_DATA_CONVERTER
 
 SANDBOXED = [Path("workflows/__init__.py"), Path("workflows/contract/__init__.py")]
 
@@ -49,7 +49,11 @@ def test_import_linter_knows_every_module_of_the_orchestration() -> None:
     linter = tomllib.loads(Path("pyproject.toml").read_text(encoding="utf-8"))["tool"]["importlinter"]
     (contract,) = (each for each in linter["contracts"] if "orchestration" in each["name"])
 
-    modules = {f"workflows.{path.stem}" for path in Path("workflows").glob("*.py") if path.stem != "__init__"}
+    modules = {
+        f"everloop.workflows.{path.stem}"
+        for path in Path("workflows").glob("*.py")
+        if path.stem != "__init__"
+    }
     assert set(contract["forbidden_modules"]) == modules
 
 

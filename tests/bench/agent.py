@@ -3,10 +3,10 @@
 from collections.abc import Iterator
 from datetime import timedelta
 
-from agents.agent import Agent, Limits
-from agents.plugins import tools
-from agents.tool import tool
-from agents.tool_context import ToolContext
+from everloop.agents.agent import Agent, Limits
+from everloop.agents.plugins import tools
+from everloop.agents.tool import tool
+from everloop.agents.tool_context import ToolContext
 
 MIB = 1024 * 1024
 

@@ -24,7 +24,7 @@ from redis.asyncio import Redis
 from rich.console import Console
 from temporalio.client import Client
 
-from deploy.local.servers import LOOPBACK, free_port
+from everloop.deploy.local.servers import LOOPBACK, free_port
 from tests.bench.costs_agent import model
 from tests.bench.costs_history import Weight, weigh
 from tests.bench.costs_stores import Stores

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 from pydantic import JsonValue
 
-from agents import Agent, InputRequired, ToolContext, sub_agent, tool, tools
+from everloop import Agent, InputRequired, ToolContext, sub_agent, tool, tools
 from tests.support.scripted_openai import ReceivedRequest, Reply, tool_call
 
 RESULT_BYTES = 2_000

@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import StreamingResponse
 from starlette.routing import Route
 
-from deploy.local.servers import LOOPBACK
+from everloop.deploy.local.servers import LOOPBACK
 from tests.bench.agent import megabytes
 from tests.bench.tokens import stamped_tokens
 

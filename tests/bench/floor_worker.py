@@ -9,9 +9,9 @@ from datetime import timedelta
 import uvloop
 from temporalio.worker import UnsandboxedWorkflowRunner, Worker
 
-from stores.temporal_connection import connect_temporal
+from everloop.stores.temporal_connection import connect_temporal
+from everloop.worker import CANCELLATION_LATENCY, WorkerSettings
 from tests.bench.floor_workflow import Floor, act, ask
-from worker import CANCELLATION_LATENCY, WorkerSettings
 
 READY = "floor worker ready"
 

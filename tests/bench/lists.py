@@ -6,14 +6,14 @@ from functools import partial
 from statistics import median
 from uuid import uuid4
 
-from gateway.callers import ANONYMOUS
-from stores.redis_connection import connect_redis
-from stores.redis_task_views import RedisTaskViews
+from everloop.gateway.callers import ANONYMOUS
+from everloop.stores.redis_connection import connect_redis
+from everloop.stores.redis_task_views import RedisTaskViews
+from everloop.workflows.contract.tasks import TaskState, TaskStatus, TaskView
 from tests.bench.agent import agent
 from tests.bench.rows import Row, Samples, in_turn
 from tests.bench.stack import Stack
 from tests.support.many_tasks import copy_task
-from workflows.contract.tasks import TaskState, TaskStatus, TaskView
 
 FEW, MANY = 1_000, 100_000
 PAGES = 20

@@ -15,7 +15,7 @@ import orjson
 import uvicorn
 from starlette.types import Receive, Scope, Send
 
-from deploy.local.servers import LOOPBACK
+from everloop.deploy.local.servers import LOOPBACK
 from tests.bench.tokens import stamped_tokens
 
 HEADERS = [(b"content-type", b"text/event-stream")]

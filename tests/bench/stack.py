@@ -12,11 +12,11 @@ import httpx
 import psutil
 from temporalio.client import Client
 
-from deploy.local.servers import LOOPBACK, free_port
+from everloop.deploy.local.servers import LOOPBACK, free_port
+from everloop.workflows.contract.payloads import WIRE_DATA_CONVERTER
 from tests.bench.floor_worker import READY
 from tests.support.deployment import Deployment, running_deployment
 from tests.support.processes import ServerProcess, wait_until_answers
-from workflows.contract.payloads import WIRE_DATA_CONVERTER
 
 AGENT = "tests.bench.agent:agent"
 MIB = 1024 * 1024

@@ -5,7 +5,7 @@ import os
 from collections.abc import AsyncIterator
 from datetime import timedelta
 
-from agents import Agent, Limits, ToolContext, prompt, request_input, sub_agent, tool, tools
+from everloop import Agent, Limits, ToolContext, prompt, request_input, sub_agent, tool, tools
 from tests.chaos.census import answer_on_signal
 from tests.chaos.orders import Order
 from tests.support.chaos_agents import Folder, charge, deposit, run_charge

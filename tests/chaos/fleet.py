@@ -12,7 +12,7 @@ from pathlib import Path
 
 import httpx
 
-from deploy.local.servers import LOOPBACK, free_port
+from everloop.deploy.local.servers import LOOPBACK, free_port
 from tests.chaos.census import Census, take_census
 from tests.support.processes import ServerProcess
 
@@ -117,7 +117,7 @@ class Fleet:
         url = f"http://{LOOPBACK}:{port}"
         self.urls.append(url)
         variables = {**environment, "EVERLOOP_PORT": str(port), "EVERLOOP_PUBLIC_URL": url}
-        command = [sys.executable, "-m", "gateway"]
+        command = [sys.executable, "-m", "everloop.gateway"]
         self.seats[name] = Seat(name, command, directory / f"{name}.log", variables, _answers_ready(url))
 
     async def stop(self) -> dict[str, int]:

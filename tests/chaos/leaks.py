@@ -11,13 +11,13 @@ import psutil
 from redis.asyncio import Redis
 from temporalio.client import Client
 
-from stores.artifact_record import EXPIRING, KNOWN_SINCE, PENDING, ArtifactRecord
-from stores.blob_check import DIRECTORY_KEY, LOCK_KEY, STORE_ID_KEY
-from stores.blobs import ARTIFACT_FOLDER
+from everloop.stores.artifact_record import EXPIRING, KNOWN_SINCE, PENDING, ArtifactRecord
+from everloop.stores.blob_check import DIRECTORY_KEY, LOCK_KEY, STORE_ID_KEY
+from everloop.stores.blobs import ARTIFACT_FOLDER
+from everloop.workflows.contract.names import CONVERSATIONS_KEY
 from tests.chaos.census import Census, take_census
 from tests.chaos.fleet import Fleet
 from tests.support.processes import redis_answers
-from workflows.contract.names import CONVERSATIONS_KEY
 
 CALM = 60.0
 """Seconds within which what is done holds no more than it may."""

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 
-from deploy.local.servers import LOOPBACK
+from everloop.deploy.local.servers import LOOPBACK
 from tests.chaos.caller import Caller, RefusedError
 from tests.chaos.orders import Order
 from tests.chaos.story import Json, Story

@@ -9,8 +9,8 @@ from typing import Literal, get_args
 
 from pydantic import JsonValue
 
-from workflows.contract.messages import ToolCall
-from workflows.contract.names import call_key, name_calls
+from everloop.workflows.contract.messages import ToolCall
+from everloop.workflows.contract.names import call_key, name_calls
 
 Kind = Literal[
     "talk",  # an answer that streams

@@ -9,10 +9,10 @@ from uuid import uuid4
 
 import httpx
 
-from deploy.local.servers import LOOPBACK, free_port
+from everloop.deploy.local.servers import LOOPBACK, free_port
 from tests.support.processes import ServerProcess, wait_until_answers
 
-AGENT = "agents.conformance:agent"
+AGENT = "everloop.agents.conformance:agent"
 
 STREAMING_TIMEOUT = "1"
 """Seconds; a task that lasts takes twice as long."""
@@ -49,7 +49,9 @@ async def running_stack(
         **variables,
     }
     worker = ServerProcess([sys.executable, "worker.py"], directory / "worker.log", environment)
-    gateway = ServerProcess([sys.executable, "-m", "gateway"], directory / "gateway.log", environment)
+    gateway = ServerProcess(
+        [sys.executable, "-m", "everloop.gateway"], directory / "gateway.log", environment
+    )
     started: list[ServerProcess] = []
     async with httpx.AsyncClient(base_url=url, timeout=60) as http:
         try:

@@ -7,12 +7,12 @@ import pytest_asyncio
 from a2a.types import a2a_pb2 as pb
 from temporalio.client import Client
 
-from stores.redis_connection import connect_redis
-from stores.redis_task_views import RedisTaskViews
+from everloop.stores.redis_connection import connect_redis
+from everloop.stores.redis_task_views import RedisTaskViews
+from everloop.workflows.contract.payloads import WIRE_DATA_CONVERTER
 from tests.conformance.bindings import BINDINGS, GRPC, JSONRPC, VERSION, Binding, opened, refusal
 from tests.conformance.messages import COMPLETES, fresh, message
 from tests.gateway.stage import RunningGateway, running_gateway
-from workflows.contract.payloads import WIRE_DATA_CONVERTER
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")

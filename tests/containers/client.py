@@ -11,7 +11,7 @@ from tests.containers.engine import ROOT, Engine
 
 MODEL = """
 import uvicorn
-from deploy.demo_model.app import build_app
+from everloop.deploy.demo_model.app import build_app
 uvicorn.run(build_app(0.05), host="0.0.0.0", port=8000, log_level="warning")
 """
 
@@ -20,7 +20,7 @@ def start_model(engine: Engine, network: str, name: str, image: str) -> None:
     """Serve the demo model as http://model:8000/v1 on a network, from an image of the worker."""
     engine.podman(
         *("run", "--detach", "--name", name, "--network", network, "--network-alias", "model"),
-        *("-v", f"{ROOT}/deploy:/app/deploy:ro", "--entrypoint", "python", image, "-c", MODEL),
+        *("-v", f"{ROOT}/deploy:/app/everloop/deploy:ro", "--entrypoint", "python", image, "-c", MODEL),
     )
 
 

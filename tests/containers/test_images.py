@@ -8,7 +8,7 @@ from uuid import uuid4
 import httpx
 import pytest
 
-from deploy.local.servers import LOOPBACK, free_port
+from everloop.deploy.local.servers import LOOPBACK, free_port
 from tests.containers.engine import Engine
 from tests.support.manifests import of_kind, rendered
 
@@ -86,7 +86,7 @@ async def test_both_images_run_as_the_manifests_run_them(
         "EVERLOOP_TASK_QUEUE": f"containers-{uuid4()}",
         "EVERLOOP_SPLIT_QUEUES": "false",
         "OTEL_SDK_DISABLED": "true",
-        "EVERLOOP_AGENTS": "agents.conformance:agent",
+        "EVERLOOP_AGENTS": "everloop.agents.conformance:agent",
         "EVERLOOP_BLOB_DIRECTORY": "/blobs",
     }
     blobs = tmp_path / "blobs"

@@ -15,8 +15,8 @@ from uuid import uuid4
 import pytest
 import yaml
 
-from deploy.demo.scenes import SURVEY
-from deploy.demo_model.script import MODEL as DEMO_MODEL
+from everloop.deploy.demo.scenes import SURVEY
+from everloop.deploy.demo_model.script import MODEL as DEMO_MODEL
 from tests.containers.client import Client, start_model
 from tests.containers.engine import Engine
 from tests.support.manifests import COMPOSE, Resource, of_kind, rendered
@@ -154,7 +154,7 @@ async def test_the_deployments_of_kubernetes_work_together(
     made = engine.podman(
         *("run", "--rm", "--network", "none", "--tmpfs", "/keys:mode=1777", "--entrypoint", "sh"),
         *(f"localhost/everloop-gateway:{version}", "-c"),
-        "python -m everloop keys add tester --file /keys/k >/keys/out && cat /keys/out /keys/k",
+        "python -m everloop keys add me --file /keys/k >/keys/out && cat /keys/out /keys/k",
     )
     key = next(word for word in made.split() if word.startswith("everloop_"))
     cluster.play(next(line for line in made.splitlines() if line.startswith("{")) + "\n")

@@ -9,14 +9,14 @@ from hypothesis import HealthCheck, settings
 from redis.asyncio import Redis
 from temporalio.client import Client
 
-from gateway.grpc_server import GrpcServer
-from gateway.guards import Guards
-from gateway.push_configs import StoredPush, notifier
-from gateway.settings import GatewaySettings
-from stores.notifying_task_views import NotifyingTaskViews
-from stores.push_deliveries import PushDeliveries
-from stores.redis_push_configs import RedisPushConfigs
-from stores.redis_task_views import RedisTaskViews
+from everloop.gateway.grpc_server import GrpcServer
+from everloop.gateway.guards import Guards
+from everloop.gateway.push_configs import StoredPush, notifier
+from everloop.gateway.settings import GatewaySettings
+from everloop.stores.notifying_task_views import NotifyingTaskViews
+from everloop.stores.push_deliveries import PushDeliveries
+from everloop.stores.redis_push_configs import RedisPushConfigs
+from everloop.stores.redis_task_views import RedisTaskViews
 from tests.gateway.stage import RunningGateway, running_gateway, stand_in_worker, unique
 from tests.support.push_bench import LOOPBACK_ALLOWED
 

@@ -7,9 +7,10 @@ import pytest_asyncio
 from a2a.client import Client as A2AClient
 from temporalio.client import Client
 
-from stores.redis_connection import connect_redis
-from stores.redis_task_views import RedisTaskViews
-from stores.task_views import TaskViews
+from everloop.stores.redis_connection import connect_redis
+from everloop.stores.redis_task_views import RedisTaskViews
+from everloop.stores.task_views import TaskViews
+from everloop.workflows.contract.payloads import WIRE_DATA_CONVERTER
 from tests.gateway.download_site import FailingArtifacts, Site
 from tests.gateway.stage import (
     RunningGateway,
@@ -20,7 +21,6 @@ from tests.gateway.stage import (
     unique,
 )
 from tests.support.a2a_client import connected
-from workflows.contract.payloads import WIRE_DATA_CONVERTER
 
 session = pytest_asyncio.fixture(scope="session", loop_scope="session")
 

@@ -6,12 +6,12 @@ from urllib.parse import quote
 
 import httpx
 
-from gateway.callers import ANONYMOUS
-from stores.artifacts import Create, NewPart
-from stores.blobs import LinkTerms
-from stores.memory_artifacts import MemoryArtifacts
+from everloop.gateway.callers import ANONYMOUS
+from everloop.stores.artifacts import Create, NewPart
+from everloop.stores.blobs import LinkTerms
+from everloop.stores.memory_artifacts import MemoryArtifacts
+from everloop.workflows.contract.names import context_key
 from tests.gateway.stage import RunningGateway
-from workflows.contract.names import context_key
 
 MIB = 1024 * 1024
 CONTENT = bytes(range(256)) * 8

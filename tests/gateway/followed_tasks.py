@@ -3,12 +3,12 @@
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-from gateway.callers import ANONYMOUS
-from stores.task_views import TaskViews
+from everloop.gateway.callers import ANONYMOUS
+from everloop.stores.task_views import TaskViews
+from everloop.workflows.contract.events import ArtifactChunk, StatusChanged
+from everloop.workflows.contract.messages import TextPart, UserMessage
+from everloop.workflows.contract.tasks import TaskState, TaskStatus, TaskView
 from tests.gateway.stage import AGENT, unique
-from workflows.contract.events import ArtifactChunk, StatusChanged
-from workflows.contract.messages import TextPart, UserMessage
-from workflows.contract.tasks import TaskState, TaskStatus, TaskView
 
 
 @dataclass

@@ -1,4 +1,4 @@
-"""A gateway that speaks gRPC too, as `python -m gateway` does with EVERLOOP_GRPC_PORT."""
+"""A gateway that speaks gRPC too, as `python -m everloop.gateway` does with EVERLOOP_GRPC_PORT."""
 
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
@@ -9,14 +9,14 @@ import pytest
 from a2a.types import a2a_pb2 as pb
 from temporalio.client import Client
 
-from agents.agent import Agent
-from gateway.card_signing import CardKey
-from gateway.grpc_server import GrpcServer
-from gateway.guards import Guards
-from gateway.push_operations import PushOperations
-from gateway.server import STALLED_AFTER
-from gateway.settings import GatewaySettings
-from stores.task_views import TaskViews
+from everloop.agents.agent import Agent
+from everloop.gateway.card_signing import CardKey
+from everloop.gateway.grpc_server import GrpcServer
+from everloop.gateway.guards import Guards
+from everloop.gateway.push_operations import PushOperations
+from everloop.gateway.server import STALLED_AFTER
+from everloop.gateway.settings import GatewaySettings
+from everloop.stores.task_views import TaskViews
 from tests.gateway.stage import AGENT, RunningGateway, running_gateway
 
 SERVICE = "/lf.a2a.v1.A2AService"

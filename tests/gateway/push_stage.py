@@ -7,24 +7,24 @@ from dataclasses import dataclass
 from redis.asyncio import Redis
 from temporalio.client import Client
 
-from activities.publish import ViewPublisher
-from activities.push_delivery import PushDelivering
-from activities.push_tasks import TaskWorkflows
-from activities.push_webhook import Webhooks
-from gateway.push_configs import StoredPush, notifier
-from stores.memory_artifacts import MemoryArtifacts
-from stores.memory_secrets import MemorySecrets
-from stores.memory_tool_records import MemoryToolRecords
-from stores.notifying_task_views import NotifyingTaskViews
-from stores.push_deliveries import PushDeliveries
-from stores.redis_push_configs import RedisPushConfigs
-from stores.redis_task_views import RedisTaskViews
-from stores.task_views import TaskViews
+from everloop.activities.publish import ViewPublisher
+from everloop.activities.push_delivery import PushDelivering
+from everloop.activities.push_tasks import TaskWorkflows
+from everloop.activities.push_webhook import Webhooks
+from everloop.gateway.push_configs import StoredPush, notifier
+from everloop.stores.memory_artifacts import MemoryArtifacts
+from everloop.stores.memory_secrets import MemorySecrets
+from everloop.stores.memory_tool_records import MemoryToolRecords
+from everloop.stores.notifying_task_views import NotifyingTaskViews
+from everloop.stores.push_deliveries import PushDeliveries
+from everloop.stores.redis_push_configs import RedisPushConfigs
+from everloop.stores.redis_task_views import RedisTaskViews
+from everloop.stores.task_views import TaskViews
+from everloop.worker import Ports, WorkerSettings, running_workers
 from tests.gateway.grpc_stage import GrpcGateway, running_grpc_gateway
 from tests.gateway.stage import StagedModel, unique
 from tests.support.fake_ports import CountingTools, FixedAgents, RecordingContext, RecordingTranscripts
 from tests.support.push_bench import LOOPBACK_ALLOWED
-from worker import Ports, WorkerSettings, running_workers
 
 PUBLIC_URL = "https://agents.example.com/"
 

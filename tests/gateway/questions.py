@@ -2,9 +2,9 @@
 
 from pydantic import JsonValue
 
-from stores.secrets import Secrets
-from workflows.contract.messages import ToolCall
-from workflows.contract.questions import Question, QuestionKind
+from everloop.stores.secrets import Secrets
+from everloop.workflows.contract.messages import ToolCall
+from everloop.workflows.contract.questions import Question, QuestionKind
 
 CALL = ToolCall(id="c1", name="deploy", arguments="{}")
 SCHEMA: dict[str, JsonValue] = {

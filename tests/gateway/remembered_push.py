@@ -3,8 +3,8 @@
 from a2a.types import a2a_pb2 as pb
 from a2a.utils.errors import TaskNotFoundError
 
-from gateway.push_operations import PushOperations
-from workflows.contract.tasks import TaskView
+from everloop.gateway.push_operations import PushOperations
+from everloop.workflows.contract.tasks import TaskView
 
 
 class RememberedPush(PushOperations):

@@ -16,24 +16,24 @@ from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError
 from temporalio.worker import Worker
 
-from gateway.callers import Viewer
-from gateway.endings import Endings
-from gateway.problems import Problems
-from gateway.runs import Runs
-from gateway.snapshots import Snapshots
-from gateway.stores import Stores
-from gateway.sweep import Sweep
-from gateway.tasks import Tasks, submitted_view
-from stores.artifacts import Artifacts
-from stores.memory_artifacts import MemoryArtifacts
-from stores.memory_secrets import MemorySecrets
-from stores.memory_transcripts import MemoryTranscripts
-from stores.task_views import START, TaskViews
+from everloop.gateway.callers import Viewer
+from everloop.gateway.endings import Endings
+from everloop.gateway.problems import Problems
+from everloop.gateway.runs import Runs
+from everloop.gateway.snapshots import Snapshots
+from everloop.gateway.stores import Stores
+from everloop.gateway.sweep import Sweep
+from everloop.gateway.tasks import Tasks, submitted_view
+from everloop.stores.artifacts import Artifacts
+from everloop.stores.memory_artifacts import MemoryArtifacts
+from everloop.stores.memory_secrets import MemorySecrets
+from everloop.stores.memory_transcripts import MemoryTranscripts
+from everloop.stores.task_views import START, TaskViews
+from everloop.workflows.contract import failures, names
+from everloop.workflows.contract.events import TaskEvent
+from everloop.workflows.contract.messages import TextPart, UserMessage
+from everloop.workflows.contract.tasks import AgentSpec, TaskInput, TaskResult, TaskState, TaskView
 from tests.gateway.stage import unique
-from workflows.contract import failures, names
-from workflows.contract.events import TaskEvent
-from workflows.contract.messages import TextPart, UserMessage
-from workflows.contract.tasks import AgentSpec, TaskInput, TaskResult, TaskState, TaskView
 
 OWNER = "owner"
 VIEWER = Viewer(OWNER, "staged")
@@ -76,7 +76,7 @@ async def defective_worker(client: Client, queue: str) -> AsyncGenerator[None]:
 
 @dataclass(frozen=True)
 class Services:
-    """What a gateway is made of, wired as in `gateway.app`."""
+    """What a gateway is made of, wired as in `everloop.gateway.app`."""
 
     stores: Stores
     secrets: MemorySecrets

@@ -15,37 +15,30 @@ from temporalio.client import Client
 from temporalio.exceptions import ApplicationError
 from temporalio.worker import Worker
 
-from activities.heartbeat import heartbeating
-from activities.model_events import statuses_of
-from activities.publish import ViewPublisher
-from agents.agent import Agent
-from agents.registry import AgentRegistry
-from gateway.app import build_app
-from gateway.card_signing import CardKey
-from gateway.event_fanout import EventFanout
-from gateway.guards import Guards
-from gateway.push_operations import PushOperations
-from gateway.server import GatewayServer, listen
-from gateway.settings import GatewaySettings
-from gateway.stores import Stores
-from stores.artifacts import Artifacts
-from stores.memory_artifacts import MemoryArtifacts
-from stores.memory_secrets import MemorySecrets
-from stores.memory_transcripts import MemoryTranscripts
-from stores.task_views import TaskViews
-from stores.transcripts import Transcripts
-from tests.support.fake_ports import (
-    TASK_WORK,
-    CountingTools,
-    FixedAgents,
-    RecordingContext,
-    RecordingTranscripts,
-)
-from worker import Ports, WorkerSettings, running_workers
-from workflows.contract import failures
-from workflows.contract.calls import CallModelInput, CompactContextInput
-from workflows.contract.events import RESPONSE_ARTIFACT, ArtifactChunk, StatusChanged, TaskEvent
-from workflows.contract.messages import (
+from everloop.activities.heartbeat import heartbeating
+from everloop.activities.model_events import statuses_of
+from everloop.activities.publish import ViewPublisher
+from everloop.agents.agent import Agent
+from everloop.agents.registry import AgentRegistry
+from everloop.gateway.app import build_app
+from everloop.gateway.card_signing import CardKey
+from everloop.gateway.event_fanout import EventFanout
+from everloop.gateway.guards import Guards
+from everloop.gateway.push_operations import PushOperations
+from everloop.gateway.server import GatewayServer, listen
+from everloop.gateway.settings import GatewaySettings
+from everloop.gateway.stores import Stores
+from everloop.stores.artifacts import Artifacts
+from everloop.stores.memory_artifacts import MemoryArtifacts
+from everloop.stores.memory_secrets import MemorySecrets
+from everloop.stores.memory_transcripts import MemoryTranscripts
+from everloop.stores.task_views import TaskViews
+from everloop.stores.transcripts import Transcripts
+from everloop.worker import Ports, WorkerSettings, running_workers
+from everloop.workflows.contract import failures
+from everloop.workflows.contract.calls import CallModelInput, CompactContextInput
+from everloop.workflows.contract.events import RESPONSE_ARTIFACT, ArtifactChunk, StatusChanged, TaskEvent
+from everloop.workflows.contract.messages import (
     AssistantMessage,
     SummaryMessage,
     TextPart,
@@ -53,9 +46,16 @@ from workflows.contract.messages import (
     content_digest,
     text_of,
 )
-from workflows.contract.ports import ModelPort
-from workflows.contract.questions import Question
-from workflows.contract.tasks import TaskInput, TaskResult, TaskState, TaskStatus, TaskView
+from everloop.workflows.contract.ports import ModelPort
+from everloop.workflows.contract.questions import Question
+from everloop.workflows.contract.tasks import TaskInput, TaskResult, TaskState, TaskStatus, TaskView
+from tests.support.fake_ports import (
+    TASK_WORK,
+    CountingTools,
+    FixedAgents,
+    RecordingContext,
+    RecordingTranscripts,
+)
 
 AGENT = Agent(id="staged", name="Staged", description="Says what its script says.", model="scripted")
 

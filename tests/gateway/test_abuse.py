@@ -12,13 +12,13 @@ import pytest
 import pytest_asyncio
 from temporalio.client import Client
 
-from gateway.call_headers import MAX_HEADERS
-from gateway.grpc_server import GrpcServer
-from gateway.guards import Guards
-from gateway.request_limits import LimitSettings, make_request_limits
-from gateway.settings import GatewaySettings
-from stores.redis_connection import connect_redis
-from stores.task_views import TaskViews
+from everloop.gateway.call_headers import MAX_HEADERS
+from everloop.gateway.grpc_server import GrpcServer
+from everloop.gateway.guards import Guards
+from everloop.gateway.request_limits import LimitSettings, make_request_limits
+from everloop.gateway.settings import GatewaySettings
+from everloop.stores.redis_connection import connect_redis
+from everloop.stores.task_views import TaskViews
 from tests.gateway.abuses import Json, MessageWires
 from tests.gateway.grpc_stage import running_grpc_gateway
 from tests.gateway.named_callers import Named

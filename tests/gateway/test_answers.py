@@ -7,15 +7,15 @@ import pytest
 from a2a.utils.errors import InvalidParamsError
 from pydantic import JsonValue
 
-from gateway.answers import Answers
-from gateway.errors import AnswerInvalidError
-from stores.memory_secrets import MemorySecrets
+from everloop.gateway.answers import Answers
+from everloop.gateway.errors import AnswerInvalidError
+from everloop.stores.memory_secrets import MemorySecrets
+from everloop.workflows.contract.messages import DataPart, FilePart, Part, TextPart, UserMessage
+from everloop.workflows.contract.questions import WITHHELD, Question, QuestionKind
+from everloop.workflows.contract.tasks import TaskState, TaskStatus, TaskView
 from tests.gateway.questions import SCHEMA, ask, kept
 from tests.stores.examples import answered, submitted
 from tests.support.doubling import doubling, small_budget
-from workflows.contract.messages import DataPart, FilePart, Part, TextPart, UserMessage
-from workflows.contract.questions import WITHHELD, Question, QuestionKind
-from workflows.contract.tasks import TaskState, TaskStatus, TaskView
 
 
 def waiting(*questions: Question, state: TaskState = TaskState.INPUT_REQUIRED) -> TaskView:

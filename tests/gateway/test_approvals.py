@@ -14,14 +14,19 @@ from structlog.testing import capture_logs
 from temporalio import activity
 from temporalio.client import Client
 
-from activities.publish import ViewPublisher
-from gateway.api_key_file import add_key, new_key
-from gateway.api_key_scheme import ApiKeyScheme
-from gateway.auth_schemes import AnyScheme
-from gateway.guards import Guards
-from stores.memory_artifacts import MemoryArtifacts
-from stores.memory_secrets import MemorySecrets
-from stores.task_views import TaskViews
+from everloop.activities.publish import ViewPublisher
+from everloop.gateway.api_key_file import add_key, new_key
+from everloop.gateway.api_key_scheme import ApiKeyScheme
+from everloop.gateway.auth_schemes import AnyScheme
+from everloop.gateway.guards import Guards
+from everloop.stores.memory_artifacts import MemoryArtifacts
+from everloop.stores.memory_secrets import MemorySecrets
+from everloop.stores.task_views import TaskViews
+from everloop.worker import Ports, WorkerSettings, running_workers
+from everloop.workflows.agent_task import AgentTask
+from everloop.workflows.contract.calls import CallModelInput, RunToolInput, ToolReply
+from everloop.workflows.contract.messages import AssistantMessage
+from everloop.workflows.contract.questions import Question, QuestionKind
 from tests.gateway.stage import running_gateway, unique
 from tests.support.fake_ports import (
     TASK_WORK,
@@ -33,11 +38,6 @@ from tests.support.fake_ports import (
     answer,
     asks,
 )
-from worker import Ports, WorkerSettings, running_workers
-from workflows.agent_task import AgentTask
-from workflows.contract.calls import CallModelInput, RunToolInput, ToolReply
-from workflows.contract.messages import AssistantMessage
-from workflows.contract.questions import Question, QuestionKind
 
 KEYS = {
     "owner": ("alice", ["tasks:read", "tasks:write"]),

@@ -3,10 +3,10 @@
 import pytest
 from temporalio.client import Client
 
-from gateway.callers import ANONYMOUS
-from stores.artifacts import Create, NewPart
-from stores.blobs import LinkTerms
-from stores.task_views import TaskViews
+from everloop.gateway.callers import ANONYMOUS
+from everloop.stores.artifacts import Create, NewPart
+from everloop.stores.blobs import LinkTerms
+from everloop.stores.task_views import TaskViews
 from tests.gateway.download_site import (
     CONTENT,
     LINK_SECONDS,

@@ -9,10 +9,10 @@ import httpx
 import pytest
 from temporalio.client import Client
 
-from gateway.api_key_file import add_key, new_key, remove_key
-from gateway.auth_settings import AuthSettings, make_authenticator
-from gateway.guards import Guards
-from stores.task_views import TaskViews
+from everloop.gateway.api_key_file import add_key, new_key, remove_key
+from everloop.gateway.auth_settings import AuthSettings, make_authenticator
+from everloop.gateway.guards import Guards
+from everloop.stores.task_views import TaskViews
 from tests.gateway.grpc_stage import GrpcGateway, running_grpc_gateway
 from tests.gateway.wire_requests import Ask
 from tests.gateway.wires import Reply, all_wires

@@ -1,4 +1,4 @@
-"""`python -m gateway` and its settings of authentication: when it starts, and what it then tells."""
+"""`python -m everloop.gateway` and its settings of authentication: when it starts, and what it then tells."""
 
 import asyncio
 import os

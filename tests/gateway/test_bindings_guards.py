@@ -10,10 +10,10 @@ import pytest_asyncio
 from a2a.types import a2a_pb2 as pb
 from temporalio.client import Client
 
-from gateway.callers import Caller
-from gateway.guards import Authenticator, Guards, Unlimited
-from gateway.refusals import TooManyRequestsError, UnauthenticatedError
-from stores.task_views import TaskViews
+from everloop.gateway.callers import Caller
+from everloop.gateway.guards import Authenticator, Guards, Unlimited
+from everloop.gateway.refusals import TooManyRequestsError, UnauthenticatedError
+from everloop.stores.task_views import TaskViews
 from tests.gateway.raw_calls import RAW_BINDINGS, RawBinding, changed
 from tests.gateway.stage import RunningGateway, StagedModel, running_gateway, unique
 

@@ -19,15 +19,15 @@ from jwt import PyJWK, PyJWKSet
 from starlette.applications import Starlette
 from temporalio.client import Client
 
-from agents.agent import Agent
-from agents.plugins import Plugin
-from agents.registry import AgentRegistry
-from agents.tool import Tool
-from gateway.card_routes import card_routes
-from gateway.card_signing import CardKey, CardSettings, load_card_key
-from gateway.cards import Cards, Offer
-from gateway.guards import Anybody, Guards
-from stores.task_views import TaskViews
+from everloop.agents.agent import Agent
+from everloop.agents.plugins import Plugin
+from everloop.agents.registry import AgentRegistry
+from everloop.agents.tool import Tool
+from everloop.gateway.card_routes import card_routes
+from everloop.gateway.card_signing import CardKey, CardSettings, load_card_key
+from everloop.gateway.cards import Cards, Offer
+from everloop.gateway.guards import Anybody, Guards
+from everloop.stores.task_views import TaskViews
 from tests.gateway.grpc_stage import GrpcGateway, running_grpc_gateway
 from tests.gateway.stage import running_gateway
 from tests.support.a2a_client import BINDINGS, Binding, connected

@@ -18,13 +18,13 @@ from google.protobuf.json_format import MessageToDict
 from temporalio.api.common.v1 import Payload, Payloads
 from temporalio.client import Client
 
-from gateway.api_key_file import add_key, new_key
-from gateway.api_key_scheme import ApiKeyScheme
-from gateway.auth_schemes import AnyScheme
-from gateway.guards import Guards
-from stores.memory_blobs import MemoryBlobs
-from stores.payload_storage import THRESHOLD, data_converter
-from stores.task_views import TaskViews
+from everloop.gateway.api_key_file import add_key, new_key
+from everloop.gateway.api_key_scheme import ApiKeyScheme
+from everloop.gateway.auth_schemes import AnyScheme
+from everloop.gateway.guards import Guards
+from everloop.stores.memory_blobs import MemoryBlobs
+from everloop.stores.payload_storage import THRESHOLD, data_converter
+from everloop.stores.task_views import TaskViews
 from tests.gateway.named_callers import Named
 from tests.gateway.stage import RunningGateway, running_gateway
 from tests.support.encryption import keyring

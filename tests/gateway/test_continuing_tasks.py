@@ -15,12 +15,12 @@ from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError
 from temporalio.worker import Worker
 
-from stores.task_views import TaskViews
+from everloop.stores.task_views import TaskViews
+from everloop.workflows.contract import failures, names
+from everloop.workflows.contract.messages import UserMessage, content_digest
+from everloop.workflows.contract.tasks import TaskInput, TaskState, TaskStatus, TaskView
 from tests.gateway.stage import running_gateway, unique
 from tests.support.a2a_client import connected, request, send
-from workflows.contract import failures, names
-from workflows.contract.messages import UserMessage, content_digest
-from workflows.contract.tasks import TaskInput, TaskState, TaskStatus, TaskView
 
 MESSAGES = 200
 SENDERS = 8

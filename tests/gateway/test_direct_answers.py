@@ -7,12 +7,16 @@ from contextlib import asynccontextmanager
 from a2a.types import a2a_pb2 as pb
 from temporalio.client import Client
 
-from activities.publish import ViewPublisher
-from agents.agent import Agent
-from gateway.callers import ANONYMOUS
-from stores.memory_artifacts import MemoryArtifacts
-from stores.memory_secrets import MemorySecrets
-from stores.task_views import TaskViews
+from everloop.activities.publish import ViewPublisher
+from everloop.agents.agent import Agent
+from everloop.gateway.callers import ANONYMOUS
+from everloop.stores.memory_artifacts import MemoryArtifacts
+from everloop.stores.memory_secrets import MemorySecrets
+from everloop.stores.task_views import TaskViews
+from everloop.worker import Ports, WorkerSettings, running_workers
+from everloop.workflows.contract.calls import CREATE_TASK, CallModelInput
+from everloop.workflows.contract.messages import AssistantMessage
+from everloop.workflows.contract.names import derive_task_id
 from tests.gateway.silent_tasks import delete
 from tests.gateway.stage import RunningGateway, running_gateway, unique
 from tests.support.a2a_client import connected, request, response_of, send
@@ -26,10 +30,6 @@ from tests.support.fake_ports import (
     answer,
     asks,
 )
-from worker import Ports, WorkerSettings, running_workers
-from workflows.contract.calls import CREATE_TASK, CallModelInput
-from workflows.contract.messages import AssistantMessage
-from workflows.contract.names import derive_task_id
 
 AUTO = Agent(id="staged", name="Auto", description="Decides.", model="scripted", routing="auto")
 

@@ -6,12 +6,12 @@ import httpx
 import pytest
 from temporalio.client import Client
 
-from stores.artifacts import NewPart
-from stores.blobs import BlobCorruptError, BlobMissingError, BlobsUnavailableError
-from stores.task_views import TaskViews
+from everloop.stores.artifacts import NewPart
+from everloop.stores.blobs import BlobCorruptError, BlobMissingError, BlobsUnavailableError
+from everloop.stores.task_views import TaskViews
+from everloop.workflows.contract.artifacts import PartKind
 from tests.gateway.download_site import MIB, FailingArtifacts, Site, check_error, file
 from tests.gateway.stage import running_gateway, unique
-from workflows.contract.artifacts import PartKind
 
 
 @pytest.mark.parametrize(

@@ -2,9 +2,9 @@
 
 import pytest
 
-from stores.artifacts import Append, Complete, Fail, NewPart
+from everloop.stores.artifacts import Append, Complete, Fail, NewPart
+from everloop.workflows.contract.artifacts import PartKind
 from tests.gateway.download_site import CONTENT, ROWS, Site, check_error, file
-from workflows.contract.artifacts import PartKind
 
 
 async def test_a_part_is_downloaded_as_it_was_written(site: Site) -> None:

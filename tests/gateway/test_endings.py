@@ -9,14 +9,18 @@ import pytest_asyncio
 from a2a.types.a2a_pb2 import GetTaskRequest, ListTasksRequest, TaskState
 from temporalio.client import Client
 
-from gateway.cancellation import cancel
-from gateway.event_fanout import EventFanout
-from gateway.runs import Alive, Ending, Runs, Stuck
-from gateway.snapshots import Snapshots
-from gateway.task_streams import TaskStreams
-from gateway.tasks import Tasks
-from gateway.turns import UntilEnd
-from stores.task_views import StreamedEvent, TaskViews
+from everloop.gateway.cancellation import cancel
+from everloop.gateway.event_fanout import EventFanout
+from everloop.gateway.runs import Alive, Ending, Runs, Stuck
+from everloop.gateway.snapshots import Snapshots
+from everloop.gateway.task_streams import TaskStreams
+from everloop.gateway.tasks import Tasks
+from everloop.gateway.turns import UntilEnd
+from everloop.stores.task_views import StreamedEvent, TaskViews
+from everloop.workflows.contract import failures
+from everloop.workflows.contract.events import REASON, Warned
+from everloop.workflows.contract.messages import text_of
+from everloop.workflows.contract.tasks import TaskState as State
 from tests.gateway.silent_tasks import (
     BUG,
     NAMED,
@@ -34,10 +38,6 @@ from tests.gateway.silent_tasks import (
 )
 from tests.gateway.stage import running_gateway, stand_in_worker, unique
 from tests.support.a2a_client import connected, request, send
-from workflows.contract import failures
-from workflows.contract.events import REASON, Warned
-from workflows.contract.messages import text_of
-from workflows.contract.tasks import TaskState as State
 
 End = Callable[[Client, str], Awaitable[None]]
 

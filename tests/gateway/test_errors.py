@@ -11,8 +11,8 @@ from starlette.responses import Response
 from starlette.routing import Route
 from temporalio.client import Client
 
-from gateway.errors import ANSWERS, NoWorkerError, TaskUnknownError, to_a2a
-from stores.task_views import TaskViews
+from everloop.gateway.errors import ANSWERS, NoWorkerError, TaskUnknownError, to_a2a
+from everloop.stores.task_views import TaskViews
 from tests.gateway.stage import RunningGateway, running_gateway, unique
 
 INVALID_PARAMS = -32602

@@ -9,17 +9,17 @@ from pathlib import Path
 import pytest
 from redis.exceptions import ConnectionError as RedisConnectionError
 
-from gateway.cancellation import cancel
-from gateway.event_fanout import EventFanout, Subscription
-from stores.memory_task_views import MemoryTaskViews
-from stores.redis_connection import connect_redis
-from stores.redis_task_views import RedisTaskViews
-from stores.task_views import START, StreamedEvent, TaskViews
+from everloop.gateway.cancellation import cancel
+from everloop.gateway.event_fanout import EventFanout, Subscription
+from everloop.stores.memory_task_views import MemoryTaskViews
+from everloop.stores.redis_connection import connect_redis
+from everloop.stores.redis_task_views import RedisTaskViews
+from everloop.stores.task_views import START, StreamedEvent, TaskViews
+from everloop.workflows.contract.events import Thought
+from everloop.workflows.contract.messages import TextPart, UserMessage
+from everloop.workflows.contract.tasks import TaskState, TaskStatus, TaskView
 from tests.gateway.stage import unique
 from tests.support.processes import running_valkey
-from workflows.contract.events import Thought
-from workflows.contract.messages import TextPart, UserMessage
-from workflows.contract.tasks import TaskState, TaskStatus, TaskView
 
 
 @asynccontextmanager

@@ -8,12 +8,12 @@ from a2a.types.a2a_pb2 import Role, SendMessageRequest, TaskState
 from a2a.utils.errors import InvalidParamsError, TaskNotFoundError, UnsupportedOperationError
 from temporalio.client import Client
 
-from gateway import handler
-from gateway.routes import Routes
-from stores.task_views import TaskViews
+from everloop.gateway import handler
+from everloop.gateway.routes import Routes
+from everloop.stores.task_views import TaskViews
+from everloop.workflows.contract.tasks import TaskState as State
 from tests.gateway.stage import RunningGateway, StagedModel, StoodIn, unique
 from tests.support.a2a_client import Answer, connected, request, response_of, send
-from workflows.contract.tasks import TaskState as State
 
 
 async def waiting_task(gateway: RunningGateway, client: Client, views: TaskViews) -> StoodIn:

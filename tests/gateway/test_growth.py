@@ -13,23 +13,23 @@ from starlette.applications import Starlette
 from temporalio.client import Client
 from uvicorn.server import ServerState
 
-from agents.registry import AgentRegistry
-from gateway.api_key_file import add_key, new_key
-from gateway.api_key_scheme import ApiKeyScheme
-from gateway.app import build_app
-from gateway.auth_schemes import AnyScheme
-from gateway.call_headers import MAX_HEAD_BYTES, MAX_HEADERS, CallHeaders
-from gateway.guards import Guards
-from gateway.http_protocol import GatewayProtocol
-from gateway.jwt_bearer import JwtScheme, TokenRules
-from gateway.jwt_keys import OneKey, VerificationKey
-from gateway.proxy_certificates import ProxyCertificateScheme
-from gateway.settings import GatewaySettings
-from gateway.stores import Stores
-from stores.memory_artifacts import MemoryArtifacts
-from stores.memory_secrets import MemorySecrets
-from stores.memory_transcripts import MemoryTranscripts
-from stores.task_views import TaskViews
+from everloop.agents.registry import AgentRegistry
+from everloop.gateway.api_key_file import add_key, new_key
+from everloop.gateway.api_key_scheme import ApiKeyScheme
+from everloop.gateway.app import build_app
+from everloop.gateway.auth_schemes import AnyScheme
+from everloop.gateway.call_headers import MAX_HEAD_BYTES, MAX_HEADERS, CallHeaders
+from everloop.gateway.guards import Guards
+from everloop.gateway.http_protocol import GatewayProtocol
+from everloop.gateway.jwt_bearer import JwtScheme, TokenRules
+from everloop.gateway.jwt_keys import OneKey, VerificationKey
+from everloop.gateway.proxy_certificates import ProxyCertificateScheme
+from everloop.gateway.settings import GatewaySettings
+from everloop.gateway.stores import Stores
+from everloop.stores.memory_artifacts import MemoryArtifacts
+from everloop.stores.memory_secrets import MemorySecrets
+from everloop.stores.memory_transcripts import MemoryTranscripts
+from everloop.stores.task_views import TaskViews
 from tests.gateway.stage import AGENT
 from tests.support.growth import assert_grows_no_faster
 

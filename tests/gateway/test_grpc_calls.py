@@ -16,13 +16,18 @@ from google.rpc.status_pb2 import Status
 from structlog.contextvars import get_contextvars
 from temporalio.client import Client
 
-from agents.agent import Agent
-from gateway.call_headers import MAX_HEADERS
-from gateway.callers import Caller
-from gateway.guards import Anybody, Guards, Unlimited
-from gateway.refusals import ForbiddenError, TooManyRequestsError, UnauthenticatedError, UnavailableNowError
-from stores.log_fields import owner_hash
-from stores.task_views import TaskViews
+from everloop.agents.agent import Agent
+from everloop.gateway.call_headers import MAX_HEADERS
+from everloop.gateway.callers import Caller
+from everloop.gateway.guards import Anybody, Guards, Unlimited
+from everloop.gateway.refusals import (
+    ForbiddenError,
+    TooManyRequestsError,
+    UnauthenticatedError,
+    UnavailableNowError,
+)
+from everloop.stores.log_fields import owner_hash
+from everloop.stores.task_views import TaskViews
 from tests.gateway.grpc_stage import BODY_BYTES, SERVICE, GrpcGateway, refused, running_grpc_gateway
 from tests.gateway.stage import AGENT, StagedModel, unique
 from tests.support.a2a_client import connected, read_card, request, send
@@ -323,7 +328,7 @@ async def test_a_call_that_sends_nothing_is_ended(
     guarded: GrpcGateway, method: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It would hold its place for as long as its connection lasts."""
-    monkeypatch.setattr("gateway.grpc_calls.REQUEST_SECONDS", 0.1)
+    monkeypatch.setattr("everloop.gateway.grpc_calls.REQUEST_SECONDS", 0.1)
 
     async def nothing() -> AsyncGenerator[bytes]:
         await asyncio.Event().wait()

@@ -21,13 +21,13 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from structlog.testing import capture_logs
 from temporalio.client import Client
 
-from deploy.local.servers import LOOPBACK, free_port
-from gateway.event_fanout import EventFanout
-from gateway.grpc_server import GrpcServer
-from gateway.guards import Guards
-from gateway.server import AddressInUseError
-from gateway.settings import GatewaySettings
-from stores.task_views import TaskViews
+from everloop.deploy.local.servers import LOOPBACK, free_port
+from everloop.gateway.event_fanout import EventFanout
+from everloop.gateway.grpc_server import GrpcServer
+from everloop.gateway.guards import Guards
+from everloop.gateway.server import AddressInUseError
+from everloop.gateway.settings import GatewaySettings
+from everloop.stores.task_views import TaskViews
 from tests.gateway.grpc_stage import GrpcGateway, running_grpc_gateway
 from tests.gateway.stage import StagedModel, unique
 from tests.support.a2a_client import connected, request, send
@@ -232,7 +232,7 @@ async def process(
         "EVERLOOP_PORT": str(port),
         "EVERLOOP_GRPC_PORT": str(grpc_port),
     }
-    process = ServerProcess([sys.executable, "-m", "gateway"], tmp_path / "log", variables)
+    process = ServerProcess([sys.executable, "-m", "everloop.gateway"], tmp_path / "log", variables)
     process.start()
     try:
         async with grpc.aio.insecure_channel(f"{LOOPBACK}:{grpc_port}") as channel:

@@ -12,13 +12,13 @@ from a2a.utils.error_handlers import build_rest_error_payload
 from a2a.utils.errors import A2AError
 from starlette.responses import JSONResponse, Response
 
-from agents.registry import AgentRegistry
-from gateway.guards import Guards
-from gateway.http_protocol import GatewayProtocol
-from gateway.http_request import BODIES_AT_ONCE, SMALL_BODY, A2ARequest, BodyLimits
-from gateway.http_shell import Binding, Endpoint, HttpShell
-from gateway.server import listen
-from gateway.settings import GatewaySettings
+from everloop.agents.registry import AgentRegistry
+from everloop.gateway.guards import Guards
+from everloop.gateway.http_protocol import GatewayProtocol
+from everloop.gateway.http_request import BODIES_AT_ONCE, SMALL_BODY, A2ARequest, BodyLimits
+from everloop.gateway.http_shell import Binding, Endpoint, HttpShell
+from everloop.gateway.server import listen
+from everloop.gateway.settings import GatewaySettings
 from tests.gateway.stage import AGENT
 
 

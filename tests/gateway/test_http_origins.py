@@ -7,9 +7,9 @@ import pytest
 import pytest_asyncio
 from temporalio.client import Client
 
-from gateway.guards import Guards
-from gateway.http_origins import OwnPagesOnly
-from stores.task_views import TaskViews
+from everloop.gateway.guards import Guards
+from everloop.gateway.http_origins import OwnPagesOnly
+from everloop.stores.task_views import TaskViews
 from tests.gateway.named_callers import Named
 from tests.gateway.stage import RunningGateway, running_gateway, unique
 

@@ -9,23 +9,23 @@ from a2a.types.a2a_pb2 import GetTaskRequest, ListTasksRequest, Part, SendMessag
 from a2a.utils.errors import InvalidParamsError
 from temporalio.client import Client
 
-from agents.agent import Agent
-from gateway.callers import ANONYMOUS
-from gateway.file_parts import InputFile
-from gateway.input_files import FRESH, InputFiles
-from stores.artifacts import Announcement, ArtifactMissingError, Change, Create, NewPart
-from stores.blobs import BlobsUnavailableError
-from stores.memory_artifacts import MemoryArtifacts
-from stores.shown_artifacts import SHOWN_PART_BYTES
-from stores.task_views import TaskViews
+from everloop.agents.agent import Agent
+from everloop.gateway.callers import ANONYMOUS
+from everloop.gateway.file_parts import InputFile
+from everloop.gateway.input_files import FRESH, InputFiles
+from everloop.stores.artifacts import Announcement, ArtifactMissingError, Change, Create, NewPart
+from everloop.stores.blobs import BlobsUnavailableError
+from everloop.stores.memory_artifacts import MemoryArtifacts
+from everloop.stores.shown_artifacts import SHOWN_PART_BYTES
+from everloop.stores.task_views import TaskViews
+from everloop.workflows.contract.artifacts import StoredArtifact
+from everloop.workflows.contract.messages import FilePart, StoredPart
+from everloop.workflows.contract.names import context_key
+from everloop.workflows.contract.questions import QuestionKind
+from everloop.workflows.contract.tasks import TaskState
 from tests.gateway.questions import ask
 from tests.gateway.stage import RunningGateway, StoodIn, running_gateway, stand_in_worker, unique
 from tests.support.a2a_client import connected, request, send
-from workflows.contract.artifacts import StoredArtifact
-from workflows.contract.messages import FilePart, StoredPart
-from workflows.contract.names import context_key
-from workflows.contract.questions import QuestionKind
-from workflows.contract.tasks import TaskState
 
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(range(256))
 

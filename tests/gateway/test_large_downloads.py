@@ -9,16 +9,16 @@ from pathlib import Path
 import httpx
 import pytest_asyncio
 
-from deploy.local.servers import LOOPBACK, free_port
-from gateway.callers import ANONYMOUS
-from stores.artifact_settings import ArtifactSettings, make_artifacts
-from stores.artifacts import Append, Artifacts, Create, NewPart
-from stores.blob_settings import BlobSettings, opened_blobs
-from stores.redis_connection import connect_redis
-from stores.redis_task_views import RedisTaskViews
+from everloop.deploy.local.servers import LOOPBACK, free_port
+from everloop.gateway.callers import ANONYMOUS
+from everloop.stores.artifact_settings import ArtifactSettings, make_artifacts
+from everloop.stores.artifacts import Append, Artifacts, Create, NewPart
+from everloop.stores.blob_settings import BlobSettings, opened_blobs
+from everloop.stores.redis_connection import connect_redis
+from everloop.stores.redis_task_views import RedisTaskViews
+from everloop.workflows.contract.names import context_key
 from tests.gateway.download_site import MIB, check_error
 from tests.support.processes import ServerProcess, running_valkey, wait_until_answers
-from workflows.contract.names import context_key
 
 SIZE = 200 * MIB
 CONTEXT = "large"
@@ -80,7 +80,7 @@ def _gateway(directory: Path, temporal_address: str, redis_url: str) -> tuple[Se
         "EVERLOOP_AGENTS": "tests.gateway.stage:AGENT",
         "EVERLOOP_PORT": str(port),
     }
-    server = ServerProcess([sys.executable, "-m", "gateway"], directory / "gateway.log", variables)
+    server = ServerProcess([sys.executable, "-m", "everloop.gateway"], directory / "gateway.log", variables)
     server.start()
     return server, f"http://{LOOPBACK}:{port}"
 

@@ -13,12 +13,15 @@ from a2a.utils.errors import TaskNotFoundError, UnsupportedOperationError
 from google.protobuf.json_format import MessageToDict
 from temporalio.client import Client
 
-from gateway import large_tasks
-from gateway.callers import ANONYMOUS
-from gateway.guards import Guards
-from stores.redis_connection import connect_redis
-from stores.redis_task_views import RedisTaskViews
-from stores.task_views import Snapshot, TaskViews
+from everloop.gateway import large_tasks
+from everloop.gateway.callers import ANONYMOUS
+from everloop.gateway.guards import Guards
+from everloop.stores.redis_connection import connect_redis
+from everloop.stores.redis_task_views import RedisTaskViews
+from everloop.stores.task_views import Snapshot, TaskViews
+from everloop.workflows.contract.messages import TextPart, UserMessage
+from everloop.workflows.contract.tasks import Artifact, TaskStatus, TaskView
+from everloop.workflows.contract.tasks import TaskState as State
 from tests.gateway.followed_tasks import FollowedTask
 from tests.gateway.grpc_stage import running_grpc_gateway
 from tests.gateway.named_callers import Named
@@ -31,9 +34,6 @@ from tests.gateway.stage import (
     unique,
 )
 from tests.support.a2a_client import Answer, connected, request, send
-from workflows.contract.messages import TextPart, UserMessage
-from workflows.contract.tasks import Artifact, TaskStatus, TaskView
-from workflows.contract.tasks import TaskState as State
 
 LIMIT = 3_000_000
 LARGE = "x" * 1_250_000

@@ -9,16 +9,16 @@ from a2a.types.a2a_pb2 import TaskState as A2AState
 from redis.asyncio import Redis
 from temporalio.client import Client
 
-from stores.a2a_tasks import EVENTS_EXTENSION
-from stores.task_views import TaskViews, position_order
+from everloop.stores.a2a_tasks import EVENTS_EXTENSION
+from everloop.stores.task_views import TaskViews, position_order
+from everloop.workflows.contract.events import ArtifactChunk, ToolCalled, Warned
+from everloop.workflows.contract.messages import TextPart
+from everloop.workflows.contract.questions import QuestionKind
+from everloop.workflows.contract.tasks import TaskState
 from tests.gateway.questions import ask
 from tests.gateway.sse import NotStreamedError, ServerSent, all_of, stream
 from tests.gateway.stage import RunningGateway, StagedModel, StoodIn, running_gateway, unique
 from tests.support.a2a_client import connected, request, send
-from workflows.contract.events import ArtifactChunk, ToolCalled, Warned
-from workflows.contract.messages import TextPart
-from workflows.contract.questions import QuestionKind
-from workflows.contract.tasks import TaskState
 
 WORDS = [f"word{number} " for number in range(12)]
 EXTENDED = {"A2A-Extensions": EVENTS_EXTENSION}

@@ -13,14 +13,14 @@ import pytest_asyncio
 from pydantic import JsonValue
 from temporalio.client import Client
 
-from agents.agent import Agent
-from gateway.guards import Guards
-from stores.task_views import TaskViews
+from everloop.agents.agent import Agent
+from everloop.gateway.guards import Guards
+from everloop.stores.task_views import TaskViews
+from everloop.workflows.contract.events import StatusChanged
+from everloop.workflows.contract.messages import TextPart, UserMessage
+from everloop.workflows.contract.tasks import Artifact, TaskState, TaskStatus, TaskView
 from tests.gateway.named_callers import Named
 from tests.gateway.stage import AGENT, RunningGateway, running_gateway, unique
-from workflows.contract.events import StatusChanged
-from workflows.contract.messages import TextPart, UserMessage
-from workflows.contract.tasks import Artifact, TaskState, TaskStatus, TaskView
 
 OTHER = Agent(id="other", name="Other", description="Another one.", model="scripted")
 INVALID_PARAMS = -32602

@@ -12,15 +12,15 @@ from temporalio import workflow
 from temporalio.client import Client
 from temporalio.worker import Worker
 
-from gateway.event_fanout import EventFanout
-from stores.redis_connection import connect_redis
-from stores.redis_task_views import RedisTaskViews
-from stores.task_views import TaskViews
+from everloop.gateway.event_fanout import EventFanout
+from everloop.stores.redis_connection import connect_redis
+from everloop.stores.redis_task_views import RedisTaskViews
+from everloop.stores.task_views import TaskViews
+from everloop.workflows.contract.events import StatusChanged
+from everloop.workflows.contract.tasks import TaskState as State
 from tests.gateway.stage import running_gateway, staged_worker, unique
 from tests.support.a2a_client import Answer, connected, request, response_of, send
 from tests.support.processes import running_valkey
-from workflows.contract.events import StatusChanged
-from workflows.contract.tasks import TaskState as State
 
 
 @pytest.mark.parametrize("restored_by", ["its follower", "another client"])

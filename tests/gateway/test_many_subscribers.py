@@ -7,10 +7,10 @@ from contextlib import AsyncExitStack
 import pytest_asyncio
 from temporalio.client import Client
 
-from gateway.event_fanout import PAGE, EventFanout
-from stores.redis_connection import connect_redis
-from stores.redis_task_views import RedisTaskViews
-from stores.task_views import TaskViews
+from everloop.gateway.event_fanout import PAGE, EventFanout
+from everloop.stores.redis_connection import connect_redis
+from everloop.stores.redis_task_views import RedisTaskViews
+from everloop.stores.task_views import TaskViews
 from tests.gateway.followed_tasks import working_task
 from tests.gateway.raw_subscriber import RawEvent, RawSubscriber, subscriber
 from tests.gateway.stage import RunningGateway, running_gateway

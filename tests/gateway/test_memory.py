@@ -10,7 +10,7 @@ from pathlib import Path
 import httpx
 import psutil
 
-from deploy.local.servers import LOOPBACK, free_port
+from everloop.deploy.local.servers import LOOPBACK, free_port
 from tests.support.processes import ServerProcess, running_valkey, wait_until_answers
 
 CLIENTS = 50
@@ -25,7 +25,7 @@ async def started(log: Path, variables: dict[str, str]) -> AsyncGenerator[tuple[
     port = free_port()
     url = f"http://{LOOPBACK}:{port}"
     environment = {"EVERLOOP_PORT": str(port), "EVERLOOP_AGENTS": "tests.gateway.stage:AGENT", **variables}
-    process = ServerProcess([sys.executable, "-m", "gateway"], log, environment)
+    process = ServerProcess([sys.executable, "-m", "everloop.gateway"], log, environment)
 
     async def ready() -> bool:
         async with httpx.AsyncClient(base_url=url) as http:

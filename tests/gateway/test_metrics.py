@@ -13,22 +13,22 @@ from structlog.testing import capture_logs
 from temporalio.client import Client
 from temporalio.service import RPCError, RPCStatusCode
 
-from deploy.local.servers import LOOPBACK
-from gateway import gauges
-from gateway.cancellation import cancel
-from gateway.event_fanout import EventFanout
-from gateway.gauges import Gauges
-from gateway.tasks import Tasks
-from stores.redis_connection import connect_redis
-from stores.redis_task_views import RedisTaskViews
-from stores.task_views import START
+from everloop.deploy.local.servers import LOOPBACK
+from everloop.gateway import gauges
+from everloop.gateway.cancellation import cancel
+from everloop.gateway.event_fanout import EventFanout
+from everloop.gateway.gauges import Gauges
+from everloop.gateway.tasks import Tasks
+from everloop.stores.redis_connection import connect_redis
+from everloop.stores.redis_task_views import RedisTaskViews
+from everloop.stores.task_views import START
+from everloop.workflows.contract.events import Thought
+from everloop.workflows.contract.messages import TextPart, UserMessage
+from everloop.workflows.contract.tasks import AgentSpec, TaskInput, TaskState
 from tests.gateway.stage import unique
 from tests.gateway.test_process import outcome
 from tests.support.processes import ServerProcess
 from tests.support.recorded_metrics import Recorded
-from workflows.contract.events import Thought
-from workflows.contract.messages import TextPart, UserMessage
-from workflows.contract.tasks import AgentSpec, TaskInput, TaskState
 
 REACHABLE = "everloop.server.reachable"
 OPEN, LAG, SUBSCRIBERS = "everloop.tasks.open", "everloop.stream.lag", "everloop.subscribers"
@@ -139,7 +139,7 @@ async def test_an_outage_of_temporal_is_logged_once(monkeypatch: pytest.MonkeyPa
     assert [(line["event"], line["exc_info"]) for line in logs] == [("cannot count open tasks now", False)]
 
 
-@pytest.mark.parametrize("command", [["-m", "gateway"], ["worker.py"]], ids=["gateway", "worker"])
+@pytest.mark.parametrize("command", [["-m", "everloop.gateway"], ["worker.py"]], ids=["gateway", "worker"])
 def test_an_address_that_is_taken_ends_the_process(tmp_path: Path, command: list[str]) -> None:
     """At once, with one line that says what to do."""
     with socket.create_server((LOOPBACK, 0)) as listener:

@@ -5,15 +5,15 @@ import json
 from a2a.types.a2a_pb2 import TaskState as A2AState
 from google.protobuf.json_format import MessageToDict
 
-from stores.a2a_tasks import EVENTS_EXTENSION
-from stores.task_views import TaskViews
+from everloop.stores.a2a_tasks import EVENTS_EXTENSION
+from everloop.stores.task_views import TaskViews
+from everloop.workflows.contract.events import AgentInvoked, Narrated, TaskEvent, ToolCalled
+from everloop.workflows.contract.names import child_task_id
+from everloop.workflows.contract.tasks import TaskState
 from tests.gateway.followed_tasks import FollowedTask, working_task
 from tests.gateway.sse import all_of, stream
 from tests.gateway.stage import RunningGateway
 from tests.stores.examples import status
-from workflows.contract.events import AgentInvoked, Narrated, TaskEvent, ToolCalled
-from workflows.contract.names import child_task_id
-from workflows.contract.tasks import TaskState
 
 SUBSCRIBE = "SubscribeToTask"
 EXTENDED = {"A2A-Extensions": EVENTS_EXTENSION}

@@ -10,9 +10,10 @@ import pytest_asyncio
 from a2a.types.a2a_pb2 import GetTaskRequest, SubscribeToTaskRequest, TaskState
 from temporalio.client import Client
 
-from stores.redis_connection import connect_redis
-from stores.redis_task_views import RedisTaskViews
-from stores.task_views import TaskViews
+from everloop.stores.redis_connection import connect_redis
+from everloop.stores.redis_task_views import RedisTaskViews
+from everloop.stores.task_views import TaskViews
+from everloop.workflows.contract.payloads import WIRE_DATA_CONVERTER
 from tests.gateway.stage import (
     RunningGateway,
     StagedModel,
@@ -23,7 +24,6 @@ from tests.gateway.stage import (
 )
 from tests.support.a2a_client import Answer, connected, request, send
 from tests.support.processes import ServerProcess, running_temporal, running_valkey
-from workflows.contract.payloads import WIRE_DATA_CONVERTER
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""`python -m gateway` as a process: how it starts, what stops it, how it ends."""
+"""`python -m everloop.gateway` as a process: how it starts, what stops it, how it ends."""
 
 import asyncio
 import json
@@ -11,27 +11,29 @@ from pathlib import Path
 import httpx
 import pytest
 
-from deploy.local.servers import LOOPBACK, free_port
-from gateway import __main__ as gateway_main
-from gateway.callers import ANONYMOUS
-from gateway.server import listen
-from gateway.settings import GatewaySettings
-from stores.artifacts import Create, NewPart
-from stores.redis_artifacts import RedisArtifacts
-from stores.redis_connection import connect_redis
-from stores.redis_task_views import RedisTaskViews
-from stores.s3_blobs import S3Blobs
+from everloop.deploy.local.servers import LOOPBACK, free_port
+from everloop.gateway import __main__ as gateway_main
+from everloop.gateway.callers import ANONYMOUS
+from everloop.gateway.server import listen
+from everloop.gateway.settings import GatewaySettings
+from everloop.stores.artifacts import Create, NewPart
+from everloop.stores.redis_artifacts import RedisArtifacts
+from everloop.stores.redis_connection import connect_redis
+from everloop.stores.redis_task_views import RedisTaskViews
+from everloop.stores.s3_blobs import S3Blobs
+from everloop.workflows.contract.names import context_key
 from tests.gateway.stage import unique
 from tests.support.buckets import new_bucket, running_moto
 from tests.support.processes import ServerProcess, running_valkey, wait_until_answers
-from workflows.contract.names import context_key
 
 AGENTS = "tests.gateway.stage:AGENT"
 LARGE = b"0123456789" * 20_000
 
 
 def gateway_process(log: Path, variables: Mapping[str, str]) -> ServerProcess:
-    return ServerProcess([sys.executable, "-m", "gateway"], log, {"EVERLOOP_AGENTS": AGENTS, **variables})
+    return ServerProcess(
+        [sys.executable, "-m", "everloop.gateway"], log, {"EVERLOOP_AGENTS": AGENTS, **variables}
+    )
 
 
 async def started(log: Path, variables: Mapping[str, str]) -> tuple[ServerProcess, str]:

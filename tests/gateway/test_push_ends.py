@@ -5,17 +5,17 @@ from collections.abc import Sequence
 
 from temporalio.client import Client
 
-from gateway.push_configs import notifier
-from stores.memory_push_configs import MemoryPushConfigs
-from stores.memory_task_views import MemoryTaskViews
-from stores.notifying_task_views import NotifyingTaskViews
-from stores.push_configs import PushConfig
-from stores.push_deliveries import PushDeliveries
+from everloop.gateway.push_configs import notifier
+from everloop.stores.memory_push_configs import MemoryPushConfigs
+from everloop.stores.memory_task_views import MemoryTaskViews
+from everloop.stores.notifying_task_views import NotifyingTaskViews
+from everloop.stores.push_configs import PushConfig
+from everloop.stores.push_deliveries import PushDeliveries
+from everloop.workflows.contract.names import PUSH_WORKFLOW_TYPE
+from everloop.workflows.contract.tasks import TaskState, TaskStatus
 from tests.gateway.silent_tasks import services, view_of
 from tests.gateway.stage import running_gateway, staged_worker, unique
 from tests.support.a2a_client import connected, request, send
-from workflows.contract.names import PUSH_WORKFLOW_TYPE
-from workflows.contract.tasks import TaskState, TaskStatus
 
 
 class Deliveries(PushDeliveries):

@@ -10,8 +10,9 @@ from a2a.types import a2a_pb2 as pb
 from temporalio.client import Client
 from temporalio.service import RPCError
 
-from agents.agent import Agent
-from stores.task_views import TaskViews
+from everloop.agents.agent import Agent
+from everloop.stores.task_views import TaskViews
+from everloop.workflows.contract.tasks import TaskState as State
 from tests.gateway.silent_tasks import delete
 from tests.gateway.stage import (
     RunningGateway,
@@ -22,7 +23,6 @@ from tests.gateway.stage import (
     unique,
 )
 from tests.support.a2a_client import connected, request, send
-from workflows.contract.tasks import TaskState as State
 
 REPEATING = Agent(id="repeating", name="Repeating", description="Takes all.", deduplicate=False)
 

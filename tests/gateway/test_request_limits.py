@@ -10,13 +10,13 @@ from pydantic import ValidationError
 from redis.asyncio import Redis
 from temporalio.client import Client
 
-from gateway.guards import Guards, RequestLimits, Unlimited
-from gateway.refusals import TooManyRequestsError, UnavailableNowError
-from gateway.request_limits import CountedRequestLimits, LimitSettings, make_request_limits
-from stores.quotas import Quotas, Rate
-from stores.redis_connection import connect_redis
-from stores.settings_errors import explain
-from stores.task_views import TaskViews
+from everloop.gateway.guards import Guards, RequestLimits, Unlimited
+from everloop.gateway.refusals import TooManyRequestsError, UnavailableNowError
+from everloop.gateway.request_limits import CountedRequestLimits, LimitSettings, make_request_limits
+from everloop.stores.quotas import Quotas, Rate
+from everloop.stores.redis_connection import connect_redis
+from everloop.stores.settings_errors import explain
+from everloop.stores.task_views import TaskViews
 from tests.gateway.named_callers import Named
 from tests.gateway.stage import RunningGateway, StagedModel, running_gateway, unique
 from tests.support.recorded_metrics import Recorded

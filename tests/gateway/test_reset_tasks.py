@@ -14,13 +14,18 @@ from temporalio import activity
 from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client
 
-from activities.publish import ViewPublisher
-from gateway.event_fanout import EventFanout
-from stores.memory_artifacts import MemoryArtifacts
-from stores.memory_secrets import MemorySecrets
-from stores.redis_connection import connect_redis
-from stores.redis_task_views import RedisTaskViews
-from stores.task_views import TaskViews
+from everloop.activities.publish import ViewPublisher
+from everloop.gateway.event_fanout import EventFanout
+from everloop.stores.memory_artifacts import MemoryArtifacts
+from everloop.stores.memory_secrets import MemorySecrets
+from everloop.stores.redis_connection import connect_redis
+from everloop.stores.redis_task_views import RedisTaskViews
+from everloop.stores.task_views import TaskViews
+from everloop.worker import Ports, WorkerSettings, running_workers
+from everloop.workflows.contract.calls import RunToolInput, ToolReply
+from everloop.workflows.contract.messages import ToolCall
+from everloop.workflows.contract.questions import Question, QuestionKind
+from everloop.workflows.contract.tasks import TaskState as State
 from tests.gateway.silent_tasks import reset, services, view_of
 from tests.gateway.stage import running_gateway, unique
 from tests.support.a2a_client import connected, request, send
@@ -34,11 +39,6 @@ from tests.support.fake_ports import (
     answer,
     asks,
 )
-from worker import Ports, WorkerSettings, running_workers
-from workflows.contract.calls import RunToolInput, ToolReply
-from workflows.contract.messages import ToolCall
-from workflows.contract.questions import Question, QuestionKind
-from workflows.contract.tasks import TaskState as State
 
 WORKING, COMPLETED = TaskState.TASK_STATE_WORKING, TaskState.TASK_STATE_COMPLETED
 INPUT_REQUIRED, FAILED = TaskState.TASK_STATE_INPUT_REQUIRED, TaskState.TASK_STATE_FAILED

@@ -15,13 +15,13 @@ from a2a.types.a2a_pb2 import (
 )
 from temporalio.client import Client
 
-from agents.agent import Agent
-from gateway.guards import Guards, Unlimited
-from stores.task_views import TaskViews
+from everloop.agents.agent import Agent
+from everloop.gateway.guards import Guards, Unlimited
+from everloop.stores.task_views import TaskViews
+from everloop.workflows.contract.names import AGENT_ID, CONTEXT_ID, OWNER, place_in_queues
 from tests.gateway.named_callers import Named
 from tests.gateway.stage import StagedModel, running_gateway, unique
 from tests.support.a2a_client import connected, request, response_of, send
-from workflows.contract.names import AGENT_ID, CONTEXT_ID, OWNER, place_in_queues
 
 
 async def test_a_blocking_message_answers_with_the_finished_task(blocking: A2AClient) -> None:

@@ -10,8 +10,10 @@ from a2a.utils.errors import InvalidParamsError, UnsupportedOperationError
 from google.protobuf.json_format import MessageToJson, ParseDict
 from temporalio.client import Client
 
-from agents.agent import Agent
-from stores.task_views import START, TaskViews
+from everloop.agents.agent import Agent
+from everloop.stores.task_views import START, TaskViews
+from everloop.workflows.contract.questions import QUESTION, WITHHELD, Question, QuestionKind
+from everloop.workflows.contract.tasks import TaskState
 from tests.gateway.questions import SCHEMA, ask, kept
 from tests.gateway.stage import (
     REFUSED,
@@ -22,8 +24,6 @@ from tests.gateway.stage import (
     unique,
 )
 from tests.support.a2a_client import connected, request, send
-from workflows.contract.questions import QUESTION, WITHHELD, Question, QuestionKind
-from workflows.contract.tasks import TaskState
 
 Begin = Callable[[Question], Awaitable[StoodIn]]
 

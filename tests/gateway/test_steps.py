@@ -11,17 +11,14 @@ import pytest
 import pytest_asyncio
 from temporalio.client import Client
 
-from gateway.callers import Caller
-from gateway.guards import Guards
-from gateway.steps import Steps
-from gateway.tasks import Tasks
-from stores.a2a_tasks import EVENTS_EXTENSION
-from stores.memory_transcripts import MemoryTranscripts
-from stores.task_views import TaskViews
-from tests.gateway.named_callers import Named
-from tests.gateway.stage import AGENT, RunningGateway, StagedModel, running_gateway, unique
-from tests.support.a2a_client import connected, request, send
-from workflows.contract.messages import (
+from everloop.gateway.callers import Caller
+from everloop.gateway.guards import Guards
+from everloop.gateway.steps import Steps
+from everloop.gateway.tasks import Tasks
+from everloop.stores.a2a_tasks import EVENTS_EXTENSION
+from everloop.stores.memory_transcripts import MemoryTranscripts
+from everloop.stores.task_views import TaskViews
+from everloop.workflows.contract.messages import (
     AssistantMessage,
     TextPart,
     ToolCall,
@@ -30,7 +27,10 @@ from workflows.contract.messages import (
     Usage,
     UserMessage,
 )
-from workflows.contract.tasks import TaskState, TaskStatus, TaskView
+from everloop.workflows.contract.tasks import TaskState, TaskStatus, TaskView
+from tests.gateway.named_callers import Named
+from tests.gateway.stage import AGENT, RunningGateway, StagedModel, running_gateway, unique
+from tests.support.a2a_client import connected, request, send
 
 EXTENDED = {"A2A-Extensions": EVENTS_EXTENSION}
 CALL = ToolCall(id="c1", name="search", arguments='{"query": "x"}')

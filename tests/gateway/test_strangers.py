@@ -8,8 +8,8 @@ import pytest_asyncio
 from a2a.server.request_handlers.request_handler import RequestHandler
 from temporalio.client import Client
 
-from gateway.authorized_handler import SCOPES
-from stores.task_views import TaskViews
+from everloop.gateway.authorized_handler import SCOPES
+from everloop.stores.task_views import TaskViews
 from tests.gateway.stage import unique
 from tests.gateway.town import DOWNLOADS, OF_A_TASK, OPERATIONS, Town, running_town
 from tests.gateway.wire_requests import CURRENT, Ask

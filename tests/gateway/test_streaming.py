@@ -15,11 +15,11 @@ from a2a.utils.errors import TaskNotFoundError, UnsupportedOperationError
 from google.protobuf.json_format import MessageToDict
 from temporalio.client import Client
 
-from stores.a2a_tasks import EVENTS_EXTENSION
-from stores.task_views import TaskViews
+from everloop.stores.a2a_tasks import EVENTS_EXTENSION
+from everloop.stores.task_views import TaskViews
+from everloop.workflows.contract.events import ToolCalled
 from tests.gateway.stage import RunningGateway, StagedModel, running_gateway, unique
 from tests.support.a2a_client import Answer, connected, request, response_of, send
-from workflows.contract.events import ToolCalled
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")

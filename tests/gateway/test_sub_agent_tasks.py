@@ -9,12 +9,12 @@ from a2a.types.a2a_pb2 import CancelTaskRequest, GetTaskRequest, ListTasksReques
 from a2a.utils.errors import TaskNotFoundError
 from temporalio.client import Client
 
-from gateway.callers import ANONYMOUS
+from everloop.gateway.callers import ANONYMOUS
+from everloop.workflows.contract import names
+from everloop.workflows.contract.messages import TextPart, UserMessage
+from everloop.workflows.contract.tasks import AgentSpec, TaskInput
 from tests.gateway.stage import RunningGateway, StandInTask, stand_in_worker, unique
 from tests.support.a2a_client import connected, request, send
-from workflows.contract import names
-from workflows.contract.messages import TextPart, UserMessage
-from workflows.contract.tasks import AgentSpec, TaskInput
 
 Operation = Callable[[A2AClient, str], Awaitable[None]]
 

@@ -13,13 +13,18 @@ from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client
 from temporalio.service import RPCError, RPCStatusCode
 
-from gateway.errors import TemporalUnavailableError
-from gateway.runs import Alive, Ending, Runs, Stuck
-from gateway.tasks import submitted_view
-from stores.memory_task_views import MemoryTaskViews
-from stores.redis_connection import connect_redis
-from stores.redis_task_views import RedisTaskViews
-from stores.task_views import TaskViews
+from everloop.gateway.errors import TemporalUnavailableError
+from everloop.gateway.runs import Alive, Ending, Runs, Stuck
+from everloop.gateway.tasks import submitted_view
+from everloop.stores.memory_task_views import MemoryTaskViews
+from everloop.stores.redis_connection import connect_redis
+from everloop.stores.redis_task_views import RedisTaskViews
+from everloop.stores.task_views import TaskViews
+from everloop.workflows.contract.events import StatusChanged, Warned
+from everloop.workflows.contract.messages import TextPart, UserMessage
+from everloop.workflows.contract.names import child_task_id
+from everloop.workflows.contract.payloads import WIRE_DATA_CONVERTER
+from everloop.workflows.contract.tasks import AgentSpec, TaskInput, TaskState
 from tests.gateway.silent_tasks import (
     BUG,
     defective_worker,
@@ -35,11 +40,6 @@ from tests.gateway.stage import running_gateway, unique
 from tests.gateway.test_process import gateway_process
 from tests.support.otlp_receiver import OtlpReceiver, running_otlp_receiver
 from tests.support.processes import ServerProcess, running_temporal
-from workflows.contract.events import StatusChanged, Warned
-from workflows.contract.messages import TextPart, UserMessage
-from workflows.contract.names import child_task_id
-from workflows.contract.payloads import WIRE_DATA_CONVERTER
-from workflows.contract.tasks import AgentSpec, TaskInput, TaskState
 
 REPORT_PROBLEMS = "system.numConsecutiveWorkflowTaskProblemsToTriggerSearchAttribute=2"
 

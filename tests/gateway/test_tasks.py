@@ -16,8 +16,10 @@ from a2a.utils.errors import TaskNotCancelableError
 from google.protobuf.timestamp_pb2 import Timestamp
 from temporalio.client import Client
 
-from gateway.event_fanout import EventFanout
-from stores.task_views import TaskViews
+from everloop.gateway.event_fanout import EventFanout
+from everloop.stores.task_views import TaskViews
+from everloop.workflows.contract.tasks import TaskState as State
+from everloop.workflows.contract.tasks import TaskStatus, TaskView
 from tests.gateway.stage import (
     RunningGateway,
     StagedModel,
@@ -27,8 +29,6 @@ from tests.gateway.stage import (
     unique,
 )
 from tests.support.a2a_client import Answer, connected, request, send
-from workflows.contract.tasks import TaskState as State
-from workflows.contract.tasks import TaskStatus, TaskView
 
 
 async def test_a_task_can_be_read_at_any_gateway(

@@ -6,8 +6,8 @@ from temporalio.api.common.v1 import GrpcStatus
 from temporalio.api.errordetails.v1 import NamespaceNotFoundFailure, NotFoundFailure
 from temporalio.service import RPCError, RPCStatusCode
 
-from gateway.errors import TaskUnknownError, TemporalUnavailableError
-from gateway.temporal_calls import UNAVAILABLE, known, temporal_answers
+from everloop.gateway.errors import TaskUnknownError, TemporalUnavailableError
+from everloop.gateway.temporal_calls import UNAVAILABLE, known, temporal_answers
 
 ABOUT_THE_CALL = set(RPCStatusCode) - UNAVAILABLE - {RPCStatusCode.OK}
 

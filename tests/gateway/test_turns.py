@@ -4,11 +4,11 @@ from datetime import UTC, datetime
 
 import pytest
 
-from gateway.turns import Step, UntilEnd, UntilReply
-from stores.task_views import START, Snapshot, StreamedEvent
-from workflows.contract.events import StatusChanged, Thought
-from workflows.contract.messages import TextPart, UserMessage
-from workflows.contract.tasks import TaskState, TaskStatus, TaskView
+from everloop.gateway.turns import Step, UntilEnd, UntilReply
+from everloop.stores.task_views import START, Snapshot, StreamedEvent
+from everloop.workflows.contract.events import StatusChanged, Thought
+from everloop.workflows.contract.messages import TextPart, UserMessage
+from everloop.workflows.contract.tasks import TaskState, TaskStatus, TaskView
 
 NOW = datetime.now(UTC)
 

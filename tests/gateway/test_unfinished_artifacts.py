@@ -3,13 +3,17 @@
 import pytest
 from temporalio.client import Client
 
-from gateway.errors import PayloadsUnavailableError
-from gateway.tasks import Tasks
-from stores.artifacts import Artifacts, Complete, Create, NewPart
-from stores.blobs import BlobsUnavailableError
-from stores.memory_artifacts import MemoryArtifacts
-from stores.memory_task_views import MemoryTaskViews
-from stores.task_views import TaskViews
+from everloop.gateway.errors import PayloadsUnavailableError
+from everloop.gateway.tasks import Tasks
+from everloop.stores.artifacts import Artifacts, Complete, Create, NewPart
+from everloop.stores.blobs import BlobsUnavailableError
+from everloop.stores.memory_artifacts import MemoryArtifacts
+from everloop.stores.memory_task_views import MemoryTaskViews
+from everloop.stores.task_views import TaskViews
+from everloop.workflows.contract.artifacts import StoredArtifact
+from everloop.workflows.contract.messages import DataPart, FilePart, StoredPart, TextPart
+from everloop.workflows.contract.names import child_task_id, context_key
+from everloop.workflows.contract.tasks import TaskState, TaskView
 from tests.gateway.download_site import FailingArtifacts
 from tests.gateway.silent_tasks import (
     OWNER,
@@ -22,10 +26,6 @@ from tests.gateway.silent_tasks import (
     view_of,
 )
 from tests.gateway.stage import unique
-from workflows.contract.artifacts import StoredArtifact
-from workflows.contract.messages import DataPart, FilePart, StoredPart, TextPart
-from workflows.contract.names import child_task_id, context_key
-from workflows.contract.tasks import TaskState, TaskView
 
 
 def text(content: str) -> NewPart:

@@ -6,13 +6,16 @@ import pytest
 from a2a.types.a2a_pb2 import Task
 from temporalio.client import Client
 
-from gateway.errors import GatewayError, NoWorkerError, PayloadLostError, PayloadsUnavailableError
-from gateway.tasks import Tasks
-from stores.blobs import BlobError, BlobMissingError, BlobsUnavailableError
-from stores.memory_blobs import MemoryBlobs
-from stores.memory_task_views import MemoryTaskViews
-from stores.payload_storage import THRESHOLD, data_converter
-from stores.task_views import TaskViews
+from everloop.gateway.errors import GatewayError, NoWorkerError, PayloadLostError, PayloadsUnavailableError
+from everloop.gateway.tasks import Tasks
+from everloop.stores.blobs import BlobError, BlobMissingError, BlobsUnavailableError
+from everloop.stores.memory_blobs import MemoryBlobs
+from everloop.stores.memory_task_views import MemoryTaskViews
+from everloop.stores.payload_storage import THRESHOLD, data_converter
+from everloop.stores.task_views import TaskViews
+from everloop.workflows.contract.messages import TextPart
+from everloop.workflows.contract.tasks import TaskState as State
+from everloop.workflows.contract.tasks import TaskStatus
 from tests.gateway.silent_tasks import (
     NAMED,
     UNNAMED,
@@ -24,9 +27,6 @@ from tests.gateway.silent_tasks import (
 )
 from tests.gateway.stage import running_gateway, staged_worker, unique
 from tests.support.a2a_client import connected, request, send
-from workflows.contract.messages import TextPart
-from workflows.contract.tasks import TaskState as State
-from workflows.contract.tasks import TaskStatus
 
 
 async def said_nothing(views: TaskViews, task: Task) -> MemoryTaskViews:

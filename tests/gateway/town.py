@@ -7,18 +7,18 @@ from pathlib import Path
 
 from temporalio.client import Client
 
-from gateway.api_key_file import add_key, new_key
-from gateway.api_key_scheme import ApiKeyScheme
-from gateway.auth_schemes import AnyScheme
-from gateway.guards import Guards
-from stores.artifacts import Create, NewPart
-from stores.task_views import TaskViews
+from everloop.gateway.api_key_file import add_key, new_key
+from everloop.gateway.api_key_scheme import ApiKeyScheme
+from everloop.gateway.auth_schemes import AnyScheme
+from everloop.gateway.guards import Guards
+from everloop.stores.artifacts import Create, NewPart
+from everloop.stores.task_views import TaskViews
+from everloop.workflows.contract.names import context_key
 from tests.gateway.grpc_stage import running_grpc_gateway
 from tests.gateway.stage import AGENT, RunningGateway, StandInTask, stand_in_worker, unique
 from tests.gateway.test_bindings import RememberedPush
 from tests.gateway.wire_requests import CURRENT, LEGACY, Ask
 from tests.gateway.wires import Wire, all_wires
-from workflows.contract.names import context_key
 
 OTHER = replace(AGENT, id="other", name="Other")
 

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from datetime import timedelta
 from itertools import accumulate
 
-from agents import Agent, Limits, ToolContext, artifacts, prompt, request_input, tool, tools
+from everloop import Agent, Limits, ToolContext, artifacts, prompt, request_input, tool, tools
 from tests.support.chaos_agents import charge, deposit
 from tests.support.scripted_openai import ReceivedRequest, Reply, tool_call
 

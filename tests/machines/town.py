@@ -12,7 +12,7 @@ from pathlib import Path
 
 import redis
 
-from deploy.local.servers import LOOPBACK, TemporalPorts, temporal_command, valkey_command
+from everloop.deploy.local.servers import LOOPBACK, TemporalPorts, temporal_command, valkey_command
 from tests.machines.clerk import CLERK, Script
 from tests.machines.network import Host, Network, require_namespaces
 from tests.machines.nginx import nginx_command, require_nginx
@@ -146,7 +146,7 @@ async def _start_everloop(town: Town, nginx: str) -> None:
     with s3_credentials():
         for host in town.gateways:
             variables = {**environment, "EVERLOOP_AUTH": "none", "EVERLOOP_HOST": host.address}
-            town.start(host, [sys.executable, "-m", "gateway"], variables)
+            town.start(host, [sys.executable, "-m", "everloop.gateway"], variables)
         for host in town.workers:
             town.start(host, [sys.executable, "worker.py"], environment)
     upstreams = [_address(host) for host in town.gateways]

@@ -12,17 +12,17 @@ from temporalio.client import (
 )
 from temporalio.exceptions import ApplicationError
 
-from stores.housekeeping_schedule import ensure_housekeeping
-from tests.support.fake_housekeeping import ScriptedHousekeeping
-from tests.support.fake_ports import FakePorts, ScriptedModel
-from worker import WorkerSettings, running_workers
-from workflows.contract.housekeeping import (
+from everloop.stores.housekeeping_schedule import ensure_housekeeping
+from everloop.worker import WorkerSettings, running_workers
+from everloop.workflows.contract.housekeeping import (
     HOUSEKEEPING_REFUSED,
     CleanResult,
     Kind,
     housekeeping_schedule_id,
 )
-from workflows.housekeeping import ROUNDS
+from everloop.workflows.housekeeping import ROUNDS
+from tests.support.fake_housekeeping import ScriptedHousekeeping
+from tests.support.fake_ports import FakePorts, ScriptedModel
 
 HOUSEKEEPING_SCENARIOS: dict[str, Callable[[], ScriptedHousekeeping]] = {
     "housekeeping": lambda: ScriptedHousekeeping(

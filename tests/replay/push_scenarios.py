@@ -5,12 +5,12 @@ from collections.abc import Callable
 from temporalio.client import Client, WorkflowHandle
 from temporalio.exceptions import ApplicationError
 
+from everloop.worker import WorkerSettings, running_workers
+from everloop.workflows.contract.names import PUSH_NEWS
+from everloop.workflows.contract.push import PUSH_FAILED, TASK_UNREADABLE, PushRef
+from everloop.workflows.push_delivery import PushDelivery
 from tests.support.fake_ports import FakePorts, ScriptedModel
 from tests.support.fake_push import DELIVERED, DONE, NOTHING, ScriptedPush
-from worker import WorkerSettings, running_workers
-from workflows.contract.names import PUSH_NEWS
-from workflows.contract.push import PUSH_FAILED, TASK_UNREADABLE, PushRef
-from workflows.push_delivery import PushDelivery
 
 Handle = WorkflowHandle[PushDelivery, None]
 

@@ -17,16 +17,16 @@ from typing import cast
 
 from temporalio.client import Client, WorkflowFailureError, WorkflowHistory
 
+from everloop.worker import WorkerSettings, running_workers
+from everloop.workflows.contract import names
+from everloop.workflows.contract.messages import TextPart, UserMessage
+from everloop.workflows.contract.payloads import WIRE_DATA_CONVERTER
+from everloop.workflows.contract.tasks import TaskInput, TaskResult
 from tests.replay.housekeeping_scenarios import HOUSEKEEPING_SCENARIOS, run_housekeeping
 from tests.replay.push_scenarios import PUSH_SCENARIOS, run_push
 from tests.replay.scenarios import LONG_EVENTS, SCENARIOS, Scenario
 from tests.support.fake_ports import TASK_WORK
 from tests.support.processes import running_temporal
-from worker import WorkerSettings, running_workers
-from workflows.contract import names
-from workflows.contract.messages import TextPart, UserMessage
-from workflows.contract.payloads import WIRE_DATA_CONVERTER
-from workflows.contract.tasks import TaskInput, TaskResult
 
 HOST = re.compile(r"\b\d+@[\w.-]+")
 NAMES_A_MACHINE = frozenset({"identity", "stackTrace"})

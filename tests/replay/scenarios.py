@@ -8,18 +8,9 @@ from temporalio import activity
 from temporalio.client import WorkflowHandle
 from temporalio.exceptions import ApplicationError
 
-from tests.support.fake_ports import (
-    CountingTools,
-    FakePorts,
-    RecordingContext,
-    Script,
-    ScriptedModel,
-    answer,
-    asks,
-)
-from workflows.agent_task import AgentTask
-from workflows.contract import failures
-from workflows.contract.calls import (
+from everloop.workflows.agent_task import AgentTask
+from everloop.workflows.contract import failures
+from everloop.workflows.contract.calls import (
     CREATE_TASK,
     CallModelInput,
     PreparedTask,
@@ -28,7 +19,7 @@ from workflows.contract.calls import (
     SaveContextResult,
     ToolReply,
 )
-from workflows.contract.messages import (
+from everloop.workflows.contract.messages import (
     AssistantMessage,
     ListedTool,
     TextPart,
@@ -38,14 +29,23 @@ from workflows.contract.messages import (
     Usage,
     UserMessage,
 )
-from workflows.contract.questions import Approval, Question, QuestionKind
-from workflows.contract.tasks import (
+from everloop.workflows.contract.questions import Approval, Question, QuestionKind
+from everloop.workflows.contract.tasks import (
     AgentSpec,
     CompactionSpec,
     MemorySpec,
     NarratorSpec,
     TaskResult,
     ToolSpec,
+)
+from tests.support.fake_ports import (
+    CountingTools,
+    FakePorts,
+    RecordingContext,
+    Script,
+    ScriptedModel,
+    answer,
+    asks,
 )
 
 LONG_EVENTS = 100

@@ -7,16 +7,16 @@ from temporalio.client import WorkflowHistory
 from temporalio.worker import Replayer
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
 
-from workflows.agent_task import AgentTask
-from workflows.contract.payloads import WIRE_DATA_CONVERTER
-from workflows.housekeeping import Housekeeping
-from workflows.push_delivery import PushDelivery
+from everloop.workflows.agent_task import AgentTask
+from everloop.workflows.contract.payloads import WIRE_DATA_CONVERTER
+from everloop.workflows.housekeeping import Housekeeping
+from everloop.workflows.push_delivery import PushDelivery
 
 HISTORIES = sorted(Path(__file__).with_name("histories").glob("*.json"))
 
 SANDBOX = SandboxedWorkflowRunner(
     restrictions=SandboxRestrictions.default.with_passthrough_modules(
-        "opentelemetry", "pydantic", "workflows.contract"
+        "opentelemetry", "pydantic", "everloop.workflows.contract"
     )
 )
 """Loads `workflows`, but for its data types, anew for each history; clocks, chance and I/O raise an error."""

@@ -4,23 +4,23 @@ from dataclasses import dataclass
 
 from redis.asyncio import Redis
 
-from stores.artifacts import Append, Create, NewPart
-from stores.conversations import ConversationSummary
-from stores.leases import Lease
-from stores.memory_blobs import MemoryBlobs
-from stores.push_configs import PushConfig
-from stores.redis_artifacts import RedisArtifacts
-from stores.redis_conversations import RedisConversations
-from stores.redis_push_configs import RedisPushConfigs
-from stores.redis_secrets import RedisSecrets
-from stores.redis_task_views import RedisTaskViews
-from stores.redis_tool_records import RedisToolRecords
-from stores.redis_transcripts import RedisTranscripts
+from everloop.stores.artifacts import Append, Create, NewPart
+from everloop.stores.conversations import ConversationSummary
+from everloop.stores.leases import Lease
+from everloop.stores.memory_blobs import MemoryBlobs
+from everloop.stores.push_configs import PushConfig
+from everloop.stores.redis_artifacts import RedisArtifacts
+from everloop.stores.redis_conversations import RedisConversations
+from everloop.stores.redis_push_configs import RedisPushConfigs
+from everloop.stores.redis_secrets import RedisSecrets
+from everloop.stores.redis_task_views import RedisTaskViews
+from everloop.stores.redis_tool_records import RedisToolRecords
+from everloop.stores.redis_transcripts import RedisTranscripts
+from everloop.workflows.contract.events import Thought
+from everloop.workflows.contract.messages import ToolMessage
+from everloop.workflows.contract.names import child_task_id
+from everloop.workflows.contract.tasks import TaskView
 from tests.stores.examples import chunk, data, said, status, stream_of, submitted, told, view_of
-from workflows.contract.events import Thought
-from workflows.contract.messages import ToolMessage
-from workflows.contract.names import child_task_id
-from workflows.contract.tasks import TaskView
 
 
 @dataclass

@@ -5,7 +5,7 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, closing
 from urllib.parse import urlsplit
 
-from deploy.local.servers import LOOPBACK
+from everloop.deploy.local.servers import LOOPBACK
 
 _PIECE = 1 << 16
 

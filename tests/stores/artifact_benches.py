@@ -8,18 +8,18 @@ from uuid import uuid4
 import pytest
 from redis.asyncio import Redis
 
-from stores.artifact_record import ArtifactAddress, ArtifactRecord, unseal_record
-from stores.artifacts import Announcement, Artifacts
-from stores.blobs import Blobs
-from stores.memory_artifacts import MemoryArtifacts
-from stores.memory_task_views import MemoryTaskViews
-from stores.redis_artifacts import RedisArtifacts
-from stores.redis_connection import cipher_of
-from stores.redis_task_views import RedisTaskViews
-from stores.task_views import START, TaskViews
+from everloop.stores.artifact_record import ArtifactAddress, ArtifactRecord, unseal_record
+from everloop.stores.artifacts import Announcement, Artifacts
+from everloop.stores.blobs import Blobs
+from everloop.stores.memory_artifacts import MemoryArtifacts
+from everloop.stores.memory_task_views import MemoryTaskViews
+from everloop.stores.redis_artifacts import RedisArtifacts
+from everloop.stores.redis_connection import cipher_of
+from everloop.stores.redis_task_views import RedisTaskViews
+from everloop.stores.task_views import START, TaskViews
+from everloop.workflows.contract.artifacts import StoredArtifact
+from everloop.workflows.contract.events import TaskEvent, Warned
 from tests.stores.blob_benches import Bench, needs_swift, open_bench
-from workflows.contract.artifacts import StoredArtifact
-from workflows.contract.events import TaskEvent, Warned
 
 INLINE, SEGMENT = 100, 400
 TTL = timedelta(days=30)

@@ -1,6 +1,6 @@
 """A store, a view, and whoever writes an artifact."""
 
-from stores.artifacts import (
+from everloop.stores.artifacts import (
     AddParts,
     Append,
     Artifacts,
@@ -10,16 +10,16 @@ from stores.artifacts import (
     NewPart,
     Replace,
 )
-from stores.memory_artifacts import MemoryArtifacts
-from stores.memory_task_views import MemoryTaskViews
-from stores.published_artifacts import PublishedArtifacts
-from stores.shown_artifacts import shown_artifact
-from stores.task_views import TaskViews
+from everloop.stores.memory_artifacts import MemoryArtifacts
+from everloop.stores.memory_task_views import MemoryTaskViews
+from everloop.stores.published_artifacts import PublishedArtifacts
+from everloop.stores.shown_artifacts import shown_artifact
+from everloop.stores.task_views import TaskViews
+from everloop.workflows.contract.events import ArtifactChunk
+from everloop.workflows.contract.messages import Part
+from everloop.workflows.contract.tasks import TaskRef
 from tests.stores.artifact_histories import with_lists_joined
 from tests.stores.examples import new_id, stream_of
-from workflows.contract.events import ArtifactChunk
-from workflows.contract.messages import Part
-from workflows.contract.tasks import TaskRef
 
 ID = "log"
 

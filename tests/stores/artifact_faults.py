@@ -8,10 +8,10 @@ from typing import cast
 import pytest
 from redis.asyncio import Redis
 
-from stores.artifact_blobs import PENDING_TIME
-from stores.artifact_housekeeping import ArtifactHousekeeping, Cleared
-from stores.artifact_record import PENDING
-from stores.artifacts import (
+from everloop.stores.artifact_blobs import PENDING_TIME
+from everloop.stores.artifact_housekeeping import ArtifactHousekeeping, Cleared
+from everloop.stores.artifact_record import PENDING
+from everloop.stores.artifacts import (
     AddParts,
     Append,
     Change,
@@ -21,12 +21,12 @@ from stores.artifacts import (
     NewPart,
     Replace,
 )
-from stores.local_blobs import LocalBlobs
-from stores.memory_artifacts import MemoryArtifacts
+from everloop.stores.local_blobs import LocalBlobs
+from everloop.stores.memory_artifacts import MemoryArtifacts
+from everloop.workflows.contract.artifacts import StoredArtifact
 from tests.stores.artifact_benches import SEGMENT, ArtifactBench, read, redis_artifacts
 from tests.stores.blob_benches import open_bench
 from tests.stores.failing_blobs import FailingBlobs
-from workflows.contract.artifacts import StoredArtifact
 
 BEGINNING: Sequence[Change] = [Create("task", (NewPart("file", b"0" * 150),)), Append(b"tail")]
 """Makes an artifact with a segment, which the next flush puts anew, and a tail."""

@@ -6,22 +6,22 @@ import pytest
 import pytest_asyncio
 from redis.asyncio import Redis
 
-from stores.artifacts import Artifacts
-from stores.local_blobs import LocalBlobs
-from stores.memory_secrets import MemorySecrets
-from stores.memory_task_views import MemoryTaskViews
-from stores.memory_tool_records import MemoryToolRecords
-from stores.memory_transcripts import MemoryTranscripts
-from stores.redis_connection import connect_redis
-from stores.redis_secrets import RedisSecrets
-from stores.redis_task_views import RedisTaskViews
-from stores.redis_tool_records import RedisToolRecords
-from stores.redis_transcripts import RedisTranscripts
-from stores.s3_blobs import S3Blobs
-from stores.secrets import Secrets
-from stores.task_views import TaskViews
-from stores.tool_records import ToolRecords
-from stores.transcripts import Transcripts
+from everloop.stores.artifacts import Artifacts
+from everloop.stores.local_blobs import LocalBlobs
+from everloop.stores.memory_secrets import MemorySecrets
+from everloop.stores.memory_task_views import MemoryTaskViews
+from everloop.stores.memory_tool_records import MemoryToolRecords
+from everloop.stores.memory_transcripts import MemoryTranscripts
+from everloop.stores.redis_connection import connect_redis
+from everloop.stores.redis_secrets import RedisSecrets
+from everloop.stores.redis_task_views import RedisTaskViews
+from everloop.stores.redis_tool_records import RedisToolRecords
+from everloop.stores.redis_transcripts import RedisTranscripts
+from everloop.stores.s3_blobs import S3Blobs
+from everloop.stores.secrets import Secrets
+from everloop.stores.task_views import TaskViews
+from everloop.stores.tool_records import ToolRecords
+from everloop.stores.transcripts import Transcripts
 from tests.stores.artifact_benches import ARTIFACT_STORES, ArtifactBench, open_artifacts
 from tests.support.buckets import running_moto, s3_credentials
 from tests.support.encryption import CIPHER

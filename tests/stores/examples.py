@@ -7,11 +7,11 @@ from types import MappingProxyType
 
 from pydantic import JsonValue
 
-from stores.task_views import START, StreamedEvent, TaskViews
-from workflows.contract.events import ArtifactChunk, ChunkMode, StatusChanged, TaskEvent
-from workflows.contract.messages import AgentMessage, DataPart, Part, TextPart, ToolCall, UserMessage
-from workflows.contract.questions import Question, QuestionKind
-from workflows.contract.tasks import Artifact, TaskState, TaskStatus, TaskView
+from everloop.stores.task_views import START, StreamedEvent, TaskViews
+from everloop.workflows.contract.events import ArtifactChunk, ChunkMode, StatusChanged, TaskEvent
+from everloop.workflows.contract.messages import AgentMessage, DataPart, Part, TextPart, ToolCall, UserMessage
+from everloop.workflows.contract.questions import Question, QuestionKind
+from everloop.workflows.contract.tasks import Artifact, TaskState, TaskStatus, TaskView
 
 EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
 

@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Literal
 
-from stores.blobs import BlobLinks, Blobs, BlobsUnavailableError
+from everloop.stores.blobs import BlobLinks, Blobs, BlobsUnavailableError
 
 Moment = Literal["before", "after"]
 

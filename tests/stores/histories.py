@@ -6,10 +6,17 @@ from typing import Literal
 
 from hypothesis import strategies as st
 
+from everloop.workflows.contract.events import (
+    FINAL_ATTEMPT,
+    ChunkMode,
+    Narrated,
+    StatusChanged,
+    TaskEvent,
+    Warned,
+)
+from everloop.workflows.contract.messages import FilePart, Part, StoredPart, TextPart
+from everloop.workflows.contract.tasks import TaskState, TaskStatus, TaskView
 from tests.stores.examples import answered, artifact, asked, at, chunk, data, said, status, told
-from workflows.contract.events import FINAL_ATTEMPT, ChunkMode, Narrated, StatusChanged, TaskEvent, Warned
-from workflows.contract.messages import FilePart, Part, StoredPart, TextPart
-from workflows.contract.tasks import TaskState, TaskStatus, TaskView
 
 Ending = Literal["draft", "complete", "failed"]
 RUNS = st.sampled_from(["run-a", "run-b", "run-c"])

@@ -2,11 +2,11 @@
 
 import pytest
 
-from stores.task_views import TaskViews
+from everloop.stores.task_views import TaskViews
+from everloop.workflows.contract.events import FINAL_ATTEMPT, ArtifactChunk
+from everloop.workflows.contract.messages import DataPart, FilePart, Part, StoredPart, TextPart
+from everloop.workflows.contract.tasks import TaskState
 from tests.stores.examples import artifact, chunk, data, status, stream_of, submitted, view_of
-from workflows.contract.events import FINAL_ATTEMPT, ArtifactChunk
-from workflows.contract.messages import DataPart, FilePart, Part, StoredPart, TextPart
-from workflows.contract.tasks import TaskState
 
 DRAFTS = {
     "chunks append in order": ([chunk("a"), chunk("b", index=1)], "ab", 2),

@@ -8,9 +8,9 @@ import httpx
 import pytest
 from redis.asyncio import Redis
 
-from stores.artifact_layout import SEGMENT_BYTES
-from stores.artifact_record import PENDING, ArtifactAddress, ArtifactRecord
-from stores.artifacts import (
+from everloop.stores.artifact_layout import SEGMENT_BYTES
+from everloop.stores.artifact_record import PENDING, ArtifactAddress, ArtifactRecord
+from everloop.stores.artifacts import (
     Append,
     ArtifactMissingError,
     Artifacts,
@@ -19,11 +19,11 @@ from stores.artifacts import (
     NewPart,
     PartIndexError,
 )
-from stores.blobs import BlobLinks, BlobMissingError, Blobs, BlobsUnavailableError, LinkTerms
-from stores.memory_blobs import MemoryBlobs
-from stores.redis_artifacts import RedisArtifacts
-from stores.redis_task_views import RedisTaskViews
-from stores.s3_blobs import S3Blobs
+from everloop.stores.blobs import BlobLinks, BlobMissingError, Blobs, BlobsUnavailableError, LinkTerms
+from everloop.stores.memory_blobs import MemoryBlobs
+from everloop.stores.redis_artifacts import RedisArtifacts
+from everloop.stores.redis_task_views import RedisTaskViews
+from everloop.stores.s3_blobs import S3Blobs
 from tests.stores.artifact_benches import read
 from tests.support.buckets import new_bucket
 

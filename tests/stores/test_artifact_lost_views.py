@@ -5,16 +5,16 @@ from pathlib import Path
 
 import pytest
 
-from stores.artifacts import AddParts, Append, Change, Complete, Fail
-from stores.local_blobs import LocalBlobs
-from stores.redis_artifacts import RedisArtifacts
-from stores.redis_connection import connect_redis
-from stores.redis_task_views import RedisTaskViews
-from stores.shown_artifacts import shown_artifact
+from everloop.stores.artifacts import AddParts, Append, Change, Complete, Fail
+from everloop.stores.local_blobs import LocalBlobs
+from everloop.stores.redis_artifacts import RedisArtifacts
+from everloop.stores.redis_connection import connect_redis
+from everloop.stores.redis_task_views import RedisTaskViews
+from everloop.stores.shown_artifacts import shown_artifact
+from everloop.workflows.contract.messages import TextPart
+from everloop.workflows.contract.names import history_key, stream_key, view_key
 from tests.stores.artifact_desk import ID, Desk, create, text
 from tests.stores.examples import submitted
-from workflows.contract.messages import TextPart
-from workflows.contract.names import history_key, stream_key, view_key
 
 CLOSING = [
     Complete(),

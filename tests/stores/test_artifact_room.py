@@ -3,17 +3,17 @@
 import pytest
 from redis.asyncio import Redis
 
-from stores.artifacts import Append, Artifacts, Complete, Create, NewPart, Replace
-from stores.memory_artifacts import MemoryArtifacts
-from stores.memory_blobs import MemoryBlobs
-from stores.memory_task_views import MemoryTaskViews
-from stores.published_artifacts import PublishedArtifacts
-from stores.redis_artifacts import RedisArtifacts
-from stores.redis_task_views import RedisTaskViews
-from stores.task_views import TaskViews
+from everloop.stores.artifacts import Append, Artifacts, Complete, Create, NewPart, Replace
+from everloop.stores.memory_artifacts import MemoryArtifacts
+from everloop.stores.memory_blobs import MemoryBlobs
+from everloop.stores.memory_task_views import MemoryTaskViews
+from everloop.stores.published_artifacts import PublishedArtifacts
+from everloop.stores.redis_artifacts import RedisArtifacts
+from everloop.stores.redis_task_views import RedisTaskViews
+from everloop.stores.task_views import TaskViews
+from everloop.workflows.contract.messages import FilePart, Part, StoredPart, TextPart
+from everloop.workflows.contract.tasks import TaskRef
 from tests.stores.examples import new_id, submitted
-from workflows.contract.messages import FilePart, Part, StoredPart, TextPart
-from workflows.contract.tasks import TaskRef
 
 ROOM = 300_000
 TEXT = b"x" * 80_000

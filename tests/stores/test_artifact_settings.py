@@ -6,13 +6,13 @@ import pytest
 from pydantic import ValidationError
 from redis.asyncio import Redis
 
-from stores.artifact_record import ArtifactAddress, ArtifactRecord
-from stores.artifact_settings import ArtifactSettings, make_artifacts
-from stores.artifacts import Create, NewPart
-from stores.memory_artifacts import MemoryArtifacts
-from stores.memory_blobs import MemoryBlobs
-from stores.redis_task_views import RedisTaskViews
-from stores.settings_errors import explain
+from everloop.stores.artifact_record import ArtifactAddress, ArtifactRecord
+from everloop.stores.artifact_settings import ArtifactSettings, make_artifacts
+from everloop.stores.artifacts import Create, NewPart
+from everloop.stores.memory_artifacts import MemoryArtifacts
+from everloop.stores.memory_blobs import MemoryBlobs
+from everloop.stores.redis_task_views import RedisTaskViews
+from everloop.stores.settings_errors import explain
 
 
 async def test_redis_is_the_default(redis: Redis) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from stores.artifacts import (
+from everloop.stores.artifacts import (
     AddParts,
     Announcement,
     Append,
@@ -17,16 +17,16 @@ from stores.artifacts import (
     Fail,
     NewPart,
 )
-from stores.local_blobs import LocalBlobs
-from stores.memory_artifacts import MemoryArtifacts
-from stores.published_artifacts import PublishedArtifacts
-from stores.redis_artifacts import RedisArtifacts
-from stores.redis_connection import connect_redis
-from stores.redis_task_views import RedisTaskViews
+from everloop.stores.local_blobs import LocalBlobs
+from everloop.stores.memory_artifacts import MemoryArtifacts
+from everloop.stores.published_artifacts import PublishedArtifacts
+from everloop.stores.redis_artifacts import RedisArtifacts
+from everloop.stores.redis_connection import connect_redis
+from everloop.stores.redis_task_views import RedisTaskViews
+from everloop.workflows.contract.artifacts import ArtifactStatus, StoredArtifact
+from everloop.workflows.contract.messages import DataPart, TextPart
 from tests.stores.artifact_desk import ID, Desk, create, text
 from tests.stores.examples import new_id
-from workflows.contract.artifacts import ArtifactStatus, StoredArtifact
-from workflows.contract.messages import DataPart, TextPart
 
 
 @pytest.fixture

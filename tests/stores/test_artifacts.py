@@ -6,7 +6,7 @@ from datetime import timedelta
 import pytest
 from pydantic import JsonValue
 
-from stores.artifacts import (
+from everloop.stores.artifacts import (
     AddParts,
     Announcement,
     Append,
@@ -26,9 +26,9 @@ from stores.artifacts import (
     RowInvalidError,
     RowSchemaError,
 )
+from everloop.workflows.contract.artifacts import ArtifactStatus, StoredArtifact
+from everloop.workflows.contract.events import TaskEvent
 from tests.stores.artifact_benches import INLINE, SEGMENT, TTL, ArtifactBench
-from workflows.contract.artifacts import ArtifactStatus, StoredArtifact
-from workflows.contract.events import TaskEvent
 
 SIZES = [0, 1, INLINE, INLINE + 1, SEGMENT, SEGMENT + 1, 3 * SEGMENT + 50]
 WHOLE_NUMBERS: dict[str, JsonValue] = {"type": "object", "properties": {"n": {"type": "integer"}}}

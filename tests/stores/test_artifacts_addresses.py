@@ -2,16 +2,16 @@
 
 import pytest
 
-from stores.artifacts import (
+from everloop.stores.artifacts import (
     Append,
     ArtifactIdError,
     ArtifactMissingError,
     Create,
     NewPart,
 )
-from stores.blobs import LinkTerms
+from everloop.stores.blobs import LinkTerms
+from everloop.workflows.contract.artifacts import StoredArtifact
 from tests.stores.artifact_benches import ArtifactBench, read
-from workflows.contract.artifacts import StoredArtifact
 
 STRANGE_IDS = ["a b", "a:b", "a/../b", "ünï:☃", "%3A", "{x}", "*", "a" * 255, "tail:0"]
 

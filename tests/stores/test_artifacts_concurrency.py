@@ -2,15 +2,15 @@
 
 import asyncio
 
-from stores.artifacts import (
+from everloop.stores.artifacts import (
     Append,
     Change,
     ChunkIndexError,
     Create,
     NewPart,
 )
+from everloop.workflows.contract.artifacts import StoredArtifact
 from tests.stores.artifact_benches import ArtifactBench
-from workflows.contract.artifacts import StoredArtifact
 
 
 def text(content: bytes = b"text") -> NewPart:

@@ -7,9 +7,9 @@ from uuid import uuid4
 import pytest
 from redis.asyncio import Redis
 
-from stores.artifact_blobs import PENDING_TIME
-from stores.artifact_housekeeping import Cleared
-from stores.artifacts import (
+from everloop.stores.artifact_blobs import PENDING_TIME
+from everloop.stores.artifact_housekeeping import Cleared
+from everloop.stores.artifacts import (
     Append,
     ArtifactMissingError,
     Change,
@@ -17,7 +17,8 @@ from stores.artifacts import (
     Fail,
     NewPart,
 )
-from stores.blobs import BlobsUnavailableError
+from everloop.stores.blobs import BlobsUnavailableError
+from everloop.workflows.contract.artifacts import ArtifactStatus
 from tests.stores.artifact_benches import ArtifactBench
 from tests.stores.artifact_faults import (
     apply,
@@ -32,7 +33,6 @@ from tests.stores.artifact_faults import (
     with_blobs,
 )
 from tests.stores.failing_blobs import DiedError, FailingBlobs, Moment, away
-from workflows.contract.artifacts import ArtifactStatus
 
 
 @pytest.fixture

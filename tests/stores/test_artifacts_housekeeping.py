@@ -5,16 +5,16 @@ from datetime import timedelta
 import pytest
 from redis.asyncio import Redis
 
-from stores.artifact_blobs import ArtifactBlobs
-from stores.artifact_housekeeping import ArtifactHousekeeping, Cleared
-from stores.artifact_record import EXPIRING
-from stores.artifact_removal import remove_artifact
-from stores.artifacts import (
+from everloop.stores.artifact_blobs import ArtifactBlobs
+from everloop.stores.artifact_housekeeping import ArtifactHousekeeping, Cleared
+from everloop.stores.artifact_record import EXPIRING
+from everloop.stores.artifact_removal import remove_artifact
+from everloop.stores.artifacts import (
     Append,
     Create,
     NewPart,
 )
-from stores.cleaned import Cleaned
+from everloop.stores.cleaned import Cleaned
 from tests.stores.artifact_benches import TTL, ArtifactBench
 from tests.stores.artifact_faults import (
     begin,

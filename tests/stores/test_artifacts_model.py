@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from stores.artifacts import (
+from everloop.stores.artifacts import (
     AddParts,
     Append,
     ArtifactClosedError,
@@ -24,8 +24,8 @@ from stores.artifacts import (
     PartIndexError,
     Replace,
 )
+from everloop.workflows.contract.artifacts import ArtifactStatus
 from tests.stores.artifact_benches import BLOB_STORES_HERE, ArtifactBench
-from workflows.contract.artifacts import ArtifactStatus
 
 
 @dataclass(frozen=True)

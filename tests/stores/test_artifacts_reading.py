@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 import pytest
 from redis.asyncio import Redis
 
-from stores.artifact_record import ArtifactAddress
-from stores.artifacts import (
+from everloop.stores.artifact_record import ArtifactAddress
+from everloop.stores.artifacts import (
     Append,
     ArtifactMissingError,
     ArtifactReplacedError,
@@ -17,13 +17,13 @@ from stores.artifacts import (
     NewPart,
     Replace,
 )
-from stores.blobs import BlobCorruptError, BlobMissingError
-from stores.memory_blobs import MemoryBlobs
-from stores.redis_artifacts import RedisArtifacts
-from stores.redis_task_views import RedisTaskViews
+from everloop.stores.blobs import BlobCorruptError, BlobMissingError
+from everloop.stores.memory_blobs import MemoryBlobs
+from everloop.stores.redis_artifacts import RedisArtifacts
+from everloop.stores.redis_task_views import RedisTaskViews
+from everloop.workflows.contract.artifacts import StoredArtifact
 from tests.stores.artifact_benches import BLOB_STORES_HERE, SEGMENT, ArtifactBench, Clock, redis_artifacts
 from tests.stores.blob_benches import open_bench
-from workflows.contract.artifacts import StoredArtifact
 
 WITH_BLOBS = pytest.mark.parametrize("artifact_bench", BLOB_STORES_HERE, indirect=True)
 

@@ -10,7 +10,7 @@ from uuid import uuid4
 import pytest
 from pydantic import JsonValue
 
-from stores.artifacts import (
+from everloop.stores.artifacts import (
     ArtifactClosedError,
     ArtifactKindError,
     Artifacts,
@@ -20,9 +20,9 @@ from stores.artifacts import (
     RowInvalidError,
     RowSchemaError,
 )
-from stores.memory_artifacts import MemoryArtifacts
+from everloop.stores.memory_artifacts import MemoryArtifacts
+from everloop.workflows.contract.artifacts import ArtifactStatus
 from tests.support.doubling import doubling, while_checks_wait
-from workflows.contract.artifacts import ArtifactStatus
 
 SCHEMA: dict[str, JsonValue] = {
     "type": "object",

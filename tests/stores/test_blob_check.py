@@ -6,14 +6,14 @@ from pathlib import Path
 import pytest
 from redis.asyncio import Redis
 
-from deploy.local.servers import LOOPBACK, free_port
-from stores.blob_check import LOCK_KEY, STORE_ID_KEY, check_blobs
-from stores.blob_settings import BlobSettings, opened_blobs
-from stores.blobs import PROBE_KEY, Blobs, BlobsUnavailableError, BlobsUnfitError
-from stores.local_blobs import LocalBlobs
-from stores.memory_blobs import MemoryBlobs
-from stores.redis_blobs import RedisBlobs, blob_key
-from stores.redis_connection import connect_redis
+from everloop.deploy.local.servers import LOOPBACK, free_port
+from everloop.stores.blob_check import LOCK_KEY, STORE_ID_KEY, check_blobs
+from everloop.stores.blob_settings import BlobSettings, opened_blobs
+from everloop.stores.blobs import PROBE_KEY, Blobs, BlobsUnavailableError, BlobsUnfitError
+from everloop.stores.local_blobs import LocalBlobs
+from everloop.stores.memory_blobs import MemoryBlobs
+from everloop.stores.redis_blobs import RedisBlobs, blob_key
+from everloop.stores.redis_connection import connect_redis
 
 TOGETHER = 8
 """Processes that start at once."""

@@ -9,11 +9,11 @@ from uuid import uuid4
 import pytest
 from redis.asyncio import Redis
 
-from stores import local_stock, s3_objects
-from stores.blobs import Blobs, BlobStock
-from stores.local_blobs import LocalBlobs
-from stores.local_stock import UNFINISHED
-from stores.redis_blobs import RedisBlobs, blob_key
+from everloop.stores import local_stock, s3_objects
+from everloop.stores.blobs import Blobs, BlobStock
+from everloop.stores.local_blobs import LocalBlobs
+from everloop.stores.local_stock import UNFINISHED
+from everloop.stores.redis_blobs import RedisBlobs, blob_key
 from tests.stores.blob_benches import open_bench
 
 NOW, HOUR, DAY = timedelta(), timedelta(hours=1), timedelta(days=1)

@@ -9,8 +9,8 @@ from uuid import uuid4
 
 import pytest
 
-from deploy.local.servers import LOOPBACK, free_port
-from stores.blobs import (
+from everloop.deploy.local.servers import LOOPBACK, free_port
+from everloop.stores.blobs import (
     BlobCorruptError,
     BlobKeyError,
     BlobMissingError,
@@ -18,11 +18,11 @@ from stores.blobs import (
     BlobsUnavailableError,
     sha256,
 )
-from stores.local_blobs import LocalBlobs
-from stores.redis_blobs import RedisBlobs
-from stores.redis_connection import connect_redis
-from stores.s3_blobs import S3Blobs
-from stores.s3_objects import MULTIPART_ABOVE, PART_BYTES
+from everloop.stores.local_blobs import LocalBlobs
+from everloop.stores.redis_blobs import RedisBlobs
+from everloop.stores.redis_connection import connect_redis
+from everloop.stores.s3_blobs import S3Blobs
+from everloop.stores.s3_objects import MULTIPART_ABOVE, PART_BYTES
 from tests.stores.blob_benches import ALL_STORES, S3_SERVERS, Bench, Damaged, needs_swift, new_key, open_bench
 from tests.stores.hashes import hashes_here
 

@@ -5,7 +5,7 @@ from uuid import uuid4
 
 import pytest
 
-from stores.artifacts import (
+from everloop.stores.artifacts import (
     Append,
     ArtifactClosedError,
     ArtifactMissingError,
@@ -14,11 +14,11 @@ from stores.artifacts import (
     Create,
     NewPart,
 )
-from stores.blobs import LinkTerms
-from stores.cached_artifacts import CachedArtifacts
-from stores.memory_artifacts import MemoryArtifacts
+from everloop.stores.blobs import LinkTerms
+from everloop.stores.cached_artifacts import CachedArtifacts
+from everloop.stores.memory_artifacts import MemoryArtifacts
+from everloop.workflows.contract.artifacts import StoredArtifact
 from tests.stores.artifact_benches import ArtifactBench, read
-from workflows.contract.artifacts import StoredArtifact
 
 CREATE = Create("task", (NewPart("text", b"x"),))
 

@@ -7,14 +7,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from redis.asyncio import Redis
 
-from stores.artifact_blobs import ArtifactBlobs
-from stores.artifacts import Append, Complete, Create, NewPart
-from stores.blobs import BlobsUnavailableError
-from stores.encryption import NO_CIPHER, Cipher
-from stores.encryption_codec import ENCODING, KEY_ID
-from stores.encryption_keys import Key, Keyring
-from stores.payload_storage import data_converter
-from stores.redis_connection import connect_redis
+from everloop.stores.artifact_blobs import ArtifactBlobs
+from everloop.stores.artifacts import Append, Complete, Create, NewPart
+from everloop.stores.blobs import BlobsUnavailableError
+from everloop.stores.encryption import NO_CIPHER, Cipher
+from everloop.stores.encryption_codec import ENCODING, KEY_ID
+from everloop.stores.encryption_keys import Key, Keyring
+from everloop.stores.payload_storage import data_converter
+from everloop.stores.redis_connection import connect_redis
 from tests.stores.all_stores import AllStores
 from tests.stores.artifact_benches import ArtifactBench, redis_artifacts
 from tests.stores.blob_benches import Bench, open_bench

@@ -7,18 +7,24 @@ from datetime import timedelta
 import pytest
 from redis.asyncio import Redis
 
-from stores.conversations import MAX_MESSAGES, MAX_TASKS, Conversations, ConversationSummary, Span
-from stores.memory_conversations import MemoryConversations
-from stores.redis_conversations import RedisConversations
-from tests.stores.examples import new_id
-from workflows.contract.calls import ConversationMessage
-from workflows.contract.messages import AssistantMessage, TextPart, ToolCall, ToolMessage, UserMessage
-from workflows.contract.names import (
+from everloop.stores.conversations import MAX_MESSAGES, MAX_TASKS, Conversations, ConversationSummary, Span
+from everloop.stores.memory_conversations import MemoryConversations
+from everloop.stores.redis_conversations import RedisConversations
+from everloop.workflows.contract.calls import ConversationMessage
+from everloop.workflows.contract.messages import (
+    AssistantMessage,
+    TextPart,
+    ToolCall,
+    ToolMessage,
+    UserMessage,
+)
+from everloop.workflows.contract.names import (
     conversation_key,
     conversation_positions_key,
     conversation_summaries_key,
     conversation_tasks_key,
 )
+from tests.stores.examples import new_id
 
 
 @pytest.fixture(params=["memory", "redis", "encrypted"])

@@ -6,14 +6,20 @@ from itertools import count
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stores.memory_conversations import MemoryConversations
-from stores.recent_messages import safe_ends
-from stores.redis_connection import connect_redis
-from stores.redis_conversations import RedisConversations
-from stores.token_counts import estimate_tokens
+from everloop.stores.memory_conversations import MemoryConversations
+from everloop.stores.recent_messages import safe_ends
+from everloop.stores.redis_connection import connect_redis
+from everloop.stores.redis_conversations import RedisConversations
+from everloop.stores.token_counts import estimate_tokens
+from everloop.workflows.contract.calls import ConversationMessage
+from everloop.workflows.contract.messages import (
+    AssistantMessage,
+    TextPart,
+    ToolCall,
+    ToolMessage,
+    UserMessage,
+)
 from tests.stores.examples import new_id
-from workflows.contract.calls import ConversationMessage
-from workflows.contract.messages import AssistantMessage, TextPart, ToolCall, ToolMessage, UserMessage
 
 REPLIES = st.lists(st.lists(st.sampled_from(["c1", "c2", "c3"]), max_size=3, unique=True), max_size=6)
 """Of each reply the ids of its calls, which other replies have too."""

@@ -4,14 +4,14 @@ import asyncio
 
 import pytest
 
-from stores.memory_task_views import MemoryTaskViews
-from stores.redis_connection import connect_redis
-from stores.redis_task_views import RedisTaskViews
-from stores.task_views import START, TaskViews, is_position, position_order
+from everloop.stores.memory_task_views import MemoryTaskViews
+from everloop.stores.redis_connection import connect_redis
+from everloop.stores.redis_task_views import RedisTaskViews
+from everloop.stores.task_views import START, TaskViews, is_position, position_order
+from everloop.workflows.contract.events import TaskEvent, Warned
+from everloop.workflows.contract.names import child_task_id, stream_key
 from tests.stores.conftest import IMPLEMENTATIONS
 from tests.stores.examples import entries_of, new_id, status, submitted
-from workflows.contract.events import TaskEvent, Warned
-from workflows.contract.names import child_task_id, stream_key
 
 LONG_WAIT = 60.0
 

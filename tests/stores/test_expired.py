@@ -5,13 +5,12 @@ from datetime import timedelta
 
 from redis.asyncio import Redis
 
-from stores.cleaned import Cleaned
-from stores.expired_conversations import ExpiredConversations
-from stores.expired_views import ExpiredViews
-from stores.redis_conversations import RedisConversations
-from stores.redis_task_views import RedisTaskViews
-from tests.stores.examples import new_id, said, submitted
-from workflows.contract.names import (
+from everloop.stores.cleaned import Cleaned
+from everloop.stores.expired_conversations import ExpiredConversations
+from everloop.stores.expired_views import ExpiredViews
+from everloop.stores.redis_conversations import RedisConversations
+from everloop.stores.redis_task_views import RedisTaskViews
+from everloop.workflows.contract.names import (
     CONVERSATIONS_KEY,
     conversation_key,
     expiry_list_key,
@@ -19,6 +18,7 @@ from workflows.contract.names import (
     task_list_key,
     view_key,
 )
+from tests.stores.examples import new_id, said, submitted
 
 TTL = timedelta(days=30)
 

@@ -8,15 +8,12 @@ import pytest
 from pydantic import JsonValue
 from redis.asyncio import Redis
 
-from stores.forwarded_events import MAX_CUT_CHARACTERS, MAX_FORWARDED_BYTES, forwarded
-from stores.json_limits import MAX_DEPTH
-from stores.redis_task_views import RedisTaskViews
-from stores.task_views import START, TaskViews
-from stores.view_parts import TASK_TTL
-from tests.stores.artifact_benches import ArtifactBench
-from tests.stores.artifact_desk import create, text
-from tests.stores.examples import asked, chunk, data, said, status, stream_of, submitted, told
-from workflows.contract.events import (
+from everloop.stores.forwarded_events import MAX_CUT_CHARACTERS, MAX_FORWARDED_BYTES, forwarded
+from everloop.stores.json_limits import MAX_DEPTH
+from everloop.stores.redis_task_views import RedisTaskViews
+from everloop.stores.task_views import START, TaskViews
+from everloop.stores.view_parts import TASK_TTL
+from everloop.workflows.contract.events import (
     Narrated,
     SubAgentEvent,
     TaskCreated,
@@ -24,8 +21,11 @@ from workflows.contract.events import (
     ToolCalled,
     Warned,
 )
-from workflows.contract.names import child_task_id, stream_key
-from workflows.contract.tasks import TaskState, TaskView
+from everloop.workflows.contract.names import child_task_id, stream_key
+from everloop.workflows.contract.tasks import TaskState, TaskView
+from tests.stores.artifact_benches import ArtifactBench
+from tests.stores.artifact_desk import create, text
+from tests.stores.examples import asked, chunk, data, said, status, stream_of, submitted, told
 
 CALLED = ToolCalled(iteration=1, call_id="c", name="search", arguments="{}")
 

@@ -6,10 +6,10 @@ import httpx
 import pytest
 from pydantic import ValidationError
 
-from deploy.local.servers import LOOPBACK, free_port
-from stores.metrics_export import MetricsSettings
-from stores.metrics_listener import Address, MetricsAddressError, MetricsListener
-from stores.settings_errors import explain
+from everloop.deploy.local.servers import LOOPBACK, free_port
+from everloop.stores.metrics_export import MetricsSettings
+from everloop.stores.metrics_listener import Address, MetricsAddressError, MetricsListener
+from everloop.stores.settings_errors import explain
 
 OTLP, OTLP_METRICS = "OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT"
 

@@ -2,10 +2,10 @@
 
 import pytest
 
-from stores.task_views import START, TaskViews
+from everloop.stores.task_views import START, TaskViews
+from everloop.workflows.contract.events import Narrated
+from everloop.workflows.contract.tasks import TaskState
 from tests.stores.examples import chunk, status, stream_of, submitted
-from workflows.contract.events import Narrated
-from workflows.contract.tasks import TaskState
 
 NARRATION = Narrated(text="Reading the minutes")
 

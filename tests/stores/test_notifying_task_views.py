@@ -5,14 +5,14 @@ from inspect import getmembers, isfunction
 
 import pytest
 
-from stores.memory_push_configs import MemoryPushConfigs
-from stores.memory_task_views import MemoryTaskViews
-from stores.notifying_task_views import NotifyingTaskViews, NotToldError
-from stores.push_configs import PushConfig
-from stores.task_views import START, TaskQuery, TaskViews
+from everloop.stores.memory_push_configs import MemoryPushConfigs
+from everloop.stores.memory_task_views import MemoryTaskViews
+from everloop.stores.notifying_task_views import NotifyingTaskViews, NotToldError
+from everloop.stores.push_configs import PushConfig
+from everloop.stores.task_views import START, TaskQuery, TaskViews
+from everloop.workflows.contract.events import StatusChanged
+from everloop.workflows.contract.tasks import TaskState
 from tests.stores.examples import answered, chunk, status, submitted
-from workflows.contract.events import StatusChanged
-from workflows.contract.tasks import TaskState
 
 
 class CountingConfigs(MemoryPushConfigs):

@@ -13,14 +13,14 @@ from structlog.testing import capture_logs
 from temporalio.client import Client
 from temporalio.service import RPCError
 
-from stores.abandoned_blobs import AbandonedBlobs
-from stores.artifact_record import KNOWN_SINCE, PENDING
-from stores.artifacts import Create, NewPart
-from stores.blob_users import FOLDER, BlobsSharedError, announce_user
-from stores.local_blobs import LocalBlobs
-from stores.old_payloads import OldPayloads
-from stores.payload_storage import NO_TASK, payload_folder
-from stores.redis_blobs import RedisBlobs, blob_key
+from everloop.stores.abandoned_blobs import AbandonedBlobs
+from everloop.stores.artifact_record import KNOWN_SINCE, PENDING
+from everloop.stores.artifacts import Create, NewPart
+from everloop.stores.blob_users import FOLDER, BlobsSharedError, announce_user
+from everloop.stores.local_blobs import LocalBlobs
+from everloop.stores.old_payloads import OldPayloads
+from everloop.stores.payload_storage import NO_TASK, payload_folder
+from everloop.stores.redis_blobs import RedisBlobs, blob_key
 from tests.stores.artifact_faults import kept_blobs, local_bench
 
 TTL, LONGER = timedelta(days=30), timedelta(days=31)

@@ -5,15 +5,15 @@ from collections.abc import Awaitable, Callable
 import pytest
 from redis.asyncio import Redis
 
-from stores.leases import Lease, NotOursError
-from stores.redis_conversations import RedisConversations
-from stores.redis_task_views import RedisTaskViews
-from stores.redis_tool_records import RedisToolRecords
-from stores.redis_transcripts import RedisTranscripts
+from everloop.stores.leases import Lease, NotOursError
+from everloop.stores.redis_conversations import RedisConversations
+from everloop.stores.redis_task_views import RedisTaskViews
+from everloop.stores.redis_tool_records import RedisToolRecords
+from everloop.stores.redis_transcripts import RedisTranscripts
+from everloop.workflows.contract.events import Warned
+from everloop.workflows.contract.messages import AssistantMessage, ToolMessage
+from everloop.workflows.contract.names import CONVERSATIONS_KEY
 from tests.stores.examples import new_id, said, status, submitted
-from workflows.contract.events import Warned
-from workflows.contract.messages import AssistantMessage, ToolMessage
-from workflows.contract.names import CONVERSATIONS_KEY
 
 Write = Callable[[Redis, str, Lease | None], Awaitable[object]]
 

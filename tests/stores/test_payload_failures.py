@@ -5,10 +5,10 @@ from temporalio.api.failure.v1 import Failure
 from temporalio.converter import PayloadConverter
 from temporalio.exceptions import ApplicationError
 
-from stores.blobs import BlobsUnavailableError
-from stores.memory_blobs import MemoryBlobs
-from stores.payload_storage import PayloadFailureConverter, payload_folder
-from workflows.contract.failures import BLOB_MISSING
+from everloop.stores.blobs import BlobsUnavailableError
+from everloop.stores.memory_blobs import MemoryBlobs
+from everloop.stores.payload_storage import PayloadFailureConverter, payload_folder
+from everloop.workflows.contract.failures import BLOB_MISSING
 
 LOST = ApplicationError("lost", type=BLOB_MISSING, non_retryable=True)
 AWAY = BlobsUnavailableError("the store", "it is away")

@@ -22,14 +22,14 @@ from temporalio.exceptions import ActivityError, ApplicationError, RetryState, T
 from temporalio.service import RPCError
 from temporalio.worker import Replayer, Worker
 
-from stores.blobs import Blobs, BlobsUnavailableError
-from stores.local_blobs import LocalBlobs
-from stores.lost_payloads import LostPayloads
-from stores.memory_blobs import MemoryBlobs
-from stores.payload_storage import BlobPayloads, data_converter, payload_folder
+from everloop.stores.blobs import Blobs, BlobsUnavailableError
+from everloop.stores.local_blobs import LocalBlobs
+from everloop.stores.lost_payloads import LostPayloads
+from everloop.stores.memory_blobs import MemoryBlobs
+from everloop.stores.payload_storage import BlobPayloads, data_converter, payload_folder
+from everloop.workflows.contract.failures import BLOB_MISSING
 from tests.stores.hashes import hashes_here
 from tests.stores.payload_workflow import Echo, Parcels, fail_once, make, repeat
-from workflows.contract.failures import BLOB_MISSING
 
 LARGE = 3 * 1024 * 1024
 SMALL_HISTORY = 50_000

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stores.artifacts import (
+from everloop.stores.artifacts import (
     AddParts,
     Append,
     ArtifactError,
@@ -17,15 +17,15 @@ from stores.artifacts import (
     NewPart,
     Replace,
 )
-from stores.local_blobs import LocalBlobs
-from stores.redis_artifacts import RedisArtifacts
-from stores.redis_connection import connect_redis
-from stores.redis_task_views import RedisTaskViews
-from stores.shown_artifacts import SHOWN_BYTES
+from everloop.stores.local_blobs import LocalBlobs
+from everloop.stores.redis_artifacts import RedisArtifacts
+from everloop.stores.redis_connection import connect_redis
+from everloop.stores.redis_task_views import RedisTaskViews
+from everloop.stores.shown_artifacts import SHOWN_BYTES
+from everloop.workflows.contract.messages import DataPart, FilePart, Part, StoredPart, TextPart
 from tests.stores.artifact_desk import ID, Desk, create, data, text
 from tests.stores.artifact_histories import STEPS, Delete, Drafted, NextCall, Step
 from tests.stores.examples import chunk
-from workflows.contract.messages import DataPart, FilePart, Part, StoredPart, TextPart
 
 
 @pytest.fixture

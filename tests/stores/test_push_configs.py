@@ -5,11 +5,11 @@ from datetime import timedelta
 import pytest
 from redis.asyncio import Redis
 
-from stores.memory_push_configs import MemoryPushConfigs
-from stores.push_configs import MAX_CONFIGS, PushConfig, PushConfigs, TooManyPushConfigsError
-from stores.redis_push_configs import RedisPushConfigs
+from everloop.stores.memory_push_configs import MemoryPushConfigs
+from everloop.stores.push_configs import MAX_CONFIGS, PushConfig, PushConfigs, TooManyPushConfigsError
+from everloop.stores.redis_push_configs import RedisPushConfigs
+from everloop.workflows.contract.names import push_configs_key
 from tests.stores.examples import new_id
-from workflows.contract.names import push_configs_key
 
 
 @pytest.fixture(params=["memory", "redis", "encrypted"])

@@ -8,15 +8,15 @@ from datetime import timedelta
 import pytest
 from redis.asyncio import Redis
 
-from stores.memory_quotas import MemoryQuotas
-from stores.memory_task_views import MemoryTaskViews
-from stores.quotas import RESERVATION, Quotas, Rate
-from stores.redis_quotas import RedisQuotas
-from stores.redis_task_views import RedisTaskViews
-from stores.task_views import TaskViews
+from everloop.stores.memory_quotas import MemoryQuotas
+from everloop.stores.memory_task_views import MemoryTaskViews
+from everloop.stores.quotas import RESERVATION, Quotas, Rate
+from everloop.stores.redis_quotas import RedisQuotas
+from everloop.stores.redis_task_views import RedisTaskViews
+from everloop.stores.task_views import TaskViews
+from everloop.workflows.contract.names import child_task_id, open_tasks_key, request_rate_key
+from everloop.workflows.contract.tasks import TaskState, TaskView
 from tests.stores.examples import answered, new_id, status, submitted
-from workflows.contract.names import child_task_id, open_tasks_key, request_rate_key
-from workflows.contract.tasks import TaskState, TaskView
 
 SLOW = Rate(per_minute=1, burst=5)
 """Nothing comes back while a test runs."""

@@ -3,15 +3,15 @@
 from dataclasses import replace
 from pathlib import Path
 
-from stores.leases import Claim, Lease
-from stores.redis_connection import connect_redis
-from stores.redis_task_views import RedisTaskViews
-from stores.redis_tool_records import RedisToolRecords
-from stores.redis_transcripts import RedisTranscripts
-from stores.task_views import TaskQuery
+from everloop.stores.leases import Claim, Lease
+from everloop.stores.redis_connection import connect_redis
+from everloop.stores.redis_task_views import RedisTaskViews
+from everloop.stores.redis_tool_records import RedisToolRecords
+from everloop.stores.redis_transcripts import RedisTranscripts
+from everloop.stores.task_views import TaskQuery
+from everloop.workflows.contract.messages import ToolMessage
 from tests.stores.examples import chunk, entries_of, new_id, said, status, submitted
 from tests.support.processes import redis_answers, running_valkey, wait_until_answers
-from workflows.contract.messages import ToolMessage
 
 
 async def test_what_was_acknowledged_survives_a_kill(tmp_path: Path) -> None:

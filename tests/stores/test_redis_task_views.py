@@ -9,15 +9,27 @@ import pytest
 from redis.asyncio import Redis
 from structlog.testing import capture_logs
 
-from stores.leases import Lease
-from stores.push_configs import PushConfig
-from stores.redis_push_configs import RedisPushConfigs
-from stores.redis_secrets import RedisSecrets
-from stores.redis_task_views import RedisTaskViews
-from stores.redis_tool_records import RedisToolRecords
-from stores.redis_transcripts import RedisTranscripts
-from stores.task_views import START, TaskQuery
-from stores.transcripts import Attempt
+from everloop.stores.leases import Lease
+from everloop.stores.push_configs import PushConfig
+from everloop.stores.redis_push_configs import RedisPushConfigs
+from everloop.stores.redis_secrets import RedisSecrets
+from everloop.stores.redis_task_views import RedisTaskViews
+from everloop.stores.redis_tool_records import RedisToolRecords
+from everloop.stores.redis_transcripts import RedisTranscripts
+from everloop.stores.task_views import START, TaskQuery
+from everloop.stores.transcripts import Attempt
+from everloop.workflows.contract.events import TaskCreated
+from everloop.workflows.contract.names import (
+    OPEN_TASKS_KEY,
+    child_task_id,
+    expiry_list_key,
+    history_key,
+    open_tasks_key,
+    stream_key,
+    task_list_key,
+    view_key,
+)
+from everloop.workflows.contract.tasks import TaskState, TaskView
 from tests.stores.examples import (
     AGENT_ID,
     answered,
@@ -28,18 +40,6 @@ from tests.stores.examples import (
     submitted,
     view_of,
 )
-from workflows.contract.events import TaskCreated
-from workflows.contract.names import (
-    OPEN_TASKS_KEY,
-    child_task_id,
-    expiry_list_key,
-    history_key,
-    open_tasks_key,
-    stream_key,
-    task_list_key,
-    view_key,
-)
-from workflows.contract.tasks import TaskState, TaskView
 
 
 @pytest.fixture

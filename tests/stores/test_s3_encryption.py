@@ -9,11 +9,11 @@ import pytest
 from pydantic import ValidationError
 from redis.asyncio import Redis
 
-from stores.blob_settings import BlobSettings, opened_blobs
-from stores.blobs import BlobsUnfitError
-from stores.s3_blobs import S3Blobs
-from stores.s3_client import server_encryption
-from stores.s3_objects import MULTIPART_ABOVE, SMALLEST_PART
+from everloop.stores.blob_settings import BlobSettings, opened_blobs
+from everloop.stores.blobs import BlobsUnfitError
+from everloop.stores.s3_blobs import S3Blobs
+from everloop.stores.s3_client import server_encryption
+from everloop.stores.s3_objects import MULTIPART_ABOVE, SMALLEST_PART
 from tests.stores.blob_benches import new_key
 from tests.support.buckets import client_of, new_bucket
 

@@ -6,10 +6,10 @@ import pytest
 from pydantic import JsonValue
 from redis.asyncio import Redis
 
-from stores.redis_secrets import RedisSecrets
-from stores.secrets import Secrets
+from everloop.stores.redis_secrets import RedisSecrets
+from everloop.stores.secrets import Secrets
+from everloop.workflows.contract.names import secrets_key
 from tests.stores.examples import new_id
-from workflows.contract.names import secrets_key
 
 
 @pytest.mark.parametrize("value", ["sé\x00\n", "", {"user": "ada", "pins": [1, None]}, 0, False, "\ud800"])

@@ -4,11 +4,11 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from stores.artifacts import Append, Complete, Create, NewPart
-from stores.blobs import BlobCorruptError
-from stores.memory_artifacts import MemoryArtifacts
-from stores.shown_artifacts import SHOWN_BYTES, SHOWN_PART_BYTES, shown_artifact
-from workflows.contract.messages import DataPart, FilePart, Part, StoredPart, TextPart
+from everloop.stores.artifacts import Append, Complete, Create, NewPart
+from everloop.stores.blobs import BlobCorruptError
+from everloop.stores.memory_artifacts import MemoryArtifacts
+from everloop.stores.shown_artifacts import SHOWN_BYTES, SHOWN_PART_BYTES, shown_artifact
+from everloop.workflows.contract.messages import DataPart, FilePart, Part, StoredPart, TextPart
 
 ID = "report"
 

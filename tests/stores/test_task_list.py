@@ -7,9 +7,10 @@ from itertools import product
 
 import pytest
 
-from stores.page_token import IndexEntry, encode_page_token
-from stores.task_views import InvalidPageTokenError, TaskPage, TaskQuery, TaskViews
-from stores.view_parts import microseconds
+from everloop.stores.page_token import IndexEntry, encode_page_token
+from everloop.stores.task_views import InvalidPageTokenError, TaskPage, TaskQuery, TaskViews
+from everloop.stores.view_parts import microseconds
+from everloop.workflows.contract.tasks import TaskState
 from tests.stores.examples import (
     AGENT_ID,
     answered,
@@ -21,7 +22,6 @@ from tests.stores.examples import (
     submitted,
     view_of,
 )
-from workflows.contract.tasks import TaskState
 
 
 async def create_many(

@@ -7,11 +7,11 @@ from typing import cast
 import pytest
 from redis.asyncio import Redis
 
-from stores.redis_task_views import RedisTaskViews
-from stores.task_views import TaskQuery
+from everloop.stores.redis_task_views import RedisTaskViews
+from everloop.stores.task_views import TaskQuery
+from everloop.workflows.contract.tasks import TaskState, TaskView
 from tests.stores.examples import AGENT_ID, new_id, status, submitted, view_of
 from tests.support.many_tasks import copy_task
-from workflows.contract.tasks import TaskState, TaskView
 
 FEW, MANY = 1_000, 100_000
 PAGE = 100

@@ -1,8 +1,8 @@
 """How large a stored task is, and what is loaded of one that is large."""
 
-from stores.task_views import TaskViews
+from everloop.stores.task_views import TaskViews
+from everloop.workflows.contract.tasks import TaskState, TaskView
 from tests.stores.examples import artifact, chunk, new_id, said, status, submitted
-from workflows.contract.tasks import TaskState, TaskView
 
 LONG = "x" * 100_000
 

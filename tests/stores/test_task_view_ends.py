@@ -8,8 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stores.memory_task_views import MemoryTaskViews
-from stores.task_views import TaskViews
+from everloop.stores.memory_task_views import MemoryTaskViews
+from everloop.stores.task_views import TaskViews
+from everloop.workflows.contract.events import StatusChanged, Warned
+from everloop.workflows.contract.tasks import TaskState, TaskStatus, TaskView
 from tests.stores.examples import (
     answered,
     artifact,
@@ -21,8 +23,6 @@ from tests.stores.examples import (
     submitted,
     view_of,
 )
-from workflows.contract.events import StatusChanged, Warned
-from workflows.contract.tasks import TaskState, TaskStatus, TaskView
 
 LAST_STEP = 1_000
 

@@ -2,7 +2,10 @@
 
 import pytest
 
-from stores.task_views import TaskViews
+from everloop.stores.task_views import TaskViews
+from everloop.workflows.contract.events import ArtifactChunk, TaskEvent
+from everloop.workflows.contract.messages import TextPart
+from everloop.workflows.contract.tasks import TaskState, TaskStatus, TaskView
 from tests.stores.examples import (
     answered,
     artifact,
@@ -16,9 +19,6 @@ from tests.stores.examples import (
     told,
     view_of,
 )
-from workflows.contract.events import ArtifactChunk, TaskEvent
-from workflows.contract.messages import TextPart
-from workflows.contract.tasks import TaskState, TaskStatus, TaskView
 
 FAILED_DRAFT = (artifact("ha", complete=False, failed=True, artifact_id="half"),)
 

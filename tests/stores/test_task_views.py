@@ -3,7 +3,10 @@
 import pytest
 from pydantic import JsonValue
 
-from stores.task_views import TaskViews
+from everloop.stores.task_views import TaskViews
+from everloop.workflows.contract.events import TaskCreated, TaskEvent, Warned
+from everloop.workflows.contract.messages import AgentMessage, TextPart
+from everloop.workflows.contract.tasks import Route, TaskState, TaskStatus
 from tests.stores.examples import (
     artifact,
     asked,
@@ -17,9 +20,6 @@ from tests.stores.examples import (
     told,
     view_of,
 )
-from workflows.contract.events import TaskCreated, TaskEvent, Warned
-from workflows.contract.messages import AgentMessage, TextPart
-from workflows.contract.tasks import Route, TaskState, TaskStatus
 
 
 async def test_a_created_task_is_loaded_as_it_was_created(task_views: TaskViews) -> None:

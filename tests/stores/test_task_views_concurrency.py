@@ -5,15 +5,15 @@ from collections.abc import Sequence
 
 import pytest
 
-from stores.memory_task_views import MemoryTaskViews
-from stores.redis_connection import connect_redis
-from stores.redis_task_views import RedisTaskViews
-from stores.task_views import Snapshot, TaskViews
+from everloop.stores.memory_task_views import MemoryTaskViews
+from everloop.stores.redis_connection import connect_redis
+from everloop.stores.redis_task_views import RedisTaskViews
+from everloop.stores.task_views import Snapshot, TaskViews
+from everloop.workflows.contract.events import ArtifactChunk, TaskEvent
+from everloop.workflows.contract.messages import text_of
+from everloop.workflows.contract.tasks import TaskState, TaskView
 from tests.stores.conftest import IMPLEMENTATIONS
 from tests.stores.examples import chunk, status, submitted, view_of
-from workflows.contract.events import ArtifactChunk, TaskEvent
-from workflows.contract.messages import text_of
-from workflows.contract.tasks import TaskState, TaskView
 
 TASKS = 12
 CHUNKS = 40

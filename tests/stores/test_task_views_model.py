@@ -8,12 +8,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from redis.asyncio import Redis
 
-from stores.fold import FoldedTask
-from stores.memory_task_views import MemoryTaskViews
-from stores.redis_connection import connect_redis
-from stores.redis_task_views import RedisTaskViews
-from stores.task_views import TaskQuery, TaskViews
-from stores.view_parts import microseconds
+from everloop.stores.fold import FoldedTask
+from everloop.stores.memory_task_views import MemoryTaskViews
+from everloop.stores.redis_connection import connect_redis
+from everloop.stores.redis_task_views import RedisTaskViews
+from everloop.stores.task_views import TaskQuery, TaskViews
+from everloop.stores.view_parts import microseconds
+from everloop.workflows.contract.events import EVENT_ADAPTER, TaskCreated
+from everloop.workflows.contract.names import child_task_id, open_tasks_key, stream_key
+from everloop.workflows.contract.tasks import TaskState, TaskView
 from tests.stores.examples import at, stream_of, submitted
 from tests.stores.histories import (
     CHANGES,
@@ -28,9 +31,6 @@ from tests.stores.histories import (
     Publish,
     Restore,
 )
-from workflows.contract.events import EVENT_ADAPTER, TaskCreated
-from workflows.contract.names import child_task_id, open_tasks_key, stream_key
-from workflows.contract.tasks import TaskState, TaskView
 
 
 async def apply(views: TaskViews, view: TaskView, change: Change) -> None:

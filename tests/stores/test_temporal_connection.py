@@ -11,8 +11,8 @@ from google.protobuf.duration_pb2 import Duration
 from temporalio.api.workflowservice.v1 import RegisterNamespaceRequest
 from temporalio.client import Client
 
-from deploy.local.servers import LOOPBACK
-from stores.temporal_connection import TemporalUnreachableError, connect_temporal
+from everloop.deploy.local.servers import LOOPBACK
+from everloop.stores.temporal_connection import TemporalUnreachableError, connect_temporal
 from tests.support.certificates import certificate_files
 from tests.support.tls_proxy import running_tls_proxy
 

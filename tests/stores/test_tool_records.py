@@ -9,13 +9,13 @@ import pytest
 from pydantic import JsonValue
 from redis.asyncio import Redis
 
-from stores.leases import Claim, Lease, NotOursError
-from stores.redis_tool_records import RedisToolRecords
-from stores.tool_records import ToolRecords
+from everloop.stores.leases import Claim, Lease, NotOursError
+from everloop.stores.redis_tool_records import RedisToolRecords
+from everloop.stores.tool_records import ToolRecords
+from everloop.workflows.contract.messages import ToolCall, ToolMessage
+from everloop.workflows.contract.names import tool_record_key
+from everloop.workflows.contract.questions import Question, QuestionKind
 from tests.stores.examples import new_id
-from workflows.contract.messages import ToolCall, ToolMessage
-from workflows.contract.names import tool_record_key
-from workflows.contract.questions import Question, QuestionKind
 
 OUTCOME = ToolMessage(call_id="c1", name="search", content="found é \x00", outcome="error")
 QUESTION = Question(

@@ -6,12 +6,11 @@ from datetime import timedelta
 import pytest
 from redis.asyncio import Redis
 
-from stores.leases import Lease, NotOursError
-from stores.redis_tool_records import RedisToolRecords
-from stores.redis_transcripts import RedisTranscripts
-from stores.transcripts import Attempt, OpenedTranscript, Transcripts
-from tests.stores.examples import new_id, said
-from workflows.contract.messages import (
+from everloop.stores.leases import Lease, NotOursError
+from everloop.stores.redis_tool_records import RedisToolRecords
+from everloop.stores.redis_transcripts import RedisTranscripts
+from everloop.stores.transcripts import Attempt, OpenedTranscript, Transcripts
+from everloop.workflows.contract.messages import (
     AssistantMessage,
     SummaryMessage,
     ToolCall,
@@ -19,7 +18,8 @@ from workflows.contract.messages import (
     TranscriptMessage,
     Usage,
 )
-from workflows.contract.names import transcript_key
+from everloop.workflows.contract.names import transcript_key
+from tests.stores.examples import new_id, said
 
 REPLY = AssistantMessage(
     text="let me see",

@@ -2,11 +2,11 @@
 
 import pytest
 
-from stores.task_views import InvalidPageTokenError, TaskViews, WaitingPage, WaitingQuery
+from everloop.stores.task_views import InvalidPageTokenError, TaskViews, WaitingPage, WaitingQuery
+from everloop.workflows.contract.messages import ToolCall
+from everloop.workflows.contract.questions import Question, QuestionKind
+from everloop.workflows.contract.tasks import TaskState, TaskView
 from tests.stores.examples import new_id, status, submitted
-from workflows.contract.messages import ToolCall
-from workflows.contract.questions import Question, QuestionKind
-from workflows.contract.tasks import TaskState, TaskView
 
 
 def asking(scope: str, question_id: str = "q") -> Question:

@@ -4,10 +4,10 @@ import asyncio
 from datetime import timedelta
 from pathlib import Path
 
-from agents.agent import Agent, Limits
-from agents.plugins import prompt, tools
-from agents.tool import tool
-from agents.tool_context import ToolContext
+from everloop.agents.agent import Agent, Limits
+from everloop.agents.plugins import prompt, tools
+from everloop.agents.tool import tool
+from everloop.agents.tool_context import ToolContext
 from tests.support.marks import append_line, until_open
 
 LONG = timedelta(seconds=60)

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Iterator
 from datetime import timedelta
 from random import Random
 
-from agents import Agent, Limits, ToolContext, artifacts, prompt, tool, tools
+from everloop import Agent, Limits, ToolContext, artifacts, prompt, tool, tools
 from tests.support.marks import until_open
 
 ARTIFACT_AGENT = "tests.support.artifact_agents:agent"

@@ -2,15 +2,15 @@
 
 from collections.abc import Awaitable, Callable
 
-from agents.tool import tool
-from agents.tool_context import ToolContext
-from stores.artifacts import Announcement, Change
-from stores.memory_artifacts import MemoryArtifacts
-from stores.task_views import TaskViews
+from everloop.agents.tool import tool
+from everloop.agents.tool_context import ToolContext
+from everloop.stores.artifacts import Announcement, Change
+from everloop.stores.memory_artifacts import MemoryArtifacts
+from everloop.stores.task_views import TaskViews
+from everloop.workflows.contract.artifacts import StoredArtifact
+from everloop.workflows.contract.messages import Part, ToolMessage
+from everloop.workflows.contract.names import context_key
 from tests.support.tool_bench import ToolBench
-from workflows.contract.artifacts import StoredArtifact
-from workflows.contract.messages import Part, ToolMessage
-from workflows.contract.names import context_key
 
 MIB = 1024 * 1024
 

@@ -4,14 +4,14 @@ import json
 
 from pydantic import JsonValue
 
-from agents.artifact_tools import artifacts
-from stores.artifacts import Create, NewPart
-from stores.shown_artifacts import shown_artifact
-from stores.tool_records import ToolRecords
+from everloop.agents.artifact_tools import artifacts
+from everloop.stores.artifacts import Create, NewPart
+from everloop.stores.shown_artifacts import shown_artifact
+from everloop.stores.tool_records import ToolRecords
+from everloop.workflows.contract.artifacts import StoredArtifact
+from everloop.workflows.contract.messages import Part, ToolMessage
+from everloop.workflows.contract.names import context_key
 from tests.support.tool_bench import ToolBench
-from workflows.contract.artifacts import StoredArtifact
-from workflows.contract.messages import Part, ToolMessage
-from workflows.contract.names import context_key
 
 
 class Desk:

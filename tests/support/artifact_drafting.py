@@ -5,22 +5,22 @@ from enum import Enum, auto
 
 from pydantic import JsonValue
 
-from activities.artifact_settlement import ArtifactSettlement
-from activities.artifact_streams import ArtifactStreams
-from activities.attempt_number import attempt_number
-from activities.deltas import ArgumentsDelta
-from activities.drafted_calls import DraftedReply
-from activities.stored_contents import StoredContents
-from agents.artifact_tools import artifacts
-from stores.artifacts import Create, NewPart
-from stores.memory_artifacts import MemoryArtifacts
-from stores.memory_task_views import MemoryTaskViews
-from stores.task_views import START
+from everloop.activities.artifact_settlement import ArtifactSettlement
+from everloop.activities.artifact_streams import ArtifactStreams
+from everloop.activities.attempt_number import attempt_number
+from everloop.activities.deltas import ArgumentsDelta
+from everloop.activities.drafted_calls import DraftedReply
+from everloop.activities.stored_contents import StoredContents
+from everloop.agents.artifact_tools import artifacts
+from everloop.stores.artifacts import Create, NewPart
+from everloop.stores.memory_artifacts import MemoryArtifacts
+from everloop.stores.memory_task_views import MemoryTaskViews
+from everloop.stores.task_views import START
+from everloop.workflows.contract.events import ArtifactChunk
+from everloop.workflows.contract.messages import AssistantMessage, TextPart, ToolCall, text_of
+from everloop.workflows.contract.names import context_key
+from everloop.workflows.contract.tasks import Artifact, TaskRef
 from tests.support.model_bench import new_view
-from workflows.contract.events import ArtifactChunk
-from workflows.contract.messages import AssistantMessage, TextPart, ToolCall, text_of
-from workflows.contract.names import context_key
-from workflows.contract.tasks import Artifact, TaskRef
 
 TASK = TaskRef(task_id="t", run_id="run", context_id="c", owner="o", agent_id="a")
 CONTEXT = context_key(TASK.owner, TASK.context_id)

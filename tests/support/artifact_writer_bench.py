@@ -6,15 +6,15 @@ import pytest
 from pydantic import JsonValue
 from temporalio.exceptions import ApplicationError
 
-from agents.agent import Agent
-from agents.artifact_tools import artifacts
-from stores.artifacts import Create, NewPart
+from everloop.agents.agent import Agent
+from everloop.agents.artifact_tools import artifacts
+from everloop.stores.artifacts import Create, NewPart
+from everloop.workflows.contract.events import ArtifactChunk, TaskEvent
+from everloop.workflows.contract.messages import Part, TextPart, text_of
+from everloop.workflows.contract.names import context_key
+from everloop.workflows.contract.tasks import Artifact
 from tests.support.model_bench import ModelBench
 from tests.support.scripted_openai import CallFragment, Step
-from workflows.contract.events import ArtifactChunk, TaskEvent
-from workflows.contract.messages import Part, TextPart, text_of
-from workflows.contract.names import context_key
-from workflows.contract.tasks import Artifact
 
 WRITER = Agent(id="agent", name="Writer", description="", plugins=[artifacts()])
 BASE = "Once upon a time. "

@@ -12,7 +12,7 @@ from typing import cast
 
 from redis.asyncio import Redis
 
-from deploy.local.servers import valkey_command
+from everloop.deploy.local.servers import valkey_command
 from tests.support.deployment import Deployment
 from tests.support.processes import (
     ROOT,

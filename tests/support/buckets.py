@@ -9,8 +9,8 @@ from uuid import uuid4
 import boto3
 from moto.server import ThreadedMotoServer
 
-from deploy.local.servers import LOOPBACK, free_port
-from stores.s3_client import S3Client
+from everloop.deploy.local.servers import LOOPBACK, free_port
+from everloop.stores.s3_client import S3Client
 from tests.support.swift_server import ACCESS_KEY, SECRET
 
 _ENVIRONMENT = {

@@ -11,10 +11,10 @@ from uuid import uuid4
 import httpx
 from pydantic import Field
 
-from agents.agent import Agent
-from agents.plugins import prompt, request_input, sub_agent, tools
-from agents.tool import tool
-from agents.tool_context import ToolContext
+from everloop.agents.agent import Agent
+from everloop.agents.plugins import prompt, request_input, sub_agent, tools
+from everloop.agents.tool import tool
+from everloop.agents.tool_context import ToolContext
 
 WORK = 0.5
 """Seconds that a tool works before its effect, and again after it: time to be killed in."""

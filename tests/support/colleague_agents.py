@@ -13,7 +13,7 @@ from typing import Literal
 
 from pydantic import BaseModel, Field
 
-from agents import (
+from everloop import (
     Agent,
     AuthRequired,
     InputRequired,

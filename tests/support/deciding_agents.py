@@ -1,8 +1,8 @@
 """An agent that decides by itself whether a message becomes a task, for acceptance tests."""
 
-from agents.agent import Agent
-from agents.plugins import prompt, tools
-from agents.tool import tool
+from everloop.agents.agent import Agent
+from everloop.agents.plugins import prompt, tools
+from everloop.agents.tool import tool
 
 
 @tool(idempotent=True)

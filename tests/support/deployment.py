@@ -12,7 +12,7 @@ from uuid import uuid4
 import httpx
 from redis.asyncio import Redis
 
-from deploy.local.servers import LOOPBACK, free_port
+from everloop.deploy.local.servers import LOOPBACK, free_port
 from tests.support.planted import MODEL_KEY
 from tests.support.processes import (
     ServerProcess,
@@ -56,7 +56,7 @@ class Deployment:
         port = free_port()
         url = f"http://{LOOPBACK}:{port}"
         variables = {"EVERLOOP_PORT": str(port), "EVERLOOP_PUBLIC_URL": url, **settings}
-        process = self._process("gateway", [sys.executable, "-m", "gateway"], variables)
+        process = self._process("gateway", [sys.executable, "-m", "everloop.gateway"], variables)
         process.start()
         await wait_until_answers(process, lambda: _is_ready(url), "gateway")
         return Gateway(process, url)

@@ -9,8 +9,8 @@ from typing import TypeVar
 import pytest
 from pydantic import JsonValue
 
-from runtime import foreign_schemas
-from runtime.foreign_schemas import find_misfits
+from everloop.runtime import foreign_schemas
+from everloop.runtime.foreign_schemas import find_misfits
 
 T = TypeVar("T")
 

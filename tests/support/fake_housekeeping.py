@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from temporalio import activity
 
-from workflows.contract.housekeeping import CleanInput, CleanResult, HousekeepingPort, Kind
+from everloop.workflows.contract.housekeeping import CleanInput, CleanResult, HousekeepingPort, Kind
 
 Steps = Mapping[Kind, Sequence[CleanResult | Exception]]
 

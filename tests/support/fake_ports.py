@@ -6,9 +6,8 @@ from collections.abc import Awaitable, Callable
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
-from tests.support.fake_push import ScriptedPush
-from worker import Ports
-from workflows.contract.calls import (
+from everloop.worker import Ports
+from everloop.workflows.contract.calls import (
     AfterCompletionInput,
     BeforeRequestInput,
     BeforeRequestResult,
@@ -29,8 +28,8 @@ from workflows.contract.calls import (
     StoreTranscriptInput,
     ToolReply,
 )
-from workflows.contract.events import StatusChanged, TaskEvent
-from workflows.contract.messages import (
+from everloop.workflows.contract.events import StatusChanged, TaskEvent
+from everloop.workflows.contract.messages import (
     AssistantMessage,
     SummaryMessage,
     ToolCall,
@@ -38,14 +37,14 @@ from workflows.contract.messages import (
     Usage,
     UserMessage,
 )
-from workflows.contract.names import (
+from everloop.workflows.contract.names import (
     MODEL_QUEUE,
     TOOLS_QUEUE,
     WORKFLOWS_QUEUE,
     call_key,
     child_task_id,
 )
-from workflows.contract.ports import (
+from everloop.workflows.contract.ports import (
     AgentPort,
     ContextPort,
     ModelPort,
@@ -55,7 +54,8 @@ from workflows.contract.ports import (
     ToolPort,
     TranscriptPort,
 )
-from workflows.contract.tasks import AgentSpec, TaskView
+from everloop.workflows.contract.tasks import AgentSpec, TaskView
+from tests.support.fake_push import ScriptedPush
 
 Script = AssistantMessage | Exception | Callable[[CallModelInput], Awaitable[AssistantMessage]]
 

@@ -5,12 +5,12 @@ from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from pathlib import Path
 
-from agents.agent import Agent
-from agents.plugins import prompt, tools
-from agents.tool import tool
-from agents.tool_context import ToolContext
+from everloop.agents.agent import Agent
+from everloop.agents.plugins import prompt, tools
+from everloop.agents.tool import tool
+from everloop.agents.tool_context import ToolContext
+from everloop.workflows.contract.messages import TextPart
 from tests.support.marks import until_open
-from workflows.contract.messages import TextPart
 
 _late = set[asyncio.Task[None]]()
 

@@ -1,6 +1,6 @@
 """The agent of the tests about limits, models that stand in, and prompts that get too long."""
 
-from agents import Agent, Compaction, Limits, Retries, prompt, tool, tools
+from everloop import Agent, Compaction, Limits, Retries, prompt, tool, tools
 
 
 @tool

@@ -2,9 +2,9 @@
 
 from redis.asyncio import Redis
 
-from stores.view_parts import microseconds
-from workflows.contract.names import expiry_list_key, task_list_key, view_key
-from workflows.contract.tasks import TaskView
+from everloop.stores.view_parts import microseconds
+from everloop.workflows.contract.names import expiry_list_key, task_list_key, view_key
+from everloop.workflows.contract.tasks import TaskView
 
 _COPY_TASK = """
 -- KEYS: the four lists that the task is in, the expiry list, the view to copy.

@@ -18,14 +18,14 @@ from uuid import uuid4
 import pytest
 from pydantic import JsonValue
 
-from agents import HookContext, Plugin, ToolContext
-from agents.hooks import ANYBODY
-from agents.tool_artifacts import Content, FileWriter, Row, ToolArtifacts
-from deploy.local.servers import LOOPBACK, free_port
+from everloop import HookContext, Plugin, ToolContext
+from everloop.agents.hooks import ANYBODY
+from everloop.agents.tool_artifacts import Content, FileWriter, Row, ToolArtifacts
+from everloop.deploy.local.servers import LOOPBACK, free_port
+from everloop.workflows.contract.artifacts import StoredArtifact
+from everloop.workflows.contract.messages import Part
+from everloop.workflows.contract.tasks import Identity
 from tests.support.processes import ServerProcess, wait_until_answers
-from workflows.contract.artifacts import StoredArtifact
-from workflows.contract.messages import Part
-from workflows.contract.tasks import Identity
 
 SUPPORT = Path(__file__).parent
 STDIO = [sys.executable, str(SUPPORT / "mcp_server.py"), "stdio"]

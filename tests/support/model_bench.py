@@ -9,24 +9,23 @@ from uuid import uuid4
 from openai import AsyncOpenAI
 from temporalio.testing import ActivityEnvironment
 
-from activities.model import OpenAIModel
-from activities.model_provider import ModelProvider
-from activities.prices import Price, Prices
-from agents.agent import Agent
-from agents.plugins import prompt, tools
-from agents.registry import AgentRegistry
-from agents.tool import tool
-from stores.artifacts import Artifacts
-from stores.memory_artifacts import MemoryArtifacts
-from stores.memory_task_views import MemoryTaskViews
-from stores.memory_tool_records import MemoryToolRecords
-from stores.memory_transcripts import MemoryTranscripts
-from stores.task_views import START, TaskViews
-from stores.transcripts import Transcripts
-from tests.support.scripted_openai import ScriptedOpenAI
-from workflows.contract.calls import CallModelInput, CompactContextInput
-from workflows.contract.events import RESPONSE_ARTIFACT, StatusChanged, TaskEvent
-from workflows.contract.messages import (
+from everloop.activities.model import OpenAIModel
+from everloop.activities.model_provider import ModelProvider
+from everloop.activities.prices import Price, Prices
+from everloop.agents.agent import Agent
+from everloop.agents.plugins import prompt, tools
+from everloop.agents.registry import AgentRegistry
+from everloop.agents.tool import tool
+from everloop.stores.artifacts import Artifacts
+from everloop.stores.memory_artifacts import MemoryArtifacts
+from everloop.stores.memory_task_views import MemoryTaskViews
+from everloop.stores.memory_tool_records import MemoryToolRecords
+from everloop.stores.memory_transcripts import MemoryTranscripts
+from everloop.stores.task_views import START, TaskViews
+from everloop.stores.transcripts import Transcripts
+from everloop.workflows.contract.calls import CallModelInput, CompactContextInput
+from everloop.workflows.contract.events import RESPONSE_ARTIFACT, StatusChanged, TaskEvent
+from everloop.workflows.contract.messages import (
     AssistantMessage,
     Message,
     SummaryMessage,
@@ -34,7 +33,8 @@ from workflows.contract.messages import (
     UserMessage,
     text_of,
 )
-from workflows.contract.tasks import Artifact, TaskRef, TaskState, TaskStatus, TaskView
+from everloop.workflows.contract.tasks import Artifact, TaskRef, TaskState, TaskStatus, TaskView
+from tests.support.scripted_openai import ScriptedOpenAI
 
 
 @tool

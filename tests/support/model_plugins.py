@@ -6,12 +6,12 @@ from dataclasses import dataclass, field
 import pytest
 from temporalio.exceptions import ApplicationError
 
-from agents.agent import Agent
-from agents.hooks import HookContext, ModelRequest, Veto
-from agents.plugins import Plugin
+from everloop.agents.agent import Agent
+from everloop.agents.hooks import HookContext, ModelRequest, Veto
+from everloop.agents.plugins import Plugin
+from everloop.workflows.contract.events import ArtifactChunk, TaskEvent
+from everloop.workflows.contract.messages import AssistantMessage
 from tests.support.model_bench import ModelBench
-from workflows.contract.events import ArtifactChunk, TaskEvent
-from workflows.contract.messages import AssistantMessage
 
 
 @dataclass(kw_only=True, eq=False)

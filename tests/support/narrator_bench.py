@@ -11,18 +11,18 @@ from openai import AsyncOpenAI
 from redis.exceptions import ConnectionError as RedisConnectionError
 from temporalio.testing import ActivityEnvironment
 
-from activities.model_provider import ModelProvider
-from activities.narration import NarrationTerms
-from activities.narrator import Narrator
-from stores.memory_task_views import MemoryTaskViews
-from stores.memory_tool_records import MemoryToolRecords
-from stores.task_views import START, StreamedEvent, TaskViews
+from everloop.activities.model_provider import ModelProvider
+from everloop.activities.narration import NarrationTerms
+from everloop.activities.narrator import Narrator
+from everloop.stores.memory_task_views import MemoryTaskViews
+from everloop.stores.memory_tool_records import MemoryToolRecords
+from everloop.stores.task_views import START, StreamedEvent, TaskViews
+from everloop.workflows.contract.calls import NarrateInput
+from everloop.workflows.contract.events import Narrated, TaskEvent, ToolCalled
+from everloop.workflows.contract.tasks import NarratorSpec, TaskRef, TaskState
 from tests.stores.examples import said, status
 from tests.support.model_bench import new_view
 from tests.support.scripted_openai import ScriptedOpenAI
-from workflows.contract.calls import NarrateInput
-from workflows.contract.events import Narrated, TaskEvent, ToolCalled
-from workflows.contract.tasks import NarratorSpec, TaskRef, TaskState
 
 QUICK = NarrationTerms(least_interval=0.01)
 

@@ -6,11 +6,11 @@ import time
 from datetime import timedelta
 from pathlib import Path
 
-from agents.agent import Agent, Limits
-from agents.peer.plugin import peer
-from agents.plugins import prompt, sub_agent, tools
-from agents.tool import tool
-from agents.tool_context import ToolContext
+from everloop.agents.agent import Agent, Limits
+from everloop.agents.peer.plugin import peer
+from everloop.agents.plugins import prompt, sub_agent, tools
+from everloop.agents.tool import tool
+from everloop.agents.tool_context import ToolContext
 from tests.support.marks import append_line, until_open
 
 LONG = timedelta(seconds=60)

@@ -2,13 +2,13 @@
 
 from datetime import timedelta
 
-from agents.agent import Agent
-from agents.limits import Compaction
-from agents.memory import Memory
-from agents.plugins import Plugin, narrator, prompt, tools
-from agents.questions import AuthRequired, InputRequired
-from agents.tool import tool
-from agents.tool_context import ToolContext
+from everloop.agents.agent import Agent
+from everloop.agents.limits import Compaction
+from everloop.agents.memory import Memory
+from everloop.agents.plugins import Plugin, narrator, prompt, tools
+from everloop.agents.questions import AuthRequired, InputRequired
+from everloop.agents.tool import tool
+from everloop.agents.tool_context import ToolContext
 from tests.support.marks import until_open
 
 NARRATOR = "narrator"

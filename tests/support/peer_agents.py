@@ -3,9 +3,9 @@
 import os
 from datetime import timedelta
 
-from agents.agent import Agent
-from agents.peer.plugin import peer
-from agents.plugins import prompt
+from everloop.agents.agent import Agent
+from everloop.agents.peer.plugin import peer
+from everloop.agents.plugins import prompt
 
 PEER_URL = "EVERLOOP_TEST_PEER_URL"
 

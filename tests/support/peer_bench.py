@@ -11,20 +11,20 @@ from pydantic import JsonValue
 from temporalio.activity import ActivityCancellationDetails
 from temporalio.testing import ActivityEnvironment
 
-from activities.tool_artifacts import TaskArtifacts
-from agents.hooks import ANYBODY
-from agents.peer.plugin import Headers, peer
-from agents.plugins import Plugin
-from agents.questions import QuestionRequired
-from agents.tool_context import ToolContext
-from stores.memory_artifacts import MemoryArtifacts
-from stores.memory_task_views import MemoryTaskViews
-from stores.published_artifacts import PublishedArtifacts
+from everloop.activities.tool_artifacts import TaskArtifacts
+from everloop.agents.hooks import ANYBODY
+from everloop.agents.peer.plugin import Headers, peer
+from everloop.agents.plugins import Plugin
+from everloop.agents.questions import QuestionRequired
+from everloop.agents.tool_context import ToolContext
+from everloop.stores.memory_artifacts import MemoryArtifacts
+from everloop.stores.memory_task_views import MemoryTaskViews
+from everloop.stores.published_artifacts import PublishedArtifacts
+from everloop.workflows.contract.artifacts import StoredArtifact
+from everloop.workflows.contract.messages import ToolCall
+from everloop.workflows.contract.questions import Answer, Question, QuestionKind, answer_with
+from everloop.workflows.contract.tasks import Identity, TaskRef
 from tests.support.peer_agent import Town
-from workflows.contract.artifacts import StoredArtifact
-from workflows.contract.messages import ToolCall
-from workflows.contract.questions import Answer, Question, QuestionKind, answer_with
-from workflows.contract.tasks import Identity, TaskRef
 
 TIME = timedelta(seconds=20)
 

@@ -25,7 +25,7 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from deploy.local.servers import LOOPBACK
+from everloop.deploy.local.servers import LOOPBACK
 from tests.support.peer_agent import FILE, Colleague, Town
 from tests.support.scripted_openai import QuietServer
 

@@ -9,11 +9,11 @@ from pathlib import Path
 
 from pydantic import BaseModel, Field, JsonValue
 
-from agents.agent import Agent
-from agents.plugins import prompt, request_input, tools
-from agents.questions import AuthRequired, InputKind, InputRequired
-from agents.tool import tool
-from agents.tool_context import ToolContext
+from everloop.agents.agent import Agent
+from everloop.agents.plugins import prompt, request_input, tools
+from everloop.agents.questions import AuthRequired, InputKind, InputRequired
+from everloop.agents.tool import tool
+from everloop.agents.tool_context import ToolContext
 from tests.support.marks import until_open
 
 LONG = timedelta(seconds=60)

@@ -9,9 +9,12 @@ from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings
 
 ROOT = Path(__file__).parents[2]
-PACKAGES = ("activities", "agents", "gateway", "stores")
+PACKAGES = tuple(
+    f"everloop/{name}"
+    for name in ("activities", "agents", "examples", "gateway", "runtime", "stores", "workers")
+)
 
-NOT_DEPLOYED = frozenset({"agents.conformance"})
+NOT_DEPLOYED = frozenset({"everloop.agents.conformance"})
 """Modules with settings of agents that no deployment serves."""
 
 

@@ -14,7 +14,7 @@ from redis.exceptions import RedisError
 from temporalio.client import Client
 from temporalio.service import RPCError
 
-from deploy.local.servers import LOOPBACK, TemporalPorts, free_port, temporal_command, valkey_command
+from everloop.deploy.local.servers import LOOPBACK, TemporalPorts, free_port, temporal_command, valkey_command
 
 ROOT = Path(__file__).parents[2]
 START_TIMEOUT = 180.0

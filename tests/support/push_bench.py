@@ -6,19 +6,19 @@ from dataclasses import replace
 from temporalio.exceptions import ApplicationError
 from temporalio.testing import ActivityEnvironment
 
-from activities.push_delivery import PushDelivering
-from activities.push_tasks import TaskWorkflows
-from activities.push_webhook import Webhooks
-from runtime.outbound import WebhookPolicy, read_allowance
-from stores.memory_push_configs import MemoryPushConfigs
-from stores.memory_task_views import MemoryTaskViews
-from stores.memory_tool_records import MemoryToolRecords
-from stores.push_configs import PushConfig, PushConfigs, first_position
-from stores.task_views import TaskViews
+from everloop.activities.push_delivery import PushDelivering
+from everloop.activities.push_tasks import TaskWorkflows
+from everloop.activities.push_webhook import Webhooks
+from everloop.runtime.outbound import WebhookPolicy, read_allowance
+from everloop.stores.memory_push_configs import MemoryPushConfigs
+from everloop.stores.memory_task_views import MemoryTaskViews
+from everloop.stores.memory_tool_records import MemoryToolRecords
+from everloop.stores.push_configs import PushConfig, PushConfigs, first_position
+from everloop.stores.task_views import TaskViews
+from everloop.workflows.contract.events import TaskEvent
+from everloop.workflows.contract.push import TASK_UNREADABLE, DeliverPushInput, DeliverPushResult, PushRef
+from everloop.workflows.contract.tasks import TaskView
 from tests.stores.examples import new_id, submitted
-from workflows.contract.events import TaskEvent
-from workflows.contract.push import TASK_UNREADABLE, DeliverPushInput, DeliverPushResult, PushRef
-from workflows.contract.tasks import TaskView
 
 LOOPBACK_ALLOWED = WebhookPolicy(read_allowance("127.0.0.0/8"))
 

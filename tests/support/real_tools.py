@@ -2,17 +2,17 @@
 
 from dataclasses import replace
 
-from activities.agents import AgentCatalogue
-from activities.tools import AgentTools, ToolStores
-from agents import Agent, Plugin
-from agents.registry import AgentRegistry
-from stores.memory_artifacts import MemoryArtifacts
-from stores.memory_secrets import MemorySecrets
-from stores.memory_task_views import MemoryTaskViews
-from stores.memory_tool_records import MemoryToolRecords
-from stores.memory_transcripts import MemoryTranscripts
+from everloop import Agent, Plugin
+from everloop.activities.agents import AgentCatalogue
+from everloop.activities.tools import AgentTools, ToolStores
+from everloop.agents.registry import AgentRegistry
+from everloop.stores.memory_artifacts import MemoryArtifacts
+from everloop.stores.memory_secrets import MemorySecrets
+from everloop.stores.memory_task_views import MemoryTaskViews
+from everloop.stores.memory_tool_records import MemoryToolRecords
+from everloop.stores.memory_transcripts import MemoryTranscripts
+from everloop.worker import Ports
 from tests.support.fake_ports import FakePorts, ScriptedModel
-from worker import Ports
 
 
 class RealTools(FakePorts):

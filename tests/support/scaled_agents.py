@@ -3,9 +3,9 @@
 import asyncio
 import os
 
-from agents.agent import Agent
-from agents.plugins import prompt, tools
-from agents.tool import tool
+from everloop.agents.agent import Agent
+from everloop.agents.plugins import prompt, tools
+from everloop.agents.tool import tool
 
 GPU = os.environ.get("SCALED_QUEUE", "gpu")
 

@@ -4,7 +4,7 @@ import asyncio
 from datetime import timedelta
 from pathlib import Path
 
-from agents import Agent, AuthRequired, Limits, Memory, ToolContext, artifacts, prompt, tool, tools
+from everloop import Agent, AuthRequired, Limits, Memory, ToolContext, artifacts, prompt, tool, tools
 
 SECRET_AGENT = "tests.support.secret_agents:agent"
 LARGE = 300_000

@@ -7,22 +7,22 @@ from uuid import uuid4
 from openai import AsyncOpenAI
 from temporalio.testing import ActivityEnvironment
 
-from activities.conversation import RememberedConversation
-from activities.model_provider import ModelProvider
-from stores.conversations import Conversations
-from stores.memory_conversations import MemoryConversations
-from stores.memory_tool_records import MemoryToolRecords
-from stores.memory_transcripts import MemoryTranscripts
-from tests.support.scripted_openai import ScriptedOpenAI
-from workflows.contract.calls import (
+from everloop.activities.conversation import RememberedConversation
+from everloop.activities.model_provider import ModelProvider
+from everloop.stores.conversations import Conversations
+from everloop.stores.memory_conversations import MemoryConversations
+from everloop.stores.memory_tool_records import MemoryToolRecords
+from everloop.stores.memory_transcripts import MemoryTranscripts
+from everloop.workflows.contract.calls import (
     CompactConversationInput,
     ConversationMessage,
     LoadContextInput,
     SaveContextInput,
 )
-from workflows.contract.messages import AssistantMessage, TextPart, UserMessage, text_of
-from workflows.contract.names import context_key
-from workflows.contract.tasks import MemorySpec, TaskRef
+from everloop.workflows.contract.messages import AssistantMessage, TextPart, UserMessage, text_of
+from everloop.workflows.contract.names import context_key
+from everloop.workflows.contract.tasks import MemorySpec, TaskRef
+from tests.support.scripted_openai import ScriptedOpenAI
 
 SUMMARY = MemorySpec(strategy="summary", max_messages=4)
 HIERARCHICAL = MemorySpec(strategy="hierarchical", max_messages=4)

@@ -8,7 +8,7 @@ import sys
 
 from swift.common.ring import RingBuilder
 
-from deploy.local.servers import LOOPBACK
+from everloop.deploy.local.servers import LOOPBACK
 
 _PART_POWER = 4
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from deploy.local.servers import LOOPBACK, free_port
+from everloop.deploy.local.servers import LOOPBACK, free_port
 from tests.support.processes import ROOT, ServerProcess, wait_until_answers
 
 ACCESS_KEY = "test:tester"

@@ -5,7 +5,7 @@ import ssl
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
-from deploy.local.servers import LOOPBACK
+from everloop.deploy.local.servers import LOOPBACK
 
 
 @asynccontextmanager

@@ -11,27 +11,27 @@ from uuid import uuid4
 from temporalio.exceptions import ApplicationError
 from temporalio.testing import ActivityEnvironment
 
-from activities.tool_questions import phase_key
-from activities.tools import AgentTools, ToolStores
-from agents.agent import Agent, AgentApproval
-from agents.plugins import Plugin, tools
-from agents.registry import AgentRegistry
-from agents.tool import Tool
-from stores.artifacts import Artifacts
-from stores.leases import Claim, Lease
-from stores.memory_artifacts import MemoryArtifacts
-from stores.memory_secrets import MemorySecrets
-from stores.memory_task_views import MemoryTaskViews
-from stores.memory_tool_records import MemoryToolRecords
-from stores.memory_transcripts import MemoryTranscripts
-from stores.secrets import Secrets
-from stores.task_views import START, TaskViews
-from stores.tool_records import ToolRecords
-from workflows.contract.calls import RunToolInput, ToolReply
-from workflows.contract.events import TaskEvent
-from workflows.contract.messages import ToolCall, ToolMessage
-from workflows.contract.questions import Answer, Question, answer_with
-from workflows.contract.tasks import TaskRef
+from everloop.activities.tool_questions import phase_key
+from everloop.activities.tools import AgentTools, ToolStores
+from everloop.agents.agent import Agent, AgentApproval
+from everloop.agents.plugins import Plugin, tools
+from everloop.agents.registry import AgentRegistry
+from everloop.agents.tool import Tool
+from everloop.stores.artifacts import Artifacts
+from everloop.stores.leases import Claim, Lease
+from everloop.stores.memory_artifacts import MemoryArtifacts
+from everloop.stores.memory_secrets import MemorySecrets
+from everloop.stores.memory_task_views import MemoryTaskViews
+from everloop.stores.memory_tool_records import MemoryToolRecords
+from everloop.stores.memory_transcripts import MemoryTranscripts
+from everloop.stores.secrets import Secrets
+from everloop.stores.task_views import START, TaskViews
+from everloop.stores.tool_records import ToolRecords
+from everloop.workflows.contract.calls import RunToolInput, ToolReply
+from everloop.workflows.contract.events import TaskEvent
+from everloop.workflows.contract.messages import ToolCall, ToolMessage
+from everloop.workflows.contract.questions import Answer, Question, answer_with
+from everloop.workflows.contract.tasks import TaskRef
 
 Decision = Callable[[Question], Answer]
 """How somebody answers the question that a test asks."""

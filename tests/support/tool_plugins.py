@@ -3,10 +3,10 @@
 import json
 from collections.abc import Callable, Sequence
 
-from agents.hooks import HookContext, NeedsApproval, Veto
-from agents.plugins import Plugin
-from agents.tool import Tool, tool
-from workflows.contract.messages import ToolCall, ToolMessage
+from everloop.agents.hooks import HookContext, NeedsApproval, Veto
+from everloop.agents.plugins import Plugin
+from everloop.agents.tool import Tool, tool
+from everloop.workflows.contract.messages import ToolCall, ToolMessage
 
 ADA = '{"to": "Ada"}'
 

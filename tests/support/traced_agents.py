@@ -8,7 +8,7 @@ from pathlib import Path
 
 from opentelemetry import trace
 
-from agents import Agent, mcp, peer, prompt, sub_agent, tool, tools
+from everloop import Agent, mcp, peer, prompt, sub_agent, tool, tools
 from tests.support.acceptance_agents import LONG, repeat
 from tests.support.marks import until_open
 from tests.support.peer_agents import PEER_URL

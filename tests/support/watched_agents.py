@@ -6,7 +6,7 @@ The environment says in which folder they leave their marks and look for gates.
 import os
 from pathlib import Path
 
-from agents import (
+from everloop import (
     Agent,
     HookContext,
     ModelRequest,
@@ -19,9 +19,15 @@ from agents import (
     tool,
     tools,
 )
-from agents.hooks import HOOKS
+from everloop.agents.hooks import HOOKS
+from everloop.workflows.contract.messages import (
+    AssistantMessage,
+    TextPart,
+    ToolCall,
+    ToolMessage,
+    UserMessage,
+)
 from tests.support.marks import append_line, until_open
-from workflows.contract.messages import AssistantMessage, TextPart, ToolCall, ToolMessage, UserMessage
 
 WATCHED_AGENTS = "tests.support.watched_agents:agents"
 FOLDER = "WATCHED_AGENTS_FOLDER"

@@ -4,10 +4,10 @@ from datetime import UTC, datetime
 
 from a2a.types import a2a_pb2 as pb
 
-from gateway.updates import Update
-from workflows.contract.events import ArtifactChunk, ChunkMode
-from workflows.contract.messages import AgentMessage, Part, TextPart, UserMessage
-from workflows.contract.tasks import Artifact, TaskState, TaskStatus, TaskView
+from everloop.gateway.updates import Update
+from everloop.workflows.contract.events import ArtifactChunk, ChunkMode
+from everloop.workflows.contract.messages import AgentMessage, Part, TextPart, UserMessage
+from everloop.workflows.contract.tasks import Artifact, TaskState, TaskStatus, TaskView
 
 AT = datetime(2026, 11, 21, 1, 2, 3, 456789, tzinfo=UTC)
 

@@ -8,16 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from agents.agent import Agent
-from agents.errors import AgentDefinitionError
-from agents.plugins import SystemPrompt
-from agents.registry import AgentRegistry, load_agents
+from everloop.agents.agent import Agent
+from everloop.agents.errors import AgentDefinitionError
+from everloop.agents.plugins import SystemPrompt
+from everloop.agents.registry import AgentRegistry, load_agents
 from tests.support.processes import ServerProcess
 
 Write = Callable[..., Path]
 
 ONE = """
-from agents import Agent
+from everloop import Agent
 {name} = Agent(id="{name}", name="A", description="")
 """
 
@@ -55,7 +55,7 @@ def ids(registry: AgentRegistry) -> list[str]:
 def test_all_files_of_a_directory_define_agents(write: Write) -> None:
     """By name of the file, then in order of definition; lists count, what is private does not."""
     several = """
-from agents import Agent
+from everloop import Agent
 last, first, hidden, made = (Agent(id=id_, name="A", description="") for id_ in ("z", "a", "hidden", "made"))
 _hidden = hidden
 del hidden
@@ -74,7 +74,7 @@ def test_files_of_a_directory_may_import_each_other(write: Write) -> None:
 from dataclasses import dataclass
 from _shared_words import TEXT
 from the_writer import writer
-from agents import Agent, prompt
+from everloop import Agent, prompt
 boss = Agent(id="boss", name="Boss", description="", plugins=[prompt(TEXT)])
 @dataclass
 class Needs:
@@ -111,7 +111,7 @@ def test_a_file_does_not_shadow_what_is_installed(write: Write) -> None:
 def test_two_versions_may_lie_in_two_directories(write: Write) -> None:
     """The directory that is named first has the current one."""
     versioned = (
-        "from agents import Agent\nwriter = Agent(id='writer', name='W', description='', version='{}')"
+        "from everloop import Agent\nwriter = Agent(id='writer', name='W', description='', version='{}')"
     )
     write("now", writer_2=versioned.format(2))
     write("before", writer_1=versioned.format(1))
@@ -123,7 +123,7 @@ def test_two_versions_may_lie_in_two_directories(write: Write) -> None:
 
 
 TWO_TOOLS = """
-from agents import Agent, tool, tools
+from everloop import Agent, tool, tools
 
 @tool
 def look(at: str) -> str:
@@ -153,7 +153,7 @@ Mine()
         ("x = 1\nimport no_such_thing", "{file}:2: ModuleNotFoundError: No module named 'no_such_thing'"),
         ("def f():\n  1 / 0\n\n\nf()", "{file}:2: ZeroDivisionError: division by zero"),
         ("import json\njson.loads(\n'{')", "{file}:2: JSONDecodeError: Expecting property name"),
-        ("from agents import tool\ntool(lambda x: x)", "{file}:2: "),
+        ("from everloop import tool\ntool(lambda x: x)", "{file}:2: "),
         ("import sys\nsys.exit('no\\nkey')", "{file}:2: SystemExit: no key"),
         (SECRET, "{file}:7: Mine: token: Input should be a valid integer"),
         ("raise ValueError('long' * 1000)", "{file}:1: ValueError: long"),
@@ -199,7 +199,7 @@ def always_wrong(_: Agent) -> str:
 @pytest.mark.parametrize("wrong", ["setting", "agent"])
 def test_a_broken_agent_of_ours_is_told(monkeypatch: pytest.MonkeyPatch, wrong: str) -> None:
     """By its own line, not by one of the files beside it that define what an agent is."""
-    monkeypatch.delitem(sys.modules, "agents.demo", raising=False)
+    monkeypatch.delitem(sys.modules, "everloop.agents.demo", raising=False)
     if wrong == "setting":
         monkeypatch.setenv("EVERLOOP_DEMO_DIRECTORY", "/no/such")
         reason = "DemoSettings: directory: EVERLOOP_DEMO_DIRECTORY: /no/such is not a directory"
@@ -207,7 +207,7 @@ def test_a_broken_agent_of_ours_is_told(monkeypatch: pytest.MonkeyPatch, wrong: 
         monkeypatch.setattr(Agent, "_problem", always_wrong)
         reason = "agent 'demo': it is wrong"
 
-    assert re.match(rf"agents/demo.py:\d+: {reason}", refused("agents.demo:agent"))
+    assert re.match(rf"everloop/agents/demo.py:\d+: {reason}", refused("everloop.agents.demo:agent"))
 
 
 @pytest.mark.parametrize(
@@ -259,7 +259,7 @@ def test_files_that_would_be_taken_for_each_other_are_refused(write: Write) -> N
 
 @pytest.mark.parametrize(
     "command",
-    [["worker.py"], ["-m", "gateway"], ["-m", "everloop", "worker"], ["-m", "everloop", "gateway"]],
+    [["worker.py"], ["-m", "everloop.gateway"], ["-m", "everloop", "worker"], ["-m", "everloop", "gateway"]],
     ids=["worker", "gateway", "everloop_worker", "everloop_gateway"],
 )
 @pytest.mark.parametrize("kind", ["directory", "module"])
@@ -277,7 +277,7 @@ def test_a_broken_definition_ends_a_process_with_one_line(
     assert process._process
 
     assert process._process.wait(timeout=50) == 1
-    name = "gateway" if "gateway" in command else "worker"
+    name = "gateway" if command[-1].endswith("gateway") else "worker"
     assert (
         process.output
         == f"{name}: {folder}/broken.py:9: agent 'writer': more than one tool is called 'look'\n"

@@ -5,15 +5,15 @@ from datetime import timedelta
 
 import pytest
 
-from agents.agent import Agent
-from agents.errors import AgentDefinitionError, ToolDefinitionError, UnknownAgentError
-from agents.limits import Compaction, Limits
-from agents.plugins import handoff, prompt, request_input, sub_agent, tools
-from agents.registry import AgentRegistry, load_agents
-from agents.retries import Retries
-from agents.tool import Tool, tool
-from agents.tool_context import ToolContext
-from workflows.contract.tasks import AgentSpec, CompactionSpec, MemorySpec, ToolSpec
+from everloop.agents.agent import Agent
+from everloop.agents.errors import AgentDefinitionError, ToolDefinitionError, UnknownAgentError
+from everloop.agents.limits import Compaction, Limits
+from everloop.agents.plugins import handoff, prompt, request_input, sub_agent, tools
+from everloop.agents.registry import AgentRegistry, load_agents
+from everloop.agents.retries import Retries
+from everloop.agents.tool import Tool, tool
+from everloop.agents.tool_context import ToolContext
+from everloop.workflows.contract.tasks import AgentSpec, CompactionSpec, MemorySpec, ToolSpec
 
 
 @tool

@@ -4,11 +4,11 @@ from collections.abc import Callable
 
 import pytest
 
-from agents.agent import Agent
-from agents.artifact_tools import artifacts
-from agents.errors import AgentDefinitionError
-from agents.plugins import tools
-from agents.tool import tool
+from everloop.agents.agent import Agent
+from everloop.agents.artifact_tools import artifacts
+from everloop.agents.errors import AgentDefinitionError
+from everloop.agents.plugins import tools
+from everloop.agents.tool import tool
 
 
 @tool(serial=True)

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import JsonValue
 
-from agents.artifact_drafts import (
+from everloop.agents.artifact_drafts import (
     ArtifactDraft,
     DraftReader,
     joined_parts,
@@ -17,7 +17,7 @@ from agents.artifact_drafts import (
     read_text_append,
     read_update,
 )
-from workflows.contract.messages import DataPart, FilePart, Part, TextPart
+from everloop.workflows.contract.messages import DataPart, FilePart, Part, TextPart
 
 HEAD = '{"append": false, "last_chunk": true, "artifact": {"artifact_id": "poem", '
 PLAIN = TextPart(text="a")

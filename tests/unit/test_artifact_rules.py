@@ -4,11 +4,11 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from stores.artifact_attempts import attempt_prefix
-from stores.artifact_errors import MAX_PARTS, ArtifactOvertakenError, PartCountError
-from stores.artifact_layout import Sizes
-from stores.artifact_record import ArtifactAddress, PartContent, Segment
-from stores.artifact_rules import (
+from everloop.stores.artifact_attempts import attempt_prefix
+from everloop.stores.artifact_errors import MAX_PARTS, ArtifactOvertakenError, PartCountError
+from everloop.stores.artifact_layout import Sizes
+from everloop.stores.artifact_record import ArtifactAddress, PartContent, Segment
+from everloop.stores.artifact_rules import (
     MAX_DESCRIPTION,
     MAX_NAME,
     MAX_OPERATIONS,
@@ -17,8 +17,17 @@ from stores.artifact_rules import (
     Write,
     change_artifact,
 )
-from stores.artifacts import AddParts, Append, ArtifactNameError, Change, Complete, Create, NewPart, Replace
-from workflows.contract.artifacts import StoredArtifact
+from everloop.stores.artifacts import (
+    AddParts,
+    Append,
+    ArtifactNameError,
+    Change,
+    Complete,
+    Create,
+    NewPart,
+    Replace,
+)
+from everloop.workflows.contract.artifacts import StoredArtifact
 
 AT = datetime(2026, 11, 21, tzinfo=UTC)
 

@@ -3,10 +3,10 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stores.artifacts import Complete
+from everloop.stores.artifacts import Complete
+from everloop.workflows.contract.events import ArtifactChunk
+from everloop.workflows.contract.messages import FilePart
 from tests.support.artifact_drafting import CONTEXT, POSITION, TASK, Publish, Reader, update
-from workflows.contract.events import ArtifactChunk
-from workflows.contract.messages import FilePart
 
 CONTENT = st.one_of(st.text(), st.text('aé\n"\\😀\u2028'))
 STEPS = st.lists(st.tuples(st.integers(1, 12), st.sampled_from(Publish)), max_size=15)

@@ -7,11 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import JsonValue
 
-from activities.deltas import ArgumentsDelta
-from stores.artifacts import Complete
+from everloop.activities.deltas import ArgumentsDelta
+from everloop.stores.artifacts import Complete
+from everloop.workflows.contract.messages import DataPart, TextPart, ToolCall
 from tests.support.artifact_drafting import CONTEXT, POSITION, Reader, update
 from tests.support.cutting import cut
-from workflows.contract.messages import DataPart, TextPart, ToolCall
 
 CONTENT = st.one_of(st.text(), st.text('aé\n"\\😀\u2028'))
 CUTS = st.sets(st.integers(1, 200), max_size=12)

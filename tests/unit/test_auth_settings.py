@@ -7,12 +7,12 @@ import pytest
 from a2a.types import a2a_pb2 as pb
 from pydantic import ValidationError
 
-from gateway.api_key_file import add_key, new_key
-from gateway.auth_settings import AuthSettings, AuthSettingsError, is_loopback, make_authenticator
-from gateway.callers import Caller
-from gateway.guards import Anybody, Authenticator
-from gateway.refusals import UnauthenticatedError
-from stores.settings_errors import explain
+from everloop.gateway.api_key_file import add_key, new_key
+from everloop.gateway.auth_settings import AuthSettings, AuthSettingsError, is_loopback, make_authenticator
+from everloop.gateway.callers import Caller
+from everloop.gateway.guards import Anybody, Authenticator
+from everloop.gateway.refusals import UnauthenticatedError
+from everloop.stores.settings_errors import explain
 from tests.support.tokens import AUDIENCE, ISSUER, SigningKey
 
 KEY = SigningKey()

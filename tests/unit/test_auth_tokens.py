@@ -12,10 +12,10 @@ from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.auth_schemes import CredentialsError
-from gateway.callers import Caller
-from gateway.jwt_bearer import LEEWAY, MAX_TOKEN_LENGTH, JwtScheme, TokenRules
-from gateway.jwt_keys import (
+from everloop.gateway.auth_schemes import CredentialsError
+from everloop.gateway.callers import Caller
+from everloop.gateway.jwt_bearer import LEEWAY, MAX_TOKEN_LENGTH, JwtScheme, TokenRules
+from everloop.gateway.jwt_keys import (
     PUBLIC_ALGORITHMS,
     OneKey,
     UnfitKeyError,

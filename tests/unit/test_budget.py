@@ -2,11 +2,11 @@
 
 import pytest
 
-from agents.agent import Agent
-from agents.budget import budget
-from agents.errors import AgentDefinitionError
-from agents.hooks import HookContext, ModelRequest
-from workflows.contract.messages import Usage
+from everloop.agents.agent import Agent
+from everloop.agents.budget import budget
+from everloop.agents.errors import AgentDefinitionError
+from everloop.agents.hooks import HookContext, ModelRequest
+from everloop.workflows.contract.messages import Usage
 
 REQUEST = ModelRequest(
     model="m", messages=({"role": "user", "content": "Hi"},), tools=("f", "g"), settings={"temperature": 0}

@@ -7,14 +7,15 @@ import pytest
 from a2a.types import a2a_pb2 as pb
 from a2a.utils.proto_utils import validate_proto_required_fields
 
-from agents.agent import Agent
-from agents.plugins import Plugin
-from agents.registry import AgentRegistry
-from agents.skills import Skill
-from agents.tool import Tool
-from gateway.cards import VERSION, Cards, Offer
-from gateway.settings import GatewaySettings
-from stores.a2a_tasks import EVENTS_EXTENSION
+import everloop
+from everloop.agents.agent import Agent
+from everloop.agents.plugins import Plugin
+from everloop.agents.registry import AgentRegistry
+from everloop.agents.skills import Skill
+from everloop.agents.tool import Tool
+from everloop.gateway.cards import VERSION, Cards, Offer
+from everloop.gateway.settings import GatewaySettings
+from everloop.stores.a2a_tasks import EVENTS_EXTENSION
 
 URL = "https://agents.example/"
 AGENT = Agent(id="writer", name="Writer", description="Writes.")
@@ -174,10 +175,11 @@ def test_a_card_names_the_files_that_the_agent_takes(takes: tuple[str, ...], nam
 
 
 def test_the_version_of_the_card_is_that_of_the_package() -> None:
-    """There is one version, and pyproject.toml says it."""
+    """There is one version, and the package says it."""
     project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text(encoding="utf-8"))
 
-    assert project["project"]["version"] == VERSION
+    assert project["tool"]["setuptools"]["dynamic"]["version"] == {"attr": "everloop.__version__"}
+    assert everloop.__version__ == VERSION
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from activities.call_lease import PUSH_LEASE, TOOL_LEASE
+from everloop.activities.call_lease import PUSH_LEASE, TOOL_LEASE
+from everloop.workflows.activity_options import HEARTBEAT_TIMEOUT, short_call
 from tests.chaos.faults import Faults, Site
 from tests.chaos.fleet import Fleet
 from tests.chaos.load import Outcome
@@ -22,7 +23,6 @@ from tests.chaos.verdict import Books, expected_paths, judge, strangers
 from tests.support.deployment import Deployment
 from tests.support.processes import ServerProcess
 from tests.support.webhook import Notification, Webhook
-from workflows.activity_options import HEARTBEAT_TIMEOUT, short_call
 
 SEED, TASK, RECEIPT = 7, "task", "receipt"
 

@@ -96,8 +96,8 @@ def test_the_version_is_that_of_the_project() -> None:
     """Also from a clone that is not installed, and in another directory."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 
-    assert everloop.__version__ == project["version"]
-    assert everloop_command("--version", directory=Path("/")).stdout == f"everloop {project['version']}\n"
+    assert project["dynamic"] == ["version"]
+    assert everloop_command("--version", directory=Path("/")).stdout == f"everloop {everloop.__version__}\n"
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workflows.compaction import find_end, is_over_budget
-from workflows.contract.messages import (
+from everloop.workflows.compaction import find_end, is_over_budget
+from everloop.workflows.contract.messages import (
     AssistantMessage,
     SummaryMessage,
     TextPart,
@@ -16,7 +16,7 @@ from workflows.contract.messages import (
     TranscriptMessage,
     UserMessage,
 )
-from workflows.contract.tasks import AgentSpec, CompactionSpec
+from everloop.workflows.contract.tasks import AgentSpec, CompactionSpec
 
 
 def user(text: str = "") -> UserMessage:

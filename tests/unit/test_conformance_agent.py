@@ -4,11 +4,11 @@ import json
 
 import pytest
 
-from agents import conformance
-from agents.conformance import agent, respond
-from agents.responder import Turn
-from workflows.contract.calls import CREATE_TASK
-from workflows.contract.messages import (
+from everloop.agents import conformance
+from everloop.agents.conformance import agent, respond
+from everloop.agents.responder import Turn
+from everloop.workflows.contract.calls import CREATE_TASK
+from everloop.workflows.contract.messages import (
     AssistantMessage,
     TextPart,
     ToolMessage,

@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 from openai.types.chat import ChatCompletionChunk
 from pydantic import JsonValue
 
-from activities.deltas import ArgumentsDelta, Delta, ThoughtDelta, coalesce, text_of_deltas
-from activities.reply_assembler import IncompleteReplyError, ReplyAssembler
+from everloop.activities.deltas import ArgumentsDelta, Delta, ThoughtDelta, coalesce, text_of_deltas
+from everloop.activities.reply_assembler import IncompleteReplyError, ReplyAssembler
+from everloop.workflows.contract.messages import AssistantMessage, ToolCall, Usage
 from tests.support.cutting import cut
-from workflows.contract.messages import AssistantMessage, ToolCall, Usage
 
 Json = dict[str, JsonValue]
 

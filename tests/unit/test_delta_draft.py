@@ -5,14 +5,14 @@ from enum import Enum, auto
 from hypothesis import given
 from hypothesis import strategies as st
 
-from activities.attempt_number import attempt_number
-from activities.draft_numbers import DRAFTS_PER_ATTEMPT
-from activities.response_draft import ResponseDraft
-from stores.fold import FoldedTask
+from everloop.activities.attempt_number import attempt_number
+from everloop.activities.draft_numbers import DRAFTS_PER_ATTEMPT
+from everloop.activities.response_draft import ResponseDraft
+from everloop.stores.fold import FoldedTask
+from everloop.workflows.contract.events import FINAL_ATTEMPT, RESPONSE_ARTIFACT, ArtifactChunk
+from everloop.workflows.contract.messages import TextPart, text_of
+from everloop.workflows.contract.tasks import Artifact, TaskRef
 from tests.support.model_bench import new_view
-from workflows.contract.events import FINAL_ATTEMPT, RESPONSE_ARTIFACT, ArtifactChunk
-from workflows.contract.messages import TextPart, text_of
-from workflows.contract.tasks import Artifact, TaskRef
 
 TASK = TaskRef(task_id="t", run_id="run", context_id="c", owner="o", agent_id="a")
 

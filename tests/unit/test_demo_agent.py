@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from activities.tool_artifacts import TaskArtifacts
-from agents.demo import MAX_NOTE, DemoSettings, DemoTools, make_agent
-from agents.tool_context import ToolContext
-from stores.memory_artifacts import MemoryArtifacts
-from stores.memory_task_views import MemoryTaskViews
-from stores.published_artifacts import PublishedArtifacts
-from workflows.contract.tasks import TaskRef
+from everloop.activities.tool_artifacts import TaskArtifacts
+from everloop.agents.demo import MAX_NOTE, DemoSettings, DemoTools, make_agent
+from everloop.agents.tool_context import ToolContext
+from everloop.stores.memory_artifacts import MemoryArtifacts
+from everloop.stores.memory_task_views import MemoryTaskViews
+from everloop.stores.published_artifacts import PublishedArtifacts
+from everloop.workflows.contract.tasks import TaskRef
 
 
 async def _ignore(_message: str) -> None:

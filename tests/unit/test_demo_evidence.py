@@ -9,14 +9,20 @@ import pytest
 from google.protobuf.json_format import MessageToDict
 from temporalio.api.common.v1 import Payloads
 
-from deploy.demo.conversation import Arrival, StatusArrived, TaskAccepted, TextArrived
-from deploy.demo.count import Count
-from deploy.demo.errors import DemoError
-from deploy.demo.evidence import Evidence, Midway, written_by
-from deploy.demo.history import Record, RecordedCall, read_record
-from stores.payload_storage import data_converter
+from everloop.deploy.demo.conversation import Arrival, StatusArrived, TaskAccepted, TextArrived
+from everloop.deploy.demo.count import Count
+from everloop.deploy.demo.errors import DemoError
+from everloop.deploy.demo.evidence import Evidence, Midway, written_by
+from everloop.deploy.demo.history import Record, RecordedCall, read_record
+from everloop.stores.payload_storage import data_converter
+from everloop.workflows.contract.events import (
+    IterationStarted,
+    Thought,
+    ToolCalled,
+    ToolCompleted,
+    ToolStarted,
+)
 from tests.support.encryption import keyring
-from workflows.contract.events import IterationStarted, Thought, ToolCalled, ToolCompleted, ToolStarted
 
 
 def called(call_id: str, name: str) -> Arrival:

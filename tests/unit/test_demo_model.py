@@ -19,11 +19,11 @@ from openai.types.chat import (
     ChatCompletionMessageParam,
 )
 
-from agents.agent import Agent
-from agents.demo import DemoSettings, make_agent
-from deploy.demo_model.script import MODEL, SCRIPTED
-from deploy.local.readiness import http_answers, probing_client
-from deploy.local.servers import LOOPBACK, free_port
+from everloop.agents.agent import Agent
+from everloop.agents.demo import DemoSettings, make_agent
+from everloop.deploy.demo_model.script import MODEL, SCRIPTED
+from everloop.deploy.local.readiness import http_answers, probing_client
+from everloop.deploy.local.servers import LOOPBACK, free_port
 from tests.support.processes import ServerProcess, wait_until_answers
 
 KEY = {"Authorization": "Bearer any"}
@@ -34,7 +34,7 @@ async def server(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[tup
     port = free_port()
     log = tmp_path_factory.mktemp("demo-model") / "log"
     process = ServerProcess(
-        [sys.executable, "-m", "deploy.demo_model", "--port", str(port), "--delay", "0"], log
+        [sys.executable, "-m", "everloop.deploy.demo_model", "--port", str(port), "--delay", "0"], log
     )
     url = f"http://{LOOPBACK}:{port}/v1"
     process.start()

@@ -6,10 +6,10 @@ import pytest
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from pydantic import ValidationError
 
-from stores.encryption import NO_CIPHER, Box, Cipher, SealBrokenError, UnknownKeyError
-from stores.encryption_keys import NONCE_BYTES, Key, read_keys
-from stores.encryption_settings import EncryptionSettings
-from stores.settings_errors import explain
+from everloop.stores.encryption import NO_CIPHER, Box, Cipher, SealBrokenError, UnknownKeyError
+from everloop.stores.encryption_keys import NONCE_BYTES, Key, read_keys
+from everloop.stores.encryption_settings import EncryptionSettings
+from everloop.stores.settings_errors import explain
 from tests.support.encryption import key_line, keyring, write_keys
 
 NONCE = b"ABCDEFGHIJKLMNOPQRSTUVWX"

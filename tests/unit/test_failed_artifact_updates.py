@@ -4,11 +4,11 @@ import pytest
 from a2a.types import a2a_pb2 as pb
 from google.protobuf.json_format import MessageToDict
 
-from gateway.updates import UpdateTranslator
-from stores.a2a_tasks import FAILED_ARTIFACT
+from everloop.gateway.updates import UpdateTranslator
+from everloop.stores.a2a_tasks import FAILED_ARTIFACT
+from everloop.workflows.contract.events import StatusChanged
+from everloop.workflows.contract.tasks import TaskState
 from tests.unit.shown_tasks import AT, URL, chunk, view
-from workflows.contract.events import StatusChanged
-from workflows.contract.tasks import TaskState
 
 
 @pytest.mark.parametrize(("content", "texts"), [("", [""]), ("b", ["b", ""])])

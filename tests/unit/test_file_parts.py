@@ -5,11 +5,11 @@ from base64 import b64encode
 import pytest
 from pydantic import JsonValue
 
-from activities.chat_request import build_request, user_text
-from activities.file_parts import MAX_TEXT_FILE, Place, ReadFiles
-from activities.usage_estimate import FILE_TOKENS, estimated_usage
-from agents.agent import Agent
-from workflows.contract.messages import AssistantMessage, FilePart, StoredPart, TextPart, UserMessage
+from everloop.activities.chat_request import build_request, user_text
+from everloop.activities.file_parts import MAX_TEXT_FILE, Place, ReadFiles
+from everloop.activities.usage_estimate import FILE_TOKENS, estimated_usage
+from everloop.agents.agent import Agent
+from everloop.workflows.contract.messages import AssistantMessage, FilePart, StoredPart, TextPart, UserMessage
 
 AGENT = Agent(id="a", name="", description="")
 PLACE = ("input-1", 0)

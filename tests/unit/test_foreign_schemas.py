@@ -9,8 +9,8 @@ from contextlib import suppress
 import pytest
 from pydantic import JsonValue
 
-from runtime import foreign_schemas
-from runtime.foreign_schemas import (
+from everloop.runtime import foreign_schemas
+from everloop.runtime.foreign_schemas import (
     AT_ONCE,
     MAX_SCHEMA_BYTES,
     MAX_SCHEMA_DEPTH,

@@ -3,12 +3,12 @@
 import pytest
 from a2a.types import a2a_pb2 as pb
 
-from gateway.event_ids import EventId
-from gateway.updates import UpdateTranslator
+from everloop.gateway.event_ids import EventId
+from everloop.gateway.updates import UpdateTranslator
+from everloop.workflows.contract.events import ArtifactChunk, StatusChanged, ToolCalled
+from everloop.workflows.contract.messages import TextPart
+from everloop.workflows.contract.tasks import TaskState, TaskView
 from tests.unit.shown_tasks import AT, URL, artifact, chunk, sent, view
-from workflows.contract.events import ArtifactChunk, StatusChanged, ToolCalled
-from workflows.contract.messages import TextPart
-from workflows.contract.tasks import TaskState, TaskView
 
 POSITION = "17-3"
 

@@ -4,13 +4,13 @@ from typing import Any
 
 import pytest
 
-from agents.agent import Agent
-from agents.errors import AgentDefinitionError
-from agents.guard import guard
-from agents.hooks import HookContext, NeedsApproval, Veto
-from agents.plugins import Plugin
-from workflows.contract.guards import Decision, GuardRules, approvers_of, refusal
-from workflows.contract.messages import ToolCall
+from everloop.agents.agent import Agent
+from everloop.agents.errors import AgentDefinitionError
+from everloop.agents.guard import guard
+from everloop.agents.hooks import HookContext, NeedsApproval, Veto
+from everloop.agents.plugins import Plugin
+from everloop.workflows.contract.guards import Decision, GuardRules, approvers_of, refusal
+from everloop.workflows.contract.messages import ToolCall
 
 CONTEXT = HookContext(task_id="t", context_id="c", owner="o", agent_id="a")
 

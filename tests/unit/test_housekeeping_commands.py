@@ -10,16 +10,16 @@ from uuid import uuid4
 
 import pytest
 
-from deploy.housekeeping.runs import HousekeepingRuns, PastRun, ScheduleStatus
-from deploy.reindex.progress import Progress
-from deploy.reindex.rebuild import Rebuild
-from deploy.reindex.shown_tasks import Chosen, FoundTask
 from everloop.cli.app import run
 from everloop.cli.housekeeping import NAMES
-from gateway.errors import TaskUnknownError
-from stores.retention import RetentionSettings
-from workflows.contract.housekeeping import HousekeepingResult, Kind, KindResult
-from workflows.contract.tasks import TaskView
+from everloop.deploy.housekeeping.runs import HousekeepingRuns, PastRun, ScheduleStatus
+from everloop.deploy.reindex.progress import Progress
+from everloop.deploy.reindex.rebuild import Rebuild
+from everloop.deploy.reindex.shown_tasks import Chosen, FoundTask
+from everloop.gateway.errors import TaskUnknownError
+from everloop.stores.retention import RetentionSettings
+from everloop.workflows.contract.housekeeping import HousekeepingResult, Kind, KindResult
+from everloop.workflows.contract.tasks import TaskView
 
 NOON = datetime(2026, 7, 1, 12, tzinfo=UTC)
 RESULT = HousekeepingResult(
@@ -58,7 +58,7 @@ def connected(monkeypatch: pytest.MonkeyPatch) -> Callable[[HousekeepingResult, 
         async def runs() -> HousekeepingRuns:
             return ToldRuns(result, known)
 
-        monkeypatch.setattr("deploy.housekeeping.runs.connected_runs", runs)
+        monkeypatch.setattr("everloop.deploy.housekeeping.runs.connected_runs", runs)
 
     return connect
 
@@ -183,7 +183,7 @@ def test_a_run_without_a_worker_says_what_it_waits_for(
     monkeypatch.setenv("TEMPORAL_ADDRESS", temporal_address)
     monkeypatch.setenv("EVERLOOP_TASK_QUEUE", queue := f"nobody-{uuid4()}")
     monkeypatch.setattr("everloop.cli.housekeeping.NOTICE", 0.1)
-    monkeypatch.setattr("deploy.housekeeping.runs.RUN_TIMEOUT", timedelta(seconds=1))
+    monkeypatch.setattr("everloop.deploy.housekeeping.runs.RUN_TIMEOUT", timedelta(seconds=1))
     assert run(["housekeeping", "run", "--dry-run"]) == 1
     waiting, ended = capsys.readouterr().err.splitlines()
     assert waiting == f"everloop: a worker of the queue {queue} (EVERLOOP_TASK_QUEUE) has to do it; waiting"

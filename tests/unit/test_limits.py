@@ -4,11 +4,11 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from workflows.contract import failures
-from workflows.contract.messages import TextPart, Usage, UserMessage
-from workflows.contract.tasks import AgentSpec
-from workflows.limits import TaskStoppedError, check_limits
-from workflows.state import TaskRunState
+from everloop.workflows.contract import failures
+from everloop.workflows.contract.messages import TextPart, Usage, UserMessage
+from everloop.workflows.contract.tasks import AgentSpec
+from everloop.workflows.limits import TaskStoppedError, check_limits
+from everloop.workflows.state import TaskRunState
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 LIMITED = AgentSpec(

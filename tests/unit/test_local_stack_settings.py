@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from deploy.local.ports import Ports
-from deploy.local.settings import StackSettings
-from deploy.local.stack import LOCAL_WEBHOOKS, LocalStack
+from everloop.deploy.local.ports import Ports
+from everloop.deploy.local.settings import StackSettings
+from everloop.deploy.local.stack import LOCAL_WEBHOOKS, LocalStack
 
 PORTS = Ports(
     gateway=1, temporal=2, temporal_ui=3, temporal_http=4, temporal_metrics=5, redis=6, demo_model=7

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 import structlog
 
-from stores.log_fields import bind_task, owner_hash, task_fields
-from stores.logs import CHATTY, LogLevel, configure_logs, exception_fields, temporal_core_logs
-from workflows.contract.tasks import TaskRef
+from everloop.stores.log_fields import bind_task, owner_hash, task_fields
+from everloop.stores.logs import CHATTY, LogLevel, configure_logs, exception_fields, temporal_core_logs
+from everloop.workflows.contract.tasks import TaskRef
 
 CONTENT = "what somebody said"
 TASK = TaskRef(task_id="t", run_id="r", context_id="c", owner="ann@example.org", agent_id="a")

@@ -13,7 +13,14 @@ from urllib.parse import urlsplit
 import pytest
 import yaml
 
-from deploy.local.servers import TRANSFER_POLLS, TemporalPorts, temporal_command, type_of, valkey_command
+from everloop.deploy.local.servers import (
+    TRANSFER_POLLS,
+    TemporalPorts,
+    temporal_command,
+    type_of,
+    valkey_command,
+)
+from everloop.workflows.contract.names import SEARCH_ATTRIBUTES
 from tests.support.haproxy import require_haproxy
 from tests.support.manifests import (
     COMPOSE,
@@ -25,7 +32,6 @@ from tests.support.manifests import (
     compose_grpc,
     env_file,
 )
-from workflows.contract.names import SEARCH_ATTRIBUTES
 
 OURS = ("gateway", "worker", "api-keys", "s3-init")
 """Services that run one of our images, whose Dockerfile has the healthcheck."""

@@ -11,8 +11,8 @@ from threading import Thread
 
 import pytest
 
-from deploy.docker.healthcheck import answers
-from deploy.local.servers import LOOPBACK
+from everloop.deploy.docker.healthcheck import answers
+from everloop.deploy.local.servers import LOOPBACK
 from tests.support.image_files import DOCKERFILE, ROOT, RUNTIME_LOCK, copied, locked
 from tests.support.manifests import compose
 
@@ -35,7 +35,7 @@ def test_the_images_hold_what_is_named_and_nothing_else() -> None:
     assert {line.removeprefix("!") for line in ignored if line.startswith("!")} == sources
     assert "*" in ignored
     assert [source for source in sources if not (ROOT / source).exists()] == []
-    assert sources >= {"worker.py", "activities", "agents", "everloop", "gateway", "stores", "workflows"}
+    assert sources >= {"worker.py", "activities", "everloop/agents", "gateway", "stores", "workflows"}
 
 
 @pytest.mark.parametrize("target", ["worker", "gateway"])

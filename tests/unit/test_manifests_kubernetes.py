@@ -13,8 +13,17 @@ import pytest
 from kubernetes_validate import utils
 from temporalio.workflow import ActivityConfig
 
-from activities.worker_arguments import parse_arguments
-from agents.tool import DEFAULT_TIMEOUT
+from everloop.activities.worker_arguments import parse_arguments
+from everloop.agents.tool import DEFAULT_TIMEOUT
+from everloop.workflows import activity_options
+from everloop.workflows.contract.names import (
+    MODEL_QUEUE,
+    TOOLS_QUEUE,
+    WORKER_QUEUES,
+    WORKFLOWS_QUEUE,
+    task_queue_of,
+)
+from everloop.workflows.contract.tasks import ToolSpec
 from tests.support import custom_resources
 from tests.support.manifests import (
     KUBERNETES,
@@ -29,9 +38,6 @@ from tests.support.manifests import (
     rendered,
     selects,
 )
-from workflows import activity_options
-from workflows.contract.names import MODEL_QUEUE, TOOLS_QUEUE, WORKER_QUEUES, WORKFLOWS_QUEUE, task_queue_of
-from workflows.contract.tasks import ToolSpec
 
 OF_OTHERS = ("keda.sh/", "monitoring.coreos.com/", "temporal.io/")
 """Groups of kinds that operators bring along."""

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from agents import Agent, mcp
-from agents.errors import AgentDefinitionError
-from agents.mcp.plugin import McpServer
+from everloop import Agent, mcp
+from everloop.agents.errors import AgentDefinitionError
+from everloop.agents.mcp.plugin import McpServer
 
 URL = "https://tools.example/mcp"
 
@@ -67,7 +67,7 @@ def test_an_agent_with_a_server_lists_tools() -> None:
 def test_whoever_loads_agents_imports_nothing_of_mcp() -> None:
     """A gateway knows the same definitions as a worker, and never talks to a server."""
     program = (
-        f"import sys; from agents import mcp; mcp({URL!r});"
+        f"import sys; from everloop import mcp; mcp({URL!r});"
         "print([name for name in sys.modules if name.split('.')[0] in ('mcp', 'mcp_types', 'httpx2')])"
     )
 

@@ -11,8 +11,8 @@ from mcp_types import (
 )
 from pydantic import JsonValue
 
-from agents.mcp.errors import McpProtocolError, McpToolError
-from agents.mcp.results import MOST_LINKS, ResultWriter
+from everloop.agents.mcp.errors import McpProtocolError, McpToolError
+from everloop.agents.mcp.results import MOST_LINKS, ResultWriter
 from tests.support.mcp_bench import KeptArtifacts
 
 PICTURE = ImageContent(data="AAAA", mime_type="image/png")

@@ -5,9 +5,9 @@ import asyncio
 import pytest
 from mcp_types import ListToolsResult, Tool, ToolExecution
 
-from agents.mcp.definition import McpDefinition
-from agents.mcp.errors import McpProtocolError
-from agents.mcp.tool_list import PAGES, ToolList
+from everloop.agents.mcp.definition import McpDefinition
+from everloop.agents.mcp.errors import McpProtocolError
+from everloop.agents.mcp.tool_list import PAGES, ToolList
 
 SERVER = McpDefinition(url="http://tools.example/mcp", name="tools")
 

@@ -5,11 +5,11 @@ from types import ModuleType
 
 from opentelemetry.metrics import Instrument
 
-from activities import instruments as of_workers
-from gateway import instruments as of_gateways
-from stores import instruments as of_both
+from everloop.activities import instruments as of_workers
+from everloop.gateway import instruments as of_gateways
+from everloop.stores import instruments as of_both
+from everloop.workflows.contract.housekeeping import Kind
 from tests.support.prometheus import ROOT, named_metrics
-from workflows.contract.housekeeping import Kind
 
 DOCS = (ROOT / "docs" / "metrics.md").read_text(encoding="utf-8")
 _SUFFIX = re.compile(r"_(?:bucket|count|sum)$")

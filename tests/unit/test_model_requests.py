@@ -7,13 +7,13 @@ from datetime import UTC, datetime
 import pytest
 from pydantic import JsonValue
 
-from activities.chat_request import ChatRequest, build_request, made_to_call
-from activities.model_plugins import FIXED_SETTINGS, as_chat_request, as_model_request
-from agents.agent import Agent
-from agents.hooks import ModelRequest
-from agents.plugins import tools
-from agents.tool import tool
-from workflows.contract.messages import AssistantMessage
+from everloop.activities.chat_request import ChatRequest, build_request, made_to_call
+from everloop.activities.model_plugins import FIXED_SETTINGS, as_chat_request, as_model_request
+from everloop.agents.agent import Agent
+from everloop.agents.hooks import ModelRequest
+from everloop.agents.plugins import tools
+from everloop.agents.tool import tool
+from everloop.workflows.contract.messages import AssistantMessage
 
 
 @tool

@@ -2,8 +2,8 @@
 
 import pytest
 
-from workflows.contract.messages import ToolCall
-from workflows.contract.names import (
+from everloop.workflows.contract.messages import ToolCall
+from everloop.workflows.contract.names import (
     call_key,
     child_task_id,
     derive_context_id,
@@ -15,7 +15,7 @@ from workflows.contract.names import (
     push_workflow_id,
     task_list_key,
 )
-from workflows.sub_agents import MAX_DEPTH
+from everloop.workflows.sub_agents import MAX_DEPTH
 
 
 def test_the_same_message_is_the_same_task() -> None:

@@ -2,10 +2,9 @@
 
 import pytest
 
-from activities.narration_request import MAX_CHARACTERS, is_enough, narration, narration_request
-from activities.narration_story import Story
-from tests.unit.shown_tasks import AT, said
-from workflows.contract.events import (
+from everloop.activities.narration_request import MAX_CHARACTERS, is_enough, narration, narration_request
+from everloop.activities.narration_story import Story
+from everloop.workflows.contract.events import (
     AgentInvoked,
     IterationStarted,
     Narrated,
@@ -20,8 +19,9 @@ from workflows.contract.events import (
     UsageReported,
     Warned,
 )
-from workflows.contract.messages import Usage
-from workflows.contract.tasks import TaskState
+from everloop.workflows.contract.messages import Usage
+from everloop.workflows.contract.tasks import TaskState
+from tests.unit.shown_tasks import AT, said
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,8 @@ from typing import NoReturn
 import pytest
 from pydantic import ValidationError
 
-from runtime import outbound
-from runtime.outbound import (
+from everloop.runtime import outbound
+from everloop.runtime.outbound import (
     MAX_LOOK_UPS,
     MAX_LOOK_UPS_OF_AN_OWNER,
     Allowance,
@@ -22,8 +22,8 @@ from runtime.outbound import (
     read_allowance,
     resolve,
 )
-from stores.push_settings import PushSettings
-from stores.settings_errors import explain
+from everloop.stores.push_settings import PushSettings
+from everloop.stores.settings_errors import explain
 
 PUBLIC = "93.184.216.34"
 

@@ -4,10 +4,10 @@ from datetime import UTC, datetime
 
 import pytest
 
-from workflows.contract.messages import TextPart, UserMessage
-from workflows.contract.tasks import TaskState
-from workflows.outbox import Outbox
-from workflows.state import TaskRunState
+from everloop.workflows.contract.messages import TextPart, UserMessage
+from everloop.workflows.contract.tasks import TaskState
+from everloop.workflows.outbox import Outbox
+from everloop.workflows.state import TaskRunState
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 

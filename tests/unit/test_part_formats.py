@@ -2,8 +2,8 @@
 
 import pytest
 
-from gateway.part_formats import Format, FormatUnknownError, choose_format, served
-from workflows.contract.artifacts import ArtifactPart, PartKind
+from everloop.gateway.part_formats import Format, FormatUnknownError, choose_format, served
+from everloop.workflows.contract.artifacts import ArtifactPart, PartKind
 
 
 def part(kind: PartKind = "file", media_type: str = "", filename: str = "", index: int = 0) -> ArtifactPart:

@@ -9,9 +9,9 @@ import pytest
 from temporalio.api.common.v1 import Payload
 from temporalio.common import RawValue
 
-from agents.agent import Agent
-from workflows.contract.events import TaskEvent, Thought
-from workflows.contract.messages import (
+from everloop.agents.agent import Agent
+from everloop.workflows.contract.events import TaskEvent, Thought
+from everloop.workflows.contract.messages import (
     AgentMessage,
     AssistantMessage,
     DataPart,
@@ -25,10 +25,10 @@ from workflows.contract.messages import (
     Usage,
     UserMessage,
 )
-from workflows.contract.payloads import WirePayloadConverter
-from workflows.contract.tasks import AgentSpec, TaskInput, TaskState, TaskStatus
-from workflows.contract.wire import Wire
-from workflows.state import CarriedTask, TaskRunState
+from everloop.workflows.contract.payloads import WirePayloadConverter
+from everloop.workflows.contract.tasks import AgentSpec, TaskInput, TaskState, TaskStatus
+from everloop.workflows.contract.wire import Wire
+from everloop.workflows.state import CarriedTask, TaskRunState
 
 CONVERTER = WirePayloadConverter()
 NOW = datetime(2026, 11, 1, tzinfo=UTC)

@@ -7,8 +7,8 @@ from datetime import timedelta
 
 import pytest
 
-from agents.errors import AgentDefinitionError, ToolDefinitionError
-from agents.peer.plugin import Peer, PeerTool, peer
+from everloop.agents.errors import AgentDefinitionError, ToolDefinitionError
+from everloop.agents.peer.plugin import Peer, PeerTool, peer
 
 CARD = "/.well-known/agent-card.json"
 
@@ -96,7 +96,8 @@ def test_headers_are_not_printed() -> None:
 def test_defining_a_peer_loads_no_client() -> None:
     """Every process imports agents; the A2A client is for those that call one."""
     program = (
-        "import agents, json, sys; agents.peer('https://w.example'); print(json.dumps('a2a' in sys.modules))"
+        "import everloop, json, sys; everloop.peer('https://w.example'); "
+        "print(json.dumps('a2a' in sys.modules))"
     )
     printed = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True).stdout
 

@@ -11,7 +11,7 @@ from a2a.utils.errors import (
     UnsupportedOperationError,
 )
 
-from agents.peer.errors import (
+from everloop.agents.peer.errors import (
     PeerAwayError,
     PeerCredentialsError,
     PeerError,

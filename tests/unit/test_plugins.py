@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from agents import Agent, HookContext, NeedsApproval, Plugin, Veto, guard, prompt, tool, tools
-from agents.errors import AgentDefinitionError
-from agents.hooks import HOOKS
-from agents.listed_tools import digest_of, listed, listed_spec_of, spec_of
-from agents.tool import Tool
-from workflows.contract.messages import ListedTool, ToolCall
-from workflows.contract.tasks import ToolSpec
+from everloop import Agent, HookContext, NeedsApproval, Plugin, Veto, guard, prompt, tool, tools
+from everloop.agents.errors import AgentDefinitionError
+from everloop.agents.hooks import HOOKS
+from everloop.agents.listed_tools import digest_of, listed, listed_spec_of, spec_of
+from everloop.agents.tool import Tool
+from everloop.workflows.contract.messages import ListedTool, ToolCall
+from everloop.workflows.contract.tasks import ToolSpec
 
 
 class Watching(Plugin):

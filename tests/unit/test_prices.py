@@ -2,8 +2,8 @@
 
 import pytest
 
-from activities.prices import LIST_PRICES, Price, Prices, read_prices
-from workflows.contract.messages import Usage
+from everloop.activities.prices import LIST_PRICES, Price, Prices, read_prices
+from everloop.workflows.contract.messages import Usage
 
 MINE = Price(input=7, output=9)
 

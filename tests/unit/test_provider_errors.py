@@ -7,10 +7,10 @@ import pytest
 from openai import APIConnectionError, APIError, APIStatusError, APITimeoutError
 from pydantic import JsonValue
 
-from activities.provider_errors import kind_of, provider_failure
-from activities.reply_assembler import IncompleteReplyError, UnreadableStreamError
-from runtime.bounded_answers import AnswerTooLargeError
-from workflows.contract.failures import CONTEXT_TOO_LONG, MODEL_REFUSED, MODEL_UNAVAILABLE
+from everloop.activities.provider_errors import kind_of, provider_failure
+from everloop.activities.reply_assembler import IncompleteReplyError, UnreadableStreamError
+from everloop.runtime.bounded_answers import AnswerTooLargeError
+from everloop.workflows.contract.failures import CONTEXT_TOO_LONG, MODEL_REFUSED, MODEL_UNAVAILABLE
 
 REQUEST = httpx2.Request("POST", "http://provider/v1/chat/completions")
 SECRET = "sk-secret and what the user wrote"

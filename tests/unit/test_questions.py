@@ -3,8 +3,8 @@
 import pytest
 from pydantic import JsonValue
 
-from workflows.contract.messages import DataPart, TextPart, ToolCall, UserMessage
-from workflows.contract.questions import (
+from everloop.workflows.contract.messages import DataPart, TextPart, ToolCall, UserMessage
+from everloop.workflows.contract.questions import (
     WITHHELD,
     YES_OR_NO,
     InvalidAnswerError,

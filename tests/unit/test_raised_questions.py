@@ -6,10 +6,10 @@ from datetime import timedelta
 import pytest
 from pydantic import BaseModel, JsonValue
 
-from agents.errors import QuestionDefinitionError
-from agents.questions import AuthRequired, InputRequired, QuestionRequired
-from workflows.contract.messages import ToolCall
-from workflows.contract.questions import Question, QuestionKind
+from everloop.agents.errors import QuestionDefinitionError
+from everloop.agents.questions import AuthRequired, InputRequired, QuestionRequired
+from everloop.workflows.contract.messages import ToolCall
+from everloop.workflows.contract.questions import Question, QuestionKind
 
 CALL = ToolCall(id="call", name="book", arguments="{}")
 DAY = timedelta(days=1)

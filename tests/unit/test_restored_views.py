@@ -1,12 +1,12 @@
 """Views that workflows answered, made whole from the store."""
 
-from gateway.restored_views import with_artifacts
-from stores.artifacts import Create, NewPart
-from stores.memory_artifacts import MemoryArtifacts
-from stores.task_views import MAX_TASK_BYTES
+from everloop.gateway.restored_views import with_artifacts
+from everloop.stores.artifacts import Create, NewPart
+from everloop.stores.memory_artifacts import MemoryArtifacts
+from everloop.stores.task_views import MAX_TASK_BYTES
+from everloop.workflows.contract.messages import FilePart, TextPart
+from everloop.workflows.contract.names import context_key
 from tests.unit.shown_tasks import artifact, view
-from workflows.contract.messages import FilePart, TextPart
-from workflows.contract.names import context_key
 
 
 async def test_what_the_workflow_shows_is_not_shown_twice() -> None:

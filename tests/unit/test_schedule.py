@@ -8,17 +8,17 @@ from typing import get_args
 import pytest
 from temporalio.client import ScheduleActionStartWorkflow, ScheduleOverlapPolicy
 
-from agents.agent import Agent
-from deploy.schedule.definition import CATCH_UP, OVERLAPS, ScheduleDefinition
-from deploy.schedule.recurrence import NextRun, Recurrence, read_interval
-from deploy.schedule.schedules import ListedSchedule
-from deploy.schedule.settings import QueueSettings
+from everloop.agents.agent import Agent
 from everloop.cli.app import run
 from everloop.cli.schedules import HEAD, Overlap, _data, _row
 from everloop.cli.tables import print_table
-from workflows.contract import names
-from workflows.contract.messages import TextPart
-from workflows.contract.tasks import AgentSpec, TaskInput
+from everloop.deploy.schedule.definition import CATCH_UP, OVERLAPS, ScheduleDefinition
+from everloop.deploy.schedule.recurrence import NextRun, Recurrence, read_interval
+from everloop.deploy.schedule.schedules import ListedSchedule
+from everloop.deploy.schedule.settings import QueueSettings
+from everloop.workflows.contract import names
+from everloop.workflows.contract.messages import TextPart
+from everloop.workflows.contract.tasks import AgentSpec, TaskInput
 
 NOW = datetime(2026, 7, 1, 12, 30, tzinfo=UTC)
 ADD = ["schedules", "add", "--agent", "demo", "--text", "Look.", "--every", "1h"]
@@ -313,7 +313,7 @@ def test_a_temporal_that_does_not_answer_is_waited_for_so_long(
     """Also where somebody accepts connections: as long as is given, not as long as libraries try."""
     with socket.create_server(("127.0.0.1", 0)) as silent:
         monkeypatch.setenv("TEMPORAL_ADDRESS", f"127.0.0.1:{silent.getsockname()[1]}")
-        monkeypatch.setattr("deploy.schedule.schedules.ANSWER_TIMEOUT", timedelta(seconds=0.5))
+        monkeypatch.setattr("everloop.deploy.schedule.schedules.ANSWER_TIMEOUT", timedelta(seconds=0.5))
         assert run(LIST) == 1
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith(

@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from runtime.secrecy import warn_of_readers
+from everloop.runtime.secrecy import warn_of_readers
 
 ROOT = Path(__file__).parents[2]
 PARENT = f"""
 import ctypes, os, sys
 sys.path.insert(0, {str(ROOT)!r})
-from runtime.secrecy import hide_environment
+from everloop.runtime.secrecy import hide_environment
 if os.getuid() == 0:  # who may read everything
     os.setgid(65534)
     os.setuid(65534)

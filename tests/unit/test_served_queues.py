@@ -5,11 +5,11 @@ from collections.abc import Sequence
 import pytest
 from structlog.testing import capture_logs
 
-from activities.served_queues import report_queues
-from activities.worker_settings import WorkerSettings
-from agents.agent import Agent
-from agents.registry import AgentRegistry
-from workflows.contract.names import WORKER_QUEUES
+from everloop.activities.served_queues import report_queues
+from everloop.activities.worker_settings import WorkerSettings
+from everloop.agents.agent import Agent
+from everloop.agents.registry import AgentRegistry
+from everloop.workflows.contract.names import WORKER_QUEUES
 
 REST = "other workers have to serve these queues: see --queues"
 SPLIT = "takes calls only of tasks begun with EVERLOOP_SPLIT_QUEUES=true"

@@ -4,13 +4,13 @@ import pytest
 from pydantic import ValidationError
 from pydantic_settings import BaseSettings
 
-from activities.model_settings import ModelSettings
-from deploy.local.settings import StackSettings
-from gateway.settings import GatewaySettings
-from stores.redis_connection import StoreSettings
-from stores.setting_names import PREFIX, SETTINGS, unknown_settings
-from stores.settings_errors import explain
-from stores.telemetry import TelemetrySettings
+from everloop.activities.model_settings import ModelSettings
+from everloop.deploy.local.settings import StackSettings
+from everloop.gateway.settings import GatewaySettings
+from everloop.stores.redis_connection import StoreSettings
+from everloop.stores.setting_names import PREFIX, SETTINGS, unknown_settings
+from everloop.stores.settings_errors import explain
+from everloop.stores.telemetry import TelemetrySettings
 from tests.support.process_settings import process_settings
 
 

@@ -6,7 +6,7 @@ from itertools import starmap
 
 import pytest
 
-from stores.retention import RetentionSettings
+from everloop.stores.retention import RetentionSettings
 from tests.support.prometheus import ROOT
 
 TEXT = (ROOT / "docs" / "sizing.md").read_text(encoding="utf-8")

@@ -10,9 +10,9 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from structlog.testing import capture_logs
 
-from deploy.local.servers import LOOPBACK
-from stores.telemetry import SENDING, Telemetry
-from stores.traces import WithoutErrorTexts, export_traces
+from everloop.deploy.local.servers import LOOPBACK
+from everloop.stores.telemetry import SENDING, Telemetry
+from everloop.stores.traces import WithoutErrorTexts, export_traces
 
 CONTENT = "what somebody said"
 

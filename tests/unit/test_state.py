@@ -4,10 +4,10 @@ from datetime import UTC, datetime
 
 import pytest
 
-from workflows import display
-from workflows.contract import failures
-from workflows.contract.events import REASON
-from workflows.contract.messages import (
+from everloop.workflows import display
+from everloop.workflows.contract import failures
+from everloop.workflows.contract.events import REASON
+from everloop.workflows.contract.messages import (
     AgentMessage,
     AssistantMessage,
     TextPart,
@@ -17,10 +17,10 @@ from workflows.contract.messages import (
     Usage,
     UserMessage,
 )
-from workflows.contract.questions import Answer
-from workflows.contract.tasks import TaskState, ToolSpec
-from workflows.model_turn import RESEND_CHUNK_BYTES, chunked
-from workflows.state import VIEW_BYTES, Phase, TaskRunState
+from everloop.workflows.contract.questions import Answer
+from everloop.workflows.contract.tasks import TaskState, ToolSpec
+from everloop.workflows.model_turn import RESEND_CHUNK_BYTES, chunked
+from everloop.workflows.state import VIEW_BYTES, Phase, TaskRunState
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 

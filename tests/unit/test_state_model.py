@@ -7,9 +7,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from stores.fold import FoldedTask
-from workflows.contract.events import StatusChanged
-from workflows.contract.messages import (
+from everloop.stores.fold import FoldedTask
+from everloop.workflows.contract.events import StatusChanged
+from everloop.workflows.contract.messages import (
     AgentMessage,
     AssistantMessage,
     Message,
@@ -19,8 +19,8 @@ from workflows.contract.messages import (
     TranscriptMessage,
     UserMessage,
 )
-from workflows.contract.tasks import TaskState, TaskStatus, TaskView
-from workflows.state import TaskRunState
+from everloop.workflows.contract.tasks import TaskState, TaskStatus, TaskView
+from everloop.workflows.state import TaskRunState
 
 EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
 RUN = "run"

@@ -7,17 +7,17 @@ import pytest
 from pydantic import BaseModel, Field, JsonValue, RootModel, field_validator
 from temporalio.exceptions import ApplicationError
 
-from activities.structured_output import (
+from everloop.activities.structured_output import (
     MAX_PROBLEMS,
     MAX_SCHEMA_CHARACTERS,
     answer_part,
     as_output,
     response_format,
 )
-from agents.agent import Agent
-from agents.errors import AgentDefinitionError
-from workflows.contract import failures
-from workflows.contract.messages import AssistantMessage, DataPart, TextPart, ToolCall, Usage
+from everloop.agents.agent import Agent
+from everloop.agents.errors import AgentDefinitionError
+from everloop.workflows.contract import failures
+from everloop.workflows.contract.messages import AssistantMessage, DataPart, TextPart, ToolCall, Usage
 
 SECRET = "the-secret-value"
 

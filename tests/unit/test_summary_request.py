@@ -1,7 +1,7 @@
 """What the model gets to read when it is to sum up a conversation."""
 
-from activities.summary_request import MAX_MESSAGE_CHARACTERS, SUMMARY_WORDS, summary_request
-from workflows.contract.messages import (
+from everloop.activities.summary_request import MAX_MESSAGE_CHARACTERS, SUMMARY_WORDS, summary_request
+from everloop.workflows.contract.messages import (
     AssistantMessage,
     DataPart,
     ListedTool,

@@ -11,9 +11,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from deploy.local.child_process import Service
-from deploy.local.errors import NotReadyError
-from deploy.local.supervisor import Supervisor
+from everloop.deploy.local.child_process import Service
+from everloop.deploy.local.errors import NotReadyError
+from everloop.deploy.local.supervisor import Supervisor
 from tests.support.processes import ROOT
 
 SLEEP = ("sleep", "600")
@@ -31,8 +31,8 @@ LEAVING = "sh -c 'trap \"\" TERM; exec sleep 600' & echo $! > {file}.new; mv {fi
 SUPERVISING = """
 import asyncio, os, sys
 from pathlib import Path
-from deploy.local.child_process import Service
-from deploy.local.supervisor import Supervisor
+from everloop.deploy.local.child_process import Service
+from everloop.deploy.local.supervisor import Supervisor
 
 async def ready(since):
     return True

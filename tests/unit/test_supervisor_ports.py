@@ -8,11 +8,11 @@ from subprocess import run
 
 import pytest
 
-from deploy.local import servers
-from deploy.local.errors import AlreadyRunningError, PortTakenError
-from deploy.local.lock import locked
-from deploy.local.ports import Ports, choose_ports
-from deploy.local.servers import LOOPBACK, free_port
+from everloop.deploy.local import servers
+from everloop.deploy.local.errors import AlreadyRunningError, PortTakenError
+from everloop.deploy.local.lock import locked
+from everloop.deploy.local.ports import Ports, choose_ports
+from everloop.deploy.local.servers import LOOPBACK, free_port
 from tests.support.processes import ROOT
 
 
@@ -83,7 +83,7 @@ def test_a_port_is_given_once(monkeypatch: pytest.MonkeyPatch) -> None:
     given = free_port()
     monkeypatch.setattr(servers, "LOWEST_PORT", given - 10)
     monkeypatch.setattr(servers, "HIGHEST_PORT", given + 10)
-    elsewhere = f"""from deploy.local import servers
+    elsewhere = f"""from everloop.deploy.local import servers
 servers.LOWEST_PORT, servers.HIGHEST_PORT = {given - 10}, {given + 10}
 print(*[servers.free_port() for _ in range(10)])"""
 

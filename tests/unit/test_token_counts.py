@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from tiktoken import Encoding
 
-from stores.token_counts import (
+from everloop.stores.token_counts import (
     FILE_TOKENS,
     KNOWN_DATA,
     TokenSettings,
@@ -18,8 +18,8 @@ from stores.token_counts import (
     find_encoding,
     token_counter,
 )
-from workflows.contract.calls import ConversationMessage
-from workflows.contract.messages import (
+from everloop.workflows.contract.calls import ConversationMessage
+from everloop.workflows.contract.messages import (
     AssistantMessage,
     DataPart,
     FilePart,

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from pydantic import JsonValue, TypeAdapter
 from temporalio.contrib.pydantic import pydantic_data_converter
 
-from workflows.compaction import estimate_tokens, find_end
-from workflows.contract.messages import (
+from everloop.workflows.compaction import estimate_tokens, find_end
+from everloop.workflows.contract.messages import (
     AssistantMessage,
     DataPart,
     FilePart,
@@ -26,8 +26,8 @@ from workflows.contract.messages import (
     Usage,
     UserMessage,
 )
-from workflows.contract.transcripts import extend_digest, measure
-from workflows.model_turn import chunked
+from everloop.workflows.contract.transcripts import extend_digest, measure
+from everloop.workflows.model_turn import chunked
 
 ADAPTER: TypeAdapter[TranscriptMessage] = TypeAdapter(TranscriptMessage)
 

@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import JsonValue
 
-from gateway.callers import Viewer
-from gateway.requests import MAX_ID_BYTES, check_id, content_of, read_list_request, read_send_request
-from stores.task_views import TaskQuery
-from workflows.contract.messages import DataPart, FilePart, TextPart, UserMessage
-from workflows.contract.tasks import TaskState
+from everloop.gateway.callers import Viewer
+from everloop.gateway.requests import MAX_ID_BYTES, check_id, content_of, read_list_request, read_send_request
+from everloop.stores.task_views import TaskQuery
+from everloop.workflows.contract.messages import DataPart, FilePart, TextPart, UserMessage
+from everloop.workflows.contract.tasks import TaskState
 
 
 def send(**changes: object) -> pb.SendMessageRequest:

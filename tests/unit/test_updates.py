@@ -4,10 +4,9 @@ import pytest
 from a2a.types import a2a_pb2 as pb
 from google.protobuf.json_format import MessageToDict
 
-from gateway.updates import UpdateTranslator
-from stores.a2a_tasks import EVENTS_EXTENSION
-from tests.unit.shown_tasks import AT, URL, Sent, artifact, chunk, said, sent, view
-from workflows.contract.events import (
+from everloop.gateway.updates import UpdateTranslator
+from everloop.stores.a2a_tasks import EVENTS_EXTENSION
+from everloop.workflows.contract.events import (
     AgentInvoked,
     ArtifactChunk,
     ChunkMode,
@@ -19,8 +18,9 @@ from workflows.contract.events import (
     ToolCompleted,
     UsageReported,
 )
-from workflows.contract.messages import FilePart, Part, StoredPart, TextPart, Usage, UserMessage
-from workflows.contract.tasks import TaskState
+from everloop.workflows.contract.messages import FilePart, Part, StoredPart, TextPart, Usage, UserMessage
+from everloop.workflows.contract.tasks import TaskState
+from tests.unit.shown_tasks import AT, URL, Sent, artifact, chunk, said, sent, view
 
 
 @pytest.mark.parametrize(

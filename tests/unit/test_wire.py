@@ -5,8 +5,8 @@ from collections.abc import Callable
 import pytest
 from pydantic import ValidationError
 
-from workflows.contract.calls import CallModelInput
-from workflows.contract.events import EVENT_ADAPTER
+from everloop.workflows.contract.calls import CallModelInput
+from everloop.workflows.contract.events import EVENT_ADAPTER
 
 SECRET = "what the user wrote"
 

@@ -3,13 +3,13 @@
 import pytest
 from pydantic import ValidationError
 
-from activities.worker_arguments import WorkerArguments, parse_arguments
-from activities.worker_settings import QueueNameError, WorkerSettings
-from agents.agent import Agent
-from agents.errors import AgentDefinitionError, ToolDefinitionError
-from agents.tool import Tool, tool
-from stores.settings_errors import explain
-from workflows.contract.names import NARRATOR_QUEUE, WORKER_QUEUES
+from everloop.activities.worker_arguments import WorkerArguments, parse_arguments
+from everloop.activities.worker_settings import QueueNameError, WorkerSettings
+from everloop.agents.agent import Agent
+from everloop.agents.errors import AgentDefinitionError, ToolDefinitionError
+from everloop.agents.tool import Tool, tool
+from everloop.stores.settings_errors import explain
+from everloop.workflows.contract.names import NARRATOR_QUEUE, WORKER_QUEUES
 
 
 def test_a_worker_takes_on_everything_unless_told_otherwise() -> None:

@@ -10,15 +10,15 @@ import pytest_asyncio
 from temporalio.api.sdk.v1 import WorkflowMetadata
 from temporalio.client import Client, WorkflowHandle
 
+from everloop.worker import WorkerSettings, running_workers
+from everloop.workflows.agent_task import AgentTask
+from everloop.workflows.contract import names
+from everloop.workflows.contract.messages import TextPart, UserMessage
+from everloop.workflows.contract.payloads import WIRE_DATA_CONVERTER
+from everloop.workflows.contract.questions import Question, named_question
+from everloop.workflows.contract.tasks import AgentSpec, TaskInput, TaskResult
 from tests.support.fake_ports import TASK_WORK, FakePorts
 from tests.support.processes import running_temporal
-from worker import WorkerSettings, running_workers
-from workflows.agent_task import AgentTask
-from workflows.contract import names
-from workflows.contract.messages import TextPart, UserMessage
-from workflows.contract.payloads import WIRE_DATA_CONVERTER
-from workflows.contract.questions import Question, named_question
-from workflows.contract.tasks import AgentSpec, TaskInput, TaskResult
 
 Handle = WorkflowHandle[AgentTask, TaskResult]
 IMPATIENT_EVENTS = 40

@@ -6,15 +6,22 @@ import pytest
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
+from everloop.workflows.agent_task import AgentTask
+from everloop.workflows.contract import failures, names
+from everloop.workflows.contract.calls import CallModelInput, RunToolInput
+from everloop.workflows.contract.events import ArtifactChunk, StatusChanged
+from everloop.workflows.contract.messages import (
+    AssistantMessage,
+    TextPart,
+    ToolMessage,
+    Usage,
+    UserMessage,
+    text_of,
+)
+from everloop.workflows.contract.tasks import AgentSpec, MemorySpec, TaskState
+from everloop.workflows.contract.transcripts import extend_digest
 from tests.support.fake_ports import CountingTools, FakePorts, ScriptedModel, answer, asks
 from tests.workflows.conftest import StartTask, user
-from workflows.agent_task import AgentTask
-from workflows.contract import failures, names
-from workflows.contract.calls import CallModelInput, RunToolInput
-from workflows.contract.events import ArtifactChunk, StatusChanged
-from workflows.contract.messages import AssistantMessage, TextPart, ToolMessage, Usage, UserMessage, text_of
-from workflows.contract.tasks import AgentSpec, MemorySpec, TaskState
-from workflows.contract.transcripts import extend_digest
 
 
 @pytest.mark.parametrize("is_shown", [True, False])

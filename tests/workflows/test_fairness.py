@@ -10,11 +10,11 @@ from temporalio.api.taskqueue.v1 import TaskQueue
 from temporalio.api.workflowservice.v1 import DescribeTaskQueueRequest
 from temporalio.client import Client
 
-from gateway.tasks import Tasks
+from everloop.gateway.tasks import Tasks
+from everloop.worker import WorkerSettings, running_workers
+from everloop.workflows.contract.tasks import AgentSpec, TaskInput, ToolSpec
 from tests.support.fake_ports import TASK_WORK, FakePorts, ScriptedModel, answer, asks
 from tests.workflows.conftest import Handle, start_workflow, unique_queue, user
-from worker import WorkerSettings, running_workers
-from workflows.contract.tasks import AgentSpec, TaskInput, ToolSpec
 
 CROWD = 200
 """Tasks of one owner that wait when another owner's one comes."""

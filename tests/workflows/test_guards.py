@@ -4,15 +4,15 @@ import pytest
 from temporalio import activity
 from temporalio.client import Client, WorkflowUpdateFailedError
 
-from agents import Agent, Plugin, guard, handoff, sub_agent, tool, tools
-from agents.tool import Tool
+from everloop import Agent, Plugin, guard, handoff, sub_agent, tool, tools
+from everloop.agents.tool import Tool
+from everloop.workflows.agent_task import AgentTask
+from everloop.workflows.contract.calls import CallModelInput
+from everloop.workflows.contract.messages import AssistantMessage, ToolCall, ToolMessage
+from everloop.workflows.contract.questions import ApproverAnswer, Question
 from tests.support.fake_ports import Script, ScriptedModel, answer, asks, task_of
 from tests.support.real_tools import RealTools, an_agent
 from tests.workflows.conftest import Handle, StartTask, asked_of_client, say, starter, user
-from workflows.agent_task import AgentTask
-from workflows.contract.calls import CallModelInput
-from workflows.contract.messages import AssistantMessage, ToolCall, ToolMessage
-from workflows.contract.questions import ApproverAnswer, Question
 
 SCOPE = "tasks:approve"
 DENIED = "the tool 'send' is not allowed here (allowed: all others)"

@@ -4,15 +4,15 @@ import pytest
 from temporalio.client import WorkflowFailureError
 from temporalio.exceptions import ApplicationError
 
+from everloop.workflows.agent_task import AgentTask
+from everloop.workflows.contract import failures
+from everloop.workflows.contract.calls import PreparedTask, RunToolInput, ToolReply
+from everloop.workflows.contract.messages import ToolsMessage
+from everloop.workflows.contract.questions import Question, QuestionKind
+from everloop.workflows.contract.tasks import AgentSpec, ToolSpec
 from tests.support.fake_ports import CountingTools, FakePorts, ScriptedModel, answer, asks
 from tests.workflows.conftest import StartTask
 from tests.workflows.test_plugins import LISTED, LISTING
-from workflows.agent_task import AgentTask
-from workflows.contract import failures
-from workflows.contract.calls import PreparedTask, RunToolInput, ToolReply
-from workflows.contract.messages import ToolsMessage
-from workflows.contract.questions import Question, QuestionKind
-from workflows.contract.tasks import AgentSpec, ToolSpec
 
 FIRST = AgentSpec(id="first", tools={"go": ToolSpec(handoff="second"), "stop": ToolSpec(handoff="third")})
 SECOND = AgentSpec(id="second", model="other", version="7", tools={"x": ToolSpec(timeout=9)})

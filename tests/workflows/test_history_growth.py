@@ -3,11 +3,11 @@
 import pytest
 from temporalio.client import Client
 
+from everloop.workflows.contract.calls import RunToolInput
+from everloop.workflows.contract.messages import ToolMessage
+from everloop.workflows.contract.tasks import AgentSpec
 from tests.support.fake_ports import CountingTools, FakePorts, ScriptedModel, answer, asks
 from tests.workflows.conftest import starter
-from workflows.contract.calls import RunToolInput
-from workflows.contract.messages import ToolMessage
-from workflows.contract.tasks import AgentSpec
 
 COUNTS = (5, 50, 300)
 RESULT = "x" * 2_000

@@ -18,16 +18,12 @@ from temporalio.client import (
 )
 from temporalio.exceptions import ApplicationError
 
-from stores.encryption import NO_CIPHER
-from stores.encryption_codec import KEY_ID
-from stores.housekeeping_schedule import EVERY, ensure_housekeeping
-from stores.payload_storage import data_converter
-from tests.support.encryption import keyring
-from tests.support.fake_housekeeping import ScriptedHousekeeping, Steps
-from tests.support.fake_ports import FakePorts, ScriptedModel
-from tests.workflows.conftest import unique_queue
-from worker import WorkerSettings, running_workers
-from workflows.contract.housekeeping import (
+from everloop.stores.encryption import NO_CIPHER
+from everloop.stores.encryption_codec import KEY_ID
+from everloop.stores.housekeeping_schedule import EVERY, ensure_housekeeping
+from everloop.stores.payload_storage import data_converter
+from everloop.worker import WorkerSettings, running_workers
+from everloop.workflows.contract.housekeeping import (
     HOUSEKEEPING_REFUSED,
     HOUSEKEEPING_WORKFLOW_TYPE,
     CleanInput,
@@ -37,7 +33,11 @@ from workflows.contract.housekeeping import (
     Kind,
     housekeeping_schedule_id,
 )
-from workflows.housekeeping import ROUNDS
+from everloop.workflows.housekeeping import ROUNDS
+from tests.support.encryption import keyring
+from tests.support.fake_housekeeping import ScriptedHousekeeping, Steps
+from tests.support.fake_ports import FakePorts, ScriptedModel
+from tests.workflows.conftest import unique_queue
 
 Run = Callable[..., Awaitable[tuple[HousekeepingResult, ScriptedHousekeeping]]]
 

@@ -5,11 +5,9 @@ import asyncio
 from temporalio import activity
 from temporalio.service import RPCError, RPCStatusCode
 
-from tests.support.fake_ports import CountingTools, FakePorts, Script, ScriptedModel, answer, asks
-from tests.workflows.conftest import Handle, StartTask, say, user
-from workflows.agent_task import AgentTask
-from workflows.contract.calls import CallModelInput, RunToolInput, ToolReply
-from workflows.contract.messages import (
+from everloop.workflows.agent_task import AgentTask
+from everloop.workflows.contract.calls import CallModelInput, RunToolInput, ToolReply
+from everloop.workflows.contract.messages import (
     AssistantMessage,
     TextPart,
     TranscriptMessage,
@@ -18,8 +16,10 @@ from workflows.contract.messages import (
     content_digest,
     text_of,
 )
-from workflows.contract.questions import Question, QuestionKind
-from workflows.contract.tasks import AgentSpec, TaskState
+from everloop.workflows.contract.questions import Question, QuestionKind
+from everloop.workflows.contract.tasks import AgentSpec, TaskState
+from tests.support.fake_ports import CountingTools, FakePorts, Script, ScriptedModel, answer, asks
+from tests.workflows.conftest import Handle, StartTask, say, user
 
 ITERATIONS = 20
 USAGE = Usage(input_tokens=3, output_tokens=1, cost=0.5)

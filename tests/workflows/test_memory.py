@@ -6,14 +6,14 @@ import pytest
 from temporalio.client import Client, WorkflowFailureError
 from temporalio.exceptions import ApplicationError
 
+from everloop.worker import WorkerSettings, running_workers
+from everloop.workflows.agent_task import AgentTask
+from everloop.workflows.contract import failures, names
+from everloop.workflows.contract.calls import SaveContextInput, SaveContextResult
+from everloop.workflows.contract.messages import AssistantMessage, ToolCall
+from everloop.workflows.contract.tasks import AgentSpec, MemorySpec, TaskState, ToolSpec
 from tests.support.fake_ports import TASK_WORK, FakePorts, RecordingContext, ScriptedModel, answer, asks
 from tests.workflows.conftest import StartTask, start_workflow, unique_queue, user
-from worker import WorkerSettings, running_workers
-from workflows.agent_task import AgentTask
-from workflows.contract import failures, names
-from workflows.contract.calls import SaveContextInput, SaveContextResult
-from workflows.contract.messages import AssistantMessage, ToolCall
-from workflows.contract.tasks import AgentSpec, MemorySpec, TaskState, ToolSpec
 
 MEMORY = MemorySpec(max_messages=4, strategy="summary")
 AGENT = AgentSpec(id="agent", memory=MEMORY)

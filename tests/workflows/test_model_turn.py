@@ -4,12 +4,12 @@ import pytest
 from temporalio.client import WorkflowFailureError
 from temporalio.exceptions import ApplicationError
 
+from everloop.workflows.agent_task import AgentTask
+from everloop.workflows.contract import failures
+from everloop.workflows.contract.messages import Usage, text_of
+from everloop.workflows.contract.tasks import AgentSpec, CompactionSpec, TaskState
 from tests.support.fake_ports import FakePorts, ScriptedModel, answer, asks
 from tests.workflows.conftest import StartTask
-from workflows.agent_task import AgentTask
-from workflows.contract import failures
-from workflows.contract.messages import Usage, text_of
-from workflows.contract.tasks import AgentSpec, CompactionSpec, TaskState
 
 MODELS = AgentSpec(id="agent", model="first", fallback_models=("second", "third"))
 WAITS = AgentSpec(id="agent", on_model_failure="wait")

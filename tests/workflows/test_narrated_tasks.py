@@ -11,12 +11,12 @@ from temporalio import activity
 from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client, WorkflowHandle, WorkflowHistory
 
+from everloop.workflows.contract.calls import CallModelInput, NarrateInput
+from everloop.workflows.contract.messages import AssistantMessage
+from everloop.workflows.contract.ports import NarratorPort
+from everloop.workflows.contract.tasks import AgentSpec, NarratorSpec, ToolSpec
 from tests.support.fake_ports import FakePorts, Script, ScriptedModel, answer, asks
 from tests.workflows.conftest import StartTask
-from workflows.contract.calls import CallModelInput, NarrateInput
-from workflows.contract.messages import AssistantMessage
-from workflows.contract.ports import NarratorPort
-from workflows.contract.tasks import AgentSpec, NarratorSpec, ToolSpec
 
 AGENT = AgentSpec(id="agent", model="big", narrator=NarratorSpec(interval=2, model="small"))
 PREFIX = "EVENT_TYPE_"

@@ -8,18 +8,18 @@ from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client
 from temporalio.worker import Worker
 
-from stores.memory_task_views import MemoryTaskViews
+from everloop.stores.memory_task_views import MemoryTaskViews
+from everloop.worker import WorkerSettings, build_workers
+from everloop.workflows.activity_options import narration
+from everloop.workflows.contract.calls import NarrateInput
+from everloop.workflows.contract.names import NARRATOR_QUEUE, task_queue_of
+from everloop.workflows.contract.payloads import WIRE_DATA_CONVERTER
+from everloop.workflows.contract.ports import NarratorPort
+from everloop.workflows.contract.tasks import TaskState
 from tests.gateway.stage import unique
 from tests.support.fake_ports import FakePorts, ScriptedModel
 from tests.support.narrator_bench import QUICK, NarratorBench, narrator_bench
 from tests.support.scripted_openai import Reply, ScriptedOpenAI
-from worker import WorkerSettings, build_workers
-from workflows.activity_options import narration
-from workflows.contract.calls import NarrateInput
-from workflows.contract.names import NARRATOR_QUEUE, task_queue_of
-from workflows.contract.payloads import WIRE_DATA_CONVERTER
-from workflows.contract.ports import NarratorPort
-from workflows.contract.tasks import TaskState
 
 each_cache = pytest.mark.parametrize("cache", [1000, 0], ids=["cached", "always_replayed"])
 

@@ -10,15 +10,15 @@ import pytest
 from temporalio.client import Client
 from temporalio.exceptions import ApplicationError
 
-from agents import Plugin, guard, mcp
+from everloop import Plugin, guard, mcp
+from everloop.worker import WorkerSettings, running_workers
+from everloop.workflows.contract.calls import CallModelInput
+from everloop.workflows.contract.messages import AssistantMessage, ToolCall
+from everloop.workflows.contract.tasks import TaskState
 from tests.support.fake_ports import TASK_WORK, ScriptedModel, answer
 from tests.support.mcp_bench import SMALL_STDIO, Caller, asker
 from tests.support.real_tools import RealTools, an_agent
 from tests.workflows.conftest import StartTask, asked_of_client, say, start_workflow, unique_queue, user
-from worker import WorkerSettings, running_workers
-from workflows.contract.calls import CallModelInput
-from workflows.contract.messages import AssistantMessage, ToolCall
-from workflows.contract.tasks import TaskState
 
 DESTROYS, READS = '{"destructiveHint": true}', '{"readOnlyHint": true}'
 

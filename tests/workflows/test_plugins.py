@@ -7,14 +7,17 @@ from temporalio import activity
 from temporalio.client import WorkflowFailureError
 from temporalio.exceptions import ApplicationError, CancelledError
 
-from activities.model_events import statuses_of
-from stores.fold import FoldedTask
-from tests.support.fake_ports import FakePorts, FixedAgents, ScriptedModel, answer, asks
-from tests.workflows.conftest import StartTask, user
-from workflows.agent_task import AgentTask
-from workflows.contract import failures
-from workflows.contract.calls import BeforeRequestInput, BeforeRequestResult, CallModelInput, PreparedTask
-from workflows.contract.messages import (
+from everloop.activities.model_events import statuses_of
+from everloop.stores.fold import FoldedTask
+from everloop.workflows.agent_task import AgentTask
+from everloop.workflows.contract import failures
+from everloop.workflows.contract.calls import (
+    BeforeRequestInput,
+    BeforeRequestResult,
+    CallModelInput,
+    PreparedTask,
+)
+from everloop.workflows.contract.messages import (
     AssistantMessage,
     DataPart,
     ListedTool,
@@ -24,7 +27,9 @@ from workflows.contract.messages import (
     UserMessage,
     text_of,
 )
-from workflows.contract.tasks import AgentSpec, TaskState, TaskStatus, TaskView, ToolSpec
+from everloop.workflows.contract.tasks import AgentSpec, TaskState, TaskStatus, TaskView, ToolSpec
+from tests.support.fake_ports import FakePorts, FixedAgents, ScriptedModel, answer, asks
+from tests.workflows.conftest import StartTask, user
 
 LISTED = ToolsMessage(tools=(ListedTool(name="echo", description="Echoes.", parameters={}),))
 LISTING = PreparedTask(listed=LISTED, tools={"echo": ToolSpec(timeout=7, plugin="server", digest="abc")})

@@ -8,17 +8,23 @@ import pytest
 from temporalio.client import Client, WorkflowExecutionStatus, WorkflowFailureError, WorkflowHandle
 from temporalio.exceptions import ApplicationError
 
-from activities.worker_settings import MAX_CONCURRENT_DELIVERIES
-from stores.memory_push_configs import MemoryPushConfigs
-from stores.push_configs import PushConfig
-from stores.push_deliveries import PushDeliveries
+from everloop.activities.worker_settings import MAX_CONCURRENT_DELIVERIES
+from everloop.stores.memory_push_configs import MemoryPushConfigs
+from everloop.stores.push_configs import PushConfig
+from everloop.stores.push_deliveries import PushDeliveries
+from everloop.worker import WorkerSettings, running_workers
+from everloop.workflows.contract.names import PUSH_NEWS, push_workflow_id
+from everloop.workflows.contract.push import (
+    PUSH_FAILED,
+    TASK_UNREADABLE,
+    DeliverPushInput,
+    DeliverPushResult,
+    PushRef,
+)
+from everloop.workflows.push_delivery import PushDelivery
 from tests.support.fake_ports import FakePorts, ScriptedModel, answer
 from tests.support.fake_push import DELIVERED, DONE, NOTHING, ScriptedPush
 from tests.workflows.conftest import IMPATIENT_EVENTS, start_workflow, unique_queue
-from worker import WorkerSettings, running_workers
-from workflows.contract.names import PUSH_NEWS, push_workflow_id
-from workflows.contract.push import PUSH_FAILED, TASK_UNREADABLE, DeliverPushInput, DeliverPushResult, PushRef
-from workflows.push_delivery import PushDelivery
 
 Handle = WorkflowHandle[PushDelivery, None]
 StartDelivery = Callable[[ScriptedPush], AbstractAsyncContextManager[Handle]]

@@ -4,16 +4,16 @@ import pytest
 from temporalio.client import Client
 from temporalio.exceptions import ApplicationError
 
-from activities.push_tasks import TaskWorkflows
-from stores.artifacts import Create, NewPart
-from stores.memory_artifacts import MemoryArtifacts
-from stores.memory_task_views import MemoryTaskViews
+from everloop.activities.push_tasks import TaskWorkflows
+from everloop.stores.artifacts import Create, NewPart
+from everloop.stores.memory_artifacts import MemoryArtifacts
+from everloop.stores.memory_task_views import MemoryTaskViews
+from everloop.workflows.contract.messages import TextPart
+from everloop.workflows.contract.names import context_key
+from everloop.workflows.contract.push import TASK_UNREADABLE
+from everloop.workflows.contract.tasks import TaskState
 from tests.support.fake_ports import FakePorts, ScriptedModel, answer
 from tests.workflows.conftest import StartTask, start_workflow, unique_queue
-from workflows.contract.messages import TextPart
-from workflows.contract.names import context_key
-from workflows.contract.push import TASK_UNREADABLE
-from workflows.contract.tasks import TaskState
 
 
 @pytest.fixture

@@ -9,6 +9,18 @@ from temporalio import activity
 from temporalio.client import WorkflowFailureError, WorkflowUpdateFailedError
 from temporalio.exceptions import ApplicationError, CancelledError
 
+from everloop.workflows.agent_task import AgentTask
+from everloop.workflows.contract import failures, names
+from everloop.workflows.contract.calls import (
+    CallModelInput,
+    PublishInput,
+    RunToolInput,
+    SaveContextResult,
+    ToolReply,
+)
+from everloop.workflows.contract.messages import AssistantMessage, DataPart, TextPart, UserMessage, text_of
+from everloop.workflows.contract.questions import WITHHELD, Approval, ApproverAnswer, Question, QuestionKind
+from everloop.workflows.contract.tasks import AgentSpec, Identity, TaskState
 from tests.support.fake_ports import (
     CountingTools,
     FakePorts,
@@ -18,18 +30,6 @@ from tests.support.fake_ports import (
     asks,
 )
 from tests.workflows.conftest import StartTask, current_details, say, user
-from workflows.agent_task import AgentTask
-from workflows.contract import failures, names
-from workflows.contract.calls import (
-    CallModelInput,
-    PublishInput,
-    RunToolInput,
-    SaveContextResult,
-    ToolReply,
-)
-from workflows.contract.messages import AssistantMessage, DataPart, TextPart, UserMessage, text_of
-from workflows.contract.questions import WITHHELD, Approval, ApproverAnswer, Question, QuestionKind
-from workflows.contract.tasks import AgentSpec, Identity, TaskState
 
 
 def questions(**asked: dict[str, object]) -> Callable[[RunToolInput], ToolReply | None]:

@@ -4,14 +4,14 @@ import asyncio
 
 from temporalio.exceptions import ApplicationError
 
+from everloop.workflows.agent_task import AgentTask
+from everloop.workflows.contract import failures
+from everloop.workflows.contract.calls import CREATE_TASK, CallModelInput
+from everloop.workflows.contract.messages import AssistantMessage, text_of
+from everloop.workflows.contract.names import unique_message_id
+from everloop.workflows.contract.tasks import AgentSpec, CompactionSpec, MemorySpec, TaskState
 from tests.support.fake_ports import FakePorts, RecordingContext, ScriptedModel, answer, asks
 from tests.workflows.conftest import StartTask, user
-from workflows.agent_task import AgentTask
-from workflows.contract import failures
-from workflows.contract.calls import CREATE_TASK, CallModelInput
-from workflows.contract.messages import AssistantMessage, text_of
-from workflows.contract.names import unique_message_id
-from workflows.contract.tasks import AgentSpec, CompactionSpec, MemorySpec, TaskState
 
 AUTO = AgentSpec(id="agent", routing="auto", memory=MemorySpec())
 

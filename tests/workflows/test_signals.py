@@ -6,11 +6,11 @@ from temporalio.api.sdk.v1 import WorkflowMetadata
 from temporalio.api.workflowservice.v1 import SignalWorkflowExecutionRequest
 from temporalio.client import Client
 
+from everloop.workflows.contract.calls import RunToolInput, ToolReply
+from everloop.workflows.contract.questions import Question, QuestionKind
+from everloop.workflows.signals import OPERATOR_SIGNALS
 from tests.support.fake_ports import CountingTools, FakePorts, ScriptedModel, answer, asks
 from tests.workflows.conftest import Handle, StartTask, current_details
-from workflows.contract.calls import RunToolInput, ToolReply
-from workflows.contract.questions import Question, QuestionKind
-from workflows.signals import OPERATOR_SIGNALS
 
 APPROVAL = '{"call_id": "a", "approved": true, "note": ""}'
 

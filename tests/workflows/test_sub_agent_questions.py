@@ -8,7 +8,26 @@ from temporalio import activity
 from temporalio.client import Client, WorkflowFailureError, WorkflowUpdateFailedError
 from temporalio.worker import Worker
 
-from stores.fold import FoldedTask
+from everloop.stores.fold import FoldedTask
+from everloop.workflows.agent_task import AgentTask
+from everloop.workflows.contract.calls import (
+    CallModelInput,
+    PublishInput,
+    RunToolInput,
+    SaveContextResult,
+    ToolReply,
+)
+from everloop.workflows.contract.events import StatusChanged, TaskEvent
+from everloop.workflows.contract.messages import (
+    AssistantMessage,
+    ToolCall,
+    ToolMessage,
+    Usage,
+    text_of,
+)
+from everloop.workflows.contract.names import is_child_task_id
+from everloop.workflows.contract.questions import WITHHELD, Approval, ApproverAnswer, Question, QuestionKind
+from everloop.workflows.contract.tasks import AgentSpec, TaskRef, TaskState, ToolSpec
 from tests.support.fake_ports import (
     CountingTools,
     FakePorts,
@@ -19,25 +38,6 @@ from tests.support.fake_ports import (
     task_of,
 )
 from tests.workflows.conftest import Handle, StartTask, say, unique_queue, user
-from workflows.agent_task import AgentTask
-from workflows.contract.calls import (
-    CallModelInput,
-    PublishInput,
-    RunToolInput,
-    SaveContextResult,
-    ToolReply,
-)
-from workflows.contract.events import StatusChanged, TaskEvent
-from workflows.contract.messages import (
-    AssistantMessage,
-    ToolCall,
-    ToolMessage,
-    Usage,
-    text_of,
-)
-from workflows.contract.names import is_child_task_id
-from workflows.contract.questions import WITHHELD, Approval, ApproverAnswer, Question, QuestionKind
-from workflows.contract.tasks import AgentSpec, TaskRef, TaskState, ToolSpec
 
 PARENT = AgentSpec(id="agent", tools={"writer": ToolSpec(agent="writer")})
 

@@ -10,14 +10,14 @@ from temporalio.api.workflowservice.v1 import ResetWorkflowExecutionRequest
 from temporalio.client import Client, WorkflowExecutionStatus, WorkflowFailureError
 from temporalio.exceptions import ApplicationError
 
+from everloop.worker import WorkerSettings, running_workers
+from everloop.workflows.agent_task import AgentTask
+from everloop.workflows.contract import failures
+from everloop.workflows.contract.calls import CallModelInput, RunToolInput, ToolReply
+from everloop.workflows.contract.messages import AssistantMessage, ToolCall, ToolMessage, Usage, text_of
+from everloop.workflows.contract.tasks import AgentSpec, TaskState, ToolSpec
 from tests.support.fake_ports import TASK_WORK, CountingTools, FakePorts, ScriptedModel, answer, asks, task_of
 from tests.workflows.conftest import StartTask, start_workflow, unique_queue
-from worker import WorkerSettings, running_workers
-from workflows.agent_task import AgentTask
-from workflows.contract import failures
-from workflows.contract.calls import CallModelInput, RunToolInput, ToolReply
-from workflows.contract.messages import AssistantMessage, ToolCall, ToolMessage, Usage, text_of
-from workflows.contract.tasks import AgentSpec, TaskState, ToolSpec
 
 PARENT = AgentSpec(id="agent", tools={"writer": ToolSpec(agent="writer")})
 FIRST_STEP = 4

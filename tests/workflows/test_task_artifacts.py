@@ -6,14 +6,14 @@ import pytest
 from temporalio.client import WorkflowFailureError
 from temporalio.exceptions import ApplicationError
 
+from everloop.workflows.agent_task import AgentTask
+from everloop.workflows.contract import failures
+from everloop.workflows.contract.calls import CallModelInput, RunToolInput, ToolReply
+from everloop.workflows.contract.messages import AssistantMessage, ToolCall, ToolMessage
+from everloop.workflows.contract.questions import Approval, Question, QuestionKind
+from everloop.workflows.contract.tasks import AgentSpec, TaskState, ToolSpec
 from tests.support.fake_ports import CountingTools, FakePorts, Script, ScriptedModel, answer, asks
 from tests.workflows.conftest import StartTask, user
-from workflows.agent_task import AgentTask
-from workflows.contract import failures
-from workflows.contract.calls import CallModelInput, RunToolInput, ToolReply
-from workflows.contract.messages import AssistantMessage, ToolCall, ToolMessage
-from workflows.contract.questions import Approval, Question, QuestionKind
-from workflows.contract.tasks import AgentSpec, TaskState, ToolSpec
 
 SERIAL = ToolSpec(serial=True)
 WRITER = AgentSpec(id="agent", tools={"write": SERIAL, "look": ToolSpec()}, artifact_tool="write")

@@ -9,14 +9,14 @@ from temporalio.client import Client, WorkflowFailureError, WorkflowUpdateFailed
 from temporalio.exceptions import ApplicationError, CancelledError
 from temporalio.service import RPCError, RPCStatusCode
 
+from everloop.worker import WorkerSettings, running_workers
+from everloop.workflows.agent_task import AgentTask
+from everloop.workflows.contract import failures
+from everloop.workflows.contract.calls import CallModelInput, RunToolInput
+from everloop.workflows.contract.messages import AssistantMessage, ToolMessage, text_of
+from everloop.workflows.contract.tasks import AgentSpec, TaskState, ToolSpec
 from tests.support.fake_ports import TASK_WORK, CountingTools, FakePorts, ScriptedModel, answer, asks
 from tests.workflows.conftest import StartTask, start_workflow, unique_queue, user
-from worker import WorkerSettings, running_workers
-from workflows.agent_task import AgentTask
-from workflows.contract import failures
-from workflows.contract.calls import CallModelInput, RunToolInput
-from workflows.contract.messages import AssistantMessage, ToolMessage, text_of
-from workflows.contract.tasks import AgentSpec, TaskState, ToolSpec
 
 
 async def test_the_iteration_limit_ends_the_task(start_task: StartTask) -> None:

@@ -7,14 +7,14 @@ from temporalio import activity
 from temporalio.client import WorkflowFailureError
 from temporalio.exceptions import ApplicationError
 
+from everloop.workflows import limits
+from everloop.workflows.agent_task import AgentTask
+from everloop.workflows.contract import failures
+from everloop.workflows.contract.calls import CallModelInput, RunToolInput, ToolReply
+from everloop.workflows.contract.messages import AssistantMessage, ToolMessage, Usage, text_of
+from everloop.workflows.contract.tasks import AgentSpec, TaskState
 from tests.support.fake_ports import CountingTools, FakePorts, Script, ScriptedModel, answer, asks
 from tests.workflows.conftest import StartTask
-from workflows import limits
-from workflows.agent_task import AgentTask
-from workflows.contract import failures
-from workflows.contract.calls import CallModelInput, RunToolInput, ToolReply
-from workflows.contract.messages import AssistantMessage, ToolMessage, Usage, text_of
-from workflows.contract.tasks import AgentSpec, TaskState
 
 USAGE = Usage(input_tokens=40, output_tokens=10, cost=0.25)
 

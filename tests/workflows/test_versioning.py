@@ -9,11 +9,11 @@ from temporalio.api.workflowservice.v1 import (
 from temporalio.client import Client
 from temporalio.service import RPCError, RPCStatusCode
 
+from everloop.worker import WorkerSettings, running_workers
+from everloop.workflows.contract.calls import RunToolInput, ToolReply
+from everloop.workflows.contract.questions import Question, QuestionKind
 from tests.support.fake_ports import TASK_WORK, CountingTools, FakePorts, ScriptedModel, answer, asks
 from tests.workflows.conftest import say, start_workflow, unique_queue, user
-from worker import WorkerSettings, running_workers
-from workflows.contract.calls import RunToolInput, ToolReply
-from workflows.contract.questions import Question, QuestionKind
 
 
 async def make_current(client: Client, deployment: str, build_id: str) -> None:

@@ -15,9 +15,9 @@ from temporalio.worker import (
     WorkerConfig,
 )
 
+from everloop.worker import WorkerSettings, build_workers
 from tests.support.fake_ports import TASK_WORK, FakePorts, ScriptedModel
 from tests.workflows.conftest import unique_queue
-from worker import WorkerSettings, build_workers
 
 MOST = {"": 200, "-model": 200, "-tools": 200, "-push": 100, "/gpu": 200}
 """How the name of a queue ends → calls at once."""

@@ -5,10 +5,10 @@ import asyncio
 import pytest
 from temporalio.client import Client
 
-from stores.temporal_connection import TemporalUnreachableError
+from everloop.stores.temporal_connection import TemporalUnreachableError
+from everloop.worker import WorkerSettings, running_workers
 from tests.support.fake_ports import TASK_WORK, FakePorts, ScriptedModel
 from tests.workflows.conftest import unique_queue
-from worker import WorkerSettings, running_workers
 
 
 async def test_a_worker_that_temporal_does_not_serve_says_why(client: Client) -> None:

@@ -4,8 +4,8 @@ from typing import Annotated
 
 from pydantic import Field
 
-from workflows.contract.events import ArtifactChunk, StatusChanged
-from workflows.contract.messages import (
+from everloop.workflows.contract.events import ArtifactChunk, StatusChanged
+from everloop.workflows.contract.messages import (
     AssistantMessage,
     ToolCall,
     ToolMessage,
@@ -14,8 +14,8 @@ from workflows.contract.messages import (
     Usage,
     UserMessage,
 )
-from workflows.contract.questions import Answer, Question
-from workflows.contract.tasks import (
+from everloop.workflows.contract.questions import Answer, Question
+from everloop.workflows.contract.tasks import (
     AgentSpec,
     CompactionSpec,
     Identity,
@@ -26,7 +26,7 @@ from workflows.contract.tasks import (
     TaskView,
     ToolSpec,
 )
-from workflows.contract.wire import Wire
+from everloop.workflows.contract.wire import Wire
 
 CREATE_TASK = "create_task"
 """The tool with which a model says that a message is work for a task."""

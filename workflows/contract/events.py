@@ -1,6 +1,6 @@
 """What a task publishes while it runs. A task's view is the fold of these events, in stream order.
 
-Fold rules (every implementation of `stores.task_views.TaskViews` follows them):
+Fold rules (every implementation of `everloop.stores.task_views.TaskViews` follows them):
 
 - Every event comes from a run. A status or a chunk of a run never seen before makes it the newest; events of
   a run that was overtaken are dropped (a task that an operator reset has a new run id). Other events pass
@@ -32,10 +32,10 @@ from typing import Annotated, Literal
 
 from pydantic import Field, JsonValue, TypeAdapter
 
-from workflows.contract.messages import AgentMessage, Message, Part, ToolOutcome, Usage
-from workflows.contract.questions import Question
-from workflows.contract.tasks import TaskState
-from workflows.contract.wire import HIDE_VALUES, Wire
+from everloop.workflows.contract.messages import AgentMessage, Message, Part, ToolOutcome, Usage
+from everloop.workflows.contract.questions import Question
+from everloop.workflows.contract.tasks import TaskState
+from everloop.workflows.contract.wire import HIDE_VALUES, Wire
 
 RESPONSE_ARTIFACT = "response"
 """Id of the artifact that carries the model's answer."""

@@ -7,7 +7,7 @@ from enum import StrEnum
 
 from temporalio import activity
 
-from workflows.contract.wire import Wire
+from everloop.workflows.contract.wire import Wire
 
 HOUSEKEEPING_WORKFLOW_TYPE = "Housekeeping"
 

@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, JsonValue
 
-from workflows.contract.wire import Wire
+from everloop.workflows.contract.wire import Wire
 
 
 class TextPart(Wire):
@@ -99,8 +99,8 @@ Message = Annotated[UserMessage | AgentMessage, Field(discriminator="role")]
 class ToolCall(Wire):
     """A call the model asked for. `arguments` is the JSON text exactly as the model wrote it.
 
-    `id` is our own, made of its place (`workflows.contract.names.name_calls`). `repeat` counts the calls
-    before it in its reply that say exactly the same.
+    `id` is our own, made of its place (`everloop.workflows.contract.names.name_calls`). `repeat` counts the
+    calls before it in its reply that say exactly the same.
     """
 
     id: str

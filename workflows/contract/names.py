@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 from temporalio.common import Priority, SearchAttributeKey
 
-from workflows.contract.messages import ToolCall
+from everloop.workflows.contract.messages import ToolCall
 
 DEFAULT_TASK_QUEUE = "everloop"
 

@@ -26,7 +26,7 @@ class _Json(PydanticJSONPlainPayloadConverter):
     def from_payload(self, payload: Payload, type_hint: type | None = None) -> object:
         """Return the value; what is no JSON stays as it is where nobody says what it should be.
 
-        That is how a handler of signals hears of one that it cannot read (`workflows.signals`).
+        That is how a handler of signals hears of one that it cannot read (`everloop.workflows.signals`).
         """
         try:
             return super().from_payload(payload, type_hint)

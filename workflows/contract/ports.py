@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 
 from temporalio import activity
 
-from workflows.contract.calls import (
+from everloop.workflows.contract.calls import (
     AfterCompletionInput,
     BeforeRequestInput,
     BeforeRequestResult,
@@ -26,8 +26,8 @@ from workflows.contract.calls import (
     StoreTranscriptInput,
     ToolReply,
 )
-from workflows.contract.messages import AssistantMessage, SummaryMessage
-from workflows.contract.push import DeliverPushInput, DeliverPushResult
+from everloop.workflows.contract.messages import AssistantMessage, SummaryMessage
+from everloop.workflows.contract.push import DeliverPushInput, DeliverPushResult
 
 
 class ModelPort(ABC):
@@ -44,7 +44,7 @@ class ModelPort(ABC):
         Raises:
             ApplicationError: `TranscriptMissing`, `ModelRefused`, `ContextTooLong` (not retryable),
                 `PriceUnknown` (not retryable), `ModelUnavailable`, `AgentUnknown` (retryable); see
-                `workflows.contract.failures`.
+                `everloop.workflows.contract.failures`.
         """
 
     @abstractmethod
@@ -163,7 +163,7 @@ class PublishPort(ABC):
     @abstractmethod
     @activity.defn
     async def publish(self, call: PublishInput) -> SaveContextResult | None:
-        """Publish events; repeating it changes nothing (`workflows.contract.events`).
+        """Publish events; repeating it changes nothing (`everloop.workflows.contract.events`).
 
         Raises:
             ApplicationError: `TranscriptMissing` (not retryable): what is to be remembered is lost, and
@@ -190,5 +190,6 @@ class PushPort(ABC):
         """Send the next notification, if there is one; a webhook that gets it again can tell by its id.
 
         Raises:
-            ApplicationError: `PushFailed`, `TaskUnreadable` (retryable); see `workflows.contract.push`.
+            ApplicationError: `PushFailed`, `TaskUnreadable` (retryable); see
+            `everloop.workflows.contract.push`.
         """

@@ -10,8 +10,8 @@ from typing import Literal
 
 from pydantic import ConfigDict, JsonValue
 
-from workflows.contract.messages import DataPart, ToolCall, UserMessage, text_of
-from workflows.contract.wire import Wire
+from everloop.workflows.contract.messages import DataPart, ToolCall, UserMessage, text_of
+from everloop.workflows.contract.wire import Wire
 
 QUESTION = "question"
 """Key in the metadata of a message, or in its data part, that names the question it answers."""

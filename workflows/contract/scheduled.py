@@ -3,8 +3,8 @@
 from datetime import datetime
 from typing import TypeVar
 
-from workflows.contract.names import derive_context_id
-from workflows.contract.tasks import TaskInput
+from everloop.workflows.contract.names import derive_context_id
+from everloop.workflows.contract.tasks import TaskInput
 
 Begun = TypeVar("Begun", bound=TaskInput)
 

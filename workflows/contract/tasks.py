@@ -6,10 +6,17 @@ from typing import Literal
 
 from pydantic import JsonValue
 
-from workflows.contract.guards import GuardRules
-from workflows.contract.messages import AgentMessage, Message, Part, TranscriptMessage, Usage, UserMessage
-from workflows.contract.questions import Question
-from workflows.contract.wire import Wire
+from everloop.workflows.contract.guards import GuardRules
+from everloop.workflows.contract.messages import (
+    AgentMessage,
+    Message,
+    Part,
+    TranscriptMessage,
+    Usage,
+    UserMessage,
+)
+from everloop.workflows.contract.questions import Question
+from everloop.workflows.contract.wire import Wire
 
 
 class TaskState(StrEnum):

@@ -9,7 +9,7 @@ from hashlib import sha256
 
 from pydantic import JsonValue
 
-from workflows.contract.messages import (
+from everloop.workflows.contract.messages import (
     AgentMessage,
     AssistantMessage,
     DataPart,

@@ -5,9 +5,9 @@ import json
 from dataclasses import dataclass
 from datetime import timedelta
 
-from agents import Agent, HookContext, NeedsApproval, Plugin, Veto, async_prompt, budget, tool, tools
+from everloop import Agent, HookContext, NeedsApproval, Plugin, Veto, async_prompt, budget, tool, tools
+from everloop.workflows.contract.messages import ToolCall
 from tests.support.marks import append_line, until_open
-from workflows.contract.messages import ToolCall
 
 
 @tool(idempotent=True, timeout=timedelta(seconds=60))

@@ -1,0 +1,191 @@
+"""The tools with which a model writes artifacts."""
+
+from collections.abc import Callable, Coroutine
+from dataclasses import replace
+from datetime import timedelta
+from typing import Annotated, Literal
+
+from pydantic import Field, JsonValue
+
+from everloop.agents.artifact_arguments import ArtifactId, LastChunk, MediaType, WrittenArtifact
+from everloop.agents.artifact_drafts import (
+    DraftReader,
+    joined_parts,
+    read_claim,
+    read_creation,
+    read_data_append,
+    read_text_append,
+    read_update,
+    text_parts,
+)
+from everloop.agents.artifact_pages import read_page
+from everloop.agents.errors import AgentDefinitionError
+from everloop.agents.plugins import Plugin
+from everloop.agents.tool import Tool, tool
+from everloop.agents.tool_context import ToolContext
+from everloop.workflows.contract.artifacts import StoredArtifact
+from everloop.workflows.contract.messages import DataPart, TextPart
+
+LISTED = 100
+"""How many artifacts `list_artifacts` names, the newest of the context."""
+
+_TIMEOUT = timedelta(minutes=5)
+"""How long a call waits for a store that is away."""
+
+
+def artifacts(style: Literal["update", "granular"] = "update") -> Plugin:
+    """Offer tools with which the model writes artifacts; what it writes streams while it writes.
+
+    "update": `artifact_update`, which mirrors A2A, `list_artifacts` and `get_artifact`. "granular": one small
+    tool for each step: `create_artifact`, `append_artifact`, `append_artifact_data`, `replace_artifact_part`,
+    `complete_artifact` and `list_artifacts`.
+
+    Raises:
+        AgentDefinitionError: there is no such style.
+    """
+    if style not in _STYLES:
+        raise AgentDefinitionError(f"artifacts: there is no style {style!r}; choose 'update' or 'granular'")
+    offered = _STYLES[style]
+    return Plugin(name="artifacts", tools=offered, artifact_tool=offered[0].name)
+
+
+async def _artifact_update(
+    append: Annotated[
+        bool,
+        Field(description="false: begin the artifact, or begin it anew; true: append to one that is there."),
+    ],
+    last_chunk: LastChunk,
+    artifact: WrittenArtifact,
+    context: ToolContext,
+) -> str:
+    """Write an artifact: a result that your user keeps, such as a document, a table or a file.
+
+    The user sees it while you write it. Put what the user asked you to produce into artifacts, and refer to
+    them in your answer instead of repeating them. A long one may be written in several calls: the first with
+    append=false, the others with append=true, the last one with last_chunk=true. A text that is appended
+    continues the last text; everything else becomes a further part.
+    """
+    parts = joined_parts([written.part for written in artifact.parts])
+    if append:
+        return _told(await context.artifacts.append(artifact.artifact_id, parts, last_chunk=last_chunk))
+    return _told(
+        await context.artifacts.create(
+            artifact.artifact_id,
+            parts,
+            name=artifact.name,
+            description=artifact.description,
+            complete=last_chunk,
+        )
+    )
+
+
+async def _create_artifact(  # noqa: PLR0913 -- what an artifact is made of, each by its name
+    artifact_id: ArtifactId,
+    name: Annotated[str, Field(description="Name for people.")],
+    context: ToolContext,
+    *,
+    description: Annotated[str, Field(description="What it is, in a few words.")] = "",
+    media_type: MediaType = "",
+    content: Annotated[str, Field(description="The beginning of its text, or all of it.")] = "",
+) -> str:
+    """Begin an artifact: a result that your user keeps, such as a document or a table.
+
+    The user sees it while you write it. Append to it as often as you like; at the end, complete it. One that
+    has this id already is replaced.
+    """
+    parts = text_parts(content, media_type)
+    created = await context.artifacts.create(
+        artifact_id, parts, name=name, description=description, complete=False
+    )
+    return _told(created)
+
+
+async def _append_artifact(
+    artifact_id: ArtifactId,
+    content: Annotated[str, Field(description="The text that follows.")],
+    context: ToolContext,
+    *,
+    last_chunk: LastChunk = False,
+) -> str:
+    """Append text to an artifact. It continues the last part, if that is text."""
+    return _told(await context.artifacts.append(artifact_id, text_parts(content), last_chunk=last_chunk))
+
+
+async def _append_artifact_data(
+    artifact_id: ArtifactId,
+    data: Annotated[JsonValue, Field(description="Any JSON value.")],
+    context: ToolContext,
+) -> str:
+    """Append JSON data to an artifact, as a part of its own."""
+    return _told(await context.artifacts.append(artifact_id, [DataPart(data=data)]))
+
+
+async def _replace_artifact_part(
+    artifact_id: ArtifactId,
+    index: Annotated[int, Field(ge=0, description="Which part, counted from 0.")],
+    context: ToolContext,
+    content: Annotated[str | None, Field(description="The new text of the part.")] = None,
+    data: Annotated[JsonValue, Field(description="The new JSON value of the part, if it is no text.")] = None,
+) -> str:
+    """Put a new text, or new JSON data, in the place of a part of an artifact."""
+    if content is not None and data is not None:
+        raise ValueError("give content or data, not both")
+    part = DataPart(data=data) if content is None else TextPart(text=content)
+    return _told(await context.artifacts.replace_part(artifact_id, index, part))
+
+
+async def _complete_artifact(artifact_id: ArtifactId, context: ToolContext) -> str:
+    """Say that an artifact is complete. It cannot be changed afterwards."""
+    return _told(await context.artifacts.complete(artifact_id))
+
+
+async def _list_artifacts(context: ToolContext) -> str:
+    """List the artifacts of this conversation, also the files that your user sent."""
+    found = await context.artifacts.list()
+    lines = [_told(artifact) for artifact in found[-LISTED:]]
+    if left_out := len(found) - len(lines):
+        lines.insert(0, f"[{left_out} older ones are left out]")
+    return "\n".join(lines) or "There is no artifact yet."
+
+
+async def _get_artifact(
+    artifact_id: ArtifactId,
+    context: ToolContext,
+    start: Annotated[int, Field(ge=0, description="Character from which on to read.")] = 0,
+) -> str:
+    """Read an artifact: at most 50,000 characters at once. What is no text is only described."""
+    artifact = await context.artifacts.get(artifact_id)
+    return f"{_told(artifact)}\n{await read_page(context.artifacts, artifact, start)}"
+
+
+def _told(artifact: StoredArtifact) -> str:
+    """Say in one line what an artifact is and where it stands."""
+    parts, size = len(artifact.parts), sum(part.size for part in artifact.parts)
+    counted = f"{parts} part" if parts == 1 else f"{parts} parts"
+    facts = [f"version {artifact.version}", artifact.status.value, counted, f"{size} bytes"]
+    types = dict.fromkeys(part.media_type for part in artifact.parts if part.media_type)
+    facts += [", ".join(types)] if types else []
+    facts += [f"named {artifact.name!r}"] if artifact.name else []
+    facts += ["sent by the user"] if artifact.is_input else []
+    return f"{artifact.artifact_id}: {', '.join(facts)}"
+
+
+def _offer(function: Callable[..., Coroutine[None, None, str]], draft_of: DraftReader | None = None) -> Tool:
+    name = function.__name__.removeprefix("_")
+    offered = tool(name=name, idempotent=True, serial=True, timeout=_TIMEOUT)(function)
+    return replace(offered, draft_of=draft_of)
+
+
+_LIST = _offer(_list_artifacts)
+_STYLES: dict[str, tuple[Tool, ...]] = {
+    "update": (_offer(_artifact_update, read_update), _LIST, _offer(_get_artifact)),
+    "granular": (
+        _offer(_create_artifact, read_creation),
+        _offer(_append_artifact, read_text_append),
+        _offer(_append_artifact_data, read_data_append),
+        _offer(_replace_artifact_part, read_claim),
+        _offer(_complete_artifact, read_claim),
+        _LIST,
+    ),
+}
+"""The tools of each style; the first one makes an artifact."""

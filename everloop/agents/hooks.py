@@ -1,0 +1,92 @@
+"""What the hooks of plugins are given, and what they may decide."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from pydantic import JsonValue
+
+from everloop.agents.errors import AgentDefinitionError
+from everloop.workflows.contract.messages import Usage
+from everloop.workflows.contract.questions import OWNER, problem_of_approvers
+from everloop.workflows.contract.tasks import Identity, TaskState
+
+ANYBODY = Identity()
+
+HOOKS = (
+    "before_request",
+    "before_model_call",
+    "after_model_call",
+    "before_tool",
+    "after_tool",
+    "after_completion",
+    "on_error",
+)
+"""The names of all hooks, in the order in which a task comes to them."""
+
+
+@dataclass(frozen=True)
+class HookContext:
+    """Where a task stands when a plugin is asked.
+
+    `iteration` counts model calls from 1, 0 before the first one. `auth` is who started the task, where the
+    call knows it (tools, requests and completion do). `usage` is what the task has used so far.
+    """
+
+    task_id: str
+    context_id: str
+    owner: str
+    agent_id: str
+    iteration: int = 0
+    auth: Identity = ANYBODY
+    usage: Usage = field(default_factory=Usage)
+
+
+@dataclass(frozen=True)
+class Veto:
+    """This may not go on; the model (or, where there is none to tell, the client) reads the reason."""
+
+    reason: str
+
+
+@dataclass(frozen=True)
+class NeedsApproval:
+    """A tool call may go on once people have approved it. `reason` is shown with the question.
+
+    `approvers`: who may approve, the owner of the task or, in the owner's place, callers with this scope.
+
+    Raises:
+        AgentDefinitionError: nobody can have this scope.
+    """
+
+    reason: str = ""
+    approvers: str = OWNER
+
+    def __post_init__(self) -> None:
+        if problem := problem_of_approvers(self.approvers):
+            raise AgentDefinitionError(f"NeedsApproval: {problem}")
+
+
+@dataclass(frozen=True)
+class ModelRequest:
+    """A model call that is about to be made.
+
+    `messages` are in the form of Chat Completions, system prompts included. `tools` are the names of those
+    that the model is offered; fewer may be left, none added. `settings` are further fields of the request,
+    such as `temperature`.
+    """
+
+    model: str
+    messages: tuple[Mapping[str, JsonValue], ...]
+    tools: tuple[str, ...] = ()
+    settings: Mapping[str, JsonValue] = field(default_factory=dict[str, JsonValue])
+
+
+@dataclass(frozen=True)
+class TaskOutcome:
+    """How a task ended. `answer` is the text of its answer; `reason` says why there is none."""
+
+    state: TaskState
+    iterations: int
+    usage: Usage
+    answer: str = ""
+    reason: str = ""

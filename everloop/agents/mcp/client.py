@@ -1,0 +1,185 @@
+"""Lists and calls the tools of one MCP server, for all tasks of a worker process."""
+
+import asyncio
+import inspect
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TypeVar
+
+import structlog
+from mcp_types import CallToolResult, ReadResourceResult
+from mcp_types import Tool as ListedTool
+from pydantic import JsonValue
+
+from everloop.agents.errors import ToolDefinitionError
+from everloop.agents.mcp.definition import McpDefinition, problem_of_headers
+from everloop.agents.mcp.errors import (
+    McpLostError,
+    McpSessionGoneError,
+    McpTimeoutError,
+    McpToolError,
+    McpUnavailableError,
+)
+from everloop.agents.mcp.pool import IDLE, SessionPool
+from everloop.agents.mcp.progress import LatestProgress
+from everloop.agents.mcp.results import ResultWriter
+from everloop.agents.mcp.session import McpSession
+from everloop.agents.mcp.tools import description_of, is_idempotent, names_of, needs_approval
+from everloop.agents.tool import Tool
+from everloop.agents.tool_context import ToolContext
+from everloop.runtime.foreign_schemas import in_schema_thread
+from everloop.workflows.contract.tasks import Identity
+
+Result = TypeVar("Result")
+
+_log = structlog.get_logger()
+
+_LINKS_SHARE = 0.8
+"""How much of the time that a call has left goes into reading what its result links to."""
+
+
+class McpClient:
+    """Lists and calls tools. Sessions are opened on first use and replaced when the server has ended them."""
+
+    def __init__(self, definition: McpDefinition) -> None:
+        self._server = definition
+        self._pool = SessionPool(
+            definition.label,
+            lambda headers: McpSession(definition, headers),
+            # Whom a function gives headers may never come back; what all callers share stays.
+            idle=IDLE if callable(definition.headers) else None,
+        )
+
+    async def list_tools(self, caller: Identity) -> list[Tool]:
+        """Ask the server for its tools.
+
+        Raises:
+            McpError: it did not tell.
+        """
+        found = await self._ask(caller, lambda session: session.tools.ask(), repeatable=True)
+        offered = [await self._tool(name, found[listed]) for name, listed in self._names(found).items()]
+        return [tool for tool in offered if tool]
+
+    async def get_tool(self, name: str, caller: Identity) -> Tool | None:
+        """Return a tool as it is known; the server is asked only if it said that its list has changed.
+
+        Raises:
+            McpError: it had to be asked and did not tell.
+        """
+        found = await self._ask(caller, lambda session: session.tools.get(), repeatable=True)
+        listed = self._names(found).get(name)
+        return await self._tool(name, found[listed]) if listed else None
+
+    async def close(self) -> None:
+        """End all sessions."""
+        await self._pool.close()
+
+    def _names(self, found: Mapping[str, ListedTool]) -> dict[str, str]:
+        return names_of(found, self._server.prefix)
+
+    async def _tool(self, name: str, listed: ListedTool) -> Tool | None:
+        """Return what is offered for a tool of the server; None if its schema is of no use."""
+        repeatable = is_idempotent(listed, self._server)
+
+        async def call(arguments: dict[str, JsonValue], context: ToolContext) -> str:
+            return await self._call(listed.name, arguments, context, repeatable=repeatable)
+
+        try:
+            return await in_schema_thread(
+                lambda: Tool(
+                    function=call,
+                    name=name,
+                    description=description_of(listed, self._server.label),
+                    timeout=self._server.timeout,
+                    idempotent=repeatable,
+                    needs_approval=needs_approval(listed, self._server),
+                    schema=listed.input_schema,
+                )
+            )
+        except ToolDefinitionError as error:
+            _log.warning("tool of an MCP server left out", server=self._server.label, problem=str(error))
+            return None
+
+    async def _call(
+        self, name: str, arguments: dict[str, JsonValue], context: ToolContext, *, repeatable: bool
+    ) -> str:
+        """Call a tool and return what the model reads of its result."""
+        deadline = asyncio.get_running_loop().time() + self._server.seconds
+
+        async def in_session(session: McpSession) -> str:
+            result = await self._result(session, name, arguments, context)
+            writer = ResultWriter(
+                name, context.idempotency_key, context.artifacts, _reader(session, deadline)
+            )
+            try:
+                return session.concealment.in_result(await writer.text_of(result))
+            except McpToolError as error:
+                raise McpToolError(session.concealment.in_result(str(error))) from None
+
+        return await self._ask(context.auth, in_session, repeatable=repeatable)
+
+    async def _result(
+        self, session: McpSession, name: str, arguments: dict[str, JsonValue], context: ToolContext
+    ) -> CallToolResult:
+        progress = LatestProgress(lambda text: context.progress(session.concealment.in_result(text)))
+        try:
+            result = await session.call(name, arguments, progress.hear, self._server.seconds)
+            await progress.told()
+            return result
+        finally:
+            progress.stop()
+
+    async def _ask(
+        self, caller: Identity, question: Callable[[McpSession], Awaitable[Result]], *, repeatable: bool
+    ) -> Result:
+        """Ask in a session; once more in a new one where the old one is lost and nothing can happen twice."""
+        headers = await self._headers(caller)
+        try:
+            async with self._pool.session(headers) as session:
+                try:
+                    return await question(session)
+                except McpSessionGoneError:
+                    session.retire()
+                    raise
+        except McpLostError:
+            if not repeatable:
+                raise
+        except McpSessionGoneError:
+            pass  # nothing was done
+        async with self._pool.session(headers) as session:
+            return await question(session)
+
+    async def _headers(self, caller: Identity) -> Mapping[str, str]:
+        """Return the headers for a caller.
+
+        Raises:
+            McpUnavailableError: there are none. What their function raised may be secret: its type is told.
+        """
+        written = self._server.headers
+        if not callable(written):
+            return written
+        label = self._server.label
+        try:
+            made = written(caller)
+            headers = await made if inspect.isawaitable(made) else made
+        except Exception as error:  # noqa: BLE001 -- whatever a user's function raises
+            raise McpUnavailableError(
+                f"the function that makes headers for the MCP server {label!r} raised {type(error).__name__}"
+            ) from None
+        if problem := problem_of_headers(headers):
+            raise McpUnavailableError(f"headers for the MCP server {label!r}: {problem}")
+        return headers
+
+
+def _reader(session: McpSession, deadline: float) -> Callable[[str], Awaitable[ReadResourceResult]]:
+    """Return what reads linked resources: together, they do not take all the time that the call has left."""
+    loop = asyncio.get_running_loop()
+    until = loop.time() + (deadline - loop.time()) * _LINKS_SHARE
+
+    async def read(uri: str) -> ReadResourceResult:
+        try:
+            async with asyncio.timeout_at(until):
+                return await session.read(uri)
+        except TimeoutError:
+            raise McpTimeoutError("no time is left to read it") from None
+
+    return read

@@ -1,0 +1,119 @@
+"""What an agent's definition says of an MCP server."""
+
+import re
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from fnmatch import fnmatchcase
+from pathlib import PurePath
+from urllib.parse import urlsplit
+
+from everloop.agents.durations import LONGEST, TOO_LONG
+from everloop.agents.errors import AgentDefinitionError
+from everloop.agents.tool import DEFAULT_TIMEOUT
+from everloop.workflows.contract.tasks import Identity
+
+HeaderWriter = Callable[[Identity], Mapping[str, str] | Awaitable[Mapping[str, str]]]
+"""Says with which headers the server is asked for a caller; async or not."""
+
+Headers = Mapping[str, str] | HeaderWriter
+
+_HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+
+
+@dataclass(frozen=True)
+class McpDefinition:
+    """Where an MCP server is, and which of its tools are offered in which way; see `everloop.agents.mcp.mcp`.
+
+    Raises:
+        AgentDefinitionError: the server cannot be found or asked like this.
+    """
+
+    url: str = field(default="", repr=False)
+    command: Sequence[str] = field(default=(), repr=False)
+    name: str = ""
+    env: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
+    headers: Headers = field(default_factory=dict[str, str], repr=False)
+    tools: Sequence[str] = ("*",)
+    prefix: str = ""
+    timeout: timedelta = DEFAULT_TIMEOUT
+    idempotent: bool | Sequence[str] | None = None
+    needs_approval: bool | Sequence[str] | None = None
+
+    def __post_init__(self) -> None:
+        problem = self._problem_of_server() or self._problem_of_headers() or self._problem_of_tools()
+        if problem:
+            raise AgentDefinitionError(f"mcp({self.label!r}): {problem}")
+
+    @property
+    def label(self) -> str:
+        """The name of the server, for people; nothing secret, unless `name` is."""
+        if self.name:
+            return self.name
+        if self.url:
+            return urlsplit(self.url).hostname or "mcp"
+        return PurePath(self.command[0]).stem if self.command and self.command[0] else "mcp"
+
+    @property
+    def seconds(self) -> float:
+        """How long a call may take."""
+        return self.timeout.total_seconds()
+
+    def offers(self, tool: str) -> bool:
+        """Whether a tool of the server is offered."""
+        return matches(tool, self.tools)
+
+    def _problem_of_server(self) -> str:
+        if bool(self.url) == bool(self.command):
+            return "give either the url of the server or the command that starts it"
+        if isinstance(self.command, str) or not all(self.command):
+            return 'command is a list of words, such as ["npx", "-y", "some-server"]'
+        if self.url and not _is_http(self.url):
+            return "url has to begin with http:// or https:// and name a host"
+        if self.url and self.env:
+            return "env is for a server that a command starts; one behind a url has an environment of its own"
+        return ""
+
+    def _problem_of_headers(self) -> str:
+        if self.command and self.headers:
+            return "headers are for a server behind a url; give env to one that a command starts"
+        if callable(self.headers):
+            return ""
+        return problem_of_headers(self.headers)
+
+    def _problem_of_tools(self) -> str:
+        for setting in ("tools", "idempotent", "needs_approval"):
+            if isinstance(getattr(self, setting), str):
+                return f'{setting} is a list of patterns, such as ["read_*"]'
+        if not re.fullmatch(r"[A-Za-z0-9_-]*", self.prefix):
+            return (
+                f"prefix is {self.prefix!r}; models know letters, digits, '-' and '_' in the name of a tool"
+            )
+        if not timedelta(0) < self.timeout <= LONGEST:
+            return f"timeout is {self.timeout}; give some time, and {TOO_LONG.removeprefix('give ')}"
+        return ""
+
+
+def matches(tool: str, patterns: Sequence[str]) -> bool:
+    """Whether the name of a tool fits any of the patterns (`*`, `?`, `[…]`)."""
+    return any(fnmatchcase(tool, pattern) for pattern in patterns)
+
+
+def problem_of_headers(headers: object) -> str:
+    """Return why these headers cannot be sent, naming no value; empty if they can."""
+    if not isinstance(headers, Mapping):
+        return "headers are a mapping of names to values"
+    for name, value in headers.items():  # pyright: ignore[reportUnknownVariableType] -- whatever a function returned
+        if not isinstance(name, str) or not _HEADER_NAME.fullmatch(name):
+            return f"{name!r} is no name of a header"
+        if not isinstance(value, str) or not value.isascii() or not value.isprintable():
+            return f"the value of the header {name!r} is not a text of printable ASCII characters"
+    return ""
+
+
+def _is_http(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+        return parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        return False

@@ -1,0 +1,173 @@
+"""What a call of an MCP tool came to, as a text for the model and artifacts for everybody."""
+
+import hashlib
+import mimetypes
+from base64 import b64decode
+from binascii import Error as Base64Error
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from typing import assert_never
+from urllib.parse import urlsplit
+
+import structlog
+from mcp_types import (
+    AudioContent,
+    BlobResourceContents,
+    CallToolResult,
+    ContentBlock,
+    EmbeddedResource,
+    ImageContent,
+    ReadResourceResult,
+    ResourceLink,
+    TextContent,
+    TextResourceContents,
+)
+from pydantic import JsonValue, TypeAdapter, ValidationError
+from pydantic_core import to_json
+
+from everloop.agents.mcp.errors import McpError, McpProtocolError, McpToolError
+from everloop.agents.tool_artifacts import ToolArtifacts
+
+MOST_LINKS = 20
+"""How many resources that a result links to are fetched; of others the model reads the address."""
+
+Read = Callable[[str], Awaitable[ReadResourceResult]]
+"""Reads a resource of the server, in the time that the call has left."""
+
+_JSON: TypeAdapter[JsonValue] = TypeAdapter(JsonValue)
+
+_log = structlog.get_logger()
+
+
+@dataclass(frozen=True)
+class _File:
+    """Content that is no text of the answer. `shown` is what of it the model reads nevertheless."""
+
+    content: str | bytes
+    media_type: str
+    filename: str = ""
+    name: str = ""
+    shown: str = ""
+
+
+class ResultWriter:
+    """Writes the result of one call: texts go to the model, files into artifacts that the text names.
+
+    The ids of the artifacts come from `key`, which is the same for each attempt at the call: run again, it
+    replaces them.
+    """
+
+    def __init__(self, tool: str, key: str, artifacts: ToolArtifacts, read: Read) -> None:
+        self._tool = tool
+        self._id = f"{tool}-{hashlib.sha256(key.encode()).hexdigest()[:10]}"
+        self._artifacts = artifacts
+        self._read = read
+        self._files = 0
+        self._links = 0
+
+    async def text_of(self, result: CallToolResult) -> str:
+        """Return what the model reads.
+
+        Raises:
+            McpToolError: the tool says that it failed.
+            McpProtocolError: a file is no base64.
+        """
+        if result.is_error:
+            raise McpToolError(_text_in(result) or "the tool failed and did not say why")
+        pieces = [await self._text_of(block) for block in result.content]
+        if (structured := _structured(result)) is not None:
+            # Servers repeat it as a text, for clients that know no structured results.
+            pieces = [piece for piece in pieces if not _says(piece, structured)]
+            pieces.append(to_json(structured).decode())
+        return "\n".join(pieces)
+
+    async def _text_of(self, block: ContentBlock) -> str:
+        match block:
+            case TextContent():
+                return block.text
+            case ImageContent() | AudioContent():
+                return await self._keep(_File(_decoded(block.data), block.mime_type))
+            case EmbeddedResource():
+                return await self._keep(_file_of(block.resource))
+            case ResourceLink():
+                return await self._fetch(block)
+            case _:
+                assert_never(block)
+
+    async def _fetch(self, link: ResourceLink) -> str:
+        """Keep what a link leads to; if the server does not give it out, name the link."""
+        told = ", ".join(filter(None, (link.title or link.name, link.description)))
+        self._links += 1
+        if self._links > MOST_LINKS:
+            return f"[resource {link.uri}: {told}]"
+        try:
+            contents = (await self._read(link.uri)).contents
+        except McpError:
+            return f"[resource {link.uri}: {told}; it could not be read]"
+        kept = [await self._keep(_file_of(content, link)) for content in contents]
+        return "\n".join([f"[resource {link.uri}: {told}]", *kept])
+
+    async def _keep(self, file: _File) -> str:
+        """Write an artifact and return what names it; the tool has run, so a failure is told and no error."""
+        self._files += 1
+        artifact_id = f"{self._id}-{self._files}"
+        filename = file.filename or f"{self._tool}-{self._files}{_extension(file.media_type)}"
+        size = len(file.content) if isinstance(file.content, bytes) else len(file.content.encode())
+        what = f"{filename}, {file.media_type}, {size} bytes"
+        try:
+            await self._artifacts.write_file(
+                artifact_id, file.content, media_type=file.media_type, filename=filename, name=file.name
+            )
+        except Exception as error:  # noqa: BLE001 -- a store's own errors are not known here
+            _log.warning("file of an MCP tool not kept", tool=self._tool, error_type=type(error).__name__)
+            told = f"[{what}: it could not be kept as an artifact]"
+        else:
+            told = f"[{what}: artifact {artifact_id!r}]"
+        return f"{told}\n{file.shown}" if file.shown else told
+
+
+def _text_in(result: CallToolResult) -> str:
+    return "\n".join(block.text for block in result.content if isinstance(block, TextContent))
+
+
+def _structured(result: CallToolResult) -> JsonValue:
+    """Return the structured result; None where it says no more than the text does."""
+    structured: JsonValue = result.structured_content
+    if isinstance(structured, dict) and structured.keys() == {"result"}:
+        alone = structured["result"]  # FastMCP puts a result that is no object into one
+        if len(result.content) <= 1 and _says(_text_in(result), alone):
+            return None
+    return structured
+
+
+def _says(text: str, value: JsonValue) -> bool:
+    """Whether a text is a JSON value, or, if that is a text, the same."""
+    try:
+        return text == value or _JSON.validate_json(text) == value
+    except ValidationError:
+        return False
+
+
+def _file_of(
+    resource: TextResourceContents | BlobResourceContents, link: ResourceLink | None = None
+) -> _File:
+    filename = PurePosixPath(urlsplit(resource.uri).path).name
+    name = (link.title or link.name) if link else filename
+    given = resource.mime_type or (link and link.mime_type)
+    if isinstance(resource, TextResourceContents):
+        # What a result embeds is for the model; what it links to, the model reads if it wants to.
+        shown = "" if link else resource.text
+        return _File(resource.text, given or "text/plain", filename, name, shown)
+    return _File(_decoded(resource.blob), given or "application/octet-stream", filename, name)
+
+
+def _decoded(data: str) -> bytes:
+    try:
+        return b64decode(data, validate=True)
+    except (Base64Error, ValueError):
+        raise McpProtocolError("the MCP server sent a file that is no base64") from None
+
+
+def _extension(media_type: str) -> str:
+    return mimetypes.guess_extension(media_type.partition(";")[0]) or ""

@@ -1,0 +1,163 @@
+"""The artifacts of a peer's task, as our own."""
+
+import base64
+import hashlib
+import re
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+
+from a2a.types import a2a_pb2 as pb
+
+from everloop.agents.peer.connection import Connection
+from everloop.agents.peer.errors import PeerError
+from everloop.agents.peer.parts import joined, value_of
+from everloop.agents.tool_context import ToolContext
+from everloop.workflows.contract.events import RESPONSE_ARTIFACT
+from everloop.workflows.contract.messages import DataPart, FilePart, Part, TextPart
+from everloop.workflows.contract.part_rules import filename_flaw, media_type_flaw, url_flaw
+
+MAX_ARTIFACTS = 50
+MAX_PARTS = 200
+MAX_FILE = 32 * 1024 * 1024
+"""Bytes of a file that is fetched from a peer; a larger one stays where it is."""
+
+_MAX_NAME, _MAX_DESCRIPTION = 1_000, 10_000
+_ANY_MEDIA_TYPE = "application/octet-stream"
+
+
+@dataclass(frozen=True)
+class Imported:
+    """An artifact of a peer under our id. `left`: why some of its content was left where it is."""
+
+    artifact_id: str
+    name: str
+    left: str = ""
+
+    def __str__(self) -> str:
+        named = f"{self.artifact_id} ({self.name})" if self.name else self.artifact_id
+        return f"{named}: {self.left}" if self.left else named
+
+
+async def import_artifacts(
+    connection: Connection, task: pb.Task, call: ToolContext, prefix: str
+) -> list[Imported]:
+    """Write the artifacts of a task, but for its answer, under ids that are the same for every attempt.
+
+    A file that the peer serves itself is fetched; one that is elsewhere stays an address, for it could lead
+    anywhere, and the credentials are for the peer alone.
+    """
+    taken = [one for one in task.artifacts if one.artifact_id != RESPONSE_ARTIFACT or has_files(one)]
+    return [
+        await _Import(connection, call, artifact, _id_of(task.id, artifact.artifact_id, prefix)).run()
+        for artifact in taken[:MAX_ARTIFACTS]
+    ]
+
+
+def has_files(artifact: pb.Artifact) -> bool:
+    """Whether there is more in it than can stand in a text."""
+    return any(part.HasField("raw") or part.HasField("url") for part in artifact.parts)
+
+
+class _Import:
+    """Writes one artifact."""
+
+    def __init__(
+        self, connection: Connection, call: ToolContext, artifact: pb.Artifact, artifact_id: str
+    ) -> None:
+        self._connection = connection
+        self._call = call
+        self._artifact = artifact
+        self._id = artifact_id
+        self._name = _printable(artifact.name)[:_MAX_NAME]
+        self._description = artifact.description[:_MAX_DESCRIPTION]
+        self._left = ""
+
+    async def run(self) -> Imported:
+        whole = joined(self._artifact.parts)
+        parts = whole[:MAX_PARTS]
+        if len(parts) < len(whole):
+            self._left = f"only the first {MAX_PARTS} parts were taken"
+        if not (len(parts) == 1 and self._is_fetched(parts[0]) and await self._stream(parts[0])):
+            await self._call.artifacts.create(
+                self._id, await self._parts(parts), name=self._name, description=self._description
+            )
+        return Imported(self._id, self._name, self._left)
+
+    def _is_fetched(self, part: pb.Part) -> bool:
+        return bool(part.url) and self._connection.is_own(part.url)
+
+    async def _stream(self, part: pb.Part) -> bool:
+        """Write a file while it is fetched, however long; return whether that worked."""
+        try:
+            await self._call.artifacts.write_file(
+                self._id,
+                self._fetched(part.url),
+                media_type=_media_type(part),
+                filename=_filename(part),
+                name=self._name,
+                description=self._description,
+            )
+        except PeerError as error:
+            self._left = f"its file could not be fetched ({error})"
+            return False
+        return True
+
+    async def _parts(self, parts: Sequence[pb.Part]) -> list[Part]:
+        return [made for part in parts if (made := await self._part(part))]
+
+    async def _part(self, part: pb.Part) -> Part | None:
+        media_type, filename = _media_type(part), _filename(part)
+        if part.HasField("data"):
+            return DataPart(data=value_of(part), media_type=media_type, filename=filename)
+        if part.HasField("raw"):
+            return _file(part.raw, media_type, filename)
+        if part.HasField("url"):
+            return await self._file_behind(part, media_type, filename)
+        return TextPart(text=part.text, media_type=media_type, filename=filename)
+
+    async def _file_behind(self, part: pb.Part, media_type: str, filename: str) -> Part | None:
+        if self._is_fetched(part) and not self._left:
+            try:
+                content = b"".join([piece async for piece in self._fetched(part.url)])
+            except PeerError as error:
+                self._left = f"a file could not be fetched ({error})"
+            else:
+                return _file(content, media_type, filename)
+        if url_flaw(part.url):
+            self._left = "a file of it has no usable address"
+            return None
+        return FilePart(url=part.url, media_type=media_type or _ANY_MEDIA_TYPE, filename=filename)
+
+    async def _fetched(self, url: str) -> AsyncIterator[bytes]:
+        size = 0
+        async for piece in self._connection.download(url):
+            size += len(piece)
+            if size > MAX_FILE:
+                raise PeerError(f"it has more than {MAX_FILE:,} bytes")
+            yield piece
+
+
+def _file(content: bytes, media_type: str, filename: str) -> FilePart:
+    encoded = base64.b64encode(content).decode()
+    return FilePart(
+        content=encoded, media_type=media_type or _ANY_MEDIA_TYPE, filename=filename, size=len(content)
+    )
+
+
+def _id_of(task_id: str, artifact_id: str, prefix: str) -> str:
+    """Return an id that no other task has, and that people may still recognise."""
+    digest = hashlib.sha256(f"{task_id}/{artifact_id}".encode()).hexdigest()[:12]
+    shown = re.sub(r"[^A-Za-z0-9_-]+", "-", artifact_id)[:60].strip("-")
+    return "-".join(filter(None, (prefix, shown, digest)))
+
+
+def _printable(text: str) -> str:
+    return "".join(sign for sign in text if sign.isprintable())
+
+
+def _media_type(part: pb.Part) -> str:
+    return "" if media_type_flaw(part.media_type) else part.media_type
+
+
+def _filename(part: pb.Part) -> str:
+    return "" if filename_flaw(part.filename) else part.filename

@@ -1,0 +1,208 @@
+"""One call of the tool that asks a peer."""
+
+import asyncio
+from collections.abc import Sequence
+from typing import NoReturn
+
+from a2a.types import a2a_pb2 as pb
+from temporalio import activity
+
+from everloop.agents.peer.answer import answer_of, message_answer, reason_of
+from everloop.agents.peer.artifacts import import_artifacts
+from everloop.agents.peer.connection import Cards, Connection, Patience
+from everloop.agents.peer.credentials import Credentials, ask_for_token, read_credentials
+from everloop.agents.peer.errors import (
+    PeerAwayError,
+    PeerCredentialsError,
+    PeerError,
+    PeerRefusedError,
+    PeerTaskError,
+)
+from everloop.agents.peer.kept import Kept, answers_for, id_of, read_kept
+from everloop.agents.peer.parts import file_parts
+from everloop.agents.peer.plugin import Peer
+from everloop.agents.peer.questions import answer_metadata, answer_parts, fingerprint, meaning, question_of
+from everloop.agents.peer.task import ASKING, PeerTask
+from everloop.agents.tool_context import ToolContext
+from everloop.runtime.foreign_schemas import in_schema_thread
+
+TIME_TO_TELL = 5.0
+"""Seconds of the tool's time that are kept for saying that a peer does not answer; at most a tenth of it."""
+
+_COMPLETED = pb.TaskState.TASK_STATE_COMPLETED
+_ENDS = {
+    pb.TaskState.TASK_STATE_FAILED: "failed",
+    pb.TaskState.TASK_STATE_REJECTED: "refused the task",
+    pb.TaskState.TASK_STATE_CANCELED: "canceled the task",
+}
+
+
+class PeerCalls:
+    """Asks one peer, as often as its tool is called in this process."""
+
+    def __init__(self, peer: Peer) -> None:
+        self._peer = peer
+        self._cards = Cards()
+
+    async def ask(self, call: ToolContext, request: str, context: str, files: Sequence[str]) -> str:
+        """Return the answer of the peer.
+
+        Raises:
+            QuestionRequired: the peer asks something, or wants to know who asks.
+            PeerError: there is no answer; the message says why and what to do.
+        """
+        credentials = await read_credentials(self._peer, call)
+        try:
+            async with Connection(self._peer, self._cards, credentials) as connection:
+                return await _Call(self._peer, connection, credentials, call).run(request, context, files)
+        except PeerCredentialsError as refusal:
+            raise ask_for_token(self._peer, call, credentials.hide(str(refusal))) from None
+        except PeerTaskError as error:
+            raise PeerTaskError(credentials.hide(str(error))) from None
+        except PeerError as error:
+            self._cards.forget()
+            raise _explained(self._peer, error, credentials) from None
+
+
+class _Call:
+    """One attempt at one call."""
+
+    def __init__(
+        self, peer: Peer, connection: Connection, credentials: Credentials, call: ToolContext
+    ) -> None:
+        self._peer = peer
+        self._connection = connection
+        self._hide = credentials.hide
+        self._call = call
+        self._answers = answers_for(peer, call)
+        seconds = peer.timeout.total_seconds()
+        patience = Patience(seconds - min(TIME_TO_TELL, seconds / 10))
+        self._task = PeerTask(connection, call, read_kept(call.kept), patience, self._hide)
+
+    async def run(self, request: str, context: str, files: Sequence[str]) -> str:
+        """Bring the peer's task to its end, or to its next question."""
+        try:
+            reply = None
+            if not self._task.kept.task:
+                reply = await self._start(request, context, files)
+            task = reply or await self._converse()
+            if isinstance(task, pb.Message):
+                return self._hide(message_answer(task))
+            return await self._end(task)
+        except asyncio.CancelledError:
+            if not (comes_again() and self._call.is_wanted()):
+                await asyncio.shield(asyncio.create_task(self._task.cancel()))
+            raise
+
+    async def _start(self, request: str, context: str, files: Sequence[str]) -> pb.Message | None:
+        message = pb.Message(
+            message_id=id_of(self._peer, self._call),
+            role=pb.Role.ROLE_USER,
+            context_id=context,
+            parts=[pb.Part(text=request), *await file_parts(self._call, files)],
+        )
+        return await self._task.send(message, Kept(), repeatable=self._peer.idempotent)
+
+    async def _converse(self) -> pb.Task | pb.Message:
+        """Give the peer the answers that it has not got, until its task is over.
+
+        Raises:
+            QuestionRequired: it waits for one that nobody has given.
+        """
+        remark = ""
+        while True:
+            task = await self._task.follow()
+            if task.status.state not in ASKING:
+                return task
+            if not self._has_answer(task):
+                await self._ask(task, remark)
+            try:
+                if reply := await self._answer(task):
+                    return reply
+            except PeerRefusedError as refusal:
+                # It may have got an answer elsewhere by now; otherwise the user hears why theirs is none.
+                remark = self._hide(str(refusal))
+                kept = self._task.kept
+                await self._task.keep(kept.with_(sent=kept.sent + 1, sending=""))
+
+    def _has_answer(self, task: pb.Task) -> bool:
+        """Whether the user has answered what the task asks, and not something else that it asked before."""
+        kept = self._task.kept
+        if kept.sent >= len(self._answers):
+            return False
+        is_same = kept.asked in {"", meaning(task.status)} or kept.sending == fingerprint(task.status)
+        return is_same or self._is_sent(task)
+
+    def _is_sent(self, task: pb.Task) -> bool:
+        """Whether the task knows the next answer: an attempt that died has sent it."""
+        next_id = id_of(self._peer, self._call, self._task.kept.sent + 1)
+        return any(known.message_id == next_id for known in task.history)
+
+    async def _ask(self, task: pb.Task, remark: str) -> NoReturn:
+        """Ask the user what the task asks; `remark` says what was wrong with the last answer.
+
+        Raises:
+            QuestionRequired: always.
+        """
+        asked = meaning(task.status)
+        await self._task.keep(self._task.kept.with_(sent=len(self._answers), asked=asked))
+        secret = f"{self._peer.name}.{len(self._call.answers)}"
+        raise await in_schema_thread(lambda: question_of(task.status, secret, self._hide, remark))
+
+    async def _answer(self, task: pb.Task) -> pb.Message | None:
+        """Send the next answer, unless it was sent; what is kept before tells the next attempt what for."""
+        kept = self._task.kept
+        taken = kept.with_(sent=kept.sent + 1, answered=kept.sending, sending="")
+        if self._is_sent(task):
+            await self._task.keep(taken)
+            return None
+        asking = fingerprint(task.status)
+        await self._task.keep(kept.with_(sending=asking))
+        parts, question_id = await answer_parts(task.status, self._answers[kept.sent], self._call)
+        message = pb.Message(
+            message_id=id_of(self._peer, self._call, taken.sent),
+            role=pb.Role.ROLE_USER,
+            task_id=task.id,
+            context_id=task.context_id,
+            parts=parts,
+        )
+        message.metadata.update(answer_metadata(question_id))
+        taken = taken.with_(answered=asking)
+        return await self._task.send(message, taken, repeatable=self._peer.idempotent)
+
+    async def _end(self, task: pb.Task) -> str:
+        """Return the answer of a task that is over, once its artifacts are ours.
+
+        Raises:
+            PeerTaskError: there is none.
+        """
+        if task.status.state != _COMPLETED:
+            raise PeerTaskError(
+                f"the agent at {self._peer.label} {_ENDS[task.status.state]}: {reason_of(task)}"
+            )
+        imported = await import_artifacts(self._connection, task, self._call, self._peer.name)
+        return self._hide(answer_of(task, imported))
+
+
+def comes_again() -> bool:
+    """Whether what is cancelled is this attempt alone: its worker stops, was taken for lost, or is paused.
+
+    Then the peer goes on, and the next attempt finds its task.
+    """
+    if not activity.in_activity():
+        return False
+    details = activity.cancellation_details()
+    return activity.is_worker_shutdown() or (details is not None and not details.cancel_requested)
+
+
+def _explained(peer: Peer, error: PeerError, credentials: Credentials) -> PeerError:
+    """Return the error with who it is about, and what to do."""
+    said = credentials.hide(str(error))
+    if isinstance(error, PeerAwayError):
+        return PeerAwayError(
+            f"the agent at {peer.label} does not answer ({said}); try again later, or do without it. Whoever "
+            "runs this agent should see whether that address is right and the agent there runs"
+        )
+    if isinstance(error, PeerRefusedError):
+        return PeerRefusedError(f"the agent at {peer.label} did not do it: {said}")
+    return PeerError(f"the agent at {peer.label} could not be asked: {said}")

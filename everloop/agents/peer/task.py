@@ -1,0 +1,217 @@
+"""A task of a peer: started once, followed to its end however often the connection breaks."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
+
+import structlog
+from a2a.types import a2a_pb2 as pb
+
+from everloop.agents.peer.connection import Connection, Patience
+from everloop.agents.peer.errors import (
+    PeerAwayError,
+    PeerError,
+    PeerForgotError,
+    PeerRefusedError,
+    PeerUnableError,
+    excerpt,
+)
+from everloop.agents.peer.kept import Kept
+from everloop.agents.peer.parts import words_of
+from everloop.agents.peer.questions import AUTH_REQUIRED, INPUT_REQUIRED, fingerprint
+from everloop.agents.tool_context import ToolContext
+
+Hide = Callable[[str], str]
+"""Takes out of a text what is secret."""
+
+OVER = frozenset(
+    {
+        pb.TaskState.TASK_STATE_COMPLETED,
+        pb.TaskState.TASK_STATE_FAILED,
+        pb.TaskState.TASK_STATE_CANCELED,
+        pb.TaskState.TASK_STATE_REJECTED,
+    }
+)
+ASKING = frozenset({AUTH_REQUIRED, INPUT_REQUIRED})
+
+CANCEL_TIME = 5.0
+"""Seconds for telling a peer that nobody wants its answer any more."""
+
+HISTORY = 20
+"""Messages of a task that we look at."""
+
+_log = structlog.get_logger()
+
+
+class PeerTask:
+    """The task of a peer that one call of the tool is about."""
+
+    def __init__(
+        self, connection: Connection, call: ToolContext, kept: Kept, patience: Patience, hide: Hide
+    ) -> None:
+        self.kept = kept
+        self._connection = connection
+        self._call = call
+        self._patience = patience
+        self._hide = hide
+        self._settled = False
+        self._told = ""
+        self._can_subscribe = True
+        self._seen = pb.Task()
+
+    async def send(self, message: pb.Message, taken: Kept, *, repeatable: bool = True) -> pb.Message | None:
+        """Send a message until the peer has taken it, and keep `taken` then.
+
+        Return its answer if it makes no task of it. What it does is followed as long as the connection lasts.
+        Without `repeatable`, a message that may have arrived is not sent again.
+        """
+        request = pb.SendMessageRequest(message=message)
+        while True:
+            try:
+                return await self._hear(self._connection.send(request), taken)
+            except PeerAwayError as away:
+                if not (repeatable or away.is_unsent):
+                    problem = f"the connection broke; nobody knows whether it has taken the request ({away})"
+                    raise PeerError(problem) from None
+                await self._patience.wait(away)
+
+    async def follow(self) -> pb.Task:
+        """Return the task when it is over, or waits for somebody's answer."""
+        while True:
+            task = await self._get()
+            if self._is_settled(task.status):
+                return task
+            await self._tell(task.status)
+            if not await self._subscribe():
+                await self._patience.wait()
+
+    async def cancel(self) -> None:
+        """Tell the peer that its answer is not wanted any more. It may be away, or done."""
+        if not self.kept.task:
+            return
+        try:
+            async with asyncio.timeout(CANCEL_TIME):
+                await self._connection.cancel_task(self.kept.task)
+        except (PeerError, TimeoutError) as error:
+            _log.warning("peer task not canceled", error_type=type(error).__name__)
+
+    async def keep(self, kept: Kept) -> None:
+        """Let the next attempt know how far this one has come.
+
+        If that cannot be kept now, this one goes on all the same: what it has begun should not be left alone.
+        """
+        self.kept = kept
+        try:
+            await self._call.keep(kept.model_dump())
+        except Exception as error:  # noqa: BLE001 -- whatever their store raises
+            _log.warning("peer task not kept", error_type=type(error).__name__)
+
+    async def _get(self) -> pb.Task:
+        while True:
+            try:
+                task = await self._connection.get_task(self.kept.task, HISTORY)
+            except PeerAwayError as away:
+                await self._patience.wait(away)
+            except PeerForgotError:
+                if self._seen.status.state in OVER:  # it forgets what is over
+                    self._seen.id = self.kept.task
+                    return self._seen
+                raise PeerRefusedError("it does not know its task any more; ask it again") from None
+            else:
+                return task
+
+    async def _subscribe(self) -> bool:
+        """Hear of the task as long as the connection lasts; return whether it is settled."""
+        if not self._can_subscribe or not await self._connection.streams():
+            return False
+        try:
+            await self._hear(self._connection.subscribe(self.kept.task), self.kept)
+        except PeerAwayError:
+            return False
+        except (PeerUnableError, PeerForgotError):
+            # It cannot at all, or the task is over by now; either way asking for it tells more.
+            self._can_subscribe = False
+            return False
+        return self._settled
+
+    async def _hear(self, stream: AsyncGenerator[pb.StreamResponse], taken: Kept) -> pb.Message | None:
+        """Follow a stream until the task is settled, the stream ends or, once it has begun, breaks."""
+        is_taken = self._settled = False
+        async with aclosing(stream) as responses:
+            try:
+                async for response in responses:
+                    if response.HasField("message"):
+                        return response.message
+                    if not is_taken:
+                        is_taken = True
+                        await self._begin(response, taken)
+                    self._settled = await self._take_in(response)
+                    if self._settled:
+                        break
+            except PeerAwayError:
+                if not is_taken:
+                    raise
+        if not is_taken:
+            raise PeerAwayError("it ended the connection without an answer")
+        return None
+
+    async def _begin(self, response: pb.StreamResponse, taken: Kept) -> None:
+        task_id, context_id = _ids(response)
+        if not task_id:
+            raise PeerRefusedError("what it answers is no A2A (an event of no task)")
+        self._patience.restart()
+        known = taken.with_(task=task_id, context=context_id or taken.context)
+        if known != self.kept:
+            await self.keep(known)
+
+    async def _take_in(self, response: pb.StreamResponse) -> bool:
+        """Fold an event in (A2A 1.0 §4.2.2), and pass on what it says of the work.
+
+        Return whether the task is over by it, or waits for somebody.
+        """
+        match response.WhichOneof("payload"):
+            case "task":
+                self._seen.CopyFrom(response.task)
+            case "status_update":
+                self._seen.status.CopyFrom(response.status_update.status)
+            case "artifact_update":
+                _fold(self._seen, response.artifact_update)
+                return False
+            case _:
+                return False
+        await self._tell(self._seen.status)
+        return self._is_settled(self._seen.status)
+
+    def _is_settled(self, status: pb.TaskStatus) -> bool:
+        is_asking = status.state in ASKING
+        if is_asking and fingerprint(status) == self.kept.answered:
+            return False  # it has not got to the answer yet
+        if self.kept.answered and status.state:
+            self.kept = self.kept.with_(answered="")
+        return is_asking or status.state in OVER
+
+    async def _tell(self, status: pb.TaskStatus) -> None:
+        """Pass on what the peer says of its work, once."""
+        said = self._hide(excerpt(words_of(status.message)))
+        if status.state == pb.TaskState.TASK_STATE_WORKING and said and said != self._told:
+            self._told = said
+            await self._call.progress(said)
+
+
+def _ids(response: pb.StreamResponse) -> tuple[str, str]:
+    """Return the ids of task and context of an event."""
+    if response.HasField("task"):
+        return response.task.id, response.task.context_id
+    if response.HasField("artifact_update"):
+        return response.artifact_update.task_id, response.artifact_update.context_id
+    return response.status_update.task_id, response.status_update.context_id
+
+
+def _fold(task: pb.Task, update: pb.TaskArtifactUpdateEvent) -> None:
+    known = next((one for one in task.artifacts if one.artifact_id == update.artifact.artifact_id), None)
+    if known is None:
+        task.artifacts.append(update.artifact)
+    elif update.append:
+        known.parts.extend(update.artifact.parts)
+    else:
+        known.CopyFrom(update.artifact)

@@ -1,0 +1,215 @@
+"""Tools: annotated Python functions that a model may call."""
+
+import inspect
+import warnings
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import cached_property
+from typing import Any, Literal, TypedDict, Unpack, overload
+
+from pydantic import BaseModel, ConfigDict, JsonValue, create_model
+
+from everloop.agents.artifact_drafts import DraftReader
+from everloop.agents.durations import LONGEST, TOO_LONG
+from everloop.agents.errors import ToolDefinitionError
+from everloop.agents.retries import Retries
+from everloop.agents.task_queues import problem_of_queue
+from everloop.agents.tool_context import ToolContext
+from everloop.runtime.foreign_schemas import problem_of_schema
+from everloop.workflows.contract.questions import OWNER, problem_of_approvers
+
+DEFAULT_TIMEOUT = timedelta(seconds=30)
+
+ToolApproval = bool | Callable[[Mapping[str, Any]], bool]
+"""Whether a call needs an approval: always, never, or what a function says of its arguments."""
+
+
+class _Arguments(BaseModel):
+    """The base of the argument models: unknown arguments are errors, not noise."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+@dataclass(frozen=True)
+class Tool:
+    """A function with what the model and the loop have to know of it.
+
+    `timeout` bounds one attempt (default 30 s). `idempotent` says that running it again with the same
+    idempotency key has no second effect, so it may be repeated after a crash. `needs_approval`: people are
+    asked before it runs. `fallback` names the tool that gets the same arguments when this one failed.
+    `retries`: it is tried again when it failed (default: the model hears of it at once). `task_queue` is
+    where it waits, for workers that serve this queue (default: its agent's, or that of all tools).
+    `unknown_outcome`: who hears of a call whose end was lost, the model ("tell") or people, who may run it
+    again ("ask"). `serial`: of one reply of the model, the calls of serial tools run one after another, in
+    their order (default: side by side with all others). `approvers`: who approves a call that needs it, and
+    decides whether one whose end was lost runs again: the owner of the task (default), or in the owner's
+    place callers with this scope, such as "tasks:approve". `draft_of` reads what a call is about to write
+    into an artifact; subscribers see it while the model writes the call. `agent` names the agent that takes
+    the call as a task of its own, `handoff` the one that takes the task over; the function is then only there
+    for its signature.
+
+    `schema` is the JSON schema of the arguments where no signature tells it: the function is then async, and
+    called with `arguments`, a dict that fits it, and `context`, a `ToolContext`.
+
+    Raises:
+        ToolDefinitionError: no time, a wrong setting, a parameter without annotation, or a schema that is
+            none, is not that of an object, or refers to another place.
+    """
+
+    function: Callable[..., Any]
+    name: str
+    description: str
+    timeout: timedelta = DEFAULT_TIMEOUT
+    idempotent: bool = False
+    needs_approval: ToolApproval = False
+    fallback: str | None = None
+    retries: Retries | None = None
+    task_queue: str | None = None
+    unknown_outcome: Literal["tell", "ask"] = "tell"
+    serial: bool = False
+    approvers: str = OWNER
+    draft_of: DraftReader | None = None
+    agent: str | None = None
+    handoff: str | None = None
+    schema: Mapping[str, JsonValue] | None = None
+
+    def __post_init__(self) -> None:
+        if self.timeout <= timedelta(0):
+            raise ToolDefinitionError(f"tool {self.name!r}: its timeout is {self.timeout}; give it some time")
+        if self.timeout > LONGEST:
+            raise ToolDefinitionError(f"tool {self.name!r}: its timeout is {self.timeout}; {TOO_LONG}")
+        if self.task_queue is not None and (problem := problem_of_queue(self.task_queue)):
+            raise ToolDefinitionError(f"tool {self.name!r}: {problem}")
+        if self.unknown_outcome not in {"tell", "ask"}:
+            raise ToolDefinitionError(
+                f"tool {self.name!r}: unknown_outcome is {self.unknown_outcome!r}; choose 'tell' or 'ask'"
+            )
+        if problem := problem_of_approvers(self.approvers):
+            raise ToolDefinitionError(f"tool {self.name!r}: {problem}")
+        if not is_policy(self.needs_approval):
+            raise ToolDefinitionError(
+                f"tool {self.name!r}: needs_approval is True, False, or a plain function of the arguments"
+            )
+        _ = self.parameters  # a bad signature, or schema, fails here, where it is written
+
+    @cached_property
+    def arguments(self) -> type[BaseModel]:
+        """The pydantic model of the arguments, made from the signature; tools with a schema have none."""
+        fields: dict[str, Any] = {}
+        for name, parameter in self._parameters.items():
+            if name != self.context_parameter:
+                fields[name] = _field(self.name, parameter)
+        with warnings.catch_warnings():
+            # A parameter may be called what pydantic calls an old method of its own: schema, json, copy.
+            warnings.filterwarnings("ignore", message="Field name .* shadows an attribute")
+            return create_model(f"{self.name}_arguments", __base__=_Arguments, **fields)
+
+    @cached_property
+    def parameters(self) -> dict[str, JsonValue]:
+        """The JSON schema of the arguments, as OpenAI's `function.parameters` wants it."""
+        if self.schema is not None:
+            return _checked(self.name, self.schema)
+        schema: dict[str, JsonValue] = self.arguments.model_json_schema()
+        schema.pop("title", None)
+        return schema
+
+    @cached_property
+    def context_parameter(self) -> str | None:
+        """The name of the parameter that takes a `ToolContext`, if there is one."""
+        if self.schema is not None:
+            return "context"
+        for name, parameter in self._parameters.items():
+            if parameter.annotation is ToolContext:
+                return name
+        return None
+
+    @cached_property
+    def is_async(self) -> bool:
+        return self.schema is not None or inspect.iscoroutinefunction(self.function)
+
+    @cached_property
+    def _parameters(self) -> dict[str, inspect.Parameter]:
+        return dict(inspect.signature(self.function, eval_str=True).parameters)
+
+
+class ToolSettings(TypedDict, total=False):
+    """What `tool` takes besides names; see `Tool`."""
+
+    timeout: timedelta
+    idempotent: bool
+    needs_approval: ToolApproval
+    retries: Retries | None
+    task_queue: str | None
+    unknown_outcome: Literal["tell", "ask"]
+    serial: bool
+    approvers: str
+
+
+def is_policy(policy: object) -> bool:
+    """Whether it says who is asked: a bool, or a function that answers at once."""
+    return isinstance(policy, bool) or (callable(policy) and not inspect.iscoroutinefunction(policy))
+
+
+def _checked(tool_name: str, schema: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
+    """Return the schema of a tool's arguments: always that of an object."""
+    if (kind := schema.get("type", "object")) != "object":
+        raise ToolDefinitionError(
+            f"tool {tool_name!r}: its schema is that of type {kind!r}; arguments are passed by name, "
+            "so it has to be that of an object"
+        )
+    if problem := problem_of_schema(schema):
+        raise ToolDefinitionError(f"tool {tool_name!r}: {problem}")
+    return {"type": "object", "properties": {}, **schema}
+
+
+def _field(tool_name: str, parameter: inspect.Parameter) -> tuple[Any, Any]:
+    if parameter.kind in {parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD, parameter.POSITIONAL_ONLY}:
+        raise ToolDefinitionError(
+            f"tool {tool_name!r}: parameter {parameter.name!r} is {parameter.kind.description}; "
+            "a model passes arguments by name, so declare each one as an ordinary parameter"
+        )
+    if parameter.annotation is parameter.empty:
+        raise ToolDefinitionError(
+            f"tool {tool_name!r}: parameter {parameter.name!r} has no type annotation; add one, "
+            "the JSON schema that the model sees is made from it"
+        )
+    default = ... if parameter.default is parameter.empty else parameter.default
+    return parameter.annotation, default
+
+
+@overload
+def tool(function: Callable[..., Any], /) -> Tool: ...
+@overload
+def tool(
+    *, name: str | None = None, fallback: str | Tool | None = None, **settings: Unpack[ToolSettings]
+) -> Callable[[Callable[..., Any]], Tool]: ...
+def tool(
+    function: Callable[..., Any] | None = None,
+    /,
+    *,
+    name: str | None = None,
+    fallback: str | Tool | None = None,
+    **settings: Unpack[ToolSettings],
+) -> Tool | Callable[[Callable[..., Any]], Tool]:
+    """Turn an annotated function, sync or async, into a tool.
+
+    Its docstring is the description that the model reads, its signature becomes the JSON schema, and a
+    parameter annotated `ToolContext` receives the context of the call instead of a model's argument.
+    `fallback` is another tool of the agent, or its name. For the rest see `Tool`.
+
+    Raises:
+        ToolDefinitionError: no docstring, no time, a wrong setting, or a parameter without annotation.
+    """
+
+    def decorate(decorated: Callable[..., Any]) -> Tool:
+        tool_name = name or decorated.__name__
+        description = inspect.getdoc(decorated)
+        if not description:
+            raise ToolDefinitionError(
+                f"tool {tool_name!r} has no docstring; write one, it tells the model what the tool is for"
+            )
+        stand_in = fallback.name if isinstance(fallback, Tool) else fallback
+        return Tool(decorated, tool_name, description, fallback=stand_in, **settings)
+
+    return decorate(function) if function else decorate
