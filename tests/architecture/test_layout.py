@@ -1,7 +1,6 @@
 """Rules of the layout that no linter checks."""
 
 import inspect
-import tomllib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import cast
@@ -42,19 +41,6 @@ async def test_the_worker_implements_every_port_method(temporal_address: str) ->
     ]
 
     assert {activity.__name__ for activity in registered} == set(promised)
-
-
-def test_import_linter_knows_every_module_of_the_orchestration() -> None:
-    """One that its contract does not name could be imported from anywhere."""
-    linter = tomllib.loads(Path("pyproject.toml").read_text(encoding="utf-8"))["tool"]["importlinter"]
-    (contract,) = (each for each in linter["contracts"] if "orchestration" in each["name"])
-
-    modules = {
-        f"everloop.workflows.{path.stem}"
-        for path in Path("workflows").glob("*.py")
-        if path.stem != "__init__"
-    }
-    assert set(contract["forbidden_modules"]) == modules
 
 
 @pytest.mark.parametrize("path", SANDBOXED, ids=str)
