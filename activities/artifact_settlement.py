@@ -10,9 +10,8 @@ from everloop.activities.stored_contents import StoredContents
 from everloop.agents.artifact_drafts import ArtifactDraft, joined_parts
 from everloop.stores.shown_artifacts import Shown, ShownPart, is_shown_by
 from everloop.stores.task_views import ShownArtifact, TaskViews
-from everloop.stores.view_parts import EMPTY
 from everloop.workflows.contract.events import RESPONSE_ARTIFACT, ArtifactChunk
-from everloop.workflows.contract.messages import AssistantMessage
+from everloop.workflows.contract.messages import EMPTY, AssistantMessage
 
 
 class ArtifactSettlement:

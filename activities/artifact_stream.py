@@ -4,9 +4,8 @@ from dataclasses import dataclass
 
 from everloop.activities.draft_numbers import DraftNumbers
 from everloop.stores.shown_artifacts import Shown, continuation
-from everloop.stores.view_parts import EMPTY
 from everloop.workflows.contract.events import ArtifactChunk, ChunkMode
-from everloop.workflows.contract.messages import Part
+from everloop.workflows.contract.messages import EMPTY, Part
 
 
 @dataclass(frozen=True)

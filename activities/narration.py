@@ -21,7 +21,7 @@ from everloop.activities.provider_errors import PROVIDER_ERRORS, provider_failur
 from everloop.activities.quiet_publish import try_publish
 from everloop.activities.reply_assembler import ReplyAssembler
 from everloop.stores.task_views import START, StreamedEvent, TaskViews, position_order
-from everloop.stores.view_parts import EMPTY, is_at_work
+from everloop.stores.view_parts import is_at_work
 from everloop.workflows.contract.calls import NarrateInput
 from everloop.workflows.contract.events import (
     RESPONSE_ARTIFACT,
@@ -30,7 +30,7 @@ from everloop.workflows.contract.events import (
     StatusChanged,
     TaskEvent,
 )
-from everloop.workflows.contract.messages import UserMessage, text_of
+from everloop.workflows.contract.messages import EMPTY, UserMessage, text_of
 from everloop.workflows.contract.tasks import TaskView
 
 BEAT = 3.0

@@ -21,7 +21,7 @@ from everloop.stores.a2a_tasks import (
 )
 from everloop.stores.part_urls import result_url
 from everloop.stores.task_views import START
-from everloop.stores.view_parts import EMPTY, fails_drafts
+from everloop.stores.view_parts import fails_drafts
 from everloop.workflows.contract.events import (
     RESPONSE_ARTIFACT,
     ArtifactChunk,
@@ -31,7 +31,7 @@ from everloop.workflows.contract.events import (
     TaskEvent,
     ToolCompleted,
 )
-from everloop.workflows.contract.messages import AgentMessage, TextPart
+from everloop.workflows.contract.messages import EMPTY, AgentMessage, TextPart
 from everloop.workflows.contract.tasks import TaskState, TaskStatus, TaskView
 
 Update = pb.TaskStatusUpdateEvent | pb.TaskArtifactUpdateEvent

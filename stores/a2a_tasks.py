@@ -17,9 +17,9 @@ from pydantic import JsonValue
 
 from everloop.stores.json_limits import is_sendable
 from everloop.stores.part_urls import part_url
-from everloop.stores.view_parts import EMPTY
 from everloop.workflows.contract.events import RESPONSE_ARTIFACT
 from everloop.workflows.contract.messages import (
+    EMPTY,
     AgentMessage,
     DataPart,
     FilePart,

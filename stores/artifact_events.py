@@ -6,10 +6,9 @@ from dataclasses import dataclass, replace
 from everloop.stores.artifacts import AddParts, Append, Change, Complete, Create, Fail, Replace
 from everloop.stores.shown_artifacts import Contents, Shown, continuation, is_shown_by, shown_indexes
 from everloop.stores.task_views import ShownArtifact
-from everloop.stores.view_parts import EMPTY
 from everloop.workflows.contract.artifacts import ArtifactStatus, StoredArtifact
 from everloop.workflows.contract.events import ArtifactChunk, ChunkMode
-from everloop.workflows.contract.messages import Part
+from everloop.workflows.contract.messages import EMPTY, Part
 
 
 class ContentNeededError(Exception):

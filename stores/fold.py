@@ -8,7 +8,6 @@ from dataclasses import dataclass, field, replace
 
 from everloop.stores.task_views import ShownArtifact
 from everloop.stores.view_parts import (
-    EMPTY,
     TaskIdentity,
     chunks_of,
     fails_drafts,
@@ -21,7 +20,7 @@ from everloop.stores.view_parts import (
     view_of,
 )
 from everloop.workflows.contract.events import ArtifactChunk, Narrated, StatusChanged, TaskCreated, TaskEvent
-from everloop.workflows.contract.messages import Message, Part
+from everloop.workflows.contract.messages import EMPTY, Message, Part
 from everloop.workflows.contract.tasks import Artifact, TaskState, TaskView
 
 

@@ -18,10 +18,10 @@ from pydantic_core import from_json
 from everloop.stores.artifacts import Artifacts
 from everloop.stores.blobs import BlobCorruptError, BlobMissingError
 from everloop.stores.json_limits import is_sendable
-from everloop.stores.view_parts import EMPTY, is_plain
+from everloop.stores.view_parts import is_plain
 from everloop.workflows.contract.artifacts import ArtifactPart, ArtifactStatus, PartKind, StoredArtifact
 from everloop.workflows.contract.media_types import is_text as is_text_type
-from everloop.workflows.contract.messages import DataPart, FilePart, Part, StoredPart, TextPart
+from everloop.workflows.contract.messages import EMPTY, DataPart, FilePart, Part, StoredPart, TextPart
 from everloop.workflows.contract.tasks import Artifact
 
 SHOWN_BYTES = 1_000_000

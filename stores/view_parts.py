@@ -18,8 +18,6 @@ MAX_EVENTS = 10_000
 RESTORED_POSITION = -1
 """Position of a draft that was restored: before every draft that a worker writes."""
 
-EMPTY = TextPart(text="")
-"""Adds nothing to a part."""
 
 _EPOCH = datetime.fromtimestamp(0, UTC)
 _AT_WORK = frozenset({TaskState.SUBMITTED, TaskState.WORKING})

@@ -23,6 +23,10 @@ class TextPart(Wire):
     metadata: dict[str, JsonValue] = {}
 
 
+EMPTY = TextPart(text="")
+"""Adds nothing to a part."""
+
+
 class DataPart(Wire):
     """Structured content: any JSON value."""
 
