@@ -5,7 +5,7 @@ import binascii
 import json
 from collections.abc import AsyncIterable, AsyncIterator, Iterator, Sequence
 
-from everloop.agents.tool_artifacts import Content
+from everloop.agents.tool_context import Content
 from everloop.stores.artifacts import NewPart
 from everloop.workflows.contract.messages import DataPart, FilePart, Part, TextPart
 

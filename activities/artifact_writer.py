@@ -11,7 +11,7 @@ import structlog
 
 from everloop.activities.artifact_content import PIECE_BYTES, slices_of
 from everloop.activities.artifact_patience import AWAY, patiently
-from everloop.agents.tool_artifacts import FileWriter
+from everloop.agents.tool_context import FileWriter
 from everloop.stores.artifact_layout import SEGMENT_BYTES
 from everloop.stores.artifacts import Append, ArtifactError, Change, Create, Fail
 from everloop.stores.blobs import BlobError

@@ -9,7 +9,7 @@ from pydantic import JsonValue
 
 from everloop.activities.artifact_content import chunks_of
 from everloop.activities.tool_secrets import SecretReader
-from everloop.agents.tool_artifacts import Content, FileWriter, Row, ToolArtifacts
+from everloop.agents.tool_context import Content, FileWriter, Row, ToolArtifacts
 from everloop.workflows.contract.artifacts import StoredArtifact
 from everloop.workflows.contract.messages import DataPart, Part, TextPart
 

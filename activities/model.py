@@ -47,9 +47,8 @@ from everloop.activities.structured_output import as_output, response_format
 from everloop.activities.task_events import publish_events
 from everloop.activities.task_log import logging_task
 from everloop.activities.transcript_cache import keep_reply, whole_transcript
-from everloop.agents.agent import Agent
+from everloop.agents.agent import Agent, Responder, Turn
 from everloop.agents.registry import AgentRegistry
-from everloop.agents.responder import Responder, Turn
 from everloop.stores.artifacts import Artifacts
 from everloop.stores.leases import NotOursError
 from everloop.stores.task_views import TaskViews

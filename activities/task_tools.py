@@ -11,9 +11,8 @@ from temporalio.exceptions import ApplicationError
 from everloop.activities.hooks import PluginFailedError, in_time
 from everloop.agents.agent import Agent
 from everloop.agents.hooks import HookContext
-from everloop.agents.listed_tools import listed, listed_spec_of
 from everloop.agents.plugins import Plugin
-from everloop.agents.tool import Tool
+from everloop.agents.tool import Tool, listed, listed_spec_of
 from everloop.workflows.contract import failures
 from everloop.workflows.contract.calls import CREATE_TASK
 from everloop.workflows.contract.messages import ToolsMessage

@@ -19,7 +19,7 @@ from pydantic import JsonValue
 from everloop.activities.artifact_content import chunks_of, new_part, new_parts
 from everloop.activities.artifact_patience import AWAY, Patience, patiently
 from everloop.activities.artifact_writer import ArtifactWriter, BatchedFile, Batches, WriteLog
-from everloop.agents.tool_artifacts import Content, FileWriter, Row, ToolArtifacts
+from everloop.agents.tool_context import Content, FileWriter, Row, ToolArtifacts
 from everloop.stores.artifact_rows import decode_rows, encode_rows
 from everloop.stores.artifacts import (
     AddParts,

@@ -7,9 +7,8 @@ from functools import partial
 from everloop.activities.hooks import PluginFailedError, hook_context, in_time
 from everloop.activities.tool_messages import message, tool_is_gone, unknown_tool
 from everloop.agents.agent import Agent
-from everloop.agents.listed_tools import digest_of
 from everloop.agents.plugins import Plugin
-from everloop.agents.tool import Tool
+from everloop.agents.tool import Tool, digest_of
 from everloop.workflows.contract.calls import RunToolInput
 from everloop.workflows.contract.messages import ToolMessage
 

@@ -8,7 +8,7 @@ from temporalio.exceptions import ApplicationError
 
 from everloop.activities.heartbeat import Heartbeat
 from everloop.activities.tool_result import excerpt
-from everloop.agents.retries import Retries
+from everloop.agents.limits import Retries
 from everloop.workflows.contract import failures
 from everloop.workflows.contract.events import RetryScheduled
 

@@ -8,14 +8,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from everloop.agents.agent import Agent
+    from everloop.agents.agent import Agent, Responder, Skill, Turn
     from everloop.agents.artifact_tools import artifacts
     from everloop.agents.budget import budget
     from everloop.agents.guard import guard
     from everloop.agents.hooks import HookContext, ModelRequest, NeedsApproval, TaskOutcome, Veto
-    from everloop.agents.limits import Compaction, Limits
+    from everloop.agents.limits import Compaction, Limits, Memory, Retries
     from everloop.agents.mcp.plugin import mcp
-    from everloop.agents.memory import Memory
     from everloop.agents.peer.plugin import peer
     from everloop.agents.plugins import (
         Plugin,
@@ -29,9 +28,6 @@ if TYPE_CHECKING:
         tools,
     )
     from everloop.agents.questions import AuthRequired, InputRequired
-    from everloop.agents.responder import Responder, Turn
-    from everloop.agents.retries import Retries
-    from everloop.agents.skills import Skill
     from everloop.agents.tool import Tool, tool
     from everloop.agents.tool_context import ToolContext
     from everloop.workflows.contract.questions import Answer
@@ -85,18 +81,18 @@ _HOMES = {
     "Identity": "everloop.workflows.contract.tasks",
     "InputRequired": "everloop.agents.questions",
     "Limits": "everloop.agents.limits",
-    "Memory": "everloop.agents.memory",
+    "Memory": "everloop.agents.limits",
     "ModelRequest": "everloop.agents.hooks",
     "NeedsApproval": "everloop.agents.hooks",
     "Plugin": "everloop.agents.plugins",
-    "Responder": "everloop.agents.responder",
-    "Retries": "everloop.agents.retries",
-    "Skill": "everloop.agents.skills",
+    "Responder": "everloop.agents.agent",
+    "Retries": "everloop.agents.limits",
+    "Skill": "everloop.agents.agent",
     "SystemPrompt": "everloop.agents.plugins",
     "TaskOutcome": "everloop.agents.hooks",
     "Tool": "everloop.agents.tool",
     "ToolContext": "everloop.agents.tool_context",
-    "Turn": "everloop.agents.responder",
+    "Turn": "everloop.agents.agent",
     "Veto": "everloop.agents.hooks",
     "artifacts": "everloop.agents.artifact_tools",
     "async_prompt": "everloop.agents.plugins",

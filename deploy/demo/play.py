@@ -15,7 +15,7 @@ TIME_LIMIT = 60.0
 TIME_LIMIT_WITH_A_REAL_MODEL = 600.0
 
 ENVIRONMENT = {
-    "EVERLOOP_AGENTS": "everloop.agents.demo:agent",
+    "EVERLOOP_AGENTS": "everloop.examples.demo:agent",
     "EVERLOOP_DEMO_DIRECTORY": str(ROOT),
     # Slow enough to be watched.
     "EVERLOOP_DEMO_TOOL_DELAY": "0.5",

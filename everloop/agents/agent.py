@@ -3,7 +3,7 @@
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal
@@ -14,17 +14,53 @@ from pydantic.errors import PydanticUndefinedAnnotation, PydanticUserError
 from everloop.agents.errors import AgentDefinitionError
 from everloop.agents.guard import Guard
 from everloop.agents.hooks import HOOKS
-from everloop.agents.limits import Compaction, Limits
-from everloop.agents.listed_tools import spec_of
-from everloop.agents.memory import Memory
+from everloop.agents.limits import PRIORITIES, Compaction, Limits, Memory, problem_of_queue
 from everloop.agents.plugins import Plugin
-from everloop.agents.responder import Responder
-from everloop.agents.skills import Skill
-from everloop.agents.task_queues import PRIORITIES, problem_of_queue
-from everloop.agents.tool import Tool, is_policy
+from everloop.agents.tool import Tool, is_policy, spec_of
 from everloop.workflows.contract.calls import CREATE_TASK
+from everloop.workflows.contract.messages import AssistantMessage, TranscriptMessage
 from everloop.workflows.contract.names import AGENT_ID_RULE, is_agent_id
 from everloop.workflows.contract.tasks import AgentSpec, CompactionSpec
+
+# What an agent says that it can do (A2A 1.0 §4.4.5, AgentSkill).
+
+
+@dataclass(frozen=True)
+class Skill:
+    """One thing that an agent can do, for people and programs that look for agents by their cards.
+
+    `examples` are prompts. Modes that are not given are those of the agent.
+    """
+
+    id: str
+    name: str
+    description: str
+    tags: Sequence[str] = ()
+    examples: Sequence[str] = ()
+    input_modes: Sequence[str] = ()
+    output_modes: Sequence[str] = ()
+
+
+# Agents without a language model: a function of what was said.
+
+
+@dataclass(frozen=True)
+class Turn:
+    """What the agent is to reply to.
+
+    `messages` are all that stand in the transcript, oldest first. `decides`: the reply is to say whether
+    there is to be a task at all (agents with `routing="auto"`): a text is the answer, a call of `create_task`
+    makes a task.
+    """
+
+    messages: Sequence[TranscriptMessage]
+    decides: bool
+
+
+Responder = Callable[[Turn], Awaitable[AssistantMessage]]
+"""Replies in place of a model: with a text, or with calls of the agent's tools. It may be called again for
+the same turn after a crash; the reply that was stored first counts."""
+
 
 AgentApproval = bool | Callable[[str, Mapping[str, Any]], bool]
 """Whether a call needs an approval: always, never, or what a function says of tool name and arguments."""
@@ -45,7 +81,7 @@ class Agent:
 
     `routing` "auto": the first model call decides, by calling `create_task` or not, whether a message becomes
     a task, or is answered at once by a message; such an agent remembers what was said in a context before.
-    `respond` stands in for the language model (`everloop.agents.responder`).
+    `respond` stands in for the language model (`everloop.agents.agent`).
 
     For agent cards: `skills` (default: the agent as its own one), `input_modes` and `output_modes`, the media
     types that clients may send and get (default: text, JSON, and any file); a message that brings others, or

@@ -1,15 +1,17 @@
 """The tools with which a model writes artifacts."""
 
-from collections.abc import Callable, Coroutine
+import codecs
+from base64 import b64decode
+from collections.abc import AsyncIterator, Callable, Coroutine
 from dataclasses import replace
 from datetime import timedelta
 from typing import Annotated, Literal
 
-from pydantic import Field, JsonValue
+from pydantic import AfterValidator, AliasChoices, BaseModel, Field, JsonValue, model_validator
 
-from everloop.agents.artifact_arguments import ArtifactId, LastChunk, MediaType, WrittenArtifact
 from everloop.agents.artifact_drafts import (
     DraftReader,
+    content_field,
     joined_parts,
     read_claim,
     read_creation,
@@ -17,14 +19,135 @@ from everloop.agents.artifact_drafts import (
     read_text_append,
     read_update,
     text_parts,
+    written_part,
 )
-from everloop.agents.artifact_pages import read_page
 from everloop.agents.errors import AgentDefinitionError
 from everloop.agents.plugins import Plugin
 from everloop.agents.tool import Tool, tool
-from everloop.agents.tool_context import ToolContext
-from everloop.workflows.contract.artifacts import StoredArtifact
-from everloop.workflows.contract.messages import DataPart, TextPart
+from everloop.agents.tool_context import ToolArtifacts, ToolContext
+from everloop.workflows.contract.artifacts import ArtifactPart, StoredArtifact
+from everloop.workflows.contract.events import RESPONSE_ARTIFACT
+from everloop.workflows.contract.media_types import is_text
+from everloop.workflows.contract.messages import DataPart, FilePart, Part, TextPart
+from everloop.workflows.contract.part_rules import url_flaw
+
+# The content of artifacts as a model reads it: page by page.
+
+PAGE = 50_000
+"""Characters."""
+
+
+async def read_page(artifacts: ToolArtifacts, artifact: StoredArtifact, start: int) -> str:
+    """Return at most `PAGE` characters of the content from `start` on, and where the next page starts."""
+    page, position, end = "", 0, start + PAGE
+    async for text in _content(artifacts, artifact):
+        page += text[max(0, start - position) : max(0, end - position)]
+        position += len(text)
+        if position > end:
+            return f"{page}\n[more from start={end} on]"
+    return page or ("[it is empty]" if not position else f"[the content has {position} characters]")
+
+
+async def _content(artifacts: ToolArtifacts, artifact: StoredArtifact) -> AsyncIterator[str]:
+    """Yield all that can be read; a heading tells several parts apart."""
+    for part in artifact.parts:
+        if len(artifact.parts) > 1:
+            yield f"[part {part.index}]\n" if part.index == 0 else f"\n\n[part {part.index}]\n"
+        if part.url or (part.kind == "file" and not is_text(part.media_type)):
+            yield _description(part)
+            continue
+        decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        async for piece in artifacts.read(artifact.artifact_id, part.index):
+            yield decoder.decode(piece)
+        yield decoder.decode(b"", final=True)
+
+
+def _description(part: ArtifactPart) -> str:
+    name = f"{part.filename}, " if part.filename else ""
+    if part.url:
+        return f"[{name}{part.media_type}: {part.url}]"
+    return f"[{name}{part.media_type}, {part.size} bytes: no text]"
+
+
+# The arguments of the tools that write artifacts, as a model reads and writes them.
+
+
+def _unreserved(artifact_id: str) -> str:
+    if artifact_id == RESPONSE_ARTIFACT:
+        raise ValueError(f"{RESPONSE_ARTIFACT!r} is the id of your own answer; choose another one")
+    return artifact_id
+
+
+ArtifactId = Annotated[
+    str,
+    Field(
+        min_length=1,
+        validation_alias=AliasChoices("artifact_id", "artifactId"),
+        description="Id of the artifact, unique in this conversation; say, quarterly-report.",
+    ),
+    AfterValidator(_unreserved),
+]
+LastChunk = Annotated[
+    bool,
+    Field(
+        validation_alias=AliasChoices("last_chunk", "lastChunk"),
+        description="true: the artifact is complete with this; false: more follows in further calls.",
+    ),
+]
+MediaType = Annotated[
+    str,
+    Field(
+        validation_alias=AliasChoices("media_type", "mediaType"),
+        description="MIME type, say text/markdown. Give it before the content.",
+    ),
+]
+
+
+class WrittenPart(BaseModel):
+    """A part: one of text, data, raw and url."""
+
+    media_type: MediaType = ""
+    filename: str = Field(default="", description="File name, if it is a file. Give it before the content.")
+    text: str | None = Field(default=None, description="The content, if it is text.")
+    data: JsonValue = Field(default=None, description="The content, if it is a JSON value.")
+    raw: str | None = Field(default=None, description="The content in base64, if it is binary.")
+    url: str | None = Field(default=None, description="http(s) address of the content, if it lies elsewhere.")
+
+    @model_validator(mode="after")
+    def _holds_one_content(self) -> "WrittenPart":
+        match content_field(self.model_dump(exclude_unset=True)):
+            case "raw":
+                _size_of(self.raw or "")
+            case "url" if flaw := url_flaw(self.url or ""):
+                raise ValueError(f"url {flaw}")
+            case _:
+                pass
+        return self
+
+    @property
+    def part(self) -> Part:
+        """The part as the artifact store takes it."""
+        part = written_part(self.model_dump(exclude_unset=True))
+        if isinstance(part, FilePart) and part.content:
+            return part.model_copy(update={"size": _size_of(part.content)})
+        return part
+
+
+class WrittenArtifact(BaseModel):
+    """An artifact, or what is appended to one."""
+
+    artifact_id: ArtifactId
+    name: str = Field(default="", description="Name for people; only where the artifact begins.")
+    description: str = Field(default="", description="What it is; only where the artifact begins.")
+    parts: tuple[WrittenPart, ...] = Field(default=(), description="The content.")
+
+
+def _size_of(content: str) -> int:
+    try:
+        return len(b64decode(content, validate=True))
+    except ValueError:
+        raise ValueError("raw is no base64; send text as text") from None
+
 
 LISTED = 100
 """How many artifacts `list_artifacts` names, the newest of the context."""

@@ -12,8 +12,8 @@ from typing import Literal
 
 from pydantic import BaseModel, JsonValue
 
-from everloop.agents.durations import LONGEST, TOO_LONG
 from everloop.agents.errors import QuestionDefinitionError
+from everloop.agents.limits import LONGEST, TOO_LONG
 from everloop.runtime.foreign_schemas import SchemaUnfitError, find_misfits, problem_of_schema
 from everloop.workflows.contract.messages import ToolCall
 from everloop.workflows.contract.questions import InvalidAnswerError, Question, QuestionKind, answer_with

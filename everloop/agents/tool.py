@@ -1,6 +1,8 @@
 """Tools: annotated Python functions that a model may call."""
 
+import hashlib
 import inspect
+import json
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -11,13 +13,13 @@ from typing import Any, Literal, TypedDict, Unpack, overload
 from pydantic import BaseModel, ConfigDict, JsonValue, create_model
 
 from everloop.agents.artifact_drafts import DraftReader
-from everloop.agents.durations import LONGEST, TOO_LONG
 from everloop.agents.errors import ToolDefinitionError
-from everloop.agents.retries import Retries
-from everloop.agents.task_queues import problem_of_queue
+from everloop.agents.limits import LONGEST, TOO_LONG, Retries, problem_of_queue
 from everloop.agents.tool_context import ToolContext
 from everloop.runtime.foreign_schemas import problem_of_schema
+from everloop.workflows.contract.messages import ListedTool
 from everloop.workflows.contract.questions import OWNER, problem_of_approvers
+from everloop.workflows.contract.tasks import ToolSpec
 
 DEFAULT_TIMEOUT = timedelta(seconds=30)
 
@@ -213,3 +215,36 @@ def tool(
         return Tool(decorated, tool_name, description, fallback=stand_in, **settings)
 
     return decorate(function) if function else decorate
+
+
+# Tools as a task knows them: what it pins of all, and tells the model of those that plugins list.
+
+
+def spec_of(tool: Tool, *, asks: bool = False) -> ToolSpec:
+    """Return what a task pins of a tool of its agent's definition; `asks`: people may be asked first."""
+    return ToolSpec(
+        timeout=tool.timeout.total_seconds(),
+        task_queue=tool.task_queue,
+        fallback=tool.fallback,
+        agent=tool.agent,
+        handoff=tool.handoff,
+        serial=tool.serial,
+        asks=asks,
+    )
+
+
+def listed_spec_of(tool: Tool, plugin: str, *, asks: bool = False) -> ToolSpec:
+    """Return what a task pins of a tool that a plugin has listed for it."""
+    pinned = {"plugin": plugin, "digest": digest_of(tool), "needs_approval": tool.needs_approval is True}
+    return spec_of(tool, asks=asks).model_copy(update=pinned)
+
+
+def listed(tool: Tool) -> ListedTool:
+    """Return what the model is told of a tool that a plugin has listed."""
+    return ListedTool(name=tool.name, description=tool.description, parameters=tool.parameters)
+
+
+def digest_of(tool: Tool) -> str:
+    """Tell apart what a model may be told of tools: name, description and schema; 12 hex digits."""
+    told = json.dumps([tool.name, tool.description, tool.parameters], sort_keys=True)
+    return hashlib.sha256(told.encode()).hexdigest()[:12]

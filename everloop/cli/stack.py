@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 DEMO_STATE = STATE / "demo"
 
 CONFORMANCE_PORT = 9999
-CONFORMANCE_AGENTS = "everloop.agents.conformance:agent"
+CONFORMANCE_AGENTS = "everloop.examples.conformance:agent"
 CONFORMANCE_WEBHOOKS = "127.0.0.0/8,::1,localhost,example.com"
 """Where compatibility kits let notifications go."""
 

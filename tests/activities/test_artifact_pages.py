@@ -1,7 +1,6 @@
 """What the model reads through the tools of the plugin `artifacts`."""
 
-from everloop.agents.artifact_pages import PAGE
-from everloop.agents.artifact_tools import LISTED
+from everloop.agents.artifact_tools import LISTED, PAGE
 from tests.support.artifact_desk import Desk
 
 

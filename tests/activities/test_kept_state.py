@@ -11,8 +11,8 @@ from temporalio.testing import ActivityEnvironment
 
 from everloop.activities.tool_claims import ToolClaim
 from everloop.activities.tool_kept import MAX_KEPT_BYTES, KeepingFailedError, KeptValue
+from everloop.agents.limits import Retries
 from everloop.agents.questions import InputRequired
-from everloop.agents.retries import Retries
 from everloop.agents.tool import Tool, tool
 from everloop.agents.tool_context import ToolContext
 from everloop.stores.leases import Lease

@@ -7,9 +7,8 @@ from pydantic import JsonValue
 
 from everloop.agents.guard import guard
 from everloop.agents.hooks import HookContext
-from everloop.agents.listed_tools import digest_of
 from everloop.agents.plugins import Plugin
-from everloop.agents.tool import Tool, tool
+from everloop.agents.tool import Tool, digest_of, tool
 from everloop.agents.tool_context import ToolContext
 from everloop.workflows.contract.calls import RunToolInput
 from everloop.workflows.contract.events import Warned

@@ -10,8 +10,8 @@ import pytest_asyncio
 from jsonschema import Draft202012Validator
 
 from everloop import Plugin, mcp
-from everloop.agents.listed_tools import digest_of
 from everloop.agents.mcp.errors import McpProtocolError, McpTimeoutError, McpToolError
+from everloop.agents.tool import digest_of
 from tests.support.mcp_bench import SMALL_STDIO, STDIO, Caller, KeptArtifacts, asker, http_server
 from tests.support.mcp_server import CONTENT
 

@@ -6,7 +6,7 @@ import pytest
 import pytest_asyncio
 
 from everloop import Plugin, mcp
-from everloop.agents.listed_tools import digest_of
+from everloop.agents.tool import digest_of
 from everloop.workflows.contract.calls import RunToolInput
 from everloop.workflows.contract.events import ToolProgressed, Warned
 from tests.support.artifact_bench import content_of, stored

@@ -13,8 +13,7 @@ from mcp_types import CallToolResult
 from everloop import Plugin, mcp
 from everloop.agents.mcp.definition import McpDefinition
 from everloop.agents.mcp.errors import McpLostError, McpProtocolError, McpUnavailableError
-from everloop.agents.mcp.pool import SessionPool
-from everloop.agents.mcp.session import McpSession
+from everloop.agents.mcp.sessions import McpSession, SessionPool
 from tests.support.mcp_bench import SMALL_STDIO, STDIO, Caller, Relay, accepts, asker, http_server
 from tests.support.processes import ROOT, ServerProcess, wait_until_answers
 

@@ -7,8 +7,8 @@ import pytest
 from temporalio.exceptions import ApplicationError
 from temporalio.testing import ActivityEnvironment
 
+from everloop.agents.limits import Retries
 from everloop.agents.questions import InputRequired
-from everloop.agents.retries import Retries
 from everloop.agents.tool import tool
 from tests.support.model_bench import model_bench, working
 from tests.support.recorded_metrics import Recorded

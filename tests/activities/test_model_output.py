@@ -9,11 +9,10 @@ from pydantic import BaseModel
 from redis.asyncio import Redis
 from temporalio.exceptions import ApplicationError
 
-from everloop.agents.agent import Agent
+from everloop.agents.agent import Agent, Turn
 from everloop.agents.artifact_tools import artifacts
 from everloop.agents.hooks import HookContext
 from everloop.agents.plugins import Plugin, tools
-from everloop.agents.responder import Turn
 from everloop.stores.redis_task_views import RedisTaskViews
 from everloop.stores.redis_transcripts import RedisTranscripts
 from everloop.workflows.contract.events import ArtifactChunk, Thought

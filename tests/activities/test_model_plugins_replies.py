@@ -5,9 +5,9 @@ from dataclasses import dataclass, field
 
 import pytest
 
+from everloop.agents.agent import Turn
 from everloop.agents.hooks import HookContext, Veto
 from everloop.agents.plugins import tools
-from everloop.agents.responder import Turn
 from everloop.workflows.contract.events import ArtifactChunk, ToolCalled
 from everloop.workflows.contract.messages import AssistantMessage, TextPart, Usage, UserMessage
 from tests.support.model_bench import model_bench, search

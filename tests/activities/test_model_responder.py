@@ -5,8 +5,7 @@ import json
 import pytest
 from temporalio.exceptions import ApplicationError
 
-from everloop.agents.agent import Agent
-from everloop.agents.responder import Responder, Turn
+from everloop.agents.agent import Agent, Responder, Turn
 from everloop.workflows.contract import failures
 from everloop.workflows.contract.calls import CREATE_TASK
 from everloop.workflows.contract.messages import AssistantMessage, ToolMessage, UserMessage, text_of

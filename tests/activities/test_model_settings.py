@@ -9,16 +9,15 @@ import pytest
 from pydantic import ValidationError
 
 from everloop.activities.model_settings import ModelKeyError, ModelSettings, make_openai_client
-from everloop.agents.agent import Agent
-from everloop.agents.memory import Memory
-from everloop.agents.responder import Turn
+from everloop.agents.agent import Agent, Turn
+from everloop.agents.limits import Memory
 from everloop.workflows.contract.messages import AssistantMessage
 
 READ_PRICES = """
 from pydantic import ValidationError
 from everloop.agents.agent import Agent
-from everloop.agents.memory import Memory
-from everloop.agents.responder import Turn
+from everloop.agents.limits import Memory
+from everloop.agents.agent import Turn
 from dataclasses import replace
 from everloop.workflows.contract.messages import AssistantMessage
 from everloop.activities.model_settings import ModelKeyError, ModelSettings

@@ -13,7 +13,7 @@ from opentelemetry import trace
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from everloop.agents.peer import connection
-from everloop.agents.peer.parts import MAX_SENT
+from everloop.agents.peer.answers import MAX_SENT
 from everloop.agents.peer.plugin import peer
 from everloop.runtime.outbound import Allowance, WebhookPolicy
 from everloop.workflows.contract.questions import QuestionKind

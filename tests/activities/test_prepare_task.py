@@ -14,10 +14,9 @@ from everloop.activities.agents import AgentCatalogue
 from everloop.activities.task_tools import list_task_tools
 from everloop.agents.agent import Agent
 from everloop.agents.hooks import HookContext
-from everloop.agents.listed_tools import digest_of, listed, listed_spec_of
 from everloop.agents.plugins import Plugin, tools
 from everloop.agents.registry import AgentRegistry
-from everloop.agents.tool import Tool, ToolApproval, tool
+from everloop.agents.tool import Tool, ToolApproval, digest_of, listed, listed_spec_of, tool
 from everloop.stores.leases import Lease
 from everloop.stores.memory_task_views import MemoryTaskViews
 from everloop.stores.memory_tool_records import MemoryToolRecords

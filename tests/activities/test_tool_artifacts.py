@@ -4,8 +4,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 
 import pytest
 
-from everloop.agents.tool_artifacts import Content
-from everloop.agents.tool_context import ToolContext
+from everloop.agents.tool_context import Content, ToolContext
 from everloop.stores.artifact_layout import SEGMENT_BYTES
 from everloop.stores.artifacts import Append, Create
 from everloop.stores.memory_task_views import MemoryTaskViews

@@ -6,8 +6,7 @@ from collections.abc import AsyncIterator, Callable
 import pytest
 from pydantic import JsonValue
 
-from everloop.agents.tool_artifacts import Row
-from everloop.agents.tool_context import ToolContext
+from everloop.agents.tool_context import Row, ToolContext
 from everloop.stores.artifacts import Append, Create
 from everloop.stores.memory_task_views import MemoryTaskViews
 from everloop.workflows.contract.artifacts import ArtifactStatus

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from everloop.agents.hooks import Veto
-from everloop.agents.retries import Retries
+from everloop.agents.limits import Retries
 from everloop.agents.tool import tool
 from everloop.agents.tool_context import ToolContext
 from everloop.workflows.contract.events import ToolCompleted

@@ -5,9 +5,9 @@ from functools import partial
 
 import pytest
 
+from everloop.agents.limits import Retries
 from everloop.agents.plugins import request_input
 from everloop.agents.questions import InputRequired
-from everloop.agents.retries import Retries
 from everloop.agents.tool import Tool, tool
 from everloop.agents.tool_context import ToolContext
 from everloop.stores.leases import Claim

@@ -6,8 +6,8 @@ from datetime import timedelta
 import pytest
 from redis.exceptions import ConnectionError as RedisConnectionError
 
+from everloop.agents.limits import Retries
 from everloop.agents.questions import InputRequired
-from everloop.agents.retries import Retries
 from everloop.agents.tool import Tool, tool
 from everloop.agents.tool_context import ToolContext
 from everloop.stores.leases import Lease

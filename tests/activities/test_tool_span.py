@@ -6,8 +6,8 @@ from datetime import timedelta
 import pytest
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
+from everloop.agents.limits import Retries
 from everloop.agents.questions import InputRequired
-from everloop.agents.retries import Retries
 from everloop.agents.tool import tool
 from everloop.agents.tool_context import ToolContext
 from everloop.workflows.contract import failures

@@ -11,7 +11,7 @@ from temporalio.exceptions import ApplicationError
 from temporalio.testing import ActivityEnvironment
 
 from everloop.activities.call_lease import OvertakenError
-from everloop.agents.retries import Retries
+from everloop.agents.limits import Retries
 from everloop.agents.tool import tool
 from everloop.agents.tool_context import ToolContext
 from everloop.stores.leases import Claim, Lease

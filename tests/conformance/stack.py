@@ -12,7 +12,7 @@ import httpx
 from everloop.deploy.local.servers import LOOPBACK, free_port
 from tests.support.processes import ServerProcess, wait_until_answers
 
-AGENT = "everloop.agents.conformance:agent"
+AGENT = "everloop.examples.conformance:agent"
 
 STREAMING_TIMEOUT = "1"
 """Seconds; a task that lasts takes twice as long."""

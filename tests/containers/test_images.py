@@ -86,7 +86,7 @@ async def test_both_images_run_as_the_manifests_run_them(
         "EVERLOOP_TASK_QUEUE": f"containers-{uuid4()}",
         "EVERLOOP_SPLIT_QUEUES": "false",
         "OTEL_SDK_DISABLED": "true",
-        "EVERLOOP_AGENTS": "everloop.agents.conformance:agent",
+        "EVERLOOP_AGENTS": "everloop.examples.conformance:agent",
         "EVERLOOP_BLOB_DIRECTORY": "/blobs",
     }
     blobs = tmp_path / "blobs"

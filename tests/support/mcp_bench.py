@@ -20,7 +20,7 @@ from pydantic import JsonValue
 
 from everloop import HookContext, Plugin, ToolContext
 from everloop.agents.hooks import ANYBODY
-from everloop.agents.tool_artifacts import Content, FileWriter, Row, ToolArtifacts
+from everloop.agents.tool_context import Content, FileWriter, Row, ToolArtifacts
 from everloop.deploy.local.servers import LOOPBACK, free_port
 from everloop.workflows.contract.artifacts import StoredArtifact
 from everloop.workflows.contract.messages import Part

@@ -3,8 +3,7 @@
 from datetime import timedelta
 
 from everloop.agents.agent import Agent
-from everloop.agents.limits import Compaction
-from everloop.agents.memory import Memory
+from everloop.agents.limits import Compaction, Memory
 from everloop.agents.plugins import Plugin, narrator, prompt, tools
 from everloop.agents.questions import AuthRequired, InputRequired
 from everloop.agents.tool import tool

@@ -14,7 +14,7 @@ PACKAGES = tuple(
     for name in ("activities", "agents", "examples", "gateway", "runtime", "stores", "workers")
 )
 
-NOT_DEPLOYED = frozenset({"everloop.agents.conformance"})
+NOT_DEPLOYED = frozenset({"everloop.examples.conformance"})
 """Modules with settings of agents that no deployment serves."""
 
 

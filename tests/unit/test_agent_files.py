@@ -199,7 +199,7 @@ def always_wrong(_: Agent) -> str:
 @pytest.mark.parametrize("wrong", ["setting", "agent"])
 def test_a_broken_agent_of_ours_is_told(monkeypatch: pytest.MonkeyPatch, wrong: str) -> None:
     """By its own line, not by one of the files beside it that define what an agent is."""
-    monkeypatch.delitem(sys.modules, "everloop.agents.demo", raising=False)
+    monkeypatch.delitem(sys.modules, "everloop.examples.demo", raising=False)
     if wrong == "setting":
         monkeypatch.setenv("EVERLOOP_DEMO_DIRECTORY", "/no/such")
         reason = "DemoSettings: directory: EVERLOOP_DEMO_DIRECTORY: /no/such is not a directory"
@@ -207,7 +207,7 @@ def test_a_broken_agent_of_ours_is_told(monkeypatch: pytest.MonkeyPatch, wrong: 
         monkeypatch.setattr(Agent, "_problem", always_wrong)
         reason = "agent 'demo': it is wrong"
 
-    assert re.match(rf"everloop/agents/demo.py:\d+: {reason}", refused("everloop.agents.demo:agent"))
+    assert re.match(rf"everloop/examples/demo.py:\d+: {reason}", refused("everloop.examples.demo:agent"))
 
 
 @pytest.mark.parametrize(

@@ -7,10 +7,9 @@ import pytest
 
 from everloop.agents.agent import Agent
 from everloop.agents.errors import AgentDefinitionError, ToolDefinitionError, UnknownAgentError
-from everloop.agents.limits import Compaction, Limits
+from everloop.agents.limits import Compaction, Limits, Retries
 from everloop.agents.plugins import handoff, prompt, request_input, sub_agent, tools
 from everloop.agents.registry import AgentRegistry, load_agents
-from everloop.agents.retries import Retries
 from everloop.agents.tool import Tool, tool
 from everloop.agents.tool_context import ToolContext
 from everloop.workflows.contract.tasks import AgentSpec, CompactionSpec, MemorySpec, ToolSpec

@@ -8,10 +8,9 @@ from a2a.types import a2a_pb2 as pb
 from a2a.utils.proto_utils import validate_proto_required_fields
 
 import everloop
-from everloop.agents.agent import Agent
+from everloop.agents.agent import Agent, Skill
 from everloop.agents.plugins import Plugin
 from everloop.agents.registry import AgentRegistry
-from everloop.agents.skills import Skill
 from everloop.agents.tool import Tool
 from everloop.gateway.cards import VERSION, Cards, Offer
 from everloop.gateway.settings import GatewaySettings

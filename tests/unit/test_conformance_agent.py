@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from everloop.agents import conformance
-from everloop.agents.conformance import agent, respond
-from everloop.agents.responder import Turn
+from everloop.agents.agent import Turn
+from everloop.examples import conformance
+from everloop.examples.conformance import agent, respond
 from everloop.workflows.contract.calls import CREATE_TASK
 from everloop.workflows.contract.messages import (
     AssistantMessage,

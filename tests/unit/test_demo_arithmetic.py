@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from everloop.agents.demo_arithmetic import MAX_BITS, calculate, evaluate
+from everloop.examples.demo_tools import MAX_BITS, calculate, evaluate
 
 NUMBERS = st.integers(min_value=-(10**6), max_value=10**6)
 

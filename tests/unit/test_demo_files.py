@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from everloop.agents.demo_files import MAX_ENTRIES, MAX_FILE_BYTES, MAX_MATCHES, MAX_TEXT, Folder
+from everloop.examples.demo_tools import MAX_ENTRIES, MAX_FILE_BYTES, MAX_MATCHES, MAX_TEXT, Folder
 
 SECRET = "the secret"
 

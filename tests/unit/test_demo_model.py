@@ -20,10 +20,10 @@ from openai.types.chat import (
 )
 
 from everloop.agents.agent import Agent
-from everloop.agents.demo import DemoSettings, make_agent
 from everloop.deploy.demo_model.script import MODEL, SCRIPTED
 from everloop.deploy.local.readiness import http_answers, probing_client
 from everloop.deploy.local.servers import LOOPBACK, free_port
+from everloop.examples.demo import DemoSettings, make_agent
 from tests.support.processes import ServerProcess, wait_until_answers
 
 KEY = {"Authorization": "Bearer any"}

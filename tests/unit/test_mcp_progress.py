@@ -2,7 +2,7 @@
 
 import asyncio
 
-from everloop.agents.mcp.progress import LatestProgress
+from everloop.agents.mcp.results import LatestProgress
 
 
 async def test_what_comes_while_one_is_told_is_left_out_but_for_the_newest() -> None:

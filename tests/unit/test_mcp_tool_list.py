@@ -7,7 +7,7 @@ from mcp_types import ListToolsResult, Tool, ToolExecution
 
 from everloop.agents.mcp.definition import McpDefinition
 from everloop.agents.mcp.errors import McpProtocolError
-from everloop.agents.mcp.tool_list import PAGES, ToolList
+from everloop.agents.mcp.sessions import PAGES, ToolList
 
 SERVER = McpDefinition(url="http://tools.example/mcp", name="tools")
 

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 from mcp_types import Tool, ToolAnnotations
 
+from everloop.agents.mcp.client import description_of, is_idempotent, names_of, needs_approval
 from everloop.agents.mcp.definition import McpDefinition
-from everloop.agents.mcp.tools import description_of, is_idempotent, names_of, needs_approval
 
 Setting = bool | Sequence[str] | None
 

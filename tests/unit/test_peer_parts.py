@@ -4,9 +4,15 @@ import pytest
 from a2a.types import a2a_pb2 as pb
 from pydantic import JsonValue
 
-from everloop.agents.peer.answer import MAX_SHOWN, answer_of, message_answer
-from everloop.agents.peer.artifacts import Imported
-from everloop.agents.peer.parts import joined, value_of, value_part
+from everloop.agents.peer.answers import (
+    MAX_SHOWN,
+    Imported,
+    answer_of,
+    joined,
+    message_answer,
+    value_of,
+    value_part,
+)
 from everloop.agents.peer.questions import fingerprint, meaning, question_of
 from everloop.workflows.contract.messages import ToolCall
 from everloop.workflows.contract.questions import Question, QuestionKind

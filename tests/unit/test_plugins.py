@@ -11,8 +11,7 @@ import pytest
 from everloop import Agent, HookContext, NeedsApproval, Plugin, Veto, guard, prompt, tool, tools
 from everloop.agents.errors import AgentDefinitionError
 from everloop.agents.hooks import HOOKS
-from everloop.agents.listed_tools import digest_of, listed, listed_spec_of, spec_of
-from everloop.agents.tool import Tool
+from everloop.agents.tool import Tool, digest_of, listed, listed_spec_of, spec_of
 from everloop.workflows.contract.messages import ListedTool, ToolCall
 from everloop.workflows.contract.tasks import ToolSpec
 

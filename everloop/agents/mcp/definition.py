@@ -8,8 +8,8 @@ from fnmatch import fnmatchcase
 from pathlib import PurePath
 from urllib.parse import urlsplit
 
-from everloop.agents.durations import LONGEST, TOO_LONG
 from everloop.agents.errors import AgentDefinitionError
+from everloop.agents.limits import LONGEST, TOO_LONG
 from everloop.agents.tool import DEFAULT_TIMEOUT
 from everloop.workflows.contract.tasks import Identity
 

@@ -15,7 +15,7 @@ from everloop.agents.mcp.errors import (
     McpTimeoutError,
     McpUnavailableError,
 )
-from everloop.agents.mcp.http import Fault, fault_in
+from everloop.agents.mcp.transports import Fault, fault_in
 
 _SDK_LOST = ("Connection closed", "SSE stream")
 

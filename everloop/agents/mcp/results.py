@@ -1,14 +1,16 @@
 """What a call of an MCP tool came to, as a text for the model and artifacts for everybody."""
 
+import asyncio
 import hashlib
 import mimetypes
+import re
 from base64 import b64decode
 from binascii import Error as Base64Error
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import assert_never
-from urllib.parse import urlsplit
+from urllib.parse import parse_qsl, unquote, urlsplit
 
 import structlog
 from mcp_types import (
@@ -27,7 +29,7 @@ from pydantic import JsonValue, TypeAdapter, ValidationError
 from pydantic_core import to_json
 
 from everloop.agents.mcp.errors import McpError, McpProtocolError, McpToolError
-from everloop.agents.tool_artifacts import ToolArtifacts
+from everloop.agents.tool_context import ToolArtifacts
 
 MOST_LINKS = 20
 """How many resources that a result links to are fetched; of others the model reads the address."""
@@ -171,3 +173,85 @@ def _decoded(data: str) -> bytes:
 
 def _extension(media_type: str) -> str:
     return mimetypes.guess_extension(media_type.partition(";")[0]) or ""
+
+
+# What a server tells of how far a call is.
+
+
+class LatestProgress:
+    """Tells the newest progress, one after the other; what came while one was being told is left out."""
+
+    def __init__(self, tell: Callable[[str], Awaitable[None]]) -> None:
+        self._tell = tell
+        self._next = ""
+        self._has_stopped = False
+        self._telling = asyncio.Lock()
+
+    async def hear(self, progress: float, total: float | None, message: str | None) -> None:
+        """Take in a progress notification."""
+        if self._has_stopped:
+            return
+        self._next = message or (f"{progress:g}" if total is None else f"{progress:g} of {total:g}")
+        async with self._telling:
+            text, self._next = self._next, ""
+            if text and not self._has_stopped:
+                await self._tell(text)
+
+    async def told(self) -> None:
+        """Wait until all that was heard has been told."""
+        async with self._telling:  # whoever heard something before stands before us in the queue
+            return
+
+    def stop(self) -> None:
+        """Tell nothing more."""
+        self._has_stopped = True
+
+
+# Keeps what opens an MCP server to us out of what it says.
+
+SHORTEST = 6
+"""Characters; anything shorter would be found in texts that have nothing to do with it."""
+
+_HIDDEN = "[secret]"
+_TELLING_NAME = re.compile(r"auth|cookie|credential|key|pass|secret|session|token", re.IGNORECASE)
+
+
+class Concealment:
+    """Blacks out what a server was given: headers, environment variables, and secrets within its URL.
+
+    In errors that is every value, in results only those that stand under the name of a secret (such as
+    Authorization, or API_KEY): results may well speak of a tenant that a header names.
+    """
+
+    def __init__(self, url: str, *given: Mapping[str, str]) -> None:
+        pairs = [pair for values in given for pair in values.items()]
+        in_url = list(_secrets_of(url))
+        self._in_results = _words([*in_url, *(value for name, value in pairs if _TELLING_NAME.search(name))])
+        self._in_errors = _words([*in_url, *(value for _, value in pairs)])
+
+    def in_error(self, text: str) -> str:
+        """Return what an error says without any value that the server was given."""
+        return _without(self._in_errors, text)
+
+    def in_result(self, text: str) -> str:
+        """Return what a tool says without the secrets that the server was given."""
+        return _without(self._in_results, text)
+
+
+def _secrets_of(url: str) -> Iterable[str]:
+    parts = urlsplit(url)
+    yield unquote(parts.password or "")
+    for _, value in parse_qsl(parts.query):
+        yield value
+
+
+def _words(values: Iterable[str]) -> list[str]:
+    """Return the values and the words in them, longest first: of `Bearer abcdef` also `abcdef` alone."""
+    words = {word for value in values for word in (value, *value.split()) if len(word) >= SHORTEST}
+    return sorted(words - {"Bearer"}, key=len, reverse=True)
+
+
+def _without(words: Iterable[str], text: str) -> str:
+    for word in words:
+        text = text.replace(word, _HIDDEN)
+    return text

@@ -7,10 +7,15 @@ from typing import NoReturn
 from a2a.types import a2a_pb2 as pb
 from temporalio import activity
 
-from everloop.agents.peer.answer import answer_of, message_answer, reason_of
-from everloop.agents.peer.artifacts import import_artifacts
-from everloop.agents.peer.connection import Cards, Connection, Patience
-from everloop.agents.peer.credentials import Credentials, ask_for_token, read_credentials
+from everloop.agents.peer.answers import answer_of, file_parts, import_artifacts, message_answer, reason_of
+from everloop.agents.peer.connection import (
+    Cards,
+    Connection,
+    Credentials,
+    Patience,
+    ask_for_token,
+    read_credentials,
+)
 from everloop.agents.peer.errors import (
     PeerAwayError,
     PeerCredentialsError,
@@ -18,11 +23,9 @@ from everloop.agents.peer.errors import (
     PeerRefusedError,
     PeerTaskError,
 )
-from everloop.agents.peer.kept import Kept, answers_for, id_of, read_kept
-from everloop.agents.peer.parts import file_parts
 from everloop.agents.peer.plugin import Peer
 from everloop.agents.peer.questions import answer_metadata, answer_parts, fingerprint, meaning, question_of
-from everloop.agents.peer.task import ASKING, PeerTask
+from everloop.agents.peer.task import ASKING, Kept, PeerTask, answers_for, id_of, read_kept
 from everloop.agents.tool_context import ToolContext
 from everloop.runtime.foreign_schemas import in_schema_thread
 

@@ -11,7 +11,7 @@ from a2a.types import a2a_pb2 as pb
 from pydantic import JsonValue, TypeAdapter, ValidationError
 
 from everloop.agents.errors import QuestionDefinitionError
-from everloop.agents.peer.parts import value_of, value_part, words_of
+from everloop.agents.peer.answers import value_of, value_part, words_of
 from everloop.agents.questions import AuthRequired, InputKind, InputRequired, QuestionRequired
 from everloop.agents.tool_context import ToolContext
 from everloop.workflows.contract.questions import QUESTION, Answer, QuestionKind

@@ -11,11 +11,11 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from everloop.agents.agent import Agent
 from everloop.agents.artifact_tools import artifacts
-from everloop.agents.demo_arithmetic import calculate as calculate_exactly
-from everloop.agents.demo_files import Folder
 from everloop.agents.plugins import prompt, tools
 from everloop.agents.tool import tool
 from everloop.agents.tool_context import ToolContext
+from everloop.examples.demo_tools import Folder
+from everloop.examples.demo_tools import calculate as calculate_exactly
 
 MAX_NOTE = 500
 

@@ -1,9 +1,117 @@
-"""Reading the files of one directory, and of nothing outside of it."""
+"""Exact arithmetic on expressions that a model writes."""
 
+import ast
+import operator
 import os
-from collections.abc import Iterator
+import re
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from decimal import Decimal
+from fractions import Fraction
 from pathlib import Path, PurePosixPath
+
+MAX_EXPRESSION = 500
+"""Characters; too few to nest as deep as the interpreter can go."""
+
+MAX_BITS = 10_000
+MAX_DECIMAL_EXPONENT = 3_000
+
+_DECIMAL = re.compile(r"[\d_.]+(?:[eE](?P<exponent>[+-]?[\d_]+))?")
+
+
+def calculate(expression: str) -> str:
+    """Work out an arithmetic expression exactly and return the result as text.
+
+    Knows numbers, parentheses and + - * / // % **. A whole number is shown as one; any other as a
+    fraction with its decimal form. Numbers may have up to 10,000 bits (about 3,000 digits).
+
+    Raises:
+        ValueError: not such an expression, a division by zero, or a number that is too large.
+    """
+    return _shown(evaluate(expression))
+
+
+def evaluate(expression: str) -> Fraction:
+    """Return the exact value of an expression; see `calculate`."""
+    if len(expression) > MAX_EXPRESSION:
+        raise ValueError(
+            f"the expression has {len(expression)} characters; at most {MAX_EXPRESSION} are read"
+        )
+    try:
+        tree = ast.parse(expression.strip(), mode="eval")
+        return _value(tree.body, expression.strip())
+    except ZeroDivisionError:
+        raise ValueError(f"{expression!r} divides by zero") from None
+    except SyntaxError as error:
+        raise ValueError(f"{expression!r} is no arithmetic expression: {error}") from None
+
+
+def _value(node: ast.expr, source: str) -> Fraction:
+    match node:
+        case ast.Constant():
+            return _bounded(_literal(node, source))
+        case ast.UnaryOp(op=ast.UAdd() | ast.USub()):
+            operand = _value(node.operand, source)
+            return -operand if isinstance(node.op, ast.USub) else operand
+        case ast.BinOp() if type(node.op) in _OPERATORS:
+            left, right = _value(node.left, source), _value(node.right, source)
+            return _bounded(Fraction(_OPERATORS[type(node.op)](left, right)))
+        case _:
+            raise ValueError(
+                f"{ast.get_source_segment(source, node)!r} is not understood; "
+                "write numbers, parentheses and + - * / // % **"
+            )
+
+
+def _literal(node: ast.Constant, source: str) -> Fraction:
+    """Read a number from the source, because a float would already have rounded it."""
+    if type(node.value) is int:
+        return Fraction(node.value)
+    text = ast.get_source_segment(source, node) or ""
+    written = _DECIMAL.fullmatch(text)
+    if type(node.value) is not float or not written:
+        raise ValueError(f"{text!r} is not a real number")
+    if abs(int(written["exponent"] or 0)) > MAX_DECIMAL_EXPONENT:
+        raise ValueError(f"{text} has an exponent beyond {MAX_DECIMAL_EXPONENT:,}")
+    return Fraction(text)
+
+
+def _power(base: Fraction, exponent: Fraction) -> Fraction:
+    if exponent.denominator != 1:
+        raise ValueError(f"the exponent {exponent} is not a whole number; only whole powers are exact")
+    # Refused before it is computed: the result of a huge power would fill the memory first.
+    growth = max(base.numerator.bit_length(), base.denominator.bit_length()) - 1
+    if growth * abs(exponent.numerator) > MAX_BITS:
+        raise ValueError(f"the result of the power has more than {MAX_BITS:,} bits")
+    return Fraction(base**exponent.numerator)
+
+
+_OPERATORS: dict[type[ast.operator], Callable[[Fraction, Fraction], Fraction | int]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+    ast.FloorDiv: operator.floordiv,
+    ast.Mod: operator.mod,
+    ast.Pow: _power,
+}
+
+
+def _bounded(value: Fraction) -> Fraction:
+    if max(value.numerator.bit_length(), value.denominator.bit_length()) > MAX_BITS:
+        raise ValueError(f"a number in the calculation has more than {MAX_BITS:,} bits")
+    return value
+
+
+def _shown(value: Fraction) -> str:
+    if value.denominator == 1:
+        return str(value.numerator)
+    decimal = Decimal(value.numerator) / Decimal(value.denominator)
+    sign = "=" if Fraction(decimal) == value else "≈"
+    return f"{value} {sign} {decimal}"
+
+
+# Reading the files of one directory, and of nothing outside of it.
 
 MAX_ENTRIES = 200
 MAX_MATCHES = 50
@@ -66,7 +174,7 @@ class Folder:
         lines = _lines(text)
         if first_line < 1 or first_line > max(len(lines), 1):
             raise ValueError(f"first_line is {first_line}; {path!r} has the lines 1 to {len(lines)}")
-        head = f"{_shown(path)}: {len(lines)} lines, {len(text.encode())} bytes"
+        head = f"{_escaped(path)}: {len(lines)} lines, {len(text.encode())} bytes"
         return "\n".join([head, *_excerpt(lines, first_line)])
 
     def search_files(self, text: str, path: str) -> str:
@@ -90,10 +198,10 @@ class Folder:
     def _entries(self, directory: Path) -> Iterator[str]:
         children = sorted(directory.iterdir())
         visible = [(child, place) for child in children if (place := self._visible(child))]
-        yield from (f"{_shown(child.name)}/" for child, place in visible if place.is_dir())
+        yield from (f"{_escaped(child.name)}/" for child, place in visible if place.is_dir())
         for child, place in visible:
             if place.is_file():
-                yield f"{_shown(child.name)} ({place.stat().st_size} bytes)"
+                yield f"{_escaped(child.name)} ({place.stat().st_size} bytes)"
 
     def _visible(self, child: Path) -> Path | None:
         if child.name in SKIPPED_DIRECTORIES:
@@ -119,7 +227,7 @@ class Folder:
                     yield Path(directory, name)
 
     def _matches(self, place: Path, text: str) -> Iterator[str]:
-        name = _shown(place.relative_to(self.root).as_posix())
+        name = _escaped(place.relative_to(self.root).as_posix())
         for number, line in enumerate(_lines(_text_of(place) or ""), start=1):
             if text in line.casefold():
                 yield f"{name}:{number}: {line.strip()[:MAX_LINE]}"
@@ -167,6 +275,6 @@ def _cut(lines: list[str], limit: int, what: str) -> list[str]:
     return [*lines[:limit], f"(only the first {limit} {what} are shown)"]
 
 
-def _shown(name: str) -> str:
+def _escaped(name: str) -> str:
     """Escape a name that could forge a line of output or cannot be encoded."""
     return name if name.isprintable() else ascii(name)

@@ -10,11 +10,9 @@ from collections.abc import Awaitable, Callable
 from pydantic import Field
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from everloop.agents.agent import Agent
+from everloop.agents.agent import Agent, Skill, Turn
 from everloop.agents.plugins import tools
 from everloop.agents.questions import InputRequired
-from everloop.agents.responder import Turn
-from everloop.agents.skills import Skill
 from everloop.agents.tool import tool
 from everloop.agents.tool_context import ToolContext
 from everloop.workflows.contract.calls import CREATE_TASK

@@ -1,7 +1,10 @@
-"""A session with an MCP server, shared by all calls that go out with the same headers."""
+"""The sessions that a worker process has with one MCP server."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Mapping
+import hashlib
+import json
+from collections import OrderedDict
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from contextvars import Context
 
@@ -9,12 +12,10 @@ import structlog
 from mcp import Client, MCPError
 from mcp.client.subscriptions import SubscriptionLost
 from mcp.shared.dispatcher import ProgressFnT
-from mcp_types import CallToolResult, ListToolsResult, ReadResourceResult
+from mcp_types import CallToolResult, ListToolsResult, ReadResourceResult, Tool
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import JsonValue
 
-from everloop.agents.mcp.concealment import Concealment
-from everloop.agents.mcp.connection import Watch, connection_to
 from everloop.agents.mcp.definition import McpDefinition
 from everloop.agents.mcp.errors import (
     McpError,
@@ -24,9 +25,104 @@ from everloop.agents.mcp.errors import (
     McpUnavailableError,
 )
 from everloop.agents.mcp.failures import explained
+from everloop.agents.mcp.results import Concealment
 from everloop.agents.mcp.spans import mcp_span, record_result
-from everloop.agents.mcp.tool_list import ToolList
+from everloop.agents.mcp.transports import Watch, connection_to
 from everloop.runtime.foreign_schemas import SchemaUnfitError, find_misfits_soon
+
+# What tools an MCP server has, as far as a session knows.
+
+PAGES = 100
+"""Pages of a list of tools; a server that has more repeats itself."""
+
+KNOWN_FOR = 60.0
+"""Seconds for which a list is good where nobody tells us that it has changed."""
+
+AskPage = Callable[[str | None], Awaitable[ListToolsResult]]
+"""Asks the server for the page at a cursor; None is the first one."""
+
+
+class ToolList:
+    """The tools that are offered, by their names at the server; asked for when they may have changed.
+
+    `is_told` says whether the server tells of changes; else a list is good for `known_for` seconds (60).
+    """
+
+    def __init__(self, server: McpDefinition, ask: AskPage, *, known_for: float = KNOWN_FOR) -> None:
+        self.is_told = False
+        self._server = server
+        self._ask = ask
+        self._known_for = known_for
+        self._known: Mapping[str, Tool] | None = None
+        self._known_until = 0.0
+        self._changes = 0
+        self._asking: asyncio.Task[Mapping[str, Tool]] | None = None
+
+    def known(self, name: str) -> Tool | None:
+        """Return a tool as last heard, without asking."""
+        return (self._known or {}).get(name)
+
+    def forget(self) -> None:
+        """Ask again before the list is used next."""
+        self._known = None
+        self._changes += 1
+
+    async def get(self) -> Mapping[str, Tool]:
+        """Return the tools as last heard, if that is still good.
+
+        Raises:
+            McpError: the server had to be asked and did not tell.
+        """
+        expired = not self.is_told and asyncio.get_running_loop().time() >= self._known_until
+        return await self.ask() if self._known is None or expired else self._known
+
+    async def ask(self) -> Mapping[str, Tool]:
+        """Ask the server, together with others who are asking.
+
+        Raises:
+            McpError: it did not tell.
+        """
+        if self._asking is None or self._asking.done():
+            self._asking = asyncio.create_task(self._all_pages(), context=Context())
+            self._asking.add_done_callback(_look_at)
+        # Others may wait for the same list: who is cancelled does not take it away from them.
+        return await asyncio.shield(self._asking)
+
+    async def _all_pages(self) -> Mapping[str, Tool]:
+        changes = self._changes
+        found = await self._pages()
+        if changes == self._changes:
+            self._known = found
+            self._known_until = asyncio.get_running_loop().time() + self._known_for
+        return found
+
+    async def _pages(self) -> Mapping[str, Tool]:
+        found: list[Tool] = []
+        cursor: str | None = None
+        for _ in range(PAGES):
+            page = await self._ask(cursor)
+            found += page.tools
+            cursor = page.next_cursor
+            if not cursor:
+                return {tool.name: tool for tool in found if _can_be_called(tool, self._server)}
+        raise McpProtocolError(
+            f"the list of tools of the MCP server {self._server.label!r} does not end; it has {PAGES} pages"
+        )
+
+
+def _can_be_called(tool: Tool, server: McpDefinition) -> bool:
+    """Whether a tool is offered; one that only runs as a task of the server's own kind cannot be."""
+    runs_as_task = tool.execution is not None and tool.execution.task_support == "required"
+    return server.offers(tool.name) and not runs_as_task
+
+
+def _look_at(task: asyncio.Task[Mapping[str, Tool]]) -> None:
+    """Take notice of an error that nobody may be waiting for any more."""
+    if not task.cancelled():
+        task.exception()
+
+
+# A session with an MCP server, shared by all calls that go out with the same headers.
 
 OPENING = 50.0
 """Seconds in which a server has to be started, or reached, and to say what it can; a task waits 60 for its
@@ -191,3 +287,112 @@ def _not_opened(problem: McpError | None, server: McpDefinition) -> McpError:
             "speaks MCP"
         )
     return problem or McpUnavailableError(f"the MCP server {server.label!r} is closed; the worker stops")
+
+
+MOST_SESSIONS = 32
+"""How many callers with headers of their own keep a session; more only while all of them are in use."""
+
+IDLE = 300.0
+"""Seconds after which the session of a caller ends when nobody uses it."""
+
+CLOSING = 10.0
+"""Seconds that sessions have to end; a server that a command started needs up to 6 of them."""
+
+
+class SessionPool:
+    """One session for each set of headers: opened on first use, shared, and replaced when it has ended.
+
+    `most` are kept (default 32), each until it was out of use for `idle` seconds; None keeps them for ever.
+    """
+
+    def __init__(
+        self,
+        server: str,
+        open_session: Callable[[Mapping[str, str]], McpSession],
+        *,
+        idle: float | None = IDLE,
+        most: int = MOST_SESSIONS,
+    ) -> None:
+        self._server = server
+        self._open = open_session
+        self._idle = idle
+        self._most = most
+        self._sessions: OrderedDict[str, McpSession] = OrderedDict()
+        self._timers: dict[str, asyncio.TimerHandle] = {}
+        self._alive: set[McpSession] = set()
+        self._is_closed = False
+
+    @asynccontextmanager
+    async def session(self, headers: Mapping[str, str]) -> AsyncGenerator[McpSession]:
+        """Yield the session for these headers, which may still be opening.
+
+        Raises:
+            McpUnavailableError: the pool is closed.
+        """
+        if self._is_closed:
+            raise McpUnavailableError(f"the MCP server {self._server!r} is closed; the worker stops")
+        key = _key(headers)
+        session = self._find(key, headers)
+        session.users += 1
+        try:
+            yield session
+        finally:
+            session.users -= 1
+            if session.has_ended:
+                session.retire()
+            self._rest(key)
+
+    async def close(self) -> None:
+        """End all sessions, with whatever is running in them, for good."""
+        self._is_closed = True
+        for key in list(self._sessions):
+            self._drop(key)
+        for session in self._alive:
+            session.leave()
+        if self._alive:
+            _, late = await asyncio.wait([session.owner for session in self._alive], timeout=CLOSING)
+            for owner in late:
+                _log.warning("MCP session does not end", server=self._server)
+                owner.cancel()
+
+    def _find(self, key: str, headers: Mapping[str, str]) -> McpSession:
+        session = self._sessions.get(key)
+        if session and session.has_ended:
+            self._drop(key)
+            session = None
+        if session is None:
+            session = self._sessions[key] = self._open(headers)
+            self._alive.add(session)
+            opened = session
+            session.owner.add_done_callback(lambda _: self._alive.discard(opened))
+        self._sessions.move_to_end(key)
+        return session
+
+    def _rest(self, key: str) -> None:
+        """Make room, and see to it that a session without users ends some day."""
+        for other in [key for key, session in self._sessions.items() if not session.users]:
+            if len(self._sessions) <= self._most:
+                break
+            self._drop(other)
+        session = self._sessions.get(key)
+        if session and not session.users and self._idle is not None:
+            self._stop_timer(key)
+            self._timers[key] = asyncio.get_running_loop().call_later(self._idle, self._drop_unused, key)
+
+    def _drop_unused(self, key: str) -> None:
+        if (session := self._sessions.get(key)) and not session.users:
+            self._drop(key)
+
+    def _drop(self, key: str) -> None:
+        self._stop_timer(key)
+        self._sessions.pop(key).retire()
+
+    def _stop_timer(self, key: str) -> None:
+        if timer := self._timers.pop(key, None):
+            timer.cancel()
+
+
+def _key(headers: Mapping[str, str]) -> str:
+    """Return what stands for headers without showing them."""
+    written = json.dumps(sorted((name.lower(), value) for name, value in headers.items()))
+    return hashlib.sha256(written.encode()).hexdigest()

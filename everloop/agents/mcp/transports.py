@@ -1,0 +1,309 @@
+"""One connection to an MCP server, as the official SDK makes it."""
+
+import logging
+import os
+import shutil
+import sys
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass
+from enum import StrEnum
+from types import TracebackType
+from typing import Any, Protocol, Self, TextIO
+
+import anyio
+import httpx2
+import structlog
+from anyio.streams.text import TextReceiveStream
+from mcp import Client, StdioServerParameters
+from mcp.client import stdio
+from mcp.client.stdio import get_default_environment, stdio_client
+from mcp.client.streamable_http import streamable_http_client
+from mcp.shared.message import SessionMessage
+from mcp_types import INTERNAL_ERROR, Implementation, ServerNotification, ToolListChangedNotification
+from opentelemetry import propagate
+
+from everloop.agents.mcp import launcher
+from everloop.agents.mcp.definition import McpDefinition
+from everloop.agents.mcp.errors import McpUnavailableError
+from everloop.runtime.bounded_answers import (
+    UNCOMPRESSED,
+    AnswerBound,
+    AnswerTooLargeError,
+    bounding,
+    check_encoding,
+    is_event_stream,
+)
+
+# HTTP under MCP: what goes wrong with one request becomes the answer to that request alone.
+#
+# The SDK ends a whole session, with all calls that are running in it, when one request cannot be sent, and
+# says nothing of the status of an error. Here both become JSON-RPC errors that say which it was.
+
+CONNECTING = 10.0
+"""Seconds to connect, and to send each piece of a request. Answers may take as long as their calls."""
+
+CONNECTIONS = 1000
+"""How many requests of one session may be under way; each call holds a connection until it is answered."""
+
+SESSION_HEADER = "mcp-session-id"
+
+
+class Fault(StrEnum):
+    """What went wrong below MCP."""
+
+    UNREACHABLE = "unreachable"
+    """The request was not sent."""
+
+    LOST = "lost"
+    """It was sent, or a part of it; no answer came."""
+
+    REFUSED = "refused"
+    """401 or 403."""
+
+    GONE = "gone"
+    """The session is not known (any more)."""
+
+    COMPRESSED = "compressed"
+    """The answer is, though it was asked for as it is."""
+
+    FAILED = "failed"
+    """Another status of 400 or more, without an explanation in JSON."""
+
+
+class FaultClient(httpx2.AsyncClient):
+    """Sends requests with `headers`, and turns what goes wrong into JSON-RPC errors."""
+
+    def __init__(self, headers: Mapping[str, str]) -> None:
+        super().__init__(
+            headers={**UNCOMPRESSED, **headers},
+            timeout=httpx2.Timeout(CONNECTING, read=None),
+            limits=httpx2.Limits(max_connections=CONNECTIONS),
+            event_hooks={"response": [_bound]},
+        )
+
+    async def send(self, request: httpx2.Request, **settings: Any) -> httpx2.Response:  # noqa: ANN401 -- the SDK's
+        """Send a request, as the SDK does all of them, in the trace of the call that it is for."""
+        propagate.inject(request.headers)
+        try:
+            response = await super().send(request, **settings)
+        except (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout, httpx2.ProxyError):
+            return _faulty(request, Fault.UNREACHABLE, 503)
+        except httpx2.TransportError:
+            return _faulty(request, Fault.LOST, 502)
+        except AnswerTooLargeError:
+            return _faulty(request, Fault.COMPRESSED, 502)
+        fault = _fault_of(request, response)
+        if fault is None:
+            return response
+        await response.aclose()
+        return _faulty(request, fault, response.status_code)
+
+
+async def _bound(response: httpx2.Response) -> None:
+    """Bound an answer; too large a one ends in what the SDK takes for an answer that cannot be read."""
+    check_encoding(response.headers)
+    error = httpx2.SSEError if is_event_stream(response.headers) else httpx2.StreamError
+    await bounding(error)(response)
+
+
+def fault_in(data: object) -> tuple[Fault, int] | None:
+    """Return what went wrong, and the status, of the data of a JSON-RPC error; None if MCP itself failed."""
+    match data:
+        case {"fault": str() as kind, "status": int() as status} if kind in set(Fault):
+            return Fault(kind), status
+        case _:
+            return None
+
+
+def _fault_of(request: httpx2.Request, response: httpx2.Response) -> Fault | None:
+    status = response.status_code
+    if status in {401, 403}:
+        return Fault.REFUSED
+    # 404 is what MCP wants; 400 what many servers say that are made after the TypeScript SDK's examples.
+    if status in {400, 404} and SESSION_HEADER in request.headers and request.method == "POST":
+        return Fault.GONE
+    explains = response.headers.get("content-type", "").startswith("application/json")
+    return Fault.FAILED if response.is_error and not explains else None
+
+
+def _faulty(request: httpx2.Request, fault: Fault, status: int) -> httpx2.Response:
+    error = {"code": INTERNAL_ERROR, "message": fault.value, "data": {"fault": fault.value, "status": status}}
+    return httpx2.Response(status, json={"jsonrpc": "2.0", "id": None, "error": error}, request=request)
+
+
+# MCP servers that a command starts.
+
+Message = SessionMessage | Exception
+
+_log = structlog.get_logger()
+
+
+class WholeLines(TextReceiveStream):
+    """The output of a server, line by line, each of bounded size.
+
+    The SDK puts the pieces of a line together by copying what it has for each, however long it becomes.
+    """
+
+    async def receive(self) -> str:
+        """Return whole lines, or the last one without its end.
+
+        Raises:
+            BrokenResourceError: a line is too large, or has too many values; the session ends.
+        """
+        bound, pieces = AnswerBound(), list[str]()
+        while True:
+            try:
+                piece = await super().receive()
+            except anyio.EndOfStream:
+                if pieces:
+                    return "".join(pieces)
+                raise
+            pieces.append(piece)
+            try:
+                bound.feed(piece.encode())
+            except AnswerTooLargeError as problem:
+                _log.warning("MCP server ended", reason=f"a line is too large: {problem}")
+                await self.aclose()  # or the SDK would wait for the server to end
+                raise anyio.BrokenResourceError from None
+            if "\n" in piece:
+                return "".join(pieces)
+
+
+# It has no argument for it.
+stdio.TextReceiveStream = WholeLines  # pyright: ignore[reportPrivateImportUsage] -- as above
+
+
+class MessageStream(Protocol):
+    """What the SDK's transports read messages from."""
+
+    async def receive(self) -> Message: ...
+    async def aclose(self) -> None: ...
+    async def __anext__(self) -> Message: ...
+
+
+class WatchedStream:
+    """The messages of a server. Tells when there will be no more of them."""
+
+    def __init__(self, stream: MessageStream, on_end: Callable[[], None]) -> None:
+        self._stream = stream
+        self._on_end = on_end
+
+    async def receive(self) -> Message:
+        return await self._stream.receive()
+
+    async def aclose(self) -> None:
+        await self._stream.aclose()
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Message:
+        try:
+            return await self._stream.__anext__()
+        except BaseException:
+            self._on_end()
+            raise
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+
+@asynccontextmanager
+async def running_server(
+    definition: McpDefinition, on_end: Callable[[], None]
+) -> AsyncGenerator[tuple[WatchedStream, object]]:
+    """Start the server, and end it with the block: its input is closed; SIGTERM and SIGKILL follow 2 s apart.
+
+    What it writes to its standard error goes to that of this process. `on_end` hears of its end.
+
+    Raises:
+        McpUnavailableError: there is no such command.
+    """
+    async with stdio_client(_parameters(definition), _stderr()) as (read, write):
+        yield WatchedStream(read, on_end), write
+
+
+def _parameters(definition: McpDefinition) -> StdioServerParameters:
+    words = [_executable(definition), *definition.command[1:]]
+    if sys.platform == "linux":
+        words = [sys.executable, "-I", "-S", launcher.__file__, str(os.getpid()), *words]
+    return StdioServerParameters(command=words[0], args=words[1:], env=dict(definition.env))
+
+
+def _executable(definition: McpDefinition) -> str:
+    """Return the path of the command; a launcher could not say that there is none."""
+    path = definition.env.get("PATH", get_default_environment().get("PATH"))
+    if found := shutil.which(definition.command[0], path=path):
+        return found
+    raise McpUnavailableError(
+        f"the command {definition.command[0]!r} of the MCP server {definition.label!r} was not found; "
+        "install it where the worker runs, or give its full path"
+    )
+
+
+def _stderr() -> TextIO:
+    """Return where servers may complain, not what this process may have put in its place."""
+    return sys.__stderr__ or sys.stderr
+
+
+READING = 30.0
+"""Seconds in which a server answers whatever is not the call of a tool."""
+
+LARGEST_EVENT = 64 * 1024 * 1024
+"""Bytes of one server-sent event; an image or a file comes in one."""
+
+for _module in ("mcp", "httpx2", "httpcore2"):
+    # They log session ids, URLs with what is secret in them, and stacks; what goes wrong is told by errors.
+    logging.getLogger(_module).setLevel(logging.CRITICAL)
+
+_US = Implementation(name="everloop", version="1")
+
+
+@dataclass(frozen=True)
+class Watch:
+    """Who hears that the server's tools have changed, and that it has ended."""
+
+    on_change: Callable[[], None]
+    on_end: Callable[[], None]
+
+
+def connection_to(definition: McpDefinition, headers: Mapping[str, str], watch: Watch) -> Client:
+    """Return a connection that is not open yet; it has to be opened and closed by the same task.
+
+    The server can ask nothing of us (sampling, elicitation, roots), and its log messages are dropped.
+    """
+
+    async def hear(message: ServerNotification | Exception) -> None:
+        if isinstance(message, ToolListChangedNotification):
+            watch.on_change()
+
+    return Client(
+        _transport(definition, headers, watch),
+        read_timeout_seconds=READING,
+        message_handler=hear,
+        client_info=_US,
+        cache=None,
+    )
+
+
+def _transport(
+    definition: McpDefinition, headers: Mapping[str, str], watch: Watch
+) -> AbstractAsyncContextManager[Any]:
+    if definition.command:
+        return running_server(definition, watch.on_end)
+    return _http(definition.url, headers)
+
+
+@asynccontextmanager
+async def _http(url: str, headers: Mapping[str, str]) -> AsyncGenerator[Any]:
+    async with (
+        FaultClient(headers) as client,
+        streamable_http_client(url, http_client=client, max_sse_event_size=LARGEST_EVENT) as streams,
+    ):
+        yield streams
