@@ -41,30 +41,28 @@ from everloop.activities.worker_processes import WorkerProcesses
 from everloop.activities.worker_settings import QueueNameError, WorkerSettings
 from everloop.agents.errors import AgentError
 from everloop.agents.registry import AgentRegistry, AgentSettings, load_agents
+from everloop.runtime.blobs import Blobs, BlobsUnfitError
+from everloop.runtime.redis import RedisUnfitError, StoreSettings, check_redis, connect_redis
 from everloop.runtime.secrecy import hide_environment
-from everloop.stores.artifact_settings import ArtifactSettings, make_artifacts
-from everloop.stores.blob_settings import BlobSettings, opened_blobs
-from everloop.stores.blob_users import announce_user
-from everloop.stores.blobs import Blobs, BlobsUnfitError
-from everloop.stores.housekeeping_schedule import ensure_housekeeping
-from everloop.stores.metrics_export import MetricsSettings
-from everloop.stores.metrics_listener import MetricsAddressError
-from everloop.stores.notifying_task_views import NotifyingTaskViews
-from everloop.stores.push_deliveries import PushDeliveries
-from everloop.stores.push_settings import PushSettings
-from everloop.stores.redis_connection import RedisUnfitError, StoreSettings, check_redis, connect_redis
-from everloop.stores.redis_conversations import RedisConversations
-from everloop.stores.redis_push_configs import RedisPushConfigs
-from everloop.stores.redis_secrets import RedisSecrets
-from everloop.stores.redis_task_views import RedisTaskViews
-from everloop.stores.redis_tool_records import RedisToolRecords
-from everloop.stores.redis_transcripts import RedisTranscripts
+from everloop.runtime.settings import explain, report_unknown
+from everloop.runtime.telemetry.metrics import MetricsAddressError, MetricsSettings
+from everloop.runtime.telemetry.setup import Telemetry, TelemetrySettings, configure_logs, configure_telemetry
+from everloop.runtime.temporal.connection import TemporalUnreachableError, connect_worker
+from everloop.runtime.temporal.schedule import ensure_housekeeping
+from everloop.stores.artifacts.settings import ArtifactSettings, make_artifacts
+from everloop.stores.blobs.settings import BlobSettings, opened_blobs
+from everloop.stores.blobs.users import announce_user
+from everloop.stores.conversations import RedisConversations
+from everloop.stores.push.configs import RedisPushConfigs
+from everloop.stores.push.deliveries import PushDeliveries
+from everloop.stores.push.notifying import NotifyingTaskViews
+from everloop.stores.push.settings import PushSettings
 from everloop.stores.retention import RetentionSettings
-from everloop.stores.setting_names import report_unknown
-from everloop.stores.settings_errors import explain
-from everloop.stores.telemetry import Telemetry, TelemetrySettings, configure_logs, configure_telemetry
-from everloop.stores.temporal_connection import TemporalUnreachableError, connect_worker
+from everloop.stores.secrets import RedisSecrets
 from everloop.stores.token_counts import TokenSettings, token_counter
+from everloop.stores.tool_records import RedisToolRecords
+from everloop.stores.transcripts import RedisTranscripts
+from everloop.stores.views.redis import RedisTaskViews
 from everloop.workflows.agent_task import AgentTask
 from everloop.workflows.contract import names
 from everloop.workflows.housekeeping import Housekeeping

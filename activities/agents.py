@@ -24,8 +24,8 @@ from everloop.agents.errors import UnknownAgentError
 from everloop.agents.hooks import TaskOutcome, Veto
 from everloop.agents.registry import AgentRegistry
 from everloop.stores.leases import Leases
-from everloop.stores.task_views import TaskViews
 from everloop.stores.transcripts import Transcripts
+from everloop.stores.views.interface import TaskViews
 from everloop.workflows.contract import failures
 from everloop.workflows.contract.calls import (
     AfterCompletionInput,

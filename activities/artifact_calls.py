@@ -8,11 +8,11 @@ from temporalio import activity
 
 from everloop.activities.tool_artifacts import TaskArtifacts
 from everloop.agents.tool import Tool
-from everloop.stores.artifact_attempts import attempt_prefix
-from everloop.stores.artifacts import ArtifactError, Artifacts
-from everloop.stores.blobs import BlobError
-from everloop.stores.published_artifacts import PublishedArtifacts
-from everloop.stores.task_views import TaskViews
+from everloop.runtime.blobs import BlobError
+from everloop.stores.artifacts.changes import attempt_prefix
+from everloop.stores.artifacts.interface import ArtifactError, Artifacts
+from everloop.stores.artifacts.published import PublishedArtifacts
+from everloop.stores.views.interface import TaskViews
 from everloop.workflows.contract.calls import RunToolInput, ToolReply
 from everloop.workflows.contract.messages import ToolMessage
 from everloop.workflows.contract.names import call_key, context_key

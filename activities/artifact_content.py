@@ -6,7 +6,7 @@ import json
 from collections.abc import AsyncIterable, AsyncIterator, Iterator, Sequence
 
 from everloop.agents.tool_context import Content
-from everloop.stores.artifacts import NewPart
+from everloop.stores.artifacts.interface import NewPart
 from everloop.workflows.contract.messages import DataPart, FilePart, Part, TextPart
 
 PIECE_BYTES = 1024 * 1024

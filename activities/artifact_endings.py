@@ -4,11 +4,17 @@ import asyncio
 from collections.abc import Iterable
 from contextlib import suppress
 
-from everloop.stores.artifacts import ArtifactClosedError, ArtifactMissingError, Artifacts, Complete, Fail
-from everloop.stores.blobs import BlobCorruptError, BlobMissingError, BlobsUnavailableError
-from everloop.stores.published_artifacts import PublishedArtifacts
-from everloop.stores.shown_artifacts import Contents, read_contents
-from everloop.stores.task_views import TaskViews
+from everloop.runtime.blobs import BlobCorruptError, BlobMissingError, BlobsUnavailableError
+from everloop.stores.artifacts.interface import (
+    ArtifactClosedError,
+    ArtifactMissingError,
+    Artifacts,
+    Complete,
+    Fail,
+)
+from everloop.stores.artifacts.published import PublishedArtifacts
+from everloop.stores.artifacts.shown import Contents, read_contents
+from everloop.stores.views.interface import TaskViews
 from everloop.workflows.contract.artifacts import ArtifactStatus, StoredArtifact
 from everloop.workflows.contract.events import FINAL_ATTEMPT, RESPONSE_ARTIFACT
 from everloop.workflows.contract.names import context_key

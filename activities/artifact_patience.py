@@ -7,7 +7,7 @@ from typing import TypeVar
 import structlog
 from redis.exceptions import RedisError
 
-from everloop.stores.blobs import BlobsUnavailableError
+from everloop.runtime.blobs import BlobsUnavailableError
 
 AWAY = (BlobsUnavailableError, RedisError, OSError)
 """What says that a store cannot do it now."""

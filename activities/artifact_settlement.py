@@ -8,8 +8,8 @@ from everloop.activities.draft_numbers import DraftNumbers
 from everloop.activities.drafted_calls import DraftedReply, drafts_of, is_showable, shown_parts, shown_size
 from everloop.activities.stored_contents import StoredContents
 from everloop.agents.artifact_drafts import ArtifactDraft, joined_parts
-from everloop.stores.shown_artifacts import Shown, ShownPart, is_shown_by
-from everloop.stores.task_views import ShownArtifact, TaskViews
+from everloop.stores.artifacts.shown import Shown, ShownPart, is_shown_by
+from everloop.stores.views.interface import ShownArtifact, TaskViews
 from everloop.workflows.contract.events import RESPONSE_ARTIFACT, ArtifactChunk
 from everloop.workflows.contract.messages import EMPTY, AssistantMessage
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from everloop.activities.draft_numbers import DraftNumbers
-from everloop.stores.shown_artifacts import Shown, continuation
+from everloop.stores.artifacts.shown import Shown, continuation
 from everloop.workflows.contract.events import ArtifactChunk, ChunkMode
 from everloop.workflows.contract.messages import EMPTY, Part
 

@@ -14,8 +14,8 @@ from everloop.activities.draft_numbers import DraftNumbers
 from everloop.activities.drafted_calls import DraftedReply, drafts_of, is_showable, shown_parts, shown_size
 from everloop.activities.stored_contents import StoredContents
 from everloop.agents.artifact_drafts import ArtifactDraft, DraftReader
-from everloop.stores.artifacts import ArtifactError
-from everloop.stores.blobs import BlobError
+from everloop.runtime.blobs import BlobError
+from everloop.stores.artifacts.interface import ArtifactError
 from everloop.workflows.contract.events import ArtifactChunk
 from everloop.workflows.contract.messages import AssistantMessage
 

@@ -12,11 +12,11 @@ import structlog
 from everloop.activities.artifact_content import PIECE_BYTES, slices_of
 from everloop.activities.artifact_patience import AWAY, patiently
 from everloop.agents.tool_context import FileWriter
-from everloop.stores.artifact_layout import SEGMENT_BYTES
-from everloop.stores.artifacts import Append, ArtifactError, Change, Create, Fail
-from everloop.stores.blobs import BlobError
-from everloop.stores.published_artifacts import PublishedArtifacts
-from everloop.stores.shown_artifacts import SHOWN_BYTES
+from everloop.runtime.blobs import BlobError
+from everloop.stores.artifacts.interface import Append, ArtifactError, Change, Create, Fail
+from everloop.stores.artifacts.layout import SEGMENT_BYTES
+from everloop.stores.artifacts.published import PublishedArtifacts
+from everloop.stores.artifacts.shown import SHOWN_BYTES
 from everloop.workflows.contract.artifacts import StoredArtifact
 
 INTERVAL = 0.025
@@ -49,7 +49,7 @@ class ArtifactWriter:
 
     `create` says what it is, with one part that has no content yet. From then on nobody else may change it:
     an earlier attempt at this call, on a worker that was only thought to be lost, would mix its pieces with
-    these. `attempt` is the prefix of ids of `everloop.stores.artifact_attempts`: an earlier attempt may not
+    these. `attempt` is the prefix of ids of `everloop.stores.artifacts.changes`: an earlier attempt may not
     begin either. A store that is away is waited for.
     """
 

@@ -15,8 +15,8 @@ from temporalio.api.workflowservice.v1 import DescribeWorkflowExecutionRequest
 from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError
 
+from everloop.runtime.temporal.failures import says_workflow_unknown
 from everloop.stores.leases import Claim, Lease, Leases
-from everloop.stores.temporal_failures import says_workflow_unknown
 from everloop.workflows.contract import failures
 
 TOOL_LEASE = 15.0

@@ -20,8 +20,8 @@ from everloop.activities.summary_request import (
 from everloop.activities.task_log import logging_task
 from everloop.activities.transcript_cache import keep_reply, whole_transcript
 from everloop.stores.leases import Leases
-from everloop.stores.task_views import TaskViews
 from everloop.stores.transcripts import Transcripts
+from everloop.stores.views.interface import TaskViews
 from everloop.workflows.contract.calls import CompactContextInput
 from everloop.workflows.contract.events import RetryScheduled, TaskEvent, UsageReported, Warned
 from everloop.workflows.contract.messages import SummaryMessage, TranscriptMessage, Usage

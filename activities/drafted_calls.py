@@ -8,11 +8,11 @@ from pydantic_core import to_json
 from everloop.activities.tool_arguments import InvalidArgumentsError, read_arguments
 from everloop.agents.artifact_drafts import ArtifactDraft
 from everloop.agents.tool import Tool
-from everloop.stores.artifact_errors import MAX_PARTS
-from everloop.stores.artifact_rules import check_id
-from everloop.stores.artifacts import ArtifactIdError
+from everloop.stores.artifacts.errors import MAX_PARTS
+from everloop.stores.artifacts.interface import ArtifactIdError
+from everloop.stores.artifacts.rules import check_id
+from everloop.stores.artifacts.shown import SHOWN_BYTES, SHOWN_PART_BYTES, Shown, ShownPart
 from everloop.stores.json_limits import is_sendable
-from everloop.stores.shown_artifacts import SHOWN_BYTES, SHOWN_PART_BYTES, Shown, ShownPart
 from everloop.workflows.contract.events import RESPONSE_ARTIFACT
 from everloop.workflows.contract.messages import AssistantMessage, DataPart, Part, TextPart, ToolCall
 

@@ -13,14 +13,13 @@ from temporalio.exceptions import ApplicationError
 
 from everloop.activities.heartbeat import heartbeating
 from everloop.activities.instruments import record_removed
-from everloop.stores.abandoned_blobs import AbandonedBlobs
-from everloop.stores.artifact_housekeeping import ArtifactHousekeeping
-from everloop.stores.blob_users import BlobsSharedError
-from everloop.stores.blobs import Blobs
+from everloop.runtime.blobs import Blobs
+from everloop.stores.artifacts.cleanup import AbandonedBlobs, ArtifactHousekeeping
+from everloop.stores.blobs.cleanup import OldPayloads
+from everloop.stores.blobs.users import BlobsSharedError
 from everloop.stores.cleaned import Cleaned
-from everloop.stores.expired_conversations import ExpiredConversations
-from everloop.stores.expired_views import ExpiredViews
-from everloop.stores.old_payloads import OldPayloads
+from everloop.stores.conversations import ExpiredConversations
+from everloop.stores.views.cleanup import ExpiredViews
 from everloop.workflows.contract.housekeeping import (
     HOUSEKEEPING_REFUSED,
     CleanInput,

@@ -7,8 +7,8 @@ from temporalio.exceptions import ApplicationError
 
 from everloop.activities.artifact_patience import AWAY
 from everloop.activities.file_parts import MAX_TEXT_FILE, Place, ReadFiles, is_wanted, place_of
-from everloop.stores.artifacts import ArtifactError, Artifacts
-from everloop.stores.blobs import BlobCorruptError, BlobMissingError
+from everloop.runtime.blobs import BlobCorruptError, BlobMissingError
+from everloop.stores.artifacts.interface import ArtifactError, Artifacts
 from everloop.workflows.contract.failures import FILES_UNAVAILABLE
 from everloop.workflows.contract.media_types import is_named
 from everloop.workflows.contract.messages import FilePart, StoredPart, TranscriptMessage, UserMessage

@@ -14,7 +14,7 @@ from openai import APIStatusError
 from openai.types.chat import ChatCompletionChunk
 from opentelemetry import metrics
 
-from everloop.stores.instruments import begin_statuses
+from everloop.runtime.telemetry.statuses import begin_statuses
 from everloop.workflows.contract.calls import ToolReply
 from everloop.workflows.contract.housekeeping import Kind
 from everloop.workflows.contract.messages import ToolMessage, Usage

@@ -49,11 +49,11 @@ from everloop.activities.task_log import logging_task
 from everloop.activities.transcript_cache import keep_reply, whole_transcript
 from everloop.agents.agent import Agent, Responder, Turn
 from everloop.agents.registry import AgentRegistry
-from everloop.stores.artifacts import Artifacts
+from everloop.stores.artifacts.interface import Artifacts
 from everloop.stores.leases import NotOursError
-from everloop.stores.task_views import TaskViews
 from everloop.stores.tool_records import ToolRecords
 from everloop.stores.transcripts import Attempt, OpenedTranscript, Transcripts
+from everloop.stores.views.interface import TaskViews
 from everloop.workflows.contract import failures
 from everloop.workflows.contract.calls import CallModelInput, CompactContextInput
 from everloop.workflows.contract.events import TaskEvent

@@ -20,8 +20,8 @@ from everloop.activities.narration_story import Story
 from everloop.activities.provider_errors import PROVIDER_ERRORS, provider_failure
 from everloop.activities.quiet_publish import try_publish
 from everloop.activities.reply_assembler import ReplyAssembler
-from everloop.stores.task_views import START, StreamedEvent, TaskViews, position_order
-from everloop.stores.view_parts import is_at_work
+from everloop.stores.views.interface import START, StreamedEvent, TaskViews, position_order
+from everloop.stores.views.parts import is_at_work
 from everloop.workflows.contract.calls import NarrateInput
 from everloop.workflows.contract.events import (
     RESPONSE_ARTIFACT,

@@ -12,7 +12,7 @@ from everloop.activities.model_provider import ModelProvider
 from everloop.activities.narration import Narration, NarrationTerms
 from everloop.activities.task_log import logging_task
 from everloop.stores.leases import Leases
-from everloop.stores.task_views import TaskViews
+from everloop.stores.views.interface import TaskViews
 from everloop.workflows.contract.calls import NarrateInput
 from everloop.workflows.contract.ports import NarratorPort
 

@@ -8,10 +8,10 @@ from temporalio.exceptions import ApplicationError
 
 from everloop.activities.artifact_endings import ArtifactEndings
 from everloop.activities.task_events import publish_events
-from everloop.stores.artifacts import Artifacts
-from everloop.stores.blobs import BlobsUnavailableError
+from everloop.runtime.blobs import BlobsUnavailableError
+from everloop.stores.artifacts.interface import Artifacts
 from everloop.stores.secrets import Secrets
-from everloop.stores.task_views import TaskViews
+from everloop.stores.views.interface import TaskViews
 from everloop.workflows.contract.calls import PublishInput, SaveContextInput, SaveContextResult
 from everloop.workflows.contract.events import ArtifactChunk, StatusChanged
 from everloop.workflows.contract.failures import FILES_UNAVAILABLE

@@ -11,9 +11,9 @@ from a2a.types import a2a_pb2 as pb
 from google.protobuf.json_format import MessageToDict
 
 from everloop.activities.push_feed import Subject
-from everloop.stores.a2a_tasks import Place, to_artifact, to_status, to_struct, to_task
+from everloop.runtime.protocol.tasks import Place, to_artifact, to_status, to_struct, to_task
 from everloop.stores.json_limits import with_whole_numbers
-from everloop.stores.push_configs import PushConfig
+from everloop.stores.push.configs import PushConfig
 from everloop.workflows.contract.events import StatusChanged
 from everloop.workflows.contract.tasks import Artifact, TaskStatus, TaskView
 

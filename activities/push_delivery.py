@@ -19,8 +19,8 @@ from everloop.activities.push_tasks import TaskWorkflows
 from everloop.activities.push_webhook import Answer, RefusedError, UndeliveredError, Webhooks
 from everloop.activities.retry_delay import retry_after
 from everloop.stores.leases import Leases
-from everloop.stores.push_configs import PushConfig, PushConfigs
-from everloop.stores.task_views import TaskViews
+from everloop.stores.push.configs import PushConfig, PushConfigs
+from everloop.stores.views.interface import TaskViews
 from everloop.workflows.contract.events import StatusChanged
 from everloop.workflows.contract.names import derive_push_event_id
 from everloop.workflows.contract.ports import PushPort

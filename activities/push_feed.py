@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 
 from everloop.activities.push_tasks import TaskWorkflows
-from everloop.stores.a2a_tasks import may_be_shown
-from everloop.stores.task_views import START, Snapshot, TaskViews
+from everloop.runtime.protocol.tasks import may_be_shown
+from everloop.stores.views.interface import START, Snapshot, TaskViews
 from everloop.workflows.contract.events import ArtifactChunk, StatusChanged, TaskEvent
 from everloop.workflows.contract.tasks import Artifact, TaskView
 

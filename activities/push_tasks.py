@@ -6,11 +6,11 @@ from temporalio.client import Client, WorkflowQueryFailedError
 from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError
 
-from everloop.stores.artifacts import Artifacts
-from everloop.stores.blobs import BlobsUnavailableError
-from everloop.stores.restored_views import with_artifacts
-from everloop.stores.task_views import MAX_TASK_BYTES
-from everloop.stores.temporal_failures import says_workflow_unknown
+from everloop.runtime.blobs import BlobsUnavailableError
+from everloop.runtime.temporal.failures import says_workflow_unknown
+from everloop.stores.artifacts.interface import Artifacts
+from everloop.stores.artifacts.shown import with_artifacts
+from everloop.stores.views.interface import MAX_TASK_BYTES
 from everloop.workflows.contract.push import TASK_UNREADABLE
 from everloop.workflows.contract.tasks import TaskView
 

@@ -7,7 +7,7 @@ from redis.exceptions import RedisError
 
 from everloop.activities.task_events import publish_events
 from everloop.stores.leases import Lease
-from everloop.stores.task_views import TaskViews
+from everloop.stores.views.interface import TaskViews
 from everloop.workflows.contract.events import TaskEvent
 from everloop.workflows.contract.tasks import TaskRef
 

@@ -1,8 +1,8 @@
 """What the artifact store holds of the artifacts that a reply writes."""
 
 from everloop.activities.artifact_stream import ShownContent
-from everloop.stores.artifacts import ArtifactMissingError, Artifacts
-from everloop.stores.shown_artifacts import SHOWN_BYTES, read_contents, shown_form, shown_indexes
+from everloop.stores.artifacts.interface import ArtifactMissingError, Artifacts
+from everloop.stores.artifacts.shown import SHOWN_BYTES, read_contents, shown_form, shown_indexes
 from everloop.workflows.contract.artifacts import ArtifactStatus, StoredArtifact
 from everloop.workflows.contract.names import context_key
 from everloop.workflows.contract.tasks import TaskRef

@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 
 from everloop.activities.call_lease import overtaken
-from everloop.stores.instruments import record_statuses
+from everloop.runtime.telemetry.statuses import record_statuses
 from everloop.stores.leases import Lease, NotOursError
-from everloop.stores.task_views import TaskViews
+from everloop.stores.views.interface import TaskViews
 from everloop.workflows.contract.events import TaskEvent
 from everloop.workflows.contract.tasks import TaskRef
 

@@ -7,7 +7,7 @@ from opentelemetry import trace
 from structlog.contextvars import bind_contextvars, bound_contextvars
 from temporalio.worker import ActivityInboundInterceptor, ExecuteActivityInput, Interceptor
 
-from everloop.stores.log_fields import bind_task, task_fields
+from everloop.runtime.telemetry.logs import bind_task, task_fields
 from everloop.workflows.contract.tasks import TaskRef
 
 

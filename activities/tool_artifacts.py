@@ -20,8 +20,8 @@ from everloop.activities.artifact_content import chunks_of, new_part, new_parts
 from everloop.activities.artifact_patience import AWAY, Patience, patiently
 from everloop.activities.artifact_writer import ArtifactWriter, BatchedFile, Batches, WriteLog
 from everloop.agents.tool_context import Content, FileWriter, Row, ToolArtifacts
-from everloop.stores.artifact_rows import decode_rows, encode_rows
-from everloop.stores.artifacts import (
+from everloop.stores.artifacts.changes import decode_rows, encode_rows
+from everloop.stores.artifacts.interface import (
     AddParts,
     Append,
     ArtifactReplacedError,
@@ -31,9 +31,9 @@ from everloop.stores.artifacts import (
     NewPart,
     Replace,
 )
-from everloop.stores.published_artifacts import PublishedArtifacts
-from everloop.stores.shown_artifacts import is_text
-from everloop.stores.view_parts import is_plain
+from everloop.stores.artifacts.published import PublishedArtifacts
+from everloop.stores.artifacts.shown import is_text
+from everloop.stores.views.parts import is_plain
 from everloop.workflows.contract.artifacts import StoredArtifact
 from everloop.workflows.contract.events import RESPONSE_ARTIFACT
 from everloop.workflows.contract.messages import DataPart, Part
@@ -50,7 +50,7 @@ class TaskArtifacts(ToolArtifacts):
     """The artifacts of a context, for one attempt at a tool call of the task.
 
     `call_id` is given for a tool that does one thing to one artifact, and nothing else: repeated under the
-    same id, it does nothing. `attempt` is the prefix of ids of `everloop.stores.artifact_attempts`: what an
+    same id, it does nothing. `attempt` is the prefix of ids of `everloop.stores.artifacts.changes`: what an
     attempt that was taken for lost does after a later one is refused. `check` raises for one that
     was overtaken.
     """

@@ -9,8 +9,8 @@ from everloop.activities.quiet_publish import try_publish
 from everloop.activities.task_events import publish_events
 from everloop.stores.json_limits import beginning
 from everloop.stores.leases import Lease, NotOursError
-from everloop.stores.task_views import TaskViews
 from everloop.stores.transcripts import Transcripts
+from everloop.stores.views.interface import TaskViews
 from everloop.workflows.contract.calls import RunToolInput, StoreResultInput
 from everloop.workflows.contract.events import Resumed, StatusChanged, TaskEvent, ToolCompleted, ToolStarted
 from everloop.workflows.contract.messages import ToolCall, ToolMessage

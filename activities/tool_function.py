@@ -11,7 +11,7 @@ from pathlib import Path
 from everloop.activities.tool_result import result_text
 from everloop.agents.questions import QuestionRequired
 from everloop.agents.tool import Tool
-from everloop.stores.logs import chain_of
+from everloop.runtime.telemetry.logs import chain_of
 
 
 class ToolFailure(Exception):  # noqa: N818 -- the word of the field for what a tool comes to

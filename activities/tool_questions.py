@@ -10,7 +10,7 @@ from everloop.activities.tool_arguments import as_json
 from everloop.activities.tool_hooks import VettedCall
 from everloop.agents.agent import Agent
 from everloop.agents.tool import Tool
-from everloop.stores.logs import exception_fields
+from everloop.runtime.telemetry.logs import exception_fields
 from everloop.workflows.contract.messages import ToolCall
 from everloop.workflows.contract.names import call_key
 from everloop.workflows.contract.questions import OWNER, Question, QuestionKind

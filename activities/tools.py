@@ -40,13 +40,13 @@ from everloop.agents.questions import QuestionRequired
 from everloop.agents.registry import AgentRegistry
 from everloop.agents.tool import Tool
 from everloop.agents.tool_context import ToolContext
-from everloop.stores.artifacts import Artifacts
+from everloop.runtime.telemetry.logs import exception_fields, full_text
+from everloop.stores.artifacts.interface import Artifacts
 from everloop.stores.leases import Claim
-from everloop.stores.logs import exception_fields, full_text
 from everloop.stores.secrets import Secrets
-from everloop.stores.task_views import TaskViews
 from everloop.stores.tool_records import ToolRecords
 from everloop.stores.transcripts import Transcripts
+from everloop.stores.views.interface import TaskViews
 from everloop.workflows.contract.calls import RunToolInput, StoreResultInput, ToolReply
 from everloop.workflows.contract.events import ToolProgressed, Warned
 from everloop.workflows.contract.messages import ToolMessage

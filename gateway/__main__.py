@@ -31,23 +31,22 @@ from everloop.gateway.server import AddressInUseError, GatewayServer, listen
 from everloop.gateway.settings import GatewaySettings
 from everloop.gateway.stores import Stores
 from everloop.gateway.tasks import Tasks
-from everloop.stores.artifact_settings import ArtifactSettings, make_artifacts
-from everloop.stores.blob_settings import BlobSettings, opened_blobs
-from everloop.stores.blobs import Blobs, BlobsUnfitError
-from everloop.stores.metrics_listener import MetricsAddressError
-from everloop.stores.notifying_task_views import NotifyingTaskViews
-from everloop.stores.push_deliveries import PushDeliveries
-from everloop.stores.push_settings import PushSettings
-from everloop.stores.redis_connection import RedisUnfitError, StoreSettings, check_redis, connect_redis
-from everloop.stores.redis_push_configs import RedisPushConfigs
-from everloop.stores.redis_secrets import RedisSecrets
-from everloop.stores.redis_task_views import RedisTaskViews
-from everloop.stores.redis_transcripts import RedisTranscripts
+from everloop.runtime.blobs import Blobs, BlobsUnfitError
+from everloop.runtime.redis import RedisUnfitError, StoreSettings, check_redis, connect_redis
+from everloop.runtime.settings import explain, report_unknown
+from everloop.runtime.telemetry.metrics import MetricsAddressError
+from everloop.runtime.telemetry.setup import Telemetry, configure_telemetry
+from everloop.runtime.temporal.connection import TemporalUnreachableError, connect_temporal
+from everloop.stores.artifacts.settings import ArtifactSettings, make_artifacts
+from everloop.stores.blobs.settings import BlobSettings, opened_blobs
+from everloop.stores.push.configs import RedisPushConfigs
+from everloop.stores.push.deliveries import PushDeliveries
+from everloop.stores.push.notifying import NotifyingTaskViews
+from everloop.stores.push.settings import PushSettings
 from everloop.stores.retention import RetentionSettings
-from everloop.stores.setting_names import report_unknown
-from everloop.stores.settings_errors import explain
-from everloop.stores.telemetry import Telemetry, configure_telemetry
-from everloop.stores.temporal_connection import TemporalUnreachableError, connect_temporal
+from everloop.stores.secrets import RedisSecrets
+from everloop.stores.transcripts import RedisTranscripts
+from everloop.stores.views.redis import RedisTaskViews
 
 _log = structlog.get_logger()
 

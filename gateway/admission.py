@@ -38,7 +38,7 @@ from everloop.gateway.repeated_messages import (
 from everloop.gateway.requests import SendRequest
 from everloop.gateway.stores import Stores
 from everloop.gateway.tasks import Tasks, submitted_view
-from everloop.stores.task_views import START, Snapshot
+from everloop.stores.views.interface import START, Snapshot
 from everloop.workflows.contract.messages import AgentMessage, DataPart, UserMessage, text_of
 from everloop.workflows.contract.names import (
     context_key,

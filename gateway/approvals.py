@@ -41,7 +41,7 @@ from everloop.gateway.scopes import approver_scopes, check_agent
 from everloop.gateway.snapshots import CHILD_SEPARATOR, SMALL_BYTES
 from everloop.gateway.stores import Stores
 from everloop.gateway.tasks import Tasks
-from everloop.stores.task_views import InvalidPageTokenError, Snapshot, WaitingQuery
+from everloop.stores.views.interface import InvalidPageTokenError, Snapshot, WaitingQuery
 from everloop.workflows.contract.messages import AgentMessage
 from everloop.workflows.contract.questions import APPROVAL, ApproverAnswer, Question
 from everloop.workflows.contract.tasks import TaskView

@@ -2,7 +2,7 @@
 
 from pydantic import JsonValue
 
-from everloop.stores.part_urls import artifact_url, part_url
+from everloop.runtime.protocol.addresses import artifact_url, part_url
 from everloop.workflows.contract.artifacts import ArtifactPart, Operation, StoredArtifact
 
 

@@ -12,7 +12,7 @@ from everloop.agents.agent import Agent
 from everloop.agents.registry import AgentRegistry
 from everloop.gateway.card_modes import input_modes, output_modes
 from everloop.gateway.card_signing import CardKey
-from everloop.stores.a2a_tasks import EVENTS_EXTENSION
+from everloop.runtime.protocol.tasks import EVENTS_EXTENSION
 
 VERSION = __version__
 """The version in cards of agents that have none: Everloop's own, as in pyproject.toml."""

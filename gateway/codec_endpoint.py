@@ -28,9 +28,9 @@ from everloop.gateway.http_callers import recognise
 from everloop.gateway.http_errors import headers_of, status_of
 from everloop.gateway.http_request import A2ARequest, BodyLimits
 from everloop.gateway.scopes import OPERATOR, require_scope
-from everloop.stores.blobs import BlobsUnavailableError
-from everloop.stores.encryption import EncryptionError
-from everloop.stores.encryption_codec import EncryptionCodec
+from everloop.runtime.blobs import BlobsUnavailableError
+from everloop.runtime.encryption.cipher import EncryptionError
+from everloop.runtime.temporal.codec import EncryptionCodec
 
 _ALLOWED_HEADERS = "Authorization, Content-Type, X-API-Key, X-Namespace"
 _PREFLIGHT_HOLDS = "600"

@@ -10,13 +10,13 @@ from starlette.responses import JSONResponse, Response
 from everloop.gateway.errors import STORE_FAILURES
 from everloop.gateway.http_errors import headers_of
 from everloop.gateway.refusals import RefusalError, http_status
-from everloop.stores.artifacts import (
+from everloop.runtime.blobs import BlobCorruptError, BlobMissingError, BlobsUnavailableError
+from everloop.stores.artifacts.interface import (
     ArtifactIdError,
     ArtifactMissingError,
     ArtifactReplacedError,
     PartIndexError,
 )
-from everloop.stores.blobs import BlobCorruptError, BlobMissingError, BlobsUnavailableError
 
 RETRY_AFTER = 2
 """Seconds after which a client may ask a store again that did not answer."""

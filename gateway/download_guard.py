@@ -10,7 +10,7 @@ from everloop.gateway.http_callers import recognise
 from everloop.gateway.refusals import ForbiddenError
 from everloop.gateway.scopes import READ, check_agent, check_scope, is_bound_to_agents
 from everloop.gateway.snapshots import CHILD_SEPARATOR
-from everloop.stores.task_views import TaskViews
+from everloop.stores.views.interface import TaskViews
 from everloop.workflows.contract.artifacts import StoredArtifact
 
 

@@ -23,8 +23,8 @@ from everloop.gateway.guards import Guards
 from everloop.gateway.part_download import PartAddress, PartDownload
 from everloop.gateway.scopes import is_bound_to_agents
 from everloop.gateway.stores import Stores
-from everloop.stores.artifacts import ArtifactMissingError
-from everloop.stores.part_urls import ARTIFACTS, PARTS
+from everloop.runtime.protocol.addresses import ARTIFACTS, PARTS
+from everloop.stores.artifacts.interface import ArtifactMissingError
 from everloop.workflows.contract.artifacts import StoredArtifact
 from everloop.workflows.contract.names import context_key
 

@@ -24,9 +24,9 @@ from everloop.gateway.runs import Alive, Ending, Runs, Stuck
 from everloop.gateway.stores import Stores
 from everloop.gateway.tasks import Tasks, canceled_status
 from everloop.gateway.unfinished_artifacts import UnfinishedArtifacts
-from everloop.stores.log_fields import task_fields
-from everloop.stores.task_views import Snapshot, position_order
-from everloop.stores.view_parts import fails_drafts
+from everloop.runtime.telemetry.logs import task_fields
+from everloop.stores.views.interface import Snapshot, position_order
+from everloop.stores.views.parts import fails_drafts
 from everloop.workflows.contract.events import REASON, StatusChanged
 from everloop.workflows.contract.messages import AgentMessage, TextPart
 from everloop.workflows.contract.tasks import TaskState, TaskView

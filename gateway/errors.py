@@ -35,8 +35,8 @@ from redis.exceptions import OutOfMemoryError, ReadOnlyError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from everloop.gateway.refusals import RefusalError, UnavailableNowError
-from everloop.stores.blobs import BlobsUnavailableError
-from everloop.stores.task_views import InvalidPageTokenError
+from everloop.runtime.blobs import BlobsUnavailableError
+from everloop.stores.views.interface import InvalidPageTokenError
 
 REFUSAL = "everloop.refusal"
 """Where a call's state holds the `RefusalError` that it ended with: bindings tell more of those."""

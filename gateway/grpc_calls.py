@@ -30,8 +30,8 @@ from everloop.gateway.protocol_versions import served_version
 from everloop.gateway.raw_parts import empty_part
 from everloop.gateway.refusals import TooManyHeadersError, UnavailableNowError
 from everloop.gateway.server import STALLED_AFTER
-from everloop.stores.a2a_tasks import EVENTS_EXTENSION
-from everloop.stores.log_fields import bind_owner
+from everloop.runtime.protocol.tasks import EVENTS_EXTENSION
+from everloop.runtime.telemetry.logs import bind_owner
 
 LEGACY_SERVICE = "a2a.v1.A2AService"
 """The service of A2A 0.3; that of 1.0 is `lf.a2a.v1.A2AService`."""

@@ -42,9 +42,9 @@ from everloop.gateway.task_streams import TaskStreams, is_reached
 from everloop.gateway.tasks import Tasks
 from everloop.gateway.turns import UntilEnd, UntilReply, UntilTakenIn
 from everloop.gateway.updates import UpdateTranslator
-from everloop.stores.a2a_tasks import EVENTS_EXTENSION, left_out, to_direct_message, to_task
-from everloop.stores.push_configs import first_position
-from everloop.stores.task_views import START, Snapshot, TaskViews, position_order
+from everloop.runtime.protocol.tasks import EVENTS_EXTENSION, left_out, to_direct_message, to_task
+from everloop.stores.push.configs import first_position
+from everloop.stores.views.interface import START, Snapshot, TaskViews, position_order
 from everloop.workflows.contract.tasks import TaskState
 
 TAKE_WAIT = 2.0

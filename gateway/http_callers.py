@@ -5,7 +5,7 @@ from starlette.requests import HTTPConnection
 from everloop.gateway.call_headers import CallHeaders
 from everloop.gateway.callers import CALLER, Caller
 from everloop.gateway.guards import Guards
-from everloop.stores.log_fields import bind_owner
+from everloop.runtime.telemetry.logs import bind_owner
 
 
 async def recognise(request: HTTPConnection, guards: Guards) -> Caller:

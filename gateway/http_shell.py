@@ -30,7 +30,7 @@ from everloop.gateway.http_request import A2ARequest, BodyLimits
 from everloop.gateway.http_streams import with_farewell
 from everloop.gateway.large_tasks import held_by
 from everloop.gateway.refusals import UnavailableNowError
-from everloop.stores.a2a_tasks import EVENTS_EXTENSION
+from everloop.runtime.protocol.tasks import EVENTS_EXTENSION
 from everloop.stores.json_limits import with_whole_numbers
 
 _STOPS = UnavailableNowError(

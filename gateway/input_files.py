@@ -9,16 +9,16 @@ import structlog
 
 from everloop.gateway.errors import STORE_FAILURES
 from everloop.gateway.file_parts import InputFile
-from everloop.stores.a2a_tasks import newest
-from everloop.stores.artifacts import (
+from everloop.runtime.blobs import BlobError
+from everloop.runtime.protocol.tasks import newest
+from everloop.stores.artifacts.interface import (
     ArtifactError,
     ArtifactExistsError,
     ArtifactMissingError,
     Artifacts,
     Create,
 )
-from everloop.stores.blobs import BlobError
-from everloop.stores.shown_artifacts import SHOWN_BYTES, SHOWN_PART_BYTES
+from everloop.stores.artifacts.shown import SHOWN_BYTES, SHOWN_PART_BYTES
 from everloop.workflows.contract.artifacts import ArtifactStatus, StoredArtifact
 from everloop.workflows.contract.messages import FilePart, Message, Part
 from everloop.workflows.contract.names import context_key

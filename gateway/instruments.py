@@ -8,7 +8,7 @@ from collections.abc import Collection
 
 from opentelemetry import metrics
 
-from everloop.stores.instruments import begin_statuses, record_statuses
+from everloop.runtime.telemetry.statuses import begin_statuses, record_statuses
 from everloop.workflows.contract.tasks import TERMINAL_STATES, TaskState
 
 LAG_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
@@ -59,7 +59,7 @@ _refused = _meter.create_counter(
 
 
 def begin_counters(agent_ids: Collection[str]) -> None:
-    """Let counters begin at 0, as `everloop.stores.instruments.begin_statuses` says."""
+    """Let counters begin at 0, as `everloop.runtime.telemetry.statuses.begin_statuses` says."""
     begin_statuses(agent_ids)
     for agent_id in agent_ids:
         _started.add(0, {"agent": agent_id})

@@ -14,7 +14,7 @@ from everloop.gateway.errors import TaskTooLargeError
 from everloop.gateway.instruments import record_refused
 from everloop.gateway.refusals import UnavailableNowError
 from everloop.gateway.snapshots import SMALL_BYTES
-from everloop.stores.task_views import Snapshot, TaskViews
+from everloop.stores.views.interface import Snapshot, TaskViews
 
 HELD = "everloop.held"
 """Where the state of a call has what is held until it is answered."""

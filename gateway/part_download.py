@@ -18,8 +18,8 @@ from everloop.gateway.download_errors import DownloadError
 from everloop.gateway.http_conditions import ByteRange, RangeUnsatisfiableError, names_tag, read_range
 from everloop.gateway.part_formats import Format, FormatUnknownError, Served, choose_format, served
 from everloop.gateway.piece_response import PieceResponse, Pieces
-from everloop.stores.artifacts import ArtifactReplacedError, Artifacts
-from everloop.stores.blobs import LinkTerms
+from everloop.runtime.blobs import LinkTerms
+from everloop.stores.artifacts.interface import ArtifactReplacedError, Artifacts
 from everloop.workflows.contract.artifacts import ArtifactPart, ArtifactStatus, StoredArtifact
 
 ARTIFACT_STATUS = "Everloop-Artifact-Status"

@@ -4,8 +4,8 @@ import structlog
 
 from everloop.gateway.instruments import record_problem
 from everloop.gateway.runs import Runs, Stuck
-from everloop.stores.log_fields import task_fields
-from everloop.stores.task_views import START, TaskViews
+from everloop.runtime.telemetry.logs import task_fields
+from everloop.stores.views.interface import START, TaskViews
 from everloop.workflows.contract.events import Warned
 
 MAX_REMEMBERED = 10_000

@@ -10,15 +10,10 @@ from everloop.gateway.push_operations import PushOperations
 from everloop.gateway.push_requests import check_config, read_config, show_config, show_page
 from everloop.gateway.requests import check_id
 from everloop.runtime.outbound import UnfitUrlError, WebhookPolicy
-from everloop.stores.notifying_task_views import Notify, NotToldError
-from everloop.stores.push_configs import (
-    MAX_CONFIGS,
-    PushConfig,
-    PushConfigs,
-    TooManyPushConfigsError,
-)
-from everloop.stores.push_deliveries import PushDeliveries
-from everloop.stores.push_settings import PushSettings
+from everloop.stores.push.configs import MAX_CONFIGS, PushConfig, PushConfigs, TooManyPushConfigsError
+from everloop.stores.push.deliveries import PushDeliveries
+from everloop.stores.push.notifying import Notify, NotToldError
+from everloop.stores.push.settings import PushSettings
 from everloop.workflows.contract.names import derive_push_config_id
 from everloop.workflows.contract.tasks import TaskView
 

@@ -12,7 +12,7 @@ from a2a.types import a2a_pb2 as pb
 from a2a.utils.errors import InvalidParamsError
 
 from everloop.gateway.requests import check_id
-from everloop.stores.push_configs import MAX_CONFIGS, PushConfig
+from everloop.stores.push.configs import MAX_CONFIGS, PushConfig
 from everloop.workflows.contract.names import derive_push_config_id
 from everloop.workflows.contract.tasks import TaskView
 

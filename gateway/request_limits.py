@@ -12,8 +12,7 @@ from everloop.gateway.errors import STORE_FAILURES, to_a2a
 from everloop.gateway.guards import RequestLimits, Unlimited
 from everloop.gateway.instruments import record_refused
 from everloop.gateway.refusals import TooManyRequestsError
-from everloop.stores.quotas import Quotas, Rate
-from everloop.stores.redis_quotas import RedisQuotas
+from everloop.stores.quotas import Quotas, Rate, RedisQuotas
 
 TASK_WAIT = 10
 """Seconds after which a client that has too many open tasks may try again: nobody knows when one ends."""

@@ -19,8 +19,8 @@ from pydantic import JsonValue
 
 from everloop.gateway.callers import Viewer
 from everloop.gateway.file_parts import InputFile, input_files, read_file_part, read_filename, read_media_type
-from everloop.stores.a2a_tasks import STATES_BY_NUMBER
-from everloop.stores.task_views import TaskQuery
+from everloop.runtime.protocol.tasks import STATES_BY_NUMBER
+from everloop.stores.views.interface import TaskQuery
 from everloop.workflows.contract.messages import (
     DataPart,
     FilePart,

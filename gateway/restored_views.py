@@ -1,9 +1,9 @@
 """Views that workflows answered, made whole for clients."""
 
 from everloop.gateway.errors import PayloadsUnavailableError
-from everloop.stores import restored_views
-from everloop.stores.artifacts import Artifacts
-from everloop.stores.blobs import BlobsUnavailableError
+from everloop.runtime.blobs import BlobsUnavailableError
+from everloop.stores.artifacts import shown
+from everloop.stores.artifacts.interface import Artifacts
 from everloop.workflows.contract.tasks import TaskView
 
 
@@ -16,6 +16,6 @@ async def with_artifacts(view: TaskView, artifacts: Artifacts, max_bytes: int) -
         PayloadsUnavailableError: the content cannot be read now.
     """
     try:
-        return await restored_views.with_artifacts(view, artifacts, max_bytes)
+        return await shown.with_artifacts(view, artifacts, max_bytes)
     except BlobsUnavailableError as error:
         raise PayloadsUnavailableError from error

@@ -19,8 +19,8 @@ from everloop.gateway.errors import TaskUnknownError
 from everloop.gateway.guards import Guards
 from everloop.gateway.snapshots import Snapshots
 from everloop.gateway.steps import Steps
-from everloop.stores.part_urls import RESULTS
-from everloop.stores.task_views import TaskViews
+from everloop.runtime.protocol.addresses import RESULTS
+from everloop.stores.views.interface import TaskViews
 
 _HEADERS = {
     "Cache-Control": "no-store",

@@ -12,7 +12,7 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from everloop.gateway.errors import NoWorkerError
 from everloop.gateway.temporal_calls import readable, temporal_answers
-from everloop.stores.temporal_failures import says_workflow_unknown
+from everloop.runtime.temporal.failures import says_workflow_unknown
 from everloop.workflows.contract.tasks import Route, TaskResult
 
 DECISION_TIMEOUT = 120.0

@@ -22,7 +22,7 @@ from temporalio.service import RPCError
 
 from everloop.gateway.errors import TaskUnknownError, TemporalUnavailableError
 from everloop.gateway.temporal_calls import CALL_TIMEOUT, known, readable, temporal_answers
-from everloop.stores.run_description import RunDescription, describe
+from everloop.runtime.temporal.describe import RunDescription, describe
 from everloop.workflows.contract import failures, names
 from everloop.workflows.contract.tasks import TERMINAL_STATES, TaskState
 

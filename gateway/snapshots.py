@@ -12,8 +12,8 @@ from everloop.gateway.instruments import record_rebuilt
 from everloop.gateway.restored_views import with_artifacts
 from everloop.gateway.stores import Stores
 from everloop.gateway.tasks import Tasks
-from everloop.stores.log_fields import bind_task, task_fields
-from everloop.stores.task_views import START, Snapshot
+from everloop.runtime.telemetry.logs import bind_task, task_fields
+from everloop.stores.views.interface import START, Snapshot
 from everloop.workflows.contract import names
 from everloop.workflows.contract.events import StatusChanged
 

@@ -12,9 +12,9 @@ from pydantic import JsonValue
 
 from everloop.gateway.errors import STORE_FAILURES, GatewayError
 from everloop.gateway.tasks import Tasks
+from everloop.runtime.protocol.addresses import result_url
+from everloop.runtime.telemetry.logs import task_fields
 from everloop.stores.json_limits import beginning
-from everloop.stores.log_fields import task_fields
-from everloop.stores.part_urls import result_url
 from everloop.stores.transcripts import Transcripts, fitting
 from everloop.workflows.contract.messages import (
     AssistantMessage,

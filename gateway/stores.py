@@ -2,10 +2,10 @@
 
 from dataclasses import dataclass
 
-from everloop.stores.artifacts import Artifacts
+from everloop.stores.artifacts.interface import Artifacts
 from everloop.stores.secrets import Secrets
-from everloop.stores.task_views import TaskViews
 from everloop.stores.transcripts import Transcripts
+from everloop.stores.views.interface import TaskViews
 
 
 @dataclass(frozen=True)

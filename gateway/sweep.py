@@ -12,8 +12,8 @@ from everloop.gateway.endings import Endings, lags
 from everloop.gateway.errors import STORE_FAILURES, GatewayError
 from everloop.gateway.problems import Problems
 from everloop.gateway.runs import Runs
-from everloop.stores.task_views import OpenTask, TaskViews
-from everloop.stores.view_parts import TASK_TTL
+from everloop.stores.views.interface import OpenTask, TaskViews
+from everloop.stores.views.parts import TASK_TTL
 
 SWEEP_PAUSE = 10.0
 """Seconds between two sweeps."""

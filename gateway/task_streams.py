@@ -13,8 +13,8 @@ from everloop.gateway.endings import Endings
 from everloop.gateway.event_fanout import EventFanout, Subscription
 from everloop.gateway.snapshots import Snapshots
 from everloop.gateway.turns import Step, UntilEnd
-from everloop.stores.log_fields import task_fields
-from everloop.stores.task_views import Snapshot, position_order
+from everloop.runtime.telemetry.logs import task_fields
+from everloop.stores.views.interface import Snapshot, position_order
 
 _log = structlog.get_logger()
 

@@ -35,8 +35,8 @@ from everloop.gateway.errors import (
     TaskUnknownError,
 )
 from everloop.gateway.temporal_calls import CALL_TIMEOUT, known, readable, temporal_answers
-from everloop.stores.run_description import describe
-from everloop.stores.temporal_failures import says_workflow_unknown
+from everloop.runtime.temporal.describe import describe
+from everloop.runtime.temporal.failures import says_workflow_unknown
 from everloop.workflows.agent_task import AgentTask
 from everloop.workflows.contract import failures, names
 from everloop.workflows.contract.messages import (

@@ -13,8 +13,8 @@ from everloop.gateway.errors import (
     TaskUnknownError,
     TemporalUnavailableError,
 )
-from everloop.stores.blobs import BlobsUnavailableError
-from everloop.stores.temporal_failures import says_namespace_unknown, says_workflow_unknown
+from everloop.runtime.blobs import BlobsUnavailableError
+from everloop.runtime.temporal.failures import says_namespace_unknown, says_workflow_unknown
 from everloop.workflows.contract.failures import BLOB_MISSING
 
 CALL_TIMEOUT = 5.0

@@ -1,6 +1,6 @@
 """When a client that follows a task has heard enough. Pure."""
 
-from everloop.stores.task_views import Snapshot, StreamedEvent
+from everloop.stores.views.interface import Snapshot, StreamedEvent
 from everloop.workflows.contract.events import StatusChanged
 from everloop.workflows.contract.tasks import TaskState
 

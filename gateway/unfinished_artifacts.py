@@ -3,9 +3,9 @@
 import structlog
 
 from everloop.gateway.errors import STORE_FAILURES
-from everloop.stores.artifacts import ArtifactError, Artifacts, Fail
-from everloop.stores.blobs import BlobError
-from everloop.stores.log_fields import task_fields
+from everloop.runtime.blobs import BlobError
+from everloop.runtime.telemetry.logs import task_fields
+from everloop.stores.artifacts.interface import ArtifactError, Artifacts, Fail
 from everloop.workflows.contract.artifacts import ArtifactStatus, StoredArtifact
 from everloop.workflows.contract.names import child_task_id, context_key
 from everloop.workflows.contract.tasks import TaskView

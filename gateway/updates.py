@@ -9,7 +9,8 @@ from a2a.types import a2a_pb2 as pb
 from pydantic import JsonValue
 
 from everloop.gateway.event_ids import EventId
-from everloop.stores.a2a_tasks import (
+from everloop.runtime.protocol.addresses import result_url
+from everloop.runtime.protocol.tasks import (
     EVENTS_EXTENSION,
     FAILED_ARTIFACT,
     Place,
@@ -19,9 +20,8 @@ from everloop.stores.a2a_tasks import (
     to_status,
     to_struct,
 )
-from everloop.stores.part_urls import result_url
-from everloop.stores.task_views import START
-from everloop.stores.view_parts import fails_drafts
+from everloop.stores.views.interface import START
+from everloop.stores.views.parts import fails_drafts
 from everloop.workflows.contract.events import (
     RESPONSE_ARTIFACT,
     ArtifactChunk,

@@ -4,10 +4,25 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import cast
 
+from pydantic import TypeAdapter
+from redis.asyncio import Redis
+
+from everloop.runtime.redis import cipher_of
+from everloop.stores.cleaned import Cleaned
+from everloop.stores.recent_messages import Room, newest_messages
 from everloop.stores.token_counts import CountTokens, estimate_tokens
 from everloop.workflows.contract.calls import ConversationMessage
-from everloop.workflows.contract.wire import Wire
+from everloop.workflows.contract.messages import UserMessage
+from everloop.workflows.contract.names import (
+    CONVERSATIONS_KEY,
+    conversation_key,
+    conversation_positions_key,
+    conversation_summaries_key,
+    conversation_tasks_key,
+)
+from everloop.workflows.contract.wire import HIDE_VALUES, Wire
 
 CONVERSATION_TTL = timedelta(days=30)
 """How long a conversation is kept after its last message."""
@@ -99,3 +114,225 @@ class Conversations(ABC):
     @abstractmethod
     async def clear(self, context: str) -> None:
         """Forget all messages and summaries. Positions go on, and no task that has appended does so again."""
+
+
+# Conversations in Redis. They are not rebuilt from Temporal: back them up.
+
+_APPEND = """
+-- KEYS: messages, positions, summaries, tasks, all conversations.
+-- ARGV: task id, time to live in seconds, how many messages and how many tasks are kept, context, messages.
+local position = tonumber(redis.call('HGET', KEYS[2], 'start') or '0') + redis.call('LLEN', KEYS[1])
+if redis.call('ZADD', KEYS[4], 'NX', position, ARGV[1]) == 0 then return end
+for n = 6, #ARGV do
+  redis.call('RPUSH', KEYS[1], ARGV[n])
+end
+local too_many = redis.call('LLEN', KEYS[1]) - tonumber(ARGV[3])
+if too_many > 0 then
+  redis.call('LTRIM', KEYS[1], too_many, -1)
+  redis.call('HINCRBY', KEYS[2], 'start', too_many)
+end
+redis.call('ZREMRANGEBYRANK', KEYS[4], 0, -tonumber(ARGV[4]) - 1)
+for n = 1, 4 do
+  redis.call('EXPIRE', KEYS[n], ARGV[2])
+end
+local time = redis.call('TIME')
+redis.call('ZADD', KEYS[5], time[1] * 1000 + math.floor(time[2] / 1000), ARGV[5])
+"""
+
+_GET_RANGE = """
+-- KEYS: messages, positions. ARGV: start, end.
+local first = tonumber(redis.call('HGET', KEYS[2], 'start') or '0')
+local start, stop = math.max(tonumber(ARGV[1]) - first, 0), tonumber(ARGV[2]) - first - 1
+if stop < start then
+  return {}
+end
+return redis.call('LRANGE', KEYS[1], start, stop)
+"""
+
+_COMPACT = """
+-- KEYS: messages, positions, summaries. ARGV: start, end, level, summary.
+local start, stop = tonumber(ARGV[1]), tonumber(ARGV[2])
+local last = tonumber(redis.call('HGET', KEYS[2], 'start') or '0') + redis.call('LLEN', KEYS[1])
+local cleared = tonumber(redis.call('HGET', KEYS[2], 'cleared') or '0')
+if start < cleared or stop <= start or stop > last then
+  return
+end
+local covered = {}
+for _, field in ipairs(redis.call('HKEYS', KEYS[3])) do
+  local _, from, to = string.match(field, '(%d+):(%d+):(%d+)')
+  from, to = tonumber(from), tonumber(to)
+  if from < stop and start < to then
+    if from < start or stop < to or (from == start and to == stop) then
+      return
+    end
+    table.insert(covered, field)
+  end
+end
+for _, field in ipairs(covered) do
+  redis.call('HDEL', KEYS[3], field)
+end
+redis.call('HSET', KEYS[3], ARGV[3] .. ':' .. ARGV[1] .. ':' .. ARGV[2], ARGV[4])
+local left = redis.call('PTTL', KEYS[1])
+if left > 0 then
+  redis.call('PEXPIRE', KEYS[3], left)
+end
+"""
+
+_CLEAR = """
+-- KEYS: messages, positions, summaries. ARGV: time to live in seconds.
+local last = tonumber(redis.call('HGET', KEYS[2], 'start') or '0') + redis.call('LLEN', KEYS[1])
+redis.call('DEL', KEYS[1], KEYS[3])
+redis.call('HSET', KEYS[2], 'start', last, 'cleared', last)
+redis.call('EXPIRE', KEYS[2], ARGV[1])
+"""
+
+_MESSAGE: TypeAdapter[ConversationMessage] = TypeAdapter(ConversationMessage, config=HIDE_VALUES)
+
+
+class RedisConversations(Conversations):
+    """A few keys for each context; `ttl` is how long they are kept after its last message (default 30 days).
+
+    Whatever changes a conversation is one script: of two that come at once, both are done, one after another.
+    """
+
+    def __init__(
+        self, redis: Redis, *, ttl: timedelta = CONVERSATION_TTL, count_tokens: CountTokens = estimate_tokens
+    ) -> None:
+        super().__init__(count_tokens=count_tokens)
+        self._redis = redis
+        self._cipher = cipher_of(redis)
+        self._ttl = int(ttl.total_seconds())
+        self._append = redis.register_script(_APPEND)
+        self._get_range = redis.register_script(_GET_RANGE)
+        self._compact = redis.register_script(_COMPACT)
+        self._clear = redis.register_script(_CLEAR)
+
+    async def append(self, context: str, task_id: str, messages: Sequence[ConversationMessage]) -> None:
+        jsons = (self._sealed(context, message) for message in messages)
+        await self._append(
+            keys=[*_keys(context), conversation_tasks_key(context), CONVERSATIONS_KEY],
+            args=[task_id, self._ttl, MAX_MESSAGES, MAX_TASKS, context, *jsons],
+        )
+
+    async def get_recent(
+        self, context: str, max_messages: int, max_tokens: int | None = None
+    ) -> list[ConversationMessage]:
+        if max_messages < 1:
+            return []
+        newest = await self._read(context, -max_messages)
+        if not any(isinstance(message, UserMessage) for message in newest):  # a turn longer than that
+            newest = await self._read(context, 0)
+        return newest_messages(newest, Room.of_tokens(max_messages, max_tokens, self.count_tokens))
+
+    async def get_all(self, context: str) -> list[ConversationMessage]:
+        return await self._read(context, 0)
+
+    async def get_count(self, context: str) -> int:
+        return await self._redis.llen(conversation_key(context))
+
+    async def get_span(self, context: str) -> Span:
+        async with self._redis.pipeline(transaction=True) as pipeline:
+            pipeline.hget(conversation_positions_key(context), "start")
+            pipeline.llen(conversation_key(context))
+            start, count = cast("tuple[str | None, int]", await pipeline.execute())
+        return Span(int(start or 0), int(start or 0) + count)
+
+    async def get_range(self, context: str, start: int, end: int) -> list[ConversationMessage]:
+        keys = [conversation_key(context), conversation_positions_key(context)]
+        return self._parse(context, cast("list[str]", await self._get_range(keys=keys, args=[start, end])))
+
+    async def compact(self, context: str, summary: ConversationSummary) -> None:
+        arguments = [summary.start, summary.end, summary.level, self._sealed(context, summary)]
+        await self._compact(keys=_keys(context), args=arguments)
+
+    async def get_summaries(self, context: str) -> list[ConversationSummary]:
+        found = cast("list[str]", await self._redis.hvals(conversation_summaries_key(context)))
+        jsons = (self._cipher.unseal_text(kept, _purpose(context)) for kept in found)
+        summaries = map(ConversationSummary.model_validate_json, jsons)
+        return sorted(summaries, key=lambda summary: summary.start)
+
+    async def clear(self, context: str) -> None:
+        await self._clear(keys=_keys(context), args=[self._ttl])
+
+    async def _read(self, context: str, start: int) -> list[ConversationMessage]:
+        """Return the messages from an index of the list on."""
+        kept = cast("list[str]", await self._redis.lrange(conversation_key(context), start, -1))
+        return self._parse(context, kept)
+
+    def _sealed(self, context: str, entry: ConversationMessage | ConversationSummary) -> str:
+        return self._cipher.seal_text(entry.model_dump_json(), _purpose(context))
+
+    def _parse(self, context: str, kept: Sequence[str]) -> list[ConversationMessage]:
+        jsons = (self._cipher.unseal_text(entry, _purpose(context)) for entry in kept)
+        return [_MESSAGE.validate_json(json) for json in jsons]
+
+
+def _keys(context: str) -> list[str]:
+    return [
+        conversation_key(context),
+        conversation_positions_key(context),
+        conversation_summaries_key(context),
+    ]
+
+
+def _purpose(context: str) -> str:
+    return f"conversation {context}"
+
+
+# Removes conversations that nobody has added to for their time to live.
+
+_BATCH = 500
+"""Conversations that one step removes at most."""
+
+_NOW = """
+local time = redis.call('TIME')
+local due = time[1] * 1000 + math.floor(time[2] / 1000) - tonumber(ARGV[1])
+"""
+_COUNT = f"{_NOW} return redis.call('ZCOUNT', KEYS[1], '-inf', due)"
+_LIST = f"{_NOW} return redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', due, 'LIMIT', 0, ARGV[2])"
+_REMOVE = f"""
+-- KEYS: all conversations, then the keys of one. ARGV: time to live in milliseconds, the context.
+{_NOW}
+local at = redis.call('ZSCORE', KEYS[1], ARGV[2])
+if not at or tonumber(at) > due then
+  return 0  -- somebody has added to it since, or removed it
+end
+redis.call('DEL', unpack(KEYS, 2))
+return redis.call('ZREM', KEYS[1], ARGV[2])
+"""
+
+
+class ExpiredConversations:
+    """Any number of processes may remove them at once, and each may die at any point.
+
+    `ttl` counts from the last message, also for conversations that began when it was longer.
+    """
+
+    def __init__(self, redis: Redis, *, ttl: timedelta) -> None:
+        self._ttl = int(ttl.total_seconds() * 1000)
+        self._count = redis.register_script(_COUNT)
+        self._list = redis.register_script(_LIST)
+        self._remove = redis.register_script(_REMOVE)
+
+    async def clean(self, *, dry_run: bool) -> Cleaned:
+        """Remove 500 conversations at most, and return how many were (or would be) removed.
+
+        Raises:
+            RedisError: Redis is away.
+        """
+        if dry_run:
+            return Cleaned(int(await self._count(keys=[CONVERSATIONS_KEY], args=[self._ttl])))
+        listed = await self._list(keys=[CONVERSATIONS_KEY], args=[self._ttl, _BATCH])
+        contexts = cast("list[str]", listed)
+        removed = sum([await self._remove_one(context) for context in contexts])
+        return Cleaned(removed, "due" if len(contexts) == _BATCH else "")
+
+    async def _remove_one(self, context: str) -> int:
+        keys = [
+            CONVERSATIONS_KEY,
+            conversation_key(context),
+            conversation_positions_key(context),
+            conversation_summaries_key(context),
+            conversation_tasks_key(context),
+        ]
+        return int(await self._remove(keys=keys, args=[self._ttl, context]))

@@ -6,9 +6,9 @@ from pydantic import Field
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from everloop.stores.conversations import CONVERSATION_TTL
-from everloop.stores.redis_tool_records import RECORD_TTL
-from everloop.stores.task_views import MAX_TASK_BYTES
-from everloop.stores.view_parts import TASK_TTL
+from everloop.stores.tool_records import RECORD_TTL
+from everloop.stores.views.interface import MAX_TASK_BYTES
+from everloop.stores.views.parts import TASK_TTL
 
 MAX_TTL_DAYS = 36_500
 SMALLEST_TASK_BYTES = 1_000_000

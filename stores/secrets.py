@@ -1,8 +1,17 @@
 """What clients supplied for the tools of a task, and nobody else may see."""
 
+import json
 from abc import ABC, abstractmethod
+from datetime import timedelta
+from typing import cast
 
 from pydantic import JsonValue
+from redis.asyncio import Redis
+
+from everloop.runtime.redis import cipher_of
+from everloop.stores.views.parts import TASK_TTL
+from everloop.stores.views.redis import RedisTaskKeys
+from everloop.workflows.contract.names import secrets_key
 
 
 class Secrets(ABC):
@@ -31,3 +40,63 @@ class Secrets(ABC):
     @abstractmethod
     async def forget(self, task_id: str) -> None:
         """Forget all secrets of a task, accepted or not; repeating it changes nothing."""
+
+
+# Secrets in Redis: a hash for each task, with the fields `message:<id>` and `name:<name>` → JSON.
+#
+# `accepted:<message id> <name>` is there for what was accepted once.
+
+_ACCEPT = """
+-- ARGV: fields of what was brought, of what is accepted, and of who was accepted.
+local brought = redis.call('HGET', KEYS[1], ARGV[1])
+if brought and redis.call('HSETNX', KEYS[1], ARGV[3], 1) == 1 then
+  redis.call('HSET', KEYS[1], ARGV[2], brought)
+end
+"""
+"""One step: a task that is forgotten in between must not come back, with no time to live."""
+
+
+class RedisSecrets(Secrets):
+    """Each call is one round trip. `ttl` (default 7 days) counts from the task's end.
+
+    The time to live is for what comes after the end; the end itself deletes the key.
+    """
+
+    def __init__(self, redis: Redis, *, ttl: timedelta = TASK_TTL) -> None:
+        self._redis = redis
+        self._cipher = cipher_of(redis)
+        self._keys = RedisTaskKeys(redis, ttl)
+        self._accept = redis.register_script(_ACCEPT)
+
+    async def put(self, task_id: str, message_id: str, value: JsonValue) -> None:
+        key = secrets_key(task_id)
+        sealed = self._cipher.seal_text(json.dumps(value), _purpose(task_id))
+        async with self._redis.pipeline(transaction=True) as pipeline:
+            pipeline.hset(key, _brought(message_id), sealed)
+            await self._keys.queue_hold(pipeline, task_id, key)
+            await pipeline.execute()
+
+    async def accept(self, task_id: str, message_id: str, name: str) -> None:
+        fields = [_brought(message_id), _accepted(name), f"accepted:{message_id} {name}"]
+        await self._accept(keys=[secrets_key(task_id)], args=fields)
+
+    async def get(self, task_id: str, name: str) -> JsonValue:
+        kept = cast("str | None", await self._redis.hget(secrets_key(task_id), _accepted(name)))
+        if kept is None:
+            return None
+        return cast("JsonValue", json.loads(self._cipher.unseal_text(kept, _purpose(task_id))))
+
+    async def forget(self, task_id: str) -> None:
+        await self._redis.delete(secrets_key(task_id))
+
+
+def _purpose(task_id: str) -> str:
+    return f"secrets {task_id}"
+
+
+def _brought(message_id: str) -> str:
+    return f"message:{message_id}"
+
+
+def _accepted(name: str) -> str:
+    return f"name:{name}"

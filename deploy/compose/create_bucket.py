@@ -8,7 +8,7 @@ from typing import Protocol, cast
 import boto3
 from botocore.exceptions import BotoCoreError, ClientError
 
-from everloop.stores.blob_settings import BlobSettings
+from everloop.stores.blobs.settings import BlobSettings
 
 
 class S3(Protocol):

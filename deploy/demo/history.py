@@ -10,9 +10,9 @@ from pydantic import BaseModel, Field, JsonValue
 from temporalio.api.common.v1 import Payload
 
 from everloop.deploy.demo.errors import DemoError
-from everloop.stores.encryption import NO_CIPHER, Cipher
-from everloop.stores.encryption_codec import decrypted
-from everloop.stores.encryption_settings import EncryptionSettings
+from everloop.runtime.encryption.cipher import NO_CIPHER, Cipher
+from everloop.runtime.encryption.keys import EncryptionSettings
+from everloop.runtime.temporal.codec import decrypted
 from everloop.workflows.contract.messages import ToolCall, ToolOutcome
 from everloop.workflows.contract.ports import ModelPort, ToolPort
 

@@ -15,8 +15,8 @@ from temporalio.client import (
 from temporalio.service import RPCError, RPCStatusCode
 
 from everloop.deploy.schedule.settings import QueueSettings
-from everloop.stores.housekeeping_schedule import LONGEST_RUN
-from everloop.stores.temporal_connection import connect_temporal
+from everloop.runtime.temporal.connection import connect_temporal
+from everloop.runtime.temporal.schedule import LONGEST_RUN
 from everloop.workflows.contract.housekeeping import (
     HOUSEKEEPING_WORKFLOW_TYPE,
     HousekeepingInput,

@@ -22,14 +22,14 @@ from everloop.gateway.restored_views import with_artifacts
 from everloop.gateway.runs import Runs
 from everloop.gateway.stores import Stores
 from everloop.gateway.tasks import Tasks
-from everloop.stores.artifact_settings import ArtifactSettings, make_artifacts
-from everloop.stores.blob_settings import BlobSettings, opened_blobs
-from everloop.stores.redis_connection import StoreSettings, check_redis, connect_redis
-from everloop.stores.redis_secrets import RedisSecrets
-from everloop.stores.redis_task_views import RedisTaskViews
-from everloop.stores.redis_transcripts import RedisTranscripts
+from everloop.runtime.redis import StoreSettings, check_redis, connect_redis
+from everloop.runtime.temporal.connection import connect_temporal
+from everloop.stores.artifacts.settings import ArtifactSettings, make_artifacts
+from everloop.stores.blobs.settings import BlobSettings, opened_blobs
 from everloop.stores.retention import RetentionSettings
-from everloop.stores.temporal_connection import connect_temporal
+from everloop.stores.secrets import RedisSecrets
+from everloop.stores.transcripts import RedisTranscripts
+from everloop.stores.views.redis import RedisTaskViews
 
 TRIES = 3
 """How often a worker is asked for a task: it may have others to answer for."""

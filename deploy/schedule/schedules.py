@@ -24,7 +24,7 @@ from everloop.deploy.schedule.definition import ScheduleDefinition
 from everloop.deploy.schedule.errors import ScheduleError
 from everloop.deploy.schedule.recurrence import UTC_NAME, NextRun, Recurrence
 from everloop.deploy.schedule.settings import QueueSettings
-from everloop.stores.temporal_connection import connect_temporal
+from everloop.runtime.temporal.connection import connect_temporal
 from everloop.workflows.contract import names
 
 ANSWER_TIMEOUT = timedelta(seconds=10)

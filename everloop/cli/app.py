@@ -54,7 +54,7 @@ def everloop(
 ) -> None:
     """AI agents that survive anything: A2A tasks as durable Temporal workflows."""
     if context.invoked_subcommand not in OWN_REPORTS:
-        from everloop.stores.setting_names import report_unknown
+        from everloop.runtime.settings import report_unknown
 
         report_unknown(NAME)
 

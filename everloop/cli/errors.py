@@ -48,7 +48,7 @@ def reported(*kinds: type[Exception], interrupted: str = "interrupted") -> Gener
     except kinds as error:
         raise CommandError(str(error)) from error
     except ValidationError as error:
-        from everloop.stores.settings_errors import explain
+        from everloop.runtime.settings import explain
 
         raise CommandError(f"wrong setting: {explain(error)}") from error
     except KeyboardInterrupt as error:

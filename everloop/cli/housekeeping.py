@@ -89,8 +89,8 @@ def _asked(ask: "Callable[[HousekeepingRuns], Awaitable[T]]") -> T:
     import uvloop
 
     from everloop.deploy.housekeeping.runs import HousekeepingError
-    from everloop.stores.encryption import EncryptionError
-    from everloop.stores.temporal_connection import TemporalUnreachableError
+    from everloop.runtime.encryption.cipher import EncryptionError
+    from everloop.runtime.temporal.connection import TemporalUnreachableError
 
     use_local_stack()
     kinds = (EncryptionError, HousekeepingError, TemporalUnreachableError)

@@ -66,10 +66,10 @@ def _rebuilt(agent: str, owner: str, at_once: int) -> "Progress":
 
     from everloop.deploy.reindex.progress import Progress
     from everloop.deploy.reindex.rebuild import rebuild
-    from everloop.stores.blobs import BlobsUnfitError
-    from everloop.stores.encryption import EncryptionError
-    from everloop.stores.redis_connection import RedisUnfitError
-    from everloop.stores.temporal_connection import TemporalUnreachableError
+    from everloop.runtime.blobs import BlobsUnfitError
+    from everloop.runtime.encryption.cipher import EncryptionError
+    from everloop.runtime.redis import RedisUnfitError
+    from everloop.runtime.temporal.connection import TemporalUnreachableError
 
     use_local_stack()
     progress = Progress(sys.stderr)

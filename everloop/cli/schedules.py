@@ -192,8 +192,8 @@ def _asked(ask: "Callable[[Schedules], Awaitable[T]]") -> T:
     import uvloop
 
     from everloop.deploy.schedule.errors import ScheduleError
-    from everloop.stores.encryption import EncryptionError
-    from everloop.stores.temporal_connection import TemporalUnreachableError
+    from everloop.runtime.encryption.cipher import EncryptionError
+    from everloop.runtime.temporal.connection import TemporalUnreachableError
 
     use_local_stack()
     kinds = (EncryptionError, ScheduleError, TemporalUnreachableError)

@@ -20,9 +20,9 @@ from a2a.types.a2a_pb2 import (
 )
 from temporalio.client import Client, WorkflowExecutionStatus, WorkflowFailureError
 
-from everloop.stores.redis_connection import connect_redis
-from everloop.stores.redis_task_views import RedisTaskViews
-from everloop.stores.task_views import START
+from everloop.runtime.redis import connect_redis
+from everloop.stores.views.interface import START
+from everloop.stores.views.redis import RedisTaskViews
 from everloop.workflows.contract.events import StatusChanged
 from everloop.workflows.contract.messages import ToolCall
 from everloop.workflows.contract.names import call_key, child_task_id, name_calls

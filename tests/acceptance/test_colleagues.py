@@ -14,7 +14,7 @@ from a2a.types.a2a_pb2 import GetTaskRequest, SendMessageRequest, TaskState
 from google.protobuf.json_format import MessageToDict
 from pydantic import JsonValue
 
-from everloop.stores.a2a_tasks import EVENTS_EXTENSION
+from everloop.runtime.protocol.tasks import EVENTS_EXTENSION
 from tests.support.a2a_client import Answer, connected, request, response_of, send
 from tests.support.deployment import Deployment, running_deployment
 from tests.support.people import say, shown

@@ -22,9 +22,9 @@ from temporalio.client import Client
 from everloop.deploy.local.servers import LOOPBACK, free_port
 from everloop.gateway.api_key_file import add_key, new_key
 from everloop.gateway.scopes import READ, WRITE
-from everloop.stores.artifact_record import KNOWN_SINCE
-from everloop.stores.blob_check import STORE_ID_KEY
-from everloop.stores.blob_users import FOLDER
+from everloop.stores.artifacts.record import KNOWN_SINCE
+from everloop.stores.blobs.settings import STORE_ID_KEY
+from everloop.stores.blobs.users import FOLDER
 from everloop.workflows.contract.housekeeping import Kind, housekeeping_schedule_id
 from everloop.workflows.contract.names import (
     CONVERSATIONS_KEY,

@@ -16,7 +16,7 @@ from temporalio.client import Client
 
 from everloop.deploy.compose.create_bucket import create_bucket
 from everloop.deploy.local.servers import LOOPBACK, free_port
-from everloop.stores.blob_settings import BlobSettings
+from everloop.stores.blobs.settings import BlobSettings
 from everloop.workflows.contract.names import SEARCH_ATTRIBUTES
 from tests.support.buckets import client_of, running_moto
 from tests.support.image_files import fill, hide_what_images_lack

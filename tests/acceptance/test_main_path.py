@@ -8,7 +8,7 @@ from uuid import uuid4
 
 from a2a.types.a2a_pb2 import GetTaskRequest, ListTasksRequest, TaskState
 
-from everloop.stores.a2a_tasks import EVENTS_EXTENSION
+from everloop.runtime.protocol.tasks import EVENTS_EXTENSION
 from tests.acceptance.conftest import Steady
 from tests.support.a2a_client import Answer, connected, request, response_of, send
 from tests.support.deployment import Deployment

@@ -15,7 +15,7 @@ import pytest
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 from redis.asyncio import Redis
 
-from everloop.stores.log_fields import owner_hash
+from everloop.runtime.telemetry.logs import owner_hash
 from everloop.workflows.contract.names import view_key
 from tests.support.deployment import Deployment, Gateway, running_deployment
 from tests.support.otlp_receiver import OtlpReceiver, running_otlp_receiver

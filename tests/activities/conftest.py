@@ -9,10 +9,10 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from everloop.stores.memory_task_views import MemoryTaskViews
-from everloop.stores.redis_connection import connect_redis
-from everloop.stores.redis_task_views import RedisTaskViews
-from everloop.stores.task_views import TaskViews
+from everloop.runtime.redis import connect_redis
+from everloop.stores.memory.task_views import MemoryTaskViews
+from everloop.stores.views.interface import TaskViews
+from everloop.stores.views.redis import RedisTaskViews
 
 
 @pytest.fixture

@@ -16,10 +16,10 @@ from everloop.agents.guard import guard
 from everloop.agents.hooks import HookContext, NeedsApproval, TaskOutcome, Veto
 from everloop.agents.plugins import Plugin, sub_agent
 from everloop.agents.registry import AgentRegistry
-from everloop.stores.memory_task_views import MemoryTaskViews
-from everloop.stores.memory_tool_records import MemoryToolRecords
-from everloop.stores.memory_transcripts import MemoryTranscripts
-from everloop.stores.task_views import START, TaskViews
+from everloop.stores.memory.task_views import MemoryTaskViews
+from everloop.stores.memory.tool_records import MemoryToolRecords
+from everloop.stores.memory.transcripts import MemoryTranscripts
+from everloop.stores.views.interface import START, TaskViews
 from everloop.workflows.contract import failures
 from everloop.workflows.contract.calls import (
     AfterCompletionInput,

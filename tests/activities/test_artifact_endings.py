@@ -10,16 +10,16 @@ from uuid import uuid4
 import pytest
 
 from everloop.activities.artifact_endings import ArtifactEndings
-from everloop.stores.artifacts import Append, Artifacts, Change, Create, Fail, NewPart
-from everloop.stores.blobs import PROBE_KEY, BlobsUnavailableError
-from everloop.stores.local_blobs import LocalBlobs
-from everloop.stores.memory_artifacts import MemoryArtifacts
-from everloop.stores.memory_task_views import MemoryTaskViews
-from everloop.stores.published_artifacts import PublishedArtifacts
-from everloop.stores.redis_artifacts import RedisArtifacts
-from everloop.stores.redis_connection import connect_redis
-from everloop.stores.redis_task_views import RedisTaskViews
-from everloop.stores.task_views import START, TaskViews
+from everloop.runtime.blobs import PROBE_KEY, BlobsUnavailableError
+from everloop.runtime.redis import connect_redis
+from everloop.stores.artifacts.interface import Append, Artifacts, Change, Create, Fail, NewPart
+from everloop.stores.artifacts.memory import MemoryArtifacts
+from everloop.stores.artifacts.published import PublishedArtifacts
+from everloop.stores.artifacts.redis import RedisArtifacts
+from everloop.stores.blobs.local import LocalBlobs
+from everloop.stores.memory.task_views import MemoryTaskViews
+from everloop.stores.views.interface import START, TaskViews
+from everloop.stores.views.redis import RedisTaskViews
 from everloop.workflows.contract.artifacts import ArtifactStatus
 from everloop.workflows.contract.messages import FilePart, StoredPart, TextPart
 from everloop.workflows.contract.names import context_key

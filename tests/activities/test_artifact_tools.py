@@ -9,7 +9,7 @@ from pydantic import JsonValue
 from everloop.agents.artifact_tools import artifacts
 from everloop.agents.errors import AgentDefinitionError
 from everloop.stores.leases import Lease
-from everloop.stores.memory_tool_records import MemoryToolRecords
+from everloop.stores.memory.tool_records import MemoryToolRecords
 from everloop.workflows.contract.artifacts import ArtifactStatus
 from everloop.workflows.contract.calls import ToolReply
 from everloop.workflows.contract.messages import DataPart, TextPart

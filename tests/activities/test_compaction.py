@@ -13,10 +13,10 @@ from everloop.activities.model_provider import ModelProvider
 from everloop.activities.provider_errors import MODEL_FAILURES
 from everloop.activities.summary_request import MAX_SUMMARY_CHARACTERS
 from everloop.stores.leases import Lease
-from everloop.stores.memory_transcripts import MemoryTranscripts
-from everloop.stores.redis_task_views import RedisTaskViews
-from everloop.stores.redis_transcripts import RedisTranscripts
+from everloop.stores.memory.transcripts import MemoryTranscripts
+from everloop.stores.transcripts import RedisTranscripts
 from everloop.stores.transcripts import Reply as TranscriptReply
+from everloop.stores.views.redis import RedisTaskViews
 from everloop.workflows.contract.calls import CompactContextInput
 from everloop.workflows.contract.events import RetryScheduled, UsageReported, Warned
 from everloop.workflows.contract.failures import MODEL_UNAVAILABLE, TRANSCRIPT_MISSING

@@ -14,14 +14,12 @@ from everloop.activities.conversation import RememberedConversation
 from everloop.activities.conversation_messages import MAX_CHARACTERS
 from everloop.activities.conversation_recall import MAX_BYTES, MAX_SUMMARY_BYTES
 from everloop.activities.model_provider import ModelProvider
-from everloop.stores.conversations import Conversations, ConversationSummary
-from everloop.stores.memory_conversations import MemoryConversations
-from everloop.stores.memory_tool_records import MemoryToolRecords
-from everloop.stores.memory_transcripts import MemoryTranscripts
-from everloop.stores.redis_connection import connect_redis
-from everloop.stores.redis_conversations import RedisConversations
-from everloop.stores.redis_transcripts import RedisTranscripts
-from everloop.stores.transcripts import Transcripts
+from everloop.runtime.redis import connect_redis
+from everloop.stores.conversations import Conversations, ConversationSummary, RedisConversations
+from everloop.stores.memory.conversations import MemoryConversations
+from everloop.stores.memory.tool_records import MemoryToolRecords
+from everloop.stores.memory.transcripts import MemoryTranscripts
+from everloop.stores.transcripts import RedisTranscripts, Transcripts
 from everloop.workflows.contract.calls import (
     ConversationMessage,
     LoadContextInput,

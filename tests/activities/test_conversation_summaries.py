@@ -5,10 +5,9 @@ from redis.asyncio import Redis
 from temporalio.exceptions import ApplicationError
 
 from everloop.activities.conversation_summaries import MAX_SUMMARY_CHARACTERS
-from everloop.stores.conversations import Conversations
-from everloop.stores.memory_conversations import MemoryConversations
-from everloop.stores.redis_connection import connect_redis
-from everloop.stores.redis_conversations import RedisConversations
+from everloop.runtime.redis import connect_redis
+from everloop.stores.conversations import Conversations, RedisConversations
+from everloop.stores.memory.conversations import MemoryConversations
 from everloop.workflows.contract.failures import MODEL_REFUSED, MODEL_UNAVAILABLE
 from everloop.workflows.contract.tasks import MemorySpec
 from tests.support.scripted_openai import Answer, ReceivedRequest, Refusal, Reply, ScriptedOpenAI

@@ -16,9 +16,9 @@ from everloop.activities.drafted_calls import DraftedReply
 from everloop.activities.response_draft import ResponseDraft
 from everloop.activities.stored_contents import StoredContents
 from everloop.agents.artifact_tools import artifacts
-from everloop.stores.memory_artifacts import MemoryArtifacts
-from everloop.stores.redis_connection import connect_redis
-from everloop.stores.redis_task_views import RedisTaskViews
+from everloop.runtime.redis import connect_redis
+from everloop.stores.artifacts.memory import MemoryArtifacts
+from everloop.stores.views.redis import RedisTaskViews
 from everloop.workflows.contract.events import ArtifactChunk, TaskEvent, Thought
 from everloop.workflows.contract.messages import TextPart
 from everloop.workflows.contract.tasks import TaskRef

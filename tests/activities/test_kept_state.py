@@ -15,10 +15,10 @@ from everloop.agents.limits import Retries
 from everloop.agents.questions import InputRequired
 from everloop.agents.tool import Tool, tool
 from everloop.agents.tool_context import ToolContext
+from everloop.runtime.redis import connect_redis
 from everloop.stores.leases import Lease
-from everloop.stores.memory_tool_records import MemoryToolRecords
-from everloop.stores.redis_connection import connect_redis
-from everloop.stores.redis_tool_records import RedisToolRecords
+from everloop.stores.memory.tool_records import MemoryToolRecords
+from everloop.stores.tool_records import RedisToolRecords
 from everloop.workflows.contract.messages import ToolMessage
 from tests.support.tool_bench import ToolBench, yes
 

@@ -12,10 +12,10 @@ from temporalio.exceptions import ApplicationError
 from temporalio.testing import ActivityEnvironment
 
 from everloop.stores.leases import Lease
-from everloop.stores.memory_transcripts import MemoryTranscripts
-from everloop.stores.redis_task_views import RedisTaskViews
-from everloop.stores.redis_transcripts import RedisTranscripts
+from everloop.stores.memory.transcripts import MemoryTranscripts
+from everloop.stores.transcripts import RedisTranscripts
 from everloop.stores.transcripts import Reply as TranscriptReply
+from everloop.stores.views.redis import RedisTaskViews
 from everloop.workflows.contract.calls import CallModelInput
 from everloop.workflows.contract.events import (
     ArtifactChunk,

@@ -11,14 +11,14 @@ from temporalio.testing import ActivityEnvironment
 from everloop.activities.provider_errors import MODEL_FAILURES
 from everloop.activities.tools import AgentTools, ToolStores
 from everloop.agents.registry import AgentRegistry
+from everloop.stores.artifacts.memory import MemoryArtifacts
+from everloop.stores.artifacts.shown import shown_artifact
 from everloop.stores.leases import Lease
-from everloop.stores.memory_artifacts import MemoryArtifacts
-from everloop.stores.memory_secrets import MemorySecrets
-from everloop.stores.memory_task_views import MemoryTaskViews
-from everloop.stores.memory_tool_records import MemoryToolRecords
-from everloop.stores.redis_task_views import RedisTaskViews
-from everloop.stores.redis_transcripts import RedisTranscripts
-from everloop.stores.shown_artifacts import shown_artifact
+from everloop.stores.memory.secrets import MemorySecrets
+from everloop.stores.memory.task_views import MemoryTaskViews
+from everloop.stores.memory.tool_records import MemoryToolRecords
+from everloop.stores.transcripts import RedisTranscripts
+from everloop.stores.views.redis import RedisTaskViews
 from everloop.workflows.contract.artifacts import StoredArtifact
 from everloop.workflows.contract.calls import RunToolInput
 from everloop.workflows.contract.events import ArtifactChunk, TaskEvent, ToolCalled

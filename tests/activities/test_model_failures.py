@@ -16,7 +16,7 @@ from everloop.activities.model import OpenAIModel
 from everloop.activities.model_provider import LONGEST_REPLY, ModelProvider
 from everloop.activities.provider_errors import MODEL_FAILURES
 from everloop.stores.leases import Lease
-from everloop.stores.memory_task_views import MemoryTaskViews
+from everloop.stores.memory.task_views import MemoryTaskViews
 from everloop.workflows.activity_options import model_call
 from everloop.workflows.contract.events import ArtifactChunk, Resumed, RetryScheduled, TaskEvent
 from everloop.workflows.contract.failures import (

@@ -8,9 +8,9 @@ from pydantic import JsonValue
 from temporalio.exceptions import ApplicationError
 
 from everloop.activities.input_files import MAX_MESSAGE_BYTES, MAX_REQUEST_BYTES
-from everloop.stores.artifacts import Create, NewPart
-from everloop.stores.blobs import BlobsUnavailableError
-from everloop.stores.memory_artifacts import MemoryArtifacts
+from everloop.runtime.blobs import BlobsUnavailableError
+from everloop.stores.artifacts.interface import Create, NewPart
+from everloop.stores.artifacts.memory import MemoryArtifacts
 from everloop.workflows.contract.failures import FILES_UNAVAILABLE
 from everloop.workflows.contract.messages import (
     FilePart,

@@ -13,8 +13,8 @@ from everloop.agents.agent import Agent, Turn
 from everloop.agents.artifact_tools import artifacts
 from everloop.agents.hooks import HookContext
 from everloop.agents.plugins import Plugin, tools
-from everloop.stores.redis_task_views import RedisTaskViews
-from everloop.stores.redis_transcripts import RedisTranscripts
+from everloop.stores.transcripts import RedisTranscripts
+from everloop.stores.views.redis import RedisTaskViews
 from everloop.workflows.contract.events import ArtifactChunk, Thought
 from everloop.workflows.contract.messages import AssistantMessage, DataPart, Part, TextPart, ToolCall
 from tests.support.artifact_writer_bench import arguments as artifact_arguments

@@ -21,7 +21,7 @@ from everloop.agents.agent import Turn
 from dataclasses import replace
 from everloop.workflows.contract.messages import AssistantMessage
 from everloop.activities.model_settings import ModelKeyError, ModelSettings
-from everloop.stores.settings_errors import explain
+from everloop.runtime.settings import explain
 try:
     print(ModelSettings().prices)
 except ValidationError as error:

@@ -5,8 +5,8 @@ from collections.abc import Mapping
 
 import pytest
 
-from everloop.stores.memory_task_views import MemoryTaskViews
-from everloop.stores.task_views import Snapshot, TaskViews
+from everloop.stores.memory.task_views import MemoryTaskViews
+from everloop.stores.views.interface import Snapshot, TaskViews
 from everloop.workflows.contract.events import TaskEvent
 from everloop.workflows.contract.tasks import TaskState
 from tests.stores.examples import chunk, status

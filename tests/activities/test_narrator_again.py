@@ -1,6 +1,6 @@
 """An attempt of the narrator that follows one that died."""
 
-from everloop.stores.task_views import START, TaskViews
+from everloop.stores.views.interface import START, TaskViews
 from everloop.workflows.contract.events import Narrated
 from everloop.workflows.contract.tasks import TaskState
 from tests.stores.examples import chunk

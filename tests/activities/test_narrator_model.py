@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from everloop.stores.memory_task_views import MemoryTaskViews
-from everloop.stores.task_views import TaskViews
+from everloop.stores.memory.task_views import MemoryTaskViews
+from everloop.stores.views.interface import TaskViews
 from everloop.workflows.contract.tasks import NarratorSpec, TaskState
 from tests.support.narrator_bench import narrator_bench
 from tests.support.scripted_openai import Refusal, Reply, ScriptedOpenAI

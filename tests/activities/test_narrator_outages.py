@@ -3,7 +3,7 @@
 from datetime import timedelta
 
 from everloop.activities.narration import NarrationTerms
-from everloop.stores.task_views import TaskViews
+from everloop.stores.views.interface import TaskViews
 from everloop.workflows.contract.tasks import TaskState
 from tests.support.narrator_bench import Looked, narrator_bench
 from tests.support.scripted_openai import Reply, ScriptedOpenAI

@@ -6,7 +6,7 @@ from datetime import timedelta
 import pytest
 
 from everloop.activities.narration import NarrationTerms
-from everloop.stores.task_views import START, TaskViews
+from everloop.stores.views.interface import START, TaskViews
 from tests.support.narrator_bench import QUICK, Looked, narrator_bench
 from tests.support.scripted_openai import Reply, ScriptedOpenAI
 

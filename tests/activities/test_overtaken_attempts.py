@@ -20,13 +20,13 @@ from everloop.activities.tools import AgentTools, ToolStores
 from everloop.activities.transcript import CachedTranscripts
 from everloop.agents.hooks import HookContext
 from everloop.agents.registry import AgentRegistry
-from everloop.stores.memory_artifacts import MemoryArtifacts
-from everloop.stores.redis_connection import connect_redis
-from everloop.stores.redis_conversations import RedisConversations
-from everloop.stores.redis_secrets import RedisSecrets
-from everloop.stores.redis_task_views import RedisTaskViews
-from everloop.stores.redis_tool_records import RedisToolRecords
-from everloop.stores.redis_transcripts import RedisTranscripts
+from everloop.runtime.redis import connect_redis
+from everloop.stores.artifacts.memory import MemoryArtifacts
+from everloop.stores.conversations import RedisConversations
+from everloop.stores.secrets import RedisSecrets
+from everloop.stores.tool_records import RedisToolRecords
+from everloop.stores.transcripts import RedisTranscripts
+from everloop.stores.views.redis import RedisTaskViews
 from everloop.workflows.contract import failures
 from everloop.workflows.contract.calls import (
     LoadAgentInput,

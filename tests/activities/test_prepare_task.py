@@ -18,10 +18,10 @@ from everloop.agents.plugins import Plugin, tools
 from everloop.agents.registry import AgentRegistry
 from everloop.agents.tool import Tool, ToolApproval, digest_of, listed, listed_spec_of, tool
 from everloop.stores.leases import Lease
-from everloop.stores.memory_task_views import MemoryTaskViews
-from everloop.stores.memory_tool_records import MemoryToolRecords
-from everloop.stores.memory_transcripts import MemoryTranscripts
-from everloop.stores.task_views import START
+from everloop.stores.memory.task_views import MemoryTaskViews
+from everloop.stores.memory.tool_records import MemoryToolRecords
+from everloop.stores.memory.transcripts import MemoryTranscripts
+from everloop.stores.views.interface import START
 from everloop.workflows.contract import failures
 from everloop.workflows.contract.calls import PreparedTask, PrepareTaskInput
 from everloop.workflows.contract.events import Warned

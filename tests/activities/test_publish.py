@@ -9,13 +9,13 @@ from temporalio.exceptions import ApplicationError
 from temporalio.testing import ActivityEnvironment
 
 from everloop.activities.publish import ViewPublisher
-from everloop.stores.artifacts import Create, NewPart
-from everloop.stores.blobs import BlobsUnavailableError
-from everloop.stores.memory_artifacts import MemoryArtifacts
-from everloop.stores.memory_secrets import MemorySecrets
-from everloop.stores.memory_task_views import MemoryTaskViews
-from everloop.stores.published_artifacts import PublishedArtifacts
-from everloop.stores.task_views import START
+from everloop.runtime.blobs import BlobsUnavailableError
+from everloop.stores.artifacts.interface import Create, NewPart
+from everloop.stores.artifacts.memory import MemoryArtifacts
+from everloop.stores.artifacts.published import PublishedArtifacts
+from everloop.stores.memory.secrets import MemorySecrets
+from everloop.stores.memory.task_views import MemoryTaskViews
+from everloop.stores.views.interface import START
 from everloop.workflows.contract import failures
 from everloop.workflows.contract.calls import PublishInput
 from everloop.workflows.contract.events import StatusChanged

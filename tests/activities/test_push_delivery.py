@@ -4,10 +4,10 @@ import pytest
 from a2a.types.a2a_pb2 import StreamResponse
 from google.protobuf.json_format import ParseDict
 
-from everloop.stores.redis_connection import connect_redis
-from everloop.stores.redis_push_configs import RedisPushConfigs
-from everloop.stores.redis_task_views import RedisTaskViews
-from everloop.stores.task_views import START
+from everloop.runtime.redis import connect_redis
+from everloop.stores.push.configs import RedisPushConfigs
+from everloop.stores.views.interface import START
+from everloop.stores.views.redis import RedisTaskViews
 from everloop.workflows.contract.events import Narrated
 from everloop.workflows.contract.names import child_task_id
 from everloop.workflows.contract.push import DeliverPushResult

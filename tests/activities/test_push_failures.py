@@ -10,10 +10,10 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from structlog.testing import capture_logs
 
 from everloop.activities.push_webhook import Answer, Webhooks
-from everloop.stores.memory_push_configs import MemoryPushConfigs
-from everloop.stores.memory_task_views import MemoryTaskViews
-from everloop.stores.push_configs import PushConfig
-from everloop.stores.task_views import START
+from everloop.stores.memory.push_configs import MemoryPushConfigs
+from everloop.stores.memory.task_views import MemoryTaskViews
+from everloop.stores.push.configs import PushConfig
+from everloop.stores.views.interface import START
 from everloop.workflows.contract.push import PUSH_FAILED, TASK_UNREADABLE, DeliverPushResult
 from everloop.workflows.contract.tasks import TaskState, TaskStatus
 from tests.stores.examples import answered, artifact, at, chunk, status

@@ -11,9 +11,9 @@ from everloop.activities.publish import ViewPublisher
 from everloop.agents.questions import AuthRequired
 from everloop.agents.tool import tool
 from everloop.agents.tool_context import ToolContext
-from everloop.stores.memory_artifacts import MemoryArtifacts
-from everloop.stores.memory_secrets import MemorySecrets
-from everloop.stores.memory_task_views import MemoryTaskViews
+from everloop.stores.artifacts.memory import MemoryArtifacts
+from everloop.stores.memory.secrets import MemorySecrets
+from everloop.stores.memory.task_views import MemoryTaskViews
 from everloop.workflows.contract.calls import PublishInput
 from everloop.workflows.contract.events import StatusChanged
 from everloop.workflows.contract.messages import TextPart, UserMessage

@@ -5,10 +5,10 @@ from collections.abc import AsyncIterator, Callable, Iterator
 import pytest
 
 from everloop.agents.tool_context import Content, ToolContext
-from everloop.stores.artifact_layout import SEGMENT_BYTES
-from everloop.stores.artifacts import Append, Create
-from everloop.stores.memory_task_views import MemoryTaskViews
-from everloop.stores.task_views import START
+from everloop.stores.artifacts.interface import Append, Create
+from everloop.stores.artifacts.layout import SEGMENT_BYTES
+from everloop.stores.memory.task_views import MemoryTaskViews
+from everloop.stores.views.interface import START
 from everloop.workflows.contract.artifacts import ArtifactStatus
 from everloop.workflows.contract.events import ArtifactChunk
 from everloop.workflows.contract.messages import TextPart

@@ -12,10 +12,10 @@ from everloop.activities.call_lease import OvertakenError
 from everloop.agents.artifact_drafts import ArtifactDraft
 from everloop.agents.tool import Tool, tool
 from everloop.agents.tool_context import ToolContext
-from everloop.stores.artifacts import Create, Fail, NewPart
-from everloop.stores.blobs import BlobsUnavailableError
-from everloop.stores.memory_task_views import MemoryTaskViews
-from everloop.stores.memory_tool_records import MemoryToolRecords
+from everloop.runtime.blobs import BlobsUnavailableError
+from everloop.stores.artifacts.interface import Create, Fail, NewPart
+from everloop.stores.memory.task_views import MemoryTaskViews
+from everloop.stores.memory.tool_records import MemoryToolRecords
 from everloop.workflows.contract.artifacts import ArtifactStatus
 from everloop.workflows.contract.events import ArtifactChunk
 from everloop.workflows.contract.messages import DataPart, FilePart, StoredPart, TextPart, ToolMessage

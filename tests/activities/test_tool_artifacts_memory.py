@@ -9,12 +9,12 @@ from pathlib import Path
 
 from everloop.agents.tool import tool
 from everloop.agents.tool_context import ToolContext
-from everloop.stores.artifact_layout import SEGMENT_BYTES
-from everloop.stores.local_blobs import LocalBlobs
-from everloop.stores.redis_artifacts import RedisArtifacts
-from everloop.stores.redis_connection import connect_redis
-from everloop.stores.redis_task_views import RedisTaskViews
-from everloop.stores.shown_artifacts import SHOWN_BYTES
+from everloop.runtime.redis import connect_redis
+from everloop.stores.artifacts.layout import SEGMENT_BYTES
+from everloop.stores.artifacts.redis import RedisArtifacts
+from everloop.stores.artifacts.shown import SHOWN_BYTES
+from everloop.stores.blobs.local import LocalBlobs
+from everloop.stores.views.redis import RedisTaskViews
 from everloop.workflows.contract.messages import FilePart, StoredPart
 from tests.support.artifact_bench import CONTEXT, MIB, shown
 from tests.support.tool_bench import ToolBench

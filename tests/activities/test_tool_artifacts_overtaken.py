@@ -9,8 +9,8 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from everloop.activities.call_lease import OvertakenError
 from everloop.agents.tool import tool
 from everloop.agents.tool_context import ToolContext
-from everloop.stores.artifacts import Create, NewPart
-from everloop.stores.memory_task_views import MemoryTaskViews
+from everloop.stores.artifacts.interface import Create, NewPart
+from everloop.stores.memory.task_views import MemoryTaskViews
 from everloop.workflows.contract.artifacts import ArtifactStatus
 from everloop.workflows.contract.messages import TextPart, ToolMessage
 from tests.support.artifact_bench import CONTEXT, MIB, RecordingArtifacts, content_of, stored

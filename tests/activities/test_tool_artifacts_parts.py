@@ -7,8 +7,8 @@ import pytest
 from pydantic import JsonValue
 
 from everloop.agents.tool_context import Row, ToolContext
-from everloop.stores.artifacts import Append, Create
-from everloop.stores.memory_task_views import MemoryTaskViews
+from everloop.stores.artifacts.interface import Append, Create
+from everloop.stores.memory.task_views import MemoryTaskViews
 from everloop.workflows.contract.artifacts import ArtifactStatus
 from everloop.workflows.contract.events import RESPONSE_ARTIFACT
 from everloop.workflows.contract.messages import DataPart, FilePart, Part, StoredPart, TextPart

@@ -11,7 +11,7 @@ from everloop.agents.questions import InputRequired
 from everloop.agents.tool import Tool, tool
 from everloop.agents.tool_context import ToolContext
 from everloop.stores.leases import Lease
-from everloop.stores.memory_tool_records import MemoryToolRecords
+from everloop.stores.memory.tool_records import MemoryToolRecords
 from everloop.workflows.contract import failures
 from everloop.workflows.contract.events import RetryScheduled, Warned
 from tests.support.tool_bench import ToolBench

@@ -13,7 +13,7 @@ from everloop.activities.tool_result import MAX_RESULT_BYTES
 from everloop.agents.tool import Tool, tool
 from everloop.agents.tool_context import ToolContext
 from everloop.stores.leases import Lease
-from everloop.stores.memory_tool_records import MemoryToolRecords
+from everloop.stores.memory.tool_records import MemoryToolRecords
 from everloop.workflows.contract import failures
 from everloop.workflows.contract.calls import StoreResultInput, ToolReply
 from everloop.workflows.contract.events import (

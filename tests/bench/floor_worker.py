@@ -9,7 +9,7 @@ from datetime import timedelta
 import uvloop
 from temporalio.worker import UnsandboxedWorkflowRunner, Worker
 
-from everloop.stores.temporal_connection import connect_temporal
+from everloop.runtime.temporal.connection import connect_temporal
 from everloop.worker import CANCELLATION_LATENCY, WorkerSettings
 from tests.bench.floor_workflow import Floor, act, ask
 

@@ -7,8 +7,8 @@ from statistics import median
 from uuid import uuid4
 
 from everloop.gateway.callers import ANONYMOUS
-from everloop.stores.redis_connection import connect_redis
-from everloop.stores.redis_task_views import RedisTaskViews
+from everloop.runtime.redis import connect_redis
+from everloop.stores.views.redis import RedisTaskViews
 from everloop.workflows.contract.tasks import TaskState, TaskStatus, TaskView
 from tests.bench.agent import agent
 from tests.bench.rows import Row, Samples, in_turn

@@ -11,9 +11,9 @@ import psutil
 from redis.asyncio import Redis
 from temporalio.client import Client
 
-from everloop.stores.artifact_record import EXPIRING, KNOWN_SINCE, PENDING, ArtifactRecord
-from everloop.stores.blob_check import DIRECTORY_KEY, LOCK_KEY, STORE_ID_KEY
-from everloop.stores.blobs import ARTIFACT_FOLDER
+from everloop.runtime.blobs import ARTIFACT_FOLDER
+from everloop.stores.artifacts.record import EXPIRING, KNOWN_SINCE, PENDING, ArtifactRecord
+from everloop.stores.blobs.settings import DIRECTORY_KEY, LOCK_KEY, STORE_ID_KEY
 from everloop.workflows.contract.names import CONVERSATIONS_KEY
 from tests.chaos.census import Census, take_census
 from tests.chaos.fleet import Fleet

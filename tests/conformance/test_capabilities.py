@@ -7,8 +7,8 @@ import pytest_asyncio
 from a2a.types import a2a_pb2 as pb
 from temporalio.client import Client
 
-from everloop.stores.redis_connection import connect_redis
-from everloop.stores.redis_task_views import RedisTaskViews
+from everloop.runtime.redis import connect_redis
+from everloop.stores.views.redis import RedisTaskViews
 from everloop.workflows.contract.payloads import WIRE_DATA_CONVERTER
 from tests.conformance.bindings import BINDINGS, GRPC, JSONRPC, VERSION, Binding, opened, refusal
 from tests.conformance.messages import COMPLETES, fresh, message

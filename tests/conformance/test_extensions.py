@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from a2a.types import a2a_pb2 as pb
 
-from everloop.stores.a2a_tasks import EVENTS_EXTENSION
+from everloop.runtime.protocol.tasks import EVENTS_EXTENSION
 from tests.conformance.bindings import VERSION, Binding
 from tests.conformance.messages import COMPLETES, STREAMS, all_of, content, message
 from tests.conformance.stack import Stack

@@ -8,9 +8,9 @@ import pytest_asyncio
 from structlog.testing import capture_logs
 from temporalio.client import Client
 
-from everloop.stores.local_blobs import LocalBlobs
-from everloop.stores.payload_storage import data_converter
-from everloop.stores.redis_connection import connect_redis
+from everloop.runtime.redis import connect_redis
+from everloop.runtime.temporal.payloads import data_converter
+from everloop.stores.blobs.local import LocalBlobs
 from tests.fuzz.target import Target, running_target
 
 

@@ -13,10 +13,10 @@ from everloop.gateway.grpc_server import GrpcServer
 from everloop.gateway.guards import Guards
 from everloop.gateway.push_configs import StoredPush, notifier
 from everloop.gateway.settings import GatewaySettings
-from everloop.stores.notifying_task_views import NotifyingTaskViews
-from everloop.stores.push_deliveries import PushDeliveries
-from everloop.stores.redis_push_configs import RedisPushConfigs
-from everloop.stores.redis_task_views import RedisTaskViews
+from everloop.stores.push.configs import RedisPushConfigs
+from everloop.stores.push.deliveries import PushDeliveries
+from everloop.stores.push.notifying import NotifyingTaskViews
+from everloop.stores.views.redis import RedisTaskViews
 from tests.gateway.stage import RunningGateway, running_gateway, stand_in_worker, unique
 from tests.support.push_bench import LOOPBACK_ALLOWED
 

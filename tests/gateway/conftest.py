@@ -7,9 +7,9 @@ import pytest_asyncio
 from a2a.client import Client as A2AClient
 from temporalio.client import Client
 
-from everloop.stores.redis_connection import connect_redis
-from everloop.stores.redis_task_views import RedisTaskViews
-from everloop.stores.task_views import TaskViews
+from everloop.runtime.redis import connect_redis
+from everloop.stores.views.interface import TaskViews
+from everloop.stores.views.redis import RedisTaskViews
 from everloop.workflows.contract.payloads import WIRE_DATA_CONVERTER
 from tests.gateway.download_site import FailingArtifacts, Site
 from tests.gateway.stage import (

@@ -7,9 +7,9 @@ from urllib.parse import quote
 import httpx
 
 from everloop.gateway.callers import ANONYMOUS
-from everloop.stores.artifacts import Create, NewPart
-from everloop.stores.blobs import LinkTerms
-from everloop.stores.memory_artifacts import MemoryArtifacts
+from everloop.runtime.blobs import LinkTerms
+from everloop.stores.artifacts.interface import Create, NewPart
+from everloop.stores.artifacts.memory import MemoryArtifacts
 from everloop.workflows.contract.names import context_key
 from tests.gateway.stage import RunningGateway
 

@@ -16,7 +16,7 @@ from everloop.gateway.guards import Guards
 from everloop.gateway.push_operations import PushOperations
 from everloop.gateway.server import STALLED_AFTER
 from everloop.gateway.settings import GatewaySettings
-from everloop.stores.task_views import TaskViews
+from everloop.stores.views.interface import TaskViews
 from tests.gateway.stage import AGENT, RunningGateway, running_gateway
 
 SERVICE = "/lf.a2a.v1.A2AService"

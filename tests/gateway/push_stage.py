@@ -12,14 +12,14 @@ from everloop.activities.push_delivery import PushDelivering
 from everloop.activities.push_tasks import TaskWorkflows
 from everloop.activities.push_webhook import Webhooks
 from everloop.gateway.push_configs import StoredPush, notifier
-from everloop.stores.memory_artifacts import MemoryArtifacts
-from everloop.stores.memory_secrets import MemorySecrets
-from everloop.stores.memory_tool_records import MemoryToolRecords
-from everloop.stores.notifying_task_views import NotifyingTaskViews
-from everloop.stores.push_deliveries import PushDeliveries
-from everloop.stores.redis_push_configs import RedisPushConfigs
-from everloop.stores.redis_task_views import RedisTaskViews
-from everloop.stores.task_views import TaskViews
+from everloop.stores.artifacts.memory import MemoryArtifacts
+from everloop.stores.memory.secrets import MemorySecrets
+from everloop.stores.memory.tool_records import MemoryToolRecords
+from everloop.stores.push.configs import RedisPushConfigs
+from everloop.stores.push.deliveries import PushDeliveries
+from everloop.stores.push.notifying import NotifyingTaskViews
+from everloop.stores.views.interface import TaskViews
+from everloop.stores.views.redis import RedisTaskViews
 from everloop.worker import Ports, WorkerSettings, running_workers
 from tests.gateway.grpc_stage import GrpcGateway, running_grpc_gateway
 from tests.gateway.stage import StagedModel, unique

@@ -24,11 +24,11 @@ from everloop.gateway.snapshots import Snapshots
 from everloop.gateway.stores import Stores
 from everloop.gateway.sweep import Sweep
 from everloop.gateway.tasks import Tasks, submitted_view
-from everloop.stores.artifacts import Artifacts
-from everloop.stores.memory_artifacts import MemoryArtifacts
-from everloop.stores.memory_secrets import MemorySecrets
-from everloop.stores.memory_transcripts import MemoryTranscripts
-from everloop.stores.task_views import START, TaskViews
+from everloop.stores.artifacts.interface import Artifacts
+from everloop.stores.artifacts.memory import MemoryArtifacts
+from everloop.stores.memory.secrets import MemorySecrets
+from everloop.stores.memory.transcripts import MemoryTranscripts
+from everloop.stores.views.interface import START, TaskViews
 from everloop.workflows.contract import failures, names
 from everloop.workflows.contract.events import TaskEvent
 from everloop.workflows.contract.messages import TextPart, UserMessage

@@ -28,12 +28,12 @@ from everloop.gateway.push_operations import PushOperations
 from everloop.gateway.server import GatewayServer, listen
 from everloop.gateway.settings import GatewaySettings
 from everloop.gateway.stores import Stores
-from everloop.stores.artifacts import Artifacts
-from everloop.stores.memory_artifacts import MemoryArtifacts
-from everloop.stores.memory_secrets import MemorySecrets
-from everloop.stores.memory_transcripts import MemoryTranscripts
-from everloop.stores.task_views import TaskViews
+from everloop.stores.artifacts.interface import Artifacts
+from everloop.stores.artifacts.memory import MemoryArtifacts
+from everloop.stores.memory.secrets import MemorySecrets
+from everloop.stores.memory.transcripts import MemoryTranscripts
 from everloop.stores.transcripts import Transcripts
+from everloop.stores.views.interface import TaskViews
 from everloop.worker import Ports, WorkerSettings, running_workers
 from everloop.workflows.contract import failures
 from everloop.workflows.contract.calls import CallModelInput, CompactContextInput

@@ -17,8 +17,8 @@ from everloop.gateway.grpc_server import GrpcServer
 from everloop.gateway.guards import Guards
 from everloop.gateway.request_limits import LimitSettings, make_request_limits
 from everloop.gateway.settings import GatewaySettings
-from everloop.stores.redis_connection import connect_redis
-from everloop.stores.task_views import TaskViews
+from everloop.runtime.redis import connect_redis
+from everloop.stores.views.interface import TaskViews
 from tests.gateway.abuses import Json, MessageWires
 from tests.gateway.grpc_stage import running_grpc_gateway
 from tests.gateway.named_callers import Named

@@ -9,7 +9,7 @@ from pydantic import JsonValue
 
 from everloop.gateway.answers import Answers
 from everloop.gateway.errors import AnswerInvalidError
-from everloop.stores.memory_secrets import MemorySecrets
+from everloop.stores.memory.secrets import MemorySecrets
 from everloop.workflows.contract.messages import DataPart, FilePart, Part, TextPart, UserMessage
 from everloop.workflows.contract.questions import WITHHELD, Question, QuestionKind
 from everloop.workflows.contract.tasks import TaskState, TaskStatus, TaskView

@@ -19,9 +19,9 @@ from everloop.gateway.api_key_file import add_key, new_key
 from everloop.gateway.api_key_scheme import ApiKeyScheme
 from everloop.gateway.auth_schemes import AnyScheme
 from everloop.gateway.guards import Guards
-from everloop.stores.memory_artifacts import MemoryArtifacts
-from everloop.stores.memory_secrets import MemorySecrets
-from everloop.stores.task_views import TaskViews
+from everloop.stores.artifacts.memory import MemoryArtifacts
+from everloop.stores.memory.secrets import MemorySecrets
+from everloop.stores.views.interface import TaskViews
 from everloop.worker import Ports, WorkerSettings, running_workers
 from everloop.workflows.agent_task import AgentTask
 from everloop.workflows.contract.calls import CallModelInput, RunToolInput, ToolReply

@@ -4,9 +4,9 @@ import pytest
 from temporalio.client import Client
 
 from everloop.gateway.callers import ANONYMOUS
-from everloop.stores.artifacts import Create, NewPart
-from everloop.stores.blobs import LinkTerms
-from everloop.stores.task_views import TaskViews
+from everloop.runtime.blobs import LinkTerms
+from everloop.stores.artifacts.interface import Create, NewPart
+from everloop.stores.views.interface import TaskViews
 from tests.gateway.download_site import (
     CONTENT,
     LINK_SECONDS,

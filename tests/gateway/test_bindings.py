@@ -17,7 +17,7 @@ from a2a.utils.errors import (
 )
 from temporalio.client import Client
 
-from everloop.stores.task_views import TaskViews
+from everloop.stores.views.interface import TaskViews
 from tests.gateway.remembered_push import RememberedPush
 from tests.gateway.stage import AGENT, RunningGateway, StagedModel, running_gateway, unique
 from tests.support.a2a_client import Answer, Binding, Version, connected, request, response_of, send

@@ -13,7 +13,7 @@ from temporalio.client import Client
 from everloop.gateway.callers import Caller
 from everloop.gateway.guards import Authenticator, Guards, Unlimited
 from everloop.gateway.refusals import TooManyRequestsError, UnauthenticatedError
-from everloop.stores.task_views import TaskViews
+from everloop.stores.views.interface import TaskViews
 from tests.gateway.raw_calls import RAW_BINDINGS, RawBinding, changed
 from tests.gateway.stage import RunningGateway, StagedModel, running_gateway, unique
 

@@ -7,7 +7,7 @@ from a2a.client import Client as A2AClient
 from a2a.types import a2a_pb2 as pb
 from temporalio.client import Client
 
-from everloop.stores.task_views import TaskViews
+from everloop.stores.views.interface import TaskViews
 from tests.gateway.remembered_push import RememberedPush
 from tests.gateway.stage import RunningGateway, StagedModel, running_gateway, unique
 from tests.support.a2a_client import Answer, Binding, connected, request

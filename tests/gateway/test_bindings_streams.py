@@ -13,7 +13,7 @@ from a2a.types.a2a_pb2 import Task
 from temporalio.client import Client
 
 from everloop.gateway.event_fanout import EventFanout, OnIdle, Subscription
-from everloop.stores.task_views import TaskViews
+from everloop.stores.views.interface import TaskViews
 from everloop.workflows.contract.tasks import TaskState
 from tests.gateway.raw_calls import RAW_BINDINGS, Call, RawBinding, changed
 from tests.gateway.stage import RunningGateway, StagedModel, StoodIn, running_gateway, unique

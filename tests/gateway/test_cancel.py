@@ -11,9 +11,9 @@ from a2a.types.a2a_pb2 import CancelTaskRequest, GetTaskRequest, SubscribeToTask
 from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client, WorkflowExecutionStatus, WorkflowFailureError
 
-from everloop.stores.redis_connection import connect_redis
-from everloop.stores.redis_task_views import RedisTaskViews
-from everloop.stores.task_views import TaskViews
+from everloop.runtime.redis import connect_redis
+from everloop.stores.views.interface import TaskViews
+from everloop.stores.views.redis import RedisTaskViews
 from everloop.workflows.contract.tasks import TaskState as State
 from tests.gateway.stage import StagedModel, StoodIn, running_gateway, staged_worker, stand_in_worker, unique
 from tests.support.a2a_client import Answer, connected, request, send

@@ -27,7 +27,7 @@ from everloop.gateway.card_routes import card_routes
 from everloop.gateway.card_signing import CardKey, CardSettings, load_card_key
 from everloop.gateway.cards import Cards, Offer
 from everloop.gateway.guards import Anybody, Guards
-from everloop.stores.task_views import TaskViews
+from everloop.stores.views.interface import TaskViews
 from tests.gateway.grpc_stage import GrpcGateway, running_grpc_gateway
 from tests.gateway.stage import running_gateway
 from tests.support.a2a_client import BINDINGS, Binding, connected

@@ -22,9 +22,9 @@ from everloop.gateway.api_key_file import add_key, new_key
 from everloop.gateway.api_key_scheme import ApiKeyScheme
 from everloop.gateway.auth_schemes import AnyScheme
 from everloop.gateway.guards import Guards
-from everloop.stores.memory_blobs import MemoryBlobs
-from everloop.stores.payload_storage import THRESHOLD, data_converter
-from everloop.stores.task_views import TaskViews
+from everloop.runtime.temporal.payloads import THRESHOLD, data_converter
+from everloop.stores.memory.blobs import MemoryBlobs
+from everloop.stores.views.interface import TaskViews
 from tests.gateway.named_callers import Named
 from tests.gateway.stage import RunningGateway, running_gateway
 from tests.support.encryption import keyring

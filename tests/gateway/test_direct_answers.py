@@ -10,9 +10,9 @@ from temporalio.client import Client
 from everloop.activities.publish import ViewPublisher
 from everloop.agents.agent import Agent
 from everloop.gateway.callers import ANONYMOUS
-from everloop.stores.memory_artifacts import MemoryArtifacts
-from everloop.stores.memory_secrets import MemorySecrets
-from everloop.stores.task_views import TaskViews
+from everloop.stores.artifacts.memory import MemoryArtifacts
+from everloop.stores.memory.secrets import MemorySecrets
+from everloop.stores.views.interface import TaskViews
 from everloop.worker import Ports, WorkerSettings, running_workers
 from everloop.workflows.contract.calls import CREATE_TASK, CallModelInput
 from everloop.workflows.contract.messages import AssistantMessage

@@ -6,9 +6,9 @@ import httpx
 import pytest
 from temporalio.client import Client
 
-from everloop.stores.artifacts import NewPart
-from everloop.stores.blobs import BlobCorruptError, BlobMissingError, BlobsUnavailableError
-from everloop.stores.task_views import TaskViews
+from everloop.runtime.blobs import BlobCorruptError, BlobMissingError, BlobsUnavailableError
+from everloop.stores.artifacts.interface import NewPart
+from everloop.stores.views.interface import TaskViews
 from everloop.workflows.contract.artifacts import PartKind
 from tests.gateway.download_site import MIB, FailingArtifacts, Site, check_error, file
 from tests.gateway.stage import running_gateway, unique

@@ -2,7 +2,7 @@
 
 import pytest
 
-from everloop.stores.artifacts import Append, Complete, Fail, NewPart
+from everloop.stores.artifacts.interface import Append, Complete, Fail, NewPart
 from everloop.workflows.contract.artifacts import PartKind
 from tests.gateway.download_site import CONTENT, ROWS, Site, check_error, file
 

@@ -16,7 +16,7 @@ from everloop.gateway.snapshots import Snapshots
 from everloop.gateway.task_streams import TaskStreams
 from everloop.gateway.tasks import Tasks
 from everloop.gateway.turns import UntilEnd
-from everloop.stores.task_views import StreamedEvent, TaskViews
+from everloop.stores.views.interface import StreamedEvent, TaskViews
 from everloop.workflows.contract import failures
 from everloop.workflows.contract.events import REASON, Warned
 from everloop.workflows.contract.messages import text_of

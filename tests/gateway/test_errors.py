@@ -12,7 +12,7 @@ from starlette.routing import Route
 from temporalio.client import Client
 
 from everloop.gateway.errors import ANSWERS, NoWorkerError, TaskUnknownError, to_a2a
-from everloop.stores.task_views import TaskViews
+from everloop.stores.views.interface import TaskViews
 from tests.gateway.stage import RunningGateway, running_gateway, unique
 
 INVALID_PARAMS = -32602

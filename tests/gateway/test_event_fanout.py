@@ -11,10 +11,10 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 
 from everloop.gateway.cancellation import cancel
 from everloop.gateway.event_fanout import EventFanout, Subscription
-from everloop.stores.memory_task_views import MemoryTaskViews
-from everloop.stores.redis_connection import connect_redis
-from everloop.stores.redis_task_views import RedisTaskViews
-from everloop.stores.task_views import START, StreamedEvent, TaskViews
+from everloop.runtime.redis import connect_redis
+from everloop.stores.memory.task_views import MemoryTaskViews
+from everloop.stores.views.interface import START, StreamedEvent, TaskViews
+from everloop.stores.views.redis import RedisTaskViews
 from everloop.workflows.contract.events import Thought
 from everloop.workflows.contract.messages import TextPart, UserMessage
 from everloop.workflows.contract.tasks import TaskState, TaskStatus, TaskView

@@ -10,7 +10,7 @@ from temporalio.client import Client
 
 from everloop.gateway import handler
 from everloop.gateway.routes import Routes
-from everloop.stores.task_views import TaskViews
+from everloop.stores.views.interface import TaskViews
 from everloop.workflows.contract.tasks import TaskState as State
 from tests.gateway.stage import RunningGateway, StagedModel, StoodIn, unique
 from tests.support.a2a_client import Answer, connected, request, response_of, send

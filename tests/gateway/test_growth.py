@@ -26,10 +26,10 @@ from everloop.gateway.jwt_keys import OneKey, VerificationKey
 from everloop.gateway.proxy_certificates import ProxyCertificateScheme
 from everloop.gateway.settings import GatewaySettings
 from everloop.gateway.stores import Stores
-from everloop.stores.memory_artifacts import MemoryArtifacts
-from everloop.stores.memory_secrets import MemorySecrets
-from everloop.stores.memory_transcripts import MemoryTranscripts
-from everloop.stores.task_views import TaskViews
+from everloop.stores.artifacts.memory import MemoryArtifacts
+from everloop.stores.memory.secrets import MemorySecrets
+from everloop.stores.memory.transcripts import MemoryTranscripts
+from everloop.stores.views.interface import TaskViews
 from tests.gateway.stage import AGENT
 from tests.support.growth import assert_grows_no_faster
 

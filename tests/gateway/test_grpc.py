@@ -16,8 +16,8 @@ from a2a.utils.errors import (
 )
 from temporalio.client import Client
 
-from everloop.stores.a2a_tasks import EVENTS_EXTENSION
-from everloop.stores.task_views import TaskViews
+from everloop.runtime.protocol.tasks import EVENTS_EXTENSION
+from everloop.stores.views.interface import TaskViews
 from tests.gateway.grpc_stage import GrpcGateway, running_grpc_gateway
 from tests.gateway.stage import StagedModel, unique
 from tests.support.a2a_client import Answer, Version, connected, request, response_of, send

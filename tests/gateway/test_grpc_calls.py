@@ -26,8 +26,8 @@ from everloop.gateway.refusals import (
     UnauthenticatedError,
     UnavailableNowError,
 )
-from everloop.stores.log_fields import owner_hash
-from everloop.stores.task_views import TaskViews
+from everloop.runtime.telemetry.logs import owner_hash
+from everloop.stores.views.interface import TaskViews
 from tests.gateway.grpc_stage import BODY_BYTES, SERVICE, GrpcGateway, refused, running_grpc_gateway
 from tests.gateway.stage import AGENT, StagedModel, unique
 from tests.support.a2a_client import connected, read_card, request, send

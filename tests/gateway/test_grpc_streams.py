@@ -27,7 +27,7 @@ from everloop.gateway.grpc_server import GrpcServer
 from everloop.gateway.guards import Guards
 from everloop.gateway.server import AddressInUseError
 from everloop.gateway.settings import GatewaySettings
-from everloop.stores.task_views import TaskViews
+from everloop.stores.views.interface import TaskViews
 from tests.gateway.grpc_stage import GrpcGateway, running_grpc_gateway
 from tests.gateway.stage import StagedModel, unique
 from tests.support.a2a_client import connected, request, send

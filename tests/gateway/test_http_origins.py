@@ -9,7 +9,7 @@ from temporalio.client import Client
 
 from everloop.gateway.guards import Guards
 from everloop.gateway.http_origins import OwnPagesOnly
-from everloop.stores.task_views import TaskViews
+from everloop.stores.views.interface import TaskViews
 from tests.gateway.named_callers import Named
 from tests.gateway.stage import RunningGateway, running_gateway, unique
 

@@ -13,11 +13,11 @@ from everloop.agents.agent import Agent
 from everloop.gateway.callers import ANONYMOUS
 from everloop.gateway.file_parts import InputFile
 from everloop.gateway.input_files import FRESH, InputFiles
-from everloop.stores.artifacts import Announcement, ArtifactMissingError, Change, Create, NewPart
-from everloop.stores.blobs import BlobsUnavailableError
-from everloop.stores.memory_artifacts import MemoryArtifacts
-from everloop.stores.shown_artifacts import SHOWN_PART_BYTES
-from everloop.stores.task_views import TaskViews
+from everloop.runtime.blobs import BlobsUnavailableError
+from everloop.stores.artifacts.interface import Announcement, ArtifactMissingError, Change, Create, NewPart
+from everloop.stores.artifacts.memory import MemoryArtifacts
+from everloop.stores.artifacts.shown import SHOWN_PART_BYTES
+from everloop.stores.views.interface import TaskViews
 from everloop.workflows.contract.artifacts import StoredArtifact
 from everloop.workflows.contract.messages import FilePart, StoredPart
 from everloop.workflows.contract.names import context_key

@@ -11,11 +11,11 @@ import pytest_asyncio
 
 from everloop.deploy.local.servers import LOOPBACK, free_port
 from everloop.gateway.callers import ANONYMOUS
-from everloop.stores.artifact_settings import ArtifactSettings, make_artifacts
-from everloop.stores.artifacts import Append, Artifacts, Create, NewPart
-from everloop.stores.blob_settings import BlobSettings, opened_blobs
-from everloop.stores.redis_connection import connect_redis
-from everloop.stores.redis_task_views import RedisTaskViews
+from everloop.runtime.redis import connect_redis
+from everloop.stores.artifacts.interface import Append, Artifacts, Create, NewPart
+from everloop.stores.artifacts.settings import ArtifactSettings, make_artifacts
+from everloop.stores.blobs.settings import BlobSettings, opened_blobs
+from everloop.stores.views.redis import RedisTaskViews
 from everloop.workflows.contract.names import context_key
 from tests.gateway.download_site import MIB, check_error
 from tests.support.processes import ServerProcess, running_valkey, wait_until_answers

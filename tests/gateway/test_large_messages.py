@@ -5,9 +5,9 @@ from pathlib import Path
 from a2a.types.a2a_pb2 import GetTaskRequest
 from temporalio.client import Client
 
-from everloop.stores.local_blobs import LocalBlobs
-from everloop.stores.payload_storage import data_converter
-from everloop.stores.task_views import TaskViews
+from everloop.runtime.temporal.payloads import data_converter
+from everloop.stores.blobs.local import LocalBlobs
+from everloop.stores.views.interface import TaskViews
 from tests.gateway.stage import running_gateway, staged_worker, unique
 from tests.support.a2a_client import Answer, connected, request, response_of, send
 

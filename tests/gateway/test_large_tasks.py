@@ -16,9 +16,9 @@ from temporalio.client import Client
 from everloop.gateway import large_tasks
 from everloop.gateway.callers import ANONYMOUS
 from everloop.gateway.guards import Guards
-from everloop.stores.redis_connection import connect_redis
-from everloop.stores.redis_task_views import RedisTaskViews
-from everloop.stores.task_views import Snapshot, TaskViews
+from everloop.runtime.redis import connect_redis
+from everloop.stores.views.interface import Snapshot, TaskViews
+from everloop.stores.views.redis import RedisTaskViews
 from everloop.workflows.contract.messages import TextPart, UserMessage
 from everloop.workflows.contract.tasks import Artifact, TaskStatus, TaskView
 from everloop.workflows.contract.tasks import TaskState as State

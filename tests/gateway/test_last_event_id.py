@@ -9,8 +9,8 @@ from a2a.types.a2a_pb2 import TaskState as A2AState
 from redis.asyncio import Redis
 from temporalio.client import Client
 
-from everloop.stores.a2a_tasks import EVENTS_EXTENSION
-from everloop.stores.task_views import TaskViews, position_order
+from everloop.runtime.protocol.tasks import EVENTS_EXTENSION
+from everloop.stores.views.interface import TaskViews, position_order
 from everloop.workflows.contract.events import ArtifactChunk, ToolCalled, Warned
 from everloop.workflows.contract.messages import TextPart
 from everloop.workflows.contract.questions import QuestionKind

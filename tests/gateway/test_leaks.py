@@ -12,9 +12,9 @@ from starlette.types import ASGIApp, Message, Scope
 from temporalio.client import Client
 
 from everloop.gateway.event_fanout import EventFanout
-from everloop.stores.redis_connection import connect_redis
-from everloop.stores.redis_task_views import RedisTaskViews
-from everloop.stores.task_views import START
+from everloop.runtime.redis import connect_redis
+from everloop.stores.views.interface import START
+from everloop.stores.views.redis import RedisTaskViews
 from tests.gateway.followed_tasks import FollowedTask, working_task
 from tests.gateway.raw_subscriber import subscriber, subscription
 from tests.gateway.stage import RunningGateway, running_gateway

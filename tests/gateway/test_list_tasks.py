@@ -15,7 +15,7 @@ from temporalio.client import Client
 
 from everloop.agents.agent import Agent
 from everloop.gateway.guards import Guards
-from everloop.stores.task_views import TaskViews
+from everloop.stores.views.interface import TaskViews
 from everloop.workflows.contract.events import StatusChanged
 from everloop.workflows.contract.messages import TextPart, UserMessage
 from everloop.workflows.contract.tasks import Artifact, TaskState, TaskStatus, TaskView

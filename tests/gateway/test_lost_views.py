@@ -13,9 +13,9 @@ from temporalio.client import Client
 from temporalio.worker import Worker
 
 from everloop.gateway.event_fanout import EventFanout
-from everloop.stores.redis_connection import connect_redis
-from everloop.stores.redis_task_views import RedisTaskViews
-from everloop.stores.task_views import TaskViews
+from everloop.runtime.redis import connect_redis
+from everloop.stores.views.interface import TaskViews
+from everloop.stores.views.redis import RedisTaskViews
 from everloop.workflows.contract.events import StatusChanged
 from everloop.workflows.contract.tasks import TaskState as State
 from tests.gateway.stage import running_gateway, staged_worker, unique

@@ -8,9 +8,9 @@ import pytest_asyncio
 from temporalio.client import Client
 
 from everloop.gateway.event_fanout import PAGE, EventFanout
-from everloop.stores.redis_connection import connect_redis
-from everloop.stores.redis_task_views import RedisTaskViews
-from everloop.stores.task_views import TaskViews
+from everloop.runtime.redis import connect_redis
+from everloop.stores.views.interface import TaskViews
+from everloop.stores.views.redis import RedisTaskViews
 from tests.gateway.followed_tasks import working_task
 from tests.gateway.raw_subscriber import RawEvent, RawSubscriber, subscriber
 from tests.gateway.stage import RunningGateway, running_gateway

@@ -19,9 +19,9 @@ from everloop.gateway.cancellation import cancel
 from everloop.gateway.event_fanout import EventFanout
 from everloop.gateway.gauges import Gauges
 from everloop.gateway.tasks import Tasks
-from everloop.stores.redis_connection import connect_redis
-from everloop.stores.redis_task_views import RedisTaskViews
-from everloop.stores.task_views import START
+from everloop.runtime.redis import connect_redis
+from everloop.stores.views.interface import START
+from everloop.stores.views.redis import RedisTaskViews
 from everloop.workflows.contract.events import Thought
 from everloop.workflows.contract.messages import TextPart, UserMessage
 from everloop.workflows.contract.tasks import AgentSpec, TaskInput, TaskState

@@ -5,8 +5,8 @@ import json
 from a2a.types.a2a_pb2 import TaskState as A2AState
 from google.protobuf.json_format import MessageToDict
 
-from everloop.stores.a2a_tasks import EVENTS_EXTENSION
-from everloop.stores.task_views import TaskViews
+from everloop.runtime.protocol.tasks import EVENTS_EXTENSION
+from everloop.stores.views.interface import TaskViews
 from everloop.workflows.contract.events import AgentInvoked, Narrated, TaskEvent, ToolCalled
 from everloop.workflows.contract.names import child_task_id
 from everloop.workflows.contract.tasks import TaskState

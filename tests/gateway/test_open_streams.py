@@ -10,7 +10,7 @@ from temporalio.client import Client
 from everloop.gateway.guards import Guards
 from everloop.gateway.open_streams import OpenStreams
 from everloop.gateway.refusals import TooManyRequestsError, UnavailableNowError
-from everloop.stores.task_views import TaskViews
+from everloop.stores.views.interface import TaskViews
 from tests.gateway.followed_tasks import working_task
 from tests.gateway.named_callers import Named
 from tests.gateway.raw_calls import RAW_BINDINGS, Call, RawBinding, changed

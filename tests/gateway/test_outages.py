@@ -10,9 +10,9 @@ import pytest_asyncio
 from a2a.types.a2a_pb2 import GetTaskRequest, SubscribeToTaskRequest, TaskState
 from temporalio.client import Client
 
-from everloop.stores.redis_connection import connect_redis
-from everloop.stores.redis_task_views import RedisTaskViews
-from everloop.stores.task_views import TaskViews
+from everloop.runtime.redis import connect_redis
+from everloop.stores.views.interface import TaskViews
+from everloop.stores.views.redis import RedisTaskViews
 from everloop.workflows.contract.payloads import WIRE_DATA_CONVERTER
 from tests.gateway.stage import (
     RunningGateway,

@@ -16,11 +16,11 @@ from everloop.gateway import __main__ as gateway_main
 from everloop.gateway.callers import ANONYMOUS
 from everloop.gateway.server import listen
 from everloop.gateway.settings import GatewaySettings
-from everloop.stores.artifacts import Create, NewPart
-from everloop.stores.redis_artifacts import RedisArtifacts
-from everloop.stores.redis_connection import connect_redis
-from everloop.stores.redis_task_views import RedisTaskViews
-from everloop.stores.s3_blobs import S3Blobs
+from everloop.runtime.redis import connect_redis
+from everloop.stores.artifacts.interface import Create, NewPart
+from everloop.stores.artifacts.redis import RedisArtifacts
+from everloop.stores.blobs.s3 import S3Blobs
+from everloop.stores.views.redis import RedisTaskViews
 from everloop.workflows.contract.names import context_key
 from tests.gateway.stage import unique
 from tests.support.buckets import new_bucket, running_moto

@@ -11,9 +11,9 @@ from a2a.utils.errors import A2AError, InvalidParamsError, TaskNotFoundError
 from temporalio.client import Client
 
 from everloop.gateway.push_configs import make_push
-from everloop.stores.memory_push_configs import MemoryPushConfigs
-from everloop.stores.push_settings import PushSettings
-from everloop.stores.redis_connection import connect_redis
+from everloop.runtime.redis import connect_redis
+from everloop.stores.memory.push_configs import MemoryPushConfigs
+from everloop.stores.push.settings import PushSettings
 from tests.gateway.push_stage import PushStage, running_push_stage
 from tests.gateway.stage import unique
 from tests.support.a2a_client import Binding, connected, request, send

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from temporalio.client import Client
 
 from everloop.gateway.push_configs import notifier
-from everloop.stores.memory_push_configs import MemoryPushConfigs
-from everloop.stores.memory_task_views import MemoryTaskViews
-from everloop.stores.notifying_task_views import NotifyingTaskViews
-from everloop.stores.push_configs import PushConfig
-from everloop.stores.push_deliveries import PushDeliveries
+from everloop.stores.memory.push_configs import MemoryPushConfigs
+from everloop.stores.memory.task_views import MemoryTaskViews
+from everloop.stores.push.configs import PushConfig
+from everloop.stores.push.deliveries import PushDeliveries
+from everloop.stores.push.notifying import NotifyingTaskViews
 from everloop.workflows.contract.names import PUSH_WORKFLOW_TYPE
 from everloop.workflows.contract.tasks import TaskState, TaskStatus
 from tests.gateway.silent_tasks import services, view_of

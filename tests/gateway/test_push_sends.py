@@ -7,7 +7,7 @@ import pytest_asyncio
 from a2a.types import a2a_pb2 as pb
 from temporalio.client import Client
 
-from everloop.stores.redis_connection import connect_redis
+from everloop.runtime.redis import connect_redis
 from tests.gateway.push_stage import PushStage, running_push_stage
 from tests.gateway.stage import unique
 from tests.support.a2a_client import connected, request, send

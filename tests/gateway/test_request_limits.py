@@ -13,10 +13,10 @@ from temporalio.client import Client
 from everloop.gateway.guards import Guards, RequestLimits, Unlimited
 from everloop.gateway.refusals import TooManyRequestsError, UnavailableNowError
 from everloop.gateway.request_limits import CountedRequestLimits, LimitSettings, make_request_limits
+from everloop.runtime.redis import connect_redis
+from everloop.runtime.settings import explain
 from everloop.stores.quotas import Quotas, Rate
-from everloop.stores.redis_connection import connect_redis
-from everloop.stores.settings_errors import explain
-from everloop.stores.task_views import TaskViews
+from everloop.stores.views.interface import TaskViews
 from tests.gateway.named_callers import Named
 from tests.gateway.stage import RunningGateway, StagedModel, running_gateway, unique
 from tests.support.recorded_metrics import Recorded

@@ -9,7 +9,7 @@ import pytest
 import pytest_asyncio
 from temporalio.client import Client
 
-from everloop.stores.task_views import TaskViews
+from everloop.stores.views.interface import TaskViews
 from tests.gateway.town import DOWNLOADS, EVERYTHING, Town, running_town
 from tests.gateway.wire_requests import Ask
 from tests.gateway.wires import Wire

@@ -17,7 +17,7 @@ from temporalio.client import Client
 
 from everloop.agents.agent import Agent
 from everloop.gateway.guards import Guards, Unlimited
-from everloop.stores.task_views import TaskViews
+from everloop.stores.views.interface import TaskViews
 from everloop.workflows.contract.names import AGENT_ID, CONTEXT_ID, OWNER, place_in_queues
 from tests.gateway.named_callers import Named
 from tests.gateway.stage import StagedModel, running_gateway, unique

@@ -11,7 +11,7 @@ from google.protobuf.json_format import MessageToJson, ParseDict
 from temporalio.client import Client
 
 from everloop.agents.agent import Agent
-from everloop.stores.task_views import START, TaskViews
+from everloop.stores.views.interface import START, TaskViews
 from everloop.workflows.contract.questions import QUESTION, WITHHELD, Question, QuestionKind
 from everloop.workflows.contract.tasks import TaskState
 from tests.gateway.questions import SCHEMA, ask, kept

@@ -15,9 +15,9 @@ from everloop.gateway.callers import Caller
 from everloop.gateway.guards import Guards
 from everloop.gateway.steps import Steps
 from everloop.gateway.tasks import Tasks
-from everloop.stores.a2a_tasks import EVENTS_EXTENSION
-from everloop.stores.memory_transcripts import MemoryTranscripts
-from everloop.stores.task_views import TaskViews
+from everloop.runtime.protocol.tasks import EVENTS_EXTENSION
+from everloop.stores.memory.transcripts import MemoryTranscripts
+from everloop.stores.views.interface import TaskViews
 from everloop.workflows.contract.messages import (
     AssistantMessage,
     TextPart,

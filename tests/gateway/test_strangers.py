@@ -9,7 +9,7 @@ from a2a.server.request_handlers.request_handler import RequestHandler
 from temporalio.client import Client
 
 from everloop.gateway.authorized_handler import SCOPES
-from everloop.stores.task_views import TaskViews
+from everloop.stores.views.interface import TaskViews
 from tests.gateway.stage import unique
 from tests.gateway.town import DOWNLOADS, OF_A_TASK, OPERATIONS, Town, running_town
 from tests.gateway.wire_requests import CURRENT, Ask

@@ -15,8 +15,8 @@ from a2a.utils.errors import TaskNotFoundError, UnsupportedOperationError
 from google.protobuf.json_format import MessageToDict
 from temporalio.client import Client
 
-from everloop.stores.a2a_tasks import EVENTS_EXTENSION
-from everloop.stores.task_views import TaskViews
+from everloop.runtime.protocol.tasks import EVENTS_EXTENSION
+from everloop.stores.views.interface import TaskViews
 from everloop.workflows.contract.events import ToolCalled
 from tests.gateway.stage import RunningGateway, StagedModel, running_gateway, unique
 from tests.support.a2a_client import Answer, connected, request, response_of, send

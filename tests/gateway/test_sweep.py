@@ -16,10 +16,10 @@ from temporalio.service import RPCError, RPCStatusCode
 from everloop.gateway.errors import TemporalUnavailableError
 from everloop.gateway.runs import Alive, Ending, Runs, Stuck
 from everloop.gateway.tasks import submitted_view
-from everloop.stores.memory_task_views import MemoryTaskViews
-from everloop.stores.redis_connection import connect_redis
-from everloop.stores.redis_task_views import RedisTaskViews
-from everloop.stores.task_views import TaskViews
+from everloop.runtime.redis import connect_redis
+from everloop.stores.memory.task_views import MemoryTaskViews
+from everloop.stores.views.interface import TaskViews
+from everloop.stores.views.redis import RedisTaskViews
 from everloop.workflows.contract.events import StatusChanged, Warned
 from everloop.workflows.contract.messages import TextPart, UserMessage
 from everloop.workflows.contract.names import child_task_id

@@ -17,7 +17,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from temporalio.client import Client
 
 from everloop.gateway.event_fanout import EventFanout
-from everloop.stores.task_views import TaskViews
+from everloop.stores.views.interface import TaskViews
 from everloop.workflows.contract.tasks import TaskState as State
 from everloop.workflows.contract.tasks import TaskStatus, TaskView
 from tests.gateway.stage import (

@@ -5,11 +5,11 @@ from temporalio.client import Client
 
 from everloop.gateway.errors import PayloadsUnavailableError
 from everloop.gateway.tasks import Tasks
-from everloop.stores.artifacts import Artifacts, Complete, Create, NewPart
-from everloop.stores.blobs import BlobsUnavailableError
-from everloop.stores.memory_artifacts import MemoryArtifacts
-from everloop.stores.memory_task_views import MemoryTaskViews
-from everloop.stores.task_views import TaskViews
+from everloop.runtime.blobs import BlobsUnavailableError
+from everloop.stores.artifacts.interface import Artifacts, Complete, Create, NewPart
+from everloop.stores.artifacts.memory import MemoryArtifacts
+from everloop.stores.memory.task_views import MemoryTaskViews
+from everloop.stores.views.interface import TaskViews
 from everloop.workflows.contract.artifacts import StoredArtifact
 from everloop.workflows.contract.messages import DataPart, FilePart, StoredPart, TextPart
 from everloop.workflows.contract.names import child_task_id, context_key

@@ -8,11 +8,11 @@ from temporalio.client import Client
 
 from everloop.gateway.errors import GatewayError, NoWorkerError, PayloadLostError, PayloadsUnavailableError
 from everloop.gateway.tasks import Tasks
-from everloop.stores.blobs import BlobError, BlobMissingError, BlobsUnavailableError
-from everloop.stores.memory_blobs import MemoryBlobs
-from everloop.stores.memory_task_views import MemoryTaskViews
-from everloop.stores.payload_storage import THRESHOLD, data_converter
-from everloop.stores.task_views import TaskViews
+from everloop.runtime.blobs import BlobError, BlobMissingError, BlobsUnavailableError
+from everloop.runtime.temporal.payloads import THRESHOLD, data_converter
+from everloop.stores.memory.blobs import MemoryBlobs
+from everloop.stores.memory.task_views import MemoryTaskViews
+from everloop.stores.views.interface import TaskViews
 from everloop.workflows.contract.messages import TextPart
 from everloop.workflows.contract.tasks import TaskState as State
 from everloop.workflows.contract.tasks import TaskStatus

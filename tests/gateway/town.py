@@ -11,8 +11,8 @@ from everloop.gateway.api_key_file import add_key, new_key
 from everloop.gateway.api_key_scheme import ApiKeyScheme
 from everloop.gateway.auth_schemes import AnyScheme
 from everloop.gateway.guards import Guards
-from everloop.stores.artifacts import Create, NewPart
-from everloop.stores.task_views import TaskViews
+from everloop.stores.artifacts.interface import Create, NewPart
+from everloop.stores.views.interface import TaskViews
 from everloop.workflows.contract.names import context_key
 from tests.gateway.grpc_stage import running_grpc_gateway
 from tests.gateway.stage import AGENT, RunningGateway, StandInTask, stand_in_worker, unique

@@ -12,7 +12,7 @@ from temporalio.client import (
 )
 from temporalio.exceptions import ApplicationError
 
-from everloop.stores.housekeeping_schedule import ensure_housekeeping
+from everloop.runtime.temporal.schedule import ensure_housekeeping
 from everloop.worker import WorkerSettings, running_workers
 from everloop.workflows.contract.housekeeping import (
     HOUSEKEEPING_REFUSED,

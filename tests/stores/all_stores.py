@@ -4,18 +4,16 @@ from dataclasses import dataclass
 
 from redis.asyncio import Redis
 
-from everloop.stores.artifacts import Append, Create, NewPart
-from everloop.stores.conversations import ConversationSummary
+from everloop.stores.artifacts.interface import Append, Create, NewPart
+from everloop.stores.artifacts.redis import RedisArtifacts
+from everloop.stores.conversations import ConversationSummary, RedisConversations
 from everloop.stores.leases import Lease
-from everloop.stores.memory_blobs import MemoryBlobs
-from everloop.stores.push_configs import PushConfig
-from everloop.stores.redis_artifacts import RedisArtifacts
-from everloop.stores.redis_conversations import RedisConversations
-from everloop.stores.redis_push_configs import RedisPushConfigs
-from everloop.stores.redis_secrets import RedisSecrets
-from everloop.stores.redis_task_views import RedisTaskViews
-from everloop.stores.redis_tool_records import RedisToolRecords
-from everloop.stores.redis_transcripts import RedisTranscripts
+from everloop.stores.memory.blobs import MemoryBlobs
+from everloop.stores.push.configs import PushConfig, RedisPushConfigs
+from everloop.stores.secrets import RedisSecrets
+from everloop.stores.tool_records import RedisToolRecords
+from everloop.stores.transcripts import RedisTranscripts
+from everloop.stores.views.redis import RedisTaskViews
 from everloop.workflows.contract.events import Thought
 from everloop.workflows.contract.messages import ToolMessage
 from everloop.workflows.contract.names import child_task_id

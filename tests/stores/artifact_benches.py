@@ -8,15 +8,15 @@ from uuid import uuid4
 import pytest
 from redis.asyncio import Redis
 
-from everloop.stores.artifact_record import ArtifactAddress, ArtifactRecord, unseal_record
-from everloop.stores.artifacts import Announcement, Artifacts
-from everloop.stores.blobs import Blobs
-from everloop.stores.memory_artifacts import MemoryArtifacts
-from everloop.stores.memory_task_views import MemoryTaskViews
-from everloop.stores.redis_artifacts import RedisArtifacts
-from everloop.stores.redis_connection import cipher_of
-from everloop.stores.redis_task_views import RedisTaskViews
-from everloop.stores.task_views import START, TaskViews
+from everloop.runtime.blobs import Blobs
+from everloop.runtime.redis import cipher_of
+from everloop.stores.artifacts.interface import Announcement, Artifacts
+from everloop.stores.artifacts.memory import MemoryArtifacts
+from everloop.stores.artifacts.record import ArtifactAddress, ArtifactRecord, unseal_record
+from everloop.stores.artifacts.redis import RedisArtifacts
+from everloop.stores.memory.task_views import MemoryTaskViews
+from everloop.stores.views.interface import START, TaskViews
+from everloop.stores.views.redis import RedisTaskViews
 from everloop.workflows.contract.artifacts import StoredArtifact
 from everloop.workflows.contract.events import TaskEvent, Warned
 from tests.stores.blob_benches import Bench, needs_swift, open_bench

@@ -1,6 +1,6 @@
 """A store, a view, and whoever writes an artifact."""
 
-from everloop.stores.artifacts import (
+from everloop.stores.artifacts.interface import (
     AddParts,
     Append,
     Artifacts,
@@ -10,11 +10,11 @@ from everloop.stores.artifacts import (
     NewPart,
     Replace,
 )
-from everloop.stores.memory_artifacts import MemoryArtifacts
-from everloop.stores.memory_task_views import MemoryTaskViews
-from everloop.stores.published_artifacts import PublishedArtifacts
-from everloop.stores.shown_artifacts import shown_artifact
-from everloop.stores.task_views import TaskViews
+from everloop.stores.artifacts.memory import MemoryArtifacts
+from everloop.stores.artifacts.published import PublishedArtifacts
+from everloop.stores.artifacts.shown import shown_artifact
+from everloop.stores.memory.task_views import MemoryTaskViews
+from everloop.stores.views.interface import TaskViews
 from everloop.workflows.contract.events import ArtifactChunk
 from everloop.workflows.contract.messages import Part
 from everloop.workflows.contract.tasks import TaskRef

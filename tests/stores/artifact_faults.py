@@ -8,10 +8,8 @@ from typing import cast
 import pytest
 from redis.asyncio import Redis
 
-from everloop.stores.artifact_blobs import PENDING_TIME
-from everloop.stores.artifact_housekeeping import ArtifactHousekeeping, Cleared
-from everloop.stores.artifact_record import PENDING
-from everloop.stores.artifacts import (
+from everloop.stores.artifacts.cleanup import PENDING_TIME, ArtifactHousekeeping, Cleared
+from everloop.stores.artifacts.interface import (
     AddParts,
     Append,
     Change,
@@ -21,8 +19,9 @@ from everloop.stores.artifacts import (
     NewPart,
     Replace,
 )
-from everloop.stores.local_blobs import LocalBlobs
-from everloop.stores.memory_artifacts import MemoryArtifacts
+from everloop.stores.artifacts.memory import MemoryArtifacts
+from everloop.stores.artifacts.record import PENDING
+from everloop.stores.blobs.local import LocalBlobs
 from everloop.workflows.contract.artifacts import StoredArtifact
 from tests.stores.artifact_benches import SEGMENT, ArtifactBench, read, redis_artifacts
 from tests.stores.blob_benches import open_bench

@@ -6,7 +6,16 @@ from dataclasses import dataclass
 from hypothesis import strategies as st
 from pydantic import JsonValue
 
-from everloop.stores.artifacts import AddParts, Append, Change, Complete, Create, Fail, NewPart, Replace
+from everloop.stores.artifacts.interface import (
+    AddParts,
+    Append,
+    Change,
+    Complete,
+    Create,
+    Fail,
+    NewPart,
+    Replace,
+)
 from everloop.workflows.contract.events import ArtifactChunk, ChunkMode
 from everloop.workflows.contract.messages import DataPart, Part
 from tests.stores.examples import chunk

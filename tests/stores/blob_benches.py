@@ -12,11 +12,11 @@ from uuid import uuid4
 import pytest
 from redis.asyncio import Redis
 
-from everloop.stores.blobs import PROBE_KEY, Blobs
-from everloop.stores.local_blobs import LocalBlobs
-from everloop.stores.memory_blobs import MemoryBlobs
-from everloop.stores.redis_blobs import RedisBlobs, blob_key
-from everloop.stores.s3_blobs import S3Blobs
+from everloop.runtime.blobs import PROBE_KEY, Blobs
+from everloop.stores.blobs.local import LocalBlobs
+from everloop.stores.blobs.redis import RedisBlobs, blob_key
+from everloop.stores.blobs.s3 import S3Blobs
+from everloop.stores.memory.blobs import MemoryBlobs
 from tests.support.buckets import client_of, new_bucket
 
 PREFIX = "everloop/"

@@ -6,22 +6,19 @@ import pytest
 import pytest_asyncio
 from redis.asyncio import Redis
 
-from everloop.stores.artifacts import Artifacts
-from everloop.stores.local_blobs import LocalBlobs
-from everloop.stores.memory_secrets import MemorySecrets
-from everloop.stores.memory_task_views import MemoryTaskViews
-from everloop.stores.memory_tool_records import MemoryToolRecords
-from everloop.stores.memory_transcripts import MemoryTranscripts
-from everloop.stores.redis_connection import connect_redis
-from everloop.stores.redis_secrets import RedisSecrets
-from everloop.stores.redis_task_views import RedisTaskViews
-from everloop.stores.redis_tool_records import RedisToolRecords
-from everloop.stores.redis_transcripts import RedisTranscripts
-from everloop.stores.s3_blobs import S3Blobs
-from everloop.stores.secrets import Secrets
-from everloop.stores.task_views import TaskViews
-from everloop.stores.tool_records import ToolRecords
-from everloop.stores.transcripts import Transcripts
+from everloop.runtime.redis import connect_redis
+from everloop.stores.artifacts.interface import Artifacts
+from everloop.stores.blobs.local import LocalBlobs
+from everloop.stores.blobs.s3 import S3Blobs
+from everloop.stores.memory.secrets import MemorySecrets
+from everloop.stores.memory.task_views import MemoryTaskViews
+from everloop.stores.memory.tool_records import MemoryToolRecords
+from everloop.stores.memory.transcripts import MemoryTranscripts
+from everloop.stores.secrets import RedisSecrets, Secrets
+from everloop.stores.tool_records import RedisToolRecords, ToolRecords
+from everloop.stores.transcripts import RedisTranscripts, Transcripts
+from everloop.stores.views.interface import TaskViews
+from everloop.stores.views.redis import RedisTaskViews
 from tests.stores.artifact_benches import ARTIFACT_STORES, ArtifactBench, open_artifacts
 from tests.support.buckets import running_moto, s3_credentials
 from tests.support.encryption import CIPHER

@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Literal
 
-from everloop.stores.blobs import BlobLinks, Blobs, BlobsUnavailableError
+from everloop.runtime.blobs import BlobLinks, Blobs, BlobsUnavailableError
 
 Moment = Literal["before", "after"]
 

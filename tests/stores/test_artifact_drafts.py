@@ -2,7 +2,7 @@
 
 import pytest
 
-from everloop.stores.task_views import TaskViews
+from everloop.stores.views.interface import TaskViews
 from everloop.workflows.contract.events import FINAL_ATTEMPT, ArtifactChunk
 from everloop.workflows.contract.messages import DataPart, FilePart, Part, StoredPart, TextPart
 from everloop.workflows.contract.tasks import TaskState

@@ -8,9 +8,8 @@ import httpx
 import pytest
 from redis.asyncio import Redis
 
-from everloop.stores.artifact_layout import SEGMENT_BYTES
-from everloop.stores.artifact_record import PENDING, ArtifactAddress, ArtifactRecord
-from everloop.stores.artifacts import (
+from everloop.runtime.blobs import BlobLinks, BlobMissingError, Blobs, BlobsUnavailableError, LinkTerms
+from everloop.stores.artifacts.interface import (
     Append,
     ArtifactMissingError,
     Artifacts,
@@ -19,11 +18,12 @@ from everloop.stores.artifacts import (
     NewPart,
     PartIndexError,
 )
-from everloop.stores.blobs import BlobLinks, BlobMissingError, Blobs, BlobsUnavailableError, LinkTerms
-from everloop.stores.memory_blobs import MemoryBlobs
-from everloop.stores.redis_artifacts import RedisArtifacts
-from everloop.stores.redis_task_views import RedisTaskViews
-from everloop.stores.s3_blobs import S3Blobs
+from everloop.stores.artifacts.layout import SEGMENT_BYTES
+from everloop.stores.artifacts.record import PENDING, ArtifactAddress, ArtifactRecord
+from everloop.stores.artifacts.redis import RedisArtifacts
+from everloop.stores.blobs.s3 import S3Blobs
+from everloop.stores.memory.blobs import MemoryBlobs
+from everloop.stores.views.redis import RedisTaskViews
 from tests.stores.artifact_benches import read
 from tests.support.buckets import new_bucket
 

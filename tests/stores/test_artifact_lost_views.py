@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from everloop.stores.artifacts import AddParts, Append, Change, Complete, Fail
-from everloop.stores.local_blobs import LocalBlobs
-from everloop.stores.redis_artifacts import RedisArtifacts
-from everloop.stores.redis_connection import connect_redis
-from everloop.stores.redis_task_views import RedisTaskViews
-from everloop.stores.shown_artifacts import shown_artifact
+from everloop.runtime.redis import connect_redis
+from everloop.stores.artifacts.interface import AddParts, Append, Change, Complete, Fail
+from everloop.stores.artifacts.redis import RedisArtifacts
+from everloop.stores.artifacts.shown import shown_artifact
+from everloop.stores.blobs.local import LocalBlobs
+from everloop.stores.views.redis import RedisTaskViews
 from everloop.workflows.contract.messages import TextPart
 from everloop.workflows.contract.names import history_key, stream_key, view_key
 from tests.stores.artifact_desk import ID, Desk, create, text

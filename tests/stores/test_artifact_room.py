@@ -3,14 +3,14 @@
 import pytest
 from redis.asyncio import Redis
 
-from everloop.stores.artifacts import Append, Artifacts, Complete, Create, NewPart, Replace
-from everloop.stores.memory_artifacts import MemoryArtifacts
-from everloop.stores.memory_blobs import MemoryBlobs
-from everloop.stores.memory_task_views import MemoryTaskViews
-from everloop.stores.published_artifacts import PublishedArtifacts
-from everloop.stores.redis_artifacts import RedisArtifacts
-from everloop.stores.redis_task_views import RedisTaskViews
-from everloop.stores.task_views import TaskViews
+from everloop.stores.artifacts.interface import Append, Artifacts, Complete, Create, NewPart, Replace
+from everloop.stores.artifacts.memory import MemoryArtifacts
+from everloop.stores.artifacts.published import PublishedArtifacts
+from everloop.stores.artifacts.redis import RedisArtifacts
+from everloop.stores.memory.blobs import MemoryBlobs
+from everloop.stores.memory.task_views import MemoryTaskViews
+from everloop.stores.views.interface import TaskViews
+from everloop.stores.views.redis import RedisTaskViews
 from everloop.workflows.contract.messages import FilePart, Part, StoredPart, TextPart
 from everloop.workflows.contract.tasks import TaskRef
 from tests.stores.examples import new_id, submitted

@@ -6,13 +6,13 @@ import pytest
 from pydantic import ValidationError
 from redis.asyncio import Redis
 
-from everloop.stores.artifact_record import ArtifactAddress, ArtifactRecord
-from everloop.stores.artifact_settings import ArtifactSettings, make_artifacts
-from everloop.stores.artifacts import Create, NewPart
-from everloop.stores.memory_artifacts import MemoryArtifacts
-from everloop.stores.memory_blobs import MemoryBlobs
-from everloop.stores.redis_task_views import RedisTaskViews
-from everloop.stores.settings_errors import explain
+from everloop.runtime.settings import explain
+from everloop.stores.artifacts.interface import Create, NewPart
+from everloop.stores.artifacts.memory import MemoryArtifacts
+from everloop.stores.artifacts.record import ArtifactAddress, ArtifactRecord
+from everloop.stores.artifacts.settings import ArtifactSettings, make_artifacts
+from everloop.stores.memory.blobs import MemoryBlobs
+from everloop.stores.views.redis import RedisTaskViews
 
 
 async def test_redis_is_the_default(redis: Redis) -> None:

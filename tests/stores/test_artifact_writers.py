@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from everloop.stores.artifacts import (
+from everloop.runtime.redis import connect_redis
+from everloop.stores.artifacts.interface import (
     AddParts,
     Announcement,
     Append,
@@ -17,12 +18,11 @@ from everloop.stores.artifacts import (
     Fail,
     NewPart,
 )
-from everloop.stores.local_blobs import LocalBlobs
-from everloop.stores.memory_artifacts import MemoryArtifacts
-from everloop.stores.published_artifacts import PublishedArtifacts
-from everloop.stores.redis_artifacts import RedisArtifacts
-from everloop.stores.redis_connection import connect_redis
-from everloop.stores.redis_task_views import RedisTaskViews
+from everloop.stores.artifacts.memory import MemoryArtifacts
+from everloop.stores.artifacts.published import PublishedArtifacts
+from everloop.stores.artifacts.redis import RedisArtifacts
+from everloop.stores.blobs.local import LocalBlobs
+from everloop.stores.views.redis import RedisTaskViews
 from everloop.workflows.contract.artifacts import ArtifactStatus, StoredArtifact
 from everloop.workflows.contract.messages import DataPart, TextPart
 from tests.stores.artifact_desk import ID, Desk, create, text

@@ -6,7 +6,7 @@ from datetime import timedelta
 import pytest
 from pydantic import JsonValue
 
-from everloop.stores.artifacts import (
+from everloop.stores.artifacts.interface import (
     AddParts,
     Announcement,
     Append,

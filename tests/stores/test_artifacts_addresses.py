@@ -2,14 +2,8 @@
 
 import pytest
 
-from everloop.stores.artifacts import (
-    Append,
-    ArtifactIdError,
-    ArtifactMissingError,
-    Create,
-    NewPart,
-)
-from everloop.stores.blobs import LinkTerms
+from everloop.runtime.blobs import LinkTerms
+from everloop.stores.artifacts.interface import Append, ArtifactIdError, ArtifactMissingError, Create, NewPart
 from everloop.workflows.contract.artifacts import StoredArtifact
 from tests.stores.artifact_benches import ArtifactBench, read
 

@@ -2,13 +2,7 @@
 
 import asyncio
 
-from everloop.stores.artifacts import (
-    Append,
-    Change,
-    ChunkIndexError,
-    Create,
-    NewPart,
-)
+from everloop.stores.artifacts.interface import Append, Change, ChunkIndexError, Create, NewPart
 from everloop.workflows.contract.artifacts import StoredArtifact
 from tests.stores.artifact_benches import ArtifactBench
 

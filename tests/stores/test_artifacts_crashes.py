@@ -7,17 +7,9 @@ from uuid import uuid4
 import pytest
 from redis.asyncio import Redis
 
-from everloop.stores.artifact_blobs import PENDING_TIME
-from everloop.stores.artifact_housekeeping import Cleared
-from everloop.stores.artifacts import (
-    Append,
-    ArtifactMissingError,
-    Change,
-    Create,
-    Fail,
-    NewPart,
-)
-from everloop.stores.blobs import BlobsUnavailableError
+from everloop.runtime.blobs import BlobsUnavailableError
+from everloop.stores.artifacts.cleanup import PENDING_TIME, Cleared
+from everloop.stores.artifacts.interface import Append, ArtifactMissingError, Change, Create, Fail, NewPart
 from everloop.workflows.contract.artifacts import ArtifactStatus
 from tests.stores.artifact_benches import ArtifactBench
 from tests.stores.artifact_faults import (

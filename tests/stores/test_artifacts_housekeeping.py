@@ -5,15 +5,9 @@ from datetime import timedelta
 import pytest
 from redis.asyncio import Redis
 
-from everloop.stores.artifact_blobs import ArtifactBlobs
-from everloop.stores.artifact_housekeeping import ArtifactHousekeeping, Cleared
-from everloop.stores.artifact_record import EXPIRING
-from everloop.stores.artifact_removal import remove_artifact
-from everloop.stores.artifacts import (
-    Append,
-    Create,
-    NewPart,
-)
+from everloop.stores.artifacts.cleanup import ArtifactBlobs, ArtifactHousekeeping, Cleared, remove_artifact
+from everloop.stores.artifacts.interface import Append, Create, NewPart
+from everloop.stores.artifacts.record import EXPIRING
 from everloop.stores.cleaned import Cleaned
 from tests.stores.artifact_benches import TTL, ArtifactBench
 from tests.stores.artifact_faults import (

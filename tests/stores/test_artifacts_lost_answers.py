@@ -9,11 +9,8 @@ import pytest_asyncio
 from redis.asyncio import Redis
 from redis.exceptions import ConnectionError as RedisConnectionError
 
-from everloop.stores.artifacts import (
-    Append,
-    Change,
-)
-from everloop.stores.redis_connection import connect_redis
+from everloop.runtime.redis import connect_redis
+from everloop.stores.artifacts.interface import Append, Change
 from tests.stores.answer_eater import AnswerEater, answer_eater
 from tests.stores.artifact_benches import ArtifactBench, redis_artifacts
 from tests.stores.artifact_faults import (

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from everloop.stores.artifacts import (
+from everloop.stores.artifacts.interface import (
     AddParts,
     Append,
     ArtifactClosedError,

@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 import pytest
 from redis.asyncio import Redis
 
-from everloop.stores.artifact_record import ArtifactAddress
-from everloop.stores.artifacts import (
+from everloop.runtime.blobs import BlobCorruptError, BlobMissingError
+from everloop.stores.artifacts.interface import (
     Append,
     ArtifactMissingError,
     ArtifactReplacedError,
@@ -17,10 +17,10 @@ from everloop.stores.artifacts import (
     NewPart,
     Replace,
 )
-from everloop.stores.blobs import BlobCorruptError, BlobMissingError
-from everloop.stores.memory_blobs import MemoryBlobs
-from everloop.stores.redis_artifacts import RedisArtifacts
-from everloop.stores.redis_task_views import RedisTaskViews
+from everloop.stores.artifacts.record import ArtifactAddress
+from everloop.stores.artifacts.redis import RedisArtifacts
+from everloop.stores.memory.blobs import MemoryBlobs
+from everloop.stores.views.redis import RedisTaskViews
 from everloop.workflows.contract.artifacts import StoredArtifact
 from tests.stores.artifact_benches import BLOB_STORES_HERE, SEGMENT, ArtifactBench, Clock, redis_artifacts
 from tests.stores.blob_benches import open_bench

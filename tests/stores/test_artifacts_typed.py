@@ -10,7 +10,7 @@ from uuid import uuid4
 import pytest
 from pydantic import JsonValue
 
-from everloop.stores.artifacts import (
+from everloop.stores.artifacts.interface import (
     ArtifactClosedError,
     ArtifactKindError,
     Artifacts,
@@ -20,7 +20,7 @@ from everloop.stores.artifacts import (
     RowInvalidError,
     RowSchemaError,
 )
-from everloop.stores.memory_artifacts import MemoryArtifacts
+from everloop.stores.artifacts.memory import MemoryArtifacts
 from everloop.workflows.contract.artifacts import ArtifactStatus
 from tests.support.doubling import doubling, while_checks_wait
 

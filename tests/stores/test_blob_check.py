@@ -7,13 +7,12 @@ import pytest
 from redis.asyncio import Redis
 
 from everloop.deploy.local.servers import LOOPBACK, free_port
-from everloop.stores.blob_check import LOCK_KEY, STORE_ID_KEY, check_blobs
-from everloop.stores.blob_settings import BlobSettings, opened_blobs
-from everloop.stores.blobs import PROBE_KEY, Blobs, BlobsUnavailableError, BlobsUnfitError
-from everloop.stores.local_blobs import LocalBlobs
-from everloop.stores.memory_blobs import MemoryBlobs
-from everloop.stores.redis_blobs import RedisBlobs, blob_key
-from everloop.stores.redis_connection import connect_redis
+from everloop.runtime.blobs import PROBE_KEY, Blobs, BlobsUnavailableError, BlobsUnfitError
+from everloop.runtime.redis import connect_redis
+from everloop.stores.blobs.local import LocalBlobs
+from everloop.stores.blobs.redis import RedisBlobs, blob_key
+from everloop.stores.blobs.settings import LOCK_KEY, STORE_ID_KEY, BlobSettings, check_blobs, opened_blobs
+from everloop.stores.memory.blobs import MemoryBlobs
 
 TOGETHER = 8
 """Processes that start at once."""

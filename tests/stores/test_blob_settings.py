@@ -7,9 +7,9 @@ import pytest
 from pydantic import ValidationError
 from redis.asyncio import Redis
 
-from everloop.stores.blob_settings import BlobSettings, opened_blobs
-from everloop.stores.blobs import BlobsUnfitError
-from everloop.stores.settings_errors import explain
+from everloop.runtime.blobs import BlobsUnfitError
+from everloop.runtime.settings import explain
+from everloop.stores.blobs.settings import BlobSettings, opened_blobs
 from tests.stores.blob_benches import new_key
 from tests.support.buckets import new_bucket
 

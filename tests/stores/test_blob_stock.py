@@ -9,11 +9,10 @@ from uuid import uuid4
 import pytest
 from redis.asyncio import Redis
 
-from everloop.stores import local_stock, s3_objects
-from everloop.stores.blobs import Blobs, BlobStock
-from everloop.stores.local_blobs import LocalBlobs
-from everloop.stores.local_stock import UNFINISHED
-from everloop.stores.redis_blobs import RedisBlobs, blob_key
+from everloop.runtime.blobs import Blobs, BlobStock
+from everloop.stores.blobs import local, s3
+from everloop.stores.blobs.local import UNFINISHED, LocalBlobs
+from everloop.stores.blobs.redis import RedisBlobs, blob_key
 from tests.stores.blob_benches import open_bench
 
 NOW, HOUR, DAY = timedelta(), timedelta(hours=1), timedelta(days=1)
@@ -32,8 +31,8 @@ async def old_keys(stock: BlobStock, folder: str, age: timedelta) -> list[str]:
 @pytest.fixture(params=["local", "moto"])
 def blobs(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Blobs:
     """Stores that remove nothing by themselves, with pages of two blobs."""
-    monkeypatch.setattr(local_stock, "PAGE", 2)
-    monkeypatch.setattr(s3_objects, "LISTED", 2)
+    monkeypatch.setattr(local, "PAGE", 2)
+    monkeypatch.setattr(s3, "LISTED", 2)
     return open_bench(str(request.param), request).blobs
 
 
@@ -96,7 +95,7 @@ async def test_an_object_that_is_put_again_is_new(
     await blobs.put("payloads/a/x", b"content")
     assert await old_keys(stock, "payloads", datetime.now(UTC) - put_at) == ["payloads/a/x"]
 
-    monkeypatch.setattr(s3_objects, "RENEWED_AFTER", timedelta(days=-1))
+    monkeypatch.setattr(s3, "RENEWED_AFTER", timedelta(days=-1))
     listed_at = datetime.now(UTC).replace(microsecond=0)  # S3 tells whole seconds
     while datetime.now(UTC).replace(microsecond=0) <= listed_at:
         await blobs.put("payloads/a/x", b"content")
@@ -142,7 +141,7 @@ async def test_a_marker_of_a_folder_is_left_alone(
     blobs = open_bench("moto", request).blobs
     await blobs.put("payloads/a/x", b"content")
     with monkeypatch.context() as patched:
-        patched.setattr(s3_objects, "check_key", str)
+        patched.setattr(s3, "check_key", str)
         await blobs.put("payloads/b/", b"")
 
     assert await old_keys(stock_of(blobs), "payloads", NOW) == ["payloads/a/x"]

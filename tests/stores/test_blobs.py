@@ -10,7 +10,7 @@ from uuid import uuid4
 import pytest
 
 from everloop.deploy.local.servers import LOOPBACK, free_port
-from everloop.stores.blobs import (
+from everloop.runtime.blobs import (
     BlobCorruptError,
     BlobKeyError,
     BlobMissingError,
@@ -18,11 +18,10 @@ from everloop.stores.blobs import (
     BlobsUnavailableError,
     sha256,
 )
-from everloop.stores.local_blobs import LocalBlobs
-from everloop.stores.redis_blobs import RedisBlobs
-from everloop.stores.redis_connection import connect_redis
-from everloop.stores.s3_blobs import S3Blobs
-from everloop.stores.s3_objects import MULTIPART_ABOVE, PART_BYTES
+from everloop.runtime.redis import connect_redis
+from everloop.stores.blobs.local import LocalBlobs
+from everloop.stores.blobs.redis import RedisBlobs
+from everloop.stores.blobs.s3 import MULTIPART_ABOVE, PART_BYTES, S3Blobs
 from tests.stores.blob_benches import ALL_STORES, S3_SERVERS, Bench, Damaged, needs_swift, new_key, open_bench
 from tests.stores.hashes import hashes_here
 

@@ -8,8 +8,8 @@ import zlib
 import pytest
 from redis.asyncio import Redis
 
-from everloop.stores.blobs import ARTIFACT_FOLDER, PROBE_KEY, seal
-from everloop.stores.redis_blobs import RedisBlobs, blob_key
+from everloop.runtime.blobs import ARTIFACT_FOLDER, PROBE_KEY, seal
+from everloop.stores.blobs.redis import RedisBlobs, blob_key
 from tests.stores.blob_benches import new_key
 
 CONTENT = json.dumps(

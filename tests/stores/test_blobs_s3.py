@@ -11,15 +11,14 @@ from urllib.parse import parse_qs, urlsplit
 import httpx
 import pytest
 
-from everloop.stores.blobs import (
+from everloop.runtime.blobs import (
     BlobCorruptError,
     BlobLinks,
     BlobMissingError,
     BlobsUnavailableError,
     LinkTerms,
 )
-from everloop.stores.s3_blobs import S3Blobs
-from everloop.stores.s3_objects import MULTIPART_ABOVE, SMALLEST_PART
+from everloop.stores.blobs.s3 import MULTIPART_ABOVE, SMALLEST_PART, S3Blobs
 from tests.stores.blob_benches import PREFIX, S3_SERVERS, SWIFT, needs_swift, new_key, s3_endpoint_of
 from tests.support.buckets import new_bucket, s3_credentials, unfinished_uploads
 from tests.support.s3_relay import Relay, flipped, running_relay, unchanged

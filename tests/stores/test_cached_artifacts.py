@@ -5,7 +5,9 @@ from uuid import uuid4
 
 import pytest
 
-from everloop.stores.artifacts import (
+from everloop.runtime.blobs import LinkTerms
+from everloop.stores.artifacts.cached import CachedArtifacts
+from everloop.stores.artifacts.interface import (
     Append,
     ArtifactClosedError,
     ArtifactMissingError,
@@ -14,9 +16,7 @@ from everloop.stores.artifacts import (
     Create,
     NewPart,
 )
-from everloop.stores.blobs import LinkTerms
-from everloop.stores.cached_artifacts import CachedArtifacts
-from everloop.stores.memory_artifacts import MemoryArtifacts
+from everloop.stores.artifacts.memory import MemoryArtifacts
 from everloop.workflows.contract.artifacts import StoredArtifact
 from tests.stores.artifact_benches import ArtifactBench, read
 

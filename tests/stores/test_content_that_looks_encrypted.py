@@ -7,14 +7,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from redis.asyncio import Redis
 
-from everloop.stores.artifact_blobs import ArtifactBlobs
-from everloop.stores.artifacts import Append, Complete, Create, NewPart
-from everloop.stores.blobs import BlobsUnavailableError
-from everloop.stores.encryption import NO_CIPHER, Cipher
-from everloop.stores.encryption_codec import ENCODING, KEY_ID
-from everloop.stores.encryption_keys import Key, Keyring
-from everloop.stores.payload_storage import data_converter
-from everloop.stores.redis_connection import connect_redis
+from everloop.runtime.blobs import BlobsUnavailableError
+from everloop.runtime.encryption.cipher import NO_CIPHER, Cipher
+from everloop.runtime.encryption.keys import Key, Keyring
+from everloop.runtime.redis import connect_redis
+from everloop.runtime.temporal.codec import ENCODING, KEY_ID
+from everloop.runtime.temporal.payloads import data_converter
+from everloop.stores.artifacts.cleanup import ArtifactBlobs
+from everloop.stores.artifacts.interface import Append, Complete, Create, NewPart
 from tests.stores.all_stores import AllStores
 from tests.stores.artifact_benches import ArtifactBench, redis_artifacts
 from tests.stores.blob_benches import Bench, open_bench

@@ -7,9 +7,15 @@ from datetime import timedelta
 import pytest
 from redis.asyncio import Redis
 
-from everloop.stores.conversations import MAX_MESSAGES, MAX_TASKS, Conversations, ConversationSummary, Span
-from everloop.stores.memory_conversations import MemoryConversations
-from everloop.stores.redis_conversations import RedisConversations
+from everloop.stores.conversations import (
+    MAX_MESSAGES,
+    MAX_TASKS,
+    Conversations,
+    ConversationSummary,
+    RedisConversations,
+    Span,
+)
+from everloop.stores.memory.conversations import MemoryConversations
 from everloop.workflows.contract.calls import ConversationMessage
 from everloop.workflows.contract.messages import (
     AssistantMessage,

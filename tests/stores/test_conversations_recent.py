@@ -6,10 +6,10 @@ from itertools import count
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from everloop.stores.memory_conversations import MemoryConversations
+from everloop.runtime.redis import connect_redis
+from everloop.stores.conversations import RedisConversations
+from everloop.stores.memory.conversations import MemoryConversations
 from everloop.stores.recent_messages import safe_ends
-from everloop.stores.redis_connection import connect_redis
-from everloop.stores.redis_conversations import RedisConversations
 from everloop.stores.token_counts import estimate_tokens
 from everloop.workflows.contract.calls import ConversationMessage
 from everloop.workflows.contract.messages import (

@@ -23,11 +23,11 @@ from temporalio.client import (
 from temporalio.exceptions import ApplicationError
 from temporalio.worker import Replayer, Worker
 
-from everloop.stores.blobs import Blobs
-from everloop.stores.encryption import NO_CIPHER, Cipher
-from everloop.stores.local_blobs import LocalBlobs
-from everloop.stores.memory_blobs import MemoryBlobs
-from everloop.stores.payload_storage import data_converter, payload_folder
+from everloop.runtime.blobs import Blobs
+from everloop.runtime.encryption.cipher import NO_CIPHER, Cipher
+from everloop.runtime.temporal.payloads import data_converter, payload_folder
+from everloop.stores.blobs.local import LocalBlobs
+from everloop.stores.memory.blobs import MemoryBlobs
 from tests.stores.payload_workflow import Echo, Parcels, fail_once, make, repeat
 from tests.stores.talkative_workflow import Listener, Talker, speak
 from tests.support.encryption import keyring

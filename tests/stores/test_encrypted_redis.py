@@ -4,10 +4,10 @@ import pytest
 from redis.asyncio import Redis
 from structlog.testing import capture_logs
 
-from everloop.stores.encryption import NO_CIPHER, Cipher, UnknownKeyError
-from everloop.stores.redis_connection import connect_redis
-from everloop.stores.redis_task_views import RedisTaskViews
-from everloop.stores.task_views import START, TaskQuery
+from everloop.runtime.encryption.cipher import NO_CIPHER, Cipher, UnknownKeyError
+from everloop.runtime.redis import connect_redis
+from everloop.stores.views.interface import START, TaskQuery
+from everloop.stores.views.redis import RedisTaskViews
 from tests.stores.all_stores import AllStores
 from tests.stores.examples import new_id, said, submitted
 from tests.support.encryption import keyring

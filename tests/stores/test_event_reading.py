@@ -4,10 +4,10 @@ import asyncio
 
 import pytest
 
-from everloop.stores.memory_task_views import MemoryTaskViews
-from everloop.stores.redis_connection import connect_redis
-from everloop.stores.redis_task_views import RedisTaskViews
-from everloop.stores.task_views import START, TaskViews, is_position, position_order
+from everloop.runtime.redis import connect_redis
+from everloop.stores.memory.task_views import MemoryTaskViews
+from everloop.stores.views.interface import START, TaskViews, is_position, position_order
+from everloop.stores.views.redis import RedisTaskViews
 from everloop.workflows.contract.events import TaskEvent, Warned
 from everloop.workflows.contract.names import child_task_id, stream_key
 from tests.stores.conftest import IMPLEMENTATIONS

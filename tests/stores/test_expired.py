@@ -6,10 +6,9 @@ from datetime import timedelta
 from redis.asyncio import Redis
 
 from everloop.stores.cleaned import Cleaned
-from everloop.stores.expired_conversations import ExpiredConversations
-from everloop.stores.expired_views import ExpiredViews
-from everloop.stores.redis_conversations import RedisConversations
-from everloop.stores.redis_task_views import RedisTaskViews
+from everloop.stores.conversations import ExpiredConversations, RedisConversations
+from everloop.stores.views.cleanup import ExpiredViews
+from everloop.stores.views.redis import RedisTaskViews
 from everloop.workflows.contract.names import (
     CONVERSATIONS_KEY,
     conversation_key,

@@ -8,11 +8,10 @@ import pytest
 from pydantic import JsonValue
 from redis.asyncio import Redis
 
-from everloop.stores.forwarded_events import MAX_CUT_CHARACTERS, MAX_FORWARDED_BYTES, forwarded
 from everloop.stores.json_limits import MAX_DEPTH
-from everloop.stores.redis_task_views import RedisTaskViews
-from everloop.stores.task_views import START, TaskViews
-from everloop.stores.view_parts import TASK_TTL
+from everloop.stores.views.interface import START, TaskViews
+from everloop.stores.views.parts import MAX_CUT_CHARACTERS, MAX_FORWARDED_BYTES, TASK_TTL, forwarded
+from everloop.stores.views.redis import RedisTaskViews
 from everloop.workflows.contract.events import (
     Narrated,
     SubAgentEvent,

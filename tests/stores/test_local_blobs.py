@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from everloop.stores.blobs import PROBE_KEY, BlobsUnavailableError
-from everloop.stores.local_blobs import THREADS, LocalBlobs
+from everloop.runtime.blobs import PROBE_KEY, BlobsUnavailableError
+from everloop.stores.blobs.local import THREADS, LocalBlobs
 
 CONTENT = bytes(range(256)) * 4000
 KEY = "payloads/task/content"

@@ -7,9 +7,8 @@ import pytest
 from pydantic import ValidationError
 
 from everloop.deploy.local.servers import LOOPBACK, free_port
-from everloop.stores.metrics_export import MetricsSettings
-from everloop.stores.metrics_listener import Address, MetricsAddressError, MetricsListener
-from everloop.stores.settings_errors import explain
+from everloop.runtime.settings import explain
+from everloop.runtime.telemetry.metrics import Address, MetricsAddressError, MetricsListener, MetricsSettings
 
 OTLP, OTLP_METRICS = "OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT"
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from everloop.stores.task_views import START, TaskViews
+from everloop.stores.views.interface import START, TaskViews
 from everloop.workflows.contract.events import Narrated
 from everloop.workflows.contract.tasks import TaskState
 from tests.stores.examples import chunk, status, stream_of, submitted

@@ -5,11 +5,11 @@ from inspect import getmembers, isfunction
 
 import pytest
 
-from everloop.stores.memory_push_configs import MemoryPushConfigs
-from everloop.stores.memory_task_views import MemoryTaskViews
-from everloop.stores.notifying_task_views import NotifyingTaskViews, NotToldError
-from everloop.stores.push_configs import PushConfig
-from everloop.stores.task_views import START, TaskQuery, TaskViews
+from everloop.stores.memory.push_configs import MemoryPushConfigs
+from everloop.stores.memory.task_views import MemoryTaskViews
+from everloop.stores.push.configs import PushConfig
+from everloop.stores.push.notifying import NotifyingTaskViews, NotToldError
+from everloop.stores.views.interface import START, TaskQuery, TaskViews
 from everloop.workflows.contract.events import StatusChanged
 from everloop.workflows.contract.tasks import TaskState
 from tests.stores.examples import answered, chunk, status, submitted

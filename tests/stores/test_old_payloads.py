@@ -13,14 +13,14 @@ from structlog.testing import capture_logs
 from temporalio.client import Client
 from temporalio.service import RPCError
 
-from everloop.stores.abandoned_blobs import AbandonedBlobs
-from everloop.stores.artifact_record import KNOWN_SINCE, PENDING
-from everloop.stores.artifacts import Create, NewPart
-from everloop.stores.blob_users import FOLDER, BlobsSharedError, announce_user
-from everloop.stores.local_blobs import LocalBlobs
-from everloop.stores.old_payloads import OldPayloads
-from everloop.stores.payload_storage import NO_TASK, payload_folder
-from everloop.stores.redis_blobs import RedisBlobs, blob_key
+from everloop.runtime.temporal.payloads import NO_TASK, payload_folder
+from everloop.stores.artifacts.cleanup import AbandonedBlobs
+from everloop.stores.artifacts.interface import Create, NewPart
+from everloop.stores.artifacts.record import KNOWN_SINCE, PENDING
+from everloop.stores.blobs.cleanup import OldPayloads
+from everloop.stores.blobs.local import LocalBlobs
+from everloop.stores.blobs.redis import RedisBlobs, blob_key
+from everloop.stores.blobs.users import FOLDER, BlobsSharedError, announce_user
 from tests.stores.artifact_faults import kept_blobs, local_bench
 
 TTL, LONGER = timedelta(days=30), timedelta(days=31)

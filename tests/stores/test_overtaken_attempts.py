@@ -5,11 +5,11 @@ from collections.abc import Awaitable, Callable
 import pytest
 from redis.asyncio import Redis
 
+from everloop.stores.conversations import RedisConversations
 from everloop.stores.leases import Lease, NotOursError
-from everloop.stores.redis_conversations import RedisConversations
-from everloop.stores.redis_task_views import RedisTaskViews
-from everloop.stores.redis_tool_records import RedisToolRecords
-from everloop.stores.redis_transcripts import RedisTranscripts
+from everloop.stores.tool_records import RedisToolRecords
+from everloop.stores.transcripts import RedisTranscripts
+from everloop.stores.views.redis import RedisTaskViews
 from everloop.workflows.contract.events import Warned
 from everloop.workflows.contract.messages import AssistantMessage, ToolMessage
 from everloop.workflows.contract.names import CONVERSATIONS_KEY

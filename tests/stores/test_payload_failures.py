@@ -5,9 +5,9 @@ from temporalio.api.failure.v1 import Failure
 from temporalio.converter import PayloadConverter
 from temporalio.exceptions import ApplicationError
 
-from everloop.stores.blobs import BlobsUnavailableError
-from everloop.stores.memory_blobs import MemoryBlobs
-from everloop.stores.payload_storage import PayloadFailureConverter, payload_folder
+from everloop.runtime.blobs import BlobsUnavailableError
+from everloop.runtime.temporal.payloads import PayloadFailureConverter, payload_folder
+from everloop.stores.memory.blobs import MemoryBlobs
 from everloop.workflows.contract.failures import BLOB_MISSING
 
 LOST = ApplicationError("lost", type=BLOB_MISSING, non_retryable=True)

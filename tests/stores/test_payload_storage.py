@@ -22,11 +22,10 @@ from temporalio.exceptions import ActivityError, ApplicationError, RetryState, T
 from temporalio.service import RPCError
 from temporalio.worker import Replayer, Worker
 
-from everloop.stores.blobs import Blobs, BlobsUnavailableError
-from everloop.stores.local_blobs import LocalBlobs
-from everloop.stores.lost_payloads import LostPayloads
-from everloop.stores.memory_blobs import MemoryBlobs
-from everloop.stores.payload_storage import BlobPayloads, data_converter, payload_folder
+from everloop.runtime.blobs import Blobs, BlobsUnavailableError
+from everloop.runtime.temporal.payloads import BlobPayloads, LostPayloads, data_converter, payload_folder
+from everloop.stores.blobs.local import LocalBlobs
+from everloop.stores.memory.blobs import MemoryBlobs
 from everloop.workflows.contract.failures import BLOB_MISSING
 from tests.stores.hashes import hashes_here
 from tests.stores.payload_workflow import Echo, Parcels, fail_once, make, repeat

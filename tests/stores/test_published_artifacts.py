@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from everloop.stores.artifacts import (
+from everloop.runtime.redis import connect_redis
+from everloop.stores.artifacts.interface import (
     AddParts,
     Append,
     ArtifactError,
@@ -17,11 +18,10 @@ from everloop.stores.artifacts import (
     NewPart,
     Replace,
 )
-from everloop.stores.local_blobs import LocalBlobs
-from everloop.stores.redis_artifacts import RedisArtifacts
-from everloop.stores.redis_connection import connect_redis
-from everloop.stores.redis_task_views import RedisTaskViews
-from everloop.stores.shown_artifacts import SHOWN_BYTES
+from everloop.stores.artifacts.redis import RedisArtifacts
+from everloop.stores.artifacts.shown import SHOWN_BYTES
+from everloop.stores.blobs.local import LocalBlobs
+from everloop.stores.views.redis import RedisTaskViews
 from everloop.workflows.contract.messages import DataPart, FilePart, Part, StoredPart, TextPart
 from tests.stores.artifact_desk import ID, Desk, create, data, text
 from tests.stores.artifact_histories import STEPS, Delete, Drafted, NextCall, Step

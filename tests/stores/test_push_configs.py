@@ -5,9 +5,14 @@ from datetime import timedelta
 import pytest
 from redis.asyncio import Redis
 
-from everloop.stores.memory_push_configs import MemoryPushConfigs
-from everloop.stores.push_configs import MAX_CONFIGS, PushConfig, PushConfigs, TooManyPushConfigsError
-from everloop.stores.redis_push_configs import RedisPushConfigs
+from everloop.stores.memory.push_configs import MemoryPushConfigs
+from everloop.stores.push.configs import (
+    MAX_CONFIGS,
+    PushConfig,
+    PushConfigs,
+    RedisPushConfigs,
+    TooManyPushConfigsError,
+)
 from everloop.workflows.contract.names import push_configs_key
 from tests.stores.examples import new_id
 

@@ -8,12 +8,11 @@ from datetime import timedelta
 import pytest
 from redis.asyncio import Redis
 
-from everloop.stores.memory_quotas import MemoryQuotas
-from everloop.stores.memory_task_views import MemoryTaskViews
-from everloop.stores.quotas import RESERVATION, Quotas, Rate
-from everloop.stores.redis_quotas import RedisQuotas
-from everloop.stores.redis_task_views import RedisTaskViews
-from everloop.stores.task_views import TaskViews
+from everloop.stores.memory.quotas import MemoryQuotas
+from everloop.stores.memory.task_views import MemoryTaskViews
+from everloop.stores.quotas import RESERVATION, Quotas, Rate, RedisQuotas
+from everloop.stores.views.interface import TaskViews
+from everloop.stores.views.redis import RedisTaskViews
 from everloop.workflows.contract.names import child_task_id, open_tasks_key, request_rate_key
 from everloop.workflows.contract.tasks import TaskState, TaskView
 from tests.stores.examples import answered, new_id, status, submitted

@@ -9,7 +9,7 @@ from pydantic import ValidationError
 from redis.asyncio import Redis
 
 from everloop.deploy.local.servers import free_port
-from everloop.stores.redis_connection import (
+from everloop.runtime.redis import (
     RedisMisconfiguredError,
     RedisUnfitError,
     RedisUnreachableError,
@@ -17,7 +17,7 @@ from everloop.stores.redis_connection import (
     check_redis,
     connect_redis,
 )
-from everloop.stores.settings_errors import explain
+from everloop.runtime.settings import explain
 from tests.support.processes import ROOT, running_valkey
 
 SECRET = "s3cret-word"
@@ -100,7 +100,7 @@ async def test_a_server_that_is_not_there_is_unreachable() -> None:
 )
 def test_the_address_comes_from_the_environment(environment: dict[str, str], url: str) -> None:
     """EVERLOOP_REDIS_URL is read; without it, the local server is meant."""
-    program = "from everloop.stores.redis_connection import StoreSettings; print(StoreSettings().redis_url)"
+    program = "from everloop.runtime.redis import StoreSettings; print(StoreSettings().redis_url)"
 
     found = subprocess.run(
         [sys.executable, "-c", program], env=environment, cwd=ROOT, check=True, capture_output=True, text=True

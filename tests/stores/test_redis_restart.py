@@ -3,12 +3,12 @@
 from dataclasses import replace
 from pathlib import Path
 
+from everloop.runtime.redis import connect_redis
 from everloop.stores.leases import Claim, Lease
-from everloop.stores.redis_connection import connect_redis
-from everloop.stores.redis_task_views import RedisTaskViews
-from everloop.stores.redis_tool_records import RedisToolRecords
-from everloop.stores.redis_transcripts import RedisTranscripts
-from everloop.stores.task_views import TaskQuery
+from everloop.stores.tool_records import RedisToolRecords
+from everloop.stores.transcripts import RedisTranscripts
+from everloop.stores.views.interface import TaskQuery
+from everloop.stores.views.redis import RedisTaskViews
 from everloop.workflows.contract.messages import ToolMessage
 from tests.stores.examples import chunk, entries_of, new_id, said, status, submitted
 from tests.support.processes import redis_answers, running_valkey, wait_until_answers

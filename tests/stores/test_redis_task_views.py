@@ -10,14 +10,12 @@ from redis.asyncio import Redis
 from structlog.testing import capture_logs
 
 from everloop.stores.leases import Lease
-from everloop.stores.push_configs import PushConfig
-from everloop.stores.redis_push_configs import RedisPushConfigs
-from everloop.stores.redis_secrets import RedisSecrets
-from everloop.stores.redis_task_views import RedisTaskViews
-from everloop.stores.redis_tool_records import RedisToolRecords
-from everloop.stores.redis_transcripts import RedisTranscripts
-from everloop.stores.task_views import START, TaskQuery
-from everloop.stores.transcripts import Attempt
+from everloop.stores.push.configs import PushConfig, RedisPushConfigs
+from everloop.stores.secrets import RedisSecrets
+from everloop.stores.tool_records import RedisToolRecords
+from everloop.stores.transcripts import Attempt, RedisTranscripts
+from everloop.stores.views.interface import START, TaskQuery
+from everloop.stores.views.redis import RedisTaskViews
 from everloop.workflows.contract.events import TaskCreated
 from everloop.workflows.contract.names import (
     OPEN_TASKS_KEY,

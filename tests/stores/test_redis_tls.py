@@ -10,7 +10,7 @@ import pytest
 import pytest_asyncio
 from redis.asyncio import Redis
 
-from everloop.stores.redis_connection import RedisUnreachableError, StoreSettings, check_redis, connect_redis
+from everloop.runtime.redis import RedisUnreachableError, StoreSettings, check_redis, connect_redis
 from tests.stores.all_stores import AllStores
 from tests.stores.examples import new_id, said, submitted
 from tests.support.certificates import certificate_files

@@ -9,11 +9,10 @@ import pytest
 from pydantic import ValidationError
 from redis.asyncio import Redis
 
-from everloop.stores.blob_settings import BlobSettings, opened_blobs
-from everloop.stores.blobs import BlobsUnfitError
-from everloop.stores.s3_blobs import S3Blobs
-from everloop.stores.s3_client import server_encryption
-from everloop.stores.s3_objects import MULTIPART_ABOVE, SMALLEST_PART
+from everloop.runtime.blobs import BlobsUnfitError
+from everloop.stores.blobs.s3 import MULTIPART_ABOVE, SMALLEST_PART, S3Blobs
+from everloop.stores.blobs.s3_client import server_encryption
+from everloop.stores.blobs.settings import BlobSettings, opened_blobs
 from tests.stores.blob_benches import new_key
 from tests.support.buckets import client_of, new_bucket
 

@@ -6,8 +6,7 @@ import pytest
 from pydantic import JsonValue
 from redis.asyncio import Redis
 
-from everloop.stores.redis_secrets import RedisSecrets
-from everloop.stores.secrets import Secrets
+from everloop.stores.secrets import RedisSecrets, Secrets
 from everloop.workflows.contract.names import secrets_key
 from tests.stores.examples import new_id
 

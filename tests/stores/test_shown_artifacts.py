@@ -4,10 +4,10 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from everloop.stores.artifacts import Append, Complete, Create, NewPart
-from everloop.stores.blobs import BlobCorruptError
-from everloop.stores.memory_artifacts import MemoryArtifacts
-from everloop.stores.shown_artifacts import SHOWN_BYTES, SHOWN_PART_BYTES, shown_artifact
+from everloop.runtime.blobs import BlobCorruptError
+from everloop.stores.artifacts.interface import Append, Complete, Create, NewPart
+from everloop.stores.artifacts.memory import MemoryArtifacts
+from everloop.stores.artifacts.shown import SHOWN_BYTES, SHOWN_PART_BYTES, shown_artifact
 from everloop.workflows.contract.messages import DataPart, FilePart, Part, StoredPart, TextPart
 
 ID = "report"

@@ -7,9 +7,15 @@ from itertools import product
 
 import pytest
 
-from everloop.stores.page_token import IndexEntry, encode_page_token
-from everloop.stores.task_views import InvalidPageTokenError, TaskPage, TaskQuery, TaskViews
-from everloop.stores.view_parts import microseconds
+from everloop.stores.views.interface import (
+    IndexEntry,
+    InvalidPageTokenError,
+    TaskPage,
+    TaskQuery,
+    TaskViews,
+    encode_page_token,
+)
+from everloop.stores.views.parts import microseconds
 from everloop.workflows.contract.tasks import TaskState
 from tests.stores.examples import (
     AGENT_ID,

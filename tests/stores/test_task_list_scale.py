@@ -7,8 +7,8 @@ from typing import cast
 import pytest
 from redis.asyncio import Redis
 
-from everloop.stores.redis_task_views import RedisTaskViews
-from everloop.stores.task_views import TaskQuery
+from everloop.stores.views.interface import TaskQuery
+from everloop.stores.views.redis import RedisTaskViews
 from everloop.workflows.contract.tasks import TaskState, TaskView
 from tests.stores.examples import AGENT_ID, new_id, status, submitted, view_of
 from tests.support.many_tasks import copy_task

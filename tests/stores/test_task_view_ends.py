@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from everloop.stores.memory_task_views import MemoryTaskViews
-from everloop.stores.task_views import TaskViews
+from everloop.stores.memory.task_views import MemoryTaskViews
+from everloop.stores.views.interface import TaskViews
 from everloop.workflows.contract.events import StatusChanged, Warned
 from everloop.workflows.contract.tasks import TaskState, TaskStatus, TaskView
 from tests.stores.examples import (

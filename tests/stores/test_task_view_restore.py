@@ -2,7 +2,7 @@
 
 import pytest
 
-from everloop.stores.task_views import TaskViews
+from everloop.stores.views.interface import TaskViews
 from everloop.workflows.contract.events import ArtifactChunk, TaskEvent
 from everloop.workflows.contract.messages import TextPart
 from everloop.workflows.contract.tasks import TaskState, TaskStatus, TaskView

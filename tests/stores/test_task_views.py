@@ -3,7 +3,7 @@
 import pytest
 from pydantic import JsonValue
 
-from everloop.stores.task_views import TaskViews
+from everloop.stores.views.interface import TaskViews
 from everloop.workflows.contract.events import TaskCreated, TaskEvent, Warned
 from everloop.workflows.contract.messages import AgentMessage, TextPart
 from everloop.workflows.contract.tasks import Route, TaskState, TaskStatus

@@ -5,10 +5,10 @@ from collections.abc import Sequence
 
 import pytest
 
-from everloop.stores.memory_task_views import MemoryTaskViews
-from everloop.stores.redis_connection import connect_redis
-from everloop.stores.redis_task_views import RedisTaskViews
-from everloop.stores.task_views import Snapshot, TaskViews
+from everloop.runtime.redis import connect_redis
+from everloop.stores.memory.task_views import MemoryTaskViews
+from everloop.stores.views.interface import Snapshot, TaskViews
+from everloop.stores.views.redis import RedisTaskViews
 from everloop.workflows.contract.events import ArtifactChunk, TaskEvent
 from everloop.workflows.contract.messages import text_of
 from everloop.workflows.contract.tasks import TaskState, TaskView

@@ -8,12 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from redis.asyncio import Redis
 
-from everloop.stores.fold import FoldedTask
-from everloop.stores.memory_task_views import MemoryTaskViews
-from everloop.stores.redis_connection import connect_redis
-from everloop.stores.redis_task_views import RedisTaskViews
-from everloop.stores.task_views import TaskQuery, TaskViews
-from everloop.stores.view_parts import microseconds
+from everloop.runtime.redis import connect_redis
+from everloop.stores.memory.fold import FoldedTask
+from everloop.stores.memory.task_views import MemoryTaskViews
+from everloop.stores.views.interface import TaskQuery, TaskViews
+from everloop.stores.views.parts import microseconds
+from everloop.stores.views.redis import RedisTaskViews
 from everloop.workflows.contract.events import EVENT_ADAPTER, TaskCreated
 from everloop.workflows.contract.names import child_task_id, open_tasks_key, stream_key
 from everloop.workflows.contract.tasks import TaskState, TaskView

@@ -12,7 +12,7 @@ from temporalio.api.workflowservice.v1 import RegisterNamespaceRequest
 from temporalio.client import Client
 
 from everloop.deploy.local.servers import LOOPBACK
-from everloop.stores.temporal_connection import TemporalUnreachableError, connect_temporal
+from everloop.runtime.temporal.connection import TemporalUnreachableError, connect_temporal
 from tests.support.certificates import certificate_files
 from tests.support.tls_proxy import running_tls_proxy
 

@@ -10,8 +10,7 @@ from pydantic import JsonValue
 from redis.asyncio import Redis
 
 from everloop.stores.leases import Claim, Lease, NotOursError
-from everloop.stores.redis_tool_records import RedisToolRecords
-from everloop.stores.tool_records import ToolRecords
+from everloop.stores.tool_records import RedisToolRecords, ToolRecords
 from everloop.workflows.contract.messages import ToolCall, ToolMessage
 from everloop.workflows.contract.names import tool_record_key
 from everloop.workflows.contract.questions import Question, QuestionKind

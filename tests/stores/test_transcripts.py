@@ -7,9 +7,8 @@ import pytest
 from redis.asyncio import Redis
 
 from everloop.stores.leases import Lease, NotOursError
-from everloop.stores.redis_tool_records import RedisToolRecords
-from everloop.stores.redis_transcripts import RedisTranscripts
-from everloop.stores.transcripts import Attempt, OpenedTranscript, Transcripts
+from everloop.stores.tool_records import RedisToolRecords
+from everloop.stores.transcripts import Attempt, OpenedTranscript, RedisTranscripts, Transcripts
 from everloop.workflows.contract.messages import (
     AssistantMessage,
     SummaryMessage,

@@ -4,9 +4,9 @@ from collections.abc import Awaitable, Callable
 
 from everloop.agents.tool import tool
 from everloop.agents.tool_context import ToolContext
-from everloop.stores.artifacts import Announcement, Change
-from everloop.stores.memory_artifacts import MemoryArtifacts
-from everloop.stores.task_views import TaskViews
+from everloop.stores.artifacts.interface import Announcement, Change
+from everloop.stores.artifacts.memory import MemoryArtifacts
+from everloop.stores.views.interface import TaskViews
 from everloop.workflows.contract.artifacts import StoredArtifact
 from everloop.workflows.contract.messages import Part, ToolMessage
 from everloop.workflows.contract.names import context_key

@@ -5,8 +5,8 @@ import json
 from pydantic import JsonValue
 
 from everloop.agents.artifact_tools import artifacts
-from everloop.stores.artifacts import Create, NewPart
-from everloop.stores.shown_artifacts import shown_artifact
+from everloop.stores.artifacts.interface import Create, NewPart
+from everloop.stores.artifacts.shown import shown_artifact
 from everloop.stores.tool_records import ToolRecords
 from everloop.workflows.contract.artifacts import StoredArtifact
 from everloop.workflows.contract.messages import Part, ToolMessage

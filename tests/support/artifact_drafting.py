@@ -12,10 +12,10 @@ from everloop.activities.deltas import ArgumentsDelta
 from everloop.activities.drafted_calls import DraftedReply
 from everloop.activities.stored_contents import StoredContents
 from everloop.agents.artifact_tools import artifacts
-from everloop.stores.artifacts import Create, NewPart
-from everloop.stores.memory_artifacts import MemoryArtifacts
-from everloop.stores.memory_task_views import MemoryTaskViews
-from everloop.stores.task_views import START
+from everloop.stores.artifacts.interface import Create, NewPart
+from everloop.stores.artifacts.memory import MemoryArtifacts
+from everloop.stores.memory.task_views import MemoryTaskViews
+from everloop.stores.views.interface import START
 from everloop.workflows.contract.events import ArtifactChunk
 from everloop.workflows.contract.messages import AssistantMessage, TextPart, ToolCall, text_of
 from everloop.workflows.contract.names import context_key

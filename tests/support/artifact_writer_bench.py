@@ -8,7 +8,7 @@ from temporalio.exceptions import ApplicationError
 
 from everloop.agents.agent import Agent
 from everloop.agents.artifact_tools import artifacts
-from everloop.stores.artifacts import Create, NewPart
+from everloop.stores.artifacts.interface import Create, NewPart
 from everloop.workflows.contract.events import ArtifactChunk, TaskEvent
 from everloop.workflows.contract.messages import Part, TextPart, text_of
 from everloop.workflows.contract.names import context_key

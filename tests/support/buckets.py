@@ -10,7 +10,7 @@ import boto3
 from moto.server import ThreadedMotoServer
 
 from everloop.deploy.local.servers import LOOPBACK, free_port
-from everloop.stores.s3_client import S3Client
+from everloop.stores.blobs.s3_client import S3Client
 from tests.support.swift_server import ACCESS_KEY, SECRET
 
 _ENVIRONMENT = {

@@ -3,7 +3,7 @@
 import base64
 from pathlib import Path
 
-from everloop.stores.encryption_keys import Key, Keyring
+from everloop.runtime.encryption.keys import Key, Keyring
 from tests.support.planted import plant_secret
 
 

@@ -16,13 +16,13 @@ from everloop.agents.agent import Agent
 from everloop.agents.plugins import prompt, tools
 from everloop.agents.registry import AgentRegistry
 from everloop.agents.tool import tool
-from everloop.stores.artifacts import Artifacts
-from everloop.stores.memory_artifacts import MemoryArtifacts
-from everloop.stores.memory_task_views import MemoryTaskViews
-from everloop.stores.memory_tool_records import MemoryToolRecords
-from everloop.stores.memory_transcripts import MemoryTranscripts
-from everloop.stores.task_views import START, TaskViews
+from everloop.stores.artifacts.interface import Artifacts
+from everloop.stores.artifacts.memory import MemoryArtifacts
+from everloop.stores.memory.task_views import MemoryTaskViews
+from everloop.stores.memory.tool_records import MemoryToolRecords
+from everloop.stores.memory.transcripts import MemoryTranscripts
 from everloop.stores.transcripts import Transcripts
+from everloop.stores.views.interface import START, TaskViews
 from everloop.workflows.contract.calls import CallModelInput, CompactContextInput
 from everloop.workflows.contract.events import RESPONSE_ARTIFACT, StatusChanged, TaskEvent
 from everloop.workflows.contract.messages import (

@@ -14,9 +14,9 @@ from temporalio.testing import ActivityEnvironment
 from everloop.activities.model_provider import ModelProvider
 from everloop.activities.narration import NarrationTerms
 from everloop.activities.narrator import Narrator
-from everloop.stores.memory_task_views import MemoryTaskViews
-from everloop.stores.memory_tool_records import MemoryToolRecords
-from everloop.stores.task_views import START, StreamedEvent, TaskViews
+from everloop.stores.memory.task_views import MemoryTaskViews
+from everloop.stores.memory.tool_records import MemoryToolRecords
+from everloop.stores.views.interface import START, StreamedEvent, TaskViews
 from everloop.workflows.contract.calls import NarrateInput
 from everloop.workflows.contract.events import Narrated, TaskEvent, ToolCalled
 from everloop.workflows.contract.tasks import NarratorSpec, TaskRef, TaskState

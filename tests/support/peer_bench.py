@@ -17,9 +17,9 @@ from everloop.agents.peer.plugin import Headers, peer
 from everloop.agents.plugins import Plugin
 from everloop.agents.questions import QuestionRequired
 from everloop.agents.tool_context import ToolContext
-from everloop.stores.memory_artifacts import MemoryArtifacts
-from everloop.stores.memory_task_views import MemoryTaskViews
-from everloop.stores.published_artifacts import PublishedArtifacts
+from everloop.stores.artifacts.memory import MemoryArtifacts
+from everloop.stores.artifacts.published import PublishedArtifacts
+from everloop.stores.memory.task_views import MemoryTaskViews
 from everloop.workflows.contract.artifacts import StoredArtifact
 from everloop.workflows.contract.messages import ToolCall
 from everloop.workflows.contract.questions import Answer, Question, QuestionKind, answer_with

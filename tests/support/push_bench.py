@@ -10,11 +10,11 @@ from everloop.activities.push_delivery import PushDelivering
 from everloop.activities.push_tasks import TaskWorkflows
 from everloop.activities.push_webhook import Webhooks
 from everloop.runtime.outbound import WebhookPolicy, read_allowance
-from everloop.stores.memory_push_configs import MemoryPushConfigs
-from everloop.stores.memory_task_views import MemoryTaskViews
-from everloop.stores.memory_tool_records import MemoryToolRecords
-from everloop.stores.push_configs import PushConfig, PushConfigs, first_position
-from everloop.stores.task_views import TaskViews
+from everloop.stores.memory.push_configs import MemoryPushConfigs
+from everloop.stores.memory.task_views import MemoryTaskViews
+from everloop.stores.memory.tool_records import MemoryToolRecords
+from everloop.stores.push.configs import PushConfig, PushConfigs, first_position
+from everloop.stores.views.interface import TaskViews
 from everloop.workflows.contract.events import TaskEvent
 from everloop.workflows.contract.push import TASK_UNREADABLE, DeliverPushInput, DeliverPushResult, PushRef
 from everloop.workflows.contract.tasks import TaskView

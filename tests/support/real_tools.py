@@ -6,11 +6,11 @@ from everloop import Agent, Plugin
 from everloop.activities.agents import AgentCatalogue
 from everloop.activities.tools import AgentTools, ToolStores
 from everloop.agents.registry import AgentRegistry
-from everloop.stores.memory_artifacts import MemoryArtifacts
-from everloop.stores.memory_secrets import MemorySecrets
-from everloop.stores.memory_task_views import MemoryTaskViews
-from everloop.stores.memory_tool_records import MemoryToolRecords
-from everloop.stores.memory_transcripts import MemoryTranscripts
+from everloop.stores.artifacts.memory import MemoryArtifacts
+from everloop.stores.memory.secrets import MemorySecrets
+from everloop.stores.memory.task_views import MemoryTaskViews
+from everloop.stores.memory.tool_records import MemoryToolRecords
+from everloop.stores.memory.transcripts import MemoryTranscripts
 from everloop.worker import Ports
 from tests.support.fake_ports import FakePorts, ScriptedModel
 

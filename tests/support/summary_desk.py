@@ -10,9 +10,9 @@ from temporalio.testing import ActivityEnvironment
 from everloop.activities.conversation import RememberedConversation
 from everloop.activities.model_provider import ModelProvider
 from everloop.stores.conversations import Conversations
-from everloop.stores.memory_conversations import MemoryConversations
-from everloop.stores.memory_tool_records import MemoryToolRecords
-from everloop.stores.memory_transcripts import MemoryTranscripts
+from everloop.stores.memory.conversations import MemoryConversations
+from everloop.stores.memory.tool_records import MemoryToolRecords
+from everloop.stores.memory.transcripts import MemoryTranscripts
 from everloop.workflows.contract.calls import (
     CompactConversationInput,
     ConversationMessage,

@@ -17,16 +17,16 @@ from everloop.agents.agent import Agent, AgentApproval
 from everloop.agents.plugins import Plugin, tools
 from everloop.agents.registry import AgentRegistry
 from everloop.agents.tool import Tool
-from everloop.stores.artifacts import Artifacts
+from everloop.stores.artifacts.interface import Artifacts
+from everloop.stores.artifacts.memory import MemoryArtifacts
 from everloop.stores.leases import Claim, Lease
-from everloop.stores.memory_artifacts import MemoryArtifacts
-from everloop.stores.memory_secrets import MemorySecrets
-from everloop.stores.memory_task_views import MemoryTaskViews
-from everloop.stores.memory_tool_records import MemoryToolRecords
-from everloop.stores.memory_transcripts import MemoryTranscripts
+from everloop.stores.memory.secrets import MemorySecrets
+from everloop.stores.memory.task_views import MemoryTaskViews
+from everloop.stores.memory.tool_records import MemoryToolRecords
+from everloop.stores.memory.transcripts import MemoryTranscripts
 from everloop.stores.secrets import Secrets
-from everloop.stores.task_views import START, TaskViews
 from everloop.stores.tool_records import ToolRecords
+from everloop.stores.views.interface import START, TaskViews
 from everloop.workflows.contract.calls import RunToolInput, ToolReply
 from everloop.workflows.contract.events import TaskEvent
 from everloop.workflows.contract.messages import ToolCall, ToolMessage

@@ -8,7 +8,7 @@ from a2a.types import a2a_pb2 as pb
 from google.protobuf.json_format import MessageToDict, MessageToJson, Parse
 from pydantic import JsonValue
 
-from everloop.stores.a2a_tasks import Place, place_of, to_part, to_task
+from everloop.runtime.protocol.tasks import Place, place_of, to_part, to_task
 from everloop.workflows.contract.messages import DataPart, FilePart, Part, StoredPart, TextPart
 from everloop.workflows.contract.tasks import Artifact, TaskState, TaskStatus
 from tests.unit.shown_tasks import AT, URL, artifact, view

@@ -4,20 +4,9 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from everloop.stores.artifact_attempts import attempt_prefix
-from everloop.stores.artifact_errors import MAX_PARTS, ArtifactOvertakenError, PartCountError
-from everloop.stores.artifact_layout import Sizes
-from everloop.stores.artifact_record import ArtifactAddress, PartContent, Segment
-from everloop.stores.artifact_rules import (
-    MAX_DESCRIPTION,
-    MAX_NAME,
-    MAX_OPERATIONS,
-    Changed,
-    Occasion,
-    Write,
-    change_artifact,
-)
-from everloop.stores.artifacts import (
+from everloop.stores.artifacts.changes import attempt_prefix
+from everloop.stores.artifacts.errors import MAX_PARTS, ArtifactOvertakenError, PartCountError
+from everloop.stores.artifacts.interface import (
     AddParts,
     Append,
     ArtifactNameError,
@@ -26,6 +15,17 @@ from everloop.stores.artifacts import (
     Create,
     NewPart,
     Replace,
+)
+from everloop.stores.artifacts.layout import Sizes
+from everloop.stores.artifacts.record import ArtifactAddress, PartContent, Segment
+from everloop.stores.artifacts.rules import (
+    MAX_DESCRIPTION,
+    MAX_NAME,
+    MAX_OPERATIONS,
+    Changed,
+    Occasion,
+    Write,
+    change_artifact,
 )
 from everloop.workflows.contract.artifacts import StoredArtifact
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from pydantic import JsonValue
 
 from everloop.activities.deltas import ArgumentsDelta
-from everloop.stores.artifacts import Complete
+from everloop.stores.artifacts.interface import Complete
 from everloop.workflows.contract.messages import DataPart, TextPart, ToolCall
 from tests.support.artifact_drafting import CONTEXT, POSITION, Reader, update
 from tests.support.cutting import cut

@@ -12,7 +12,7 @@ from everloop.gateway.auth_settings import AuthSettings, AuthSettingsError, is_l
 from everloop.gateway.callers import Caller
 from everloop.gateway.guards import Anybody, Authenticator
 from everloop.gateway.refusals import UnauthenticatedError
-from everloop.stores.settings_errors import explain
+from everloop.runtime.settings import explain
 from tests.support.tokens import AUDIENCE, ISSUER, SigningKey
 
 KEY = SigningKey()

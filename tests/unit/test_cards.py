@@ -14,7 +14,7 @@ from everloop.agents.registry import AgentRegistry
 from everloop.agents.tool import Tool
 from everloop.gateway.cards import VERSION, Cards, Offer
 from everloop.gateway.settings import GatewaySettings
-from everloop.stores.a2a_tasks import EVENTS_EXTENSION
+from everloop.runtime.protocol.tasks import EVENTS_EXTENSION
 
 URL = "https://agents.example/"
 AGENT = Agent(id="writer", name="Writer", description="Writes.")

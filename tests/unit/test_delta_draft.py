@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from everloop.activities.attempt_number import attempt_number
 from everloop.activities.draft_numbers import DRAFTS_PER_ATTEMPT
 from everloop.activities.response_draft import ResponseDraft
-from everloop.stores.fold import FoldedTask
+from everloop.stores.memory.fold import FoldedTask
 from everloop.workflows.contract.events import FINAL_ATTEMPT, RESPONSE_ARTIFACT, ArtifactChunk
 from everloop.workflows.contract.messages import TextPart, text_of
 from everloop.workflows.contract.tasks import Artifact, TaskRef

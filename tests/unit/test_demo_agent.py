@@ -10,9 +10,9 @@ from pydantic import ValidationError
 from everloop.activities.tool_artifacts import TaskArtifacts
 from everloop.agents.tool_context import ToolContext
 from everloop.examples.demo import MAX_NOTE, DemoSettings, DemoTools, make_agent
-from everloop.stores.memory_artifacts import MemoryArtifacts
-from everloop.stores.memory_task_views import MemoryTaskViews
-from everloop.stores.published_artifacts import PublishedArtifacts
+from everloop.stores.artifacts.memory import MemoryArtifacts
+from everloop.stores.artifacts.published import PublishedArtifacts
+from everloop.stores.memory.task_views import MemoryTaskViews
 from everloop.workflows.contract.tasks import TaskRef
 
 

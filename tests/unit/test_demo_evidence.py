@@ -14,7 +14,7 @@ from everloop.deploy.demo.count import Count
 from everloop.deploy.demo.errors import DemoError
 from everloop.deploy.demo.evidence import Evidence, Midway, written_by
 from everloop.deploy.demo.history import Record, RecordedCall, read_record
-from everloop.stores.payload_storage import data_converter
+from everloop.runtime.temporal.payloads import data_converter
 from everloop.workflows.contract.events import (
     IterationStarted,
     Thought,

@@ -6,10 +6,9 @@ import pytest
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from pydantic import ValidationError
 
-from everloop.stores.encryption import NO_CIPHER, Box, Cipher, SealBrokenError, UnknownKeyError
-from everloop.stores.encryption_keys import NONCE_BYTES, Key, read_keys
-from everloop.stores.encryption_settings import EncryptionSettings
-from everloop.stores.settings_errors import explain
+from everloop.runtime.encryption.cipher import NO_CIPHER, Box, Cipher, SealBrokenError, UnknownKeyError
+from everloop.runtime.encryption.keys import NONCE_BYTES, EncryptionSettings, Key, read_keys
+from everloop.runtime.settings import explain
 from tests.support.encryption import key_line, keyring, write_keys
 
 NONCE = b"ABCDEFGHIJKLMNOPQRSTUVWX"

@@ -5,7 +5,7 @@ from a2a.types import a2a_pb2 as pb
 from google.protobuf.json_format import MessageToDict
 
 from everloop.gateway.updates import UpdateTranslator
-from everloop.stores.a2a_tasks import FAILED_ARTIFACT
+from everloop.runtime.protocol.tasks import FAILED_ARTIFACT
 from everloop.workflows.contract.events import StatusChanged
 from everloop.workflows.contract.tasks import TaskState
 from tests.unit.shown_tasks import AT, URL, chunk, view

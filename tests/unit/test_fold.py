@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from hypothesis import given
 from hypothesis import strategies as st
 
-from everloop.stores.fold import FoldedTask
+from everloop.stores.memory.fold import FoldedTask
 from everloop.workflows.contract.events import TaskEvent
 from tests.stores.examples import status, submitted
 from tests.stores.histories import EVENTS, PASSING, PUBLISHES, RUNS, Publish

@@ -12,8 +12,16 @@ from typing import Any
 import pytest
 import structlog
 
-from everloop.stores.log_fields import bind_task, owner_hash, task_fields
-from everloop.stores.logs import CHATTY, LogLevel, configure_logs, exception_fields, temporal_core_logs
+from everloop.runtime.telemetry.logs import (
+    CHATTY,
+    LogLevel,
+    bind_task,
+    configure_logs,
+    exception_fields,
+    owner_hash,
+    task_fields,
+    temporal_core_logs,
+)
 from everloop.workflows.contract.tasks import TaskRef
 
 CONTENT = "what somebody said"

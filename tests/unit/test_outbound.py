@@ -22,8 +22,8 @@ from everloop.runtime.outbound import (
     read_allowance,
     resolve,
 )
-from everloop.stores.push_settings import PushSettings
-from everloop.stores.settings_errors import explain
+from everloop.runtime.settings import explain
+from everloop.stores.push.settings import PushSettings
 
 PUBLIC = "93.184.216.34"
 

@@ -1,9 +1,9 @@
 """Views that workflows answered, made whole from the store."""
 
 from everloop.gateway.restored_views import with_artifacts
-from everloop.stores.artifacts import Create, NewPart
-from everloop.stores.memory_artifacts import MemoryArtifacts
-from everloop.stores.task_views import MAX_TASK_BYTES
+from everloop.stores.artifacts.interface import Create, NewPart
+from everloop.stores.artifacts.memory import MemoryArtifacts
+from everloop.stores.views.interface import MAX_TASK_BYTES
 from everloop.workflows.contract.messages import FilePart, TextPart
 from everloop.workflows.contract.names import context_key
 from tests.unit.shown_tasks import artifact, view

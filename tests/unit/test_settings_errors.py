@@ -7,10 +7,9 @@ from pydantic_settings import BaseSettings
 from everloop.activities.model_settings import ModelSettings
 from everloop.deploy.local.settings import StackSettings
 from everloop.gateway.settings import GatewaySettings
-from everloop.stores.redis_connection import StoreSettings
-from everloop.stores.setting_names import PREFIX, SETTINGS, unknown_settings
-from everloop.stores.settings_errors import explain
-from everloop.stores.telemetry import TelemetrySettings
+from everloop.runtime.redis import StoreSettings
+from everloop.runtime.settings import PREFIX, SETTINGS, explain, unknown_settings
+from everloop.runtime.telemetry.setup import TelemetrySettings
 from tests.support.process_settings import process_settings
 
 

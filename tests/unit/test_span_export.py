@@ -11,8 +11,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from structlog.testing import capture_logs
 
 from everloop.deploy.local.servers import LOOPBACK
-from everloop.stores.telemetry import SENDING, Telemetry
-from everloop.stores.traces import WithoutErrorTexts, export_traces
+from everloop.runtime.telemetry.setup import SENDING, Telemetry, WithoutErrorTexts, export_traces
 
 CONTENT = "what somebody said"
 

@@ -7,7 +7,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from everloop.stores.fold import FoldedTask
+from everloop.stores.memory.fold import FoldedTask
 from everloop.workflows.contract.events import StatusChanged
 from everloop.workflows.contract.messages import (
     AgentMessage,

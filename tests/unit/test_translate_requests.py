@@ -13,7 +13,7 @@ from pydantic import JsonValue
 
 from everloop.gateway.callers import Viewer
 from everloop.gateway.requests import MAX_ID_BYTES, check_id, content_of, read_list_request, read_send_request
-from everloop.stores.task_views import TaskQuery
+from everloop.stores.views.interface import TaskQuery
 from everloop.workflows.contract.messages import DataPart, FilePart, TextPart, UserMessage
 from everloop.workflows.contract.tasks import TaskState
 

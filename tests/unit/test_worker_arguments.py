@@ -8,7 +8,7 @@ from everloop.activities.worker_settings import QueueNameError, WorkerSettings
 from everloop.agents.agent import Agent
 from everloop.agents.errors import AgentDefinitionError, ToolDefinitionError
 from everloop.agents.tool import Tool, tool
-from everloop.stores.settings_errors import explain
+from everloop.runtime.settings import explain
 from everloop.workflows.contract.names import NARRATOR_QUEUE, WORKER_QUEUES
 
 

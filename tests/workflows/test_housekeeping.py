@@ -18,10 +18,10 @@ from temporalio.client import (
 )
 from temporalio.exceptions import ApplicationError
 
-from everloop.stores.encryption import NO_CIPHER
-from everloop.stores.encryption_codec import KEY_ID
-from everloop.stores.housekeeping_schedule import EVERY, ensure_housekeeping
-from everloop.stores.payload_storage import data_converter
+from everloop.runtime.encryption.cipher import NO_CIPHER
+from everloop.runtime.temporal.codec import KEY_ID
+from everloop.runtime.temporal.payloads import data_converter
+from everloop.runtime.temporal.schedule import EVERY, ensure_housekeeping
 from everloop.worker import WorkerSettings, running_workers
 from everloop.workflows.contract.housekeeping import (
     HOUSEKEEPING_REFUSED,

@@ -8,7 +8,7 @@ from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client
 from temporalio.worker import Worker
 
-from everloop.stores.memory_task_views import MemoryTaskViews
+from everloop.stores.memory.task_views import MemoryTaskViews
 from everloop.worker import WorkerSettings, build_workers
 from everloop.workflows.activity_options import narration
 from everloop.workflows.contract.calls import NarrateInput

@@ -8,7 +8,7 @@ from temporalio.client import WorkflowFailureError
 from temporalio.exceptions import ApplicationError, CancelledError
 
 from everloop.activities.model_events import statuses_of
-from everloop.stores.fold import FoldedTask
+from everloop.stores.memory.fold import FoldedTask
 from everloop.workflows.agent_task import AgentTask
 from everloop.workflows.contract import failures
 from everloop.workflows.contract.calls import (

@@ -9,9 +9,9 @@ from temporalio.client import Client, WorkflowExecutionStatus, WorkflowFailureEr
 from temporalio.exceptions import ApplicationError
 
 from everloop.activities.worker_settings import MAX_CONCURRENT_DELIVERIES
-from everloop.stores.memory_push_configs import MemoryPushConfigs
-from everloop.stores.push_configs import PushConfig
-from everloop.stores.push_deliveries import PushDeliveries
+from everloop.stores.memory.push_configs import MemoryPushConfigs
+from everloop.stores.push.configs import PushConfig
+from everloop.stores.push.deliveries import PushDeliveries
 from everloop.worker import WorkerSettings, running_workers
 from everloop.workflows.contract.names import PUSH_NEWS, push_workflow_id
 from everloop.workflows.contract.push import (

@@ -5,9 +5,9 @@ from temporalio.client import Client
 from temporalio.exceptions import ApplicationError
 
 from everloop.activities.push_tasks import TaskWorkflows
-from everloop.stores.artifacts import Create, NewPart
-from everloop.stores.memory_artifacts import MemoryArtifacts
-from everloop.stores.memory_task_views import MemoryTaskViews
+from everloop.stores.artifacts.interface import Create, NewPart
+from everloop.stores.artifacts.memory import MemoryArtifacts
+from everloop.stores.memory.task_views import MemoryTaskViews
 from everloop.workflows.contract.messages import TextPart
 from everloop.workflows.contract.names import context_key
 from everloop.workflows.contract.push import TASK_UNREADABLE

@@ -8,7 +8,7 @@ from temporalio import activity
 from temporalio.client import Client, WorkflowFailureError, WorkflowUpdateFailedError
 from temporalio.worker import Worker
 
-from everloop.stores.fold import FoldedTask
+from everloop.stores.memory.fold import FoldedTask
 from everloop.workflows.agent_task import AgentTask
 from everloop.workflows.contract.calls import (
     CallModelInput,

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 from temporalio.client import Client
 
-from everloop.stores.temporal_connection import TemporalUnreachableError
+from everloop.runtime.temporal.connection import TemporalUnreachableError
 from everloop.worker import WorkerSettings, running_workers
 from tests.support.fake_ports import TASK_WORK, FakePorts, ScriptedModel
 from tests.workflows.conftest import unique_queue

@@ -1,0 +1,192 @@
+"""Tasks as A2A messages. Pure.
+
+Source: A2A 1.0 §4.1 (Task, Message, Part, Artifact).
+"""
+
+import base64
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import cast
+
+from a2a.types import a2a_pb2 as pb
+from google.protobuf.json_format import ParseDict
+from google.protobuf.struct_pb2 import Struct, Value
+from google.protobuf.timestamp_pb2 import Timestamp
+from pydantic import JsonValue
+
+from everloop.runtime.protocol.addresses import part_url
+from everloop.stores.json_limits import is_sendable
+from everloop.workflows.contract.events import RESPONSE_ARTIFACT
+from everloop.workflows.contract.messages import (
+    EMPTY,
+    AgentMessage,
+    DataPart,
+    FilePart,
+    Message,
+    Part,
+    TaskReference,
+    TextPart,
+    UserMessage,
+)
+from everloop.workflows.contract.names import shown_message_id
+from everloop.workflows.contract.tasks import Artifact, TaskState, TaskStatus, TaskView
+
+EVENTS_EXTENSION = "https://everloop.dev/extensions/events/v1"
+"""A client that activates it gets every event of a task, as metadata of status updates under this URI."""
+
+FAILED_ARTIFACT: Mapping[str, JsonValue] = {"status": "failed"}
+"""Metadata of an artifact that its task left unfinished."""
+
+LEFT_OUT = "leftOut"
+"""Key in the metadata of a task that is shown without history and artifacts, because they are too large."""
+
+STATES_BY_NUMBER: dict[int, TaskState] = {
+    pb.TaskState.Value(f"TASK_STATE_{state.name}"): state for state in TaskState
+}
+
+
+@dataclass(frozen=True)
+class Place:
+    """The task that what we show belongs to, and the public URL of the gateway that serves its files."""
+
+    task_id: str
+    context_id: str
+    public_url: str
+
+
+def place_of(view: TaskView, public_url: str) -> Place:
+    """Return the place of all that is in a view."""
+    return Place(view.task_id, view.context_id, public_url)
+
+
+def to_task(
+    view: TaskView, public_url: str, *, history_length: int | None = None, include_artifacts: bool = True
+) -> pb.Task:
+    """Return the A2A Task of a view, with the newest `history_length` messages (None: all).
+
+    Artifacts without any content are left out, unless what is being written may yet come. The metadata are
+    those of the status: what the task has used so far.
+    """
+    place = place_of(view, public_url)
+    is_over = view.status.state.is_terminal
+    artifacts = [
+        a for a in view.artifacts if _has_content(a) or (may_be_shown(a) and _is_open(a, is_over=is_over))
+    ]
+    return pb.Task(
+        id=view.task_id,
+        context_id=view.context_id,
+        status=to_status(view.status, place),
+        history=[to_message(message, place) for message in newest(view, history_length)],
+        artifacts=[to_artifact(artifact, place) for artifact in artifacts] if include_artifacts else [],
+        metadata=to_struct(view.status.metadata),
+    )
+
+
+def left_out(size: int) -> dict[str, JsonValue]:
+    """Return the metadata of a task without history and artifacts; with them it has so many stored bytes."""
+    return {
+        LEFT_OUT: {
+            "fields": ["history", "artifacts"],
+            "storedBytes": size,
+            "hint": "they are too large for this answer; call GetTask, with a small historyLength",
+        }
+    }
+
+
+def newest(view: TaskView, history_length: int | None) -> tuple[Message, ...]:
+    """Return the newest messages of the history (None: all)."""
+    skipped = 0 if history_length is None else max(0, len(view.history) - history_length)
+    return view.history[skipped:]
+
+
+def to_status(status: TaskStatus, place: Place) -> pb.TaskStatus:
+    """Return the A2A status; times keep their microseconds."""
+    at = Timestamp()
+    at.FromDatetime(status.at)
+    message = to_message(status.message, place) if status.message else None
+    return pb.TaskStatus(state=f"TASK_STATE_{status.state.name}", message=message, timestamp=at)
+
+
+def to_message(message: Message, place: Place) -> pb.Message:
+    """Return the A2A message, with the ids of its task and context."""
+    return pb.Message(
+        message_id=shown_message_id(message.message_id),
+        task_id=place.task_id,
+        context_id=place.context_id,
+        role=pb.ROLE_USER if isinstance(message, UserMessage) else pb.ROLE_AGENT,
+        parts=[to_part(part, place) for part in message.parts],
+        metadata=to_struct(message.metadata),
+        extensions=message.extensions if isinstance(message, UserMessage) else (),
+        reference_task_ids=[reference.task_id for reference in _references(message)],
+    )
+
+
+def to_direct_message(message: AgentMessage, context_id: str) -> pb.Message:
+    """Return the A2A message that answers in place of a task."""
+    return to_message(message, Place("", context_id, ""))
+
+
+def _references(message: Message) -> Sequence[TaskReference]:
+    return message.references if isinstance(message, UserMessage) else ()
+
+
+def to_artifact(artifact: Artifact, place: Place) -> pb.Artifact:
+    """Return the A2A artifact with all its parts."""
+    return pb.Artifact(
+        artifact_id=artifact.artifact_id,
+        name=artifact.name,
+        description=artifact.description,
+        parts=[to_part(part, place) for part in artifact.parts],
+        metadata=to_struct(FAILED_ARTIFACT) if artifact.failed else None,
+    )
+
+
+def to_part(part: Part, place: Place) -> pb.Part:
+    """Return the A2A part. A file whose content is not here is the URL where it can be had."""
+    match part:
+        case TextPart():
+            content = pb.Part(text=part.text)
+        case DataPart():
+            content = _to_data(part)
+        case FilePart():
+            content = _to_file(part, place)
+    content.media_type, content.filename = part.media_type or content.media_type, part.filename
+    if metadata := to_struct(part.metadata):
+        content.metadata.CopyFrom(metadata)
+    return content
+
+
+def _to_data(part: DataPart) -> pb.Part:
+    """Return the value; as text if protobuf cannot hold it, which must not keep a task from being seen."""
+    if not is_sendable(part.data):
+        return pb.Part(text=json.dumps(part.data, ensure_ascii=False), media_type="application/json")
+    # ParseDict takes any JSON value where the message is a Value; its annotation knows objects only.
+    return pb.Part(data=ParseDict(cast("dict[str, JsonValue]", part.data), Value()))
+
+
+def _to_file(part: FilePart, place: Place) -> pb.Part:
+    if part.url:
+        return pb.Part(url=part.url)
+    if part.stored:
+        stored = part.stored
+        return pb.Part(url=part_url(place.public_url, place.context_id, stored.artifact_id, stored.index))
+    return pb.Part(raw=base64.b64decode(part.content))
+
+
+def to_struct(metadata: Mapping[str, JsonValue]) -> Struct | None:
+    """Return metadata as protobuf has it; None where there is none, so that the field stays unset."""
+    return ParseDict(dict(metadata), Struct()) if metadata else None
+
+
+def may_be_shown(artifact: Artifact) -> bool:
+    """Whether clients hear of an artifact: an answer without any content is a draft that was withdrawn."""
+    return artifact.artifact_id != RESPONSE_ARTIFACT or _has_content(artifact)
+
+
+def _is_open(artifact: Artifact, *, is_over: bool) -> bool:
+    return not (artifact.complete or artifact.failed or is_over)
+
+
+def _has_content(artifact: Artifact) -> bool:
+    return any(part != EMPTY for part in artifact.parts)

@@ -1,0 +1,69 @@
+"""How a process says which of its settings are wrong."""
+
+import os
+import sys
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+from pydantic import ValidationError
+
+# The names of all settings, so that one which is misspelt does not count as not set in silence.
+
+PREFIX = "EVERLOOP_"
+"""What our variables begin with, unless a field of the settings names another one."""
+
+SETTINGS = frozenset({
+    "AGENTS", "API_KEYS_FILE", "ARTIFACTS", "ARTIFACT_INLINE_BYTES", "ARTIFACT_TTL_DAYS", "AUTH",
+    "AUTH_ALLOW_ANONYMOUS", "BIND", "BLOBS", "BLOB_DIRECTORY", "BLOB_TTL_DAYS", "BLOCKING_TIMEOUT",
+    "BUILD_ID", "CARD_KEY", "CARD_KEY_ID", "CODEC_ORIGINS", "CONVERSATION_TTL_DAYS", "CSV_FORMULAS",
+    "DEMO_DIRECTORY",
+    "DEMO_LEDGER", "DEMO_TOOL_DELAY", "DEPLOYMENT", "ENCRYPTION_KEYS_FILE", "GRPC_PORT", "GRPC_URL", "HOST",
+    "JWT_ALGORITHMS", "JWT_AUDIENCE", "JWT_CLAIMS", "JWT_ISSUER", "JWT_JWKS_URL", "JWT_OWNER_CLAIM",
+    "JWT_PUBLIC_KEY_FILE", "JWT_SECRET_FILE", "LOG_LEVEL", "MAX_BODY_BYTES", "MAX_CACHED_WORKFLOWS",
+    "MAX_CONCURRENT_ACTIVITIES", "MAX_MESSAGE_BYTES", "MAX_OPEN_TASKS", "MAX_STREAMS",
+    "MAX_STREAMS_PER_OWNER", "MAX_TASK_BYTES", "METRICS_ADDRESS", "MODEL",
+    "MODEL_TIMEOUT", "MTLS_HEADER", "MTLS_PROXIES", "PORT", "PRICES", "PUBLIC_URL", "PUSH", "PUSH_ALLOW",
+    "QUEUE_RATES", "REDIS_PORT", "REDIS_URL", "REQUESTS_PER_MINUTE", "REQUEST_BURST", "S3_BUCKET",
+    "S3_ENDPOINT", "S3_PREFIX", "S3_PRESIGNED", "S3_SSE", "S3_SSE_KEY_ID", "SHUTDOWN_GRACE", "SPLIT_QUEUES",
+    "TARGET_CPU", "TARGET_MEMORY", "TASK_QUEUE", "TASK_TTL_DAYS", "TEMPORAL_PORT", "TEMPORAL_UI_PORT",
+    "TOOL_RECORD_TTL_DAYS", "TRANSCRIPT_TTL_DAYS", "VERSION",
+})  # fmt: skip
+"""Of all processes, commands, agents that ship and files of deployments: they share one environment."""
+
+
+def report_unknown(process: str) -> None:
+    """Say on stderr which variables of the environment look like settings and are none; a line for each."""
+    for problem in unknown_settings(os.environ):
+        sys.stderr.write(f"{process}: {problem}\n")
+
+
+def unknown_settings(variables: Iterable[str]) -> list[str]:
+    """Return what is wrong with the names of variables that begin as ours do."""
+    ours = {name.upper() for name in variables if name.upper().startswith(PREFIX)}
+    return [_problem(name) for name in sorted(ours) if name.removeprefix(PREFIX) not in SETTINGS]
+
+
+def _problem(name: str) -> str:
+    near = get_close_matches(name.removeprefix(PREFIX), sorted(SETTINGS), n=1)
+    meant = f"did you mean {PREFIX}{near[0]}?" if near else "docs/settings.md lists them"
+    return f"{name} is set, but no setting is called so: it changes nothing; {meant}"
+
+
+OURS = "Value error, "
+"""How pydantic begins the message of an error that a validator of ours raised."""
+
+
+def explain(error: ValidationError) -> str:
+    """Return one line that names each wrong variable and what is expected of it, without the values.
+
+    `error` was raised by a `BaseSettings` whose fields have the prefix EVERLOOP_, or an alias in capitals.
+    """
+    problems = error.errors(include_url=False, include_input=False, include_context=False)
+    return "; ".join(_line(str(problem["loc"][0]), problem["msg"]) for problem in problems)
+
+
+def _line(field: str, problem: str) -> str:
+    if problem.startswith(OURS):
+        return problem.removeprefix(OURS)  # our own validators name the variable
+    variable = field if field.isupper() else PREFIX + field.upper()
+    return f"{variable}: {problem}"

@@ -1,0 +1,363 @@
+"""Where the metrics of a process go: to Prometheus, which reads them here, an OTLP endpoint, or both."""
+
+import http.client
+import socket
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Annotated, NamedTuple
+
+import structlog
+from opentelemetry import metrics
+from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
+from opentelemetry.exporter.prometheus import PrometheusMetricReader
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import MetricReader, PeriodicExportingMetricReader
+from opentelemetry.sdk.resources import Resource
+from opentelemetry.util.re import parse_env_headers
+from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
+from pydantic import BeforeValidator, Field
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+from structlog.typing import FilteringBoundLogger
+from temporalio.runtime import OpenTelemetryConfig, PrometheusConfig, Runtime, TelemetryConfig
+
+from everloop.runtime.telemetry.logs import temporal_core_logs
+
+# The HTTP listener of a process for operators: metrics as Prometheus reads them, and probes.
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+"""Prometheus' text format. The Temporal SDK writes no other one."""
+
+REQUEST_TIMEOUT = 10.0
+"""Seconds that a client has to say what it wants: each that does not costs a thread."""
+
+_POLL = 0.1
+"""Seconds that closing may take: so often the thread looks whether it is to end."""
+
+_log: FilteringBoundLogger = structlog.get_logger(__name__)
+
+
+class MetricsAddressError(Exception):
+    """EVERLOOP_METRICS_ADDRESS cannot be listened on; the message names it and says what to do."""
+
+
+class Address(NamedTuple):
+    """Where to listen."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+    @classmethod
+    def parse(cls, text: str) -> "Address":
+        """Read `host:port`; an IPv6 address stands in brackets.
+
+        Raises:
+            ValueError: it is something else.
+        """
+        host, _, port = text.rpartition(":")
+        is_port = port.isascii() and port.isdecimal() and len(port) <= 5 and 0 < int(port) < 1 << 16  # noqa: PLR2004 -- the digits of 65535
+        is_bracketed = host.startswith("[") and host.endswith("]")
+        if not host.strip("[]") or not is_port or (":" in host and not is_bracketed):
+            raise ValueError(f"{text!r} is no host:port; expected an address such as 127.0.0.1:9464")
+        return cls(host.strip("[]"), int(port))
+
+
+class MetricsListener:
+    """Answers /metrics, /healthz and /readyz in threads of its own, also while the event loop is busy.
+
+    `read` returns the text of the metrics (at first there are none). /healthz is 200 while the process runs;
+    /readyz is 200 while `is_ready`, else 503.
+
+    Raises:
+        MetricsAddressError: the address cannot be listened on.
+    """
+
+    def __init__(self, address: Address) -> None:
+        self.address = address
+        self.read: Callable[[], bytes] = bytes
+        self.is_ready = False
+        self._server = _bind(address, self)
+        self._thread = threading.Thread(
+            target=self._server.serve_forever, args=[_POLL], name="metrics", daemon=True
+        )
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stop listening."""
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+    block_on_close = False  # a client that takes its time must not hold up the end of the process
+    listener: MetricsListener
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        # A client that hangs up is no news; the inherited method would write its traceback to stderr.
+        _log.debug("request for metrics failed", exc_info=True)
+
+
+class _Server6(_Server):
+    address_family = socket.AF_INET6
+
+
+class _Handler(BaseHTTPRequestHandler):
+    timeout = REQUEST_TIMEOUT
+    server_version = "everloop"
+    sys_version = ""
+    server: _Server  # pyright: ignore[reportIncompatibleVariableOverride] -- _listen makes no other one
+
+    def do_GET(self) -> None:
+        listener = self.server.listener
+        match self.path.partition("?")[0]:
+            case "/metrics":
+                self._answer(HTTPStatus.OK, listener.read(), CONTENT_TYPE)
+            case "/healthz":
+                self._answer(HTTPStatus.OK, b"ok\n")
+            case "/readyz" if listener.is_ready:
+                self._answer(HTTPStatus.OK, b"ready\n")
+            case "/readyz":
+                self._answer(HTTPStatus.SERVICE_UNAVAILABLE, b"not ready\n")
+            case _:
+                self._answer(HTTPStatus.NOT_FOUND, b"expected /metrics, /healthz or /readyz\n")
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 -- http.server's name
+        """Write nothing: probes come every few seconds."""
+
+    def _answer(self, status: HTTPStatus, body: bytes, content_type: str = "text/plain") -> None:
+        self.send_response(status)
+        self.send_header("Content-Type", content_type)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+
+def _bind(address: Address, listener: MetricsListener) -> _Server:
+    kind = _Server6 if ":" in address.host else _Server
+    try:
+        server = kind(address, _Handler)
+    except OSError as error:
+        raise MetricsAddressError(
+            f"cannot listen on {address} for metrics: {error.strerror or error}; "
+            "stop what listens there, or set EVERLOOP_METRICS_ADDRESS to another host:port"
+        ) from error
+    server.listener = listener
+    return server
+
+
+# The Temporal SDK's own metrics: polled on loopback for Prometheus, or pushed by OTLP.
+
+_LOOPBACK = "127.0.0.1"
+
+READ_TIMEOUT = 5.0
+"""Seconds that the SDK has to answer in."""
+
+_WAITS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 1800)
+_CALLS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 60)
+_LONG = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 900, 1800, 3600)
+_TASKS = (1, 5, 10, 30, 60, 300, 900, 3600, 14_400, 86_400, 604_800, 2_592_000)
+
+BUCKETS: Mapping[str, Sequence[float]] = {
+    "everloop_iteration_duration": _LONG,
+    "temporal_activity_schedule_to_start_latency": _WAITS,
+    "temporal_workflow_task_schedule_to_start_latency": _WAITS,
+    "temporal_activity_execution_latency": _LONG,
+    "temporal_activity_succeed_endtoend_latency": _LONG,
+    "temporal_workflow_endtoend_latency": _TASKS,
+    "temporal_workflow_task_execution_latency": _CALLS,
+    "temporal_workflow_task_replay_latency": _CALLS,
+    "temporal_request_latency": _CALLS,
+    "temporal_long_request_latency": _LONG,
+}
+"""Bounds of buckets in seconds. The SDK's own end at 10 s for most, and a task may take days."""
+
+
+class TemporalMetrics:
+    """Serves the SDK's metrics on a port of the loopback interface, and reads them there.
+
+    The SDK cannot write them to memory as text. Its `MetricBuffer` would hand every single change to Python.
+    """
+
+    def __init__(self) -> None:
+        self._port = _start()
+
+    def read(self) -> bytes:
+        """Return the text; empty, with a warning in the log, if it cannot be had."""
+        connection = http.client.HTTPConnection(_LOOPBACK, self._port, timeout=READ_TIMEOUT)
+        try:
+            connection.request("GET", "/metrics")
+            return connection.getresponse().read()
+        except (OSError, http.client.HTTPException) as error:
+            _log.warning("metrics of the Temporal SDK not read", error=str(error))
+            return b""
+        finally:
+            connection.close()
+
+
+def export_temporal_metrics(url: str, headers: Mapping[str, str], every: timedelta) -> None:
+    """Let the SDK push its metrics to an OTLP endpoint over HTTP. Call it before any client is made.
+
+    Raises:
+        ValueError: the address is none.
+    """
+    _use(
+        OpenTelemetryConfig(
+            url=url,
+            headers=headers,
+            metric_periodicity=every,
+            durations_as_seconds=True,
+            http=True,
+            histogram_bucket_overrides=BUCKETS,
+        )
+    )
+
+
+def _start(tries: int = 20) -> int:
+    """Start to serve, before any client is made, and return the port."""
+    port = _free_port()
+    try:
+        _use(
+            PrometheusConfig(
+                bind_address=f"{_LOOPBACK}:{port}",
+                counters_total_suffix=True,
+                unit_suffix=True,
+                durations_as_seconds=True,
+                histogram_bucket_overrides=BUCKETS,
+            )
+        )
+    except ValueError:  # somebody else took the port meanwhile
+        if tries == 1:
+            raise
+        return _start(tries - 1)
+    return port
+
+
+def _use(metrics: OpenTelemetryConfig | PrometheusConfig) -> None:
+    telemetry = TelemetryConfig(logging=temporal_core_logs(), metrics=metrics, attach_service_name=False)
+    Runtime.set_default(Runtime(telemetry=telemetry), error_if_already_set=False)
+
+
+def _free_port() -> int:
+    with socket.create_server((_LOOPBACK, 0)) as listener:
+        return listener.getsockname()[1]
+
+
+SHUTDOWN_TIMEOUT = 5_000
+"""Milliseconds that the last metrics may take to get out."""
+
+
+def _parse(given: object) -> object:
+    if not isinstance(given, str):
+        return given
+    try:
+        return Address.parse(given)
+    except ValueError as error:
+        raise ValueError(f"EVERLOOP_METRICS_ADDRESS: {error}, or leave it empty") from None
+
+
+class MetricsSettings(BaseSettings):
+    """Where metrics go. An empty variable counts as not set.
+
+    `EVERLOOP_METRICS_ADDRESS`: `host:port` where Prometheus reads them at /metrics, with /healthz and /readyz
+    beside it (default: nowhere). They are sent if `OTEL_EXPORTER_OTLP_ENDPOINT` or
+    `OTEL_EXPORTER_OTLP_METRICS_ENDPOINT` is set, unless `OTEL_METRICS_EXPORTER` is none or
+    `OTEL_SDK_DISABLED` is true, every `OTEL_METRIC_EXPORT_INTERVAL` milliseconds (60,000). The OpenTelemetry
+    SDK itself reads the other OTEL_* variables; the Temporal SDK gets only those of this class.
+    """
+
+    model_config = SettingsConfigDict(frozen=True, env_ignore_empty=True, hide_input_in_errors=True)
+
+    address: Annotated[Address | None, NoDecode, BeforeValidator(_parse)] = Field(
+        default=None, validation_alias="EVERLOOP_METRICS_ADDRESS"
+    )
+    endpoint: str = Field(default="", validation_alias="OTEL_EXPORTER_OTLP_ENDPOINT")
+    metrics_endpoint: str = Field(default="", validation_alias="OTEL_EXPORTER_OTLP_METRICS_ENDPOINT")
+    headers: str = Field(default="", validation_alias="OTEL_EXPORTER_OTLP_HEADERS", repr=False)
+    metrics_headers: str = Field(
+        default="", validation_alias="OTEL_EXPORTER_OTLP_METRICS_HEADERS", repr=False
+    )
+    exporter: str = Field(default="otlp", validation_alias="OTEL_METRICS_EXPORTER")
+    interval: float = Field(default=60_000, gt=0, validation_alias="OTEL_METRIC_EXPORT_INTERVAL")
+    sdk_disabled: bool = Field(default=False, validation_alias="OTEL_SDK_DISABLED")
+
+    @property
+    def otlp_url(self) -> str:
+        """Where metrics are sent; empty if they are not."""
+        if self.exporter == "none" or self.sdk_disabled:
+            return ""
+        general = f"{self.endpoint.rstrip('/')}/v1/metrics" if self.endpoint else ""
+        return self.metrics_endpoint or general
+
+    @property
+    def otlp_headers(self) -> Mapping[str, str]:
+        """What is sent along, for instance to authenticate."""
+        return parse_env_headers(self.metrics_headers or self.headers, liberal=True)
+
+
+@dataclass(frozen=True)
+class Metrics:
+    """What is switched on of metrics."""
+
+    provider: MeterProvider
+    listener: MetricsListener | None
+
+    def shutdown(self) -> None:
+        """Send what is left and stop."""
+        if self.listener:
+            self.listener.close()
+        try:
+            self.provider.shutdown(timeout_millis=SHUTDOWN_TIMEOUT)
+        except Exception as error:  # noqa: BLE001 -- the SDK raises just that; a process still has to end well
+            _log.warning("metrics not sent", error=str(error))
+
+
+def start_metrics(settings: MetricsSettings, resource: Resource) -> Metrics | None:
+    """Serve and send metrics as the settings say; None if nobody wants them.
+
+    It has to be called before any Temporal client is made.
+    The Temporal SDK writes to one place only: to Prometheus, if that is wanted.
+
+    Raises:
+        MetricsAddressError: the listener's address is taken, or the endpoint is no URL.
+    """
+    url = settings.otlp_url
+    if not settings.address and not url:
+        return None
+    readers: list[MetricReader] = [PeriodicExportingMetricReader(OTLPMetricExporter())] if url else []
+    listener = None
+    if settings.address:
+        registry = CollectorRegistry()
+        ProcessCollector(registry=registry)
+        readers.append(PrometheusMetricReader(scope_info_enabled=False, registry=registry))
+        listener = _listen(settings.address, registry)
+    else:
+        _send_those_of_temporal(url, settings)
+    provider = MeterProvider(readers, resource=resource, shutdown_on_exit=False)
+    metrics.set_meter_provider(provider)
+    return Metrics(provider, listener)
+
+
+def _listen(address: Address, registry: CollectorRegistry) -> MetricsListener:
+    listener = MetricsListener(address)
+    temporal = TemporalMetrics()
+    listener.read = lambda: generate_latest(registry) + temporal.read()
+    _log.info("metrics are served", address=str(address))
+    return listener
+
+
+def _send_those_of_temporal(url: str, settings: MetricsSettings) -> None:
+    try:
+        export_temporal_metrics(url, settings.otlp_headers, timedelta(milliseconds=settings.interval))
+    except ValueError as error:
+        raise MetricsAddressError(
+            f"cannot send metrics: {error}; set OTEL_EXPORTER_OTLP_METRICS_ENDPOINT or "
+            "OTEL_EXPORTER_OTLP_ENDPOINT to an address such as http://127.0.0.1:4318"
+        ) from error

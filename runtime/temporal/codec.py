@@ -1,0 +1,82 @@
+"""Encryption of what reaches Temporal: every payload, and the messages and stack traces of failures."""
+
+from collections.abc import Sequence
+
+from temporalio.api.common.v1 import Payload
+from temporalio.converter import PayloadCodec
+
+from everloop.runtime.blobs import in_hashing_thread
+from everloop.runtime.encryption.cipher import Box, Cipher, SealBrokenError
+
+ENCODING = b"binary/encrypted"
+"""What says that a payload is encrypted, as in Temporal's samples. Histories hold it: never change it."""
+
+KEY_ID = "encryption-key-id"
+
+PURPOSE = "temporal payload"
+
+_LARGE = 64 * 1024
+"""Bytes of a payload that are encrypted elsewhere than on the event loop."""
+
+
+class EncryptionCodec(PayloadCodec):
+    """Encrypts each payload with its metadata; payloads that are not encrypted are read as they are.
+
+    So histories go on that began before anything was encrypted. Without keys it encrypts nothing; that it
+    cannot read what others have encrypted is an error, and Temporal tries again. From `repeatable_from` bytes
+    on equal payloads are encrypted alike: they become blobs named by what is in them, and a workflow that is
+    replayed puts all of its own again.
+    """
+
+    def __init__(self, cipher: Cipher, *, repeatable_from: int) -> None:
+        self._cipher = cipher
+        self._repeatable_from = repeatable_from
+
+    async def encode(self, payloads: Sequence[Payload]) -> list[Payload]:
+        if not self._cipher.is_on:
+            return list(payloads)
+        return [await self._encode(payload) for payload in payloads]
+
+    @property
+    def is_on(self) -> bool:
+        """Whether anything is encrypted."""
+        return self._cipher.is_on
+
+    async def decode(self, payloads: Sequence[Payload]) -> list[Payload]:
+        """Return the payloads that were encoded.
+
+        Raises:
+            EncryptionError: one cannot be decrypted. Temporal then tries again, until its key is there.
+        """
+        return [await self._decode(payload) for payload in payloads]
+
+    async def _encode(self, payload: Payload) -> Payload:
+        if payload.ByteSize() < _LARGE:
+            return self._encrypted(payload)
+        return await in_hashing_thread(lambda: self._encrypted(payload))
+
+    async def _decode(self, payload: Payload) -> Payload:
+        if payload.metadata.get("encoding") != ENCODING or len(payload.data) < _LARGE:
+            return decrypted(payload, self._cipher)
+        return await in_hashing_thread(lambda: decrypted(payload, self._cipher))
+
+    def _encrypted(self, payload: Payload) -> Payload:
+        plain = payload.SerializeToString(deterministic=True)
+        box = self._cipher.encrypt(plain, PURPOSE, repeatable=len(plain) >= self._repeatable_from)
+        return Payload(metadata={"encoding": ENCODING, KEY_ID: box.key_id.encode()}, data=box.content)
+
+
+def decrypted(payload: Payload, cipher: Cipher) -> Payload:
+    """Return what a payload holds if it is encrypted, or else the payload.
+
+    Raises:
+        EncryptionError: it cannot be decrypted.
+    """
+    if payload.metadata.get("encoding") != ENCODING:
+        return payload
+    key_id = payload.metadata.get(KEY_ID, b"").decode(errors="replace")
+    plain = cipher.decrypt(Box(key_id, payload.data), PURPOSE)
+    try:
+        return Payload.FromString(plain)
+    except ValueError:  # protobuf's DecodeError
+        raise SealBrokenError(key_id) from None

@@ -1,0 +1,275 @@
+"""Temporal payloads that are too large for history: kept as blobs, with a reference in history."""
+
+import asyncio
+import dataclasses
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Self
+from urllib.parse import quote
+
+import structlog
+from temporalio.api.common.v1 import Payload
+from temporalio.api.enums.v1 import EventType
+from temporalio.api.failure.v1 import Failure
+from temporalio.client import Client, WorkflowHandle
+from temporalio.converter import (
+    ActivitySerializationContext,
+    DataConverter,
+    DefaultFailureConverter,
+    ExternalStorage,
+    PayloadConverter,
+    SerializationContext,
+    StorageDriver,
+    StorageDriverClaim,
+    StorageDriverRetrieveContext,
+    StorageDriverStoreContext,
+    StorageDriverWorkflowInfo,
+    WithSerializationContext,
+    WorkflowSerializationContext,
+)
+from temporalio.exceptions import ApplicationError
+from temporalio.service import RPCError, RPCStatusCode
+
+from everloop.runtime.blobs import (
+    BlobCorruptError,
+    BlobMissingError,
+    Blobs,
+    BlobsUnavailableError,
+    in_hashing_thread,
+    sha256,
+)
+from everloop.runtime.encryption.cipher import NO_CIPHER, Cipher, EncryptionError
+from everloop.runtime.temporal.codec import EncryptionCodec
+from everloop.workflows.contract.failures import BLOB_MISSING
+from everloop.workflows.contract.payloads import WIRE_DATA_CONVERTER
+
+# The end of workflows that cannot go on because a payload in their history is lost.
+
+CALL_TIMEOUT = timedelta(seconds=3)
+"""For each call; the first ones decide within the time of a workflow task (10 s)."""
+
+_READ_IN_A_REPLAY = frozenset(
+    {
+        EventType.EVENT_TYPE_WORKFLOW_EXECUTION_STARTED,
+        EventType.EVENT_TYPE_WORKFLOW_EXECUTION_SIGNALED,
+        EventType.EVENT_TYPE_WORKFLOW_EXECUTION_UPDATE_ADMITTED,
+        EventType.EVENT_TYPE_WORKFLOW_EXECUTION_UPDATE_ACCEPTED,
+        EventType.EVENT_TYPE_ACTIVITY_TASK_COMPLETED,
+        EventType.EVENT_TYPE_ACTIVITY_TASK_FAILED,
+        EventType.EVENT_TYPE_ACTIVITY_TASK_TIMED_OUT,
+        EventType.EVENT_TYPE_ACTIVITY_TASK_CANCELED,
+        EventType.EVENT_TYPE_CHILD_WORKFLOW_EXECUTION_COMPLETED,
+        EventType.EVENT_TYPE_CHILD_WORKFLOW_EXECUTION_FAILED,
+        EventType.EVENT_TYPE_CHILD_WORKFLOW_EXECUTION_CANCELED,
+        EventType.EVENT_TYPE_MARKER_RECORDED,
+    }
+)
+"""Events whose payloads a workflow reads; those that it sent itself it makes anew."""
+
+_log = structlog.get_logger()
+
+
+class LostPayloads:
+    """What a worker does when a payload is lost for good. Set `client` once it is connected.
+
+    The SDK makes the workflow fail if it reads the payload for the first time. In a replay Temporal refuses
+    that end, because history goes on differently, and repeats the workflow task for ever. So a workflow whose
+    workflow task failed before, and which has to read this payload in each replay, is terminated.
+    """
+
+    def __init__(self) -> None:
+        self.client: Client | None = None
+
+    async def report(self, workflow_id: str, key: str, reason: str) -> None:
+        """Terminate the workflow that cannot go on without the blob `key`: this one, or its parent.
+
+        The SDK does not tell which run reads. It may be an older one, for a query, or the parent, for the
+        result of a child. A failure to do so is logged only: the next workflow task comes here again.
+        """
+        if not self.client:
+            return
+        for stuck_id in {workflow_id, workflow_id.rpartition("/")[0] or workflow_id}:
+            try:
+                await _end_if_stuck(self.client, stuck_id, key, reason)
+            except RPCError as error:
+                if error.status is not RPCStatusCode.NOT_FOUND:  # it has ended meanwhile
+                    _log.warning(
+                        "a task without its payload was not ended", task_id=stuck_id, error=str(error)
+                    )
+
+
+async def _end_if_stuck(client: Client, workflow_id: str, key: str, reason: str) -> None:
+    newest = await client.get_workflow_handle(workflow_id).describe(rpc_timeout=CALL_TIMEOUT)
+    if newest.raw_description.pending_workflow_task.attempt <= 1:
+        return
+    # Of this run only: one that begins meanwhile is another matter.
+    run = client.get_workflow_handle(workflow_id, run_id=newest.run_id)
+    if await _reads(run, key.encode()):
+        await run.terminate(reason=reason, rpc_timeout=CALL_TIMEOUT)
+        _log.error("task terminated: its payload is lost", task_id=workflow_id, reason=reason)
+
+
+async def _reads(run: WorkflowHandle[object, object], key: bytes) -> bool:
+    """Whether a replay of this run has to read the blob."""
+    async for event in run.fetch_history_events(rpc_timeout=CALL_TIMEOUT):
+        if event.event_type in _READ_IN_A_REPLAY and key in event.SerializeToString():
+            return True
+    return False
+
+
+THRESHOLD = 256 * 1024
+"""Bytes of a payload from which on it becomes a blob."""
+
+DRIVER = "everloop-blobs"
+"""Stands in every reference in histories: never rename it."""
+
+PAYLOADS = "payloads"
+"""Folder of the folders of tasks."""
+
+NO_TASK = "none"
+"""Folder of payloads that belong to no workflow, such as those of an activity that was started by itself."""
+
+_KEY = "key"
+_LONGEST_WORD = 200
+_ADVICE = (
+    "restore the blob, or give all workers and gateways the EVERLOOP_BLOBS settings it was stored with; "
+    "then reset the task"
+)
+
+
+def payload_folder(workflow_id: str) -> str:
+    """Return the folder of all payloads of a task and of its child tasks, whose ids begin with its own and /.
+
+    One folder for all of them, because the history of each names payloads of the others.
+    """
+    task = quote(workflow_id.partition("/")[0], safe="").replace(".", "%2E")
+    if len(task) > _LONGEST_WORD:
+        task = hashlib.sha256(task.encode()).hexdigest()
+    return f"{PAYLOADS}/{task}"
+
+
+class BlobPayloads(StorageDriver):
+    """Keeps each payload as it is on the wire, under a key made of task and content: equal ones are one blob.
+
+    A payload that is lost is a failure that is not retryable, of type BLOB_MISSING: trying again would go on
+    for ever. Any other failure of the store is retried by Temporal. `context` tells for whom it works.
+    """
+
+    def __init__(
+        self, blobs: Blobs, lost: LostPayloads | None = None, context: SerializationContext | None = None
+    ) -> None:
+        self._blobs = blobs
+        self._lost = lost
+        self._context = context
+
+    def bound_to(self, context: SerializationContext) -> "BlobPayloads":
+        """Return the same driver for one workflow or activity."""
+        return BlobPayloads(self._blobs, self._lost, context)
+
+    def name(self) -> str:
+        return DRIVER
+
+    def type(self) -> str:
+        return DRIVER
+
+    async def store(
+        self, context: StorageDriverStoreContext, payloads: Sequence[Payload]
+    ) -> list[StorageDriverClaim]:
+        folder = payload_folder(self._task_of(context))
+        return list(await asyncio.gather(*(self._store(folder, payload) for payload in payloads)))
+
+    async def retrieve(
+        self, context: StorageDriverRetrieveContext, claims: Sequence[StorageDriverClaim]
+    ) -> list[Payload]:
+        return list(await asyncio.gather(*(self._retrieve(claim) for claim in claims)))
+
+    def _task_of(self, context: StorageDriverStoreContext) -> str:
+        if isinstance(context.target, StorageDriverWorkflowInfo) and context.target.id:
+            return context.target.id
+        if isinstance(self._context, ActivitySerializationContext) and self._context.workflow_id:
+            return self._context.workflow_id  # of heartbeats: their target names the activity alone
+        return NO_TASK
+
+    @property
+    def _workflow_id(self) -> str | None:
+        """For whom a payload is read; results of activities and children are read as theirs."""
+        if isinstance(self._context, WorkflowSerializationContext | ActivitySerializationContext):
+            return self._context.workflow_id
+        return None
+
+    async def _store(self, folder: str, payload: Payload) -> StorageDriverClaim:
+        serialized = payload.SerializeToString(deterministic=True)
+        key = f"{folder}/{await in_hashing_thread(lambda: sha256(serialized))}"
+        await self._blobs.put(key, serialized)
+        return StorageDriverClaim({_KEY: key})
+
+    async def _retrieve(self, claim: StorageDriverClaim) -> Payload:
+        key = claim.claim_data[_KEY]
+        try:
+            return Payload.FromString(await self._blobs.get(key))
+        except (BlobMissingError, BlobCorruptError) as error:
+            _log.error("a payload is lost", reason=str(error), store=self._blobs.place, advice=_ADVICE)
+            if self._lost and self._workflow_id:
+                await self._lost.report(self._workflow_id, key, str(error))
+            raise ApplicationError(str(error), type=BLOB_MISSING, non_retryable=True) from None
+
+
+@dataclass(frozen=True)
+class BlobStorage(ExternalStorage, WithSerializationContext):
+    """External storage whose drivers learn for which workflow or activity they work."""
+
+    def with_context(self, context: SerializationContext) -> Self:
+        bound = [d.bound_to(context) if isinstance(d, BlobPayloads) else d for d in self.drivers]
+        return dataclasses.replace(self, drivers=bound)
+
+
+class PayloadFailureConverter(DefaultFailureConverter):
+    """Reports a payload that an activity could not get, or not decrypt, for what it is.
+
+    The SDK wraps it: "Failed decoding arguments" is always retryable, and "Failed decoding heartbeat details"
+    never is, whatever the store said.
+    """
+
+    def to_failure(
+        self, exception: BaseException, payload_converter: PayloadConverter, failure: Failure
+    ) -> None:
+        super().to_failure(_unwrapped(exception), payload_converter, failure)
+
+
+class EncryptedFailureConverter(PayloadFailureConverter):
+    """Also moves messages and stack traces to where the codec encrypts them."""
+
+    def __init__(self) -> None:
+        super().__init__(encode_common_attributes=True)
+
+
+def _unwrapped(exception: BaseException) -> BaseException:
+    cause = exception.__cause__
+    is_wrapper = isinstance(exception, ApplicationError) and exception.type is None
+    return cause if cause and is_wrapper and _is_of_the_store(cause) else exception
+
+
+def _is_of_the_store(error: BaseException) -> bool:
+    return isinstance(error, BlobsUnavailableError | EncryptionError) or (
+        isinstance(error, ApplicationError) and error.type == BLOB_MISSING
+    )
+
+
+def data_converter(
+    blobs: Blobs | None, lost: LostPayloads | None = None, cipher: Cipher = NO_CIPHER
+) -> DataConverter:
+    """Return how we write and read payloads; without `blobs` large ones stay in history.
+
+    Whoever reads a history, a Replayer too, needs the store that its large payloads are in, and the keys
+    that it was encrypted with. A worker gives `lost`, which ends workflows that cannot go on. Payloads are
+    encrypted before they become blobs, the references to these are not.
+    """
+    storage = BlobStorage([BlobPayloads(blobs, lost)], payload_size_threshold=THRESHOLD) if blobs else None
+    return dataclasses.replace(
+        WIRE_DATA_CONVERTER,
+        external_storage=storage,
+        payload_codec=EncryptionCodec(cipher, repeatable_from=THRESHOLD),
+        failure_converter_class=EncryptedFailureConverter if cipher.is_on else PayloadFailureConverter,
+    )

@@ -1,0 +1,105 @@
+"""The schedule that cleans up: made by whichever worker starts first, and kept as operators left it."""
+
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import cast
+
+import structlog
+from structlog.typing import FilteringBoundLogger
+from temporalio.api.common.v1 import Payload
+from temporalio.client import (
+    Client,
+    Schedule,
+    ScheduleActionStartWorkflow,
+    ScheduleAlreadyRunningError,
+    ScheduleIntervalSpec,
+    ScheduleOverlapPolicy,
+    SchedulePolicy,
+    ScheduleSpec,
+    ScheduleUpdate,
+    ScheduleUpdateInput,
+)
+from temporalio.service import RPCError
+
+from everloop.runtime.temporal.codec import KEY_ID
+from everloop.workflows.contract.housekeeping import (
+    HOUSEKEEPING_WORKFLOW_TYPE,
+    HousekeepingInput,
+    housekeeping_schedule_id,
+)
+
+EVERY = timedelta(minutes=5)
+
+LONGEST_RUN = timedelta(hours=1)
+"""A run that no worker takes, or that hangs, is ended, so that it does not stand in the way of the next."""
+
+CATCH_UP = timedelta(minutes=1)
+"""Runs that were due while Temporal was away are left out: the next one does all."""
+
+_CALL_TIMEOUT = timedelta(seconds=10)
+
+_log: FilteringBoundLogger = structlog.get_logger(__name__)
+
+
+async def ensure_housekeeping(client: Client, task_queue: str) -> bool:
+    """Make sure that there is the schedule, as this version wants it; return whether there is.
+
+    One that an operator has paused, or given a note, stays so. Repeating it changes nothing, also for several
+    workers at once. Where schedules are forbidden, or Temporal does not answer, that is a warning.
+    """
+    schedule_id = housekeeping_schedule_id(task_queue)
+    wanted = housekeeping_schedule(task_queue)
+    try:
+        try:
+            await client.create_schedule(schedule_id, wanted, rpc_timeout=_CALL_TIMEOUT)
+        except ScheduleAlreadyRunningError:
+            handle = client.get_schedule_handle(schedule_id)
+            (made,) = await client.data_converter.encode([HousekeepingInput()])
+            await handle.update(lambda known: _update(known, wanted, made), rpc_timeout=_CALL_TIMEOUT)
+    except RPCError as error:
+        _log.warning(
+            "no schedule for the housekeeping: nothing is cleaned up by itself; allow schedules in this "
+            "namespace, or start `everloop housekeeping run` now and then",
+            schedule_id=schedule_id,
+            error=f"{error.status.name}: {error.message}",
+        )
+        return False
+    return True
+
+
+def housekeeping_schedule(task_queue: str) -> Schedule:
+    """Return the schedule of an Everloop whose workflows wait on this queue."""
+    return Schedule(
+        action=ScheduleActionStartWorkflow(
+            HOUSEKEEPING_WORKFLOW_TYPE,
+            HousekeepingInput(),
+            id=housekeeping_schedule_id(task_queue),
+            task_queue=task_queue,
+            execution_timeout=LONGEST_RUN,
+            static_summary="clean up",
+        ),
+        spec=ScheduleSpec(intervals=[ScheduleIntervalSpec(every=EVERY)]),
+        policy=SchedulePolicy(overlap=ScheduleOverlapPolicy.SKIP, catchup_window=CATCH_UP),
+    )
+
+
+def _update(known: ScheduleUpdateInput, wanted: Schedule, made: Payload) -> ScheduleUpdate | None:
+    """Return what is to be changed, None where all is as it should be; `made` is the input as made now."""
+    there = known.description.schedule
+    is_same_action = (
+        isinstance(there.action, ScheduleActionStartWorkflow)
+        and isinstance(wanted.action, ScheduleActionStartWorkflow)
+        and (there.action.workflow, there.action.task_queue, there.action.execution_timeout)
+        == (wanted.action.workflow, wanted.action.task_queue, wanted.action.execution_timeout)
+        and _has_key_of(made, there.action)
+    )
+    if is_same_action and there.spec.intervals == wanted.spec.intervals and there.policy == wanted.policy:
+        return None
+    wanted.state = there.state
+    return ScheduleUpdate(wanted)
+
+
+def _has_key_of(made: Payload, action: ScheduleActionStartWorkflow) -> bool:
+    """Whether the input of each run is encrypted as it would be now: an older key may be taken away."""
+    given = cast("Sequence[Payload]", action.args)
+    return [payload.metadata.get(KEY_ID) for payload in given] == [made.metadata.get(KEY_ID)]

@@ -1,0 +1,220 @@
+"""What can be done to an artifact."""
+
+import hashlib
+import json
+import re
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import cast
+
+from pydantic import JsonValue
+from pydantic_core import from_json
+
+from everloop.runtime.foreign_schemas import SchemaUnfitError, find_misfits, problem_of_schema
+from everloop.stores.artifacts.errors import RowInvalidError, RowSchemaError
+from everloop.workflows.contract.artifacts import PartKind, StoredArtifact
+from everloop.workflows.contract.events import TaskEvent
+from everloop.workflows.contract.part_rules import text_flaw
+
+
+@dataclass(frozen=True)
+class NewPart:
+    """A part to be written.
+
+    `content` is UTF-8 of a text, bytes of a file, JSON of data, JSON lines of rows. `row_schema` is for rows.
+    `url`: where a file is that somebody else keeps; it has no content then.
+    """
+
+    kind: PartKind
+    content: bytes = b""
+    media_type: str = ""
+    filename: str = ""
+    row_schema: Mapping[str, JsonValue] | None = None
+    url: str = ""
+
+
+@dataclass(frozen=True)
+class Create:
+    """Make an artifact; with `override`, in place of one of the same id, whose version goes on counting."""
+
+    task_id: str
+    parts: tuple[NewPart, ...]
+    name: str = ""
+    description: str = ""
+    complete: bool = False
+    override: bool = False
+    is_input: bool = False
+
+
+@dataclass(frozen=True)
+class Append:
+    """Append to the content of part `index` (-1: the last one).
+
+    `rows` counts the rows in `content`, of a dataset. `chunk_index`, if given, has to follow the last one.
+    `parts` go behind those that are there.
+    """
+
+    content: bytes
+    index: int = -1
+    rows: int = 0
+    last_chunk: bool = False
+    chunk_index: int | None = None
+    parts: tuple[NewPart, ...] = ()
+
+
+@dataclass(frozen=True)
+class AddParts:
+    """Put parts behind those that are there. It counts as one chunk."""
+
+    parts: tuple[NewPart, ...]
+    last_chunk: bool = False
+
+
+@dataclass(frozen=True)
+class Replace:
+    """Put a part in the place of part `index`, which has to be of kind `replaces` if that is given."""
+
+    index: int
+    part: NewPart
+    replaces: PartKind | None = None
+
+
+@dataclass(frozen=True)
+class Complete:
+    """Take no more content: it is whole. One that is complete stays as it is, also its version."""
+
+
+@dataclass(frozen=True)
+class Fail:
+    """Take no more content: it stays unfinished. One that has failed stays as it is, also its version."""
+
+
+Change = Create | Append | AddParts | Replace | Complete | Fail
+
+
+@dataclass(frozen=True)
+class Announcement:
+    """What a task's subscribers are told of a change, in the same atomic step.
+
+    `events_of` gets the artifact as it was (None: it is new) and as it is. It may be asked more than once,
+    when others change the artifact meanwhile; what it raises is raised, and nothing has changed.
+    """
+
+    task_id: str
+    run_id: str
+    events_of: Callable[[StoredArtifact | None, StoredArtifact], Sequence[TaskEvent]]
+
+
+# Names of operations that tell by which attempt at a tool call they were done.
+#
+# An attempt whose worker was only thought to be lost may begin to write when the next one has ended. What it
+# would do then is refused.
+
+_NAME = re.compile(r"(?P<call>[0-9a-f]{16})@(?P<time>[0-9]{8}T[0-9]{12})/.*", re.DOTALL)
+
+
+def attempt_prefix(call_key: str, scheduled_at: datetime) -> str:
+    """Return what the ids of all operations of one attempt begin with.
+
+    `scheduled_at` is by the clock of Temporal's server, which is the same for all workers: a later attempt
+    has a later one, also after a Reset.
+    """
+    call = hashlib.sha256(call_key.encode()).hexdigest()[:16]
+    return f"{call}@{scheduled_at.astimezone(UTC):%Y%m%dT%H%M%S%f}/"
+
+
+def is_outdated(operation_id: str, done: Iterable[str]) -> bool:
+    """Whether one of the operations was done by a later attempt at the same call."""
+    name = _NAME.fullmatch(operation_id)
+    if name is None:
+        return False
+    others = filter(None, map(_NAME.fullmatch, done))
+    return any(other["call"] == name["call"] and other["time"] > name["time"] for other in others)
+
+
+# Rows of a dataset: JSON objects, one a line, each checked against the schema of the dataset.
+
+_MAX_REASON = 200
+_TOGETHER = 1_000
+"""Rows that are checked at once."""
+
+
+def encode_rows(rows: Iterable[Mapping[str, JsonValue]]) -> bytes:
+    """Return rows as JSON lines.
+
+    Raises:
+        RowInvalidError: a row is no JSON, for example because it holds NaN.
+    """
+    return b"".join(_encode(number, row) for number, row in enumerate(rows))
+
+
+async def decode_rows(pieces: AsyncIterator[bytes]) -> AsyncIterator[dict[str, JsonValue]]:
+    """Yield the rows of stored content, which may be cut anywhere."""
+    rest = b""
+    async for piece in pieces:
+        *lines, rest = (rest + piece).split(b"\n")
+        for line in lines:
+            yield cast("dict[str, JsonValue]", json.loads(line))
+
+
+def check_schema(schema: Mapping[str, JsonValue] | None) -> None:
+    """See that rows can be checked against a schema.
+
+    Raises:
+        RowSchemaError: they cannot.
+    """
+    if schema is not None:
+        text = json.dumps(schema, ensure_ascii=False)
+        if flaw := text_flaw(text, len(text)):
+            raise RowSchemaError(flaw)
+        if problem := problem_of_schema(schema):
+            raise RowSchemaError(problem[:_MAX_REASON])
+
+
+def count_rows(content: bytes, schema: Mapping[str, JsonValue] | None) -> int:
+    """Return how many rows the content holds; each is an object and fits the schema.
+
+    Models write both schemas and rows: they are checked as those of strangers are.
+
+    Raises:
+        RowInvalidError: a row is not so, or the last line has no end.
+        RowSchemaError: rows cannot be checked against the schema.
+    """
+    lines = content.split(b"\n")
+    if lines.pop():
+        raise RowInvalidError(len(lines), "its line has no end")
+    for start in range(0, len(lines), _TOGETHER):
+        rows = [
+            _read_row(start + number, line) for number, line in enumerate(lines[start : start + _TOGETHER])
+        ]
+        if schema is not None:
+            _check_rows(rows, schema, start)
+    return len(lines)
+
+
+def _read_row(number: int, line: bytes) -> dict[str, JsonValue]:
+    try:
+        row: JsonValue = from_json(line, allow_inf_nan=False)
+    except ValueError as error:
+        raise RowInvalidError(number, "it is no JSON") from error
+    if not isinstance(row, dict):
+        raise RowInvalidError(number, "it is no JSON object")
+    return row
+
+
+def _check_rows(rows: list[dict[str, JsonValue]], schema: Mapping[str, JsonValue], first: int) -> None:
+    try:
+        misfits = find_misfits(schema, rows)
+    except SchemaUnfitError as error:
+        raise RowSchemaError(str(error)[:_MAX_REASON]) from error
+    for misfit in misfits:
+        raise RowInvalidError(first + misfit.value, f"{misfit.json_path}: {misfit.message[:_MAX_REASON]}")
+
+
+def _encode(number: int, row: Mapping[str, JsonValue]) -> bytes:
+    try:
+        text = json.dumps(row, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+        return text.encode() + b"\n"
+    except (TypeError, ValueError) as error:
+        raise RowInvalidError(number, "it is no JSON") from error

@@ -1,0 +1,355 @@
+"""Clears away artifacts whose time to live has ended, and blobs that processes which died left behind."""
+
+import time
+import uuid
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import NamedTuple, TypeVar, cast
+
+import structlog
+from pydantic import ValidationError
+from redis.asyncio import Redis
+from redis.asyncio.client import Pipeline
+from redis.exceptions import RedisError, WatchError
+from structlog.typing import FilteringBoundLogger
+from temporalio.client import Client
+
+from everloop.runtime.blobs import (
+    ARTIFACT_FOLDER,
+    BlobError,
+    BlobLinks,
+    Blobs,
+    BlobsUnavailableError,
+    in_hashing_thread,
+)
+from everloop.runtime.encryption.cipher import EncryptionError
+from everloop.runtime.redis import cipher_of
+from everloop.stores.artifacts.interface import now
+from everloop.stores.artifacts.record import (
+    EXPIRING,
+    KNOWN_SINCE,
+    PENDING,
+    SEALED,
+    ArtifactRecord,
+    folder_of_record,
+    unseal_record,
+)
+from everloop.stores.blobs.users import namespace_id, require_sole_user
+from everloop.stores.cleaned import Cleaned
+
+# Blobs of artifacts. Each is named by a record, or by the set of those that wait for their end.
+
+PENDING_TIME = timedelta(hours=1)
+"""How long a blob that no record names is left alone: a change that puts it may be under way."""
+
+_MOST = 1000
+
+_log: FilteringBoundLogger = structlog.get_logger(__name__)
+
+T = TypeVar("T")
+
+
+class ArtifactBlobs:
+    """Puts blobs before a record names them, and deletes those that none names any more.
+
+    They are encrypted if this client of Redis encrypts; the name of each says whether it is. A process may
+    die at any point: what it leaves behind is in the set of pending blobs, and housekeeping deletes it an
+    hour later.
+    """
+
+    def __init__(self, redis: Redis, blobs: Blobs) -> None:
+        self._redis = redis
+        self._cipher = cipher_of(redis)
+        self._blobs = blobs
+
+    @property
+    def links(self) -> BlobLinks | None:
+        """See `Blobs.links`. None if blobs are encrypted: whoever follows one could not read them."""
+        return None if self._cipher.is_on else self._blobs.links
+
+    def new_name(self) -> str:
+        """Return a name that no other blob has, as the last word of a key."""
+        return uuid.uuid4().hex + (SEALED if self._cipher.is_on else "")
+
+    async def get(self, key: str) -> bytes:
+        """See `Blobs.get`.
+
+        What cannot be decrypted counts as a store that is away, not as a blob that is damaged: another
+        process may have the right key. The store itself notices damage.
+        """
+        kept = await self._blobs.get(key)
+        if not key.endswith(SEALED):
+            return kept
+        try:
+            return await in_hashing_thread(lambda: self._cipher.unseal(kept, _purpose(key)))
+        except EncryptionError as error:
+            raise BlobsUnavailableError(self._blobs.place, error) from error
+
+    async def put(self, puts: Mapping[str, bytes], joins: Mapping[str, Sequence[str]]) -> list[str]:
+        """Put blobs and return their keys; `named` makes them stay.
+
+        What cannot be joined is left out: then clients get it by way of the gateway.
+
+        Raises:
+            BlobsUnavailableError: some may or may not be kept; put others.
+        """
+        keys = [*puts, *joins]
+        if keys:
+            await self._redis.zadd(PENDING, dict.fromkeys(keys, time.time()))
+        for key, content in puts.items():
+            await self._blobs.put(key, await self._kept(key, content))
+        joined = [key for key, sources in joins.items() if await self._is_joined(key, sources)]
+        return [*puts, *joined]
+
+    def queue_names(self, pipeline: Pipeline, named: Sequence[str], released: Sequence[str]) -> None:
+        """Let a transaction say which blobs its record names from now on, and which no longer."""
+        if named:
+            pipeline.zrem(PENDING, *named)
+        if released:
+            pipeline.zadd(PENDING, dict.fromkeys(released, time.time()))
+
+    async def forget(self, keys: Sequence[str]) -> None:
+        """Delete blobs that are pending and named by none; what fails now is for housekeeping."""
+        for key in keys:
+            await _tried(self._forget(key), key)
+
+    async def forget_abandoned(self) -> int:
+        """Delete blobs that have been pending for an hour, at most 1,000, and return how many there were."""
+        keys = await self._redis.zrangebyscore(PENDING, "-inf", _oldest(), start=0, num=_MOST)
+        return sum([await _tried(self._forget(str(key)), str(key)) for key in keys])
+
+    async def count_abandoned(self) -> int:
+        """Return how many blobs have been pending for an hour."""
+        return await self._redis.zcount(PENDING, "-inf", _oldest())
+
+    async def _kept(self, key: str, content: bytes) -> bytes:
+        """Return what the store is to keep."""
+        if not key.endswith(SEALED):
+            return content
+        return await in_hashing_thread(lambda: self._cipher.seal(content, _purpose(key)))
+
+    async def _forget(self, key: str) -> None:
+        await self._blobs.delete(key)
+        await self._redis.zrem(PENDING, key)
+
+    async def _is_joined(self, key: str, sources: Sequence[str]) -> bool:
+        try:
+            if self._blobs.links is None:
+                return False
+            await self._blobs.links.join(key, sources)
+        except BlobError as error:
+            _log.warning("artifact not joined", key=key, error=str(error))
+            return False
+        return True
+
+
+def _purpose(key: str) -> str:
+    return f"blob {key}"
+
+
+def _oldest() -> float:
+    return time.time() - PENDING_TIME.total_seconds()
+
+
+async def _tried(work: Awaitable[None], key: str) -> bool:
+    """Whether it was done; if not, it is tried again by the next housekeeping."""
+    try:
+        await work
+    except (BlobsUnavailableError, RedisError, OSError) as error:
+        _log.warning("blob of an artifact not deleted", key=key, error=str(error))
+        return False
+    return True
+
+
+# Removes an artifact from Redis, with all of its content.
+
+_MAX_TRIES = 100
+
+
+async def remove_artifact(
+    redis: Redis, blobs: ArtifactBlobs, record_key: str, is_due: Callable[[ArtifactRecord], bool]
+) -> bool:
+    """Remove the artifact of this record, if it is due, and return whether it was."""
+    for tries in range(_MAX_TRIES):
+        try:
+            removed = await _remove(redis, blobs, record_key, is_due)
+        except WatchError:
+            if tries == _MAX_TRIES - 1:
+                raise
+            continue
+        await blobs.forget(removed.blob_keys() if removed else [])
+        return removed is not None
+    return False
+
+
+async def _remove(
+    redis: Redis, blobs: ArtifactBlobs, record_key: str, is_due: Callable[[ArtifactRecord], bool]
+) -> ArtifactRecord | None:
+    async with redis.pipeline(transaction=True) as pipeline:
+        await pipeline.watch(record_key)
+        text = cast("str | None", await pipeline.get(record_key))
+        record = unseal_record(text, record_key, cipher_of(redis)) if text else None
+        if record and not is_due(record):
+            return None
+        pipeline.multi()
+        pipeline.zrem(EXPIRING, record_key)
+        if record:
+            address = record.address
+            tails = [address.tail_key(index) for index in range(len(record.contents))]
+            pipeline.delete(record_key, *tails)
+            pipeline.zrem(address.index_key, record_key)
+            blobs.queue_names(pipeline, named=[], released=record.blob_keys())
+        await pipeline.execute()
+        return record
+
+
+class Cleared(NamedTuple):
+    """How much a run has cleared away: artifacts that expired, and blobs that were abandoned."""
+
+    artifacts: int
+    blobs: int
+
+
+class ArtifactHousekeeping:
+    """Any number of processes may run it at once, and each may die at any point of it."""
+
+    def __init__(self, redis: Redis, blobs: Blobs, *, clock: Callable[[], datetime] = now) -> None:
+        self._redis = redis
+        self._blobs = ArtifactBlobs(redis, blobs)
+        self._clock = clock
+
+    async def run_once(self) -> Cleared:
+        """Clear away what is due now.
+
+        Raises:
+            RedisError: Redis is away. A blob store that is away is no error: it is for the next run.
+        """
+        expired = await self.clean_artifacts()
+        return Cleared(expired.removed, (await self.clean_pending()).removed)
+
+    async def clean_artifacts(self, cursor: str = "", *, dry_run: bool = False) -> Cleaned:
+        """Clear away artifacts that are due now, and return how many were (or would be).
+
+        It looks at 1,000 at most, from a cursor on, which counts those that stay because they cannot be read.
+        They stand before all others.
+
+        Raises:
+            RedisError: Redis is away.
+        """
+        at = self._clock()
+        if dry_run:
+            return Cleaned(await self._redis.zcount(EXPIRING, "-inf", at.timestamp()))
+        start = int(cursor) if cursor.isdecimal() else 0
+        due = await self._redis.zrangebyscore(EXPIRING, "-inf", at.timestamp(), start=start, num=_MOST)
+        expired = sum([await self._is_removed(key, at) for key in cast("list[str]", due)])
+        return Cleaned(expired, str(start + len(due) - expired) if len(due) == _MOST else "")
+
+    async def clean_pending(self, *, dry_run: bool = False) -> Cleaned:
+        """Delete blobs that have been pending for an hour, 1,000 at most; return how many were (or would be).
+
+        Raises:
+            RedisError: Redis is away. A blob store that is away is no error: it is for the next run.
+        """
+        if dry_run:
+            return Cleaned(await self._blobs.count_abandoned())
+        removed = await self._blobs.forget_abandoned()
+        return Cleaned(removed, "due" if removed == _MOST else "")
+
+    async def _is_removed(self, record_key: str, at: datetime) -> bool:
+        def is_due(record: ArtifactRecord) -> bool:
+            return record.expires_at <= at  # it may have been changed since
+
+        try:
+            return await remove_artifact(self._redis, self._blobs, record_key, is_due)
+        except (EncryptionError, ValidationError):
+            _log.warning("record of an artifact cannot be read", record_key=record_key)
+            return False
+
+
+# Removes blobs of artifacts that no artifact names and that no change has left pending (`ArtifactBlobs`).
+#
+# Such blobs are left where Redis itself was lost: a search through the blob store finds them. It begins only
+# when as much time has passed since then as an artifact lives: a backup of Redis may bring the artifacts
+# back.
+
+_SCANNED = 1000
+
+UNFINISHED_AGE = timedelta(days=1)
+"""How long what was left half written is left alone: nobody writes for so long."""
+
+
+class AbandonedBlobs:
+    """Any number of processes may remove them at once, and each may die. `ttl` is that of artifacts."""
+
+    def __init__(
+        self, redis: Redis, blobs: Blobs, client: Client, task_queue: str, *, ttl: timedelta
+    ) -> None:
+        self._redis = redis
+        self._blobs = blobs
+        self._client = client
+        self._task_queue = task_queue
+        self._ttl = ttl
+
+    async def clean(self, cursor: str, *, dry_run: bool) -> Cleaned:
+        """Look at a page of old blobs from a cursor on, and return how many were (or would be) removed.
+
+        Raises:
+            BlobsSharedError: another Everloop uses the store.
+            BlobsUnavailableError, RedisError, RPCError: nobody tells now what is needed.
+        """
+        if (stock := self._blobs.stock) is None:
+            return Cleaned(0)
+        if not stock.expires:  # where it does, the blobs are in the same Redis as their artifacts
+            namespace = await namespace_id(self._client)
+            await require_sole_user(self._blobs, stock, namespace, self._task_queue)
+        if not cursor and not dry_run:
+            await stock.remove_unfinished(UNFINISHED_AGE)
+        if not await self._knows_all(dry_run=dry_run):
+            return Cleaned(0)
+        page = await stock.old(ARTIFACT_FOLDER, self._ttl, cursor)
+        unnamed = await self._unnamed(page.keys)
+        if dry_run:
+            return Cleaned(len(unnamed), page.cursor)
+        return Cleaned(sum([await stock.remove(key, self._ttl) for key in unnamed]), page.cursor)
+
+    async def _knows_all(self, *, dry_run: bool) -> bool:
+        """Whether Redis was not lost for so long that a blob which it does not name has no artifact."""
+        if not dry_run:
+            await self._redis.set(KNOWN_SINCE, time.time(), nx=True)
+        since = cast("str | None", await self._redis.get(KNOWN_SINCE))
+        return since is not None and time.time() - float(since) >= self._ttl.total_seconds()
+
+    async def _unnamed(self, keys: Iterable[str]) -> list[str]:
+        """Return those of these blobs that no record names and that do not wait for one."""
+        of_folder: dict[str, set[str]] = {}
+        for key in keys:
+            of_folder.setdefault(key.rpartition("/")[0], set()).add(key)
+        if not of_folder:
+            return []
+        async for record_key in self._record_keys():
+            if (folder := folder_of_record(record_key)) in of_folder:
+                of_folder[folder] -= await self._named(record_key, of_folder[folder])
+        unnamed = sorted(key for named in of_folder.values() for key in named)
+        if not unnamed:
+            return []
+        pending = await self._redis.zmscore(PENDING, unnamed)
+        return [key for key, since in zip(unnamed, pending, strict=True) if since is None]
+
+    async def _record_keys(self) -> AsyncIterator[str]:
+        position = 0
+        while True:
+            scan = self._redis.zscan(EXPIRING, position, count=_SCANNED)
+            position, found = cast("tuple[int, list[tuple[str, float]]]", await scan)
+            for record_key, _ in found:
+                yield record_key
+            if not position:
+                return
+
+    async def _named(self, record_key: str, keys: set[str]) -> set[str]:
+        """Return the keys that a record names; all of them if it cannot be read."""
+        text = cast("str | None", await self._redis.get(record_key))
+        try:
+            record = unseal_record(text, record_key, cipher_of(self._redis)) if text else None
+        except (EncryptionError, ValidationError):
+            return keys
+        return set(record.blob_keys()) if record else set()

@@ -1,0 +1,312 @@
+"""What a change makes of an artifact: pure rules, the same for every store."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Literal
+
+from pydantic_core import from_json
+
+from everloop.stores.artifacts.changes import (
+    AddParts,
+    Append,
+    Change,
+    Complete,
+    Create,
+    Fail,
+    NewPart,
+    Replace,
+    check_schema,
+    count_rows,
+    is_outdated,
+)
+from everloop.stores.artifacts.errors import (
+    MAX_ID_BYTES,
+    MAX_PARTS,
+    ArtifactClosedError,
+    ArtifactExistsError,
+    ArtifactIdError,
+    ArtifactKindError,
+    ArtifactMissingError,
+    ArtifactNameError,
+    ArtifactOvertakenError,
+    ChunkIndexError,
+    PartCountError,
+    PartIndexError,
+    RowInvalidError,
+)
+from everloop.workflows.contract.artifacts import ArtifactPart, ArtifactStatus, Operation, StoredArtifact
+from everloop.workflows.contract.part_rules import (
+    PATH_STEPS,
+    filename_flaw,
+    media_type_flaw,
+    text_flaw,
+    url_flaw,
+)
+
+MAX_OPERATIONS = 100
+"""Operations that an artifact remembers; one that is older than these could be repeated."""
+
+MAX_NAME = 1_000
+"""Characters of the name of an artifact."""
+
+MAX_DESCRIPTION = 10_000
+"""Characters of its description."""
+
+_LAST_CONTROL, _DELETE = "\x1f", range(0x7F, 0xA0)
+
+
+@dataclass(frozen=True)
+class Write:
+    """What is written to part `index`: behind its content, or, with `is_new`, in place of all of it."""
+
+    index: int
+    content: bytes
+    is_new: bool = False
+
+
+@dataclass(frozen=True)
+class Changed:
+    """The artifact after a change. `is_new`: nothing of the content that stood there stays."""
+
+    artifact: StoredArtifact
+    writes: tuple[Write, ...] = ()
+    is_new: bool = False
+
+
+@dataclass(frozen=True)
+class Occasion:
+    """Which artifact is changed, when, and what the caller calls this operation (empty: nothing)."""
+
+    context_id: str
+    artifact_id: str
+    at: datetime
+    operation_id: str = ""
+
+
+def check_id(artifact_id: str) -> str:
+    """Return the id if it is one.
+
+    Raises:
+        ArtifactIdError: it is none.
+    """
+    try:
+        length = len(artifact_id.encode())
+    except UnicodeEncodeError as error:
+        raise ArtifactIdError from error
+    is_control = any(sign <= _LAST_CONTROL or ord(sign) in _DELETE for sign in artifact_id)
+    if is_control or not 1 <= length <= MAX_ID_BYTES or artifact_id in PATH_STEPS:
+        raise ArtifactIdError
+    return artifact_id
+
+
+def change_artifact(before: StoredArtifact | None, change: Change, occasion: Occasion) -> Changed | None:
+    """Return what a change makes of an artifact, or None if it changes nothing.
+
+    Raises:
+        ArtifactError: it is refused.
+    """
+    check_id(occasion.artifact_id)
+    if before is not None and _is_known(before, occasion.operation_id):
+        return None
+    if before is not None and is_outdated(occasion.operation_id, (done.id for done in before.operations)):
+        raise ArtifactOvertakenError(occasion.artifact_id)
+    if isinstance(change, Create):
+        return _create(before, change, occasion)
+    if before is None:
+        raise ArtifactMissingError(occasion.artifact_id)
+    if isinstance(change, Complete | Fail):
+        return _close(before, change, occasion)
+    return _continue(before, change, occasion)
+
+
+def part_of(artifact: StoredArtifact, index: int) -> ArtifactPart:
+    """Return a part.
+
+    Raises:
+        PartIndexError: there is no such part.
+    """
+    if not 0 <= index < len(artifact.parts):
+        raise PartIndexError(artifact.artifact_id, index, len(artifact.parts))
+    return artifact.parts[index]
+
+
+def _continue(before: StoredArtifact, change: Append | AddParts | Replace, occasion: Occasion) -> Changed:
+    if before.status is not ArtifactStatus.BUILDING:
+        raise ArtifactClosedError(before.artifact_id, before.status)
+    match change:
+        case Append():
+            return _append(before, change, occasion)
+        case AddParts():
+            return _add_parts(before, change, occasion)
+        case Replace():
+            return _replace(before, change, occasion)
+
+
+def _is_known(artifact: StoredArtifact, operation_id: str) -> bool:
+    return bool(operation_id) and any(operation.id == operation_id for operation in artifact.operations)
+
+
+def _create(before: StoredArtifact | None, change: Create, occasion: Occasion) -> Changed:
+    if before and not change.override:
+        raise ArtifactExistsError(occasion.artifact_id)
+    _check_names(
+        occasion,
+        {
+            "name": text_flaw(change.name, MAX_NAME),
+            "description": text_flaw(change.description, MAX_DESCRIPTION),
+        },
+    )
+    artifact = StoredArtifact(
+        artifact_id=occasion.artifact_id,
+        context_id=occasion.context_id,
+        task_id=change.task_id,
+        name=change.name,
+        description=change.description,
+        parts=_new_parts(occasion, change.parts, 0),
+        version=before.version if before else 0,
+        is_input=change.is_input,
+        created_at=occasion.at,
+        updated_at=occasion.at,
+        operations=before.operations if before else (),
+    )
+    artifact = _logged(artifact, "create", 0, occasion, is_closing=change.complete)
+    return Changed(artifact, _writes_of(change.parts, 0), is_new=True)
+
+
+def _append(before: StoredArtifact, change: Append, occasion: Occasion) -> Changed:
+    count = len(before.parts)
+    index = count - 1 if change.index == -1 and count else change.index
+    part = part_of(before, index)
+    expected = before.last_chunk_index + 1
+    if change.chunk_index not in {None, expected}:
+        raise ChunkIndexError(before.artifact_id, change.chunk_index or 0, expected)
+    rows = _appended_rows(before.artifact_id, part, change)
+    longer = part.model_copy(update={"size": part.size + len(change.content), "rows": part.rows + rows})
+    parts = _with_part(before, longer).parts + _new_parts(occasion, change.parts, count)
+    artifact = before.model_copy(update={"parts": parts, "last_chunk_index": expected})
+    artifact = _logged(artifact, "append", index, occasion, is_closing=change.last_chunk)
+    writes = (Write(index, change.content),) if change.content else ()
+    return Changed(artifact, writes + _writes_of(change.parts, count))
+
+
+def _appended_rows(artifact_id: str, part: ArtifactPart, change: Append) -> int:
+    if part.url:
+        raise ArtifactKindError(artifact_id, part.index, part.kind, "it is a link, and has no content here")
+    if part.kind == "data":
+        raise ArtifactKindError(artifact_id, part.index, part.kind, "it can only be replaced as a whole")
+    if part.kind != "rows":
+        if change.rows:
+            raise ArtifactKindError(artifact_id, part.index, part.kind, "rows go to a dataset")
+        return 0
+    found = count_rows(change.content, part.row_schema)
+    if found != change.rows:
+        raise RowInvalidError(found, f"expected {change.rows} rows, and there are {found}")
+    return found
+
+
+def _add_parts(before: StoredArtifact, change: AddParts, occasion: Occasion) -> Changed:
+    first = len(before.parts)
+    parts = before.parts + _new_parts(occasion, change.parts, first)
+    update = {"parts": parts, "last_chunk_index": before.last_chunk_index + 1}
+    artifact = _logged(
+        before.model_copy(update=update), "append", first, occasion, is_closing=change.last_chunk
+    )
+    return Changed(artifact, _writes_of(change.parts, first))
+
+
+def _replace(before: StoredArtifact, change: Replace, occasion: Occasion) -> Changed:
+    there = part_of(before, change.index)
+    if change.replaces not in {None, there.kind}:
+        raise ArtifactKindError(
+            before.artifact_id, there.index, there.kind, f"this replaces parts of kind {change.replaces!r}"
+        )
+    (part,) = _new_parts(occasion, (change.part,), change.index)
+    artifact = _logged(_with_part(before, part), "replace", change.index, occasion)
+    return Changed(artifact, _writes_of((change.part,), change.index))
+
+
+def _close(before: StoredArtifact, change: Complete | Fail, occasion: Occasion) -> Changed | None:
+    is_complete = isinstance(change, Complete)
+    status = ArtifactStatus.COMPLETE if is_complete else ArtifactStatus.FAILED
+    if before.status is status:
+        return None
+    if before.status is not ArtifactStatus.BUILDING:
+        raise ArtifactClosedError(before.artifact_id, before.status)
+    closed = before.model_copy(
+        update={"status": status, "completed_at": occasion.at if is_complete else None}
+    )
+    return Changed(_logged(closed, "complete" if is_complete else "fail", 0, occasion))
+
+
+def _new_parts(occasion: Occasion, parts: Sequence[NewPart], first: int) -> tuple[ArtifactPart, ...]:
+    if parts and first + len(parts) > MAX_PARTS:
+        raise PartCountError(occasion.artifact_id, first + len(parts))
+    return tuple(_new_part(occasion, part, index) for index, part in enumerate(parts, first))
+
+
+def _new_part(occasion: Occasion, part: NewPart, index: int) -> ArtifactPart:
+    _check_names(
+        occasion,
+        {
+            "media type": media_type_flaw(part.media_type),
+            "file name": filename_flaw(part.filename),
+            "url": url_flaw(part.url) if part.url else "",
+        },
+    )
+    if part.kind == "data" and not _is_json(part.content):
+        raise ArtifactKindError(occasion.artifact_id, index, part.kind, "its content is no JSON")
+    check_schema(part.row_schema)
+    return ArtifactPart(
+        index=index,
+        kind=part.kind,
+        media_type=part.media_type,
+        filename=part.filename,
+        size=len(part.content),
+        rows=count_rows(part.content, part.row_schema) if part.kind == "rows" else 0,
+        row_schema=None if part.row_schema is None else dict(part.row_schema),
+        url=part.url,
+    )
+
+
+def _check_names(occasion: Occasion, flaws: Mapping[str, str]) -> None:
+    """Raise ArtifactNameError for the first field that has a flaw."""
+    for field, flaw in flaws.items():
+        if flaw:
+            raise ArtifactNameError(occasion.artifact_id, field, flaw)
+
+
+def _is_json(content: bytes) -> bool:
+    try:
+        from_json(content, allow_inf_nan=False)
+    except ValueError:
+        return False
+    return True
+
+
+def _writes_of(parts: Sequence[NewPart], first: int) -> tuple[Write, ...]:
+    return tuple(Write(index, part.content, is_new=True) for index, part in enumerate(parts, first))
+
+
+def _with_part(artifact: StoredArtifact, part: ArtifactPart) -> StoredArtifact:
+    parts = (*artifact.parts[: part.index], part, *artifact.parts[part.index + 1 :])
+    return artifact.model_copy(update={"parts": parts})
+
+
+def _logged(
+    artifact: StoredArtifact,
+    kind: Literal["create", "append", "replace", "complete", "fail"],
+    index: int,
+    occasion: Occasion,
+    *,
+    is_closing: bool = False,
+) -> StoredArtifact:
+    """Return the artifact with the operation in its log, one version on, and complete if it closes it."""
+    done = [Operation(kind=kind, at=occasion.at, index=index, id=occasion.operation_id)]
+    update: dict[str, object] = {"version": artifact.version + 1, "updated_at": occasion.at}
+    if is_closing:
+        done.append(Operation(kind="complete", at=occasion.at))
+        update |= {"status": ArtifactStatus.COMPLETE, "completed_at": occasion.at}
+    return artifact.model_copy(
+        update={**update, "operations": (*artifact.operations, *done)[-MAX_OPERATIONS:]}
+    )

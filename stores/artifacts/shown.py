@@ -1,0 +1,276 @@
+"""The shown form of an artifact: what the view of a task has of it.
+
+Worker and gateway make it by the same rules: the one to tell subscribers of changes, the other to put a lost
+view back. An artifact shows at most a megabyte of content, in the order of its parts, and of data, rows and
+binary files at most 100 KB each; less where the view of its task has no more room. What is not shown is a
+link to the store, without a size until the artifact is complete. Texts are joined as in every view
+(`everloop.workflows.contract.events`).
+"""
+
+import base64
+import codecs
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from pydantic import JsonValue
+from pydantic_core import from_json
+
+from everloop.runtime.blobs import BlobCorruptError, BlobMissingError
+from everloop.stores.artifacts.interface import ArtifactMissingError, Artifacts, PartIndexError
+from everloop.stores.json_limits import is_sendable
+from everloop.stores.views.parts import is_plain
+from everloop.workflows.contract.artifacts import ArtifactPart, ArtifactStatus, PartKind, StoredArtifact
+from everloop.workflows.contract.media_types import is_text as is_text_type
+from everloop.workflows.contract.messages import EMPTY, DataPart, FilePart, Part, StoredPart, TextPart
+from everloop.workflows.contract.names import context_key
+from everloop.workflows.contract.tasks import Artifact, TaskView
+
+SHOWN_BYTES = 1_000_000
+"""How many bytes of content an artifact shows."""
+
+SHOWN_PART_BYTES = 100_000
+"""How many bytes of a part it shows, unless that is text."""
+
+Contents = Mapping[int, bytes | None]
+"""Index → content of the parts that may be shown; None: it is lost."""
+
+_MEDIA_TYPES: dict[PartKind, str] = {
+    "text": "text/plain",
+    "file": "application/octet-stream",
+    "data": "application/json",
+    "rows": "application/x-ndjson",
+}
+
+
+@dataclass(frozen=True)
+class ShownPart:
+    """A part as it is shown. Rows may also be shown as several lists, one after the other."""
+
+    part: Part
+    is_rows: bool = False
+
+
+Shown = tuple[ShownPart, ...]
+
+
+async def shown_artifact(artifacts: Artifacts, artifact: StoredArtifact, room: int = SHOWN_BYTES) -> Artifact:
+    """Return what a view with `room` for so many bytes shows of an artifact in the store.
+
+    Raises:
+        ArtifactMissingError, PartIndexError: it was deleted or replaced meanwhile.
+        BlobsUnavailableError: its content cannot be read now.
+    """
+    contents = await read_contents(artifacts, artifact, shown_indexes(artifact, room))
+    return Artifact(
+        artifact_id=artifact.artifact_id,
+        name=artifact.name,
+        description=artifact.description,
+        parts=tuple(shown.part for shown in shown_form(artifact, contents)),
+        complete=artifact.status is ArtifactStatus.COMPLETE,
+        failed=artifact.status is ArtifactStatus.FAILED,
+    )
+
+
+async def read_contents(
+    artifacts: Artifacts, artifact: StoredArtifact, indexes: Iterable[int]
+) -> dict[int, bytes | None]:
+    """Read parts of an artifact whole; of one that is lost the link remains, which says so.
+
+    Raises:
+        ArtifactMissingError, PartIndexError: it was deleted or replaced meanwhile.
+        BlobsUnavailableError: they cannot be read now.
+    """
+    return {index: await _read(artifacts, artifact, index) for index in indexes}
+
+
+async def _read(artifacts: Artifacts, artifact: StoredArtifact, index: int) -> bytes | None:
+    size, content = artifact.parts[index].size, bytearray()
+    try:
+        async for piece in artifacts.read_part(artifact.context_id, artifact.artifact_id, index, end=size):
+            content += piece
+    except (BlobMissingError, BlobCorruptError):
+        return None
+    return bytes(content)
+
+
+def shown_indexes(artifact: StoredArtifact, room: int = SHOWN_BYTES) -> frozenset[int]:
+    """Return which parts are small enough to be shown, once complete; the view has so much `room`."""
+    indexes: set[int] = set()
+    left = min(SHOWN_BYTES, room)
+    for part in artifact.parts:
+        if part.size <= (left if is_text(part) else min(left, SHOWN_PART_BYTES)):
+            indexes.add(part.index)
+            left -= part.size
+    return frozenset(indexes)
+
+
+def shown_form(artifact: StoredArtifact, contents: Contents) -> Shown:
+    """Return how an artifact is shown; what has no content here is a link."""
+    is_whole = artifact.status is ArtifactStatus.COMPLETE
+    parts: list[ShownPart] = []
+    for part in artifact.parts:
+        content = contents.get(part.index)
+        shown = None if content is None or part.url else _content_of(part, content, is_whole=is_whole)
+        parts.append(ShownPart(shown or _link(artifact, part), part.kind == "rows"))
+    return _joined(parts)
+
+
+def is_shown_by(shown: Shown, parts: Sequence[Part]) -> bool:
+    """Whether a view that has these parts shows this."""
+    rest = list(parts)
+    for each in shown:
+        if not rest:
+            return False
+        if not _is_same(each.part, _take_rows(each.part, rest) if each.is_rows else rest.pop(0)):
+            return False
+    return not rest
+
+
+def continuation(old: Shown, new: Shown) -> list[Part] | None:
+    """Return what has to be appended to the one to show the other; None if it has to be replaced."""
+    last = len(old) - 1
+    if len(new) < len(old) or not all(map(_is_equal, old[:last], new[:last])):
+        return None
+    rest = _rest(old[last], new[last])
+    return None if rest is None else [*rest, *(shown.part for shown in new[len(old) :])]
+
+
+def is_text(part: ArtifactPart) -> bool:
+    """Whether a part is shown as text, if it is valid UTF-8."""
+    return part.kind == "text" or (part.kind == "file" and not part.url and is_text_type(part.media_type))
+
+
+def _link(artifact: StoredArtifact, part: ArtifactPart) -> FilePart:
+    if part.url:
+        return FilePart(media_type=part.media_type, filename=part.filename, url=part.url)
+    return FilePart(
+        media_type=part.media_type or _MEDIA_TYPES[part.kind],
+        filename=part.filename,
+        size=part.size if artifact.status is ArtifactStatus.COMPLETE else None,
+        stored=StoredPart(artifact_id=artifact.artifact_id, index=part.index),
+    )
+
+
+def _content_of(part: ArtifactPart, content: bytes, *, is_whole: bool) -> Part | None:
+    """Return a part with its content, if it can be shown, now."""
+    match part.kind:
+        case "data":
+            return _data(part, content, part.media_type)
+        case "rows":
+            # A list is no JSON lines, whatever the media type of the part says.
+            return _data(part, b"[%s]" % b",".join(content.removesuffix(b"\n").split(b"\n")), "")
+        case _:
+            text = _decode(content, is_whole=is_whole) if is_text(part) else None
+            if text is not None:
+                return TextPart(text=text, media_type=part.media_type, filename=part.filename)
+            is_small = part.kind == "file" and is_whole and len(content) <= SHOWN_PART_BYTES
+            return _file(part, content) if is_small else None
+
+
+def _decode(content: bytes, *, is_whole: bool) -> str | None:
+    """Return the text; while more may follow, without a character that has only begun."""
+    try:
+        return codecs.getincrementaldecoder("utf-8")().decode(content, final=is_whole)
+    except UnicodeDecodeError:
+        return None
+
+
+def _data(part: ArtifactPart, content: bytes, media_type: str) -> DataPart | None:
+    try:
+        value: JsonValue = from_json(content, allow_inf_nan=False)
+    except ValueError:
+        return None  # nested too deeply, or half a character: JSON, but nothing that an event can carry
+    if not is_sendable(value):
+        return None
+    return DataPart(data=value, media_type=media_type, filename=part.filename)
+
+
+def _file(part: ArtifactPart, content: bytes) -> FilePart:
+    return FilePart(
+        media_type=part.media_type or _MEDIA_TYPES[part.kind],
+        filename=part.filename,
+        size=len(content),
+        content=base64.b64encode(content).decode(),
+    )
+
+
+def _joined(parts: Iterable[ShownPart]) -> Shown:
+    joined: list[ShownPart] = []
+    for shown in parts:
+        before = joined[-1].part if joined else None
+        if isinstance(before, TextPart) and isinstance(shown.part, TextPart) and is_plain(shown.part):
+            text = before.text + shown.part.text
+            joined[-1] = ShownPart(before.model_copy(update={"text": text}))
+        elif not (joined and shown.part == EMPTY):
+            joined.append(shown)
+    return tuple(joined) or (ShownPart(EMPTY),)
+
+
+def _rest(old: ShownPart, new: ShownPart) -> list[Part] | None:
+    """Return what continues a part to be the other one; None if nothing does."""
+    if _is_equal(old, new):
+        return []
+    match old.part, new.part:
+        case TextPart(), TextPart() if _are_named_alike(old.part, new.part):
+            if new.part.text.startswith(old.part.text):
+                return [TextPart(text=new.part.text[len(old.part.text) :])]
+        case DataPart(data=list() as before), DataPart(data=list() as after) if new.is_rows:
+            kept = ShownPart(new.part.model_copy(update={"data": after[: len(before)]}), is_rows=True)
+            if _is_equal(old, kept):
+                return [new.part.model_copy(update={"data": after[len(before) :]})]
+        case _:
+            pass
+    return None
+
+
+def _are_named_alike(old: TextPart, new: TextPart) -> bool:
+    return (old.media_type, old.filename) == (new.media_type, new.filename)
+
+
+def _is_equal(old: ShownPart, new: ShownPart) -> bool:
+    return old.is_rows == new.is_rows and _is_same(old.part, new.part)
+
+
+def _is_same(old: Part, new: Part) -> bool:
+    if isinstance(old, DataPart) and isinstance(new, DataPart):
+        return old.model_dump_json() == new.model_dump_json()  # to Python, 1 and True are the same
+    return old == new
+
+
+def _take_rows(rows: Part, rest: list[Part]) -> Part:
+    """Take the lists at the head of these parts that hold as many rows, as one; or else the first part."""
+    taken = rest.pop(0)
+    while isinstance(rows, DataPart) and isinstance(taken, DataPart) and rest:
+        more = rest[0].data if isinstance(rest[0], DataPart) else None
+        if not (isinstance(rows.data, list) and isinstance(taken.data, list) and isinstance(more, list)):
+            break
+        if len(taken.data) + len(more) > len(rows.data):
+            break
+        rest.pop(0)
+        taken = taken.model_copy(update={"data": [*taken.data, *more]})
+    return taken
+
+
+# Views that workflows answered, made whole.
+
+
+async def with_artifacts(view: TaskView, artifacts: Artifacts, max_bytes: int) -> TaskView:
+    """Return a view with what the task has put out besides its answer, which its workflow does not keep.
+
+    Of artifacts for which a view of `max_bytes` has no room, it has links.
+
+    Raises:
+        BlobsUnavailableError: the content cannot be read now.
+    """
+    known = {artifact.artifact_id for artifact in view.artifacts}
+    shown: list[Artifact] = []
+    room = max_bytes - len(view.model_dump_json().encode())
+    for stored in await artifacts.list_artifacts(context_key(view.owner, view.context_id), view.task_id):
+        if stored.is_input or stored.artifact_id in known:
+            continue
+        try:
+            shown.append(await shown_artifact(artifacts, stored, room))
+        except (ArtifactMissingError, PartIndexError):
+            continue  # it was removed, or made anew, while we looked: whoever did that tells of it
+        room -= len(shown[-1].model_dump_json().encode())
+    return view.model_copy(update={"artifacts": (*shown, *view.artifacts)})

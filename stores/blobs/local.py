@@ -1,0 +1,304 @@
+"""Blobs in a local directory: a file for each, its content followed by its sha256."""
+
+import asyncio
+import contextlib
+import hashlib
+import os
+import time
+import uuid
+from collections.abc import Awaitable, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from pathlib import Path
+from typing import BinaryIO, TypeVar
+
+from everloop.runtime.blobs import (
+    PROBE_KEY,
+    BlobCorruptError,
+    BlobMissingError,
+    BlobPage,
+    Blobs,
+    BlobStock,
+    BlobsUnavailableError,
+    check_key,
+    is_key,
+)
+
+# What a local directory of blobs holds.
+
+UNFINISHED = ".unfinished"
+"""Folder of files that are being written. No key begins with a dot. The housekeeping removes what killed
+processes left there."""
+
+PAGE = 1000
+"""Blobs on a page."""
+
+LOOKED_AT = 20_000
+"""Files that are looked at for one page."""
+
+T = TypeVar("T")
+
+
+class LocalStock(BlobStock):
+    """Files by the time of their last change; `in_thread` does what waits."""
+
+    def __init__(
+        self, directory: Path, in_thread: Callable[[Callable[[], object]], Awaitable[object]]
+    ) -> None:
+        self._directory = directory
+        self._in_thread = in_thread
+
+    @property
+    def expires(self) -> bool:
+        return False
+
+    async def old(self, folder: str, age: timedelta, cursor: str) -> BlobPage:
+        return await self._do(lambda: self._old(check_key(folder), time.time() - age.total_seconds(), cursor))
+
+    async def remove(self, key: str, age: timedelta) -> bool:
+        path = self._directory / check_key(key)
+        return await self._do(lambda: _is_removed(path, time.time() - age.total_seconds()))
+
+    async def renew(self, key: str) -> None:
+        """Do nothing: there is no time to live."""
+
+    async def remove_unfinished(self, age: timedelta) -> int:
+        return await self._do(lambda: self._remove_unfinished(time.time() - age.total_seconds()))
+
+    async def _do(self, work: Callable[[], T]) -> T:
+        done: list[T] = []
+        await self._in_thread(lambda: done.append(work()))
+        return done[0]
+
+    def _old(self, folder: str, before: float, cursor: str) -> BlobPage:
+        keys: list[str] = []
+        for number, key in enumerate(self._files(folder, cursor), start=1):
+            if is_key(key) and _changed_at(self._directory / key) <= before:
+                keys.append(key)
+            if number == LOOKED_AT or len(keys) == PAGE:
+                return BlobPage(tuple(keys), key)
+        return BlobPage(tuple(keys))
+
+    def _files(self, folder: str, after: str) -> Iterator[str]:
+        """Yield the keys of all files below a folder whose paths come after this one, in order."""
+        for name, is_folder in _entries(self._directory / folder):
+            path = f"{folder}/{name}"
+            if is_folder and _may_hold(path, after):
+                yield from self._files(path, after)
+            elif not is_folder and _order(path) > _order(after):
+                yield path
+
+    def _remove_unfinished(self, before: float) -> int:
+        names = [name for name, _ in _entries(self._directory / UNFINISHED)]
+        return sum(_is_unlinked(self._directory / UNFINISHED / name, before) for name in names)
+
+
+def _entries(folder: Path) -> list[tuple[str, bool]]:
+    """Return names, in order, and whether they are folders; symbolic links are followed by nobody."""
+    try:
+        with os.scandir(folder) as found:
+            entries = [
+                (entry.name, entry.is_dir(follow_symlinks=False)) for entry in found if not entry.is_symlink()
+            ]
+    except FileNotFoundError:
+        return []
+    return sorted(entries)
+
+
+def _order(path: str) -> list[str]:
+    """Return what sorts paths as folders are gone through: / before all other signs."""
+    return path.split("/") if path else []
+
+
+def _may_hold(folder: str, after: str) -> bool:
+    """Whether a folder may hold a path that comes after this one."""
+    words = _order(folder)
+    return words >= _order(after)[: len(words)]
+
+
+def _changed_at(path: Path) -> float:
+    try:
+        return path.lstat().st_mtime
+    except FileNotFoundError:  # somebody else removed it
+        return float("inf")
+
+
+def _is_unlinked(path: Path, before: float) -> bool:
+    if _changed_at(path) > before:
+        return False
+    path.unlink(missing_ok=True)
+    return True
+
+
+def _is_removed(path: Path, before: float) -> bool:
+    if not _is_unlinked(path, before):
+        return False
+    with contextlib.suppress(OSError):  # another blob is in it
+        path.parent.rmdir()
+    return True
+
+
+THREADS = 16
+"""How many files of one process are read and written at once."""
+
+_TRIES = 3
+_PIECE = 1 << 20
+_DIGEST_BYTES = hashlib.sha256().digest_size
+
+
+class LocalBlobs(Blobs):
+    """Files below `directory`, which is made when it is first needed. All processes must see the same one.
+
+    A blob has reached the disk when `put` returns. No symbolic link below the directory leads out of it. A
+    directory that lost even its id is taken for a volume that is not mounted, not for one whose blobs are
+    missing; nor is anything put there once the id was seen. Its threads are its own, so that a volume that
+    hangs holds up nothing else. Close it with `close`.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory.absolute()
+        self._had_probe = False
+        self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="blobs")
+
+    @property
+    def directory(self) -> Path:
+        """Where the files are, as an absolute path."""
+        return self._directory
+
+    @property
+    def place(self) -> str:
+        return f"the blob directory {self._directory}"
+
+    @property
+    def stock(self) -> BlobStock:
+        return LocalStock(self._directory, self._in_thread)
+
+    def close(self) -> None:
+        """Begin no more work, and wait for none that hangs."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    async def put(self, key: str, content: bytes) -> None:
+        await self._in_thread(lambda: self._put(self._path(key), key, content))
+
+    async def get(self, key: str) -> bytes:
+        return await self._in_thread(lambda: self._get(self._path(key), key))
+
+    async def delete(self, key: str) -> None:
+        await self._in_thread(lambda: self._path(key).unlink(missing_ok=True))
+
+    async def _in_thread(self, work: Callable[[], T]) -> T:
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._threads, work)
+        except OSError as error:
+            raise BlobsUnavailableError(self.place, error) from error
+
+    def _path(self, key: str) -> Path:
+        path = self._directory / check_key(key)
+        if not path.resolve().is_relative_to(self._directory.resolve()):
+            raise BlobsUnavailableError(self.place, f"a symbolic link leads {key} out of it; remove the link")
+        return path
+
+    def _put(self, path: Path, key: str, content: bytes) -> None:
+        if self._had_probe:
+            self._require_probe(key)
+        digest = hashlib.sha256(content).digest()
+        for _ in range(_TRIES):
+            # Once touched it is new to the housekeeping, which may just have removed it all the same.
+            if not (_touched(path) and _holds(path, content, digest)):
+                self._write(path, content, digest)
+            if self._synced(path):
+                return
+        raise FileNotFoundError(f"{key} was removed while it was put")
+
+    def _make(self, folder: Path) -> None:
+        """Make a folder below the directory, and that one; nobody else can look into them."""
+        self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        path = self._directory
+        for step in folder.relative_to(self._directory).parts:
+            path /= step
+            path.mkdir(mode=0o700, exist_ok=True)
+
+    def _synced(self, path: Path) -> bool:
+        """Make sure that the file outlives a power failure; return whether it is still there."""
+        # Also where another process wrote the file: it may not have come as far as this.
+        try:
+            for folder in (path.parent, *path.parent.relative_to(self._directory).parents):
+                _sync(self._directory / folder)
+        except FileNotFoundError:
+            return False
+        return path.exists()
+
+    def _write(self, path: Path, content: bytes, digest: bytes) -> None:
+        unfinished = self._directory / UNFINISHED / uuid.uuid4().hex
+        for folder in (unfinished.parent, path.parent):
+            self._make(folder)
+        try:
+            with open(unfinished, "xb", opener=_for_us_alone) as file:
+                file.write(content)
+                file.write(digest)
+                file.flush()
+                os.fsync(file.fileno())
+            self._make(path.parent)  # the housekeeping removes folders that are empty
+            unfinished.replace(path)
+        except OSError:
+            unfinished.unlink(missing_ok=True)
+            raise
+
+    def _get(self, path: Path, key: str) -> bytes:
+        try:
+            with path.open("rb") as file:
+                content = file.read(_content_bytes(file))
+                digest = file.read(_DIGEST_BYTES)
+        except FileNotFoundError:
+            self._require_probe(key)
+            raise BlobMissingError(key) from None
+        self._had_probe = self._had_probe or key == PROBE_KEY
+        if hashlib.sha256(content).digest() != digest:
+            raise BlobCorruptError(key)
+        return content
+
+    def _require_probe(self, key: str) -> None:
+        if key != PROBE_KEY and not (self._directory / PROBE_KEY).exists():
+            reason = f"it does not hold the file {PROBE_KEY} with its id; mount it, or restore it"
+            raise BlobsUnavailableError(self.place, reason)
+
+
+def _touched(path: Path) -> bool:
+    """Let a file be one that was written just now, if it is there."""
+    try:
+        os.utime(path)
+    except FileNotFoundError:
+        return False
+    return True
+
+
+def _holds(path: Path, content: bytes, digest: bytes) -> bool:
+    """Whether the file is there and whole; reading it is cheaper than writing it through to the disk."""
+    length = len(content)
+    starts = range(0, length, _PIECE)
+    try:
+        with path.open("rb") as file:
+            return (
+                _content_bytes(file) == length
+                and all(content.startswith(file.read(min(_PIECE, length - at)), at) for at in starts)
+                and file.read() == digest
+            )
+    except FileNotFoundError:
+        return False
+
+
+def _content_bytes(file: BinaryIO) -> int:
+    return max(os.fstat(file.fileno()).st_size - _DIGEST_BYTES, 0)
+
+
+def _sync(folder: Path) -> None:
+    """Make sure that the names in this folder outlive a power failure."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _for_us_alone(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)

@@ -1,0 +1,199 @@
+"""Blobs in Redis: a string for each, its content followed by the sha256 of the content.
+
+It is compressed with zlib, or left as it is where that would not be shorter. In older versions nothing was
+compressed. The sha256 tells which of the two stands there.
+"""
+
+import contextlib
+import hashlib
+import zlib
+from collections.abc import Awaitable, Callable, Sequence
+from datetime import timedelta
+from typing import TypeVar, cast
+
+from redis.asyncio import Redis
+from redis.client import NEVER_DECODE
+from redis.exceptions import RedisError
+
+from everloop.runtime.blobs import (
+    ARTIFACT_FOLDER,
+    PROBE_KEY,
+    BlobCorruptError,
+    BlobMissingError,
+    BlobPage,
+    Blobs,
+    BlobStock,
+    BlobsUnavailableError,
+    check_key,
+    in_hashing_thread,
+    unseal,
+)
+
+BLOB_TTL = timedelta(days=30)
+"""How long a blob is kept after it was last put or read: longer than Temporal keeps a closed workflow."""
+
+PLACE = "the blob store in Redis (EVERLOOP_REDIS_URL)"
+
+_PREFIX = "everloop:blob:"
+
+_SCANNED = 1000
+"""Keys that one call to Redis looks at."""
+
+_SCANS = 50
+"""Calls of that kind for one page of old blobs."""
+
+_LEVEL = 1
+"""Of zlib: texts come to about a third; higher levels take several times as long for a tenth less."""
+
+_DIGEST_BYTES = hashlib.sha256().digest_size
+
+T = TypeVar("T")
+
+
+class RedisBlobs(Blobs):
+    """One or two commands for each call. `ttl` counts from the last put or get (default 30 days).
+
+    Fit where blobs are few: they take memory, and a task that waits longer than `ttl` loses its own unless
+    the housekeeping renews them. The id of the store has no time to live, because it is read at start only,
+    nor have blobs of artifacts, because the store of artifacts deletes them.
+    """
+
+    def __init__(self, redis: Redis, *, ttl: timedelta = BLOB_TTL) -> None:
+        self._redis = redis
+        self._ttl = int(ttl.total_seconds())
+
+    @property
+    def place(self) -> str:
+        return PLACE
+
+    @property
+    def stock(self) -> BlobStock:
+        return RedisStock(self._redis, self._ttl)
+
+    async def put(self, key: str, content: bytes) -> None:
+        held = await self._get(key)  # a workflow that is replayed puts all of its payloads again
+        if held is not None and await in_hashing_thread(lambda: _is_of(content, held, key)):
+            return
+        packed = await in_hashing_thread(lambda: _pack(content))
+        await self._answer(self._redis.set(blob_key(key), packed, ex=self._ttl_of(key)))
+
+    async def get(self, key: str) -> bytes:
+        packed = await self._get(key)
+        if packed is None:
+            raise BlobMissingError(key)
+        return await in_hashing_thread(lambda: _unpack(packed, key))
+
+    async def _get(self, key: str) -> bytes | None:
+        """Return what is kept under a key, whose time to live begins anew."""
+        name, ttl = blob_key(key), self._ttl_of(key)
+        command = ("GET", name) if ttl is None else ("GETEX", name, "EX", ttl)
+        # The client is set up to decode texts, and a blob is none.
+        execute = cast("Callable[..., Awaitable[bytes | None]]", self._redis.execute_command)
+        return await self._answer(execute(*command, **{NEVER_DECODE: True}))
+
+    def _ttl_of(self, key: str) -> int | None:
+        return None if key == PROBE_KEY or key.startswith(f"{ARTIFACT_FOLDER}/") else self._ttl
+
+    async def delete(self, key: str) -> None:
+        await self._answer(self._redis.delete(blob_key(key)))
+
+    async def _answer(self, command: Awaitable[T]) -> T:
+        try:
+            return await command
+        except (OSError, RedisError) as error:
+            raise BlobsUnavailableError(self.place, error) from error
+
+
+class RedisStock(BlobStock):
+    """Payloads by what is left of their time to live. Blobs of artifacts are never old."""
+
+    def __init__(self, redis: Redis, ttl: int) -> None:
+        self._redis = redis
+        self._ttl = ttl
+
+    @property
+    def expires(self) -> bool:
+        return True
+
+    async def old(self, folder: str, age: timedelta, cursor: str) -> BlobPage:
+        if folder == ARTIFACT_FOLDER:
+            return BlobPage(())
+        left = self._ttl - age.total_seconds()
+        following, names = await self._tell(self._scan(blob_key(folder), int(cursor or 0)))
+        ttls = await self._tell(self._ttls(names))
+        old = [name for name, ttl in zip(names, ttls, strict=True) if 0 <= ttl <= left]
+        return BlobPage(tuple(map(_key_of, old)), str(following) if following else "")
+
+    async def remove(self, key: str, age: timedelta) -> bool:
+        """Do nothing: Redis removes it."""
+        return False
+
+    async def renew(self, key: str) -> None:
+        await self._tell(self._redis.expire(blob_key(key), self._ttl))
+
+    async def remove_unfinished(self, age: timedelta) -> int:
+        """Do nothing: a blob is put in one step."""
+        return 0
+
+    async def _scan(self, folder: str, position: int) -> tuple[int, list[str]]:
+        found: list[str] = []
+        for _ in range(_SCANS):
+            scan = self._redis.scan(position, f"{folder}/*", _SCANNED)
+            position, names = cast("tuple[int, list[str]]", await scan)
+            found += names
+            if not position:
+                break
+        return position, found
+
+    async def _ttls(self, names: Sequence[str]) -> list[int]:
+        async with self._redis.pipeline(transaction=False) as pipeline:
+            for name in names:
+                pipeline.ttl(name)
+            return cast("list[int]", await pipeline.execute())
+
+    async def _tell(self, answer: Awaitable[T]) -> T:
+        try:
+            return await answer
+        except (OSError, RedisError) as error:
+            raise BlobsUnavailableError(PLACE, error) from error
+
+
+def _key_of(name: str) -> str:
+    return name.removeprefix(_PREFIX)
+
+
+def blob_key(key: str) -> str:
+    """Redis string: a blob."""
+    return f"{_PREFIX}{check_key(key)}"
+
+
+def _pack(content: bytes) -> bytes:
+    compressed = zlib.compress(content, _LEVEL)
+    shorter = compressed if len(compressed) < len(content) else content
+    return shorter + hashlib.sha256(content).digest()
+
+
+def _unpack(packed: bytes, key: str) -> bytes:
+    """Return the content of a blob.
+
+    Raises:
+        BlobCorruptError: its sha256 is another one.
+    """
+    with contextlib.suppress(BlobCorruptError):
+        return unseal(packed, key)
+    body, digest = packed[:-_DIGEST_BYTES], packed[-_DIGEST_BYTES:]
+    try:
+        content = zlib.decompress(body)
+    except zlib.error:
+        raise BlobCorruptError(key) from None
+    if hashlib.sha256(content).digest() != digest:
+        raise BlobCorruptError(key)
+    return content
+
+
+def _is_of(content: bytes, packed: bytes, key: str) -> bool:
+    """Whether this is that content, whole."""
+    try:
+        return _unpack(packed, key) == content
+    except BlobCorruptError:
+        return False

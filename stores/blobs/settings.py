@@ -1,0 +1,284 @@
+"""Which blob store a process uses."""
+
+import asyncio
+import contextlib
+import uuid
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager, closing
+from datetime import timedelta
+from pathlib import Path
+from typing import Literal, TypeVar, cast
+
+from pydantic import Field, ValidationInfo, field_validator
+from pydantic_settings import BaseSettings, SettingsConfigDict
+from redis.asyncio import Redis
+from redis.exceptions import RedisError
+
+from everloop.runtime.blobs import (
+    PROBE_KEY,
+    BlobError,
+    BlobMissingError,
+    Blobs,
+    BlobsUnavailableError,
+    BlobsUnfitError,
+)
+from everloop.runtime.redis import cipher_of
+from everloop.stores.blobs.local import LocalBlobs
+from everloop.stores.blobs.redis import BLOB_TTL, RedisBlobs
+
+# The check at start: is this the blob store of this deployment, and does it work?
+#
+# The probe in the store holds a random id of the store. Redis, which workers and gateways share, names the id
+# in use. So an empty directory where a volume should be mounted, or another bucket, is found out before any
+# task reads there and is told that its blobs are lost. If Redis was emptied, the id in the store counts
+# again.
+
+STORE_ID_KEY = "everloop:blob-store"
+"""Redis string: id of the blob store in use. It has no time to live."""
+
+DIRECTORY_KEY = "everloop:blob-store:directory"
+"""Redis string: where a process last found the directory in use, for others of its machine."""
+
+LOCK_KEY = "everloop:blob-store:lock"
+"""Redis string: held by the process that settles the id."""
+
+SETTLE_TIMEOUT = 15.0
+"""Seconds that one process may take to settle the id; the lock lasts longer."""
+
+_LOCK_TIMEOUT = SETTLE_TIMEOUT + 5
+_NEW_EACH_TIME = "probe-written"
+_NEVER_PUT = "probe-missing"
+
+
+async def check_blobs(blobs: Blobs, redis: Redis) -> None:
+    """Find out that this is the store in use, that it takes blobs, and that it tells when it has none.
+
+    Raises:
+        BlobsUnfitError: it is another one, or it does not work.
+    """
+    try:
+        await _check_id(blobs, redis)
+        await _try_out(blobs)
+    except BlobsUnfitError:
+        raise
+    except BlobsUnavailableError as error:
+        raise BlobsUnfitError(str(error)) from error
+    except BlobError as error:
+        raise BlobsUnfitError(f"{blobs.place} cannot be used: {error}") from error
+    except RedisError as error:
+        raise BlobsUnfitError(
+            f"Redis does not tell which blob store is in use: {error}; try again"
+        ) from error
+
+
+async def _check_id(blobs: Blobs, redis: Redis) -> None:
+    in_use = await _id_in_use(redis) or await _settle_id(blobs, redis)
+    # Read after the one in Redis: whoever makes a new id puts it into the store first.
+    found = await _id_of(blobs)
+    if found != in_use:
+        raise BlobsUnfitError(
+            f"{blobs.place} is not the blob store of this deployment: "
+            f"{f'its id is {found}' if found else 'it has no id'}, and {in_use} is in use. Start this "
+            f"process with {await _settings_in_use(redis)}, mount the right directory, or give it a Redis of "
+            "its own (EVERLOOP_REDIS_URL) if it is another deployment"
+        )
+
+
+async def _settings_in_use(redis: Redis) -> str:
+    directory = cast("str | None", await redis.get(DIRECTORY_KEY))
+    where = f" (local: EVERLOOP_BLOB_DIRECTORY={directory})" if directory else ""
+    return f"the EVERLOOP_BLOBS of the other workers and gateways{where}"
+
+
+async def find_directory(given: Path, redis: Redis) -> Path:
+    """Return the local directory in use, wherever this process was started; the given one if none is found.
+
+    Only for who was told no directory: a worker beside `everloop up`, started in another working directory.
+    """
+    try:
+        named = cast("str | None", await redis.get(DIRECTORY_KEY))
+        in_use = await _id_in_use(redis)
+    except RedisError:
+        return given  # the check says so
+    if not named or not in_use:
+        return given
+    with closing(LocalBlobs(Path(named))) as blobs, contextlib.suppress(BlobError):
+        if await _id_of(blobs) == in_use:
+            return blobs.directory
+    return given
+
+
+async def note_directory(blobs: LocalBlobs, redis: Redis) -> None:
+    """Tell others where the directory in use is, once it was found to be that.
+
+    Raises:
+        BlobsUnfitError: Redis does not take it.
+    """
+    try:
+        await redis.set(DIRECTORY_KEY, str(blobs.directory))
+    except RedisError as error:
+        raise BlobsUnfitError(f"Redis does not keep where the blob store is: {error}; try again") from error
+
+
+async def _settle_id(blobs: Blobs, redis: Redis) -> str:
+    """Put the id of the store, a new one if it has none, into Redis, unless another process just did.
+
+    Of processes that start together one at a time does this. If it dies in between, the next one finds no id
+    at all, or the one in the store.
+    """
+    async with redis.lock(LOCK_KEY, timeout=_LOCK_TIMEOUT, blocking_timeout=2 * _LOCK_TIMEOUT):
+        try:
+            async with asyncio.timeout(SETTLE_TIMEOUT):
+                if in_use := await _id_in_use(redis):
+                    return in_use
+                store_id = await _id_of(blobs) or await _put_new_id(blobs)
+                await redis.set(STORE_ID_KEY, store_id)
+                return store_id
+        except TimeoutError as error:
+            reason = f"it did not answer within {SETTLE_TIMEOUT:.0f} s"
+            raise BlobsUnavailableError(blobs.place, reason) from error
+
+
+async def _id_in_use(redis: Redis) -> str | None:
+    return cast("str | None", await redis.get(STORE_ID_KEY))
+
+
+async def _id_of(blobs: Blobs) -> str | None:
+    try:
+        return (await blobs.get(PROBE_KEY)).decode(errors="replace")
+    except BlobMissingError:
+        return None
+
+
+async def _put_new_id(blobs: Blobs) -> str:
+    store_id = uuid.uuid4().hex
+    await blobs.put(PROBE_KEY, store_id.encode())
+    return store_id
+
+
+async def _try_out(blobs: Blobs) -> None:
+    # Something new, because stores write nothing that they hold already.
+    await blobs.put(_NEW_EACH_TIME, uuid.uuid4().bytes)
+    await blobs.get(_NEW_EACH_TIME)
+    with contextlib.suppress(BlobMissingError):
+        await blobs.get(_NEVER_PUT)
+
+
+MAX_TTL_DAYS = 36_500
+
+MAX_PRESIGNED_SECONDS = 604_800
+"""What S3 allows: a week."""
+
+_SCHEMES = ("http://", "https://")
+
+T = TypeVar("T", str, int)
+
+
+class BlobSettings(BaseSettings):
+    """Where payloads too large for Temporal's history live: the same for all workers and gateways.
+
+    EVERLOOP_BLOBS: `local` (default), `redis` or `s3`. EVERLOOP_BLOB_DIRECTORY, of `local`: default the
+    directory that others of this machine use, or else `.everloop/blobs`. EVERLOOP_BLOB_TTL_DAYS: how long a
+    payload is kept after it was last put (in Redis: used), and for as long as Temporal knows its task;
+    default 30, at most 36,500. Of `s3`, and only
+    with it: EVERLOOP_S3_BUCKET, which must exist; EVERLOOP_S3_ENDPOINT, default Amazon's;
+    EVERLOOP_S3_PREFIX, before each key, default none; EVERLOOP_S3_PRESIGNED, seconds that a link to an
+    artifact lasts, at which clients fetch it from S3 itself, at most 604,800, default 0: no links.
+    EVERLOOP_S3_SSE, `AES256` or `aws:kms`: S3 encrypts new objects so; EVERLOOP_S3_SSE_KEY_ID, with
+    `aws:kms` only: with this key; default: as the bucket says.
+    Credentials and region of S3: the AWS_ variables that boto3 reads. An empty variable counts as not set.
+    """
+
+    model_config = SettingsConfigDict(
+        env_prefix="EVERLOOP_", frozen=True, hide_input_in_errors=True, env_ignore_empty=True
+    )
+
+    blobs: Literal["local", "redis", "s3"] = "local"
+    blob_directory: Path = Path(".everloop/blobs")
+    blob_ttl_days: int = Field(default=BLOB_TTL.days, ge=1, le=MAX_TTL_DAYS)
+    s3_bucket: str = Field(default="", validate_default=True)
+    s3_endpoint: str = ""
+    s3_prefix: str = ""
+    s3_presigned: int = Field(default=0, ge=0, le=MAX_PRESIGNED_SECONDS)
+    s3_sse: Literal["", "AES256", "aws:kms"] = ""
+    s3_sse_key_id: str = ""
+
+    @property
+    def blob_ttl(self) -> timedelta:
+        return timedelta(days=self.blob_ttl_days)
+
+    @field_validator("s3_bucket")
+    @classmethod
+    def validate_bucket(cls, bucket: str, info: ValidationInfo) -> str:
+        if info.data.get("blobs") == "s3" and not bucket:
+            raise ValueError(
+                "EVERLOOP_S3_BUCKET: expected the name of a bucket, because EVERLOOP_BLOBS is s3; set it"
+            )
+        return bucket
+
+    @field_validator("s3_sse_key_id")
+    @classmethod
+    def validate_key_id(cls, key_id: str, info: ValidationInfo) -> str:
+        if key_id and info.data.get("s3_sse") in {"", "AES256"}:
+            raise ValueError(
+                "EVERLOOP_S3_SSE_KEY_ID names a key, but EVERLOOP_S3_SSE is not aws:kms; correct one"
+            )
+        return key_id
+
+    @field_validator("s3_bucket", "s3_endpoint", "s3_prefix", "s3_presigned", "s3_sse", "s3_sse_key_id")
+    @classmethod
+    def validate_use(cls, value: T, info: ValidationInfo) -> T:
+        kind, variable = info.data.get("blobs"), f"EVERLOOP_{str(info.field_name).upper()}"
+        if kind in {"local", "redis"} and value:
+            raise ValueError(
+                f"{variable} is set, but EVERLOOP_BLOBS is {kind}; set EVERLOOP_BLOBS=s3, or unset it"
+            )
+        return value
+
+    @field_validator("s3_endpoint")
+    @classmethod
+    def validate_endpoint(cls, endpoint: str) -> str:
+        if endpoint and not endpoint.startswith(_SCHEMES):
+            raise ValueError("EVERLOOP_S3_ENDPOINT: expected http:// or https://; correct it")
+        return endpoint
+
+
+@asynccontextmanager
+async def opened_blobs(settings: BlobSettings, redis: Redis) -> AsyncGenerator[Blobs]:
+    """Yield the store of these settings, checked; `redis` names the one in use, and stays open.
+
+    Raises:
+        BlobsUnfitError: it cannot be worked with, or another one is in use.
+    """
+    if settings.s3_presigned and cipher_of(redis).is_on:
+        raise BlobsUnfitError(
+            "EVERLOOP_S3_PRESIGNED is set, and so is EVERLOOP_ENCRYPTION_KEYS_FILE: clients could not read "
+            "what they fetch from S3 themselves; unset EVERLOOP_S3_PRESIGNED, and the gateway serves it"
+        )
+    if settings.blobs == "s3":
+        # boto3 takes 15 MiB, also where nobody needs it.
+        from everloop.stores.blobs.s3 import S3Blobs  # noqa: PLC0415 -- see above
+        from everloop.stores.blobs.s3_client import server_encryption  # noqa: PLC0415 -- see above
+
+        s3 = S3Blobs(
+            settings.s3_bucket,
+            endpoint=settings.s3_endpoint,
+            prefix=settings.s3_prefix,
+            presigned=settings.s3_presigned,
+            encryption=server_encryption(settings.s3_sse, settings.s3_sse_key_id),
+        )
+        with closing(s3):
+            await check_blobs(s3, redis)
+            yield s3
+    elif settings.blobs == "redis":
+        in_redis = RedisBlobs(redis, ttl=settings.blob_ttl)
+        await check_blobs(in_redis, redis)
+        yield in_redis
+    else:
+        directory = settings.blob_directory
+        if "blob_directory" not in settings.model_fields_set:
+            directory = await find_directory(directory, redis)
+        with closing(LocalBlobs(directory)) as local:
+            await check_blobs(local, redis)
+            await note_directory(local, redis)
+            yield local

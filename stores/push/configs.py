@@ -1,0 +1,252 @@
+"""Who is notified of a task by webhook, and what they have heard of it."""
+
+from abc import ABC, abstractmethod
+from datetime import timedelta
+from typing import cast
+
+from redis.asyncio import Redis
+
+from everloop.runtime.redis import cipher_of
+from everloop.stores.views.interface import Snapshot
+from everloop.stores.views.parts import TASK_TTL
+from everloop.stores.views.redis import HOLD, RedisTaskKeys, hold_keys
+from everloop.workflows.contract.names import push_configs_key
+from everloop.workflows.contract.wire import Wire
+
+MAX_CONFIGS = 10
+"""How many push notification configs a task may have."""
+
+
+class TooManyPushConfigsError(Exception):
+    """The task has as many push notification configs as it may have. Delete one, or change one of them."""
+
+
+class PushConfig(Wire):
+    """What a client wants to be told, where, and how it knows that it is us.
+
+    `token` is sent back as it is; `scheme` and `credentials` are those of HTTP's Authorization header; empty:
+    none is sent. `owner` is the task's: owners get equal parts of the deliveries that there can be.
+    `is_legacy`: the client speaks A2A 0.3. `context_id` and `public_url` are what a notification needs of the
+    task and of the gateway. It is never shown as text: it holds secrets.
+    """
+
+    id: str
+    task_id: str
+    owner: str
+    context_id: str
+    url: str
+    token: str = ""
+    has_authentication: bool = False
+    scheme: str = ""
+    credentials: str = ""
+    is_legacy: bool = False
+    public_url: str
+
+    def __repr__(self) -> str:
+        return f"PushConfig(id={self.id!r}, task_id={self.task_id!r})"
+
+    __str__ = __repr__
+
+
+class PushConfigs(ABC):
+    """The configs of each task, and up to which position of its stream the client of each has heard it."""
+
+    @abstractmethod
+    async def put(self, config: PushConfig, *, position: str = "") -> None:
+        """Set a config, in the place of one of the same id.
+
+        `position` is up to where its webhook has heard the task; empty: it hears the whole task first. It
+        holds unless the config had the same URL before.
+
+        Raises:
+            TooManyPushConfigsError: the task has 10 others.
+        """
+
+    @abstractmethod
+    async def get(self, task_id: str, config_id: str) -> PushConfig | None:
+        """Return a config, and keep those of the task for their whole time again."""
+
+    @abstractmethod
+    async def list_configs(self, task_id: str) -> list[PushConfig]:
+        """Return all configs of a task, by id."""
+
+    @abstractmethod
+    async def config_ids(self, task_id: str) -> list[str]:
+        """Return the ids of the configs of a task, in no order; it is cheap where there are none."""
+
+    @abstractmethod
+    async def delete(self, task_id: str, config_id: str) -> None:
+        """Remove a config; one that is not there is no error."""
+
+    @abstractmethod
+    async def delete_unchanged(self, config: PushConfig) -> None:
+        """Remove a config, unless it was set anew meanwhile with anything else in it."""
+
+    @abstractmethod
+    async def knows(self, task_id: str) -> bool:
+        """Whether a task ever had configs, even if all were removed; False: those that it had are lost."""
+
+    @abstractmethod
+    async def position(self, task_id: str, config_id: str) -> str:
+        """Return up to where the webhook has heard the task; empty: it has heard nothing."""
+
+    @abstractmethod
+    async def advance(self, config: PushConfig, *, start: str, end: str) -> None:
+        """Note that the webhook, which had heard the task up to `start`, has heard it up to `end`.
+
+        It does nothing where that is no longer so: the config was removed, or set anew for another webhook.
+        """
+
+
+def first_position(snapshot: Snapshot) -> str:
+    """Return where the webhook of a config begins that is set for a task as it stands here.
+
+    Of one that works, behind all that has happened, so that it misses nothing of what happens from now on;
+    of one that has ended, or waits for somebody, it hears the whole task first.
+    """
+    state = snapshot.view.status.state
+    return "" if state.is_terminal or state.is_interrupted else snapshot.position
+
+
+# Push notification configs in Redis: a hash for each task.
+#
+# Its fields: `config:<id>` → JSON, `position:<id>` → up to where the client has heard the task, and `known`,
+# which stays when the last config is removed: a hash without it was lost.
+
+_CONFIG, _POSITION, _KNOWN, _KEEP = "config:", "position:", "known", "keep"
+_CHANGED = -1
+"""What scripts answer if the config is another one than was read."""
+
+_PUT = f"""{HOLD}
+-- ARGV: field, config, config that is replaced ('': none), field of the position, position ('keep': as it
+-- is), how many configs at most, time to live in seconds, field that stays.
+local before = redis.call('HGET', KEYS[1], ARGV[1])
+if (before or '') ~= ARGV[3] then return -1 end
+if not before then
+  local count = 0
+  for _, field in ipairs(redis.call('HKEYS', KEYS[1])) do
+    if field:sub(1, 7) == 'config:' then count = count + 1 end
+  end
+  if count >= tonumber(ARGV[6]) then return 0 end
+end
+redis.call('HSET', KEYS[1], ARGV[1], ARGV[2], ARGV[8], 1)
+if ARGV[5] ~= 'keep' then
+  redis.call('HSET', KEYS[1], ARGV[4], ARGV[5])
+end
+hold(KEYS[1], KEYS[2], KEYS[3], ARGV[7])
+return 1
+"""
+
+_ADVANCE = f"""{HOLD}
+if redis.call('HGET', KEYS[1], ARGV[1]) ~= ARGV[2] then return -1 end
+if redis.call('HGET', KEYS[1], ARGV[3]) == ARGV[4] then
+  redis.call('HSET', KEYS[1], ARGV[3], ARGV[5])
+  hold(KEYS[1], KEYS[2], KEYS[3], ARGV[6])
+end
+"""
+
+
+_DELETE_UNCHANGED = """
+if redis.call('HGET', KEYS[1], ARGV[1]) == ARGV[2] then
+  redis.call('HDEL', KEYS[1], ARGV[1], ARGV[3])
+end
+"""
+
+
+class RedisPushConfigs(PushConfigs):
+    """Each call is one round trip or two, and may be repeated.
+
+    `ttl` counts from the last `put`, `get` or `advance`, or from the end of the task (default 7 days).
+    """
+
+    def __init__(self, redis: Redis, *, ttl: timedelta = TASK_TTL) -> None:
+        self._redis = redis
+        self._cipher = cipher_of(redis)
+        self._keys = RedisTaskKeys(redis, ttl)
+        self._put = redis.register_script(_PUT)
+        self._advance = redis.register_script(_ADVANCE)
+        self._delete_unchanged = redis.register_script(_DELETE_UNCHANGED)
+
+    async def put(self, config: PushConfig, *, position: str = "") -> None:
+        was_put = _CHANGED
+        while was_put == _CHANGED:
+            before = await self._kept(config.task_id, config.id)
+            is_same = before and self._unsealed(config.task_id, before).url == config.url
+            was_put = await self._put(
+                keys=[push_configs_key(config.task_id), *hold_keys(config.task_id)],
+                args=[
+                    _CONFIG + config.id,
+                    self._cipher.seal_text(config.model_dump_json(), _purpose(config.task_id)),
+                    before or "",
+                    _POSITION + config.id,
+                    _KEEP if is_same else position,
+                    MAX_CONFIGS,
+                    self._keys.seconds,
+                    _KNOWN,
+                ],
+            )
+        if not was_put:
+            raise TooManyPushConfigsError
+
+    async def get(self, task_id: str, config_id: str) -> PushConfig | None:
+        key = push_configs_key(task_id)
+        async with self._redis.pipeline(transaction=True) as pipeline:
+            pipeline.hget(key, _CONFIG + config_id)
+            await self._keys.queue_hold(pipeline, task_id, key)
+            kept, _ = cast("tuple[str | None, None]", await pipeline.execute())
+        return self._unsealed(task_id, kept) if kept else None
+
+    async def list_configs(self, task_id: str) -> list[PushConfig]:
+        fields = cast("dict[str, str]", await self._redis.hgetall(push_configs_key(task_id)))
+        configs = (kept for field, kept in sorted(fields.items()) if field.startswith(_CONFIG))
+        return [self._unsealed(task_id, kept) for kept in configs]
+
+    async def config_ids(self, task_id: str) -> list[str]:
+        fields = cast("list[str]", await self._redis.hkeys(push_configs_key(task_id)))
+        return [field.removeprefix(_CONFIG) for field in fields if field.startswith(_CONFIG)]
+
+    async def delete(self, task_id: str, config_id: str) -> None:
+        await self._redis.hdel(push_configs_key(task_id), _CONFIG + config_id, _POSITION + config_id)
+
+    async def delete_unchanged(self, config: PushConfig) -> None:
+        key, field = push_configs_key(config.task_id), _CONFIG + config.id
+        kept = await self._kept(config.task_id, config.id)
+        # Not by its own JSON: another version of us may have written it.
+        if kept and self._unsealed(config.task_id, kept) == config:
+            await self._delete_unchanged(keys=[key], args=[field, kept, _POSITION + config.id])
+
+    async def knows(self, task_id: str) -> bool:
+        return bool(await self._redis.hexists(push_configs_key(task_id), _KNOWN))
+
+    async def position(self, task_id: str, config_id: str) -> str:
+        key, field = push_configs_key(task_id), _POSITION + config_id
+        return cast("str | None", await self._redis.hget(key, field)) or ""
+
+    async def advance(self, config: PushConfig, *, start: str, end: str) -> None:
+        was_done = _CHANGED
+        while was_done == _CHANGED:
+            kept = await self._kept(config.task_id, config.id)
+            if kept is None or self._unsealed(config.task_id, kept).url != config.url:
+                return
+            was_done = await self._advance(
+                keys=[push_configs_key(config.task_id), *hold_keys(config.task_id)],
+                args=[
+                    _CONFIG + config.id,
+                    kept,
+                    _POSITION + config.id,
+                    start,
+                    end,
+                    self._keys.seconds,
+                ],
+            )
+
+    async def _kept(self, task_id: str, config_id: str) -> str | None:
+        found = await self._redis.hget(push_configs_key(task_id), _CONFIG + config_id)
+        return cast("str | None", found)
+
+    def _unsealed(self, task_id: str, kept: str) -> PushConfig:
+        return PushConfig.model_validate_json(self._cipher.unseal_text(kept, _purpose(task_id)))
+
+
+def _purpose(task_id: str) -> str:
+    return f"push configs {task_id}"

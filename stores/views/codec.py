@@ -1,0 +1,280 @@
+"""Translates events and views to the arguments of `task_views.lua`, and the fields of a view back."""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+
+from pydantic import BaseModel, TypeAdapter
+
+from everloop.runtime.encryption.cipher import Cipher
+from everloop.stores.views.interface import ShownArtifact
+from everloop.stores.views.parts import (
+    TaskIdentity,
+    chunks_of,
+    fails_drafts,
+    forwarded,
+    identity_of,
+    is_plain,
+    is_streaming,
+    join_texts,
+    microseconds,
+    scopes_of,
+    status_of,
+    view_of,
+)
+from everloop.workflows.contract.events import (
+    ArtifactChunk,
+    Narrated,
+    StatusChanged,
+    TaskCreated,
+    TaskEvent,
+)
+from everloop.workflows.contract.messages import Message, Part, TextPart
+from everloop.workflows.contract.names import (
+    expiry_list_key,
+    is_child_task_id,
+    open_tasks_key,
+    root_task_id,
+    task_list_key,
+)
+from everloop.workflows.contract.tasks import Artifact, TaskView
+from everloop.workflows.contract.wire import HIDE_VALUES
+
+ScriptArguments = list[str | int]
+
+_MESSAGE: TypeAdapter[Message] = TypeAdapter(Message, config=HIDE_VALUES)
+_PARSED_PART: TypeAdapter[Part] = TypeAdapter(Part, config=HIDE_VALUES)
+_TEXT, _SEALED_TEXT, _PART = "t", "s", "d"
+_ARTIFACT = "artifact:"
+
+_SEALED_MESSAGE = '{"sealed":'
+"""How an encrypted message begins: JSON with its id beside, which the script reads. No other begins so."""
+
+_END = " "
+"""Stands behind each encrypted text of a block."""
+
+
+class _Label(BaseModel):
+    """What an artifact is called. Of one that is encrypted this stands where name and description are not."""
+
+    name: str
+    description: str
+
+
+class _Draft(BaseModel):
+    """What `task_views.lua` keeps of a draft, besides its blocks."""
+
+    order: int
+    position: int
+    attempt: int
+    name: str
+    description: str = ""
+    label: str = ""
+    blocks: int
+    complete: bool
+    failed: bool = False
+
+
+class ViewCodec:
+    """Encodes and decodes what Redis keeps of one task. Content is encrypted, if anything is."""
+
+    def __init__(self, task_id: str, cipher: Cipher) -> None:
+        self._task_id = task_id
+        self._cipher = cipher
+
+    def events(self, events: Iterable[TaskEvent]) -> ScriptArguments:
+        """Return the arguments of the operation `publish`."""
+        arguments: ScriptArguments = []
+        for event in events:
+            match event:
+                case StatusChanged():
+                    arguments += ["status", *self.status(event)]
+                case ArtifactChunk():
+                    arguments += ["chunk", *self._chunk(event)]
+                case Narrated():
+                    arguments += ["narration", *self._telling(event)]
+                case _:
+                    arguments += ["other", *self._telling(event)]
+        return arguments
+
+    def creation(self, view: TaskView) -> ScriptArguments:
+        """Return the arguments of the operation `create`."""
+        return [
+            seal_event(TaskCreated().model_dump_json(), self._task_id, self._cipher),
+            *self.status(status_of(view)),
+            *self._messages(view.history),
+            *_encode_static_part(view),
+        ]
+
+    def restoration(self, view: TaskView) -> ScriptArguments:
+        """Return the arguments of the operation `restore`."""
+        artifacts = [chunks for artifact in view.artifacts if (chunks := chunks_of(artifact))]
+        arguments: ScriptArguments = [
+            int(is_streaming(view)),
+            *self.status(status_of(view)),
+            *self._messages(view.history),
+            *_encode_static_part(view),
+            len(artifacts),
+        ]
+        for chunks in artifacts:
+            arguments.append(len(chunks))
+            for chunk in chunks:
+                arguments += self._chunk(chunk)
+        return arguments
+
+    def status(self, status: StatusChanged) -> ScriptArguments:
+        """Return the arguments of the operation `end`."""
+        return [
+            *self._telling(status),
+            status.version,
+            status.step,
+            status.state.value,
+            int(fails_drafts(status.state)),
+            microseconds(status.at),
+            *(self._message(status.message) if status.message else ("", "")),
+            *self._messages(status.received),
+            " ".join(scopes_of(status.questions)),
+        ]
+
+    def view(self, fields: Mapping[str, str], history: Iterable[str]) -> TaskView | None:
+        """Return the view that these fields and history entries make, None if the static part is missing.
+
+        Raises:
+            EncryptionError: they cannot be decrypted.
+        """
+        if "task" not in fields:
+            return None
+        return view_of(
+            TaskIdentity.model_validate_json(fields["task"]),
+            fields["status_run"],
+            StatusChanged.model_validate_json(unseal_event(fields["status"], self._task_id, self._cipher)),
+            [_MESSAGE.validate_json(self._unsealed_message(message)) for message in history],
+            self._artifacts(fields),
+        )
+
+    def artifact(self, artifact_id: str, draft_json: str, blocks: Iterable[str]) -> ShownArtifact:
+        """Return the artifact that a draft and its blocks make.
+
+        Raises:
+            EncryptionError: they cannot be decrypted.
+        """
+        draft = _Draft.model_validate_json(draft_json)
+        return ShownArtifact(self._artifact(artifact_id, draft, blocks), draft.position, draft.attempt)
+
+    def _telling(self, event: TaskEvent) -> tuple[str, str]:
+        """Return the event for the stream of its task, and what that of the client's task gets of it."""
+        told = forwarded(self._task_id, event)
+        sealed = seal_event(event.model_dump_json(), self._task_id, self._cipher)
+        if not told:
+            return sealed, ""
+        # Texts may hold lone surrogates, which pydantic refuses to write.
+        return sealed, seal_event(json.dumps(told.model_dump()), root_task_id(self._task_id), self._cipher)
+
+    def _messages(self, messages: Sequence[Message]) -> ScriptArguments:
+        return [len(messages), *(word for message in messages for word in self._message(message))]
+
+    def _message(self, message: Message) -> tuple[str, str]:
+        text = message.model_dump_json()
+        if self._cipher.is_on:
+            sealed = {"sealed": self._cipher.seal_text(text, self._purpose), "message_id": message.message_id}
+            text = json.dumps(sealed, separators=(",", ":"))
+        return message.message_id, text
+
+    def _unsealed_message(self, kept: str) -> str:
+        if not kept.startswith(_SEALED_MESSAGE):
+            return kept
+        return self._cipher.unseal_text(json.loads(kept)["sealed"], self._purpose)
+
+    def _chunk(self, chunk: ArtifactChunk) -> ScriptArguments:
+        return [
+            *self._telling(chunk),
+            chunk.artifact_id,
+            *self._label(chunk),
+            chunk.mode,
+            chunk.position,
+            chunk.attempt,
+            chunk.index,
+            int(chunk.last_chunk),
+            int(chunk.failed),
+            self._part(chunk.part),
+        ]
+
+    def _label(self, chunk: ArtifactChunk) -> tuple[str, str, str]:
+        """Return name, description, and what is encrypted of both; the script uses that of first chunks."""
+        if not self._cipher.is_on:
+            return chunk.name, chunk.description, ""
+        if chunk.index:
+            return "", "", ""
+        label = _Label(name=chunk.name, description=chunk.description).model_dump_json()
+        return "", "", self._cipher.seal_text(label, self._purpose)
+
+    def _part(self, part: Part) -> str:
+        if isinstance(part, TextPart) and is_plain(part):
+            if not (part.text and self._cipher.is_on):
+                return _TEXT + part.text
+            return _SEALED_TEXT + self._cipher.seal_text(part.text, self._purpose) + _END
+        return _PART + self._cipher.seal_text(part.model_dump_json(), self._purpose)
+
+    def _artifacts(self, fields: Mapping[str, str]) -> list[Artifact]:
+        drafts = {
+            name.removeprefix(_ARTIFACT): _Draft.model_validate_json(draft)
+            for name, draft in fields.items()
+            if name.startswith(_ARTIFACT)
+        }
+        return [
+            self._artifact(
+                artifact_id,
+                draft,
+                (fields[f"block:{number}:{artifact_id}"] for number in range(1, draft.blocks + 1)),
+            )
+            for artifact_id, draft in sorted(drafts.items(), key=lambda item: item[1].order)
+        ]
+
+    def _artifact(self, artifact_id: str, draft: _Draft, blocks: Iterable[str]) -> Artifact:
+        label = _Label(name=draft.name, description=draft.description)
+        if draft.label:
+            label = _Label.model_validate_json(self._cipher.unseal_text(draft.label, self._purpose))
+        return Artifact(
+            artifact_id=artifact_id,
+            name=label.name,
+            description=label.description,
+            parts=join_texts(map(self._decoded_part, blocks)),
+            complete=draft.complete,
+            failed=draft.failed,
+        )
+
+    def _decoded_part(self, block: str) -> Part:
+        kind, content = block[0], block[1:]
+        if kind == _TEXT:
+            return TextPart(text=content)
+        if kind == _SEALED_TEXT:
+            texts = (self._cipher.unseal_text(text, self._purpose) for text in content.split())
+            return TextPart(text="".join(texts))
+        return _PARSED_PART.validate_json(self._cipher.unseal_text(content, self._purpose))
+
+    @property
+    def _purpose(self) -> str:
+        return f"view {self._task_id}"
+
+
+def seal_event(json_text: str, task_id: str, cipher: Cipher) -> str:
+    """Return what the stream of a task keeps of an event."""
+    return cipher.seal_text(json_text, f"event {task_id}")
+
+
+def unseal_event(kept: str, task_id: str, cipher: Cipher) -> str:
+    """Return the JSON of an event.
+
+    Raises:
+        EncryptionError: it cannot be decrypted.
+    """
+    return cipher.unseal_text(kept, f"event {task_id}")
+
+
+def _encode_static_part(view: TaskView) -> ScriptArguments:
+    return [
+        identity_of(view).model_dump_json(),
+        task_list_key(view.owner, view.agent_id),
+        task_list_key(view.owner, view.agent_id, view.context_id),
+        expiry_list_key(view.owner, view.agent_id),
+        "" if is_child_task_id(view.task_id) else open_tasks_key(view.owner),
+    ]

@@ -1,0 +1,207 @@
+"""What a task view is made of, for the stores that keep it in pieces."""
+
+import json
+from collections.abc import Iterable
+from datetime import UTC, datetime, timedelta
+
+from pydantic import JsonValue
+
+from everloop.stores.json_limits import is_sendable
+from everloop.workflows.contract.events import (
+    FINAL_ATTEMPT,
+    ArtifactChunk,
+    StatusChanged,
+    SubAgentEvent,
+    TaskCreated,
+    TaskEvent,
+)
+from everloop.workflows.contract.messages import Message, Part, TextPart
+from everloop.workflows.contract.names import child_path, is_child_task_id
+from everloop.workflows.contract.questions import Question
+from everloop.workflows.contract.tasks import Artifact, TaskState, TaskStatus, TaskView
+from everloop.workflows.contract.wire import Wire
+
+TASK_TTL = timedelta(days=7)
+"""How long what can be rebuilt from Temporal is kept after its last change."""
+
+MAX_EVENTS = 10_000
+"""How many events of a task its stream keeps, about."""
+
+RESTORED_POSITION = -1
+"""Position of a draft that was restored: before every draft that a worker writes."""
+
+
+_EPOCH = datetime.fromtimestamp(0, UTC)
+_AT_WORK = frozenset({TaskState.SUBMITTED, TaskState.WORKING})
+
+
+class TaskIdentity(Wire):
+    """The static part of a view: what never changes once the task exists."""
+
+    task_id: str
+    context_id: str
+    owner: str
+    agent_id: str
+    created_at: datetime
+
+
+def scopes_of(questions: Iterable[Question]) -> list[str]:
+    """Return the scopes whose holders are asked in the owner's place."""
+    return sorted({question.approvers for question in questions if not question.is_for_owner})
+
+
+def identity_of(view: TaskView) -> TaskIdentity:
+    """Return the static part of a view."""
+    return TaskIdentity(
+        task_id=view.task_id,
+        context_id=view.context_id,
+        owner=view.owner,
+        agent_id=view.agent_id,
+        created_at=view.created_at,
+    )
+
+
+def status_of(view: TaskView) -> StatusChanged:
+    """Return the event that gives a task the status of this view."""
+    return StatusChanged(
+        version=view.version,
+        state=view.status.state,
+        at=view.status.at,
+        message=view.status.message,
+        questions=view.status.questions,
+        metadata=view.status.metadata,
+    )
+
+
+def chunks_of(artifact: Artifact) -> list[ArtifactChunk]:
+    """Return the events that write this artifact as a whole, one for each part."""
+    last = len(artifact.parts) - 1
+    return [
+        ArtifactChunk(
+            artifact_id=artifact.artifact_id,
+            name=artifact.name,
+            description=artifact.description,
+            position=RESTORED_POSITION,
+            attempt=FINAL_ATTEMPT,
+            index=index,
+            part=part,
+            last_chunk=artifact.complete and index == last,
+            failed=artifact.failed and index == last,
+        )
+        for index, part in enumerate(artifact.parts)
+    ]
+
+
+def view_of(
+    identity: TaskIdentity,
+    status_run: str,
+    status: StatusChanged,
+    history: Iterable[Message],
+    artifacts: Iterable[Artifact],
+) -> TaskView:
+    """Put a view together; `status_run` is the run that published the status."""
+    return TaskView(
+        task_id=identity.task_id,
+        context_id=identity.context_id,
+        owner=identity.owner,
+        agent_id=identity.agent_id,
+        created_at=identity.created_at,
+        run_id=status_run,
+        version=status.version,
+        status=TaskStatus(
+            state=status.state,
+            at=status.at,
+            message=status.message,
+            questions=status.questions,
+            metadata=status.metadata,
+        ),
+        history=tuple(history),
+        artifacts=tuple(artifacts),
+    )
+
+
+def join_texts(parts: Iterable[Part]) -> tuple[Part, ...]:
+    """Return the parts; a text without media type and file name continues the text before it."""
+    joined: list[Part] = []
+    texts: list[str] = []
+    for part in parts:
+        if not (joined and is_plain(part) and isinstance(joined[-1], TextPart)):
+            _close(joined, texts)
+            joined.append(part)
+        if isinstance(part, TextPart):
+            texts.append(part.text)
+    _close(joined, texts)
+    return tuple(joined)
+
+
+def is_plain(part: Part) -> bool:
+    """Whether it is a text with neither media type nor file name."""
+    return isinstance(part, TextPart) and not (part.media_type or part.filename)
+
+
+def _close(joined: list[Part], texts: list[str]) -> None:
+    """Give the last text all that continues it."""
+    if len(texts) > 1:
+        joined[-1] = joined[-1].model_copy(update={"text": "".join(texts)})
+    texts.clear()
+
+
+def microseconds(at: datetime) -> int:
+    """Return microseconds since the epoch: the place of a task in a list."""
+    return (at - _EPOCH) // timedelta(microseconds=1)
+
+
+def fails_drafts(state: TaskState) -> bool:
+    """Whether a draft that is not complete when the task comes to this state has failed."""
+    return state.is_terminal and state is not TaskState.COMPLETED
+
+
+def is_streaming(view: TaskView) -> bool:
+    """Whether a model may be writing a draft while the task has this status."""
+    return is_at_work(view.status.state)
+
+
+def is_at_work(state: TaskState) -> bool:
+    """Whether a task in this state neither waits for people nor has ended."""
+    return state in _AT_WORK
+
+
+# What the subscribers of a client's task get of an event of a sub-agent's task. Pure.
+#
+# The rules of forwarding stand in `everloop.workflows.contract.events`.
+
+MAX_FORWARDED_BYTES = 66_000
+"""Of an event as JSON, so that the largest answer that comes whole has room. Of a larger event its short
+fields are forwarded: what it holds stands elsewhere."""
+
+MAX_CUT_CHARACTERS = 1_000
+"""Of each text of an event that is cut."""
+
+_INTERNAL = {"received", "questions"}
+"""What the agents told each other, and what the client's task asks by itself."""
+
+
+def forwarded(task_id: str, event: TaskEvent) -> SubAgentEvent | None:
+    """Return what is forwarded to the task of the client; None for nothing."""
+    if not is_child_task_id(task_id) or isinstance(event, TaskCreated):
+        return None
+    content = event.model_dump(mode="json", exclude=_INTERNAL)
+    return SubAgentEvent(path=child_path(task_id), event=content if _fits(content) else _cut(content))
+
+
+def _fits(content: dict[str, JsonValue]) -> bool:
+    """Whether clients can be sent an event, and it is not too large to be sent beside all others."""
+    text = json.dumps(content, ensure_ascii=False)
+    return len(text.encode(errors="replace")) <= MAX_FORWARDED_BYTES and is_sendable(content)
+
+
+def _cut(content: dict[str, JsonValue]) -> dict[str, JsonValue]:
+    """Return numbers and beginnings of texts: of a chunk, which artifact it belongs to, and where."""
+    kept = {name: _shortened(value) for name, value in content.items() if not isinstance(value, dict | list)}
+    return {**kept, "cut": True}
+
+
+def _shortened(value: JsonValue) -> JsonValue:
+    if isinstance(value, str) and len(value) > MAX_CUT_CHARACTERS:
+        return f"{value[:MAX_CUT_CHARACTERS]}…"
+    return value

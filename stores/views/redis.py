@@ -1,0 +1,372 @@
+"""Task views and event streams in Redis (a single primary: the indexes lie outside the tasks' hash slots)."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import timedelta
+from pathlib import Path
+from typing import cast
+
+from redis.asyncio import Redis
+from redis.asyncio.client import Pipeline
+
+from everloop.runtime.redis import cipher_of
+from everloop.stores.leases import Lease, NotOursError
+from everloop.stores.views.codec import ScriptArguments, ViewCodec
+from everloop.stores.views.events import RedisEventReader
+from everloop.stores.views.interface import (
+    MAX_TASK_BYTES,
+    START,
+    OpenTask,
+    ShownArtifact,
+    Snapshot,
+    StreamedEvent,
+    TaskPage,
+    TaskQuery,
+    TaskViews,
+    WaitingPage,
+    WaitingQuery,
+    is_position,
+)
+from everloop.stores.views.lists import INDEX_SCRIPT, RedisTaskList, RedisWaitingTasks
+from everloop.stores.views.parts import MAX_EVENTS, TASK_TTL
+from everloop.workflows.contract.events import StatusChanged, TaskEvent
+from everloop.workflows.contract.names import (
+    APPROVALS_KEY_PREFIX,
+    OPEN_TASKS_KEY,
+    history_key,
+    root_task_id,
+    route_key,
+    stream_key,
+    task_keys_key,
+    tool_record_key,
+    view_key,
+)
+from everloop.workflows.contract.tasks import Route, TaskState, TaskView
+
+# How long the keys of a task live: as long as the task is open, and for a while after its end.
+#
+# The keys of a client's task, and of the sub-agents that work for it, stand in one hash, with the seconds
+# that each lives after the end. `task_views.lua` lets them live on when the task is open, and expire when it
+# ends.
+
+HOLD = """
+local function hold(key, keys, view, seconds)
+  redis.call('HSET', keys, key, seconds)
+  if redis.call('HGET', view, 'held') == '1' then
+    redis.call('PERSIST', key)
+    redis.call('PERSIST', keys)
+    return
+  end
+  redis.call('EXPIRE', key, seconds)
+  if redis.call('TTL', keys) < tonumber(seconds) then
+    redis.call('EXPIRE', keys, seconds)
+  end
+end
+"""
+"""A function for scripts: call it once the key is there, with what `hold_keys` names and the time to live."""
+
+IS_LATE = """
+local function is_late(record, order)
+  local newest = order ~= '' and redis.call('HGET', record, 'order')
+  return newest and newest > order
+end
+"""
+"""A function for scripts: whether a later attempt has claimed the call; it takes what `late_key` and
+`order_of` return. Where the record of a call was lost, nobody is late."""
+
+
+class RedisTaskKeys:
+    """Keeps a key as long as its task is open; that of a task which nobody knows, for its time to live."""
+
+    def __init__(self, redis: Redis, ttl: timedelta) -> None:
+        self.seconds = int(ttl.total_seconds())
+        self._hold = redis.register_script(f"{HOLD} hold(KEYS[1], KEYS[2], KEYS[3], ARGV[1])")
+
+    async def queue_hold(self, pipeline: Pipeline, task_id: str, key: str) -> None:
+        """Let a transaction keep a key that it writes; it adds one reply."""
+        await self._hold(keys=[key, *hold_keys(task_id)], args=[self.seconds], client=pipeline)
+
+
+def hold_keys(task_id: str) -> list[str]:
+    """Return the keys that scripts need for `HOLD`: those of the task, or of the one that it works for."""
+    root = root_task_id(task_id)
+    return [task_keys_key(root), view_key(root)]
+
+
+def late_key(task_id: str, lease: Lease | None) -> str:
+    """Return the key that scripts need for `IS_LATE`; without a lease any key of the task."""
+    return tool_record_key(lease.task_id, lease.call_id) if lease else view_key(task_id)
+
+
+def order_of(lease: Lease | None) -> str:
+    """Return the order that scripts need for `IS_LATE`; empty: nobody is late."""
+    return lease.order if lease else ""
+
+
+_SCRIPT = (
+    INDEX_SCRIPT + HOLD + IS_LATE + Path(__file__).with_name("task_views.lua").read_text(encoding="utf-8")
+)
+_ARTIFACT_SCRIPT = """
+local draft = redis.call('HGET', KEYS[1], 'artifact:' .. ARGV[1])
+if not draft then return nil end
+local blocks = {}
+for number = 1, cjson.decode(draft).blocks do
+  blocks[number] = redis.call('HGET', KEYS[1], 'block:' .. number .. ':' .. ARGV[1])
+end
+return {draft, blocks}
+"""
+_BOUNDED_LOAD_SCRIPT = """
+local MESSAGE = 'message:'
+local view, history, stream = KEYS[1], KEYS[2], KEYS[3]
+local most, newest = tonumber(ARGV[1]), ARGV[2]  -- newest: how many messages, or 'all'
+
+local function usage(key)
+  return redis.call('MEMORY', 'USAGE', key, 'SAMPLES', 0) or 0
+end
+
+local function newest_messages()
+  return newest == '0' and {} or redis.call('LRANGE', history, '-' .. newest, -1)
+end
+
+local size, messages = usage(view), nil
+if newest == 'all' then
+  size = size + usage(history)
+else
+  messages = newest_messages()
+  for _, message in ipairs(messages) do
+    size = size + #message
+  end
+end
+local last = redis.call('XREVRANGE', stream, '+', '-', 'COUNT', 1)
+if size <= most then
+  messages = messages or redis.call('LRANGE', history, 0, -1)
+  return {size, last, redis.call('HGETALL', view), messages, false}
+end
+local fields, ids = {}, {}
+for n, name in ipairs({'task', 'status_run', 'status'}) do
+  fields[2 * n - 1], fields[2 * n] = name, redis.call('HGET', view, name)
+end
+for _, name in ipairs(redis.call('HKEYS', view)) do
+  if name:sub(1, #MESSAGE) == MESSAGE then
+    ids[#ids + 1] = name:sub(#MESSAGE + 1)
+  end
+end
+return {size, last, fields, {}, ids}
+"""
+_VIEW_KEY_PREFIX, _VIEW_KEY_SUFFIX = view_key("/").split("/")
+
+_Loaded = tuple[int, list[tuple[str, object]], list[str | None], list[str], list[str] | None]
+"""Size, last entry of the stream, fields (name and value in turn), messages, ids of messages left out."""
+
+
+class RedisTaskViews(TaskViews):
+    """One script folds, publishes, forwards and indexes in one step.
+
+    A call may be repeated when its answer was lost: what was folded in is dropped the second time; only
+    events outside of the view, such as a tool's progress, appear in the stream again. An open task is kept;
+    `ttl` is how long one that has ended is kept after its last event (default 7 days), and one of which
+    nobody knows whose it is. `max_events` is about how many events its stream keeps (default 10,000), of
+    at most `max_bytes` together.
+    """
+
+    def __init__(
+        self,
+        redis: Redis,
+        *,
+        ttl: timedelta = TASK_TTL,
+        max_events: int = MAX_EVENTS,
+        max_bytes: int = MAX_TASK_BYTES,
+    ) -> None:
+        super().__init__(max_bytes)
+        self._redis = redis
+        self._cipher = cipher_of(redis)
+        self._ttl = int(ttl.total_seconds())
+        self._max_events = max_events
+        self._script = redis.register_script(_SCRIPT)
+        self._artifact = redis.register_script(_ARTIFACT_SCRIPT)
+        self._bounded_load = redis.register_script(_BOUNDED_LOAD_SCRIPT)
+        self._reader = RedisEventReader(redis)
+        self._list = RedisTaskList(redis)
+        self._waiting = RedisWaitingTasks(redis)
+
+    async def create(self, view: TaskView) -> None:
+        await self._change("create", view.task_id, view.run_id, self._codec(view.task_id).creation(view))
+
+    async def publish(
+        self, task_id: str, run_id: str, events: Sequence[TaskEvent], lease: Lease | None = None
+    ) -> Sequence[TaskState]:
+        if not events:
+            return ()
+        taken = await self._change(
+            "publish", task_id, run_id, self._codec(task_id).events(events), lease=lease
+        )
+        if taken is None:
+            raise NotOursError
+        return [TaskState(state) for state in cast("list[str]", taken)]
+
+    async def queue_publish(
+        self, pipeline: Pipeline, task_id: str, run_id: str, events: Sequence[TaskEvent]
+    ) -> None:
+        """Let a transaction publish these events together with what else it does."""
+        if events:
+            await self._change("publish", task_id, run_id, self._codec(task_id).events(events), pipeline)
+
+    async def end(self, task_id: str, run_id: str, status: StatusChanged) -> bool:
+        return await self._change("end", task_id, run_id, self._codec(task_id).status(status)) == 1
+
+    async def restore(self, view: TaskView) -> None:
+        await self._change("restore", view.task_id, view.run_id, self._codec(view.task_id).restoration(view))
+
+    async def load(
+        self, task_id: str, *, most: int | None = None, history_length: int | None = None
+    ) -> Snapshot | None:
+        if most is not None:
+            return await self._load_bounded(task_id, most, history_length)
+        newest = (1, 0) if history_length == 0 else (-(history_length or 0), -1)
+        async with self._redis.pipeline(transaction=True) as pipeline:
+            self._queue_size(pipeline, task_id)
+            pipeline.hgetall(view_key(task_id))
+            pipeline.lrange(history_key(task_id), *newest)
+            pipeline.xrevrange(stream_key(task_id), count=1)
+            *sizes, fields, history, last = await pipeline.execute()
+        view = self._codec(task_id).view(fields, history)
+        return Snapshot(view, last[0][0] if last else START, _sum(sizes)) if view else None
+
+    async def _load_bounded(self, task_id: str, most: int, history_length: int | None) -> Snapshot | None:
+        found = await self._bounded_load(
+            keys=[view_key(task_id), history_key(task_id), stream_key(task_id)],
+            args=[most, "all" if history_length is None else history_length],
+        )
+        size, last, words, history, left_out = cast("_Loaded", found)
+        pairs = zip(words[::2], words[1::2], strict=True)
+        fields = {name: value for name, value in pairs if name and value is not None}
+        view = self._codec(task_id).view(fields, history)
+        if view is None:
+            return None
+        ids = None if left_out is None else frozenset(left_out)
+        return Snapshot(view, last[0][0] if last else START, size, ids)
+
+    async def size(self, task_id: str) -> int:
+        async with self._redis.pipeline(transaction=False) as pipeline:
+            self._queue_size(pipeline, task_id)
+            return _sum(await pipeline.execute())
+
+    async def state(self, task_id: str) -> TaskState | None:
+        task, state = cast("list[str | None]", await self._redis.hmget(view_key(task_id), "task", "state"))
+        return TaskState(state) if task and state else None
+
+    async def list_open(self, first: int, count: int) -> Sequence[OpenTask]:
+        entries = cast(
+            "list[tuple[str, float]]",
+            await self._redis.zrange(OPEN_TASKS_KEY, first, first + count - 1, withscores=True),
+        )
+        async with self._redis.pipeline(transaction=False) as pipeline:
+            for task_id, _ in entries:
+                pipeline.hmget(view_key(task_id), "state", "status_run", "version")
+            found = cast("list[tuple[str | None, str | None, str | None]]", await pipeline.execute())
+        return [
+            OpenTask(task_id, TaskState(state), run_id or "", int(version or 0), at / 1_000_000)
+            for (task_id, at), (state, run_id, version) in zip(entries, found, strict=True)
+            if state
+        ]
+
+    async def keep_route(self, task_id: str, route: Route) -> None:
+        sealed = self._cipher.seal_text(route.model_dump_json(), _route_purpose(task_id))
+        await self._redis.set(route_key(task_id), sealed, ex=self._ttl)
+
+    async def route(self, task_id: str) -> Route | None:
+        kept = cast("str | None", await self._redis.get(route_key(task_id)))
+        if kept is None:
+            return None
+        return Route.model_validate_json(self._cipher.unseal_text(kept, _route_purpose(task_id)))
+
+    async def artifact(self, task_id: str, artifact_id: str) -> ShownArtifact | None:
+        found = await self._artifact(keys=[view_key(task_id)], args=[artifact_id])
+        if not found:
+            return None
+        draft, blocks = cast("tuple[str, list[str]]", found)
+        return self._codec(task_id).artifact(artifact_id, draft, blocks)
+
+    async def read(
+        self, positions: Mapping[str, str], *, wait: float, limit: int = 200
+    ) -> list[StreamedEvent]:
+        return await self._reader.read(positions, wait=wait, limit=limit)
+
+    async def wake(self) -> None:
+        await self._reader.wake()
+
+    async def holds(self, task_id: str, position: str) -> bool:
+        if not is_position(position):
+            return False
+        if position == START:
+            return await self._holds_first(task_id)
+        entries = await self._redis.xrange(stream_key(task_id), position, position)
+        return [position] == [entry[0] for entry in cast("list[tuple[str, object]]", entries)]
+
+    async def list_tasks(self, query: TaskQuery) -> TaskPage:
+        return await self._list.page(query)
+
+    async def list_waiting(self, query: WaitingQuery) -> WaitingPage:
+        return await self._waiting.page(query)
+
+    @staticmethod
+    def _queue_size(pipeline: Pipeline, task_id: str) -> None:
+        """Ask for two sizes. Of samples, which are the default, an estimate comes that may be half of it."""
+        pipeline.memory_usage(view_key(task_id), samples=0)
+        pipeline.memory_usage(history_key(task_id), samples=0)
+
+    def _codec(self, task_id: str) -> ViewCodec:
+        return ViewCodec(task_id, self._cipher)
+
+    async def _holds_first(self, task_id: str) -> bool:
+        # XINFO's max-deleted-entry-id would not tell: trimming by MAXLEN leaves it at 0-0.
+        async with self._redis.pipeline(transaction=True) as pipeline:
+            pipeline.hget(view_key(task_id), "first")
+            pipeline.xrange(stream_key(task_id), count=1)
+            first, entries = await pipeline.execute()
+        return bool(entries) and entries[0][0] == first
+
+    async def _change(  # noqa: PLR0913 -- all that the script takes
+        self,
+        operation: str,
+        task_id: str,
+        run_id: str,
+        arguments: ScriptArguments,
+        pipeline: Pipeline | None = None,
+        *,
+        lease: Lease | None = None,
+    ) -> object:
+        header = [
+            task_id,
+            run_id,
+            self._ttl,
+            self._max_events,
+            self.max_bytes,
+            _VIEW_KEY_PREFIX,
+            _VIEW_KEY_SUFFIX,
+            APPROVALS_KEY_PREFIX,
+            order_of(lease),
+            operation,
+        ]
+        root = root_task_id(task_id)
+        return await self._script(
+            keys=[
+                view_key(task_id),
+                history_key(task_id),
+                stream_key(task_id),
+                view_key(root),
+                stream_key(root),
+                task_keys_key(root),
+                OPEN_TASKS_KEY,
+                late_key(task_id, lease),
+            ],
+            args=[*header, *arguments],
+            client=pipeline,
+        )
+
+
+def _sum(sizes: Iterable[int | None]) -> int:
+    return sum(size or 0 for size in sizes)
+
+
+def _route_purpose(task_id: str) -> str:
+    return f"route {task_id}"
