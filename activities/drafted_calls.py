@@ -12,9 +12,9 @@ from everloop.stores.artifacts.errors import MAX_PARTS
 from everloop.stores.artifacts.interface import ArtifactIdError
 from everloop.stores.artifacts.rules import check_id
 from everloop.stores.artifacts.shown import SHOWN_BYTES, SHOWN_PART_BYTES, Shown, ShownPart
-from everloop.stores.json_limits import is_sendable
 from everloop.workflows.contract.events import RESPONSE_ARTIFACT
 from everloop.workflows.contract.messages import AssistantMessage, DataPart, Part, TextPart, ToolCall
+from everloop.workflows.contract.parts import is_sendable
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 
 from openai.types.chat import ChatCompletionContentPartParam
 
-from everloop.workflows.contract.media_types import essence, is_named, is_text
 from everloop.workflows.contract.messages import FilePart, StoredPart
+from everloop.workflows.contract.parts import essence, is_named, is_text
 
 MAX_TEXT_FILE = 100_000
 """Bytes of a text file that a model reads in the prompt; of a larger one it is only told."""

@@ -10,9 +10,9 @@ from everloop.activities.file_parts import MAX_TEXT_FILE, Place, ReadFiles, is_w
 from everloop.runtime.blobs import BlobCorruptError, BlobMissingError
 from everloop.stores.artifacts.interface import ArtifactError, Artifacts
 from everloop.workflows.contract.failures import FILES_UNAVAILABLE
-from everloop.workflows.contract.media_types import is_named
 from everloop.workflows.contract.messages import FilePart, StoredPart, TranscriptMessage, UserMessage
 from everloop.workflows.contract.names import context_key
+from everloop.workflows.contract.parts import is_named
 from everloop.workflows.contract.tasks import TaskRef
 
 MAX_MESSAGE_BYTES = 20_000_000

@@ -12,9 +12,9 @@ from google.protobuf.json_format import MessageToDict
 
 from everloop.activities.push_feed import Subject
 from everloop.runtime.protocol.tasks import Place, to_artifact, to_status, to_struct, to_task
-from everloop.stores.json_limits import with_whole_numbers
 from everloop.stores.push.configs import PushConfig
 from everloop.workflows.contract.events import StatusChanged
+from everloop.workflows.contract.parts import with_whole_numbers
 from everloop.workflows.contract.tasks import Artifact, TaskStatus, TaskView
 
 

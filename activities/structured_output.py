@@ -8,9 +8,9 @@ from pydantic import BaseModel, JsonValue, ValidationError
 from pydantic_core import from_json
 from temporalio.exceptions import ApplicationError
 
-from everloop.stores.json_limits import is_sendable
 from everloop.workflows.contract import failures
 from everloop.workflows.contract.messages import AssistantMessage, DataPart, TextPart
+from everloop.workflows.contract.parts import is_sendable
 
 MAX_PROBLEMS = 20
 """How many of the things that do not fit the model is told at once."""

@@ -7,13 +7,13 @@ from temporalio import activity
 from everloop.activities.call_lease import overtaken
 from everloop.activities.quiet_publish import try_publish
 from everloop.activities.task_events import publish_events
-from everloop.stores.json_limits import beginning
 from everloop.stores.leases import Lease, NotOursError
 from everloop.stores.transcripts import Transcripts
 from everloop.stores.views.interface import TaskViews
 from everloop.workflows.contract.calls import RunToolInput, StoreResultInput
 from everloop.workflows.contract.events import Resumed, StatusChanged, TaskEvent, ToolCompleted, ToolStarted
 from everloop.workflows.contract.messages import ToolCall, ToolMessage
+from everloop.workflows.contract.parts import beginning
 from everloop.workflows.contract.tasks import TaskRef
 
 _log = structlog.get_logger()

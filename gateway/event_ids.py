@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Self
 
-from everloop.stores.json_limits import with_whole_numbers
 from everloop.stores.views.interface import is_position, position_order
+from everloop.workflows.contract.parts import with_whole_numbers
 from everloop.workflows.contract.tasks import TaskState
 
 LAST_EVENT_ID = "last-event-id"

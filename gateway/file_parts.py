@@ -13,7 +13,7 @@ from a2a.utils.errors import InvalidParamsError
 
 from everloop.stores.artifacts.interface import NewPart
 from everloop.workflows.contract.messages import FilePart, Part, StoredPart
-from everloop.workflows.contract.part_rules import filename_flaw, media_type_flaw, url_flaw
+from everloop.workflows.contract.parts import filename_flaw, media_type_flaw, url_flaw
 
 MAX_FILES = 100
 """Files in one message, copies and URLs too: bytes are stored one by one before the task starts."""

@@ -31,7 +31,7 @@ from everloop.gateway.http_streams import with_farewell
 from everloop.gateway.large_tasks import held_by
 from everloop.gateway.refusals import UnavailableNowError
 from everloop.runtime.protocol.tasks import EVENTS_EXTENSION
-from everloop.stores.json_limits import with_whole_numbers
+from everloop.workflows.contract.parts import with_whole_numbers
 
 _STOPS = UnavailableNowError(
     "This server stops. Nothing is lost: send the same request again, and another one answers.", retry_after=1

@@ -29,7 +29,7 @@ from everloop.workflows.contract.messages import (
     UserMessage,
     describe_parts,
 )
-from everloop.workflows.contract.part_rules import PATH_STEPS
+from everloop.workflows.contract.parts import PATH_STEPS
 from everloop.workflows.contract.questions import WITHHELD
 
 MAX_ID_BYTES = 255

@@ -14,7 +14,6 @@ from everloop.gateway.errors import STORE_FAILURES, GatewayError
 from everloop.gateway.tasks import Tasks
 from everloop.runtime.protocol.addresses import result_url
 from everloop.runtime.telemetry.logs import task_fields
-from everloop.stores.json_limits import beginning
 from everloop.stores.transcripts import Transcripts, fitting
 from everloop.workflows.contract.messages import (
     AssistantMessage,
@@ -23,6 +22,7 @@ from everloop.workflows.contract.messages import (
     TranscriptMessage,
     UserMessage,
 )
+from everloop.workflows.contract.parts import beginning
 from everloop.workflows.contract.tasks import TaskView
 
 MAX_BYTES = 4_000_000

@@ -46,10 +46,9 @@ from everloop.workflows.contract.messages import (
     UserMessage,
     content_digest,
 )
+from everloop.workflows.contract.payloads import Wire
 from everloop.workflows.contract.questions import ApproverAnswer
-from everloop.workflows.contract.scheduled import begun
-from everloop.workflows.contract.tasks import TaskInput, TaskResult, TaskState, TaskStatus, TaskView
-from everloop.workflows.contract.wire import Wire
+from everloop.workflows.contract.tasks import TaskInput, TaskResult, TaskState, TaskStatus, TaskView, begun
 
 UPDATE_TIMEOUT = 10.0
 """Seconds until a worker must have taken a message in."""

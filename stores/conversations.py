@@ -22,7 +22,7 @@ from everloop.workflows.contract.names import (
     conversation_summaries_key,
     conversation_tasks_key,
 )
-from everloop.workflows.contract.wire import HIDE_VALUES, Wire
+from everloop.workflows.contract.payloads import HIDE_VALUES, Wire
 
 CONVERSATION_TTL = timedelta(days=30)
 """How long a conversation is kept after its last message."""

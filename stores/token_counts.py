@@ -15,7 +15,6 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 from tiktoken import Encoding, get_encoding
 
 from everloop.workflows.contract.calls import ConversationMessage
-from everloop.workflows.contract.media_types import is_named, is_text
 from everloop.workflows.contract.messages import (
     AssistantMessage,
     DataPart,
@@ -24,6 +23,7 @@ from everloop.workflows.contract.messages import (
     TextPart,
     UserMessage,
 )
+from everloop.workflows.contract.parts import is_named, is_text
 
 CHARACTERS_PER_TOKEN = 4
 """Of the estimate, as OpenAI says of English text."""

@@ -13,7 +13,7 @@ from everloop.stores.leases import Claim, Lease, Leases, NotOursError
 from everloop.stores.views.redis import HOLD, hold_keys
 from everloop.workflows.contract.calls import ToolReply
 from everloop.workflows.contract.names import tool_record_key
-from everloop.workflows.contract.wire import HIDE_VALUES
+from everloop.workflows.contract.payloads import HIDE_VALUES
 
 OUTCOME_ADAPTER: TypeAdapter[ToolReply] = TypeAdapter(ToolReply, config=HIDE_VALUES)
 

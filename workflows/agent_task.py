@@ -7,8 +7,7 @@ from temporalio import workflow
 from temporalio.common import RawValue
 from temporalio.exceptions import ActivityError, ApplicationError, ChildWorkflowError, is_cancelled_exception
 
-from everloop.workflows import announce, approvals, display, signals, spans
-from everloop.workflows.activity_options import narration
+from everloop.workflows import approvals, people, reporting
 from everloop.workflows.conclusion import Conclusion
 from everloop.workflows.contract import failures, names
 from everloop.workflows.contract.calls import NarrateInput
@@ -23,7 +22,6 @@ from everloop.workflows.contract.questions import (
     SkippedCall,
     SubAgentQuestions,
 )
-from everloop.workflows.contract.scheduled import begun
 from everloop.workflows.contract.tasks import (
     Route,
     TaskProgress,
@@ -32,11 +30,11 @@ from everloop.workflows.contract.tasks import (
     TaskState,
     TaskView,
     TranscriptPage,
+    begun,
 )
-from everloop.workflows.endings import final_failure
-from everloop.workflows.limits import TaskStoppedError, time_is_up
+from everloop.workflows.limits import TaskStoppedError, final_failure, time_is_up
 from everloop.workflows.loop import Loop
-from everloop.workflows.scope import TaskScope
+from everloop.workflows.scope import TaskScope, narration
 from everloop.workflows.state import CarriedTask, Phase, TaskRunState
 
 EXCERPT_LENGTH = 200
@@ -72,15 +70,15 @@ class AgentTask:
 
     @workflow.run
     async def run(self, task: CarriedTask) -> TaskResult:
-        spans.name_run(self._ref, self._task.agent)
-        announce.index(self._state, self._state.status.state if task.carried else TaskState.WORKING)
+        reporting.name_run(self._ref, self._task.agent)
+        reporting.index(self._state, self._state.status.state if task.carried else TaskState.WORKING)
         try:
             answer = await self._answer()
             if isinstance(answer, AgentMessage):
                 return await self._end_at_once(answer)
         except (ActivityError, ChildWorkflowError, TaskStoppedError, asyncio.CancelledError) as error:
             if is_cancelled_exception(error):
-                await self._conclusion.end(TaskState.CANCELED, announce.remark_message(CANCELED), CANCELED)
+                await self._conclusion.end(TaskState.CANCELED, reporting.remark_message(CANCELED), CANCELED)
                 raise
             failure = final_failure(error, self._state.usage)
             await self._conclusion.end(TaskState.FAILED, _reason(failure), failure.message)
@@ -88,12 +86,12 @@ class AgentTask:
         self._state.answer = answer
         remark = answer.closing or ("" if answer.text else "the model gave an empty answer")
         outcome = TaskState.REJECTED if answer.rejects else TaskState.COMPLETED
-        await self._conclusion.end(outcome, announce.remark_message(remark), remark)
+        await self._conclusion.end(outcome, reporting.remark_message(remark), remark)
         return TaskResult(
             state=outcome,
             iterations=self._state.iteration,
             usage=self._state.usage,
-            excerpt=display.shorten(answer.text, EXCERPT_LENGTH),
+            excerpt=reporting.shorten(answer.text, EXCERPT_LENGTH),
             answer=answer.text if task.depth else "",
             artifacts=tuple(self._state.artifact_ids) if task.depth else (),
         )
@@ -113,7 +111,7 @@ class AgentTask:
             state.take_answer(answer, message)
         else:
             state.inbox.append(message)
-        announce.show(state)
+        reporting.show(state)
         return content
 
     @add_message.validator
@@ -137,7 +135,7 @@ class AgentTask:
         at, message_id = workflow.now(), str(workflow.uuid4())
         answer = approvals.approvers_answer(self._state, self._task, said)
         self._state.take_answer(answer, approvals.approval_message(message_id, said, at))
-        announce.show(self._state)
+        reporting.show(self._state)
         return at.isoformat()
 
     @take_approvers_answer.validator
@@ -153,54 +151,54 @@ class AgentTask:
         await workflow.wait_condition(lambda: not self._scope.has_hidden_task)
         return Route(message=self._message, digest=self._task.digest)
 
-    @workflow.signal(description=signals.OPERATOR_SIGNALS["approve"])
+    @workflow.signal(description=people.OPERATOR_SIGNALS["approve"])
     def approve(self, *inputs: object) -> None:
         """Answer the question of a call as an operator, with an `Approval`."""
         state = self._state
-        with signals.noting(state, "approve"):
-            answer = approvals.decide(state, signals.read(Approval, inputs, approvals.example_signal(state)))
+        with people.noting(state, "approve"):
+            answer = approvals.decide(state, people.read(Approval, inputs, approvals.example_signal(state)))
             state.take_answer(answer)
             state.last_signal = f"`approve` answered `{answer.question_id}`"
 
-    @workflow.signal(description=signals.OPERATOR_SIGNALS["skip_call"])
+    @workflow.signal(description=people.OPERATOR_SIGNALS["skip_call"])
     def skip_call(self, *inputs: object) -> None:
         """End a pending call as an operator, with a `SkippedCall`; the task goes on without its result."""
         state = self._state
-        with signals.noting(state, "skip_call"):
-            skipped = signals.read(SkippedCall, inputs or ({},), '{"call_id": "…", "note": "…"}')
+        with people.noting(state, "skip_call"):
+            skipped = people.read(SkippedCall, inputs or ({},), '{"call_id": "…", "note": "…"}')
             call = approvals.find_pending(state, skipped.call_id)
             state.skipped[call.id] = skipped.note
             state.last_signal = f"`skip_call` ends `{call.id}`, a call of `{call.name}`"
 
-    @workflow.signal(description=signals.OPERATOR_SIGNALS["resume"])
+    @workflow.signal(description=people.OPERATOR_SIGNALS["resume"])
     def resume(self, *inputs: object) -> None:
         """Go on after a failure that the task waits with."""
-        with signals.noting(self._state, "resume"):
+        with people.noting(self._state, "resume"):
             if not self._state.waits_for_resume:
-                raise signals.RefusedSignalError("the task waits with no failure")
+                raise people.RefusedSignalError("the task waits with no failure")
             self._state.waits_for_resume = ""
             self._state.last_signal = "`resume` let the task go on"
 
-    @workflow.signal(dynamic=True, description=signals.UNKNOWN)
+    @workflow.signal(dynamic=True, description=people.UNKNOWN)
     def unknown_signal(self, name: str, inputs: Sequence[RawValue]) -> None:
         """Note that there is no such signal."""
-        with signals.noting(self._state, name):
-            raise signals.unknown(name)
+        with people.noting(self._state, name):
+            raise people.unknown(name)
 
-    @workflow.signal(name=names.SUB_AGENT_ASKS, description=signals.INTERNAL)
+    @workflow.signal(name=names.SUB_AGENT_ASKS, description=people.INTERNAL)
     def sub_agent_asks(self, *inputs: object) -> None:
         """Take up what the sub-agent of a call asks, in place of what it asked before."""
-        with signals.noting(self._state, names.SUB_AGENT_ASKS):
-            asked = signals.read(SubAgentQuestions, inputs, signals.INTERNAL)
+        with people.noting(self._state, names.SUB_AGENT_ASKS):
+            asked = people.read(SubAgentQuestions, inputs, people.INTERNAL)
             for call_id, task_id in self._state.asked_agents.items():
                 if task_id == asked.task_id:
                     self._state.relay_questions(call_id, asked.questions)
 
-    @workflow.signal(name=names.PEOPLE_ANSWER, description=signals.INTERNAL)
+    @workflow.signal(name=names.PEOPLE_ANSWER, description=people.INTERNAL)
     def people_answer(self, *inputs: object) -> None:
         """Take an answer that people gave in the task which this one works for; a late one is ignored."""
-        with signals.noting(self._state, names.PEOPLE_ANSWER):
-            answer = signals.read(Answer, inputs, signals.INTERNAL)
+        with people.noting(self._state, names.PEOPLE_ANSWER):
+            answer = people.read(Answer, inputs, people.INTERNAL)
             if answer.question_id in {question.id for question in self._state.open_questions}:
                 self._state.take_answer(answer)
 
@@ -263,14 +261,14 @@ class AgentTask:
         """Answer in place of a task: whoever waits for the decision gets the message."""
         self._message, self._state.is_routed = message, True
         self._state.phase = Phase.DONE
-        announce.index(self._state, TaskState.COMPLETED)
+        reporting.index(self._state, TaskState.COMPLETED)
         await workflow.wait_condition(workflow.all_handlers_finished)
         await self._conclusion.follow_up(TaskState.COMPLETED, text_of(message.parts))
         return TaskResult(
             state=TaskState.COMPLETED,
             iterations=self._state.iteration,
             usage=self._state.usage,
-            excerpt=display.shorten(text_of(message.parts), EXCERPT_LENGTH),
+            excerpt=reporting.shorten(text_of(message.parts), EXCERPT_LENGTH),
             message=message,
             digest=self._task.digest,
         )
@@ -288,5 +286,5 @@ class AgentTask:
 
 def _reason(failure: ApplicationError) -> AgentMessage | None:
     """Return what the client is told about a failure, and the failure's name for programs."""
-    message = announce.remark_message(failure.message)
+    message = reporting.remark_message(failure.message)
     return message and message.model_copy(update={"metadata": {REASON: failure.type or "Error"}})

@@ -8,8 +8,7 @@ from typing import Any, TypeVar
 from temporalio import workflow
 from temporalio.exceptions import ActivityError
 
-from everloop.workflows import announce
-from everloop.workflows.activity_options import afterthought, publish
+from everloop.workflows import reporting
 from everloop.workflows.contract import names
 from everloop.workflows.contract.calls import AfterCompletionInput, PublishInput, SaveContextResult
 from everloop.workflows.contract.events import FINAL_ATTEMPT, RESPONSE_ARTIFACT, ArtifactChunk, StatusChanged
@@ -18,7 +17,7 @@ from everloop.workflows.contract.ports import AgentPort, PublishPort
 from everloop.workflows.contract.tasks import TaskRef, TaskState
 from everloop.workflows.loop import Loop
 from everloop.workflows.model_turn import MAX_RESENDS
-from everloop.workflows.scope import TaskScope
+from everloop.workflows.scope import TaskScope, afterthought, publish
 from everloop.workflows.state import Phase
 
 Result = TypeVar("Result")
@@ -41,10 +40,10 @@ class Conclusion:
         self._state.phase = Phase.DONE
         self._state.questions.clear()
         events = self._last_events(outcome, message)
-        announce.show(self._state)
+        reporting.show(self._state)
         await _to_the_end(self._publish_last(outcome, events))
         self._state.is_routed = True
-        announce.index(self._state, outcome)
+        reporting.index(self._state, outcome)
         answer = self._state.answer.text if self._state.answer else ""
         await self.follow_up(outcome, answer, reason)
         await workflow.wait_condition(workflow.all_handlers_finished)
@@ -58,7 +57,7 @@ class Conclusion:
         call = PublishInput(
             task=self._ref,
             events=events,
-            opening=announce.opening(self._ref, self._scope.task) if self._scope.has_hidden_task else None,
+            opening=reporting.opening(self._ref, self._scope.task) if self._scope.has_hidden_task else None,
         )
 
         def publishing(resends: int) -> Awaitable[SaveContextResult | None]:
@@ -105,7 +104,7 @@ class Conclusion:
             part = state.answer_part(state.answer.text)
             events.append(_whole_response(part, position=len(state.transcript) - 1))
         if state.remark:
-            remark = announce.remark_message(state.remark)
+            remark = reporting.remark_message(state.remark)
             state.change_status(TaskState.WORKING, at, message=remark)
         received = (*state.take_heard(), *state.take_inbox())
         state.change_status(outcome, at, message=message, received=received)

@@ -1,9 +1,14 @@
 """Where a task stops by itself."""
 
+import asyncio
 from datetime import datetime
 from typing import TypeVar
 
+from temporalio import workflow
+from temporalio.exceptions import ActivityError, ApplicationError, ChildWorkflowError
+
 from everloop.workflows.contract import failures
+from everloop.workflows.contract.messages import Usage
 from everloop.workflows.contract.tasks import AgentSpec
 from everloop.workflows.state import TaskRunState
 
@@ -119,3 +124,40 @@ def _least(own: Amount | None, of_asking: Amount | None, used: Amount) -> Amount
     """Return the lower of an agent's own limit and what is left of another one; None if there is none."""
     left = None if of_asking is None else max(of_asking - used, 0)
     return min((limit for limit in (own, left) if limit is not None), default=None)
+
+
+# What the failure of a call means for the task.
+
+
+def failure_type(error: ActivityError) -> str | None:
+    """Return the name of the failure (`everloop.workflows.contract.failures`) that ended an activity."""
+    return error.cause.type if isinstance(error.cause, ApplicationError) else None
+
+
+def failure_text(error: ActivityError | ChildWorkflowError) -> str:
+    """Return what went wrong, in the words of whoever failed."""
+    cause = error.cause or error
+    return cause.message if isinstance(cause, ApplicationError) else f"{type(cause).__name__}: {cause}"
+
+
+def final_failure(error: BaseException, usage: Usage) -> ApplicationError:
+    """Return the named failure that ends the workflow; its message is what the client reads.
+
+    What the task has used goes along: the parent of a sub-agent counts it.
+    """
+    if isinstance(error, TaskStoppedError):
+        return ApplicationError(str(error), usage, type=error.type, non_retryable=True)
+    if isinstance(error, ActivityError):
+        return ApplicationError(failure_text(error), usage, type=failure_type(error), non_retryable=True)
+    return ApplicationError(f"{type(error).__name__}: {error}", usage, non_retryable=True)
+
+
+def stop_if_cancelled() -> None:
+    """Stop where a call, by ending well or badly, has hidden that it was cancelled. Ask after every call.
+
+    Raises:
+        CancelledError: somebody cancelled the task, or its wall clock has run out.
+    """
+    this = asyncio.current_task()
+    if workflow.cancellation_reason() is not None or (this and this.cancelling()):
+        raise asyncio.CancelledError

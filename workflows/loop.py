@@ -4,15 +4,14 @@ from collections.abc import Awaitable, Callable
 
 from temporalio import workflow
 
-from everloop.workflows.asking import Asking
-from everloop.workflows.colleagues import Colleagues
 from everloop.workflows.contract.messages import AgentMessage, AssistantMessage
 from everloop.workflows.limits import check_limits, check_size, no_artifact
 from everloop.workflows.memory import ContextMemory
 from everloop.workflows.model_turn import ModelTurn, Reply
-from everloop.workflows.preparation import Preparation
-from everloop.workflows.routing import RoutingTurn
+from everloop.workflows.people import Asking
+from everloop.workflows.routing import Preparation, RoutingTurn
 from everloop.workflows.scope import TaskScope
+from everloop.workflows.sub_agents import Colleagues
 from everloop.workflows.tool_turn import ToolTurn
 
 

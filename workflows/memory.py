@@ -2,7 +2,6 @@
 
 from temporalio import workflow
 
-from everloop.workflows.activity_options import afterthought, short_call
 from everloop.workflows.contract import names
 from everloop.workflows.contract.calls import (
     CompactConversationInput,
@@ -14,7 +13,7 @@ from everloop.workflows.contract.messages import TranscriptMessage
 from everloop.workflows.contract.ports import ContextPort
 from everloop.workflows.contract.tasks import MemorySpec
 from everloop.workflows.model_turn import ModelTurn
-from everloop.workflows.scope import TaskScope
+from everloop.workflows.scope import TaskScope, afterthought, short_call
 
 
 class ContextMemory:

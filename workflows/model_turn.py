@@ -6,8 +6,7 @@ from typing import TypeVar
 from temporalio import workflow
 from temporalio.exceptions import ActivityError
 
-from everloop.workflows import announce, compaction, display
-from everloop.workflows.activity_options import model_call, plugin_call, short_call
+from everloop.workflows import compaction, reporting
 from everloop.workflows.contract import failures, names
 from everloop.workflows.contract.calls import (
     BeforeRequestInput,
@@ -20,9 +19,8 @@ from everloop.workflows.contract.messages import AssistantMessage, TextPart, Tra
 from everloop.workflows.contract.ports import AgentPort, ModelPort, TranscriptPort
 from everloop.workflows.contract.tasks import AgentSpec
 from everloop.workflows.contract.transcripts import measure
-from everloop.workflows.endings import failure_text, failure_type, stop_if_cancelled
-from everloop.workflows.limits import invalid_output
-from everloop.workflows.scope import TaskScope
+from everloop.workflows.limits import failure_text, failure_type, invalid_output, stop_if_cancelled
+from everloop.workflows.scope import TaskScope, model_call, plugin_call, short_call
 from everloop.workflows.state import Phase
 
 RESEND_CHUNK_BYTES = 900_000
@@ -64,7 +62,7 @@ class ModelTurn:
             ActivityError: no model can answer, or the task was cancelled.
         """
         state = self._state
-        announce.enter(state, Phase.MODEL)
+        reporting.enter(state, Phase.MODEL)
         if compaction.is_over_budget(self._agent, state.prompt_tokens):
             await self._compact(least=LEAST_SHARE)
         screened = await self._screen()
@@ -73,7 +71,7 @@ class ModelTurn:
         received = state.take_inbox(screened)
         if received:
             state.take_back_answer()
-        announce.say(state, received)
+        reporting.say(state, received)
         reply = await self._reply()
         state.fold_reply(reply)
         stop_if_cancelled()
@@ -92,7 +90,7 @@ class ModelTurn:
     async def show(self) -> None:
         """Let the client see the task, if it was hidden so far."""
         if self._scope.has_hidden_task:
-            await announce.open_task(self._scope.ref, announce.opening(self._scope.ref, self._scope.task))
+            await reporting.open_task(self._scope.ref, reporting.opening(self._scope.ref, self._scope.task))
             self._state.is_routed = True
 
     async def with_transcript(self, call: Callable[[int], Awaitable[Reply]]) -> Reply:
@@ -169,12 +167,12 @@ class ModelTurn:
             # A run that had to send its transcript again may follow one that has ended (Reset), and the view
             # still say how that one did.
             if resends and not self._state.outbox:
-                announce.working(self._state)
+                reporting.working(self._state)
             with self._scope.outbox.carried() as statuses:
                 return await workflow.execute_activity_method(
                     ModelPort.call_model,
                     self._model_input(statuses, warning),
-                    **model_call(self._queue, display.model_summary(self._state)),
+                    **model_call(self._queue, reporting.model_summary(self._state)),
                 )
 
         return await self.with_transcript(call)
@@ -252,15 +250,15 @@ class ModelTurn:
         state = self._state
         await self.show()
         state.waits_for_resume = reason
-        announce.enter(state, Phase.WAITING)
+        reporting.enter(state, Phase.WAITING)
         text = f"waiting for an operator, who can resume the task: {reason}"
-        message = announce.remark_message(text)
-        announce.working(state, message)
-        await announce.publish(self._scope, "waits for the signal resume")
+        message = reporting.remark_message(text)
+        reporting.working(state, message)
+        await reporting.publish(self._scope, "waits for the signal resume")
         await workflow.wait_condition(lambda: not state.waits_for_resume)
         state.model_index = 0
-        announce.enter(state, Phase.MODEL)
-        announce.working(state, resumed="operator")
+        reporting.enter(state, Phase.MODEL)
+        reporting.working(state, resumed="operator")
 
 
 def _without(sent: tuple[UserMessage, ...], status: StatusChanged) -> StatusChanged:

@@ -70,7 +70,7 @@ class TaskRunState(BaseModel):
     bytes transcript and history have. `version` numbers the published statuses. `remark` is what the model
     said to the client and no status has carried yet. `outbox` are the statuses of which no call that carried
     them has ended, in order of version: nobody knows whether they are published
-    (`everloop.workflows.outbox`).
+    (`everloop.workflows.scope`).
 
     `pending` are the calls of the last reply that have no result yet; `results`, `answers` and `fallbacks`
     (the tool that stands in now) belong to the calls of that reply, by call id; so does `skipped`, the notes

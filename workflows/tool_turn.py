@@ -7,18 +7,17 @@ from collections.abc import Awaitable, Callable, Mapping
 from temporalio import workflow
 from temporalio.exceptions import ActivityError, ChildWorkflowError
 
-from everloop.workflows import announce, approvals, display
-from everloop.workflows.activity_options import GIVE_UP, short_call, tool_call
-from everloop.workflows.asking import Asking
-from everloop.workflows.colleagues import Colleagues
+from everloop.workflows import approvals, reporting
 from everloop.workflows.contract import names
 from everloop.workflows.contract.calls import RunToolInput, StoreResultInput, ToolReply
 from everloop.workflows.contract.messages import AssistantMessage, ToolCall, ToolMessage, ToolOutcome
 from everloop.workflows.contract.ports import ToolPort
 from everloop.workflows.contract.questions import Question
-from everloop.workflows.endings import stop_if_cancelled
-from everloop.workflows.scope import TaskScope
+from everloop.workflows.limits import stop_if_cancelled
+from everloop.workflows.people import Asking
+from everloop.workflows.scope import GIVE_UP, TaskScope, short_call, tool_call
 from everloop.workflows.state import Phase, TaskRunState
+from everloop.workflows.sub_agents import Colleagues
 
 
 class ToolTurn:
@@ -51,8 +50,8 @@ class ToolTurn:
         self._slots = asyncio.Semaphore(self._scope.agent.max_parallel_tools)
         self._skipping = {}
         if not state.questions:
-            announce.enter(state, Phase.TOOLS)
-            announce.say(state, state.take_heard())
+            reporting.enter(state, Phase.TOOLS)
+            reporting.say(state, state.take_heard())
         courses = {call.id: asyncio.create_task(self._take_course(call)) for call in state.pending}
         showing = asyncio.create_task(self._asking.keep_shown(self._has_next_call))
         try:
@@ -118,7 +117,7 @@ class ToolTurn:
             **short_call(f"{call.name} skipped"),
         )
         self._state.skip_call(call, result)
-        announce.show(self._state)
+        reporting.show(self._state)
 
     async def _work(self, call: ToolCall) -> None:
         """Run the call, wait for what it asks people, and run it again, until it has a result."""
@@ -136,7 +135,7 @@ class ToolTurn:
                 state.ask(reply)
             else:
                 state.end_call(call, reply)
-            announce.show(state)
+            reporting.show(state)
             stop_if_cancelled()
 
     async def _until_ready(self, call: ToolCall) -> None:
@@ -191,7 +190,7 @@ class ToolTurn:
         spec, position = self._scope.tool(tool_call_.name), self._position(call)
         answers = tuple(self._state.answers.get(call.id, ()))
         approvers = self._scope.approvers(tool_call_.name)
-        summary = display.tool_summary(tool_call_, asks=spec.asks or bool(approvers), answers=answers)
+        summary = reporting.tool_summary(tool_call_, asks=spec.asks or bool(approvers), answers=answers)
         if spec.agent or spec.handoff:
             return await self._colleagues.take(spec, tool_call_, position, warning)
         with self._scope.outbox.carried() as statuses:

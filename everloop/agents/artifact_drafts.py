@@ -8,7 +8,7 @@ from pydantic import JsonValue
 from pydantic_core import from_json
 
 from everloop.workflows.contract.messages import DataPart, FilePart, Part, TextPart
-from everloop.workflows.contract.part_rules import filename_flaw, media_type_flaw
+from everloop.workflows.contract.parts import filename_flaw, media_type_flaw
 
 ARTIFACT_ID = ("artifact_id", "artifactId")
 MEDIA_TYPE = ("media_type", "mediaType")

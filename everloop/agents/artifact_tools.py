@@ -27,9 +27,8 @@ from everloop.agents.tool import Tool, tool
 from everloop.agents.tool_context import ToolArtifacts, ToolContext
 from everloop.workflows.contract.artifacts import ArtifactPart, StoredArtifact
 from everloop.workflows.contract.events import RESPONSE_ARTIFACT
-from everloop.workflows.contract.media_types import is_text
 from everloop.workflows.contract.messages import DataPart, FilePart, Part, TextPart
-from everloop.workflows.contract.part_rules import url_flaw
+from everloop.workflows.contract.parts import is_text, url_flaw
 
 # The content of artifacts as a model reads it: page by page.
 

@@ -16,7 +16,6 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from pydantic import JsonValue
 
 from everloop.runtime.protocol.addresses import part_url
-from everloop.stores.json_limits import is_sendable
 from everloop.workflows.contract.events import RESPONSE_ARTIFACT
 from everloop.workflows.contract.messages import (
     EMPTY,
@@ -30,6 +29,7 @@ from everloop.workflows.contract.messages import (
     UserMessage,
 )
 from everloop.workflows.contract.names import shown_message_id
+from everloop.workflows.contract.parts import is_sendable
 from everloop.workflows.contract.tasks import Artifact, TaskState, TaskStatus, TaskView
 
 EVENTS_EXTENSION = "https://everloop.dev/extensions/events/v1"

@@ -15,7 +15,7 @@ from everloop.runtime.foreign_schemas import SchemaUnfitError, find_misfits, pro
 from everloop.stores.artifacts.errors import RowInvalidError, RowSchemaError
 from everloop.workflows.contract.artifacts import PartKind, StoredArtifact
 from everloop.workflows.contract.events import TaskEvent
-from everloop.workflows.contract.part_rules import text_flaw
+from everloop.workflows.contract.parts import text_flaw
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ from everloop.runtime.blobs import ARTIFACT_FOLDER, BlobCorruptError, BlobMissin
 from everloop.runtime.encryption.cipher import Cipher, SealBrokenError
 from everloop.stores.artifacts.rules import check_id
 from everloop.workflows.contract.artifacts import StoredArtifact
-from everloop.workflows.contract.wire import Wire
+from everloop.workflows.contract.payloads import Wire
 
 EXPIRING = "everloop:artifacts:expiring"
 PENDING = "everloop:artifact-blobs:pending"

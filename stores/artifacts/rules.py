@@ -36,13 +36,7 @@ from everloop.stores.artifacts.errors import (
     RowInvalidError,
 )
 from everloop.workflows.contract.artifacts import ArtifactPart, ArtifactStatus, Operation, StoredArtifact
-from everloop.workflows.contract.part_rules import (
-    PATH_STEPS,
-    filename_flaw,
-    media_type_flaw,
-    text_flaw,
-    url_flaw,
-)
+from everloop.workflows.contract.parts import PATH_STEPS, filename_flaw, media_type_flaw, text_flaw, url_flaw
 
 MAX_OPERATIONS = 100
 """Operations that an artifact remembers; one that is older than these could be repeated."""

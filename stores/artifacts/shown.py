@@ -17,12 +17,12 @@ from pydantic_core import from_json
 
 from everloop.runtime.blobs import BlobCorruptError, BlobMissingError
 from everloop.stores.artifacts.interface import ArtifactMissingError, Artifacts, PartIndexError
-from everloop.stores.json_limits import is_sendable
 from everloop.stores.views.parts import is_plain
 from everloop.workflows.contract.artifacts import ArtifactPart, ArtifactStatus, PartKind, StoredArtifact
-from everloop.workflows.contract.media_types import is_text as is_text_type
 from everloop.workflows.contract.messages import EMPTY, DataPart, FilePart, Part, StoredPart, TextPart
 from everloop.workflows.contract.names import context_key
+from everloop.workflows.contract.parts import is_sendable
+from everloop.workflows.contract.parts import is_text as is_text_type
 from everloop.workflows.contract.tasks import Artifact, TaskView
 
 SHOWN_BYTES = 1_000_000

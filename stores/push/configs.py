@@ -11,7 +11,7 @@ from everloop.stores.views.interface import Snapshot
 from everloop.stores.views.parts import TASK_TTL
 from everloop.stores.views.redis import HOLD, RedisTaskKeys, hold_keys
 from everloop.workflows.contract.names import push_configs_key
-from everloop.workflows.contract.wire import Wire
+from everloop.workflows.contract.payloads import Wire
 
 MAX_CONFIGS = 10
 """How many push notification configs a task may have."""

@@ -36,8 +36,8 @@ from everloop.workflows.contract.names import (
     root_task_id,
     task_list_key,
 )
+from everloop.workflows.contract.payloads import HIDE_VALUES
 from everloop.workflows.contract.tasks import Artifact, TaskView
-from everloop.workflows.contract.wire import HIDE_VALUES
 
 ScriptArguments = list[str | int]
 

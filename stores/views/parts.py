@@ -6,7 +6,6 @@ from datetime import UTC, datetime, timedelta
 
 from pydantic import JsonValue
 
-from everloop.stores.json_limits import is_sendable
 from everloop.workflows.contract.events import (
     FINAL_ATTEMPT,
     ArtifactChunk,
@@ -17,9 +16,10 @@ from everloop.workflows.contract.events import (
 )
 from everloop.workflows.contract.messages import Message, Part, TextPart
 from everloop.workflows.contract.names import child_path, is_child_task_id
+from everloop.workflows.contract.parts import is_sendable
+from everloop.workflows.contract.payloads import Wire
 from everloop.workflows.contract.questions import Question
 from everloop.workflows.contract.tasks import Artifact, TaskState, TaskStatus, TaskView
-from everloop.workflows.contract.wire import Wire
 
 TASK_TTL = timedelta(days=7)
 """How long what can be rebuilt from Temporal is kept after its last change."""

@@ -17,7 +17,6 @@ from everloop.activities.model_provider import LONGEST_REPLY, ModelProvider
 from everloop.activities.provider_errors import MODEL_FAILURES
 from everloop.stores.leases import Lease
 from everloop.stores.memory.task_views import MemoryTaskViews
-from everloop.workflows.activity_options import model_call
 from everloop.workflows.contract.events import ArtifactChunk, Resumed, RetryScheduled, TaskEvent
 from everloop.workflows.contract.failures import (
     AGENT_UNKNOWN,
@@ -27,6 +26,7 @@ from everloop.workflows.contract.failures import (
     TRANSCRIPT_MISSING,
 )
 from everloop.workflows.contract.tasks import TaskState
+from everloop.workflows.scope import model_call
 from tests.support.model_bench import ModelBench, follow_up, model_bench, text, working
 from tests.support.scripted_openai import Answer, Raw, Refusal, Reply, ScriptedOpenAI, Whole, tool_call
 

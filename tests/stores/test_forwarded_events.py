@@ -8,7 +8,6 @@ import pytest
 from pydantic import JsonValue
 from redis.asyncio import Redis
 
-from everloop.stores.json_limits import MAX_DEPTH
 from everloop.stores.views.interface import START, TaskViews
 from everloop.stores.views.parts import MAX_CUT_CHARACTERS, MAX_FORWARDED_BYTES, TASK_TTL, forwarded
 from everloop.stores.views.redis import RedisTaskViews
@@ -21,6 +20,7 @@ from everloop.workflows.contract.events import (
     Warned,
 )
 from everloop.workflows.contract.names import child_task_id, stream_key
+from everloop.workflows.contract.parts import MAX_DEPTH
 from everloop.workflows.contract.tasks import TaskState, TaskView
 from tests.stores.artifact_benches import ArtifactBench
 from tests.stores.artifact_desk import create, text

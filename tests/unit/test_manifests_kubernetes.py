@@ -15,7 +15,7 @@ from temporalio.workflow import ActivityConfig
 
 from everloop.activities.worker_arguments import parse_arguments
 from everloop.agents.tool import DEFAULT_TIMEOUT
-from everloop.workflows import activity_options
+from everloop.workflows import scope
 from everloop.workflows.contract.names import (
     MODEL_QUEUE,
     TOOLS_QUEUE,
@@ -150,12 +150,12 @@ def _longest_call(queue: str) -> float:
     """Return how many seconds a call of this queue may take; nobody waits for narrators and deliveries."""
     tool = ToolSpec.model_construct(task_queue=queue, timeout=DEFAULT_TIMEOUT.total_seconds())
     calls: Mapping[str, list[ActivityConfig]] = {
-        WORKFLOWS_QUEUE: [activity_options.short_call(""), activity_options.hooked_call("")],
-        MODEL_QUEUE: [activity_options.model_call(queue, ""), activity_options.afterthought(queue, "")],
+        WORKFLOWS_QUEUE: [scope.short_call(""), scope.hooked_call("")],
+        MODEL_QUEUE: [scope.model_call(queue, ""), scope.afterthought(queue, "")],
         TOOLS_QUEUE: [
-            activity_options.tool_call(queue, tool, ""),
-            activity_options.plugin_call(queue, ""),
-            activity_options.afterthought(queue, ""),
+            scope.tool_call(queue, tool, ""),
+            scope.plugin_call(queue, ""),
+            scope.afterthought(queue, ""),
         ],
     }
     timeouts = [cast("timedelta", call.get("start_to_close_timeout")) for call in calls.get(queue, [])]

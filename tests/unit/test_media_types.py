@@ -2,7 +2,7 @@
 
 import pytest
 
-from everloop.workflows.contract.media_types import is_named, is_text
+from everloop.workflows.contract.parts import is_named, is_text
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import pytest
 
 from everloop.workflows.contract.messages import TextPart, UserMessage
 from everloop.workflows.contract.tasks import TaskState
-from everloop.workflows.outbox import Outbox
+from everloop.workflows.scope import Outbox
 from everloop.workflows.state import TaskRunState
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

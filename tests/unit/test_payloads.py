@@ -25,9 +25,8 @@ from everloop.workflows.contract.messages import (
     Usage,
     UserMessage,
 )
-from everloop.workflows.contract.payloads import WirePayloadConverter
+from everloop.workflows.contract.payloads import Wire, WirePayloadConverter
 from everloop.workflows.contract.tasks import AgentSpec, TaskInput, TaskState, TaskStatus
-from everloop.workflows.contract.wire import Wire
 from everloop.workflows.state import CarriedTask, TaskRunState
 
 CONVERTER = WirePayloadConverter()

@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from everloop.workflows import display
+from everloop.workflows import reporting
 from everloop.workflows.contract import failures
 from everloop.workflows.contract.events import REASON
 from everloop.workflows.contract.messages import (
@@ -151,13 +151,14 @@ def test_an_operator_reads_where_the_task_stands() -> None:
     state.usage = Usage(input_tokens=1200, output_tokens=34)
     state.pending = [ToolCall(id="a", name="search", arguments='{"q": "x"}')]
 
-    text = display.details(state)
+    text = reporting.details(state)
 
     for expected in ("**working**: tools, iteration 3", "Waits for `search`.", "1200 in", "34 out"):
         assert expected in text
-    assert display.tool_summary(state.pending[0]) == 'tool search {"q": "x"}'
+    assert reporting.tool_summary(state.pending[0]) == 'tool search {"q": "x"}'
     assert (
-        len(display.tool_summary(ToolCall(id="a", name="t", arguments="y" * 500))) == display.SUMMARY_LENGTH
+        len(reporting.tool_summary(ToolCall(id="a", name="t", arguments="y" * 500)))
+        == reporting.SUMMARY_LENGTH
     )
 
 
@@ -177,7 +178,7 @@ def test_an_operator_reads_why_a_task_failed(reason: str, next_step: str) -> Non
     state.change_status(TaskState.FAILED, NOW, message=message)
     state.iteration, state.phase = 1, Phase.DONE
 
-    text = display.details(state)
+    text = reporting.details(state)
 
     assert text.startswith(f"**failed** in iteration 1 ({reason}):\n\n```\n401: # wrong key\n```\n\nNext: ")
     assert next_step in text
@@ -205,4 +206,4 @@ def test_a_call_that_asks_does_not_look_like_two(
     """The line of each activity says what it is for."""
     fields = {"question_id": "a", "kind": "confirmation", "tool": "refund", "purpose": "input"}
     answers = () if answered is None else (Answer.model_validate({**fields, **answered}),)
-    assert display.tool_summary(REFUND, asks=spec.asks, answers=answers) == line
+    assert reporting.tool_summary(REFUND, asks=spec.asks, answers=answers) == line

@@ -10,12 +10,12 @@ from temporalio.worker import Worker
 
 from everloop.stores.memory.task_views import MemoryTaskViews
 from everloop.worker import WorkerSettings, build_workers
-from everloop.workflows.activity_options import narration
 from everloop.workflows.contract.calls import NarrateInput
 from everloop.workflows.contract.names import NARRATOR_QUEUE, task_queue_of
 from everloop.workflows.contract.payloads import WIRE_DATA_CONVERTER
 from everloop.workflows.contract.ports import NarratorPort
 from everloop.workflows.contract.tasks import TaskState
+from everloop.workflows.scope import narration
 from tests.gateway.stage import unique
 from tests.support.fake_ports import FakePorts, ScriptedModel
 from tests.support.narrator_bench import QUICK, NarratorBench, narrator_bench

@@ -9,7 +9,7 @@ from typing import Literal
 
 from pydantic import JsonValue
 
-from everloop.workflows.contract.wire import Wire
+from everloop.workflows.contract.payloads import Wire
 
 
 class ArtifactStatus(StrEnum):

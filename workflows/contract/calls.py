@@ -14,6 +14,7 @@ from everloop.workflows.contract.messages import (
     Usage,
     UserMessage,
 )
+from everloop.workflows.contract.payloads import Wire
 from everloop.workflows.contract.questions import Answer, Question
 from everloop.workflows.contract.tasks import (
     AgentSpec,
@@ -26,7 +27,6 @@ from everloop.workflows.contract.tasks import (
     TaskView,
     ToolSpec,
 )
-from everloop.workflows.contract.wire import Wire
 
 CREATE_TASK = "create_task"
 """The tool with which a model says that a message is work for a task."""

@@ -33,9 +33,9 @@ from typing import Annotated, Literal
 from pydantic import Field, JsonValue, TypeAdapter
 
 from everloop.workflows.contract.messages import AgentMessage, Message, Part, ToolOutcome, Usage
+from everloop.workflows.contract.payloads import HIDE_VALUES, Wire
 from everloop.workflows.contract.questions import Question
 from everloop.workflows.contract.tasks import TaskState
-from everloop.workflows.contract.wire import HIDE_VALUES, Wire
 
 RESPONSE_ARTIFACT = "response"
 """Id of the artifact that carries the model's answer."""

@@ -4,8 +4,8 @@ from collections.abc import Iterable, Sequence
 from fnmatch import fnmatchcase
 from typing import Literal
 
+from everloop.workflows.contract.payloads import Wire
 from everloop.workflows.contract.questions import OWNER
-from everloop.workflows.contract.wire import Wire
 
 Decision = Literal["allow", "deny", "approve"]
 

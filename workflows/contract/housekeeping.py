@@ -7,7 +7,7 @@ from enum import StrEnum
 
 from temporalio import activity
 
-from everloop.workflows.contract.wire import Wire
+from everloop.workflows.contract.payloads import Wire
 
 HOUSEKEEPING_WORKFLOW_TYPE = "Housekeeping"
 

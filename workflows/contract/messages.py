@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, JsonValue
 
-from everloop.workflows.contract.wire import Wire
+from everloop.workflows.contract.payloads import Wire
 
 
 class TextPart(Wire):

@@ -6,6 +6,7 @@ nobody set. A default is therefore a part of the wire format, as the name of its
 
 import dataclasses
 
+from pydantic import BaseModel, ConfigDict, field_serializer
 from pydantic_core import SchemaSerializer
 from pydantic_core.core_schema import any_schema
 from temporalio.api.common.v1 import Payload
@@ -26,7 +27,7 @@ class _Json(PydanticJSONPlainPayloadConverter):
     def from_payload(self, payload: Payload, type_hint: type | None = None) -> object:
         """Return the value; what is no JSON stays as it is where nobody says what it should be.
 
-        That is how a handler of signals hears of one that it cannot read (`everloop.workflows.signals`).
+        That is how a handler of signals hears of one that it cannot read (`everloop.workflows.people`).
         """
         try:
             return super().from_payload(payload, type_hint)
@@ -47,3 +48,23 @@ class WirePayloadConverter(CompositePayloadConverter):
 
 WIRE_DATA_CONVERTER = dataclasses.replace(DataConverter.default, payload_converter_class=WirePayloadConverter)
 """The format alone, without encryption, and without a store for what is large."""
+
+
+# The base of everything that crosses a process boundary.
+
+HIDE_VALUES = ConfigDict(hide_input_in_errors=True)
+"""For type adapters: they do not take this from the models that they hold."""
+
+
+class Wire(BaseModel):
+    """An immutable value; fields that a newer version added are ignored by an older reader.
+
+    What does not fit is never shown: errors go to logs and histories, and the values are what people wrote.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="ignore", hide_input_in_errors=True)
+
+    @field_serializer("kind", "role", check_fields=False)
+    def _keep_tag(self, tag: str) -> str:
+        """Write what tells the members of a union apart also where defaults are left out."""
+        return tag  # pydantic does not compare a field with its default that has a serializer of its own

@@ -1,6 +1,6 @@
 """Push notifications: what the workflow that delivers them and its activity tell each other."""
 
-from everloop.workflows.contract.wire import Wire
+from everloop.workflows.contract.payloads import Wire
 
 PUSH_FAILED = "PushFailed"
 """A webhook did not take a notification. Retryable."""

@@ -11,7 +11,7 @@ from typing import Literal
 from pydantic import ConfigDict, JsonValue
 
 from everloop.workflows.contract.messages import DataPart, ToolCall, UserMessage, text_of
-from everloop.workflows.contract.wire import Wire
+from everloop.workflows.contract.payloads import Wire
 
 QUESTION = "question"
 """Key in the metadata of a message, or in its data part, that names the question it answers."""

@@ -2,7 +2,7 @@
 
 from datetime import datetime
 from enum import StrEnum
-from typing import Literal
+from typing import Literal, TypeVar
 
 from pydantic import JsonValue
 
@@ -15,8 +15,9 @@ from everloop.workflows.contract.messages import (
     Usage,
     UserMessage,
 )
+from everloop.workflows.contract.names import derive_context_id
+from everloop.workflows.contract.payloads import Wire
 from everloop.workflows.contract.questions import Question
-from everloop.workflows.contract.wire import Wire
 
 
 class TaskState(StrEnum):
@@ -283,3 +284,24 @@ class Route(Wire):
 
     message: AgentMessage | None = None
     digest: str = ""
+
+
+# What a schedule cannot know of the tasks that it begins.
+
+Begun = TypeVar("Begun", bound=TaskInput)
+
+
+def begun(task: Begun, task_id: str, at: datetime) -> Begun:
+    """Return a task as it begins.
+
+    One that a schedule began gets its time, a context of its own unless it has one, and its message an id.
+    """
+    if not task.scheduled:
+        return task
+    return task.model_copy(
+        update={
+            "context_id": task.context_id or derive_context_id(task_id),
+            "created_at": at,
+            "message": task.message.model_copy(update={"message_id": task_id}),
+        }
+    )

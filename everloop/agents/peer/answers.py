@@ -18,7 +18,7 @@ from everloop.agents.peer.errors import PeerError
 from everloop.agents.tool_context import ToolContext
 from everloop.workflows.contract.events import RESPONSE_ARTIFACT
 from everloop.workflows.contract.messages import DataPart, FilePart, Part, TextPart
-from everloop.workflows.contract.part_rules import filename_flaw, media_type_flaw, url_flaw
+from everloop.workflows.contract.parts import filename_flaw, media_type_flaw, url_flaw
 
 # What is said to a peer and what it says, part by part.
 

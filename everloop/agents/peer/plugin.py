@@ -14,7 +14,7 @@ from everloop.agents.plugins import Plugin
 from everloop.agents.tool import Tool
 from everloop.agents.tool_context import ToolContext
 from everloop.runtime.outbound import Allowance, read_allowance
-from everloop.workflows.contract.part_rules import url_flaw
+from everloop.workflows.contract.parts import url_flaw
 from everloop.workflows.contract.tasks import Identity
 
 if TYPE_CHECKING:

@@ -1,14 +1,24 @@
-"""What an operator reads in the Temporal UI."""
+"""How the workflow tells clients and operators what it does."""
 
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+
+from opentelemetry import trace
+from temporalio import workflow
 
 from everloop.workflows import approvals
-from everloop.workflows.contract import failures
-from everloop.workflows.contract.events import REASON
-from everloop.workflows.contract.messages import ToolCall, text_of
+from everloop.workflows.contract import failures, names
+from everloop.workflows.contract.calls import PublishInput
+from everloop.workflows.contract.events import REASON, ResumedAfter
+from everloop.workflows.contract.messages import AgentMessage, Message, TextPart, ToolCall, text_of
+from everloop.workflows.contract.ports import PublishPort
 from everloop.workflows.contract.questions import Answer, QuestionKind, expected
-from everloop.workflows.contract.tasks import TaskState
+from everloop.workflows.contract.tasks import AgentSpec, TaskInput, TaskRef, TaskState, TaskView
+from everloop.workflows.scope import TaskScope
+from everloop.workflows.scope import publish as publishing
 from everloop.workflows.state import Phase, TaskRunState
+
+# What an operator reads in the Temporal UI.
 
 SUMMARY_LENGTH = 120
 """Characters; Temporal cuts a summary at 400 bytes."""
@@ -133,3 +143,112 @@ def shorten(text: str, length: int) -> str:
     """Return the text on one line, cut with an ellipsis to at most `length` characters."""
     line = " ".join(text.split())
     return line if len(line) <= length else f"{line[: length - 1]}…"
+
+
+def say(state: TaskRunState, received: tuple[Message, ...] = ()) -> None:
+    """Let the next call tell of the remark, and of what the client said, if there is either."""
+    if state.remark or received:
+        message = remark_message(state.remark)
+        state.remark = ""
+        working(state, message, received)
+
+
+def working(
+    state: TaskRunState,
+    message: AgentMessage | None = None,
+    received: tuple[Message, ...] = (),
+    *,
+    resumed: ResumedAfter | None = None,
+) -> None:
+    """Let the next call tell that the task works; `resumed`: again, after what."""
+    now = workflow.now()
+    state.change_status(TaskState.WORKING, now, message=message, received=received, resumed=resumed)
+
+
+async def publish(scope: TaskScope, summary: str) -> None:
+    """Publish a status at once, with those before it that no call is known to have published."""
+    with scope.outbox.carried() as statuses:
+        call = PublishInput(task=scope.ref, events=statuses)
+        await workflow.execute_activity_method(PublishPort.publish, call, **publishing(summary))
+
+
+def opening(ref: TaskRef, task: TaskInput) -> TaskView:
+    """Return the view of a task as its client first sees it."""
+    return TaskView(
+        task_id=ref.task_id,
+        context_id=ref.context_id,
+        owner=ref.owner,
+        agent_id=ref.agent_id,
+        created_at=task.created_at,
+        status=TaskRunState.begin(task.message, task.created_at).status,
+        history=(task.message,),
+    )
+
+
+async def open_task(task: TaskRef, opening: TaskView) -> None:
+    """Let clients see a task that was hidden so far."""
+    call = PublishInput(task=task, events=(), opening=opening)
+    await workflow.execute_activity_method(PublishPort.publish, call, **publishing("task created"))
+
+
+def remark_message(text: str) -> AgentMessage | None:
+    """Return a message of the agent, with an id of its own; None for no text."""
+    return AgentMessage(message_id=str(workflow.uuid4()), parts=(TextPart(text=text),)) if text else None
+
+
+def enter(state: TaskRunState, phase: Phase) -> None:
+    """Begin a phase, and show it in the Temporal UI."""
+    state.phase = phase
+    show(state)
+
+
+def show(state: TaskRunState) -> None:
+    """Show in the Temporal UI where the task stands."""
+    workflow.set_current_details(details(state))
+
+
+def index(state: TaskRunState, shown: TaskState) -> None:
+    """Let the task be found by its state, and a view that lacks the status which says so be known by it."""
+    workflow.upsert_search_attributes(
+        [names.TASK_STATE.value_set(shown), names.TASK_VERSION.value_set(state.version)]
+    )
+
+
+# Spans of workflow code (OpenTelemetry semantic conventions for generative AI); a replay adds none.
+#
+# The tracer of a worker (`everloop.runtime.telemetry.setup`) takes ids from the workflow's own random numbers
+# and time from its history, and sends a span when it ends for the first time. Without one these functions do
+# nothing.
+
+_tracer = trace.get_tracer("everloop.workflows")
+
+
+def name_run(task: TaskRef, agent: AgentSpec) -> None:
+    """Let the span of this run say which agent it is."""
+    span = trace.get_current_span()
+    span.update_name(f"invoke_agent {agent.id}")
+    span.set_attributes({"gen_ai.operation.name": "invoke_agent", **_attributes(task)})
+    if agent.version:
+        span.set_attribute("gen_ai.agent.version", agent.version)
+
+
+@contextmanager
+def tool_call_span(task: TaskRef, call: ToolCall) -> Generator[None]:
+    """Trace a call that another agent takes: what that agent does is below it."""
+    attributes = {
+        "gen_ai.operation.name": "execute_tool",
+        "gen_ai.tool.name": call.name,
+        "gen_ai.tool.type": "function",
+        "gen_ai.tool.call.id": call.id,
+        **_attributes(task),
+    }
+    with _tracer.start_as_current_span(f"execute_tool {call.name}", attributes=attributes):
+        yield
+
+
+def _attributes(task: TaskRef) -> dict[str, str]:
+    return {
+        "gen_ai.agent.id": task.agent_id,
+        "gen_ai.conversation.id": task.context_id,
+        "everloop.task.id": task.task_id,
+    }

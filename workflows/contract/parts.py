@@ -1,0 +1,158 @@
+"""What a part, and an artifact, may be called: the same rules for clients, agents and the store.
+
+Each function returns what is wrong with a value and what is expected instead, to be put behind the name of
+its field; empty if the value is fine. Source: RFC 6838 §4.2 (media types), A2A 1.0 §4.1.6 (Part).
+"""
+
+import math
+import re
+import unicodedata
+from collections.abc import Iterable
+from fnmatch import fnmatchcase
+from urllib.parse import urlsplit
+
+from pydantic import JsonValue
+
+MAX_URL = 2_000
+"""Characters of the URL of a file."""
+
+MAX_FILENAME_BYTES = 255
+"""Of the name of a file: as long as file systems take."""
+
+MAX_MEDIA_TYPE = 255
+"""Characters of a media type with its parameters."""
+
+PATH_STEPS = frozenset({".", ".."})
+"""What no address can hold as a segment: clients and proxies resolve them (RFC 3986 §5.2.4)."""
+
+_NAME = r"[A-Za-z0-9][A-Za-z0-9!#$&^_.+-]{0,126}"
+_WORD = r"[A-Za-z0-9!#$%&'*+.^_`|~-]+"
+_QUOTED = r'"[ !#-\[\]-~]*"'
+_MEDIA_TYPE = re.compile(rf"{_NAME}/{_NAME}(?:\s*;\s*{_WORD}=(?:{_WORD}|{_QUOTED}))*", re.ASCII)
+
+_UNPRINTABLE = frozenset({"Cc", "Cs", "Zl", "Zp"})
+_NO_ADDRESS = "is no address of a file; give one with http:// or https:// and a host"
+
+
+def media_type_flaw(written: str) -> str:
+    """Check a media type; none at all is fine."""
+    if not written or (len(written) <= MAX_MEDIA_TYPE and _MEDIA_TYPE.fullmatch(written)):
+        return ""
+    return (
+        "is no media type; give a type and a subtype, such as image/png, in at most "
+        f"{MAX_MEDIA_TYPE} characters"
+    )
+
+
+def filename_flaw(name: str) -> str:
+    """Check the name of one file; none at all is fine."""
+    if any(unicodedata.category(character) in _UNPRINTABLE for character in name):
+        return "has control characters; use letters, digits and punctuation"
+    if len(name.encode()) > MAX_FILENAME_BYTES:
+        return f"is too long; a file name may have {MAX_FILENAME_BYTES} bytes"
+    if "/" in name or "\\" in name or name in PATH_STEPS:
+        return "is a path; give the name of the file alone"
+    return ""
+
+
+def url_flaw(url: str) -> str:
+    """Check the address of a file."""
+    if len(url) > MAX_URL:
+        return f"has {len(url)} characters; a URL may have {MAX_URL}"
+    if not url.isprintable() or " " in url:
+        return _NO_ADDRESS
+    try:
+        parts = urlsplit(url)
+        is_address = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        return _NO_ADDRESS
+    if is_address and "@" in parts.netloc:
+        return "has a user name or a password, which everybody who sees it could read; leave them out"
+    return "" if is_address else _NO_ADDRESS
+
+
+def text_flaw(text: str, limit: int) -> str:
+    """Check a text for people."""
+    if len(text) > limit:
+        return f"has {len(text)} characters; it may have {limit}"
+    if any("\ud800" <= character <= "\udfff" for character in text):
+        return "has halves of surrogate pairs, which are no characters; leave them out"
+    return ""
+
+
+# Media types: which ones are text, and which ones a list of patterns names.
+
+_TEXT_TYPES = frozenset({"application/json", "application/xml", "application/x-ndjson"})
+_TEXT_SUFFIXES = ("+json", "+xml")
+
+
+def is_text(media_type: str) -> bool:
+    """Whether content of this type can be read as text, if it is valid UTF-8."""
+    plain = essence(media_type)
+    return plain.startswith("text/") or plain in _TEXT_TYPES or plain.endswith(_TEXT_SUFFIXES)
+
+
+def is_named(media_type: str, patterns: Iterable[str]) -> bool:
+    """Whether one of the patterns (`image/*`, `application/pdf`) names the type."""
+    plain = essence(media_type)
+    return any(fnmatchcase(plain, pattern.lower()) for pattern in patterns)
+
+
+def essence(media_type: str) -> str:
+    """Return the type without its parameters, in lower case."""
+    return media_type.partition(";")[0].strip().lower()
+
+
+# JSON values that clients are sent: A2A carries them as `google.protobuf.Value`, numbers as doubles.
+
+MAX_DEPTH = 30
+"""Lists and objects within each other. Protobuf reads 100 messages within each other; a level of JSON is up
+to three of them, and the task around it takes some as well."""
+
+
+MAX_SHOWN_BYTES = 16_000
+"""Of a tool's result, in UTF-8, that clients are told with its end; the rest they can fetch."""
+
+
+def beginning(text: str) -> str:
+    """Return as much of a text as is shown at once, in whole characters."""
+    if len(text) * 4 <= MAX_SHOWN_BYTES:
+        return text
+    return text[:MAX_SHOWN_BYTES].encode(errors="replace")[:MAX_SHOWN_BYTES].decode(errors="ignore")
+
+
+def is_sendable(value: JsonValue) -> bool:
+    """Whether protobuf can hold a value: it is not nested too deeply, and each number fits a double."""
+    level: list[JsonValue] = [value]
+    for _ in range(MAX_DEPTH + 1):
+        if not all(map(_is_double, level)):
+            return False
+        level = [inner for outer in level for inner in _inner(outer)]
+        if not level:
+            return True
+    return False
+
+
+_WHOLE = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"|(-?[0-9]+)\.0(?![0-9eE])')
+"""A string, which is passed over, or a number that is whole. Takes time in proportion to the text."""
+
+
+def with_whole_numbers(text: str) -> str:
+    """Return JSON in which whole numbers are written as such: `12.0` as `12`."""
+    return _WHOLE.sub(lambda found: found[1] or found[0], text) if ".0" in text else text
+
+
+def _inner(value: JsonValue) -> Iterable[JsonValue]:
+    if isinstance(value, dict):
+        return value.values()
+    return value if isinstance(value, list) else ()
+
+
+def _is_double(value: JsonValue) -> bool:
+    """Whether a value is no number, or one that a double can hold."""
+    if not isinstance(value, int | float):
+        return True
+    try:
+        return math.isfinite(value)
+    except OverflowError:
+        return False
