@@ -17,28 +17,20 @@ from redis.asyncio import Redis
 from temporalio.client import Client
 from temporalio.worker import UnsandboxedWorkflowRunner, Worker
 
-from everloop.activities.agents import AgentCatalogue
-from everloop.activities.conversation import RememberedConversation
+from everloop.activities.conversation.memory import RememberedConversation
 from everloop.activities.housekeeping import Lifetimes, make_housekeeping
-from everloop.activities.instruments import begin_counters
-from everloop.activities.model import OpenAIModel
-from everloop.activities.model_provider import ModelProvider
-from everloop.activities.model_settings import ModelKeyError, ModelSettings, make_openai_client
-from everloop.activities.narrator import Narrator
-from everloop.activities.prices import Prices
-from everloop.activities.publish import ViewPublisher
-from everloop.activities.push_delivery import PushDelivering
-from everloop.activities.push_tasks import TaskWorkflows
-from everloop.activities.push_webhook import Webhooks
-from everloop.activities.served_queues import queues_named_by, report_queues
-from everloop.activities.span_content import ContentSettings
-from everloop.activities.task_log import TaskLogging
-from everloop.activities.tools import AgentTools, ToolStores
-from everloop.activities.transcript import CachedTranscripts
-from everloop.activities.worker_arguments import WorkerArguments, parse_arguments
-from everloop.activities.worker_ports import Ports, calls_of
-from everloop.activities.worker_processes import WorkerProcesses
-from everloop.activities.worker_settings import QueueNameError, WorkerSettings
+from everloop.activities.model.call import OpenAIModel
+from everloop.activities.model.prices import Prices
+from everloop.activities.model.provider import ModelKeyError, ModelProvider, ModelSettings, make_openai_client
+from everloop.activities.narrator.narrator import Narrator
+from everloop.activities.publish import CachedTranscripts, ViewPublisher
+from everloop.activities.push.delivery import PushDelivering
+from everloop.activities.push.feed import TaskWorkflows
+from everloop.activities.push.webhook import Webhooks
+from everloop.activities.spans import ContentSettings
+from everloop.activities.telemetry import TaskLogging, begin_counters
+from everloop.activities.tools.call import AgentTools, ToolStores
+from everloop.activities.tools.catalogue import AgentCatalogue
 from everloop.agents.errors import AgentError
 from everloop.agents.registry import AgentRegistry, AgentSettings, load_agents
 from everloop.runtime.blobs import Blobs, BlobsUnfitError
@@ -63,6 +55,9 @@ from everloop.stores.token_counts import TokenSettings, token_counter
 from everloop.stores.tool_records import RedisToolRecords
 from everloop.stores.transcripts import RedisTranscripts
 from everloop.stores.views.redis import RedisTaskViews
+from everloop.workers.ports import Ports, calls_of, queues_named_by, report_queues
+from everloop.workers.processes import WorkerProcesses
+from everloop.workers.settings import QueueNameError, WorkerArguments, WorkerSettings, parse_arguments
 from everloop.workflows.agent_task import AgentTask
 from everloop.workflows.contract import names
 from everloop.workflows.housekeeping import Housekeeping

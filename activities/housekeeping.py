@@ -12,7 +12,7 @@ from temporalio.client import Client
 from temporalio.exceptions import ApplicationError
 
 from everloop.activities.heartbeat import heartbeating
-from everloop.activities.instruments import record_removed
+from everloop.activities.telemetry import record_removed
 from everloop.runtime.blobs import Blobs
 from everloop.stores.artifacts.cleanup import AbandonedBlobs, ArtifactHousekeeping
 from everloop.stores.blobs.cleanup import OldPayloads

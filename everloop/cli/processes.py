@@ -34,8 +34,8 @@ def worker(
 
     All of what they need is taken on, or a part of it.
     """
-    from everloop.activities.worker_arguments import WorkerArguments, read_queues
     from everloop.worker import work
+    from everloop.workers.settings import WorkerArguments, read_queues
     from everloop.workflows.contract.names import WORKER_QUEUES
 
     try:

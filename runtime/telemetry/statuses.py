@@ -1,6 +1,6 @@
 """What both workers and gateways count: the statuses of tasks, by whoever publishes them.
 
-As in `everloop.activities.instruments` and `everloop.gateway.instruments`, attributes hold names that
+As in `everloop.activities.telemetry` and `everloop.gateway.instruments`, attributes hold names that
 operators chose or words of a fixed set. Without a meter provider recording does nothing.
 """
 

@@ -4,7 +4,7 @@ import pytest
 from a2a.types.a2a_pb2 import Task, TaskState
 from a2a.utils.errors import InvalidParamsError
 
-from everloop.activities.tool_result import MAX_RESULT_BYTES
+from everloop.agents.tool_arguments import MAX_RESULT_BYTES
 from tests.acceptance.conftest import Steady
 from tests.support.a2a_client import connected, request, response_of, send
 from tests.support.scripted_openai import Refusal, Reply, tool_call

@@ -9,7 +9,7 @@ from a2a.types.a2a_pb2 import Task, TaskState
 from google.protobuf.json_format import MessageToDict
 from temporalio.client import Client
 
-from everloop.activities.provider_errors import MODEL_FAILURES
+from everloop.activities.model.failures import MODEL_FAILURES
 from everloop.workflows.agent_task import AgentTask
 from everloop.workflows.contract.payloads import WIRE_DATA_CONVERTER
 from tests.acceptance.conftest import Steady

@@ -10,7 +10,7 @@ import pytest
 from temporalio.exceptions import ApplicationError
 from temporalio.testing import ActivityEnvironment
 
-from everloop.activities.agents import AgentCatalogue
+from everloop.activities.tools.catalogue import AgentCatalogue
 from everloop.agents.agent import Agent
 from everloop.agents.guard import guard
 from everloop.agents.hooks import HookContext, NeedsApproval, TaskOutcome, Veto

@@ -9,7 +9,7 @@ from uuid import uuid4
 
 import pytest
 
-from everloop.activities.artifact_endings import ArtifactEndings
+from everloop.activities.publish import ArtifactEndings
 from everloop.runtime.blobs import PROBE_KEY, BlobsUnavailableError
 from everloop.runtime.redis import connect_redis
 from everloop.stores.artifacts.interface import Append, Artifacts, Change, Create, Fail, NewPart

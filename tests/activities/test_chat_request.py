@@ -7,8 +7,13 @@ import pytest
 from openai.types.chat import ChatCompletionMessageParam
 from pydantic import JsonValue
 
-from everloop.activities.chat_request import build_request, made_to_call, readable_arguments, sent_messages
-from everloop.activities.prompts import Prompts
+from everloop.activities.model.request import (
+    Prompts,
+    build_request,
+    made_to_call,
+    readable_arguments,
+    sent_messages,
+)
 from everloop.agents.agent import Agent
 from everloop.agents.plugins import tools
 from everloop.agents.tool import tool

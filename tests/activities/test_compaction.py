@@ -9,9 +9,9 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from temporalio.exceptions import ApplicationError
 from temporalio.testing import ActivityEnvironment
 
-from everloop.activities.model_provider import ModelProvider
-from everloop.activities.provider_errors import MODEL_FAILURES
-from everloop.activities.summary_request import MAX_SUMMARY_CHARACTERS
+from everloop.activities.model.compaction import MAX_SUMMARY_CHARACTERS
+from everloop.activities.model.failures import MODEL_FAILURES
+from everloop.activities.model.provider import ModelProvider
 from everloop.stores.leases import Lease
 from everloop.stores.memory.transcripts import MemoryTranscripts
 from everloop.stores.transcripts import RedisTranscripts

@@ -10,10 +10,10 @@ from redis.asyncio import Redis
 from temporalio.exceptions import ApplicationError
 from temporalio.testing import ActivityEnvironment
 
-from everloop.activities.conversation import RememberedConversation
-from everloop.activities.conversation_messages import MAX_CHARACTERS
-from everloop.activities.conversation_recall import MAX_BYTES, MAX_SUMMARY_BYTES
-from everloop.activities.model_provider import ModelProvider
+from everloop.activities.conversation.memory import RememberedConversation
+from everloop.activities.conversation.messages import MAX_CHARACTERS
+from everloop.activities.conversation.recall import MAX_BYTES, MAX_SUMMARY_BYTES
+from everloop.activities.model.provider import ModelProvider
 from everloop.runtime.redis import connect_redis
 from everloop.stores.conversations import Conversations, ConversationSummary, RedisConversations
 from everloop.stores.memory.conversations import MemoryConversations

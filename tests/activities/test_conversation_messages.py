@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from everloop.activities.conversation_messages import (
+from everloop.activities.conversation.messages import (
     MAX_ARGUMENT_CHARACTERS,
     MAX_CHARACTERS,
     MAX_FILES,

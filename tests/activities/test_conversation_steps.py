@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from everloop.activities.conversation_steps import FAN_IN, MAX_BLOCK_CHARACTERS, SummaryStep, next_step
+from everloop.activities.conversation.recall import FAN_IN, MAX_BLOCK_CHARACTERS, SummaryStep, next_step
 from everloop.stores.conversations import ConversationSummary
 from everloop.workflows.contract.calls import ConversationMessage
 from everloop.workflows.contract.messages import (

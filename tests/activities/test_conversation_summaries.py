@@ -4,7 +4,7 @@ import pytest
 from redis.asyncio import Redis
 from temporalio.exceptions import ApplicationError
 
-from everloop.activities.conversation_summaries import MAX_SUMMARY_CHARACTERS
+from everloop.activities.conversation.summaries import MAX_SUMMARY_CHARACTERS
 from everloop.runtime.redis import connect_redis
 from everloop.stores.conversations import Conversations, RedisConversations
 from everloop.stores.memory.conversations import MemoryConversations

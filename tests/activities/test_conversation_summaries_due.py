@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from everloop.activities.conversation_summaries import MAX_SUMMARY_CHARACTERS
+from everloop.activities.conversation.summaries import MAX_SUMMARY_CHARACTERS
 from everloop.stores.conversations import ConversationSummary
 from everloop.workflows.contract.messages import AssistantMessage, ToolCall, ToolMessage
 from everloop.workflows.contract.tasks import MemorySpec

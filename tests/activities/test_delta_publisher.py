@@ -9,12 +9,10 @@ from uuid import uuid4
 import pytest
 from redis.exceptions import ConnectionError as RedisConnectionError
 
-from everloop.activities.artifact_streams import ArtifactStreams
-from everloop.activities.delta_publisher import DeltaPublisher
-from everloop.activities.deltas import ArgumentsDelta, TextDelta, ThoughtDelta
-from everloop.activities.drafted_calls import DraftedReply
-from everloop.activities.response_draft import ResponseDraft
-from everloop.activities.stored_contents import StoredContents
+from everloop.activities.model.artifacts import ArtifactStreams, DraftedReply, StoredContents
+from everloop.activities.model.drafts import ResponseDraft
+from everloop.activities.model.reply import ArgumentsDelta, TextDelta, ThoughtDelta
+from everloop.activities.model.streaming import DeltaPublisher
 from everloop.agents.artifact_tools import artifacts
 from everloop.runtime.redis import connect_redis
 from everloop.stores.artifacts.memory import MemoryArtifacts

@@ -9,8 +9,7 @@ from redis.asyncio import Redis
 from redis.exceptions import ConnectionError as RedisConnectionError
 from temporalio.testing import ActivityEnvironment
 
-from everloop.activities.tool_claims import ToolClaim
-from everloop.activities.tool_kept import MAX_KEPT_BYTES, KeepingFailedError, KeptValue
+from everloop.activities.tools.records import MAX_KEPT_BYTES, KeepingFailedError, KeptValue, ToolClaim
 from everloop.agents.limits import Retries
 from everloop.agents.questions import InputRequired
 from everloop.agents.tool import Tool, tool

@@ -11,10 +11,9 @@ from structlog.testing import capture_logs
 from temporalio.exceptions import ApplicationError
 
 from everloop import mcp
-from everloop.activities.model_provider import ModelProvider, read_stream
-from everloop.activities.model_settings import ModelSettings, make_openai_client
-from everloop.activities.provider_errors import PROVIDER_ERRORS, provider_failure
-from everloop.activities.reply_assembler import ReplyAssembler
+from everloop.activities.model.failures import PROVIDER_ERRORS, provider_failure
+from everloop.activities.model.provider import ModelProvider, ModelSettings, make_openai_client, read_stream
+from everloop.activities.model.reply import ReplyAssembler
 from everloop.agents.peer.plugin import peer
 from everloop.gateway.jwks import Jwks
 from everloop.gateway.jwt_keys import PUBLIC_ALGORITHMS

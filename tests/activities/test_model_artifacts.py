@@ -8,8 +8,8 @@ from redis.asyncio import Redis
 from redis.exceptions import ConnectionError as RedisConnectionError
 from temporalio.testing import ActivityEnvironment
 
-from everloop.activities.provider_errors import MODEL_FAILURES
-from everloop.activities.tools import AgentTools, ToolStores
+from everloop.activities.model.failures import MODEL_FAILURES
+from everloop.activities.tools.call import AgentTools, ToolStores
 from everloop.agents.registry import AgentRegistry
 from everloop.stores.artifacts.memory import MemoryArtifacts
 from everloop.stores.artifacts.shown import shown_artifact

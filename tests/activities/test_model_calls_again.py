@@ -9,8 +9,8 @@ from temporalio.activity import ActivityCancellationDetails
 from temporalio.exceptions import ApplicationError
 from temporalio.testing import ActivityEnvironment
 
-from everloop.activities.call_lease import MODEL_LEASE, CallLease, OvertakenError
-from everloop.activities.provider_errors import MODEL_FAILURES
+from everloop.activities.lease import MODEL_LEASE, CallLease, OvertakenError
+from everloop.activities.model.failures import MODEL_FAILURES
 from everloop.stores.leases import Lease
 from everloop.workflows.contract.calls import CallModelInput
 from everloop.workflows.contract.events import ArtifactChunk, StatusChanged, Warned

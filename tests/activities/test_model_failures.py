@@ -12,9 +12,9 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from temporalio.exceptions import ApplicationError
 from temporalio.testing import ActivityEnvironment
 
-from everloop.activities.model import OpenAIModel
-from everloop.activities.model_provider import LONGEST_REPLY, ModelProvider
-from everloop.activities.provider_errors import MODEL_FAILURES
+from everloop.activities.model.call import OpenAIModel
+from everloop.activities.model.failures import MODEL_FAILURES
+from everloop.activities.model.provider import LONGEST_REPLY, ModelProvider
 from everloop.stores.leases import Lease
 from everloop.stores.memory.task_views import MemoryTaskViews
 from everloop.workflows.contract.events import ArtifactChunk, Resumed, RetryScheduled, TaskEvent

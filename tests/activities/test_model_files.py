@@ -7,7 +7,7 @@ import pytest
 from pydantic import JsonValue
 from temporalio.exceptions import ApplicationError
 
-from everloop.activities.input_files import MAX_MESSAGE_BYTES, MAX_REQUEST_BYTES
+from everloop.activities.model.files import MAX_MESSAGE_BYTES, MAX_REQUEST_BYTES
 from everloop.runtime.blobs import BlobsUnavailableError
 from everloop.stores.artifacts.interface import Create, NewPart
 from everloop.stores.artifacts.memory import MemoryArtifacts

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 from temporalio.exceptions import ApplicationError
 
-from everloop.activities.provider_errors import MODEL_FAILURES
+from everloop.activities.model.failures import MODEL_FAILURES
 from everloop.agents.hooks import HookContext, Veto
 from everloop.agents.plugins import Plugin, async_prompt
 from everloop.workflows.contract import failures

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 from pydantic import ValidationError
 
-from everloop.activities.model_settings import ModelKeyError, ModelSettings, make_openai_client
+from everloop.activities.model.provider import ModelKeyError, ModelSettings, make_openai_client
 from everloop.agents.agent import Agent, Turn
 from everloop.agents.limits import Memory
 from everloop.workflows.contract.messages import AssistantMessage
@@ -20,7 +20,7 @@ from everloop.agents.limits import Memory
 from everloop.agents.agent import Turn
 from dataclasses import replace
 from everloop.workflows.contract.messages import AssistantMessage
-from everloop.activities.model_settings import ModelKeyError, ModelSettings
+from everloop.activities.model.provider import ModelKeyError, ModelSettings
 from everloop.runtime.settings import explain
 try:
     print(ModelSettings().prices)

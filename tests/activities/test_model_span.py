@@ -11,8 +11,8 @@ from opentelemetry.trace import SpanKind
 from pydantic import JsonValue
 from temporalio.exceptions import ApplicationError
 
-from everloop.activities.model_provider import ModelProvider
-from everloop.activities.span_content import ContentSettings
+from everloop.activities.model.provider import ModelProvider
+from everloop.activities.spans import ContentSettings
 from everloop.workflows.contract.messages import AssistantMessage, ToolCall, ToolMessage
 from tests.support.model_bench import QUESTION, ModelBench, model_bench
 from tests.support.scripted_openai import Refusal, Reply, ScriptedOpenAI, tool_call

@@ -2,7 +2,7 @@
 
 from datetime import timedelta
 
-from everloop.activities.narration import NarrationTerms
+from everloop.activities.narrator.narrator import NarrationTerms
 from everloop.stores.views.interface import TaskViews
 from everloop.workflows.contract.tasks import TaskState
 from tests.support.narrator_bench import Looked, narrator_bench

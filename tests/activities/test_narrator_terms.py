@@ -5,7 +5,7 @@ from datetime import timedelta
 
 import pytest
 
-from everloop.activities.narration import NarrationTerms
+from everloop.activities.narrator.narrator import NarrationTerms
 from everloop.stores.views.interface import START, TaskViews
 from tests.support.narrator_bench import QUICK, Looked, narrator_bench
 from tests.support.scripted_openai import Reply, ScriptedOpenAI

@@ -10,8 +10,7 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from temporalio.exceptions import ApplicationError
 from temporalio.testing import ActivityEnvironment
 
-from everloop.activities.agents import AgentCatalogue
-from everloop.activities.task_tools import list_task_tools
+from everloop.activities.tools.catalogue import AgentCatalogue, list_task_tools
 from everloop.agents.agent import Agent
 from everloop.agents.hooks import HookContext
 from everloop.agents.plugins import Plugin, tools

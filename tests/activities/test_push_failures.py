@@ -9,7 +9,7 @@ from google.protobuf.json_format import ParseDict
 from redis.exceptions import ConnectionError as RedisConnectionError
 from structlog.testing import capture_logs
 
-from everloop.activities.push_webhook import Answer, Webhooks
+from everloop.activities.push.webhook import Answer, Webhooks
 from everloop.stores.memory.push_configs import MemoryPushConfigs
 from everloop.stores.memory.task_views import MemoryTaskViews
 from everloop.stores.push.configs import PushConfig

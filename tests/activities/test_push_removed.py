@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import pytest
 from structlog.testing import capture_logs
 
-from everloop.activities.push_webhook import Answer, Webhooks
+from everloop.activities.push.webhook import Answer, Webhooks
 from everloop.workflows.contract.push import DeliverPushResult
 from everloop.workflows.contract.tasks import TaskState
 from tests.stores.examples import status

@@ -8,7 +8,7 @@ import pytest
 from redis.exceptions import ConnectionError as RedisConnectionError
 from temporalio.testing import ActivityEnvironment
 
-from everloop.activities.call_lease import OvertakenError
+from everloop.activities.lease import OvertakenError
 from everloop.agents.artifact_drafts import ArtifactDraft
 from everloop.agents.tool import Tool, tool
 from everloop.agents.tool_context import ToolContext

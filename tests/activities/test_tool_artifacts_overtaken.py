@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 import pytest
 from redis.exceptions import ConnectionError as RedisConnectionError
 
-from everloop.activities.call_lease import OvertakenError
+from everloop.activities.lease import OvertakenError
 from everloop.agents.tool import tool
 from everloop.agents.tool_context import ToolContext
 from everloop.stores.artifacts.interface import Create, NewPart

@@ -6,7 +6,7 @@ import pytest
 from pydantic import JsonValue
 from redis.exceptions import ConnectionError as RedisConnectionError
 
-from everloop.activities.tool_secrets import SecretReader, SecretUnavailableError
+from everloop.activities.tools.secrets import SecretReader, SecretUnavailableError
 from everloop.agents.questions import AuthRequired, InputRequired
 from everloop.agents.tool import Tool, tool
 from everloop.agents.tool_context import ToolContext

@@ -9,8 +9,8 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from temporalio.exceptions import ApplicationError
 from temporalio.testing import ActivityEnvironment
 
-from everloop.activities.tool_result import MAX_RESULT_BYTES
 from everloop.agents.tool import Tool, tool
+from everloop.agents.tool_arguments import MAX_RESULT_BYTES
 from everloop.agents.tool_context import ToolContext
 from everloop.stores.leases import Lease
 from everloop.stores.memory.tool_records import MemoryToolRecords

@@ -8,9 +8,9 @@ from redis.asyncio import Redis
 from temporalio.client import Client
 
 from everloop.activities.publish import ViewPublisher
-from everloop.activities.push_delivery import PushDelivering
-from everloop.activities.push_tasks import TaskWorkflows
-from everloop.activities.push_webhook import Webhooks
+from everloop.activities.push.delivery import PushDelivering
+from everloop.activities.push.feed import TaskWorkflows
+from everloop.activities.push.webhook import Webhooks
 from everloop.gateway.push_configs import StoredPush, notifier
 from everloop.stores.artifacts.memory import MemoryArtifacts
 from everloop.stores.memory.secrets import MemorySecrets

@@ -16,7 +16,7 @@ from temporalio.exceptions import ApplicationError
 from temporalio.worker import Worker
 
 from everloop.activities.heartbeat import heartbeating
-from everloop.activities.model_events import statuses_of
+from everloop.activities.model.events import statuses_of
 from everloop.activities.publish import ViewPublisher
 from everloop.agents.agent import Agent
 from everloop.agents.registry import AgentRegistry

@@ -5,12 +5,14 @@ from enum import Enum, auto
 
 from pydantic import JsonValue
 
-from everloop.activities.artifact_settlement import ArtifactSettlement
-from everloop.activities.artifact_streams import ArtifactStreams
-from everloop.activities.attempt_number import attempt_number
-from everloop.activities.deltas import ArgumentsDelta
-from everloop.activities.drafted_calls import DraftedReply
-from everloop.activities.stored_contents import StoredContents
+from everloop.activities.model.artifacts import (
+    ArtifactSettlement,
+    ArtifactStreams,
+    DraftedReply,
+    StoredContents,
+)
+from everloop.activities.model.drafts import attempt_number
+from everloop.activities.model.reply import ArgumentsDelta
 from everloop.agents.artifact_tools import artifacts
 from everloop.stores.artifacts.interface import Create, NewPart
 from everloop.stores.artifacts.memory import MemoryArtifacts

@@ -9,9 +9,9 @@ from uuid import uuid4
 from openai import AsyncOpenAI
 from temporalio.testing import ActivityEnvironment
 
-from everloop.activities.model import OpenAIModel
-from everloop.activities.model_provider import ModelProvider
-from everloop.activities.prices import Price, Prices
+from everloop.activities.model.call import OpenAIModel
+from everloop.activities.model.prices import Price, Prices
+from everloop.activities.model.provider import ModelProvider
 from everloop.agents.agent import Agent
 from everloop.agents.plugins import prompt, tools
 from everloop.agents.registry import AgentRegistry

@@ -11,9 +11,8 @@ from openai import AsyncOpenAI
 from redis.exceptions import ConnectionError as RedisConnectionError
 from temporalio.testing import ActivityEnvironment
 
-from everloop.activities.model_provider import ModelProvider
-from everloop.activities.narration import NarrationTerms
-from everloop.activities.narrator import Narrator
+from everloop.activities.model.provider import ModelProvider
+from everloop.activities.narrator.narrator import NarrationTerms, Narrator
 from everloop.stores.memory.task_views import MemoryTaskViews
 from everloop.stores.memory.tool_records import MemoryToolRecords
 from everloop.stores.views.interface import START, StreamedEvent, TaskViews

@@ -11,7 +11,7 @@ from pydantic import JsonValue
 from temporalio.activity import ActivityCancellationDetails
 from temporalio.testing import ActivityEnvironment
 
-from everloop.activities.tool_artifacts import TaskArtifacts
+from everloop.activities.tools.artifacts import TaskArtifacts
 from everloop.agents.hooks import ANYBODY
 from everloop.agents.peer.plugin import Headers, peer
 from everloop.agents.plugins import Plugin

@@ -6,9 +6,9 @@ from dataclasses import replace
 from temporalio.exceptions import ApplicationError
 from temporalio.testing import ActivityEnvironment
 
-from everloop.activities.push_delivery import PushDelivering
-from everloop.activities.push_tasks import TaskWorkflows
-from everloop.activities.push_webhook import Webhooks
+from everloop.activities.push.delivery import PushDelivering
+from everloop.activities.push.feed import TaskWorkflows
+from everloop.activities.push.webhook import Webhooks
 from everloop.runtime.outbound import WebhookPolicy, read_allowance
 from everloop.stores.memory.push_configs import MemoryPushConfigs
 from everloop.stores.memory.task_views import MemoryTaskViews

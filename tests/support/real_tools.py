@@ -3,8 +3,8 @@
 from dataclasses import replace
 
 from everloop import Agent, Plugin
-from everloop.activities.agents import AgentCatalogue
-from everloop.activities.tools import AgentTools, ToolStores
+from everloop.activities.tools.call import AgentTools, ToolStores
+from everloop.activities.tools.catalogue import AgentCatalogue
 from everloop.agents.registry import AgentRegistry
 from everloop.stores.artifacts.memory import MemoryArtifacts
 from everloop.stores.memory.secrets import MemorySecrets

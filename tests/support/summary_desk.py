@@ -7,8 +7,8 @@ from uuid import uuid4
 from openai import AsyncOpenAI
 from temporalio.testing import ActivityEnvironment
 
-from everloop.activities.conversation import RememberedConversation
-from everloop.activities.model_provider import ModelProvider
+from everloop.activities.conversation.memory import RememberedConversation
+from everloop.activities.model.provider import ModelProvider
 from everloop.stores.conversations import Conversations
 from everloop.stores.memory.conversations import MemoryConversations
 from everloop.stores.memory.tool_records import MemoryToolRecords

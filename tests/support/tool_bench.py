@@ -11,8 +11,8 @@ from uuid import uuid4
 from temporalio.exceptions import ApplicationError
 from temporalio.testing import ActivityEnvironment
 
-from everloop.activities.tool_questions import phase_key
-from everloop.activities.tools import AgentTools, ToolStores
+from everloop.activities.tools.call import AgentTools, ToolStores
+from everloop.activities.tools.questions import phase_key
 from everloop.agents.agent import Agent, AgentApproval
 from everloop.agents.plugins import Plugin, tools
 from everloop.agents.registry import AgentRegistry

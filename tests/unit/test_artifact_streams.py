@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import JsonValue
 
-from everloop.activities.deltas import ArgumentsDelta
+from everloop.activities.model.reply import ArgumentsDelta
 from everloop.stores.artifacts.interface import Complete
 from everloop.workflows.contract.messages import DataPart, TextPart, ToolCall
 from tests.support.artifact_drafting import CONTEXT, POSITION, Reader, update

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from everloop.activities.attempt_number import attempt_number, is_shared
+from everloop.activities.model.drafts import attempt_number, is_shared
 
 ATTEMPTS = st.integers(1, 5_000)
 

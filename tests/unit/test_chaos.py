@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from everloop.activities.call_lease import PUSH_LEASE, TOOL_LEASE
+from everloop.activities.lease import PUSH_LEASE, TOOL_LEASE
 from everloop.workflows.scope import HEARTBEAT_TIMEOUT, short_call
 from tests.chaos.faults import Faults, Site
 from tests.chaos.fleet import Fleet

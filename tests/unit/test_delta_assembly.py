@@ -8,8 +8,15 @@ from hypothesis import strategies as st
 from openai.types.chat import ChatCompletionChunk
 from pydantic import JsonValue
 
-from everloop.activities.deltas import ArgumentsDelta, Delta, ThoughtDelta, coalesce, text_of_deltas
-from everloop.activities.reply_assembler import IncompleteReplyError, ReplyAssembler
+from everloop.activities.model.reply import (
+    ArgumentsDelta,
+    Delta,
+    IncompleteReplyError,
+    ReplyAssembler,
+    ThoughtDelta,
+    coalesce,
+    text_of_deltas,
+)
 from everloop.workflows.contract.messages import AssistantMessage, ToolCall, Usage
 from tests.support.cutting import cut
 

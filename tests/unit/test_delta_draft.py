@@ -5,9 +5,7 @@ from enum import Enum, auto
 from hypothesis import given
 from hypothesis import strategies as st
 
-from everloop.activities.attempt_number import attempt_number
-from everloop.activities.draft_numbers import DRAFTS_PER_ATTEMPT
-from everloop.activities.response_draft import ResponseDraft
+from everloop.activities.model.drafts import DRAFTS_PER_ATTEMPT, ResponseDraft, attempt_number
 from everloop.stores.memory.fold import FoldedTask
 from everloop.workflows.contract.events import FINAL_ATTEMPT, RESPONSE_ARTIFACT, ArtifactChunk
 from everloop.workflows.contract.messages import TextPart, text_of

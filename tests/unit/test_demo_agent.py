@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from everloop.activities.tool_artifacts import TaskArtifacts
+from everloop.activities.tools.artifacts import TaskArtifacts
 from everloop.agents.tool_context import ToolContext
 from everloop.examples.demo import MAX_NOTE, DemoSettings, DemoTools, make_agent
 from everloop.stores.artifacts.memory import MemoryArtifacts

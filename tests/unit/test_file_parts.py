@@ -5,9 +5,9 @@ from base64 import b64encode
 import pytest
 from pydantic import JsonValue
 
-from everloop.activities.chat_request import build_request, user_text
-from everloop.activities.file_parts import MAX_TEXT_FILE, Place, ReadFiles
-from everloop.activities.usage_estimate import FILE_TOKENS, estimated_usage
+from everloop.activities.model.files import MAX_TEXT_FILE, Place, ReadFiles
+from everloop.activities.model.provider import FILE_TOKENS, estimated_usage
+from everloop.activities.model.request import build_request, user_text
 from everloop.agents.agent import Agent
 from everloop.workflows.contract.messages import AssistantMessage, FilePart, StoredPart, TextPart, UserMessage
 

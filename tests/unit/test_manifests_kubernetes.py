@@ -13,8 +13,8 @@ import pytest
 from kubernetes_validate import utils
 from temporalio.workflow import ActivityConfig
 
-from everloop.activities.worker_arguments import parse_arguments
 from everloop.agents.tool import DEFAULT_TIMEOUT
+from everloop.workers.settings import parse_arguments
 from everloop.workflows import scope
 from everloop.workflows.contract.names import (
     MODEL_QUEUE,

@@ -5,7 +5,7 @@ from types import ModuleType
 
 from opentelemetry.metrics import Instrument
 
-from everloop.activities import instruments as of_workers
+from everloop.activities import telemetry as of_workers
 from everloop.gateway import instruments as of_gateways
 from everloop.runtime.telemetry import statuses as of_both
 from everloop.workflows.contract.housekeeping import Kind

@@ -7,8 +7,8 @@ from datetime import UTC, datetime
 import pytest
 from pydantic import JsonValue
 
-from everloop.activities.chat_request import ChatRequest, build_request, made_to_call
-from everloop.activities.model_plugins import FIXED_SETTINGS, as_chat_request, as_model_request
+from everloop.activities.model.plugins import FIXED_SETTINGS, as_chat_request, as_model_request
+from everloop.activities.model.request import ChatRequest, build_request, made_to_call
 from everloop.agents.agent import Agent
 from everloop.agents.hooks import ModelRequest
 from everloop.agents.plugins import tools

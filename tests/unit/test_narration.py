@@ -2,8 +2,7 @@
 
 import pytest
 
-from everloop.activities.narration_request import MAX_CHARACTERS, is_enough, narration, narration_request
-from everloop.activities.narration_story import Story
+from everloop.activities.narrator.story import MAX_CHARACTERS, Story, is_enough, narration, narration_request
 from everloop.workflows.contract.events import (
     AgentInvoked,
     IterationStarted,

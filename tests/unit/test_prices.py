@@ -2,7 +2,7 @@
 
 import pytest
 
-from everloop.activities.prices import LIST_PRICES, Price, Prices, read_prices
+from everloop.activities.model.prices import LIST_PRICES, Price, Prices, read_prices
 from everloop.workflows.contract.messages import Usage
 
 MINE = Price(input=7, output=9)

@@ -7,8 +7,8 @@ import pytest
 from openai import APIConnectionError, APIError, APIStatusError, APITimeoutError
 from pydantic import JsonValue
 
-from everloop.activities.provider_errors import kind_of, provider_failure
-from everloop.activities.reply_assembler import IncompleteReplyError, UnreadableStreamError
+from everloop.activities.model.failures import kind_of, provider_failure
+from everloop.activities.model.reply import IncompleteReplyError, UnreadableStreamError
 from everloop.runtime.bounded_answers import AnswerTooLargeError
 from everloop.workflows.contract.failures import CONTEXT_TOO_LONG, MODEL_REFUSED, MODEL_UNAVAILABLE
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from everloop.activities.retry_delay import LONGEST_BACKOFF, LONGEST_TOLD, retry_after, retry_delay
+from everloop.activities.model.failures import LONGEST_BACKOFF, LONGEST_TOLD, retry_after, retry_delay
 
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 CHANCES = st.floats(0, 1)

@@ -5,10 +5,10 @@ from collections.abc import Sequence
 import pytest
 from structlog.testing import capture_logs
 
-from everloop.activities.served_queues import report_queues
-from everloop.activities.worker_settings import WorkerSettings
 from everloop.agents.agent import Agent
 from everloop.agents.registry import AgentRegistry
+from everloop.workers.ports import report_queues
+from everloop.workers.settings import WorkerSettings
 from everloop.workflows.contract.names import WORKER_QUEUES
 
 REST = "other workers have to serve these queues: see --queues"

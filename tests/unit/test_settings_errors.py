@@ -4,7 +4,7 @@ import pytest
 from pydantic import ValidationError
 from pydantic_settings import BaseSettings
 
-from everloop.activities.model_settings import ModelSettings
+from everloop.activities.model.provider import ModelSettings
 from everloop.deploy.local.settings import StackSettings
 from everloop.gateway.settings import GatewaySettings
 from everloop.runtime.redis import StoreSettings

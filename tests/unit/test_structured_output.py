@@ -7,7 +7,7 @@ import pytest
 from pydantic import BaseModel, Field, JsonValue, RootModel, field_validator
 from temporalio.exceptions import ApplicationError
 
-from everloop.activities.structured_output import (
+from everloop.activities.model.plugins import (
     MAX_PROBLEMS,
     MAX_SCHEMA_CHARACTERS,
     answer_part,

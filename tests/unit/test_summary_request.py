@@ -1,6 +1,6 @@
 """What the model gets to read when it is to sum up a conversation."""
 
-from everloop.activities.summary_request import MAX_MESSAGE_CHARACTERS, SUMMARY_WORDS, summary_request
+from everloop.activities.model.compaction import MAX_MESSAGE_CHARACTERS, SUMMARY_WORDS, summary_request
 from everloop.workflows.contract.messages import (
     AssistantMessage,
     DataPart,

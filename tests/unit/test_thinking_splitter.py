@@ -6,8 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from everloop.activities.deltas import Delta, TextDelta, ThoughtDelta, coalesce
-from everloop.activities.thinking import MAX_TAG_LENGTH, ThinkingSplitter
+from everloop.activities.model.reply import (
+    MAX_TAG_LENGTH,
+    Delta,
+    TextDelta,
+    ThinkingSplitter,
+    ThoughtDelta,
+    coalesce,
+)
 from tests.support.cutting import cut
 
 LONG_ID = "x" * (MAX_TAG_LENGTH - len('<thinking id="">'))

@@ -3,12 +3,11 @@
 import pytest
 from pydantic import ValidationError
 
-from everloop.activities.worker_arguments import WorkerArguments, parse_arguments
-from everloop.activities.worker_settings import QueueNameError, WorkerSettings
 from everloop.agents.agent import Agent
 from everloop.agents.errors import AgentDefinitionError, ToolDefinitionError
 from everloop.agents.tool import Tool, tool
 from everloop.runtime.settings import explain
+from everloop.workers.settings import QueueNameError, WorkerArguments, WorkerSettings, parse_arguments
 from everloop.workflows.contract.names import NARRATOR_QUEUE, WORKER_QUEUES
 
 

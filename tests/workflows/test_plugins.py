@@ -7,7 +7,7 @@ from temporalio import activity
 from temporalio.client import WorkflowFailureError
 from temporalio.exceptions import ApplicationError, CancelledError
 
-from everloop.activities.model_events import statuses_of
+from everloop.activities.model.events import statuses_of
 from everloop.stores.memory.fold import FoldedTask
 from everloop.workflows.agent_task import AgentTask
 from everloop.workflows.contract import failures

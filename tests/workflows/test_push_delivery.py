@@ -8,11 +8,11 @@ import pytest
 from temporalio.client import Client, WorkflowExecutionStatus, WorkflowFailureError, WorkflowHandle
 from temporalio.exceptions import ApplicationError
 
-from everloop.activities.worker_settings import MAX_CONCURRENT_DELIVERIES
 from everloop.stores.memory.push_configs import MemoryPushConfigs
 from everloop.stores.push.configs import PushConfig
 from everloop.stores.push.deliveries import PushDeliveries
 from everloop.worker import WorkerSettings, running_workers
+from everloop.workers.settings import MAX_CONCURRENT_DELIVERIES
 from everloop.workflows.contract.names import PUSH_NEWS, push_workflow_id
 from everloop.workflows.contract.push import (
     PUSH_FAILED,

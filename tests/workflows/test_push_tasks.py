@@ -4,7 +4,7 @@ import pytest
 from temporalio.client import Client
 from temporalio.exceptions import ApplicationError
 
-from everloop.activities.push_tasks import TaskWorkflows
+from everloop.activities.push.feed import TaskWorkflows
 from everloop.stores.artifacts.interface import Create, NewPart
 from everloop.stores.artifacts.memory import MemoryArtifacts
 from everloop.stores.memory.task_views import MemoryTaskViews

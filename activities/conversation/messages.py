@@ -1,0 +1,129 @@
+"""What is remembered of the transcript of a task."""
+
+from collections.abc import Iterable, Sequence
+from itertools import takewhile
+from json import dumps
+
+from everloop.activities.model.files import describe
+from everloop.workflows.contract.calls import CREATE_TASK, ConversationMessage
+from everloop.workflows.contract.messages import (
+    AssistantMessage,
+    FilePart,
+    Part,
+    SpokenMessage,
+    SummaryMessage,
+    TextPart,
+    ToolCall,
+    ToolMessage,
+    ToolsMessage,
+    TranscriptMessage,
+    UserMessage,
+    text_of,
+)
+
+MAX_CHARACTERS = 10_000
+"""Of one message that is remembered: the rest is cut off."""
+
+MAX_RESULT_CHARACTERS = 4_000
+"""Of the result of a tool that is remembered."""
+
+MAX_ARGUMENT_CHARACTERS = 2_000
+"""Of the arguments of a tool call that are remembered."""
+
+MAX_FILES = 10
+"""Of one message: of further files only a line is remembered, among its words."""
+
+MAX_URL_CHARACTERS = 1_000
+"""Of a file that is remembered as one: of a file with a longer URL only a line is."""
+
+
+def remembered(transcript: Sequence[TranscriptMessage]) -> list[ConversationMessage]:
+    """Return what was said: words, tool calls with their results, and where files are.
+
+    Left out are summaries and lists of tools, replies that were refused and what told the model so, calls
+    without a result, what a model thought, and how it came to a task.
+    """
+    said = list(_without_refusals(transcript))
+    messages = list[ConversationMessage]()
+    wanted = frozenset[str]()
+    for position, message in enumerate(said):
+        if isinstance(message, AssistantMessage):
+            wanted = _answered(message, said[position + 1 :])
+            messages += _reply(message, wanted)
+        elif isinstance(message, UserMessage):
+            messages.append(_user_message(message))
+        elif message.call_id in wanted:
+            wanted -= {message.call_id}  # a second result has no call
+            content = _cut(message.content, MAX_RESULT_CHARACTERS)
+            messages.append(message.model_copy(update={"content": content}))
+    return messages
+
+
+def _without_refusals(transcript: Iterable[TranscriptMessage]) -> Iterable[SpokenMessage]:
+    """Return the messages that stand. The message after a refused reply is the workflow's, if it says why."""
+    refusal = ""
+    for message in transcript:
+        if isinstance(message, SummaryMessage | ToolsMessage):
+            continue
+        is_reason = bool(refusal) and isinstance(message, UserMessage) and refusal in text_of(message.parts)
+        refusal = message.refused if isinstance(message, AssistantMessage) else ""
+        if not refusal and not is_reason:
+            yield message
+
+
+def _answered(reply: AssistantMessage, later: Iterable[SpokenMessage]) -> frozenset[str]:
+    """Return the ids of the calls that have a result, but for the one that asked for a task."""
+    rest = takewhile(lambda message: not isinstance(message, AssistantMessage), later)
+    results = {message.call_id for message in rest if isinstance(message, ToolMessage)}
+    return frozenset(call.id for call in reply.tool_calls if call.name != CREATE_TASK) & results
+
+
+def _reply(reply: AssistantMessage, answered: frozenset[str]) -> list[AssistantMessage]:
+    text = _cut(reply.text or reply.closing, MAX_CHARACTERS)
+    calls = tuple(_call(call) for call in reply.tool_calls if call.id in answered)
+    return [AssistantMessage(text=text, tool_calls=calls)] if text or calls else []
+
+
+def _call(call: ToolCall) -> ToolCall:
+    if len(call.arguments) <= MAX_ARGUMENT_CHARACTERS:
+        return call
+    # Providers refuse arguments that are no JSON.
+    return call.model_copy(
+        update={"arguments": dumps({"cut": _cut(call.arguments, MAX_ARGUMENT_CHARACTERS)})}
+    )
+
+
+def with_lines_for_files(messages: Sequence[ConversationMessage]) -> list[ConversationMessage]:
+    """Return the messages with a line in place of each file, which takes less room."""
+    return [_with_lines(message) if isinstance(message, UserMessage) else message for message in messages]
+
+
+def _with_lines(message: UserMessage) -> UserMessage:
+    parts = (TextPart(text=describe(part)) if isinstance(part, FilePart) else part for part in message.parts)
+    return message.model_copy(update={"parts": tuple(parts)})
+
+
+def _user_message(message: UserMessage) -> UserMessage:
+    elsewhere = [part for part in message.parts if isinstance(part, FilePart) and _is_elsewhere(part)]
+    kept = elsewhere[:MAX_FILES]
+    texts = [_text(part) for part in message.parts if not any(part is file for file in kept)]
+    files = [part.model_copy(update={"metadata": {}}) for part in kept]
+    words = [TextPart(text=_cut("\n\n".join(texts), MAX_CHARACTERS))] if texts else []
+    return UserMessage(message_id=message.message_id, parts=(*words, *files))
+
+
+def _is_elsewhere(part: FilePart) -> bool:
+    """Whether a file is kept somewhere, so that telling where is enough."""
+    return not part.content and len(part.url) <= MAX_URL_CHARACTERS
+
+
+def _text(part: Part) -> str:
+    if isinstance(part, FilePart):
+        return describe(part.model_copy(update={"url": _cut(part.url, MAX_URL_CHARACTERS)}))
+    return part.text if isinstance(part, TextPart) else dumps(part.data, ensure_ascii=False)
+
+
+def _cut(text: str, most: int) -> str:
+    if len(text) <= most:
+        return text
+    return f"{text[:most]}\n[{len(text) - most} more characters were cut off]"

@@ -1,0 +1,129 @@
+"""Sums up what is too old to be recalled of a conversation."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import structlog
+from temporalio.exceptions import ApplicationError
+
+from everloop.activities.conversation.recall import (
+    SummaryStep,
+    byte_budget,
+    byte_size,
+    next_step,
+    token_budget,
+)
+from everloop.activities.heartbeat import Heartbeat, heartbeating
+from everloop.activities.model.compaction import summary_request
+from everloop.activities.model.provider import ModelProvider, explained, read_stream
+from everloop.activities.model.reply import ReplyAssembler
+from everloop.activities.telemetry import logging_task
+from everloop.stores.conversations import Conversations, ConversationSummary
+from everloop.stores.recent_messages import Room, newest_turns
+from everloop.workflows.contract import failures
+from everloop.workflows.contract.calls import CompactConversationInput, ConversationMessage
+from everloop.workflows.contract.messages import AssistantMessage, SummaryMessage
+from everloop.workflows.contract.names import context_key
+from everloop.workflows.contract.tasks import MemorySpec
+
+MAX_SUMMARY_CHARACTERS = 8_000
+"""How much of a summary is kept: a model may write more than the 500 words that it is told."""
+
+_log = structlog.get_logger()
+
+
+@dataclass(frozen=True)
+class _Conversation:
+    """Its summaries, and the messages from position `start` on, which none of them covers."""
+
+    summaries: Sequence[ConversationSummary]
+    start: int
+    messages: Sequence[ConversationMessage]
+
+
+class ConversationCompactor:
+    """Writes summaries one by one. Dying anywhere costs at most the one that is being written.
+
+    The messages stay where they are, so that a failure loses nothing.
+    """
+
+    def __init__(self, conversations: Conversations, provider: ModelProvider) -> None:
+        self._conversations = conversations
+        self._provider = provider
+
+    async def is_long(self, context: str, memory: MemorySpec) -> bool:
+        """Whether the model is to sum up a part of the conversation."""
+        if memory.strategy == "window" or not memory.auto_compact:
+            return False
+        return bool(self._too_old(memory, await self._read(context)))
+
+    async def compact(self, call: CompactConversationInput) -> None:
+        """Do what `ContextPort.compact_conversation` says."""
+        if call.memory.strategy == "window":
+            return
+        context, last = context_key(call.task.owner, call.task.context_id), None
+        with logging_task(call.task):
+            async with heartbeating() as heartbeat:
+                # The same step again means that its summary came too late: another task is at it.
+                while (step := await self._next_step(context, call.memory)) and step != last:
+                    summary = await self._write(call, step, heartbeat)
+                    await self._conversations.compact(context, summary)
+                    last = step
+
+    async def _next_step(self, context: str, memory: MemorySpec) -> SummaryStep | None:
+        found = await self._read(context)
+        return next_step(memory, found.summaries, found.start, self._too_old(memory, found))
+
+    async def _read(self, context: str) -> _Conversation:
+        summaries = await self._conversations.get_summaries(context)
+        span = await self._conversations.get_span(context)
+        start = max([span.start, *(summary.end for summary in summaries)])
+        messages = await self._conversations.get_range(context, start, span.end)
+        return _Conversation(summaries, span.end - len(messages), messages)
+
+    def _too_old(self, memory: MemorySpec, found: _Conversation) -> Sequence[ConversationMessage]:
+        """Return what is to be summed up: nothing while all is recalled, then all but half of that.
+
+        Summing up only what is recalled no more would take a model call after each task.
+        """
+        rooms = [
+            Room(memory.max_messages, token_budget(memory), self._conversations.count_tokens),
+            Room(memory.max_messages, byte_budget(found.summaries), byte_size),
+        ]
+        if all(room.holds(found.messages) for room in rooms):
+            return ()
+        return found.messages[: max(newest_turns(found.messages, room.half) for room in rooms)]
+
+    async def _write(
+        self, call: CompactConversationInput, step: SummaryStep, heartbeat: Heartbeat
+    ) -> ConversationSummary:
+        model = self._provider.choose(call.model, call.task.agent_id)
+        with explained(model, heartbeat):
+            reply = await self._ask(call, model, step)
+        text = reply.text.strip()[:MAX_SUMMARY_CHARACTERS]
+        if not text:
+            raise ApplicationError(
+                f"model {model!r} wrote no summary of the conversation; it is asked again later",
+                type=failures.MODEL_REFUSED,
+                non_retryable=True,
+            )
+        _log.info(
+            "conversation summed up",
+            summary_level=step.level,
+            start=step.start,
+            end=step.end,
+            input_tokens=reply.usage.input_tokens,
+            output_tokens=reply.usage.output_tokens,
+            cost=reply.usage.cost,
+        )
+        return ConversationSummary(level=step.level, start=step.start, end=step.end, text=text)
+
+    async def _ask(self, call: CompactConversationInput, model: str, step: SummaryStep) -> AssistantMessage:
+        """Return what the model writes. It is streamed because a provider may be silent only for so long."""
+        assembler = ReplyAssembler(0)
+        earlier = "\n\n".join(summary.text for summary in step.earlier)
+        notes = [SummaryMessage(end=1, text=earlier), *step.messages]
+        request = summary_request(model, notes, len(notes))
+        async with self._provider.stream(call.task, request, assembler) as stream:
+            await read_stream(stream, assembler, lambda _: None)
+        return self._provider.priced(request, assembler.reply)

@@ -1,0 +1,347 @@
+"""Language-model calls: Chat Completions, streamed."""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import structlog
+from pydantic import BaseModel
+from temporalio import activity
+from temporalio.exceptions import ApplicationError
+
+from everloop.activities.events import publish_events, try_publish
+from everloop.activities.heartbeat import Heartbeat, heartbeating
+from everloop.activities.lease import MODEL_LEASE, CallLease, OvertakenError, overtaken
+from everloop.activities.model.artifacts import (
+    LOOK_UP,
+    STORE_ERRORS,
+    ArtifactSettlement,
+    ArtifactStreams,
+    DraftedReply,
+    StoredContents,
+)
+from everloop.activities.model.compaction import ContextCompactor
+from everloop.activities.model.drafts import ResponseDraft, attempt_number
+from everloop.activities.model.events import (
+    closing_events,
+    end_of_streamed,
+    end_of_whole,
+    opening_events,
+    recovery_events,
+    retry_events,
+    statuses_of,
+    was_answer,
+    withdrawal,
+)
+from everloop.activities.model.failures import told_of
+from everloop.activities.model.files import FileReader
+from everloop.activities.model.plugins import ModelPlugins, UnjudgedReplies, as_output, response_format
+from everloop.activities.model.provider import ModelProvider, explained, read_stream
+from everloop.activities.model.reply import Delta, ReplyAssembler
+from everloop.activities.model.request import (
+    ChatRequest,
+    build_request,
+    made_to_call,
+    only_create_task,
+    sent_messages,
+)
+from everloop.activities.model.streaming import DeltaPublisher
+from everloop.activities.telemetry import logging_task
+from everloop.activities.tools.catalogue import find_agent
+from everloop.activities.transcripts import keep_reply, whole_transcript
+from everloop.agents.agent import Agent, Responder, Turn
+from everloop.agents.registry import AgentRegistry
+from everloop.stores.artifacts.interface import Artifacts
+from everloop.stores.leases import NotOursError
+from everloop.stores.tool_records import ToolRecords
+from everloop.stores.transcripts import Attempt, OpenedTranscript, Transcripts
+from everloop.stores.views.interface import TaskViews
+from everloop.workflows.contract import failures
+from everloop.workflows.contract.calls import CallModelInput, CompactContextInput
+from everloop.workflows.contract.events import TaskEvent
+from everloop.workflows.contract.messages import AssistantMessage, SummaryMessage, TranscriptMessage
+from everloop.workflows.contract.names import name_calls
+from everloop.workflows.contract.ports import ModelPort
+
+RESPONDER = "none"
+"""What subscribers are told of the model of an agent that needs none."""
+
+_log = structlog.get_logger()
+
+
+@dataclass(frozen=True)
+class _Attempt:
+    """One attempt at a model call. `count` is as `OpenedTranscript.attempt` counts.
+
+    `draft` is None if the reply is no answer to the client, who has one already.
+    """
+
+    call: CallModelInput
+    lease: CallLease
+    count: int
+    agent: Agent
+    draft: ResponseDraft | None
+    artifacts: ArtifactStreams
+    settlement: ArtifactSettlement
+    plugins: ModelPlugins
+
+    @property
+    def output(self) -> type[BaseModel] | None:
+        """What the reply has to be if it is an answer, where that is more than a text."""
+        return self.agent.output if self.draft else None
+
+
+class OpenAIModel(ModelPort):
+    """Asks a provider that speaks Chat Completions."""
+
+    def __init__(  # noqa: PLR0913, PLR0917 -- its ports, each by its name
+        self,
+        provider: ModelProvider,
+        agents: AgentRegistry,
+        views: TaskViews,
+        transcripts: Transcripts,
+        artifacts: Artifacts,
+        records: ToolRecords,
+    ) -> None:
+        self._provider = provider
+        self._agents = agents
+        self._views = views
+        self._transcripts = transcripts
+        self._artifacts = artifacts
+        self._leases = records
+        self._unjudged = UnjudgedReplies(records)
+        self._compactor = ContextCompactor(provider, views, transcripts, records)
+
+    @activity.defn
+    async def call_model(self, call: CallModelInput) -> AssistantMessage:
+        with logging_task(call.task):
+            async with heartbeating() as heartbeat:
+                agent = find_agent(self._agents, call.task)
+                name = f"reply {call.task.run_id} {call.length}.{call.tries}"
+                lease = CallLease(self._leases, call.task.task_id, name, MODEL_LEASE, is_repeatable=True)
+                # Whoever works on it may yet end well, and costs less than a second reply.
+                await lease.claim()
+                reply = await lease.hold(self._call(call, agent, lease, heartbeat))
+                await lease.end()
+                return reply
+
+    @activity.defn
+    async def compact_context(self, call: CompactContextInput) -> SummaryMessage:
+        return await self._compactor.compact(call)
+
+    async def _call(
+        self, call: CallModelInput, agent: Agent, lease: CallLease, heartbeat: Heartbeat
+    ) -> AssistantMessage:
+        opened = await self._open(call, lease)
+        attempt = self._attempt(call, lease, opened.attempt, agent)
+        try:
+            model = RESPONDER if agent.respond else self._provider.choose(call.model, agent.id)
+            with explained(model, heartbeat):
+                return await self._reply(attempt, opened, model)
+        except OvertakenError:
+            raise
+        except ApplicationError as failure:
+            await self._tell_failure(attempt, failure)
+            raise
+
+    def _attempt(self, call: CallModelInput, lease: CallLease, count: int, agent: Agent) -> _Attempt:
+        number = attempt_number(call.tries, count)
+        drafted = {name: tool for name, tool in agent.tools.items() if tool.draft_of}
+        of = DraftedReply(call.task.task_id, call.length, number, drafted)
+        contents = StoredContents(self._artifacts, call.task)
+        return _Attempt(
+            call,
+            lease,
+            count,
+            agent,
+            draft=None if call.tool or call.routing else ResponseDraft(call.length, number),
+            artifacts=ArtifactStreams(of, contents),
+            settlement=ArtifactSettlement(of, contents, self._views),
+            plugins=ModelPlugins(agent, call),
+        )
+
+    async def _open(self, call: CallModelInput, lease: CallLease) -> OpenedTranscript:
+        """Return the transcript, or the reply that an earlier attempt has stored.
+
+        A call that lacks its transcript comes again, with the same status: it has said nothing.
+        """
+        attempt = Attempt(f"{call.length}.{call.tries}", activity.info().attempt, lease.lease)
+        try:
+            opened = await self._transcripts.open(
+                call.task.task_id,
+                call.task.run_id,
+                call.length,
+                call.new,
+                previous_run=call.previous_run,
+                attempt=attempt,
+            )
+        except NotOursError:
+            raise overtaken() from None
+        if not isinstance(opened.reply, AssistantMessage):
+            whole_transcript(opened, call.length, call.digest)
+        return opened
+
+    async def _reply(self, attempt: _Attempt, opened: OpenedTranscript, model: str) -> AssistantMessage:
+        """Return the reply of an earlier attempt, or ask for one."""
+        call, draft = attempt.call, attempt.draft
+        if isinstance(opened.reply, AssistantMessage):
+            _log.info("model reply found", iteration=call.iteration, attempt=attempt.count)
+            await self._publish(attempt, statuses_of(call))
+            end = end_of_whole(call, opened.reply, draft, is_data=attempt.output is not None)
+            return await self._show(attempt, opened.reply, [*recovery_events(call, attempt.count), *end])
+        transcript = whole_transcript(opened, call.length)
+        if draft:
+            draft.is_shown |= any(map(was_answer, transcript))
+        if call.needs_price and not attempt.agent.respond:
+            self._provider.require_price(model)
+        await self._publish(attempt, opening_events(call, attempt.count, model))
+        if written := await self._unjudged_reply(attempt):
+            return await self._take_whole(attempt, written, recovery_events(call, attempt.count))
+        if attempt.agent.respond:
+            return await self._take_response(attempt, attempt.agent.respond, transcript)
+        request = await self._request(attempt, model, transcript)
+        return await self._ask(attempt, request)
+
+    async def _request(
+        self, attempt: _Attempt, model: str, transcript: Sequence[TranscriptMessage]
+    ) -> ChatRequest:
+        agent, call = attempt.agent, attempt.call
+        reader = FileReader(self._artifacts, call.task, agent.model_takes)
+        files = await reader.read(sent_messages(transcript))
+        prompts = await attempt.plugins.prompts()
+        request = build_request(model, agent, transcript, files=files, prompts=prompts)
+        if call.tool:
+            request = made_to_call(request, call.tool)
+        if call.routing:
+            request = only_create_task(request, agent)
+        if attempt.output:
+            request["response_format"] = response_format(attempt.output)
+        request = await attempt.plugins.before(request)
+        if call.needs_price:
+            self._provider.require_price(request["model"])
+        return request
+
+    async def _take_response(
+        self, attempt: _Attempt, respond: Responder, transcript: Sequence[TranscriptMessage]
+    ) -> AssistantMessage:
+        """Take the reply from the agent's own function; store it before its end is published."""
+        call = attempt.call
+        try:
+            ours = await respond(Turn(transcript, decides=call.routing))
+        except Exception as error:  # noqa: BLE001 -- it is the user's code
+            problem = f"the agent's own function failed: {type(error).__name__}: {error}"
+            raise ApplicationError(problem, type=failures.MODEL_REFUSED, non_retryable=True) from None
+        ours = ours.model_copy(update={"tool_calls": name_calls(ours.tool_calls, call.length)})
+        return await self._take_whole(attempt, ours)
+
+    async def _take_whole(
+        self, attempt: _Attempt, written: AssistantMessage, told: Sequence[TaskEvent] = ()
+    ) -> AssistantMessage:
+        """Take a reply that was not streamed now; store it before its end is published, behind `told`."""
+        call, draft = attempt.call, attempt.draft
+        reply = await self._stored(attempt, await self._judged(attempt, written))
+        if not reply.text:
+            end = closing_events(call.iteration, reply, withdrawal(draft))
+        else:
+            end = end_of_whole(call, reply, draft, is_data=attempt.output is not None)
+        return await self._show(attempt, reply, [*told, *end])
+
+    async def _ask(self, attempt: _Attempt, request: ChatRequest) -> AssistantMessage:
+        """Stream one completion; store it before its end is published."""
+        call, artifacts = attempt.call, attempt.artifacts
+        shown = None if attempt.output else attempt.draft
+        assembler = ReplyAssembler(call.length, artifacts.tools)
+        publish = partial(self._publish, attempt)
+        async with DeltaPublisher(publish, shown, artifacts, call.iteration) as publisher:
+            name = attempt.agent.name
+            async with self._provider.stream(call.task, request, assembler, agent_name=name) as stream:
+                await self._try_publish(attempt, recovery_events(call, attempt.count))
+                await read_stream(stream, assembler, publisher.add)
+            rest = await publisher.stop()
+        written = self._provider.priced(request, assembler.reply)
+        ours = await self._judged(attempt, written)
+        reply = await self._stored(attempt, ours)
+        if reply == ours:
+            end = await _end_of_ours(attempt, reply, written, rest)
+        else:
+            end = end_of_whole(call, reply, attempt.draft, is_data=attempt.output is not None)
+        _log.info("model replied", iteration=call.iteration, model=reply.model, **reply.usage.model_dump())
+        return await self._show(attempt, reply, end)
+
+    async def _unjudged_reply(self, attempt: _Attempt) -> AssistantMessage | None:
+        """Return what the model has replied to an attempt whose worker died while plugins judged it."""
+        if attempt.count == 1 or not attempt.plugins.judge_replies:
+            return None
+        found = await self._unjudged.find(attempt.lease.lease)
+        if found:
+            _log.info("unjudged model reply found", iteration=attempt.call.iteration, attempt=attempt.count)
+        return found
+
+    async def _judged(self, attempt: _Attempt, reply: AssistantMessage) -> AssistantMessage:
+        """Return a reply as it counts, after its plugins and the output model have seen it."""
+        if attempt.plugins.judge_replies:
+            await self._unjudged.keep(attempt.lease.lease, reply)
+        reply = await attempt.plugins.after(reply)
+        return as_output(reply, attempt.output) if attempt.output else reply
+
+    async def _stored(self, attempt: _Attempt, ours: AssistantMessage) -> AssistantMessage:
+        """Store a judged reply, and return the one that counts."""
+        call, lease = attempt.call, attempt.lease.lease
+        reply = await keep_reply(self._transcripts, call.task, call.length, ours, lease)
+        if attempt.plugins.judge_replies:
+            await self._unjudged.keep(lease, None)
+        return reply
+
+    async def _show(
+        self, attempt: _Attempt, reply: AssistantMessage, end: Sequence[TaskEvent]
+    ) -> AssistantMessage:
+        """Publish the end of a reply, and say in it if that may have failed: the workflow then does it."""
+        is_newest = attempt.draft is None or attempt.draft.is_newest
+        is_shown = await self._try_publish(attempt, end) and is_newest
+        await self._settle(attempt, reply)
+        return reply if is_shown else reply.model_copy(update={"is_shown": False})
+
+    async def _tell_failure(self, attempt: _Attempt, failure: ApplicationError) -> None:
+        """Say that a retry follows, or take back the half-written answer of a call that ends here."""
+        call, count = attempt.call, attempt.count
+        told = {} if attempt.agent.respond else told_of(failure)
+        _log.warning("model call failed", iteration=call.iteration, attempt=count, kind=failure.type, **told)
+        if not failure.non_retryable:
+            await self._try_publish(attempt, retry_events(call, count, failure))
+        else:
+            await self._try_publish(attempt, [*recovery_events(call, count), *withdrawal(attempt.draft)])
+            await self._settle(attempt, None)
+            await attempt.plugins.tell_failure(failure)
+
+    async def _settle(self, attempt: _Attempt, reply: AssistantMessage | None) -> None:
+        """Make sure of what is shown of artifacts; where that fails, the tool calls do it."""
+        try:
+            async with asyncio.timeout(LOOK_UP):
+                chunks = await attempt.settlement.chunks(reply, attempt.artifacts.shown_ids)
+        except STORE_ERRORS as error:
+            _log.warning("artifacts not settled", error_type=type(error).__name__)
+        else:
+            if chunks:
+                await self._try_publish(attempt, chunks)
+
+    async def _publish(self, attempt: _Attempt, events: Sequence[TaskEvent]) -> None:
+        await publish_events(self._views, attempt.call.task, events, attempt.lease.lease)
+
+    async def _try_publish(self, attempt: _Attempt, events: Sequence[TaskEvent]) -> bool:
+        return await try_publish(self._views, attempt.call.task, events, attempt.lease.lease)
+
+
+async def _end_of_ours(
+    attempt: _Attempt, reply: AssistantMessage, written: AssistantMessage, rest: Sequence[Delta]
+) -> list[TaskEvent]:
+    """Return the end of the reply that the model has just `written`, and plugins may have changed.
+
+    The artifacts of calls that were changed are left to the settlement: the streams count those of before.
+    """
+    is_whole = reply.tool_calls == written.tool_calls
+    chunks = await attempt.artifacts.finish(reply) if is_whole else []
+    if reply.text == written.text and not reply.refused and not attempt.output:
+        return [*chunks, *end_of_streamed(attempt.call, reply, rest, attempt.draft)]
+    is_data = attempt.output is not None
+    return [*chunks, *end_of_whole(attempt.call, reply, attempt.draft, is_data=is_data, rest=rest)]

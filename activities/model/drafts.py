@@ -1,0 +1,161 @@
+"""The answer while it is written: the chunks of the artifact `response`."""
+
+import json
+
+from everloop.workflows.contract.events import FINAL_ATTEMPT, RESPONSE_ARTIFACT, ArtifactChunk
+from everloop.workflows.contract.messages import Part, TextPart
+
+# Orders everything that the attempts of all calls for one reply publish.
+
+ATTEMPTS_PER_TRY = 1000
+"""How many numbers a call has; from its 999th attempt on they share the last one."""
+
+
+def attempt_number(tries: int, attempt: int) -> int:
+    """Return the number of an attempt after `tries` calls for the same position.
+
+    `attempt` is as `OpenedTranscript.attempt` counts, from 1. Temporal's own count will not do: it begins
+    again when an operator resets the activity, and what the view shows of earlier attempts would stay.
+    """
+    return tries * ATTEMPTS_PER_TRY + min(attempt, ATTEMPTS_PER_TRY - 1)
+
+
+def is_shared(number: int) -> bool:
+    """Whether several attempts may have this number."""
+    return number % ATTEMPTS_PER_TRY == ATTEMPTS_PER_TRY - 1
+
+
+# The numbers of the chunks that one activity attempt publishes of one artifact.
+
+DRAFTS_PER_ATTEMPT = 10
+"""How many draft numbers an attempt has; the last one is for the end of the call. The others last for a
+minute of failed publishes."""
+
+_LAST_ATTEMPT = FINAL_ATTEMPT // DRAFTS_PER_ATTEMPT - 1
+"""The workflow completes the answer under FINAL_ATTEMPT, so every draft number must stay below."""
+
+
+class DraftNumbers:
+    """Counts drafts, and the chunks of each, so that the fold keeps one whole draft.
+
+    Nobody can tell whether a publish that failed took effect. What follows is therefore a new draft
+    (`restart`), from the first character on. An attempt has its own range of draft numbers; when that
+    `is_spent`, nothing is published until the end of the call, which has the last number (`end`). `attempt`
+    is numbered by `attempt_number`.
+    """
+
+    def __init__(self, attempt: int) -> None:
+        attempt = min(attempt, _LAST_ATTEMPT)
+        first = attempt * DRAFTS_PER_ATTEMPT
+        self._last = first + DRAFTS_PER_ATTEMPT - 1
+        # A draft that another attempt may have begun under the same number cannot be continued.
+        self.draft = self._first = self._last if is_shared(attempt) else first
+        self.index = 0
+        self.is_first_attempt = attempt <= 1
+        self.is_newest = attempt < _LAST_ATTEMPT
+        """Whether the end surely takes the place of every earlier draft."""
+
+    @property
+    def is_spent(self) -> bool:
+        return self.draft == self._last
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether a chunk of the current draft has been made."""
+        return self.index > 0
+
+    @property
+    def is_first(self) -> bool:
+        """Whether this is the first draft of all: no other attempt made one, nor did this one."""
+        return self.is_first_attempt and self.draft == self._first
+
+    def next_index(self) -> int:
+        """Return the index of the next chunk, and count it."""
+        index, self.index = self.index, self.index + 1
+        return index
+
+    def restart(self) -> None:
+        """Let the next chunk begin a new draft; one that has not begun needs none."""
+        if self.has_begun:
+            self.draft, self.index = self.draft + 1, 0
+
+    def end(self) -> None:
+        """Let the next chunk begin the last draft of the attempt."""
+        self.draft, self.index = self._last, 0
+
+
+MAX_WHOLE_BYTES = 64_000
+"""Of an answer as JSON. One that is not larger is sent once more, whole, at its end: some clients read
+nothing but the last update of an artifact."""
+
+
+class ResponseDraft:
+    """Makes the chunks that one activity attempt publishes of the answer; see `DraftNumbers`.
+
+    When the numbers of the attempt are used up, `append` returns None until the end of the call.
+    """
+
+    def __init__(self, position: int, attempt: int) -> None:
+        self._position = position
+        self._numbers = DraftNumbers(attempt)
+        self._written: list[str] = []
+        self.is_shown = not self._numbers.is_first_attempt
+        """Whether the view may show what this call has to take back if it ends without an answer: a draft of
+        this attempt or of one before, or the answer to earlier messages."""
+        self.is_newest = self._numbers.is_newest
+        """Whether its end surely takes the place of every earlier draft; if not, the workflow sees to it."""
+
+    def append(self, text: str) -> ArtifactChunk | None:
+        """Return the chunk that adds a text."""
+        self._written.append(text)
+        if self._numbers.is_spent:
+            return None
+        written = text if self._numbers.has_begun else "".join(self._written)
+        return self._chunk(TextPart(text=written), last_chunk=False)
+
+    def finish(self, text: str) -> list[ArtifactChunk]:
+        """Return what adds the last text, which may be empty, and completes the answer.
+
+        A large answer ends with its last piece. If the draft lost its beginning meanwhile (Redis was
+        emptied), it cannot be continued; the whole answer therefore follows, which the fold drops where the
+        draft is complete.
+        """
+        self._written.append(text)
+        whole = "".join(self._written)
+        if not self._numbers.has_begun or _size(whole) <= MAX_WHOLE_BYTES:
+            return [self.replace(whole)]
+        return [self._chunk(TextPart(text=text), last_chunk=True), self.replace(whole)]
+
+    def replace(self, text: str) -> ArtifactChunk:
+        """Return the chunk that completes the answer with this text, whatever was written before."""
+        return self.complete(TextPart(text=text))
+
+    def complete(self, answer: Part) -> ArtifactChunk:
+        """Return the chunk that is the whole answer, whatever was written before."""
+        self._numbers.end()
+        return self._chunk(answer, last_chunk=True)
+
+    def withdraw(self) -> ArtifactChunk:
+        """Return the chunk that leaves an empty draft."""
+        self._numbers.end()
+        return self._chunk(TextPart(text=""), last_chunk=False)
+
+    def restart(self) -> None:
+        """Begin a new draft with the next chunk: it will carry the whole text."""
+        self._numbers.restart()
+
+    def _chunk(self, part: Part, *, last_chunk: bool) -> ArtifactChunk:
+        self.is_shown = True
+        return ArtifactChunk(
+            artifact_id=RESPONSE_ARTIFACT,
+            name=RESPONSE_ARTIFACT,
+            position=self._position,
+            attempt=self._numbers.draft,
+            index=self._numbers.next_index(),
+            part=part,
+            last_chunk=last_chunk,
+        )
+
+
+def _size(text: str) -> int:
+    return len(json.dumps(text, ensure_ascii=False).encode(errors="replace"))

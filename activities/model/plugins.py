@@ -1,0 +1,292 @@
+"""What the plugins of an agent have to do with its model calls."""
+
+import json
+import re
+from collections.abc import Mapping
+from typing import cast
+
+import structlog
+from openai.types.shared_params import ResponseFormatJSONSchema
+from pydantic import BaseModel, JsonValue, ValidationError
+from pydantic_core import from_json
+from redis.exceptions import RedisError
+from temporalio.exceptions import ApplicationError
+
+from everloop.activities.hooks import Hooks, PluginFailedError, hook_context
+from everloop.activities.lease import OvertakenError
+from everloop.activities.model.request import ChatRequest, Prompts, write_prompts
+from everloop.agents.agent import Agent
+from everloop.agents.hooks import ModelRequest, Veto
+from everloop.stores.leases import Lease, NotOursError
+from everloop.stores.tool_records import ToolRecords
+from everloop.workflows.contract import failures
+from everloop.workflows.contract.calls import CallModelInput
+from everloop.workflows.contract.messages import AssistantMessage, DataPart, TextPart
+from everloop.workflows.contract.names import name_calls
+from everloop.workflows.contract.parts import is_sendable
+
+FIXED_SETTINGS = frozenset({"model", "messages", "tools", "stream", "stream_options", "n"})
+"""Fields of a request that are no settings: they have another place, or the reply could not be read."""
+
+_OF_TOOLS = frozenset({"tool_choice", "parallel_tool_calls"})
+"""Settings that providers refuse where no tools are offered."""
+
+_log = structlog.get_logger()
+
+
+class ModelPlugins:
+    """The plugins of an agent at one model call; one without hooks costs nothing."""
+
+    def __init__(self, agent: Agent, call: CallModelInput) -> None:
+        self._agent = agent
+        self._position = call.length
+        self._context = hook_context(call.task, iteration=call.iteration, usage=call.usage)
+        self._hooks = Hooks(agent, self._context)
+
+    @property
+    def judge_replies(self) -> bool:
+        """Whether any plugin looks at replies."""
+        return self._hooks.has("after_model_call")
+
+    async def prompts(self) -> Prompts:
+        """Return the system prompts of this call.
+
+        Raises:
+            ApplicationError: `PluginFailed`: one could not be written.
+        """
+        try:
+            return await write_prompts(self._agent, self._context)
+        except PluginFailedError as error:
+            raise error.as_failure() from None
+
+    async def before(self, request: ChatRequest) -> ChatRequest:
+        """Return the request as plugins let it be made.
+
+        Raises:
+            ApplicationError: `PluginVeto`, or `PluginFailed`: a hook raised, or made no request.
+        """
+        if not self._hooks.has("before_model_call"):
+            return request
+        asked = as_model_request(request)
+        try:
+            said = await self._hooks.before_model_call(asked)
+        except PluginFailedError as error:
+            raise error.as_failure() from None
+        if isinstance(said, Veto):
+            raise ApplicationError(said.reason, type=failures.PLUGIN_VETO, non_retryable=True)
+        try:
+            return request if said is asked else as_chat_request(said, request)
+        except ValueError as error:
+            problem = f"a plugin of agent {self._agent.id!r} failed in before_model_call: {error}"
+            raise ApplicationError(problem, type=failures.PLUGIN_FAILED, non_retryable=True) from None
+
+    async def after(self, reply: AssistantMessage) -> AssistantMessage:
+        """Return the reply as plugins let it stand; after a veto it is refused, and calls no tools.
+
+        What the reply has cost stays.
+
+        Raises:
+            ApplicationError: `PluginFailed`: a hook raised.
+        """
+        if not self.judge_replies:
+            return reply
+        try:
+            said = await self._hooks.after_model_call(reply)
+        except PluginFailedError as error:
+            raise error.as_failure() from None
+        if isinstance(said, Veto):
+            return _refuse(reply, said.reason)
+        if said.refused:
+            return _refuse(said.model_copy(update={"usage": reply.usage}), said.refused)
+        calls = name_calls(said.tool_calls, self._position)
+        return said.model_copy(update={"tool_calls": calls, "usage": reply.usage, "is_shown": reply.is_shown})
+
+    async def tell_failure(self, failure: ApplicationError) -> None:
+        """Tell plugins that the call has failed for good."""
+        await self._hooks.on_error(failure.message)
+
+
+class UnjudgedReplies:
+    """Keeps a model's reply until plugins have judged it: a worker that dies meanwhile costs no second one.
+
+    All of it may fail: then the model is asked again.
+    """
+
+    def __init__(self, records: ToolRecords) -> None:
+        self._records = records
+
+    async def keep(self, lease: Lease, reply: AssistantMessage | None) -> None:
+        """Keep a reply for the attempts after the one that holds this lease; None: keep none any more.
+
+        Raises:
+            OvertakenError: the call is another attempt's.
+        """
+        kept = reply.model_dump(mode="json") if reply else None
+        try:
+            await self._records.keep(lease, lease.call_id, kept)
+        except NotOursError:
+            raise OvertakenError from None
+        except (RedisError, OSError) as error:
+            _log.warning("model reply not kept for plugins", error_type=type(error).__name__)
+
+    async def find(self, lease: Lease) -> AssistantMessage | None:
+        """Return the reply that an earlier attempt has kept, None if there is none that can be read."""
+        try:
+            kept = await self._records.kept(lease.task_id, lease.call_id)
+            return None if kept is None else AssistantMessage.model_validate(kept)
+        except (RedisError, OSError, ValidationError) as error:
+            _log.warning("model reply kept for plugins not read", error_type=type(error).__name__)
+            return None
+
+
+def as_model_request(request: ChatRequest) -> ModelRequest:
+    """Return a request as plugins see it."""
+    fields = cast("Mapping[str, JsonValue]", request)
+    return ModelRequest(
+        model=request["model"],
+        messages=cast("tuple[Mapping[str, JsonValue], ...]", tuple(request["messages"])),
+        tools=_tools_of(request),
+        settings={name: value for name, value in fields.items() if name not in FIXED_SETTINGS},
+    )
+
+
+def as_chat_request(wanted: ModelRequest, request: ChatRequest) -> ChatRequest:
+    """Return a request as plugins want it in place of `request`.
+
+    A model that is left without the tool that it has to call may answer.
+
+    Raises:
+        ValueError: a setting is none, or something is not JSON; the message says what.
+    """
+    if wrong := sorted(FIXED_SETTINGS & wanted.settings.keys()):
+        raise ValueError(f"{', '.join(wrong)} cannot be set by `settings`")
+    settings = dict(wanted.settings)
+    known = set(map(id, request["messages"]))  # these may have megabytes of files in them
+    _check_is_json([settings, *(dict(message) for message in wanted.messages if id(message) not in known)])
+    tools = [tool for tool in request.get("tools", ()) if tool["function"]["name"] in wanted.tools]
+    if not tools or _named_tool(settings.get("tool_choice")) not in (None, *wanted.tools):
+        settings = {name: value for name, value in settings.items() if name not in _OF_TOOLS}
+    messages = [dict(message) for message in wanted.messages]
+    fields = {**settings, "model": wanted.model, "messages": messages, **({"tools": tools} if tools else {})}
+    return cast("ChatRequest", fields)
+
+
+def _tools_of(request: ChatRequest) -> tuple[str, ...]:
+    return tuple(tool["function"]["name"] for tool in request.get("tools", ()))
+
+
+def _named_tool(choice: JsonValue) -> JsonValue:
+    """Return the name of the tool that has to be called, None if there is no such."""
+    function = choice.get("function") if isinstance(choice, dict) else None
+    return function.get("name") if isinstance(function, dict) else None
+
+
+def _check_is_json(value: object) -> None:
+    try:
+        json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
+    except (TypeError, ValueError, RecursionError) as error:
+        raise ValueError(f"its messages or settings are no JSON ({type(error).__name__})") from None
+
+
+def _refuse(reply: AssistantMessage, reason: str) -> AssistantMessage:
+    """Return a reply that does not stand; its text remains for the model."""
+    refused = {"refused": reason, "tool_calls": (), "closing": "", "rejects": False}
+    return reply.model_copy(update=refused)
+
+
+# Answers that are data: what the model is told of their shape, and whether a reply has it.
+
+MAX_PROBLEMS = 20
+"""How many of the things that do not fit the model is told at once."""
+
+MAX_PROBLEM_CHARACTERS = 300
+
+MAX_SCHEMA_CHARACTERS = 20_000
+"""A longer schema is not told again: the model has it with the request."""
+
+_UNSENDABLE = "it holds a number that is too large, or is nested too deeply"
+_CUT_OFF = "it was cut off, because replies may only be so long; write less"
+
+
+def response_format(output: type[BaseModel]) -> ResponseFormatJSONSchema:
+    """Return what tells the provider of the shape of the answer.
+
+    Not `strict`: OpenAI would take only a part of JSON schema, and refuse the rest.
+    """
+    name = re.sub(r"[^A-Za-z0-9_-]", "_", output.__name__)[:64]
+    schema: dict[str, object] = {**output.model_json_schema()}
+    return {"type": "json_schema", "json_schema": {"name": name, "schema": schema, "strict": False}}
+
+
+def as_output(reply: AssistantMessage, output: type[BaseModel]) -> AssistantMessage:
+    """Return the reply with its text as canonical JSON, or refused with what the model is to do about it.
+
+    A reply that calls tools is no answer yet. One that is refused already, or ends the task in another way
+    than with an answer (`closing`, `rejects`), is left as it is.
+
+    Raises:
+        ApplicationError: `OutputInvalid`: the output model itself failed.
+    """
+    ends_otherwise = reply.rejects or (reply.closing and not reply.text)
+    if reply.tool_calls or reply.refused or ends_otherwise:
+        return reply
+    try:
+        answer = output.model_validate_json(_unfenced(reply.text))
+        text = answer.model_dump_json(by_alias=True, warnings=False)
+    except ValidationError as error:
+        problems = [_CUT_OFF] if reply.finish_reason == "length" else _problems(error)
+        return _refuse_output(reply, output, problems)
+    except Exception as error:  # noqa: BLE001 -- its validators are the user's code
+        raise _failure_of(output, error) from None
+    if not is_sendable(from_json(text)):
+        return _refuse_output(reply, output, [_UNSENDABLE])
+    return reply.model_copy(update={"text": text})
+
+
+def answer_part(text: str, *, is_data: bool) -> TextPart | DataPart:
+    """Return an answer as clients get it."""
+    if not is_data:
+        return TextPart(text=text)
+    try:
+        data: JsonValue = from_json(text)
+    except ValueError:  # it was stored when the agent had no output model yet
+        return TextPart(text=text)
+    return DataPart(data=data)
+
+
+def _failure_of(output: type[BaseModel], error: Exception) -> ApplicationError:
+    """Return the failure of an output model; what the error says may repeat the answer."""
+    problem = (
+        f"the output model {output.__name__!r} raised {type(error).__name__} on an answer: its validators "
+        "have to raise ValueError for one that does not fit, so that the model can repair it"
+    )
+    return ApplicationError(problem, type=failures.OUTPUT_INVALID, non_retryable=True)
+
+
+def _unfenced(text: str) -> str:
+    """Return a text without the fence of Markdown around it."""
+    text = text.strip()
+    if not (text.startswith("```") and text.endswith("```")):
+        return text
+    inner = text[3:-3].strip()
+    return inner[4:] if inner[:4].lower() == "json" else inner
+
+
+def _problems(error: ValidationError) -> list[str]:
+    """Return what does not fit, by field; what stands there is not repeated."""
+    found = error.errors(include_url=False, include_input=False, include_context=False)
+    lines = [f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in found[:MAX_PROBLEMS]]
+    shown = [line.removeprefix(": ")[:MAX_PROBLEM_CHARACTERS] for line in lines]
+    more = len(found) - len(shown)
+    return [*shown, f"and {more} more"] if more else shown
+
+
+def _refuse_output(reply: AssistantMessage, output: type[BaseModel], problems: list[str]) -> AssistantMessage:
+    schema = json.dumps(output.model_json_schema(), ensure_ascii=False)
+    told = f":\n{schema}" if len(schema) <= MAX_SCHEMA_CHARACTERS else " that the request came with."
+    listed = "\n".join(f"- {problem}" for problem in problems)
+    refused = (
+        f"Your answer does not fit:\n{listed}\n"
+        f"Answer again, with nothing but JSON that fits the schema {output.__name__!r}{told}"
+    )
+    return reply.model_copy(update={"refused": refused, "misfits": True})

@@ -1,0 +1,302 @@
+"""From an agent and a transcript to a Chat Completions request."""
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import dropwhile
+from typing import NotRequired, TypedDict
+
+from openai.types.chat import (
+    ChatCompletionAssistantMessageParam,
+    ChatCompletionContentPartParam,
+    ChatCompletionFunctionToolParam,
+    ChatCompletionMessageFunctionToolCallParam,
+    ChatCompletionMessageParam,
+    ChatCompletionNamedToolChoiceParam,
+)
+from openai.types.shared_params import ResponseFormatJSONSchema
+
+from everloop.activities.hooks import PluginFailedError, in_time
+from everloop.activities.model.files import ReadFiles, describe, file_content
+from everloop.agents.agent import Agent
+from everloop.agents.hooks import HookContext
+from everloop.agents.plugins import Plugin, SystemPrompt
+from everloop.agents.tool import Tool
+from everloop.workflows.contract.calls import CREATE_TASK
+from everloop.workflows.contract.messages import (
+    AssistantMessage,
+    DataPart,
+    FilePart,
+    ListedTool,
+    Part,
+    SpokenMessage,
+    SummaryMessage,
+    TaskReference,
+    TextPart,
+    ToolCall,
+    ToolMessage,
+    ToolsMessage,
+    TranscriptMessage,
+    UserMessage,
+)
+
+# The system prompts of one model call.
+
+_METHOD = "its system prompt"
+
+
+@dataclass(frozen=True)
+class Prompts:
+    """What stands before the history, as paragraphs of one message, and after it, each as a message."""
+
+    before: tuple[str, ...] = ()
+    after: tuple[str, ...] = ()
+
+
+NO_PROMPTS = Prompts()
+
+
+async def write_prompts(agent: Agent, context: HookContext) -> Prompts:
+    """Return the prompts in the order of the plugins; empty ones are left out.
+
+    Raises:
+        PluginFailedError: who writes one raised, took too long, or wrote no text.
+    """
+    before: list[str] = []
+    after: list[str] = []
+    for plugin in agent.ordered_plugins:
+        for prompt in plugin.prompts:
+            if text := await _write(plugin, prompt, context):
+                (before if prompt.place == "before" else after).append(text)
+    return Prompts(tuple(before), tuple(after))
+
+
+async def _write(plugin: Plugin, prompt: SystemPrompt, context: HookContext) -> str:
+    if isinstance(prompt.text, str):
+        return prompt.text
+    return _checked(plugin, await in_time(plugin, _METHOD, partial(prompt.text, context)))
+
+
+def _checked(plugin: Plugin, written: object) -> str:
+    if isinstance(written, str):
+        return written
+    raise PluginFailedError(plugin.name, _METHOD, f"it is a {type(written).__name__}, not a text")
+
+
+_NO_FILES = ReadFiles()
+
+
+class ChatRequest(TypedDict):
+    """The parts of a request that depend on the task."""
+
+    model: str
+    messages: list[ChatCompletionMessageParam]
+    tools: NotRequired[list[ChatCompletionFunctionToolParam]]
+    tool_choice: NotRequired[ChatCompletionNamedToolChoiceParam]
+    parallel_tool_calls: NotRequired[bool]
+    response_format: NotRequired[ResponseFormatJSONSchema]
+
+
+def build_request(
+    model: str,
+    agent: Agent,
+    transcript: Sequence[TranscriptMessage],
+    *,
+    files: ReadFiles = _NO_FILES,
+    prompts: Prompts = NO_PROMPTS,
+) -> ChatRequest:
+    """Return the request; what there is none of is left out.
+
+    `files` is what was read of the files in the transcript.
+    """
+    messages: list[ChatCompletionMessageParam] = []
+    if prompts.before:
+        messages.append({"role": "system", "content": "\n\n".join(prompts.before)})
+    messages.extend(_conversation(transcript, files))
+    messages.extend({"role": "system", "content": text} for text in prompts.after)
+    request = ChatRequest(model=model, messages=messages)
+    if tools := _offered_tools(agent, transcript):
+        request["tools"] = tools
+    return request
+
+
+def made_to_call(request: ChatRequest, tool: str) -> ChatRequest:
+    """Return the request for a model that has to call a tool."""
+    # Some providers refuse a conversation that ends with a reply, or let the model go on writing that.
+    asked: ChatCompletionMessageParam = {
+        "role": "user",
+        "content": f"[Now call {tool}, with the result of your work.]",
+    }
+    return {
+        **request,
+        "messages": [*request["messages"], asked],
+        "tool_choice": {"type": "function", "function": {"name": tool}},
+        "parallel_tool_calls": False,
+    }
+
+
+def only_create_task(request: ChatRequest, agent: Agent) -> ChatRequest:
+    """Return the request for a model that can do nothing but ask for a task, or answer."""
+    return {**request, "tools": [_create_task(agent)]}
+
+
+def last_summary(transcript: Sequence[TranscriptMessage]) -> SummaryMessage | None:
+    """Return the summary that counts, which may stand after messages that it does not cover."""
+    return next((message for message in reversed(transcript) if isinstance(message, SummaryMessage)), None)
+
+
+def user_text(message: UserMessage) -> str:
+    """Return what the user said: texts as they are, data as JSON, a line for each file."""
+    return "\n\n".join(_text(part) for part in message.parts)
+
+
+def sent_messages(transcript: Sequence[TranscriptMessage]) -> list[SpokenMessage]:
+    """Return the messages that the provider gets as they are: those that no summary covers."""
+    head, _, rest = _uncovered(transcript)
+    return [*head, *rest]
+
+
+def spoken(messages: Iterable[TranscriptMessage]) -> list[SpokenMessage]:
+    """Return what was said in the conversation itself."""
+    return [message for message in messages if isinstance(message, SpokenMessage)]
+
+
+def _conversation(
+    transcript: Sequence[TranscriptMessage], files: ReadFiles
+) -> Iterable[ChatCompletionMessageParam]:
+    """Return the messages as the provider gets them: a summary stands for those that it covers."""
+    head, notes, rest = _uncovered(transcript)
+    return [*_messages(head, files), *notes, *_messages(rest, files)]
+
+
+def _uncovered(
+    transcript: Sequence[TranscriptMessage],
+) -> tuple[list[SpokenMessage], list[ChatCompletionMessageParam], list[SpokenMessage]]:
+    """Return what the summary does not cover, the first message and the last ones, and the note between."""
+    summary = last_summary(transcript)
+    if summary is None:
+        return [], [], spoken(transcript)
+    first = summary.first
+    covered = spoken([*transcript[:first], *transcript[first + 1 : summary.end]])
+    rest = spoken(transcript[max(summary.end, first + 1) :])
+    # Providers refuse a result without its call. No range that the workflow covers ends between the two.
+    rest = dropwhile(lambda message: isinstance(message, ToolMessage), rest)
+    return spoken(transcript[first : first + 1]), [_note(summary.text, len(covered))], list(rest)
+
+
+def _note(summary: str, count: int) -> ChatCompletionMessageParam:
+    """Return what stands in the place of the messages that are covered."""
+    if summary:
+        return {"role": "user", "content": f"[Summary of the conversation so far]\n{summary}"}
+    return {"role": "user", "content": f"[{count} earlier messages were left out]"}
+
+
+def _messages(messages: Iterable[SpokenMessage], files: ReadFiles) -> Iterable[ChatCompletionMessageParam]:
+    """Return the messages; a reply of which nothing is left once it was refused is none."""
+    return [_message(message, files) for message in messages if not _is_void(message)]
+
+
+def _is_void(message: SpokenMessage) -> bool:
+    if not isinstance(message, AssistantMessage):
+        return False
+    return bool(message.refused) and not message.text and not message.tool_calls
+
+
+def _message(message: SpokenMessage, files: ReadFiles) -> ChatCompletionMessageParam:
+    if isinstance(message, UserMessage):
+        return {"role": "user", "content": _user_content(message, files)}
+    if isinstance(message, AssistantMessage):
+        return _assistant_message(message)
+    return {"role": "tool", "tool_call_id": message.call_id, "content": message.content}
+
+
+def _user_content(message: UserMessage, files: ReadFiles) -> str | list[ChatCompletionContentPartParam]:
+    """Return what the user said; as one text, unless there is a file that the model gets as it is."""
+    parts: list[ChatCompletionContentPartParam] = []
+    for part in message.parts:
+        given = file_content(part, files) if isinstance(part, FilePart) else None
+        parts += given or [{"type": "text", "text": _text(part)}]
+    for reference in message.references:
+        parts.append({"type": "text", "text": _reference(reference)})
+    texts = [part["text"] for part in parts if part["type"] == "text"]
+    return "\n\n".join(texts) if len(texts) == len(parts) else parts
+
+
+def _reference(reference: TaskReference) -> str:
+    return f"[Task {reference.task_id}, {reference.state}, came to this:]\n{reference.text}"
+
+
+def _text(part: Part) -> str:
+    match part:
+        case TextPart():
+            return part.text
+        case DataPart():
+            return json.dumps(part.data, ensure_ascii=False)
+        case FilePart():
+            return describe(part)
+
+
+def _assistant_message(message: AssistantMessage) -> ChatCompletionAssistantMessageParam:
+    """Return the reply without its reasoning, which providers do not take back."""
+    if not message.tool_calls:
+        return {"role": "assistant", "content": message.text}
+    calls = [_tool_call(call) for call in message.tool_calls]
+    return {"role": "assistant", "content": message.text or None, "tool_calls": calls}
+
+
+def _tool_call(call: ToolCall) -> ChatCompletionMessageFunctionToolCallParam:
+    arguments = readable_arguments(call.arguments)
+    return {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": arguments}}
+
+
+def readable_arguments(written: str) -> str:
+    """Return the arguments as a JSON object, even if the model did not write one.
+
+    Several providers refuse a transcript whose arguments they cannot parse, and the task with it.
+    """
+    if not written.strip():
+        return "{}"
+    try:
+        value: object = json.loads(written)
+    except (ValueError, RecursionError):  # the latter: brackets a thousand deep
+        value = None
+    return written if isinstance(value, dict) else json.dumps({"malformed": written}, ensure_ascii=False)
+
+
+def _create_task(agent: Agent) -> ChatCompletionFunctionToolParam:
+    tools = f" In a task these tools can be used: {', '.join(agent.tools)}." if agent.tools else ""
+    return {
+        "type": "function",
+        "function": {
+            "name": CREATE_TASK,
+            "description": "Take the user's message up as a task: for work that takes tools, several steps, "
+            "or more than a few sentences. What can be answered at once, answer at once, without this."
+            + tools,
+            "parameters": {"type": "object", "properties": {}},
+        },
+    }
+
+
+def _offered_tools(
+    agent: Agent, transcript: Sequence[TranscriptMessage]
+) -> list[ChatCompletionFunctionToolParam]:
+    """Return the tools of the agent, and those listed for the task; the agent's own win."""
+    own = [_tool(tool) for tool in agent.tools.values()]
+    return [*own, *(_tool(tool) for tool in _listed_tools(transcript) if tool.name not in agent.tools)]
+
+
+def _listed_tools(transcript: Sequence[TranscriptMessage]) -> Sequence[ListedTool]:
+    last = next((message for message in reversed(transcript) if isinstance(message, ToolsMessage)), None)
+    return last.tools if last else ()
+
+
+def _tool(tool: Tool | ListedTool) -> ChatCompletionFunctionToolParam:
+    return {
+        "type": "function",
+        "function": {
+            "name": tool.name,
+            "description": tool.description,
+            "parameters": {**tool.parameters},
+        },
+    }

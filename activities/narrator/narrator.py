@@ -1,0 +1,291 @@
+"""Says what tasks are doing while they work."""
+
+import asyncio
+import random
+import time
+from collections.abc import AsyncGenerator, AsyncIterable
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+
+import structlog
+from openai.types.chat import ChatCompletionChunk
+from redis.exceptions import RedisError
+from temporalio import activity
+from temporalio.exceptions import ApplicationError
+
+from everloop.activities.events import try_publish
+from everloop.activities.lease import MODEL_LEASE, CallLease
+from everloop.activities.model.failures import PROVIDER_ERRORS, provider_failure
+from everloop.activities.model.provider import ModelProvider
+from everloop.activities.model.reply import ReplyAssembler
+from everloop.activities.narrator.story import Story, is_enough, narration, narration_request
+from everloop.activities.telemetry import logging_task
+from everloop.stores.leases import Leases
+from everloop.stores.views.interface import START, StreamedEvent, TaskViews, position_order
+from everloop.stores.views.parts import is_at_work
+from everloop.workflows.contract.calls import NarrateInput
+from everloop.workflows.contract.events import (
+    RESPONSE_ARTIFACT,
+    ArtifactChunk,
+    Narrated,
+    StatusChanged,
+    TaskEvent,
+)
+from everloop.workflows.contract.messages import EMPTY, UserMessage, text_of
+from everloop.workflows.contract.ports import NarratorPort
+from everloop.workflows.contract.tasks import TaskView
+
+# The narration of one task, from its beginning to the first artifact, question or end.
+
+BEAT = 3.0
+"""Seconds between heartbeats."""
+
+MOST_SKIPPED = 63
+"""How many intervals pass without a call, at most, while the model fails."""
+
+_log = structlog.get_logger()
+
+
+@dataclass(frozen=True)
+class NarrationTerms:
+    """How much may be done for one task.
+
+    `least_interval`: in seconds, whatever the agent wants (default 1). `max_calls`: of the model (default
+    200). `patience`: how long the view of the task may be missing (default 10 minutes). `longest`: after
+    which nothing more is told (default 23 hours; Temporal ends the activity after 24).
+    """
+
+    least_interval: float = 1.0
+    max_calls: int = 200
+    patience: timedelta = timedelta(minutes=10)
+    longest: timedelta = timedelta(hours=23)
+
+
+class Narration:
+    """Tells what is new in the stream of a task; reads it without waiting, once an interval.
+
+    It stops at what comes after its start, which heartbeats carry on to the next attempt together with the
+    number of calls; what was told already stands in the stream.
+    """
+
+    def __init__(  # noqa: PLR0913, PLR0917 -- all that one narration needs
+        self,
+        provider: ModelProvider,
+        views: TaskViews,
+        call: NarrateInput,
+        model: str,
+        terms: NarrationTerms,
+        lease: CallLease,
+    ) -> None:
+        info = activity.info()
+        self._provider = provider
+        self._views = views
+        self._task = call.task
+        self._model = model
+        self._terms = terms
+        self._lease = lease
+        self._interval = max(call.narrator.interval, terms.least_interval)
+        self._deadline = info.scheduled_time + terms.longest
+        self._start: str | None = info.heartbeat_details[0] if info.heartbeat_details else None
+        self._calls: int = info.heartbeat_details[1] if info.heartbeat_details else 0
+        self._has_begun = False
+        self._position = START
+        self._subject = ""
+        self._story = Story()
+        self._seen_at = time.monotonic()
+        self._is_seen = False
+        self._failures = 0
+        self._skips = 0
+
+    async def run(self) -> None:
+        """Tell what is new every interval, until there is nothing more to tell of; one narrator at a time."""
+        async with self._beating():
+            with suppress(RedisError, OSError):  # that it is away costs a fence, and no narration
+                await self._lease.claim()
+            await self._lease.hold(self._tell())
+            await self._lease.end()
+
+    async def _tell(self) -> None:
+        if not await self._goes_on():
+            return
+        while self._calls < self._terms.max_calls and datetime.now(UTC) < self._deadline:
+            await asyncio.sleep(self._interval)
+            if not await self._goes_on():
+                return
+            text = await self._ask() if self._is_due() else ""
+            if text:
+                if not await self._goes_on():
+                    return
+                await try_publish(self._views, self._task, [Narrated(text=text)], self._lease.lease)
+        _log.info("nothing more is narrated: it is enough for one task", calls=self._calls)
+
+    async def _goes_on(self) -> bool:
+        """Look at the task; return whether there may be more to tell. An outage is waited out for a while."""
+        try:
+            is_over = await (self._look() if self._has_begun else self._begin())
+        except (RedisError, OSError) as error:
+            _log.debug("narrator cannot look at its task", error_type=type(error).__name__)
+            self._is_seen = is_over = False
+        if self._is_seen:
+            self._seen_at = time.monotonic()
+        elif time.monotonic() - self._seen_at > self._terms.patience.total_seconds():
+            _log.warning("nothing more is narrated: the view of the task is lost")
+            return False
+        return not is_over
+
+    async def _begin(self) -> bool:
+        """Take in what has happened before; return whether the task is over.
+
+        A task that has just been answered may still say that it waits.
+        """
+        snapshot = await self._views.load(self._task.task_id)
+        self._is_seen = snapshot is not None
+        if self._start is None:
+            self._start = snapshot.position if snapshot else START
+        is_over = await self._hears_the_end()
+        self._has_begun = True
+        if snapshot is None:
+            return is_over
+        self._subject = _subject(snapshot.view)
+        return is_over or snapshot.view.status.state.is_terminal
+
+    async def _look(self) -> bool:
+        """Take in what is new; return whether the task is over."""
+        if await self._hears_the_end():
+            return True
+        state = await self._views.state(self._task.task_id)
+        self._is_seen = state is not None
+        return state is not None and not is_at_work(state)
+
+    async def _hears_the_end(self) -> bool:
+        """Read on, without waiting: that would hold a connection for each narrator."""
+        while page := await self._views.read({self._task.task_id: self._position}, wait=0):
+            for streamed in page:
+                self._position = streamed.position
+                self._story.take(streamed.event)
+                if not self._has_begun and isinstance(streamed.event, Narrated):
+                    self._story.settle()
+            if any(map(self._ends_here, page)):
+                return True
+        return False
+
+    def _ends_here(self, streamed: StreamedEvent) -> bool:
+        start = self._start or START
+        is_new = position_order(streamed.position) > position_order(start)
+        return is_new and _ends_narration(streamed.event)
+
+    def _is_due(self) -> bool:
+        """Whether the model is asked in this interval; while it fails, it is asked ever more rarely."""
+        if not (self._is_seen and self._story.has_news):
+            return False
+        is_due = self._skips == 0
+        self._skips = max(0, self._skips - 1)
+        return is_due
+
+    async def _ask(self) -> str:
+        """Return what the model tells; empty if that is nothing new, or it cannot answer."""
+        self._calls += 1
+        self._beat()
+        request = narration_request(self._model, self._subject, self._story)
+        assembler = ReplyAssembler(0)
+        try:
+            async with self._provider.stream(self._task, request, assembler) as stream:
+                await _read(stream, assembler)
+        except Exception as error:  # noqa: BLE001 -- whatever a provider answers, the task is not to hear of it
+            self._note_failure(error)
+            return ""
+        self._failures = self._skips = 0
+        self._story.settle()
+        return narration(assembler.reply.text, self._story.told)
+
+    def _note_failure(self, error: Exception) -> None:
+        self._failures += 1
+        self._skips = min(2**self._failures - 1, MOST_SKIPPED)
+        problem = type(error).__name__
+        if isinstance(error, PROVIDER_ERRORS):
+            chance = random.random()  # noqa: S311 -- it spreads retries, it keeps no secret
+            problem = provider_failure(error, self._model, self._failures, chance).message
+        _log.warning("narration failed", failures=self._failures, problem=problem)
+
+    def _beat(self) -> None:
+        """Say that the activity lives, and what the next attempt has to know."""
+        if self._start is None:
+            activity.heartbeat()
+        else:
+            activity.heartbeat(self._start, self._calls)
+
+    @asynccontextmanager
+    async def _beating(self) -> AsyncGenerator[None]:
+        beats = asyncio.create_task(self._beat_for_ever())
+        try:
+            yield
+        finally:
+            beats.cancel()
+
+    async def _beat_for_ever(self) -> None:
+        while True:
+            await asyncio.sleep(BEAT)
+            self._beat()
+
+
+async def _read(stream: AsyncIterable[ChatCompletionChunk], assembler: ReplyAssembler) -> None:
+    """Read until there is enough; hanging up then ends what is written, and paid for, beyond it."""
+    async for chunk in stream:
+        assembler.feed(chunk)
+        if is_enough(assembler.reply.text):
+            return
+    assembler.close()
+
+
+def _ends_narration(event: TaskEvent) -> bool:
+    """Whether clients have something better to look at from here on: an artifact, a question or the end."""
+    match event:
+        case ArtifactChunk():
+            is_withdrawal = event.artifact_id == RESPONSE_ARTIFACT and event.part == EMPTY
+            return not is_withdrawal
+        case StatusChanged():
+            return not is_at_work(event.state)
+        case _:
+            return False
+
+
+def _subject(view: TaskView) -> str:
+    """Return what the user said last."""
+    said = [text_of(message.parts) for message in view.history if isinstance(message, UserMessage)]
+    return said[-1] if said else ""
+
+
+LONGEST_ANSWER = timedelta(seconds=20)
+"""Of the model; after that a narration would be too late."""
+
+_TERMS = NarrationTerms()
+
+
+class Narrator(NarratorPort):
+    """Looks at the stream of a task every few seconds, and lets a model tell what is new in it.
+
+    It never fails: what goes wrong is logged, and costs a narration. What its calls use is not counted as
+    used by the task.
+    """
+
+    def __init__(
+        self, provider: ModelProvider, views: TaskViews, leases: Leases, *, terms: NarrationTerms = _TERMS
+    ) -> None:
+        self._provider = replace(provider, longest_reply=LONGEST_ANSWER)
+        self._views = views
+        self._leases = leases
+        self._terms = terms
+
+    @activity.defn
+    async def narrate(self, call: NarrateInput) -> None:
+        with logging_task(call.task):
+            try:
+                model = self._provider.choose(call.narrator.model or call.model, call.task.agent_id)
+            except ApplicationError as error:
+                _log.warning("nothing is narrated", failure=error.message)
+                return
+            name = f"narration {call.task.run_id}"
+            lease = CallLease(self._leases, call.task.task_id, name, MODEL_LEASE, is_repeatable=True)
+            narration = Narration(self._provider, self._views, call, model, self._terms, lease)
+            await narration.run()

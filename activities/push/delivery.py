@@ -1,0 +1,245 @@
+"""Delivers push notifications, one at a time."""
+
+import json
+import time
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from http import HTTPStatus
+from urllib.parse import urlsplit
+
+import httpx
+import structlog
+from a2a.compat.v0_3 import conversions
+from a2a.types import a2a_pb2 as pb
+from google.protobuf.json_format import MessageToDict
+from structlog.contextvars import bound_contextvars
+from temporalio import activity
+from temporalio.exceptions import ApplicationError
+
+from everloop.activities.lease import PUSH_LEASE, CallLease
+from everloop.activities.model.failures import retry_after
+from everloop.activities.push.feed import News, Nothing, PushFeed, Subject, TaskWorkflows
+from everloop.activities.push.webhook import Answer, RefusedError, UndeliveredError, Webhooks
+from everloop.activities.telemetry import DeliveryOutcome, record_delivery
+from everloop.runtime.protocol.tasks import Place, to_artifact, to_status, to_struct, to_task
+from everloop.stores.leases import Leases
+from everloop.stores.push.configs import PushConfig, PushConfigs
+from everloop.stores.views.interface import TaskViews
+from everloop.workflows.contract.events import StatusChanged
+from everloop.workflows.contract.names import derive_push_event_id
+from everloop.workflows.contract.parts import with_whole_numbers
+from everloop.workflows.contract.ports import PushPort
+from everloop.workflows.contract.push import PUSH_FAILED, DeliverPushInput, DeliverPushResult
+from everloop.workflows.contract.tasks import Artifact, TaskStatus, TaskView
+
+# Notifications as A2A has them. Pure.
+#
+# Source: A2A 1.0 §4.3.3 (a StreamResponse), and 0.3 §9.5 (a Task).
+
+
+@dataclass(frozen=True)
+class Body:
+    """What is posted."""
+
+    content: bytes
+    media_type: str
+
+
+def write_body(config: PushConfig, subject: Subject) -> Body:
+    """Return what tells a client of A2A 1.0."""
+    place = Place(config.task_id, config.context_id, config.public_url)
+    match subject:
+        case TaskView():
+            response = pb.StreamResponse(task=to_task(subject, config.public_url))
+        case StatusChanged():
+            response = pb.StreamResponse(status_update=_status_update(subject, place))
+        case Artifact():
+            response = pb.StreamResponse(artifact_update=_artifact_update(subject, place))
+    return Body(_encode(MessageToDict(response)), "application/a2a+json")
+
+
+def write_legacy_body(config: PushConfig, view: TaskView) -> Body:
+    """Return what tells a client of A2A 0.3: always the task."""
+    task = conversions.to_compat_task(to_task(view, config.public_url))
+    return Body(_encode(task.model_dump(mode="json", by_alias=True, exclude_none=True)), "application/json")
+
+
+def with_status(view: TaskView, event: StatusChanged) -> TaskView:
+    """Return a view with an earlier status of its task."""
+    return view.model_copy(update={"status": _status(event)})
+
+
+def _status(event: StatusChanged) -> TaskStatus:
+    return TaskStatus(state=event.state, at=event.at, message=event.message, metadata=event.metadata)
+
+
+def _status_update(event: StatusChanged, place: Place) -> pb.TaskStatusUpdateEvent:
+    return pb.TaskStatusUpdateEvent(
+        task_id=place.task_id,
+        context_id=place.context_id,
+        status=to_status(_status(event), place),
+        metadata=to_struct(event.metadata),
+    )
+
+
+def _artifact_update(artifact: Artifact, place: Place) -> pb.TaskArtifactUpdateEvent:
+    return pb.TaskArtifactUpdateEvent(
+        task_id=place.task_id,
+        context_id=place.context_id,
+        artifact=to_artifact(artifact, place),
+        append=False,
+        last_chunk=True,
+    )
+
+
+def _encode(value: object) -> bytes:
+    return with_whole_numbers(json.dumps(value, ensure_ascii=False, separators=(",", ":"))).encode()
+
+
+_LONGEST_BACKOFF_EXPONENT = 10
+
+_log = structlog.get_logger()
+
+
+class PushDelivering(PushPort):
+    """Posts what a client has not heard yet, and then notes that it has.
+
+    If we die in between, it is posted again under the same id. One attempt at a time delivers to a webhook.
+    A config that its client removed ends its delivery, and so does one that the store has lost: it may come
+    back only from the client.
+    """
+
+    def __init__(
+        self,
+        configs: PushConfigs,
+        views: TaskViews,
+        workflows: TaskWorkflows,
+        webhooks: Webhooks,
+        leases: Leases,
+    ) -> None:
+        self._leases = leases
+        self._configs = configs
+        self._feed = PushFeed(views, workflows)
+        self._views = views
+        self._webhooks = webhooks
+
+    @activity.defn
+    async def deliver_push(self, call: DeliverPushInput) -> DeliverPushResult:
+        push = call.push
+        with bound_contextvars(task_id=push.task_id, push_config_id=push.config_id):
+            name = f"push {push.config_id}"
+            lease = CallLease(self._leases, push.task_id, name, PUSH_LEASE, is_repeatable=True)
+            await lease.claim()
+            result = await lease.hold(self._look(call, lease))
+            await lease.end()
+            return result
+
+    async def _look(self, call: DeliverPushInput, lease: CallLease) -> DeliverPushResult:
+        push = call.push
+        config = await self._configs.get(push.task_id, push.config_id)
+        if config is None:
+            await self._check_lost(push.task_id)
+            return DeliverPushResult(done=True)
+        return await self._deliver(config, lease, skips=call.skips)
+
+    async def _check_lost(self, task_id: str) -> None:
+        if not await self._configs.knows(task_id):
+            record_delivery("lost")
+            _log.error(
+                "push config lost: its client hears no more of the task unless it sets the config again"
+            )
+
+    async def _deliver(self, config: PushConfig, lease: CallLease, *, skips: bool) -> DeliverPushResult:
+        start = await self._configs.position(config.task_id, config.id)
+        news = await self._feed.next(config.task_id, start)
+        body = await self._body(config, news.subject) if isinstance(news, News) else None
+        if isinstance(news, News) and body:
+            if skips:
+                record_delivery("left_out")
+                _log.error("push notification left out: its webhook did not take it for too long")
+            elif not await self._post(config, lease, body, news.name):
+                return DeliverPushResult(delivered=True)  # look again: it may have been set anew meanwhile
+        if news.position != start:
+            await self._configs.advance(config, start=start, end=news.position)
+        is_over = isinstance(news, Nothing) and news.is_over
+        return DeliverPushResult(delivered=isinstance(news, News), done=is_over)
+
+    async def _body(self, config: PushConfig, subject: Subject) -> Body | None:
+        """Return what is posted; None for what a client of 0.3 has no word for."""
+        if not config.is_legacy:
+            return write_body(config, subject)
+        match subject:
+            case TaskView():
+                return write_legacy_body(config, subject)
+            case StatusChanged():
+                snapshot = await self._views.load(config.task_id)
+                return snapshot and write_legacy_body(config, with_status(snapshot.view, subject))
+            case _:
+                return None
+
+    async def _post(self, config: PushConfig, lease: CallLease, body: Body, news: str) -> bool:
+        """Post, and return whether it was taken; if not, its webhook is gone, and so is the config.
+
+        It is posted while nobody else can post what comes after it.
+
+        Raises:
+            ApplicationError: `PushFailed`.
+            OvertakenError: another attempt has posted it, or does so now.
+        """
+        headers = {
+            "Content-Type": body.media_type,
+            "User-Agent": "everloop",
+            "Webhook-Id": derive_push_event_id(config.task_id, config.id, news),
+            "Webhook-Timestamp": str(int(time.time())),
+            **_authentication(config),
+        }
+        await lease.check(ahead=self._webhooks.time_limit)
+        try:
+            answer = await self._webhooks.post(config.url, body.content, headers, owner=config.owner)
+        except UndeliveredError as error:
+            outcome = "refused" if isinstance(error, RefusedError) else "no_answer"
+            raise _failed(config, outcome, str(error)) from None
+        return await self._judge(config, answer)
+
+    async def _judge(self, config: PushConfig, answer: Answer) -> bool:
+        if httpx.codes.is_success(answer.status):
+            record_delivery("delivered")
+            return True
+        if answer.status == HTTPStatus.GONE:
+            await self._configs.delete_unchanged(config)
+            record_delivery("gone")
+            _log.info("push config removed: its webhook is gone")
+            return False
+        raise _failed(
+            config, "not_taken", _problem(answer), told=retry_after(answer.headers, datetime.now(UTC))
+        )
+
+
+def _authentication(config: PushConfig) -> dict[str, str]:
+    headers: dict[str, str] = {}
+    if config.token:
+        headers["X-A2A-Notification-Token"] = config.token
+    if config.scheme and config.credentials:
+        headers["Authorization"] = f"{config.scheme} {config.credentials}"
+    return headers
+
+
+def _problem(answer: Answer) -> str:
+    if httpx.codes.is_redirect(answer.status):
+        return f"the webhook answered {answer.status}: redirects are not followed; set the URL it leads to"
+    return f"the webhook answered {answer.status}; expected 2xx"
+
+
+def _failed(
+    config: PushConfig, outcome: DeliveryOutcome, problem: str, told: timedelta | None = None
+) -> ApplicationError:
+    """Return a failure that is tried again: not sooner than the webhook asks, nor than our own backoff."""
+    attempt = activity.info().attempt
+    record_delivery(outcome)
+    _log.warning(
+        "push notification not delivered", reason=problem, host=urlsplit(config.url).hostname, attempt=attempt
+    )
+    backoff = timedelta(seconds=2 ** min(attempt - 1, _LONGEST_BACKOFF_EXPONENT))
+    return ApplicationError(
+        problem, type=PUSH_FAILED, next_retry_delay=told if told and told > backoff else None
+    )

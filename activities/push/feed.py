@@ -1,0 +1,136 @@
+"""What a client that is notified has not heard yet."""
+
+import asyncio
+from dataclasses import dataclass
+
+from temporalio.client import Client, WorkflowQueryFailedError
+from temporalio.exceptions import ApplicationError
+from temporalio.service import RPCError
+
+from everloop.runtime.blobs import BlobsUnavailableError
+from everloop.runtime.protocol.tasks import may_be_shown
+from everloop.runtime.temporal.failures import says_workflow_unknown
+from everloop.stores.artifacts.interface import Artifacts
+from everloop.stores.artifacts.shown import with_artifacts
+from everloop.stores.views.interface import MAX_TASK_BYTES, START, Snapshot, TaskViews
+from everloop.workflows.contract.events import ArtifactChunk, StatusChanged, TaskEvent
+from everloop.workflows.contract.push import TASK_UNREADABLE
+from everloop.workflows.contract.tasks import Artifact, TaskView
+
+# What the workflows of tasks say of them, where the store of views may have lost it.
+
+RPC_TIMEOUT = 5.0
+
+
+class TaskWorkflows:
+    """Asks Temporal about tasks; changes nothing. A view has room for `max_bytes` of what a task put out."""
+
+    def __init__(self, client: Client, artifacts: Artifacts, max_bytes: int = MAX_TASK_BYTES) -> None:
+        self._client = client
+        self._artifacts = artifacts
+        self._max_bytes = max_bytes
+
+    async def view(self, task_id: str) -> TaskView | None:
+        """Return the whole view of a task, None if there is no such workflow.
+
+        Raises:
+            ApplicationError: `TaskUnreadable`.
+        """
+        handle = self._client.get_workflow_handle(task_id)
+        try:
+            async with asyncio.timeout(RPC_TIMEOUT):
+                view = await handle.query("view", result_type=TaskView)
+            return await with_artifacts(view, self._artifacts, self._max_bytes)
+        except RPCError as error:
+            if says_workflow_unknown(error):
+                return None
+            raise _unreadable(error) from None
+        except (TimeoutError, WorkflowQueryFailedError, BlobsUnavailableError, ValueError) as error:
+            # ValueError: the SDK has no name for the status of a paused run.
+            raise _unreadable(error) from None
+
+
+def _unreadable(error: Exception) -> ApplicationError:
+    return ApplicationError(f"the task cannot be read now ({type(error).__name__})", type=TASK_UNREADABLE)
+
+
+Subject = TaskView | StatusChanged | Artifact
+"""What is told: the whole task, a new status, or an artifact that became complete."""
+
+
+@dataclass(frozen=True)
+class News:
+    """The next thing to tell, and the position up to which the client knows the task once it is told.
+
+    `name` tells it from all others of its task, however often it is looked up.
+    """
+
+    position: str
+    subject: Subject
+    name: str
+
+
+@dataclass(frozen=True)
+class Nothing:
+    """There is nothing to tell up to this position. `is_over`: nor will there be."""
+
+    position: str
+    is_over: bool
+
+
+class PushFeed:
+    """Reads the stream of a task; who has heard nothing, or whose place in it is lost, gets the view.
+
+    A view that is gone is rebuilt here, as gateways do it for whoever asks. One that lacks statuses is left
+    to gateways (`everloop.gateway.endings`), whose sweep finds it and tells the deliveries when it is right
+    again.
+    """
+
+    def __init__(self, views: TaskViews, workflows: TaskWorkflows) -> None:
+        self._views = views
+        self._workflows = workflows
+
+    async def next(self, task_id: str, position: str) -> News | Nothing:
+        """Return what follows a position; empty: the whole task.
+
+        Raises:
+            ApplicationError: `TaskUnreadable`.
+        """
+        if not (position and await self._views.holds(task_id, position)):
+            return await self._whole(task_id, position)
+        while page := await self._views.read({task_id: position}, wait=0):
+            for streamed in page:
+                position = streamed.position
+                if subject := await self._subject(task_id, streamed.event):
+                    return News(position, subject, position)
+        state = await self._views.state(task_id)
+        if state is None:
+            return await self._whole(task_id, position)
+        return Nothing(position, is_over=state.is_terminal)
+
+    async def _whole(self, task_id: str, position: str) -> News | Nothing:
+        """Return the task as it is."""
+        snapshot = await self._views.load(task_id) or await self._restored(task_id)
+        if snapshot is None:
+            return Nothing(position, is_over=True)
+        view, state = snapshot.view, snapshot.view.status.state
+        if snapshot.position == position == START:  # a view without any stream
+            return Nothing(snapshot.position, is_over=state.is_terminal)
+        return News(snapshot.position, view, f"task {view.run_id} {view.version} {state}")
+
+    async def _restored(self, task_id: str) -> Snapshot | None:
+        if view := await self._workflows.view(task_id):
+            await self._views.restore(view)
+        return await self._views.load(task_id)
+
+    async def _subject(self, task_id: str, event: TaskEvent) -> Subject | None:
+        match event:
+            case StatusChanged():
+                return event
+            case ArtifactChunk(last_chunk=True):
+                shown = await self._views.artifact(task_id, event.artifact_id)
+                # What began anew meanwhile is told when that is complete.
+                is_told = shown and shown.artifact.complete and may_be_shown(shown.artifact)
+                return shown.artifact if shown and is_told else None
+            case _:
+                return None

@@ -1,0 +1,236 @@
+"""What a worker counts and measures, as OpenTelemetry instruments; docs/metrics.md lists them.
+
+Attributes hold names that operators chose (agents, tools, models) or words of a fixed set, never ids of
+owners, contexts or tasks, nor names that a model made up. Without a meter provider recording does nothing.
+"""
+
+import asyncio
+import time
+from collections.abc import AsyncIterable, Callable, Generator, Iterable
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any, Literal, Self, get_args
+
+from openai import APIStatusError
+from openai.types.chat import ChatCompletionChunk
+from opentelemetry import metrics, trace
+from structlog.contextvars import bind_contextvars, bound_contextvars
+from temporalio.worker import ActivityInboundInterceptor, ExecuteActivityInput, Interceptor
+
+from everloop.runtime.telemetry.logs import bind_task, task_fields
+from everloop.runtime.telemetry.statuses import begin_statuses
+from everloop.workflows.contract.calls import ToolReply
+from everloop.workflows.contract.housekeeping import Kind
+from everloop.workflows.contract.messages import ToolMessage, Usage
+from everloop.workflows.contract.tasks import TaskRef
+
+DeliveryOutcome = Literal["delivered", "refused", "no_answer", "not_taken", "gone", "lost", "left_out"]
+"""What came of a try to deliver a push notification.
+
+"refused": its address is not allowed. "not_taken": the webhook answered something else than 2xx. "gone": it
+answered 410, and its config was removed. "lost": the store lost the config. "left_out": it was given up.
+"""
+
+UNKNOWN_TOOL = "unknown"
+"""How calls of tools that the agent does not have are counted: a model may make up any number of names."""
+
+MODEL_SECONDS = (0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92)
+"""Bounds of buckets (OpenTelemetry semantic conventions, "Generative AI metrics")."""
+
+LONG_MODEL_SECONDS = (*MODEL_SECONDS, 163.84, 327.68, 655.36, 1310.72)
+"""The same and further: a reply may take 25 minutes."""
+
+TOKENS = tuple(4**power for power in range(14))
+"""Bounds of buckets, from the same conventions: 1 to 67,108,864."""
+
+TOOL_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 900, 3600)
+
+_meter = metrics.get_meter("everloop")
+
+_operations = _meter.create_histogram(
+    "gen_ai.client.operation.duration",
+    unit="s",
+    description="Time of a model call, to the last chunk of its reply or its failure.",
+    explicit_bucket_boundaries_advisory=LONG_MODEL_SECONDS,
+)
+_first_chunks = _meter.create_histogram(
+    "gen_ai.client.operation.time_to_first_chunk",
+    unit="s",
+    description="Time from a model call to the first chunk of its reply.",
+    explicit_bucket_boundaries_advisory=MODEL_SECONDS,
+)
+_tokens = _meter.create_histogram(
+    "gen_ai.client.token.usage",
+    unit="{token}",
+    description="Tokens of a model call that was answered whole.",
+    explicit_bucket_boundaries_advisory=TOKENS,
+)
+_cost = _meter.create_counter(
+    "everloop.model.cost",
+    unit="{USD}",
+    description="What model calls cost in US dollars, by the price list of the worker.",
+)
+_tool_calls = _meter.create_counter(
+    "everloop.tool.calls", unit="{call}", description="What attempts at tool calls came to."
+)
+_tool_durations = _meter.create_histogram(
+    "everloop.tool.duration",
+    unit="s",
+    description="Time that the function of a tool ran.",
+    explicit_bucket_boundaries_advisory=TOOL_SECONDS,
+)
+_deliveries = _meter.create_counter(
+    "everloop.push.deliveries",
+    unit="{notification}",
+    description="Tries to deliver a push notification, by outcome.",
+)
+_removed = _meter.create_counter(
+    "everloop.housekeeping.removed", unit="{object}", description="What housekeeping removed, by kind."
+)
+
+
+def begin_counters(agent_ids: Iterable[str]) -> None:
+    """Let counters begin at 0: of one that appears with its first event, no rate shows that event."""
+    begin_statuses(agent_ids)
+    for outcome in get_args(DeliveryOutcome):
+        _deliveries.add(0, {"outcome": outcome})
+    for kind in Kind:
+        _removed.add(0, {"kind": kind.value})
+
+
+def record_delivery(outcome: DeliveryOutcome) -> None:
+    """Count a try to deliver a push notification."""
+    _deliveries.add(1, {"outcome": outcome})
+
+
+def record_removed(kind: str, count: int) -> None:
+    """Count what housekeeping removed; `kind` is one of `Kind`."""
+    _removed.add(count, {"kind": str(kind)})
+
+
+def record_usage(agent_id: str, model: str, usage: Usage) -> None:
+    """Record the tokens and the cost of a model call."""
+    attributes = _model_attributes(agent_id, model)
+    _tokens.record(usage.input_tokens, {**attributes, "gen_ai.token.type": "input"})
+    _tokens.record(usage.output_tokens, {**attributes, "gen_ai.token.type": "output"})
+    _cost.add(usage.cost, {"agent": agent_id, "model": model})
+
+
+class ModelCallTimes:
+    """Times one model call from its creation on."""
+
+    def __init__(self, agent_id: str, model: str) -> None:
+        self._attributes = _model_attributes(agent_id, model)
+        self._start = time.perf_counter()
+
+    def record_first_chunk(self) -> None:
+        """Record how long the first chunk took."""
+        _first_chunks.record(time.perf_counter() - self._start, self._attributes)
+
+    def record_end(self, error: BaseException | None) -> None:
+        """Record the whole time, and what kind of error ended the call if one did."""
+        kind = {} if error is None else {"error.type": _error_type(error)}
+        _operations.record(time.perf_counter() - self._start, {**self._attributes, **kind})
+
+
+class TimedChunks:
+    """The chunks of a reply as they come, the first one timed."""
+
+    def __init__(self, chunks: AsyncIterable[ChatCompletionChunk], times: ModelCallTimes) -> None:
+        self._chunks = aiter(chunks)
+        self._record_first: Callable[[], None] | None = times.record_first_chunk
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> ChatCompletionChunk:
+        chunk = await anext(self._chunks)
+        if self._record_first:
+            self._record_first()
+            self._record_first = None
+        return chunk
+
+
+@contextmanager
+def timed_model_call(agent_id: str, model: str) -> Generator[ModelCallTimes]:
+    """Time a model call that lasts as long as the block."""
+    times = ModelCallTimes(agent_id, model)
+    try:
+        yield times
+    except BaseException as error:
+        times.record_end(error)
+        raise
+    times.record_end(None)
+
+
+def record_tool_reply(agent_id: str, tool: str, reply: ToolReply) -> None:
+    """Count what an attempt at a tool call came to."""
+    _record_tool_call(agent_id, tool, reply.outcome if isinstance(reply, ToolMessage) else "question")
+
+
+@contextmanager
+def counted_if_failed(agent_id: str, tool: str) -> Generator[None]:
+    """Count an attempt that ends without a reply: Temporal tries it again, or it was cancelled."""
+    try:
+        yield
+    except asyncio.CancelledError:
+        _record_tool_call(agent_id, tool, "canceled")
+        raise
+    except Exception:
+        _record_tool_call(agent_id, tool, "retried")
+        raise
+
+
+@contextmanager
+def timed_tool(agent_id: str, tool: str) -> Generator[None]:
+    """Time the function of a tool, however it ends."""
+    start = time.perf_counter()
+    try:
+        yield
+    finally:
+        _tool_durations.record(time.perf_counter() - start, {"agent": agent_id, "tool": tool})
+
+
+def _record_tool_call(agent_id: str, tool: str, outcome: str) -> None:
+    _tool_calls.add(1, {"agent": agent_id, "tool": tool, "outcome": outcome})
+
+
+def _model_attributes(agent_id: str, model: str) -> dict[str, str]:
+    return {
+        "gen_ai.operation.name": "chat",
+        "gen_ai.provider.name": "openai",
+        "gen_ai.request.model": model,
+        "gen_ai.agent.id": agent_id,
+    }
+
+
+def _error_type(error: BaseException) -> str:
+    return str(error.status_code) if isinstance(error, APIStatusError) else type(error).__qualname__
+
+
+# Log lines that say which task they belong to.
+
+
+def logging_task(task: TaskRef) -> AbstractContextManager[None]:
+    """Name the task on every log line of the block and of the asyncio tasks it starts."""
+    return bound_contextvars(**task_fields(task))
+
+
+class TaskLogging(Interceptor):
+    """Names the task also on what the SDK logs about an activity, such as that it failed.
+
+    It does so after the activity has ended, and the span of it too.
+    """
+
+    def intercept_activity(self, next: ActivityInboundInterceptor) -> ActivityInboundInterceptor:  # noqa: A002 -- the SDK's
+        return _Binding(next)
+
+
+class _Binding(ActivityInboundInterceptor):
+    async def execute_activity(self, input: ExecuteActivityInput) -> Any:  # noqa: A002, ANN401 -- the SDK's
+        task = getattr(input.args[0], "task", None) if input.args else None
+        if isinstance(task, TaskRef):
+            bind_task(task)  # for good: each activity runs in an asyncio task of its own
+        context = trace.get_current_span().get_span_context()
+        if context.is_valid:
+            bind_contextvars(trace_id=trace.format_trace_id(context.trace_id))
+        return await super().execute_activity(input)

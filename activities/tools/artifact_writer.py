@@ -1,0 +1,310 @@
+"""Writing one part of an artifact, piece by piece."""
+
+import asyncio
+import base64
+import binascii
+import json
+import math
+import secrets
+from collections.abc import AsyncIterable, AsyncIterator, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from types import TracebackType
+from typing import Self
+
+import structlog
+
+from everloop.activities.waiting import AWAY, patiently
+from everloop.agents.tool_context import Content, FileWriter
+from everloop.runtime.blobs import BlobError
+from everloop.stores.artifacts.interface import Append, ArtifactError, Change, Create, Fail, NewPart
+from everloop.stores.artifacts.layout import SEGMENT_BYTES
+from everloop.stores.artifacts.published import PublishedArtifacts
+from everloop.stores.artifacts.shown import SHOWN_BYTES
+from everloop.workflows.contract.artifacts import StoredArtifact
+from everloop.workflows.contract.messages import DataPart, FilePart, Part, TextPart
+
+# What tools hand over as content, in the form in which the artifact store takes it.
+
+PIECE_BYTES = 1024 * 1024
+"""The longest piece of a stream that the store gets at once."""
+
+_PIECE_CHARACTERS = PIECE_BYTES // 4  # UTF-8 takes at most 4 bytes for one
+
+
+async def chunks_of(content: Content) -> AsyncIterator[str | bytes]:
+    """Yield content as it comes; what yields pieces itself is read only as far as needed."""
+    if isinstance(content, str | bytes):
+        yield content
+    elif isinstance(content, AsyncIterable):
+        async for chunk in content:
+            yield chunk
+    else:
+        for chunk in content:
+            yield chunk
+
+
+def slices_of(chunk: str | bytes) -> Iterator[bytes]:
+    """Yield a text, or bytes, in slices of at most 1 MiB.
+
+    Raises:
+        UnicodeEncodeError: the text holds half a character.
+    """
+    if isinstance(chunk, str):
+        for start in range(0, len(chunk), _PIECE_CHARACTERS):
+            yield chunk[start : start + _PIECE_CHARACTERS].encode()
+    else:
+        view = memoryview(chunk)
+        for start in range(0, len(view), PIECE_BYTES):
+            yield bytes(view[start : start + PIECE_BYTES])
+
+
+def encode_json(value: object) -> bytes:
+    """Return a JSON value as UTF-8.
+
+    Raises:
+        ValueError: it is none, for example because it holds NaN or half a character.
+        TypeError: it holds something that JSON does not know.
+    """
+    return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
+
+
+def new_parts(parts: Sequence[Part]) -> tuple[NewPart, ...]:
+    """Return parts as the store takes them.
+
+    Raises:
+        ValueError: one has no content that could be stored.
+    """
+    return tuple(map(new_part, parts))
+
+
+def new_part(part: Part) -> NewPart:
+    """Return a part as the store takes it.
+
+    Raises:
+        ValueError: it has no content that could be stored.
+    """
+    match part:
+        case TextPart():
+            return NewPart("text", part.text.encode(), part.media_type, part.filename)
+        case DataPart():
+            return NewPart("data", encode_json(part.data), part.media_type, part.filename)
+        case FilePart(url="", stored=None):
+            return NewPart("file", _decoded(part), part.media_type, part.filename)
+        case FilePart(stored=None):
+            return NewPart("file", b"", part.media_type, part.filename, url=part.url)
+        case FilePart():
+            raise ValueError(
+                f"the file {part.filename!r} is part of another artifact; read it, and write what you read"
+            )
+
+
+def _decoded(part: FilePart) -> bytes:
+    try:
+        return base64.b64decode(part.content, validate=True)
+    except binascii.Error as error:
+        raise ValueError(f"the content of the file {part.filename!r} is not base64: {error}") from error
+
+
+INTERVAL = 0.025
+"""Seconds from one write to the store to the next; what comes meanwhile goes out together."""
+
+HIDDEN_INTERVAL = 1.0
+"""The same for what is too large to be shown while it is written."""
+
+_BATCH_ROWS = 1000
+"""Rows that go out together at most: the store checks each one."""
+
+_LAST_WORD = 3.0
+"""Seconds that a writer which was stopped has to say that the artifact stays unfinished."""
+
+_log = structlog.get_logger()
+
+
+@dataclass
+class WriteLog:
+    """What became of the writing of one attempt at a call.
+
+    `ids` are the artifacts that were written, in the order in which that began, but for those that failed.
+    """
+
+    ids: dict[str, None] = field(default_factory=dict[str, None])
+
+
+class ArtifactWriter:
+    """Creates an artifact with its first piece, and appends the others.
+
+    `create` says what it is, with one part that has no content yet. From then on nobody else may change it:
+    an earlier attempt at this call, on a worker that was only thought to be lost, would mix its pieces with
+    these. `attempt` is the prefix of ids of `everloop.stores.artifacts.changes`: an earlier attempt may not
+    begin either. A store that is away is waited for.
+    """
+
+    def __init__(  # noqa: PLR0913 -- where it writes, and as whom
+        self,
+        artifacts: PublishedArtifacts,
+        context_id: str,
+        artifact_id: str,
+        create: Create,
+        log: WriteLog,
+        *,
+        attempt: str = "",
+    ) -> None:
+        self._artifacts = artifacts
+        self._context_id = context_id
+        self._artifact_id = artifact_id
+        self._create = create
+        self._log = log
+        self._writer_id = f"{attempt}{secrets.token_hex(8)}-"
+        self._count = 0
+
+    def call_it(self, media_type: str) -> None:
+        """Say what the content is, unless that was said already; at the latest before the first piece."""
+        (part,) = self._create.parts
+        self._create = replace(self._create, parts=(replace(part, media_type=part.media_type or media_type),))
+
+    async def put(self, content: bytes, *, rows: int = 0, is_last: bool = False) -> StoredArtifact:
+        """Write the next piece; with `is_last` the artifact is complete."""
+        is_first, self._count = not self._count, self._count + 1
+        change = self._first(content, is_last=is_last) if is_first else Append(content, -1, rows, is_last)
+        operation_id = f"{self._writer_id}{self._count}"
+        # The store may have done it when its answer is lost; of the same id, it does nothing twice.
+        artifact = await patiently(lambda: self._apply(change, operation_id))
+        self._log.ids[self._artifact_id] = None
+        return artifact
+
+    async def fail(self) -> None:
+        """Say that the artifact stays unfinished, if it was begun and the store is there.
+
+        If not, the next attempt replaces it, or the end of the task says so.
+        """
+        if not self._count:
+            return
+        self._log.ids.pop(self._artifact_id, None)
+        try:
+            async with asyncio.timeout(_LAST_WORD):
+                await self._apply(Fail(), "")
+        except (ArtifactError, BlobError, *AWAY) as error:
+            _log.warning("artifact not marked as failed", error_type=type(error).__name__)
+
+    def _first(self, content: bytes, *, is_last: bool) -> Create:
+        (part,) = self._create.parts
+        return replace(self._create, parts=(replace(part, content=content),), complete=is_last)
+
+    async def _apply(self, change: Change, operation_id: str) -> StoredArtifact:
+        follows = "" if isinstance(change, Create) else self._writer_id
+        return await self._artifacts.apply(
+            self._context_id, self._artifact_id, change, operation_id=operation_id, follows=follows
+        )
+
+
+class Batches:
+    """Combines small pieces: they go out together, every 25 ms; beyond what is shown, by whole segments.
+
+    The first goes out at once, unless all of the content is there already (`is_whole`). The artifact is
+    complete at the end of the block, and failed if the block raises. `artifact` is what it is then.
+    """
+
+    artifact: StoredArtifact
+
+    def __init__(self, writer: ArtifactWriter, *, is_whole: bool = False) -> None:
+        self._writer = writer
+        self._pending = bytearray()
+        self._rows = 0
+        self._sent = 0
+        self._sending = asyncio.Lock()
+        self._added = asyncio.Event()
+        self._stopped = self._finished = False
+        self._due = math.inf if is_whole else _now()
+
+    async def __aenter__(self) -> Self:
+        self._flusher = asyncio.create_task(self._flush_late())
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            if error is None:
+                await self._finish()
+        finally:
+            await self._stop_flusher()
+            if not self._finished:
+                await self._writer.fail()
+
+    async def add(self, piece: bytes, *, rows: int = 0) -> None:
+        """Take a piece of at most 1 MiB; what goes wrong when it goes out later is raised by the next one."""
+        self._raise_failure()
+        if self._pending and len(self._pending) + len(piece) > self._room:
+            await self._send()
+        self._pending += piece
+        self._rows += rows
+        is_full = len(self._pending) >= self._room or self._rows >= _BATCH_ROWS
+        if is_full or self._due <= _now():
+            await self._send()
+        else:
+            self._added.set()
+
+    async def _finish(self) -> None:
+        async with self._sending:
+            self._raise_failure()
+            content, rows = self._take()
+            self.artifact = await self._writer.put(content, rows=rows, is_last=True)
+            self._finished = True
+
+    async def _flush_late(self) -> None:
+        """Send what was added and waits, when it is time."""
+        while not self._stopped:
+            await self._added.wait()
+            await asyncio.sleep(self._due - _now())
+            self._added.clear()
+            await self._send()
+
+    async def _stop_flusher(self) -> None:
+        """Redis' client sends through `asyncio.wait_for`, which in Python 3.11 may lose a cancellation."""
+        self._stopped = True
+        end = _now() + _LAST_WORD
+        while not self._flusher.done() and _now() < end:
+            self._flusher.cancel()
+            await asyncio.wait({self._flusher}, timeout=_LAST_WORD / 10)
+        if self._flusher.done() and not self._flusher.cancelled():
+            self._flusher.exception()  # whoever has to know was told
+
+    @property
+    def _room(self) -> int:
+        """How many bytes go out together; a whole segment needs no detour through Redis."""
+        return PIECE_BYTES if self._sent <= SHOWN_BYTES else SEGMENT_BYTES
+
+    async def _send(self) -> None:
+        async with self._sending:
+            if self._pending:
+                content, rows = self._take()
+                self._sent += len(content)
+                self._due = _now() + (INTERVAL if self._sent <= SHOWN_BYTES else HIDDEN_INTERVAL)
+                await self._writer.put(content, rows=rows)
+
+    def _take(self) -> tuple[bytes, int]:
+        taken = bytes(self._pending), self._rows
+        self._pending.clear()
+        self._rows = 0
+        return taken
+
+    def _raise_failure(self) -> None:
+        if self._flusher.done():
+            self._flusher.result()
+
+
+class BatchedFile(FileWriter):
+    """A file that is written in batches; by default it is what its first chunk is, text or bytes."""
+
+    def __init__(self, writer: ArtifactWriter, batches: Batches) -> None:
+        self._writer = writer
+        self._batches = batches
+
+    async def write(self, chunk: str | bytes) -> None:
+        self._writer.call_it("text/plain" if isinstance(chunk, str) else "application/octet-stream")
+        for piece in slices_of(chunk):
+            await self._batches.add(piece)
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()

@@ -1,0 +1,320 @@
+"""What tools do with artifacts, in the store of this process."""
+
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterable,
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Iterable,
+    Mapping,
+    Sequence,
+)
+from contextlib import asynccontextmanager
+from datetime import datetime
+from secrets import token_hex
+
+import structlog
+from pydantic import JsonValue
+from redis.exceptions import RedisError
+from temporalio import activity
+
+from everloop.activities.tools.artifact_writer import (
+    ArtifactWriter,
+    BatchedFile,
+    Batches,
+    WriteLog,
+    chunks_of,
+    new_part,
+    new_parts,
+)
+from everloop.activities.waiting import AWAY, Patience, patiently
+from everloop.agents.tool import Tool
+from everloop.agents.tool_context import Content, FileWriter, Row, ToolArtifacts
+from everloop.runtime.blobs import BlobError
+from everloop.stores.artifacts.changes import attempt_prefix, decode_rows, encode_rows
+from everloop.stores.artifacts.interface import (
+    AddParts,
+    Append,
+    ArtifactError,
+    ArtifactReplacedError,
+    Artifacts,
+    Change,
+    Complete,
+    Create,
+    NewPart,
+    Replace,
+)
+from everloop.stores.artifacts.published import PublishedArtifacts
+from everloop.stores.artifacts.shown import is_text
+from everloop.stores.views.interface import TaskViews
+from everloop.stores.views.parts import is_plain
+from everloop.workflows.contract.artifacts import StoredArtifact
+from everloop.workflows.contract.calls import RunToolInput, ToolReply
+from everloop.workflows.contract.events import RESPONSE_ARTIFACT
+from everloop.workflows.contract.messages import DataPart, Part, ToolMessage
+from everloop.workflows.contract.names import call_key, context_key
+
+_Edition = tuple[datetime, datetime | None]
+"""When an artifact was created, and a part of it replaced."""
+
+
+async def _anybody() -> None:
+    """Let it do everything."""
+
+
+class TaskArtifacts(ToolArtifacts):
+    """The artifacts of a context, for one attempt at a tool call of the task.
+
+    `call_id` is given for a tool that does one thing to one artifact, and nothing else: repeated under the
+    same id, it does nothing. `attempt` is the prefix of ids of `everloop.stores.artifacts.changes`: what an
+    attempt that was taken for lost does after a later one is refused. `check` raises for one that
+    was overtaken.
+    """
+
+    def __init__(  # noqa: PLR0913 -- what it writes, and as whom
+        self,
+        artifacts: PublishedArtifacts,
+        context_id: str,
+        task_id: str,
+        *,
+        call_id: str = "",
+        attempt: str = "",
+        check: Callable[[], Awaitable[None]] = _anybody,
+    ) -> None:
+        self._artifacts = artifacts
+        self._context_id = context_id
+        self._task_id = task_id
+        self._call_id = call_id
+        self._attempt = attempt
+        self._check = check
+        self.log = WriteLog()
+
+    async def write_file(  # noqa: PLR0913 -- the interface's
+        self,
+        artifact_id: str,
+        content: Content,
+        *,
+        media_type: str = "",
+        filename: str = "",
+        name: str = "",
+        description: str = "",
+    ) -> StoredArtifact:
+        writer = self._writer(artifact_id, NewPart("file", b"", media_type, filename), name, description)
+        async with Batches(writer, is_whole=isinstance(content, str | bytes)) as batches:
+            file = BatchedFile(writer, batches)
+            async for chunk in chunks_of(content):
+                await file.write(chunk)
+        return batches.artifact
+
+    @asynccontextmanager
+    async def open_file(
+        self,
+        artifact_id: str,
+        *,
+        media_type: str = "",
+        filename: str = "",
+        name: str = "",
+        description: str = "",
+    ) -> AsyncGenerator[FileWriter]:
+        writer = self._writer(artifact_id, NewPart("file", b"", media_type, filename), name, description)
+        async with Batches(writer) as batches:
+            yield BatchedFile(writer, batches)
+
+    async def write_data(
+        self, artifact_id: str, value: JsonValue, *, name: str = "", description: str = ""
+    ) -> StoredArtifact:
+        return await self.create(artifact_id, (DataPart(data=value),), name=name, description=description)
+
+    async def write_rows(
+        self,
+        artifact_id: str,
+        rows: Iterable[Row] | AsyncIterable[Row],
+        *,
+        schema: Mapping[str, JsonValue] | None = None,
+        name: str = "",
+        description: str = "",
+    ) -> StoredArtifact:
+        writer = self._writer(artifact_id, NewPart("rows", row_schema=schema), name, description)
+        async with Batches(writer, is_whole=isinstance(rows, Sequence)) as batches:
+            async for row in _rows_of(rows):
+                await batches.add(encode_rows((row,)), rows=1)
+        return batches.artifact
+
+    async def create(  # noqa: PLR0913 -- the interface's
+        self,
+        artifact_id: str,
+        parts: Sequence[Part],
+        *,
+        name: str = "",
+        description: str = "",
+        complete: bool = True,
+        override: bool = True,
+    ) -> StoredArtifact:
+        change = Create(
+            self._task_id, new_parts(parts), name, description, complete=complete, override=override
+        )
+        return await self._apply(artifact_id, change)
+
+    async def append(
+        self, artifact_id: str, parts: Sequence[Part], *, last_chunk: bool = False
+    ) -> StoredArtifact:
+        there = (await self.get(artifact_id)).parts
+        continues = parts and is_plain(parts[0]) and there and is_text(there[-1])
+        if not continues:
+            return await self._apply(artifact_id, AddParts(new_parts(parts), last_chunk=last_chunk))
+        text, *more = new_parts(parts)
+        longer = Append(text.content, there[-1].index, last_chunk=last_chunk, parts=tuple(more))
+        return await self._apply(artifact_id, longer)
+
+    async def replace_part(self, artifact_id: str, index: int, part: Part) -> StoredArtifact:
+        return await self._apply(artifact_id, Replace(index, new_part(part)))
+
+    async def complete(self, artifact_id: str) -> StoredArtifact:
+        return await self._apply(artifact_id, Complete())
+
+    async def read(self, artifact_id: str, index: int = 0) -> AsyncGenerator[bytes]:
+        edition = _edition(await self.get(artifact_id), index)
+        start, patience = 0, Patience()
+        while True:
+            try:
+                async for piece in self._read_on(artifact_id, index, start, edition):
+                    start += len(piece)
+                    yield piece
+            except AWAY as error:
+                await patience.wait(error)
+            else:
+                return
+
+    async def read_rows(self, artifact_id: str, index: int = 0) -> AsyncGenerator[dict[str, JsonValue]]:
+        async for row in decode_rows(self.read(artifact_id, index)):
+            yield row
+
+    async def get(self, artifact_id: str) -> StoredArtifact:
+        return await patiently(lambda: self._artifacts.get_artifact(self._context_id, artifact_id))
+
+    async def list(self) -> Sequence[StoredArtifact]:
+        return await patiently(lambda: self._artifacts.list_artifacts(self._context_id))
+
+    async def delete(self, artifact_id: str) -> None:
+        await self._check()
+        await patiently(lambda: self._artifacts.delete_artifact(self._context_id, artifact_id))
+        self.log.ids.pop(artifact_id, None)
+
+    async def _read_on(
+        self, artifact_id: str, index: int, start: int, edition: _Edition
+    ) -> AsyncGenerator[bytes]:
+        """Read from `start` on what was of that edition; the store sees to the rest of one reading."""
+        is_checked = start == 0
+        async for piece in self._artifacts.read_part(self._context_id, artifact_id, index, start=start):
+            if not is_checked:
+                await self._check_edition(artifact_id, index, edition)
+                is_checked = True
+            yield piece
+        if not is_checked:
+            await self._check_edition(artifact_id, index, edition)
+
+    async def _check_edition(self, artifact_id: str, index: int, edition: _Edition) -> None:
+        """Raise ArtifactReplacedError if the part is no longer of that edition."""
+        if _edition(await self.get(artifact_id), index) != edition:
+            raise ArtifactReplacedError(artifact_id, index)
+
+    def _writer(self, artifact_id: str, part: NewPart, name: str, description: str) -> ArtifactWriter:
+        create = Create(self._task_id, (part,), name, description, override=True)
+        return ArtifactWriter(
+            self._artifacts,
+            self._context_id,
+            _checked(artifact_id),
+            create,
+            self.log,
+            attempt=self._attempt,
+        )
+
+    async def _apply(self, artifact_id: str, change: Change) -> StoredArtifact:
+        """Make one change. The store may have made it when its answer is lost; of one id it makes it once."""
+        operation_id = self._call_id or f"{self._attempt}{token_hex(8)}"
+        _checked(artifact_id)
+        await self._check()
+        artifact = await patiently(
+            lambda: self._artifacts.apply(self._context_id, artifact_id, change, operation_id=operation_id)
+        )
+        self.log.ids[artifact_id] = None
+        return artifact
+
+
+def _edition(artifact: StoredArtifact, index: int) -> _Edition:
+    """Return what changes when the content of a part is replaced, and not when it grows."""
+    replaced = [done.at for done in artifact.operations if done.kind == "replace" and done.index == index]
+    return artifact.created_at, replaced[-1] if replaced else None
+
+
+def _checked(artifact_id: str) -> str:
+    if artifact_id == RESPONSE_ARTIFACT:
+        raise ValueError(f"{RESPONSE_ARTIFACT!r} is the id of the agent's answer; choose another one")
+    return artifact_id
+
+
+async def _rows_of(rows: Iterable[Row] | AsyncIterable[Row]) -> AsyncIterator[Row]:
+    """Yield rows as they come."""
+    if isinstance(rows, AsyncIterable):
+        async for row in rows:
+            yield row
+    else:
+        for row in rows:
+            yield row
+
+
+# The artifacts of a tool call: what its tool gets, and what is put right when it ends.
+
+_log = structlog.get_logger()
+
+
+class ArtifactCalls:
+    """Serves the calls of one process."""
+
+    def __init__(self, artifacts: Artifacts, views: TaskViews) -> None:
+        self._artifacts = artifacts
+        self._views = views
+
+    def artifacts_for(
+        self, tool: Tool, call: RunToolInput, check: Callable[[], Awaitable[None]]
+    ) -> TaskArtifacts:
+        """Return what one attempt at a call may do with artifacts, as long as it passes the check."""
+        # A tool whose arguments tell what it writes makes one change of it. What other tools do under one
+        # key may differ from attempt to attempt.
+        call_id = idempotency_key(call) if tool.draft_of else ""
+        attempt = attempt_prefix(idempotency_key(call), activity.info().current_attempt_scheduled_time)
+        return TaskArtifacts(
+            self._published(call),
+            _context(call),
+            call.task.task_id,
+            call_id=call_id,
+            attempt=attempt,
+            check=check,
+        )
+
+    async def correct_draft(self, tool: Tool, call: RunToolInput, reply: ToolReply) -> None:
+        """Show what the store holds in place of the model's draft of a call, unless that says the same.
+
+        The call may have failed, or an earlier run of the task has made it, and told its own subscribers.
+        This is best effort: the end of the task puts right what is wrong until then.
+        """
+        draft = tool.draft_of(call.call.arguments) if tool.draft_of else None
+        if not draft or not isinstance(reply, ToolMessage):
+            return
+        try:
+            await self._published(call).reconcile(_context(call), draft.artifact_id, drafted_at=call.reply)
+        except (RedisError, OSError, BlobError, ArtifactError) as error:
+            _log.warning("draft not corrected", error_type=type(error).__name__)
+
+    def _published(self, call: RunToolInput) -> PublishedArtifacts:
+        return PublishedArtifacts(self._artifacts, call.task, call.position, self._views)
+
+
+def idempotency_key(call: RunToolInput) -> str:
+    """Return what is the same for every attempt at a call, and for no other call."""
+    return f"{call.task.task_id}/{call_key(call.call)}"
+
+
+def _context(call: RunToolInput) -> str:
+    return context_key(call.task.owner, call.task.context_id)

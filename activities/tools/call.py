@@ -1,0 +1,323 @@
+"""Runs the tools of agents, each call at most once unless its tool is idempotent."""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, replace
+
+import structlog
+from pydantic import JsonValue
+from structlog.contextvars import bound_contextvars
+from temporalio import activity
+
+from everloop.activities.heartbeat import Heartbeat, heartbeating
+from everloop.activities.lease import begin_attempt, this_attempt
+from everloop.activities.telemetry import (
+    UNKNOWN_TOOL,
+    counted_if_failed,
+    logging_task,
+    record_tool_reply,
+    timed_tool,
+)
+from everloop.activities.tools.artifacts import ArtifactCalls, TaskArtifacts, idempotency_key
+from everloop.activities.tools.catalogue import find_agent
+from everloop.activities.tools.events import ToolEvents, record_outcome, started, tool_span
+from everloop.activities.tools.function import (
+    ToolFailure,
+    ToolFunctions,
+    next_delay,
+    retry_event,
+    retry_failure,
+)
+from everloop.activities.tools.hidden_artifacts import HiddenArtifacts
+from everloop.activities.tools.hooks import ToolHooks, VettedCall, tell_error
+from everloop.activities.tools.lookup import FoundTool, find_tool
+from everloop.activities.tools.messages import message, unknown_outcome
+from everloop.activities.tools.questions import (
+    approval_question,
+    ending,
+    inputs,
+    is_approved,
+    needs_approval,
+    outcome_question,
+    phase_key,
+)
+from everloop.activities.tools.records import KeptValue, ToolClaim
+from everloop.activities.tools.secrets import SecretReader
+from everloop.agents.agent import Agent
+from everloop.agents.hooks import ANYBODY
+from everloop.agents.questions import QuestionRequired
+from everloop.agents.registry import AgentRegistry
+from everloop.agents.tool import Tool
+from everloop.agents.tool_arguments import InvalidArgumentsError, parse_arguments, values_of
+from everloop.agents.tool_context import ToolContext
+from everloop.runtime.telemetry.logs import exception_fields, full_text
+from everloop.stores.artifacts.interface import Artifacts
+from everloop.stores.leases import Claim
+from everloop.stores.secrets import Secrets
+from everloop.stores.tool_records import ToolRecords
+from everloop.stores.transcripts import Transcripts
+from everloop.stores.views.interface import TaskViews
+from everloop.workflows.contract.calls import RunToolInput, StoreResultInput, ToolReply
+from everloop.workflows.contract.events import ToolProgressed, Warned
+from everloop.workflows.contract.messages import ToolMessage
+from everloop.workflows.contract.ports import ToolPort
+
+_log = structlog.get_logger()
+
+
+@dataclass(frozen=True)
+class ToolStores:
+    """Where the tools of a process keep and publish things."""
+
+    views: TaskViews
+    transcripts: Transcripts
+    records: ToolRecords
+    secrets: Secrets
+    artifacts: Artifacts
+
+
+@dataclass(frozen=True)
+class _Run:
+    """One attempt at a call whose arguments fit, and which nobody objects to.
+
+    `call` is as the model wrote it, and names all that is recorded; `vetted` is what runs.
+    """
+
+    tool: Tool
+    call: RunToolInput
+    vetted: VettedCall
+    hooks: ToolHooks
+    secrets: SecretReader
+    artifacts: TaskArtifacts
+    claim: ToolClaim
+    kept: KeptValue
+    kept_before: JsonValue
+    heartbeat: Heartbeat
+
+    @property
+    def asked(self) -> int:
+        """How many questions of the call were answered; each answer begins a phase of it."""
+        return len(self.call.answers)
+
+
+class AgentTools(ToolPort):
+    """Runs the tools that the agents of this process define; at most `threads` sync ones at once (200).
+
+    `captures_content`: spans have arguments and results on them (default: no).
+    """
+
+    def __init__(
+        self,
+        agents: AgentRegistry,
+        stores: ToolStores,
+        *,
+        threads: int = 200,
+        captures_content: bool = False,
+    ) -> None:
+        self._agents = agents
+        self._captures_content = captures_content
+        self._records = stores.records
+        self._secrets = stores.secrets
+        self._artifacts = ArtifactCalls(stores.artifacts, stores.views)
+        self._events = ToolEvents(stores.views, stores.transcripts)
+        self._functions = ToolFunctions(threads)
+
+    @activity.defn
+    async def run_tool(self, call: RunToolInput) -> ToolReply:
+        with logging_task(call.task), bound_contextvars(call_id=call.call.id):
+            async with heartbeating() as heartbeat:
+                agent = find_agent(self._agents, call.task)
+                reply = await self._reply(agent, call, heartbeat)
+                if isinstance(reply, ToolMessage):
+                    key = phase_key(call.call, len(call.answers))
+                    await self._events.end(call, reply, this_attempt(call.task.task_id, key))
+                    await tell_error(agent, call, reply)
+                return reply
+
+    @activity.defn
+    async def store_result(self, call: StoreResultInput) -> None:
+        with logging_task(call.task):
+            name = f"result {call.task.run_id} {call.position}"
+            lease = await begin_attempt(self._records, call.task.task_id, name)
+            await self._events.end(call, call.result, lease)
+
+    async def _reply(self, agent: Agent, call: RunToolInput, heartbeat: Heartbeat) -> ToolReply:
+        found = await find_tool(agent, call)
+        if isinstance(found, ToolMessage):
+            reply = await ToolClaim(self._records, call).refuse(found)
+            await self._announce(call, heartbeat, starts=True)
+            record_tool_reply(call.task.agent_id, UNKNOWN_TOOL, reply)
+            return reply
+        name = found.tool.name
+        has_content = self._captures_content
+        with (
+            tool_span(agent, call, has_content=has_content) as span,
+            counted_if_failed(call.task.agent_id, name),
+        ):
+            reply = await self._reply_of(agent, found, call, heartbeat)
+            await self._artifacts.correct_draft(found.tool, call, reply)
+            record_outcome(span, reply, has_content=has_content)
+            record_tool_reply(call.task.agent_id, name, reply)
+            return reply
+
+    async def _reply_of(
+        self, agent: Agent, found: FoundTool, call: RunToolInput, heartbeat: Heartbeat
+    ) -> ToolReply:
+        """Ask for an approval that is needed, or bring the call to its next question or its end."""
+        tool, warning = found.tool, found.warning
+        claim = ToolClaim(self._records, call, is_repeatable=tool.idempotent)
+        try:
+            arguments = await parse_arguments(tool, call.call.arguments)
+        except InvalidArgumentsError as error:
+            # If another version of the tool has run this call, that outcome stands.
+            reply = await claim.refuse(message(call.call, str(error), "invalid"))
+            await self._announce(call, heartbeat, warning, starts=True)
+            return reply
+        if ended := ending(call):
+            reply = await claim.end(ended)
+            await self._announce(call, heartbeat, warning, starts=False)
+            return reply
+        hooks = ToolHooks(agent, call, tool)
+        vetted = await hooks.before(arguments)
+        if isinstance(vetted, ToolMessage):
+            reply = await claim.refuse(vetted)
+            await self._announce(call, heartbeat, warning, starts=True)
+            return reply
+        asks = not is_approved(call, vetted.mark) and (
+            vetted.approval is not None or needs_approval(agent, tool, vetted.arguments)
+        )
+        await self._announce(call, heartbeat, warning, starts=False)
+        if asks:
+            return approval_question(tool, call.call, vetted, len(call.answers))
+        run = await self._begin(call, claim, tool, vetted=vetted, hooks=hooks, heartbeat=heartbeat)
+        return await self._claim(run)
+
+    async def _begin(  # noqa: PLR0913 -- all that one attempt needs
+        self,
+        call: RunToolInput,
+        claim: ToolClaim,
+        tool: Tool,
+        *,
+        vetted: VettedCall,
+        hooks: ToolHooks,
+        heartbeat: Heartbeat,
+    ) -> _Run:
+        """Get ready all that the tool may ask for.
+
+        This comes before the claim: if Redis fails here, nothing has begun whose outcome would be unknown.
+        """
+        secrets, kept = SecretReader(self._secrets, call.task.task_id), KeptValue(claim)
+        await secrets.accept(call.answers)
+        return _Run(
+            tool=tool,
+            call=call,
+            vetted=vetted,
+            hooks=hooks,
+            secrets=secrets,
+            artifacts=self._artifacts.artifacts_for(tool, call, claim.check),
+            claim=claim,
+            kept=kept,
+            kept_before=await kept.read() if tool.context_parameter else None,
+            heartbeat=heartbeat,
+        )
+
+    async def _claim(self, run: _Run) -> ToolReply:
+        """Return the recorded outcome, or run the tool and record what it came to."""
+        call, tool, vetted = run.call, run.tool, run.vetted
+        claim = await run.claim.claim()
+        if not isinstance(claim, Claim):
+            return claim
+        if claim is Claim.FIRST or tool.idempotent:
+            return await run.claim.hold(self._run(run))
+        if tool.unknown_outcome == "ask":
+            question = outcome_question(tool, call.call, vetted, run.asked)
+            return await run.claim.finish(question)
+        return await run.claim.finish(unknown_outcome(call.call))
+
+    async def _run(self, run: _Run) -> ToolReply:
+        if run.claim.has_waited and run.tool.context_parameter:
+            run = replace(run, kept_before=await run.kept.read())
+        return await run.claim.finish(await self._execute(run))
+
+    async def _execute(self, run: _Run) -> ToolReply:
+        """Run the tool; whatever it raises is told to the model, unless it is tried again."""
+        call, hide = run.call, run.secrets.hide
+        await self._events.tell(call.task, run.claim.lease, *started(call.call))
+        arguments = values_of(run.vetted.arguments)
+        if run.tool.context_parameter:
+            arguments[run.tool.context_parameter] = self._context(run)
+        try:
+            with timed_tool(call.task.agent_id, run.tool.name):
+                text = await self._functions.call(run.tool, arguments, call.timeout)
+        except QuestionRequired as required:
+            question = required.question(phase_key(call.call, run.asked), run.vetted.call)
+            return run.secrets.hide_in(question)
+        except ToolFailure as failure:
+            _log_failure(run, failure)
+            return await self._fail(run, hide(str(failure)), failure.raised_at)
+        return await self._after(run, message(call.call, hide(text)))
+
+    async def _after(self, run: _Run, result: ToolMessage) -> ToolMessage:
+        """Let the plugins look at what the tool came to; recorded is what they make of it."""
+        await run.claim.check()
+        result = result.model_copy(update={"artifacts": tuple(run.artifacts.log.ids)})
+        return await run.hooks.after(run.vetted.call, result)
+
+    async def _fail(self, run: _Run, problem: str, raised_at: str) -> ToolMessage:
+        """Return the failure as a result, or raise what brings the next attempt."""
+        await run.claim.check()
+        task, ended = run.call.task, message(run.call.call, problem, "error")
+        delay = next_delay(run.tool.retries, run.heartbeat)
+        if delay is None or not (run.tool.idempotent or await run.claim.release(delay)):
+            return (await self._after(run, ended)).model_copy(update={"raised_at": raised_at})
+        await self._events.tell(task, run.claim.lease, retry_event(ended.content, delay))
+        raise retry_failure(ended.content, delay) from None
+
+    def _context(self, run: _Run) -> ToolContext:
+        task, call = run.call.task, run.call.call
+        return ToolContext(
+            task_id=task.task_id,
+            context_id=task.context_id,
+            owner=task.owner,
+            call_id=call.id,
+            attempt=activity.info().attempt,
+            idempotency_key=idempotency_key(run.call),
+            progress=self._progress(run),
+            artifacts=HiddenArtifacts(run.artifacts, run.secrets),
+            auth=run.call.identity or ANYBODY,
+            answers=inputs(run.call),
+            secret=run.secrets.read,
+            kept=run.kept_before,
+            keep=run.kept.keep,
+            is_wanted=run.claim.is_wanted,
+        )
+
+    def _progress(self, run: _Run) -> Callable[[str], Awaitable[None]]:
+        async def progress(text: str) -> None:
+            call = run.call.call
+            told = ToolProgressed(call_id=call.id, name=call.name, message=run.secrets.hide(text))
+            await self._events.tell(run.call.task, run.claim.lease, told)
+
+        return progress
+
+    async def _announce(
+        self, call: RunToolInput, heartbeat: Heartbeat, warning: str = "", *, starts: bool
+    ) -> None:
+        """Publish the statuses that come with the call, and that it starts if it ends at once.
+
+        Any other tells that it starts when it is ours: nobody else works on it, and no later attempt.
+        """
+        # After a counted failure the warnings were told before.
+        told = () if heartbeat.failures else (call.warning, warning)
+        warnings = [Warned(text=text) for text in told if text]
+        starting = started(call.call) if starts and not call.answers else []
+        # Before the call is claimed: an attempt that waits for another one may tell of it.
+        name = f"announcement {call.task.run_id} {phase_key(call.call, len(call.answers))}"
+        lease = await begin_attempt(self._records, call.task.task_id, name)
+        await self._events.announce(call.task, lease, call.statuses, *warnings, *starting)
+
+
+def _log_failure(run: _Run, failure: ToolFailure) -> None:
+    """Tell operators where a tool raised; what it said only at debug, without the client's secrets."""
+    about = {"tool": run.tool.name, "raised_at": failure.raised_at}
+    _log.warning("tool failed", **about, **exception_fields(failure.error))
+    _log.debug("tool traceback", **about, exception=run.secrets.hide(full_text(failure.error)))

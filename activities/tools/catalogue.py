@@ -1,0 +1,245 @@
+"""Looks up agents, and asks their plugins where no tool and no model is called."""
+
+import asyncio
+import re
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from functools import partial
+
+import structlog
+from redis.exceptions import RedisError
+from temporalio import activity
+from temporalio.exceptions import ApplicationError
+
+from everloop.activities.events import publish_events, try_publish
+from everloop.activities.heartbeat import heartbeating
+from everloop.activities.hooks import Hooks, PluginFailedError, hook_context, in_time
+from everloop.activities.lease import begin_attempt
+from everloop.activities.telemetry import logging_task
+from everloop.activities.tools.agents import objection
+from everloop.activities.tools.events import started
+from everloop.activities.tools.questions import phase_key
+from everloop.activities.transcripts import put_messages
+from everloop.agents.agent import Agent
+from everloop.agents.errors import UnknownAgentError
+from everloop.agents.hooks import HookContext, TaskOutcome, Veto
+from everloop.agents.plugins import Plugin
+from everloop.agents.registry import AgentRegistry
+from everloop.agents.tool import Tool, listed, listed_spec_of
+from everloop.stores.leases import Leases
+from everloop.stores.transcripts import Transcripts
+from everloop.stores.views.interface import TaskViews
+from everloop.workflows.contract import failures
+from everloop.workflows.contract.calls import (
+    CREATE_TASK,
+    AfterCompletionInput,
+    BeforeRequestInput,
+    BeforeRequestResult,
+    LoadAgentInput,
+    LoadedAgent,
+    PreparedTask,
+    PrepareTaskInput,
+    ToolReply,
+)
+from everloop.workflows.contract.events import AgentInvoked, TaskEvent, Warned
+from everloop.workflows.contract.messages import ToolMessage, ToolsMessage, UserMessage
+from everloop.workflows.contract.ports import AgentPort
+from everloop.workflows.contract.questions import Question
+from everloop.workflows.contract.tasks import TaskRef, TaskState, ToolSpec
+
+# The tools that plugins list for one task: asked for once, and then kept.
+
+LISTING_TIMEOUT = 60.0
+"""Seconds that one plugin may take to list its tools: it may have to start a server."""
+
+_FIT = re.compile(r"[a-zA-Z0-9_-]{1,64}")
+"""The names that providers of models take."""
+
+
+@dataclass(frozen=True)
+class TaskTools:
+    """What the plugins list, in their order, and what is wrong with some of it."""
+
+    message: ToolsMessage
+    specs: dict[str, ToolSpec]
+    warnings: tuple[str, ...]
+
+
+async def list_task_tools(
+    agent: Agent, context: HookContext, *, seconds: float = LISTING_TIMEOUT
+) -> TaskTools:
+    """Ask the plugins that list tools, side by side. Of several tools of one name the first one counts.
+
+    `seconds` are what one plugin may take (default 60).
+
+    Raises:
+        ApplicationError: `ToolsUnavailable` (retryable): a plugin cannot list them now; `PluginFailed`: what
+            it returned are no tools.
+    """
+    plugins = [plugin for plugin in agent.ordered_plugins if plugin.overrides("list_tools")]
+    # All are let come to their end: one that is stopped while it connects may leave something behind.
+    offers = await asyncio.gather(
+        *(_ask(plugin, context, seconds) for plugin in plugins), return_exceptions=True
+    )
+    for offer in offers:
+        if isinstance(offer, BaseException):
+            raise offer
+    found = [each for offer in offers if not isinstance(offer, BaseException) for each in offer]
+    return _sorted_out(agent, found)
+
+
+async def _ask(plugin: Plugin, context: HookContext, seconds: float) -> list[tuple[Plugin, Tool]]:
+    try:
+        offered = await in_time(plugin, "list_tools", partial(plugin.list_tools, context), seconds)
+    except PluginFailedError as error:
+        raise ApplicationError(str(error), type=failures.TOOLS_UNAVAILABLE) from None
+    if not isinstance(offered, list | tuple) or not all(isinstance(tool, Tool) for tool in offered):  # pyright: ignore[reportUnnecessaryIsInstance] -- a plugin may return anything
+        raise PluginFailedError(plugin.name, "list_tools", "it returned no list of tools").as_failure()
+    return [(plugin, tool) for tool in offered]
+
+
+def _sorted_out(agent: Agent, found: Sequence[tuple[Plugin, Tool]]) -> TaskTools:
+    kept: dict[str, tuple[Plugin, Tool]] = {}
+    warnings: list[str] = []
+    for plugin, tool in found:
+        if problem := _problem_of(agent, tool, kept):
+            warnings.append(f"the tool {tool.name!r} of the plugin {plugin.name!r} is left out: {problem}")
+        else:
+            kept[tool.name] = plugin, tool
+    tools = tuple(listed(tool) for _, tool in kept.values())
+    return TaskTools(
+        message=ToolsMessage(tools=tools),
+        specs={
+            name: listed_spec_of(tool, plugin.name, asks=agent.may_ask(tool))
+            for name, (plugin, tool) in kept.items()
+        },
+        warnings=tuple(warnings),
+    )
+
+
+def _problem_of(agent: Agent, tool: Tool, kept: dict[str, tuple[Plugin, Tool]]) -> str:
+    """Return why a tool cannot be offered; empty if it can."""
+    if not _FIT.fullmatch(tool.name):
+        return "models take names of 1 to 64 letters, digits, '_' and '-'"
+    if tool.name in agent.tools or tool.name == CREATE_TASK:
+        return "the agent has a tool of that name"
+    if tool.name in kept:
+        return f"the plugin {kept[tool.name][0].name!r} has listed one of that name before"
+    return ""
+
+
+_log = structlog.get_logger()
+
+
+def find_agent(agents: AgentRegistry, task: TaskRef) -> Agent:
+    """Return the agent of a task, if there is one in the version that the task began with.
+
+    Raises:
+        ApplicationError: `AgentUnknown` (retryable): another worker may have it.
+    """
+    agent = _find(agents, task.agent_id, task.agent_version)
+    if task.agent_version and agent.spec.version != task.agent_version:
+        _log.warning(
+            "another version of the agent goes on", wanted=task.agent_version, has=agent.spec.version
+        )
+    return agent
+
+
+@asynccontextmanager
+async def logged_and_alive(task: TaskRef) -> AsyncGenerator[None]:
+    """Name the task in log lines, and let Temporal know that the activity lives: plugins take their time."""
+    with logging_task(task):
+        async with heartbeating():
+            yield
+
+
+class AgentCatalogue(AgentPort):
+    """Knows the agents of this process."""
+
+    def __init__(
+        self, agents: AgentRegistry, views: TaskViews, transcripts: Transcripts, leases: Leases
+    ) -> None:
+        self._agents = agents
+        self._views = views
+        self._transcripts = transcripts
+        self._leases = leases
+
+    @activity.defn
+    async def load_agent(self, call: LoadAgentInput) -> LoadedAgent:
+        async with logged_and_alive(call.task):
+            agent = _find(self._agents, call.agent_id)
+            name = f"agent {call.task.run_id} {phase_key(call.call, len(call.answers))}"
+            lease = await begin_attempt(self._leases, call.task.task_id, name)
+            reply = await objection(find_agent(self._agents, call.task), call)
+            await publish_events(self._views, call.task, _announced(call, reply), lease)
+            question = reply if isinstance(reply, Question) else None
+            refused = reply if isinstance(reply, ToolMessage) else None
+            return LoadedAgent(**agent.spec.model_dump(), question=question, refused=refused)
+
+    @activity.defn
+    async def prepare_task(self, call: PrepareTaskInput) -> PreparedTask:
+        with logging_task(call.task):
+            agent = find_agent(self._agents, call.task)
+            spec = agent.spec if call.loads_agent else None
+            if not call.lists_tools:
+                return PreparedTask(agent=spec)
+            async with heartbeating():
+                found = await list_task_tools(agent, hook_context(call.task, call.identity))
+            await self._pin(call, found)
+            return PreparedTask(listed=found.message, tools=found.specs, agent=spec)
+
+    @activity.defn
+    async def before_request(self, call: BeforeRequestInput) -> BeforeRequestResult:
+        async with logged_and_alive(call.task):
+            hooks = Hooks(find_agent(self._agents, call.task), hook_context(call.task, call.identity))
+            passed: list[UserMessage] = []
+            for message in call.messages:
+                try:
+                    said = await hooks.before_request(message)
+                except PluginFailedError as error:
+                    raise error.as_failure() from None
+                if isinstance(said, Veto):
+                    return BeforeRequestResult(messages=call.messages, refused=said.reason)
+                passed.append(said)
+            return BeforeRequestResult(messages=tuple(passed))
+
+    @activity.defn
+    async def after_completion(self, call: AfterCompletionInput) -> None:
+        async with logged_and_alive(call.task):
+            context = hook_context(call.task, call.identity, iteration=call.iterations, usage=call.usage)
+            hooks = Hooks(find_agent(self._agents, call.task), context)
+            if call.state is TaskState.FAILED:
+                await hooks.on_error(call.reason)
+            await hooks.after_completion(
+                TaskOutcome(call.state, call.iterations, call.usage, call.answer, call.reason)
+            )
+
+    async def _pin(self, call: PrepareTaskInput, found: TaskTools) -> None:
+        """Cache the list for the model calls. Both may fail: history has the list, and sends it again."""
+        task = call.task
+        try:
+            lease = await begin_attempt(self._leases, task.task_id, f"tools {task.run_id}")
+            await try_publish(self._views, task, [Warned(text=text) for text in found.warnings], lease)
+            await put_messages(self._transcripts, task, call.position, (found.message,), lease)
+        except (RedisError, OSError) as error:
+            _log.warning("listed tools not cached", error_type=type(error).__name__)
+
+
+def _find(agents: AgentRegistry, agent_id: str, version: str = "") -> Agent:
+    try:
+        return agents.find(agent_id, version)
+    except UnknownAgentError as error:
+        raise ApplicationError(str(error), type=failures.AGENT_UNKNOWN) from error
+
+
+def _announced(call: LoadAgentInput, reply: ToolReply | None) -> tuple[TaskEvent, ...]:
+    """Return the statuses that come with the call, whether it starts, and who works from here on."""
+    events: list[TaskEvent] = [*call.statuses]
+    if call.warning:
+        events.append(Warned(text=call.warning))
+    if reply is None or (isinstance(reply, ToolMessage) and not call.answers):
+        events.extend(started(call.call))
+    if reply is None and call.child:
+        events.append(AgentInvoked(call_id=call.call.id, agent_id=call.agent_id, task_id=call.child))
+    return tuple(events)

@@ -1,0 +1,116 @@
+"""What tool calls tell subscribers, and the cache that the next model call reads."""
+
+from collections.abc import Generator
+from contextlib import contextmanager
+
+import structlog
+from opentelemetry.trace import Span, SpanKind
+from redis.exceptions import RedisError
+from temporalio import activity
+from temporalio.exceptions import ApplicationError
+
+from everloop.activities.events import publish_events, try_publish
+from everloop.activities.lease import overtaken
+from everloop.activities.spans import of_task, record_arguments, record_tool_result, span_without_content
+from everloop.agents.agent import Agent
+from everloop.stores.leases import Lease, NotOursError
+from everloop.stores.transcripts import Transcripts
+from everloop.stores.views.interface import TaskViews
+from everloop.workflows.contract.calls import RunToolInput, StoreResultInput, ToolReply
+from everloop.workflows.contract.events import Resumed, StatusChanged, TaskEvent, ToolCompleted, ToolStarted
+from everloop.workflows.contract.messages import ToolCall, ToolMessage
+from everloop.workflows.contract.parts import beginning
+from everloop.workflows.contract.tasks import TaskRef
+
+_log = structlog.get_logger()
+
+
+def started(call: ToolCall) -> list[TaskEvent]:
+    """Return what tells that a call begins to run, in this attempt; a later one goes on after another."""
+    attempt = activity.info().attempt
+    begins = ToolStarted(call_id=call.id, name=call.name, attempt=attempt)
+    return [Resumed(after="attempt", attempt=attempt, call_id=call.id), begins] if attempt > 1 else [begins]
+
+
+class ToolEvents:
+    """Publishes for the calls of one process."""
+
+    def __init__(self, views: TaskViews, transcripts: Transcripts) -> None:
+        self._views = views
+        self._transcripts = transcripts
+
+    async def announce(
+        self, task: TaskRef, lease: Lease, statuses: tuple[StatusChanged, ...], *events: TaskEvent
+    ) -> None:
+        """Publish what has to be known before a call goes on: above all the statuses that come with it."""
+        if told := (*statuses, *events):
+            await publish_events(self._views, task, told, lease)
+
+    async def tell(self, task: TaskRef, lease: Lease, *events: TaskEvent) -> None:
+        """Publish events that nobody depends on."""
+        await try_publish(self._views, task, events, lease)
+
+    async def end(self, call: RunToolInput | StoreResultInput, result: ToolMessage, lease: Lease) -> None:
+        """Cache the result and tell subscribers. The result itself is safe in history, so both may fail.
+
+        Raises:
+            OvertakenError: a later attempt does both.
+        """
+        if not (call.has_fallback and result.outcome == "error"):
+            await self._cache(call, result, lease)
+        shown = beginning(result.content)
+        completed = ToolCompleted(
+            call_id=result.call_id,
+            name=result.name,
+            outcome=result.outcome,
+            result=shown,
+            size=len(result.content.encode(errors="replace")),
+            cut=shown != result.content,
+            raised_at=result.raised_at,
+        )
+        await self.tell(call.task, lease, completed)
+
+    async def _cache(self, call: RunToolInput | StoreResultInput, result: ToolMessage, lease: Lease) -> None:
+        task = call.task
+        try:
+            await self._transcripts.put_result(task.task_id, task.run_id, call.position, result, lease)
+        except NotOursError:
+            raise overtaken() from None
+        except (RedisError, OSError) as error:
+            _log.warning("tool result not cached", call_id=result.call_id, error_type=type(error).__name__)
+
+
+# The span around a tool call (OpenTelemetry semantic conventions for generative AI).
+
+
+@contextmanager
+def tool_span(agent: Agent, call: RunToolInput, *, has_content: bool = False) -> Generator[Span]:
+    """Trace one attempt of a call; with its arguments only if it `has_content`.
+
+    An exception is recorded by its kind.
+    """
+    attributes = {
+        "gen_ai.operation.name": "execute_tool",
+        "gen_ai.tool.name": call.call.name,
+        "gen_ai.tool.type": "function",
+        "gen_ai.tool.call.id": call.call.id,
+        **of_task(call.task, agent.name),
+    }
+    with span_without_content(
+        f"execute_tool {call.call.name}", SpanKind.INTERNAL, attributes, _error_type
+    ) as span:
+        if has_content:
+            record_arguments(span, call.call)
+        yield span
+
+
+def record_outcome(span: Span, reply: ToolReply, *, has_content: bool = False) -> None:
+    """Put what the call came to on the span."""
+    outcome = reply.outcome if isinstance(reply, ToolMessage) else "question"
+    span.set_attribute("everloop.tool.outcome", outcome)
+    if has_content:
+        record_tool_result(span, reply)
+
+
+def _error_type(error: BaseException) -> str:
+    return (isinstance(error, ApplicationError) and error.type) or type(error).__qualname__

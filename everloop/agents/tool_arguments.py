@@ -1,0 +1,126 @@
+"""The arguments of a tool call: from the text that the model wrote to Python values."""
+
+from collections.abc import Sequence
+
+from pydantic import BaseModel, JsonValue, RootModel, ValidationError
+from pydantic_core import PydanticSerializationError, to_json
+
+from everloop.agents.tool import Tool
+from everloop.runtime.foreign_schemas import Misfit, SchemaUnfitError, find_misfits_soon
+
+# The result of a tool call: from a Python value to the text that the model reads.
+
+MAX_RESULT_BYTES = 10 * 1024 * 1024
+"""UTF-8 bytes of a result that reach the model; the rest is cut."""
+
+EXCERPT_LENGTH = 200
+
+
+def result_text(value: object) -> str:
+    """Return a string as it is and everything else as JSON."""
+    return value if isinstance(value, str) else to_json(value, fallback=str).decode()
+
+
+def render_result(text: str) -> str:
+    """Return the text, cut to `MAX_RESULT_BYTES` with a note."""
+    encoded = text.encode(errors="replace")
+    if len(encoded) <= MAX_RESULT_BYTES:
+        return encoded.decode()
+    kept = encoded[:MAX_RESULT_BYTES].decode(errors="ignore")
+    cut = len(encoded) - len(kept.encode())
+    return (
+        f"{kept}\n[{cut} of {len(encoded)} bytes were cut: a tool result may have {MAX_RESULT_BYTES}; "
+        "ask for less at once]"
+    )
+
+
+def excerpt(text: str) -> str:
+    """Return the beginning of a result, for subscribers."""
+    return text if len(text) <= EXCERPT_LENGTH else f"{text[: EXCERPT_LENGTH - 1]}…"
+
+
+_MAX_PROBLEMS = 20
+"""How many problems the model is told of at once."""
+
+
+class InvalidArgumentsError(Exception):
+    """The arguments do not fit the tool; the message tells the model which field is wrong and why."""
+
+
+class _Object(RootModel[dict[str, JsonValue]]):
+    """The arguments of a tool that has a schema instead of a signature."""
+
+
+async def parse_arguments(tool: Tool, text: str) -> BaseModel:
+    """Return the validated arguments. Empty text counts as no arguments.
+
+    Raises:
+        InvalidArgumentsError: not JSON, or not what the tool's signature, or its schema, says.
+    """
+    arguments = read_arguments(tool, text)
+    if isinstance(arguments, _Object) and (problems := await _misfits(tool, arguments.root)):
+        raise InvalidArgumentsError(_explain(tool, problems))
+    return arguments
+
+
+def read_arguments(tool: Tool, text: str) -> BaseModel:
+    """Return the arguments as far as they are checked by the signature of a tool, not by a schema.
+
+    Raises:
+        InvalidArgumentsError: not JSON, or not what the tool's signature says.
+    """
+    model = _Object if tool.schema is not None else tool.arguments
+    try:
+        return model.model_validate_json(text.strip() or "{}")
+    except ValidationError as error:
+        raise InvalidArgumentsError(_explain(tool, _problems(error))) from None
+
+
+def values_of(arguments: BaseModel) -> dict[str, object]:
+    """Return what the function is called with: a nested model stays the model that the signature asks for."""
+    return {"arguments": arguments.root} if isinstance(arguments, _Object) else dict(arguments)
+
+
+def as_json(arguments: BaseModel) -> dict[str, JsonValue]:
+    """Return the arguments as the tool gets them, defaults and all, for people and for policies."""
+    if isinstance(arguments, _Object):
+        return arguments.root
+    try:
+        return arguments.model_dump(mode="json", warnings=False, fallback=str)
+    except PydanticSerializationError:  # a type of the tool's own that cannot be written
+        return {name: repr(value) for name, value in values_of(arguments).items()}
+
+
+def _problems(error: ValidationError) -> list[str]:
+    return [
+        f"{_place(problem['loc'])}: {problem['msg']}"
+        for problem in error.errors(include_url=False, include_input=False)
+    ]
+
+
+async def _misfits(tool: Tool, arguments: dict[str, JsonValue]) -> list[str]:
+    """Return what does not fit the schema, cut where it repeats a long value."""
+    try:
+        found = await find_misfits_soon(tool.parameters, [arguments], most=_MAX_PROBLEMS)
+    except SchemaUnfitError as error:
+        return [f"they cannot be checked: {error}"]
+    return [_misfit(problem) for problem in found]
+
+
+def _misfit(problem: Misfit) -> str:
+    return f"{_place(problem.path)}: {excerpt(problem.message)}"
+
+
+def _place(path: Sequence[str | int]) -> str:
+    return ".".join(map(str, path)) or "arguments"
+
+
+def _explain(tool: Tool, problems: Sequence[str]) -> str:
+    lines = [f"- {problem}" for problem in problems]
+    expected = ", ".join(_names(tool)) or "none"
+    return "\n".join([f"invalid arguments for {tool.name}:", *lines, f"expected arguments: {expected}"])
+
+
+def _names(tool: Tool) -> Sequence[str]:
+    properties = tool.parameters.get("properties")
+    return list(properties) if isinstance(properties, dict) else []

@@ -1,0 +1,116 @@
+"""What a worker calls, and on which queue."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import structlog
+
+from everloop.agents.registry import AgentRegistry
+from everloop.workers.settings import WorkerSettings
+from everloop.workflows.contract import names
+from everloop.workflows.contract.housekeeping import HousekeepingPort, housekeeping_calls
+from everloop.workflows.contract.names import MODEL_QUEUE, TOOLS_QUEUE, WORKER_QUEUES, WORKFLOWS_QUEUE
+from everloop.workflows.contract.ports import (
+    AgentPort,
+    ContextPort,
+    ModelPort,
+    NarratorPort,
+    PublishPort,
+    PushPort,
+    ToolPort,
+    TranscriptPort,
+)
+
+
+@dataclass(frozen=True)
+class Ports:
+    """One implementation for each port; for what is None there is nobody: it does not happen."""
+
+    model: ModelPort
+    tools: ToolPort
+    transcript: TranscriptPort
+    publish: PublishPort
+    agents: AgentPort
+    context: ContextPort
+    push: PushPort | None = None
+    narrator: NarratorPort | None = None
+    housekeeping: HousekeepingPort | None = None
+
+
+def calls_of(queue: str, ports: Ports) -> list[Callable[..., object]]:
+    """Return what is called on a queue. On that of workflows there may be any call of a former version."""
+    model = [ports.model.call_model, ports.model.compact_context, ports.context.compact_conversation]
+    plugins = [ports.agents.prepare_task, ports.agents.before_request, ports.agents.after_completion]
+    tools = [ports.tools.run_tool, *plugins]
+    short = [
+        ports.tools.store_result,
+        ports.transcript.store_transcript,
+        ports.publish.publish,
+        ports.agents.load_agent,
+        ports.context.load_context,
+        ports.context.save_context,
+    ]
+    calls: dict[str, list[Callable[..., object]]] = {
+        names.WORKFLOWS_QUEUE: [*short, *tools, *model, *housekeeping_calls(ports.housekeeping)],
+        names.MODEL_QUEUE: [*model],
+        names.TOOLS_QUEUE: [*tools],
+        names.PUSH_QUEUE: [ports.push.deliver_push] if ports.push else [],
+        names.NARRATOR_QUEUE: [ports.narrator.narrate] if ports.narrator else [],
+    }
+    return calls.get(queue, [*model, *tools])
+
+
+# What a worker says at its start: which queues others have to serve, and which settings miss their queue.
+
+SPLIT_KINDS = (MODEL_QUEUE, TOOLS_QUEUE)
+"""Kinds of work that wait on the queue of workflows, unless the task began with EVERLOOP_SPLIT_QUEUES."""
+
+_log = structlog.get_logger()
+
+
+def queues_named_by(agents: AgentRegistry) -> set[str]:
+    """Return the queues that agents and their tools have of their own."""
+    return {queue for agent in agents for queue in agent.task_queues}
+
+
+def report_queues(agents: AgentRegistry, queues: Sequence[str], settings: WorkerSettings) -> None:
+    """Log what may wait unserved. What is right in a deployment of several workers is no warning.
+
+    `queues` are what this worker serves: kinds, or names of queues. A worker cannot know what the others
+    serve, nor whether gateways set EVERLOOP_SPLIT_QUEUES.
+    """
+    named = queues_named_by(agents)
+    # A name that nobody uses may be misspelled.
+    if unused := sorted(set(queues) - set(WORKER_QUEUES) - named):
+        _log.warning("no agent names these task queues: see --queues", queues=unused)
+    _report_unserved(named, queues)
+    _report_rates(named | set(queues), settings)
+
+
+def _report_unserved(named: set[str], queues: Sequence[str]) -> None:
+    missing = sorted(named - set(queues))
+    kinds = [kind for kind in WORKER_QUEUES if kind not in queues]
+    if not kinds:
+        if missing:
+            _log.warning(
+                "agents name task queues that this worker does not serve: see --queues", queues=missing
+            )
+        return
+    _log.info(
+        "other workers have to serve these queues: see --queues",
+        queues=[kind for kind in kinds if kind not in SPLIT_KINDS] + missing,
+        with_split_queues=[kind for kind in kinds if kind in SPLIT_KINDS],
+    )
+    apart = [kind for kind in SPLIT_KINDS if kind in queues]
+    if apart and WORKFLOWS_QUEUE not in queues:
+        _log.info("takes calls only of tasks begun with EVERLOOP_SPLIT_QUEUES=true", queues=apart)
+
+
+def _report_rates(known: set[str], settings: WorkerSettings) -> None:
+    if unknown := sorted(set(settings.queue_rates) - set(WORKER_QUEUES) - known):
+        _log.warning("EVERLOOP_QUEUE_RATES: no agent names these task queues", queues=unknown)
+    if apart := [kind for kind in SPLIT_KINDS if kind in settings.queue_rates]:
+        _log.info(
+            "EVERLOOP_QUEUE_RATES: hold only for tasks begun with EVERLOOP_SPLIT_QUEUES=true",
+            queues=apart,
+        )

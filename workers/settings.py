@@ -1,0 +1,211 @@
+"""What a worker takes on: its queues, how much at once, which build it is."""
+
+from argparse import SUPPRESS, ArgumentParser, ArgumentTypeError
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Annotated
+
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError, field_validator
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+from temporalio.common import VersioningBehavior, WorkerDeploymentVersion
+from temporalio.worker import (
+    PollerBehavior,
+    PollerBehaviorAutoscaling,
+    PollerBehaviorSimpleMaximum,
+    ResourceBasedSlotConfig,
+    WorkerDeploymentConfig,
+    WorkerTuner,
+)
+
+from everloop.workflows.contract import names
+from everloop.workflows.contract.names import WORKER_QUEUES
+
+LEAST_SLOTS = 10
+"""Calls at once, and steps of workflows at once, however busy the machine is: most of them only wait."""
+
+MOST_STEPS = 500
+"""Steps of workflows at once, where the tuner decides."""
+
+MAX_CONCURRENT_DELIVERIES = 100
+"""How many push notifications a worker posts at once; a webhook may take ten seconds for one."""
+
+MAX_CONCURRENT_NARRATORS = 1000
+"""How many tasks a worker narrates at once; further ones are told of later, or not at all."""
+
+_MOST_CALLS = {
+    names.PUSH_QUEUE: MAX_CONCURRENT_DELIVERIES,
+    names.NARRATOR_QUEUE: MAX_CONCURRENT_NARRATORS,
+}
+
+Share = Annotated[float, Field(gt=0, le=1)]
+Rate = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+
+_RATES = TypeAdapter(dict[str, Rate], config=ConfigDict(hide_input_in_errors=True))
+
+
+class QueueNameError(Exception):
+    """A name of a queue is that of a kind of work, whose workers take more than calls of models and tools."""
+
+
+class WorkerSettings(BaseSettings):
+    """How a worker works (environment, prefix EVERLOOP_; an empty variable counts as not set).
+
+    `task_queue`: the same as the gateway's. `max_cached_workflows`: tasks kept in memory between their steps
+    (default 1,000); others are replayed. `max_concurrent_activities`: calls of each queue at once (default
+    200). `target_cpu`, `target_memory`: with either one set, fewer calls are taken while the machine, or the
+    container, uses more than this share of it (0 to 1; the other one's default: 0.9 and 0.8). `queue_rates`:
+    queue → calls a second, over all workers of this queue; by kind ("model") or name. `shutdown_grace`:
+    seconds that running calls get at SIGTERM (default 30). `build_id`: the version of the code, and of the
+    agents, in the worker deployment `deployment` (default "everloop"); a task then ends on the build it began
+    on. Default: none, every worker takes every task.
+    """
+
+    model_config = SettingsConfigDict(
+        env_prefix="EVERLOOP_", frozen=True, env_ignore_empty=True, hide_input_in_errors=True
+    )
+
+    task_queue: str = names.DEFAULT_TASK_QUEUE
+    max_cached_workflows: int = Field(default=1000, ge=0)
+    max_concurrent_activities: int = Field(default=200, ge=1)
+    target_cpu: Share | None = None
+    target_memory: Share | None = None
+    queue_rates: Annotated[dict[str, Rate], NoDecode] = {}
+    shutdown_grace: float = Field(default=30, ge=0)
+    deployment: str = "everloop"
+    build_id: str = ""
+
+    @field_validator("queue_rates", mode="before")
+    @classmethod
+    def _are_rates(cls, rates: object) -> object:
+        if not isinstance(rates, str):
+            return rates
+        try:
+            return _RATES.validate_json(rates)
+        except ValidationError as error:
+            problem = error.errors(include_url=False, include_input=False, include_context=False)[0]
+            place = "".join(f"{word}: " for word in problem["loc"])
+            raise ValueError(
+                f"EVERLOOP_QUEUE_RATES: {place}{problem['msg']}; expected calls a second of each queue, as "
+                'JSON such as {"model": 50, "gpu": 0.5}'
+            ) from None
+
+    def queue_named(self, queue: str) -> str:
+        """Return the task queue that is meant by a kind of work, or by the name of a queue."""
+        is_kind = queue in names.WORKER_QUEUES
+        return names.task_queue_of(queue, self.task_queue) if is_kind else queue
+
+    def check_names(self, queues: Iterable[str]) -> None:
+        """Refuse the task queue of a kind of work where a queue is named: whoever serves it has to know all.
+
+        Raises:
+            QueueNameError: it says which one, and what to write.
+        """
+        kinds = {self.queue_named(kind): kind for kind in names.WORKER_QUEUES}
+        for queue in set(queues) - set(names.WORKER_QUEUES):
+            if kind := kinds.get(queue):
+                raise QueueNameError(
+                    f"{queue!r} is the task queue of {kind} (EVERLOOP_TASK_QUEUE is {self.task_queue!r}): "
+                    f"write --queues {kind}, and give agents and tools another task_queue"
+                )
+
+    def grace_of(self, queue: str) -> timedelta:
+        """Return how long the calls of a queue may go on at SIGTERM. A narrator has nothing to bring home."""
+        return timedelta(seconds=0 if queue == names.NARRATOR_QUEUE else self.shutdown_grace)
+
+    @property
+    def versioning(self) -> WorkerDeploymentConfig | None:
+        """How Temporal tells this build from others; None if it has no id."""
+        if not self.build_id:
+            return None
+        return WorkerDeploymentConfig(
+            version=WorkerDeploymentVersion(self.deployment, self.build_id),
+            use_worker_versioning=True,
+            default_versioning_behavior=VersioningBehavior.PINNED,
+        )
+
+    @property
+    def is_tuned(self) -> bool:
+        """Whether the machine's use decides how much is done at once."""
+        return self.target_cpu is not None or self.target_memory is not None
+
+    @property
+    def pollers(self) -> PollerBehavior:
+        """How many requests for work are open at once; where all is tuned, Temporal says how many."""
+        if self.is_tuned:
+            return PollerBehaviorAutoscaling(minimum=2, initial=5, maximum=50)
+        return PollerBehaviorSimpleMaximum(maximum=5)
+
+    def tuner(self, queue: str) -> WorkerTuner:
+        """Return what decides how many calls of a queue, and steps of workflows, run at once."""
+        most = _MOST_CALLS.get(queue, self.max_concurrent_activities)
+        if not self.is_tuned:
+            return WorkerTuner.create_fixed(activity_slots=most)
+        at_once = timedelta(0)  # what fits is taken at once: a call mostly waits for somebody else
+        return WorkerTuner.create_resource_based(
+            target_memory_usage=self.target_memory or 0.8,
+            target_cpu_usage=self.target_cpu or 0.9,
+            workflow_config=ResourceBasedSlotConfig(LEAST_SLOTS, MOST_STEPS, at_once),
+            activity_config=ResourceBasedSlotConfig(min(LEAST_SLOTS, most), most, at_once),
+        )
+
+
+# What a worker is told at start, and how `worker.py` reads it; `everloop worker` reads it by itself.
+
+MOST_PROCESSES = 256
+
+
+@dataclass(frozen=True)
+class WorkerArguments:
+    """What a worker takes on (kinds of work, or names of queues), and in how many processes.
+
+    `is_child`: another worker process has started this one, and has told what all of them would tell.
+    """
+
+    queues: tuple[str, ...]
+    processes: int
+    is_child: bool = False
+
+
+def parse_arguments(arguments: Sequence[str]) -> WorkerArguments:
+    """Read the command line; what is wrong with it ends the process, with a usage line (exit code 2)."""
+    kinds = ", ".join(WORKER_QUEUES)
+    parser = ArgumentParser(prog="worker.py", description="Work on tasks, or on a part of what they need.")
+    parser.add_argument(
+        "--queues",
+        type=_queues,
+        default=WORKER_QUEUES,
+        metavar="NAME[,NAME...]",
+        help=f"what to take on: {kinds} (default: all of these), or the task_queue of agents or tools",
+    )
+    parser.add_argument(
+        "--processes", type=_count, default=1, metavar="N", help="how many processes; one a core is best"
+    )
+    parser.add_argument("--child", action="store_true", help=SUPPRESS)
+    given = parser.parse_args(arguments)
+    return WorkerArguments(given.queues, given.processes, given.child)
+
+
+def read_queues(given: str) -> tuple[str, ...]:
+    """Return the names in a text that separates them by commas.
+
+    Raises:
+        ValueError: one is empty.
+    """
+    queues = tuple(dict.fromkeys(queue.strip() for queue in given.split(",")))
+    if not all(queues):
+        raise ValueError(f"{given!r} has an empty name; give names separated by commas")
+    return queues
+
+
+def _queues(given: str) -> tuple[str, ...]:
+    try:
+        return read_queues(given)
+    except ValueError as error:
+        raise ArgumentTypeError(str(error)) from None
+
+
+def _count(given: str) -> int:
+    if not given.isdecimal() or not 1 <= int(given) <= MOST_PROCESSES:
+        raise ArgumentTypeError(f"{given!r} is not a number from 1 to {MOST_PROCESSES}")
+    return int(given)
