@@ -18,19 +18,17 @@ from temporalio.client import Client
 from everloop.agents.errors import AgentError
 from everloop.agents.registry import AgentRegistry, AgentSettings, load_agents
 from everloop.gateway.app import build_app
-from everloop.gateway.auth_settings import AuthSettings, AuthSettingsError, make_authenticator
+from everloop.gateway.auth.guards import Authenticator, Guards, LimitSettings, make_request_limits
+from everloop.gateway.auth.settings import AuthSettings, AuthSettingsError, make_authenticator
+from everloop.gateway.backends import Stores
+from everloop.gateway.bindings.grpc import GrpcServer
 from everloop.gateway.cancellation import cancel
-from everloop.gateway.card_signing import CardKey, CardKeyError, CardSettings, load_card_key
-from everloop.gateway.gauges import Gauges
-from everloop.gateway.grpc_server import GrpcServer
-from everloop.gateway.guards import Authenticator, Guards
-from everloop.gateway.health import Probe
-from everloop.gateway.push_configs import make_push, notifier
-from everloop.gateway.request_limits import LimitSettings, make_request_limits
+from everloop.gateway.cards.signing import CardKey, CardKeyError, CardSettings, load_card_key
+from everloop.gateway.operations.push import make_push, notifier
+from everloop.gateway.operator.health import Gauges, Probe
 from everloop.gateway.server import AddressInUseError, GatewayServer, listen
 from everloop.gateway.settings import GatewaySettings
-from everloop.gateway.stores import Stores
-from everloop.gateway.tasks import Tasks
+from everloop.gateway.tasks.tasks import Tasks
 from everloop.runtime.blobs import Blobs, BlobsUnfitError
 from everloop.runtime.redis import RedisUnfitError, StoreSettings, check_redis, connect_redis
 from everloop.runtime.settings import explain, report_unknown

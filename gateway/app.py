@@ -11,41 +11,38 @@ from starlette.middleware import Middleware
 from temporalio.client import Client
 
 from everloop.agents.registry import AgentRegistry
-from everloop.gateway.admission import Admission
-from everloop.gateway.approvals import Approvals
-from everloop.gateway.authorized_handler import AuthorizedHandler
-from everloop.gateway.bindings import binding_routes
+from everloop.gateway.auth.guards import Anybody, Guards
+from everloop.gateway.backends import Stores
+from everloop.gateway.bindings.http_errors import failed, unserved
+from everloop.gateway.bindings.origins import OwnPagesOnly
+from everloop.gateway.bindings.requests import BodyLimits
+from everloop.gateway.bindings.routes import binding_routes
+from everloop.gateway.bindings.shell import HttpShell
 from everloop.gateway.cancellation import cancel
-from everloop.gateway.card_routes import card_routes
-from everloop.gateway.card_signing import CardKey
-from everloop.gateway.cards import Cards, Offer
-from everloop.gateway.codec_endpoint import codec_routes
-from everloop.gateway.downloads import Downloads
-from everloop.gateway.endings import Endings
-from everloop.gateway.event_fanout import EventFanout
-from everloop.gateway.guards import Anybody, Guards
-from everloop.gateway.handler import Services, TaskHandler
-from everloop.gateway.health import health_routes
-from everloop.gateway.http_origins import OwnPagesOnly
-from everloop.gateway.http_request import BodyLimits
-from everloop.gateway.http_shell import HttpShell
-from everloop.gateway.input_files import InputFiles
-from everloop.gateway.large_tasks import LargeTasks
-from everloop.gateway.open_streams import OpenStreams
-from everloop.gateway.past import Past
-from everloop.gateway.problems import Problems
-from everloop.gateway.push_operations import NoPush, PushOperations
-from everloop.gateway.result_downloads import ResultDownloads
-from everloop.gateway.routes import Routes
-from everloop.gateway.runs import Runs
+from everloop.gateway.cards.cards import Cards, Offer
+from everloop.gateway.cards.routes import card_routes
+from everloop.gateway.cards.signing import CardKey
+from everloop.gateway.downloads.results import ResultDownloads
+from everloop.gateway.downloads.routes import Downloads
+from everloop.gateway.operations.admission import Admission, Past
+from everloop.gateway.operations.authorized import AuthorizedHandler, OpenStreams
+from everloop.gateway.operations.files import InputFiles
+from everloop.gateway.operations.handler import Services, TaskHandler
+from everloop.gateway.operations.push import NoPush, PushOperations
+from everloop.gateway.operator.approvals import Approvals
+from everloop.gateway.operator.codec import codec_routes
+from everloop.gateway.operator.health import health_routes
 from everloop.gateway.settings import GatewaySettings
-from everloop.gateway.snapshots import Snapshots
-from everloop.gateway.steps import Steps
-from everloop.gateway.stores import Stores
-from everloop.gateway.sweep import Sweep
-from everloop.gateway.task_streams import TaskStreams
-from everloop.gateway.tasks import Tasks
-from everloop.gateway.unserved import failed, unserved
+from everloop.gateway.tasks.endings import Endings
+from everloop.gateway.tasks.fanout import EventFanout
+from everloop.gateway.tasks.large import LargeTasks
+from everloop.gateway.tasks.problems import Problems
+from everloop.gateway.tasks.runs import Runs
+from everloop.gateway.tasks.snapshots import Snapshots
+from everloop.gateway.tasks.steps import Steps
+from everloop.gateway.tasks.streams import TaskStreams
+from everloop.gateway.tasks.sweep import Sweep
+from everloop.gateway.tasks.tasks import Routes, Tasks
 
 
 def build_app(  # noqa: PLR0913 -- the parts of a gateway, each by its name

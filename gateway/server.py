@@ -1,17 +1,136 @@
 """The HTTP server of a gateway process."""
 
+import asyncio
 import contextlib
+import json
 import math
 import socket
 import sys
 from collections.abc import Generator
+from http import HTTPStatus
+from typing import Any
 
+import h11
 import uvicorn
 from starlette.applications import Starlette
+from uvicorn.config import Config
+from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.server import ServerState
 
-from everloop.gateway.call_headers import MAX_HEAD_BYTES
-from everloop.gateway.http_protocol import GatewayProtocol
+from everloop.gateway.context import MAX_HEAD_BYTES, MAX_HEADERS
 from everloop.gateway.settings import GatewaySettings
+
+# HTTP/1.1 as clients reach us: bounded request heads, in bounded time.
+#
+# Uvicorn answers every head that it cannot read with 400, and waits for one as long as it takes.
+
+HEAD_SECONDS = 30.0
+"""In which the head of a request has to arrive, from its first byte or from when the connection opened."""
+
+LINGER = 2.0
+"""Seconds that a client gets to read why its connection ends."""
+
+_REFUSALS = {
+    HTTPStatus.BAD_REQUEST: ("INVALID_ARGUMENT", "this is no HTTP/1.1 request"),
+    HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE: (
+        "INVALID_ARGUMENT",
+        f"the headers are larger than {MAX_HEAD_BYTES} bytes, or more than {MAX_HEADERS}; send less",
+    ),
+}
+_FRAMING = 4
+"""Bytes of a header besides its name and value."""
+
+
+class _Connection(h11.Connection):
+    """h11's connection; it refuses heads that are too large also when they come all at once."""
+
+    def next_event(self) -> h11.Event | type[h11.NEED_DATA] | type[h11.PAUSED]:
+        event = super().next_event()
+        if isinstance(event, h11.Request) and _is_too_much(event):
+            raise h11.RemoteProtocolError(
+                "too many headers, or too large",
+                error_status_hint=HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE,
+            )
+        return event
+
+
+def _is_too_much(head: h11.Request) -> bool:
+    if len(head.headers) > MAX_HEADERS:
+        return True
+    lines = sum(len(name) + len(value) + _FRAMING for name, value in head.headers)
+    return len(head.method) + len(head.target) + lines > MAX_HEAD_BYTES
+
+
+class GatewayProtocol(H11Protocol):
+    """Uvicorn's protocol; it drops connections that send no whole head in time."""
+
+    head_seconds = HEAD_SECONDS
+    _deadline: asyncio.TimerHandle | None = None
+    _is_refused = False
+
+    def __init__(
+        self,
+        config: Config,
+        server_state: ServerState,
+        app_state: dict[str, Any],
+        _loop: asyncio.AbstractEventLoop | None = None,
+    ) -> None:
+        super().__init__(config, server_state, app_state, _loop)
+        self.conn = _Connection(h11.SERVER, config.h11_max_incomplete_event_size or MAX_HEAD_BYTES)
+
+    def connection_made(self, transport: asyncio.Transport) -> None:
+        super().connection_made(transport)
+        self._watch()
+
+    def data_received(self, data: bytes) -> None:
+        if not self._is_refused:
+            super().data_received(data)
+            self._watch()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._unwatch()
+        super().connection_lost(exc)
+
+    def send_400_response(self, msg: str) -> None:
+        """Say what is wrong, as the bindings would. Uvicorn calls this while it handles the error."""
+        failure = sys.exception()
+        hint = failure.error_status_hint if isinstance(failure, h11.RemoteProtocolError) else 0
+        status = HTTPStatus(hint) if hint in _REFUSALS else HTTPStatus.BAD_REQUEST
+        grpc_status, text = _REFUSALS[status]
+        error = {"code": status.value, "status": grpc_status, "message": text}
+        body = json.dumps({"error": error}).encode()
+        headers = [
+            (b"content-type", b"application/json"),
+            (b"content-length", b"%d" % len(body)),
+            (b"connection", b"close"),
+        ]
+        for event in (
+            h11.Response(status_code=status, headers=headers, reason=status.phrase.encode()),
+            h11.Data(data=body),
+            h11.EndOfMessage(),
+        ):
+            self.transport.write(self.conn.send(event))
+        # Closed at once, with input unread, a connection loses what it has sent (RFC 9112 §9.6).
+        self._is_refused = True
+        self.transport.write_eof()
+        self.loop.call_later(LINGER, self.transport.close)
+
+    def _watch(self) -> None:
+        """Wait for the head of a request, unless there is one, and its body or answer is under way."""
+        if self.conn.their_state is not h11.IDLE:
+            self._unwatch()
+        elif self._deadline is None:
+            self._deadline = self.loop.call_later(self.head_seconds, self._give_up)
+
+    def _unwatch(self) -> None:
+        if self._deadline:
+            self._deadline.cancel()
+            self._deadline = None
+
+    def _give_up(self) -> None:
+        if self.conn.their_state is h11.IDLE:
+            self.transport.close()
+
 
 KEEP_ALIVE = 75
 """Seconds that an idle connection stays open: longer than usual proxies reuse it."""

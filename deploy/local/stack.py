@@ -25,7 +25,7 @@ from everloop.deploy.local.readiness import (
 from everloop.deploy.local.servers import LOOPBACK, TemporalPorts, temporal_command, valkey_command
 from everloop.deploy.local.settings import StackSettings
 from everloop.deploy.local.supervisor import Supervisor
-from everloop.gateway.auth_settings import is_loopback
+from everloop.gateway.auth.settings import is_loopback
 
 ROOT = Path(__file__).parents[3]
 """What holds the package: the repository, or where it is installed."""

@@ -10,18 +10,17 @@ from temporalio.client import Client
 from everloop.deploy.reindex.progress import Progress
 from everloop.deploy.reindex.shown_tasks import Chosen, FoundTask, shown_tasks
 from everloop.deploy.schedule.settings import QueueSettings
-from everloop.gateway.endings import Endings
+from everloop.gateway.backends import Stores
 from everloop.gateway.errors import (
     NoWorkerError,
     PayloadLostError,
     TaskUnknownError,
     TemporalUnavailableError,
 )
-from everloop.gateway.problems import Problems
-from everloop.gateway.restored_views import with_artifacts
-from everloop.gateway.runs import Runs
-from everloop.gateway.stores import Stores
-from everloop.gateway.tasks import Tasks
+from everloop.gateway.tasks.endings import Endings, with_artifacts
+from everloop.gateway.tasks.problems import Problems
+from everloop.gateway.tasks.runs import Runs
+from everloop.gateway.tasks.tasks import Tasks
 from everloop.runtime.redis import StoreSettings, check_redis, connect_redis
 from everloop.runtime.temporal.connection import connect_temporal
 from everloop.stores.artifacts.settings import ArtifactSettings, make_artifacts

@@ -10,7 +10,7 @@ from everloop.cli.errors import misused, reported, tell
 from everloop.cli.tables import AsJson, print_json, print_line, print_table
 
 if TYPE_CHECKING:
-    from everloop.gateway.api_key_file import ApiKey
+    from everloop.gateway.auth.api_keys import ApiKey
 
 HEAD = ("ID", "OWNER", "SCOPES", "EXPIRES")
 MAX_DAYS = 36_500
@@ -51,8 +51,8 @@ def add(
     file: File = None,
 ) -> None:
     """Make a key, print it once, and keep its hash."""
-    from everloop.gateway.api_key_file import ApiKeyFileError, add_key, new_key
-    from everloop.gateway.owner_names import flaw_of_owner
+    from everloop.gateway.auth.api_keys import ApiKeyFileError, add_key, new_key
+    from everloop.gateway.context import flaw_of_owner
 
     if flaw := flaw_of_owner(owner):
         raise misused(f"nobody can be called {owner!r}: {flaw}; give another OWNER")
@@ -71,7 +71,7 @@ def list_(
     as_json: AsJson = False,
 ) -> None:
     """Show the keys by id; the keys themselves are not known."""
-    from everloop.gateway.api_key_file import ApiKeyFileError, read_keys
+    from everloop.gateway.auth.api_keys import ApiKeyFileError, read_keys
 
     with reported(ApiKeyFileError):
         keys = read_keys(_path(file)).values()
@@ -88,7 +88,7 @@ def remove(
     key_id: Annotated[str, typer.Argument(metavar="ID", help="As `list` shows it.")], file: File = None
 ) -> None:
     """Make a key good for nothing."""
-    from everloop.gateway.api_key_file import ApiKeyFileError, remove_key
+    from everloop.gateway.auth.api_keys import ApiKeyFileError, remove_key
 
     with reported(ApiKeyFileError):
         remove_key(_path(file), key_id)
@@ -96,7 +96,7 @@ def remove(
 
 
 def _path(file: Path | None) -> Path:
-    from everloop.gateway.auth_settings import ApiKeySettings
+    from everloop.gateway.auth.settings import ApiKeySettings
 
     if path := file or ApiKeySettings().api_keys_file:
         return path
@@ -104,7 +104,7 @@ def _path(file: Path | None) -> Path:
 
 
 def _scopes(words: str) -> tuple[str, ...]:
-    from everloop.gateway.scopes import flaw_of_scope
+    from everloop.gateway.auth.scopes import flaw_of_scope
 
     scopes = tuple(dict.fromkeys(word.strip() for word in words.split(",")))
     for scope in scopes:
@@ -114,7 +114,7 @@ def _scopes(words: str) -> tuple[str, ...]:
 
 
 def _until(key: "ApiKey") -> str:
-    from everloop.gateway.api_key_file import is_expired
+    from everloop.gateway.auth.api_keys import is_expired
 
     if key.expires is None:
         return "never"
@@ -122,7 +122,7 @@ def _until(key: "ApiKey") -> str:
 
 
 def _data(key: "ApiKey") -> dict[str, object]:
-    from everloop.gateway.api_key_file import is_expired
+    from everloop.gateway.auth.api_keys import is_expired
 
     return {
         **key.model_dump(mode="json", include={"id", "owner", "scopes", "expires"}),

@@ -52,8 +52,7 @@ def every(value: str) -> str:
 
 def owner(value: str) -> str:
     """Who can be an owner, or anonymous."""
-    from everloop.gateway.callers import ANONYMOUS
-    from everloop.gateway.owner_names import flaw_of_owner
+    from everloop.gateway.context import ANONYMOUS, flaw_of_owner
 
     if value != ANONYMOUS and (flaw := flaw_of_owner(utf8(value))):
         raise typer.BadParameter(f"nobody can be called {value!r}: {flaw}")
@@ -64,7 +63,7 @@ def context(value: str) -> str:
     """The id of a context."""
     from a2a.utils.errors import InvalidParamsError
 
-    from everloop.gateway.requests import check_id
+    from everloop.gateway.requests.messages import check_id
 
     try:
         return check_id(utf8(value), "the id of the context") if value else value

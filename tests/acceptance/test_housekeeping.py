@@ -20,8 +20,8 @@ from redis.asyncio import Redis
 from temporalio.client import Client
 
 from everloop.deploy.local.servers import LOOPBACK, free_port
-from everloop.gateway.api_key_file import add_key, new_key
-from everloop.gateway.scopes import READ, WRITE
+from everloop.gateway.auth.api_keys import add_key, new_key
+from everloop.gateway.auth.scopes import READ, WRITE
 from everloop.stores.artifacts.record import KNOWN_SINCE
 from everloop.stores.blobs.settings import STORE_ID_KEY
 from everloop.stores.blobs.users import FOLDER

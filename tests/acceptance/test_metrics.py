@@ -13,7 +13,7 @@ from a2a.types.a2a_pb2 import GetTaskRequest, Task, TaskPushNotificationConfig
 from redis.asyncio import Redis
 
 from everloop.deploy.local.servers import LOOPBACK, free_port
-from everloop.gateway.callers import ANONYMOUS
+from everloop.gateway.context import ANONYMOUS
 from everloop.workflows.contract.names import history_key, stream_key, view_key
 from tests.support.a2a_client import Answer, connected, request, response_of
 from tests.support.deployment import Deployment, running_deployment

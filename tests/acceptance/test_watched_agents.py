@@ -15,7 +15,7 @@ from pydantic import JsonValue
 from temporalio.api.enums.v1 import TimeoutType
 from temporalio.client import Client
 
-from everloop.gateway.api_key_file import add_key, new_key
+from everloop.gateway.auth.api_keys import add_key, new_key
 from tests.acceptance.test_colleagues import said_by
 from tests.support.a2a_client import Answer, connected, request, response_of, send
 from tests.support.deployment import Deployment, Gateway, running_deployment

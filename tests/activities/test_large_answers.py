@@ -15,9 +15,8 @@ from everloop.activities.model.failures import PROVIDER_ERRORS, provider_failure
 from everloop.activities.model.provider import ModelProvider, ModelSettings, make_openai_client, read_stream
 from everloop.activities.model.reply import ReplyAssembler
 from everloop.agents.peer.plugin import peer
-from everloop.gateway.jwks import Jwks
-from everloop.gateway.jwt_keys import PUBLIC_ALGORITHMS
-from everloop.gateway.refusals import UnavailableNowError
+from everloop.gateway.auth.jwt import PUBLIC_ALGORITHMS, Jwks
+from everloop.gateway.errors import UnavailableNowError
 from everloop.runtime.bounded_answers import MAX_ANSWER, MAX_VALUES
 from everloop.workflows.contract.tasks import TaskRef
 from tests.support.bombs import CHUNK, Bomb, running_bomb

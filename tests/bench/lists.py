@@ -6,7 +6,7 @@ from functools import partial
 from statistics import median
 from uuid import uuid4
 
-from everloop.gateway.callers import ANONYMOUS
+from everloop.gateway.context import ANONYMOUS
 from everloop.runtime.redis import connect_redis
 from everloop.stores.views.redis import RedisTaskViews
 from everloop.workflows.contract.tasks import TaskState, TaskStatus, TaskView

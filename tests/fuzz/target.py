@@ -9,9 +9,9 @@ from hypothesis import HealthCheck, settings
 from redis.asyncio import Redis
 from temporalio.client import Client
 
-from everloop.gateway.grpc_server import GrpcServer
-from everloop.gateway.guards import Guards
-from everloop.gateway.push_configs import StoredPush, notifier
+from everloop.gateway.auth.guards import Guards
+from everloop.gateway.bindings.grpc import GrpcServer
+from everloop.gateway.operations.push import StoredPush, notifier
 from everloop.gateway.settings import GatewaySettings
 from everloop.stores.push.configs import RedisPushConfigs
 from everloop.stores.push.deliveries import PushDeliveries

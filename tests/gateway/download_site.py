@@ -6,7 +6,7 @@ from urllib.parse import quote
 
 import httpx
 
-from everloop.gateway.callers import ANONYMOUS
+from everloop.gateway.context import ANONYMOUS
 from everloop.runtime.blobs import LinkTerms
 from everloop.stores.artifacts.interface import Create, NewPart
 from everloop.stores.artifacts.memory import MemoryArtifacts

@@ -10,10 +10,10 @@ from a2a.types import a2a_pb2 as pb
 from temporalio.client import Client
 
 from everloop.agents.agent import Agent
-from everloop.gateway.card_signing import CardKey
-from everloop.gateway.grpc_server import GrpcServer
-from everloop.gateway.guards import Guards
-from everloop.gateway.push_operations import PushOperations
+from everloop.gateway.auth.guards import Guards
+from everloop.gateway.bindings.grpc import GrpcServer
+from everloop.gateway.cards.signing import CardKey
+from everloop.gateway.operations.push import PushOperations
 from everloop.gateway.server import STALLED_AFTER
 from everloop.gateway.settings import GatewaySettings
 from everloop.stores.views.interface import TaskViews

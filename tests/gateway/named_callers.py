@@ -4,8 +4,8 @@ from collections.abc import Mapping
 
 from a2a.types import a2a_pb2 as pb
 
-from everloop.gateway.callers import ANONYMOUS, Caller
-from everloop.gateway.guards import Authenticator
+from everloop.gateway.auth.guards import Authenticator
+from everloop.gateway.context import ANONYMOUS, Caller
 
 
 class Named(Authenticator):

@@ -11,7 +11,7 @@ from everloop.activities.publish import ViewPublisher
 from everloop.activities.push.delivery import PushDelivering
 from everloop.activities.push.feed import TaskWorkflows
 from everloop.activities.push.webhook import Webhooks
-from everloop.gateway.push_configs import StoredPush, notifier
+from everloop.gateway.operations.push import StoredPush, notifier
 from everloop.stores.artifacts.memory import MemoryArtifacts
 from everloop.stores.memory.secrets import MemorySecrets
 from everloop.stores.memory.tool_records import MemoryToolRecords

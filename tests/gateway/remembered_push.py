@@ -3,7 +3,7 @@
 from a2a.types import a2a_pb2 as pb
 from a2a.utils.errors import TaskNotFoundError
 
-from everloop.gateway.push_operations import PushOperations
+from everloop.gateway.operations.push import PushOperations
 from everloop.workflows.contract.tasks import TaskView
 
 

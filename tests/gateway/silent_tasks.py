@@ -16,14 +16,14 @@ from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError
 from temporalio.worker import Worker
 
-from everloop.gateway.callers import Viewer
-from everloop.gateway.endings import Endings
-from everloop.gateway.problems import Problems
-from everloop.gateway.runs import Runs
-from everloop.gateway.snapshots import Snapshots
-from everloop.gateway.stores import Stores
-from everloop.gateway.sweep import Sweep
-from everloop.gateway.tasks import Tasks, submitted_view
+from everloop.gateway.backends import Stores
+from everloop.gateway.context import Viewer
+from everloop.gateway.tasks.endings import Endings
+from everloop.gateway.tasks.problems import Problems
+from everloop.gateway.tasks.runs import Runs
+from everloop.gateway.tasks.snapshots import Snapshots
+from everloop.gateway.tasks.sweep import Sweep
+from everloop.gateway.tasks.tasks import Tasks, submitted_view
 from everloop.stores.artifacts.interface import Artifacts
 from everloop.stores.artifacts.memory import MemoryArtifacts
 from everloop.stores.memory.secrets import MemorySecrets

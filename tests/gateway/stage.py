@@ -21,13 +21,13 @@ from everloop.activities.publish import ViewPublisher
 from everloop.agents.agent import Agent
 from everloop.agents.registry import AgentRegistry
 from everloop.gateway.app import build_app
-from everloop.gateway.card_signing import CardKey
-from everloop.gateway.event_fanout import EventFanout
-from everloop.gateway.guards import Guards
-from everloop.gateway.push_operations import PushOperations
+from everloop.gateway.auth.guards import Guards
+from everloop.gateway.backends import Stores
+from everloop.gateway.cards.signing import CardKey
+from everloop.gateway.operations.push import PushOperations
 from everloop.gateway.server import GatewayServer, listen
 from everloop.gateway.settings import GatewaySettings
-from everloop.gateway.stores import Stores
+from everloop.gateway.tasks.fanout import EventFanout
 from everloop.stores.artifacts.interface import Artifacts
 from everloop.stores.artifacts.memory import MemoryArtifacts
 from everloop.stores.memory.secrets import MemorySecrets

@@ -12,10 +12,9 @@ import pytest
 import pytest_asyncio
 from temporalio.client import Client
 
-from everloop.gateway.call_headers import MAX_HEADERS
-from everloop.gateway.grpc_server import GrpcServer
-from everloop.gateway.guards import Guards
-from everloop.gateway.request_limits import LimitSettings, make_request_limits
+from everloop.gateway.auth.guards import Guards, LimitSettings, make_request_limits
+from everloop.gateway.bindings.grpc import GrpcServer
+from everloop.gateway.context import MAX_HEADERS
 from everloop.gateway.settings import GatewaySettings
 from everloop.runtime.redis import connect_redis
 from everloop.stores.views.interface import TaskViews

@@ -7,8 +7,8 @@ import pytest
 from a2a.utils.errors import InvalidParamsError
 from pydantic import JsonValue
 
-from everloop.gateway.answers import Answers
 from everloop.gateway.errors import AnswerInvalidError
+from everloop.gateway.operations.answers import Answers
 from everloop.stores.memory.secrets import MemorySecrets
 from everloop.workflows.contract.messages import DataPart, FilePart, Part, TextPart, UserMessage
 from everloop.workflows.contract.questions import WITHHELD, Question, QuestionKind

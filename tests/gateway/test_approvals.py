@@ -15,10 +15,9 @@ from temporalio import activity
 from temporalio.client import Client
 
 from everloop.activities.publish import ViewPublisher
-from everloop.gateway.api_key_file import add_key, new_key
-from everloop.gateway.api_key_scheme import ApiKeyScheme
-from everloop.gateway.auth_schemes import AnyScheme
-from everloop.gateway.guards import Guards
+from everloop.gateway.auth.api_keys import ApiKeyScheme, add_key, new_key
+from everloop.gateway.auth.guards import Guards
+from everloop.gateway.auth.schemes import AnyScheme
 from everloop.stores.artifacts.memory import MemoryArtifacts
 from everloop.stores.memory.secrets import MemorySecrets
 from everloop.stores.views.interface import TaskViews

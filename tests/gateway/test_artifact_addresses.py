@@ -3,7 +3,7 @@
 import pytest
 from temporalio.client import Client
 
-from everloop.gateway.callers import ANONYMOUS
+from everloop.gateway.context import ANONYMOUS
 from everloop.runtime.blobs import LinkTerms
 from everloop.stores.artifacts.interface import Create, NewPart
 from everloop.stores.views.interface import TaskViews

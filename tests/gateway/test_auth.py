@@ -9,9 +9,9 @@ import httpx
 import pytest
 from temporalio.client import Client
 
-from everloop.gateway.api_key_file import add_key, new_key, remove_key
-from everloop.gateway.auth_settings import AuthSettings, make_authenticator
-from everloop.gateway.guards import Guards
+from everloop.gateway.auth.api_keys import add_key, new_key, remove_key
+from everloop.gateway.auth.guards import Guards
+from everloop.gateway.auth.settings import AuthSettings, make_authenticator
 from everloop.stores.views.interface import TaskViews
 from tests.gateway.grpc_stage import GrpcGateway, running_grpc_gateway
 from tests.gateway.wire_requests import Ask

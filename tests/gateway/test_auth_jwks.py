@@ -8,11 +8,17 @@ from dataclasses import dataclass
 import pytest
 from structlog.testing import capture_logs
 
-from everloop.gateway.auth_schemes import AnyScheme, CredentialsError
-from everloop.gateway.jwks import FRESH, KEPT, REFETCH_PAUSE, Jwks
-from everloop.gateway.jwt_bearer import JwtScheme, TokenRules
-from everloop.gateway.jwt_keys import PUBLIC_ALGORITHMS
-from everloop.gateway.refusals import UnavailableNowError
+from everloop.gateway.auth.jwt import (
+    FRESH,
+    KEPT,
+    PUBLIC_ALGORITHMS,
+    REFETCH_PAUSE,
+    Jwks,
+    JwtScheme,
+    TokenRules,
+)
+from everloop.gateway.auth.schemes import AnyScheme, CredentialsError
+from everloop.gateway.errors import UnavailableNowError
 from tests.support.tokens import AUDIENCE, ISSUER, RSA, Issuer, SigningKey, running_issuer
 
 OLD, NEW = SigningKey(kid="old"), SigningKey(kid="new")

@@ -10,9 +10,9 @@ import pytest_asyncio
 from a2a.types import a2a_pb2 as pb
 from temporalio.client import Client
 
-from everloop.gateway.callers import Caller
-from everloop.gateway.guards import Authenticator, Guards, Unlimited
-from everloop.gateway.refusals import TooManyRequestsError, UnauthenticatedError
+from everloop.gateway.auth.guards import Authenticator, Guards, Unlimited
+from everloop.gateway.context import Caller
+from everloop.gateway.errors import TooManyRequestsError, UnauthenticatedError
 from everloop.stores.views.interface import TaskViews
 from tests.gateway.raw_calls import RAW_BINDINGS, RawBinding, changed
 from tests.gateway.stage import RunningGateway, StagedModel, running_gateway, unique

@@ -12,7 +12,7 @@ import pytest
 from a2a.types.a2a_pb2 import Task
 from temporalio.client import Client
 
-from everloop.gateway.event_fanout import EventFanout, OnIdle, Subscription
+from everloop.gateway.tasks.fanout import EventFanout, OnIdle, Subscription
 from everloop.stores.views.interface import TaskViews
 from everloop.workflows.contract.tasks import TaskState
 from tests.gateway.raw_calls import RAW_BINDINGS, Call, RawBinding, changed

@@ -23,10 +23,10 @@ from everloop.agents.agent import Agent
 from everloop.agents.plugins import Plugin
 from everloop.agents.registry import AgentRegistry
 from everloop.agents.tool import Tool
-from everloop.gateway.card_routes import card_routes
-from everloop.gateway.card_signing import CardKey, CardSettings, load_card_key
-from everloop.gateway.cards import Cards, Offer
-from everloop.gateway.guards import Anybody, Guards
+from everloop.gateway.auth.guards import Anybody, Guards
+from everloop.gateway.cards.cards import Cards, Offer
+from everloop.gateway.cards.routes import card_routes
+from everloop.gateway.cards.signing import CardKey, CardSettings, load_card_key
 from everloop.stores.views.interface import TaskViews
 from tests.gateway.grpc_stage import GrpcGateway, running_grpc_gateway
 from tests.gateway.stage import running_gateway

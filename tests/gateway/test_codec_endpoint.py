@@ -18,10 +18,9 @@ from google.protobuf.json_format import MessageToDict
 from temporalio.api.common.v1 import Payload, Payloads
 from temporalio.client import Client
 
-from everloop.gateway.api_key_file import add_key, new_key
-from everloop.gateway.api_key_scheme import ApiKeyScheme
-from everloop.gateway.auth_schemes import AnyScheme
-from everloop.gateway.guards import Guards
+from everloop.gateway.auth.api_keys import ApiKeyScheme, add_key, new_key
+from everloop.gateway.auth.guards import Guards
+from everloop.gateway.auth.schemes import AnyScheme
 from everloop.runtime.temporal.payloads import THRESHOLD, data_converter
 from everloop.stores.memory.blobs import MemoryBlobs
 from everloop.stores.views.interface import TaskViews

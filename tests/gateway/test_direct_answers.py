@@ -9,7 +9,7 @@ from temporalio.client import Client
 
 from everloop.activities.publish import ViewPublisher
 from everloop.agents.agent import Agent
-from everloop.gateway.callers import ANONYMOUS
+from everloop.gateway.context import ANONYMOUS
 from everloop.stores.artifacts.memory import MemoryArtifacts
 from everloop.stores.memory.secrets import MemorySecrets
 from everloop.stores.views.interface import TaskViews

@@ -10,12 +10,11 @@ from a2a.types.a2a_pb2 import GetTaskRequest, ListTasksRequest, TaskState
 from temporalio.client import Client
 
 from everloop.gateway.cancellation import cancel
-from everloop.gateway.event_fanout import EventFanout
-from everloop.gateway.runs import Alive, Ending, Runs, Stuck
-from everloop.gateway.snapshots import Snapshots
-from everloop.gateway.task_streams import TaskStreams
-from everloop.gateway.tasks import Tasks
-from everloop.gateway.turns import UntilEnd
+from everloop.gateway.tasks.fanout import EventFanout
+from everloop.gateway.tasks.runs import Alive, Ending, Runs, Stuck
+from everloop.gateway.tasks.snapshots import Snapshots
+from everloop.gateway.tasks.streams import TaskStreams, UntilEnd
+from everloop.gateway.tasks.tasks import Tasks
 from everloop.stores.views.interface import StreamedEvent, TaskViews
 from everloop.workflows.contract import failures
 from everloop.workflows.contract.events import REASON, Warned

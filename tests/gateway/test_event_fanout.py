@@ -10,7 +10,7 @@ import pytest
 from redis.exceptions import ConnectionError as RedisConnectionError
 
 from everloop.gateway.cancellation import cancel
-from everloop.gateway.event_fanout import EventFanout, Subscription
+from everloop.gateway.tasks.fanout import EventFanout, Subscription
 from everloop.runtime.redis import connect_redis
 from everloop.stores.memory.task_views import MemoryTaskViews
 from everloop.stores.views.interface import START, StreamedEvent, TaskViews

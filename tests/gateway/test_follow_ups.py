@@ -8,8 +8,8 @@ from a2a.types.a2a_pb2 import Role, SendMessageRequest, TaskState
 from a2a.utils.errors import InvalidParamsError, TaskNotFoundError, UnsupportedOperationError
 from temporalio.client import Client
 
-from everloop.gateway import handler
-from everloop.gateway.routes import Routes
+from everloop.gateway.operations import handler
+from everloop.gateway.tasks.tasks import Routes
 from everloop.stores.views.interface import TaskViews
 from everloop.workflows.contract.tasks import TaskState as State
 from tests.gateway.stage import RunningGateway, StagedModel, StoodIn, unique

@@ -14,18 +14,15 @@ from temporalio.client import Client
 from uvicorn.server import ServerState
 
 from everloop.agents.registry import AgentRegistry
-from everloop.gateway.api_key_file import add_key, new_key
-from everloop.gateway.api_key_scheme import ApiKeyScheme
 from everloop.gateway.app import build_app
-from everloop.gateway.auth_schemes import AnyScheme
-from everloop.gateway.call_headers import MAX_HEAD_BYTES, MAX_HEADERS, CallHeaders
-from everloop.gateway.guards import Guards
-from everloop.gateway.http_protocol import GatewayProtocol
-from everloop.gateway.jwt_bearer import JwtScheme, TokenRules
-from everloop.gateway.jwt_keys import OneKey, VerificationKey
-from everloop.gateway.proxy_certificates import ProxyCertificateScheme
+from everloop.gateway.auth.api_keys import ApiKeyScheme, add_key, new_key
+from everloop.gateway.auth.guards import Guards
+from everloop.gateway.auth.jwt import JwtScheme, OneKey, TokenRules, VerificationKey
+from everloop.gateway.auth.schemes import AnyScheme, ProxyCertificateScheme
+from everloop.gateway.backends import Stores
+from everloop.gateway.context import MAX_HEAD_BYTES, MAX_HEADERS, CallHeaders
+from everloop.gateway.server import GatewayProtocol
 from everloop.gateway.settings import GatewaySettings
-from everloop.gateway.stores import Stores
 from everloop.stores.artifacts.memory import MemoryArtifacts
 from everloop.stores.memory.secrets import MemorySecrets
 from everloop.stores.memory.transcripts import MemoryTranscripts

@@ -17,10 +17,9 @@ from structlog.contextvars import get_contextvars
 from temporalio.client import Client
 
 from everloop.agents.agent import Agent
-from everloop.gateway.call_headers import MAX_HEADERS
-from everloop.gateway.callers import Caller
-from everloop.gateway.guards import Anybody, Guards, Unlimited
-from everloop.gateway.refusals import (
+from everloop.gateway.auth.guards import Anybody, Guards, Unlimited
+from everloop.gateway.context import MAX_HEADERS, Caller
+from everloop.gateway.errors import (
     ForbiddenError,
     TooManyRequestsError,
     UnauthenticatedError,
@@ -328,7 +327,7 @@ async def test_a_call_that_sends_nothing_is_ended(
     guarded: GrpcGateway, method: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It would hold its place for as long as its connection lasts."""
-    monkeypatch.setattr("everloop.gateway.grpc_calls.REQUEST_SECONDS", 0.1)
+    monkeypatch.setattr("everloop.gateway.bindings.grpc_calls.REQUEST_SECONDS", 0.1)
 
     async def nothing() -> AsyncGenerator[bytes]:
         await asyncio.Event().wait()

@@ -22,11 +22,11 @@ from structlog.testing import capture_logs
 from temporalio.client import Client
 
 from everloop.deploy.local.servers import LOOPBACK, free_port
-from everloop.gateway.event_fanout import EventFanout
-from everloop.gateway.grpc_server import GrpcServer
-from everloop.gateway.guards import Guards
+from everloop.gateway.auth.guards import Guards
+from everloop.gateway.bindings.grpc import GrpcServer
 from everloop.gateway.server import AddressInUseError
 from everloop.gateway.settings import GatewaySettings
+from everloop.gateway.tasks.fanout import EventFanout
 from everloop.stores.views.interface import TaskViews
 from tests.gateway.grpc_stage import GrpcGateway, running_grpc_gateway
 from tests.gateway.stage import StagedModel, unique

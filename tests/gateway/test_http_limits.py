@@ -13,11 +13,10 @@ from a2a.utils.errors import A2AError
 from starlette.responses import JSONResponse, Response
 
 from everloop.agents.registry import AgentRegistry
-from everloop.gateway.guards import Guards
-from everloop.gateway.http_protocol import GatewayProtocol
-from everloop.gateway.http_request import BODIES_AT_ONCE, SMALL_BODY, A2ARequest, BodyLimits
-from everloop.gateway.http_shell import Binding, Endpoint, HttpShell
-from everloop.gateway.server import listen
+from everloop.gateway.auth.guards import Guards
+from everloop.gateway.bindings.requests import BODIES_AT_ONCE, SMALL_BODY, A2ARequest, BodyLimits
+from everloop.gateway.bindings.shell import Binding, Endpoint, HttpShell
+from everloop.gateway.server import GatewayProtocol, listen
 from everloop.gateway.settings import GatewaySettings
 from tests.gateway.stage import AGENT
 

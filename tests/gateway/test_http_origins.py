@@ -7,8 +7,8 @@ import pytest
 import pytest_asyncio
 from temporalio.client import Client
 
-from everloop.gateway.guards import Guards
-from everloop.gateway.http_origins import OwnPagesOnly
+from everloop.gateway.auth.guards import Guards
+from everloop.gateway.bindings.origins import OwnPagesOnly
 from everloop.stores.views.interface import TaskViews
 from tests.gateway.named_callers import Named
 from tests.gateway.stage import RunningGateway, running_gateway, unique

@@ -10,9 +10,9 @@ from a2a.utils.errors import InvalidParamsError
 from temporalio.client import Client
 
 from everloop.agents.agent import Agent
-from everloop.gateway.callers import ANONYMOUS
-from everloop.gateway.file_parts import InputFile
-from everloop.gateway.input_files import FRESH, InputFiles
+from everloop.gateway.context import ANONYMOUS
+from everloop.gateway.operations.files import FRESH, InputFiles
+from everloop.gateway.requests.files import InputFile
 from everloop.runtime.blobs import BlobsUnavailableError
 from everloop.stores.artifacts.interface import Announcement, ArtifactMissingError, Change, Create, NewPart
 from everloop.stores.artifacts.memory import MemoryArtifacts

@@ -10,7 +10,7 @@ import httpx
 import pytest_asyncio
 
 from everloop.deploy.local.servers import LOOPBACK, free_port
-from everloop.gateway.callers import ANONYMOUS
+from everloop.gateway.context import ANONYMOUS
 from everloop.runtime.redis import connect_redis
 from everloop.stores.artifacts.interface import Append, Artifacts, Create, NewPart
 from everloop.stores.artifacts.settings import ArtifactSettings, make_artifacts

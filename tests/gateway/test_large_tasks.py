@@ -13,9 +13,9 @@ from a2a.utils.errors import TaskNotFoundError, UnsupportedOperationError
 from google.protobuf.json_format import MessageToDict
 from temporalio.client import Client
 
-from everloop.gateway import large_tasks
-from everloop.gateway.callers import ANONYMOUS
-from everloop.gateway.guards import Guards
+from everloop.gateway.auth.guards import Guards
+from everloop.gateway.context import ANONYMOUS
+from everloop.gateway.tasks import large as large_tasks
 from everloop.runtime.redis import connect_redis
 from everloop.stores.views.interface import Snapshot, TaskViews
 from everloop.stores.views.redis import RedisTaskViews

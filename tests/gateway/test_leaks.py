@@ -11,7 +11,7 @@ from redis.asyncio import Redis
 from starlette.types import ASGIApp, Message, Scope
 from temporalio.client import Client
 
-from everloop.gateway.event_fanout import EventFanout
+from everloop.gateway.tasks.fanout import EventFanout
 from everloop.runtime.redis import connect_redis
 from everloop.stores.views.interface import START
 from everloop.stores.views.redis import RedisTaskViews

@@ -14,7 +14,7 @@ from pydantic import JsonValue
 from temporalio.client import Client
 
 from everloop.agents.agent import Agent
-from everloop.gateway.guards import Guards
+from everloop.gateway.auth.guards import Guards
 from everloop.stores.views.interface import TaskViews
 from everloop.workflows.contract.events import StatusChanged
 from everloop.workflows.contract.messages import TextPart, UserMessage

@@ -12,7 +12,7 @@ from temporalio import workflow
 from temporalio.client import Client
 from temporalio.worker import Worker
 
-from everloop.gateway.event_fanout import EventFanout
+from everloop.gateway.tasks.fanout import EventFanout
 from everloop.runtime.redis import connect_redis
 from everloop.stores.views.interface import TaskViews
 from everloop.stores.views.redis import RedisTaskViews

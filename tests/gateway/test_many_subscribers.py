@@ -7,7 +7,7 @@ from contextlib import AsyncExitStack
 import pytest_asyncio
 from temporalio.client import Client
 
-from everloop.gateway.event_fanout import PAGE, EventFanout
+from everloop.gateway.tasks.fanout import PAGE, EventFanout
 from everloop.runtime.redis import connect_redis
 from everloop.stores.views.interface import TaskViews
 from everloop.stores.views.redis import RedisTaskViews

@@ -14,11 +14,11 @@ from temporalio.client import Client
 from temporalio.service import RPCError, RPCStatusCode
 
 from everloop.deploy.local.servers import LOOPBACK
-from everloop.gateway import gauges
 from everloop.gateway.cancellation import cancel
-from everloop.gateway.event_fanout import EventFanout
-from everloop.gateway.gauges import Gauges
-from everloop.gateway.tasks import Tasks
+from everloop.gateway.operator import health
+from everloop.gateway.operator.health import Gauges
+from everloop.gateway.tasks.fanout import EventFanout
+from everloop.gateway.tasks.tasks import Tasks
 from everloop.runtime.redis import connect_redis
 from everloop.stores.views.interface import START
 from everloop.stores.views.redis import RedisTaskViews
@@ -124,7 +124,7 @@ async def test_counters_begin_at_zero(client: Client) -> None:
 
 async def test_an_outage_of_temporal_is_logged_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """However long it lasts, the gauges are asked again."""
-    monkeypatch.setattr(gauges, "GAUGES_PAUSE", 0)
+    monkeypatch.setattr(health, "GAUGES_PAUSE", 0)
     rounds, is_enough = itertools.count(1), asyncio.Event()
 
     async def probe() -> None:

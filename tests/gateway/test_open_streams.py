@@ -7,9 +7,9 @@ import pytest
 import pytest_asyncio
 from temporalio.client import Client
 
-from everloop.gateway.guards import Guards
-from everloop.gateway.open_streams import OpenStreams
-from everloop.gateway.refusals import TooManyRequestsError, UnavailableNowError
+from everloop.gateway.auth.guards import Guards
+from everloop.gateway.errors import TooManyRequestsError, UnavailableNowError
+from everloop.gateway.operations.authorized import OpenStreams
 from everloop.stores.views.interface import TaskViews
 from tests.gateway.followed_tasks import working_task
 from tests.gateway.named_callers import Named

@@ -13,7 +13,7 @@ import pytest
 
 from everloop.deploy.local.servers import LOOPBACK, free_port
 from everloop.gateway import __main__ as gateway_main
-from everloop.gateway.callers import ANONYMOUS
+from everloop.gateway.context import ANONYMOUS
 from everloop.gateway.server import listen
 from everloop.gateway.settings import GatewaySettings
 from everloop.runtime.redis import connect_redis

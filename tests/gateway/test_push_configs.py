@@ -10,7 +10,7 @@ from a2a.types import a2a_pb2 as pb
 from a2a.utils.errors import A2AError, InvalidParamsError, TaskNotFoundError
 from temporalio.client import Client
 
-from everloop.gateway.push_configs import make_push
+from everloop.gateway.operations.push import make_push
 from everloop.runtime.redis import connect_redis
 from everloop.stores.memory.push_configs import MemoryPushConfigs
 from everloop.stores.push.settings import PushSettings

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from temporalio.client import Client
 
-from everloop.gateway.push_configs import notifier
+from everloop.gateway.operations.push import notifier
 from everloop.stores.memory.push_configs import MemoryPushConfigs
 from everloop.stores.memory.task_views import MemoryTaskViews
 from everloop.stores.push.configs import PushConfig

@@ -10,9 +10,15 @@ from pydantic import ValidationError
 from redis.asyncio import Redis
 from temporalio.client import Client
 
-from everloop.gateway.guards import Guards, RequestLimits, Unlimited
-from everloop.gateway.refusals import TooManyRequestsError, UnavailableNowError
-from everloop.gateway.request_limits import CountedRequestLimits, LimitSettings, make_request_limits
+from everloop.gateway.auth.guards import (
+    CountedRequestLimits,
+    Guards,
+    LimitSettings,
+    RequestLimits,
+    Unlimited,
+    make_request_limits,
+)
+from everloop.gateway.errors import TooManyRequestsError, UnavailableNowError
 from everloop.runtime.redis import connect_redis
 from everloop.runtime.settings import explain
 from everloop.stores.quotas import Quotas, Rate

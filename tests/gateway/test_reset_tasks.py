@@ -15,7 +15,7 @@ from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client
 
 from everloop.activities.publish import ViewPublisher
-from everloop.gateway.event_fanout import EventFanout
+from everloop.gateway.tasks.fanout import EventFanout
 from everloop.runtime.redis import connect_redis
 from everloop.stores.artifacts.memory import MemoryArtifacts
 from everloop.stores.memory.secrets import MemorySecrets

@@ -16,7 +16,7 @@ from a2a.types.a2a_pb2 import (
 from temporalio.client import Client
 
 from everloop.agents.agent import Agent
-from everloop.gateway.guards import Guards, Unlimited
+from everloop.gateway.auth.guards import Guards, Unlimited
 from everloop.stores.views.interface import TaskViews
 from everloop.workflows.contract.names import AGENT_ID, CONTEXT_ID, OWNER, place_in_queues
 from tests.gateway.named_callers import Named

@@ -11,10 +11,10 @@ import pytest
 import pytest_asyncio
 from temporalio.client import Client
 
-from everloop.gateway.callers import Caller
-from everloop.gateway.guards import Guards
-from everloop.gateway.steps import Steps
-from everloop.gateway.tasks import Tasks
+from everloop.gateway.auth.guards import Guards
+from everloop.gateway.context import Caller
+from everloop.gateway.tasks.steps import Steps
+from everloop.gateway.tasks.tasks import Tasks
 from everloop.runtime.protocol.tasks import EVENTS_EXTENSION
 from everloop.stores.memory.transcripts import MemoryTranscripts
 from everloop.stores.views.interface import TaskViews

@@ -8,7 +8,7 @@ import pytest_asyncio
 from a2a.server.request_handlers.request_handler import RequestHandler
 from temporalio.client import Client
 
-from everloop.gateway.authorized_handler import SCOPES
+from everloop.gateway.operations.authorized import SCOPES
 from everloop.stores.views.interface import TaskViews
 from tests.gateway.stage import unique
 from tests.gateway.town import DOWNLOADS, OF_A_TASK, OPERATIONS, Town, running_town

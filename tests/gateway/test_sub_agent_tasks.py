@@ -9,7 +9,7 @@ from a2a.types.a2a_pb2 import CancelTaskRequest, GetTaskRequest, ListTasksReques
 from a2a.utils.errors import TaskNotFoundError
 from temporalio.client import Client
 
-from everloop.gateway.callers import ANONYMOUS
+from everloop.gateway.context import ANONYMOUS
 from everloop.workflows.contract import names
 from everloop.workflows.contract.messages import TextPart, UserMessage
 from everloop.workflows.contract.tasks import AgentSpec, TaskInput

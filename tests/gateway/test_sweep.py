@@ -14,8 +14,8 @@ from temporalio.client import Client
 from temporalio.service import RPCError, RPCStatusCode
 
 from everloop.gateway.errors import TemporalUnavailableError
-from everloop.gateway.runs import Alive, Ending, Runs, Stuck
-from everloop.gateway.tasks import submitted_view
+from everloop.gateway.tasks.runs import Alive, Ending, Runs, Stuck
+from everloop.gateway.tasks.tasks import submitted_view
 from everloop.runtime.redis import connect_redis
 from everloop.stores.memory.task_views import MemoryTaskViews
 from everloop.stores.views.interface import TaskViews

@@ -16,7 +16,7 @@ from a2a.utils.errors import TaskNotCancelableError
 from google.protobuf.timestamp_pb2 import Timestamp
 from temporalio.client import Client
 
-from everloop.gateway.event_fanout import EventFanout
+from everloop.gateway.tasks.fanout import EventFanout
 from everloop.stores.views.interface import TaskViews
 from everloop.workflows.contract.tasks import TaskState as State
 from everloop.workflows.contract.tasks import TaskStatus, TaskView

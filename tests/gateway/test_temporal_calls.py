@@ -7,7 +7,7 @@ from temporalio.api.errordetails.v1 import NamespaceNotFoundFailure, NotFoundFai
 from temporalio.service import RPCError, RPCStatusCode
 
 from everloop.gateway.errors import TaskUnknownError, TemporalUnavailableError
-from everloop.gateway.temporal_calls import UNAVAILABLE, known, temporal_answers
+from everloop.gateway.tasks.calls import UNAVAILABLE, known, temporal_answers
 
 ABOUT_THE_CALL = set(RPCStatusCode) - UNAVAILABLE - {RPCStatusCode.OK}
 

@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from everloop.gateway.turns import Step, UntilEnd, UntilReply
+from everloop.gateway.tasks.streams import Step, UntilEnd, UntilReply
 from everloop.stores.views.interface import START, Snapshot, StreamedEvent
 from everloop.workflows.contract.events import StatusChanged, Thought
 from everloop.workflows.contract.messages import TextPart, UserMessage

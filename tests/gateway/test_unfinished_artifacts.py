@@ -4,7 +4,7 @@ import pytest
 from temporalio.client import Client
 
 from everloop.gateway.errors import PayloadsUnavailableError
-from everloop.gateway.tasks import Tasks
+from everloop.gateway.tasks.tasks import Tasks
 from everloop.runtime.blobs import BlobsUnavailableError
 from everloop.stores.artifacts.interface import Artifacts, Complete, Create, NewPart
 from everloop.stores.artifacts.memory import MemoryArtifacts

@@ -7,7 +7,7 @@ from a2a.types.a2a_pb2 import Task
 from temporalio.client import Client
 
 from everloop.gateway.errors import GatewayError, NoWorkerError, PayloadLostError, PayloadsUnavailableError
-from everloop.gateway.tasks import Tasks
+from everloop.gateway.tasks.tasks import Tasks
 from everloop.runtime.blobs import BlobError, BlobMissingError, BlobsUnavailableError
 from everloop.runtime.temporal.payloads import THRESHOLD, data_converter
 from everloop.stores.memory.blobs import MemoryBlobs

@@ -7,10 +7,9 @@ from pathlib import Path
 
 from temporalio.client import Client
 
-from everloop.gateway.api_key_file import add_key, new_key
-from everloop.gateway.api_key_scheme import ApiKeyScheme
-from everloop.gateway.auth_schemes import AnyScheme
-from everloop.gateway.guards import Guards
+from everloop.gateway.auth.api_keys import ApiKeyScheme, add_key, new_key
+from everloop.gateway.auth.guards import Guards
+from everloop.gateway.auth.schemes import AnyScheme
 from everloop.stores.artifacts.interface import Create, NewPart
 from everloop.stores.views.interface import TaskViews
 from everloop.workflows.contract.names import context_key

@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 from a2a.types import a2a_pb2 as pb
 
-from everloop.gateway.updates import Update
+from everloop.gateway.operations.updates import Update
 from everloop.workflows.contract.events import ArtifactChunk, ChunkMode
 from everloop.workflows.contract.messages import AgentMessage, Part, TextPart, UserMessage
 from everloop.workflows.contract.tasks import Artifact, TaskState, TaskStatus, TaskView

@@ -11,10 +11,16 @@ import pytest
 from structlog.testing import capture_logs
 
 from everloop.cli.app import run
-from everloop.gateway.api_key_file import ApiKeyFileError, add_key, new_key, read_keys, remove_key
-from everloop.gateway.api_key_scheme import ApiKeyScheme
-from everloop.gateway.auth_schemes import CredentialsError
-from everloop.gateway.callers import Caller
+from everloop.gateway.auth.api_keys import (
+    ApiKeyFileError,
+    ApiKeyScheme,
+    add_key,
+    new_key,
+    read_keys,
+    remove_key,
+)
+from everloop.gateway.auth.schemes import CredentialsError
+from everloop.gateway.context import Caller
 
 SCOPES = ("tasks:read", "agents:demo")
 

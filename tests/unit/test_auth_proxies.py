@@ -7,10 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from everloop.gateway.auth_schemes import CredentialsError
-from everloop.gateway.call_headers import CallHeaders
-from everloop.gateway.callers import Caller
-from everloop.gateway.proxy_certificates import ProxyCertificateScheme, forwarded_subject
+from everloop.gateway.auth.schemes import CredentialsError, ProxyCertificateScheme, forwarded_subject
+from everloop.gateway.context import Caller, CallHeaders
 
 PROXIES = [ip_network("10.1.0.0/16"), ip_network("192.0.2.7"), ip_network("2001:db8::/32")]
 NGINX = ProxyCertificateScheme("X-Client-Subject", PROXIES)

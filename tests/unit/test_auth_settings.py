@@ -7,11 +7,11 @@ import pytest
 from a2a.types import a2a_pb2 as pb
 from pydantic import ValidationError
 
-from everloop.gateway.api_key_file import add_key, new_key
-from everloop.gateway.auth_settings import AuthSettings, AuthSettingsError, is_loopback, make_authenticator
-from everloop.gateway.callers import Caller
-from everloop.gateway.guards import Anybody, Authenticator
-from everloop.gateway.refusals import UnauthenticatedError
+from everloop.gateway.auth.api_keys import add_key, new_key
+from everloop.gateway.auth.guards import Anybody, Authenticator
+from everloop.gateway.auth.settings import AuthSettings, AuthSettingsError, is_loopback, make_authenticator
+from everloop.gateway.context import Caller
+from everloop.gateway.errors import UnauthenticatedError
 from everloop.runtime.settings import explain
 from tests.support.tokens import AUDIENCE, ISSUER, SigningKey
 

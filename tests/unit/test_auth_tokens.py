@@ -12,17 +12,20 @@ from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from everloop.gateway.auth_schemes import CredentialsError
-from everloop.gateway.callers import Caller
-from everloop.gateway.jwt_bearer import LEEWAY, MAX_TOKEN_LENGTH, JwtScheme, TokenRules
-from everloop.gateway.jwt_keys import (
+from everloop.gateway.auth.jwt import (
+    LEEWAY,
+    MAX_TOKEN_LENGTH,
     PUBLIC_ALGORITHMS,
+    JwtScheme,
     OneKey,
+    TokenRules,
     UnfitKeyError,
     public_key,
     read_public_key,
     read_secret,
 )
+from everloop.gateway.auth.schemes import CredentialsError
+from everloop.gateway.context import Caller
 from tests.support.tokens import AUDIENCE, ISSUER, RSA, SigningKey
 
 KEY = SigningKey()

@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives.serialization import (
 from jwt import PyJWK
 from jwt.utils import base64url_decode
 
-from everloop.gateway.card_signing import CardKey, CardKeyError, CardSettings, load_card_key
+from everloop.gateway.cards.signing import CardKey, CardKeyError, CardSettings, load_card_key
 
 URL = "https://agents.example/"
 PRIVATE = (Encoding.PEM, PrivateFormat.PKCS8)

@@ -12,7 +12,7 @@ from everloop.agents.agent import Agent, Skill
 from everloop.agents.plugins import Plugin
 from everloop.agents.registry import AgentRegistry
 from everloop.agents.tool import Tool
-from everloop.gateway.cards import VERSION, Cards, Offer
+from everloop.gateway.cards.cards import VERSION, Cards, Offer
 from everloop.gateway.settings import GatewaySettings
 from everloop.runtime.protocol.tasks import EVENTS_EXTENSION
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import JsonValue
 
-from everloop.gateway.dataset_csv import csv_pieces
+from everloop.gateway.downloads.formats import csv_pieces
 
 Row = Mapping[str, JsonValue]
 

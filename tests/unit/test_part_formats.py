@@ -2,7 +2,7 @@
 
 import pytest
 
-from everloop.gateway.part_formats import Format, FormatUnknownError, choose_format, served
+from everloop.gateway.downloads.formats import Format, FormatUnknownError, choose_format, served
 from everloop.workflows.contract.artifacts import ArtifactPart, PartKind
 
 

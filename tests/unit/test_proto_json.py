@@ -5,8 +5,8 @@ from a2a.types.a2a_pb2 import ListTasksRequest, SendMessageRequest
 from google.protobuf.json_format import ParseDict
 from google.protobuf.message import Message
 
-from everloop.gateway.proto_json import flaw
-from everloop.gateway.requests import MAX_PARTS
+from everloop.gateway.requests.messages import MAX_PARTS
+from everloop.gateway.requests.proto import flaw
 
 
 def part(**fields: object) -> dict[str, object]:

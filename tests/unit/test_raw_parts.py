@@ -4,7 +4,7 @@ import base64
 
 import pytest
 
-from everloop.gateway.raw_parts import is_base64, legacy_file_flaw, legacy_upload_flaw
+from everloop.gateway.requests.proto import is_base64, legacy_file_flaw, legacy_upload_flaw
 
 
 def params(*parts: object) -> dict[str, object]:

@@ -5,7 +5,7 @@ import json
 import pytest
 from a2a.utils.errors import JSONParseError
 
-from everloop.gateway.strict_json import MAX_VALUES, read_json
+from everloop.gateway.requests.json import MAX_VALUES, read_json
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import JsonValue
 
-from everloop.gateway.callers import Viewer
-from everloop.gateway.requests import MAX_ID_BYTES, check_id, content_of, read_list_request, read_send_request
+from everloop.gateway.context import Viewer
+from everloop.gateway.requests.messages import (
+    MAX_ID_BYTES,
+    check_id,
+    content_of,
+    read_list_request,
+    read_send_request,
+)
 from everloop.stores.views.interface import TaskQuery
 from everloop.workflows.contract.messages import DataPart, FilePart, TextPart, UserMessage
 from everloop.workflows.contract.tasks import TaskState

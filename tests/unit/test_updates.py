@@ -4,7 +4,7 @@ import pytest
 from a2a.types import a2a_pb2 as pb
 from google.protobuf.json_format import MessageToDict
 
-from everloop.gateway.updates import UpdateTranslator
+from everloop.gateway.operations.updates import UpdateTranslator
 from everloop.runtime.protocol.tasks import EVENTS_EXTENSION
 from everloop.workflows.contract.events import (
     AgentInvoked,

@@ -10,7 +10,7 @@ from temporalio.api.taskqueue.v1 import TaskQueue
 from temporalio.api.workflowservice.v1 import DescribeTaskQueueRequest
 from temporalio.client import Client
 
-from everloop.gateway.tasks import Tasks
+from everloop.gateway.tasks.tasks import Tasks
 from everloop.worker import WorkerSettings, running_workers
 from everloop.workflows.contract.tasks import AgentSpec, TaskInput, ToolSpec
 from tests.support.fake_ports import TASK_WORK, FakePorts, ScriptedModel, answer, asks

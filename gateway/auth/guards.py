@@ -1,0 +1,186 @@
+"""Who gets in, and how much they may ask for. Interfaces; without settings everybody may do everything."""
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from a2a.types import a2a_pb2 as pb
+from pydantic import Field, ValidationInfo, field_validator
+from pydantic_settings import BaseSettings, SettingsConfigDict
+from redis.asyncio import Redis
+
+from everloop.gateway.context import Caller
+from everloop.gateway.errors import STORE_FAILURES, TooManyRequestsError, to_a2a
+from everloop.gateway.instruments import record_refused
+from everloop.stores.quotas import Quotas, Rate, RedisQuotas
+
+
+class Authenticator(ABC):
+    """Recognises callers by the headers (or gRPC metadata) of their calls."""
+
+    @abstractmethod
+    async def authenticate(self, headers: Mapping[str, str], peer: str) -> Caller:
+        """Return who calls. Names of headers are in small letters; `peer` is the address they come from.
+
+        Raises:
+            UnauthenticatedError: nobody whom we know; it carries the challenge.
+        """
+
+    @abstractmethod
+    def security_schemes(self) -> Mapping[str, pb.SecurityScheme]:
+        """Return what agent cards say of it, by name (A2A 1.0 §4.5); any one of them is enough."""
+
+
+class RequestLimits(ABC):
+    """Keeps one owner from taking what belongs to all, over all gateways together."""
+
+    @abstractmethod
+    async def admit_request(self, owner: str) -> None:
+        """Count a request.
+
+        Raises:
+            TooManyRequestsError: it is one too many; it says when to come back.
+        """
+
+    @abstractmethod
+    async def reserve_task(self, owner: str, task_id: str) -> None:
+        """Count a task that is about to start, until it ends; repeating it counts it once.
+
+        Raises:
+            TooManyRequestsError: too many tasks of this owner are open.
+        """
+
+    @abstractmethod
+    async def release_task(self, owner: str, task_id: str) -> None:
+        """Count a task no longer that will not come to exist, because its message was answered at once."""
+
+
+class Anybody(Authenticator):
+    """Takes every caller for the anonymous one."""
+
+    async def authenticate(self, headers: Mapping[str, str], peer: str) -> Caller:
+        return Caller()
+
+    def security_schemes(self) -> Mapping[str, pb.SecurityScheme]:
+        return {}
+
+
+class Unlimited(RequestLimits):
+    """Refuses nothing."""
+
+    async def admit_request(self, owner: str) -> None:
+        pass
+
+    async def reserve_task(self, owner: str, task_id: str) -> None:
+        pass
+
+    async def release_task(self, owner: str, task_id: str) -> None:
+        pass
+
+
+@dataclass(frozen=True)
+class Guards:
+    """What stands before the agents."""
+
+    authenticator: Authenticator = field(default_factory=Anybody)
+    limits: RequestLimits = field(default_factory=Unlimited)
+
+
+# How many requests and open tasks an owner may have, over all gateways together.
+
+TASK_WAIT = 10
+"""Seconds after which a client that has too many open tasks may try again: nobody knows when one ends."""
+
+
+class LimitSettings(BaseSettings):
+    """What one owner may ask for (environment, prefix EVERLOOP_); not set: as much as there is.
+
+    `requests_per_minute`, of which `request_burst` may come at once (default: all of them). `max_open_tasks`:
+    tasks that have not ended, those of sub-agents not counted.
+    """
+
+    model_config = SettingsConfigDict(env_prefix="EVERLOOP_", frozen=True, env_ignore_empty=True)
+
+    requests_per_minute: int | None = Field(default=None, ge=1, le=1_000_000)
+    request_burst: int | None = Field(default=None, ge=1, le=1_000_000)
+    max_open_tasks: int | None = Field(default=None, ge=1)
+
+    @field_validator("request_burst")
+    @classmethod
+    def _is_of_a_rate(cls, burst: int | None, info: ValidationInfo) -> int | None:
+        if burst is not None and info.data.get("requests_per_minute") is None:
+            raise ValueError(
+                "EVERLOOP_REQUEST_BURST: it says how much of a rate may come at once; set "
+                "EVERLOOP_REQUESTS_PER_MINUTE too, or leave it out"
+            )
+        return burst
+
+    @property
+    def rate(self) -> Rate | None:
+        """The rate of requests, if there is one."""
+        if self.requests_per_minute is None:
+            return None
+        return Rate(self.requests_per_minute, self.request_burst or self.requests_per_minute)
+
+
+class CountedRequestLimits(RequestLimits):
+    """Refuses what is more than the settings allow.
+
+    Where the counts cannot be had, the call is refused as every call is whose task store does not answer:
+    there the tasks live too.
+    """
+
+    def __init__(self, settings: LimitSettings, quotas: Quotas) -> None:
+        self._rate = settings.rate
+        self._max_open_tasks = settings.max_open_tasks
+        self._quotas = quotas
+
+    async def admit_request(self, owner: str) -> None:
+        if self._rate is None:
+            return
+        with _store_errors():
+            seconds = await self._quotas.take_request(owner, self._rate)
+        if seconds:
+            wait = math.ceil(seconds)
+            record_refused("rate")
+            raise TooManyRequestsError(
+                f"too many requests: this server takes {self._rate.per_minute} a minute from one owner; "
+                f"send this one again after {wait} s",
+                retry_after=wait,
+            )
+
+    async def reserve_task(self, owner: str, task_id: str) -> None:
+        if self._max_open_tasks is None:
+            return
+        with _store_errors():
+            may_start = await self._quotas.reserve_task(owner, task_id, self._max_open_tasks)
+        if not may_start:
+            record_refused("open_tasks")
+            raise TooManyRequestsError(
+                f"too many open tasks: this server lets one owner have {self._max_open_tasks} that have not "
+                "ended; send this message again when one has ended, or cancel one",
+                retry_after=TASK_WAIT,
+            )
+
+    async def release_task(self, owner: str, task_id: str) -> None:
+        if self._max_open_tasks is not None:
+            with _store_errors():
+                await self._quotas.release_task(owner, task_id)
+
+
+def make_request_limits(settings: LimitSettings, redis: Redis) -> RequestLimits:
+    """Return the limits that are set, counted in Redis; without any, nothing is asked of Redis."""
+    if settings.rate is None and settings.max_open_tasks is None:
+        return Unlimited()
+    return CountedRequestLimits(settings, RedisQuotas(redis))
+
+
+@contextmanager
+def _store_errors() -> Generator[None]:
+    """Tell in A2A's terms that the counts cannot be had: not every caller translates failures."""
+    try:
+        yield
+    except STORE_FAILURES as failure:
+        raise to_a2a(failure) from failure

@@ -1,0 +1,162 @@
+"""Ways to prove who one is, and the authenticator that takes any of several.
+
+Source: RFC 9110 §11 (challenges), RFC 6750 §3 (those of bearer tokens), A2A 1.0 §7.
+"""
+
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from ipaddress import IPv4Network, IPv6Network, ip_address
+
+from a2a.types import a2a_pb2 as pb
+
+from everloop.gateway.auth.guards import Authenticator
+from everloop.gateway.context import Caller, flaw_of_owner
+from everloop.gateway.errors import UnauthenticatedError
+
+REALM = "everloop"
+"""What the challenges call the place that is guarded."""
+
+
+class CredentialsError(Exception):
+    """What the caller shows proves nothing. The client reads the text, which repeats nothing of it."""
+
+
+class Scheme(ABC):
+    """One way to prove who one is.
+
+    `name` is what cards call it, and the `scheme` of its callers. `challenge_name` begins its challenges.
+    `request` tells people what to send.
+    """
+
+    name: str
+    challenge_name: str
+    request: str
+
+    @abstractmethod
+    async def recognise(self, headers: Mapping[str, str], peer: str) -> Caller | None:
+        """Return who calls, None if nothing of this scheme was sent.
+
+        Raises:
+            CredentialsError: what was sent is wrong, or holds no more.
+            UnavailableNowError: a server that we have to ask does not answer.
+        """
+
+    @abstractmethod
+    def security_scheme(self) -> pb.SecurityScheme:
+        """Return what agent cards say of it."""
+
+    @property
+    def parameters(self) -> str:
+        """What its challenges say besides the realm."""
+        return ""
+
+
+class AnyScheme(Authenticator):
+    """Takes who proves it in any of several ways.
+
+    The first scheme of which something was sent decides. What is wrong there is refused, whatever else was
+    sent: a client whose token has expired does not turn into somebody else.
+    """
+
+    def __init__(self, schemes: Sequence[Scheme]) -> None:
+        self._schemes = schemes
+
+    async def authenticate(self, headers: Mapping[str, str], peer: str) -> Caller:
+        for scheme in self._schemes:
+            try:
+                caller = await scheme.recognise(headers, peer)
+            except CredentialsError as error:
+                raise self._refusal(str(error), scheme) from None
+            if caller:
+                return caller
+        wanted = ", or ".join(scheme.request for scheme in self._schemes)
+        raise self._refusal(f"nothing says who calls; send {wanted}")
+
+    def security_schemes(self) -> Mapping[str, pb.SecurityScheme]:
+        return {scheme.name: scheme.security_scheme() for scheme in self._schemes}
+
+    def _refusal(self, text: str, wrong: Scheme | None = None) -> UnauthenticatedError:
+        challenges = [_challenge(each, text if each is wrong else "") for each in self._schemes]
+        return UnauthenticatedError(text, challenge=", ".join(challenges))
+
+
+def _challenge(scheme: Scheme, error: str) -> str:
+    """Return a challenge; `error` is why what was sent is refused, without quotes or backslashes."""
+    known = f'{scheme.challenge_name} realm="{REALM}"{scheme.parameters}'
+    return f'{known}, error="invalid_token", error_description="{error}"' if error else known
+
+
+# Callers whose certificate a proxy has verified (mutual TLS), which tells us the subject in a header.
+#
+# X-Client-Subject: CN=billing,O=Acme                            the subject, as nginx writes it
+# X-Forwarded-Client-Cert: Hash=…;Subject="CN=billing";URI=…     Envoy's way
+#
+# Anybody can write such a header. It counts only where it comes from the address of a trusted proxy, which
+# has to put its own in the place of what the client sent.
+
+FORWARDED_CERTIFICATE = "x-forwarded-client-cert"
+
+Network = IPv4Network | IPv6Network
+
+_PAIR = re.compile(r'([A-Za-z]+)=(?:"((?:[^"\\]|\\.)*)"|([^;,"]*))(?:;|$)')
+
+
+class ProxyCertificateScheme(Scheme):
+    """Takes the subject's name for the owner. It has every scope: certificates tell of none."""
+
+    name = "mutualTLS"
+    challenge_name = "MutualTLS"
+    request = "a client certificate to the proxy of this server"
+
+    def __init__(self, header: str, proxies: Sequence[Network]) -> None:
+        self._header = header.lower()
+        self._proxies = proxies
+
+    async def recognise(self, headers: Mapping[str, str], peer: str) -> Caller | None:
+        sent = headers.get(self._header)
+        if not sent or not self._is_proxy(peer):
+            return None
+        if self._header in getattr(headers, "repeated", ()):
+            raise CredentialsError(
+                "the header with the subject of the certificate came more than once; let the proxy replace "
+                "what clients send"
+            )
+        subject = forwarded_subject(sent) if self._header == FORWARDED_CERTIFICATE else sent
+        if flaw := flaw_of_owner(subject):
+            raise CredentialsError(f"the subject of the certificate cannot be an owner: {flaw}")
+        return Caller(owner=subject, scheme=self.name, subject=subject)
+
+    def security_scheme(self) -> pb.SecurityScheme:
+        return pb.SecurityScheme(
+            mtls_security_scheme=pb.MutualTlsSecurityScheme(
+                description="A client certificate that the proxy of this server trusts."
+            )
+        )
+
+    def _is_proxy(self, peer: str) -> bool:
+        try:
+            address = ip_address(peer)
+        except ValueError:
+            return False
+        mapped = getattr(address, "ipv4_mapped", None)
+        return any((mapped or address) in network for network in self._proxies)
+
+
+def forwarded_subject(value: str) -> str:
+    """Return the subject of the only certificate in X-Forwarded-Client-Cert, or its URI, or nothing.
+
+    Raises:
+        CredentialsError: it tells of several certificates, of which the client may have written one.
+    """
+    fields: dict[str, str] = {}
+    position = 0
+    while position < len(value):
+        pair = _PAIR.match(value, position)
+        if pair is None or pair[1].lower() in fields.keys() & {"subject", "uri"}:
+            raise CredentialsError(
+                "the proxy has to tell of one certificate; let it replace what clients send"
+            )
+        fields[pair[1].lower()] = pair[3] if pair[2] is None else re.sub(r"\\(.)", r"\1", pair[2])
+        position = pair.end()
+    return fields.get("subject") or fields.get("uri", "")

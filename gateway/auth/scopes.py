@@ -1,0 +1,128 @@
+"""What callers may do: scopes, and which of them an operation takes.
+
+tasks:read    read tasks, follow them, read their push notification configs, download artifacts
+tasks:write   send messages, cancel tasks, set and remove push notification configs
+tasks:approve answer questions that ask its holders in the owner's place
+(everloop.gateway.operator.approvals), as do scopes
+              of your own that tools or guards name as their approvers; they must be named
+operator      decrypt what Temporal keeps of everybody's tasks (everloop.gateway.operator.codec); it must be
+named agents:{id}   with this agent; whoever has none of this kind may do it with every agent
+"""
+
+from everloop.gateway.auth.schemes import REALM
+from everloop.gateway.context import Caller
+from everloop.gateway.errors import ForbiddenError
+from everloop.workflows.contract.names import is_agent_id
+from everloop.workflows.contract.questions import APPROVE, OWNER, problem_of_approvers
+
+READ = "tasks:read"
+WRITE = "tasks:write"
+OPERATOR = "operator"
+AGENTS = "agents:"
+
+_OWN_APPROVERS = ":approve"
+"""How scopes of API keys end that others than ours name."""
+
+_READS = frozenset(
+    {
+        *("GetTask", "ListTasks", "SubscribeToTask"),
+        *("GetTaskPushNotificationConfig", "ListTaskPushNotificationConfigs"),
+        *("tasks/get", "tasks/resubscribe"),
+        *("tasks/pushNotificationConfig/get", "tasks/pushNotificationConfig/list"),
+    }
+)
+_WRITES = frozenset(
+    {
+        *("SendMessage", "SendStreamingMessage", "CancelTask"),
+        *("CreateTaskPushNotificationConfig", "DeleteTaskPushNotificationConfig"),
+        *("message/send", "message/stream", "tasks/cancel"),
+        *("tasks/pushNotificationConfig/set", "tasks/pushNotificationConfig/delete"),
+    }
+)
+"""What operations are called over HTTP, in A2A 1.0 and 0.3."""
+
+BEARER = "bearer"
+"""The scheme whose challenges name a missing scope (RFC 6750 §3.1)."""
+
+
+def flaw_of_scope(scope: str) -> str:
+    """Return why there is no such scope, empty if there is one."""
+    if scope in {READ, WRITE, OPERATOR} or (
+        scope.startswith(AGENTS) and is_agent_id(scope.removeprefix(AGENTS))
+    ):
+        return ""
+    if scope == APPROVE or (scope.endswith(_OWN_APPROVERS) and not problem_of_approvers(scope)):
+        return ""
+    scopes = (
+        f"{READ}, {WRITE}, {APPROVE}, {OPERATOR}, {AGENTS}ID with the id of an agent, and scopes of your own "
+        f"that end in {_OWN_APPROVERS}"
+    )
+    return f"there is no scope {scope!r}; there are {scopes}"
+
+
+def check_scope(caller: Caller, scope: str) -> None:
+    """Refuse a caller without a scope.
+
+    Raises:
+        ForbiddenError: it names the scope.
+    """
+    if caller.scopes is not None and scope not in caller.scopes:
+        raise _forbidden(caller, scope)
+
+
+def require_scope(caller: Caller, scope: str) -> None:
+    """Refuse a caller whose credentials do not name a scope: those without any scopes, too.
+
+    Raises:
+        ForbiddenError: it names the scope.
+    """
+    if scope not in (caller.scopes or ()):
+        raise _forbidden(caller, scope)
+
+
+def approver_scopes(caller: Caller) -> tuple[str, ...]:
+    """Return the scopes by which a caller may answer in the place of owners.
+
+    Raises:
+        ForbiddenError: there is none.
+    """
+    scopes = caller.scopes or ()
+    named = sorted(scope for scope in scopes if scope != OWNER and not problem_of_approvers(scope))
+    if not named:
+        raise _forbidden(caller, APPROVE)
+    return tuple(named)
+
+
+def check_operation(caller: Caller, name: str) -> None:
+    """Refuse a caller without the scope of an operation, before its parameters are looked at.
+
+    The agent is in the parameters: the handler sees to that, and to what has no name here.
+
+    Raises:
+        ForbiddenError: it names the scope.
+    """
+    if name in _READS or name in _WRITES:
+        check_scope(caller, READ if name in _READS else WRITE)
+
+
+def check_agent(caller: Caller, agent_id: str) -> None:
+    """Refuse a caller whose scopes name agents, but not this one.
+
+    Raises:
+        ForbiddenError: it names the scope.
+    """
+    if is_bound_to_agents(caller):
+        check_scope(caller, AGENTS + agent_id)
+
+
+def is_bound_to_agents(caller: Caller) -> bool:
+    """Whether a caller may do things with some agents only."""
+    return any(scope.startswith(AGENTS) for scope in caller.scopes or ())
+
+
+def _forbidden(caller: Caller, scope: str) -> ForbiddenError:
+    challenge = f'Bearer realm="{REALM}", error="insufficient_scope", scope="{scope}"'
+    return ForbiddenError(
+        f"this takes the scope {scope}, which these credentials do not have; ask the operator for it",
+        challenge=challenge if caller.scheme == BEARER else "",
+    )

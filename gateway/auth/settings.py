@@ -1,0 +1,218 @@
+"""How callers prove who they are: settings, and the authenticator that they make."""
+
+from collections.abc import Callable, Mapping
+from ipaddress import ip_address, ip_network
+from pathlib import Path
+from typing import Annotated, Literal
+from urllib.parse import urlsplit
+
+from pydantic import field_validator
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+
+from everloop.gateway.auth.api_keys import ApiKeyFileError, ApiKeyScheme
+from everloop.gateway.auth.guards import Anybody, Authenticator
+from everloop.gateway.auth.jwt import (
+    PUBLIC_ALGORITHMS,
+    SECRET_ALGORITHMS,
+    Jwks,
+    JwtScheme,
+    OneKey,
+    TokenRules,
+    UnfitKeyError,
+    VerificationKeys,
+    read_public_key,
+    read_secret,
+)
+from everloop.gateway.auth.schemes import AnyScheme, Network, ProxyCertificateScheme, Scheme
+
+SchemeName = Literal["none", "api-key", "jwt", "mtls"]
+
+
+class AuthSettingsError(Exception):
+    """The settings of authentication do not fit together; the message names the variables and what to do."""
+
+
+class ApiKeySettings(BaseSettings):
+    """EVERLOOP_API_KEYS_FILE: which API keys are good, one JSON object a line (`gateway.api_key_file`)."""
+
+    model_config = SettingsConfigDict(
+        env_prefix="EVERLOOP_", frozen=True, hide_input_in_errors=True, env_ignore_empty=True
+    )
+
+    api_keys_file: Path | None = None
+
+
+class AuthSettings(ApiKeySettings):
+    """Who gets in (environment, prefix EVERLOOP_; lists are separated by commas).
+
+    `auth`: any of `api-key`, `jwt` and `mtls`, in the order in which they are looked for, or `none`, the
+    default. `auth_allow_anonymous`: `none`, and that said, even where others than this machine can call.
+    Of `jwt`: one of `jwt_jwks_url`, `jwt_public_key_file` (PEM) and `jwt_secret_file`; `jwt_issuer` and
+    `jwt_audience`, both required; `jwt_algorithms` (default: all for public keys, HS256 for a secret);
+    `jwt_owner_claim` (sub); `jwt_claims`, which tools are told of (sub, iss). Of `mtls`: `mtls_header`
+    (X-Client-Subject) and `mtls_proxies`, addresses or networks, required.
+    """
+
+    auth: Annotated[tuple[SchemeName, ...], NoDecode] = ("none",)
+    auth_allow_anonymous: bool = False
+    jwt_jwks_url: str = ""
+    jwt_public_key_file: Path | None = None
+    jwt_secret_file: Path | None = None
+    jwt_issuer: str = ""
+    jwt_audience: str = ""
+    jwt_algorithms: Annotated[tuple[str, ...], NoDecode] = ()
+    jwt_owner_claim: str = "sub"
+    jwt_claims: Annotated[tuple[str, ...], NoDecode] = ("sub", "iss")
+    mtls_header: str = "X-Client-Subject"
+    mtls_proxies: Annotated[tuple[Network, ...], NoDecode] = ()
+
+    @field_validator("auth", "jwt_algorithms", "jwt_claims", mode="before")
+    @classmethod
+    def _split(cls, value: object) -> object:
+        return _words(value) if isinstance(value, str) else value
+
+    @field_validator("auth")
+    @classmethod
+    def _names_schemes(cls, names: tuple[SchemeName, ...]) -> tuple[SchemeName, ...]:
+        if not names or ("none" in names and len(names) > 1):
+            raise ValueError(
+                "EVERLOOP_AUTH: expected none, or any of api-key, jwt and mtls, separated by commas"
+            )
+        return names
+
+    @field_validator("jwt_jwks_url")
+    @classmethod
+    def _is_safe(cls, url: str) -> str:
+        parts = urlsplit(url)
+        if (
+            not url
+            or parts.scheme == "https"
+            or (parts.scheme == "http" and is_loopback(parts.hostname or ""))
+        ):
+            return url
+        raise ValueError(
+            "EVERLOOP_JWT_JWKS_URL: expected https:// (http:// of this machine only); correct it"
+        )
+
+    @field_validator("mtls_proxies", mode="before")
+    @classmethod
+    def _are_few(cls, value: str | tuple[()]) -> tuple[Network, ...]:
+        try:
+            networks = tuple(ip_network(word) for word in _words(value or ""))
+        except ValueError:
+            raise ValueError(
+                "EVERLOOP_MTLS_PROXIES: expected addresses or networks such as 10.0.0.7,10.1.0.0/16"
+            ) from None
+        if any(network.prefixlen == 0 for network in networks):
+            raise ValueError("EVERLOOP_MTLS_PROXIES: not everybody is a proxy; name the addresses of yours")
+        return networks
+
+
+def _words(text: str) -> tuple[str, ...]:
+    return tuple(word for part in text.split(",") if (word := part.strip()))
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can call what listens there."""
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def make_authenticator(settings: AuthSettings, host: str) -> Authenticator:
+    """Return who decides who gets in; `host` is what the gateway listens on.
+
+    Raises:
+        AuthSettingsError: settings are missing or do not fit, or strangers could do everything.
+    """
+    _check_use(settings)
+    if settings.auth == ("none",):
+        _check_anonymous(settings, host)
+        return Anybody()
+    makers: Mapping[str, Callable[[AuthSettings], Scheme]] = {
+        "api-key": _api_keys,
+        "jwt": _jwt,
+        "mtls": _mtls,
+    }
+    return AnyScheme([makers[name](settings) for name in dict.fromkeys(settings.auth)])
+
+
+def _check_use(settings: AuthSettings) -> None:
+    """Refuse settings of a scheme that is off: whoever made them takes the server for guarded."""
+    owners = {"api_keys": "api-key", "jwt": "jwt", "mtls": "mtls"}
+    for field in sorted(settings.model_fields_set):
+        scheme = next((scheme for prefix, scheme in owners.items() if field.startswith(prefix)), None)
+        if scheme and scheme not in settings.auth:
+            raise AuthSettingsError(
+                f"{_variable(field)} is set, but EVERLOOP_AUTH does not name {scheme}; add it, or unset this"
+            )
+
+
+def _check_anonymous(settings: AuthSettings, host: str) -> None:
+    is_forced = settings.auth_allow_anonymous and "auth" in settings.model_fields_set
+    if not is_loopback(host) and not is_forced:
+        raise AuthSettingsError(
+            f"EVERLOOP_HOST is {host!r}: whoever reaches it could use all agents. Set EVERLOOP_AUTH to "
+            "api-key, jwt or mtls, or EVERLOOP_HOST to 127.0.0.1; only where something else keeps strangers "
+            "out, set EVERLOOP_AUTH=none and EVERLOOP_AUTH_ALLOW_ANONYMOUS=true"
+        )
+
+
+def _api_keys(settings: AuthSettings) -> Scheme:
+    if settings.api_keys_file is None:
+        raise AuthSettingsError("EVERLOOP_API_KEYS_FILE is not set, but EVERLOOP_AUTH names api-key; set it")
+    try:
+        return ApiKeyScheme(settings.api_keys_file)
+    except ApiKeyFileError as error:
+        raise AuthSettingsError(f"EVERLOOP_API_KEYS_FILE: {error}") from None
+
+
+def _jwt(settings: AuthSettings) -> Scheme:
+    for field in ("jwt_issuer", "jwt_audience"):
+        if not getattr(settings, field):
+            raise AuthSettingsError(
+                f"{_variable(field)} is not set, but EVERLOOP_AUTH names jwt; set it: tokens made for others "
+                "are not for this server"
+            )
+    rules = TokenRules(
+        settings.jwt_issuer, settings.jwt_audience, settings.jwt_owner_claim, frozenset(settings.jwt_claims)
+    )
+    return JwtScheme(_keys(settings), rules)
+
+
+def _keys(settings: AuthSettings) -> VerificationKeys:
+    sources = (settings.jwt_jwks_url, settings.jwt_public_key_file, settings.jwt_secret_file)
+    if sum(map(bool, sources)) != 1:
+        raise AuthSettingsError(
+            "EVERLOOP_AUTH names jwt: set one of EVERLOOP_JWT_JWKS_URL, EVERLOOP_JWT_PUBLIC_KEY_FILE and "
+            "EVERLOOP_JWT_SECRET_FILE"
+        )
+    possible = SECRET_ALGORITHMS if settings.jwt_secret_file else PUBLIC_ALGORITHMS
+    wanted = settings.jwt_algorithms or (("HS256",) if settings.jwt_secret_file else possible)
+    if unfit := [each for each in wanted if each not in possible]:
+        raise AuthSettingsError(
+            f"EVERLOOP_JWT_ALGORITHMS: {unfit[0]} is none of {', '.join(possible)}; correct it"
+        )
+    try:
+        if settings.jwt_secret_file:
+            return OneKey(read_secret(settings.jwt_secret_file, wanted))
+        if settings.jwt_public_key_file:
+            return OneKey(read_public_key(settings.jwt_public_key_file, wanted))
+    except UnfitKeyError as error:
+        variable = "EVERLOOP_JWT_SECRET_FILE" if settings.jwt_secret_file else "EVERLOOP_JWT_PUBLIC_KEY_FILE"
+        raise AuthSettingsError(f"{variable}: {error}") from None
+    return Jwks(settings.jwt_jwks_url, wanted)
+
+
+def _mtls(settings: AuthSettings) -> Scheme:
+    if not settings.mtls_proxies:
+        raise AuthSettingsError(
+            "EVERLOOP_MTLS_PROXIES is not set, but EVERLOOP_AUTH names mtls; set the addresses of the "
+            "proxies whose headers count"
+        )
+    return ProxyCertificateScheme(settings.mtls_header, settings.mtls_proxies)
+
+
+def _variable(field: str) -> str:
+    return f"EVERLOOP_{field.upper()}"

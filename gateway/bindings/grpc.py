@@ -1,0 +1,118 @@
+"""The gRPC server of a gateway process: A2A 1.0 and 0.3, each as the service that its clients know."""
+
+import asyncio
+import contextlib
+import socket
+from typing import NoReturn
+
+import grpc
+from a2a.compat.v0_3.a2a_v0_3_pb2_grpc import (
+    add_A2AServiceServicer_to_server as add_legacy_service,  # pyright: ignore[reportUnknownVariableType] -- generated code
+)
+from a2a.compat.v0_3.grpc_handler import CompatGrpcHandler
+from a2a.server.request_handlers.grpc_handler import GrpcHandler
+from a2a.server.request_handlers.request_handler import RequestHandler
+from a2a.types.a2a_pb2_grpc import (
+    add_A2AServiceServicer_to_server as add_service,  # pyright: ignore[reportUnknownVariableType] -- generated code
+)
+from a2a.utils.errors import A2AError
+
+from everloop.gateway.auth.guards import Guards
+from everloop.gateway.bindings.grpc_calls import CallContexts, Calls, Context
+from everloop.gateway.bindings.legacy import LegacyHandler
+from everloop.gateway.context import MAX_HEAD_BYTES
+from everloop.gateway.server import STALLED_AFTER, AddressInUseError
+from everloop.gateway.settings import GatewaySettings
+
+_SECOND = 1_000
+_OPTIONS = (
+    ("grpc.so_reuseport", 0),  # with it two gateways would share a port without knowing
+    # A client that is gone is noticed within a minute and a half; one that is idle costs little.
+    ("grpc.keepalive_time_ms", 60 * _SECOND),
+    ("grpc.keepalive_timeout_ms", 20 * _SECOND),
+    ("grpc.max_connection_idle_ms", 600 * _SECOND),
+    ("grpc.max_concurrent_streams", 1_000),  # of one connection; further calls wait at the client
+    # As over HTTP, names, values and 32 bytes for each. The bound on their number is ours (`call_headers`).
+    ("grpc.max_metadata_size", MAX_HEAD_BYTES),
+    ("grpc.absolute_max_metadata_size", MAX_HEAD_BYTES),
+    # What is compressed is unpacked before anybody knows who sent it: it is refused, as UNIMPLEMENTED.
+    ("grpc.compression_enabled_algorithms_bitset", 1 << grpc.Compression.NoCompression.value),
+    # Clients behind proxies ping to keep their connections open; by default gRPC hangs up on them.
+    ("grpc.keepalive_permit_without_calls", 1),
+    ("grpc.http2.min_recv_ping_interval_without_data_ms", 10 * _SECOND),
+)
+
+
+class GrpcServer:
+    """Listens on the configured port as soon as it is made, and answers once it is started.
+
+    Raises:
+        AddressInUseError: somebody else listens there, or it is not ours to use.
+    """
+
+    def __init__(
+        self, settings: GatewaySettings, guards: Guards, *, stalled_after: float = STALLED_AFTER
+    ) -> None:
+        self._calls = Calls(guards, stalled_after=stalled_after)
+        self._grace = settings.shutdown_grace
+        self._stops: list[asyncio.Task[None]] = []
+        self._server = grpc.aio.server(
+            interceptors=[self._calls],
+            options=[*_OPTIONS, ("grpc.max_receive_message_length", settings.max_body_bytes)],
+        )
+        self.port = self._listen(settings.host, settings.grpc_port or 0)
+
+    async def start(self, handler: RequestHandler) -> None:
+        """Answer calls with what a handler, common to all bindings, says."""
+        contexts = CallContexts()
+        add_service(_Service(handler, contexts), self._server)
+        add_legacy_service(_LegacyService(handler, contexts), self._server)
+        await self._server.start()
+
+    def stop(self) -> None:
+        """Take no more calls, and give those that run the grace period; the second call does not.
+
+        Whoever calls it ends the streams, which otherwise last as long as their tasks.
+        """
+        grace = 0 if self._stops else self._grace
+        self._calls.is_stopping = True
+        self._stops.append(asyncio.create_task(self._server.stop(grace)))
+
+    async def stopped(self) -> None:
+        """Wait until no call runs; stop first if that was not done."""
+        if not self._stops:
+            self.stop()
+        await asyncio.gather(*self._stops)
+
+    def _listen(self, host: str, port: int) -> int:
+        name = f"[{host}]" if ":" in host else host or "0.0.0.0"
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        try:
+            if port:  # gRPC would say in a log line of its own what is wrong, and not tell us
+                with contextlib.closing(socket.create_server((host, port), family=family)):
+                    pass
+            return self._server.add_insecure_port(f"{name}:{port}")
+        except (OSError, RuntimeError) as error:
+            reason = error.strerror if isinstance(error, OSError) and error.strerror else "it cannot be bound"
+            raise AddressInUseError(
+                f"cannot listen for gRPC on {name}:{port}: {reason}; "
+                "stop what listens there, or set EVERLOOP_HOST and EVERLOOP_GRPC_PORT"
+            ) from error
+
+
+class _Service(GrpcHandler):
+    """A2A 1.0; errors get their status where all do."""
+
+    async def abort_context(self, error: A2AError, context: Context) -> NoReturn:
+        raise error
+
+
+class _LegacyService(CompatGrpcHandler):
+    """A2A 0.3; errors get their status where all do."""
+
+    def __init__(self, handler: RequestHandler, contexts: CallContexts) -> None:
+        super().__init__(handler, contexts)
+        self.handler03 = LegacyHandler(handler)
+
+    async def abort_context(self, error: A2AError, context: Context) -> NoReturn:
+        raise error

@@ -1,0 +1,217 @@
+"""What every A2A call over HTTP goes through, whatever its binding."""
+
+import asyncio
+from abc import ABC, abstractmethod
+from collections.abc import AsyncGenerator, Callable, Coroutine
+from contextlib import aclosing, suppress
+from dataclasses import dataclass
+from typing import Any, TypeVar, cast
+
+from a2a.compat.v0_3.extension_headers import LEGACY_HTTP_EXTENSION_HEADER
+from a2a.extensions.common import HTTP_EXTENSION_HEADER, get_requested_extensions
+from a2a.utils import json_utils
+from a2a.utils.errors import A2AError
+from opentelemetry import trace
+from sse_starlette import EventSourceResponse
+from starlette.datastructures import Headers
+from starlette.requests import ClientDisconnect
+from starlette.responses import JSONResponse, Response
+from starlette.types import Message, Receive, Scope, Send
+
+from everloop.agents.errors import UnknownAgentError
+from everloop.agents.registry import AgentRegistry
+from everloop.gateway.auth.guards import Guards
+from everloop.gateway.bindings.context import recognise
+from everloop.gateway.bindings.http_errors import AddressUnknownError, as_a2a, headers_of, status_of
+from everloop.gateway.bindings.requests import A2ARequest, BodyLimits
+from everloop.gateway.cancellation import cancel
+from everloop.gateway.context import trace_context
+from everloop.gateway.errors import REFUSAL, UnavailableNowError
+from everloop.gateway.tasks.event_ids import ServerSentEvent, with_ids
+from everloop.gateway.tasks.large import held_by
+from everloop.runtime.protocol.tasks import EVENTS_EXTENSION
+from everloop.workflows.contract.parts import with_whole_numbers
+
+# Streams of server-sent events, the same on every binding over HTTP.
+
+RECONNECT_AFTER = 1000
+"""Milliseconds after which a client of a gateway that stops should connect again, to another one."""
+
+Item = TypeVar("Item")
+
+
+async def stream_response(
+    items: AsyncGenerator[Item],
+    data: Callable[[Item], str],
+    error_data: Callable[[Exception], Any],
+    *,
+    error_event: bool = True,
+) -> EventSourceResponse:
+    """Return the response that streams all items. What fails before the first one is raised.
+
+    A later failure is told as the last event: `error_event` gives it the name "error".
+    """
+    try:
+        first = [await anext(items)]
+    except StopAsyncIteration:
+        first = []
+
+    async def events() -> AsyncGenerator[ServerSentEvent]:
+        async with aclosing(items):
+            for item in first:
+                yield {"data": data(item)}
+            try:
+                async for item in items:
+                    yield {"data": data(item)}
+            except Exception as failure:  # noqa: BLE001 -- whatever it is, the client is told in its own terms
+                named = {"event": "error"} if error_event else {}
+                yield {**named, "data": json_utils.dumps(error_data(failure))}
+
+    return EventSourceResponse(events())
+
+
+def error_stream(error_data: object) -> EventSourceResponse:
+    """Return a stream of one event, which tells why there is none: A2A 0.3 clients read nothing else."""
+
+    async def events() -> AsyncGenerator[ServerSentEvent]:
+        yield {"data": json_utils.dumps(error_data)}
+
+    return EventSourceResponse(events())
+
+
+async def with_farewell(
+    events: AsyncGenerator[ServerSentEvent], is_stopping: Callable[[], bool]
+) -> AsyncGenerator[dict[str, Any]]:
+    """Tell clients of a gateway that stops to connect again, where `Last-Event-ID` lets them go on."""
+    async with aclosing(events):
+        async for event in events:
+            yield dict(event)
+    if is_stopping():
+        yield {"comment": "this server stops: connect again with Last-Event-ID", "retry": RECONNECT_AFTER}
+
+
+_STOPS = UnavailableNowError(
+    "This server stops. Nothing is lost: send the same request again, and another one answers.", retry_after=1
+)
+
+_tracer = trace.get_tracer("everloop.gateway")
+
+
+class Binding(ABC):
+    """One way of calling over HTTP."""
+
+    @abstractmethod
+    async def respond(self, request: A2ARequest) -> Response:
+        """Answer a call whose body is read; what goes wrong may be raised."""
+
+    @abstractmethod
+    def refuse(self, error: A2AError, request: A2ARequest) -> Response:
+        """Return an error as clients of this binding read it; its status is seen to."""
+
+
+@dataclass(frozen=True)
+class HttpShell:
+    """What all endpoints share. `is_stopping`: whether the process ends its streams."""
+
+    agents: AgentRegistry
+    guards: Guards
+    limits: BodyLimits
+    is_stopping: Callable[[], bool]
+
+
+class Endpoint:
+    """An ASGI application that answers the calls of one binding.
+
+    It knows the caller before it reads the body, bounds what it reads, stops working for a client that left,
+    runs each call in a span of the caller's trace, gives streamed events their ids, and answers with the
+    status and headers of HTTP what the binding cannot say.
+    """
+
+    def __init__(self, binding: Binding, shell: HttpShell) -> None:
+        self._binding = binding
+        self._shell = shell
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        parent = trace_context(Headers(scope=scope))
+        with _tracer.start_as_current_span("a2a", parent, trace.SpanKind.SERVER) as span:
+            request = A2ARequest(scope, receive, self._shell.limits, span)
+            with suppress(ClientDisconnect), held_by(request.call_state):
+                try:
+                    response = await self._answer(request, receive)
+                finally:
+                    request.let_go()
+                if response:
+                    await response(scope, receive, send)
+
+    async def _answer(self, request: A2ARequest, receive: Receive) -> Response | None:
+        try:
+            await self._admit(request)
+            await request.body()
+            response = await _unless_client_leaves(self._binding.respond(request), receive)
+        except ClientDisconnect:
+            raise
+        except asyncio.CancelledError:
+            if not self._shell.is_stopping():
+                raise
+            # The time to end is over. Left alone, uvicorn would say that we have failed.
+            response = self._binding.refuse(_STOPS, request)
+            self._refused(_STOPS, response)
+        except Exception as failure:  # noqa: BLE001 -- every failure is answered, in the words of the table
+            error = as_a2a(failure)
+            response = self._refused(error, self._binding.refuse(error, request))
+        return response and self._completed(response, request)
+
+    async def _admit(self, request: A2ARequest) -> None:
+        """Let a caller in who is known, asks for no more than a share, and calls an agent of ours."""
+        await recognise(request, self._shell.guards)
+        if request.agent_id:
+            try:
+                self._shell.agents.find(request.agent_id)
+            except UnknownAgentError:
+                raise AddressUnknownError(
+                    f"no agent {request.agent_id[:100]!r} here; GET /agents lists those of this server"
+                ) from None
+
+    def _completed(self, response: Response, request: A2ARequest) -> Response:
+        if isinstance(response, EventSourceResponse):
+            events = cast("AsyncGenerator[ServerSentEvent]", response.body_iterator)
+            named = with_ids(events, request.call_state)
+            response.body_iterator = with_farewell(named, self._shell.is_stopping)
+        elif isinstance(response, JSONResponse):
+            _write_whole_numbers(response)
+        if isinstance(refusal := request.call_state.get(REFUSAL), A2AError):
+            self._refused(refusal, response)
+        for header in (HTTP_EXTENSION_HEADER, LEGACY_HTTP_EXTENSION_HEADER):
+            if EVENTS_EXTENSION in get_requested_extensions(request.headers.getlist(header)):
+                response.headers[header] = EVENTS_EXTENSION
+        return response
+
+    def _refused(self, error: A2AError, response: Response) -> Response:
+        response.status_code = status_of(error) or response.status_code
+        response.headers.update(headers_of(error))
+        return response
+
+
+def _write_whole_numbers(response: JSONResponse) -> None:
+    """Write counts as clients expect them: protobuf has made doubles of all numbers in metadata and data."""
+    body = bytes(response.body)
+    if b".0" in body:
+        response.body = with_whole_numbers(body.decode()).encode()
+        response.headers["Content-Length"] = str(len(response.body))
+
+
+async def _unless_client_leaves(answer: Coroutine[Any, Any, Response], receive: Receive) -> Response | None:
+    """Return the answer, or None, and stop working on it, if the client closes its connection first."""
+    answering = asyncio.ensure_future(answer)
+    leaving = asyncio.ensure_future(_disconnected(receive))
+    try:
+        await asyncio.wait({answering, leaving}, return_when=asyncio.FIRST_COMPLETED)
+        return await answering if answering.done() else None
+    finally:
+        await asyncio.gather(cancel(answering), cancel(leaving))
+
+
+async def _disconnected(receive: Receive) -> None:
+    message: Message = {"type": ""}
+    while message["type"] != "http.disconnect":
+        message = await receive()

@@ -1,0 +1,126 @@
+"""Serves what anybody may know before a first call: agent cards, the catalogue, the keys of signatures."""
+
+import hashlib
+import json
+from datetime import UTC, datetime
+from email.utils import format_datetime, parsedate_to_datetime
+from typing import Any, cast
+
+import orjson
+from a2a.server.request_handlers.response_helpers import agent_card_to_dict
+from a2a.types import a2a_pb2 as pb
+from google.protobuf.json_format import MessageToDict
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Route
+
+from everloop.agents.agent import Agent
+from everloop.gateway.bindings.conditions import names_tag
+from everloop.gateway.cards.cards import Cards
+from everloop.gateway.cards.signing import JWKS_PATH
+
+CACHE_CONTROL = "public, max-age=300"
+"""Cards change when the gateway is set up anew; five minutes later all clients know."""
+
+CARD_PATH = ".well-known/agent-card.json"
+OLD_CARD_PATH = ".well-known/agent.json"
+"""Where clients looked before 0.3, and some of 0.3 still do."""
+
+HTTP_CARD_PATH = f"http/{CARD_PATH}"
+"""The card without gRPC. No query: the client that needs it most drops queries."""
+
+
+def card_routes(cards: Cards) -> list[BaseRoute]:
+    """Return the routes of all cards, of the catalogue and, if cards are signed, of their keys.
+
+    The default agent's card is at the root, and that of each agent below `/agents/{id}/`.
+    """
+    default = cards.agents.default
+    routes: list[BaseRoute] = [_route("/agents", catalogue(cards)), *_routes_of(cards, default, "/")]
+    for agent in cards.agents:
+        routes += _routes_of(cards, agent, f"/agents/{agent.id}/")
+    if cards.key:
+        routes.append(_route(f"/{JWKS_PATH}", cards.key.jwks))
+    return routes
+
+
+def catalogue(cards: Cards) -> list[dict[str, str]]:
+    """Return which agents there are, and where their cards are."""
+    return [_entry(cards, agent) for agent in cards.agents]
+
+
+def _routes_of(cards: Cards, agent: Agent, prefix: str) -> list[Route]:
+    merged, pure = _merged(cards.merged(agent)), MessageToDict(cards.pure(agent))
+    return [
+        _route(f"{prefix}{CARD_PATH}", merged),
+        _route(f"{prefix}{OLD_CARD_PATH}", merged),
+        _route(f"{prefix}v1/{CARD_PATH}", pure),
+        _route(f"{prefix}{HTTP_CARD_PATH}", _merged(cards.over_http(agent))),
+    ]
+
+
+def _merged(card: pb.AgentCard) -> dict[str, Any]:
+    """Return a card with the fields of A2A 0.3; its list of interfaces has the preferred one too (§5.6.2)."""
+    fields = agent_card_to_dict(card)
+    preferred = {"url": fields["url"], "transport": fields["preferredTransport"]}
+    return {**fields, "additionalInterfaces": [preferred, *fields["additionalInterfaces"]]}
+
+
+def _entry(cards: Cards, agent: Agent) -> dict[str, str]:
+    address = cards.address(agent)
+    return {
+        "id": agent.id,
+        "name": agent.name,
+        "description": agent.description,
+        "url": address,
+        "card": f"{address}{CARD_PATH}",
+    }
+
+
+def _route(path: str, content: object) -> Route:
+    return Route(path, _Document(content).respond, methods=["GET"])
+
+
+class _Document:
+    """JSON that stays the same as long as the process runs."""
+
+    def __init__(self, content: object) -> None:
+        self._body = orjson.dumps(content)
+        self._tag = _tag(content)
+        self._modified = datetime.now(UTC).replace(microsecond=0)
+        self._headers = {
+            "Cache-Control": CACHE_CONTROL,
+            "ETag": f"W/{self._tag}",
+            "Last-Modified": format_datetime(self._modified, usegmt=True),
+        }
+
+    async def respond(self, request: Request) -> Response:
+        """Answer GET and HEAD, and with 304 whoever has it already."""
+        if self._is_known(request):
+            return Response(status_code=304, headers=self._headers)
+        return Response(self._body, headers=self._headers, media_type="application/json")
+
+    def _is_known(self, request: Request) -> bool:
+        """Whether the client has what we have; a time counts where it names no tag (RFC 9110 §13.2.2)."""
+        tags = request.headers.getlist("if-none-match")
+        if tags:
+            return names_tag(", ".join(tags), self._tag, weakly=True)
+        try:
+            since = parsedate_to_datetime(request.headers.get("if-modified-since", ""))
+        except (ValueError, OverflowError):  # no time, or none that a machine can count to
+            return False
+        return self._modified <= since.replace(tzinfo=since.tzinfo or UTC)
+
+
+def _tag(content: object) -> str:
+    """Return the same tag on every gateway: two signatures of the same content by the same key may differ."""
+    canonical = json.dumps(_without_signatures(content), sort_keys=True, separators=(",", ":"))
+    return f'"{hashlib.sha256(canonical.encode()).hexdigest()[:32]}"'
+
+
+def _without_signatures(content: object) -> object:
+    """Return a card with the headers of its signatures, which name the key, in their place."""
+    if not isinstance(content, dict) or "signatures" not in content:
+        return cast("object", content)
+    card = cast("dict[str, Any]", content)
+    return {**card, "signatures": [signature["protected"] for signature in card["signatures"]]}

@@ -1,0 +1,222 @@
+"""How a part is served: as what media type, under what name. Pure."""
+
+import asyncio
+import csv
+import io
+import mimetypes
+import re
+import unicodedata
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from typing import Literal, cast
+from urllib.parse import quote
+
+from pydantic import JsonValue
+from pydantic_core import from_json, to_json
+
+from everloop.workflows.contract.artifacts import ArtifactPart, PartKind
+
+CSV = "text/csv"
+JSON_LINES = "application/x-ndjson"
+
+Format = Literal["stored", "csv"]
+"""Byte for byte as it is stored (a dataset: JSON lines), or a dataset as CSV."""
+
+_MEDIA_TYPES: dict[PartKind, str] = {
+    "text": "text/plain",
+    "file": "application/octet-stream",
+    "data": "application/json",
+    "rows": JSON_LINES,
+}
+_HEADER_SAFE = re.compile(
+    r'[A-Za-z0-9!#$&^_.+-]+/[A-Za-z0-9!#$&^_.+-]+(\s*;[ !"#$%&\'*+./0-9;=A-Z^_`a-z|~-]*)?'
+)
+_EXTENSIONS = mimetypes.MimeTypes()
+"""The table that comes with Python: the machine's own could name files otherwise on another machine."""
+
+_MORE_EXTENSIONS = {JSON_LINES: ".jsonl", CSV: ".csv", "application/json": ".json", "text/markdown": ".md"}
+_ROWS_EXTENSION = re.compile(r"\.(jsonl|ndjson|json|csv)$", re.IGNORECASE)
+_MAX_NAME = 200
+
+
+@dataclass(frozen=True)
+class Served:
+    """What a client is told of the content of a part."""
+
+    media_type: str
+    filename: str
+
+    @property
+    def disposition(self) -> str:
+        """Content-Disposition: a file to keep, never a page to run (RFC 6266, RFC 8187)."""
+        plain = re.sub(r"[^A-Za-z0-9 ._()+,=@~-]", "_", self.filename)
+        disposition = f'attachment; filename="{plain}"'
+        if plain == self.filename:
+            return disposition
+        return f"{disposition}; filename*=UTF-8''{quote(self.filename, safe='')}"
+
+
+class FormatUnknownError(Exception):
+    """A part cannot be had in this format; the text says in which ones it can."""
+
+
+def choose_format(part: ArtifactPart, asked: str | None, accept: str) -> Format:
+    """Return the format that a client wants: what the query names, or what it accepts best.
+
+    Raises:
+        FormatUnknownError: there is no such format of this part.
+    """
+    if part.kind != "rows":
+        if asked is None:
+            return "stored"
+        raise FormatUnknownError("format is for datasets only; leave it out")
+    match asked:
+        case "jsonl":
+            return "stored"
+        case "csv":
+            return "csv"
+        case None:
+            return "csv" if _quality(accept, CSV) > _quality(accept, JSON_LINES) else "stored"
+        case _:
+            raise FormatUnknownError("format is neither jsonl nor csv; name one of them")
+
+
+def served(artifact_id: str, part: ArtifactPart, format_: Format) -> Served:
+    """Return media type and file name; a part without a name is called after its artifact."""
+    media_type = CSV if format_ == "csv" else _media_type(part)
+    essence = media_type.partition(";")[0].strip().lower()
+    name = _clean(part.filename) or _named_after(artifact_id, part.index, essence)
+    if format_ == "csv":
+        name = f"{_ROWS_EXTENSION.sub('', name)}.csv"
+    return Served(_with_charset(media_type, part), name)
+
+
+def _media_type(part: ArtifactPart) -> str:
+    """Return a media type that fits into a header: who wrote the artifact may have called it anything."""
+    return part.media_type if _HEADER_SAFE.fullmatch(part.media_type) else _MEDIA_TYPES[part.kind]
+
+
+def _with_charset(media_type: str, part: ArtifactPart) -> str:
+    """Say that a text is UTF-8 where we know it: a file may be text in any encoding."""
+    is_ours = part.kind in {"text", "rows"} and media_type.startswith("text/")
+    return f"{media_type}; charset=utf-8" if is_ours and "charset=" not in media_type.lower() else media_type
+
+
+def _clean(filename: str) -> str:
+    """Return the last segment of a name without what could hide another name."""
+    segment = re.split(r"[/\\]", filename)[-1]
+    kept = "".join(c for c in segment if unicodedata.category(c) not in {"Cc", "Cf", "Cs", "Zl", "Zp"})
+    return kept[:_MAX_NAME] if kept.strip(" .") else ""
+
+
+def _named_after(artifact_id: str, index: int, essence: str) -> str:
+    extension = _MORE_EXTENSIONS.get(essence) or _EXTENSIONS.guess_extension(essence) or ".bin"
+    stem = _clean(artifact_id) or "artifact"
+    if PurePosixPath(stem).suffix == extension:
+        return stem
+    return f"{stem}-{index}{extension}" if index else f"{stem}{extension}"
+
+
+def _quality(accept: str, media_type: str) -> float:
+    """Return how much a client wants a media type, by the range that names it best (RFC 9110 §12.5.1)."""
+    kind = media_type.partition("/")[0]
+    qualities = {name: quality for name, quality in map(_read_range, accept.split(",")) if name}
+    for name in (media_type, f"{kind}/*", "*/*"):
+        if name in qualities:
+            return qualities[name]
+    return 0.0
+
+
+def _read_range(written: str) -> tuple[str, float]:
+    name, *parameters = (word.strip().lower() for word in written.split(";"))
+    for parameter in parameters:
+        if re.fullmatch(r"q=(0(\.\d{0,3})?|1(\.0{0,3})?)", parameter):
+            return name, float(parameter[2:])
+    return name, 1.0
+
+
+# Datasets as CSV, row by row.
+#
+# Source: RFC 4180 (comma, double quotes, CRLF, a header line). Spreadsheets take a text that begins with = +
+# - or @ for a formula, which can send data away; unless told otherwise an apostrophe stands before such a
+# text (OWASP, CSV injection).
+
+_FORMULAS = ("=", "+", "-", "@", "\t", "\r")
+
+Rows = Callable[[], AsyncIterator[bytes]]
+"""Begins to read the JSON lines of a dataset; called once, or twice to learn the columns first."""
+
+
+async def csv_pieces(
+    rows: Rows, schema: Mapping[str, JsonValue] | None, *, keeps_formulas: bool = False
+) -> AsyncGenerator[bytes]:
+    """Yield a dataset as CSV, in pieces about as large as those that are read.
+
+    Columns are the properties of the schema in their order, then all other keys in the order in which they
+    first appear, so that nothing is left out. Cells: a text as it is, anything else as JSON, null as nothing.
+    `keeps_formulas`: also a text that a spreadsheet would take for a formula.
+    """
+    columns = await _columns(rows, schema or {})
+    cell = _cell if keeps_formulas else _harmless
+    head = _write([list(map(cell, columns))]) if columns else b""
+    async for block in _blocks(rows()):
+        yield head + await asyncio.to_thread(_to_csv, block, columns, cell)
+        head = b""
+    if head:
+        yield head
+
+
+async def _columns(rows: Rows, schema: Mapping[str, JsonValue]) -> list[str]:
+    properties = schema.get("properties")
+    columns = dict.fromkeys(properties if isinstance(properties, dict) else ())
+    if columns and schema.get("additionalProperties") is False and "patternProperties" not in schema:
+        return list(columns)
+    async for block in _blocks(rows()):
+        columns.update(await asyncio.to_thread(_keys, block))
+    return list(columns)
+
+
+async def _blocks(pieces: AsyncIterator[bytes]) -> AsyncGenerator[bytes]:
+    """Yield whole lines, about as many at once as there are in a piece."""
+    rest: list[bytes] = []
+    async with aclosing(cast("AsyncGenerator[bytes]", pieces)) as open_pieces:
+        async for piece in open_pieces:
+            head, newline, tail = piece.rpartition(b"\n")
+            if newline:
+                yield b"".join([*rest, head])
+                rest = []
+            rest.append(tail)
+    if last := b"".join(rest):
+        yield last
+
+
+def _rows(block: bytes) -> Iterable[dict[str, JsonValue]]:
+    return (from_json(line) for line in block.split(b"\n") if line.strip())
+
+
+def _keys(block: bytes) -> dict[str, None]:
+    return dict.fromkeys(key for row in _rows(block) for key in row)
+
+
+def _to_csv(block: bytes, columns: Sequence[str], cell: Callable[[JsonValue], str]) -> bytes:
+    return _write([cell(row.get(column)) for column in columns] for row in _rows(block))
+
+
+def _write(lines: Iterable[Sequence[str]]) -> bytes:
+    written = io.StringIO(newline="")
+    csv.writer(written).writerows(lines)
+    return written.getvalue().encode()
+
+
+def _harmless(value: JsonValue) -> str:
+    """Return a cell that no spreadsheet calculates; numbers are what they are, the negative ones too."""
+    cell = _cell(value)
+    return f"'{cell}" if isinstance(value, str) and cell.startswith(_FORMULAS) else cell
+
+
+def _cell(value: JsonValue) -> str:
+    if value is None:
+        return ""
+    return value if isinstance(value, str) else to_json(value).decode()

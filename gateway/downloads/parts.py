@@ -1,0 +1,343 @@
+"""The content of a part over HTTP.
+
+Source: RFC 9110 (conditions, ranges, redirection), RFC 6266 (file names).
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import aclosing
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Self, cast
+from urllib.parse import quote
+
+import structlog
+from starlette.requests import Request
+from starlette.responses import JSONResponse, RedirectResponse, Response, StreamingResponse
+from starlette.types import Receive, Scope, Send
+
+from everloop.gateway.bindings.conditions import ByteRange, RangeUnsatisfiableError, names_tag, read_range
+from everloop.gateway.downloads.errors import DownloadError
+from everloop.gateway.downloads.formats import (
+    Format,
+    FormatUnknownError,
+    Served,
+    choose_format,
+    csv_pieces,
+    served,
+)
+from everloop.runtime.blobs import LinkTerms
+from everloop.stores.artifacts.interface import ArtifactReplacedError, Artifacts
+from everloop.workflows.contract.artifacts import ArtifactPart, ArtifactStatus, StoredArtifact
+
+# A response that is sent piece by piece, and that never ends well unless all of it was sent.
+
+SENT_AT_ONCE = 256 * 1024
+"""Bytes that are handed to the connection at once: it copies what the client does not take in time."""
+
+_log = structlog.get_logger()
+
+Pieces = AsyncGenerator[bytes]
+
+
+class PieceResponse(StreamingResponse):
+    """Sends pieces as fast as the client takes them.
+
+    If what makes the pieces fails, the response stays unfinished: the server cuts the connection, so that no
+    client takes it for the whole. So it does if there are fewer bytes than the headers promise, or if this
+    process stops first. `what` names it in the log.
+    """
+
+    def __init__(
+        self, first: bytes, rest: Pieces, status: HTTPStatus, headers: Mapping[str, str], *, what: str
+    ) -> None:
+        super().__init__(rest, status, headers)
+        self._first = first
+        self._rest = rest
+        self._what = what
+        length = headers.get("Content-Length")
+        self._length = None if length is None else int(length)
+
+    @classmethod
+    async def begin(
+        cls, pieces: Pieces, status: HTTPStatus, headers: Mapping[str, str], *, what: str
+    ) -> Self:
+        """Return the response when its first piece is there; what goes wrong until then is raised."""
+        return cls(await anext(pieces, b""), pieces, status, headers, what=what)
+
+    async def close(self) -> None:
+        """Give it up unsent."""
+        await self._rest.aclose()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        except asyncio.CancelledError:  # the server stops, and has waited for as long as it may
+            _log.warning("download cut", what=self._what, error="the gateway stops")
+
+    async def stream_response(self, send: Send) -> None:
+        await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+        try:
+            sent = await self._send_pieces(send)
+        except Exception as failure:  # noqa: BLE001 -- whatever it is, the client must not take this for the whole
+            _log.error("download cut", what=self._what, exc_info=failure)
+            return
+        if self._length not in {None, sent}:  # the server would raise, and leave the client waiting
+            _log.error("download cut", what=self._what, error=f"{sent} bytes of {self._length}")
+            return
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    async def _send_pieces(self, send: Send) -> int:
+        first, self._first = self._first, b""
+        async with aclosing(self._rest) as rest:
+            sent = await _send_piece(first, send)
+            del first
+            async for piece in rest:
+                sent += await _send_piece(piece, send)
+        return sent
+
+
+async def _send_piece(piece: bytes, send: Send) -> int:
+    view = memoryview(piece)
+    for start in range(0, len(view), SENT_AT_ONCE):
+        body = view[start : start + SENT_AT_ONCE]
+        await send({"type": "http.response.body", "body": body, "more_body": True})
+    return len(view)
+
+
+ARTIFACT_STATUS = "Everloop-Artifact-Status"
+"""Header: whether a part still grows (building), is whole (complete), or stays unfinished (failed)."""
+
+ATTEMPTS = 3
+"""How often a download begins anew because the artifact is replaced while it begins."""
+
+_SAFE: dict[str, str] = {"X-Content-Type-Options": "nosniff", "Content-Security-Policy": "sandbox"}
+"""What an agent wrote must not run as a page of this server."""
+
+_URL = ":/%#?=@[]!$&'()*+,;"
+"""What of an address stands in a header as it is (RFC 3986 §2.2)."""
+
+
+@dataclass(frozen=True)
+class PartAddress:
+    """A part in the store; `context_id` is the key of its context."""
+
+    context_id: str
+    artifact_id: str
+    index: int
+
+    def __str__(self) -> str:
+        return f"part {self.index} of artifact {self.artifact_id!r}"
+
+
+def _elsewhere(part: ArtifactPart) -> Response:
+    """Say where the content is, as a link: a redirect would send clients to strangers with their keys.
+
+    Without Location no client follows a 300 by itself (RFC 9110 §15.4.1).
+    """
+    said = {"url": part.url, "mediaType": part.media_type, "filename": part.filename}
+    headers = {
+        "Cache-Control": "no-store",
+        "Link": f'<{quote(part.url, safe=_URL)}>; rel="alternate"',
+        **_SAFE,
+    }
+    return JSONResponse(said, HTTPStatus.MULTIPLE_CHOICES, headers)
+
+
+@dataclass(frozen=True)
+class _Representation:
+    """What a client would get of a part: the artifact as it was looked up, and in which format."""
+
+    artifact: StoredArtifact
+    part: ArtifactPart
+    format: Format
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether its content does not change any more, unless the artifact is made anew."""
+        return self.artifact.status is not ArtifactStatus.BUILDING
+
+    @property
+    def has_ranges(self) -> bool:
+        """Whether its length is known and stays."""
+        return self.is_closed and self.format == "stored"
+
+    @property
+    def etag(self) -> str:
+        """Return its strong entity tag: every change of an artifact has a version of its own."""
+        created = int(self.artifact.created_at.timestamp() * 1_000_000)
+        suffix = "" if self.format == "stored" else f"-{self.format}"
+        return f'"{created}-{self.artifact.version}-{self.part.index}{suffix}"'
+
+    @property
+    def served(self) -> Served:
+        """As what, and under what name."""
+        return served(self.artifact.artifact_id, self.part, self.format)
+
+    def headers(self, *, negotiated: bool) -> dict[str, str]:
+        """Return all headers but those of its extent; `negotiated`: the client's Accept chose the format."""
+        headers = {
+            "Content-Type": self.served.media_type,
+            "Content-Disposition": self.served.disposition,
+            "ETag": self.etag,
+            "Cache-Control": "private, no-cache" if self.is_closed else "no-store",
+            "Accept-Ranges": "bytes" if self.has_ranges else "none",
+            ARTIFACT_STATUS: self.artifact.status.value,
+            **_SAFE,
+        }
+        return headers | {"Vary": "Accept"} if negotiated else headers
+
+
+class PartDownload:
+    """Sends parts of artifacts, or a link to the store itself where it gives one.
+
+    A link lasts for `link_seconds`; 0: none is asked for. `keeps_formulas` is as for `csv_pieces`.
+    """
+
+    def __init__(self, artifacts: Artifacts, link_seconds: int, *, keeps_formulas: bool = False) -> None:
+        self._artifacts = artifacts
+        self._link_seconds = link_seconds
+        self._keeps_formulas = keeps_formulas
+
+    async def send(self, request: Request, address: PartAddress) -> Response:
+        """Answer a GET or HEAD request.
+
+        Raises:
+            DownloadError: it cannot be answered as asked.
+            ArtifactError, BlobError: the content cannot be had.
+        """
+        for attempt in range(ATTEMPTS):
+            try:
+                return await self._send(request, address)
+            except ArtifactReplacedError:
+                if attempt == ATTEMPTS - 1:
+                    raise
+        raise AssertionError
+
+    async def _send(self, request: Request, address: PartAddress) -> Response:
+        found = await self._find(request, address)
+        if found.part.url:
+            return _elsewhere(found.part)
+        asked = "format" in request.query_params
+        headers = found.headers(negotiated=found.part.kind == "rows" and not asked)
+        if early := _answer_of_conditions(request, found, headers):
+            return early
+        if _may_be_linked(request, found) and (link := await self._link(address, found)):
+            return RedirectResponse(link, headers={"Cache-Control": "no-store"})
+        wanted = _read_wanted_range(request, found)
+        status = HTTPStatus.PARTIAL_CONTENT if wanted else HTTPStatus.OK
+        headers |= _extent(found, wanted)
+        if request.method == "HEAD":
+            return StreamingResponse(_nothing(), status, headers)
+        pieces = self._pieces(address, found, wanted or ByteRange(0, found.part.size))
+        response = await PieceResponse.begin(pieces, status, headers, what=str(address))
+        await self._check_unchanged(address, found, response)
+        return response
+
+    async def _find(self, request: Request, address: PartAddress) -> _Representation:
+        artifact = await self._artifacts.get_artifact(address.context_id, address.artifact_id)
+        if address.index >= len(artifact.parts):
+            raise DownloadError(HTTPStatus.NOT_FOUND, f"no {address} here")
+        part = artifact.parts[address.index]
+        accept = ",".join(request.headers.getlist("accept"))
+        try:
+            format_ = choose_format(part, request.query_params.get("format"), accept)
+        except FormatUnknownError as error:
+            raise DownloadError(HTTPStatus.BAD_REQUEST, str(error)) from None
+        return _Representation(artifact, part, format_)
+
+    async def _link(self, address: PartAddress, found: _Representation) -> str | None:
+        if not self._link_seconds:
+            return None
+        terms = LinkTerms(found.served.media_type, found.served.disposition, self._link_seconds)
+        return await self._artifacts.link(address.context_id, address.artifact_id, address.index, terms)
+
+    async def _pieces(self, address: PartAddress, found: _Representation, wanted: ByteRange) -> Pieces:
+        def read() -> Pieces:
+            pieces = self._artifacts.read_part(
+                address.context_id, address.artifact_id, address.index, start=wanted.start, end=wanted.end
+            )
+            return cast("Pieces", pieces)
+
+        content = (
+            read()
+            if found.format == "stored"
+            else csv_pieces(read, found.part.row_schema, keeps_formulas=self._keeps_formulas)
+        )
+        async with aclosing(content) as pieces:
+            async for piece in pieces:
+                yield piece
+
+    async def _check_unchanged(
+        self, address: PartAddress, found: _Representation, response: PieceResponse
+    ) -> None:
+        """See to it that the headers tell of the content that is about to be sent.
+
+        What is building may grow meanwhile: its content begins with what it was.
+
+        Raises:
+            ArtifactReplacedError: the artifact was made anew after it was looked up.
+        """
+        if not found.is_closed:
+            return
+        now = await self._artifacts.get_artifact(address.context_id, address.artifact_id)
+        if (now.created_at, now.version) != (found.artifact.created_at, found.artifact.version):
+            await response.close()
+            raise ArtifactReplacedError(address.artifact_id, address.index)
+
+
+def _may_be_linked(request: Request, found: _Representation) -> bool:
+    """Whether the store itself could answer: it knows none of the tags that conditions repeat there."""
+    is_conditional = "if-match" in request.headers or "if-range" in request.headers
+    return found.has_ranges and request.method == "GET" and not is_conditional
+
+
+def _answer_of_conditions(
+    request: Request, found: _Representation, headers: dict[str, str]
+) -> Response | None:
+    """Return the answer if the conditions of the request do not hold, in the order of RFC 9110 §13.2.2."""
+    tags = request.headers.getlist("if-match")
+    if tags and not names_tag(",".join(tags), found.etag, weakly=False):
+        raise DownloadError(
+            HTTPStatus.PRECONDITION_FAILED,
+            f"this is another version than If-Match names: it is {found.etag}",
+            {"ETag": found.etag},
+        )
+    tags = request.headers.getlist("if-none-match")
+    if tags and names_tag(",".join(tags), found.etag, weakly=True):
+        kept = {name: headers[name] for name in ("ETag", "Cache-Control", "Vary") if name in headers}
+        return Response(status_code=HTTPStatus.NOT_MODIFIED, headers=kept)
+    return None
+
+
+def _read_wanted_range(request: Request, found: _Representation) -> ByteRange | None:
+    """Return the range that is asked for, None for all (RFC 9110 §14.2: of a GET, and if If-Range holds)."""
+    header = request.headers.get("range")
+    if header is None or request.method != "GET" or not found.has_ranges:
+        return None
+    if request.headers.get("if-range", found.etag) != found.etag:
+        return None
+    try:
+        return read_range(header, found.part.size)
+    except RangeUnsatisfiableError:
+        raise DownloadError(
+            HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE,
+            f"there are no such bytes: the part has {found.part.size}",
+            {"Content-Range": f"bytes */{found.part.size}"},
+        ) from None
+
+
+def _extent(found: _Representation, wanted: ByteRange | None) -> dict[str, str]:
+    if found.format != "stored":
+        return {}
+    if wanted is None:
+        return {"Content-Length": str(found.part.size)}
+    return {
+        "Content-Length": str(wanted.end - wanted.start),
+        "Content-Range": f"bytes {wanted.start}-{wanted.end - 1}/{found.part.size}",
+    }
+
+
+async def _nothing() -> AsyncGenerator[bytes]:
+    return
+    yield

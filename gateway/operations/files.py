@@ -1,0 +1,134 @@
+"""Files that clients send along: stored before their task hears of them."""
+
+import base64
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+
+import structlog
+
+from everloop.gateway.errors import STORE_FAILURES
+from everloop.gateway.requests.files import InputFile
+from everloop.runtime.blobs import BlobError
+from everloop.runtime.protocol.tasks import newest
+from everloop.stores.artifacts.interface import (
+    ArtifactError,
+    ArtifactExistsError,
+    ArtifactMissingError,
+    Artifacts,
+    Create,
+)
+from everloop.stores.artifacts.shown import SHOWN_BYTES, SHOWN_PART_BYTES
+from everloop.workflows.contract.artifacts import ArtifactStatus, StoredArtifact
+from everloop.workflows.contract.messages import FilePart, Message, Part
+from everloop.workflows.contract.names import context_key
+from everloop.workflows.contract.tasks import TaskView
+
+FRESH = timedelta(days=1)
+"""For so long a file that was sent before is as good as new. Later it is stored again: artifacts are kept for
+a time after their last change, and the task that gets it now should have all of that time."""
+
+SHOWN_FILES = 50
+"""So many files are shown in one history, the newest ones."""
+
+_Place = tuple[str, int]
+"""Where a part stands: the id of its message, and its index."""
+
+_log = structlog.get_logger()
+
+
+class InputFiles:
+    """Keeps the files of messages as artifacts of their context."""
+
+    def __init__(self, artifacts: Artifacts) -> None:
+        self._artifacts = artifacts
+
+    async def store(self, files: Sequence[InputFile], context_id: str, task_id: str) -> None:
+        """Keep files for a task; `context_id` is the key of its context. What was just stored stays as it is.
+
+        If we die before the task starts, they are removed when their time to live is over.
+        """
+        for file in files:
+            known = await self._known(context_id, file.artifact_id)
+            if known is None:
+                with suppress(ArtifactExistsError):  # the same message, sent twice at once
+                    await self._create(context_id, file, task_id, override=False)
+            elif not _is_fresh(known):
+                await self._create(context_id, file, task_id, override=True)
+
+    async def shown(self, view: TaskView, history_length: int | None = None) -> TaskView:
+        """Return the view with the content of small files in its newest messages.
+
+        Together they show as many bytes as an artifact does, however often they show the same file. Where the
+        store does not answer, they stay where they are, and are shown as URLs.
+        """
+        messages = newest(view, history_length)
+        contents = await self._contents(context_key(view.owner, view.context_id), messages)
+        if not contents:
+            return view
+        shown = tuple(_with_contents(message, contents) for message in messages)
+        return view.model_copy(update={"history": (*view.history[: -len(messages)], *shown)})
+
+    async def _known(self, context_id: str, artifact_id: str) -> StoredArtifact | None:
+        try:
+            return await self._artifacts.get_artifact(context_id, artifact_id)
+        except ArtifactMissingError:
+            return None
+
+    async def _create(self, context_id: str, file: InputFile, task_id: str, *, override: bool) -> None:
+        change = Create(
+            task_id=task_id,
+            parts=(file.part,),
+            name=file.part.filename,
+            complete=True,
+            override=override,
+            is_input=True,
+        )
+        await self._artifacts.apply(context_id, file.artifact_id, change)
+
+    async def _contents(self, context_id: str, messages: Sequence[Message]) -> dict[_Place, str]:
+        """Return the small files of the newest messages, in base64; each is read once."""
+        contents: dict[_Place, str] = {}
+        read: dict[str, str] = {}
+        room = SHOWN_BYTES
+        for place, artifact_id, size in _small_files(messages):
+            if len(contents) == SHOWN_FILES or size > room:
+                break
+            if artifact_id not in read:
+                try:
+                    pieces = [piece async for piece in self._artifacts.read_part(context_id, artifact_id)]
+                except (ArtifactError, BlobError, *STORE_FAILURES) as error:
+                    _log.debug("file shown as a URL", artifact_id=artifact_id, error=type(error).__name__)
+                    break
+                read[artifact_id] = base64.b64encode(b"".join(pieces)).decode()
+            contents[place] = read[artifact_id]
+            room -= size
+        return contents
+
+
+def _is_fresh(known: StoredArtifact) -> bool:
+    is_ours = known.is_input and known.status is ArtifactStatus.COMPLETE
+    return is_ours and datetime.now(UTC) - known.updated_at < FRESH
+
+
+def _small_files(messages: Sequence[Message]) -> list[tuple[_Place, str, int]]:
+    """Return place, id and size of files that are as small as what artifacts show, the newest first."""
+    return [
+        ((message.message_id, index), part.stored.artifact_id, part.size)
+        for message in reversed(messages)
+        for index, part in enumerate(message.parts)
+        if isinstance(part, FilePart) and part.stored
+        if part.size is not None and part.size <= SHOWN_PART_BYTES
+    ]
+
+
+def _with_contents(message: Message, contents: Mapping[_Place, str]) -> Message:
+    parts = tuple(
+        _with_content(part, contents.get((message.message_id, index)))
+        for index, part in enumerate(message.parts)
+    )
+    return message.model_copy(update={"parts": parts})
+
+
+def _with_content(part: Part, content: str | None) -> Part:
+    return part if content is None else part.model_copy(update={"content": content, "stored": None})

@@ -1,0 +1,395 @@
+"""The A2A operations, whatever binding they arrive by.
+
+A2A 1.0 §3.1. Every method answers with A2A errors only (`everloop.gateway.errors`).
+"""
+
+from collections.abc import AsyncGenerator, Callable
+from contextlib import ExitStack, aclosing
+from dataclasses import dataclass, replace
+
+from a2a.server.context import ServerCallContext
+from a2a.server.events import Event
+from a2a.server.request_handlers.request_handler import RequestHandler
+from a2a.types import a2a_pb2 as pb
+from a2a.utils.errors import TaskNotCancelableError, UnsupportedOperationError
+
+from everloop.agents.agent import Agent
+from everloop.agents.registry import AgentRegistry
+from everloop.gateway.context import agent_of, caller_of, identity_of, is_legacy, viewer_of, viewer_of_view
+from everloop.gateway.errors import TaskTooLargeError, UnavailableNowError, a2a_errors
+from everloop.gateway.operations.admission import Admission, Admitted, DirectAnswer
+from everloop.gateway.operations.files import InputFiles
+from everloop.gateway.operations.push import PushOperations
+from everloop.gateway.operations.repeated import IDEMPOTENCY_KEY
+from everloop.gateway.operations.updates import UpdateTranslator
+from everloop.gateway.requests.content_types import check_content_types
+from everloop.gateway.requests.messages import (
+    SendRequest,
+    check_id,
+    read_history_length,
+    read_list_request,
+    read_send_request,
+)
+from everloop.gateway.settings import GatewaySettings
+from everloop.gateway.tasks.endings import Endings
+from everloop.gateway.tasks.event_ids import EVENT_ID, LAST_EVENT_ID, EventId
+from everloop.gateway.tasks.large import LargeTasks, held_by
+from everloop.gateway.tasks.snapshots import Snapshots
+from everloop.gateway.tasks.steps import Steps
+from everloop.gateway.tasks.streams import TaskStreams, UntilEnd, UntilReply, UntilTakenIn, is_reached
+from everloop.gateway.tasks.tasks import Tasks
+from everloop.runtime.protocol.tasks import EVENTS_EXTENSION, left_out, to_direct_message, to_task
+from everloop.stores.push.configs import first_position
+from everloop.stores.views.interface import START, Snapshot, TaskViews, position_order
+from everloop.workflows.contract.tasks import TaskState
+
+TAKE_WAIT = 2.0
+"""Seconds that CancelTask gives a worker to take a task that none has taken yet."""
+
+ANSWER_WAIT = 2.0
+"""Seconds that the stream of an answer waits for the task to say that it goes on, before it begins."""
+
+CANCEL_WAIT = 5.0
+"""Seconds that CancelTask waits for the task to say that it is canceled."""
+
+
+@dataclass(frozen=True)
+class Services:
+    """What the handler works with."""
+
+    settings: GatewaySettings
+    views: TaskViews
+    tasks: Tasks
+    snapshots: Snapshots
+    admission: Admission
+    streams: TaskStreams
+    endings: Endings
+    files: InputFiles
+    large: LargeTasks
+    agents: AgentRegistry
+    push: PushOperations
+    steps: Steps
+    extended_card: Callable[[Agent], pb.AgentCard]
+
+
+@dataclass(frozen=True)
+class _Listener:
+    """A client that follows a task. `after`: it goes on behind that event of an earlier connection."""
+
+    context: ServerCallContext
+    after: EventId | None
+    history_length: int | None = None
+
+    @property
+    def is_extended(self) -> bool:
+        return EVENTS_EXTENSION in self.context.requested_extensions
+
+
+@dataclass(frozen=True)
+class _Begun:
+    """A task as a stream begins with it, at this position, and what translates the events that follow."""
+
+    task: pb.Task
+    position: str
+    translator: UpdateTranslator
+
+
+class TaskHandler(RequestHandler):
+    """Serves tasks from the store, hands what changes them to Temporal, and keeps nothing itself."""
+
+    def __init__(self, services: Services) -> None:
+        self._settings = services.settings
+        self._views = services.views
+        self._tasks = services.tasks
+        self._snapshots = services.snapshots
+        self._admission = services.admission
+        self._streams = services.streams
+        self._endings = services.endings
+        self._files = services.files
+        self._large = services.large
+        self._agents = services.agents
+        self._push = services.push
+        self._steps = services.steps
+        self._extended_card = services.extended_card
+
+    async def on_message_send(
+        self, params: pb.SendMessageRequest, context: ServerCallContext
+    ) -> pb.Task | pb.Message:
+        with a2a_errors(context):
+            request, admitted = await self._take_in(params, context)
+            if isinstance(admitted, DirectAnswer):
+                return to_direct_message(admitted.message, admitted.context_id)
+            snapshot = admitted.snapshot
+            if not request.return_immediately:
+                until = UntilReply(admitted.message_id, is_answer=admitted.is_answer)
+                snapshot = await self._wait(snapshot, until, self._settings.blocking_timeout)
+            shown = await self._shown(snapshot, held_by(context.state), request.history_length)
+            return await self._task(shown, request.history_length)
+
+    async def on_message_send_stream(
+        self, params: pb.SendMessageRequest, context: ServerCallContext
+    ) -> AsyncGenerator[Event]:
+        with a2a_errors(context):
+            request, admitted = await self._take_in(params, context)
+            if isinstance(admitted, DirectAnswer):
+                yield to_direct_message(admitted.message, admitted.context_id)
+                return
+            until = UntilReply(admitted.message_id, is_answer=admitted.is_answer)
+            after = await self._known_to(context, admitted.snapshot)
+            listener = _Listener(context, after, request.history_length)
+            snapshot = admitted.snapshot if after else await self._answered(admitted)
+            async with aclosing(self._stream(snapshot, until, listener)) as events:
+                async for event in events:
+                    yield event
+
+    async def on_subscribe_to_task(
+        self, params: pb.SubscribeToTaskRequest, context: ServerCallContext
+    ) -> AsyncGenerator[Event]:
+        with a2a_errors(context):
+            snapshot = await self._known(params.id, "id", context)
+            snapshot = await self._snapshots.revived(snapshot)
+            state, after = snapshot.view.status.state, await self._known_to(context, snapshot)
+            if state.is_terminal and (after is None or is_reached(snapshot, after.position)):
+                raise UnsupportedOperationError(
+                    f"task {params.id!r} is {state} and publishes nothing more; read it with GetTask"
+                )
+            async with aclosing(self._stream(snapshot, UntilEnd(), _Listener(context, after))) as events:
+                async for event in events:
+                    yield event
+
+    async def on_get_task(self, params: pb.GetTaskRequest, context: ServerCallContext) -> pb.Task:
+        with a2a_errors(context):
+            history_length = read_history_length(params)
+            snapshot = await self._known(params.id, "id", context)
+            held = held_by(context.state)
+            whole = await self._large.whole(snapshot, held, history_length=history_length)
+            task = await self._task(whole, history_length)
+            if EVENTS_EXTENSION in context.requested_extensions:
+                steps = await self._steps.of(whole.view, snapshot.message_ids)
+                if steps is not None:
+                    task.metadata.update({EVENTS_EXTENSION: {"steps": steps}})
+            return task
+
+    async def on_list_tasks(
+        self, params: pb.ListTasksRequest, context: ServerCallContext
+    ) -> pb.ListTasksResponse:
+        with a2a_errors(context):
+            query = read_list_request(params, viewer_of(context, self._agents))
+            page = await self._views.list_tasks(query)
+            for view in page.views:
+                is_open = not view.status.state.is_terminal
+                if is_open and self._endings.is_due(view.status.at.timestamp()):
+                    self._endings.check_soon(view.task_id)
+            tasks = [
+                to_task(view, self._settings.url, include_artifacts=query.with_artifacts)
+                for view in page.views
+            ]
+            for task in tasks:
+                if task.id in page.left_out:
+                    task.metadata.update(left_out(page.left_out[task.id]))
+            return pb.ListTasksResponse(
+                tasks=tasks,
+                next_page_token=page.next_page_token,
+                page_size=query.page_size,
+                total_size=page.total,
+            )
+
+    async def on_cancel_task(self, params: pb.CancelTaskRequest, context: ServerCallContext) -> pb.Task:
+        """Cancel a task; repeating it returns the canceled task (A2A 1.0 §3.3.1: it is idempotent).
+
+        In 0.3 no task that has ended can be canceled (§7.4).
+        """
+        with a2a_errors(context):
+            snapshot = await self._snapshots.revived(await self._known(params.id, "id", context))
+            if is_legacy(context):
+                _refuse_if_ended(snapshot)
+            task_id, is_open = snapshot.view.task_id, not snapshot.view.status.state.is_terminal
+            # Temporal takes a cancellation for a closed workflow without an error: look first.
+            if is_open and await self._endings.reconcile(task_id):
+                snapshot = await self._again(snapshot)
+            if not snapshot.view.status.state.is_terminal:
+                await self._tasks.cancel(task_id)
+                snapshot = await self._canceled(await self._wait(snapshot, UntilEnd(), TAKE_WAIT))
+            # The task may also have ended in another way before it heard of the cancellation.
+            _refuse_unless_canceled(snapshot)
+            return await self._task(await self._shown(snapshot, held_by(context.state)))
+
+    async def on_create_task_push_notification_config(
+        self, params: pb.TaskPushNotificationConfig, context: ServerCallContext
+    ) -> pb.TaskPushNotificationConfig:
+        with a2a_errors(context):
+            snapshot = await self._known(params.task_id, "taskId", context)
+            heard = first_position(snapshot)
+            return await self._push.create(snapshot.view, params, heard=heard, is_legacy=is_legacy(context))
+
+    async def on_get_task_push_notification_config(
+        self, params: pb.GetTaskPushNotificationConfigRequest, context: ServerCallContext
+    ) -> pb.TaskPushNotificationConfig:
+        with a2a_errors(context):
+            snapshot = await self._known(params.task_id, "taskId", context)
+            return await self._push.get(snapshot.view.task_id, params.id)
+
+    async def on_list_task_push_notification_configs(
+        self, params: pb.ListTaskPushNotificationConfigsRequest, context: ServerCallContext
+    ) -> pb.ListTaskPushNotificationConfigsResponse:
+        with a2a_errors(context):
+            await self._known(params.task_id, "taskId", context)
+            return await self._push.list(params)
+
+    async def on_delete_task_push_notification_config(
+        self, params: pb.DeleteTaskPushNotificationConfigRequest, context: ServerCallContext
+    ) -> None:
+        with a2a_errors(context):
+            snapshot = await self._known(params.task_id, "taskId", context)
+            await self._push.delete(snapshot.view.task_id, params.id)
+
+    async def on_get_extended_agent_card(
+        self, params: pb.GetExtendedAgentCardRequest, context: ServerCallContext
+    ) -> pb.AgentCard:
+        with a2a_errors(context):
+            return self._extended_card(agent_of(context, self._agents))
+
+    async def _take_in(
+        self, params: pb.SendMessageRequest, context: ServerCallContext
+    ) -> tuple[SendRequest, Admitted | DirectAnswer]:
+        """Let a task have the message, and the client the notifications that it asks for."""
+        key: str = context.state.get("headers", {}).get(IDEMPOTENCY_KEY, "")
+        request = read_send_request(params, max_bytes=self._settings.max_message_bytes, key=key)
+        viewer = viewer_of(context, self._agents)
+        check_content_types(params, agent_of(context, self._agents))
+        if request.push:
+            if request.task_id:
+                await self._known(request.task_id, "message.taskId", context)
+            await self._push.check(request.push, viewer.owner, task_id=request.task_id)
+        admitted = await self._admission.take_in(request, viewer, identity_of(caller_of(context)))
+        if request.push and isinstance(admitted, Admitted):
+            # If we die before this, the client's retry does it.
+            view = admitted.snapshot.view
+            heard = await self._heard(admitted.snapshot, is_new=not request.task_id)
+            await self._push.create(view, request.push, heard=heard, is_legacy=is_legacy(context))
+        return request, admitted
+
+    async def _heard(self, snapshot: Snapshot, *, is_new: bool) -> str:
+        """Return where notifications asked for with a message begin; who starts a task hears all of it."""
+        if not is_new:
+            return first_position(snapshot)
+        is_all_there = await self._views.holds(snapshot.view.task_id, START)
+        return START if is_all_there else first_position(replace(snapshot, position=START))
+
+    async def _known(self, task_id: str, field: str, context: ServerCallContext) -> Snapshot:
+        """Return a task that the caller may see."""
+        return await self._snapshots.open(check_id(task_id, field), viewer_of(context, self._agents))
+
+    async def _again(self, snapshot: Snapshot) -> Snapshot:
+        """Return the task as it stands now."""
+        return await self._snapshots.take(snapshot.view.task_id, viewer_of_view(snapshot.view))
+
+    async def _canceled(self, snapshot: Snapshot) -> Snapshot:
+        """Return a task that was asked to stop when it has, or as it stands after some seconds."""
+        view = snapshot.view
+        if view.status.state.is_terminal:
+            return snapshot
+        is_untaken = view.status.state is TaskState.SUBMITTED and not view.run_id
+        if is_untaken and await self._endings.reconcile(view.task_id):
+            return await self._again(snapshot)
+        return await self._wait(snapshot, UntilEnd(), CANCEL_WAIT - TAKE_WAIT)
+
+    async def _answered(self, admitted: Admitted) -> Snapshot:
+        """Return the task; if it waited for its user, after it has taken the message in."""
+        snapshot, until = admitted.snapshot, UntilTakenIn(admitted.message_id)
+        if not admitted.is_answer or until.is_over(snapshot):
+            return snapshot
+        if not snapshot.view.status.state.is_interrupted:
+            return snapshot
+        return await self._wait(snapshot, until, ANSWER_WAIT)
+
+    async def _wait(self, snapshot: Snapshot, until: UntilEnd, seconds: float) -> Snapshot:
+        """Return the task when `until` is over, or as it stands after some seconds."""
+        async with aclosing(self._streams.follow(snapshot, until, seconds=seconds)) as steps:
+            async for _ in steps:
+                pass
+        return await self._again(snapshot)
+
+    async def _shown(
+        self, snapshot: Snapshot, held: ExitStack, history_length: int | None = None
+    ) -> Snapshot:
+        """Return as much of a task as can be shown now: what was asked has been done, and is answered."""
+        try:
+            return await self._large.whole(snapshot, held, history_length=history_length)
+        except (TaskTooLargeError, UnavailableNowError):
+            return snapshot
+
+    async def _task(self, snapshot: Snapshot, history_length: int | None = None) -> pb.Task:
+        """Return the task as its client reads it: small files that it sent come with their content.
+
+        Of one without history and artifacts, the metadata say so.
+        """
+        view = await self._files.shown(snapshot.view, history_length)
+        task = to_task(view, self._settings.url, history_length=history_length)
+        if not snapshot.is_whole:
+            task.metadata.update(left_out(snapshot.size))
+        return task
+
+    async def _known_to(self, context: ServerCallContext, snapshot: Snapshot) -> EventId | None:
+        """Return behind which event the client goes on, None if it needs the whole task first."""
+        event_id = EventId.parse(context.state.get("headers", {}).get(LAST_EVENT_ID, ""))
+        if event_id and await self._views.holds(snapshot.view.task_id, event_id.position):
+            return event_id
+        return None
+
+    async def _stream(
+        self, snapshot: Snapshot, until: UntilEnd, listener: _Listener
+    ) -> AsyncGenerator[Event]:
+        """Yield the task, then its updates; a fresh task in between where updates were lost.
+
+        A client that goes on gets the updates only. The id of an event stands in the state of the call while
+        the event is out. Of several updates that tell of one event, the last has its id: whoever did not get
+        that far gets them all again.
+        """
+        translator, state = await self._translator(snapshot, listener), listener.context.state
+        shown_at = START
+        steps = self._streams.follow(snapshot, until, after=listener.after and listener.after.position)
+        async with aclosing(steps):
+            async for step in steps:
+                if isinstance(step, Snapshot):
+                    with ExitStack() as held:  # until the client has taken it
+                        begun = await self._begun(step, listener, held)
+                        translator, shown_at = begun.translator, begun.position
+                        state[EVENT_ID] = translator.event_id(shown_at)
+                        yield begun.task
+                        del begun  # a stream may stay open for days
+                    continue
+                if position_order(step.position) <= position_order(shown_at):
+                    continue  # the task was read anew, after the snapshot
+                updates = [*translator.translate(step.event, step.position)]
+                for left, update in zip(reversed(range(len(updates))), updates, strict=True):
+                    state[EVENT_ID] = None if left else translator.event_id(step.position)
+                    yield update
+
+    async def _translator(self, snapshot: Snapshot, listener: _Listener) -> UpdateTranslator:
+        """Return the translator for a client that goes on; who begins gets one with the task."""
+        with ExitStack() as held:
+            shown = await self._shown(snapshot, held) if listener.after else snapshot
+            return self._translator_of(shown, listener, listener.after)
+
+    async def _begun(self, snapshot: Snapshot, listener: _Listener, held: ExitStack) -> _Begun:
+        shown = await self._shown(snapshot, held, listener.history_length)
+        task = await self._task(shown, listener.history_length)
+        return _Begun(task, shown.position, self._translator_of(shown, listener))
+
+    def _translator_of(
+        self, shown: Snapshot, listener: _Listener, after: EventId | None = None
+    ) -> UpdateTranslator:
+        url = self._settings.url
+        return UpdateTranslator(shown.view, url, extended=listener.is_extended, after=after)
+
+
+def _refuse_if_ended(snapshot: Snapshot) -> None:
+    state = snapshot.view.status.state
+    if state.is_terminal:
+        raise TaskNotCancelableError(f"task {snapshot.view.task_id!r} is {state} already")
+
+
+def _refuse_unless_canceled(snapshot: Snapshot) -> None:
+    if snapshot.view.status.state is not TaskState.CANCELED:
+        _refuse_if_ended(snapshot)

@@ -1,0 +1,289 @@
+"""Push notification configs in the store, and the deliveries that they start."""
+
+import base64
+import binascii
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+
+from a2a.types import a2a_pb2 as pb
+from a2a.utils.errors import InvalidParamsError, PushNotificationNotSupportedError, TaskNotFoundError
+
+from everloop.gateway.errors import TemporalUnavailableError
+from everloop.gateway.requests.messages import check_id
+from everloop.runtime.outbound import UnfitUrlError, WebhookPolicy
+from everloop.stores.push.configs import MAX_CONFIGS, PushConfig, PushConfigs, TooManyPushConfigsError
+from everloop.stores.push.deliveries import PushDeliveries
+from everloop.stores.push.notifying import Notify, NotToldError
+from everloop.stores.push.settings import PushSettings
+from everloop.workflows.contract.names import derive_push_config_id
+from everloop.workflows.contract.tasks import TaskView
+
+# Push notification configs of tasks: set, read and removed by clients (A2A 1.0 §3.1.7 to §3.1.10).
+
+
+class PushOperations(ABC):
+    """What clients do with the push notification configs of tasks that they may see.
+
+    `is_legacy`: the config is set by a client of A2A 0.3, whose notifications are tasks of that version.
+    """
+
+    @abstractmethod
+    async def check(self, config: pb.TaskPushNotificationConfig, owner: str, *, task_id: str = "") -> None:
+        """Refuse what no config can be, before its task starts, or the task of this id gets its message.
+
+        Raises:
+            InvalidParamsError: its URL is none that this server sends to, a field does not fit, or the task
+                has too many.
+        """
+
+    @abstractmethod
+    async def create(
+        self, view: TaskView, config: pb.TaskPushNotificationConfig, *, heard: str, is_legacy: bool
+    ) -> pb.TaskPushNotificationConfig:
+        """Set a config of a task, in the place of one of the same id; repeating it changes nothing.
+
+        `heard`: up to which position of its stream the client knows the task; empty: it is told the whole
+        task first. It holds unless the config had the same URL before.
+
+        Raises:
+            InvalidParamsError: as for `check`.
+        """
+
+    @abstractmethod
+    async def get(self, task_id: str, config_id: str) -> pb.TaskPushNotificationConfig:
+        """Return a config.
+
+        Raises:
+            TaskNotFoundError: the task has no such config.
+        """
+
+    @abstractmethod
+    async def list(
+        self, params: pb.ListTaskPushNotificationConfigsRequest
+    ) -> pb.ListTaskPushNotificationConfigsResponse:
+        """Return the configs of a task, page by page."""
+
+    @abstractmethod
+    async def delete(self, task_id: str, config_id: str) -> None:
+        """Remove a config; one that is not there is no error."""
+
+
+class NoPush(PushOperations):
+    """A server that sends no notifications."""
+
+    async def check(self, config: pb.TaskPushNotificationConfig, owner: str, *, task_id: str = "") -> None:
+        raise PushNotificationNotSupportedError
+
+    async def create(
+        self, view: TaskView, config: pb.TaskPushNotificationConfig, *, heard: str, is_legacy: bool
+    ) -> pb.TaskPushNotificationConfig:
+        raise PushNotificationNotSupportedError
+
+    async def get(self, task_id: str, config_id: str) -> pb.TaskPushNotificationConfig:
+        raise PushNotificationNotSupportedError
+
+    async def list(
+        self, params: pb.ListTaskPushNotificationConfigsRequest
+    ) -> pb.ListTaskPushNotificationConfigsResponse:
+        raise PushNotificationNotSupportedError
+
+    async def delete(self, task_id: str, config_id: str) -> None:
+        raise PushNotificationNotSupportedError
+
+
+# Push notification configs as clients send and get them, checked and in our own terms. Pure.
+#
+# Everything here raises A2A errors that name the field; none repeats a URL, token or credentials.
+
+MAX_TOKEN_BYTES = 4_096
+MAX_CREDENTIALS_BYTES = 8_192
+MAX_SCHEME_BYTES = 64
+
+_VISIBLE = re.compile(r"[\x21-\x7e](?:[\x20-\x7e]*[\x21-\x7e])?")
+"""What may stand in a header: visible ASCII, with spaces inside."""
+
+_SCHEME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
+"""RFC 9110 §11.1: a token."""
+
+
+def check_config(config: pb.TaskPushNotificationConfig) -> None:
+    """Refuse what cannot be sent, whatever its URL.
+
+    Raises:
+        InvalidParamsError: the URL is missing, the id is none, or a field is not fit for a header.
+    """
+    if not config.url:
+        raise InvalidParamsError("url is missing; give the https address of a webhook")
+    if config.id:
+        check_id(config.id, "id")
+    _check_header(config.token, "token", MAX_TOKEN_BYTES)
+    authentication = config.authentication
+    _check_header(authentication.credentials, "authentication.credentials", MAX_CREDENTIALS_BYTES)
+    scheme = authentication.scheme
+    if authentication.credentials and not scheme:
+        raise InvalidParamsError("authentication.scheme is missing; give one, such as Bearer")
+    if scheme and not (_SCHEME.fullmatch(scheme) and len(scheme) <= MAX_SCHEME_BYTES):
+        raise InvalidParamsError(
+            "authentication.scheme is no name of an HTTP authentication scheme; give one, such as Bearer"
+        )
+
+
+def read_config(
+    config: pb.TaskPushNotificationConfig, view: TaskView, public_url: str, *, is_legacy: bool
+) -> PushConfig:
+    """Return a config of a task that has been checked; one without an id gets one that its URL decides."""
+    return PushConfig(
+        id=config.id or derive_push_config_id(view.task_id, config.url),
+        task_id=view.task_id,
+        owner=view.owner,
+        context_id=view.context_id,
+        url=config.url,
+        token=config.token,
+        has_authentication=config.HasField("authentication"),
+        scheme=config.authentication.scheme,
+        credentials=config.authentication.credentials,
+        is_legacy=is_legacy,
+        public_url=public_url,
+    )
+
+
+def show_config(config: PushConfig) -> pb.TaskPushNotificationConfig:
+    """Return what the client has set."""
+    authentication = pb.AuthenticationInfo(scheme=config.scheme, credentials=config.credentials)
+    return pb.TaskPushNotificationConfig(
+        task_id=config.task_id,
+        id=config.id,
+        url=config.url,
+        token=config.token,
+        authentication=authentication if config.has_authentication else None,
+    )
+
+
+def show_page(
+    configs: Sequence[PushConfig], params: pb.ListTaskPushNotificationConfigsRequest
+) -> pb.ListTaskPushNotificationConfigsResponse:
+    """Return a page of the configs of a task, which come by id; without a size, all of them.
+
+    Raises:
+        InvalidParamsError: the size is negative, or the token is not from the page before.
+    """
+    if params.page_size < 0:
+        raise InvalidParamsError(f"pageSize is {params.page_size}; it must be 1 or more")
+    after = _read_token(params.page_token)
+    rest = [config for config in configs if config.id > after]
+    page = rest[: params.page_size or MAX_CONFIGS]
+    return pb.ListTaskPushNotificationConfigsResponse(
+        configs=map(show_config, page),
+        next_page_token=_make_token(page[-1].id) if len(rest) > len(page) else "",
+    )
+
+
+def _check_header(value: str, field: str, most: int) -> None:
+    if len(value.encode()) > most:
+        raise InvalidParamsError(f"{field} has {len(value.encode())} bytes; it may have {most}")
+    if value and not _VISIBLE.fullmatch(value):
+        raise InvalidParamsError(f"{field} is not fit for an HTTP header; use visible ASCII characters")
+
+
+def _make_token(config_id: str) -> str:
+    return base64.urlsafe_b64encode(config_id.encode()).decode()
+
+
+def _read_token(token: str) -> str:
+    try:
+        return base64.b64decode(token, altchars=b"-_", validate=True).decode()
+    except (ValueError, binascii.Error):
+        raise InvalidParamsError(
+            "pageToken is not one that ListTaskPushNotificationConfigs returned; leave it out to start over"
+        ) from None
+
+
+class _TemporalAwayError(NotToldError, TemporalUnavailableError):
+    """Temporal does not answer. Nothing is lost: send the same request again in a few seconds."""
+
+
+class StoredPush(PushOperations):
+    """Keeps what clients ask for, then lets a delivery look at the task.
+
+    If we die in between, the next status of the task starts the delivery, or the client's retry.
+    """
+
+    def __init__(self, configs: PushConfigs, notify: Notify, policy: WebhookPolicy, public_url: str) -> None:
+        self._configs = configs
+        self._notify = notify
+        self._policy = policy
+        self._public_url = public_url
+
+    async def check(self, config: pb.TaskPushNotificationConfig, owner: str, *, task_id: str = "") -> None:
+        check_config(config)
+        try:
+            await self._policy.check(config.url, owner=owner)
+        except UnfitUrlError as error:
+            raise InvalidParamsError(f"url {error}") from None
+        if task_id:
+            config_ids = await self._configs.config_ids(task_id)
+            is_another = (config.id or derive_push_config_id(task_id, config.url)) not in config_ids
+            if is_another and len(config_ids) >= MAX_CONFIGS:
+                raise _too_many()
+
+    async def create(
+        self, view: TaskView, config: pb.TaskPushNotificationConfig, *, heard: str, is_legacy: bool
+    ) -> pb.TaskPushNotificationConfig:
+        await self.check(config, view.owner)
+        wanted = read_config(config, view, self._public_url, is_legacy=is_legacy)
+        await self._put(wanted, heard)
+        await self._notify(wanted.task_id, [wanted.id])
+        return show_config(wanted)
+
+    async def get(self, task_id: str, config_id: str) -> pb.TaskPushNotificationConfig:
+        config = await self._find(task_id, config_id)
+        if config is None:
+            raise TaskNotFoundError(f"task {task_id!r} has no push notification config {config_id!r}")
+        return show_config(config)
+
+    async def list(
+        self, params: pb.ListTaskPushNotificationConfigsRequest
+    ) -> pb.ListTaskPushNotificationConfigsResponse:
+        return show_page(await self._configs.list_configs(params.task_id), params)
+
+    async def delete(self, task_id: str, config_id: str) -> None:
+        await self._configs.delete(task_id, check_id(config_id, "id"))
+
+    async def _put(self, config: PushConfig, position: str) -> None:
+        try:
+            await self._configs.put(config, position=position)
+        except TooManyPushConfigsError:
+            raise _too_many() from None
+
+    async def _find(self, task_id: str, config_id: str) -> PushConfig | None:
+        """Return a config; without an id, which A2A 0.3 allows, the only one."""
+        if config_id:
+            return await self._configs.get(task_id, check_id(config_id, "id"))
+        configs = await self._configs.list_configs(task_id)
+        if len(configs) > 1:
+            raise InvalidParamsError(f"id is missing, and the task has {len(configs)} configs; give one")
+        return configs[0] if configs else None
+
+
+def make_push(
+    settings: PushSettings, configs: PushConfigs, notify: Notify, public_url: str
+) -> PushOperations | None:
+    """Return what clients may do; None: these settings refuse notifications."""
+    return StoredPush(configs, notify, settings.policy, public_url) if settings.push else None
+
+
+def notifier(deliveries: PushDeliveries) -> Notify:
+    """Return what lets deliveries look at their task; where Temporal does not answer, clients hear that."""
+
+    async def notify(task_id: str, config_ids: Sequence[str]) -> None:
+        try:
+            await deliveries.notify(task_id, config_ids)
+        except NotToldError as error:
+            raise _TemporalAwayError from error.__cause__
+
+    return notify
+
+
+def _too_many() -> InvalidParamsError:
+    return InvalidParamsError(TooManyPushConfigsError.__doc__)

@@ -1,0 +1,181 @@
+"""The events of a task as A2A updates for one client. Pure.
+
+Source: A2A 1.0 §4.2 (update events).
+"""
+
+from collections.abc import Mapping
+
+from a2a.types import a2a_pb2 as pb
+from pydantic import JsonValue
+
+from everloop.gateway.tasks.event_ids import EventId
+from everloop.runtime.protocol.addresses import result_url
+from everloop.runtime.protocol.tasks import (
+    EVENTS_EXTENSION,
+    FAILED_ARTIFACT,
+    Place,
+    may_be_shown,
+    place_of,
+    to_part,
+    to_status,
+    to_struct,
+)
+from everloop.stores.views.interface import START
+from everloop.stores.views.parts import fails_drafts
+from everloop.workflows.contract.events import (
+    RESPONSE_ARTIFACT,
+    ArtifactChunk,
+    Narrated,
+    Resumed,
+    StatusChanged,
+    TaskEvent,
+    ToolCompleted,
+)
+from everloop.workflows.contract.messages import EMPTY, AgentMessage, TextPart
+from everloop.workflows.contract.tasks import TaskState, TaskStatus, TaskView
+
+Update = pb.TaskStatusUpdateEvent | pb.TaskArtifactUpdateEvent
+
+
+class UpdateTranslator:
+    """Turns the events that follow a view into A2A updates for one client.
+
+    It remembers what that client knows: the last status, which the events of the extension repeat, and which
+    artifacts are being written. `extended` means that the client activated `EVENTS_EXTENSION`. `after`: it
+    goes on behind that event of an earlier connection, and has not seen the view, which is newer.
+    """
+
+    def __init__(
+        self, view: TaskView, public_url: str, *, extended: bool, after: EventId | None = None
+    ) -> None:
+        self._place: Place = place_of(view, public_url)
+        self._extended = extended
+        self._status = view.status
+        if after and after.state:
+            self._status = TaskStatus(state=after.state, at=after.at)
+        shown = [artifact for artifact in view.artifacts if may_be_shown(artifact)]
+        # Who goes on may have been shown an answer that was withdrawn since: clearing it twice is no harm.
+        self._has_answer = after is not None or any(a.artifact_id == RESPONSE_ARTIFACT for a in shown)
+        # Nor is it to hear twice what failed before we looked.
+        self._unfinished = {
+            a.artifact_id: a.name for a in shown if not a.complete and (after or not a.failed)
+        }
+
+    def event_id(self, position: str) -> EventId:
+        """Return the id of the event that was translated last."""
+        state: TaskState | None = self._status.state if self._extended else None
+        return EventId(position, state)
+
+    def translate(self, event: TaskEvent, position: str = START) -> list[Update]:
+        """Return the updates, in order; none if there is nothing to tell this client.
+
+        `position` is that of the event in the stream.
+        """
+        match event:
+            case StatusChanged():
+                return self._status_updates(event, position)
+            case ArtifactChunk():
+                return self._artifact_updates(event)
+            case Narrated():
+                return [self._narration_update(event, position)]
+            case _ if self._extended:
+                return [self._status_update(self._status, self._told(event, position))]
+            case _:
+                return []
+
+    def _narration_update(self, event: Narrated, position: str) -> pb.TaskStatusUpdateEvent:
+        """Return a status that only passes: the events that follow do not repeat it."""
+        message_id = f"{self._place.task_id}-narration-{position}"
+        status = TaskStatus(
+            state=TaskState.WORKING,
+            at=EventId(position).at,
+            message=AgentMessage(message_id=message_id, parts=(TextPart(text=event.text),)),
+        )
+        return self._status_update(status, self._told(event, position))
+
+    def _told(self, event: TaskEvent, position: str) -> dict[str, JsonValue]:
+        """Return an event as clients of the extension get it: with its time, by the store's clock."""
+        if not self._extended:
+            return {}
+        at = EventId(position).at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        told = {**event.model_dump(mode="json"), "at": at}
+        if isinstance(event, ToolCompleted) and event.cut:
+            told["url"] = result_url(self._place.public_url, self._place.task_id, event.call_id)
+        return {EVENTS_EXTENSION: told}
+
+    def _status_updates(self, event: StatusChanged, position: str) -> list[Update]:
+        """Return the status; before one that ends the task badly, what becomes of unfinished artifacts."""
+        self._status = TaskStatus(state=event.state, at=event.at, message=event.message)
+        failed: list[Update] = []
+        if fails_drafts(event.state):
+            failed = [self._failed_update(*each) for each in self._unfinished.items()]
+            self._unfinished.clear()
+        resumed = self._told(Resumed(after=event.resumed), position) if event.resumed else {}
+        return [*failed, self._status_update(self._status, {**event.metadata, **resumed})]
+
+    def _failed_update(self, artifact_id: str, name: str) -> pb.TaskArtifactUpdateEvent:
+        return self._artifact_update(
+            pb.Artifact(
+                artifact_id=artifact_id,
+                name=name,
+                parts=[pb.Part(text="")],
+                metadata=to_struct(FAILED_ARTIFACT),
+            ),
+            append=True,
+            last_chunk=True,
+        )
+
+    def _status_update(
+        self, status: TaskStatus, metadata: Mapping[str, JsonValue]
+    ) -> pb.TaskStatusUpdateEvent:
+        return pb.TaskStatusUpdateEvent(
+            task_id=self._place.task_id,
+            context_id=self._place.context_id,
+            status=to_status(status, self._place),
+            metadata=to_struct(metadata),
+        )
+
+    def _artifact_updates(self, chunk: ArtifactChunk) -> list[Update]:
+        """Return the chunk, unless it changes nothing for this client."""
+        appends, is_empty = chunk.index > 0 or chunk.mode == "extend", chunk.part == EMPTY
+        is_answer = chunk.artifact_id == RESPONSE_ARTIFACT
+        if is_empty and appends and not chunk.last_chunk:
+            return self._failure_updates(chunk)
+        if is_empty and not appends and is_answer and not self._has_answer:
+            return []  # a withdrawal of what this client was never shown
+        self._note(chunk, is_withdrawn=is_empty and not appends and is_answer)
+        return [self._chunk_update(chunk, append=appends), *self._failure_updates(chunk)]
+
+    def _failure_updates(self, chunk: ArtifactChunk) -> list[Update]:
+        """Return what tells that the artifact stays unfinished, if the chunk says so."""
+        if not chunk.failed:
+            return []
+        self._unfinished.pop(chunk.artifact_id, None)
+        return [self._failed_update(chunk.artifact_id, chunk.name)]
+
+    def _note(self, chunk: ArtifactChunk, *, is_withdrawn: bool) -> None:
+        self._has_answer = self._has_answer or chunk.artifact_id == RESPONSE_ARTIFACT
+        if chunk.last_chunk or is_withdrawn:
+            self._unfinished.pop(chunk.artifact_id, None)
+        else:
+            self._unfinished[chunk.artifact_id] = chunk.name or self._unfinished.get(chunk.artifact_id, "")
+
+    def _chunk_update(self, chunk: ArtifactChunk, *, append: bool) -> pb.TaskArtifactUpdateEvent:
+        artifact = pb.Artifact(
+            artifact_id=chunk.artifact_id,
+            name=chunk.name,
+            description=chunk.description,
+            parts=[to_part(chunk.part, self._place)],
+        )
+        return self._artifact_update(artifact, append=append, last_chunk=chunk.last_chunk)
+
+    def _artifact_update(
+        self, artifact: pb.Artifact, *, append: bool, last_chunk: bool
+    ) -> pb.TaskArtifactUpdateEvent:
+        return pb.TaskArtifactUpdateEvent(
+            task_id=self._place.task_id,
+            context_id=self._place.context_id,
+            artifact=artifact,
+            append=append,
+            last_chunk=last_chunk,
+        )

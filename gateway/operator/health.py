@@ -1,0 +1,143 @@
+"""Probes: is the process alive, and can it serve."""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from datetime import timedelta
+
+import structlog
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+from temporalio.client import Client
+from temporalio.service import RPCError
+
+from everloop.gateway.errors import GatewayError
+from everloop.gateway.instruments import begin_counters, record_open, record_reachable
+from everloop.gateway.tasks.calls import CALL_TIMEOUT, temporal_answers
+from everloop.workflows.contract import names
+from everloop.workflows.contract.tasks import TERMINAL_STATES, TaskState
+
+PROBE_TIMEOUT = 2.0
+"""Seconds that a server has to answer in."""
+
+ANSWER_HOLDS = 1.0
+"""Seconds for which all who ask get the same answer: strangers may ask, as often as they like."""
+
+Probe = Callable[[], Awaitable[object]]
+
+
+def health_routes(probes: Mapping[str, Probe], clock: Callable[[], float] = time.monotonic) -> list[Route]:
+    """Return /healthz, which answers while the process runs, and /readyz, which asks each server we need.
+
+    `clock` counts seconds.
+    """
+    readiness = _Readiness(probes, clock)
+
+    async def healthz(_: Request) -> Response:
+        return JSONResponse({"status": "ok"})
+
+    async def readyz(_: Request) -> Response:
+        outcomes = await readiness.outcomes()
+        ready = all(outcome == "ok" for outcome in outcomes.values())
+        return JSONResponse(
+            {"status": "ready" if ready else "unavailable", "checks": outcomes},
+            status_code=200 if ready else 503,
+        )
+
+    return [Route("/healthz", healthz), Route("/readyz", readyz)]
+
+
+class _Readiness:
+    """Asks the servers once for all who want to know within a second, and never twice at a time."""
+
+    def __init__(self, probes: Mapping[str, Probe], clock: Callable[[], float]) -> None:
+        self._probes = probes
+        self._clock = clock
+        self._asking: asyncio.Task[Mapping[str, str]] | None = None
+        self._answered_at = 0.0
+
+    async def outcomes(self) -> Mapping[str, str]:
+        """Return what each server answered. A caller who leaves does not stop it for the others."""
+        asking = self._asking
+        if asking is None or (asking.done() and self._clock() - self._answered_at >= ANSWER_HOLDS):
+            asking = self._asking = asyncio.create_task(self._ask())
+        return await asyncio.shield(asking)
+
+    async def _ask(self) -> Mapping[str, str]:
+        outcomes = await asyncio.gather(*(outcome_of(probe) for probe in self._probes.values()))
+        self._answered_at = self._clock()
+        return dict(zip(self._probes, outcomes, strict=True))
+
+
+async def outcome_of(probe: Probe) -> str:
+    """Return "ok" if the server answered in time, or else what was wrong."""
+    try:
+        async with asyncio.timeout(PROBE_TIMEOUT):
+            await probe()
+    except TimeoutError:
+        return f"no answer in {PROBE_TIMEOUT:g} s"
+    except Exception as error:  # noqa: BLE001 -- whatever is wrong with a server, we are not ready
+        return f"failed: {type(error).__name__}"
+    return "ok"
+
+
+# What a gateway asks its servers for the sake of metrics alone.
+
+GAUGES_PAUSE = 30.0
+"""Seconds between two rounds."""
+
+_OPEN_STATES = tuple(state for state in TaskState if state not in TERMINAL_STATES)
+_RPC_TIMEOUT = timedelta(seconds=CALL_TIMEOUT)
+
+_log = structlog.get_logger()
+
+
+class Gauges:
+    """Counts open tasks in Temporal's visibility, and looks whether each server answers."""
+
+    def __init__(self, client: Client, agent_ids: Iterable[str], servers: Mapping[str, Probe]) -> None:
+        self._client = client
+        self._agent_ids = tuple(agent_ids)
+        self._servers = servers
+        self._failing = False
+
+    async def run(self) -> None:
+        """Do rounds until cancelled; what fails is logged once and asked again."""
+        begin_counters(self._agent_ids)
+        while True:
+            try:
+                await self.round()
+                self._failing = False
+            except Exception as error:  # noqa: BLE001 -- no defect may end it silently
+                if not self._failing:
+                    is_defect = not isinstance(error, (GatewayError, RPCError, OSError))
+                    _log.warning("cannot count open tasks now", error=str(error), exc_info=is_defect)
+                self._failing = True
+            await asyncio.sleep(GAUGES_PAUSE)
+
+    async def round(self) -> None:
+        """Ask once.
+
+        Raises:
+            TemporalUnavailableError, RPCError: open tasks could not be counted; the gauges keep their values.
+        """
+        outcomes = await asyncio.gather(*(outcome_of(probe) for probe in self._servers.values()))
+        for server, outcome in zip(self._servers, outcomes, strict=True):
+            record_reachable(server, is_reachable=outcome == "ok")
+        for agent_id in self._agent_ids:
+            for state in _OPEN_STATES:
+                record_open(agent_id, state, await self._count(agent_id, state))
+
+    async def _count(self, agent_id: str, state: TaskState) -> int:
+        query = (
+            f"WorkflowType = '{names.WORKFLOW_TYPE}' AND ExecutionStatus = 'Running' "
+            f"AND {names.AGENT_ID.name} = {_quoted(agent_id)} AND {names.TASK_STATE.name} = '{state.value}'"
+        )
+        async with temporal_answers():
+            return (await self._client.count_workflows(query, rpc_timeout=_RPC_TIMEOUT)).count
+
+
+def _quoted(text: str) -> str:
+    escaped = text.replace("'", "''")
+    return f"'{escaped}'"

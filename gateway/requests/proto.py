@@ -1,0 +1,303 @@
+"""Messages of the protocol as JSON: whether what was sent fits one, and pages of tasks. Pure.
+
+Source: ProtoJSON (protobuf.dev, "ProtoJSON Format"). The protobuf decoder tells of misfits with what was
+sent and in words of its own; it lets unknown words pass for enums, and leaves out what is no base64.
+Unknown fields pass: clients may be newer than we are (A2A 1.0 §3.6).
+"""
+
+import base64
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, TypeVar, cast
+
+from a2a.types import a2a_pb2 as pb
+from a2a.utils.errors import InvalidParamsError
+from google.protobuf.descriptor import Descriptor, EnumDescriptor, FieldDescriptor
+from google.protobuf.json_format import MessageToDict
+from google.protobuf.message import DecodeError, Message
+from google.protobuf.timestamp_pb2 import Timestamp
+
+from everloop.gateway.requests.json import MAX_VALUES
+from everloop.gateway.requests.messages import MAX_PARTS
+
+# Whether the bytes of file parts are in base64. Pure.
+#
+# Source: RFC 4648 §4 and §5 (both alphabets), ProtoJSON (padding may be left out). Decoders leave out what is
+# no base64: a file that was sent as plain text would become another file.
+
+_ALPHABET = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/-_"
+_QUANTUM = 4
+_MAX_PADDING = 2
+_FILE_FIELDS = ("fileWithUri", "file_with_uri", "fileWithBytes", "file_with_bytes")
+
+
+def is_base64(text: str) -> bool:
+    """Whether a text is base64 in either alphabet, padded or not."""
+    digits = text.rstrip("=")
+    padding = len(text) - len(digits)
+    is_padded = padding <= _MAX_PADDING and len(text) % _QUANTUM == 0
+    if not is_padded and (padding or len(digits) % _QUANTUM == 1):
+        return False
+    return digits.isascii() and not digits.encode().translate(None, _ALPHABET)
+
+
+def legacy_file_flaw(params: object) -> str:
+    """Return what is wrong with the first file of a message of A2A 0.3 (§6.6.2); empty: nothing.
+
+    There it has to be padded, and in the first alphabet: its decoder knows no other.
+    """
+    for index, part in _elements(_field(_field(params, "message"), "parts")):
+        content = _field(_field(part, "file"), "bytes")
+        if isinstance(content, str) and not _is_strict(content):
+            name = f"message.parts[{index}].file.bytes"
+            return f"{name} is no base64; encode the bytes of the file (RFC 4648 §4)"
+    return ""
+
+
+def legacy_upload_flaw(params: object) -> str:
+    """Return what is wrong with the first file of a message of A2A 0.3 over REST; empty: nothing.
+
+    Clients of 0.3 encode files twice there: as JSON-RPC has them, and that once more as ProtoJSON has bytes.
+    """
+    message = _field(params, "message") or _field(params, "request")
+    for index, part in _elements(_field(message, "content")):
+        file = _field(part, "file")
+        if _is_empty(part, ("text", "file", "data")) or _is_empty(file, _FILE_FIELDS):
+            return empty_part(index)
+        content = _field(file, "fileWithBytes") or _field(file, "file_with_bytes")
+        if isinstance(content, str) and is_base64(content) and not _is_strict(_decoded(content)):
+            name = f"message.content[{index}].file.fileWithBytes"
+            return f"{name} is not encoded twice; encode the file in base64, and that text once more"
+    return ""
+
+
+def empty_part(index: int) -> str:
+    """Return what is wrong with a part of A2A 0.3 that holds nothing."""
+    return f"message.content[{index}] is empty; it needs a text, data, or a file with its address or bytes"
+
+
+def _is_empty(value: object, names: Iterable[str]) -> bool:
+    return isinstance(value, dict) and all(_field(cast("object", value), name) is None for name in names)
+
+
+def _is_strict(text: str) -> bool:
+    return is_base64(text) and len(text) % _QUANTUM == 0 and not set("-_") & set(text)
+
+
+def _decoded(text: str) -> str:
+    digits = text.rstrip("=")
+    padding = "=" * (-len(digits) % _QUANTUM)
+    return base64.urlsafe_b64decode(digits.replace("+", "-").replace("/", "_") + padding).decode("latin-1")
+
+
+def _elements(value: object) -> Iterable[tuple[int, object]]:
+    return enumerate(cast("list[object]", value)) if isinstance(value, list) else ()
+
+
+def _field(value: object, name: str) -> object:
+    return cast("dict[str, object]", value).get(name) if isinstance(value, dict) else None
+
+
+INT32_MAX = 2**31 - 1
+
+
+def flaw(kind: type[Message], value: object) -> str:
+    """Return what is wrong with the first field that does not fit, and what was expected; empty: nothing."""
+    return _message_flaw(cast("Descriptor", kind.DESCRIPTOR), value, "")
+
+
+def page_of_tasks(response: pb.ListTasksResponse) -> dict[str, Any]:
+    """Return a page as JSON: all that A2A 1.0 §3.1.4 requires of it, and tasks as GetTask shows them."""
+    return {
+        "tasks": [MessageToDict(task) for task in response.tasks],
+        "nextPageToken": response.next_page_token,
+        "pageSize": response.page_size,
+        "totalSize": response.total_size,
+    }
+
+
+def _message_flaw(message: Descriptor, value: object, path: str) -> str:
+    if not isinstance(value, dict):
+        return _misfit(path or "params", value, "has to be an object")
+    sent = cast("dict[str, object]", value)
+    chosen: dict[str, str] = {}
+    for field in message.fields:
+        name = next((each for each in (field.json_name, field.name) if sent.get(each) is not None), "")
+        if not name:
+            continue
+        where = f"{path}.{name}" if path else name
+        if found := _field_flaw(field, sent[name], where):
+            return found
+        if field.containing_oneof and chosen.setdefault(field.containing_oneof.name, name) != name:
+            other = chosen[field.containing_oneof.name]
+            return f"{path or 'params'} has both {other} and {name}; send one of them"
+    return ""
+
+
+def _field_flaw(field: FieldDescriptor, value: object, path: str) -> str:
+    if not field.is_repeated:
+        return _single_flaw(field, value, path)
+    if not isinstance(value, list):
+        return _misfit(path, value, "has to be a list")
+    sent = cast("list[object]", value)
+    if len(sent) > MAX_PARTS:
+        kind = "parts" if field.message_type else "entries"
+        return f"{path} has {len(sent)} {kind}; one message may have {MAX_PARTS}"
+    elements = enumerate(sent)
+    return next(filter(None, (_single_flaw(field, each, f"{path}[{n}]") for n, each in elements)), "")
+
+
+def _single_flaw(field: FieldDescriptor, value: object, path: str) -> str:
+    if field.message_type and field.message_type.full_name not in _WELL_KNOWN:
+        return _message_flaw(field.message_type, value, path)
+    if field.message_type:
+        fits, rule = _WELL_KNOWN[field.message_type.full_name]
+    elif field.enum_type:
+        names = [each.name for each in field.enum_type.values]
+        fits, rule = _is_named(field.enum_type), f"has to be one of {', '.join(names[1:])}"
+    else:
+        fits, rule = _SCALARS[field.type]
+    return "" if fits(value) else _misfit(path, value, rule)
+
+
+def _is_named(enum: EnumDescriptor) -> Callable[[object], bool]:
+    known: Sequence[object] = [*(each.name for each in enum.values), *(each.number for each in enum.values)]
+    return lambda value: not isinstance(value, bool) and value in known
+
+
+def _is_text(value: object) -> bool:
+    if not isinstance(value, str):
+        return False
+    return value.isascii() or not any("\ud800" <= each <= "\udfff" for each in value)
+
+
+def _is_bytes(value: object) -> bool:
+    return isinstance(value, str) and is_base64(value)
+
+
+def _is_int32(value: object) -> bool:
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        return False
+    try:
+        number = int(value)
+    except (ValueError, OverflowError):
+        return False
+    return -INT32_MAX - 1 <= number <= INT32_MAX and (isinstance(value, str) or number == value)
+
+
+def _is_time(value: object) -> bool:
+    try:
+        Timestamp().FromJsonString(cast("str", value))
+    except (ValueError, TypeError, AttributeError):
+        return False
+    return True
+
+
+def _misfit(path: str, value: object, rule: str) -> str:
+    """Say what was sent and what was expected, without repeating what was sent."""
+    kinds: dict[type, str] = {dict: "an object", list: "a list", bool: "a boolean", type(None): "null"}
+    if isinstance(value, str):
+        return f"{path} {rule}"
+    return f"{path} is {kinds.get(type(value), 'a number')}; it {rule}"
+
+
+_INT32 = (_is_int32, "has to be a whole number of 32 bits")
+_TEXT = (_is_text, "has to be a text, in whole characters")
+
+_SCALARS: dict[int, tuple[Callable[[object], bool], str]] = {
+    FieldDescriptor.TYPE_STRING: _TEXT,
+    FieldDescriptor.TYPE_BYTES: (_is_bytes, "is no base64; encode the bytes of the file (RFC 4648)"),
+    FieldDescriptor.TYPE_BOOL: (lambda value: isinstance(value, bool), "has to be true or false"),
+    FieldDescriptor.TYPE_INT32: _INT32,
+}
+"""Every type that a request of A2A 1.0 or 0.3 has."""
+
+_WELL_KNOWN: dict[str, tuple[Callable[[object], bool], str]] = {
+    "google.protobuf.Struct": (lambda value: isinstance(value, dict), "has to be an object"),
+    "google.protobuf.Value": (lambda _: True, "has to be JSON"),
+    "google.protobuf.Timestamp": (_is_time, "has to be a time as 2026-01-31T12:00:00Z (RFC 3339)"),
+}
+
+
+# Whether bytes are a message that is worth reading: counted before anything is made of them. Pure.
+#
+# Source: protobuf.dev, "Encoding". Two bytes make an empty part, which takes a hundred in memory: what a
+# message becomes is bounded by how many fields it has, not by its size.
+
+_VARINT, _FIXED64, _DELIMITED, _FIXED32 = 0, 1, 2, 5
+_FIXED_SIZES = {_FIXED64: 8, _FIXED32: 4}
+_MAX_VARINT_BYTES = 10
+
+_M = TypeVar("_M", bound=Message)
+
+
+def read_message(kind: type[_M], content: bytes) -> _M:
+    """Return the message that bytes are.
+
+    Raises:
+        DecodeError: they are none.
+        InvalidParamsError: it has too many fields, or too many entries in one of them.
+    """
+    _count(cast("Descriptor", kind.DESCRIPTOR), content)
+    return kind.FromString(content)
+
+
+def _count(message: Descriptor, content: bytes) -> None:
+    """Walk over all fields, without recursion, and stop as soon as they are too many."""
+    total, entries = 0, Counter[str]()
+    rest = [(message, 0, len(content))]
+    while rest:
+        inside, position, end = rest.pop()
+        fields = inside.fields_by_number
+        while position < end:
+            total += 1
+            if total > MAX_VALUES:
+                raise InvalidParamsError(
+                    f"the request has more than {MAX_VALUES} values; "
+                    "send large data as a file, or in several messages"
+                )
+            number, start, position = _next_field(content, position, end)
+            field = fields.get(number)
+            if field is None or start is None:
+                continue
+            if field.is_repeated and not inside.full_name.startswith("google.protobuf."):
+                _count_entry(field, entries)
+            if field.message_type:
+                rest.append((field.message_type, start, position))
+
+
+def _count_entry(field: FieldDescriptor, entries: Counter[str]) -> None:
+    entries[field.full_name] += 1
+    if entries[field.full_name] > MAX_PARTS:
+        raise InvalidParamsError(
+            f"{field.name} has more than {MAX_PARTS} entries; send fewer, or several messages"
+        )
+
+
+def _next_field(content: bytes, position: int, end: int) -> tuple[int, int | None, int]:
+    """Return the number of a field, where its content begins (None: a number) and where it ends."""
+    tag, position = _read_varint(content, position, end)
+    number, wire_type = tag >> 3, tag & 7
+    start = None
+    if wire_type == _VARINT:
+        _, position = _read_varint(content, position, end)
+    elif wire_type == _DELIMITED:
+        size, start = _read_varint(content, position, end)
+        position = start + size
+    elif wire_type in _FIXED_SIZES:
+        position += _FIXED_SIZES[wire_type]
+    else:  # groups, which no client of proto3 sends
+        raise DecodeError("a field is of no known kind")
+    if position > end:
+        raise DecodeError("a field is cut off")
+    return number, start, position
+
+
+def _read_varint(content: bytes, position: int, end: int) -> tuple[int, int]:
+    value = 0
+    for shift in range(min(_MAX_VARINT_BYTES, end - position)):
+        byte = content[position + shift]
+        value |= (byte & 0x7F) << 7 * shift
+        if byte < 0x80:  # noqa: PLR2004 -- the bit that says that more follows
+            return value, position + shift + 1
+    raise DecodeError("a number is cut off")

@@ -1,0 +1,335 @@
+"""Views that tell another story than Temporal: unpublished ends, runs that were reset, lost statuses."""
+
+import asyncio
+import time
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+import structlog
+
+from everloop.gateway.backends import Stores
+from everloop.gateway.cancellation import cancel
+from everloop.gateway.errors import (
+    STORE_FAILURES,
+    GatewayError,
+    NoWorkerError,
+    PayloadLostError,
+    PayloadsUnavailableError,
+    TaskUnknownError,
+    TemporalUnavailableError,
+    UnavailableError,
+)
+from everloop.gateway.instruments import record_settled
+from everloop.gateway.tasks.problems import Problems
+from everloop.gateway.tasks.runs import Alive, Ending, Runs, Stuck
+from everloop.gateway.tasks.tasks import Tasks, canceled_status
+from everloop.runtime.blobs import BlobError, BlobsUnavailableError
+from everloop.runtime.telemetry.logs import task_fields
+from everloop.stores.artifacts import shown
+from everloop.stores.artifacts.interface import ArtifactError, Artifacts, Fail
+from everloop.stores.views.interface import Snapshot, position_order
+from everloop.stores.views.parts import fails_drafts
+from everloop.workflows.contract.artifacts import ArtifactStatus, StoredArtifact
+from everloop.workflows.contract.events import REASON, StatusChanged
+from everloop.workflows.contract.messages import AgentMessage, TextPart
+from everloop.workflows.contract.names import child_task_id, context_key
+from everloop.workflows.contract.tasks import TaskState, TaskView
+
+# Artifacts that a task left unfinished when it ended behind its workflow's back.
+
+_log = structlog.get_logger()
+
+
+class UnfinishedArtifacts:
+    """Lets artifacts fail that nobody will complete."""
+
+    def __init__(self, artifacts: Artifacts) -> None:
+        self._artifacts = artifacts
+
+    async def fail(self, view: TaskView) -> None:
+        """Fail what a task, or a sub-agent of it, is still building; repeating it changes nothing.
+
+        Its subscribers learn it from the status that ends the task. Where the store does not answer, the
+        artifacts stay as they are until their time to live is over: the end of the task does not wait for it.
+        """
+        context_id = context_key(view.owner, view.context_id)
+        try:
+            for artifact in await self._artifacts.list_artifacts(context_id):
+                if artifact.status is ArtifactStatus.BUILDING and _is_of(artifact, view.task_id):
+                    await self._fail(artifact)
+        except (BlobError, *STORE_FAILURES) as error:
+            _log.warning("artifacts stay unfinished", **task_fields(view), error=type(error).__name__)
+
+    async def _fail(self, artifact: StoredArtifact) -> None:
+        try:
+            await self._artifacts.apply(artifact.context_id, artifact.artifact_id, Fail())
+        except ArtifactError as error:  # it was completed, or removed, meanwhile
+            _log.debug("artifact not failed", artifact_id=artifact.artifact_id, error=str(error))
+
+
+def _is_of(artifact: StoredArtifact, task_id: str) -> bool:
+    return artifact.task_id == task_id or artifact.task_id.startswith(child_task_id(task_id, ""))
+
+
+# Views that workflows answered, made whole for clients.
+
+
+async def with_artifacts(view: TaskView, artifacts: Artifacts, max_bytes: int) -> TaskView:
+    """Return a view with what the task has put out besides its answer, which its workflow does not keep.
+
+    Of artifacts for which a view of `max_bytes` has no room, it has links.
+
+    Raises:
+        PayloadsUnavailableError: the content cannot be read now.
+    """
+    try:
+        return await shown.with_artifacts(view, artifacts, max_bytes)
+    except BlobsUnavailableError as error:
+        raise PayloadsUnavailableError from error
+
+
+LAST_STEP = 1_000_000_000
+"""Behind every passing status that an activity may have published under the same version."""
+
+UNTAKEN = 1
+"""The version of the status with which a task begins to work. One that is canceled before still publishes it,
+with its end, when a worker comes; it is old news then, as nothing may follow an end."""
+
+CHECK_PAUSE = 15.0
+"""Seconds of silence after which we ask what became of a task, and until we ask again."""
+
+LOOK_WAIT = 0.5
+"""Seconds that we wait to hear whether a task that has ended was reset; then it counts as ended."""
+
+MAX_CHECKS = 10_000
+"""How many tasks a process remembers to have asked about."""
+
+CHECKS_AT_ONCE = 20
+
+
+@dataclass(frozen=True)
+class _Check:
+    started: float
+    task: "asyncio.Task[None]"
+
+
+class Endings:
+    """Puts such a view right, so that nobody waits for what will not come.
+
+    `pause` is in seconds: what is silent for so long is checked, at most once in that time.
+    """
+
+    def __init__(
+        self, stores: Stores, tasks: Tasks, runs: Runs, problems: Problems, *, pause: float = CHECK_PAUSE
+    ) -> None:
+        self._views = stores.views
+        self._secrets = stores.secrets
+        self._artifacts = stores.artifacts
+        self._unfinished = UnfinishedArtifacts(stores.artifacts)
+        self._tasks = tasks
+        self._runs = runs
+        self._problems = problems
+        self._pause = pause
+        self._checks: dict[str, _Check] = {}
+        self._slots = asyncio.Semaphore(CHECKS_AT_ONCE)
+
+    async def reconcile(self, task_id: str) -> bool:
+        """Put the view of a task right if Temporal tells another story; return whether the task has ended.
+
+        The one rule for whatever came between a workflow and its view: an end that it did not publish, a run
+        that an operator made by Reset, a status that Redis has lost. Repeating it changes nothing.
+
+        Raises:
+            UnavailableError: nobody can tell, or only the workflow can, and no worker answers for it.
+        """
+        looked_at = datetime.now(UTC)
+        return await self._act_on(task_id, await self._runs.state(task_id), looked_at)
+
+    async def revive(self, task_id: str) -> None:
+        """Do as `reconcile` for a task that has ended and that somebody is about to be refused.
+
+        An operator may have reset it. Where Temporal does not answer soon, the view is right.
+
+        Raises:
+            UnavailableError: it was reset, and no worker answers for it.
+        """
+        looked_at = datetime.now(UTC)
+        try:
+            async with asyncio.timeout(LOOK_WAIT):
+                run = await self._runs.state(task_id)
+        except (TimeoutError, TemporalUnavailableError):
+            return
+        await self._act_on(task_id, run, looked_at)
+
+    def is_due(self, silent_since: float) -> bool:
+        """Whether a task was last heard of so long ago, in seconds since the epoch, that we ask about it."""
+        return time.time() - silent_since >= self._pause
+
+    def check_soon(self, task_id: str) -> "asyncio.Task[None] | None":
+        """Ask what became of a task, once for all who want to know it now.
+
+        Returns the check while it runs: when it is done, the view tells. None if somebody asked a short time
+        ago, so that there is nothing new. What goes wrong is left to the next check.
+        """
+        now = asyncio.get_running_loop().time()
+        self._forget_old_checks(now)
+        check = self._checks.get(task_id)
+        if check is None:
+            check = self._checks[task_id] = _Check(now, asyncio.create_task(self._check(task_id)))
+        return None if check.task.done() else check.task
+
+    async def close(self) -> None:
+        """Stop asking."""
+        for check in list(self._checks.values()):
+            await cancel(check.task)
+
+    def _forget_old_checks(self, now: float) -> None:
+        """Drop checks from the oldest on; one that runs is kept, with all after it."""
+        while self._checks:
+            task_id, oldest = next(iter(self._checks.items()))
+            is_recent = now - oldest.started < self._pause and len(self._checks) < MAX_CHECKS
+            if is_recent or not oldest.task.done():
+                return
+            del self._checks[task_id]
+
+    async def _check(self, task_id: str) -> None:
+        try:
+            async with self._slots:
+                await self.reconcile(task_id)
+        except (GatewayError, *STORE_FAILURES) as error:
+            _log.debug("task not checked", task_id=task_id, error=str(error))
+        except Exception:  # noqa: BLE001 -- nobody waits for this task's outcome: no defect may end it silently
+            _log.exception("task check failed", task_id=task_id)
+
+    async def _act_on(self, task_id: str, run: Ending | Stuck | Alive, looked_at: datetime) -> bool:
+        if isinstance(run, Ending):
+            await self._settle(task_id, run)
+            return True
+        if isinstance(run, Stuck):
+            await self._problems.report(run)
+        known = await self._views.load(task_id, most=0)
+        if known is None:
+            return False
+        if isinstance(run, Alive) and run.is_cancel_requested and _is_untaken(known.view):
+            return await self._cancel_untaken(task_id)
+        state = known.view.status.state
+        if lags(state, known.view.run_id, known.view.version, run):
+            try:
+                await self._catch_up(known.view, looked_at)
+            except NoWorkerError:
+                if state.is_terminal:  # what is known of an open task is old, but not wrong about that
+                    raise
+        return False
+
+    async def _catch_up(self, known: TaskView, looked_at: datetime) -> None:
+        """Show what the workflow says."""
+        told = await self._tasks.view(known.task_id)
+        if told.is_hidden or _same(told, known):
+            return
+        view = await with_artifacts(told, self._artifacts, self._views.max_bytes)
+        if view.run_id != known.run_id:
+            # It publishes nothing that stands in the history which it was given, such as the question that it
+            # waits with; and what it says may be older than what it takes back.
+            view = view.model_copy(update={"status": view.status.model_copy(update={"at": looked_at})})
+        await self._views.restore(view)
+        _log.info("task view put right", **task_fields(view), state=view.status.state)
+
+    async def _cancel_untaken(self, task_id: str) -> bool:
+        """Make the view say that the task was canceled before any worker took it; return whether it was.
+
+        The cancellation stands in the history before the first step of the workflow, which is therefore its
+        last: it can end in no other way. The end that it publishes when a worker comes is newer than this.
+        """
+        try:
+            beginning = await self._tasks.beginning(task_id)
+        except NoWorkerError:  # it has ended meanwhile, and has said so itself
+            return False
+        if beginning.canceled_at is None:
+            return False
+        status = canceled_status(task_id, beginning.canceled_at)
+        event = StatusChanged(
+            version=UNTAKEN, step=LAST_STEP, state=status.state, at=status.at, message=status.message
+        )
+        await self._end(beginning.submitted, beginning.run_id, event)
+        return True
+
+    async def _settle(self, task_id: str, ending: Ending) -> None:
+        await self._secrets.forget(task_id)
+        if (said := await self._views.state(task_id)) and said.is_terminal:
+            return
+        try:
+            # What the workflow itself says is better than what we can tell: it may know its answer.
+            await self._restore(await self._tasks.view(task_id))
+        except (TaskUnknownError, PayloadLostError):
+            pass
+        except UnavailableError:
+            if ending.is_its_own:
+                raise
+        snapshot = await self._views.load(task_id, most=0)
+        if snapshot:
+            if fails_drafts(ending.state):
+                await self._unfinished.fail(snapshot.view)
+            status = _last_status(snapshot.view, ending)
+            if await self._end(snapshot.view, ending.run_id, status):
+                _log.warning("task ended without a word", **task_fields(snapshot.view), state=ending.state)
+
+    async def _restore(self, view: TaskView) -> None:
+        if not view.is_hidden:
+            await self._views.restore(await with_artifacts(view, self._artifacts, self._views.max_bytes))
+
+    async def _end(self, view: TaskView, run_id: str, status: StatusChanged) -> bool:
+        is_settled = await self._views.end(view.task_id, run_id, status)
+        if is_settled:
+            record_settled(view.agent_id, status.state)
+        return is_settled
+
+
+def last_heard(snapshot: Snapshot) -> float:
+    """Return when a task last published something, in seconds since the epoch by the store's clock."""
+    return position_order(snapshot.position)[0] / 1000
+
+
+def _is_untaken(view: TaskView) -> bool:
+    return view.status.state is TaskState.SUBMITTED and not view.run_id
+
+
+def lags(state: TaskState, run_id: str, version: int, run: Alive | Stuck | None) -> bool:
+    """Whether a view does not show what a run that goes on has said; or there seems to be no such run.
+
+    A task goes on after its end in a run that an operator made by Reset. A task that continues as a new run
+    publishes as before; one that waits may have been reset to another question. Where view and run say the
+    same state, the number of the status tells whether it is the same question.
+    """
+    if run is None:
+        return not state.is_terminal
+    if state.is_terminal or isinstance(run, Stuck):
+        return state.is_terminal and run_id != run.run_id
+    if run.state is None or run.state is TaskState.SUBMITTED:
+        return False
+    is_behind = run.state is not state or run.version > version
+    return is_behind or (state.is_interrupted and run_id != run.run_id)
+
+
+def _same(told: TaskView, known: TaskView) -> bool:
+    """Whether a later run says just what is shown."""
+    return (told.version, told.status.state, told.status.message) == (
+        known.version,
+        known.status.state,
+        known.status.message,
+    )
+
+
+def _last_status(view: TaskView, ending: Ending) -> StatusChanged:
+    message = AgentMessage(
+        message_id=f"{view.task_id}-ended",
+        parts=(TextPart(text=ending.reason),),
+        metadata={REASON: ending.failure} if ending.failure else {},
+    )
+    return StatusChanged(
+        version=view.version,
+        step=LAST_STEP,
+        state=ending.state,
+        at=ending.at,
+        message=message,
+        metadata=view.status.metadata,
+    )

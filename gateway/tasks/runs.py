@@ -1,0 +1,238 @@
+"""How the workflow runs of tasks fare, as Temporal tells it: what ended, and what cannot go on."""
+
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from google.protobuf.message import Message
+from temporalio.api.common.v1 import WorkflowExecution as WorkflowExecutionId
+from temporalio.api.enums.v1 import WorkflowTaskFailedCause
+from temporalio.api.failure.v1 import Failure
+from temporalio.api.history.v1 import HistoryEvent
+from temporalio.api.workflowservice.v1 import GetWorkflowExecutionHistoryReverseRequest
+from temporalio.client import (
+    Client,
+    WorkflowExecution,
+    WorkflowExecutionStatus,
+    WorkflowHistoryEventFilterType,
+)
+from temporalio.common import SearchAttributeKey, TypedSearchAttributes
+from temporalio.exceptions import ApplicationError
+from temporalio.service import RPCError
+
+from everloop.gateway.errors import TaskUnknownError, TemporalUnavailableError
+from everloop.gateway.tasks.calls import CALL_TIMEOUT, known, readable, temporal_answers
+from everloop.runtime.temporal.describe import RunDescription, describe
+from everloop.workflows.contract import failures, names
+from everloop.workflows.contract.tasks import TERMINAL_STATES, TaskState
+
+STUCK_ATTEMPTS = 3
+"""How often a step of a workflow is tried before we call it a problem: two failures may be a deployment."""
+
+RECENT_EVENTS = 20
+"""Where in a history the failure of its last step is looked for, from the end."""
+
+PAGE_SIZE = 200
+
+_RPC_TIMEOUT = timedelta(seconds=CALL_TIMEOUT)
+
+_REPORTED = SearchAttributeKey.for_keyword_list("TemporalReportedProblems")
+"""Set by the server on a run whose steps fail one after the other, and taken off when one succeeds."""
+
+_ENDINGS = {
+    WorkflowExecutionStatus.COMPLETED: (TaskState.COMPLETED, "the task is done"),
+    WorkflowExecutionStatus.FAILED: (TaskState.FAILED, "the task failed"),
+    WorkflowExecutionStatus.CANCELED: (TaskState.CANCELED, "the task was canceled"),
+    WorkflowExecutionStatus.TERMINATED: (TaskState.FAILED, "an operator terminated the task"),
+    WorkflowExecutionStatus.TIMED_OUT: (TaskState.FAILED, "the task ran out of time"),
+}
+"""What a closed workflow makes of its task where the task has not said so itself."""
+
+_NO_REASON = "terminated by user via frontend"
+"""What the server writes where an operator gave no reason."""
+
+_NAMED = frozenset(value for name, value in vars(failures).items() if name.isupper())
+"""Failures whose message is written for clients."""
+
+_UNQUOTABLE = frozenset("'\"\\")
+"""Ids with these are not asked for: what a query makes of them is nobody's promise."""
+
+_OPEN_STATES = ", ".join(f"'{state}'" for state in TaskState if state not in TERMINAL_STATES)
+
+
+@dataclass(frozen=True)
+class Ending:
+    """How the workflow of a task ended. `run_id` is empty if the workflow is gone.
+
+    `failure` names the failure (`everloop.workflows.contract.failures`), where there is such a name.
+    """
+
+    state: TaskState
+    reason: str
+    at: datetime
+    run_id: str
+    failure: str = ""
+
+    @property
+    def is_its_own(self) -> bool:
+        """Whether the workflow came to this end by itself, so that it can tell more of it than we can."""
+        return self.state is not TaskState.FAILED or self.failure not in {"", failures.BLOB_MISSING}
+
+
+@dataclass(frozen=True)
+class Alive:
+    """A run that goes on, and what it said last of its task, in a status of this number or a later one."""
+
+    run_id: str
+    state: TaskState | None = None
+    version: int = 0
+    is_cancel_requested: bool = False
+
+
+@dataclass(frozen=True)
+class Stuck:
+    """A run whose next step fails again and again. `reported` is what the server says of it, if anything."""
+
+    task_id: str
+    run_id: str
+    reported: tuple[str, ...] = ()
+
+
+class Runs:
+    """Asks Temporal about runs; changes nothing."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+
+    async def state(self, task_id: str) -> Ending | Stuck | Alive:
+        """Return how the newest run of a task that was once started ended, or that it is stuck, or goes on.
+
+        Raises:
+            TemporalUnavailableError: Temporal does not tell.
+            PayloadLostError, PayloadsUnavailableError: it does, in a payload that cannot be read.
+        """
+        try:
+            async with temporal_answers(), known(task_id), readable():
+                run = await describe(self._client, task_id)
+                if run.status in _ENDINGS:
+                    return await self._ending(run, *_ENDINGS[run.status])
+        except TaskUnknownError:
+            reason = "the workflow of the task no longer exists"
+            return Ending(TaskState.FAILED, reason, datetime.now(UTC), run_id="")
+        except RPCError as error:
+            raise TemporalUnavailableError from error
+        if run.attempt >= STUCK_ATTEMPTS:
+            return Stuck(task_id, run.run_id, _reported(run.search_attributes))
+        return Alive(run.run_id, run.state, run.version, run.is_cancel_requested)
+
+    async def ended_unsaid(self, since: datetime) -> AsyncGenerator[list[str]]:
+        """Yield pages of clients' tasks with a run that was closed after `since` and did not say so itself.
+
+        A newer run of the same task may be going on. Visibility lags behind, so ask again for what is recent.
+        """
+        query = (
+            f"WorkflowType = '{names.WORKFLOW_TYPE}'"
+            " AND ExecutionStatus IN ('Terminated', 'TimedOut', 'Failed')"
+            f" AND {names.TASK_STATE.name} IN ({_OPEN_STATES}) AND CloseTime > '{since.isoformat()}'"
+        )
+        async for page in self._pages(query):
+            # The task of a sub-agent has no view; its parent hears of its end.
+            yield [workflow.id for workflow in page if "/" not in workflow.id]
+
+    async def stuck(self) -> AsyncGenerator[list[Stuck]]:
+        """Yield pages of runs that the server reports problems of.
+
+        The server needs `system.numConsecutiveWorkflowTaskProblemsToTriggerSearchAttribute` for that.
+        """
+        query = (
+            f"WorkflowType = '{names.WORKFLOW_TYPE}' AND ExecutionStatus = 'Running'"
+            f" AND {_REPORTED.name} IS NOT NULL"
+        )
+        async for page in self._pages(query):
+            yield [Stuck(w.id, w.run_id, _reported(w.typed_search_attributes)) for w in page]
+
+    async def running(self, task_ids: Sequence[str]) -> Mapping[str, Alive]:
+        """Return those of these tasks that run, as visibility knows them, which lags behind."""
+        asked = ", ".join(f"'{task_id}'" for task_id in task_ids if not _UNQUOTABLE & set(task_id))
+        query = f"ExecutionStatus = 'Running' AND WorkflowId IN ({asked})"
+        pages = self._pages(query) if asked else _nothing()
+        return {run.id: _alive(run) async for page in pages for run in page}
+
+    async def _pages(self, query: str) -> AsyncGenerator[Sequence[WorkflowExecution]]:
+        workflows = self._client.list_workflows(query, page_size=PAGE_SIZE, rpc_timeout=_RPC_TIMEOUT)
+        await workflows.fetch_next_page()
+        yield workflows.current_page or ()
+        while workflows.next_page_token:
+            await workflows.fetch_next_page()
+            yield workflows.current_page or ()
+
+    async def cause(self, stuck: Stuck) -> str:
+        """Return what fails, in a few words that hold nothing of the task's content.
+
+        Raises:
+            TemporalUnavailableError: Temporal does not tell.
+        """
+        request = GetWorkflowExecutionHistoryReverseRequest(
+            namespace=self._client.namespace,
+            execution=WorkflowExecutionId(workflow_id=stuck.task_id, run_id=stuck.run_id),
+            maximum_page_size=RECENT_EVENTS,
+        )
+        async with temporal_answers():
+            history = await self._client.workflow_service.get_workflow_execution_history_reverse(request)
+        causes = (cause for event in history.history.events if (cause := _cause(event)))
+        return next(causes, " ".join(stuck.reported) or "unknown cause")
+
+    async def _ending(self, run: RunDescription, state: TaskState, reason: str) -> Ending:
+        """Add what the last event of the run says about it."""
+        failure = ""
+        async for event in self._client.get_workflow_handle(
+            run.workflow_id, run_id=run.run_id
+        ).fetch_history_events(event_filter_type=WorkflowHistoryEventFilterType.CLOSE_EVENT):
+            said = event.workflow_execution_terminated_event_attributes.reason
+            if said and said != _NO_REASON:
+                reason = f"{reason}: {said}"
+            if _has(event, "workflow_execution_failed_event_attributes"):
+                failed = event.workflow_execution_failed_event_attributes.failure
+                reason, failure = await self._read_failure(failed)
+        at = run.close_time or datetime.now(UTC)
+        return Ending(state, reason, at, run.run_id, failure)
+
+    async def _read_failure(self, failure: Failure) -> tuple[str, str]:
+        """Return the message and name of a failure of ours; of any other one, its type only."""
+        error = await self._client.data_converter.decode_failure(failure)
+        kind = (error.type if isinstance(error, ApplicationError) else None) or type(error).__name__
+        if isinstance(error, ApplicationError) and kind in _NAMED:
+            return error.message, kind
+        return f"an error in the workflow's code ({kind})", ""
+
+
+def _alive(run: WorkflowExecution) -> Alive:
+    said = run.typed_search_attributes
+    state = said.get(names.TASK_STATE)
+    return Alive(run.run_id, TaskState(state) if state else None, said.get(names.TASK_VERSION, 0))
+
+
+async def _nothing() -> AsyncGenerator[Sequence[WorkflowExecution]]:
+    return
+    yield
+
+
+def _reported(attributes: TypedSearchAttributes) -> tuple[str, ...]:
+    return tuple(sorted(attributes.get(_REPORTED) or ()))
+
+
+def _cause(event: HistoryEvent) -> str:
+    """Return why a step failed, empty if this event is not about that."""
+    if _has(event, "workflow_task_timed_out_event_attributes"):
+        return "a worker did not answer in time"
+    if not _has(event, "workflow_task_failed_event_attributes"):
+        return ""
+    failed = event.workflow_task_failed_event_attributes
+    name = WorkflowTaskFailedCause.Name(failed.cause).removeprefix("WORKFLOW_TASK_FAILED_CAUSE_")
+    kind = failed.failure.application_failure_info.type
+    words = name.replace("_", " ").lower()
+    return f"{words} ({kind})" if kind else words
+
+
+def _has(message: Message, field: str) -> bool:
+    return message.HasField(field)

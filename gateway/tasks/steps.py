@@ -1,0 +1,131 @@
+"""What a task did, step by step: for clients of the events extension that read it.
+
+The steps are those of its transcript, which Redis keeps as long as the view, and the workflow as long as its
+history.
+"""
+
+import asyncio
+from collections.abc import Collection, Iterable, Iterator, Mapping
+
+import structlog
+from pydantic import JsonValue
+
+from everloop.gateway.errors import STORE_FAILURES, GatewayError
+from everloop.gateway.tasks.tasks import Tasks
+from everloop.runtime.protocol.addresses import result_url
+from everloop.runtime.telemetry.logs import task_fields
+from everloop.stores.transcripts import Transcripts, fitting
+from everloop.workflows.contract.messages import (
+    AssistantMessage,
+    ToolCall,
+    ToolMessage,
+    TranscriptMessage,
+    UserMessage,
+)
+from everloop.workflows.contract.parts import beginning
+from everloop.workflows.contract.tasks import TaskView
+
+MAX_BYTES = 4_000_000
+"""Of the messages from which steps are made: the newest ones."""
+
+ALL_BYTES = 64_000_000
+"""More than a transcript may have (`everloop.workflows.limits`), also as JSON."""
+
+MOST_AT_ONCE = 2
+"""Requests that read whole transcripts, which may be large."""
+
+_log = structlog.get_logger()
+
+
+class Steps:
+    """The steps of tasks: one for each reply of the model, with the tool calls that it asked for."""
+
+    def __init__(self, transcripts: Transcripts, tasks: Tasks, public_url: str) -> None:
+        self._transcripts = transcripts
+        self._tasks = tasks
+        self._public_url = public_url
+        self._reading_all = asyncio.Semaphore(MOST_AT_ONCE)
+
+    async def of(self, view: TaskView, message_ids: Collection[str]) -> list[JsonValue] | None:
+        """Return the steps of a task, the oldest first; None if nobody can tell them now.
+
+        `message_ids` are those of the task's history, of which the view may have the newest messages only.
+        """
+        try:
+            messages = await self._transcripts.newest(view.task_id, view.run_id, MAX_BYTES)
+            return list(steps_of(messages or await self._asked(view), view, message_ids, self._public_url))
+        except (GatewayError, *STORE_FAILURES) as error:
+            _log.warning("steps not shown", **task_fields(view), error=type(error).__name__)
+            return None
+
+    async def result(self, view: TaskView, call_id: str) -> ToolMessage | None:
+        """Return what a tool call of a task came to; None if it has not ended, or there is none.
+
+        Raises:
+            GatewayError: neither Redis nor Temporal tells it now.
+        """
+        async with self._reading_all:
+            cached = await self._transcripts.newest(view.task_id, view.run_id, ALL_BYTES)
+            messages = cached.values() if cached else await self._tasks.transcript(view.task_id)
+            results = (each for each in messages if isinstance(each, ToolMessage))
+            return next((each for each in results if each.call_id == call_id), None)
+
+    async def _asked(self, view: TaskView) -> Mapping[int, TranscriptMessage]:
+        """Return what the workflow knows."""
+        told = dict(enumerate(await self._tasks.transcript(view.task_id)))
+        sizes = ((at, len(told[at].model_dump_json().encode())) for at in sorted(told, reverse=True))
+        return {position: told[position] for position in fitting(sizes, MAX_BYTES)}
+
+
+def steps_of(
+    messages: Mapping[int, TranscriptMessage], view: TaskView, message_ids: Collection[str], public_url: str
+) -> Iterator[dict[str, JsonValue]]:
+    """Yield the steps in a transcript, without those of earlier tasks that were recalled.
+
+    A reply that did not stand is none. A call without an outcome has not ended, or its result is too large.
+    """
+    users = ((at, each) for at, each in messages.items() if isinstance(each, UserMessage))
+    start = next((at for at, each in users if each.message_id in message_ids), 0)
+    own = [each for at, each in messages.items() if at >= start]
+    results = {each.call_id: each for each in own if isinstance(each, ToolMessage)}
+    for reply in _replies(own):
+        calls: list[JsonValue] = [
+            _call(call, results.get(call.id), result_url(public_url, view.task_id, call.id))
+            for call in reply.tool_calls
+        ]
+        yield {
+            "model": reply.model,
+            "finish_reason": reply.finish_reason,
+            "thought": beginning(reply.reasoning),
+            "text": beginning(reply.text),
+            "usage": reply.usage.model_dump(mode="json"),
+            "calls": calls,
+        }
+
+
+def _replies(messages: Iterable[TranscriptMessage]) -> Iterator[AssistantMessage]:
+    return (each for each in messages if isinstance(each, AssistantMessage) and not each.refused)
+
+
+def _call(call: ToolCall, result: ToolMessage | None, url: str) -> dict[str, JsonValue]:
+    asked: dict[str, JsonValue] = {
+        "call_id": call.id,
+        "name": call.name,
+        "arguments": beginning(call.arguments),
+    }
+    if result is None:
+        return asked
+    shown = beginning(result.content)
+    is_cut = shown != result.content
+    artifacts: list[JsonValue] = [*result.artifacts]
+    raised: dict[str, JsonValue] = {"raised_at": result.raised_at} if result.raised_at else {}
+    return {
+        **asked,
+        **({"url": url} if is_cut else {}),
+        **raised,
+        "outcome": result.outcome,
+        "result": shown,
+        "size": len(result.content.encode(errors="replace")),
+        "cut": is_cut,
+        "artifacts": artifacts,
+    }

@@ -1,0 +1,142 @@
+"""Following a task: a snapshot, then everything after it."""
+
+import asyncio
+import math
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from functools import partial
+
+import structlog
+
+from everloop.gateway.context import viewer_of_view
+from everloop.gateway.tasks.endings import Endings
+from everloop.gateway.tasks.fanout import EventFanout, Subscription
+from everloop.gateway.tasks.snapshots import Snapshots
+from everloop.runtime.telemetry.logs import task_fields
+from everloop.stores.views.interface import Snapshot, StreamedEvent, position_order
+from everloop.workflows.contract.events import StatusChanged
+from everloop.workflows.contract.tasks import TaskState
+
+# When a client that follows a task has heard enough. Pure.
+
+INTERRUPTED_STATES = frozenset({TaskState.INPUT_REQUIRED, TaskState.AUTH_REQUIRED})
+
+Step = Snapshot | StreamedEvent
+"""What following a task yields."""
+
+
+class UntilEnd:
+    """Follow a task until it has ended.
+
+    This is SubscribeToTask: A2A 1.0 §3.1.6 ends its stream at a terminal state, so it stays open while the
+    task waits for its user.
+    """
+
+    def is_over(self, step: Step) -> bool:
+        """Whether nothing follows this step. Call it for every step, in order."""
+        state = _state_of(step)
+        return state is not None and state.is_terminal
+
+
+class UntilReply(UntilEnd):
+    """Follow a task until it has ended, or waits for its user although it has taken `message_id` in.
+
+    This is SendMessage (A2A 1.0 §3.2.2: a blocking call returns at a terminal or interrupted state) and
+    SendStreamingMessage (§11.7: the same for its stream): the reply to one message. A task that waited for
+    exactly this message, which `is_answer`, still shows the old state for a moment, which is not the reply.
+    Another message may find that the task has asked something meanwhile: that is a reply, and the question
+    is still open.
+    """
+
+    def __init__(self, message_id: str, *, is_answer: bool) -> None:
+        self._message_id = message_id
+        self._taken_in = not is_answer
+
+    def is_over(self, step: Step) -> bool:
+        self._taken_in = self._taken_in or self._message_id in _messages_of(step)
+        return super().is_over(step) or (self._taken_in and _state_of(step) in INTERRUPTED_STATES)
+
+
+class UntilTakenIn(UntilEnd):
+    """Follow a task until it has taken `message_id` in, or has ended: the question it asked is answered."""
+
+    def __init__(self, message_id: str) -> None:
+        self._message_id = message_id
+
+    def is_over(self, step: Step) -> bool:
+        return super().is_over(step) or self._message_id in _messages_of(step)
+
+
+def _state_of(step: Step) -> TaskState | None:
+    if isinstance(step, Snapshot):
+        return step.view.status.state
+    return step.event.state if isinstance(step.event, StatusChanged) else None
+
+
+def _messages_of(step: Step) -> set[str]:
+    if isinstance(step, Snapshot):
+        return set(step.message_ids)
+    if isinstance(step.event, StatusChanged):
+        return {message.message_id for message in step.event.received}
+    return set()
+
+
+_log = structlog.get_logger()
+
+
+class TaskStreams:
+    """Snapshots followed by events, without a gap or a repeat."""
+
+    def __init__(self, snapshots: Snapshots, endings: Endings, fanout: EventFanout) -> None:
+        self._snapshots = snapshots
+        self._endings = endings
+        self._fanout = fanout
+
+    async def follow(
+        self, snapshot: Snapshot, until: UntilEnd, *, seconds: float | None = None, after: str | None = None
+    ) -> AsyncGenerator[Step]:
+        """Yield the snapshot, then the events after it, until `until` is over or the process stops.
+
+        Waits for `seconds` at most (None: as long as it takes). Where the stream was lost, a fresh snapshot
+        takes its place in between. With `after`, a position that the stream holds, what comes after it is
+        yielded instead of the snapshot, which is newer.
+        """
+        deadline = math.inf if seconds is None else asyncio.get_running_loop().time() + seconds
+        while True:
+            if after is None:
+                yield snapshot
+            is_over = until.is_over(snapshot)
+            if is_over and (after is None or is_reached(snapshot, after)):
+                return
+            task_id = snapshot.view.task_id
+            on_idle = partial(self._endings.check_soon, task_id)
+            async with (
+                self._fanout.subscribe(task_id, after or snapshot.position, on_idle) as events,
+                _closing(events, deadline),
+            ):
+                async for event in events:
+                    yield event
+                    if until.is_over(event) or (is_over and is_reached(snapshot, event.position)):
+                        return
+            if not events.is_lost:
+                return
+            _log.warning("event stream lost, sending a fresh snapshot", **task_fields(snapshot.view))
+            snapshot, after = await self._snapshots.take(task_id, viewer_of_view(snapshot.view)), None
+
+
+def is_reached(snapshot: Snapshot, position: str) -> bool:
+    """Whether who is at this position knows all that is in the snapshot."""
+    return position_order(position) >= position_order(snapshot.position)
+
+
+@asynccontextmanager
+async def _closing(events: Subscription, deadline: float) -> AsyncGenerator[None]:
+    """Close the subscription at a time of the loop's clock; unlike a cancellation this loses nothing."""
+    if math.isinf(deadline):
+        yield
+        return
+    timer = asyncio.get_running_loop().call_at(deadline, events.close)
+    try:
+        yield
+    finally:
+        timer.cancel()

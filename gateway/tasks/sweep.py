@@ -1,0 +1,136 @@
+"""The sweep: finds tasks that ended, got stuck or waited without a word, also where nobody looks at them."""
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterable, Awaitable, Callable, Iterable, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import TypeVar
+
+import structlog
+from temporalio.service import RPCError
+
+from everloop.gateway.errors import STORE_FAILURES, GatewayError
+from everloop.gateway.tasks.endings import Endings, lags
+from everloop.gateway.tasks.problems import Problems
+from everloop.gateway.tasks.runs import Runs
+from everloop.stores.views.interface import OpenTask, TaskViews
+from everloop.stores.views.parts import TASK_TTL
+
+SWEEP_PAUSE = 10.0
+"""Seconds between two sweeps."""
+
+OVERLAP = timedelta(minutes=15)
+"""How much of the time before the last sweep is looked at again: visibility lags, and clocks differ."""
+
+AT_ONCE = 20
+"""Tasks that are looked at together."""
+
+OPEN_PAGE = 200
+"""How many open tasks one sweep compares with Temporal, by one query."""
+
+_FAILURES = (GatewayError, RPCError, *STORE_FAILURES)
+
+_log = structlog.get_logger()
+
+Found = TypeVar("Found")
+
+
+class Sweep:
+    """Looks through all tasks every few seconds. Any number of processes may do so at once."""
+
+    def __init__(self, views: TaskViews, runs: Runs, endings: Endings, problems: Problems) -> None:
+        self._views = views
+        self._runs = runs
+        self._endings = endings
+        self._problems = problems
+        # What ended longer ago has no view any more.
+        self._since = datetime.now(UTC) - TASK_TTL
+        self._next = 0
+        self._failing: dict[str, type[Exception]] = {}
+        self._slots = asyncio.Semaphore(AT_ONCE)
+
+    async def run(self) -> None:
+        """Sweep until cancelled; what fails is logged once and tried again."""
+        while True:
+            await self.sweep()
+            await asyncio.sleep(SWEEP_PAUSE)
+
+    async def sweep(self) -> None:
+        """Look through all tasks once."""
+        await self._try("settle ended tasks", self.settle_ended)
+        await self._try("look at open tasks", self.reconcile_open)
+        await self._try("report stuck tasks", self.report_stuck)
+
+    async def settle_ended(self) -> None:
+        """Settle every task whose workflow was closed since the last sweep and did not say so.
+
+        Settling is idempotent, and a task that was reset or continued goes on: its newest run tells. After a
+        failure the next sweep begins where this one did; what is settled by then costs it one cheap look.
+        """
+        started = datetime.now(UTC)
+        await self._each(self._runs.ended_unsaid(self._since), self._settle)
+        self._since = started - OVERLAP
+
+    async def reconcile_open(self) -> None:
+        """Compare the next open tasks that have been silent for a while with Temporal, all of them in turn.
+
+        Finds what no end tells of: workflows that are gone, statuses that Redis has lost. Visibility, which
+        lags behind, says where to look; what it suspects is asked for one by one.
+        """
+        page = await self._views.list_open(self._next, OPEN_PAGE)
+        self._next = self._next + len(page) if page else 0
+        silent = [task for task in page if self._endings.is_due(task.at)]
+        running = await self._runs.running([task.task_id for task in silent])
+        # Of none at all rather this gateway asks the wrong Temporal: no reason to call everything failed.
+        known = [task for task in silent if running]
+        suspects = [t for t in known if lags(t.state, t.run_id, t.version, running.get(t.task_id))]
+        await self._each(_one_page(suspects), lambda task: self._endings.reconcile(task.task_id))
+
+    async def report_stuck(self) -> None:
+        """Report every task that the server calls stuck."""
+        await self._each(self._runs.stuck(), self._problems.report)
+
+    async def _settle(self, task_id: str) -> None:
+        state = await self._views.state(task_id)
+        if state and not state.is_terminal:
+            await self._endings.reconcile(task_id)
+
+    async def _each(
+        self, pages: AsyncIterable[Iterable[Found]], work: Callable[[Found], Awaitable[object]]
+    ) -> None:
+        """Work on all that was found, some of it at once; what fails keeps nothing else from it.
+
+        Raises:
+            Exception: the first failure, when all is done.
+        """
+
+        async def work_on(found: Found) -> None:
+            async with self._slots:
+                await work(found)
+
+        failures: list[BaseException] = []
+        async for page in pages:
+            outcomes = await asyncio.gather(*map(work_on, page), return_exceptions=True)
+            failures += [outcome for outcome in outcomes if outcome]
+        if failures:
+            raise failures[0]
+
+    async def _try(self, what: str, step: Callable[[], Awaitable[None]]) -> None:
+        try:
+            await step()
+        except Exception as error:  # noqa: BLE001 -- no defect may end the sweep silently
+            if self._failing.get(what) is not type(error):
+                is_defect = not isinstance(error, _FAILURES)
+                problem = "a defect" if is_defect else str(error)
+                _log.warning(
+                    f"cannot {what} now",
+                    error_type=type(error).__name__,
+                    problem=problem,
+                    exc_info=is_defect,
+                )
+            self._failing[what] = type(error)
+        else:
+            self._failing.pop(what, None)
+
+
+async def _one_page(tasks: Sequence[OpenTask]) -> AsyncGenerator[Sequence[OpenTask]]:
+    yield tasks

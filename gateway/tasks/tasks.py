@@ -1,0 +1,389 @@
+"""Tasks as workflows: what changes them, and what they say of themselves."""
+
+import asyncio
+import hashlib
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from temporalio.api.enums.v1 import EventType
+from temporalio.api.history.v1 import HistoryEvent
+from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest
+from temporalio.client import (
+    Client,
+    WorkflowFailureError,
+    WorkflowHandle,
+    WorkflowQueryFailedError,
+    WorkflowUpdateFailedError,
+    WorkflowUpdateRPCTimeoutOrCancelledError,
+)
+from temporalio.common import (
+    SearchAttributePair,
+    TypedSearchAttributes,
+    WorkflowIDConflictPolicy,
+    WorkflowIDReusePolicy,
+)
+from temporalio.exceptions import ApplicationError, WorkflowAlreadyStartedError
+from temporalio.service import RPCError, RPCStatusCode
+
+from everloop.gateway.errors import (
+    AnswerInvalidError,
+    MessageChangedError,
+    NoWorkerError,
+    TaskEndedError,
+    TaskPausedError,
+    TaskUnknownError,
+)
+from everloop.gateway.tasks.calls import CALL_TIMEOUT, known, readable, temporal_answers
+from everloop.runtime.temporal.describe import describe
+from everloop.runtime.temporal.failures import says_workflow_unknown
+from everloop.workflows.agent_task import AgentTask
+from everloop.workflows.contract import failures, names
+from everloop.workflows.contract.messages import (
+    AgentMessage,
+    TextPart,
+    TranscriptMessage,
+    UserMessage,
+    content_digest,
+)
+from everloop.workflows.contract.payloads import Wire
+from everloop.workflows.contract.questions import ApproverAnswer
+from everloop.workflows.contract.tasks import (
+    Route,
+    TaskInput,
+    TaskResult,
+    TaskState,
+    TaskStatus,
+    TaskView,
+    begun,
+)
+
+UPDATE_TIMEOUT = 10.0
+"""Seconds until a worker must have taken a message in."""
+
+UPDATE_PAUSE = 0.02
+"""Seconds until a message is handed to the next run of a task that continues as a new one."""
+
+QUERY_TIMEOUT = 3.0
+"""Seconds until a worker must have answered for a task; the fallback has to fit in as well."""
+
+BEGINNING = 20
+"""How many events tell how a task began: one page of its history."""
+
+CANCELED_BEFORE_WORK = "canceled before a worker took it"
+
+_CLOSED_BEFORE_RESULT = "AcceptedUpdateCompletedWorkflow"
+"""Temporal's own failure of an update that was taken in, by a run that then ended without answering it."""
+
+_RUN_CHANGED = frozenset({RPCStatusCode.NOT_FOUND, RPCStatusCode.FAILED_PRECONDITION})
+"""What Temporal answers to an update of a run that is over, or that continues as a new run just then."""
+
+TaskHandle = WorkflowHandle[AgentTask, TaskResult]
+
+
+@dataclass(frozen=True)
+class Beginning:
+    """How a task began, as its history tells it. `canceled_at`: when it was canceled, if before all work."""
+
+    submitted: TaskView
+    run_id: str
+    canceled_at: datetime | None
+
+    @property
+    def view(self) -> TaskView:
+        """What can be shown of the task while nobody knows more."""
+        if self.canceled_at is None:
+            return self.submitted
+        status = canceled_status(self.submitted.task_id, self.canceled_at)
+        return self.submitted.model_copy(update={"run_id": self.run_id, "status": status})
+
+
+class Tasks:
+    """Tasks as workflows: the workflow id is the task id."""
+
+    def __init__(self, client: Client, task_queue: str, *, splits_queues: bool = False) -> None:
+        self._client = client
+        self._task_queue = task_queue
+        self._splits_queues = splits_queues
+
+    async def start(self, task_id: str, task: TaskInput, *, summary: str) -> bool:
+        """Start the workflow of a task and return True; return False if there was one of this id already.
+
+        Repeating it is safe: a task is never started twice, not even after it ended.
+
+        Raises:
+            TemporalUnavailableError: it may or may not have started; start it again.
+        """
+        attributes = TypedSearchAttributes(
+            [
+                SearchAttributePair(names.AGENT_ID, task.agent.id),
+                SearchAttributePair(names.CONTEXT_ID, task.context_id),
+                SearchAttributePair(names.OWNER, task.owner),
+                SearchAttributePair(names.TASK_STATE, TaskState.SUBMITTED),
+            ]
+        )
+        try:
+            async with temporal_answers():
+                await self._client.start_workflow(
+                    names.WORKFLOW_TYPE,
+                    task.model_copy(update={"splits_queues": self._splits_queues}),
+                    id=task_id,
+                    task_queue=self._task_queue,
+                    # "Use existing" would hide whether this call started the task, and with it whether a
+                    # missing view is one that nobody wrote yet or one that was lost.
+                    id_conflict_policy=WorkflowIDConflictPolicy.FAIL,
+                    id_reuse_policy=WorkflowIDReusePolicy.REJECT_DUPLICATE,
+                    search_attributes=attributes,
+                    static_summary=summary,
+                    priority=names.place_in_queues(task.owner, task.agent.priority),
+                )
+        except WorkflowAlreadyStartedError:
+            return False
+        return True
+
+    async def add_message(self, task_id: str, message: UserMessage) -> None:
+        """Hand a message to a task; the same one is taken in once.
+
+        Raises:
+            TaskEndedError: the task has ended; it may have taken this message in before.
+            AnswerInvalidError: the task waits for an answer, and this is none.
+            MessageChangedError: another message has come under its id.
+            TaskPausedError: an operator has paused the task.
+            NoWorkerError: no worker took it in time; it may yet be taken, so repeat it.
+            TemporalUnavailableError: the same, for Temporal.
+        """
+        update_id = names.message_update_id(message.message_id)
+        known = await self._hand_over(task_id, "add_message", message, update_id)
+        if known != content_digest(message):
+            raise MessageChangedError(names.shown_message_id(message.message_id))
+
+    async def answer_for_owner(self, task_id: str, said: ApproverAnswer) -> str:
+        """Hand a task the answer of somebody whom it asks in its owner's place; return when it was taken.
+
+        Raises as `add_message` does; AnswerInvalidError: nobody is asked that any more, or not this one.
+        """
+        digest = hashlib.sha256(said.model_dump_json().encode()).hexdigest()[:32]
+        return await self._hand_over(task_id, "take_approvers_answer", said, f"approval/{digest}")
+
+    async def _hand_over(self, task_id: str, update: str, said: Wire, update_id: str) -> str:
+        """Hand something to a task, to the run that goes on where one is ending; return what it answers."""
+        try:
+            async with temporal_answers(UPDATE_TIMEOUT):
+                while not (answer := await self._update(task_id, update, said, update_id)):
+                    # Its run ended below the message; unless the task went on in another, so did the task.
+                    if not await self._is_running(task_id):
+                        raise TaskEndedError(f"task {task_id!r} has ended and takes no more messages")
+                    await asyncio.sleep(UPDATE_PAUSE)
+        except WorkflowUpdateRPCTimeoutOrCancelledError as error:
+            raise NoWorkerError from error
+        return answer
+
+    async def has_taken_in(self, task_id: str, message: UserMessage) -> bool:
+        """Whether a task has taken this very message in before; False also where no worker tells.
+
+        Raises:
+            TaskUnknownError: there is no such workflow.
+        """
+        try:
+            async with asyncio.timeout(QUERY_TIMEOUT), known(task_id), readable():
+                taken = await self._handle(task_id).query(AgentTask.taken_in, message.message_id)
+        except (TimeoutError, RPCError, WorkflowQueryFailedError, ValueError):
+            return False
+        return taken == content_digest(message)
+
+    async def _update(self, task_id: str, update: str, said: Wire, update_id: str) -> str:
+        """Hand something to the current run; return its answer, empty if that run ended, or failed a step.
+
+        It may have been taken in all the same; the task knows a message when it comes again.
+        """
+        try:
+            return await self._handle(task_id).execute_update(update, said, id=update_id, result_type=str)
+        except WorkflowUpdateFailedError as error:
+            failure = error.cause
+            if not isinstance(failure, ApplicationError):
+                raise
+            if failure.type == failures.INVALID_ANSWER:
+                raise AnswerInvalidError(failure.message) from error
+            if failure.type == failures.TASK_TERMINAL:
+                raise TaskEndedError(f"task {task_id!r} has ended and takes no more messages") from error
+            if failure.type != _CLOSED_BEFORE_RESULT:
+                raise
+            return ""
+        except RPCError as error:
+            if error.status not in _RUN_CHANGED:
+                raise
+            return ""
+
+    async def _is_running(self, task_id: str) -> bool:
+        try:
+            run = await describe(self._client, task_id)
+        except RPCError as error:
+            if not says_workflow_unknown(error):
+                raise
+            return False
+        if run.is_paused:
+            raise TaskPausedError
+        return run.is_running
+
+    async def _is_paused(self, task_id: str) -> bool:
+        async with temporal_answers(), known(task_id):
+            return (await describe(self._client, task_id)).is_paused
+
+    async def cancel(self, task_id: str) -> None:
+        """Ask a task to stop; it publishes its last status itself.
+
+        Raises:
+            TaskUnknownError: no workflow of this id runs.
+        """
+        async with temporal_answers(), known(task_id):
+            await self._handle(task_id).cancel()
+
+    async def view(self, task_id: str) -> TaskView:
+        """Ask the workflow for the whole view of its task.
+
+        Raises:
+            TaskUnknownError: there is no such workflow.
+            NoWorkerError: no worker answered in time.
+            PayloadLostError, PayloadsUnavailableError: what it answered cannot be read.
+        """
+        async with self._answering(task_id):
+            return await self._handle(task_id).query(AgentTask.view)
+
+    @asynccontextmanager
+    async def _answering(self, task_id: str) -> AsyncGenerator[None]:
+        """Give a worker its time to answer a query, and say what it means if none does."""
+        try:
+            async with asyncio.timeout(QUERY_TIMEOUT), known(task_id), readable():
+                yield
+        except (TimeoutError, RPCError, WorkflowQueryFailedError) as error:
+            raise NoWorkerError from error
+        except ValueError as error:
+            # A paused run rejects queries, and the SDK has no name for that status.
+            if await self._is_paused(task_id):
+                raise NoWorkerError from error
+            raise
+
+    async def transcript(self, task_id: str) -> list[TranscriptMessage]:
+        """Ask the workflow for all that was said in its task.
+
+        Raises:
+            as `view` does.
+        """
+        messages, start = list[TranscriptMessage](), 0
+        while True:
+            async with self._answering(task_id):
+                page = await self._handle(task_id).query(AgentTask.transcript, start)
+            messages += page.messages
+            if page.next is None:
+                return messages
+            start = page.next
+
+    async def beginning(self, task_id: str) -> Beginning:
+        """Return how a task began that has not ended, as its history tells it: no worker is needed.
+
+        Raises:
+            TaskUnknownError: there is no such task.
+            NoWorkerError: the task has ended, so that its beginning would mislead.
+            PayloadLostError, PayloadsUnavailableError: what it began with cannot be read.
+        """
+        async with temporal_answers(CALL_TIMEOUT - QUERY_TIMEOUT), known(task_id), readable():
+            newest = await describe(self._client, task_id)
+            if newest.workflow_type != names.WORKFLOW_TYPE:
+                raise TaskUnknownError(task_id)
+            if not newest.is_running:
+                raise NoWorkerError
+            run = self._client.get_workflow_handle(task_id, run_id=newest.run_id)
+            events = run.fetch_history_events(page_size=BEGINNING)
+            first = await anext(events)
+            started = first.workflow_execution_started_event_attributes
+            (sent,) = await self._client.data_converter.decode(started.input.payloads, [TaskInput])
+            task = begun(sent, task_id, first.event_time.ToDatetime(UTC))
+            canceled_at = await _canceled_before_work(events)
+        if task.agent.routing == "auto":
+            raise NoWorkerError  # only a worker can tell whether clients have such a task
+        return Beginning(submitted_view(task_id, task), newest.run_id, canceled_at)
+
+    async def check(self) -> None:
+        """Raise unless Temporal answers for our namespace."""
+        request = DescribeNamespaceRequest(namespace=self._client.namespace)
+        await self._client.workflow_service.describe_namespace(
+            request, timeout=timedelta(seconds=CALL_TIMEOUT)
+        )
+
+    def _handle(self, task_id: str) -> TaskHandle:
+        return self._client.get_workflow_handle_for(AgentTask.run, task_id)
+
+
+def submitted_view(task_id: str, task: TaskInput) -> TaskView:
+    """Return the view of a task that no worker has seen yet."""
+    return TaskView(
+        task_id=task_id,
+        context_id=task.context_id,
+        owner=task.owner,
+        agent_id=task.agent.id,
+        created_at=task.created_at,
+        status=TaskStatus(state=TaskState.SUBMITTED, at=task.created_at),
+        history=(task.message,),
+    )
+
+
+def canceled_status(task_id: str, at: datetime) -> TaskStatus:
+    """Return the status of a task that was canceled before any worker took it."""
+    message = AgentMessage(message_id=f"{task_id}-canceled", parts=(TextPart(text=CANCELED_BEFORE_WORK),))
+    return TaskStatus(state=TaskState.CANCELED, at=at, message=message)
+
+
+async def _canceled_before_work(events: AsyncIterator[HistoryEvent]) -> datetime | None:
+    """Return when the run was canceled, if no worker had begun its first step by then."""
+    async for event in events:
+        if event.event_type == EventType.EVENT_TYPE_WORKFLOW_TASK_STARTED:
+            return None
+        if event.event_type == EventType.EVENT_TYPE_WORKFLOW_EXECUTION_CANCEL_REQUESTED:
+            return event.event_time.ToDatetime(UTC)
+    return None
+
+
+# What became of a message whose agent decides by itself: a task, or an answer at once.
+
+DECISION_TIMEOUT = 120.0
+"""Seconds that a model, and the workers that ask it, may take to decide."""
+
+_UPDATE = "wait_for_route"
+_UPDATE_ID = f"everloop/{_UPDATE}"
+"""The same for all who wait. Ids of clients' messages begin otherwise (`names.message_update_id`)."""
+
+
+class Routes:
+    """Asks the workflows, which decide once and for good."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+
+    async def decided(self, task_id: str) -> Route | None:
+        """Wait for the decision; None if the workflow has ended without one, or as a failed task.
+
+        Any number of callers may wait, at any time: they hear the same.
+
+        Raises:
+            NoWorkerError: nobody has decided in time; it goes on, and can be asked again.
+            TemporalUnavailableError: nobody can tell.
+        """
+        handle = self._client.get_workflow_handle(task_id, result_type=TaskResult)
+        try:
+            async with asyncio.timeout(DECISION_TIMEOUT), readable():
+                return await handle.execute_update(_UPDATE, id=_UPDATE_ID, result_type=Route)
+        except (TimeoutError, WorkflowUpdateRPCTimeoutOrCancelledError) as error:
+            raise NoWorkerError from error
+        except WorkflowUpdateFailedError:
+            pass  # its run ended below it
+        except RPCError as error:
+            if not (error.status is RPCStatusCode.FAILED_PRECONDITION or says_workflow_unknown(error)):
+                async with temporal_answers():
+                    raise
+        try:
+            async with temporal_answers(), readable():
+                result = await handle.result()
+                return Route(message=result.message, digest=result.digest)
+        except WorkflowFailureError:
+            return None
