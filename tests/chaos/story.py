@@ -45,7 +45,7 @@ class Story:
 
     def take(self, event: Json, event_id: str) -> None:
         """Take the next event in."""
-        if event_id and event_id in self._ids:
+        if event_id in self._ids and event_id != START:
             self.problems.append(f"the event {event_id} came twice")
         if self.is_over:
             self.problems.append(f"an event came after the end: {str(event)[:200]}")
