@@ -14,10 +14,14 @@ from everloop.deploy.demo.screen import Screen
 from everloop.deploy.local.stack import LocalStack
 from everloop.deploy.local.supervisor import Supervisor
 
-QUESTION = 'Look at the directory `workflows/contract`, search it for "TaskState", and count its lines.'
+# Of directories that are called so in a clone, where it is installed, and in images.
+QUESTION = (
+    'Look at the directory `everloop/workflows/contract`, search it for "TaskState", and count its lines.'
+)
 SURVEY = (
-    "Survey the files of the directory `stores`: list them, then read the three largest at once, then count "
-    "their lines. Take notes: one when you have the list, one for each file that you read, one for the sum."
+    "Survey the files of the directory `everloop/stores`: list them, then read the three largest at once, "
+    "then count their lines. Take notes: one when you have the list, one for each file that you read, one "
+    "for the sum."
 )
 
 

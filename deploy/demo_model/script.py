@@ -21,7 +21,7 @@ MAX_COUNT = 10_000
 EXPLANATION = f"""{SCRIPTED}
 
 It plays a fixed script and cannot answer that. It can
-- look at a directory: "Look at the directory `workflows/contract` and count its lines",
+- look at a directory: "Look at the directory `everloop/workflows/contract` and count its lines",
 - take notes meanwhile: add "and take notes", and search: add a text in double quotes,
 - leave an artifact behind: add "and write a report",
 - calculate: "What is 2 ** 64 - 1?",

@@ -175,6 +175,7 @@ async def test_the_deployments_of_kubernetes_work_together(
         await client.close()
 
     assert ended["status"]["state"] == "TASK_STATE_COMPLETED", ended["status"]
+    assert "I asked for 5 notes" in json.dumps(ended), ended
     assert len(cluster.pods) == 8, cluster.pods
 
 

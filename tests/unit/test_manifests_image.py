@@ -11,9 +11,11 @@ from threading import Thread
 
 import pytest
 
+from everloop.deploy.demo.scenes import QUESTION, SURVEY
 from everloop.deploy.docker.healthcheck import answers
 from everloop.deploy.local.servers import LOOPBACK
-from tests.support.image_files import DOCKERFILE, ROOT, RUNTIME_LOCK, copied, locked
+from everloop.examples.demo_tools import Folder
+from tests.support.image_files import DOCKERFILE, ROOT, RUNTIME_LOCK, copied, fill, locked
 from tests.support.manifests import compose
 
 LABELS = {"title", "description", "version", "revision", "created", "vendor", "base.name", "documentation"}
@@ -36,6 +38,15 @@ def test_the_images_hold_what_is_named_and_nothing_else() -> None:
     assert "*" in ignored
     assert [source for source in sources if not (ROOT / source).exists()] == []
     assert sources >= {"worker.py", "activities", "everloop/agents", "gateway", "stores", "workflows"}
+
+
+@pytest.mark.parametrize("question", [QUESTION, SURVEY])
+def test_the_demo_asks_for_what_is_there(question: str, tmp_path: Path) -> None:
+    """In images as in a clone, where a link leads to it."""
+    (directory,) = re.findall(r"`([^`]+)`", question)
+
+    for root in (fill(tmp_path), ROOT):
+        assert ".py (" in Folder(root).list_files(directory)
 
 
 @pytest.mark.parametrize("target", ["worker", "gateway"])
