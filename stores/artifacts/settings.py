@@ -1,31 +1,23 @@
-"""Which artifact store a process uses."""
+"""How a process keeps artifacts."""
 
 from datetime import timedelta
-from typing import Literal
 
-import structlog
 from pydantic import Field
 from pydantic_settings import BaseSettings, SettingsConfigDict
 from redis.asyncio import Redis
-from structlog.typing import FilteringBoundLogger
 
 from everloop.runtime.blobs import Blobs
 from everloop.stores.artifacts.interface import ARTIFACT_TTL, Artifacts
 from everloop.stores.artifacts.layout import INLINE_BYTES, SEGMENT_BYTES
-from everloop.stores.artifacts.memory import MemoryArtifacts
 from everloop.stores.artifacts.redis import RedisArtifacts
 from everloop.stores.views.redis import RedisTaskViews
 
 MAX_TTL_DAYS = 36_500
 
-_log: FilteringBoundLogger = structlog.get_logger(__name__)
-
 
 class ArtifactSettings(BaseSettings):
-    """Where artifacts live: the same for all workers and gateways.
+    """How artifacts are kept: the same for all workers and gateways.
 
-    EVERLOOP_ARTIFACTS: `redis` (default), or `memory`, which is for one process alone, such as a test: what
-    a worker writes there, no gateway sees, and all of it ends with the process.
     EVERLOOP_ARTIFACT_INLINE_BYTES: up to how many bytes a part stays in Redis, default 100,000, at most
     5,242,880; larger ones move to the blob store. EVERLOOP_ARTIFACT_TTL_DAYS: how long an artifact is kept
     after its last change, default 30, at most 36,500. An empty variable counts as not set.
@@ -35,7 +27,6 @@ class ArtifactSettings(BaseSettings):
         env_prefix="EVERLOOP_", frozen=True, hide_input_in_errors=True, env_ignore_empty=True
     )
 
-    artifacts: Literal["memory", "redis"] = "redis"
     artifact_inline_bytes: int = Field(default=INLINE_BYTES, ge=0, le=SEGMENT_BYTES)
     artifact_ttl_days: int = Field(default=ARTIFACT_TTL.days, ge=1, le=MAX_TTL_DAYS)
 
@@ -48,8 +39,5 @@ def make_artifacts(
     settings: ArtifactSettings, redis: Redis, blobs: Blobs, views: RedisTaskViews
 ) -> Artifacts:
     """Return the store of these settings; what it is made of stays open."""
-    ttl = settings.ttl
-    if settings.artifacts == "memory":
-        _log.warning("artifacts are kept in the memory of this process: no other one sees them")
-        return MemoryArtifacts(views, ttl=ttl)
-    return RedisArtifacts(redis, blobs, views, ttl=ttl, inline_limit=settings.artifact_inline_bytes)
+    limit = settings.artifact_inline_bytes
+    return RedisArtifacts(redis, blobs, views, ttl=settings.ttl, inline_limit=limit)

@@ -1,6 +1,6 @@
 -- Changes the view, history, stream and list entries of one task in one atomic step. task_index.lua, HOLD and
 -- IS_LATE stand before it.
--- The rules stand in workflows/contract/events.py; stores/memory/fold.py is the same in Python.
+-- The rules stand in workflows/contract/events.py; tests/support/memory/fold.py is the same in Python.
 --
 -- KEYS  view (hash), history (list), stream; view and stream of the client's task above it, or else its own;
 --       keys of that task (hash); all open tasks; record of the call for which is published

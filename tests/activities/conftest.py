@@ -10,9 +10,9 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from everloop.runtime.redis import connect_redis
-from everloop.stores.memory.task_views import MemoryTaskViews
 from everloop.stores.views.interface import TaskViews
 from everloop.stores.views.redis import RedisTaskViews
+from tests.support.memory.task_views import MemoryTaskViews
 
 
 @pytest.fixture

@@ -16,9 +16,6 @@ from everloop.agents.guard import guard
 from everloop.agents.hooks import HookContext, NeedsApproval, TaskOutcome, Veto
 from everloop.agents.plugins import Plugin, sub_agent
 from everloop.agents.registry import AgentRegistry
-from everloop.stores.memory.task_views import MemoryTaskViews
-from everloop.stores.memory.tool_records import MemoryToolRecords
-from everloop.stores.memory.transcripts import MemoryTranscripts
 from everloop.stores.views.interface import START, TaskViews
 from everloop.workflows.contract import failures
 from everloop.workflows.contract.calls import (
@@ -31,6 +28,9 @@ from everloop.workflows.contract.calls import (
 from everloop.workflows.contract.events import AgentInvoked, Resumed, StatusChanged, TaskEvent, ToolStarted
 from everloop.workflows.contract.messages import TextPart, ToolCall, Usage, UserMessage
 from everloop.workflows.contract.tasks import Identity, TaskRef, TaskState
+from tests.support.memory.task_views import MemoryTaskViews
+from tests.support.memory.tool_records import MemoryToolRecords
+from tests.support.memory.transcripts import MemoryTranscripts
 from tests.support.tool_bench import Decision, no, yes
 
 WRITER = Agent(id="writer", name="Writer", description="", models=["a", "b"])

@@ -13,11 +13,9 @@ from everloop.activities.publish import ArtifactEndings
 from everloop.runtime.blobs import PROBE_KEY, BlobsUnavailableError
 from everloop.runtime.redis import connect_redis
 from everloop.stores.artifacts.interface import Append, Artifacts, Change, Create, Fail, NewPart
-from everloop.stores.artifacts.memory import MemoryArtifacts
 from everloop.stores.artifacts.published import PublishedArtifacts
 from everloop.stores.artifacts.redis import RedisArtifacts
 from everloop.stores.blobs.local import LocalBlobs
-from everloop.stores.memory.task_views import MemoryTaskViews
 from everloop.stores.views.interface import START, TaskViews
 from everloop.stores.views.redis import RedisTaskViews
 from everloop.workflows.contract.artifacts import ArtifactStatus
@@ -26,6 +24,8 @@ from everloop.workflows.contract.names import context_key
 from everloop.workflows.contract.tasks import Artifact, TaskRef, TaskState, TaskStatus, TaskView
 from tests.stores.examples import chunk
 from tests.stores.failing_blobs import FailingBlobs
+from tests.support.memory.artifacts import MemoryArtifacts
+from tests.support.memory.task_views import MemoryTaskViews
 
 CONTEXT = context_key("owner", "c")
 LARGE = b"x" * 150_000, b"y" * 60_000

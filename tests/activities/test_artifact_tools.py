@@ -9,11 +9,11 @@ from pydantic import JsonValue
 from everloop.agents.artifact_tools import artifacts
 from everloop.agents.errors import AgentDefinitionError
 from everloop.stores.leases import Lease
-from everloop.stores.memory.tool_records import MemoryToolRecords
 from everloop.workflows.contract.artifacts import ArtifactStatus
 from everloop.workflows.contract.calls import ToolReply
 from everloop.workflows.contract.messages import DataPart, TextPart
 from tests.support.artifact_desk import Desk
+from tests.support.memory.tool_records import MemoryToolRecords
 
 
 async def test_an_update_creates_appends_and_completes() -> None:

@@ -13,7 +13,6 @@ from everloop.activities.model.compaction import MAX_SUMMARY_CHARACTERS
 from everloop.activities.model.failures import MODEL_FAILURES
 from everloop.activities.model.provider import ModelProvider
 from everloop.stores.leases import Lease
-from everloop.stores.memory.transcripts import MemoryTranscripts
 from everloop.stores.transcripts import RedisTranscripts
 from everloop.stores.transcripts import Reply as TranscriptReply
 from everloop.stores.views.redis import RedisTaskViews
@@ -22,6 +21,7 @@ from everloop.workflows.contract.events import RetryScheduled, UsageReported, Wa
 from everloop.workflows.contract.failures import MODEL_UNAVAILABLE, TRANSCRIPT_MISSING
 from everloop.workflows.contract.messages import AssistantMessage, SummaryMessage, TranscriptMessage, Usage
 from everloop.workflows.contract.tasks import CompactionSpec
+from tests.support.memory.transcripts import MemoryTranscripts
 from tests.support.model_bench import ModelBench, model_bench
 from tests.support.scripted_openai import Answer, Reasoning, Refusal, Reply, ScriptedOpenAI
 

@@ -16,9 +16,6 @@ from everloop.activities.conversation.recall import MAX_BYTES, MAX_SUMMARY_BYTES
 from everloop.activities.model.provider import ModelProvider
 from everloop.runtime.redis import connect_redis
 from everloop.stores.conversations import Conversations, ConversationSummary, RedisConversations
-from everloop.stores.memory.conversations import MemoryConversations
-from everloop.stores.memory.tool_records import MemoryToolRecords
-from everloop.stores.memory.transcripts import MemoryTranscripts
 from everloop.stores.transcripts import RedisTranscripts, Transcripts
 from everloop.workflows.contract.calls import (
     ConversationMessage,
@@ -42,6 +39,9 @@ from everloop.workflows.contract.messages import (
 from everloop.workflows.contract.names import context_key, name_calls
 from everloop.workflows.contract.tasks import MemorySpec, TaskRef
 from everloop.workflows.contract.transcripts import extend_digest
+from tests.support.memory.conversations import MemoryConversations
+from tests.support.memory.tool_records import MemoryToolRecords
+from tests.support.memory.transcripts import MemoryTranscripts
 
 SUMMARY = MemorySpec(strategy="summary", max_messages=4)
 

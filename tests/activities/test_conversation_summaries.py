@@ -7,9 +7,9 @@ from temporalio.exceptions import ApplicationError
 from everloop.activities.conversation.summaries import MAX_SUMMARY_CHARACTERS
 from everloop.runtime.redis import connect_redis
 from everloop.stores.conversations import Conversations, RedisConversations
-from everloop.stores.memory.conversations import MemoryConversations
 from everloop.workflows.contract.failures import MODEL_REFUSED, MODEL_UNAVAILABLE
 from everloop.workflows.contract.tasks import MemorySpec
+from tests.support.memory.conversations import MemoryConversations
 from tests.support.scripted_openai import Answer, ReceivedRequest, Refusal, Reply, ScriptedOpenAI
 from tests.support.summary_desk import HIERARCHICAL, SUMMARY, open_desk
 

@@ -7,7 +7,7 @@ import pytest
 from temporalio.testing import ActivityEnvironment
 
 from everloop.stores.conversations import ConversationSummary
-from everloop.stores.memory.conversations import MemoryConversations
+from tests.support.memory.conversations import MemoryConversations
 from tests.support.scripted_openai import Reply, ScriptedOpenAI
 from tests.support.summary_desk import open_desk
 

@@ -15,11 +15,11 @@ from everloop.activities.model.reply import ArgumentsDelta, TextDelta, ThoughtDe
 from everloop.activities.model.streaming import DeltaPublisher
 from everloop.agents.artifact_tools import artifacts
 from everloop.runtime.redis import connect_redis
-from everloop.stores.artifacts.memory import MemoryArtifacts
 from everloop.stores.views.redis import RedisTaskViews
 from everloop.workflows.contract.events import ArtifactChunk, TaskEvent, Thought
 from everloop.workflows.contract.messages import TextPart
 from everloop.workflows.contract.tasks import TaskRef
+from tests.support.memory.artifacts import MemoryArtifacts
 
 
 class Recorder:

@@ -16,9 +16,9 @@ from everloop.agents.tool import Tool, tool
 from everloop.agents.tool_context import ToolContext
 from everloop.runtime.redis import connect_redis
 from everloop.stores.leases import Lease
-from everloop.stores.memory.tool_records import MemoryToolRecords
 from everloop.stores.tool_records import RedisToolRecords
 from everloop.workflows.contract.messages import ToolMessage
+from tests.support.memory.tool_records import MemoryToolRecords
 from tests.support.tool_bench import ToolBench, yes
 
 

@@ -12,7 +12,6 @@ from temporalio.exceptions import ApplicationError
 from temporalio.testing import ActivityEnvironment
 
 from everloop.stores.leases import Lease
-from everloop.stores.memory.transcripts import MemoryTranscripts
 from everloop.stores.transcripts import RedisTranscripts
 from everloop.stores.transcripts import Reply as TranscriptReply
 from everloop.stores.views.redis import RedisTaskViews
@@ -37,6 +36,7 @@ from everloop.workflows.contract.messages import (
     UserMessage,
 )
 from everloop.workflows.contract.transcripts import extend_digest
+from tests.support.memory.transcripts import MemoryTranscripts
 from tests.support.model_bench import QUESTION, ModelBench, follow_up, model_bench, working
 from tests.support.scripted_openai import (
     Answer,

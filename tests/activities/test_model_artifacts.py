@@ -11,12 +11,8 @@ from temporalio.testing import ActivityEnvironment
 from everloop.activities.model.failures import MODEL_FAILURES
 from everloop.activities.tools.call import AgentTools, ToolStores
 from everloop.agents.registry import AgentRegistry
-from everloop.stores.artifacts.memory import MemoryArtifacts
 from everloop.stores.artifacts.shown import shown_artifact
 from everloop.stores.leases import Lease
-from everloop.stores.memory.secrets import MemorySecrets
-from everloop.stores.memory.task_views import MemoryTaskViews
-from everloop.stores.memory.tool_records import MemoryToolRecords
 from everloop.stores.transcripts import RedisTranscripts
 from everloop.stores.views.redis import RedisTaskViews
 from everloop.workflows.contract.artifacts import StoredArtifact
@@ -37,6 +33,10 @@ from tests.support.artifact_writer_bench import (
     shown_parts,
     text,
 )
+from tests.support.memory.artifacts import MemoryArtifacts
+from tests.support.memory.secrets import MemorySecrets
+from tests.support.memory.task_views import MemoryTaskViews
+from tests.support.memory.tool_records import MemoryToolRecords
 from tests.support.model_bench import model_bench
 from tests.support.scripted_openai import (
     Answer,

@@ -16,7 +16,6 @@ from everloop.activities.model.call import OpenAIModel
 from everloop.activities.model.failures import MODEL_FAILURES
 from everloop.activities.model.provider import LONGEST_REPLY, ModelProvider
 from everloop.stores.leases import Lease
-from everloop.stores.memory.task_views import MemoryTaskViews
 from everloop.workflows.contract.events import ArtifactChunk, Resumed, RetryScheduled, TaskEvent
 from everloop.workflows.contract.failures import (
     AGENT_UNKNOWN,
@@ -27,6 +26,7 @@ from everloop.workflows.contract.failures import (
 )
 from everloop.workflows.contract.tasks import TaskState
 from everloop.workflows.scope import model_call
+from tests.support.memory.task_views import MemoryTaskViews
 from tests.support.model_bench import ModelBench, follow_up, model_bench, text, working
 from tests.support.scripted_openai import Answer, Raw, Refusal, Reply, ScriptedOpenAI, Whole, tool_call
 

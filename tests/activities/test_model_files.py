@@ -10,7 +10,6 @@ from temporalio.exceptions import ApplicationError
 from everloop.activities.model.files import MAX_MESSAGE_BYTES, MAX_REQUEST_BYTES
 from everloop.runtime.blobs import BlobsUnavailableError
 from everloop.stores.artifacts.interface import Create, NewPart
-from everloop.stores.artifacts.memory import MemoryArtifacts
 from everloop.workflows.contract.failures import FILES_UNAVAILABLE
 from everloop.workflows.contract.messages import (
     FilePart,
@@ -21,6 +20,7 @@ from everloop.workflows.contract.messages import (
     UserMessage,
 )
 from everloop.workflows.contract.names import context_key
+from tests.support.memory.artifacts import MemoryArtifacts
 from tests.support.model_bench import ModelBench, model_bench
 from tests.support.scripted_openai import ReceivedRequest, Reply, ScriptedOpenAI
 

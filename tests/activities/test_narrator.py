@@ -5,11 +5,11 @@ from collections.abc import Mapping
 
 import pytest
 
-from everloop.stores.memory.task_views import MemoryTaskViews
 from everloop.stores.views.interface import Snapshot, TaskViews
 from everloop.workflows.contract.events import TaskEvent
 from everloop.workflows.contract.tasks import TaskState
 from tests.stores.examples import chunk, status
+from tests.support.memory.task_views import MemoryTaskViews
 from tests.support.narrator_bench import Looked, narrator_bench
 from tests.support.scripted_openai import Reasoning, Reply, ScriptedOpenAI
 

@@ -4,9 +4,9 @@ import asyncio
 
 import pytest
 
-from everloop.stores.memory.task_views import MemoryTaskViews
 from everloop.stores.views.interface import TaskViews
 from everloop.workflows.contract.tasks import NarratorSpec, TaskState
+from tests.support.memory.task_views import MemoryTaskViews
 from tests.support.narrator_bench import narrator_bench
 from tests.support.scripted_openai import Refusal, Reply, ScriptedOpenAI
 

@@ -21,7 +21,6 @@ from everloop.activities.tools.catalogue import AgentCatalogue
 from everloop.agents.hooks import HookContext
 from everloop.agents.registry import AgentRegistry
 from everloop.runtime.redis import connect_redis
-from everloop.stores.artifacts.memory import MemoryArtifacts
 from everloop.stores.conversations import RedisConversations
 from everloop.stores.secrets import RedisSecrets
 from everloop.stores.tool_records import RedisToolRecords
@@ -38,6 +37,7 @@ from everloop.workflows.contract.calls import (
 from everloop.workflows.contract.messages import ToolCall, ToolMessage
 from everloop.workflows.contract.tasks import TaskRef
 from tests.stores.examples import new_id, said, submitted
+from tests.support.memory.artifacts import MemoryArtifacts
 
 
 class Broken(Plugin):

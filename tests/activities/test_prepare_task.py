@@ -17,15 +17,15 @@ from everloop.agents.plugins import Plugin, tools
 from everloop.agents.registry import AgentRegistry
 from everloop.agents.tool import Tool, ToolApproval, digest_of, listed, listed_spec_of, tool
 from everloop.stores.leases import Lease
-from everloop.stores.memory.task_views import MemoryTaskViews
-from everloop.stores.memory.tool_records import MemoryToolRecords
-from everloop.stores.memory.transcripts import MemoryTranscripts
 from everloop.stores.views.interface import START
 from everloop.workflows.contract import failures
 from everloop.workflows.contract.calls import PreparedTask, PrepareTaskInput
 from everloop.workflows.contract.events import Warned
 from everloop.workflows.contract.messages import ToolsMessage, TranscriptMessage
 from everloop.workflows.contract.tasks import Identity, TaskRef
+from tests.support.memory.task_views import MemoryTaskViews
+from tests.support.memory.tool_records import MemoryToolRecords
+from tests.support.memory.transcripts import MemoryTranscripts
 
 CONTEXT = HookContext(task_id="t", context_id="c", owner="o", agent_id="agent")
 

@@ -11,10 +11,7 @@ from temporalio.testing import ActivityEnvironment
 from everloop.activities.publish import ViewPublisher
 from everloop.runtime.blobs import BlobsUnavailableError
 from everloop.stores.artifacts.interface import Create, NewPart
-from everloop.stores.artifacts.memory import MemoryArtifacts
 from everloop.stores.artifacts.published import PublishedArtifacts
-from everloop.stores.memory.secrets import MemorySecrets
-from everloop.stores.memory.task_views import MemoryTaskViews
 from everloop.stores.views.interface import START
 from everloop.workflows.contract import failures
 from everloop.workflows.contract.calls import PublishInput
@@ -22,6 +19,9 @@ from everloop.workflows.contract.events import StatusChanged
 from everloop.workflows.contract.names import context_key
 from everloop.workflows.contract.tasks import TaskRef, TaskState
 from tests.support.artifact_bench import RecordingArtifacts
+from tests.support.memory.artifacts import MemoryArtifacts
+from tests.support.memory.secrets import MemorySecrets
+from tests.support.memory.task_views import MemoryTaskViews
 
 
 def _publish_input(state: TaskState) -> PublishInput:

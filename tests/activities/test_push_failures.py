@@ -10,13 +10,13 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from structlog.testing import capture_logs
 
 from everloop.activities.push.webhook import Answer, Webhooks
-from everloop.stores.memory.push_configs import MemoryPushConfigs
-from everloop.stores.memory.task_views import MemoryTaskViews
 from everloop.stores.push.configs import PushConfig
 from everloop.stores.views.interface import START
 from everloop.workflows.contract.push import PUSH_FAILED, TASK_UNREADABLE, DeliverPushResult
 from everloop.workflows.contract.tasks import TaskState, TaskStatus
 from tests.stores.examples import answered, artifact, at, chunk, status
+from tests.support.memory.push_configs import MemoryPushConfigs
+from tests.support.memory.task_views import MemoryTaskViews
 from tests.support.push_bench import LOOPBACK_ALLOWED, PushBench
 from tests.support.webhook import Notification, running_webhook
 

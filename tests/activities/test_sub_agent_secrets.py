@@ -11,14 +11,14 @@ from everloop.activities.publish import ViewPublisher
 from everloop.agents.questions import AuthRequired
 from everloop.agents.tool import tool
 from everloop.agents.tool_context import ToolContext
-from everloop.stores.artifacts.memory import MemoryArtifacts
-from everloop.stores.memory.secrets import MemorySecrets
-from everloop.stores.memory.task_views import MemoryTaskViews
 from everloop.workflows.contract.calls import PublishInput
 from everloop.workflows.contract.events import StatusChanged
 from everloop.workflows.contract.messages import TextPart, UserMessage
 from everloop.workflows.contract.questions import WITHHELD, read_answer
 from everloop.workflows.contract.tasks import TaskState
+from tests.support.memory.artifacts import MemoryArtifacts
+from tests.support.memory.secrets import MemorySecrets
+from tests.support.memory.task_views import MemoryTaskViews
 from tests.support.tool_bench import ToolBench
 
 

@@ -7,12 +7,12 @@ import pytest
 from everloop.agents.tool_context import Content, ToolContext
 from everloop.stores.artifacts.interface import Append, Create
 from everloop.stores.artifacts.layout import SEGMENT_BYTES
-from everloop.stores.memory.task_views import MemoryTaskViews
 from everloop.stores.views.interface import START
 from everloop.workflows.contract.artifacts import ArtifactStatus
 from everloop.workflows.contract.events import ArtifactChunk
 from everloop.workflows.contract.messages import TextPart
 from tests.support.artifact_bench import MIB, RecordingArtifacts, content_of, run_tool, stored
+from tests.support.memory.task_views import MemoryTaskViews
 from tests.support.tool_bench import ToolBench
 
 

@@ -14,12 +14,12 @@ from everloop.agents.tool import Tool, tool
 from everloop.agents.tool_context import ToolContext
 from everloop.runtime.blobs import BlobsUnavailableError
 from everloop.stores.artifacts.interface import Create, Fail, NewPart
-from everloop.stores.memory.task_views import MemoryTaskViews
-from everloop.stores.memory.tool_records import MemoryToolRecords
 from everloop.workflows.contract.artifacts import ArtifactStatus
 from everloop.workflows.contract.events import ArtifactChunk
 from everloop.workflows.contract.messages import DataPart, FilePart, StoredPart, TextPart, ToolMessage
 from tests.support.artifact_bench import CONTEXT, MIB, RecordingArtifacts, content_of, shown, stored
+from tests.support.memory.task_views import MemoryTaskViews
+from tests.support.memory.tool_records import MemoryToolRecords
 from tests.support.tool_bench import ToolBench
 
 AWAY = [BlobsUnavailableError("S3", "away"), RedisConnectionError("away"), ConnectionResetError("away")]

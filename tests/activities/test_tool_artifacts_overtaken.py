@@ -10,10 +10,10 @@ from everloop.activities.lease import OvertakenError
 from everloop.agents.tool import tool
 from everloop.agents.tool_context import ToolContext
 from everloop.stores.artifacts.interface import Create, NewPart
-from everloop.stores.memory.task_views import MemoryTaskViews
 from everloop.workflows.contract.artifacts import ArtifactStatus
 from everloop.workflows.contract.messages import TextPart, ToolMessage
 from tests.support.artifact_bench import CONTEXT, MIB, RecordingArtifacts, content_of, stored
+from tests.support.memory.task_views import MemoryTaskViews
 from tests.support.tool_bench import ToolBench
 
 

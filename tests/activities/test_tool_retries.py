@@ -11,9 +11,9 @@ from everloop.agents.questions import InputRequired
 from everloop.agents.tool import Tool, tool
 from everloop.agents.tool_context import ToolContext
 from everloop.stores.leases import Lease
-from everloop.stores.memory.tool_records import MemoryToolRecords
 from everloop.workflows.contract import failures
 from everloop.workflows.contract.events import RetryScheduled, Warned
+from tests.support.memory.tool_records import MemoryToolRecords
 from tests.support.tool_bench import ToolBench
 
 RETRIES = Retries(attempts=3, delay=timedelta(seconds=10), factor=3, longest=timedelta(seconds=20))

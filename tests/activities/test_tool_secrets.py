@@ -10,10 +10,10 @@ from everloop.activities.tools.secrets import SecretReader, SecretUnavailableErr
 from everloop.agents.questions import AuthRequired, InputRequired
 from everloop.agents.tool import Tool, tool
 from everloop.agents.tool_context import ToolContext
-from everloop.stores.memory.secrets import MemorySecrets
 from everloop.workflows.contract.messages import DataPart, TextPart, UserMessage
 from everloop.workflows.contract.questions import WITHHELD, Answer, Question, QuestionKind, read_answer
 from tests.support.artifact_bench import content_of, stored
+from tests.support.memory.secrets import MemorySecrets
 from tests.support.tool_bench import ToolBench, unkeyed
 
 SECRET = 'top"secret é'

@@ -13,7 +13,6 @@ from everloop.agents.tool import Tool, tool
 from everloop.agents.tool_arguments import MAX_RESULT_BYTES
 from everloop.agents.tool_context import ToolContext
 from everloop.stores.leases import Lease
-from everloop.stores.memory.tool_records import MemoryToolRecords
 from everloop.workflows.contract import failures
 from everloop.workflows.contract.calls import StoreResultInput, ToolReply
 from everloop.workflows.contract.events import (
@@ -25,6 +24,7 @@ from everloop.workflows.contract.events import (
 )
 from everloop.workflows.contract.messages import ToolMessage
 from everloop.workflows.contract.tasks import TaskState
+from tests.support.memory.tool_records import MemoryToolRecords
 from tests.support.tool_bench import ToolBench
 
 

@@ -15,10 +15,10 @@ from everloop.agents.limits import Retries
 from everloop.agents.tool import tool
 from everloop.agents.tool_context import ToolContext
 from everloop.stores.leases import Claim, Lease
-from everloop.stores.memory.tool_records import MemoryToolRecords
 from everloop.workflows.contract.calls import ToolReply
 from everloop.workflows.contract.messages import ToolMessage
 from everloop.workflows.contract.names import call_key
+from tests.support.memory.tool_records import MemoryToolRecords
 from tests.support.tool_bench import ToolBench
 
 

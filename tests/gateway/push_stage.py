@@ -12,9 +12,6 @@ from everloop.activities.push.delivery import PushDelivering
 from everloop.activities.push.feed import TaskWorkflows
 from everloop.activities.push.webhook import Webhooks
 from everloop.gateway.operations.push import StoredPush, notifier
-from everloop.stores.artifacts.memory import MemoryArtifacts
-from everloop.stores.memory.secrets import MemorySecrets
-from everloop.stores.memory.tool_records import MemoryToolRecords
 from everloop.stores.push.configs import RedisPushConfigs
 from everloop.stores.push.deliveries import PushDeliveries
 from everloop.stores.push.notifying import NotifyingTaskViews
@@ -24,6 +21,9 @@ from everloop.worker import Ports, WorkerSettings, running_workers
 from tests.gateway.grpc_stage import GrpcGateway, running_grpc_gateway
 from tests.gateway.stage import StagedModel, unique
 from tests.support.fake_ports import CountingTools, FixedAgents, RecordingContext, RecordingTranscripts
+from tests.support.memory.artifacts import MemoryArtifacts
+from tests.support.memory.secrets import MemorySecrets
+from tests.support.memory.tool_records import MemoryToolRecords
 from tests.support.push_bench import LOOPBACK_ALLOWED
 
 PUBLIC_URL = "https://agents.example.com/"

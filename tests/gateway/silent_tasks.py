@@ -25,15 +25,15 @@ from everloop.gateway.tasks.snapshots import Snapshots
 from everloop.gateway.tasks.sweep import Sweep
 from everloop.gateway.tasks.tasks import Tasks, submitted_view
 from everloop.stores.artifacts.interface import Artifacts
-from everloop.stores.artifacts.memory import MemoryArtifacts
-from everloop.stores.memory.secrets import MemorySecrets
-from everloop.stores.memory.transcripts import MemoryTranscripts
 from everloop.stores.views.interface import START, TaskViews
 from everloop.workflows.contract import failures, names
 from everloop.workflows.contract.events import TaskEvent
 from everloop.workflows.contract.messages import TextPart, UserMessage
 from everloop.workflows.contract.tasks import AgentSpec, TaskInput, TaskResult, TaskState, TaskView
 from tests.gateway.stage import unique
+from tests.support.memory.artifacts import MemoryArtifacts
+from tests.support.memory.secrets import MemorySecrets
+from tests.support.memory.transcripts import MemoryTranscripts
 
 OWNER = "owner"
 VIEWER = Viewer(OWNER, "staged")

@@ -29,9 +29,6 @@ from everloop.gateway.server import GatewayServer, listen
 from everloop.gateway.settings import GatewaySettings
 from everloop.gateway.tasks.fanout import EventFanout
 from everloop.stores.artifacts.interface import Artifacts
-from everloop.stores.artifacts.memory import MemoryArtifacts
-from everloop.stores.memory.secrets import MemorySecrets
-from everloop.stores.memory.transcripts import MemoryTranscripts
 from everloop.stores.transcripts import Transcripts
 from everloop.stores.views.interface import TaskViews
 from everloop.worker import Ports, WorkerSettings, running_workers
@@ -56,6 +53,9 @@ from tests.support.fake_ports import (
     RecordingContext,
     RecordingTranscripts,
 )
+from tests.support.memory.artifacts import MemoryArtifacts
+from tests.support.memory.secrets import MemorySecrets
+from tests.support.memory.transcripts import MemoryTranscripts
 
 AGENT = Agent(id="staged", name="Staged", description="Says what its script says.", model="scripted")
 

@@ -9,13 +9,13 @@ from pydantic import JsonValue
 
 from everloop.gateway.errors import AnswerInvalidError
 from everloop.gateway.operations.answers import Answers
-from everloop.stores.memory.secrets import MemorySecrets
 from everloop.workflows.contract.messages import DataPart, FilePart, Part, TextPart, UserMessage
 from everloop.workflows.contract.questions import WITHHELD, Question, QuestionKind
 from everloop.workflows.contract.tasks import TaskState, TaskStatus, TaskView
 from tests.gateway.questions import SCHEMA, ask, kept
 from tests.stores.examples import answered, submitted
 from tests.support.doubling import doubling, small_budget
+from tests.support.memory.secrets import MemorySecrets
 
 
 def waiting(*questions: Question, state: TaskState = TaskState.INPUT_REQUIRED) -> TaskView:

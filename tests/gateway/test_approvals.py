@@ -18,8 +18,6 @@ from everloop.activities.publish import ViewPublisher
 from everloop.gateway.auth.api_keys import ApiKeyScheme, add_key, new_key
 from everloop.gateway.auth.guards import Guards
 from everloop.gateway.auth.schemes import AnyScheme
-from everloop.stores.artifacts.memory import MemoryArtifacts
-from everloop.stores.memory.secrets import MemorySecrets
 from everloop.stores.views.interface import TaskViews
 from everloop.worker import Ports, WorkerSettings, running_workers
 from everloop.workflows.agent_task import AgentTask
@@ -37,6 +35,8 @@ from tests.support.fake_ports import (
     answer,
     asks,
 )
+from tests.support.memory.artifacts import MemoryArtifacts
+from tests.support.memory.secrets import MemorySecrets
 
 KEYS = {
     "owner": ("alice", ["tasks:read", "tasks:write"]),

@@ -22,11 +22,11 @@ from everloop.gateway.auth.api_keys import ApiKeyScheme, add_key, new_key
 from everloop.gateway.auth.guards import Guards
 from everloop.gateway.auth.schemes import AnyScheme
 from everloop.runtime.temporal.payloads import THRESHOLD, data_converter
-from everloop.stores.memory.blobs import MemoryBlobs
 from everloop.stores.views.interface import TaskViews
 from tests.gateway.named_callers import Named
 from tests.gateway.stage import RunningGateway, running_gateway
 from tests.support.encryption import keyring
+from tests.support.memory.blobs import MemoryBlobs
 from tests.support.secret_search import contains
 
 UI = "https://temporal.example:8233"

@@ -10,8 +10,6 @@ from temporalio.client import Client
 from everloop.activities.publish import ViewPublisher
 from everloop.agents.agent import Agent
 from everloop.gateway.context import ANONYMOUS
-from everloop.stores.artifacts.memory import MemoryArtifacts
-from everloop.stores.memory.secrets import MemorySecrets
 from everloop.stores.views.interface import TaskViews
 from everloop.worker import Ports, WorkerSettings, running_workers
 from everloop.workflows.contract.calls import CREATE_TASK, CallModelInput
@@ -30,6 +28,8 @@ from tests.support.fake_ports import (
     answer,
     asks,
 )
+from tests.support.memory.artifacts import MemoryArtifacts
+from tests.support.memory.secrets import MemorySecrets
 
 AUTO = Agent(id="staged", name="Auto", description="Decides.", model="scripted", routing="auto")
 

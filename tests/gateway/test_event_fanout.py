@@ -12,13 +12,13 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from everloop.gateway.cancellation import cancel
 from everloop.gateway.tasks.fanout import EventFanout, Subscription
 from everloop.runtime.redis import connect_redis
-from everloop.stores.memory.task_views import MemoryTaskViews
 from everloop.stores.views.interface import START, StreamedEvent, TaskViews
 from everloop.stores.views.redis import RedisTaskViews
 from everloop.workflows.contract.events import Thought
 from everloop.workflows.contract.messages import TextPart, UserMessage
 from everloop.workflows.contract.tasks import TaskState, TaskStatus, TaskView
 from tests.gateway.stage import unique
+from tests.support.memory.task_views import MemoryTaskViews
 from tests.support.processes import running_valkey
 
 

@@ -23,12 +23,12 @@ from everloop.gateway.backends import Stores
 from everloop.gateway.context import MAX_HEAD_BYTES, MAX_HEADERS, CallHeaders
 from everloop.gateway.server import GatewayProtocol
 from everloop.gateway.settings import GatewaySettings
-from everloop.stores.artifacts.memory import MemoryArtifacts
-from everloop.stores.memory.secrets import MemorySecrets
-from everloop.stores.memory.transcripts import MemoryTranscripts
 from everloop.stores.views.interface import TaskViews
 from tests.gateway.stage import AGENT
 from tests.support.growth import assert_grows_no_faster
+from tests.support.memory.artifacts import MemoryArtifacts
+from tests.support.memory.secrets import MemorySecrets
+from tests.support.memory.transcripts import MemoryTranscripts
 
 MANY = 80
 LONG = 1_200

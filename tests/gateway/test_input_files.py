@@ -15,7 +15,6 @@ from everloop.gateway.operations.files import FRESH, InputFiles
 from everloop.gateway.requests.files import InputFile
 from everloop.runtime.blobs import BlobsUnavailableError
 from everloop.stores.artifacts.interface import Announcement, ArtifactMissingError, Change, Create, NewPart
-from everloop.stores.artifacts.memory import MemoryArtifacts
 from everloop.stores.artifacts.shown import SHOWN_PART_BYTES
 from everloop.stores.views.interface import TaskViews
 from everloop.workflows.contract.artifacts import StoredArtifact
@@ -26,6 +25,7 @@ from everloop.workflows.contract.tasks import TaskState
 from tests.gateway.questions import ask
 from tests.gateway.stage import RunningGateway, StoodIn, running_gateway, stand_in_worker, unique
 from tests.support.a2a_client import connected, request, send
+from tests.support.memory.artifacts import MemoryArtifacts
 
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(range(256))
 

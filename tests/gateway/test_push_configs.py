@@ -12,11 +12,11 @@ from temporalio.client import Client
 
 from everloop.gateway.operations.push import make_push
 from everloop.runtime.redis import connect_redis
-from everloop.stores.memory.push_configs import MemoryPushConfigs
 from everloop.stores.push.settings import PushSettings
 from tests.gateway.push_stage import PushStage, running_push_stage
 from tests.gateway.stage import unique
 from tests.support.a2a_client import Binding, connected, request, send
+from tests.support.memory.push_configs import MemoryPushConfigs
 from tests.support.webhook import Webhook, running_webhook
 
 

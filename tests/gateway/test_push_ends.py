@@ -6,8 +6,6 @@ from collections.abc import Sequence
 from temporalio.client import Client
 
 from everloop.gateway.operations.push import notifier
-from everloop.stores.memory.push_configs import MemoryPushConfigs
-from everloop.stores.memory.task_views import MemoryTaskViews
 from everloop.stores.push.configs import PushConfig
 from everloop.stores.push.deliveries import PushDeliveries
 from everloop.stores.push.notifying import NotifyingTaskViews
@@ -16,6 +14,8 @@ from everloop.workflows.contract.tasks import TaskState, TaskStatus
 from tests.gateway.silent_tasks import services, view_of
 from tests.gateway.stage import running_gateway, staged_worker, unique
 from tests.support.a2a_client import connected, request, send
+from tests.support.memory.push_configs import MemoryPushConfigs
+from tests.support.memory.task_views import MemoryTaskViews
 
 
 class Deliveries(PushDeliveries):

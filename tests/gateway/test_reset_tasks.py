@@ -17,8 +17,6 @@ from temporalio.client import Client
 from everloop.activities.publish import ViewPublisher
 from everloop.gateway.tasks.fanout import EventFanout
 from everloop.runtime.redis import connect_redis
-from everloop.stores.artifacts.memory import MemoryArtifacts
-from everloop.stores.memory.secrets import MemorySecrets
 from everloop.stores.views.interface import TaskViews
 from everloop.stores.views.redis import RedisTaskViews
 from everloop.worker import Ports, WorkerSettings, running_workers
@@ -39,6 +37,8 @@ from tests.support.fake_ports import (
     answer,
     asks,
 )
+from tests.support.memory.artifacts import MemoryArtifacts
+from tests.support.memory.secrets import MemorySecrets
 
 WORKING, COMPLETED = TaskState.TASK_STATE_WORKING, TaskState.TASK_STATE_COMPLETED
 INPUT_REQUIRED, FAILED = TaskState.TASK_STATE_INPUT_REQUIRED, TaskState.TASK_STATE_FAILED

@@ -16,7 +16,6 @@ from everloop.gateway.context import Caller
 from everloop.gateway.tasks.steps import Steps
 from everloop.gateway.tasks.tasks import Tasks
 from everloop.runtime.protocol.tasks import EVENTS_EXTENSION
-from everloop.stores.memory.transcripts import MemoryTranscripts
 from everloop.stores.views.interface import TaskViews
 from everloop.workflows.contract.messages import (
     AssistantMessage,
@@ -31,6 +30,7 @@ from everloop.workflows.contract.tasks import TaskState, TaskStatus, TaskView
 from tests.gateway.named_callers import Named
 from tests.gateway.stage import AGENT, RunningGateway, StagedModel, running_gateway, unique
 from tests.support.a2a_client import connected, request, send
+from tests.support.memory.transcripts import MemoryTranscripts
 
 EXTENDED = {"A2A-Extensions": EVENTS_EXTENSION}
 CALL = ToolCall(id="c1", name="search", arguments='{"query": "x"}')

@@ -17,7 +17,6 @@ from everloop.gateway.errors import TemporalUnavailableError
 from everloop.gateway.tasks.runs import Alive, Ending, Runs, Stuck
 from everloop.gateway.tasks.tasks import submitted_view
 from everloop.runtime.redis import connect_redis
-from everloop.stores.memory.task_views import MemoryTaskViews
 from everloop.stores.views.interface import TaskViews
 from everloop.stores.views.redis import RedisTaskViews
 from everloop.workflows.contract.events import StatusChanged, Warned
@@ -38,6 +37,7 @@ from tests.gateway.silent_tasks import (
 )
 from tests.gateway.stage import running_gateway, unique
 from tests.gateway.test_process import gateway_process
+from tests.support.memory.task_views import MemoryTaskViews
 from tests.support.otlp_receiver import OtlpReceiver, running_otlp_receiver
 from tests.support.processes import ServerProcess, running_temporal
 

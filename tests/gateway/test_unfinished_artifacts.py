@@ -7,8 +7,6 @@ from everloop.gateway.errors import PayloadsUnavailableError
 from everloop.gateway.tasks.tasks import Tasks
 from everloop.runtime.blobs import BlobsUnavailableError
 from everloop.stores.artifacts.interface import Artifacts, Complete, Create, NewPart
-from everloop.stores.artifacts.memory import MemoryArtifacts
-from everloop.stores.memory.task_views import MemoryTaskViews
 from everloop.stores.views.interface import TaskViews
 from everloop.workflows.contract.artifacts import StoredArtifact
 from everloop.workflows.contract.messages import DataPart, FilePart, StoredPart, TextPart
@@ -26,6 +24,8 @@ from tests.gateway.silent_tasks import (
     view_of,
 )
 from tests.gateway.stage import unique
+from tests.support.memory.artifacts import MemoryArtifacts
+from tests.support.memory.task_views import MemoryTaskViews
 
 
 def text(content: str) -> NewPart:

@@ -10,8 +10,6 @@ from everloop.gateway.errors import GatewayError, NoWorkerError, PayloadLostErro
 from everloop.gateway.tasks.tasks import Tasks
 from everloop.runtime.blobs import BlobError, BlobMissingError, BlobsUnavailableError
 from everloop.runtime.temporal.payloads import THRESHOLD, data_converter
-from everloop.stores.memory.blobs import MemoryBlobs
-from everloop.stores.memory.task_views import MemoryTaskViews
 from everloop.stores.views.interface import TaskViews
 from everloop.workflows.contract.messages import TextPart
 from everloop.workflows.contract.tasks import TaskState as State
@@ -27,6 +25,8 @@ from tests.gateway.silent_tasks import (
 )
 from tests.gateway.stage import running_gateway, staged_worker, unique
 from tests.support.a2a_client import connected, request, send
+from tests.support.memory.blobs import MemoryBlobs
+from tests.support.memory.task_views import MemoryTaskViews
 
 
 async def said_nothing(views: TaskViews, task: Task) -> MemoryTaskViews:

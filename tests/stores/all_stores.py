@@ -8,7 +8,6 @@ from everloop.stores.artifacts.interface import Append, Create, NewPart
 from everloop.stores.artifacts.redis import RedisArtifacts
 from everloop.stores.conversations import ConversationSummary, RedisConversations
 from everloop.stores.leases import Lease
-from everloop.stores.memory.blobs import MemoryBlobs
 from everloop.stores.push.configs import PushConfig, RedisPushConfigs
 from everloop.stores.secrets import RedisSecrets
 from everloop.stores.tool_records import RedisToolRecords
@@ -19,6 +18,7 @@ from everloop.workflows.contract.messages import ToolMessage
 from everloop.workflows.contract.names import child_task_id
 from everloop.workflows.contract.tasks import TaskView
 from tests.stores.examples import chunk, data, said, status, stream_of, submitted, told, view_of
+from tests.support.memory.blobs import MemoryBlobs
 
 
 @dataclass

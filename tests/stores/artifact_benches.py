@@ -11,15 +11,15 @@ from redis.asyncio import Redis
 from everloop.runtime.blobs import Blobs
 from everloop.runtime.redis import cipher_of
 from everloop.stores.artifacts.interface import Announcement, Artifacts
-from everloop.stores.artifacts.memory import MemoryArtifacts
 from everloop.stores.artifacts.record import ArtifactAddress, ArtifactRecord, unseal_record
 from everloop.stores.artifacts.redis import RedisArtifacts
-from everloop.stores.memory.task_views import MemoryTaskViews
 from everloop.stores.views.interface import START, TaskViews
 from everloop.stores.views.redis import RedisTaskViews
 from everloop.workflows.contract.artifacts import StoredArtifact
 from everloop.workflows.contract.events import TaskEvent, Warned
 from tests.stores.blob_benches import Bench, needs_swift, open_bench
+from tests.support.memory.artifacts import MemoryArtifacts
+from tests.support.memory.task_views import MemoryTaskViews
 
 INLINE, SEGMENT = 100, 400
 TTL = timedelta(days=30)

@@ -10,16 +10,16 @@ from everloop.stores.artifacts.interface import (
     NewPart,
     Replace,
 )
-from everloop.stores.artifacts.memory import MemoryArtifacts
 from everloop.stores.artifacts.published import PublishedArtifacts
 from everloop.stores.artifacts.shown import shown_artifact
-from everloop.stores.memory.task_views import MemoryTaskViews
 from everloop.stores.views.interface import TaskViews
 from everloop.workflows.contract.events import ArtifactChunk
 from everloop.workflows.contract.messages import Part
 from everloop.workflows.contract.tasks import TaskRef
 from tests.stores.artifact_histories import with_lists_joined
 from tests.stores.examples import new_id, stream_of
+from tests.support.memory.artifacts import MemoryArtifacts
+from tests.support.memory.task_views import MemoryTaskViews
 
 ID = "log"
 

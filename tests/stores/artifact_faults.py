@@ -19,13 +19,13 @@ from everloop.stores.artifacts.interface import (
     NewPart,
     Replace,
 )
-from everloop.stores.artifacts.memory import MemoryArtifacts
 from everloop.stores.artifacts.record import PENDING
 from everloop.stores.blobs.local import LocalBlobs
 from everloop.workflows.contract.artifacts import StoredArtifact
 from tests.stores.artifact_benches import SEGMENT, ArtifactBench, read, redis_artifacts
 from tests.stores.blob_benches import open_bench
 from tests.stores.failing_blobs import FailingBlobs
+from tests.support.memory.artifacts import MemoryArtifacts
 
 BEGINNING: Sequence[Change] = [Create("task", (NewPart("file", b"0" * 150),)), Append(b"tail")]
 """Makes an artifact with a segment, which the next flush puts anew, and a tail."""

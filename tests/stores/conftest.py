@@ -10,10 +10,6 @@ from everloop.runtime.redis import connect_redis
 from everloop.stores.artifacts.interface import Artifacts
 from everloop.stores.blobs.local import LocalBlobs
 from everloop.stores.blobs.s3 import S3Blobs
-from everloop.stores.memory.secrets import MemorySecrets
-from everloop.stores.memory.task_views import MemoryTaskViews
-from everloop.stores.memory.tool_records import MemoryToolRecords
-from everloop.stores.memory.transcripts import MemoryTranscripts
 from everloop.stores.secrets import RedisSecrets, Secrets
 from everloop.stores.tool_records import RedisToolRecords, ToolRecords
 from everloop.stores.transcripts import RedisTranscripts, Transcripts
@@ -22,6 +18,10 @@ from everloop.stores.views.redis import RedisTaskViews
 from tests.stores.artifact_benches import ARTIFACT_STORES, ArtifactBench, open_artifacts
 from tests.support.buckets import running_moto, s3_credentials
 from tests.support.encryption import CIPHER
+from tests.support.memory.secrets import MemorySecrets
+from tests.support.memory.task_views import MemoryTaskViews
+from tests.support.memory.tool_records import MemoryToolRecords
+from tests.support.memory.transcripts import MemoryTranscripts
 from tests.support.processes import running_valkey
 from tests.support.swift_server import running_swift
 

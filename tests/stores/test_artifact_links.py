@@ -22,10 +22,10 @@ from everloop.stores.artifacts.layout import SEGMENT_BYTES
 from everloop.stores.artifacts.record import PENDING, ArtifactAddress, ArtifactRecord
 from everloop.stores.artifacts.redis import RedisArtifacts
 from everloop.stores.blobs.s3 import S3Blobs
-from everloop.stores.memory.blobs import MemoryBlobs
 from everloop.stores.views.redis import RedisTaskViews
 from tests.stores.artifact_benches import read
 from tests.support.buckets import new_bucket
+from tests.support.memory.blobs import MemoryBlobs
 
 SECONDS = 60
 TERMS = LinkTerms("video/mp4", 'attachment; filename="a film.mp4"', SECONDS)

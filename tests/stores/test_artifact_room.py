@@ -4,16 +4,16 @@ import pytest
 from redis.asyncio import Redis
 
 from everloop.stores.artifacts.interface import Append, Artifacts, Complete, Create, NewPart, Replace
-from everloop.stores.artifacts.memory import MemoryArtifacts
 from everloop.stores.artifacts.published import PublishedArtifacts
 from everloop.stores.artifacts.redis import RedisArtifacts
-from everloop.stores.memory.blobs import MemoryBlobs
-from everloop.stores.memory.task_views import MemoryTaskViews
 from everloop.stores.views.interface import TaskViews
 from everloop.stores.views.redis import RedisTaskViews
 from everloop.workflows.contract.messages import FilePart, Part, StoredPart, TextPart
 from everloop.workflows.contract.tasks import TaskRef
 from tests.stores.examples import new_id, submitted
+from tests.support.memory.artifacts import MemoryArtifacts
+from tests.support.memory.blobs import MemoryBlobs
+from tests.support.memory.task_views import MemoryTaskViews
 
 ROOM = 300_000
 TEXT = b"x" * 80_000

@@ -1,4 +1,4 @@
-"""The settings choose the artifact store, its limits, and say what is wrong with them."""
+"""The settings say the limits of the artifact store, and what is wrong with them."""
 
 from uuid import uuid4
 
@@ -8,11 +8,10 @@ from redis.asyncio import Redis
 
 from everloop.runtime.settings import explain
 from everloop.stores.artifacts.interface import Create, NewPart
-from everloop.stores.artifacts.memory import MemoryArtifacts
 from everloop.stores.artifacts.record import ArtifactAddress, ArtifactRecord
 from everloop.stores.artifacts.settings import ArtifactSettings, make_artifacts
-from everloop.stores.memory.blobs import MemoryBlobs
 from everloop.stores.views.redis import RedisTaskViews
+from tests.support.memory.blobs import MemoryBlobs
 
 
 async def test_redis_is_the_default(redis: Redis) -> None:
@@ -38,18 +37,9 @@ async def test_settings_reach_the_store(redis: Redis) -> None:
     assert (len(record.contents[0].segments), (record.expires_at - record.artifact.updated_at).days) == (1, 7)
 
 
-async def test_memory_is_said_to_be_of_one_process(redis: Redis, capsys: pytest.CaptureFixture[str]) -> None:
-    """The store in memory comes with a warning that no other process sees what is in it."""
-    settings = ArtifactSettings(artifacts="memory")
-    artifacts = make_artifacts(settings, redis, MemoryBlobs(), RedisTaskViews(redis))
-    assert isinstance(artifacts, MemoryArtifacts)
-    assert "no other one sees them" in capsys.readouterr().out
-
-
 @pytest.mark.parametrize(
     ("settings", "variable"),
     [
-        ({"artifacts": "tape"}, "EVERLOOP_ARTIFACTS"),
         ({"artifact_inline_bytes": -1}, "EVERLOOP_ARTIFACT_INLINE_BYTES"),
         ({"artifact_inline_bytes": 5_242_881}, "EVERLOOP_ARTIFACT_INLINE_BYTES"),
         ({"artifact_ttl_days": 0}, "EVERLOOP_ARTIFACT_TTL_DAYS"),

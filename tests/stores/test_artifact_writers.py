@@ -18,7 +18,6 @@ from everloop.stores.artifacts.interface import (
     Fail,
     NewPart,
 )
-from everloop.stores.artifacts.memory import MemoryArtifacts
 from everloop.stores.artifacts.published import PublishedArtifacts
 from everloop.stores.artifacts.redis import RedisArtifacts
 from everloop.stores.blobs.local import LocalBlobs
@@ -27,6 +26,7 @@ from everloop.workflows.contract.artifacts import ArtifactStatus, StoredArtifact
 from everloop.workflows.contract.messages import DataPart, TextPart
 from tests.stores.artifact_desk import ID, Desk, create, text
 from tests.stores.examples import new_id
+from tests.support.memory.artifacts import MemoryArtifacts
 
 
 @pytest.fixture

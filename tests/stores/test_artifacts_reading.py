@@ -19,11 +19,11 @@ from everloop.stores.artifacts.interface import (
 )
 from everloop.stores.artifacts.record import ArtifactAddress
 from everloop.stores.artifacts.redis import RedisArtifacts
-from everloop.stores.memory.blobs import MemoryBlobs
 from everloop.stores.views.redis import RedisTaskViews
 from everloop.workflows.contract.artifacts import StoredArtifact
 from tests.stores.artifact_benches import BLOB_STORES_HERE, SEGMENT, ArtifactBench, Clock, redis_artifacts
 from tests.stores.blob_benches import open_bench
+from tests.support.memory.blobs import MemoryBlobs
 
 WITH_BLOBS = pytest.mark.parametrize("artifact_bench", BLOB_STORES_HERE, indirect=True)
 

@@ -20,9 +20,9 @@ from everloop.stores.artifacts.interface import (
     RowInvalidError,
     RowSchemaError,
 )
-from everloop.stores.artifacts.memory import MemoryArtifacts
 from everloop.workflows.contract.artifacts import ArtifactStatus
 from tests.support.doubling import doubling, while_checks_wait
+from tests.support.memory.artifacts import MemoryArtifacts
 
 SCHEMA: dict[str, JsonValue] = {
     "type": "object",

@@ -12,7 +12,7 @@ from everloop.runtime.redis import connect_redis
 from everloop.stores.blobs.local import LocalBlobs
 from everloop.stores.blobs.redis import RedisBlobs, blob_key
 from everloop.stores.blobs.settings import LOCK_KEY, STORE_ID_KEY, BlobSettings, check_blobs, opened_blobs
-from everloop.stores.memory.blobs import MemoryBlobs
+from tests.support.memory.blobs import MemoryBlobs
 
 TOGETHER = 8
 """Processes that start at once."""

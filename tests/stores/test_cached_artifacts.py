@@ -16,9 +16,9 @@ from everloop.stores.artifacts.interface import (
     Create,
     NewPart,
 )
-from everloop.stores.artifacts.memory import MemoryArtifacts
 from everloop.workflows.contract.artifacts import StoredArtifact
 from tests.stores.artifact_benches import ArtifactBench, read
+from tests.support.memory.artifacts import MemoryArtifacts
 
 CREATE = Create("task", (NewPart("text", b"x"),))
 

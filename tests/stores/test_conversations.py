@@ -15,7 +15,6 @@ from everloop.stores.conversations import (
     RedisConversations,
     Span,
 )
-from everloop.stores.memory.conversations import MemoryConversations
 from everloop.workflows.contract.calls import ConversationMessage
 from everloop.workflows.contract.messages import (
     AssistantMessage,
@@ -31,6 +30,7 @@ from everloop.workflows.contract.names import (
     conversation_tasks_key,
 )
 from tests.stores.examples import new_id
+from tests.support.memory.conversations import MemoryConversations
 
 
 @pytest.fixture(params=["memory", "redis", "encrypted"])

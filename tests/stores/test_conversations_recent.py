@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 
 from everloop.runtime.redis import connect_redis
 from everloop.stores.conversations import RedisConversations
-from everloop.stores.memory.conversations import MemoryConversations
 from everloop.stores.recent_messages import safe_ends
 from everloop.stores.token_counts import estimate_tokens
 from everloop.workflows.contract.calls import ConversationMessage
@@ -20,6 +19,7 @@ from everloop.workflows.contract.messages import (
     UserMessage,
 )
 from tests.stores.examples import new_id
+from tests.support.memory.conversations import MemoryConversations
 
 REPLIES = st.lists(st.lists(st.sampled_from(["c1", "c2", "c3"]), max_size=3, unique=True), max_size=6)
 """Of each reply the ids of its calls, which other replies have too."""

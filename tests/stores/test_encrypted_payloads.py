@@ -27,10 +27,10 @@ from everloop.runtime.blobs import Blobs
 from everloop.runtime.encryption.cipher import NO_CIPHER, Cipher
 from everloop.runtime.temporal.payloads import data_converter, payload_folder
 from everloop.stores.blobs.local import LocalBlobs
-from everloop.stores.memory.blobs import MemoryBlobs
 from tests.stores.payload_workflow import Echo, Parcels, fail_once, make, repeat
 from tests.stores.talkative_workflow import Listener, Talker, speak
 from tests.support.encryption import keyring
+from tests.support.memory.blobs import MemoryBlobs
 from tests.support.secret_search import contains
 
 LARGE = 400_000

@@ -5,13 +5,13 @@ import asyncio
 import pytest
 
 from everloop.runtime.redis import connect_redis
-from everloop.stores.memory.task_views import MemoryTaskViews
 from everloop.stores.views.interface import START, TaskViews, is_position, position_order
 from everloop.stores.views.redis import RedisTaskViews
 from everloop.workflows.contract.events import TaskEvent, Warned
 from everloop.workflows.contract.names import child_task_id, stream_key
 from tests.stores.conftest import IMPLEMENTATIONS
 from tests.stores.examples import entries_of, new_id, status, submitted
+from tests.support.memory.task_views import MemoryTaskViews
 
 LONG_WAIT = 60.0
 

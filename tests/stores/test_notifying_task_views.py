@@ -5,14 +5,14 @@ from inspect import getmembers, isfunction
 
 import pytest
 
-from everloop.stores.memory.push_configs import MemoryPushConfigs
-from everloop.stores.memory.task_views import MemoryTaskViews
 from everloop.stores.push.configs import PushConfig
 from everloop.stores.push.notifying import NotifyingTaskViews, NotToldError
 from everloop.stores.views.interface import START, TaskQuery, TaskViews
 from everloop.workflows.contract.events import StatusChanged
 from everloop.workflows.contract.tasks import TaskState
 from tests.stores.examples import answered, chunk, status, submitted
+from tests.support.memory.push_configs import MemoryPushConfigs
+from tests.support.memory.task_views import MemoryTaskViews
 
 
 class CountingConfigs(MemoryPushConfigs):

@@ -7,8 +7,8 @@ from temporalio.exceptions import ApplicationError
 
 from everloop.runtime.blobs import BlobsUnavailableError
 from everloop.runtime.temporal.payloads import PayloadFailureConverter, payload_folder
-from everloop.stores.memory.blobs import MemoryBlobs
 from everloop.workflows.contract.failures import BLOB_MISSING
+from tests.support.memory.blobs import MemoryBlobs
 
 LOST = ApplicationError("lost", type=BLOB_MISSING, non_retryable=True)
 AWAY = BlobsUnavailableError("the store", "it is away")

@@ -25,10 +25,10 @@ from temporalio.worker import Replayer, Worker
 from everloop.runtime.blobs import Blobs, BlobsUnavailableError
 from everloop.runtime.temporal.payloads import BlobPayloads, LostPayloads, data_converter, payload_folder
 from everloop.stores.blobs.local import LocalBlobs
-from everloop.stores.memory.blobs import MemoryBlobs
 from everloop.workflows.contract.failures import BLOB_MISSING
 from tests.stores.hashes import hashes_here
 from tests.stores.payload_workflow import Echo, Parcels, fail_once, make, repeat
+from tests.support.memory.blobs import MemoryBlobs
 
 LARGE = 3 * 1024 * 1024
 SMALL_HISTORY = 50_000

@@ -5,7 +5,6 @@ from datetime import timedelta
 import pytest
 from redis.asyncio import Redis
 
-from everloop.stores.memory.push_configs import MemoryPushConfigs
 from everloop.stores.push.configs import (
     MAX_CONFIGS,
     PushConfig,
@@ -15,6 +14,7 @@ from everloop.stores.push.configs import (
 )
 from everloop.workflows.contract.names import push_configs_key
 from tests.stores.examples import new_id
+from tests.support.memory.push_configs import MemoryPushConfigs
 
 
 @pytest.fixture(params=["memory", "redis", "encrypted"])

@@ -8,14 +8,14 @@ from datetime import timedelta
 import pytest
 from redis.asyncio import Redis
 
-from everloop.stores.memory.quotas import MemoryQuotas
-from everloop.stores.memory.task_views import MemoryTaskViews
 from everloop.stores.quotas import RESERVATION, Quotas, Rate, RedisQuotas
 from everloop.stores.views.interface import TaskViews
 from everloop.stores.views.redis import RedisTaskViews
 from everloop.workflows.contract.names import child_task_id, open_tasks_key, request_rate_key
 from everloop.workflows.contract.tasks import TaskState, TaskView
 from tests.stores.examples import answered, new_id, status, submitted
+from tests.support.memory.quotas import MemoryQuotas
+from tests.support.memory.task_views import MemoryTaskViews
 
 SLOW = Rate(per_minute=1, burst=5)
 """Nothing comes back while a test runs."""

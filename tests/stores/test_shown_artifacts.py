@@ -6,9 +6,9 @@ import pytest
 
 from everloop.runtime.blobs import BlobCorruptError
 from everloop.stores.artifacts.interface import Append, Complete, Create, NewPart
-from everloop.stores.artifacts.memory import MemoryArtifacts
 from everloop.stores.artifacts.shown import SHOWN_BYTES, SHOWN_PART_BYTES, shown_artifact
 from everloop.workflows.contract.messages import DataPart, FilePart, Part, StoredPart, TextPart
+from tests.support.memory.artifacts import MemoryArtifacts
 
 ID = "report"
 

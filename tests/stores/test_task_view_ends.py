@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from everloop.stores.memory.task_views import MemoryTaskViews
 from everloop.stores.views.interface import TaskViews
 from everloop.workflows.contract.events import StatusChanged, Warned
 from everloop.workflows.contract.tasks import TaskState, TaskStatus, TaskView
@@ -23,6 +22,7 @@ from tests.stores.examples import (
     submitted,
     view_of,
 )
+from tests.support.memory.task_views import MemoryTaskViews
 
 LAST_STEP = 1_000
 

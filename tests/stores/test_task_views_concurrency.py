@@ -6,7 +6,6 @@ from collections.abc import Sequence
 import pytest
 
 from everloop.runtime.redis import connect_redis
-from everloop.stores.memory.task_views import MemoryTaskViews
 from everloop.stores.views.interface import Snapshot, TaskViews
 from everloop.stores.views.redis import RedisTaskViews
 from everloop.workflows.contract.events import ArtifactChunk, TaskEvent
@@ -14,6 +13,7 @@ from everloop.workflows.contract.messages import text_of
 from everloop.workflows.contract.tasks import TaskState, TaskView
 from tests.stores.conftest import IMPLEMENTATIONS
 from tests.stores.examples import chunk, status, submitted, view_of
+from tests.support.memory.task_views import MemoryTaskViews
 
 TASKS = 12
 CHUNKS = 40

@@ -9,8 +9,6 @@ from hypothesis import strategies as st
 from redis.asyncio import Redis
 
 from everloop.runtime.redis import connect_redis
-from everloop.stores.memory.fold import FoldedTask
-from everloop.stores.memory.task_views import MemoryTaskViews
 from everloop.stores.views.interface import TaskQuery, TaskViews
 from everloop.stores.views.parts import microseconds
 from everloop.stores.views.redis import RedisTaskViews
@@ -31,6 +29,8 @@ from tests.stores.histories import (
     Publish,
     Restore,
 )
+from tests.support.memory.fold import FoldedTask
+from tests.support.memory.task_views import MemoryTaskViews
 
 
 async def apply(views: TaskViews, view: TaskView, change: Change) -> None:

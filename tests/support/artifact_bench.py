@@ -5,11 +5,11 @@ from collections.abc import Awaitable, Callable
 from everloop.agents.tool import tool
 from everloop.agents.tool_context import ToolContext
 from everloop.stores.artifacts.interface import Announcement, Change
-from everloop.stores.artifacts.memory import MemoryArtifacts
 from everloop.stores.views.interface import TaskViews
 from everloop.workflows.contract.artifacts import StoredArtifact
 from everloop.workflows.contract.messages import Part, ToolMessage
 from everloop.workflows.contract.names import context_key
+from tests.support.memory.artifacts import MemoryArtifacts
 from tests.support.tool_bench import ToolBench
 
 MIB = 1024 * 1024

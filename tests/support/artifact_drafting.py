@@ -15,13 +15,13 @@ from everloop.activities.model.drafts import attempt_number
 from everloop.activities.model.reply import ArgumentsDelta
 from everloop.agents.artifact_tools import artifacts
 from everloop.stores.artifacts.interface import Create, NewPart
-from everloop.stores.artifacts.memory import MemoryArtifacts
-from everloop.stores.memory.task_views import MemoryTaskViews
 from everloop.stores.views.interface import START
 from everloop.workflows.contract.events import ArtifactChunk
 from everloop.workflows.contract.messages import AssistantMessage, TextPart, ToolCall, text_of
 from everloop.workflows.contract.names import context_key
 from everloop.workflows.contract.tasks import Artifact, TaskRef
+from tests.support.memory.artifacts import MemoryArtifacts
+from tests.support.memory.task_views import MemoryTaskViews
 from tests.support.model_bench import new_view
 
 TASK = TaskRef(task_id="t", run_id="run", context_id="c", owner="o", agent_id="a")

@@ -17,10 +17,6 @@ from everloop.agents.plugins import prompt, tools
 from everloop.agents.registry import AgentRegistry
 from everloop.agents.tool import tool
 from everloop.stores.artifacts.interface import Artifacts
-from everloop.stores.artifacts.memory import MemoryArtifacts
-from everloop.stores.memory.task_views import MemoryTaskViews
-from everloop.stores.memory.tool_records import MemoryToolRecords
-from everloop.stores.memory.transcripts import MemoryTranscripts
 from everloop.stores.transcripts import Transcripts
 from everloop.stores.views.interface import START, TaskViews
 from everloop.workflows.contract.calls import CallModelInput, CompactContextInput
@@ -34,6 +30,10 @@ from everloop.workflows.contract.messages import (
     text_of,
 )
 from everloop.workflows.contract.tasks import Artifact, TaskRef, TaskState, TaskStatus, TaskView
+from tests.support.memory.artifacts import MemoryArtifacts
+from tests.support.memory.task_views import MemoryTaskViews
+from tests.support.memory.tool_records import MemoryToolRecords
+from tests.support.memory.transcripts import MemoryTranscripts
 from tests.support.scripted_openai import ScriptedOpenAI
 
 

@@ -13,13 +13,13 @@ from temporalio.testing import ActivityEnvironment
 
 from everloop.activities.model.provider import ModelProvider
 from everloop.activities.narrator.narrator import NarrationTerms, Narrator
-from everloop.stores.memory.task_views import MemoryTaskViews
-from everloop.stores.memory.tool_records import MemoryToolRecords
 from everloop.stores.views.interface import START, StreamedEvent, TaskViews
 from everloop.workflows.contract.calls import NarrateInput
 from everloop.workflows.contract.events import Narrated, TaskEvent, ToolCalled
 from everloop.workflows.contract.tasks import NarratorSpec, TaskRef, TaskState
 from tests.stores.examples import said, status
+from tests.support.memory.task_views import MemoryTaskViews
+from tests.support.memory.tool_records import MemoryToolRecords
 from tests.support.model_bench import new_view
 from tests.support.scripted_openai import ScriptedOpenAI
 

@@ -17,13 +17,13 @@ from everloop.agents.peer.plugin import Headers, peer
 from everloop.agents.plugins import Plugin
 from everloop.agents.questions import QuestionRequired
 from everloop.agents.tool_context import ToolContext
-from everloop.stores.artifacts.memory import MemoryArtifacts
 from everloop.stores.artifacts.published import PublishedArtifacts
-from everloop.stores.memory.task_views import MemoryTaskViews
 from everloop.workflows.contract.artifacts import StoredArtifact
 from everloop.workflows.contract.messages import ToolCall
 from everloop.workflows.contract.questions import Answer, Question, QuestionKind, answer_with
 from everloop.workflows.contract.tasks import Identity, TaskRef
+from tests.support.memory.artifacts import MemoryArtifacts
+from tests.support.memory.task_views import MemoryTaskViews
 from tests.support.peer_agent import Town
 
 TIME = timedelta(seconds=20)

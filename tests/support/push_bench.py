@@ -10,15 +10,15 @@ from everloop.activities.push.delivery import PushDelivering
 from everloop.activities.push.feed import TaskWorkflows
 from everloop.activities.push.webhook import Webhooks
 from everloop.runtime.outbound import WebhookPolicy, read_allowance
-from everloop.stores.memory.push_configs import MemoryPushConfigs
-from everloop.stores.memory.task_views import MemoryTaskViews
-from everloop.stores.memory.tool_records import MemoryToolRecords
 from everloop.stores.push.configs import PushConfig, PushConfigs, first_position
 from everloop.stores.views.interface import TaskViews
 from everloop.workflows.contract.events import TaskEvent
 from everloop.workflows.contract.push import TASK_UNREADABLE, DeliverPushInput, DeliverPushResult, PushRef
 from everloop.workflows.contract.tasks import TaskView
 from tests.stores.examples import new_id, submitted
+from tests.support.memory.push_configs import MemoryPushConfigs
+from tests.support.memory.task_views import MemoryTaskViews
+from tests.support.memory.tool_records import MemoryToolRecords
 
 LOOPBACK_ALLOWED = WebhookPolicy(read_allowance("127.0.0.0/8"))
 

@@ -6,13 +6,13 @@ from everloop import Agent, Plugin
 from everloop.activities.tools.call import AgentTools, ToolStores
 from everloop.activities.tools.catalogue import AgentCatalogue
 from everloop.agents.registry import AgentRegistry
-from everloop.stores.artifacts.memory import MemoryArtifacts
-from everloop.stores.memory.secrets import MemorySecrets
-from everloop.stores.memory.task_views import MemoryTaskViews
-from everloop.stores.memory.tool_records import MemoryToolRecords
-from everloop.stores.memory.transcripts import MemoryTranscripts
 from everloop.worker import Ports
 from tests.support.fake_ports import FakePorts, ScriptedModel
+from tests.support.memory.artifacts import MemoryArtifacts
+from tests.support.memory.secrets import MemorySecrets
+from tests.support.memory.task_views import MemoryTaskViews
+from tests.support.memory.tool_records import MemoryToolRecords
+from tests.support.memory.transcripts import MemoryTranscripts
 
 
 class RealTools(FakePorts):

@@ -10,9 +10,6 @@ from temporalio.testing import ActivityEnvironment
 from everloop.activities.conversation.memory import RememberedConversation
 from everloop.activities.model.provider import ModelProvider
 from everloop.stores.conversations import Conversations
-from everloop.stores.memory.conversations import MemoryConversations
-from everloop.stores.memory.tool_records import MemoryToolRecords
-from everloop.stores.memory.transcripts import MemoryTranscripts
 from everloop.workflows.contract.calls import (
     CompactConversationInput,
     ConversationMessage,
@@ -22,6 +19,9 @@ from everloop.workflows.contract.calls import (
 from everloop.workflows.contract.messages import AssistantMessage, TextPart, UserMessage, text_of
 from everloop.workflows.contract.names import context_key
 from everloop.workflows.contract.tasks import MemorySpec, TaskRef
+from tests.support.memory.conversations import MemoryConversations
+from tests.support.memory.tool_records import MemoryToolRecords
+from tests.support.memory.transcripts import MemoryTranscripts
 from tests.support.scripted_openai import ScriptedOpenAI
 
 SUMMARY = MemorySpec(strategy="summary", max_messages=4)

@@ -18,12 +18,7 @@ from everloop.agents.plugins import Plugin, tools
 from everloop.agents.registry import AgentRegistry
 from everloop.agents.tool import Tool
 from everloop.stores.artifacts.interface import Artifacts
-from everloop.stores.artifacts.memory import MemoryArtifacts
 from everloop.stores.leases import Claim, Lease
-from everloop.stores.memory.secrets import MemorySecrets
-from everloop.stores.memory.task_views import MemoryTaskViews
-from everloop.stores.memory.tool_records import MemoryToolRecords
-from everloop.stores.memory.transcripts import MemoryTranscripts
 from everloop.stores.secrets import Secrets
 from everloop.stores.tool_records import ToolRecords
 from everloop.stores.views.interface import START, TaskViews
@@ -32,6 +27,11 @@ from everloop.workflows.contract.events import TaskEvent
 from everloop.workflows.contract.messages import ToolCall, ToolMessage
 from everloop.workflows.contract.questions import Answer, Question, answer_with
 from everloop.workflows.contract.tasks import TaskRef
+from tests.support.memory.artifacts import MemoryArtifacts
+from tests.support.memory.secrets import MemorySecrets
+from tests.support.memory.task_views import MemoryTaskViews
+from tests.support.memory.tool_records import MemoryToolRecords
+from tests.support.memory.transcripts import MemoryTranscripts
 
 Decision = Callable[[Question], Answer]
 """How somebody answers the question that a test asks."""

@@ -6,10 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from everloop.activities.model.drafts import DRAFTS_PER_ATTEMPT, ResponseDraft, attempt_number
-from everloop.stores.memory.fold import FoldedTask
 from everloop.workflows.contract.events import FINAL_ATTEMPT, RESPONSE_ARTIFACT, ArtifactChunk
 from everloop.workflows.contract.messages import TextPart, text_of
 from everloop.workflows.contract.tasks import Artifact, TaskRef
+from tests.support.memory.fold import FoldedTask
 from tests.support.model_bench import new_view
 
 TASK = TaskRef(task_id="t", run_id="run", context_id="c", owner="o", agent_id="a")

@@ -10,10 +10,10 @@ from pydantic import ValidationError
 from everloop.activities.tools.artifacts import TaskArtifacts
 from everloop.agents.tool_context import ToolContext
 from everloop.examples.demo import MAX_NOTE, DemoSettings, DemoTools, make_agent
-from everloop.stores.artifacts.memory import MemoryArtifacts
 from everloop.stores.artifacts.published import PublishedArtifacts
-from everloop.stores.memory.task_views import MemoryTaskViews
 from everloop.workflows.contract.tasks import TaskRef
+from tests.support.memory.artifacts import MemoryArtifacts
+from tests.support.memory.task_views import MemoryTaskViews
 
 
 async def _ignore(_message: str) -> None:

@@ -5,10 +5,10 @@ from collections.abc import Sequence
 from hypothesis import given
 from hypothesis import strategies as st
 
-from everloop.stores.memory.fold import FoldedTask
 from everloop.workflows.contract.events import TaskEvent
 from tests.stores.examples import status, submitted
 from tests.stores.histories import EVENTS, PASSING, PUBLISHES, RUNS, Publish
+from tests.support.memory.fold import FoldedTask
 
 VIEW = submitted()
 

@@ -2,10 +2,10 @@
 
 from everloop.gateway.tasks.endings import with_artifacts
 from everloop.stores.artifacts.interface import Create, NewPart
-from everloop.stores.artifacts.memory import MemoryArtifacts
 from everloop.stores.views.interface import MAX_TASK_BYTES
 from everloop.workflows.contract.messages import FilePart, TextPart
 from everloop.workflows.contract.names import context_key
+from tests.support.memory.artifacts import MemoryArtifacts
 from tests.unit.shown_tasks import artifact, view
 
 

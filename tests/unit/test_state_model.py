@@ -7,7 +7,6 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from everloop.stores.memory.fold import FoldedTask
 from everloop.workflows.contract.events import StatusChanged
 from everloop.workflows.contract.messages import (
     AgentMessage,
@@ -21,6 +20,7 @@ from everloop.workflows.contract.messages import (
 )
 from everloop.workflows.contract.tasks import TaskState, TaskStatus, TaskView
 from everloop.workflows.state import TaskRunState
+from tests.support.memory.fold import FoldedTask
 
 EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
 RUN = "run"

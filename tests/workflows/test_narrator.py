@@ -8,7 +8,6 @@ from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client
 from temporalio.worker import Worker
 
-from everloop.stores.memory.task_views import MemoryTaskViews
 from everloop.worker import WorkerSettings, build_workers
 from everloop.workflows.contract.calls import NarrateInput
 from everloop.workflows.contract.names import NARRATOR_QUEUE, task_queue_of
@@ -18,6 +17,7 @@ from everloop.workflows.contract.tasks import TaskState
 from everloop.workflows.scope import narration
 from tests.gateway.stage import unique
 from tests.support.fake_ports import FakePorts, ScriptedModel
+from tests.support.memory.task_views import MemoryTaskViews
 from tests.support.narrator_bench import QUICK, NarratorBench, narrator_bench
 from tests.support.scripted_openai import Reply, ScriptedOpenAI
 

@@ -8,7 +8,6 @@ from temporalio.client import WorkflowFailureError
 from temporalio.exceptions import ApplicationError, CancelledError
 
 from everloop.activities.model.events import statuses_of
-from everloop.stores.memory.fold import FoldedTask
 from everloop.workflows.agent_task import AgentTask
 from everloop.workflows.contract import failures
 from everloop.workflows.contract.calls import (
@@ -29,6 +28,7 @@ from everloop.workflows.contract.messages import (
 )
 from everloop.workflows.contract.tasks import AgentSpec, TaskState, TaskStatus, TaskView, ToolSpec
 from tests.support.fake_ports import FakePorts, FixedAgents, ScriptedModel, answer, asks
+from tests.support.memory.fold import FoldedTask
 from tests.workflows.conftest import StartTask, user
 
 LISTED = ToolsMessage(tools=(ListedTool(name="echo", description="Echoes.", parameters={}),))

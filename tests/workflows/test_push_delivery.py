@@ -8,7 +8,6 @@ import pytest
 from temporalio.client import Client, WorkflowExecutionStatus, WorkflowFailureError, WorkflowHandle
 from temporalio.exceptions import ApplicationError
 
-from everloop.stores.memory.push_configs import MemoryPushConfigs
 from everloop.stores.push.configs import PushConfig
 from everloop.stores.push.deliveries import PushDeliveries
 from everloop.worker import WorkerSettings, running_workers
@@ -24,6 +23,7 @@ from everloop.workflows.contract.push import (
 from everloop.workflows.push_delivery import PushDelivery
 from tests.support.fake_ports import FakePorts, ScriptedModel, answer
 from tests.support.fake_push import DELIVERED, DONE, NOTHING, ScriptedPush
+from tests.support.memory.push_configs import MemoryPushConfigs
 from tests.workflows.conftest import IMPATIENT_EVENTS, start_workflow, unique_queue
 
 Handle = WorkflowHandle[PushDelivery, None]

@@ -8,7 +8,6 @@ from temporalio import activity
 from temporalio.client import Client, WorkflowFailureError, WorkflowUpdateFailedError
 from temporalio.worker import Worker
 
-from everloop.stores.memory.fold import FoldedTask
 from everloop.workflows.agent_task import AgentTask
 from everloop.workflows.contract.calls import (
     CallModelInput,
@@ -37,6 +36,7 @@ from tests.support.fake_ports import (
     asks,
     task_of,
 )
+from tests.support.memory.fold import FoldedTask
 from tests.workflows.conftest import Handle, StartTask, say, unique_queue, user
 
 PARENT = AgentSpec(id="agent", tools={"writer": ToolSpec(agent="writer")})

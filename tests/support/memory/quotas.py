@@ -1,12 +1,12 @@
-"""Requests and open tasks of owners, counted in memory, for one process and for tests."""
+"""Requests and open tasks of owners, counted in memory, for tests: what they compare the real store with."""
 
 import time
 from collections import defaultdict
 from collections.abc import Callable
 from datetime import timedelta
 
-from everloop.stores.memory.task_views import MemoryTaskViews
 from everloop.stores.quotas import RESERVATION, Quotas, Rate
+from tests.support.memory.task_views import MemoryTaskViews
 
 
 class MemoryQuotas(Quotas):

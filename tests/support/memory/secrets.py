@@ -1,4 +1,4 @@
-"""Secrets in memory, for one process and for tests."""
+"""Secrets in memory, for tests: what they compare the real store with."""
 
 from collections import defaultdict
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""Task views and event streams in memory, for one process and for tests."""
+"""Task views and event streams in memory, for tests: what they compare the real store with."""
 
 import asyncio
 from collections import defaultdict, deque
@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from itertools import accumulate, islice, pairwise
 
 from everloop.stores.leases import Lease
-from everloop.stores.memory.fold import FoldedTask
 from everloop.stores.views.interface import (
     MAX_PAGE_BYTES,
     MAX_TASK_BYTES,
@@ -31,6 +30,7 @@ from everloop.stores.views.parts import MAX_EVENTS, forwarded, microseconds, sco
 from everloop.workflows.contract.events import StatusChanged, TaskEvent
 from everloop.workflows.contract.names import is_child_task_id, root_task_id
 from everloop.workflows.contract.tasks import Route, TaskState, TaskView
+from tests.support.memory.fold import FoldedTask
 
 
 @dataclass

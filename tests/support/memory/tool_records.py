@@ -1,4 +1,4 @@
-"""Tool records in memory, for one process and for tests."""
+"""Tool records in memory, for tests: what they compare the real store with."""
 
 import json
 import time

@@ -1,4 +1,4 @@
-"""Conversations in memory, for one process and for tests."""
+"""Conversations in memory, for tests: what they compare the real store with."""
 
 from collections import defaultdict
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Blobs in memory, for one process and for tests."""
+"""Blobs in memory, for tests: what they compare the real store with."""
 
 from everloop.runtime.blobs import BlobMissingError, Blobs, check_key, seal, unseal
 

@@ -1,4 +1,4 @@
-"""Push notification configs in memory, for one process and for tests."""
+"""Push notification configs in memory, for tests: what they compare the real store with."""
 
 from collections import defaultdict
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""The transcript cache in memory, for one process and for tests."""
+"""The transcript cache in memory, for tests: what they compare the real store with."""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence

@@ -1,4 +1,4 @@
-"""Artifacts in memory, for one process and for tests."""
+"""Artifacts in memory, for tests: what they compare the real store with."""
 
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
