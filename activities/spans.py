@@ -12,7 +12,6 @@ from opentelemetry.util.types import AttributeValue
 from pydantic import BeforeValidator, Field, JsonValue
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from everloop.activities.model.request import ChatRequest
 from everloop.workflows.contract.calls import ToolReply
 from everloop.workflows.contract.messages import AssistantMessage, ToolCall, ToolMessage
 from everloop.workflows.contract.tasks import TaskRef
@@ -82,11 +81,10 @@ class ContentSettings(BaseSettings):
     )
 
 
-def record_prompt(span: Span, request: ChatRequest) -> None:
+def record_prompt(span: Span, messages: Sequence[Mapping[str, object]]) -> None:
     """Put what the model reads on its span; of files, only that there are some."""
     if not span.is_recording():
         return
-    messages = cast("Sequence[_Message]", request["messages"])
     system = list(takewhile(lambda message: message["role"] == "system", messages))
     instructions = [part for message in system for part in _text_parts(message.get("content"))]
     if instructions:

@@ -49,7 +49,7 @@ def model_span(
     }
     with span_without_content(f"chat {model}", SpanKind.CLIENT, attributes, _error_type) as span:
         if provider.has_content:
-            record_prompt(span, request)
+            record_prompt(span, request["messages"])
         yield span
 
 

@@ -7,8 +7,8 @@ import uvicorn
 
 from everloop.deploy.demo_model.app import build_app
 from everloop.deploy.demo_model.script import MODEL
-from everloop.deploy.local.servers import LOOPBACK
 
+HOST = "127.0.0.1"
 DEFAULT_DELAY = 0.015
 
 
@@ -22,11 +22,11 @@ def main() -> None:
     arguments = parser.parse_args()
     print(
         f"{MODEL} is a scripted stand-in for a language model; "
-        f"OpenAI's API is at http://{LOOPBACK}:{arguments.port}/v1",
+        f"OpenAI's API is at http://{HOST}:{arguments.port}/v1",
         flush=True,
     )
     app = build_app(arguments.delay)
-    uvicorn.run(app, host=LOOPBACK, port=arguments.port, log_level="warning", timeout_graceful_shutdown=1)
+    uvicorn.run(app, host=HOST, port=arguments.port, log_level="warning", timeout_graceful_shutdown=1)
 
 
 if __name__ == "__main__":

@@ -13,7 +13,8 @@ from temporalio.testing import ActivityEnvironment
 
 from everloop.activities.tools.artifacts import TaskArtifacts
 from everloop.agents.hooks import ANYBODY
-from everloop.agents.peer.plugin import Headers, peer
+from everloop.agents.peer.definition import Headers
+from everloop.agents.peer.plugin import peer
 from everloop.agents.plugins import Plugin
 from everloop.agents.questions import QuestionRequired
 from everloop.agents.tool_context import ToolContext

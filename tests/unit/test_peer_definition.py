@@ -8,7 +8,8 @@ from datetime import timedelta
 import pytest
 
 from everloop.agents.errors import AgentDefinitionError, ToolDefinitionError
-from everloop.agents.peer.plugin import Peer, PeerTool, peer
+from everloop.agents.peer.definition import Peer
+from everloop.agents.peer.plugin import PeerTool, peer
 
 CARD = "/.well-known/agent-card.json"
 

@@ -16,6 +16,7 @@ from everloop.agents.peer.connection import (
     ask_for_token,
     read_credentials,
 )
+from everloop.agents.peer.definition import Peer
 from everloop.agents.peer.errors import (
     PeerAwayError,
     PeerCredentialsError,
@@ -23,7 +24,6 @@ from everloop.agents.peer.errors import (
     PeerRefusedError,
     PeerTaskError,
 )
-from everloop.agents.peer.plugin import Peer
 from everloop.agents.peer.questions import answer_metadata, answer_parts, fingerprint, meaning, question_of
 from everloop.agents.peer.task import ASKING, Kept, PeerTask, answers_for, id_of, read_kept
 from everloop.agents.tool_context import ToolContext

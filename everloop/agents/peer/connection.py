@@ -25,6 +25,7 @@ from a2a.utils.constants import TransportProtocol
 from google.protobuf.json_format import ParseError
 from opentelemetry import propagate
 
+from everloop.agents.peer.definition import Peer
 from everloop.agents.peer.errors import (
     PeerAwayError,
     PeerCredentialsError,
@@ -32,7 +33,6 @@ from everloop.agents.peer.errors import (
     PeerRefusedError,
     peer_error,
 )
-from everloop.agents.peer.plugin import Peer
 from everloop.agents.questions import AuthRequired
 from everloop.agents.tool_context import ToolContext
 from everloop.runtime.bounded_answers import UNCOMPRESSED, bounding

@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
 
 from everloop.agents.peer.answers import words_of
 from everloop.agents.peer.connection import Connection, Patience
+from everloop.agents.peer.definition import Peer
 from everloop.agents.peer.errors import (
     PeerAwayError,
     PeerError,
@@ -19,7 +20,6 @@ from everloop.agents.peer.errors import (
     PeerUnableError,
     excerpt,
 )
-from everloop.agents.peer.plugin import Peer
 from everloop.agents.peer.questions import AUTH_REQUIRED, INPUT_REQUIRED, fingerprint
 from everloop.agents.tool_context import ToolContext
 from everloop.workflows.contract.questions import Answer
