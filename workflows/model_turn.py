@@ -1,12 +1,12 @@
 """Asking the model: with other models behind the first, with room made where the prompt is too long."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
 from temporalio import workflow
 from temporalio.exceptions import ActivityError
 
-from everloop.workflows import compaction, reporting
+from everloop.workflows import reporting
 from everloop.workflows.contract import failures, names
 from everloop.workflows.contract.calls import (
     BeforeRequestInput,
@@ -15,7 +15,15 @@ from everloop.workflows.contract.calls import (
     StoreTranscriptInput,
 )
 from everloop.workflows.contract.events import StatusChanged
-from everloop.workflows.contract.messages import AssistantMessage, TextPart, TranscriptMessage, UserMessage
+from everloop.workflows.contract.messages import (
+    AssistantMessage,
+    SpokenMessage,
+    SummaryMessage,
+    TextPart,
+    ToolMessage,
+    TranscriptMessage,
+    UserMessage,
+)
 from everloop.workflows.contract.ports import AgentPort, ModelPort, TranscriptPort
 from everloop.workflows.contract.tasks import AgentSpec
 from everloop.workflows.contract.transcripts import measure
@@ -63,7 +71,7 @@ class ModelTurn:
         """
         state = self._state
         reporting.enter(state, Phase.MODEL)
-        if compaction.is_over_budget(self._agent, state.prompt_tokens):
+        if is_over_budget(self._agent, state.prompt_tokens):
             await self._compact(least=LEAST_SHARE)
         screened = await self._screen()
         if isinstance(screened, str):
@@ -212,7 +220,7 @@ class ModelTurn:
     async def _compact(self, *, least: float = 0) -> bool:
         """Make room in the prompt, of at least a share of it; return whether any could be made."""
         state, spec = self._state, self._agent.compaction
-        end = compaction.find_end(state.transcript, first=state.recalled, least=least)
+        end = find_end(state.transcript, first=state.recalled, least=least)
         if spec is None or end is None:
             return False
         summary = await self.with_transcript(
@@ -279,3 +287,37 @@ def chunked(messages: list[TranscriptMessage]) -> list[tuple[TranscriptMessage, 
         chunks[-1].append(message)
         room -= size
     return [tuple(chunk) for chunk in chunks]
+
+
+# Which messages of a transcript make room for newer ones, and when.
+
+
+def is_over_budget(agent: AgentSpec, prompt_tokens: int) -> bool:
+    """Whether the next prompt is about as long as the agent allows."""
+    budget = agent.compaction and agent.compaction.prompt_tokens
+    return budget is not None and prompt_tokens >= budget
+
+
+def find_end(transcript: Sequence[TranscriptMessage], *, first: int = 0, least: float = 0) -> int | None:
+    """Return the `SummaryMessage.end` that takes out about the older half of what a prompt holds.
+
+    The task's first message and the last ones stay, and no result is parted from its call. None: nothing can
+    go, or less than the share `least`.
+    """
+    ends = (message.end for message in transcript if isinstance(message, SummaryMessage))
+    start = max(ends, default=first + 1)
+    sizes = [measure(message) if isinstance(message, SpokenMessage) else 0 for message in transcript]
+    total = sum(sizes[start:])
+    taken, found = 0, None
+    for end in range(start + 1, len(transcript)):
+        taken += sizes[end - 1]
+        if _may_come_first(transcript[end]):
+            found = end if taken >= least * total else None
+            if taken >= total / 2:
+                break
+    return found
+
+
+def _may_come_first(message: TranscriptMessage) -> bool:
+    """Whether a prompt may go on with this message; a result without its call is refused by providers."""
+    return isinstance(message, SpokenMessage) and not isinstance(message, ToolMessage)

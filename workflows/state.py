@@ -7,7 +7,6 @@ from enum import StrEnum
 
 from pydantic import BaseModel, Field, JsonValue
 
-from everloop.workflows.compaction import estimate_tokens
 from everloop.workflows.contract.events import RESPONSE_ARTIFACT, USAGE, ResumedAfter, StatusChanged
 from everloop.workflows.contract.messages import (
     AgentMessage,
@@ -35,7 +34,7 @@ from everloop.workflows.contract.tasks import (
     ToolSpec,
     TranscriptPage,
 )
-from everloop.workflows.contract.transcripts import extend_digest, measure
+from everloop.workflows.contract.transcripts import estimate_tokens, extend_digest, measure
 
 VIEW_BYTES = 1_500_000
 """The `view` query returns the newest messages that fit: Temporal takes payloads up to 2 MB."""

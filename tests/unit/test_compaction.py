@@ -6,7 +6,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from everloop.workflows.compaction import find_end, is_over_budget
 from everloop.workflows.contract.messages import (
     AssistantMessage,
     SummaryMessage,
@@ -17,6 +16,7 @@ from everloop.workflows.contract.messages import (
     UserMessage,
 )
 from everloop.workflows.contract.tasks import AgentSpec, CompactionSpec
+from everloop.workflows.model_turn import find_end, is_over_budget
 
 
 def user(text: str = "") -> UserMessage:

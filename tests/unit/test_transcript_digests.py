@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from pydantic import JsonValue, TypeAdapter
 from temporalio.contrib.pydantic import pydantic_data_converter
 
-from everloop.workflows.compaction import estimate_tokens, find_end
 from everloop.workflows.contract.messages import (
     AssistantMessage,
     DataPart,
@@ -26,8 +25,8 @@ from everloop.workflows.contract.messages import (
     Usage,
     UserMessage,
 )
-from everloop.workflows.contract.transcripts import extend_digest, measure
-from everloop.workflows.model_turn import chunked
+from everloop.workflows.contract.transcripts import estimate_tokens, extend_digest, measure
+from everloop.workflows.model_turn import chunked, find_end
 
 ADAPTER: TypeAdapter[TranscriptMessage] = TypeAdapter(TranscriptMessage)
 

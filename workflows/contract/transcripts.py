@@ -26,6 +26,9 @@ from everloop.workflows.contract.messages import (
 ENVELOPE = 200
 """Bytes of a message besides what it says: ids and names of fields, about."""
 
+BYTES_PER_TOKEN = 4
+"""A rule of thumb, for what the provider has not counted yet."""
+
 _NOT_IN_CACHE = {"is_shown"}
 """What an activity finds out once its message is cached. No model reads it."""
 
@@ -48,6 +51,11 @@ def measure(message: TranscriptMessage | AgentMessage) -> int:
     Decisions of workflows depend on it, so it must not change: what is added to messages does not count.
     """
     return ENVELOPE + sum(map(_size, _content(message)))
+
+
+def estimate_tokens(message: TranscriptMessage) -> int:
+    """Return about how many tokens a message adds to a prompt."""
+    return measure(message) // BYTES_PER_TOKEN
 
 
 def _content(message: Message | TranscriptMessage) -> Iterable[JsonValue]:
