@@ -16,9 +16,9 @@ from everloop.workflows.contract.messages import AgentMessage, DataPart, TextPar
 from everloop.workflows.contract.ports import AgentPort, PublishPort
 from everloop.workflows.contract.tasks import TaskRef, TaskState
 from everloop.workflows.loop import Loop
-from everloop.workflows.model_turn import MAX_RESENDS
 from everloop.workflows.scope import TaskScope, afterthought, publish
 from everloop.workflows.state import Phase
+from everloop.workflows.turns.model_turn import MAX_RESENDS
 
 Result = TypeVar("Result")
 

@@ -6,13 +6,13 @@ from temporalio import workflow
 
 from everloop.workflows.contract.messages import AgentMessage, AssistantMessage
 from everloop.workflows.limits import check_limits, check_size, no_artifact
-from everloop.workflows.memory import ContextMemory
-from everloop.workflows.model_turn import ModelTurn, Reply
 from everloop.workflows.people import Asking
-from everloop.workflows.routing import Preparation, RoutingTurn
 from everloop.workflows.scope import TaskScope
-from everloop.workflows.sub_agents import Colleagues
-from everloop.workflows.tool_turn import ToolTurn
+from everloop.workflows.turns.memory import ContextMemory
+from everloop.workflows.turns.model_turn import ModelTurn, Reply
+from everloop.workflows.turns.routing import Preparation, RoutingTurn
+from everloop.workflows.turns.sub_agents import Colleagues
+from everloop.workflows.turns.tool_turn import ToolTurn
 
 
 class Loop:

@@ -16,7 +16,7 @@ from everloop.workflows.contract.messages import (
     UserMessage,
 )
 from everloop.workflows.contract.tasks import AgentSpec, CompactionSpec
-from everloop.workflows.model_turn import find_end, is_over_budget
+from everloop.workflows.turns.model_turn import find_end, is_over_budget
 
 
 def user(text: str = "") -> UserMessage:

@@ -15,7 +15,7 @@ from everloop.workflows.contract.names import (
     push_workflow_id,
     task_list_key,
 )
-from everloop.workflows.sub_agents import MAX_DEPTH
+from everloop.workflows.turns.sub_agents import MAX_DEPTH
 
 
 def test_the_same_message_is_the_same_task() -> None:

@@ -19,8 +19,8 @@ from everloop.workflows.contract.messages import (
 )
 from everloop.workflows.contract.questions import Answer
 from everloop.workflows.contract.tasks import TaskState, ToolSpec
-from everloop.workflows.model_turn import RESEND_CHUNK_BYTES, chunked
 from everloop.workflows.state import VIEW_BYTES, Phase, TaskRunState
+from everloop.workflows.turns.model_turn import RESEND_CHUNK_BYTES, chunked
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 

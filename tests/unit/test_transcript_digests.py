@@ -26,7 +26,7 @@ from everloop.workflows.contract.messages import (
     UserMessage,
 )
 from everloop.workflows.contract.transcripts import estimate_tokens, extend_digest, measure
-from everloop.workflows.model_turn import chunked, find_end
+from everloop.workflows.turns.model_turn import chunked, find_end
 
 ADAPTER: TypeAdapter[TranscriptMessage] = TypeAdapter(TranscriptMessage)
 

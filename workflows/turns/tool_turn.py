@@ -17,7 +17,7 @@ from everloop.workflows.limits import stop_if_cancelled
 from everloop.workflows.people import Asking
 from everloop.workflows.scope import GIVE_UP, TaskScope, short_call, tool_call
 from everloop.workflows.state import Phase, TaskRunState
-from everloop.workflows.sub_agents import Colleagues
+from everloop.workflows.turns.sub_agents import Colleagues
 
 
 class ToolTurn:

@@ -12,8 +12,8 @@ from everloop.workflows.contract.calls import (
 from everloop.workflows.contract.messages import TranscriptMessage
 from everloop.workflows.contract.ports import ContextPort
 from everloop.workflows.contract.tasks import MemorySpec
-from everloop.workflows.model_turn import ModelTurn
 from everloop.workflows.scope import TaskScope, afterthought, short_call
+from everloop.workflows.turns.model_turn import ModelTurn
 
 
 class ContextMemory:

@@ -8,9 +8,9 @@ from everloop.workflows.contract.calls import CREATE_TASK, PreparedTask, Prepare
 from everloop.workflows.contract.messages import AgentMessage, AssistantMessage, TextPart, ToolMessage
 from everloop.workflows.contract.ports import AgentPort, ToolPort
 from everloop.workflows.limits import check_limits, stop_if_cancelled
-from everloop.workflows.memory import ContextMemory
-from everloop.workflows.model_turn import ModelTurn
 from everloop.workflows.scope import TaskScope, plugin_call, short_call
+from everloop.workflows.turns.memory import ContextMemory
+from everloop.workflows.turns.model_turn import ModelTurn
 
 CREATED = "The task is created. Now do the work."
 NOT_YET = f"This tool cannot be called before there is a task; only {CREATE_TASK} can."
