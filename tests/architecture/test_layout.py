@@ -1,6 +1,7 @@
 """Rules of the layout that no linter checks."""
 
 import inspect
+import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import cast
@@ -15,7 +16,20 @@ from everloop.workflows.contract.calls import NarrateInput
 from everloop.workflows.contract.payloads import WIRE_DATA_CONVERTER
 from tests.support.fake_ports import FakePorts, ScriptedModel
 
-SANDBOXED = [Path("workflows/__init__.py"), Path("workflows/contract/__init__.py")]
+SANDBOXED = sorted(Path("workflows").rglob("__init__.py"))
+
+PRODUCT = [
+    (Path(folder), names)
+    for folder, *names in os.walk("everloop", followlinks=True)
+    if not folder.endswith("__pycache__")
+]
+"""Each folder of the product, the names of the folders in it, and those of its files."""
+
+MOST_ENTRIES = 17
+"""Of a folder: what has more holds a concept that wants a room of its own (ADR 25)."""
+
+MOST_LINES = 450
+"""Of a module: what is longer is not seen at once."""
 
 
 class MuteNarrator(ports.NarratorPort):
@@ -47,3 +61,21 @@ async def test_the_worker_implements_every_port_method(temporal_address: str) ->
 def test_sandboxed_packages_stay_empty(path: Path) -> None:
     """The sandbox, in which histories are replayed, executes a package's `__init__` again for each."""
     assert path.read_text(encoding="utf-8") == ""
+
+
+def test_a_folder_can_be_taken_in_at_a_look() -> None:
+    """A fuller one names its parts, and no longer what it is about."""
+    entries = {
+        folder: [name for name in (*folders, *files) if name not in {"__init__.py", "__pycache__"}]
+        for folder, (folders, files) in PRODUCT
+    }
+
+    assert {str(folder): len(names) for folder, names in entries.items() if len(names) > MOST_ENTRIES} == {}
+
+
+def test_a_module_can_be_read_at_once() -> None:
+    """A longer one has parts that want names."""
+    modules = [folder / name for folder, (_, files) in PRODUCT for name in files if name.endswith(".py")]
+    lines = {str(module): len(module.read_text(encoding="utf-8").splitlines()) for module in modules}
+
+    assert {module: count for module, count in lines.items() if count > MOST_LINES} == {}
