@@ -84,14 +84,6 @@ class Conversations(ABC):
         """
 
     @abstractmethod
-    async def get_all(self, context: str) -> list[ConversationMessage]:
-        """Return all messages that are kept, oldest first."""
-
-    @abstractmethod
-    async def get_count(self, context: str) -> int:
-        """Return how many messages are kept."""
-
-    @abstractmethod
     async def get_span(self, context: str) -> Span:
         """Return the positions of the messages that are kept."""
 
@@ -223,12 +215,6 @@ class RedisConversations(Conversations):
         if not any(isinstance(message, UserMessage) for message in newest):  # a turn longer than that
             newest = await self._read(context, 0)
         return newest_messages(newest, Room.of_tokens(max_messages, max_tokens, self.count_tokens))
-
-    async def get_all(self, context: str) -> list[ConversationMessage]:
-        return await self._read(context, 0)
-
-    async def get_count(self, context: str) -> int:
-        return await self._redis.llen(conversation_key(context))
 
     async def get_span(self, context: str) -> Span:
         async with self._redis.pipeline(transaction=True) as pipeline:

@@ -51,15 +51,13 @@ class Create:
 class Append:
     """Append to the content of part `index` (-1: the last one).
 
-    `rows` counts the rows in `content`, of a dataset. `chunk_index`, if given, has to follow the last one.
-    `parts` go behind those that are there.
+    `rows` counts the rows in `content`, of a dataset. `parts` go behind those that are there.
     """
 
     content: bytes
     index: int = -1
     rows: int = 0
     last_chunk: bool = False
-    chunk_index: int | None = None
     parts: tuple[NewPart, ...] = ()
 
 
@@ -73,11 +71,10 @@ class AddParts:
 
 @dataclass(frozen=True)
 class Replace:
-    """Put a part in the place of part `index`, which has to be of kind `replaces` if that is given."""
+    """Put a part in the place of part `index`, whose kind may be another."""
 
     index: int
     part: NewPart
-    replaces: PartKind | None = None
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,6 @@ ArtifactError
 ├── ArtifactOvertakenError   somebody else has changed it while it was written
 ├── PartCountError           it would have too many parts
 ├── PartIndexError           it has no part of this index
-├── ChunkIndexError          this is not the chunk that follows
 ├── RowSchemaError           this is no JSON schema that rows can be checked against
 └── RowInvalidError          a row does not fit the schema of its dataset
 
@@ -116,15 +115,6 @@ class PartIndexError(ArtifactError):
     def __init__(self, artifact_id: str, index: int, count: int) -> None:
         expected = f"expected 0 to {count - 1}" if count else "it has no parts"
         super().__init__(f"artifact {artifact_id!r} has no part {index}: {expected}")
-
-
-class ChunkIndexError(ArtifactError):
-    """This is not the chunk that follows."""
-
-    def __init__(self, artifact_id: str, index: int, expected: int) -> None:
-        super().__init__(
-            f"chunk {index} does not follow what artifact {artifact_id!r} holds: expected chunk {expected}"
-        )
 
 
 class RowSchemaError(ArtifactError):

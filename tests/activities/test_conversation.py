@@ -39,6 +39,7 @@ from everloop.workflows.contract.messages import (
 from everloop.workflows.contract.names import context_key, name_calls
 from everloop.workflows.contract.tasks import MemorySpec, TaskRef
 from everloop.workflows.contract.transcripts import extend_digest
+from tests.support.conversations import count_kept, kept_messages
 from tests.support.memory.conversations import MemoryConversations
 from tests.support.memory.tool_records import MemoryToolRecords
 from tests.support.memory.transcripts import MemoryTranscripts
@@ -229,7 +230,7 @@ async def test_what_a_task_added_to_its_transcript_is_remembered(
         for _ in range(2):
             await desk.save_cached([*RECALLED, *WORK], first=2)
 
-        kept = await desk.conversations.get_all(desk.context)
+        kept = await kept_messages(desk.conversations, desk.context)
 
     assert kept == [WORK[0], AssistantMessage(tool_calls=(CALL,)), RESULT, WORK[3]]
 
@@ -334,9 +335,9 @@ async def test_a_transcript_that_the_cache_lost_is_asked_for(desk: Desk) -> None
         await desk.port.save_context(call)
 
     assert (caught.value.type, caught.value.non_retryable) == (TRANSCRIPT_MISSING, True)
-    assert await desk.conversations.get_count(desk.context) == 0
+    assert await count_kept(desk.conversations, desk.context) == 0
     await desk.save_cached(WORK)
-    assert await desk.conversations.get_count(desk.context) == 4
+    assert await count_kept(desk.conversations, desk.context) == 4
 
 
 async def test_a_cached_transcript_that_differs_is_not_remembered(desk: Desk) -> None:
@@ -349,7 +350,7 @@ async def test_a_cached_transcript_that_differs_is_not_remembered(desk: Desk) ->
 
     assert caught.value.type == TRANSCRIPT_MISSING
     await desk.port.save_context(call.model_copy(update={"digest": extend_digest("", WORK[:4])}))
-    assert await desk.conversations.get_count(desk.context) == 4
+    assert await count_kept(desk.conversations, desk.context) == 4
 
 
 LONG: Sequence[tuple[MemorySpec, bool]] = [
@@ -388,4 +389,4 @@ async def test_a_workflow_of_before_names_no_memory(desk: Desk) -> None:
     call = SaveContextInput(task=desk.task("t"), messages=(said("a"), AssistantMessage(text="b")))
 
     assert await desk.port.save_context(call) == SaveContextResult()
-    assert await desk.conversations.get_count(desk.context) == 2
+    assert await count_kept(desk.conversations, desk.context) == 2

@@ -9,6 +9,7 @@ from everloop.runtime.redis import connect_redis
 from everloop.stores.conversations import Conversations, RedisConversations
 from everloop.workflows.contract.failures import MODEL_REFUSED, MODEL_UNAVAILABLE
 from everloop.workflows.contract.tasks import MemorySpec
+from tests.support.conversations import count_kept
 from tests.support.memory.conversations import MemoryConversations
 from tests.support.scripted_openai import Answer, ReceivedRequest, Refusal, Reply, ScriptedOpenAI
 from tests.support.summary_desk import HIERARCHICAL, SUMMARY, open_desk
@@ -40,7 +41,7 @@ async def test_one_summary_stands_for_what_is_too_old(store: str, redis_url: str
 
         assert first == [(0, 0, 4, "They said 0 and 1.")]
         assert await desk.summaries() == [(0, 0, 8, "They said 0 to 3.")]
-        assert await desk.conversations.get_count(desk.context) == 10
+        assert await count_kept(desk.conversations, desk.context) == 10
         assert (await desk.recalled())[0] == "[Summary of earlier conversation]\nThey said 0 to 3."
 
     one, two = provider.requests
@@ -133,7 +134,7 @@ async def test_a_model_that_writes_no_summary_loses_nothing(answer: Answer) -> N
 
         assert (caught.value.type, caught.value.non_retryable) == (MODEL_REFUSED, True)
         assert await desk.summaries() == [(0, 0, 4, "early")]
-        assert await desk.conversations.get_count(desk.context) == 10
+        assert await count_kept(desk.conversations, desk.context) == 10
         assert (await desk.recalled())[0].endswith("early")
         await desk.compact()
         assert await desk.summaries() == [(0, 0, 8, "late")]

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from everloop.stores.artifacts.interface import Append, Change, ChunkIndexError, Create, NewPart
+from everloop.stores.artifacts.interface import Append, Change, Create, NewPart
 from everloop.workflows.contract.artifacts import StoredArtifact
 from tests.stores.artifact_benches import ArtifactBench
 
@@ -30,17 +30,6 @@ async def test_two_writers_at_once_both_land(artifact_bench: ArtifactBench) -> N
     content = await bench.content("a")
     assert sorted(content[at : at + 90] for at in range(0, len(content), 90)) == pieces
     assert await bench.told() == [f"{version} → {version + 1}" for version in range(1, 11)]
-
-
-async def test_one_of_two_numbered_chunks_lands(artifact_bench: ArtifactBench) -> None:
-    """Of two chunks with the same number one is there, and the other is refused by its name."""
-    await create(artifact_bench, text(b""))
-    results = await asyncio.gather(
-        *(apply(artifact_bench, Append(piece * 300, chunk_index=0)) for piece in (b"a", b"b")),
-        return_exceptions=True,
-    )
-    assert [type(result) for result in results].count(ChunkIndexError) == 1
-    assert await artifact_bench.content("a") in {b"a" * 300, b"b" * 300}
 
 
 async def test_repeated_operation_at_once_lands_once(artifact_bench: ArtifactBench) -> None:

@@ -16,7 +16,6 @@ from everloop.stores.artifacts.interface import (
     ArtifactExistsError,
     ArtifactMissingError,
     Change,
-    ChunkIndexError,
     Complete,
     Create,
     Fail,
@@ -108,8 +107,6 @@ class Model:
         if isinstance(change, Replace):
             self.parts[index] = change.part.content
             return None
-        if change.chunk_index not in {None, self.chunks}:
-            return ChunkIndexError
         self.parts[index] += change.content
         self.chunks += 1
         return None
@@ -139,7 +136,6 @@ APPENDS = st.builds(
     CONTENTS,
     st.sampled_from([-1, -1, -1, 0, 0, 1, 2]),
     last_chunk=one_in(12),
-    chunk_index=st.sampled_from([None, None, None, None, 0, 1]),
 )
 CHANGES = (
     APPENDS

@@ -30,6 +30,7 @@ from everloop.workflows.contract.names import (
     conversation_tasks_key,
 )
 from tests.stores.examples import new_id
+from tests.support.conversations import count_kept, kept_messages
 from tests.support.memory.conversations import MemoryConversations
 
 
@@ -75,9 +76,8 @@ async def test_messages_come_back_in_order(conversations: Conversations) -> None
     await conversations.append(context, "t1", WORK)
     await conversations.append(context, "t2", [said("c")])
 
-    assert await conversations.get_all(context) == [*WORK, said("c")]
+    assert await kept_messages(conversations, context) == [*WORK, said("c")]
     assert await conversations.get_recent(context, 10) == [*WORK, said("c")]
-    assert await conversations.get_count(context) == 8
     assert await conversations.get_span(context) == Span(0, 8)
 
 
@@ -86,10 +86,10 @@ async def test_a_context_that_nobody_knows_is_empty(conversations: Conversations
     context = new_id()
 
     assert await conversations.get_recent(context, 10) == []
-    assert await conversations.get_all(context) == []
+    assert await kept_messages(conversations, context) == []
     assert await conversations.get_range(context, 0, 10) == []
     assert await conversations.get_summaries(context) == []
-    assert (await conversations.get_count(context), await conversations.get_span(context)) == (0, Span(0, 0))
+    assert await conversations.get_span(context) == Span(0, 0)
 
 
 async def test_a_task_appends_once(conversations: Conversations) -> None:
@@ -99,8 +99,8 @@ async def test_a_task_appends_once(conversations: Conversations) -> None:
         await conversations.append(context, "t1", [said("a")])
     await conversations.append(other, "t1", [said("a")])
 
-    assert await conversations.get_all(context) == [said("a")]
-    assert await conversations.get_all(other) == [said("a")]
+    assert await kept_messages(conversations, context) == [said("a")]
+    assert await kept_messages(conversations, other) == [said("a")]
 
 
 async def test_tasks_that_end_at_once_both_land(conversations: Conversations) -> None:
@@ -110,7 +110,7 @@ async def test_tasks_that_end_at_once_both_land(conversations: Conversations) ->
     appends = (conversations.append(context, said[0].message_id, said) for said in tasks)
     await asyncio.gather(*appends)
 
-    kept = await conversations.get_all(context)
+    kept = await kept_messages(conversations, context)
 
     found = [kept[start : start + 20] for start in range(0, 100, 20)]
     assert len(kept) == 100
@@ -188,10 +188,9 @@ async def test_a_conversation_keeps_the_newest_messages(conversations: Conversat
     """It does not grow without end, not even when one task says more than that."""
     context = await many(conversations, MAX_MESSAGES + 5)
 
-    kept = await conversations.get_all(context)
+    kept = await kept_messages(conversations, context)
 
     assert (len(kept), kept[0], kept[-1]) == (MAX_MESSAGES, said("5"), said(str(MAX_MESSAGES + 4)))
-    assert await conversations.get_count(context) == MAX_MESSAGES
 
 
 def summary(start: int, end: int, text: str = "", level: int = 0) -> ConversationSummary:
@@ -227,7 +226,7 @@ async def test_summaries_are_kept_by_their_ranges(
         await conversations.compact(context, new)
 
     assert await conversations.get_summaries(context) == [*expected]
-    assert await conversations.get_count(context) == 10
+    assert await count_kept(conversations, context) == 10
 
 
 async def test_a_cleared_conversation_is_forgotten(conversations: Conversations) -> None:
@@ -239,11 +238,10 @@ async def test_a_cleared_conversation_is_forgotten(conversations: Conversations)
     await conversations.compact(context, summary(3, 6))
     await conversations.append(context, "t", [said("again")])
 
-    assert await conversations.get_all(context) == []
+    assert await kept_messages(conversations, context) == []
     assert await conversations.get_recent(context, 10) == []
     assert await conversations.get_summaries(context) == []
-    assert await conversations.get_count(context) == 0
-    assert await conversations.get_count(other) == 10
+    assert await count_kept(conversations, other) == 10
 
     await conversations.append(context, "next", [said("a"), said("b")])
     await conversations.compact(context, summary(9, 11))
@@ -262,7 +260,7 @@ async def test_an_emptied_redis_begins_anew(own_redis: Redis) -> None:
     await conversations.compact(context, summary(0, 3))
     await conversations.append(context, "t", [said("a")])
 
-    assert await conversations.get_all(context) == [said("a")]
+    assert await kept_messages(conversations, context) == [said("a")]
     assert await conversations.get_span(context) == Span(0, 1)
     assert await conversations.get_summaries(context) == []
 
@@ -294,4 +292,4 @@ async def test_the_tasks_of_a_conversation_do_not_grow_without_end(redis: Redis)
 
     assert await redis.zcard(key) == MAX_TASKS
     assert await redis.zscore(key, "oldest") is None
-    assert await conversations.get_all(context) == [said("a"), said("newest")]
+    assert await kept_messages(conversations, context) == [said("a"), said("newest")]

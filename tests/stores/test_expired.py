@@ -18,6 +18,7 @@ from everloop.workflows.contract.names import (
     view_key,
 )
 from tests.stores.examples import new_id, said, submitted
+from tests.support.conversations import count_kept
 
 TTL = timedelta(days=30)
 
@@ -69,13 +70,13 @@ async def test_conversations_go_when_their_time_is_over(redis: Redis) -> None:
     cleaner = ExpiredConversations(redis, ttl=TTL)
 
     assert (await cleaner.clean(dry_run=True)).removed == 1
-    assert await conversations.get_count(old) == 1
+    assert await count_kept(conversations, old) == 1
     assert await cleaner.clean(dry_run=False) == (1, "")
     assert await cleaner.clean(dry_run=False) == (0, "")
     assert await redis.exists(conversation_key(old)) == 0
     assert await redis.zscore(CONVERSATIONS_KEY, old) is None
     assert await cleaner._remove_one(young) == 0
-    assert await conversations.get_count(young) == 1
+    assert await count_kept(conversations, young) == 1
 
 
 async def test_a_conversation_that_goes_on_is_kept(redis: Redis) -> None:
@@ -86,4 +87,4 @@ async def test_a_conversation_that_goes_on_is_kept(redis: Redis) -> None:
     await conversations.append(context, "t2", [said("b")])
 
     await ExpiredConversations(redis, ttl=TTL).clean(dry_run=False)
-    assert await conversations.get_count(context) == 2
+    assert await count_kept(conversations, context) == 2

@@ -48,12 +48,6 @@ class MemoryConversations(Conversations):
         room = Room.of_tokens(max_messages, max_tokens, self.count_tokens)
         return newest_messages(self._conversations[context].messages, room)
 
-    async def get_all(self, context: str) -> list[ConversationMessage]:
-        return list(self._conversations[context].messages)
-
-    async def get_count(self, context: str) -> int:
-        return len(self._conversations[context].messages)
-
     async def get_span(self, context: str) -> Span:
         kept = self._conversations[context]
         return Span(kept.start, kept.end)

@@ -1,0 +1,152 @@
+"""Datasets: the rows that come in come out, each checked against a schema that may be anybody's."""
+
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import cast
+from uuid import uuid4
+
+import pytest
+from pydantic import JsonValue
+
+from everloop.stores.artifacts.changes import decode_rows, encode_rows
+from everloop.stores.artifacts.interface import (
+    Append,
+    Artifacts,
+    Create,
+    NewPart,
+    RowInvalidError,
+    RowSchemaError,
+)
+from everloop.workflows.contract.artifacts import ArtifactStatus, StoredArtifact
+from tests.support.doubling import doubling, while_checks_wait
+from tests.support.memory.artifacts import MemoryArtifacts
+
+SCHEMA: dict[str, JsonValue] = {
+    "type": "object",
+    "properties": {"n": {"type": "integer"}, "name": {"type": "string", "pattern": "^[a-z]+$"}},
+    "required": ["n"],
+    "additionalProperties": False,
+}
+Row = Mapping[str, JsonValue]
+
+
+@pytest.fixture
+def context_id() -> str:
+    return f"owner:{uuid4()}"
+
+
+async def make(
+    artifacts: Artifacts, context_id: str, *rows: Row, schema: Row | None = None
+) -> StoredArtifact:
+    """Make an artifact of rows."""
+    part = NewPart("rows", encode_rows(rows), row_schema=schema)
+    return await artifacts.apply(context_id, "a", Create("t", (part,)))
+
+
+async def append(
+    artifacts: Artifacts, context_id: str, rows: Sequence[Row], *, is_last: bool = False
+) -> StoredArtifact:
+    """Append rows to the dataset."""
+    change = Append(encode_rows(rows), rows=len(rows), last_chunk=is_last)
+    return await artifacts.apply(context_id, "a", change)
+
+
+async def rows_of(artifacts: Artifacts, context_id: str) -> list[dict[str, JsonValue]]:
+    return [row async for row in decode_rows(artifacts.read_part(context_id, "a"))]
+
+
+async def test_dataset_takes_batches(artifacts: Artifacts, context_id: str) -> None:
+    """Rows are appended in batches, and counted."""
+    made = await make(artifacts, context_id, {"n": 0}, schema=SCHEMA)
+    assert made.parts[0].row_schema == SCHEMA
+    for start in range(1, 301, 50):
+        rows = [{"n": number, "name": "abc"} for number in range(start, start + 50)]
+        artifact = await append(artifacts, context_id, rows, is_last=start > 250)
+        assert artifact.parts[0].rows == start + 50
+    assert [row["n"] for row in await rows_of(artifacts, context_id)] == list(range(301))
+    assert (await artifacts.get_artifact(context_id, "a")).status is ArtifactStatus.COMPLETE
+
+
+BAD_ROWS: list[Mapping[str, object]] = [
+    {"n": "1"},
+    {},
+    {"n": 1, "more": 1},
+    {"n": 1, "name": "Abc"},
+    {"n": math.inf},
+    {"n": {1}},
+    {"n": 1, "name": "\ud800"},
+]
+
+
+@pytest.mark.parametrize("row", BAD_ROWS, ids=repr)
+async def test_bad_row_keeps_its_batch_out(
+    artifacts: Artifacts, context_id: str, row: Mapping[str, JsonValue]
+) -> None:
+    """One row that breaks the schema, or is no JSON, is named, and none of its batch is written."""
+    await make(artifacts, context_id, {"n": 0}, schema=SCHEMA)
+    with pytest.raises(RowInvalidError, match="row 1"):
+        await append(artifacts, context_id, [{"n": 1}, row, {"n": 3}])
+    assert await rows_of(artifacts, context_id) == [{"n": 0}]
+
+
+BAD_SCHEMAS: list[dict[str, JsonValue]] = [
+    {"properties": {"\ud800": {}}},
+    {"type": "nothing"},
+    {"properties": {"x": {"pattern": "("}}},
+    {"items": [{"type": 3}], "allOf": [{"minimum": "3"}]},
+]
+
+
+@pytest.mark.parametrize("schema", BAD_SCHEMAS, ids=repr)
+async def test_unusable_schema_is_refused(
+    artifacts: Artifacts, context_id: str, schema: dict[str, JsonValue]
+) -> None:
+    """A dataset is not made with a schema that is wrong, or has a pattern that is none."""
+    with pytest.raises(RowSchemaError):
+        await make(artifacts, context_id, schema=schema)
+    assert await artifacts.list_artifacts(context_id) == []
+
+
+@pytest.mark.parametrize("reference", ["https://127.0.0.1:1/schema.json", "#/$defs/none", "a file"])
+async def test_no_schema_leads_outside(
+    artifacts: Artifacts, context_id: str, reference: str, tmp_path: Path
+) -> None:
+    """A reference out of the schema is followed nowhere: no dataset is made with it."""
+    (tmp_path / "schema.json").write_text("{}")
+    address = (tmp_path / "schema.json").as_uri() if reference == "a file" else reference
+    with pytest.raises(RowSchemaError):
+        await make(artifacts, context_id, schema={"$ref": address})
+
+
+async def test_rows_that_take_too_long_to_check_are_refused(artifacts: Artifacts, context_id: str) -> None:
+    """A schema whose parts refer to each other twice ends in an error, not in the process."""
+    await make(artifacts, context_id, schema=doubling())
+    with pytest.raises(RowSchemaError, match="takes too long"):
+        await append(artifacts, context_id, [{}])
+
+
+async def test_other_dialect_checks_no_less(artifacts: Artifacts, context_id: str) -> None:
+    """`$schema` chooses no other validator, neither at the head of a schema nor within."""
+    inner: JsonValue = {"$schema": "http://json-schema.org/draft-04/schema#", "pattern": "^(a+)+$"}
+    schema: dict[str, JsonValue] = {
+        "$schema": "http://json-schema.org/draft-04/schema#",
+        "properties": {"x": inner, "$schema": {"type": "integer"}},
+    }
+    await make(artifacts, context_id, schema=schema)
+    await append(artifacts, context_id, [{"x": "aaa", "$schema": 1}])
+    for row in ({"x": "a" * 40 + "b"}, {"$schema": "1"}):
+        with pytest.raises(RowInvalidError):
+            await append(artifacts, context_id, [cast("Mapping[str, JsonValue]", row)])
+
+
+async def test_a_schema_of_rows_is_looked_at_apart(artifacts: Artifacts, context_id: str) -> None:
+    """A model wrote it: while it is checked, and rows by it, a worker goes on."""
+    if isinstance(artifacts, MemoryArtifacts):
+        pytest.skip("of one process, for tests")
+    schema: dict[str, JsonValue] = {"properties": {"x": {"pattern": "^(a+)+$"}}}
+
+    await while_checks_wait(make(artifacts, context_id, schema=schema))
+    await while_checks_wait(append(artifacts, context_id, [{"x": "a"}]))
+
+    assert await rows_of(artifacts, context_id) == [{"x": "a"}]
