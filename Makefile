@@ -68,7 +68,7 @@ lock: ## pin the newest versions that pyproject.toml allows, and of them those t
 	@tools=$$(mktemp -d); trap 'rm -rf "$$tools"' EXIT; \
 	$(PYTHON) -m venv "$$tools"; \
 	"$$tools/bin/pip" install --quiet --disable-pip-version-check uv; \
-	"$$tools/bin/uv" pip compile pyproject.toml --quiet --upgrade --group local --group dev --universal \
+	"$$tools/bin/uv" pip compile pyproject.toml --quiet --upgrade --extra local --group dev --universal \
 	  --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links --no-header \
 	  --output-file requirements.lock; \
 	"$$tools/bin/uv" pip compile pyproject.toml --quiet --universal --python-version 3.11 --generate-hashes \

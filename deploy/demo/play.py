@@ -9,10 +9,13 @@ from everloop.deploy.demo.scenes import Stage, answer_a_question, survive_a_kill
 from everloop.deploy.demo.screen import Screen
 from everloop.deploy.local.servers import LOOPBACK
 from everloop.deploy.local.settings import StackSettings, load_settings
-from everloop.deploy.local.stack import ROOT, LocalStack, running_stack
+from everloop.deploy.local.stack import LocalStack, running_stack
 
 TIME_LIMIT = 60.0
 TIME_LIMIT_WITH_A_REAL_MODEL = 600.0
+
+ROOT = Path(__file__).parents[3]
+"""What holds the package: the repository, or where it is installed."""
 
 ENVIRONMENT = {
     "EVERLOOP_AGENTS": "everloop.examples.demo:agent",

@@ -23,14 +23,13 @@ PR_SET_PDEATHSIG = 1  # prctl(2)
 class Service:
     """What to run. `is_ready` is asked with the time of the last start, in seconds since the epoch.
 
-    `environment` and `directory` None mean the supervisor's own.
+    `environment` None means the supervisor's own.
     """
 
     name: str
     command: Sequence[str]
     is_ready: Callable[[float], Awaitable[bool]]
     environment: Mapping[str, str] | None = None
-    directory: Path | None = None
 
 
 class ChildProcess:
@@ -86,7 +85,6 @@ class ChildProcess:
         with self._log.open("ab") as log:
             self._process = await asyncio.create_subprocess_exec(
                 *self._service.command,
-                cwd=self._service.directory,
                 env=self._service.environment,
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=log,

@@ -3,6 +3,7 @@
 import fcntl
 import os
 import secrets
+import shutil
 import socket
 import sys
 import tempfile
@@ -101,7 +102,7 @@ def temporal_command(ports: TemporalPorts, database: Path | None = None) -> list
     State lives in the SQLite file `database`, or in memory if it is None.
     """
     command = [
-        str(Path(sys.executable).with_name("temporal")),
+        _beside_python("temporal"),
         *("server", "start-dev", "--ip", LOOPBACK, "--log-level", "error", "--ui-disable-news-fetch"),
         *("--port", str(ports.grpc), "--ui-port", str(ports.ui)),
         *("--metrics-port", str(ports.metrics), "--http-port", str(ports.http)),
@@ -116,6 +117,13 @@ def temporal_command(ports: TemporalPorts, database: Path | None = None) -> list
     for attribute in SEARCH_ATTRIBUTES:
         command += ["--search-attribute", f"{attribute.name}={type_of(attribute)}"]
     return command
+
+
+def _beside_python(command: str) -> str:
+    """Return where a command is: beside this Python, as packages install it, or in the PATH."""
+    beside = str(Path(sys.executable).parent)
+    path = os.pathsep.join([beside, os.environ.get("PATH", os.defpath)])
+    return shutil.which(command, path=path) or command
 
 
 def type_of(attribute: SearchAttributeKey[Any]) -> str:

@@ -27,8 +27,6 @@ from everloop.deploy.local.settings import StackSettings
 from everloop.deploy.local.supervisor import Supervisor
 from everloop.gateway.auth.settings import is_loopback
 
-ROOT = Path(__file__).parents[3]
-"""What holds the package: the repository, or where it is installed."""
 LEDGER = "ledger.jsonl"
 KEY_OF_THE_DEMO_MODEL = "scripted"
 LOCAL_WEBHOOKS = "127.0.0.0/8,::1,localhost"
@@ -156,7 +154,7 @@ class LocalStack:
 
     def _python(self, name: str, is_ready: Callable[[float], Awaitable[bool]], *arguments: str) -> Service:
         command = (sys.executable, *arguments)
-        return Service(name, command, is_ready, _environment(self._variables()), ROOT)
+        return Service(name, command, is_ready, _environment(self._variables()))
 
     def _variables(self) -> dict[str, str]:
         variables = {

@@ -129,9 +129,10 @@ def agents_in(directory: Path) -> list[FoundAgent]:
         AgentDefinitionError: there is no such directory, it has no agents, or one of its files is broken.
     """
     if not directory.is_dir():
+        wrong = "no Python file" if directory.exists() else "not there"
         raise AgentDefinitionError(
-            f"EVERLOOP_AGENTS: {str(directory)!r} is {'a file' if directory.exists() else 'not there'}; "
-            "expected a directory, or module:attribute"
+            f"EVERLOOP_AGENTS: {str(directory)!r} is {wrong}; "
+            "expected a file NAME.py, a directory, or module:attribute"
         )
     directory = directory.resolve()
     files = [file for file in _modules_in(directory) if not file.stem.startswith("_")]
@@ -140,11 +141,29 @@ def agents_in(directory: Path) -> list[FoundAgent]:
             f"EVERLOOP_AGENTS: the directory {shown(directory)!r} has no agents; "
             "expected files NAME.py that define some"
         )
+    _search(directory)
+    _check_helpers(directory)
+    return [found for file in files for found in _agents_in_file(file)]
+
+
+def agents_in_file(file: Path) -> list[FoundAgent]:
+    """Return the agents that a file gives a public name. What it imports is also looked for beside it.
+
+    Raises:
+        AgentDefinitionError: there is no such file, it has no agents, or it is broken.
+    """
+    if not file.is_file():
+        raise AgentDefinitionError(f"EVERLOOP_AGENTS: {str(file)!r} is not there; expected a file NAME.py")
+    file = file.resolve()
+    _search(file.parent)
+    return _agents_in_file(file)
+
+
+def _search(directory: Path) -> None:
+    """Find modules in a directory, unless there are others of their names."""
     if str(directory) not in sys.path:
         sys.path.append(str(directory))
     importlib.invalidate_caches()
-    _check_helpers(directory)
-    return [found for file in files for found in _agents_in_file(file)]
 
 
 def check_names(directories: Iterable[Path]) -> None:
@@ -230,7 +249,7 @@ def _spec_of(name: str, location: str) -> ModuleSpec:
     if spec is None:
         raise AgentDefinitionError(
             f"EVERLOOP_AGENTS: cannot load {location!r}: No module named {name!r}; "
-            "expected module:attribute, or a directory"
+            "expected module:attribute, a file NAME.py, or a directory"
         )
     return spec
 
@@ -245,9 +264,9 @@ def _agents_of_value(value: object) -> list[Agent] | None:
 class AgentSettings(BaseSettings):
     """Which agents to serve (environment, prefix EVERLOOP_).
 
-    `agents`: `module:attribute`, an attribute being an `Agent` or a sequence of them, or a directory, all of
-    whose files define agents; several of both separated by commas. The first agent is the default one.
-    Default: the demo agent.
+    `agents`: `module:attribute`, an attribute being an `Agent` or a sequence of them, a file `NAME.py`, or a
+    directory, all of whose files define agents; several separated by commas. The first agent is the default
+    one. Default: the demo agent.
     """
 
     model_config = SettingsConfigDict(env_prefix="EVERLOOP_", frozen=True, env_ignore_empty=True)
@@ -273,7 +292,7 @@ class AgentRegistry:
             versions[agent.spec.version] = agent
         if not self._versions:
             raise AgentDefinitionError(
-                "no agent is defined; set EVERLOOP_AGENTS to module:attribute, or to a directory"
+                "no agent is defined; set EVERLOOP_AGENTS to a file NAME.py, a directory, or module:attribute"
             )
 
     @property
@@ -319,9 +338,12 @@ class AgentRegistry:
 def load_agents(locations: str) -> AgentRegistry:
     """Import the agents named in EVERLOOP_AGENTS. An agent that is found in two places is one.
 
+    Modules of the working directory are found, whatever command began this process.
+
     Raises:
         AgentDefinitionError: a location cannot be imported, or holds something else than agents.
     """
+    _find_modules_here()
     named = [part for part in map(str.strip, locations.split(",")) if part]
     check_names(Path(part).expanduser() for part in named if _is_directory(part))
     found: list[FoundAgent] = []
@@ -333,12 +355,24 @@ def load_agents(locations: str) -> AgentRegistry:
     return AgentRegistry(each.agent for each in found)
 
 
+def _find_modules_here() -> None:
+    """Let the working directory come first among those of modules, as `python -m` does; scripts do not."""
+    if not sys.flags.safe_path and not {"", str(Path.cwd())} & {*sys.path}:
+        sys.path.insert(0, str(Path.cwd()))
+
+
 def _load(location: str) -> list[FoundAgent]:
+    if _is_file(location):
+        return agents_in_file(Path(location).expanduser())
     return agents_in(Path(location).expanduser()) if _is_directory(location) else agents_of(location)
 
 
+def _is_file(location: str) -> bool:
+    return location.endswith(".py") and not Path(location).is_dir()
+
+
 def _is_directory(location: str) -> bool:
-    return os.sep in location or Path(location).is_dir()
+    return not _is_file(location) and (os.sep in location or Path(location).is_dir())
 
 
 def _current(versions: dict[str, Agent]) -> Agent:

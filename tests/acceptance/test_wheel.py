@@ -1,0 +1,200 @@
+"""The wheel, installed outside the clone, and a project whose files have the names of Everloop's folders."""
+
+import asyncio
+import json
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+import zipfile
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from everloop import __version__
+from tests.support.a2a_client import connected, request, response_of, send
+from tests.support.processes import ROOT
+
+PATIENCE = 200.0
+NOT_OF_THE_PACKAGE = (".*", "__pycache__", "build", "*.egg-info", "docs", "tests")
+DATA = {".lua", ".typed"}
+
+THEIRS = """
+import sys
+
+importer = sys._getframe(1)
+while "importlib" in importer.f_code.co_filename:
+    importer = importer.f_back
+if importer.f_globals["__spec__"] and importer.f_globals["__spec__"].name.startswith("everloop"):
+    raise ImportError(f"Everloop imported {__file__}")
+WHOSE = "theirs"
+"""
+
+AGENT = """
+import activities, agents, deploy, stores, workflows
+from everloop import Agent, Turn
+from everloop.workflows.contract.messages import AssistantMessage
+
+async def respond(turn: Turn) -> AssistantMessage:
+    whose = {module.WHOSE for module in (activities, agents, deploy, stores, workflows)}
+    return AssistantMessage(text=", ".join(whose))
+
+agent = Agent(id="owner", name="Owner", description="Says whose modules it sees.", respond=respond)
+"""
+
+TESTS = """
+import activities, agents, deploy, stores, workflows
+import everloop.activities, everloop.agents, everloop.deploy, everloop.gateway.app, everloop.stores
+import everloop.worker, everloop.workflows
+from agents.owner import agent
+from everloop import Agent, Limits, prompt, tool, tools
+
+def test_both_are_there() -> None:
+    assert isinstance(agent, Agent)
+    assert Limits() and prompt("Be short.") and tools(tool(print_weather))
+    for name in ("activities", "agents", "deploy", "stores", "workflows"):
+        theirs, ours = globals()[name], getattr(everloop, name)
+        assert (theirs.WHOSE, hasattr(ours, "WHOSE")) == ("theirs", False)
+
+def print_weather(city: str) -> str:
+    '''Tell the weather.'''
+    return "rain"
+"""
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Build it from a copy: what a build leaves behind in the clone would get into the next one."""
+    directory = tmp_path_factory.mktemp("wheel")
+    source = directory / "source"
+    shutil.copytree(ROOT, source, symlinks=True, ignore=shutil.ignore_patterns(*NOT_OF_THE_PACKAGE))
+    _pip("wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", str(directory), str(source))
+    (built,) = directory.glob("*.whl")
+    return built
+
+
+@pytest.fixture(scope="module")
+def programs(wheel: Path) -> Path:
+    """Install the wheel into an environment that sees what Everloop needs; return its folder of programs."""
+    environment = wheel.parent / "environment"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(environment)], check=True)
+    bin_ = environment / "bin"
+    _pip("--python", str(bin_ / "python"), "install", "--no-deps", str(wheel))
+    scheme = {"base": str(environment), "platbase": str(environment)}
+    installed = Path(sysconfig.get_path("purelib", vars=scheme))
+    (installed / "dependencies.pth").write_text(sysconfig.get_path("purelib"), encoding="utf-8")
+    (bin_ / "temporal").symlink_to(Path(sys.executable).with_name("temporal"))  # which a package installs
+    return bin_
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """A folder of a user's, with modules and packages of the names that ours have."""
+    folder = tmp_path / "project"
+    for module in (
+        "activities.py",
+        "workflows.py",
+        *(f"{p}/__init__.py" for p in ("agents", "deploy", "stores")),
+    ):
+        file = folder / module
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(THEIRS, encoding="utf-8")
+    (folder / "agents" / "owner.py").write_text(AGENT, encoding="utf-8")
+    (folder / "owners.py").write_text("from agents.owner import agent", encoding="utf-8")
+    (folder / "test_owner.py").write_text(TESTS, encoding="utf-8")
+    return folder
+
+
+def test_the_wheel_has_all_modules_and_data(wheel: Path) -> None:
+    """Each file of the folders that is code, or that code reads, and no other top-level package."""
+    folders = [path for path in (ROOT / "everloop").iterdir() if path.name != "__pycache__"]
+    files = [file for path in folders for file in (path.resolve().rglob("*") if path.is_dir() else [path])]
+    product = {file.name for file in files if file.suffix in {".py", *DATA}}
+    names = [Path(name) for name in zipfile.ZipFile(wheel).namelist()]
+    packed = {name for name in names if name.parts[0] == "everloop"}
+
+    assert {name.parts[0] for name in names} == {"everloop", f"everloop-{__version__}.dist-info"}
+    assert {name.name for name in packed} == product
+    assert len(packed) == len([file for file in files if file.suffix in {".py", *DATA}])
+
+
+def test_the_command_works_outside_the_clone(programs: Path, project: Path) -> None:
+    """Its help, its version, and agents of the working directory, also by the name of a module."""
+    assert _run(project, programs / "everloop", "--version").stdout == f"everloop {__version__}\n"
+    assert "gateway" in _run(project, programs / "everloop", "--help").stdout
+    for process in ("worker", "gateway"):
+        done = _run(project, programs / "everloop", process, EVERLOOP_AGENTS="owners:nobody")
+        said = f"{process}: EVERLOOP_AGENTS: cannot load 'owners:nobody': owners.py has no 'nobody'; "
+        assert (done.returncode, done.stderr) == (1, f"{said}expected module:attribute\n")
+
+
+def test_a_test_process_of_the_user_sees_both(programs: Path, project: Path) -> None:
+    """Their modules by the bare names, ours below `everloop`."""
+    done = _run(project, programs / "python", "-m", "pytest", "-q", "-p", "no:cacheprovider")
+
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+async def test_it_serves_an_agent_of_another_folder(programs: Path, project: Path) -> None:
+    """Worker and gateway see its modules; nothing of ours imports them."""
+    async with (
+        _everloop_up(programs, project, EVERLOOP_AGENTS="agents/owner.py") as url,
+        connected(url, streaming=False) as client,
+    ):
+        task = await send(client, request("Whose are they?"))
+
+    assert response_of(task) == "theirs"
+
+
+@asynccontextmanager
+async def _everloop_up(programs: Path, project: Path, **variables: str) -> AsyncGenerator[str]:
+    """Run `everloop up`, and yield the gateway's address."""
+    log = project.with_name("up.log")
+    with log.open("wb") as stderr:
+        process = await asyncio.create_subprocess_exec(
+            *(programs / "everloop", "up", "--json", "--directory", project.with_name("state")),
+            cwd=project,
+            env=_environment(variables),
+            stdout=asyncio.subprocess.PIPE,
+            stderr=stderr,
+        )
+    assert process.stdout
+    try:
+        async with asyncio.timeout(PATIENCE):
+            addresses = json.loads(await process.stdout.readuntil(b"\n}\n"))
+        yield addresses["gateway"]
+    except asyncio.IncompleteReadError:
+        raise AssertionError(log.read_text(errors="replace")) from None
+    finally:
+        if process.returncode is None:
+            process.terminate()
+        await process.wait()
+
+
+def _run(directory: Path, *command: str | Path, **variables: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        command, cwd=directory, env=_environment(variables), capture_output=True, text=True, check=False
+    )
+
+
+def _environment(variables: dict[str, str]) -> dict[str, str]:
+    """Return what a shell of the user's has: nothing that leads to the clone, its servers or a model."""
+    ours = ("EVERLOOP_", "OPENAI_", "PYTEST_", "PYTHONPATH", "TEMPORAL_")
+    return {**{name: value for name, value in os.environ.items() if not name.startswith(ours)}, **variables}
+
+
+def _pip(*arguments: str) -> None:
+    command = [
+        sys.executable,
+        "-m",
+        "pip",
+        "--quiet",
+        "--disable-pip-version-check",
+        "--no-input",
+        "--no-cache-dir",
+    ]
+    done = subprocess.run([*command, *arguments], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
