@@ -147,7 +147,7 @@ def test_an_address_that_is_taken_ends_the_process(tmp_path: Path, command: list
         variables = {"EVERLOOP_METRICS_ADDRESS": address, "OPENAI_API_KEY": "k", "EVERLOOP_PORT": "0"}
         code, output = outcome(ServerProcess([sys.executable, *command], tmp_path / "log", variables))
 
-    name = command[-1].removesuffix(".py")
+    name = command[-1].removesuffix(".py").removeprefix("everloop.")
     assert code == 1
     assert output == (
         f"{name}: cannot listen on {address} for metrics: Address already in use; stop what listens there, "
