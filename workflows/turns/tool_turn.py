@@ -234,9 +234,12 @@ def _calls(state: TaskRunState) -> tuple[ToolCall, ...]:
 
 async def _until_ended(running: workflow.ActivityHandle[ToolReply]) -> ToolReply:
     """Return what a tool comes to. If this is cancelled the tool is, and is waited for, but not for ever."""
+    shielded = asyncio.shield(running)
     try:
-        return await asyncio.shield(running)
+        return await shielded
     except asyncio.CancelledError:
+        if shielded.done() and not shielded.cancelled():
+            shielded.exception()  # it failed at this very moment; asyncio would log that nobody looked
         running.cancel()
         with contextlib.suppress(TimeoutError):
             await workflow.wait_condition(running.done, timeout=GIVE_UP)
