@@ -182,7 +182,11 @@ def _judge_pushes(outcome: Outcome, told: Sequence[Notification]) -> Iterator[st
     if news and news[-1].state != paths[0][-1]:
         yield f"the last that its webhook heard is {news[-1].body}"
     answers = [text for each in news if (text := _pushed_answer(each)) is not None]
-    if paths[0][-1] == COMPLETED and answers != [_response(outcome.task)]:
+    answer = _response(outcome.task)
+    # Who has heard nothing before gets the whole task, which may have its answer already.
+    tasks = [cast("Json", each.body["task"]) for each in news if "task" in each.body]
+    is_in_task = not answers and any(_response(task) == answer for task in tasks)
+    if paths[0][-1] == COMPLETED and answers != [answer] and not is_in_task:
         yield f"its webhook heard the answers {answers}"
 
 

@@ -258,6 +258,20 @@ def test_a_push_that_was_lost_is_found(heard: slice, found: str) -> None:
     assert judge(outcome, _books(outcome.order), [*told, *told]) == []
 
 
+def test_the_answer_may_come_with_the_whole_task() -> None:
+    """A webhook that has heard nothing before gets the task as it is, which may have its answer already."""
+    outcome = _right("books")
+    whole: Json = {"task": {**outcome.task, "status": {"state": "TASK_STATE_WORKING"}}}
+    path, end = f"/{outcome.order.number}", _told(outcome.order)[-1]
+    without: Json = {"task": {**whole["task"], "artifacts": []}}
+
+    heard = [
+        Notification(path, {"webhook-id": "whole"}, json.dumps(each).encode()) for each in (whole, without)
+    ]
+    assert judge(outcome, _books(outcome.order), [heard[0], end]) == []
+    assert judge(outcome, _books(outcome.order), [heard[1], end]) != []
+
+
 async def test_a_server_that_ends_by_itself_is_found(tmp_path: Path) -> None:
     """It is started again, so that the run comes to its verdict."""
     ended = shlex.quote(str(tmp_path / "ended"))
