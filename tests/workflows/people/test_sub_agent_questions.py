@@ -21,12 +21,11 @@ from everloop.workflows.contract.messages import (
     AssistantMessage,
     ToolCall,
     ToolMessage,
-    Usage,
     text_of,
 )
 from everloop.workflows.contract.names import is_child_task_id
 from everloop.workflows.contract.questions import WITHHELD, Approval, ApproverAnswer, Question, QuestionKind
-from everloop.workflows.contract.tasks import AgentSpec, TaskRef, TaskState, ToolSpec
+from everloop.workflows.contract.tasks import TaskRef, TaskState, ToolSpec
 from tests.support.fake_ports import (
     CountingTools,
     FakePorts,
@@ -34,22 +33,11 @@ from tests.support.fake_ports import (
     ScriptedModel,
     answer,
     asks,
-    task_of,
 )
 from tests.support.memory.fold import FoldedTask
 from tests.workflows.conftest import Handle, StartTask, say, unique_queue, user
-
-PARENT = AgentSpec(id="agent", tools={"writer": ToolSpec(agent="writer")})
-
-
-def asks_writer(*ids: str) -> AssistantMessage:
-    calls = (ToolCall(id=id_, name="writer", arguments='{"request": "Write."}') for id_ in ids)
-    return AssistantMessage(tool_calls=tuple(calls))
-
-
-def writers_task(task_id: str) -> str:
-    """Return the task of the sub-agent."""
-    return task_of(task_id, *asks_writer("w").tool_calls)
+from tests.workflows.people.asking import HeldUp
+from tests.workflows.people.writers import PARENT, asks_writer, writers_task
 
 
 def question(call: RunToolInput, **fields: object) -> Question:
@@ -271,52 +259,6 @@ async def test_a_tool_of_the_parent_runs_on_while_a_sub_agent_asks(start_task: S
     assert result.excerpt == "done"
 
 
-async def test_a_task_asks_other_agents_only_so_often(start_task: StartTask) -> None:
-    """The model reads that it has to go on without."""
-    ports = FakePorts(ScriptedModel(asks_writer("v", "w"), answer("A poem."), answer("done")))
-
-    async with start_task(ports, PARENT.model_copy(update={"max_sub_agents": 1})) as handle:
-        await handle.result()
-
-    outcomes = sorted(stored.result.outcome for stored in ports.tools.results)
-    assert outcomes == ["error", "ok"]
-    refused = next(s.result.content for s in ports.tools.results if s.result.outcome == "error")
-    assert refused.startswith("this task has asked other agents 1 times")
-
-
-async def test_a_sub_agent_has_what_is_left_of_the_budget(start_task: StartTask) -> None:
-    """A child that would use more than its parent has left is stopped by the parent's limit."""
-    busy = asks(("x", "x")).model_copy(update={"usage": Usage(input_tokens=60)})
-    first = asks_writer("w").model_copy(update={"usage": Usage(input_tokens=40)})
-    ports = FakePorts(ScriptedModel(first, busy, answer("never")))
-
-    async with start_task(ports, PARENT.model_copy(update={"max_tokens": 100})) as handle:
-        with pytest.raises(WorkflowFailureError):
-            await handle.result()
-
-    (stored,) = ports.tools.results
-    assert stored.result.content.startswith("writer failed: stopped after 60 tokens")
-
-
-async def test_sub_agents_at_once_each_have_all_that_was_left(start_task: StartTask) -> None:
-    """What they use together may be more than that; then the task ends after them."""
-
-    async def works(call: CallModelInput) -> AssistantMessage:
-        busy = asks(("x", "x")).model_copy(update={"usage": Usage(input_tokens=50)})
-        return busy if call.length == 1 else answer("A poem.")
-
-    first = asks_writer("v", "w").model_copy(update={"usage": Usage(input_tokens=40)})
-    ports = FakePorts(ScriptedModel(first, *[works] * 4, answer("never")))
-
-    async with start_task(ports, PARENT.model_copy(update={"max_tokens": 100})) as handle:
-        with pytest.raises(WorkflowFailureError) as failed:
-            await handle.result()
-
-    results = [stored.result.content for stored in ports.tools.results]
-    assert results == ["A poem."] * 2
-    assert "stopped after 140 tokens" in str(failed.value.cause)
-
-
 async def test_a_call_of_a_sub_agent_may_need_an_approval(start_task: StartTask) -> None:
     """It is asked for as with any tool; the sub-agent begins once somebody has said yes."""
     ports = FakePorts(ScriptedModel(asks_writer("w"), answer("A poem."), answer("done")))
@@ -345,21 +287,6 @@ async def test_a_call_of_a_sub_agent_that_is_vetoed_starts_none(start_task: Star
 
     assert [stored.result for stored in ports.tools.results] == [veto]
     assert {call.task.task_id for call in ports.model.calls} == {handle.id}
-
-
-class HeldUp(RecordingPublisher):
-    """Holds up what the client's task publishes, until it is let go."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.held, self.go_on = asyncio.Event(), asyncio.Event()
-
-    @activity.defn
-    async def publish(self, call: PublishInput) -> SaveContextResult | None:
-        if "/" not in call.task.task_id:
-            self.held.set()
-            await self.go_on.wait()
-        return await super().publish(call)
 
 
 async def test_a_question_goes_with_the_sub_agent_that_asked(start_task: StartTask, client: Client) -> None:
