@@ -197,7 +197,8 @@ async def test_baggage_is_not_read(app: Starlette, caplog: pytest.LogCaptureFixt
         await asyncio.to_thread(_answered(app, _get(b"/tasks/x", b"baggage: a" + b" " * 8_000 + b"b")))
         await asyncio.to_thread(_answered(app, _get(b"/tasks/x", b"tracestate: " + b"%" * 8_000)))
 
-    assert not caplog.records
+    # What exports spans may have been shut down by an earlier test of this process, and says so for each.
+    assert not [record for record in caplog.records if not record.name.startswith("opentelemetry.sdk.")]
 
 
 @pytest.mark.parametrize(
