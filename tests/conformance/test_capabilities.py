@@ -12,7 +12,7 @@ from everloop.stores.views.redis import RedisTaskViews
 from everloop.workflows.contract.payloads import WIRE_DATA_CONVERTER
 from tests.conformance.bindings import BINDINGS, GRPC, JSONRPC, VERSION, Binding, opened, refusal
 from tests.conformance.messages import COMPLETES, fresh, message
-from tests.gateway.stage import RunningGateway, running_gateway
+from tests.gateway.harness import RunningGateway, running_gateway
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")

@@ -17,7 +17,7 @@ from everloop.stores.push.configs import RedisPushConfigs
 from everloop.stores.push.deliveries import PushDeliveries
 from everloop.stores.push.notifying import NotifyingTaskViews
 from everloop.stores.views.redis import RedisTaskViews
-from tests.gateway.stage import RunningGateway, running_gateway, stand_in_worker, unique
+from tests.gateway.harness import RunningGateway, running_gateway, stand_in_worker, unique
 from tests.support.push_bench import LOOPBACK_ALLOWED
 
 FUZZ = settings(

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from tests.fuzz.insides import MAX_REFUSAL, insides
 from tests.fuzz.mutations import BROKEN, exchanges, mutated, written
 from tests.fuzz.target import CONFIG, FUZZ, HOOK, Target
-from tests.gateway.stage import unique
+from tests.gateway.harness import unique
 from tests.gateway.wire_requests import CURRENT, LEGACY, NAMES, Ask
 
 TASK = "the task that there is"

@@ -12,11 +12,11 @@ from everloop.stores.views.interface import TaskViews
 from everloop.stores.views.redis import RedisTaskViews
 from everloop.workflows.contract.payloads import WIRE_DATA_CONVERTER
 from tests.gateway.download_site import FailingArtifacts, Site
-from tests.gateway.stage import (
+from tests.gateway.harness import (
+    PromptModel,
     RunningGateway,
-    StagedModel,
     running_gateway,
-    staged_worker,
+    scripted_worker,
     stand_in_worker,
     unique,
 )
@@ -42,14 +42,14 @@ def queue() -> str:
 
 
 @session
-async def model(client: Client, views: TaskViews, queue: str) -> AsyncGenerator[StagedModel]:
-    async with staged_worker(client, views, queue) as model:
+async def model(client: Client, views: TaskViews, queue: str) -> AsyncGenerator[PromptModel]:
+    async with scripted_worker(client, views, queue) as model:
         yield model
 
 
 @session
 async def gateway(
-    client: Client, views: TaskViews, queue: str, model: StagedModel
+    client: Client, views: TaskViews, queue: str, model: PromptModel
 ) -> AsyncGenerator[RunningGateway]:
     async with running_gateway(client, views, queue=queue) as gateway:
         yield gateway

@@ -10,7 +10,7 @@ from everloop.gateway.context import ANONYMOUS
 from everloop.runtime.blobs import LinkTerms
 from everloop.stores.artifacts.interface import Create, NewPart
 from everloop.workflows.contract.names import context_key
-from tests.gateway.stage import RunningGateway
+from tests.gateway.harness import RunningGateway
 from tests.support.memory.artifacts import MemoryArtifacts
 
 MIB = 1024 * 1024

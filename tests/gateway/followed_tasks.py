@@ -8,7 +8,7 @@ from everloop.stores.views.interface import TaskViews
 from everloop.workflows.contract.events import ArtifactChunk, StatusChanged
 from everloop.workflows.contract.messages import TextPart, UserMessage
 from everloop.workflows.contract.tasks import TaskState, TaskStatus, TaskView
-from tests.gateway.stage import AGENT, unique
+from tests.gateway.harness import AGENT, unique
 
 
 @dataclass

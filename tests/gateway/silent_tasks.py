@@ -30,7 +30,7 @@ from everloop.workflows.contract import failures, names
 from everloop.workflows.contract.events import TaskEvent
 from everloop.workflows.contract.messages import TextPart, UserMessage
 from everloop.workflows.contract.tasks import AgentSpec, TaskInput, TaskResult, TaskState, TaskView
-from tests.gateway.stage import unique
+from tests.gateway.harness import unique
 from tests.support.memory.artifacts import MemoryArtifacts
 from tests.support.memory.secrets import MemorySecrets
 from tests.support.memory.transcripts import MemoryTranscripts

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from a2a.types.a2a_pb2 import StreamResponse
 from google.protobuf.json_format import ParseDict
 
-from tests.gateway.stage import RunningGateway
+from tests.gateway.harness import RunningGateway
 
 
 @dataclass(frozen=True)

@@ -19,9 +19,9 @@ from everloop.gateway.settings import GatewaySettings
 from everloop.runtime.redis import connect_redis
 from everloop.stores.views.interface import TaskViews
 from tests.gateway.abuses import Json, MessageWires
-from tests.gateway.grpc_stage import running_grpc_gateway
+from tests.gateway.grpc_harness import running_grpc_gateway
+from tests.gateway.harness import running_gateway, stand_in_worker, unique
 from tests.gateway.named_callers import Named
-from tests.gateway.stage import running_gateway, stand_in_worker, unique
 from tests.gateway.wire_requests import Ask
 from tests.gateway.wires import Reply, Wire, all_wires
 

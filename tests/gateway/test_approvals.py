@@ -24,7 +24,7 @@ from everloop.workflows.agent_task import AgentTask
 from everloop.workflows.contract.calls import CallModelInput, RunToolInput, ToolReply
 from everloop.workflows.contract.messages import AssistantMessage
 from everloop.workflows.contract.questions import Question, QuestionKind
-from tests.gateway.stage import running_gateway, unique
+from tests.gateway.harness import running_gateway, unique
 from tests.support.fake_ports import (
     TASK_WORK,
     CountingTools,

@@ -16,7 +16,7 @@ from tests.gateway.download_site import (
     check_error,
     file,
 )
-from tests.gateway.stage import running_gateway, unique
+from tests.gateway.harness import running_gateway, unique
 
 
 async def test_a_link_to_the_store_takes_the_place_of_the_content(client: Client, views: TaskViews) -> None:

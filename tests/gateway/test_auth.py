@@ -13,7 +13,7 @@ from everloop.gateway.auth.api_keys import add_key, new_key, remove_key
 from everloop.gateway.auth.guards import Guards
 from everloop.gateway.auth.settings import AuthSettings, make_authenticator
 from everloop.stores.views.interface import TaskViews
-from tests.gateway.grpc_stage import GrpcGateway, running_grpc_gateway
+from tests.gateway.grpc_harness import GrpcGateway, running_grpc_gateway
 from tests.gateway.wire_requests import Ask
 from tests.gateway.wires import Reply, all_wires
 from tests.support.tokens import AUDIENCE, ISSUER, SigningKey, running_issuer

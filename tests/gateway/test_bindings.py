@@ -18,8 +18,8 @@ from a2a.utils.errors import (
 from temporalio.client import Client
 
 from everloop.stores.views.interface import TaskViews
+from tests.gateway.harness import AGENT, PromptModel, RunningGateway, running_gateway, unique
 from tests.gateway.remembered_push import RememberedPush
-from tests.gateway.stage import AGENT, RunningGateway, StagedModel, running_gateway, unique
 from tests.support.a2a_client import Answer, Binding, Version, connected, request, response_of, send
 
 OTHER = replace(AGENT, id="other", name="Other")
@@ -34,7 +34,7 @@ BINDINGS: list[tuple[Binding, Version]] = [
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def served(
-    client: Client, views: TaskViews, queue: str, model: StagedModel
+    client: Client, views: TaskViews, queue: str, model: PromptModel
 ) -> AsyncGenerator[RunningGateway]:
     """A gateway with two agents and push notifications."""
     agents, push = [AGENT, OTHER], RememberedPush()
@@ -66,7 +66,7 @@ async def completed(a2a: A2AClient) -> pb.Task:
     return await a2a.get_task(pb.GetTaskRequest(id=answer.task_id))
 
 
-async def waiting(a2a: A2AClient, model: StagedModel, gate: asyncio.Event) -> pb.Task:
+async def waiting(a2a: A2AClient, model: PromptModel, gate: asyncio.Event) -> pb.Task:
     """Return a task that works until the gate opens."""
     prompt = unique("waiting")
     model.scripts[prompt] = ["half ", gate, "whole"]
@@ -76,7 +76,7 @@ async def waiting(a2a: A2AClient, model: StagedModel, gate: asyncio.Event) -> pb
     raise AssertionError("it ended")
 
 
-async def test_a_message_is_streamed(a2a: A2AClient, model: StagedModel) -> None:
+async def test_a_message_is_streamed(a2a: A2AClient, model: PromptModel) -> None:
     """The task, its text in pieces, its end."""
     prompt = unique("streamed")
     model.scripts[prompt] = ["one ", "two"]
@@ -108,7 +108,7 @@ async def test_a_task_is_read_with_as_much_history_as_asked_for(a2a: A2AClient) 
     assert only == task.history[-1]
 
 
-async def test_a_subscriber_joins_and_hears_the_end(a2a: A2AClient, model: StagedModel) -> None:
+async def test_a_subscriber_joins_and_hears_the_end(a2a: A2AClient, model: PromptModel) -> None:
     """Subscribing begins with the task as it stands."""
     gate = asyncio.Event()
     task = await waiting(a2a, model, gate)
@@ -124,7 +124,7 @@ async def test_a_subscriber_joins_and_hears_the_end(a2a: A2AClient, model: Stage
     assert answer.states[-1] == pb.TaskState.TASK_STATE_COMPLETED
 
 
-async def test_a_task_is_canceled(a2a: A2AClient, model: StagedModel) -> None:
+async def test_a_task_is_canceled(a2a: A2AClient, model: PromptModel) -> None:
     """Canceling returns the canceled task."""
     task = await waiting(a2a, model, asyncio.Event())
 

@@ -14,8 +14,8 @@ from everloop.gateway.auth.guards import Authenticator, Guards, Unlimited
 from everloop.gateway.context import Caller
 from everloop.gateway.errors import TooManyRequestsError, UnauthenticatedError
 from everloop.stores.views.interface import TaskViews
+from tests.gateway.harness import PromptModel, RunningGateway, running_gateway, unique
 from tests.gateway.raw_calls import RAW_BINDINGS, RawBinding, changed
-from tests.gateway.stage import RunningGateway, StagedModel, running_gateway, unique
 
 every_binding = pytest.mark.parametrize("binding", RAW_BINDINGS, ids=str)
 
@@ -53,7 +53,7 @@ def named() -> Named:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def guarded(
-    client: Client, views: TaskViews, queue: str, model: StagedModel, named: Named
+    client: Client, views: TaskViews, queue: str, model: PromptModel, named: Named
 ) -> AsyncGenerator[RunningGateway]:
     guards = Guards(named, NotGreedy())
     async with running_gateway(client, views, queue=queue, guards=guards) as gateway:

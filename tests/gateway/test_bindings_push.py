@@ -8,14 +8,14 @@ from a2a.types import a2a_pb2 as pb
 from temporalio.client import Client
 
 from everloop.stores.views.interface import TaskViews
+from tests.gateway.harness import PromptModel, RunningGateway, running_gateway, unique
 from tests.gateway.remembered_push import RememberedPush
-from tests.gateway.stage import RunningGateway, StagedModel, running_gateway, unique
 from tests.support.a2a_client import Answer, Binding, connected, request
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def served(
-    client: Client, views: TaskViews, queue: str, model: StagedModel
+    client: Client, views: TaskViews, queue: str, model: PromptModel
 ) -> AsyncGenerator[RunningGateway]:
     async with running_gateway(client, views, queue=queue, push=RememberedPush()) as gateway:
         yield gateway

@@ -7,8 +7,8 @@ import httpx
 import pytest
 import pytest_asyncio
 
+from tests.gateway.harness import AGENT, RunningGateway, unique
 from tests.gateway.raw_calls import RAW_BINDINGS, RawBinding, changed
-from tests.gateway.stage import AGENT, RunningGateway, unique
 
 pytestmark = pytest.mark.parametrize("binding", RAW_BINDINGS, ids=str)
 

@@ -3,7 +3,7 @@
 import httpx
 import pytest
 
-from tests.gateway.stage import AGENT, RunningGateway, unique
+from tests.gateway.harness import AGENT, RunningGateway, unique
 
 LEGACY = {"A2A-Version": "0.3"}
 

@@ -15,8 +15,8 @@ from temporalio.client import Client
 from everloop.gateway.tasks.fanout import EventFanout, OnIdle, Subscription
 from everloop.stores.views.interface import TaskViews
 from everloop.workflows.contract.tasks import TaskState
+from tests.gateway.harness import PromptModel, RunningGateway, StoodIn, running_gateway, unique
 from tests.gateway.raw_calls import RAW_BINDINGS, Call, RawBinding, changed
-from tests.gateway.stage import RunningGateway, StagedModel, StoodIn, running_gateway, unique
 
 every_binding = pytest.mark.parametrize("binding", RAW_BINDINGS, ids=str)
 
@@ -71,7 +71,7 @@ def text_of(binding: RawBinding, sent: list[Sent]) -> str:
 
 @every_binding
 async def test_a_client_goes_on_behind_any_event(
-    gateway: RunningGateway, model: StagedModel, binding: RawBinding
+    gateway: RunningGateway, model: PromptModel, binding: RawBinding
 ) -> None:
     """Every event has an id, and behind each follows exactly the rest, however it is asked for."""
     prompt = unique("ids")
@@ -123,7 +123,7 @@ class BrokenFanout(EventFanout):
 
 @every_binding
 async def test_a_stream_that_fails_ends_with_an_error(
-    client: Client, views: TaskViews, queue: str, model: StagedModel, binding: RawBinding
+    client: Client, views: TaskViews, queue: str, model: PromptModel, binding: RawBinding
 ) -> None:
     """Its last event is the error, without an id, and shows nothing of our insides."""
     prompt, gate = unique("fails"), asyncio.Event()
@@ -143,7 +143,7 @@ async def test_a_stream_that_fails_ends_with_an_error(
 
 @every_binding
 async def test_a_server_that_stops_asks_its_clients_to_come_back(
-    client: Client, views: TaskViews, queue: str, model: StagedModel, binding: RawBinding
+    client: Client, views: TaskViews, queue: str, model: PromptModel, binding: RawBinding
 ) -> None:
     """Streams end with a comment and a time to wait; elsewhere the client misses nothing."""
     prompt, gate = unique("stops"), asyncio.Event()

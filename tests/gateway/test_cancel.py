@@ -15,7 +15,14 @@ from everloop.runtime.redis import connect_redis
 from everloop.stores.views.interface import TaskViews
 from everloop.stores.views.redis import RedisTaskViews
 from everloop.workflows.contract.tasks import TaskState as State
-from tests.gateway.stage import StagedModel, StoodIn, running_gateway, staged_worker, stand_in_worker, unique
+from tests.gateway.harness import (
+    PromptModel,
+    StoodIn,
+    running_gateway,
+    scripted_worker,
+    stand_in_worker,
+    unique,
+)
 from tests.support.a2a_client import Answer, connected, request, send
 from tests.support.processes import running_valkey
 
@@ -49,7 +56,7 @@ async def test_a_task_that_no_worker_has_taken_is_canceled_at_once(client: Clien
         followed.add(await anext(stream))
         canceled = await a2a.cancel_task(CancelTaskRequest(id=task.id))
         await followed.read(stream)
-        async with staged_worker(client, views, queue) as model:
+        async with scripted_worker(client, views, queue) as model:
             with pytest.raises(WorkflowFailureError):
                 await client.get_workflow_handle(task.id).result()
         shown = await a2a.get_task(GetTaskRequest(id=task.id))
@@ -122,7 +129,7 @@ async def test_a_parked_task_is_canceled_by_its_workflow(
     assert canceled.status.state == CANCELED
 
 
-async def test_canceling_a_canceled_task_returns_it(blocking: A2AClient, model: StagedModel) -> None:
+async def test_canceling_a_canceled_task_returns_it(blocking: A2AClient, model: PromptModel) -> None:
     """Whoever did not get the first answer gets the same one again (A2A 1.0 §3.3.1)."""
     prompt = unique("cancel")
     model.scripts[prompt] = [asyncio.Event()]

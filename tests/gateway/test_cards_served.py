@@ -28,8 +28,8 @@ from everloop.gateway.cards.cards import Cards, Offer
 from everloop.gateway.cards.routes import card_routes
 from everloop.gateway.cards.signing import CardKey, CardSettings, load_card_key
 from everloop.stores.views.interface import TaskViews
-from tests.gateway.grpc_stage import GrpcGateway, running_grpc_gateway
-from tests.gateway.stage import running_gateway
+from tests.gateway.grpc_harness import GrpcGateway, running_grpc_gateway
+from tests.gateway.harness import running_gateway
 from tests.support.a2a_client import BINDINGS, Binding, connected
 
 WRITER = Agent(id="writer", name="Writer", description="Writes.")

@@ -23,8 +23,8 @@ from everloop.gateway.auth.guards import Guards
 from everloop.gateway.auth.schemes import AnyScheme
 from everloop.runtime.temporal.payloads import THRESHOLD, data_converter
 from everloop.stores.views.interface import TaskViews
+from tests.gateway.harness import RunningGateway, running_gateway
 from tests.gateway.named_callers import Named
-from tests.gateway.stage import RunningGateway, running_gateway
 from tests.support.encryption import keyring
 from tests.support.memory.blobs import MemoryBlobs
 from tests.support.secret_search import contains
@@ -34,7 +34,7 @@ WORD = "a word for operators"
 
 
 @dataclass(frozen=True)
-class Desk:
+class Harness:
     """A gateway that decrypts, what encrypts for it, and a key for each kind of caller."""
 
     gateway: RunningGateway
@@ -57,9 +57,9 @@ def as_json(payloads: list[Payload]) -> dict[str, Any]:
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
-async def desk(
+async def harness(
     temporal_address: str, views: TaskViews, tmp_path_factory: pytest.TempPathFactory
-) -> AsyncGenerator[Desk]:
+) -> AsyncGenerator[Harness]:
     path = tmp_path_factory.mktemp("keys") / "keys"
     keys: dict[str, Mapping[str, str]] = {"nobody": {}}
     for name, scopes in (("operator", ["operator"]), ("user", ["tasks:read", "tasks:write"])):
@@ -78,17 +78,17 @@ async def desk(
         max_message_bytes=1_000_000,
         max_body_bytes=1_200_000,
     ) as gateway:
-        yield Desk(gateway, client, keys)
+        yield Harness(gateway, client, keys)
 
 
-async def test_decodes_what_is_encrypted_what_is_in_blobs_and_what_is_plain(desk: Desk) -> None:
+async def test_decodes_what_is_encrypted_what_is_in_blobs_and_what_is_plain(harness: Harness) -> None:
     """In the order they came, each payload as the worker's own converter has it."""
     large = "x" * THRESHOLD
-    body = await desk.encrypted(WORD, large)
+    body = await harness.encrypted(WORD, large)
     plain = Payload(metadata={"encoding": b"json/plain"}, data=b'"as it is"')
     body["payloads"] += as_json([plain])["payloads"]
 
-    answer = await desk.ask("decode", body, X_Namespace="default")
+    answer = await harness.ask("decode", body, X_Namespace="default")
 
     data = [json.loads(base64.b64decode(each["data"])) for each in answer.json()["payloads"]]
     assert data == [WORD, large, "as it is"]
@@ -97,11 +97,11 @@ async def test_decodes_what_is_encrypted_what_is_in_blobs_and_what_is_plain(desk
     assert WORD.encode() not in base64.b64decode(body["payloads"][0]["data"])
 
 
-async def test_encodes_what_an_operator_sends(desk: Desk) -> None:
+async def test_encodes_what_an_operator_sends(harness: Harness) -> None:
     """A worker reads it, and Temporal does not."""
     plain = Payload(metadata={"encoding": b"json/plain"}, data=json.dumps(WORD).encode())
 
-    answer = (await desk.ask("encode", as_json([plain]))).json()["payloads"]
+    answer = (await harness.ask("encode", as_json([plain]))).json()["payloads"]
 
     encoded = [
         Payload(
@@ -111,24 +111,26 @@ async def test_encodes_what_an_operator_sends(desk: Desk) -> None:
         for each in answer
     ]
     assert encoded[0].metadata["encoding"] == b"binary/encrypted"
-    assert await desk.client.data_converter.decode(encoded, [str]) == [WORD]
+    assert await harness.client.data_converter.decode(encoded, [str]) == [WORD]
 
 
 @pytest.mark.parametrize(("caller", "status"), [("nobody", 401), ("user", 403)])
 @pytest.mark.parametrize("what", ["decode", "encode"])
-async def test_only_operators_may(desk: Desk, what: str, caller: str, status: int) -> None:
+async def test_only_operators_may(harness: Harness, what: str, caller: str, status: int) -> None:
     """Who may do all with their own tasks may not read those of others here."""
-    answer = await desk.ask(what, await desk.encrypted(WORD), caller)
+    answer = await harness.ask(what, await harness.encrypted(WORD), caller)
     assert answer.status_code == status
     assert "payloads" not in answer.json()
     assert ("www-authenticate" in answer.headers) == (status == 401)
     assert status == 401 or "takes the scope operator" in answer.json()["message"]
 
 
-async def test_callers_of_whom_no_scopes_are_known_are_no_operators(desk: Desk, views: TaskViews) -> None:
+async def test_callers_of_whom_no_scopes_are_known_are_no_operators(
+    harness: Harness, views: TaskViews
+) -> None:
     """Elsewhere nothing is refused to them; this scope has to be named."""
-    async with running_gateway(desk.client, views, queue="none", guards=Guards(Named())) as gateway:
-        answer = await gateway.http.post("/codec/decode", json=await desk.encrypted(WORD))
+    async with running_gateway(harness.client, views, queue="none", guards=Guards(Named())) as gateway:
+        answer = await gateway.http.post("/codec/decode", json=await harness.encrypted(WORD))
     assert answer.status_code == 403
 
 
@@ -142,26 +144,26 @@ async def test_callers_of_whom_no_scopes_are_known_are_no_operators(desk: Desk, 
     ],
     ids=["no object", "wrong type", "unknown field", "too large"],
 )
-async def test_bad_bodies_are_told(desk: Desk, body: object, status: int, said: str) -> None:
+async def test_bad_bodies_are_told(harness: Harness, body: object, status: int, said: str) -> None:
     """A status of 4xx and one line about what is expected."""
-    answer = await desk.ask("decode", body)
+    answer = await harness.ask("decode", body)
     assert (answer.status_code, said in answer.json()["message"]) == (status, True), answer.text
 
 
-async def test_an_unknown_key_is_named(desk: Desk) -> None:
+async def test_an_unknown_key_is_named(harness: Harness) -> None:
     """What cannot be decrypted is no error of ours: 422 with the id of the key."""
     other = data_converter(None, cipher=keyring("k9"))
-    answer = await desk.ask("decode", as_json(await other.encode([WORD])))
+    answer = await harness.ask("decode", as_json(await other.encode([WORD])))
     assert answer.status_code == 422
     assert "'k9', which is not known here" in answer.json()["message"]
 
 
 @pytest.mark.parametrize(("origin", "allowed"), [(UI, UI), ("https://evil.example", None)])
-async def test_pages_of_the_ui_alone_may_ask(desk: Desk, origin: str, allowed: str | None) -> None:
+async def test_pages_of_the_ui_alone_may_ask(harness: Harness, origin: str, allowed: str | None) -> None:
     """The origins of EVERLOOP_CODEC_ORIGINS pass the browser's question and read the answer."""
     asked = {"Origin": origin, "Access-Control-Request-Method": "POST"}
-    before = await desk.gateway.http.options("/codec/decode", headers=asked)
-    answer = await desk.ask("decode", await desk.encrypted(WORD), Origin=origin)
+    before = await harness.gateway.http.options("/codec/decode", headers=asked)
+    answer = await harness.ask("decode", await harness.encrypted(WORD), Origin=origin)
     for each in (before, answer):
         assert each.is_success
         assert each.headers.get("access-control-allow-origin") == allowed
@@ -170,19 +172,19 @@ async def test_pages_of_the_ui_alone_may_ask(desk: Desk, origin: str, allowed: s
 
 
 async def test_is_not_there_where_nothing_is_encrypted_or_anybody_gets_in(
-    desk: Desk, client: Client, views: TaskViews
+    harness: Harness, client: Client, views: TaskViews
 ) -> None:
     """Without keys there is nothing to decrypt, and what is encrypted is for nobody without a name."""
     guards = Guards(AnyScheme([]))
-    for temporal, guard in ((client, guards), (desk.client, Guards())):
+    for temporal, guard in ((client, guards), (harness.client, Guards())):
         async with running_gateway(temporal, views, queue="none", guards=guard) as gateway:
             assert (await gateway.http.post("/codec/decode", json={})).status_code == 404
 
 
-async def test_the_temporal_cli_reads_by_it(desk: Desk, temporal_address: str) -> None:
+async def test_the_temporal_cli_reads_by_it(harness: Harness, temporal_address: str) -> None:
     """`temporal workflow show` with --codec-endpoint shows what a workflow was started with."""
     workflow_id = str(uuid4())
-    await desk.client.start_workflow("Nothing", WORD, id=workflow_id, task_queue="none")
+    await harness.client.start_workflow("Nothing", WORD, id=workflow_id, task_queue="none")
 
     async def shown(*more: str) -> bytes:
         command = [str(Path(sys.executable).with_name("temporal")), "workflow", "show", "--output", "json"]
@@ -191,7 +193,7 @@ async def test_the_temporal_cli_reads_by_it(desk: Desk, temporal_address: str) -
         output, _ = await showing.communicate()
         return output
 
-    header = f"X-API-Key={desk.keys['operator']['X-API-Key']}"
-    endpoint = f"{desk.gateway.url}codec"
+    header = f"X-API-Key={harness.keys['operator']['X-API-Key']}"
+    endpoint = f"{harness.gateway.url}codec"
     assert not contains(await shown(), WORD)
     assert contains(await shown("--codec-endpoint", endpoint, "--codec-header", header), WORD)

@@ -19,7 +19,7 @@ from everloop.stores.views.interface import TaskViews
 from everloop.workflows.contract import failures, names
 from everloop.workflows.contract.messages import UserMessage, content_digest
 from everloop.workflows.contract.tasks import TaskInput, TaskState, TaskStatus, TaskView
-from tests.gateway.stage import running_gateway, unique
+from tests.gateway.harness import running_gateway, unique
 from tests.support.a2a_client import connected, request, send
 
 MESSAGES = 200

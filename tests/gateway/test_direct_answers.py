@@ -15,8 +15,8 @@ from everloop.worker import Ports, WorkerSettings, running_workers
 from everloop.workflows.contract.calls import CREATE_TASK, CallModelInput
 from everloop.workflows.contract.messages import AssistantMessage
 from everloop.workflows.contract.names import derive_task_id
+from tests.gateway.harness import RunningGateway, running_gateway, unique
 from tests.gateway.silent_tasks import delete
-from tests.gateway.stage import RunningGateway, running_gateway, unique
 from tests.support.a2a_client import connected, request, response_of, send
 from tests.support.fake_ports import (
     TASK_WORK,

@@ -11,7 +11,7 @@ from everloop.stores.artifacts.interface import NewPart
 from everloop.stores.views.interface import TaskViews
 from everloop.workflows.contract.artifacts import PartKind
 from tests.gateway.download_site import MIB, FailingArtifacts, Site, check_error, file
-from tests.gateway.stage import running_gateway, unique
+from tests.gateway.harness import running_gateway, unique
 
 
 @pytest.mark.parametrize(

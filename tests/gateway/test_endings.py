@@ -20,6 +20,7 @@ from everloop.workflows.contract import failures
 from everloop.workflows.contract.events import REASON, Warned
 from everloop.workflows.contract.messages import text_of
 from everloop.workflows.contract.tasks import TaskState as State
+from tests.gateway.harness import running_gateway, stand_in_worker, unique
 from tests.gateway.silent_tasks import (
     BUG,
     NAMED,
@@ -35,7 +36,6 @@ from tests.gateway.silent_tasks import (
     until_closed,
     view_of,
 )
-from tests.gateway.stage import running_gateway, stand_in_worker, unique
 from tests.support.a2a_client import connected, request, send
 
 End = Callable[[Client, str], Awaitable[None]]

@@ -13,7 +13,7 @@ from temporalio.client import Client
 
 from everloop.gateway.errors import ANSWERS, NoWorkerError, TaskUnknownError, to_a2a
 from everloop.stores.views.interface import TaskViews
-from tests.gateway.stage import RunningGateway, running_gateway, unique
+from tests.gateway.harness import RunningGateway, running_gateway, unique
 
 INVALID_PARAMS = -32602
 TASK_NOT_FOUND = -32001

@@ -17,7 +17,7 @@ from everloop.stores.views.redis import RedisTaskViews
 from everloop.workflows.contract.events import Thought
 from everloop.workflows.contract.messages import TextPart, UserMessage
 from everloop.workflows.contract.tasks import TaskState, TaskStatus, TaskView
-from tests.gateway.stage import unique
+from tests.gateway.harness import unique
 from tests.support.memory.task_views import MemoryTaskViews
 from tests.support.processes import running_valkey
 

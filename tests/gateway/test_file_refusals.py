@@ -4,7 +4,7 @@ import base64
 
 import pytest
 
-from tests.gateway.stage import RunningGateway, unique
+from tests.gateway.harness import RunningGateway, unique
 
 BAD_PARTS: list[tuple[dict[str, str], str]] = [
     ({"url": "ftp://there/x"}, "parts[0].url is no address of a file"),

@@ -12,7 +12,7 @@ from everloop.gateway.operations import handler
 from everloop.gateway.tasks.tasks import Routes
 from everloop.stores.views.interface import TaskViews
 from everloop.workflows.contract.tasks import TaskState as State
-from tests.gateway.stage import RunningGateway, StagedModel, StoodIn, unique
+from tests.gateway.harness import PromptModel, RunningGateway, StoodIn, unique
 from tests.support.a2a_client import Answer, connected, request, response_of, send
 
 
@@ -24,7 +24,7 @@ async def waiting_task(gateway: RunningGateway, client: Client, views: TaskViews
     return task
 
 
-async def test_a_message_to_a_working_task_is_answered_too(blocking: A2AClient, model: StagedModel) -> None:
+async def test_a_message_to_a_working_task_is_answered_too(blocking: A2AClient, model: PromptModel) -> None:
     """What the client adds while the agent works becomes part of the same task."""
     first, second = unique("one"), unique("two")
     begun, gate = asyncio.Event(), asyncio.Event()
@@ -54,7 +54,7 @@ async def test_a_repeated_message_is_taken_in_once(
     assert (await task.texts())[1:] == [message.message.parts[0].text]
 
 
-async def test_other_content_under_a_known_id_is_refused(blocking: A2AClient, model: StagedModel) -> None:
+async def test_other_content_under_a_known_id_is_refused(blocking: A2AClient, model: PromptModel) -> None:
     """Whether the task shows the first message already or not, the second is refused and says why."""
     first, second = unique("one"), unique("two")
     begun, gate = asyncio.Event(), asyncio.Event()
@@ -74,7 +74,7 @@ async def test_other_content_under_a_known_id_is_refused(blocking: A2AClient, mo
 
 
 async def test_a_message_may_be_called_as_our_own_update_is(
-    blocking: A2AClient, model: StagedModel, client: Client
+    blocking: A2AClient, model: PromptModel, client: Client
 ) -> None:
     """Whoever waits for the decision about a task does not take the place of a client's message."""
     first, second = unique("one"), unique("two")

@@ -24,7 +24,7 @@ from everloop.gateway.context import MAX_HEAD_BYTES, MAX_HEADERS, CallHeaders
 from everloop.gateway.server import GatewayProtocol
 from everloop.gateway.settings import GatewaySettings
 from everloop.stores.views.interface import TaskViews
-from tests.gateway.stage import AGENT
+from tests.gateway.harness import AGENT
 from tests.support.growth import assert_grows_no_faster
 from tests.support.memory.artifacts import MemoryArtifacts
 from tests.support.memory.secrets import MemorySecrets

@@ -18,8 +18,8 @@ from temporalio.client import Client
 
 from everloop.runtime.protocol.tasks import EVENTS_EXTENSION
 from everloop.stores.views.interface import TaskViews
-from tests.gateway.grpc_stage import GrpcGateway, running_grpc_gateway
-from tests.gateway.stage import StagedModel, unique
+from tests.gateway.grpc_harness import GrpcGateway, running_grpc_gateway
+from tests.gateway.harness import PromptModel, unique
 from tests.support.a2a_client import Answer, Version, connected, request, response_of, send
 
 pytestmark = pytest.mark.parametrize("version", ["1.0", "0.3"])
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.parametrize("version", ["1.0", "0.3"])
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def grpc_gateway(
-    client: Client, views: TaskViews, queue: str, model: StagedModel
+    client: Client, views: TaskViews, queue: str, model: PromptModel
 ) -> AsyncGenerator[GrpcGateway]:
     async with running_grpc_gateway(client, views, queue=queue) as gateway:
         yield gateway
@@ -51,7 +51,7 @@ async def test_a_message_is_answered(grpc_gateway: GrpcGateway, version: Version
     assert read == task
 
 
-async def test_a_stream_is_the_task_then_its_updates(caller: A2AClient, model: StagedModel) -> None:
+async def test_a_stream_is_the_task_then_its_updates(caller: A2AClient, model: PromptModel) -> None:
     """The first event is the task, the last its end, and the text in between is whole."""
     prompt, words = unique("stream"), [f"word{n} " for n in range(20)]
     model.scripts[prompt] = words
@@ -63,7 +63,7 @@ async def test_a_stream_is_the_task_then_its_updates(caller: A2AClient, model: S
     assert answer.states[-1] == pb.TASK_STATE_COMPLETED
 
 
-async def test_a_subscriber_sees_the_rest(caller: A2AClient, model: StagedModel) -> None:
+async def test_a_subscriber_sees_the_rest(caller: A2AClient, model: PromptModel) -> None:
     """Whoever subscribes to a running task sees it as it stands, and then everything up to its end."""
     prompt, gate = unique("join"), asyncio.Event()
     model.scripts[prompt] = ["one ", gate, "two"]
@@ -87,7 +87,7 @@ async def test_a_task_that_has_ended_is_not_subscribed_to(caller: A2AClient) -> 
         await anext(caller.subscribe(pb.SubscribeToTaskRequest(id=task)))
 
 
-async def test_a_task_is_canceled(caller: A2AClient, model: StagedModel) -> None:
+async def test_a_task_is_canceled(caller: A2AClient, model: PromptModel) -> None:
     """It ends as canceled; a task that completed cannot be."""
     prompt = unique("cancel")
     model.scripts[prompt] = ["one ", asyncio.Event()]

@@ -27,8 +27,8 @@ from everloop.gateway.errors import (
 )
 from everloop.runtime.telemetry.logs import owner_hash
 from everloop.stores.views.interface import TaskViews
-from tests.gateway.grpc_stage import BODY_BYTES, SERVICE, GrpcGateway, refused, running_grpc_gateway
-from tests.gateway.stage import AGENT, StagedModel, unique
+from tests.gateway.grpc_harness import BODY_BYTES, SERVICE, GrpcGateway, refused, running_grpc_gateway
+from tests.gateway.harness import AGENT, PromptModel, unique
 from tests.support.a2a_client import connected, read_card, request, send
 
 OTHER = Agent(id="other", name="Other", description="Stands beside the default one.", model="scripted")
@@ -88,7 +88,7 @@ def guards(doorman: Doorman, counter: Counter) -> Guards:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def guarded(
-    client: Client, views: TaskViews, queue: str, model: StagedModel, guards: Guards
+    client: Client, views: TaskViews, queue: str, model: PromptModel, guards: Guards
 ) -> AsyncGenerator[GrpcGateway]:
     async with running_grpc_gateway(
         client, views, queue=queue, agents=[AGENT, OTHER], guards=guards

@@ -28,8 +28,8 @@ from everloop.gateway.server import AddressInUseError
 from everloop.gateway.settings import GatewaySettings
 from everloop.gateway.tasks.fanout import EventFanout
 from everloop.stores.views.interface import TaskViews
-from tests.gateway.grpc_stage import GrpcGateway, running_grpc_gateway
-from tests.gateway.stage import StagedModel, unique
+from tests.gateway.grpc_harness import GrpcGateway, running_grpc_gateway
+from tests.gateway.harness import PromptModel, unique
 from tests.support.a2a_client import connected, request, send
 from tests.support.processes import ServerProcess, wait_until_answers
 
@@ -42,7 +42,7 @@ NARROW = (("grpc.http2.bdp_probe", 0), ("grpc.http2.lookahead_bytes", 65_536))
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def gateway(
-    client: Client, views: TaskViews, queue: str, model: StagedModel
+    client: Client, views: TaskViews, queue: str, model: PromptModel
 ) -> AsyncGenerator[GrpcGateway]:
     async with running_grpc_gateway(client, views, queue=queue, stalled_after=0.5) as gateway:
         yield gateway
@@ -91,7 +91,7 @@ def is_left(fanout: EventFanout) -> Callable[[], bool]:
 
 
 async def test_a_client_that_leaves_costs_nothing_more(
-    gateway: GrpcGateway, caller: A2AClient, model: StagedModel
+    gateway: GrpcGateway, caller: A2AClient, model: PromptModel
 ) -> None:
     """Its subscription ends, and so does a blocking send that it does not wait for."""
     prompt, gate = unique("left"), asyncio.Event()
@@ -111,7 +111,7 @@ async def test_a_client_that_leaves_costs_nothing_more(
 
 
 async def test_clients_that_leave_while_they_are_written_to_are_no_news(
-    gateway: GrpcGateway, caller: A2AClient, model: StagedModel, caplog: pytest.LogCaptureFixture
+    gateway: GrpcGateway, caller: A2AClient, model: PromptModel, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Neither we nor gRPC log a failure, however many do."""
     prompt, gate = unique("many"), asyncio.Event()
@@ -135,7 +135,7 @@ async def test_clients_that_leave_while_they_are_written_to_are_no_news(
 
 
 async def test_a_server_that_stops_says_to_subscribe_again(
-    gateway: GrpcGateway, caller: A2AClient, model: StagedModel
+    gateway: GrpcGateway, caller: A2AClient, model: PromptModel
 ) -> None:
     """Open streams end as unavailable, with RetryInfo; new calls find nobody."""
     prompt, gate = unique("stopped"), asyncio.Event()
@@ -163,7 +163,7 @@ def retry_of(error: grpc.aio.AioRpcError) -> RetryInfo:
 
 
 async def test_a_client_that_takes_nothing_is_left(
-    gateway: GrpcGateway, caller: A2AClient, model: StagedModel
+    gateway: GrpcGateway, caller: A2AClient, model: PromptModel
 ) -> None:
     """Its stream ends, so that nothing is kept for it; others see everything meanwhile."""
     prompt, gate = unique("stalled"), asyncio.Event()
@@ -225,7 +225,7 @@ async def process(
     """A gateway process that answers, its address, and a channel to it."""
     port, grpc_port = free_port(), free_port()
     variables = {
-        "EVERLOOP_AGENTS": "tests.gateway.stage:AGENT",
+        "EVERLOOP_AGENTS": "tests.gateway.harness:AGENT",
         "EVERLOOP_TASK_QUEUE": queue,
         "TEMPORAL_ADDRESS": temporal_address,
         "EVERLOOP_REDIS_URL": redis_url,
@@ -247,7 +247,7 @@ async def process(
 
 
 async def test_a_gateway_process_serves_grpc_until_it_is_told_to_stop(
-    gateway: GrpcGateway, model: StagedModel, process: tuple[ServerProcess, str, grpc.aio.Channel]
+    gateway: GrpcGateway, model: PromptModel, process: tuple[ServerProcess, str, grpc.aio.Channel]
 ) -> None:
     """EVERLOOP_GRPC_PORT turns it on; open streams are told to go on elsewhere, and the process ends well."""
     prompt, gate = unique("process"), asyncio.Event()

@@ -18,7 +18,7 @@ from everloop.gateway.bindings.requests import BODIES_AT_ONCE, SMALL_BODY, A2ARe
 from everloop.gateway.bindings.shell import Binding, Endpoint, HttpShell
 from everloop.gateway.server import GatewayProtocol, listen
 from everloop.gateway.settings import GatewaySettings
-from tests.gateway.stage import AGENT
+from tests.gateway.harness import AGENT
 
 
 class Echo(Binding):

@@ -10,8 +10,8 @@ from temporalio.client import Client
 from everloop.gateway.auth.guards import Guards
 from everloop.gateway.bindings.origins import OwnPagesOnly
 from everloop.stores.views.interface import TaskViews
+from tests.gateway.harness import RunningGateway, running_gateway, unique
 from tests.gateway.named_callers import Named
-from tests.gateway.stage import RunningGateway, running_gateway, unique
 
 PUBLIC = "agents.example.org"
 

@@ -22,8 +22,8 @@ from everloop.workflows.contract.messages import FilePart, StoredPart
 from everloop.workflows.contract.names import context_key
 from everloop.workflows.contract.questions import QuestionKind
 from everloop.workflows.contract.tasks import TaskState
+from tests.gateway.harness import RunningGateway, StoodIn, running_gateway, stand_in_worker, unique
 from tests.gateway.questions import ask
-from tests.gateway.stage import RunningGateway, StoodIn, running_gateway, stand_in_worker, unique
 from tests.support.a2a_client import connected, request, send
 from tests.support.memory.artifacts import MemoryArtifacts
 

@@ -77,7 +77,7 @@ def _gateway(directory: Path, temporal_address: str, redis_url: str) -> tuple[Se
         "TEMPORAL_ADDRESS": temporal_address,
         "EVERLOOP_REDIS_URL": redis_url,
         "EVERLOOP_BLOB_DIRECTORY": str(directory / "blobs"),
-        "EVERLOOP_AGENTS": "tests.gateway.stage:AGENT",
+        "EVERLOOP_AGENTS": "tests.gateway.harness:AGENT",
         "EVERLOOP_PORT": str(port),
     }
     server = ServerProcess([sys.executable, "-m", "everloop.gateway"], directory / "gateway.log", variables)

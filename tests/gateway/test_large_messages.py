@@ -8,7 +8,7 @@ from temporalio.client import Client
 from everloop.runtime.temporal.payloads import data_converter
 from everloop.stores.blobs.local import LocalBlobs
 from everloop.stores.views.interface import TaskViews
-from tests.gateway.stage import running_gateway, staged_worker, unique
+from tests.gateway.harness import running_gateway, scripted_worker, unique
 from tests.support.a2a_client import Answer, connected, request, response_of, send
 
 SIZE = 5_000_000
@@ -22,7 +22,7 @@ async def test_a_message_of_megabytes_passes_through(
     queue, prompt = unique("large"), unique("large") + "é" * (SIZE // 2)
     message = request(prompt)
     async with (
-        staged_worker(client, views, queue) as model,
+        scripted_worker(client, views, queue) as model,
         running_gateway(client, views, queue=queue) as gateway,
         connected(gateway.url) as streaming,
         connected(gateway.url, streaming=False) as blocking,

@@ -23,9 +23,8 @@ from everloop.workflows.contract.messages import TextPart, UserMessage
 from everloop.workflows.contract.tasks import Artifact, TaskStatus, TaskView
 from everloop.workflows.contract.tasks import TaskState as State
 from tests.gateway.followed_tasks import FollowedTask
-from tests.gateway.grpc_stage import running_grpc_gateway
-from tests.gateway.named_callers import Named
-from tests.gateway.stage import (
+from tests.gateway.grpc_harness import running_grpc_gateway
+from tests.gateway.harness import (
     AGENT,
     RunningGateway,
     StoodIn,
@@ -33,6 +32,7 @@ from tests.gateway.stage import (
     stand_in_worker,
     unique,
 )
+from tests.gateway.named_callers import Named
 from tests.support.a2a_client import Answer, connected, request, send
 
 LIMIT = 3_000_000

@@ -15,9 +15,9 @@ from everloop.workflows.contract.events import ArtifactChunk, ToolCalled, Warned
 from everloop.workflows.contract.messages import TextPart
 from everloop.workflows.contract.questions import QuestionKind
 from everloop.workflows.contract.tasks import TaskState
+from tests.gateway.harness import PromptModel, RunningGateway, StoodIn, running_gateway, unique
 from tests.gateway.questions import ask
 from tests.gateway.sse import NotStreamedError, ServerSent, all_of, stream
-from tests.gateway.stage import RunningGateway, StagedModel, StoodIn, running_gateway, unique
 from tests.support.a2a_client import connected, request, send
 
 WORDS = [f"word{number} " for number in range(12)]
@@ -47,7 +47,7 @@ def ids_of(events: Sequence[ServerSent]) -> list[str]:
     return [event.id for event in events if event.id]
 
 
-async def test_every_event_has_an_id_that_grows(gateway: RunningGateway, model: StagedModel) -> None:
+async def test_every_event_has_an_id_that_grows(gateway: RunningGateway, model: PromptModel) -> None:
     """It begins with the position of the event in the stream of its task; none comes twice."""
     prompt = unique("ids")
     model.scripts[prompt] = WORDS
@@ -63,7 +63,7 @@ async def test_every_event_has_an_id_that_grows(gateway: RunningGateway, model: 
 @pytest.mark.parametrize("method", ["SubscribeToTask", "SendStreamingMessage"])
 @pytest.mark.parametrize("extended", [False, True])
 async def test_whoever_goes_on_gets_exactly_the_rest(
-    gateway: RunningGateway, model: StagedModel, method: str, *, extended: bool
+    gateway: RunningGateway, model: PromptModel, method: str, *, extended: bool
 ) -> None:
     """Behind each id of a finished task: the same events with the same ids, and no task before them."""
     prompt, headers = unique("rest"), EXTENDED if extended else {}
@@ -105,7 +105,7 @@ async def test_behind_the_end_there_is_nothing(gateway: RunningGateway) -> None:
 
 @pytest.mark.parametrize("joined", ["the same gateway", "another gateway"])
 async def test_a_client_that_is_cut_off_in_the_middle_misses_nothing(
-    gateway: RunningGateway, another: RunningGateway, model: StagedModel, joined: str
+    gateway: RunningGateway, another: RunningGateway, model: PromptModel, joined: str
 ) -> None:
     """It comes back while the answer goes on, at any gateway, as often as it likes."""
     prompt = unique("cut")
@@ -135,7 +135,7 @@ async def test_a_client_that_is_cut_off_in_the_middle_misses_nothing(
 
 @pytest.mark.parametrize("last_id", ["nonsense", "1-1", "99999999999999-0", "0-0", f"{2**64}-0"])
 async def test_an_id_that_the_stream_does_not_hold_gets_the_whole_task(
-    gateway: RunningGateway, model: StagedModel, last_id: str
+    gateway: RunningGateway, model: PromptModel, last_id: str
 ) -> None:
     """A fresh task first, as without an id; behind the very beginning all events there were."""
     prompt, gate = unique("unknown"), asyncio.Event()
@@ -155,7 +155,7 @@ async def test_an_id_that_the_stream_does_not_hold_gets_the_whole_task(
 
 
 async def test_a_stream_that_was_lost_begins_with_the_task_again(
-    gateway: RunningGateway, model: StagedModel, redis_url: str, views: TaskViews
+    gateway: RunningGateway, model: PromptModel, redis_url: str, views: TaskViews
 ) -> None:
     """Redis forgot the stream: the id leads nowhere, so the client gets the task as it is now."""
     prompt, gate = unique("lost"), asyncio.Event()
@@ -268,7 +268,7 @@ async def test_artifacts_that_begin_empty_are_gone_on_with(
 
 
 async def test_a_new_message_is_not_mistaken_for_one_that_goes_on(
-    gateway: RunningGateway, model: StagedModel
+    gateway: RunningGateway, model: PromptModel
 ) -> None:
     """The id of another task's event is none of this task."""
     prompt = unique("new")

@@ -16,8 +16,8 @@ from everloop.runtime.redis import connect_redis
 from everloop.stores.views.interface import START
 from everloop.stores.views.redis import RedisTaskViews
 from tests.gateway.followed_tasks import FollowedTask, working_task
+from tests.gateway.harness import RunningGateway, running_gateway
 from tests.gateway.raw_subscriber import subscriber, subscription
-from tests.gateway.stage import RunningGateway, running_gateway
 from tests.support.processes import running_valkey
 
 AT_ONCE = 50

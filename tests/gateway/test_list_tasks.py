@@ -19,8 +19,8 @@ from everloop.stores.views.interface import TaskViews
 from everloop.workflows.contract.events import StatusChanged
 from everloop.workflows.contract.messages import TextPart, UserMessage
 from everloop.workflows.contract.tasks import Artifact, TaskState, TaskStatus, TaskView
+from tests.gateway.harness import AGENT, RunningGateway, running_gateway, unique
 from tests.gateway.named_callers import Named
-from tests.gateway.stage import AGENT, RunningGateway, running_gateway, unique
 
 OTHER = Agent(id="other", name="Other", description="Another one.", model="scripted")
 INVALID_PARAMS = -32602
@@ -36,7 +36,7 @@ async def served(client: Client, views: TaskViews) -> AsyncGenerator[RunningGate
 
 
 @dataclass(frozen=True)
-class Desk:
+class Harness:
     """An owner of the test's own, who has tasks and lists them."""
 
     gateway: RunningGateway
@@ -93,19 +93,19 @@ class Desk:
 
 
 @pytest.fixture
-def desk(served: RunningGateway, views: TaskViews) -> Desk:
-    return Desk(served, views, unique("owner"))
+def harness(served: RunningGateway, views: TaskViews) -> Harness:
+    return Harness(served, views, unique("owner"))
 
 
 def ids_of(result: Mapping[str, Any]) -> list[str]:
     return [task["id"] for task in result["tasks"]]
 
 
-async def test_every_combination_of_filters_narrows_the_list(desk: Desk) -> None:
+async def test_every_combination_of_filters_narrows_the_list(harness: Harness) -> None:
     """Context, state and time; newest first, totals of what matches, an empty token at the end."""
     begin, context_id = datetime.now(UTC), unique("context")
     tasks = [
-        await desk.create(state, at=begin + timedelta(seconds=n), context_id=context)
+        await harness.create(state, at=begin + timedelta(seconds=n), context_id=context)
         for n, (state, context) in enumerate(
             product((TaskState.COMPLETED, TaskState.INPUT_REQUIRED), (context_id, "", context_id))
         )
@@ -130,35 +130,35 @@ async def test_every_combination_of_filters_narrows_the_list(desk: Desk) -> None
             and context in {None, task.context_id}
             and (since is None or task.status.at >= since)
         ]
-        assert await desk.found(**filters) == expected
-        paged = [result async for result in desk.pages(pageSize=1, **filters)]
+        assert await harness.found(**filters) == expected
+        paged = [result async for result in harness.pages(pageSize=1, **filters)]
         assert [task_id for result in paged for task_id in ids_of(result)] == expected
         assert {result["totalSize"] for result in paged} == {len(expected)}
         assert [result["pageSize"] for result in paged] == [1] * len(paged)
 
 
-async def test_each_state_can_be_asked_for(desk: Desk) -> None:
+async def test_each_state_can_be_asked_for(harness: Harness) -> None:
     """And no state, or the unspecified one, means all of them."""
-    tasks = {state: await desk.create(state) for state in TaskState}
+    tasks = {state: await harness.create(state) for state in TaskState}
 
     for state, task in tasks.items():
-        assert await desk.found(status=f"TASK_STATE_{state.name}") == [task.task_id]
-    everything = set(await desk.found())
-    assert everything == set(await desk.found(status="TASK_STATE_UNSPECIFIED"))
+        assert await harness.found(status=f"TASK_STATE_{state.name}") == [task.task_id]
+    everything = set(await harness.found())
+    assert everything == set(await harness.found(status="TASK_STATE_UNSPECIFIED"))
     assert everything == {task.task_id for task in tasks.values()}
 
 
-async def test_the_time_of_a_task_as_it_is_shown_finds_it_again(desk: Desk) -> None:
+async def test_the_time_of_a_task_as_it_is_shown_finds_it_again(harness: Harness) -> None:
     """The time "after" which to look is included, to the microsecond, as the specification says."""
     at = datetime(2026, 3, 4, 5, 6, 7, 123457, tzinfo=UTC)
-    task = await desk.create(at=at)
-    (shown,) = (await desk.ask())["result"]["tasks"]
+    task = await harness.create(at=at)
+    (shown,) = (await harness.ask())["result"]["tasks"]
     time = shown["status"]["timestamp"]
 
     assert time.startswith("2026-03-04T05:06:07.123457")
-    assert await desk.found(statusTimestampAfter=time) == [task.task_id]
-    assert await desk.found(statusTimestampAfter="2026-03-04T05:06:07.123457001Z") == []
-    assert await desk.found(statusTimestampAfter="2026-03-04T07:06:07.123457+02:00") == [task.task_id]
+    assert await harness.found(statusTimestampAfter=time) == [task.task_id]
+    assert await harness.found(statusTimestampAfter="2026-03-04T05:06:07.123457001Z") == []
+    assert await harness.found(statusTimestampAfter="2026-03-04T07:06:07.123457+02:00") == [task.task_id]
 
 
 @pytest.mark.parametrize(
@@ -177,22 +177,22 @@ async def test_the_time_of_a_task_as_it_is_shown_finds_it_again(desk: Desk) -> N
         ({"status": "TASK_STATE_SLEEPING"}, ""),
     ],
 )
-async def test_what_is_out_of_range_is_refused(desk: Desk, params: dict[str, Any], named: str) -> None:
+async def test_what_is_out_of_range_is_refused(harness: Harness, params: dict[str, Any], named: str) -> None:
     """Invalid params, with the name of the field and what was expected."""
-    error = (await desk.ask(**params))["error"]
+    error = (await harness.ask(**params))["error"]
 
     assert error["code"] == INVALID_PARAMS
     assert named in error["message"]
 
 
-async def test_a_page_has_fifty_tasks_unless_told(desk: Desk) -> None:
+async def test_a_page_has_fifty_tasks_unless_told(harness: Harness) -> None:
     """And a hundred at most."""
     begin = datetime.now(UTC)
     for n in range(101):
-        await desk.create(at=begin - timedelta(seconds=n))
+        await harness.create(at=begin - timedelta(seconds=n))
 
-    default = (await desk.ask())["result"]
-    largest = (await desk.ask(pageSize=100))["result"]
+    default = (await harness.ask())["result"]
+    largest = (await harness.ask(pageSize=100))["result"]
 
     assert (len(default["tasks"]), default["pageSize"], default["totalSize"]) == (50, 50, 101)
     assert (len(largest["tasks"]), largest["pageSize"], largest["totalSize"]) == (100, 100, 101)
@@ -200,54 +200,54 @@ async def test_a_page_has_fifty_tasks_unless_told(desk: Desk) -> None:
 
 
 @pytest.mark.parametrize(("asked", "expected"), [(None, 3), (0, 0), (1, 1), (2, 2), (3, 3), (100, 3)])
-async def test_history_comes_as_long_as_asked(desk: Desk, asked: int | None, expected: int) -> None:
+async def test_history_comes_as_long_as_asked(harness: Harness, asked: int | None, expected: int) -> None:
     """The newest messages; all without a length."""
-    await desk.create()
+    await harness.create()
     params: dict[str, Any] = {} if asked is None else {"historyLength": asked}
 
-    (task,) = (await desk.ask(**params))["result"]["tasks"]
+    (task,) = (await harness.ask(**params))["result"]["tasks"]
 
     shown = [message["messageId"] for message in task.get("history", [])]
     assert shown == [f"m{n}" for n in range(3 - expected, 3)]
 
 
-async def test_artifacts_come_only_when_asked_for(desk: Desk) -> None:
+async def test_artifacts_come_only_when_asked_for(harness: Harness) -> None:
     """Without `includeArtifacts` there is no such field."""
-    await desk.create()
+    await harness.create()
 
     omitted: list[dict[str, Any]] = [{}, {"includeArtifacts": False}]
     for params in omitted:
-        (task,) = (await desk.ask(**params))["result"]["tasks"]
+        (task,) = (await harness.ask(**params))["result"]["tasks"]
         assert "artifacts" not in task
-    (task,) = (await desk.ask(includeArtifacts=True))["result"]["tasks"]
+    (task,) = (await harness.ask(includeArtifacts=True))["result"]["tasks"]
     assert [part["text"] for artifact in task["artifacts"] for part in artifact["parts"]] == ["x"]
 
 
-async def test_a_listed_task_is_written_as_it_is_read(desk: Desk) -> None:
+async def test_a_listed_task_is_written_as_it_is_read(harness: Harness) -> None:
     """Fields without a value are left out of both, on both bindings; what a page has to have is there."""
-    view = await desk.create()
-    headers = {"owner": desk.owner}
+    view = await harness.create()
+    headers = {"owner": harness.owner}
 
-    over_jsonrpc = (await desk.ask(includeArtifacts=True))["result"]
-    listed = await desk.gateway.http.get("/tasks?includeArtifacts=true", headers=headers)
-    read = (await desk.gateway.http.get(f"/tasks/{view.task_id}", headers=headers)).json()
+    over_jsonrpc = (await harness.ask(includeArtifacts=True))["result"]
+    listed = await harness.gateway.http.get("/tasks?includeArtifacts=true", headers=headers)
+    read = (await harness.gateway.http.get(f"/tasks/{view.task_id}", headers=headers)).json()
 
     assert over_jsonrpc == listed.json()
     assert over_jsonrpc == {"tasks": [read], "nextPageToken": "", "pageSize": 50, "totalSize": 1}
     assert "metadata" not in read
 
 
-async def test_counts_are_whole_numbers(desk: Desk) -> None:
+async def test_counts_are_whole_numbers(harness: Harness) -> None:
     """JSON has no other way to tell them from measures; clients in typed languages care."""
     usage: JsonValue = {"inputTokens": 12, "outputTokens": 3, "cost": 0.5, "text": '\\ " 1.0,'}
-    view = await desk.create(metadata={"usage": usage})
-    headers = {"owner": desk.owner}
+    view = await harness.create(metadata={"usage": usage})
+    headers = {"owner": harness.owner}
 
     for path in (f"/tasks/{view.task_id}", "/tasks"):
-        text = (await desk.gateway.http.get(path, headers=headers)).text
+        text = (await harness.gateway.http.get(path, headers=headers)).text
         assert re.search(r'"inputTokens": ?12[,}]', text)
         assert r'"\\ \" 1.0,"' in text
-    listed = (await desk.ask())["result"]["tasks"][0]["metadata"]["usage"]
+    listed = (await harness.ask())["result"]["tasks"][0]["metadata"]["usage"]
     assert {name: type(value) for name, value in listed.items()} == {
         "inputTokens": int,
         "outputTokens": int,
@@ -256,40 +256,40 @@ async def test_counts_are_whole_numbers(desk: Desk) -> None:
     }
 
 
-async def test_callers_see_their_own_tasks_with_the_agent_they_call(desk: Desk) -> None:
+async def test_callers_see_their_own_tasks_with_the_agent_they_call(harness: Harness) -> None:
     """Another owner's tasks, and those with another agent, are neither listed nor counted, in any list."""
     context_id = unique("context")
-    mine = await desk.create(context_id=context_id)
-    theirs = await desk.create(context_id=context_id, agent_id=OTHER.id)
-    stranger = replace(desk, owner=unique("stranger"))
+    mine = await harness.create(context_id=context_id)
+    theirs = await harness.create(context_id=context_id, agent_id=OTHER.id)
+    stranger = replace(harness, owner=unique("stranger"))
     foreign = await stranger.create(context_id=context_id)
 
     for filters in ({}, {"contextId": context_id}, {"status": "TASK_STATE_COMPLETED"}):
-        assert await desk.found(**filters) == [mine.task_id]
-        assert await desk.found(f"/agents/{AGENT.id}/", **filters) == [mine.task_id]
-        assert await desk.found(f"/agents/{OTHER.id}/", **filters) == [theirs.task_id]
-        assert await desk.found(tenant=OTHER.id, **filters) == [theirs.task_id]
+        assert await harness.found(**filters) == [mine.task_id]
+        assert await harness.found(f"/agents/{AGENT.id}/", **filters) == [mine.task_id]
+        assert await harness.found(f"/agents/{OTHER.id}/", **filters) == [theirs.task_id]
+        assert await harness.found(tenant=OTHER.id, **filters) == [theirs.task_id]
         assert await stranger.found(**filters) == [foreign.task_id]
 
 
-async def test_a_token_shows_nobody_anything_of_others(desk: Desk) -> None:
+async def test_a_token_shows_nobody_anything_of_others(harness: Harness) -> None:
     """With another caller, agent or filter it is a place in that list, and no more."""
-    begin, stranger = datetime.now(UTC), replace(desk, owner=unique("stranger"))
+    begin, stranger = datetime.now(UTC), replace(harness, owner=unique("stranger"))
     for n in range(3):
-        await desk.create(at=begin - timedelta(seconds=n))
+        await harness.create(at=begin - timedelta(seconds=n))
     older = await stranger.create(at=begin - timedelta(seconds=9))
     await stranger.create(at=begin + timedelta(seconds=9))
-    token = (await desk.ask(pageSize=1))["result"]["nextPageToken"]
+    token = (await harness.ask(pageSize=1))["result"]["nextPageToken"]
 
     assert ids_of((await stranger.ask(pageToken=token))["result"]) == [older.task_id]
-    assert ids_of((await desk.ask(f"/agents/{OTHER.id}/", pageToken=token))["result"]) == []
-    assert ids_of((await desk.ask(pageToken=token, status="TASK_STATE_FAILED"))["result"]) == []
+    assert ids_of((await harness.ask(f"/agents/{OTHER.id}/", pageToken=token))["result"]) == []
+    assert ids_of((await harness.ask(pageToken=token, status="TASK_STATE_FAILED"))["result"]) == []
 
 
-async def test_pages_are_stable_while_tasks_change_and_come(desk: Desk) -> None:
+async def test_pages_are_stable_while_tasks_change_and_come(harness: Harness) -> None:
     """Nothing is listed twice, and every task that rests is listed once."""
     begin = datetime.now(UTC) - timedelta(seconds=1)
-    tasks = [await desk.create(at=begin - timedelta(seconds=n)) for n in range(120)]
+    tasks = [await harness.create(at=begin - timedelta(seconds=n)) for n in range(120)]
     restless = tasks[::3]
     turns: asyncio.Queue[None] = asyncio.Queue()
 
@@ -301,13 +301,13 @@ async def test_pages_are_stable_while_tasks_change_and_come(desk: Desk) -> None:
             version += 1
             for task in restless[version % 4 :: 4]:
                 moved = StatusChanged(version=version, state=TaskState.FAILED, at=datetime.now(UTC))
-                await desk.views.publish(task.task_id, "run", [moved])
-            await desk.create()
+                await harness.views.publish(task.task_id, "run", [moved])
+            await harness.create()
             turns.task_done()
 
     changing = asyncio.create_task(change())
     listed: list[str] = []
-    async for result in desk.pages(pageSize=7):
+    async for result in harness.pages(pageSize=7):
         listed += ids_of(result)
         turns.put_nowait(None)
         if len(listed) % 2:  # every second page is read while the changes go on

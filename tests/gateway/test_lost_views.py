@@ -18,7 +18,7 @@ from everloop.stores.views.interface import TaskViews
 from everloop.stores.views.redis import RedisTaskViews
 from everloop.workflows.contract.events import StatusChanged
 from everloop.workflows.contract.tasks import TaskState as State
-from tests.gateway.stage import running_gateway, staged_worker, unique
+from tests.gateway.harness import running_gateway, scripted_worker, unique
 from tests.support.a2a_client import Answer, connected, request, response_of, send
 from tests.support.processes import running_valkey
 
@@ -31,7 +31,7 @@ async def test_a_lost_view_comes_back_from_the_workflow(
     async with running_valkey(tmp_path) as (_, url), connect_redis(url) as redis:
         views, queue = RedisTaskViews(redis), unique("lost")
         async with (
-            staged_worker(client, views, queue) as model,
+            scripted_worker(client, views, queue) as model,
             running_gateway(
                 client, views, queue=queue, fanout=EventFanout(views, idle_check=0.05)
             ) as gateway,
@@ -64,7 +64,7 @@ async def test_a_finished_task_comes_back_too(tmp_path: Path, client: Client) ->
     async with running_valkey(tmp_path) as (_, url), connect_redis(url) as redis:
         views, queue = RedisTaskViews(redis), unique("finished")
         async with (
-            staged_worker(client, views, queue),
+            scripted_worker(client, views, queue),
             running_gateway(client, views, queue=queue) as gateway,
             connected(gateway.url, streaming=False) as a2a,
         ):
@@ -96,7 +96,7 @@ async def test_a_lost_view_without_a_worker_shows_the_beginning(tmp_path: Path, 
             stream = streaming.subscribe(SubscribeToTaskRequest(id=task.id))
             follower = Answer()
             follower.add(await anext(stream))
-            async with staged_worker(client, views, queue):
+            async with scripted_worker(client, views, queue):
                 await follower.read(stream)
 
     assert got == task

@@ -12,8 +12,8 @@ from everloop.runtime.redis import connect_redis
 from everloop.stores.views.interface import TaskViews
 from everloop.stores.views.redis import RedisTaskViews
 from tests.gateway.followed_tasks import working_task
+from tests.gateway.harness import RunningGateway, running_gateway
 from tests.gateway.raw_subscriber import RawEvent, RawSubscriber, subscriber
-from tests.gateway.stage import RunningGateway, running_gateway
 
 QUEUE_LIMIT = 20
 """How many events may wait for a subscriber here: a hundred times fewer than usual."""

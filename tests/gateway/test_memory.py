@@ -24,7 +24,7 @@ async def started(log: Path, variables: dict[str, str]) -> AsyncGenerator[tuple[
     """Run a gateway on a free port; yield its process when it answers, and its address."""
     port = free_port()
     url = f"http://{LOOPBACK}:{port}"
-    environment = {"EVERLOOP_PORT": str(port), "EVERLOOP_AGENTS": "tests.gateway.stage:AGENT", **variables}
+    environment = {"EVERLOOP_PORT": str(port), "EVERLOOP_AGENTS": "tests.gateway.harness:AGENT", **variables}
     process = ServerProcess([sys.executable, "-m", "everloop.gateway"], log, environment)
 
     async def ready() -> bool:

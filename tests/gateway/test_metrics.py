@@ -25,7 +25,7 @@ from everloop.stores.views.redis import RedisTaskViews
 from everloop.workflows.contract.events import Thought
 from everloop.workflows.contract.messages import TextPart, UserMessage
 from everloop.workflows.contract.tasks import AgentSpec, TaskInput, TaskState
-from tests.gateway.stage import unique
+from tests.gateway.harness import unique
 from tests.gateway.test_process import outcome
 from tests.support.processes import ServerProcess
 from tests.support.recorded_metrics import Recorded

@@ -11,8 +11,8 @@ from everloop.workflows.contract.events import AgentInvoked, Narrated, TaskEvent
 from everloop.workflows.contract.names import child_task_id
 from everloop.workflows.contract.tasks import TaskState
 from tests.gateway.followed_tasks import FollowedTask, working_task
+from tests.gateway.harness import RunningGateway
 from tests.gateway.sse import all_of, stream
-from tests.gateway.stage import RunningGateway
 from tests.stores.examples import status
 
 SUBSCRIBE = "SubscribeToTask"

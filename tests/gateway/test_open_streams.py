@@ -12,9 +12,9 @@ from everloop.gateway.errors import TooManyRequestsError, UnavailableNowError
 from everloop.gateway.operations.authorized import OpenStreams
 from everloop.stores.views.interface import TaskViews
 from tests.gateway.followed_tasks import working_task
+from tests.gateway.harness import RunningGateway, running_gateway, unique
 from tests.gateway.named_callers import Named
 from tests.gateway.raw_calls import RAW_BINDINGS, Call, RawBinding, changed
-from tests.gateway.stage import RunningGateway, running_gateway, unique
 
 MOST = 2
 

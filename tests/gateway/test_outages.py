@@ -14,11 +14,11 @@ from everloop.runtime.redis import connect_redis
 from everloop.stores.views.interface import TaskViews
 from everloop.stores.views.redis import RedisTaskViews
 from everloop.workflows.contract.payloads import WIRE_DATA_CONVERTER
-from tests.gateway.stage import (
+from tests.gateway.harness import (
+    PromptModel,
     RunningGateway,
-    StagedModel,
     running_gateway,
-    staged_worker,
+    scripted_worker,
     stand_in_worker,
     unique,
 )
@@ -31,7 +31,7 @@ class Site:
     """A gateway and a worker with servers of their own, which a test may stop."""
 
     gateway: RunningGateway
-    model: StagedModel
+    model: PromptModel
     temporal: ServerProcess
     valkey: ServerProcess
 
@@ -46,7 +46,7 @@ async def site(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Site]
         client = await Client.connect(address, data_converter=WIRE_DATA_CONVERTER)
         views, queue = RedisTaskViews(redis), unique("outage")
         async with (
-            staged_worker(client, views, queue) as model,
+            scripted_worker(client, views, queue) as model,
             running_gateway(client, views, queue=queue) as gateway,
         ):
             yield Site(gateway, model, temporal, valkey)
@@ -220,7 +220,7 @@ async def test_a_subscription_while_nobody_works_sees_the_task_begin(
         stream = a2a.subscribe(SubscribeToTaskRequest(id=task.id))
         follower = Answer()
         follower.add(await anext(stream))
-        async with staged_worker(client, views, queue):
+        async with scripted_worker(client, views, queue):
             await follower.read(stream)
 
     assert follower.states[0] == TaskState.TASK_STATE_SUBMITTED

@@ -22,11 +22,11 @@ from everloop.stores.artifacts.redis import RedisArtifacts
 from everloop.stores.blobs.s3 import S3Blobs
 from everloop.stores.views.redis import RedisTaskViews
 from everloop.workflows.contract.names import context_key
-from tests.gateway.stage import unique
+from tests.gateway.harness import unique
 from tests.support.buckets import new_bucket, running_moto
 from tests.support.processes import ServerProcess, running_valkey, wait_until_answers
 
-AGENTS = "tests.gateway.stage:AGENT"
+AGENTS = "tests.gateway.harness:AGENT"
 LARGE = b"0123456789" * 20_000
 
 

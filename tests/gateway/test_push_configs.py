@@ -13,17 +13,17 @@ from temporalio.client import Client
 from everloop.gateway.operations.push import make_push
 from everloop.runtime.redis import connect_redis
 from everloop.stores.push.settings import PushSettings
-from tests.gateway.push_stage import PushStage, running_push_stage
-from tests.gateway.stage import unique
+from tests.gateway.harness import unique
+from tests.gateway.push_harness import PushHarness, running_push_harness
 from tests.support.a2a_client import Binding, connected, request, send
 from tests.support.memory.push_configs import MemoryPushConfigs
 from tests.support.webhook import Webhook, running_webhook
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
-async def stage(client: Client, redis_url: str) -> AsyncGenerator[PushStage]:
-    async with connect_redis(redis_url) as redis, running_push_stage(client, redis) as stage:
-        yield stage
+async def harness(client: Client, redis_url: str) -> AsyncGenerator[PushHarness]:
+    async with connect_redis(redis_url) as redis, running_push_harness(client, redis) as harness:
+        yield harness
 
 
 @pytest_asyncio.fixture
@@ -33,15 +33,15 @@ async def hook() -> AsyncGenerator[Webhook]:
 
 
 @pytest_asyncio.fixture(params=get_args(Binding))
-async def a2a(request: pytest.FixtureRequest, stage: PushStage) -> AsyncGenerator[A2AClient]:
+async def a2a(request: pytest.FixtureRequest, harness: PushHarness) -> AsyncGenerator[A2AClient]:
     """The official client, on each binding."""
-    async with connected(stage.url, binding=request.param, streaming=False) as a2a:
+    async with connected(harness.url, binding=request.param, streaming=False) as a2a:
         yield a2a
 
 
 @pytest_asyncio.fixture
-async def jsonrpc(stage: PushStage) -> AsyncGenerator[A2AClient]:
-    async with connected(stage.url, streaming=False) as a2a:
+async def jsonrpc(harness: PushHarness) -> AsyncGenerator[A2AClient]:
+    async with connected(harness.url, streaming=False) as a2a:
         yield a2a
 
 
@@ -179,15 +179,15 @@ async def test_a_task_has_ten_at_most(jsonrpc: A2AClient, hook: Webhook) -> None
     ],
 )
 async def test_what_cannot_be_sent_is_refused(
-    stage: PushStage, jsonrpc: A2AClient, change: dict[str, object], problem: str
+    harness: PushHarness, jsonrpc: A2AClient, change: dict[str, object], problem: str
 ) -> None:
     """Alone and with a message, which then starts no task; the answer repeats nothing that may be secret."""
     task = await send(jsonrpc, request(unique("prompt")))
     fields = {"url": "https://example.com/secret", **change}
     message = {"messageId": unique("m"), "role": "ROLE_USER", "parts": [{"text": unique("prompt")}]}
 
-    alone = await stage.gateway.http.call("CreateTaskPushNotificationConfig", {"taskId": task.id, **fields})
-    sent = await stage.gateway.http.call(
+    alone = await harness.gateway.http.call("CreateTaskPushNotificationConfig", {"taskId": task.id, **fields})
+    sent = await harness.gateway.http.call(
         "SendMessage", {"message": message, "configuration": {"taskPushNotificationConfig": fields}}
     )
 
@@ -216,7 +216,7 @@ async def test_another_task_has_no_configs(jsonrpc: A2AClient, hook: Webhook) ->
         await jsonrpc.list_task_push_notification_configs(listing("unknown"))
 
 
-async def test_a_client_of_the_old_version_gets_tasks(stage: PushStage, hook: Webhook) -> None:
+async def test_a_client_of_the_old_version_gets_tasks(harness: PushHarness, hook: Webhook) -> None:
     """It may leave out the id of its only config, and delete it twice."""
     message = {
         "messageId": unique("m"),
@@ -229,7 +229,7 @@ async def test_a_client_of_the_old_version_gets_tasks(stage: PushStage, hook: We
         "token": "the-token",
         "authentication": {"schemes": ["Basic"], "credentials": "abc"},
     }
-    gateway, old = stage.gateway.http, {"A2A-Version": "0.3"}
+    gateway, old = harness.gateway.http, {"A2A-Version": "0.3"}
 
     sent = await gateway.call(
         "message/send", {"message": message, "configuration": {"pushNotificationConfig": config}}, **old
@@ -249,14 +249,14 @@ async def test_a_client_of_the_old_version_gets_tasks(stage: PushStage, hook: We
 
 
 async def test_a_config_without_an_id_has_to_be_the_only_one(
-    stage: PushStage, jsonrpc: A2AClient, hook: Webhook
+    harness: PushHarness, jsonrpc: A2AClient, hook: Webhook
 ) -> None:
     """Else nobody knows which is meant."""
     task = await send(jsonrpc, request(unique("prompt")))
     for id_ in ("a", "b"):
         await jsonrpc.create_task_push_notification_config(wanted(task.id, hook.url, id_))
 
-    answer = await stage.gateway.http.call(
+    answer = await harness.gateway.http.call(
         "tasks/pushNotificationConfig/get", {"id": task.id}, **{"A2A-Version": "0.3"}
     )
 

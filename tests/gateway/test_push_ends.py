@@ -11,8 +11,8 @@ from everloop.stores.push.deliveries import PushDeliveries
 from everloop.stores.push.notifying import NotifyingTaskViews
 from everloop.workflows.contract.names import PUSH_WORKFLOW_TYPE
 from everloop.workflows.contract.tasks import TaskState, TaskStatus
+from tests.gateway.harness import running_gateway, scripted_worker, unique
 from tests.gateway.silent_tasks import services, view_of
-from tests.gateway.stage import running_gateway, staged_worker, unique
 from tests.support.a2a_client import connected, request, send
 from tests.support.memory.push_configs import MemoryPushConfigs
 from tests.support.memory.task_views import MemoryTaskViews
@@ -51,7 +51,7 @@ async def test_an_end_that_nobody_could_be_told_of_is_told_later(client: Client)
     views = NotifyingTaskViews(inner, configs, notifier(deliveries))
     queue, prompt, gate = unique("ends"), unique("held"), asyncio.Event()
     async with (
-        staged_worker(client, inner, queue) as model,
+        scripted_worker(client, inner, queue) as model,
         running_gateway(client, views, queue=queue) as gateway,
         connected(gateway.url, streaming=False) as a2a,
     ):
@@ -83,7 +83,7 @@ async def test_a_status_that_was_lost_is_told_when_the_view_is_put_right(client:
     views = NotifyingTaskViews(behind, configs, notifier(deliveries))
     queue, prompt, gate, asked = unique("lost"), unique("held"), asyncio.Event(), asyncio.Event()
     async with (
-        staged_worker(client, inner, queue) as model,
+        scripted_worker(client, inner, queue) as model,
         running_gateway(client, inner, queue=queue) as gateway,
         connected(gateway.url, streaming=False) as a2a,
     ):
@@ -110,7 +110,7 @@ async def test_a_passing_status_is_shown_although_nobody_can_be_told(client: Cli
     forgetful = MemoryTaskViews()
     views = NotifyingTaskViews(forgetful, configs, notifier(deliveries))
     async with (
-        staged_worker(client, inner, queue) as model,
+        scripted_worker(client, inner, queue) as model,
         running_gateway(client, inner, queue=queue) as gateway,
         running_gateway(client, views, queue=queue) as other,
         connected(gateway.url, streaming=False) as a2a,

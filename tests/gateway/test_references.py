@@ -6,7 +6,7 @@ from temporalio.client import Client
 
 from everloop.stores.views.interface import TaskViews
 from everloop.workflows.contract.tasks import TaskState as State
-from tests.gateway.stage import RunningGateway, StagedModel, StoodIn, unique
+from tests.gateway.harness import PromptModel, RunningGateway, StoodIn, unique
 from tests.support.a2a_client import connected, request, send
 
 
@@ -17,7 +17,7 @@ def refer(text: str, *task_ids: str, task_id: str = "") -> pb.SendMessageRequest
     return message
 
 
-async def test_a_model_gets_the_results_of_referenced_tasks(blocking: A2AClient, model: StagedModel) -> None:
+async def test_a_model_gets_the_results_of_referenced_tasks(blocking: A2AClient, model: PromptModel) -> None:
     """Their artifacts and states go along with the message, which shows the ids that the client gave."""
     first = await send(blocking, request(unique("a survey")))
 

@@ -13,15 +13,15 @@ from temporalio.service import RPCError
 from everloop.agents.agent import Agent
 from everloop.stores.views.interface import TaskViews
 from everloop.workflows.contract.tasks import TaskState as State
-from tests.gateway.silent_tasks import delete
-from tests.gateway.stage import (
+from tests.gateway.harness import (
+    PromptModel,
     RunningGateway,
-    StagedModel,
     StoodIn,
     running_gateway,
     stand_in_worker,
     unique,
 )
+from tests.gateway.silent_tasks import delete
 from tests.support.a2a_client import connected, request, send
 
 REPEATING = Agent(id="repeating", name="Repeating", description="Takes all.", deduplicate=False)
@@ -46,7 +46,7 @@ def params(text: str, message_id: str, **message: str) -> dict[str, object]:
 
 @pytest.mark.parametrize("headers", [{}, {"Idempotency-Key": "key"}])
 async def test_a_message_starts_no_second_task_when_temporal_has_forgotten_the_first(
-    gateway: RunningGateway, model: StagedModel, client: Client, headers: dict[str, str]
+    gateway: RunningGateway, model: PromptModel, client: Client, headers: dict[str, str]
 ) -> None:
     """Temporal's retention is shorter than ours: the task that has ended is the answer, with its content."""
     text = unique("once")

@@ -23,8 +23,8 @@ from everloop.runtime.redis import connect_redis
 from everloop.runtime.settings import explain
 from everloop.stores.quotas import Quotas, Rate
 from everloop.stores.views.interface import TaskViews
+from tests.gateway.harness import PromptModel, RunningGateway, running_gateway, unique
 from tests.gateway.named_callers import Named
-from tests.gateway.stage import RunningGateway, StagedModel, running_gateway, unique
 from tests.support.recorded_metrics import Recorded
 
 TOO_MANY = -32033
@@ -60,7 +60,7 @@ def message(prompt: str, message_id: str = "") -> dict[str, Any]:
 
 
 async def test_of_many_messages_at_once_as_many_start_tasks_as_may(
-    client: Client, views: TaskViews, model: StagedModel, queue: str, redis: Redis
+    client: Client, views: TaskViews, model: PromptModel, queue: str, redis: Redis
 ) -> None:
     """Fifty messages on two gateways with a limit of five start five tasks; the others are told to wait."""
     owner, prompt, gate = unique("owner"), unique("open"), asyncio.Event()
@@ -82,7 +82,7 @@ async def test_of_many_messages_at_once_as_many_start_tasks_as_may(
 
 
 async def test_a_place_is_free_when_a_task_ends(
-    client: Client, views: TaskViews, model: StagedModel, queue: str, redis: Redis
+    client: Client, views: TaskViews, model: PromptModel, queue: str, redis: Redis
 ) -> None:
     """A message that is repeated takes no second place; other owners have places of their own.
 

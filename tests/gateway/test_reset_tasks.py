@@ -24,8 +24,8 @@ from everloop.workflows.contract.calls import RunToolInput, ToolReply
 from everloop.workflows.contract.messages import ToolCall
 from everloop.workflows.contract.questions import Question, QuestionKind
 from everloop.workflows.contract.tasks import TaskState as State
+from tests.gateway.harness import running_gateway, unique
 from tests.gateway.silent_tasks import reset, services, view_of
-from tests.gateway.stage import running_gateway, unique
 from tests.support.a2a_client import connected, request, send
 from tests.support.fake_ports import (
     TASK_WORK,
@@ -83,7 +83,7 @@ def _question(call: RunToolInput) -> ToolReply | None:
 
 
 @dataclass(frozen=True)
-class Stage:
+class Harness:
     """The real workflow with fakes behind its model and tools, and a client of its gateway."""
 
     client: Client
@@ -129,9 +129,9 @@ class Stage:
 
 
 @asynccontextmanager
-async def staged(
+async def harnessed(
     client: Client, views: TaskViews, call: str, pause: float, *, then: str = ""
-) -> AsyncGenerator[Stage]:
+) -> AsyncGenerator[Harness]:
     """Run an agent that makes this call, or two, and then answers; and a gateway that looks after `pause`."""
     queue, tools = unique("reset"), HeldTools()
     publisher = ViewPublisher(views, MemorySecrets(), MemoryArtifacts(views))
@@ -143,7 +143,7 @@ async def staged(
         connected(gateway.url, streaming=False) as a2a,
         connected(gateway.url) as streaming,
     ):
-        yield Stage(client, views, queue, a2a, streaming, tools)
+        yield Harness(client, views, queue, a2a, streaming, tools)
 
 
 @pytest.mark.parametrize("method", ["GetTask", "SendMessage", "SubscribeToTask", "CancelTask"])
@@ -152,26 +152,26 @@ async def test_a_parked_task_that_was_terminated_and_reset_asks_again(
 ) -> None:
     """It publishes nothing that it said before the Reset; whoever looks or acts makes the gateway look."""
     pause = 0.05 if method == "GetTask" else SELDOM
-    async with staged(client, views, "ask", pause) as stage:
-        task = await send(stage.a2a, request(unique("reset"), return_immediately=True))
-        asked = await stage.parked(task.id)
-        await stage.terminate(task.id)
+    async with harnessed(client, views, "ask", pause) as harness:
+        task = await send(harness.a2a, request(unique("reset"), return_immediately=True))
+        asked = await harness.parked(task.id)
+        await harness.terminate(task.id)
         await reset(client, task.id)
 
         if method == "SubscribeToTask":
-            first = await anext(stage.streaming.subscribe(SubscribeToTaskRequest(id=task.id)))
+            first = await anext(harness.streaming.subscribe(SubscribeToTaskRequest(id=task.id)))
             assert first.task.status.state == INPUT_REQUIRED
         if method == "CancelTask":
-            canceled = await stage.a2a.cancel_task(CancelTaskRequest(id=task.id))
+            canceled = await harness.a2a.cancel_task(CancelTaskRequest(id=task.id))
             assert canceled.status.state == TaskState.TASK_STATE_CANCELED
             return
         if method == "GetTask":
-            shown = await stage.until(task.id, INPUT_REQUIRED)
+            shown = await harness.until(task.id, INPUT_REQUIRED)
             assert shown.status.message.parts == asked.status.message.parts
-        done = await send(stage.a2a, request("yes", task_id=task.id))
+        done = await send(harness.a2a, request("yes", task_id=task.id))
 
     assert done.status.state == COMPLETED
-    assert [call.call.id for call in stage.tools.calls] == ["ask", "ask"]
+    assert [call.call.id for call in harness.tools.calls] == ["ask", "ask"]
 
 
 @pytest.mark.parametrize("method", ["GetTask", "sweep"])
@@ -180,20 +180,20 @@ async def test_a_task_that_was_reset_while_it_worked_waits_again(
 ) -> None:
     """It waits with a question of before, which it does not publish again; its view says so all the same."""
     pause = 0.05 if method == "GetTask" else SELDOM
-    async with staged(client, views, "ask", pause, then="slow") as stage:
-        task = await send(stage.a2a, request(unique("reset"), return_immediately=True))
-        await stage.parked(task.id)
-        await send(stage.a2a, request("yes", task_id=task.id, return_immediately=True))
-        await stage.tools.entered.wait()
-        await stage.see(method, task.id, State.WORKING)
+    async with harnessed(client, views, "ask", pause, then="slow") as harness:
+        task = await send(harness.a2a, request(unique("reset"), return_immediately=True))
+        await harness.parked(task.id)
+        await send(harness.a2a, request("yes", task_id=task.id, return_immediately=True))
+        await harness.tools.entered.wait()
+        await harness.see(method, task.id, State.WORKING)
 
         await reset(client, task.id, to_before=EventType.EVENT_TYPE_WORKFLOW_EXECUTION_UPDATE_ACCEPTED)
-        await stage.see(method, task.id, State.INPUT_REQUIRED)
+        await harness.see(method, task.id, State.INPUT_REQUIRED)
 
-        asked = await stage.until(task.id, INPUT_REQUIRED)
+        asked = await harness.until(task.id, INPUT_REQUIRED)
         assert asked.status.message.parts[0].text
-        stage.tools.gate.set()
-        done = await send(stage.a2a, request("yes", message_id="again", task_id=task.id))
+        harness.tools.gate.set()
+        done = await send(harness.a2a, request("yes", message_id="again", task_id=task.id))
 
     assert done.status.state == COMPLETED
 
@@ -204,19 +204,22 @@ async def test_a_status_that_redis_lost_comes_back(
 ) -> None:
     """A failover took the last acknowledged writes, and the task, which waits, publishes nothing more."""
     pause = 0.05 if method == "GetTask" else SELDOM
-    async with staged(client, views, "slow", pause, then="ask") as stage, connect_redis(redis_url) as redis:
-        task = await send(stage.a2a, request(unique("lost"), return_immediately=True))
-        await stage.tools.entered.wait()
-        await stage.see(method, task.id, State.WORKING)
+    async with (
+        harnessed(client, views, "slow", pause, then="ask") as harness,
+        connect_redis(redis_url) as redis,
+    ):
+        task = await send(harness.a2a, request(unique("lost"), return_immediately=True))
+        await harness.tools.entered.wait()
+        await harness.see(method, task.id, State.WORKING)
         kept = await _copied(redis, task.id)
-        stage.tools.gate.set()
-        asked = await stage.parked(task.id)
+        harness.tools.gate.set()
+        asked = await harness.parked(task.id)
 
         await _put_back(redis, kept)
         assert (await view_of(views, task.id)).status.state is State.WORKING
-        await stage.see(method, task.id, State.INPUT_REQUIRED)
+        await harness.see(method, task.id, State.INPUT_REQUIRED)
 
-        shown = await stage.until(task.id, INPUT_REQUIRED)
+        shown = await harness.until(task.id, INPUT_REQUIRED)
         assert shown.status.message == asked.status.message
         assert [message.message_id for message in shown.history] == [m.message_id for m in asked.history]
 
@@ -228,23 +231,23 @@ async def test_a_question_that_redis_lost_takes_the_place_of_the_one_before(
     """The state is the same; the number of the status tells that another question is open."""
     pause = 0.05 if method == "GetTask" else SELDOM
     async with (
-        staged(client, views, "ask", pause, then="ask again") as stage,
+        harnessed(client, views, "ask", pause, then="ask again") as harness,
         connect_redis(redis_url) as redis,
     ):
-        task = await send(stage.a2a, request(unique("lost"), return_immediately=True))
-        before = await stage.parked(task.id)
+        task = await send(harness.a2a, request(unique("lost"), return_immediately=True))
+        before = await harness.parked(task.id)
         kept = await _copied(redis, task.id)
-        await send(stage.a2a, request("yes", task_id=task.id, return_immediately=True))
-        while (asked := await stage.parked(task.id)).status.message == before.status.message:
+        await send(harness.a2a, request("yes", task_id=task.id, return_immediately=True))
+        while (asked := await harness.parked(task.id)).status.message == before.status.message:
             pass
 
         await _put_back(redis, kept)
         assert (await view_of(views, task.id)).status.questions[0].id == "ask"
-        await stage.see_question(method, task.id, "ask again")
+        await harness.see_question(method, task.id, "ask again")
 
-        shown = await stage.shown(task.id)
+        shown = await harness.shown(task.id)
         assert shown.status.message == asked.status.message
-        done = await send(stage.a2a, request("yes", task_id=task.id))
+        done = await send(harness.a2a, request("yes", task_id=task.id))
 
     assert done.status.state == COMPLETED
 
@@ -262,25 +265,25 @@ async def _put_back(redis: Redis, kept: dict[bytes | str, bytes]) -> None:
 
 async def test_a_task_that_was_reset_in_a_tool_works_again(client: Client, views: TaskViews) -> None:
     """Its next status is far away; until then it is not called failed."""
-    async with staged(client, views, "slow", 0.05) as stage:
-        task = await send(stage.a2a, request(unique("reset"), return_immediately=True))
-        await stage.tools.entered.wait()
-        await stage.terminate(task.id)
+    async with harnessed(client, views, "slow", 0.05) as harness:
+        task = await send(harness.a2a, request(unique("reset"), return_immediately=True))
+        await harness.tools.entered.wait()
+        await harness.terminate(task.id)
         await reset(client, task.id)
 
-        await stage.until(task.id, WORKING)
-        stage.tools.gate.set()
-        await stage.until(task.id, COMPLETED)
+        await harness.until(task.id, WORKING)
+        harness.tools.gate.set()
+        await harness.until(task.id, COMPLETED)
 
 
 async def test_a_task_that_has_ended_is_refused_as_before(client: Client, views: TaskViews) -> None:
     """Also after a look: nothing goes on, and the view is left as it is."""
-    async with staged(client, views, "quick", 0.0) as stage:
-        task = await send(stage.a2a, request(unique("reset")))
+    async with harnessed(client, views, "quick", 0.0) as harness:
+        task = await send(harness.a2a, request(unique("reset")))
         before = await views.load(task.id)
 
         with pytest.raises(Exception, match="takes no more messages"):
-            await send(stage.a2a, request("more", task_id=task.id))
+            await send(harness.a2a, request("more", task_id=task.id))
 
         assert task.status.state == COMPLETED
         assert await views.load(task.id) == before
@@ -288,12 +291,12 @@ async def test_a_task_that_has_ended_is_refused_as_before(client: Client, views:
 
 async def test_a_reset_task_without_a_worker_is_not_called_ended(client: Client, views: TaskViews) -> None:
     """Nobody can tell how it stands, so the client is told to come again."""
-    async with staged(client, views, "ask", SELDOM) as stage:
-        task = await send(stage.a2a, request(unique("reset"), return_immediately=True))
-        await stage.parked(task.id)
-        await stage.terminate(task.id)
+    async with harnessed(client, views, "ask", SELDOM) as harness:
+        task = await send(harness.a2a, request(unique("reset"), return_immediately=True))
+        await harness.parked(task.id)
+        await harness.terminate(task.id)
     await reset(client, task.id)
-    async with running_gateway(client, views, queue=stage.queue) as gateway:
+    async with running_gateway(client, views, queue=harness.queue) as gateway:
         response = await gateway.call("CancelTask", {"id": task.id})
 
     assert response.status_code == 503

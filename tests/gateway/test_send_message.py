@@ -19,8 +19,8 @@ from everloop.agents.agent import Agent
 from everloop.gateway.auth.guards import Guards, Unlimited
 from everloop.stores.views.interface import TaskViews
 from everloop.workflows.contract.names import AGENT_ID, CONTEXT_ID, OWNER, place_in_queues
+from tests.gateway.harness import PromptModel, running_gateway, unique
 from tests.gateway.named_callers import Named
-from tests.gateway.stage import StagedModel, running_gateway, unique
 from tests.support.a2a_client import connected, request, response_of, send
 
 
@@ -36,7 +36,7 @@ async def test_a_blocking_message_answers_with_the_finished_task(blocking: A2ACl
     assert {message.task_id for message in task.history} == {task.id}
 
 
-async def test_return_immediately_does_not_wait(blocking: A2AClient, model: StagedModel) -> None:
+async def test_return_immediately_does_not_wait(blocking: A2AClient, model: PromptModel) -> None:
     """With returnImmediately the client gets the task before it is done."""
     prompt, gate = unique("slow"), asyncio.Event()
     model.scripts[prompt] = [gate, "done"]
@@ -48,7 +48,7 @@ async def test_return_immediately_does_not_wait(blocking: A2AClient, model: Stag
 
 
 async def test_a_client_that_waits_too_long_gets_the_task_as_it_stands(
-    client: Client, views: TaskViews, queue: str, model: StagedModel
+    client: Client, views: TaskViews, queue: str, model: PromptModel
 ) -> None:
     """A blocking call ends after the blocking timeout, without an error."""
     prompt, gate = unique("endless"), asyncio.Event()
@@ -63,7 +63,7 @@ async def test_a_client_that_waits_too_long_gets_the_task_as_it_stands(
     assert task.status.state in {TaskState.TASK_STATE_SUBMITTED, TaskState.TASK_STATE_WORKING}
 
 
-async def test_the_same_message_sent_often_is_one_task(blocking: A2AClient, model: StagedModel) -> None:
+async def test_the_same_message_sent_often_is_one_task(blocking: A2AClient, model: PromptModel) -> None:
     """Twenty identical sends at once start one task, and all get its one answer."""
     message = request(unique("same"))
 
@@ -108,7 +108,7 @@ async def test_another_message_is_another_task(blocking: A2AClient, changed: str
 
 
 async def test_an_agent_that_does_not_deduplicate_starts_a_task_each_time(
-    client: Client, views: TaskViews, queue: str, model: StagedModel
+    client: Client, views: TaskViews, queue: str, model: PromptModel
 ) -> None:
     """`deduplicate=False` makes every SendMessage a task of its own."""
     agent = Agent(id="repeating", name="R", description="R.", model="scripted", deduplicate=False)
@@ -155,7 +155,7 @@ async def test_a_started_task_has_its_place_in_queues(client: Client, views: Tas
     assert (place.priority_key, place.fairness_key) == (2, wanted.fairness_key)
 
 
-async def test_data_parts_reach_the_agent(blocking: A2AClient, model: StagedModel) -> None:
+async def test_data_parts_reach_the_agent(blocking: A2AClient, model: PromptModel) -> None:
     """JSON comes through as it was sent; whole numbers stay whole."""
     message = Message(message_id=unique("data"), role=Role.ROLE_USER, parts=[Part(text=unique("look"))])
     message.parts.add().data.struct_value.update({"count": 3, "ratio": 0.5, "names": ["a", None]})
@@ -173,7 +173,7 @@ async def test_data_parts_reach_the_agent(blocking: A2AClient, model: StagedMode
 
 @pytest.mark.parametrize(("length", "expected"), [(None, 2), (0, 0), (1, 1), (9, 2)])
 async def test_history_length_limits_the_history(
-    blocking: A2AClient, model: StagedModel, length: int | None, expected: int
+    blocking: A2AClient, model: PromptModel, length: int | None, expected: int
 ) -> None:
     """Unset returns all messages, 0 none, n the newest n; for SendMessage as for GetTask."""
     first, second = unique("one"), unique("two")

@@ -14,8 +14,7 @@ from everloop.agents.agent import Agent
 from everloop.stores.views.interface import START, TaskViews
 from everloop.workflows.contract.questions import QUESTION, WITHHELD, Question, QuestionKind
 from everloop.workflows.contract.tasks import TaskState
-from tests.gateway.questions import SCHEMA, ask, kept
-from tests.gateway.stage import (
+from tests.gateway.harness import (
     REFUSED,
     RunningGateway,
     StoodIn,
@@ -23,6 +22,7 @@ from tests.gateway.stage import (
     stand_in_worker,
     unique,
 )
+from tests.gateway.questions import SCHEMA, ask, kept
 from tests.support.a2a_client import connected, request, send
 
 Begin = Callable[[Question], Awaitable[StoodIn]]

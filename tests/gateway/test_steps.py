@@ -27,8 +27,8 @@ from everloop.workflows.contract.messages import (
     UserMessage,
 )
 from everloop.workflows.contract.tasks import TaskState, TaskStatus, TaskView
+from tests.gateway.harness import AGENT, PromptModel, RunningGateway, running_gateway, unique
 from tests.gateway.named_callers import Named
-from tests.gateway.stage import AGENT, RunningGateway, StagedModel, running_gateway, unique
 from tests.support.a2a_client import connected, request, send
 from tests.support.memory.transcripts import MemoryTranscripts
 
@@ -47,7 +47,7 @@ def transcripts() -> MemoryTranscripts:
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def served(
-    client: Client, views: TaskViews, queue: str, model: StagedModel, transcripts: MemoryTranscripts
+    client: Client, views: TaskViews, queue: str, model: PromptModel, transcripts: MemoryTranscripts
 ) -> AsyncGenerator[RunningGateway]:
     async with running_gateway(client, views, queue=queue, transcripts=transcripts) as gateway:
         yield gateway

@@ -18,7 +18,7 @@ from temporalio.client import Client
 from everloop.runtime.protocol.tasks import EVENTS_EXTENSION
 from everloop.stores.views.interface import TaskViews
 from everloop.workflows.contract.events import ToolCalled
-from tests.gateway.stage import RunningGateway, StagedModel, running_gateway, unique
+from tests.gateway.harness import PromptModel, RunningGateway, running_gateway, unique
 from tests.support.a2a_client import Answer, connected, request, response_of, send
 
 
@@ -34,7 +34,7 @@ WORDS = [f"word{n} " for n in range(50)]
 TEXT = "".join(WORDS)
 
 
-async def test_a_stream_is_the_task_then_its_updates_then_the_end(a2a: A2AClient, model: StagedModel) -> None:
+async def test_a_stream_is_the_task_then_its_updates_then_the_end(a2a: A2AClient, model: PromptModel) -> None:
     """The first event is the task, the last one its terminal status, and the text in between is whole."""
     prompt = unique("stream")
     model.scripts[prompt] = WORDS
@@ -50,7 +50,7 @@ async def test_a_stream_is_the_task_then_its_updates_then_the_end(a2a: A2AClient
 
 
 @pytest.mark.parametrize("end", ["\x85", "\u2028", "\u2029", "\r\n"])
-async def test_any_character_can_be_streamed(a2a: A2AClient, model: StagedModel, end: str) -> None:
+async def test_any_character_can_be_streamed(a2a: A2AClient, model: PromptModel, end: str) -> None:
     """Also those at which the official client ends a line."""
     prompt = f"{unique('line')}{end}end"
     model.scripts[prompt] = ["one", f"{end}two"]
@@ -73,7 +73,7 @@ async def test_a_message_repeated_after_the_end_streams_the_task_alone(a2a: A2AC
 
 @pytest.mark.parametrize("joined", ["the same gateway", "another gateway"])
 async def test_a_subscriber_joins_in_the_middle_without_gap_or_repeat(
-    a2a: A2AClient, model: StagedModel, both: dict[str, RunningGateway], joined: str
+    a2a: A2AClient, model: PromptModel, both: dict[str, RunningGateway], joined: str
 ) -> None:
     """Snapshot plus the updates after it is the whole text, whenever the client joins, at any gateway."""
     prompt, gate = unique("join"), asyncio.Event()
@@ -95,7 +95,7 @@ async def test_a_subscriber_joins_in_the_middle_without_gap_or_repeat(
 
 
 async def test_many_subscribers_see_the_same(
-    gateway: RunningGateway, a2a: A2AClient, model: StagedModel
+    gateway: RunningGateway, a2a: A2AClient, model: PromptModel
 ) -> None:
     """Forty clients that join at forty moments all end with the same text."""
     prompt = unique("many")
@@ -119,7 +119,7 @@ async def test_many_subscribers_see_the_same(
 
 
 async def test_clients_that_leave_leave_nothing_behind(
-    client: Client, views: TaskViews, queue: str, model: StagedModel
+    client: Client, views: TaskViews, queue: str, model: PromptModel
 ) -> None:
     """After 500 connects and disconnects nobody is subscribed, and the task still streams."""
     prompt, gate = unique("leave"), asyncio.Event()
@@ -146,7 +146,7 @@ async def test_clients_that_leave_leave_nothing_behind(
 
 
 async def test_a_client_that_leaves_while_it_waits_is_not_worked_for(
-    client: Client, views: TaskViews, queue: str, model: StagedModel
+    client: Client, views: TaskViews, queue: str, model: PromptModel
 ) -> None:
     """A blocking request ends with its connection, not with the blocking timeout."""
     prompt, gate = unique("gone"), asyncio.Event()
@@ -163,7 +163,7 @@ async def test_a_client_that_leaves_while_it_waits_is_not_worked_for(
 
 
 async def test_a_gateway_that_stops_ends_streams_and_waits(
-    client: Client, views: TaskViews, queue: str, model: StagedModel
+    client: Client, views: TaskViews, queue: str, model: PromptModel
 ) -> None:
     """At shutdown streams end without an error and blocking calls get the task as it stands."""
     prompt, other, gate = unique("stop"), unique("other"), asyncio.Event()
@@ -190,7 +190,7 @@ async def test_a_gateway_that_stops_ends_streams_and_waits(
     gate.set()
 
 
-async def test_the_extension_shows_every_event(gateway: RunningGateway, model: StagedModel) -> None:
+async def test_the_extension_shows_every_event(gateway: RunningGateway, model: PromptModel) -> None:
     """A client that activates it gets the other events as metadata; its header is confirmed."""
     prompt = unique("tools")
     event = ToolCalled(iteration=1, call_id="c1", name="search", arguments="{}")
@@ -215,7 +215,7 @@ async def test_the_extension_shows_every_event(gateway: RunningGateway, model: S
     assert plain.headers["A2A-Extensions"] == EVENTS_EXTENSION
 
 
-async def test_without_the_extension_other_events_stay_inside(a2a: A2AClient, model: StagedModel) -> None:
+async def test_without_the_extension_other_events_stay_inside(a2a: A2AClient, model: PromptModel) -> None:
     """A client of plain A2A sees statuses, with what the task has used, and artifacts only."""
     prompt = unique("plain")
     model.scripts[prompt] = [ToolCalled(iteration=1, call_id="c1", name="search", arguments="{}"), "found"]

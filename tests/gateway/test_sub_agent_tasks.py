@@ -13,7 +13,7 @@ from everloop.gateway.context import ANONYMOUS
 from everloop.workflows.contract import names
 from everloop.workflows.contract.messages import TextPart, UserMessage
 from everloop.workflows.contract.tasks import AgentSpec, TaskInput
-from tests.gateway.stage import RunningGateway, StandInTask, stand_in_worker, unique
+from tests.gateway.harness import RunningGateway, StandInTask, stand_in_worker, unique
 from tests.support.a2a_client import connected, request, send
 
 Operation = Callable[[A2AClient, str], Awaitable[None]]

@@ -24,6 +24,7 @@ from everloop.workflows.contract.messages import TextPart, UserMessage
 from everloop.workflows.contract.names import child_task_id
 from everloop.workflows.contract.payloads import WIRE_DATA_CONVERTER
 from everloop.workflows.contract.tasks import AgentSpec, TaskInput, TaskState
+from tests.gateway.harness import running_gateway, unique
 from tests.gateway.silent_tasks import (
     BUG,
     defective_worker,
@@ -35,7 +36,6 @@ from tests.gateway.silent_tasks import (
     until_closed,
     view_of,
 )
-from tests.gateway.stage import running_gateway, unique
 from tests.gateway.test_process import gateway_process
 from tests.support.memory.task_views import MemoryTaskViews
 from tests.support.otlp_receiver import OtlpReceiver, running_otlp_receiver

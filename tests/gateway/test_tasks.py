@@ -20,9 +20,9 @@ from everloop.gateway.tasks.fanout import EventFanout
 from everloop.stores.views.interface import TaskViews
 from everloop.workflows.contract.tasks import TaskState as State
 from everloop.workflows.contract.tasks import TaskStatus, TaskView
-from tests.gateway.stage import (
+from tests.gateway.harness import (
+    PromptModel,
     RunningGateway,
-    StagedModel,
     StoodIn,
     running_gateway,
     stand_in_worker,
@@ -64,7 +64,7 @@ async def test_a_task_of_somebody_else_is_not_found(
     assert (error["code"], error["message"]) == (-32001, f"no task {task_id!r} here")
 
 
-async def test_canceling_ends_the_task(blocking: A2AClient, model: StagedModel) -> None:
+async def test_canceling_ends_the_task(blocking: A2AClient, model: PromptModel) -> None:
     """CancelTask returns the canceled task, and its workflow has ended so."""
     prompt = unique("cancel")
     model.scripts[prompt] = [asyncio.Event()]
@@ -159,7 +159,7 @@ async def test_lists_are_pages_of_the_newest_tasks_first(blocking: A2AClient) ->
     assert [task_id for page in pages for task_id in page] == [task.id for task in reversed(tasks)]
 
 
-async def test_lists_can_be_filtered(blocking: A2AClient, model: StagedModel) -> None:
+async def test_lists_can_be_filtered(blocking: A2AClient, model: PromptModel) -> None:
     """By context, by state, and by the time of the last status."""
     context_id, prompt, gate = unique("context"), unique("open"), asyncio.Event()
     model.scripts[prompt] = [gate]

@@ -13,6 +13,7 @@ from everloop.workflows.contract.messages import DataPart, FilePart, StoredPart,
 from everloop.workflows.contract.names import child_task_id, context_key
 from everloop.workflows.contract.tasks import TaskState, TaskView
 from tests.gateway.download_site import FailingArtifacts
+from tests.gateway.harness import unique
 from tests.gateway.silent_tasks import (
     OWNER,
     VIEWER,
@@ -23,7 +24,6 @@ from tests.gateway.silent_tasks import (
     until_closed,
     view_of,
 )
-from tests.gateway.stage import unique
 from tests.support.memory.artifacts import MemoryArtifacts
 from tests.support.memory.task_views import MemoryTaskViews
 

@@ -14,6 +14,7 @@ from everloop.stores.views.interface import TaskViews
 from everloop.workflows.contract.messages import TextPart
 from everloop.workflows.contract.tasks import TaskState as State
 from everloop.workflows.contract.tasks import TaskStatus
+from tests.gateway.harness import running_gateway, scripted_worker, unique
 from tests.gateway.silent_tasks import (
     NAMED,
     UNNAMED,
@@ -23,7 +24,6 @@ from tests.gateway.silent_tasks import (
     until_closed,
     view_of,
 )
-from tests.gateway.stage import running_gateway, staged_worker, unique
 from tests.support.a2a_client import connected, request, send
 from tests.support.memory.blobs import MemoryBlobs
 from tests.support.memory.task_views import MemoryTaskViews
@@ -41,7 +41,7 @@ async def test_an_answer_is_waited_for(client: Client, views: TaskViews) -> None
     """The last status of a completed task was lost: without a worker only its workflow knows the answer."""
     queue, prompt = unique("answered"), unique("answer")
     async with (
-        staged_worker(client, views, queue),
+        scripted_worker(client, views, queue),
         running_gateway(client, views, queue=queue) as gateway,
         connected(gateway.url, streaming=False) as a2a,
     ):
@@ -51,7 +51,7 @@ async def test_an_answer_is_waited_for(client: Client, views: TaskViews) -> None
     with pytest.raises(NoWorkerError):
         await endings.reconcile(task.id)
     waiting = await others.state(task.id)
-    async with staged_worker(client, views, queue):
+    async with scripted_worker(client, views, queue):
         await endings.reconcile(task.id)
 
     assert waiting is State.WORKING

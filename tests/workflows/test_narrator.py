@@ -15,7 +15,7 @@ from everloop.workflows.contract.payloads import WIRE_DATA_CONVERTER
 from everloop.workflows.contract.ports import NarratorPort
 from everloop.workflows.contract.tasks import TaskState
 from everloop.workflows.scope import narration
-from tests.gateway.stage import unique
+from tests.gateway.harness import unique
 from tests.support.fake_ports import FakePorts, ScriptedModel
 from tests.support.memory.task_views import MemoryTaskViews
 from tests.support.narrator_bench import QUICK, NarratorBench, narrator_bench

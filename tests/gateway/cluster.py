@@ -13,8 +13,8 @@ from everloop.gateway.auth.schemes import AnyScheme
 from everloop.stores.artifacts.interface import Create, NewPart
 from everloop.stores.views.interface import TaskViews
 from everloop.workflows.contract.names import context_key
-from tests.gateway.grpc_stage import running_grpc_gateway
-from tests.gateway.stage import AGENT, RunningGateway, StandInTask, stand_in_worker, unique
+from tests.gateway.grpc_harness import running_grpc_gateway
+from tests.gateway.harness import AGENT, RunningGateway, StandInTask, stand_in_worker, unique
 from tests.gateway.test_bindings import RememberedPush
 from tests.gateway.wire_requests import CURRENT, LEGACY, Ask
 from tests.gateway.wires import Wire, all_wires
@@ -51,7 +51,7 @@ Headers = Mapping[str, str]
 
 
 @dataclass(frozen=True)
-class Town:
+class Cluster:
     """A gateway with two agents, all its bindings, and a key for each kind of caller."""
 
     gateway: RunningGateway
@@ -105,9 +105,9 @@ KEYS = {
 
 
 @asynccontextmanager
-async def running_town(client: Client, views: TaskViews, path: Path) -> AsyncGenerator[Town]:
+async def running_cluster(client: Client, views: TaskViews, path: Path) -> AsyncGenerator[Cluster]:
     """Serve it; `path` is where the keys are kept."""
-    queue, push, keys = unique("town"), RememberedPush(), dict[str, Headers]()
+    queue, push, keys = unique("cluster"), RememberedPush(), dict[str, Headers]()
     for name, (owner, scopes) in KEYS.items():
         key, line = new_key(owner, scopes, None)
         add_key(path, line)
@@ -119,4 +119,4 @@ async def running_town(client: Client, views: TaskViews, path: Path) -> AsyncGen
         running_grpc_gateway(client, views, queue=queue, agents=agents, guards=guards, push=push) as served,
     ):
         wires = all_wires(served.http.http, served.channel)
-        yield Town(served.http, wires, push, client, views, keys)
+        yield Cluster(served.http, wires, push, client, views, keys)

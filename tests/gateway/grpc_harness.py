@@ -17,7 +17,7 @@ from everloop.gateway.operations.push import PushOperations
 from everloop.gateway.server import STALLED_AFTER
 from everloop.gateway.settings import GatewaySettings
 from everloop.stores.views.interface import TaskViews
-from tests.gateway.stage import AGENT, RunningGateway, running_gateway
+from tests.gateway.harness import AGENT, RunningGateway, running_gateway
 
 SERVICE = "/lf.a2a.v1.A2AService"
 

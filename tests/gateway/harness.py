@@ -66,7 +66,7 @@ REFUSED = "no answer at all"
 """What the stand-in workflow refuses."""
 
 
-class StagedModel(ModelPort):
+class PromptModel(ModelPort):
     """Plays the script that a test wrote for a prompt; without one it repeats the prompt."""
 
     def __init__(self, views: TaskViews) -> None:
@@ -234,9 +234,9 @@ def _said(request: SendMessageRequest) -> UserMessage:
 
 
 @asynccontextmanager
-async def staged_worker(client: Client, views: TaskViews, queue: str) -> AsyncGenerator[StagedModel]:
+async def scripted_worker(client: Client, views: TaskViews, queue: str) -> AsyncGenerator[PromptModel]:
     """Run the real workflow on a queue, with a scripted model."""
-    model = StagedModel(views)
+    model = PromptModel(views)
     publisher = ViewPublisher(views, MemorySecrets(), MemoryArtifacts(views))
     ports = Ports(
         model, CountingTools(), RecordingTranscripts(), publisher, FixedAgents(), context=RecordingContext()

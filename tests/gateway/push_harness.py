@@ -18,8 +18,8 @@ from everloop.stores.push.notifying import NotifyingTaskViews
 from everloop.stores.views.interface import TaskViews
 from everloop.stores.views.redis import RedisTaskViews
 from everloop.worker import Ports, WorkerSettings, running_workers
-from tests.gateway.grpc_stage import GrpcGateway, running_grpc_gateway
-from tests.gateway.stage import StagedModel, unique
+from tests.gateway.grpc_harness import GrpcGateway, running_grpc_gateway
+from tests.gateway.harness import PromptModel, unique
 from tests.support.fake_ports import CountingTools, FixedAgents, RecordingContext, RecordingTranscripts
 from tests.support.memory.artifacts import MemoryArtifacts
 from tests.support.memory.secrets import MemorySecrets
@@ -30,11 +30,11 @@ PUBLIC_URL = "https://agents.example.com/"
 
 
 @dataclass(frozen=True)
-class PushStage:
+class PushHarness:
     """What notifies clients, and what its worker says."""
 
     gateway: GrpcGateway
-    model: StagedModel
+    model: PromptModel
     views: TaskViews
     configs: RedisPushConfigs
 
@@ -44,13 +44,13 @@ class PushStage:
 
 
 @asynccontextmanager
-async def running_push_stage(client: Client, redis: Redis) -> AsyncGenerator[PushStage]:
+async def running_push_harness(client: Client, redis: Redis) -> AsyncGenerator[PushHarness]:
     """Serve until the block ends; webhooks on this machine are allowed."""
     queue, configs = unique("push"), RedisPushConfigs(redis)
     notify = notifier(PushDeliveries(client, configs, queue))
     views = NotifyingTaskViews(RedisTaskViews(redis), configs, notify)
     artifacts = MemoryArtifacts(views)
-    model = StagedModel(views)
+    model = PromptModel(views)
     ports = Ports(
         model,
         CountingTools(),
@@ -67,4 +67,4 @@ async def running_push_stage(client: Client, redis: Redis) -> AsyncGenerator[Pus
         running_workers(client, ports, WorkerSettings(task_queue=queue, shutdown_grace=0)),
         running_grpc_gateway(client, views, queue=queue, push=push) as gateway,
     ):
-        yield PushStage(gateway, model, views, configs)
+        yield PushHarness(gateway, model, views, configs)
