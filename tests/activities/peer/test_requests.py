@@ -27,7 +27,7 @@ from tests.support.tls_proxy import running_tls_proxy
 Test = TypeVar("Test", bound=Callable[..., object])
 
 BINDINGS = ["JSONRPC", "HTTP+JSON", "GRPC"]
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 FRESH = """
 import asyncio
 import {first}
