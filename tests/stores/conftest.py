@@ -15,7 +15,7 @@ from everloop.stores.tool_records import RedisToolRecords, ToolRecords
 from everloop.stores.transcripts import RedisTranscripts, Transcripts
 from everloop.stores.views.interface import TaskViews
 from everloop.stores.views.redis import RedisTaskViews
-from tests.stores.artifact_benches import ARTIFACT_STORES, ArtifactBench, open_artifacts
+from tests.stores.artifacts.artifact_benches import ARTIFACT_STORES, ArtifactBench, open_artifacts
 from tests.support.buckets import running_moto, s3_credentials
 from tests.support.encryption import CIPHER
 from tests.support.memory.secrets import MemorySecrets

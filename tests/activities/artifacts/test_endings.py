@@ -22,8 +22,8 @@ from everloop.workflows.contract.artifacts import ArtifactStatus
 from everloop.workflows.contract.messages import FilePart, StoredPart, TextPart
 from everloop.workflows.contract.names import context_key
 from everloop.workflows.contract.tasks import Artifact, TaskRef, TaskState, TaskStatus, TaskView
+from tests.stores.blobs.failing_blobs import FailingBlobs
 from tests.stores.examples import chunk
-from tests.stores.failing_blobs import FailingBlobs
 from tests.support.memory.artifacts import MemoryArtifacts
 from tests.support.memory.task_views import MemoryTaskViews
 

@@ -1,0 +1,129 @@
+"""Clients fetch large parts that are whole from the blob store itself, where it has links."""
+
+from collections.abc import Generator, Sequence
+from contextlib import closing
+from uuid import uuid4
+
+import httpx
+import pytest
+from redis.asyncio import Redis
+
+from everloop.runtime.blobs import BlobLinks, BlobMissingError, Blobs, BlobsUnavailableError, LinkTerms
+from everloop.stores.artifacts.interface import (
+    Append,
+    ArtifactMissingError,
+    Artifacts,
+    Complete,
+    Create,
+    NewPart,
+    PartIndexError,
+)
+from everloop.stores.artifacts.layout import SEGMENT_BYTES
+from everloop.stores.artifacts.record import PENDING, ArtifactAddress, ArtifactRecord
+from everloop.stores.artifacts.redis import RedisArtifacts
+from everloop.stores.blobs.s3 import S3Blobs
+from everloop.stores.views.redis import RedisTaskViews
+from tests.stores.artifacts.artifact_benches import read
+from tests.support.buckets import new_bucket
+from tests.support.memory.blobs import MemoryBlobs
+
+SECONDS = 60
+TERMS = LinkTerms("video/mp4", 'attachment; filename="a film.mp4"', SECONDS)
+LARGE = bytes(range(256)) * (2 * SEGMENT_BYTES // 256 + 4096)
+
+
+@pytest.fixture
+def context_id() -> str:
+    return f"owner:{uuid4()}"
+
+
+@pytest.fixture
+def bucket(s3_endpoint: str) -> str:
+    return new_bucket(s3_endpoint)
+
+
+@pytest.fixture
+def s3_blobs(s3_endpoint: str, bucket: str) -> Generator[S3Blobs]:
+    with closing(S3Blobs(bucket, endpoint=s3_endpoint, presigned=SECONDS)) as blobs:
+        yield blobs
+
+
+@pytest.fixture
+def linked(redis: Redis, s3_blobs: S3Blobs) -> Artifacts:
+    """A store with segments of the real size, whose blobs have links."""
+    return RedisArtifacts(redis, s3_blobs, RedisTaskViews(redis))
+
+
+async def test_whole_part_is_one_object(
+    linked: Artifacts, context_id: str, redis: Redis, s3_blobs: S3Blobs
+) -> None:
+    """The link of a complete part serves all of it on the terms asked for; deletion removes all objects."""
+    part = NewPart("file", LARGE[:7], "video/mp4", "a film.mp4")
+    await linked.apply(context_id, "a", Create("task", (part, NewPart("file", b"x" * 200_000))))
+    for start in range(7, len(LARGE), 3 << 20):
+        await linked.apply(context_id, "a", Append(LARGE[start : start + (3 << 20)], index=0))
+    for index in range(2):
+        assert await linked.link(context_id, "a", index, TERMS) is None
+    await linked.apply(context_id, "a", Complete())
+    for index, content in enumerate([LARGE, b"x" * 200_000]):
+        url = await linked.link(context_id, "a", index, TERMS)
+        assert url
+        async with httpx.AsyncClient() as client:
+            answer = await client.get(url)
+        assert answer.content == content
+        assert await read(linked, context_id, "a", index) == content
+        assert answer.headers["content-type"] == TERMS.media_type
+        assert answer.headers["content-disposition"] == TERMS.disposition
+    text = await redis.get(ArtifactAddress(context_id, "a").record_key)
+    keys = ArtifactRecord.model_validate_json(str(text)).blob_keys()
+    assert len(keys) == 3 + 1 + 1
+    await linked.delete_artifact(context_id, "a")
+    for key in keys:
+        with pytest.raises(BlobMissingError):
+            await s3_blobs.get(key)
+
+
+async def test_small_part_has_no_link(linked: Artifacts, context_id: str) -> None:
+    """What is kept inline has no link, and what is not there is missing as always."""
+    part = NewPart("file", b"x")
+    await linked.apply(context_id, "a", Create("task", (part,), complete=True))
+    assert await linked.link(context_id, "a", 0, TERMS) is None
+    with pytest.raises(PartIndexError):
+        await linked.link(context_id, "a", 1, TERMS)
+    with pytest.raises(ArtifactMissingError):
+        await linked.link(context_id, "b", 0, TERMS)
+
+
+class LinksThatCannotJoin(BlobLinks):
+    """Joins nothing now."""
+
+    @property
+    def seconds(self) -> int:
+        return SECONDS
+
+    async def join(self, key: str, sources: Sequence[str]) -> None:
+        raise BlobsUnavailableError(key, sources)
+
+    async def url(self, key: str, terms: LinkTerms) -> str:
+        return f"https://blobs.example/{key}?{terms}"
+
+
+class BlobsThatCannotJoin(MemoryBlobs):
+    """Has links."""
+
+    @property
+    def links(self) -> BlobLinks:
+        return LinksThatCannotJoin()
+
+
+async def test_part_that_cannot_be_joined_is_complete_all_the_same(own_redis: Redis, context_id: str) -> None:
+    """Without the joined object a part has no link, and is read as before; parts of one blob have theirs."""
+    blobs: Blobs = BlobsThatCannotJoin()
+    artifacts = RedisArtifacts(own_redis, blobs, RedisTaskViews(own_redis), inline_limit=100, segment=400)
+    parts = (NewPart("file", b"0" * 900), NewPart("rows", b"{}\n" * 50))
+    await artifacts.apply(context_id, "a", Create("task", parts, complete=True))
+    assert await artifacts.link(context_id, "a", 0, TERMS) is None
+    assert await read(artifacts, context_id, "a") == b"0" * 900
+    link = await artifacts.link(context_id, "a", 1, TERMS)
+    assert str(link).endswith(f"?{TERMS}")
+    assert await own_redis.zcard(PENDING) == 1

@@ -1,0 +1,162 @@
+"""What the housekeeping sees of a blob store: old blobs, page by page, and nothing that was put since."""
+
+import os
+import time
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+from redis.asyncio import Redis
+
+from everloop.runtime.blobs import Blobs, BlobStock
+from everloop.stores.blobs import local, s3
+from everloop.stores.blobs.local import UNFINISHED, LocalBlobs
+from everloop.stores.blobs.redis import RedisBlobs, blob_key
+from tests.stores.blobs.blob_benches import open_bench
+
+NOW, HOUR, DAY = timedelta(), timedelta(hours=1), timedelta(days=1)
+
+
+async def old_keys(stock: BlobStock, folder: str, age: timedelta) -> list[str]:
+    keys: list[str] = []
+    cursor, is_last = "", False
+    while not is_last:
+        page = await stock.old(folder, age, cursor)
+        keys += page.keys
+        cursor, is_last = page.cursor, not page.cursor
+    return keys
+
+
+@pytest.fixture(params=["local", "moto"])
+def blobs(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Blobs:
+    """Stores that remove nothing by themselves, with pages of two blobs."""
+    monkeypatch.setattr(local, "PAGE", 2)
+    monkeypatch.setattr(s3, "LISTED", 2)
+    return open_bench(str(request.param), request).blobs
+
+
+def stock_of(blobs: Blobs) -> BlobStock:
+    assert blobs.stock
+    return blobs.stock
+
+
+def age_file(path: Path, age: timedelta) -> None:
+    put_at = time.time() - age.total_seconds()
+    os.utime(path, (put_at, put_at))
+
+
+async def test_every_old_blob_of_a_folder_is_found(blobs: Blobs) -> None:
+    """Once, whatever signs the keys hold; blobs of other folders, and new ones, are not."""
+    keys = [f"payloads/{folder}/{name}" for folder in ("a", "a.b", "a%2F", "a-b") for name in ("x", "y", "z")]
+    for key in [*keys, "payloads-too/a/x", "artifact/a/x"]:
+        await blobs.put(key, b"content")
+    stock = stock_of(blobs)
+
+    assert sorted(await old_keys(stock, "payloads", NOW)) == sorted(keys)
+    assert await old_keys(stock, "payloads", HOUR) == []
+    assert await old_keys(stock, "nothing", NOW) == []
+    assert not stock.expires
+
+
+async def test_only_what_is_still_old_is_removed(blobs: Blobs) -> None:
+    """Somebody may have put it since it was listed; what is gone already is no error."""
+    await blobs.put("payloads/a/x", b"content")
+    stock = stock_of(blobs)
+
+    assert not await stock.remove("payloads/a/x", HOUR)
+    assert await blobs.get("payloads/a/x") == b"content"
+    assert await stock.remove("payloads/a/x", NOW)
+    assert not await stock.remove("payloads/a/x", NOW)
+    assert await old_keys(stock, "payloads", NOW) == []
+    await blobs.put("payloads/a/x", b"content")
+    assert await blobs.get("payloads/a/x") == b"content"
+
+
+async def test_a_file_that_is_put_again_is_new(tmp_path: Path) -> None:
+    """Its content stands there already, and yet it stays for another time to live."""
+    blobs = LocalBlobs(tmp_path)
+    await blobs.put("payloads/a/x", b"content")
+    age_file(tmp_path / "payloads/a/x", DAY)
+    assert await old_keys(stock_of(blobs), "payloads", HOUR) == ["payloads/a/x"]
+
+    await blobs.put("payloads/a/x", b"content")
+    assert await old_keys(stock_of(blobs), "payloads", HOUR) == []
+
+
+async def test_an_object_that_is_put_again_is_new(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In S3 too, if it is half a day old: before that, nothing is sent again."""
+    blobs = open_bench("moto", request).blobs
+    stock = stock_of(blobs)
+    await blobs.put("payloads/a/x", b"content")
+    put_at = datetime.now(UTC)
+    await blobs.put("payloads/a/x", b"content")
+    assert await old_keys(stock, "payloads", datetime.now(UTC) - put_at) == ["payloads/a/x"]
+
+    monkeypatch.setattr(s3, "RENEWED_AFTER", timedelta(days=-1))
+    listed_at = datetime.now(UTC).replace(microsecond=0)  # S3 tells whole seconds
+    while datetime.now(UTC).replace(microsecond=0) <= listed_at:
+        await blobs.put("payloads/a/x", b"content")
+    await blobs.put("payloads/a/x", b"content")
+    assert not await stock.remove("payloads/a/x", datetime.now(UTC) - listed_at)
+
+
+async def test_what_dead_processes_left_half_written_is_removed(tmp_path: Path) -> None:
+    """Not what somebody may be writing now."""
+    blobs = LocalBlobs(tmp_path)
+    (tmp_path / UNFINISHED).mkdir()
+    for name in ("old", "new"):
+        (tmp_path / UNFINISHED / name).touch()
+    age_file(tmp_path / UNFINISHED / "old", DAY)
+
+    assert await stock_of(blobs).remove_unfinished(HOUR) == 1
+    assert [path.name for path in (tmp_path / UNFINISHED).iterdir()] == ["new"]
+
+
+async def test_a_symbolic_link_is_not_followed(tmp_path: Path) -> None:
+    """Nothing outside of the directory is listed or removed."""
+    elsewhere = tmp_path / "elsewhere" / "x"
+    elsewhere.parent.mkdir()
+    elsewhere.touch()
+    (tmp_path / "blobs" / "payloads").mkdir(parents=True)
+    (tmp_path / "blobs" / "payloads" / "a").symlink_to(elsewhere.parent)
+
+    assert await old_keys(stock_of(LocalBlobs(tmp_path / "blobs")), "payloads", NOW) == []
+
+
+async def test_what_is_no_blob_is_left_alone(tmp_path: Path) -> None:
+    """Such as what NFS keeps of an open file that was removed; a step that tried to remove it would fail."""
+    await LocalBlobs(tmp_path).put("payloads/a/x", b"content")
+    (tmp_path / "payloads" / "a" / ".nfs0001").touch()
+
+    assert await old_keys(stock_of(LocalBlobs(tmp_path)), "payloads", NOW) == ["payloads/a/x"]
+
+
+async def test_a_marker_of_a_folder_is_left_alone(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Consoles of S3 make such objects, whose names end with a slash."""
+    blobs = open_bench("moto", request).blobs
+    await blobs.put("payloads/a/x", b"content")
+    with monkeypatch.context() as patched:
+        patched.setattr(s3, "check_key", str)
+        await blobs.put("payloads/b/", b"")
+
+    assert await old_keys(stock_of(blobs), "payloads", NOW) == ["payloads/a/x"]
+
+
+async def test_redis_tells_what_is_half_over(redis: Redis) -> None:
+    """A payload in Redis is as old as its last use; renewed it is new; Redis itself removes it."""
+    blobs, name = RedisBlobs(redis, ttl=DAY), f"payloads/{uuid4()}/x"
+    await blobs.put(name, b"content")
+    await redis.expire(blob_key(name), HOUR)
+    stock = stock_of(blobs)
+
+    assert name in await old_keys(stock, "payloads", DAY / 2)
+    assert not await stock.remove(name, NOW)
+    await stock.renew(name)
+    assert name not in await old_keys(stock, "payloads", DAY / 2)
+    assert await redis.ttl(blob_key(name)) > HOUR.total_seconds()
+    assert stock.expires

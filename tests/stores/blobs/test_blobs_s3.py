@@ -1,0 +1,290 @@
+"""What only blobs in S3 promise: parts for large ones, links for clients, spoilt transfers noticed."""
+
+import os
+import tracemalloc
+from collections.abc import Generator
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
+
+import httpx
+import pytest
+
+from everloop.runtime.blobs import (
+    BlobCorruptError,
+    BlobLinks,
+    BlobMissingError,
+    BlobsUnavailableError,
+    LinkTerms,
+)
+from everloop.stores.blobs.s3 import MULTIPART_ABOVE, SMALLEST_PART, S3Blobs
+from tests.stores.blobs.blob_benches import PREFIX, S3_SERVERS, SWIFT, needs_swift, new_key, s3_endpoint_of
+from tests.support.buckets import new_bucket, s3_credentials, unfinished_uploads
+from tests.support.s3_relay import Relay, flipped, running_relay, unchanged
+from tests.support.swift_server import running_swift
+
+LARGE = os.urandom(2 * MULTIPART_ABOVE + 77)
+FULL = os.urandom(SMALLEST_PART)
+SECONDS = 900
+
+DISPOSITION = "attachment; filename=\"gr__e _x_.csv\"; filename*=UTF-8''gr%C3%B6%C3%9Fe%20%22x%22.csv"
+TERMS = LinkTerms("text/plain", "attachment", 60)
+
+
+@dataclass(frozen=True)
+class Bucket:
+    """A bucket, the relay through which the store reaches it, and where it is without the relay."""
+
+    blobs: S3Blobs
+    relay: Relay
+    endpoint: str
+    name: str
+
+    @property
+    def links(self) -> BlobLinks:
+        assert self.blobs.links
+        return self.blobs.links
+
+    @property
+    def unfinished(self) -> int:
+        return unfinished_uploads(self.endpoint, self.name)
+
+
+@pytest.fixture(params=S3_SERVERS)
+def bucket(request: pytest.FixtureRequest) -> Generator[Bucket]:
+    endpoint = s3_endpoint_of(str(request.param), request)
+    name = new_bucket(endpoint)
+    with (
+        running_relay(endpoint) as relay,
+        closing(S3Blobs(name, endpoint=relay.endpoint, prefix=PREFIX, presigned=SECONDS)) as blobs,
+    ):
+        yield Bucket(blobs, relay, endpoint, name)
+
+
+async def _download(url: str, **headers: str) -> httpx.Response:
+    async with httpx.AsyncClient() as client:
+        return await client.get(url, headers=headers)
+
+
+async def _content_of(links: BlobLinks, key: str) -> bytes:
+    url = await links.url(key, TERMS)
+    return (await _download(url)).raise_for_status().content
+
+
+async def test_large_blob_goes_in_parts(bucket: Bucket) -> None:
+    """Content over 8 MiB is sent in several requests; put again, it is not sent at all."""
+    key = new_key()
+    await bucket.blobs.put(key, LARGE)
+    assert sum("partNumber=" in request for request in bucket.relay.requests) == 3
+    bucket.relay.requests.clear()
+    await bucket.blobs.put(key, LARGE)
+    assert [request.split()[0] for request in bucket.relay.requests] == ["HEAD"]
+    assert bucket.unfinished == 0
+
+
+@pytest.mark.parametrize("fails", ["partNumber=1", "partNumber=2", "uploadId="])
+async def test_upload_that_fails_leaves_nothing(bucket: Bucket, fails: str) -> None:
+    """If a part, or the last request, is lost, no part stays and there is no blob; the next put succeeds."""
+    key = new_key()
+    bucket.relay.loses = lambda request: fails in request and request.startswith(("PUT", "POST"))
+    with pytest.raises(BlobsUnavailableError):
+        await bucket.blobs.put(key, LARGE)
+    assert bucket.unfinished == 0
+    with pytest.raises(BlobMissingError):
+        await bucket.blobs.get(key)
+    bucket.relay.loses = lambda _: False
+    await bucket.blobs.put(key, LARGE)
+    assert await bucket.blobs.get(key) == LARGE
+
+
+@pytest.mark.parametrize("bucket", [SWIFT], indirect=True)
+@pytest.mark.parametrize("content", [FULL, LARGE], ids=["one request", "parts"])
+async def test_upload_that_is_spoilt_on_the_way_is_refused(bucket: Bucket, content: bytes) -> None:
+    """The sha256 goes along with each request: what arrives otherwise is not kept, and the put fails."""
+    key = new_key()
+    bucket.relay.sent = flipped
+    with pytest.raises(BlobsUnavailableError):
+        await bucket.blobs.put(key, content)
+    assert bucket.unfinished == 0
+    with pytest.raises(BlobMissingError):
+        await bucket.blobs.get(key)
+
+
+async def test_answer_that_is_spoilt_on_the_way_is_noticed(bucket: Bucket) -> None:
+    """A changed byte is a damaged blob; an answer that breaks off is a server that is away: read again."""
+    key = new_key()
+    await bucket.blobs.put(key, LARGE)
+    bucket.relay.answered = flipped
+    with pytest.raises(BlobCorruptError):
+        await bucket.blobs.get(key)
+    bucket.relay.answered = lambda content: content[: len(content) // 2]
+    with pytest.raises(BlobsUnavailableError):
+        await bucket.blobs.get(key)
+
+
+@pytest.mark.parametrize("bucket", [SWIFT], indirect=True)  # the other one is part of this process
+async def test_content_is_in_memory_once(bucket: Bucket) -> None:
+    """A put needs one part besides its content, and a get one piece besides what it returns."""
+    key, content = new_key(), bytes(8 * MULTIPART_ABOVE)
+    with closing(S3Blobs(bucket.name, endpoint=bucket.endpoint)) as blobs:
+        await blobs.put(new_key(), LARGE)  # from now on there is what is made only once
+        tracemalloc.start()
+        try:
+            await blobs.put(key, content)
+            of_put = tracemalloc.get_traced_memory()[1]
+            tracemalloc.reset_peak()
+            got = await blobs.get(key)
+            of_get = tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+    assert len(got) == len(content)
+    assert of_put < 2 * MULTIPART_ABOVE
+    assert of_get < 1.25 * len(content)
+
+
+async def test_join_puts_sources_in_order_and_keeps_them(bucket: Bucket) -> None:
+    """Sources of any length become one blob, which its URL serves; joined again, it is the same."""
+    sources = {new_key(): content for content in (b"head", FULL, FULL[::-1], b"", b"between", LARGE, b"tail")}
+    for source, content in sources.items():
+        await bucket.blobs.put(source, content)
+    key = new_key()
+    for _ in range(2):
+        await bucket.links.join(key, list(sources))
+        assert await _content_of(bucket.links, key) == b"".join(sources.values())
+    for source, content in sources.items():
+        assert await bucket.blobs.get(source) == content
+    assert bucket.unfinished == 0
+
+
+async def test_long_sources_are_copied_by_the_server(bucket: Bucket) -> None:
+    """Of segments of 5 MiB nothing is fetched, and only the last, shorter one is sent."""
+    contents = [FULL, FULL[::-1], b"tail"]
+    sources = [new_key() for _ in contents]
+    for source, content in zip(sources, contents, strict=True):
+        await bucket.blobs.put(source, content)
+    bucket.relay.requests.clear()
+    sent: list[bytes] = []
+    bucket.relay.sent = lambda content: sent.append(content) or content
+    key = new_key()
+    await bucket.links.join(key, sources)
+    assert sum(request.startswith("GET ") for request in bucket.relay.requests) == 1
+    assert sum(map(len, sent)) < 10_000
+    assert await _content_of(bucket.links, key) == b"".join(contents)
+
+
+@pytest.mark.parametrize("contents", [[], [b""], [b"one", b"two"]])
+async def test_join_of_little_is_a_blob(bucket: Bucket, contents: list[bytes]) -> None:
+    """What is too short for parts is put as a blob of its own, with its sha256."""
+    sources = [new_key() for _ in contents]
+    for source, content in zip(sources, contents, strict=True):
+        await bucket.blobs.put(source, content)
+    key = new_key()
+    await bucket.links.join(key, sources)
+    assert await bucket.blobs.get(key) == b"".join(contents)
+
+
+async def test_join_of_a_lost_source_makes_nothing(bucket: Bucket) -> None:
+    """A source that is not there is named, and neither a blob nor an upload stays."""
+    there, lost, key = new_key(), new_key(), new_key()
+    await bucket.blobs.put(there, FULL)
+    with pytest.raises(BlobMissingError, match=lost):
+        await bucket.links.join(key, [there, lost])
+    with pytest.raises(BlobMissingError):
+        await bucket.blobs.get(key)
+    assert bucket.unfinished == 0
+
+
+async def test_join_that_fails_leaves_nothing(bucket: Bucket) -> None:
+    """A join that loses its server in the middle leaves no parts, and can be done again."""
+    source, key = new_key(), new_key()
+    await bucket.blobs.put(source, FULL)
+    bucket.relay.loses = lambda request: "partNumber=2" in request
+    with pytest.raises(BlobsUnavailableError):
+        await bucket.links.join(key, [source, source])
+    assert bucket.unfinished == 0
+    bucket.relay.loses = lambda _: False
+    await bucket.links.join(key, [source, source])
+    assert await _content_of(bucket.links, key) == FULL * 2
+
+
+async def test_damaged_short_source_is_not_joined(bucket: Bucket) -> None:
+    """What passes through this process on its way into the whole is checked."""
+    short, key = new_key(), new_key()
+    await bucket.blobs.put(short, b"content")
+    bucket.relay.answered = flipped
+    with pytest.raises(BlobCorruptError, match=short):
+        await bucket.links.join(key, [short])
+    bucket.relay.answered = unchanged
+    with pytest.raises(BlobMissingError):
+        await bucket.blobs.get(key)
+
+
+async def test_bucket_that_is_gone_is_no_lost_source(s3_endpoint: str) -> None:
+    """Without the bucket nothing is known about the sources: the join is to be tried again."""
+    with closing(S3Blobs("no-such-bucket", endpoint=s3_endpoint, presigned=SECONDS)) as blobs:
+        assert blobs.links
+        with pytest.raises(BlobsUnavailableError, match="no such bucket"):
+            await blobs.links.join(new_key(), [new_key()])
+
+
+async def test_url_serves_a_download(bucket: Bucket) -> None:
+    """Whoever has the URL gets the bytes, as a file of this name and type, without credentials of his own."""
+    key = new_key()
+    await bucket.blobs.put(key, FULL)
+    url = await bucket.links.url(key, LinkTerms("text/csv; header=present", DISPOSITION, 60))
+    answer = await _download(url)
+    assert answer.content == FULL
+    assert answer.headers["content-disposition"] == DISPOSITION
+    assert answer.headers["content-type"].replace(" ", "") == "text/csv;header=present"
+
+
+async def test_url_serves_ranges(bucket: Bucket) -> None:
+    """A client may fetch a part of the blob, to go on where it stopped."""
+    key = new_key()
+    await bucket.blobs.put(key, FULL)
+    url = await bucket.links.url(key, TERMS)
+    answer = await _download(url, Range="bytes=100-199")
+    assert (answer.status_code, answer.content) == (206, FULL[100:200])
+
+
+async def test_url_says_how_long_it_lasts(bucket: Bucket) -> None:
+    """The seconds are part of what is signed (AWS Signature Version 4)."""
+    url = await bucket.links.url(new_key(), LinkTerms("text/plain", "attachment", 77))
+    asked = parse_qs(urlsplit(url).query)
+    assert asked["X-Amz-Expires"] == ["77"]
+    assert asked["X-Amz-Algorithm"] == ["AWS4-HMAC-SHA256"]
+
+
+@pytest.mark.parametrize("bucket", [SWIFT], indirect=True)
+@pytest.mark.parametrize(
+    ("signed", "wanted"),
+    [("Expires=60", "Expires=600"), ("plain", "html"), ("content", "conten")],
+)
+async def test_changed_url_is_refused(bucket: Bucket, signed: str, wanted: str) -> None:
+    """Who has a URL cannot make it last longer, serve something else, or serve it as another type."""
+    key = new_key()
+    await bucket.blobs.put(key, FULL)
+    url = await bucket.links.url(key, TERMS)
+    assert (await _download(url)).status_code == 200
+    assert (await _download(url.replace(signed, wanted, 1))).status_code == 403
+
+
+@needs_swift
+async def test_server_may_stop_and_come_back(tmp_path: Path) -> None:
+    """While S3 is away every call says so; afterwards all blobs are there, and the same store works on."""
+    key = new_key()
+    async with running_swift(tmp_path) as server:
+        with (
+            s3_credentials(),
+            closing(S3Blobs(new_bucket(server.endpoint), endpoint=server.endpoint)) as blobs,
+        ):
+            await blobs.put(key, LARGE)
+            server.stop()
+            for call in (blobs.get(key), blobs.put(new_key(), LARGE), blobs.delete(key)):
+                with pytest.raises(BlobsUnavailableError):
+                    await call
+            await server.start()
+            assert await blobs.get(key) == LARGE
+            await blobs.put(key, LARGE)
+            await blobs.delete(key)

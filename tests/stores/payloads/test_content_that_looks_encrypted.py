@@ -1,0 +1,132 @@
+"""Content that looks like what stores keep of encrypted content is content, with keys and without."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from redis.asyncio import Redis
+
+from everloop.runtime.blobs import BlobsUnavailableError
+from everloop.runtime.encryption.cipher import NO_CIPHER, Cipher
+from everloop.runtime.encryption.keys import Key, Keyring
+from everloop.runtime.redis import connect_redis
+from everloop.runtime.temporal.codec import ENCODING, KEY_ID
+from everloop.runtime.temporal.payloads import data_converter
+from everloop.stores.artifacts.cleanup import ArtifactBlobs
+from everloop.stores.artifacts.interface import Append, Complete, Create, NewPart
+from tests.stores.all_stores import AllStores
+from tests.stores.artifacts.artifact_benches import ArtifactBench, redis_artifacts
+from tests.stores.blobs.blob_benches import Bench, open_bench
+from tests.stores.examples import said, submitted
+from tests.support.encryption import CIPHER, keyring
+
+PIECES = (
+    st.just(b"sealed:")
+    | st.binary(max_size=9).map(lambda content: CIPHER.seal_text(content.hex(), "purpose").encode())
+    | st.binary(max_size=9).map(lambda content: CIPHER.seal(content, "purpose"))
+    | st.binary(max_size=300).map(lambda content: NO_CIPHER.seal(content, "purpose"))
+    | st.binary(max_size=300)
+)
+CONTENTS = st.lists(st.lists(PIECES, max_size=3).map(b"".join), min_size=1, max_size=5)
+
+
+@pytest.fixture(params=["local", "redis", "moto"])
+def blob_bench(request: pytest.FixtureRequest) -> Bench:
+    return open_bench(str(request.param), request)
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(first=CONTENTS, then=CONTENTS, is_on=st.booleans(), completes=st.booleans())
+async def test_artifacts_keep_it(  # noqa: PLR0913 -- fixtures, and what is drawn
+    redis: Redis,
+    encrypted: Redis,
+    blob_bench: Bench,
+    first: list[bytes],
+    then: list[bytes],
+    *,
+    is_on: bool,
+    completes: bool,
+) -> None:
+    """Whatever bytes a part is made of, inline and in blobs, also if keys came while it grew."""
+    before = redis_artifacts(redis, blob_bench)
+    after = redis_artifacts(encrypted if is_on else redis, blob_bench)
+    bench = replace(after, context_id=before.context_id)
+    part = NewPart("file", first[0])
+    await before.artifacts.apply(before.context_id, "a", Create("task", (part,)))
+    for content in first[1:]:
+        await before.artifacts.apply(before.context_id, "a", Append(content))
+    for content in then:
+        await bench.artifacts.apply(bench.context_id, "a", Append(content))
+    if completes:
+        await bench.artifacts.apply(bench.context_id, "a", Complete())
+
+    assert await bench.content("a") == b"".join((*first, *then))
+
+
+@pytest.mark.parametrize("cipher", [NO_CIPHER, keyring("k1")], ids=["off", "on"])
+@pytest.mark.parametrize("form", ["sealed:", "{}", '{{"sealed":', '{{"sealed": "{}"}}', "s{} "])
+async def test_all_stores_in_redis_keep_it(redis_url: str, cipher: Cipher, form: str) -> None:
+    """Texts of messages, answers, secrets, results, addresses and artifacts come back unchanged."""
+    word = form.format(CIPHER.seal_text('"text"', "purpose"))
+    task = submitted().model_copy(update={"history": (said("m1", word),)})
+    async with connect_redis(redis_url, cipher) as redis:
+        stores = AllStores(redis, task, word)
+        await stores.begin()
+        await stores.go_on()
+        await stores.check()
+
+
+@pytest.mark.parametrize("cipher", [NO_CIPHER, keyring("k1")], ids=["off", "on"])
+@given(content=CONTENTS.map(b"".join))
+async def test_payloads_of_temporal_keep_it(cipher: Cipher, content: bytes) -> None:
+    """Bytes, texts and names come back unchanged, also what looks like the metadata of what is encrypted."""
+    converter = data_converter(None, cipher=cipher)
+    text = content.decode("latin-1")
+    value = {"encoding": ENCODING.decode(), KEY_ID: "k1", text: [text]}
+    payloads = await converter.encode([content, text, value])
+
+    assert await converter.decode(payloads, [bytes, str, dict]) == [content, text, value]
+
+
+async def grown(bench: ArtifactBench) -> ArtifactBench:
+    """An artifact that has a blob and a tail."""
+    await bench.artifacts.apply(bench.context_id, "a", Create("task", (NewPart("file", b"secret" * 30),)))
+    await bench.artifacts.apply(bench.context_id, "a", Append(b"secret"))
+    return bench
+
+
+async def test_what_was_put_in_plain_is_read_and_goes_on(
+    redis: Redis, encrypted: Redis, blob_bench: Bench
+) -> None:
+    """A blob of before any key is read with keys; what comes after it is encrypted."""
+    plain = await grown(redis_artifacts(redis, blob_bench))
+    bench = replace(redis_artifacts(encrypted, blob_bench), context_id=plain.context_id)
+    old = (await plain.record("a")).blob_keys()
+    await bench.artifacts.apply(bench.context_id, "a", Append(b"secret" * 100))
+    new = [key for key in (await bench.record("a")).blob_keys() if key not in old]
+
+    assert await bench.content("a") == b"secret" * 131
+    assert new
+    for key in new:
+        assert b"secret" not in await blob_bench.blobs.get(key)
+
+
+@pytest.mark.parametrize(
+    ("secret", "reason"),
+    [
+        (None, "'k1', which is not known here"),
+        (bytes(32), "with the key 'k1': .* compare this line of the file"),
+    ],
+    ids=["another id", "another key"],
+)
+async def test_right_keys_are_waited_for(
+    redis_url: str, encrypted: Redis, blob_bench: Bench, secret: bytes | None, reason: str
+) -> None:
+    """A blob whose key is not known here is not lost: its store counts as away."""
+    bench = await grown(redis_artifacts(encrypted, blob_bench))
+    (key,) = (await bench.record("a")).blob_keys()
+    wrong = Keyring([Key("k1", secret)]) if secret else keyring("k2")
+    async with connect_redis(redis_url, wrong) as client:
+        with pytest.raises(BlobsUnavailableError, match=reason):
+            await ArtifactBlobs(client, blob_bench.blobs).get(key)

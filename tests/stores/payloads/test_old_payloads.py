@@ -1,0 +1,166 @@
+"""Payloads that nobody can need are removed; as long as somebody may, they stay, however old they are."""
+
+import os
+import time
+from datetime import timedelta
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+import pytest_asyncio
+from redis.asyncio import Redis
+from structlog.testing import capture_logs
+from temporalio.client import Client
+from temporalio.service import RPCError
+
+from everloop.runtime.temporal.payloads import NO_TASK, payload_folder
+from everloop.stores.artifacts.cleanup import AbandonedBlobs
+from everloop.stores.artifacts.interface import Create, NewPart
+from everloop.stores.artifacts.record import KNOWN_SINCE, PENDING
+from everloop.stores.blobs.cleanup import OldPayloads
+from everloop.stores.blobs.local import LocalBlobs
+from everloop.stores.blobs.redis import RedisBlobs, blob_key
+from everloop.stores.blobs.users import FOLDER, BlobsSharedError, announce_user
+from tests.stores.artifacts.artifact_faults import kept_blobs, local_bench
+
+TTL, LONGER = timedelta(days=30), timedelta(days=31)
+
+
+@pytest_asyncio.fixture
+async def client(temporal_address: str) -> Client:
+    return await Client.connect(temporal_address)
+
+
+def age(path: Path, since: timedelta) -> None:
+    put_at = time.time() - since.total_seconds()
+    os.utime(path, (put_at, put_at))
+
+
+async def keep(directory: Path, task_id: str, since: timedelta = LONGER) -> Path:
+    """Keep a payload of a task as if it was put so long ago."""
+    key = f"{payload_folder(task_id)}/content"
+    await LocalBlobs(directory).put(key, b"content")
+    age(directory / key, since)
+    return directory / key
+
+
+async def started(client: Client, task_id: str) -> str:
+    await client.start_workflow("Nobody", id=task_id, task_queue=f"nobody-{task_id[:8]}")
+    return task_id
+
+
+def payloads(directory: Path, client: Client) -> OldPayloads:
+    return OldPayloads(LocalBlobs(directory), client, "queue", ttl=TTL)
+
+
+async def test_payloads_of_workflows_that_temporal_knows_stay(tmp_path: Path, client: Client) -> None:
+    """Open or closed, or one below them; and payloads of which nobody can tell whose they are."""
+    running, closed = await started(client, str(uuid4())), await started(client, str(uuid4()))
+    await client.get_workflow_handle(closed).terminate()
+    parent = str(uuid4())
+    await started(client, f"{parent}/push/config")
+    await until_listed(client, f"{parent}/push/config")
+    stay = [await keep(tmp_path, task_id) for task_id in (running, closed, parent, "a" * 300, "a'b", NO_TASK)]
+    young = await keep(tmp_path, str(uuid4()), since=TTL / 2)
+    gone = await keep(tmp_path, f"gone.{uuid4()}")
+
+    assert (await payloads(tmp_path, client).clean("", dry_run=True)).removed == 1
+    assert gone.exists()
+    assert await payloads(tmp_path, client).clean("", dry_run=False) == (1, "")
+    assert [path.exists() for path in [*stay, young, gone]] == [True] * 7 + [False]
+    assert not gone.parent.exists()
+    assert await payloads(tmp_path, client).clean("", dry_run=False) == (0, "")
+
+
+async def until_listed(client: Client, workflow_id: str) -> None:
+    while not (await client.count_workflows(f"WorkflowId = '{workflow_id}'")).count:
+        pass
+
+
+async def test_nothing_is_removed_where_temporal_does_not_tell(tmp_path: Path, client: Client) -> None:
+    """A namespace that is not there knows no workflow; that does not make all of them gone."""
+    path = await keep(tmp_path, str(uuid4()))
+    config = client.config()
+    config["namespace"] = "no-such-namespace"
+    with pytest.raises(RPCError):
+        await payloads(tmp_path, Client(**config)).clean("", dry_run=False)
+    assert path.exists()
+
+
+async def test_nothing_is_removed_from_a_store_that_others_use(tmp_path: Path, client: Client) -> None:
+    """Another namespace may know what ours does not; the error names who it is and what to do."""
+    path = await keep(tmp_path, str(uuid4()))
+    await LocalBlobs(tmp_path).put(f"{FOLDER}/other/queue", b"")
+    with pytest.raises(BlobsSharedError, match=r"other/queue.*delete its name from the folder used-by"):
+        await payloads(tmp_path, client).clean("", dry_run=False)
+    assert path.exists()
+
+    age(tmp_path / FOLDER / "other" / "queue", timedelta(hours=-1))  # its clock is ahead of ours
+    with pytest.raises(BlobsSharedError):
+        await payloads(tmp_path, client).clean("", dry_run=False)
+    assert path.exists()
+
+    await LocalBlobs(tmp_path).delete(f"{FOLDER}/other/queue")
+    assert (await payloads(tmp_path, client).clean("", dry_run=False)).removed == 1
+
+
+async def test_users_are_known_before_they_clean_up(tmp_path: Path, client: Client) -> None:
+    """A worker announces itself at start; that it could not is a warning."""
+    path = await keep(tmp_path, str(uuid4()))
+    config = client.config()
+    config["namespace"] = "no-such-namespace"
+    with capture_logs() as logs:
+        await announce_user(Client(**config), LocalBlobs(tmp_path), "other")
+    assert [log["event"] for log in logs] == ["use of the blob store not put down"]
+
+    await announce_user(client, LocalBlobs(tmp_path), "other")
+    with pytest.raises(BlobsSharedError, match="/other"):
+        await payloads(tmp_path, client).clean("", dry_run=False)
+    assert path.exists()
+
+
+async def test_redis_keeps_payloads_of_tasks_that_go_on(redis: Redis, client: Client) -> None:
+    """They are renewed in time; those of workflows that are gone are left to expire."""
+    blobs, known, gone = RedisBlobs(redis, ttl=TTL), await started(client, str(uuid4())), str(uuid4())
+    for task_id in (known, gone):
+        await blobs.put(f"{payload_folder(task_id)}/x", b"content")
+        await redis.expire(blob_key(f"{payload_folder(task_id)}/x"), TTL / 3)
+    cleaner, cursor, is_last = OldPayloads(blobs, client, "queue", ttl=TTL), "", False
+    while not is_last:
+        _, cursor = await cleaner.clean(cursor, dry_run=False)
+        is_last = not cursor
+
+    assert await redis.ttl(blob_key(f"{payload_folder(known)}/x")) > TTL.total_seconds() / 2
+    assert await redis.ttl(blob_key(f"{payload_folder(gone)}/x")) < TTL.total_seconds() / 2
+
+
+async def test_blobs_that_no_artifact_names_are_removed(
+    own_redis: Redis, client: Client, request: pytest.FixtureRequest
+) -> None:
+    """When they, and Redis, are older than an artifact lives; not those that are named, or wait for it."""
+    bench = local_bench(own_redis, request)
+    assert isinstance(bench.blobs, LocalBlobs)
+    directory = bench.blobs._directory
+    for artifact_id in ("kept", "lost"):
+        await bench.artifacts.apply(
+            bench.context_id, artifact_id, Create("task", (NewPart("file", b"0" * 900),))
+        )
+    named, lost = set((await bench.record("kept")).blob_keys()), await bench.record("lost")
+    beside = f"{next(iter(named)).rpartition('/')[0]}/beside"
+    for key in (beside, "artifact/a/waiting", "artifact/a/young"):
+        await bench.blobs.put(key, b"content")
+    await own_redis.zadd(PENDING, {"artifact/a/waiting": time.time()})
+    await own_redis.delete(lost.address.record_key)
+    for key in kept_blobs(bench) - {"artifact/a/young"}:
+        age(directory / key, LONGER)
+
+    cleaner = AbandonedBlobs(own_redis, bench.blobs, client, "queue", ttl=TTL)
+    everything = kept_blobs(bench)
+    assert await cleaner.clean("", dry_run=False) == (0, "")  # Redis may just have been lost
+    assert kept_blobs(bench) == everything
+    await own_redis.incrbyfloat(KNOWN_SINCE, -TTL.total_seconds())
+    counted = await cleaner.clean("", dry_run=True)
+    removed = await cleaner.clean("", dry_run=False)
+    assert counted == removed == (1 + len(lost.blob_keys()), "")
+    assert kept_blobs(bench) == {*named, "artifact/a/waiting", "artifact/a/young"}
+    assert await bench.content("kept") == b"0" * 900

@@ -1,0 +1,344 @@
+"""Large payloads on a real Temporal: every path, small histories, and what becomes of a lost payload."""
+
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+from temporalio.api.common.v1 import Payload
+from temporalio.client import (
+    Client,
+    WorkflowContinuedAsNewError,
+    WorkflowExecutionStatus,
+    WorkflowFailureError,
+    WorkflowHandle,
+    WorkflowHistory,
+)
+from temporalio.converter import StorageDriverStoreContext
+from temporalio.exceptions import ActivityError, ApplicationError, RetryState, TerminatedError
+from temporalio.service import RPCError
+from temporalio.worker import Replayer, Worker
+
+from everloop.runtime.blobs import Blobs, BlobsUnavailableError
+from everloop.runtime.temporal.payloads import BlobPayloads, LostPayloads, data_converter, payload_folder
+from everloop.stores.blobs.local import LocalBlobs
+from everloop.workflows.contract.failures import BLOB_MISSING
+from tests.stores.blobs.hashes import hashes_here
+from tests.stores.payloads.payload_workflow import Echo, Parcels, fail_once, make, repeat
+from tests.support.memory.blobs import MemoryBlobs
+
+LARGE = 3 * 1024 * 1024
+SMALL_HISTORY = 50_000
+
+Handle = WorkflowHandle[Parcels, str]
+
+
+class FaultyBlobs(MemoryBlobs):
+    """Loses what contains the word `loses`, everything on request, and refuses the next few reads."""
+
+    loses = b""
+    refusals = 0
+
+    def lose_all(self) -> None:
+        self._sealed.clear()
+
+    def lose(self, word: bytes) -> None:
+        for key in self.keys_of(word):
+            del self._sealed[key]
+
+    def keys_of(self, word: bytes) -> list[str]:
+        return [key for key, sealed in self._sealed.items() if word in sealed]
+
+    async def put(self, key: str, content: bytes) -> None:
+        if not self.loses or self.loses not in content:
+            await super().put(key, content)
+
+    async def get(self, key: str) -> bytes:
+        if self.refusals:
+            self.refusals -= 1
+            raise BlobsUnavailableError(self.place, "it is away")
+        return await super().get(key)
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A client, and a task queue with a way to run workers on it."""
+
+    client: Client
+    worker_client: Client
+    queue: str
+    max_cached: int
+
+    async def start(self, letter: str = "a", *, runs: int = 0) -> Handle:
+        text = letter * LARGE
+        return await self.client.start_workflow(
+            Parcels.run, args=(text, runs), id=str(uuid4()), task_queue=self.queue
+        )
+
+    @asynccontextmanager
+    async def worker(self) -> AsyncGenerator[None]:
+        async with Worker(
+            self.worker_client,
+            task_queue=self.queue,
+            workflows=[Parcels, Echo],
+            activities=[repeat, make, fail_once],
+            max_cached_workflows=self.max_cached,
+        ):
+            yield
+
+
+MakeStage = Callable[[Blobs], Awaitable[Stage]]
+
+
+@pytest.fixture(params=[1000, 0], ids=["cached", "always_replayed"])
+def make_stage(request: pytest.FixtureRequest, temporal_address: str) -> MakeStage:
+    async def make_it(blobs: Blobs) -> Stage:
+        lost = LostPayloads()
+        lost.client = await Client.connect(temporal_address, data_converter=data_converter(blobs, lost))
+        client = await Client.connect(temporal_address, data_converter=data_converter(blobs))
+        return Stage(client, lost.client, f"payloads-{uuid4()}", int(request.param))
+
+    return make_it
+
+
+def size(history: WorkflowHistory) -> int:
+    """Bytes of all events."""
+    return sum(event.ByteSize() for event in history.events)
+
+
+@pytest.mark.parametrize("errand", ["repeat", "make", "heartbeat", "child"])
+async def test_activities_and_children_take_and_return_large_payloads(
+    make_stage: MakeStage, tmp_path: Path, errand: str
+) -> None:
+    """3 MB go into an activity or child, through a heartbeat and back; history holds references only."""
+    stage = await make_stage(LocalBlobs(tmp_path))
+    handle = await stage.start()
+    async with stage.worker():
+        await handle.signal(Parcels.do, errand)
+        await handle.signal(Parcels.do, "end")
+        result = await handle.result()
+    assert len(result) == LARGE
+    assert size(await handle.fetch_history()) < SMALL_HISTORY
+    assert {path.name for path in (tmp_path / "payloads").iterdir()} == {handle.id}  # the child's as well
+
+
+async def test_messages_of_a_workflow_carry_large_payloads(make_stage: MakeStage) -> None:
+    """3 MB go in and out of updates and queries, and into a signal."""
+    stage = await make_stage(MemoryBlobs())
+    handle = await stage.start("a")
+    async with stage.worker():
+        assert await handle.execute_update(Parcels.swap, "b" * LARGE) == "a" * LARGE
+        assert await handle.query(Parcels.text) == "b" * LARGE
+        await handle.signal(Parcels.replace, "c" * LARGE)
+        assert await handle.query(Parcels.common_head, "c" * LARGE) == LARGE
+        await handle.signal(Parcels.do, "end")
+        assert await handle.result() == "c" * LARGE
+    assert size(await handle.fetch_history()) < SMALL_HISTORY
+
+
+async def test_next_run_is_given_a_large_payload(make_stage: MakeStage) -> None:
+    """3 MB go through continue-as-new, from the first run's history to the second's as references."""
+    stage = await make_stage(MemoryBlobs())
+    handle = await stage.start("a", runs=1)
+    async with stage.worker():
+        with pytest.raises(WorkflowContinuedAsNewError):
+            await handle.result(follow_runs=False)
+        await handle.signal(Parcels.do, "end")
+        assert await handle.result() == "a" * LARGE
+    first = stage.client.get_workflow_handle(handle.id, run_id=handle.first_execution_run_id)
+    for run in (first, handle):
+        assert size(await run.fetch_history()) < SMALL_HISTORY
+
+
+async def test_replay_reads_the_store(make_stage: MakeStage) -> None:
+    """A Replayer needs the converter with the store; without it it fails, and does not replay nonsense."""
+    blobs = MemoryBlobs()
+    stage = await make_stage(blobs)
+    handle = await stage.start()
+    async with stage.worker():
+        await handle.signal(Parcels.do, "make")
+        await handle.signal(Parcels.do, "end")
+        await handle.result()
+    history = await handle.fetch_history()
+    await Replayer(workflows=[Parcels], data_converter=data_converter(blobs)).replay_workflow(history)
+    with pytest.raises(RuntimeError):
+        await Replayer(workflows=[Parcels], data_converter=data_converter(None)).replay_workflow(history)
+
+
+async def test_equal_payloads_of_a_task_are_one_blob(make_stage: MakeStage, tmp_path: Path) -> None:
+    """What a task says twice is stored once, as the payload is on the wire; small payloads are not stored."""
+    stage = await make_stage(LocalBlobs(tmp_path))
+    handle = await stage.start()
+    async with stage.worker():
+        await handle.signal(Parcels.do, "repeat")
+        await handle.signal(Parcels.do, "end")
+        await handle.result()
+    (blob,) = (tmp_path / payload_folder(handle.id)).iterdir()
+    assert LARGE < blob.stat().st_size < LARGE + 200
+
+
+async def test_loop_reads_no_payload(tmp_path: Path) -> None:
+    """The thread of the event loop never computes the checksum that a large payload is called by."""
+    payload = Payload(data=b"x" * LARGE)
+    with hashes_here() as found:
+        await BlobPayloads(LocalBlobs(tmp_path)).store(StorageDriverStoreContext(), [payload])
+        assert not found
+
+
+async def test_activity_whose_input_is_lost_fails_at_once(make_stage: MakeStage) -> None:
+    """The failure is not retried, and says which blob is missing."""
+    blobs = FaultyBlobs()
+    blobs.loses = b"A" * 100
+    stage = await make_stage(blobs)
+    handle = await stage.start("a")
+    async with stage.worker():
+        await handle.signal(Parcels.do, "shout")
+        with pytest.raises(WorkflowFailureError) as raised:
+            await handle.result()
+    activity = raised.value.cause
+    assert isinstance(activity, ActivityError)
+    assert activity.retry_state is RetryState.NON_RETRYABLE_FAILURE
+    assert_says_what_is_missing(activity.cause, handle)
+
+
+async def send_nothing(handle: Handle) -> None:
+    """The start input is lost already."""
+
+
+async def send_signal(handle: Handle) -> None:
+    await handle.signal(Parcels.replace, "x" * LARGE)
+
+
+async def send_update(handle: Handle) -> None:
+    with pytest.raises(RPCError, match="closing workflow"):
+        await handle.execute_update(Parcels.swap, "x" * LARGE)
+
+
+async def send_errand(handle: Handle) -> None:
+    await handle.signal(Parcels.do, "make")
+
+
+@pytest.mark.parametrize(
+    ("letter", "send"),
+    [("x", send_nothing), ("a", send_signal), ("a", send_update), ("a", send_errand)],
+    ids=["start input", "signal", "update", "activity result"],
+)
+async def test_workflow_whose_new_payload_is_lost_fails(
+    make_stage: MakeStage, letter: str, send: Callable[[Handle], Awaitable[None]]
+) -> None:
+    """The workflow ends as failed and says which blob is missing; its workflow task is not retried."""
+    blobs = FaultyBlobs()
+    blobs.loses = b"x" * 100
+    stage = await make_stage(blobs)
+    handle = await stage.start(letter)
+    async with stage.worker():
+        if letter == "a":
+            await handle.query(Parcels.text)
+        await send(handle)
+        with pytest.raises(WorkflowFailureError) as raised:
+            await handle.result()
+    assert_says_what_is_missing(raised.value.cause, handle)
+
+
+async def test_workflow_whose_old_payload_is_lost_is_terminated(make_stage: MakeStage) -> None:
+    """A worker that has to replay a history whose payload is gone ends it, with the key in the reason."""
+    blobs = FaultyBlobs()
+    stage = await make_stage(blobs)
+    handle = await stage.start()
+    async with stage.worker():
+        await handle.execute_update(Parcels.swap, "b" * LARGE)
+    blobs.lose_all()
+    await handle.signal(Parcels.do, "end")
+    async with stage.worker():
+        with pytest.raises(WorkflowFailureError) as raised:
+            await handle.result()
+    assert isinstance(raised.value.cause, TerminatedError)
+    assert payload_folder(handle.id) in str(raised.value.cause)
+
+
+@pytest.mark.parametrize(("errand", "word"), [("make", b"x" * 100), ("child", b"A" * 100)])
+async def test_workflow_whose_old_result_is_lost_is_terminated(
+    make_stage: MakeStage, errand: str, word: bytes
+) -> None:
+    """What an activity or a child returned is read in each replay too: its loss ends the workflow."""
+    blobs = FaultyBlobs()
+    stage = await make_stage(blobs)
+    handle = await stage.start("a")
+    async with stage.worker():
+        await handle.signal(Parcels.do, errand)
+        await handle.signal(Parcels.do, "shout")
+        while await handle.query(Parcels.done) < 2:
+            pass
+    blobs.lose(word)
+    await handle.signal(Parcels.do, "end")
+    async with stage.worker():
+        with pytest.raises(WorkflowFailureError) as raised:
+            await handle.result()
+    assert isinstance(raised.value.cause, TerminatedError)
+
+
+async def test_only_a_workflow_that_reads_the_lost_payload_is_terminated(
+    temporal_address: str, make_stage: MakeStage
+) -> None:
+    """What an older run read, or what a workflow sent itself, does not end one that is only retried."""
+    blobs = FaultyBlobs()
+    stage = await make_stage(blobs)
+    handle = await stage.start("a")
+    lost = LostPayloads()
+    lost.client = await Client.connect(temporal_address)
+    async with stage.worker():
+        await handle.signal(Parcels.do, "cut")
+        while not await handle.query(Parcels.done):
+            pass
+    blobs.refusals = 1000
+    await handle.signal(Parcels.do, "cut")
+    async with stage.worker():
+        while (await handle.describe()).raw_description.pending_workflow_task.attempt < 2:
+            pass
+    (read,), (sent,) = blobs.keys_of(b"a" * 100), blobs.keys_of(b"A" * 100)
+    for key in (f"{payload_folder(handle.id)}/of-an-older-run", sent):
+        await lost.report(handle.id, key, "lost")
+        assert (await handle.describe()).status is WorkflowExecutionStatus.RUNNING
+    await lost.report(handle.id, read, "lost")
+    assert (await handle.describe()).status is WorkflowExecutionStatus.TERMINATED
+
+
+async def test_lost_argument_of_a_query_does_not_end_the_workflow(make_stage: MakeStage) -> None:
+    """Such a query gets no answer, and the workflow goes on."""
+    blobs = FaultyBlobs()
+    blobs.loses = b"x" * 100
+    stage = await make_stage(blobs)
+    handle = await stage.start()
+    async with stage.worker():
+        await handle.query(Parcels.text)
+        with pytest.raises(RPCError):
+            await handle.query(Parcels.common_head, "x" * LARGE, rpc_timeout=timedelta(seconds=1))
+        await handle.signal(Parcels.do, "end")
+        assert await handle.result() == "a" * LARGE
+
+
+async def test_store_that_comes_back_is_waited_for(make_stage: MakeStage) -> None:
+    """A store that refuses a read now costs an attempt of a workflow task or an activity, never the task."""
+    blobs = FaultyBlobs()
+    stage = await make_stage(blobs)
+    handle = await stage.start()
+    blobs.refusals = 1
+    async with stage.worker():
+        await handle.signal(Parcels.do, "repeat")
+        await handle.signal(Parcels.do, "end")
+        assert await handle.result() == "a" * LARGE
+    assert not blobs.refusals
+    status = (await handle.describe()).status
+    assert status is WorkflowExecutionStatus.COMPLETED
+
+
+def assert_says_what_is_missing(failure: BaseException | None, handle: Handle) -> None:
+    """It is of the agreed type, is not retried, and names the blob."""
+    assert isinstance(failure, ApplicationError)
+    assert failure.type == BLOB_MISSING
+    assert failure.non_retryable
+    assert payload_folder(handle.id) in failure.message
+    assert MemoryBlobs().place not in failure.message

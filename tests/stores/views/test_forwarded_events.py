@@ -1,0 +1,247 @@
+"""Who follows a task hears of what its sub-agents do, once, and of nothing after its end."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+
+import pytest
+from pydantic import JsonValue
+from redis.asyncio import Redis
+
+from everloop.stores.views.interface import START, TaskViews
+from everloop.stores.views.parts import MAX_CUT_CHARACTERS, MAX_FORWARDED_BYTES, TASK_TTL, forwarded
+from everloop.stores.views.redis import RedisTaskViews
+from everloop.workflows.contract.events import (
+    Narrated,
+    SubAgentEvent,
+    TaskCreated,
+    TaskEvent,
+    ToolCalled,
+    Warned,
+)
+from everloop.workflows.contract.names import child_task_id, stream_key
+from everloop.workflows.contract.parts import MAX_DEPTH
+from everloop.workflows.contract.tasks import TaskState, TaskView
+from tests.stores.artifacts.artifact_benches import ArtifactBench
+from tests.stores.examples import asked, chunk, data, said, status, stream_of, submitted, told
+from tests.stores.published.artifact_desk import create, text
+
+CALLED = ToolCalled(iteration=1, call_id="c", name="search", arguments="{}")
+
+
+async def working(views: TaskViews) -> TaskView:
+    """Return the task of a client, at work."""
+    view = submitted()
+    await views.create(view)
+    await views.publish(view.task_id, "run", [status(1)])
+    return view
+
+
+async def heard(views: TaskViews, task_id: str) -> list[TaskEvent]:
+    """Return what came into the stream of a task since `working`."""
+    return (await stream_of(views, task_id))[2:]
+
+
+def as_told(event: TaskEvent, *path: str) -> SubAgentEvent:
+    """Return an event as it is forwarded whole."""
+    return SubAgentEvent(path=path or ("call",), event=event.model_dump(mode="json"))
+
+
+async def test_events_of_sub_agents_reach_the_task_above_with_their_path(task_views: TaskViews) -> None:
+    """Of every depth, in the order in which they were published; their own streams have them too."""
+    task_id = (await working(task_views)).task_id
+    child_id = child_task_id(task_id, "call")
+    grandchild_id = child_task_id(child_id, "deeper")
+
+    await task_views.publish(child_id, "run-c", [CALLED])
+    await task_views.publish(grandchild_id, "run-d", [chunk("a"), Narrated(text="Reading")])
+    await task_views.publish(child_id, "run-c", [Warned(text="w")])
+
+    assert await heard(task_views, task_id) == [
+        as_told(CALLED),
+        as_told(chunk("a"), "call", "deeper"),
+        as_told(Narrated(text="Reading"), "call", "deeper"),
+        as_told(Warned(text="w")),
+    ]
+    assert await stream_of(task_views, child_id) == [CALLED, Warned(text="w")]
+    assert await stream_of(task_views, grandchild_id) == [chunk("a"), Narrated(text="Reading")]
+
+
+async def test_what_the_fold_drops_is_not_forwarded(task_views: TaskViews) -> None:
+    """A retry that publishes statuses and chunks again tells nobody twice; an overtaken run tells nobody."""
+    task_id = (await working(task_views)).task_id
+    child_id = child_task_id(task_id, "call")
+    batch = [status(1), chunk("a")]
+
+    await task_views.publish(child_id, "run-a", batch)
+    await task_views.publish(child_id, "run-a", batch)
+    await task_views.publish(child_id, "run-b", [status(1)])
+    await task_views.publish(child_id, "run-a", [Warned(text="late")])
+
+    kinds = [
+        event.event["kind"] for event in await heard(task_views, task_id) if isinstance(event, SubAgentEvent)
+    ]
+    assert kinds == ["status", "artifact-chunk", "status"]
+
+
+@pytest.mark.parametrize("state", [state for state in TaskState if state.is_terminal])
+async def test_nothing_follows_the_end_of_the_task(task_views: TaskViews, state: TaskState) -> None:
+    """A sub-agent that is late speaks to nobody, and still does what it was about to do."""
+    task_id = (await working(task_views)).task_id
+    child_id = child_task_id(task_id, "call")
+    await task_views.publish(task_id, "run", [status(2, state)])
+
+    await task_views.publish(child_id, "run-c", [CALLED, status(1)])
+
+    assert await heard(task_views, task_id) == [status(2, state)]
+    assert await stream_of(task_views, child_id) == [CALLED, status(1)]
+
+
+@pytest.mark.parametrize("state", [TaskState.INPUT_REQUIRED, TaskState.AUTH_REQUIRED])
+async def test_sub_agents_are_heard_while_the_task_waits(task_views: TaskViews, state: TaskState) -> None:
+    """One of them may ask while others work."""
+    task_id = (await working(task_views)).task_id
+    await task_views.publish(task_id, "run", [status(2, state)])
+
+    await task_views.publish(child_task_id(task_id, "call"), "run-c", [CALLED])
+
+    assert (await heard(task_views, task_id))[1:] == [as_told(CALLED)]
+
+
+async def test_a_task_that_is_not_known_gets_nothing(task_views: TaskViews) -> None:
+    """Its stream does not come to be without it."""
+    task_id = submitted().task_id
+
+    await task_views.publish(child_task_id(task_id, "call"), "run-c", [CALLED])
+
+    assert await stream_of(task_views, task_id) == []
+
+
+async def test_forwarding_leaves_the_view_as_it_is(task_views: TaskViews) -> None:
+    """Status, history and artifacts of a sub-agent are its own; snapshots know how far they reach."""
+    view = await working(task_views)
+    child_id = child_task_id(view.task_id, "call")
+    before = await task_views.load(view.task_id)
+    assert before
+
+    await task_views.publish(child_id, "run-c", [status(9, TaskState.FAILED), chunk("a")])
+
+    after = await task_views.load(view.task_id)
+    assert after
+    assert after.view == before.view
+    assert len(await task_views.read({view.task_id: before.position}, wait=0)) == 2
+    assert await task_views.read({view.task_id: after.position}, wait=0) == []
+    assert await task_views.holds(view.task_id, START)
+
+
+async def test_the_end_of_a_sub_agent_is_forwarded_whoever_tells_it(task_views: TaskViews) -> None:
+    """Also when its view is made only then, which is no news: `AgentInvoked` has told that it began."""
+    view = await working(task_views)
+    child = submitted(child_task_id(view.task_id, "call"))
+    last = status(1, TaskState.COMPLETED, step=1)
+
+    await task_views.create(child)
+    await task_views.end(child.task_id, "run-c", last)
+
+    assert await stream_of(task_views, child.task_id) == [TaskCreated(), last]
+    (event,) = await heard(task_views, view.task_id)
+    assert isinstance(event, SubAgentEvent)
+    assert event.event["state"] == "completed"
+
+
+async def test_artifacts_of_sub_agents_are_forwarded(artifact_bench: ArtifactBench) -> None:
+    """They come into the stream by another way: together with what the artifact store keeps."""
+    task_id = (await working(artifact_bench.views)).task_id
+    bench = replace(artifact_bench, task_id=child_task_id(task_id, "call"))
+
+    await bench.artifacts.apply(bench.context_id, "a", create(text("x")), announcement=bench.announcement())
+
+    assert await heard(bench.views, task_id) == [as_told(Warned(text="0 → 1"))]
+
+
+def test_a_status_comes_without_what_the_agents_told_each_other() -> None:
+    """Its message and what was used are for everybody; requests, answers and questions are not."""
+    event = status(
+        2,
+        TaskState.INPUT_REQUIRED,
+        message=told("t"),
+        received=(said("m", "hidden"),),
+        questions=(asked("hidden"),),
+    )
+
+    told_event = forwarded("task/call", event)
+
+    assert told_event
+    assert told_event.event["state"] == "input-required"
+    assert "message" in told_event.event
+    assert "hidden" not in told_event.model_dump_json()
+
+
+def deep(levels: int) -> JsonValue:
+    value: JsonValue = "x"
+    for _ in range(levels):
+        value = [value]
+    return value
+
+
+LARGE = "ü" * MAX_FORWARDED_BYTES
+CUT: Mapping[str, tuple[TaskEvent, dict[str, JsonValue]]] = {
+    "a large chunk": (
+        chunk(LARGE, artifact_id="log", index=3, position=7),
+        {"artifact_id": "log", "index": 3, "position": 7, "last_chunk": False},
+    ),
+    "a chunk that protobuf cannot hold": (
+        chunk("", part=data().model_copy(update={"data": deep(MAX_DEPTH)})),
+        {"artifact_id": "response"},
+    ),
+    "large arguments": (
+        CALLED.model_copy(update={"arguments": LARGE}),
+        {"call_id": "c", "arguments": f"{LARGE[:MAX_CUT_CHARACTERS]}…"},
+    ),
+    "a large status": (
+        status(2, TaskState.FAILED, message=told("t", LARGE)),
+        {"state": "failed", "version": 2},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CUT)
+def test_of_what_is_too_large_its_short_fields_are_forwarded(name: str) -> None:
+    """What has happened is told, and where: the content is not."""
+    event, kept = CUT[name]
+
+    cut = forwarded("task/call", event)
+
+    assert cut
+    assert {**cut.event, "kind": event.kind, **kept, "cut": True} == cut.event
+    assert not {"part", "message"} & set(cut.event)
+    assert len(json.dumps(cut.event)) < MAX_FORWARDED_BYTES
+
+
+def test_an_event_that_just_fits_is_forwarded_whole() -> None:
+    """The limit is in bytes, of all of it."""
+    room = MAX_FORWARDED_BYTES - len(json.dumps(chunk("").model_dump(mode="json")))
+
+    whole, cut = (forwarded("task/call", chunk("a" * length)) for length in (room, room + 1))
+
+    assert whole
+    assert cut
+    assert ("cut" in whole.event, "cut" in cut.event) == (False, True)
+
+
+def test_events_of_a_client_s_task_are_not_forwarded() -> None:
+    """It is nobody's sub-agent."""
+    assert forwarded("task", CALLED) is None
+
+
+async def test_a_stream_that_only_sub_agents_write_lives_as_its_task(redis: Redis) -> None:
+    """Where Redis has lost the stream of the task, and it begins anew with a forwarded event."""
+    views = RedisTaskViews(redis)
+    task_id = (await working(views)).task_id
+    await redis.delete(stream_key(task_id))
+
+    await views.publish(child_task_id(task_id, "call"), "run-c", [CALLED])
+
+    assert await redis.ttl(stream_key(task_id)) == -1
+    await views.publish(task_id, "run", [status(9, state=TaskState.COMPLETED)])
+    assert 0 < await redis.ttl(stream_key(task_id)) <= TASK_TTL.total_seconds()

@@ -1,0 +1,138 @@
+"""Random histories of a task: Redis and memory agree, and the view is the fold of the stream."""
+
+from collections.abc import Sequence
+from itertools import product
+from typing import cast
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from redis.asyncio import Redis
+
+from everloop.runtime.redis import connect_redis
+from everloop.stores.views.interface import TaskQuery, TaskViews
+from everloop.stores.views.parts import microseconds
+from everloop.stores.views.redis import RedisTaskViews
+from everloop.workflows.contract.events import EVENT_ADAPTER, TaskCreated
+from everloop.workflows.contract.names import child_task_id, open_tasks_key, stream_key
+from everloop.workflows.contract.tasks import TaskState, TaskView
+from tests.stores.examples import at, stream_of, submitted
+from tests.stores.views.histories import (
+    CHANGES,
+    CHILD_PUBLISHES,
+    CREATES,
+    PASSING,
+    PUBLISHES,
+    Change,
+    ChildPublish,
+    Create,
+    End,
+    Publish,
+    Restore,
+)
+from tests.support.memory.fold import FoldedTask
+from tests.support.memory.task_views import MemoryTaskViews
+
+
+async def apply(views: TaskViews, view: TaskView, change: Change) -> None:
+    match change:
+        case Create():
+            await views.create(view)
+        case Publish():
+            await views.publish(view.task_id, change.run_id, change.events)
+        case ChildPublish():
+            child_id = child_task_id(view.task_id, change.path)
+            await views.publish(child_id, change.run_id, change.events)
+        case Restore():
+            await views.restore(change.view_of(view))
+        case End():
+            await views.end(view.task_id, change.run_id, change.status)
+
+
+def queries_of(view: TaskView) -> list[TaskQuery]:
+    """Return all combinations of filters, each of which matches in some histories and in others does not."""
+    return [
+        TaskQuery(
+            view.owner, view.agent_id, context, state, since, with_history=history, with_artifacts=not history
+        )
+        for context, state, since, history in product(
+            (None, view.context_id), (None, *TaskState), (None, microseconds(at(3))), (None, 0, 1)
+        )
+    ]
+
+
+async def loaded(views: TaskViews, task_id: str) -> TaskView | None:
+    snapshot = await views.load(task_id)
+    return snapshot.view if snapshot else None
+
+
+async def folded_from_stream(redis: Redis, view: TaskView) -> TaskView | None:
+    """Fold the stream as it stands in Redis, from its start, into a new task."""
+    task = FoldedTask()
+    entries = cast("list[tuple[str, dict[str, str]]]", await redis.xrange(stream_key(view.task_id)))
+    for _, fields in entries:
+        event = EVENT_ADAPTER.validate_json(fields["event"])
+        if isinstance(event, TaskCreated):
+            assert task.create(view) == [event]
+        else:
+            assert task.publish(fields["run"], [event]) == [event]
+    return task.view
+
+
+@settings(max_examples=150, deadline=None)
+@given(changes=st.lists(CHANGES | CHILD_PUBLISHES, min_size=1, max_size=10))
+async def test_redis_and_memory_agree_on_every_history(redis_url: str, changes: Sequence[Change]) -> None:
+    """Whatever is created, published and restored in whatever order, both stores come to the same."""
+    view = submitted()
+    memory = MemoryTaskViews()
+    async with connect_redis(redis_url) as redis:
+        stored = RedisTaskViews(redis)
+        for change in changes:
+            await apply(memory, view, change)
+            await apply(stored, view, change)
+            now = await loaded(memory, view.task_id)
+            assert await loaded(stored, view.task_id) == now
+            state = now.status.state if now else None
+            assert await stored.state(view.task_id) == await memory.state(view.task_id) == state
+
+        assert await stream_of(stored, view.task_id) == await stream_of(memory, view.task_id)
+        for query in queries_of(view):
+            assert await stored.list_tasks(query) == await memory.list_tasks(query)
+        is_open = await redis.zscore(open_tasks_key(view.owner), view.task_id) is not None
+        assert is_open == bool(memory.open_tasks(view.owner))
+
+
+@settings(max_examples=100, deadline=None)
+@given(changes=st.lists(CREATES | PUBLISHES | CHILD_PUBLISHES, min_size=1, max_size=10))
+async def test_the_view_is_the_fold_of_the_stream(redis_url: str, changes: Sequence[Change]) -> None:
+    """Folding the stream from its start gives the view, and lets every event through."""
+    view = submitted()
+    async with connect_redis(redis_url) as redis:
+        stored = RedisTaskViews(redis)
+        for change in changes:
+            await apply(stored, view, change)
+
+        assert await folded_from_stream(redis, view) == await loaded(stored, view.task_id)
+
+
+@settings(max_examples=100, deadline=None)
+@given(changes=st.lists(CHANGES, min_size=1, max_size=6))
+async def test_repeating_the_last_change_changes_no_view(redis_url: str, changes: Sequence[Change]) -> None:
+    """A caller that lost the answer to its call may call again: the view stays, statuses and chunks too."""
+    view = submitted()
+    last = changes[-1]
+    async with connect_redis(redis_url) as redis:
+        stored = RedisTaskViews(redis)
+        for change in changes[:-1]:
+            await apply(stored, view, change)
+        heard_before = await stream_of(stored, view.task_id)
+        await apply(stored, view, last)
+        once, heard_once = await loaded(stored, view.task_id), await stream_of(stored, view.task_id)
+
+        if isinstance(last, Publish):
+            # An event that was dropped because it came too early may pass the second time.
+            last = Publish(last.run_id, heard_once[len(heard_before) :])
+        await apply(stored, view, last)
+
+        assert await loaded(stored, view.task_id) == once
+        heard_again = (await stream_of(stored, view.task_id))[len(heard_once) :]
+        assert not [event for event in heard_again if not isinstance(event, PASSING)]

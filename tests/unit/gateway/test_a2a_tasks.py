@@ -1,0 +1,208 @@
+"""Tasks as A2A messages."""
+
+import base64
+import json
+
+import pytest
+from a2a.types import a2a_pb2 as pb
+from google.protobuf.json_format import MessageToDict, MessageToJson, Parse
+from pydantic import JsonValue
+
+from everloop.runtime.protocol.tasks import Place, place_of, to_part, to_task
+from everloop.workflows.contract.messages import DataPart, FilePart, Part, StoredPart, TextPart
+from everloop.workflows.contract.tasks import Artifact, TaskState, TaskStatus
+from tests.unit.gateway.shown_tasks import AT, URL, artifact, view
+
+PLACE = Place("task", "context", URL)
+
+
+UNSENDABLE: dict[str, JsonValue] = {
+    "a number beyond a double": 10**400,
+    "nested too deeply": json.loads("[" * 32 + "]" * 32),
+}
+
+
+@pytest.mark.parametrize("value", UNSENDABLE.values(), ids=UNSENDABLE)
+def test_what_protobuf_cannot_hold_is_text(value: JsonValue) -> None:
+    """It does not keep the task from being seen."""
+    part = to_part(DataPart(data=value, filename="a.json"), PLACE)
+
+    assert json.loads(part.text) == value
+    assert (part.media_type, part.filename) == ("application/json", "a.json")
+
+
+@pytest.mark.parametrize("brackets", [('{"a":', "}"), ("[", "]")])
+def test_the_deepest_value_can_be_read_by_clients(brackets: tuple[str, str]) -> None:
+    """In the deepest message that holds one, with both encodings."""
+    value = json.loads(brackets[0] * 30 + "1" + brackets[1] * 30)
+    part = to_part(DataPart(data=value), PLACE)
+    listed = pb.ListTasksResponse(tasks=[pb.Task(artifacts=[pb.Artifact(parts=[part])])])
+
+    assert part.HasField("data")
+    assert pb.ListTasksResponse.FromString(listed.SerializeToString()) == listed
+    assert Parse(MessageToJson(listed), pb.ListTasksResponse()) == listed
+
+
+def test_a_task_is_its_view() -> None:
+    """Ids, status, history, artifacts: all of it, with times to the microsecond."""
+    task = to_task(view(artifact(TextPart(text="answer"), DataPart(data={"n": [1, None]}))), URL)
+
+    assert MessageToDict(task) == {
+        "id": "task",
+        "contextId": "context",
+        "status": {
+            "state": "TASK_STATE_WORKING",
+            "timestamp": "2026-11-21T01:02:03.456789Z",
+            "message": {
+                "messageId": "a2",
+                "taskId": "task",
+                "contextId": "context",
+                "role": "ROLE_AGENT",
+                "parts": [{"text": "thinking"}],
+            },
+        },
+        "history": [
+            {
+                "messageId": "u1",
+                "taskId": "task",
+                "contextId": "context",
+                "role": "ROLE_USER",
+                "parts": [{"text": "hi"}],
+                "metadata": {"a": 1.0},
+            },
+            {
+                "messageId": "a1",
+                "taskId": "task",
+                "contextId": "context",
+                "role": "ROLE_AGENT",
+                "parts": [{"text": "hello"}],
+            },
+        ],
+        "artifacts": [
+            {
+                "artifactId": "response",
+                "name": "response",
+                "parts": [{"text": "answer"}, {"data": {"n": [1.0, None]}}],
+            }
+        ],
+    }
+
+
+@pytest.mark.parametrize("state", TaskState)
+def test_every_state_has_its_a2a_name(state: TaskState) -> None:
+    """No state of ours is unknown to A2A."""
+    assert pb.TaskState.Name(to_task(view(state=state), URL).status.state) == f"TASK_STATE_{state.name}"
+
+
+@pytest.mark.parametrize("data", [None, True, 1.5, "text", [], {}, [1, [2]], {"a": {"b": None}}])
+def test_any_json_is_data(data: JsonValue) -> None:
+    """Data parts need not be objects."""
+    part = to_part(DataPart(data=data), PLACE)
+
+    assert part.WhichOneof("content") == "data"
+    assert MessageToDict(part.data) == data
+
+
+@pytest.mark.parametrize(
+    ("length", "expected"), [(None, ["u1", "a1"]), (0, []), (1, ["a1"]), (5, ["u1", "a1"])]
+)
+def test_history_length_takes_the_newest(length: int | None, expected: list[str]) -> None:
+    """None means all."""
+    task = to_task(view(), URL, history_length=length)
+
+    assert [message.message_id for message in task.history] == expected
+
+
+@pytest.mark.parametrize(
+    ("parts", "shown"),
+    [
+        ((), False),
+        ((TextPart(text=""),), False),
+        ((TextPart(text=""), TextPart(text="x")), True),
+        ((DataPart(data=None),), True),
+        ((TextPart(text="", filename="empty.txt"),), True),
+        ((FilePart(),), True),
+    ],
+)
+def test_artifacts_without_content_are_hidden(parts: tuple[Part, ...], *, shown: bool) -> None:
+    """A draft that was withdrawn is an artifact with empty text."""
+    assert bool(to_task(view(artifact(*parts)), URL).artifacts) == shown
+
+
+EMPTY = TextPart(text="")
+
+
+@pytest.mark.parametrize(
+    ("empty", "state", "shown"),
+    [
+        (artifact(EMPTY, artifact_id="log"), TaskState.WORKING, True),
+        (artifact(artifact_id="log"), TaskState.INPUT_REQUIRED, True),
+        (artifact(EMPTY), TaskState.WORKING, False),
+        (artifact(EMPTY, artifact_id="log", complete=True), TaskState.WORKING, False),
+        (artifact(EMPTY, artifact_id="log", failed=True), TaskState.WORKING, False),
+        (artifact(EMPTY, artifact_id="log"), TaskState.COMPLETED, False),
+    ],
+    ids=["begun", "nothing", "an answer", "complete", "failed", "of a task that is over"],
+)
+def test_an_artifact_that_has_only_begun_is_shown(empty: Artifact, state: TaskState, *, shown: bool) -> None:
+    """What follows appends to it; where nothing follows it is left out."""
+    assert bool(to_task(view(empty, state=state), URL).artifacts) == shown
+
+
+def test_a_task_tells_what_it_used_and_what_it_left_unfinished() -> None:
+    """The metadata of the status are the task's; an artifact that failed says so in its own."""
+    usage: dict[str, JsonValue] = {"usage": {"input_tokens": 3, "output_tokens": 4, "cost": 0.25}}
+    status = TaskStatus(state=TaskState.FAILED, at=AT, metadata=usage)
+    artifacts = (artifact(TextPart(text="ha"), failed=True), artifact(TextPart(text="x"), artifact_id="log"))
+
+    task = MessageToDict(to_task(view(*artifacts).model_copy(update={"status": status}), URL))
+
+    assert task["metadata"] == usage
+    assert [found.get("metadata") for found in task["artifacts"]] == [{"status": "failed"}, None]
+
+
+STORED = FilePart(
+    media_type="image/png", filename="p.png", stored=StoredPart(artifact_id="a/b c", index=2), size=200_000
+)
+PARTS: list[tuple[Part, dict[str, JsonValue]]] = [
+    (TextPart(text="x"), {"text": "x"}),
+    (
+        TextPart(text="a,b", media_type="text/csv", filename="t.csv"),
+        {"text": "a,b", "mediaType": "text/csv", "filename": "t.csv"},
+    ),
+    (DataPart(data=1, media_type="application/json"), {"data": 1, "mediaType": "application/json"}),
+    (
+        FilePart(media_type="image/png", filename="p.png", content=base64.b64encode(b"\x00png").decode()),
+        {"raw": base64.b64encode(b"\x00png").decode(), "mediaType": "image/png", "filename": "p.png"},
+    ),
+    (FilePart(), {"raw": "", "mediaType": "application/octet-stream"}),
+    (
+        FilePart(media_type="text/css", url="https://there.example/s.css"),
+        {"url": "https://there.example/s.css", "mediaType": "text/css"},
+    ),
+    (
+        STORED,
+        {
+            "url": f"{URL}artifacts/its%20%2F%20context/a%2Fb%20c/parts/2",
+            "mediaType": "image/png",
+            "filename": "p.png",
+        },
+    ),
+]
+
+
+@pytest.mark.parametrize(("part", "expected"), PARTS, ids=[str(number) for number in range(len(PARTS))])
+def test_a_part_says_what_it_is_and_where_its_content_is(part: Part, expected: dict[str, JsonValue]) -> None:
+    """Media type and file name go along; what the store keeps is an address of this gateway."""
+    place = place_of(view(context_id="its / context"), URL)
+
+    assert MessageToDict(to_part(part, place)) == expected
+
+
+def test_an_artifact_is_described() -> None:
+    """Its description goes along with its name."""
+    found = artifact(TextPart(text="x")).model_copy(update={"description": "what it is"})
+
+    (shown,) = to_task(view(found), URL).artifacts
+
+    assert (shown.name, shown.description) == ("response", "what it is")

@@ -1,0 +1,207 @@
+"""Agent cards."""
+
+import tomllib
+from pathlib import Path
+
+import pytest
+from a2a.types import a2a_pb2 as pb
+from a2a.utils.proto_utils import validate_proto_required_fields
+
+import everloop
+from everloop.agents.agent import Agent, Skill
+from everloop.agents.plugins import Plugin
+from everloop.agents.registry import AgentRegistry
+from everloop.agents.tool import Tool
+from everloop.gateway.cards.cards import VERSION, Cards, Offer
+from everloop.gateway.settings import GatewaySettings
+from everloop.runtime.protocol.tasks import EVENTS_EXTENSION
+
+URL = "https://agents.example/"
+AGENT = Agent(id="writer", name="Writer", description="Writes.")
+OTHER = Agent(id="reader", name="Reader", description="Reads.")
+
+
+def cards_of(*agents: Agent, grpc_url: str = "", push: bool = False) -> Cards:
+    return Cards(AgentRegistry(agents or (AGENT,)), Offer(URL, grpc_url, push))
+
+
+def interfaces_of(card: pb.AgentCard) -> list[tuple[str, str, str, str]]:
+    return [
+        (one.protocol_binding, one.protocol_version, one.url, one.tenant) for one in card.supported_interfaces
+    ]
+
+
+def test_a_card_has_all_that_a2a_requires() -> None:
+    """Every field that A2A 1.0 §4.4.1 requires is there, and what the gateway does for every agent."""
+    card = cards_of().pure(AGENT)
+
+    validate_proto_required_fields(card)
+    assert card.version == VERSION
+    assert card.capabilities.streaming
+    assert not card.capabilities.extended_agent_card  # nobody can authenticate here
+    assert not card.capabilities.push_notifications
+    assert [extension.uri for extension in card.capabilities.extensions] == [EVENTS_EXTENSION]
+    assert [skill.id for skill in card.skills] == ["writer"]
+    assert not card.security_requirements
+
+
+def test_a_card_tells_of_notifications_where_they_are_sent() -> None:
+    """Clients look there before they ask for any."""
+    assert cards_of(push=True).pure(AGENT).capabilities.push_notifications
+
+
+def test_the_interfaces_of_the_default_agent() -> None:
+    """JSON-RPC comes first, for clients take the first that they know; those of 0.3 come last."""
+    cards = cards_of(AGENT, OTHER, grpc_url="agents.example:443")
+    current = [
+        ("JSONRPC", "1.0", "https://agents.example/", ""),
+        ("HTTP+JSON", "1.0", "https://agents.example", ""),
+        ("GRPC", "1.0", "agents.example:443", ""),
+    ]
+    of_old = [(binding, "0.3", url, tenant) for binding, _, url, tenant in current]
+
+    assert interfaces_of(cards.pure(AGENT)) == current
+    assert interfaces_of(cards.merged(AGENT)) == current + of_old
+    assert interfaces_of(cards.over_http(AGENT)) == current[:2] + of_old[:2]
+
+
+def test_the_interfaces_of_an_agent_beside_it() -> None:
+    """Over HTTP the address says which agent is meant, over gRPC the tenant, which 0.3 does not have."""
+    cards = cards_of(AGENT, OTHER, grpc_url="agents.example:443")
+
+    assert interfaces_of(cards.merged(OTHER)) == [
+        ("JSONRPC", "1.0", "https://agents.example/agents/reader/", ""),
+        ("HTTP+JSON", "1.0", "https://agents.example/agents/reader", ""),
+        ("GRPC", "1.0", "agents.example:443", "reader"),
+        ("JSONRPC", "0.3", "https://agents.example/agents/reader/", ""),
+        ("HTTP+JSON", "0.3", "https://agents.example/agents/reader", ""),
+    ]
+
+
+def test_a_gateway_without_grpc_offers_none() -> None:
+    """Clients would try it in vain."""
+    card = cards_of().merged(AGENT)
+
+    assert [one.protocol_binding for one in card.supported_interfaces] == ["JSONRPC", "HTTP+JSON"] * 2
+
+
+def test_a_card_says_how_to_get_in() -> None:
+    """Any one of the schemes is enough: each is a requirement of its own (A2A 1.0 §4.5)."""
+    schemes = {
+        "key": pb.SecurityScheme(api_key_security_scheme=pb.APIKeySecurityScheme(name="X-API-Key")),
+        "token": pb.SecurityScheme(http_auth_security_scheme=pb.HTTPAuthSecurityScheme(scheme="Bearer")),
+    }
+    cards = Cards(AgentRegistry([AGENT]), Offer(URL, schemes=schemes))
+
+    card = cards.pure(AGENT)
+
+    assert dict(card.security_schemes) == schemes
+    assert [list(requirement.schemes) for requirement in card.security_requirements] == [["key"], ["token"]]
+
+
+def test_a_card_tells_what_the_definition_does() -> None:
+    """Skills, modes and version of the agent go before what we would say."""
+    skill = Skill(
+        "haiku", "Haiku", "Writes haiku.", tags=["poems"], examples=["of frogs"], input_modes=["a/b"]
+    )
+    plain = Skill("plain", "Plain", "Writes.")
+    agent = Agent(
+        id="poet",
+        name="Poet",
+        description="Writes poems.",
+        skills=[skill, plain],
+        input_modes=["text/plain"],
+        output_modes=["text/markdown"],
+        version="7.1",
+    )
+
+    card = cards_of(agent).pure(agent)
+
+    assert card.version == "7.1"
+    assert (card.default_input_modes, card.default_output_modes) == (["text/plain"], ["text/markdown"])
+    assert card.skills[0] == pb.AgentSkill(
+        id="haiku",
+        name="Haiku",
+        description="Writes haiku.",
+        tags=["poems"],
+        examples=["of frogs"],
+        input_modes=["a/b"],
+    )
+    assert card.skills[1].tags == ["plain"]  # A2A requires one
+    validate_proto_required_fields(card)
+
+
+def test_the_extended_card_tells_of_the_tools() -> None:
+    """Each is a skill besides those of the public card, which does not name them."""
+
+    def search(words: str) -> str:
+        return words
+
+    tool = Tool(search, "search", "Searches the web.")
+    agent = Agent(id="writer", name="Writer", description="Writes.", plugins=[Plugin(tools=(tool,))])
+    schemes = {"tls": pb.SecurityScheme(mtls_security_scheme=pb.MutualTlsSecurityScheme())}
+    cards = Cards(AgentRegistry([agent]), Offer(URL, schemes=schemes))
+
+    extended, public = cards.extended(agent), cards.merged(agent)
+
+    assert [skill.id for skill in public.skills] == ["writer"]
+    assert [(skill.id, skill.name, skill.description) for skill in extended.skills] == [
+        ("writer", "Writer", "Writes."),
+        ("tool.search", "search", "Searches the web."),
+    ]
+    validate_proto_required_fields(extended)
+
+
+@pytest.mark.parametrize(
+    ("takes", "named"),
+    [
+        (
+            ("image/*", "application/pdf"),
+            ["image/png", "image/jpeg", "image/gif", "image/webp", "application/pdf"],
+        ),
+        (("audio/wav", "*/*", "text/plain"), ["audio/wav"]),
+        ((), []),
+    ],
+)
+def test_a_card_names_the_files_that_the_agent_takes(takes: tuple[str, ...], named: list[str]) -> None:
+    """Media types and no ranges: text and JSON, what the model is given as it is, and any file."""
+    agent = Agent(id="writer", name="Writer", description="Writes.", model_takes=takes)
+
+    card = cards_of(agent).pure(agent)
+
+    assert card.default_input_modes == ["text/plain", "application/json", *named, "application/octet-stream"]
+    assert card.default_output_modes == ["text/plain", "application/json", "application/octet-stream"]
+
+
+def test_the_version_of_the_card_is_that_of_the_package() -> None:
+    """There is one version, and the package says it."""
+    project = tomllib.loads((Path(__file__).parents[3] / "pyproject.toml").read_text(encoding="utf-8"))
+
+    assert project["tool"]["setuptools"]["dynamic"]["version"] == {"attr": "everloop.__version__"}
+    assert everloop.__version__ == VERSION
+
+
+@pytest.mark.parametrize(
+    ("settings", "url", "grpc_address"),
+    [
+        ({}, "http://127.0.0.1:8080/", ""),
+        ({"grpc_port": 9}, "http://127.0.0.1:8080/", "127.0.0.1:9"),
+        ({"host": "0.0.0.0", "grpc_port": 9}, "http://localhost:8080/", "localhost:9"),
+        ({"host": "::", "port": 1}, "http://localhost:1/", ""),
+        ({"host": "::1", "grpc_port": 9}, "http://[::1]:8080/", "[::1]:9"),
+        ({"public_url": "https://a.example", "grpc_url": "a.example:443"}, "https://a.example/", ""),
+        (
+            {"public_url": "https://a.example/agents/", "grpc_port": 9, "grpc_url": "a.example:443"},
+            "https://a.example/agents/",
+            "a.example:443",
+        ),
+    ],
+    ids=str,
+)
+def test_the_public_address_defaults_to_where_we_listen(
+    settings: dict[str, object], url: str, grpc_address: str
+) -> None:
+    """They are addresses that a client can use; that of gRPC only where gRPC is spoken."""
+    read = GatewaySettings.model_validate(settings)
+
+    assert (read.url, read.grpc_address) == (url, grpc_address)

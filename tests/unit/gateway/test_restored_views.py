@@ -1,0 +1,39 @@
+"""Views that workflows answered, made whole from the store."""
+
+from everloop.gateway.tasks.endings import with_artifacts
+from everloop.stores.artifacts.interface import Create, NewPart
+from everloop.stores.views.interface import MAX_TASK_BYTES
+from everloop.workflows.contract.messages import FilePart, TextPart
+from everloop.workflows.contract.names import context_key
+from tests.support.memory.artifacts import MemoryArtifacts
+from tests.unit.gateway.shown_tasks import artifact, view
+
+
+async def test_what_the_workflow_shows_is_not_shown_twice() -> None:
+    """An artifact in the store under an id that the view has is left out: ids are told apart by clients."""
+    known, store = view(artifact(TextPart(text="said"))), MemoryArtifacts()
+    for artifact_id in ("response", "log"):
+        change = Create(task_id=known.task_id, parts=(NewPart(kind="text", content=b"stored"),))
+        await store.apply(context_key(known.owner, known.context_id), artifact_id, change)
+
+    whole = await with_artifacts(known, store, MAX_TASK_BYTES)
+
+    assert [(each.artifact_id, each.parts) for each in whole.artifacts] == [
+        ("log", (TextPart(text="stored"),)),
+        ("response", (TextPart(text="said"),)),
+    ]
+
+
+async def test_what_has_no_room_is_a_link() -> None:
+    """All artifacts are there; their content only as long as the view is small enough."""
+    known, store, content = view(), MemoryArtifacts(), b"x" * 1_000
+    for artifact_id in ("a", "b", "c"):
+        change = Create(task_id=known.task_id, parts=(NewPart(kind="text", content=content),), complete=True)
+        await store.apply(context_key(known.owner, known.context_id), artifact_id, change)
+
+    whole = await with_artifacts(known, store, 3_000)
+
+    assert sorted(each.artifact_id for each in whole.artifacts) == ["a", "b", "c"]
+    kinds = [type(part) for each in whole.artifacts for part in each.parts]
+    assert kinds == [TextPart, TextPart, FilePart]
+    assert len(whole.model_dump_json()) < 3_000 + 500

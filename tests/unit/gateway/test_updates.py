@@ -1,0 +1,288 @@
+"""The events of a task as A2A updates for one client."""
+
+import pytest
+from a2a.types import a2a_pb2 as pb
+from google.protobuf.json_format import MessageToDict
+
+from everloop.gateway.operations.updates import UpdateTranslator
+from everloop.runtime.protocol.tasks import EVENTS_EXTENSION
+from everloop.workflows.contract.events import (
+    AgentInvoked,
+    ArtifactChunk,
+    ChunkMode,
+    Narrated,
+    StatusChanged,
+    SubAgentEvent,
+    TaskEvent,
+    ToolCalled,
+    ToolCompleted,
+    UsageReported,
+)
+from everloop.workflows.contract.messages import FilePart, Part, StoredPart, TextPart, Usage, UserMessage
+from everloop.workflows.contract.tasks import TaskState
+from tests.unit.gateway.shown_tasks import AT, URL, Sent, artifact, chunk, said, sent, view
+
+
+@pytest.mark.parametrize(
+    ("before", "chunks", "expected"),
+    [
+        ((), [(0, "a"), (1, "b")], [("a", False), ("b", True)]),
+        ((TextPart(text="a"),), [(1, "b")], [("b", True)]),
+        ((), [(0, "")], []),
+        ((TextPart(text=""),), [(0, ""), (0, "new")], [("new", False)]),
+        ((TextPart(text="draft"),), [(0, "")], [("", False)]),
+        ((TextPart(text="draft"),), [(0, ""), (0, "new")], [("", False), ("new", False)]),
+        ((), [(0, "a"), (0, ""), (0, "b"), (1, "")], [("a", False), ("", False), ("b", False)]),
+    ],
+    ids=[
+        "a draft from its start",
+        "a draft that the snapshot has",
+        "nothing at all",
+        "nothing, after what was withdrawn",
+        "a withdrawal",
+        "a withdrawal and a new draft",
+        "a replaced draft that is continued with nothing",
+    ],
+)
+def test_chunks_append_to_what_the_client_has(
+    before: tuple[Part, ...], chunks: list[tuple[int, str]], expected: list[tuple[str, bool]]
+) -> None:
+    """A client never appends to an answer it was not shown, and hears of withdrawals only of what it was."""
+    translator = UpdateTranslator(view(artifact(*before)), URL, extended=False)
+
+    updates = [update for index, text in chunks for update in translator.translate(chunk(index, text))]
+
+    sent = [update for update in updates if isinstance(update, pb.TaskArtifactUpdateEvent)]
+    assert [(update.artifact.parts[0].text, update.append) for update in sent] == expected
+
+
+@pytest.mark.parametrize("mode", ["draft", "replace"])
+def test_an_artifact_that_begins_empty_begins(mode: ChunkMode) -> None:
+    """A tool may say first that there will be one: what follows appends to it, for whoever comes when."""
+    first = chunk(0, "", artifact_id="log", mode=mode)
+    translator = UpdateTranslator(view(), URL, extended=False)
+
+    (begun,) = translator.translate(first)
+    (more,) = translator.translate(chunk(1, "b", artifact_id="log", last=True))
+
+    assert sent([begun, more]) == [("", False, False), ("b", True, True)]
+    assert translator.translate(StatusChanged(version=2, state=TaskState.FAILED, at=AT))[:-1] == []
+
+
+def test_a_status_is_an_update_without_what_was_received() -> None:
+    """Message, time and metadata go out; the client's own words do not come back."""
+    event = StatusChanged(
+        version=3,
+        state=TaskState.INPUT_REQUIRED,
+        at=AT,
+        message=said("Which one?"),
+        received=(UserMessage(message_id="u2", parts=(TextPart(text="secret"),)),),
+        metadata={"call": "c1"},
+    )
+
+    (update,) = UpdateTranslator(view(), URL, extended=False).translate(event)
+
+    assert isinstance(update, pb.TaskStatusUpdateEvent)
+    assert MessageToDict(update)["status"]["state"] == "TASK_STATE_INPUT_REQUIRED"
+    assert update.status.message.parts[0].text == "Which one?"
+    assert MessageToDict(update.metadata) == {"call": "c1"}
+    assert "secret" not in str(update)
+
+
+OTHERS: list[TaskEvent] = [
+    ToolCalled(iteration=1, call_id="c", name="search", arguments="{}"),
+    UsageReported(iteration=1, usage=Usage(input_tokens=1, output_tokens=2)),
+    AgentInvoked(call_id="c", agent_id="writer", task_id="task/c"),
+    SubAgentEvent(path=("c",), event={"kind": "thought", "iteration": 1, "text": "Hm"}),
+]
+
+
+@pytest.mark.parametrize("event", OTHERS, ids=lambda event: type(event).__name__)
+def test_other_events_are_for_the_extension(event: TaskEvent) -> None:
+    """Only a client that activated it gets them, as metadata beside the status of the moment."""
+    extended = UpdateTranslator(view(), URL, extended=True)
+    extended.translate(StatusChanged(version=2, state=TaskState.AUTH_REQUIRED, at=AT))
+
+    (update,) = extended.translate(event)
+
+    assert UpdateTranslator(view(), URL, extended=False).translate(event) == []
+    assert isinstance(update, pb.TaskStatusUpdateEvent)
+    assert update.status.state == pb.TASK_STATE_AUTH_REQUIRED
+    assert MessageToDict(update.metadata)[EVENTS_EXTENSION]["kind"] == event.kind
+
+
+def test_an_event_has_the_time_at_which_it_came() -> None:
+    """By the clock of the store, which orders the events of all processes."""
+    (update,) = UpdateTranslator(view(), URL, extended=True).translate(OTHERS[0], "1800000000123-4")
+
+    assert MessageToDict(update.metadata)[EVENTS_EXTENSION]["at"] == "2027-01-15T08:00:00.123Z"
+
+
+@pytest.mark.parametrize(
+    ("extended", "told"), [(True, {"kind": "resumed", "after": "operator"}), (False, {})]
+)
+def test_a_status_tells_that_the_task_goes_on(*, extended: bool, told: dict[str, str]) -> None:
+    """Clients of the extension hear after what; others see the status."""
+    event = StatusChanged(version=2, state=TaskState.WORKING, at=AT, resumed="operator")
+
+    (update,) = UpdateTranslator(view(), URL, extended=extended).translate(event, "1800000000123-4")
+
+    shown = MessageToDict(update.metadata).get(EVENTS_EXTENSION, {})
+    assert {name: shown[name] for name in ("kind", "after") if name in shown} == told
+
+
+@pytest.mark.parametrize("cut", [True, False])
+def test_a_result_that_is_cut_comes_with_the_address_of_all_of_it(*, cut: bool) -> None:
+    """One that is whole needs none."""
+    event = ToolCompleted(call_id="c/1", name="search", outcome="ok", result="x", size=20_000, cut=cut)
+
+    (update,) = UpdateTranslator(view(), URL, extended=True).translate(event)
+
+    told = MessageToDict(update.metadata)[EVENTS_EXTENSION]
+    assert (told["result"], told["size"], told["cut"]) == ("x", 20_000, cut)
+    assert told.get("url") == (f"{URL}results/{view().task_id}/c%2F1" if cut else None)
+
+
+NARRATION = Narrated(text="Reading the minutes")
+
+
+@pytest.mark.parametrize("extended", [False, True])
+def test_a_narration_is_a_status_for_everybody_that_only_passes(*, extended: bool) -> None:
+    """The task works, and says so; the status of the task is repeated afterwards as it was."""
+    translator = UpdateTranslator(view(), URL, extended=extended)
+
+    (update,) = translator.translate(NARRATION, "1800000000123-4")
+    later = translator.translate(OTHERS[0])
+
+    at = "2027-01-15T08:00:00.123Z"
+    assert MessageToDict(update) == {
+        "taskId": "task",
+        "contextId": "context",
+        "status": {
+            "state": "TASK_STATE_WORKING",
+            "timestamp": at,
+            "message": {
+                "messageId": "task-narration-1800000000123-4",
+                "taskId": "task",
+                "contextId": "context",
+                "role": "ROLE_AGENT",
+                "parts": [{"text": "Reading the minutes"}],
+            },
+        },
+        **(
+            {"metadata": {EVENTS_EXTENSION: {"kind": "narration", "text": "Reading the minutes", "at": at}}}
+            if extended
+            else {}
+        ),
+    }
+    shown = [
+        each.status.message.parts[0].text for each in later if isinstance(each, pb.TaskStatusUpdateEvent)
+    ]
+    assert shown == (["thinking"] if extended else [])
+
+
+ENDS_BADLY = {TaskState.FAILED, TaskState.CANCELED, TaskState.REJECTED}
+
+
+@pytest.mark.parametrize("state", TaskState)
+def test_a_task_that_ends_badly_first_fails_its_open_artifacts(state: TaskState) -> None:
+    """Each that is shown and not complete ends with one update; then comes the status."""
+    text = TextPart(text="a")
+    seen = view(
+        artifact(text),
+        artifact(text, artifact_id="whole", complete=True),
+        artifact(text, artifact_id="failed", failed=True),
+        artifact(text, artifact_id="ended"),
+        artifact(TextPart(text=""), artifact_id="empty"),
+    )
+    translator = UpdateTranslator(seen, URL, extended=False)
+    for each in (
+        chunk(1, "", artifact_id="ended", last=True),
+        chunk(0, "", artifact_id="begun"),
+        chunk(0, "", artifact_id="begun", mode="replace"),
+        chunk(0, "n", artifact_id="new"),
+    ):
+        translator.translate(each)
+    event = StatusChanged(version=2, state=state, at=AT)
+
+    *failed, last = translator.translate(event)
+
+    assert isinstance(last, pb.TaskStatusUpdateEvent)
+    assert [MessageToDict(update) for update in failed] == [
+        {
+            "taskId": "task",
+            "contextId": "context",
+            "artifact": {
+                "artifactId": artifact_id,
+                **({"name": artifact_id} if artifact_id in {"response", "empty"} else {}),
+                "parts": [{"text": ""}],
+                "metadata": {"status": "failed"},
+            },
+            "append": True,
+            "lastChunk": True,
+        }
+        for artifact_id in (("response", "empty", "begun", "new") if state in ENDS_BADLY else ())
+    ]
+    assert len(translator.translate(event)) == 1
+
+
+@pytest.mark.parametrize(
+    ("chunks", "expected"),
+    [
+        ([chunk(0, "b", mode="extend")], [("b", True, False)]),
+        ([chunk(0, "", mode="extend")], []),
+        ([chunk(0, "", mode="extend", last=True)], [("", True, True)]),
+        (
+            [chunk(0, "", mode="extend"), chunk(1, "b"), chunk(2, "", last=True)],
+            [("b", True, False), ("", True, True)],
+        ),
+        ([chunk(0, "new", mode="replace")], [("new", False, False)]),
+        ([chunk(0, "", mode="replace"), chunk(1, "b")], [("", False, False), ("b", True, False)]),
+    ],
+    ids=[
+        "more",
+        "nothing",
+        "the end",
+        "nothing, more, the end",
+        "in its place",
+        "in its place, empty at first",
+    ],
+)
+def test_an_artifact_is_extended_or_replaced_as_its_chunk_says(
+    chunks: list[ArtifactChunk], expected: list[Sent]
+) -> None:
+    """An extension appends to what the client has; one that adds and completes nothing is not sent."""
+    translator = UpdateTranslator(view(artifact(TextPart(text="a"))), URL, extended=False)
+
+    assert sent([update for each in chunks for update in translator.translate(each)]) == expected
+
+
+def test_a_text_that_is_named_is_sent_although_it_is_empty() -> None:
+    """It begins a part, which plain texts then continue; so does a file that is still being written."""
+    named = TextPart(text="", media_type="text/csv", filename="t.csv")
+    file = FilePart(media_type="image/png", stored=StoredPart(artifact_id="plot"))
+    translator = UpdateTranslator(view(), URL, extended=False)
+
+    updates = [
+        update
+        for each in (chunk(0, named), chunk(1, "a,b"), chunk(0, file, artifact_id="plot"))
+        for update in translator.translate(each)
+    ]
+
+    parts = [MessageToDict(u.artifact.parts[0]) for u in updates if isinstance(u, pb.TaskArtifactUpdateEvent)]
+    assert parts == [
+        {"text": "", "mediaType": "text/csv", "filename": "t.csv"},
+        {"text": "a,b"},
+        {"url": f"{URL}artifacts/context/plot/parts/0", "mediaType": "image/png"},
+    ]
+    assert [append for _, append, _ in sent(updates)] == [False, True, False]
+
+
+def test_an_answer_that_was_withdrawn_does_not_fail() -> None:
+    """The client has nothing of it any more."""
+    translator = UpdateTranslator(view(artifact(TextPart(text="a"))), URL, extended=False)
+    translator.translate(chunk(0, ""))
+
+    (status,) = translator.translate(StatusChanged(version=2, state=TaskState.FAILED, at=AT))
+
+    assert isinstance(status, pb.TaskStatusUpdateEvent)

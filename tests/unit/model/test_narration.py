@@ -1,0 +1,179 @@
+"""What a model reads of a task while it works, and what is made of its answer."""
+
+import pytest
+
+from everloop.activities.narrator.story import MAX_CHARACTERS, Story, is_enough, narration, narration_request
+from everloop.workflows.contract.events import (
+    AgentInvoked,
+    IterationStarted,
+    Narrated,
+    RetryScheduled,
+    StatusChanged,
+    SubAgentEvent,
+    TaskEvent,
+    Thought,
+    ToolCalled,
+    ToolCompleted,
+    ToolProgressed,
+    UsageReported,
+    Warned,
+)
+from everloop.workflows.contract.messages import Usage
+from everloop.workflows.contract.tasks import TaskState
+from tests.unit.gateway.shown_tasks import AT, said
+
+
+@pytest.mark.parametrize(
+    ("answer", "expected"),
+    [
+        ("Reading the minutes", "Reading the minutes"),
+        ('  "Reading the minutes."\n', "Reading the minutes"),
+        ("- \u201eLiest das Protokoll.\u201c", "Liest das Protokoll"),
+        ("\n\n**Reading**\nand more", "Reading"),
+        ("Reading\tthe \x00 minutes", "Reading the minutes"),
+        ("", ""),
+        (' "." ', ""),
+        ("a" * 50, "a" * 50),
+        ("a" * 60, "a" * 50),
+        (f"{'a' * 50} b", "a" * 50),
+        (
+            "Comparing the offers of all three suppliers, one by one",
+            "Comparing the offers of all three suppliers, one",
+        ),
+        (f"Comparing {'b' * 30} - {'c' * 30}", f"Comparing {'b' * 30}"),
+    ],
+)
+def test_an_answer_becomes_one_short_line(answer: str, expected: str) -> None:
+    """At most 50 characters, cut at a word, without what models put around it."""
+    told = narration(answer, ())
+
+    assert told == expected
+    assert len(told) <= MAX_CHARACTERS
+
+
+@pytest.mark.parametrize(
+    ("answer", "expected"), [("Reading.", ""), ("READING", ""), ("Reading on", "Reading on")]
+)
+def test_what_was_told_before_is_nothing_new(answer: str, expected: str) -> None:
+    """In capitals or not."""
+    assert narration(answer, ("Reading", "Other")) == expected
+
+
+@pytest.mark.parametrize(
+    ("answer", "enough"),
+    [
+        ("", False),
+        ("\n\n", False),
+        ("\nReading", False),
+        ("Reading\n", False),
+        ("Reading\nm", True),
+        ("a" * 201, True),
+    ],
+)
+def test_an_answer_is_enough_once_its_first_line_is_over(answer: str, *, enough: bool) -> None:
+    """What a model writes beyond is not waited for."""
+    assert is_enough(answer) is enough
+
+
+CALLED = ToolCalled(iteration=1, call_id="c", name="search", arguments='{"query": "minutes"}')
+
+
+@pytest.mark.parametrize(
+    ("event", "line"),
+    [
+        (IterationStarted(iteration=2, model="m"), "the model thinks about what to do next (turn 2)"),
+        (CALLED, 'calls search with {"query": "minutes"}'),
+        (ToolProgressed(call_id="c", name="search", message="half\nway"), "search reports: half way"),
+        (
+            ToolCompleted(call_id="c", name="search", outcome="ok", result="secret", size=6),
+            "search has ended: ok",
+        ),
+        (AgentInvoked(call_id="c", agent_id="writer", task_id="t/c"), "asks the agent writer"),
+        (RetryScheduled(attempt=2, reason="busy"), "has to try again: busy"),
+        (StatusChanged(version=1, state=TaskState.WORKING, at=AT, message=said("I look")), "says: I look"),
+        (
+            SubAgentEvent(path=("c",), event=CALLED.model_dump()),
+            "a colleague: " + 'calls search with {"query": "minutes"}',
+        ),
+        (SubAgentEvent(path=("c",), event={"kind": "narration", "text": "Writing"}), "a colleague: Writing"),
+    ],
+    ids=str,
+)
+def test_what_happens_becomes_a_line(event: TaskEvent, line: str) -> None:
+    """With names and arguments, as clients of the extension may see them; not with results."""
+    story = Story()
+
+    story.take(event)
+
+    assert story.lines == (line,)
+    assert story.has_news
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        Thought(iteration=1, text="Hm"),
+        Warned(text="w"),
+        UsageReported(iteration=1, usage=Usage()),
+        StatusChanged(version=1, state=TaskState.WORKING, at=AT),
+        SubAgentEvent(path=("c",), event={"kind": "thought", "iteration": 1, "text": "Hm"}),
+        SubAgentEvent(path=("c",), event={"kind": "tool-call", "cut": True}),
+        SubAgentEvent(path=("c",), event={"kind": "of the future"}),
+        SubAgentEvent(path=("c",), event={}),
+    ],
+)
+def test_other_events_are_nothing_to_tell(event: TaskEvent) -> None:
+    """Nor are those of sub-agents that cannot be read."""
+    story = Story()
+
+    story.take(event)
+
+    assert story.lines == ()
+    assert not story.has_news
+
+
+def test_sub_agents_are_called_by_their_names() -> None:
+    """Also those that a sub-agent asks: the calls that lead to them were told."""
+    story = Story()
+    inner = AgentInvoked(call_id="d", agent_id="painter", task_id="t/c/d")
+    for event in (
+        AgentInvoked(call_id="c", agent_id="writer", task_id="t/c"),
+        SubAgentEvent(path=("c",), event=inner.model_dump()),
+        SubAgentEvent(path=("c", "d"), event={"kind": "narration", "text": "Painting"}),
+    ):
+        story.take(event)
+
+    assert story.lines[1:] == ("writer: asks the agent painter", "painter: Painting")
+
+
+def test_a_story_keeps_its_newest_parts() -> None:
+    """Twenty lines of at most 160 characters, and the last five narrations, which are no news."""
+    story = Story()
+    for n in range(30):
+        story.take(CALLED.model_copy(update={"arguments": f"{n} {'a' * 1000}"}))
+    story.settle()
+    for n in range(7):
+        story.take(Narrated(text=str(n)))
+
+    assert len(story.lines) == 20
+    assert story.lines[-1].startswith("calls search with 29 a")
+    assert {len(line) for line in story.lines} == {160}
+    assert story.told == ("2", "3", "4", "5", "6")
+    assert not story.has_news
+
+
+def test_the_model_reads_request_narrations_and_story() -> None:
+    """Each in its place; of a long request the beginning."""
+    story = Story()
+    story.take(Narrated(text="Beginning"))
+    story.take(CALLED)
+
+    request = narration_request("small", "Sum up " + "x" * 1000, story)
+
+    _, user = request["messages"]
+    assert request["model"] == "small"
+    assert user.get("content") == (
+        f"<request>\n{('Sum up ' + 'x' * 1000)[:500]}\n</request>\n"
+        "<already_said>\nBeginning\n</already_said>\n"
+        '<log>\ncalls search with {"query": "minutes"}\n</log>'
+    )
