@@ -11,7 +11,7 @@ from everloop.runtime.redis import connect_redis
 from everloop.stores.views.interface import TaskViews
 from everloop.stores.views.redis import RedisTaskViews
 from everloop.workflows.contract.payloads import WIRE_DATA_CONVERTER
-from tests.gateway.download_site import FailingArtifacts, Site
+from tests.gateway.downloads.site import FailingArtifacts, Site
 from tests.gateway.harness import (
     PromptModel,
     RunningGateway,

@@ -1,0 +1,160 @@
+"""Where artifacts are found, by whom, and what is known of them; links to the store itself."""
+
+import pytest
+from temporalio.client import Client
+
+from everloop.gateway.context import ANONYMOUS
+from everloop.runtime.blobs import LinkTerms
+from everloop.stores.artifacts.interface import Create, NewPart
+from everloop.stores.views.interface import TaskViews
+from tests.gateway.downloads.site import (
+    CONTENT,
+    LINK_SECONDS,
+    ROWS,
+    FailingArtifacts,
+    Site,
+    check_error,
+    file,
+)
+from tests.gateway.harness import running_gateway, unique
+
+
+async def test_a_link_to_the_store_takes_the_place_of_the_content(client: Client, views: TaskViews) -> None:
+    """Where it is switched on and the store gives one: 307, not to be kept; conditions go first.
+
+    It serves what the gateway serves, under the same name. A client repeats its conditions where it is sent,
+    and there are other tags.
+    """
+    artifacts = FailingArtifacts()
+    artifacts.url = "https://store.example/x?signature=1"
+    async with running_gateway(
+        client, views, queue="none", artifacts=artifacts, link_seconds=LINK_SECONDS
+    ) as gateway:
+        site = Site(gateway, artifacts, unique("links"))
+        await site.put(file())
+        await site.put(NewPart(kind="rows", content=ROWS), artifact_id="rows")
+        await site.put(file(), artifact_id="building", complete=False)
+        answer = await site.get(Range="bytes=0-1")
+        head = await site.head()
+        known = await site.get(If_None_Match=head.headers["ETag"])
+        tag = head.headers["ETag"]
+        same = await site.get(If_Match=tag)
+        resumed = await site.get(If_Range=tag, Range="bytes=0-1")
+        csv = await site.get(site.address("rows") + "?format=csv")
+        building = await site.get(site.address("building"))
+        artifacts.url = None
+        small = await site.get()
+
+    assert (answer.status_code, answer.headers["Location"]) == (307, "https://store.example/x?signature=1")
+    assert answer.headers["Cache-Control"] == "no-store"
+    assert (head.status_code, head.headers["Content-Length"]) == (200, "2048")
+    assert artifacts.terms == LinkTerms(
+        head.headers["Content-Type"], head.headers["Content-Disposition"], LINK_SECONDS
+    )
+    assert [a.status_code for a in (known, csv, building, small)] == [304, 200, 200, 200]
+    assert (same.status_code, resumed.status_code, resumed.content) == (200, 206, CONTENT[:2])
+
+
+async def test_without_the_setting_nobody_gets_a_link(site: Site) -> None:
+    """A link shows where the store is, and works without authentication."""
+    site.artifacts.url = "https://store.example/x"
+    await site.put(file())
+
+    assert (await site.get()).content == CONTENT
+
+
+async def test_artifacts_of_others_are_not_there(site: Site) -> None:
+    """The same answers as for what nobody has, also for a context of the same name."""
+    await site.put(file(), owner="somebody else")
+
+    for path in (site.address(), site.address(unique("no"))):
+        check_error(await site.get(path), 404, "no part 0 of artifact ")
+    check_error(await site.gateway.http.get(f"{site.path}/out"), 404, "no artifact 'out' here")
+    assert (await site.gateway.http.get(f"{site.path}")).json() == {"artifacts": []}
+
+
+@pytest.mark.parametrize(
+    ("path", "words"),
+    [
+        ("{}/out/parts/1", "no part 1 of artifact 'out' here"),
+        ("{}/out/parts/x", "no part x of artifact 'out' here"),
+        ("{}/out/parts/-1", "no part -1 of artifact 'out' here"),
+        ("{}/out/parts/99999999999999", "no part 99999999999999"),
+        ("{}/o%00ut/parts/0", "of artifact 'o\\x00ut' here"),
+        ("{}/%FF/parts/0", "here"),
+        ("{}/out/parts", "no such address here"),
+        ("{}/out/parts/0/", "no such address here"),
+        ("{}/out/pieces/0", "no such address here"),
+        ("{}/nothing", "no artifact 'nothing' here"),
+    ],
+)
+async def test_an_address_that_leads_nowhere_is_not_found(site: Site, path: str, words: str) -> None:
+    """404 with what was asked for, in JSON."""
+    await site.put(file())
+
+    answer = await site.gateway.http.get(path.format(site.path))
+
+    check_error(answer, 404, words)
+
+
+@pytest.mark.parametrize("path", ["artifacts", "artifacts/", "artifacts?taskId=t"])
+async def test_there_is_no_list_of_all_contexts(site: Site, path: str) -> None:
+    """404, and no way to somewhere else."""
+    check_error(await site.gateway.http.get(path), 404, "no such address here")
+
+
+async def test_what_is_known_of_an_artifact_is_json(site: Site) -> None:
+    """Its parts with the addresses of their content, and its log; nothing of the store's keys."""
+    rows = NewPart(kind="rows", content=ROWS, row_schema={"type": "object"})
+    await site.put(file(filename="p.png"), rows)
+
+    answer = await site.gateway.http.get(f"{site.path}/out")
+    known = answer.json()
+
+    assert (known["artifactId"], known["contextId"], known["taskId"]) == ("out", site.context, "task")
+    assert (known["status"], known["version"], known["isInput"]) == ("complete", 1, False)
+    assert [operation["kind"] for operation in known["operations"]] == ["create", "complete"]
+    assert known["parts"] == [
+        {
+            "index": 0,
+            "kind": "file",
+            "mediaType": "image/png",
+            "filename": "p.png",
+            "size": 2048,
+            "url": f"{site.gateway.url}{site.address()}",
+        },
+        {
+            "index": 1,
+            "kind": "rows",
+            "mediaType": "",
+            "filename": "",
+            "size": len(ROWS),
+            "rows": 2,
+            "rowSchema": {"type": "object"},
+            "url": f"{site.gateway.url}{site.address(index=1)}",
+        },
+    ]
+    assert ANONYMOUS not in answer.text
+    assert (await site.gateway.http.get(known["parts"][0]["url"])).content == CONTENT
+    assert (await site.gateway.http.get(known["url"])).json() == known
+
+
+async def test_the_artifacts_of_a_context_are_listed(site: Site) -> None:
+    """Oldest first, of one task if it is named; each as it is known, without its log."""
+    for name in ("one", "two"):
+        change = Create(task_id=f"task of {name}", parts=(file(),), complete=True)
+        await site.artifacts.apply(site.key, name, change)
+    path = f"{site.path}"
+
+    every = (await site.gateway.http.get(path)).json()["artifacts"]
+    of_two = (await site.gateway.http.get(path, params={"taskId": "task of two"})).json()["artifacts"]
+
+    assert [each["artifactId"] for each in every] == ["one", "two"]
+    assert of_two == every[1:]
+    assert "operations" not in every[0]
+
+
+async def test_artifacts_are_only_read(site: Site) -> None:
+    """Other methods are not allowed."""
+    for method in ("POST", "PUT", "DELETE"):
+        assert (await site.gateway.http.request(method, site.address())).status_code == 405

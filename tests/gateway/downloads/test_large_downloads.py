@@ -1,0 +1,136 @@
+"""A large artifact, downloaded from a gateway process: every byte of it, in flat memory."""
+
+import hashlib
+import sys
+from collections.abc import AsyncGenerator
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx
+import pytest_asyncio
+
+from everloop.deploy.local.servers import LOOPBACK, free_port
+from everloop.gateway.context import ANONYMOUS
+from everloop.runtime.redis import connect_redis
+from everloop.stores.artifacts.interface import Append, Artifacts, Create, NewPart
+from everloop.stores.artifacts.settings import ArtifactSettings, make_artifacts
+from everloop.stores.blobs.settings import BlobSettings, opened_blobs
+from everloop.stores.views.redis import RedisTaskViews
+from everloop.workflows.contract.names import context_key
+from tests.gateway.downloads.site import MIB, check_error
+from tests.support.processes import ServerProcess, running_valkey, wait_until_answers
+
+SIZE = 200 * MIB
+CONTEXT = "large"
+ADDRESS = f"/artifacts/{CONTEXT}/large/parts/0"
+
+
+@dataclass(frozen=True)
+class Process:
+    """A gateway process with a Redis and blobs of its own, and the store that it serves from."""
+
+    server: ServerProcess
+    http: httpx.AsyncClient
+    artifacts: Artifacts
+    blobs: Path
+
+    def memory(self, field: str) -> int:
+        """Return bytes of memory: VmRSS is what the process uses now, VmHWM the most it ever did."""
+        lines = Path(f"/proc/{self.server.pid}/status").read_text().splitlines()
+        (line,) = (line for line in lines if line.startswith(f"{field}:"))
+        return int(line.split()[1]) * 1024
+
+
+async def put_large(artifacts: Artifacts, size: int) -> str:
+    """Write a file piece by piece, and return its sha256."""
+    key, digest = context_key(ANONYMOUS, CONTEXT), hashlib.sha256()
+    part = NewPart(kind="file", media_type="application/octet-stream")
+    await artifacts.apply(key, "large", Create(task_id="task", parts=(part,), override=True))
+    for number in range(size // MIB):
+        piece = hashlib.sha256(b"%d" % number).digest() * (MIB // 32)
+        digest.update(piece)
+        last = number == size // MIB - 1
+        await artifacts.apply(key, "large", Append(content=piece, last_chunk=last))
+    return digest.hexdigest()
+
+
+@pytest_asyncio.fixture
+async def process(tmp_path: Path, temporal_address: str) -> AsyncGenerator[Process]:
+    settings = BlobSettings(blob_directory=tmp_path / "blobs")
+    async with running_valkey(tmp_path) as (_, url), connect_redis(url) as redis:
+        server, address = _gateway(tmp_path, temporal_address, url)
+        async with (
+            opened_blobs(settings, redis) as blobs,
+            httpx.AsyncClient(base_url=address, timeout=60) as http,
+        ):
+            await wait_until_answers(server, lambda: _is_ready(http), "gateway")
+            try:
+                artifacts = make_artifacts(ArtifactSettings(), redis, blobs, RedisTaskViews(redis))
+                yield Process(server, http, artifacts, settings.blob_directory)
+            finally:
+                server.stop()
+
+
+def _gateway(directory: Path, temporal_address: str, redis_url: str) -> tuple[ServerProcess, str]:
+    port = free_port()
+    variables = {
+        "TEMPORAL_ADDRESS": temporal_address,
+        "EVERLOOP_REDIS_URL": redis_url,
+        "EVERLOOP_BLOB_DIRECTORY": str(directory / "blobs"),
+        "EVERLOOP_AGENTS": "tests.gateway.harness:AGENT",
+        "EVERLOOP_PORT": str(port),
+    }
+    server = ServerProcess([sys.executable, "-m", "everloop.gateway"], directory / "gateway.log", variables)
+    server.start()
+    return server, f"http://{LOOPBACK}:{port}"
+
+
+async def _is_ready(http: httpx.AsyncClient) -> bool:
+    try:
+        return (await http.get("/readyz")).is_success
+    except httpx.TransportError:
+        return False
+
+
+async def test_a_large_file_is_downloaded_in_flat_memory(process: Process) -> None:
+    """200 MB, whole, while another client takes nothing of its own download: less than 64 MB above idle."""
+    digest = await put_large(process.artifacts, SIZE)
+    await process.http.get(ADDRESS, headers={"Range": "bytes=0-0"})
+    idle = process.memory("VmRSS")
+    read, size = hashlib.sha256(), 0
+
+    async with process.http.stream("GET", ADDRESS) as stalled:
+        assert stalled.status_code == 200
+        async with process.http.stream("GET", ADDRESS) as answer:
+            async for piece in answer.aiter_bytes():
+                read.update(piece)
+                size += len(piece)
+
+    assert (size, read.hexdigest()) == (SIZE, digest)
+    assert process.memory("VmHWM") - idle < 64 * MIB
+
+
+async def test_a_damaged_blob_is_a_clear_error_and_never_a_short_file(process: Process) -> None:
+    """Its sha256 tells: an error that names the part before the first byte, later a cut connection."""
+    await put_large(process.artifacts, 30 * MIB)
+    whole = (await process.http.get(ADDRESS)).content
+    blobs = [path for path in process.blobs.rglob("*") if path.is_file() and path.stat().st_size > MIB]
+    results: list[str] = []
+    for path in blobs:
+        good = path.read_bytes()
+        path.write_bytes(good[:-1] + bytes([good[-1] ^ 1]))
+        results.append(await _download(process))
+        path.write_bytes(good)
+
+    assert sorted(set(results)) == ["cut", "refused"]
+    assert results.count("refused") == 1
+    assert (await process.http.get(ADDRESS)).content == whole
+
+
+async def _download(process: Process) -> str:
+    try:
+        answer = await process.http.get(ADDRESS)
+    except httpx.RemoteProtocolError:
+        return "cut"
+    check_error(answer, 500, "part 0 of artifact 'large' is damaged: its checksum is another one")
+    return "refused"

@@ -1,0 +1,200 @@
+"""Messages to agents that decide by themselves: answered at once, or taken up as a task."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+
+from a2a.types import a2a_pb2 as pb
+from temporalio.client import Client
+
+from everloop.activities.publish import ViewPublisher
+from everloop.agents.agent import Agent
+from everloop.gateway.context import ANONYMOUS
+from everloop.stores.views.interface import TaskViews
+from everloop.worker import Ports, WorkerSettings, running_workers
+from everloop.workflows.contract.calls import CREATE_TASK, CallModelInput
+from everloop.workflows.contract.messages import AssistantMessage
+from everloop.workflows.contract.names import derive_task_id
+from tests.gateway.harness import RunningGateway, running_gateway, unique
+from tests.gateway.tasks.silent_tasks import delete
+from tests.support.a2a_client import connected, request, response_of, send
+from tests.support.fake_ports import (
+    TASK_WORK,
+    CountingTools,
+    FixedAgents,
+    RecordingContext,
+    RecordingTranscripts,
+    ScriptedModel,
+    answer,
+    asks,
+)
+from tests.support.memory.artifacts import MemoryArtifacts
+from tests.support.memory.secrets import MemorySecrets
+
+AUTO = Agent(id="staged", name="Auto", description="Decides.", model="scripted", routing="auto")
+
+
+@asynccontextmanager
+async def deciding(client: Client, views: TaskViews, model: ScriptedModel) -> AsyncGenerator[RunningGateway]:
+    """Serve an agent that decides, with a worker that plays the replies of a model."""
+    queue = unique("auto")
+    publisher = ViewPublisher(views, MemorySecrets(), MemoryArtifacts(views))
+    ports = Ports(
+        model, CountingTools(), RecordingTranscripts(), publisher, FixedAgents(), context=RecordingContext()
+    )
+    async with (
+        running_workers(client, ports, WorkerSettings(task_queue=queue, shutdown_grace=0), TASK_WORK),
+        running_gateway(client, views, queue=queue, agent=AUTO) as gateway,
+    ):
+        yield gateway
+
+
+async def test_an_answer_at_once_is_a_message(client: Client, views: TaskViews) -> None:
+    """Blocking or not, the client gets a Message of the agent; sent again, it gets the very same one."""
+    async with deciding(client, views, ScriptedModel(answer("Four."))) as gateway:
+        asked = request(unique("2 + 2"))
+        async with connected(gateway.url, streaming=False) as a2a:
+            first = [response async for response in a2a.send_message(asked)]
+            asked.configuration.return_immediately = True
+            again = [response async for response in a2a.send_message(asked)]
+
+    (reply,) = first
+    assert reply.WhichOneof("payload") == "message"
+    assert reply.message.role == pb.ROLE_AGENT
+    assert [part.text for part in reply.message.parts] == ["Four."]
+    assert reply.message.context_id
+    assert not reply.message.task_id
+    assert again == first
+
+
+async def test_the_stream_of_an_answer_at_once_is_one_message(client: Client, views: TaskViews) -> None:
+    """A2A 1.0 §3.1.2: exactly one Message, then the stream is over."""
+    async with (
+        deciding(client, views, ScriptedModel(answer("Four."))) as gateway,
+        connected(gateway.url) as a2a,
+    ):
+        events = [event async for event in a2a.send_message(request(unique("2 + 2")))]
+
+    assert [event.WhichOneof("payload") for event in events] == ["message"]
+
+
+async def test_no_task_is_shown_for_an_answer_at_once(client: Client, views: TaskViews) -> None:
+    """Neither lists nor lookups know a task of it, though its id could be worked out."""
+    context = unique("context")
+    async with deciding(client, views, ScriptedModel(answer("Four."))) as gateway:
+        message = {
+            "messageId": "m",
+            "role": "ROLE_USER",
+            "parts": [{"text": "2 + 2"}],
+            "contextId": context,
+        }
+        sent = await gateway.call("SendMessage", {"message": message})
+        listed = await gateway.call("ListTasks", {"contextId": context})
+        content = b'["%s",[{"kind":"text","text":"2 + 2"}]]' % context.encode()
+        hidden = derive_task_id(ANONYMOUS, AUTO.id, "m", content)
+        described = await client.get_workflow_handle(hidden).describe()
+        found = await gateway.call("GetTask", {"id": hidden})
+        canceled = await gateway.call("CancelTask", {"id": hidden})
+
+    assert described.id == hidden
+    assert sent.json()["result"]["message"]["contextId"] == context
+    assert listed.json()["result"]["totalSize"] == 0
+    assert [answer_.json()["error"]["code"] for answer_ in (found, canceled)] == [-32001, -32001]
+
+
+async def test_work_becomes_a_task(client: Client, views: TaskViews) -> None:
+    """When the model asks for a task, the client gets one, and what it comes to."""
+    done = answer("done").model_copy(update={"is_shown": False})  # the workflow then publishes it
+    model = ScriptedModel(asks(("c", CREATE_TASK)), done, asks(("c", CREATE_TASK)), done)
+    async with deciding(client, views, model) as gateway:
+        async with connected(gateway.url, streaming=False) as a2a:
+            task = await send(a2a, request(unique("work")))
+            page = await a2a.list_tasks(pb.ListTasksRequest(context_id=task.context_id))
+        async with connected(gateway.url) as a2a:
+            events = [event async for event in a2a.send_message(request(unique("work")))]
+
+    assert task.status.state == pb.TASK_STATE_COMPLETED
+    assert response_of(task) == "done"
+    assert [listed.id for listed in page.tasks] == [task.id]
+    assert events[0].WhichOneof("payload") == "task"
+    assert events[-1].status_update.status.state == pb.TASK_STATE_COMPLETED
+
+
+async def test_all_who_send_the_same_message_hear_the_same(client: Client, views: TaskViews) -> None:
+    """Twenty sends at once are one decision, however many gateways take them."""
+    model = ScriptedModel(answer("Four."))
+    async with deciding(client, views, model) as gateway:
+        asked = request(unique("2 + 2"))
+        async with connected(gateway.url, streaming=False) as a2a:
+
+            async def ask() -> list[pb.StreamResponse]:
+                return [response async for response in a2a.send_message(asked)]
+
+            replies = await asyncio.gather(*(ask() for _ in range(20)))
+
+    assert len(model.calls) == 1
+    assert all(reply == replies[0] for reply in replies)
+
+
+async def test_a_key_is_for_one_message_answered_at_once(client: Client, views: TaskViews) -> None:
+    """Another content with a used key is refused; the same one gets the same answer."""
+    key = {"Idempotency-Key": unique("key")}
+    async with deciding(client, views, ScriptedModel(answer("Four."))) as gateway:
+
+        def params(text: str, message_id: str) -> dict[str, object]:
+            return {"message": {"messageId": message_id, "role": "ROLE_USER", "parts": [{"text": text}]}}
+
+        first = await gateway.call("SendMessage", params("2 + 2", "a"), **key)
+        again = await gateway.call("SendMessage", params("2 + 2", "b"), **key)
+        other = await gateway.call("SendMessage", params("Delete all", "a"), **key)
+
+    assert again.json()["result"] == first.json()["result"]
+    assert other.json()["error"]["code"] == -32602
+
+
+async def test_an_answer_outlives_its_workflow(client: Client, views: TaskViews) -> None:
+    """Temporal forgets it, after its retention; the same message gets the same answer, and asks no model."""
+    asked, key = request(unique("2 + 2")), {"Idempotency-Key": unique("key")}
+    body = {"message": {"messageId": "m", "role": "ROLE_USER", "parts": [{"text": "2 + 2"}]}}
+    other = {"message": {"messageId": "m", "role": "ROLE_USER", "parts": [{"text": "Delete all"}]}}
+    model = ScriptedModel(answer("Four."), answer("Four."))
+    async with deciding(client, views, model) as gateway, connected(gateway.url, streaming=False) as a2a:
+        first = [response async for response in a2a.send_message(asked)]
+        keyed = await gateway.call("SendMessage", body, **key)
+        for call in model.calls:
+            await delete(client, call.task.task_id)
+
+        again = [response async for response in a2a.send_message(asked)]
+        keyed_again = await gateway.call("SendMessage", body, **key)
+        refused = await gateway.call("SendMessage", other, **key)
+
+    assert again == first
+    assert keyed_again.json()["result"] == keyed.json()["result"]
+    assert refused.json()["error"]["code"] == -32602
+    assert len(model.calls) == 2
+
+
+async def test_an_undecided_message_whose_workflow_was_ended_is_a_failed_task(
+    client: Client, views: TaskViews
+) -> None:
+    """An operator terminated it: the client sees a task that failed, and why."""
+    begun, gate = asyncio.Event(), asyncio.Event()
+
+    async def slow(_call: CallModelInput) -> AssistantMessage:
+        begun.set()
+        await gate.wait()
+        return answer("Four.")
+
+    model = ScriptedModel(slow)
+    async with deciding(client, views, model) as gateway:
+        asked = request(unique("2 + 2"))
+        async with connected(gateway.url, streaming=False) as a2a:
+            sending = asyncio.create_task(send(a2a, asked))
+            await begun.wait()
+            await client.get_workflow_handle(model.calls[0].task.task_id).terminate(reason="enough")
+            gate.set()
+            task = await sending
+            again = await send(a2a, asked)
+
+    assert task.status.state == again.status.state == pb.TASK_STATE_FAILED
+    assert "enough" in task.status.message.parts[0].text

@@ -1,0 +1,308 @@
+"""Files in messages: kept before their task starts, shown with it, and downloaded again."""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from a2a.client import Client as A2AClient
+from a2a.types.a2a_pb2 import GetTaskRequest, ListTasksRequest, Part, SendMessageRequest, Task
+from a2a.utils.errors import InvalidParamsError
+from temporalio.client import Client
+
+from everloop.agents.agent import Agent
+from everloop.gateway.context import ANONYMOUS
+from everloop.gateway.operations.files import FRESH, InputFiles
+from everloop.gateway.requests.files import InputFile
+from everloop.runtime.blobs import BlobsUnavailableError
+from everloop.stores.artifacts.interface import Announcement, ArtifactMissingError, Change, Create, NewPart
+from everloop.stores.artifacts.shown import SHOWN_PART_BYTES
+from everloop.stores.views.interface import TaskViews
+from everloop.workflows.contract.artifacts import StoredArtifact
+from everloop.workflows.contract.messages import FilePart, StoredPart
+from everloop.workflows.contract.names import context_key
+from everloop.workflows.contract.questions import QuestionKind
+from everloop.workflows.contract.tasks import TaskState
+from tests.gateway.harness import RunningGateway, StoodIn, running_gateway, stand_in_worker, unique
+from tests.gateway.messages.questions import ask
+from tests.support.a2a_client import connected, request, send
+from tests.support.memory.artifacts import MemoryArtifacts
+
+PNG = b"\x89PNG\r\n\x1a\n" + bytes(range(256))
+
+
+def with_parts(*parts: Part, message_id: str = "", task_id: str = "") -> SendMessageRequest:
+    message = request(unique("files"), message_id=message_id, task_id=task_id, return_immediately=True)
+    message.message.parts.extend(parts)
+    return message
+
+
+def png(content: bytes = PNG) -> Part:
+    return Part(raw=content, media_type="Image/PNG", filename="plot 1.png")
+
+
+async def inputs_of(gateway: RunningGateway, task: Task) -> Sequence[StoredArtifact]:
+    return await gateway.artifacts.list_artifacts(context_key(ANONYMOUS, task.context_id))
+
+
+async def test_a_file_is_stored_before_the_task_hears_of_it(
+    stand_in: RunningGateway, client: Client, views: TaskViews
+) -> None:
+    """The workflow gets where it is, with type, name and size; its bytes are an input of the context."""
+    async with connected(stand_in.url, streaming=False) as a2a:
+        task = await send(a2a, with_parts(png(), Part(url="https://there.example/a.pdf", filename="a.pdf")))
+    (stored,) = await inputs_of(stand_in, task)
+    (message,) = await StoodIn(client, views, task).messages()
+
+    assert message.parts[1:] == (
+        FilePart(
+            media_type="image/png",
+            filename="plot 1.png",
+            size=len(PNG),
+            stored=StoredPart(artifact_id=stored.artifact_id),
+        ),
+        FilePart(filename="a.pdf", url="https://there.example/a.pdf"),
+    )
+    assert stored.artifact_id.startswith("input-")
+    assert (stored.is_input, stored.status, stored.task_id) == (True, "complete", task.id)
+    context = context_key(ANONYMOUS, task.context_id)
+    read = [piece async for piece in stand_in.artifacts.read_part(context, stored.artifact_id)]
+    assert b"".join(read) == PNG
+
+
+class AwayArtifacts(MemoryArtifacts):
+    """Takes nothing until it is back."""
+
+    is_back = False
+
+    async def apply(
+        self,
+        context_id: str,
+        artifact_id: str,
+        change: Change,
+        *,
+        operation_id: str = "",
+        announcement: Announcement | None = None,
+    ) -> StoredArtifact:
+        if not self.is_back:
+            raise BlobsUnavailableError("s3 at secret-key", "away")
+        return await super().apply(context_id, artifact_id, change)
+
+
+async def test_no_task_starts_while_its_files_cannot_be_kept(client: Client, views: TaskViews) -> None:
+    """The client is told to come back; sending the same message again starts the task."""
+    artifacts, queue, context = AwayArtifacts(), unique("away"), unique("context")
+    params = {
+        "message": {
+            "messageId": unique("m"),
+            "contextId": context,
+            "role": "ROLE_USER",
+            "parts": [{"raw": "aGk="}],
+        },
+        "configuration": {"returnImmediately": True},
+    }
+    async with (
+        stand_in_worker(client, queue),
+        running_gateway(client, views, queue=queue, artifacts=artifacts) as gateway,
+    ):
+        refused = await gateway.call("SendMessage", params)
+        before = (await gateway.call("ListTasks", {"contextId": context})).json()["result"]["tasks"]
+        artifacts.is_back = True
+        taken = await gateway.call("SendMessage", params)
+
+    assert (refused.status_code, "Retry-After" in refused.headers) == (503, True)
+    assert "secret-key" not in refused.text
+    assert before == []
+    assert taken.json()["result"]["task"]["history"][0]["parts"][0]["raw"] == "aGk="
+
+
+async def test_a_message_that_is_repeated_stores_nothing_twice(stand_in: RunningGateway) -> None:
+    """The same message finds its task; another file under the same message id is another task."""
+    message = with_parts(png(), png())
+    async with connected(stand_in.url, streaming=False) as a2a:
+        first, second = await send(a2a, message), await send(a2a, message)
+        message.message.parts[1].raw = PNG[1:]
+        third = await send(a2a, message)
+
+    assert first.id == second.id != third.id
+    (stored,) = await inputs_of(stand_in, first)
+    assert stored.version == 1
+
+
+async def test_the_same_file_in_another_message_is_stored_once(stand_in: RunningGateway) -> None:
+    """A follow-up keeps its files in the context of its task."""
+    async with connected(stand_in.url, streaming=False) as a2a:
+        task = await send(a2a, with_parts(png()))
+        await send(a2a, with_parts(png(), Part(raw=b"more"), task_id=task.id))
+
+    stored = await inputs_of(stand_in, task)
+    assert [(each.parts[0].size, each.version, each.task_id) for each in stored] == [
+        (len(PNG), 1, task.id),
+        (4, 1, task.id),
+    ]
+
+
+async def test_an_output_that_took_the_id_of_a_file_is_no_file(stand_in: RunningGateway) -> None:
+    """What stands under its id is looked at before the file counts as stored."""
+    message = with_parts(png())
+    async with connected(stand_in.url, streaming=False) as a2a:
+        task = await send(a2a, message)
+        (stored,) = await inputs_of(stand_in, task)
+        other = Create(task_id="other", parts=(NewPart(kind="text"),), override=True, complete=True)
+        await stand_in.artifacts.apply(stored.context_id, stored.artifact_id, other)
+        await send(a2a, message)
+
+    (mended,) = await inputs_of(stand_in, task)
+    assert (mended.is_input, mended.parts) == (True, stored.parts)
+
+
+@pytest.mark.parametrize(
+    ("size", "field"), [(0, "raw"), (SHOWN_PART_BYTES, "raw"), (SHOWN_PART_BYTES + 1, "url")]
+)
+async def test_the_history_shows_small_files_whole_and_large_ones_as_a_url(
+    stand_in: RunningGateway, size: int, field: str
+) -> None:
+    """GetTask and SendMessage show the content up to 100 KB; the URL leads to the content."""
+    content = b"x" * size
+    async with connected(stand_in.url, streaming=False) as a2a:
+        task = await send(a2a, with_parts(png(content)))
+        again = await a2a.get_task(GetTaskRequest(id=task.id))
+
+    part = task.history[0].parts[1]
+    assert again.history[0] == task.history[0]
+    assert (part.WhichOneof("content"), part.media_type, part.filename) == (field, "image/png", "plot 1.png")
+    if field == "raw":
+        assert part.raw == content
+    else:
+        assert part.url.startswith(stand_in.url)
+        assert (await stand_in.http.get(part.url)).content == content
+
+
+async def test_a_history_shows_only_so_many_bytes_of_files(stand_in: RunningGateway) -> None:
+    """Up to 1 MB of the newest ones, so that no history of small files becomes a large answer."""
+    files = [Part(raw=bytes([number]) * 99_000) for number in range(12)]
+    async with connected(stand_in.url, streaming=False) as a2a:
+        task = await send(a2a, with_parts(*files))
+
+    kinds = [part.WhichOneof("content") for part in task.history[0].parts[1:]]
+    assert kinds.count("raw") == 10
+
+
+@pytest.mark.parametrize(("size", "count", "shown"), [(99_000, 12, 10), (10, 60, 50)])
+async def test_copies_of_a_file_count_like_files(
+    stand_in: RunningGateway, size: int, count: int, shown: int
+) -> None:
+    """Each part takes its bytes in the answer, whether or not another part has the same."""
+    async with connected(stand_in.url, streaming=False) as a2a:
+        task = await send(a2a, with_parts(*[png(b"x" * size)] * count))
+
+    kinds = [part.WhichOneof("content") for part in task.history[0].parts[1:]]
+    assert kinds == ["raw"] * shown + ["url"] * (count - shown)
+
+
+async def test_a_list_of_tasks_shows_files_as_urls(stand_in: RunningGateway) -> None:
+    """A page of tasks reads no files."""
+    async with connected(stand_in.url, streaming=False) as a2a:
+        task = await send(a2a, with_parts(png()))
+        page = await a2a.list_tasks(ListTasksRequest(context_id=task.context_id))
+
+    assert page.tasks[0].history[0].parts[1].url.startswith(stand_in.url)
+
+
+async def test_a_file_that_is_gone_is_shown_as_its_url(stand_in: RunningGateway) -> None:
+    """The task is still shown; only the download tells that the file is lost."""
+    async with connected(stand_in.url, streaming=False) as a2a:
+        task = await send(a2a, with_parts(png()))
+        (stored,) = await inputs_of(stand_in, task)
+        await stand_in.artifacts.delete_artifact(stored.context_id, stored.artifact_id)
+        again = await a2a.get_task(GetTaskRequest(id=task.id))
+
+    assert (await stand_in.http.get(again.history[0].parts[1].url)).status_code == 404
+
+
+async def test_an_agent_without_deduplication_keeps_files_for_each_task(
+    client: Client, views: TaskViews
+) -> None:
+    """Two tasks in one context share the file; neither is refused."""
+    agent = Agent(id="often", name="Often", description="-", model="m", deduplicate=False)
+    queue = unique("often")
+    message = with_parts(png())
+    message.message.context_id = unique("shared")
+    async with (
+        stand_in_worker(client, queue),
+        running_gateway(client, views, queue=queue, agent=agent) as gateway,
+        connected(gateway.url, streaming=False) as a2a,
+    ):
+        first, second = await send(a2a, message), await send(a2a, message)
+        stored = await inputs_of(gateway, first)
+
+    assert first.id != second.id
+    assert len(stored) == 1
+
+
+@pytest.mark.parametrize("kind", list(QuestionKind))
+async def test_a_file_is_no_answer(
+    stand_in: RunningGateway, client: Client, views: TaskViews, kind: QuestionKind
+) -> None:
+    """It is refused with what is expected instead, and not stored: it may be a secret."""
+    async with connected(stand_in.url, streaming=False) as a2a:
+        task = await send(a2a, with_parts())
+        state = TaskState.AUTH_REQUIRED if kind is QuestionKind.AUTH else TaskState.INPUT_REQUIRED
+        await StoodIn(client, views, task).publish(state, questions=(ask(kind),))
+
+        with pytest.raises(InvalidParamsError, match="a file does not answer question"):
+            await send(a2a, with_parts(Part(raw=b"s3cret"), task_id=task.id))
+
+    assert await inputs_of(stand_in, task) == []
+
+
+async def test_a_file_over_the_limit_of_a_message_is_taken(blocking: A2AClient) -> None:
+    """EVERLOOP_MAX_MESSAGE_BYTES bounds what goes to the workflow; files are bounded by the request."""
+    task = await send(blocking, with_parts(Part(raw=b"x" * 11_000_000)))
+
+    assert task.history[0].parts[1].WhichOneof("content") == "url"
+
+
+@pytest.mark.parametrize(
+    "media_type", ["text/plain; charset=utf-8", 'text/plain;a="b c"', "application/vnd.ms-excel.x+xml"]
+)
+async def test_media_types_with_parameters_are_taken(stand_in: RunningGateway, media_type: str) -> None:
+    """They go through as they are, also with text."""
+    async with connected(stand_in.url, streaming=False) as a2a:
+        task = await send(a2a, with_parts(Part(text="x", media_type=media_type, filename="x")))
+
+    part = task.history[0].parts[1]
+    assert (part.text, part.media_type, part.filename) == ("x", media_type, "x")
+
+
+@pytest.mark.parametrize(("age", "version"), [(FRESH - timedelta(hours=1), 1), (FRESH, 2)])
+async def test_a_file_that_was_stored_long_ago_is_stored_again(age: timedelta, version: int) -> None:
+    """The task that gets it now has all of its time to live; what is fresh is not written again."""
+    written_at = datetime.now(UTC) - age
+    artifacts = MemoryArtifacts(clock=lambda: written_at)
+    file = InputFile("input-1", NewPart("file", b"hi"))
+    for task in ("first", "second"):
+        await InputFiles(artifacts).store([file], "context", task)
+
+    assert (await artifacts.get_artifact("context", "input-1")).version == version
+
+
+class OvertakenArtifacts(MemoryArtifacts):
+    """Somebody else stores what was not there right after it was looked up."""
+
+    async def get_artifact(self, context_id: str, artifact_id: str) -> StoredArtifact:
+        try:
+            return await super().get_artifact(context_id, artifact_id)
+        except ArtifactMissingError:
+            parts = (NewPart("file", b"hi"),)
+            await self.apply(context_id, artifact_id, Create("other", parts, complete=True, is_input=True))
+            raise
+
+
+async def test_a_message_that_is_sent_twice_at_once_stores_its_files_once() -> None:
+    """Of two gateways that store the same file the later one leaves it as it is."""
+    artifacts = OvertakenArtifacts()
+
+    await InputFiles(artifacts).store([InputFile("input-1", NewPart("file", b"hi"))], "context", "task")
+
+    stored = await artifacts.get_artifact("context", "input-1")
+    assert (stored.task_id, stored.version) == ("other", 1)

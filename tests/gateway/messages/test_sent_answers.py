@@ -1,0 +1,178 @@
+"""Answers that clients send to a gateway: what becomes of them, and of the secrets in them."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+from a2a.client import Client as A2AClient
+from a2a.types import a2a_pb2 as pb
+from a2a.utils.errors import InvalidParamsError, UnsupportedOperationError
+from google.protobuf.json_format import MessageToJson, ParseDict
+from temporalio.client import Client
+
+from everloop.agents.agent import Agent
+from everloop.stores.views.interface import START, TaskViews
+from everloop.workflows.contract.questions import QUESTION, WITHHELD, Question, QuestionKind
+from everloop.workflows.contract.tasks import TaskState
+from tests.gateway.harness import (
+    REFUSED,
+    RunningGateway,
+    StoodIn,
+    running_gateway,
+    stand_in_worker,
+    unique,
+)
+from tests.gateway.messages.questions import SCHEMA, ask, kept
+from tests.support.a2a_client import connected, request, send
+
+Begin = Callable[[Question], Awaitable[StoodIn]]
+
+
+@pytest.fixture
+def begin(stand_in: RunningGateway, client: Client, views: TaskViews) -> Begin:
+    """Return what starts a stand-in task that waits for an answer."""
+
+    async def begin(question: Question) -> StoodIn:
+        async with connected(stand_in.url, streaming=False) as a2a:
+            task = StoodIn(client, views, await send(a2a, request(unique("ask"), return_immediately=True)))
+        is_secret = question.kind is QuestionKind.AUTH
+        state = TaskState.AUTH_REQUIRED if is_secret else TaskState.INPUT_REQUIRED
+        await task.publish(state, questions=(question,))
+        return task
+
+    return begin
+
+
+async def test_a_secret_reaches_the_tools_and_nobody_else(
+    stand_in: RunningGateway, views: TaskViews, begin: Begin, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Not Temporal, the view, the stream, the answer, or a log line; and repeating the message is safe."""
+    task = await begin(ask(QuestionKind.AUTH))
+    secret = unique("secret")
+    message = request(f"secret: {secret}", task_id=task.id, return_immediately=True)
+    async with connected(stand_in.url, streaming=False) as a2a:
+        await asyncio.gather(*(send(a2a, message) for _ in range(5)))
+        (taken,) = (await task.messages())[1:]
+        brought = await kept(stand_in.secrets, taken.message_id, task_id=task.id)
+        await task.publish(TaskState.WORKING, taken)
+        await send(a2a, message)
+        await task.publish(TaskState.COMPLETED)
+        await task.end()
+        last = await send(a2a, message)
+
+    assert brought == secret
+    assert (taken.answers, taken.metadata) == ("q", {WITHHELD: True})
+    assert last.history[-1].message_id == message.message.message_id
+    streamed = [entry.event.model_dump_json() for entry in await views.read({task.id: START}, wait=0)]
+    output = capsys.readouterr()
+    seen = [MessageToJson(last), *streamed, output.out, output.err, str(await task.history())]
+    assert [text for text in seen if secret in text] == []
+
+
+async def test_an_answer_that_comes_too_late_leaves_no_secret(stand_in: RunningGateway, begin: Begin) -> None:
+    """The task has ended although its view still asks: what was kept for its tools is forgotten."""
+    task = await begin(ask(QuestionKind.AUTH))
+    await task.end()
+    message = request("secret: k3y", task_id=task.id)
+
+    async with connected(stand_in.url, streaming=False) as a2a:
+        with pytest.raises(UnsupportedOperationError, match="has ended"):
+            await send(a2a, message)
+
+    assert await kept(stand_in.secrets, message.message.message_id, task_id=task.id) is None
+
+
+async def test_a_repeated_secret_is_not_passed_on_by_an_agent_that_takes_repeats(
+    client: Client, views: TaskViews
+) -> None:
+    """Its question is answered, so that it would look like any message."""
+    queue, agent = unique("repeats"), Agent(id="repeats", name="R", description="R.", deduplicate=False)
+    async with (
+        stand_in_worker(client, queue),
+        running_gateway(client, views, queue=queue, agent=agent) as gateway,
+        connected(gateway.url, streaming=False) as a2a,
+    ):
+        task = StoodIn(client, views, await send(a2a, request("ask", return_immediately=True)))
+        await task.publish(TaskState.AUTH_REQUIRED, questions=(ask(QuestionKind.AUTH),))
+        message = request("secret: k3y", task_id=task.id, return_immediately=True)
+        await send(a2a, message)
+        await task.publish(TaskState.WORKING, *(await task.messages())[1:])
+        await send(a2a, message)
+
+        assert await task.texts() == ["ask", "(a secret was supplied)"]
+        await task.end()
+
+
+@pytest.mark.parametrize(
+    ("question", "text", "words"),
+    [
+        (ask(QuestionKind.CONFIRMATION), "perhaps", 'answer "yes" or "no"'),
+        (ask(QuestionKind.SELECTION, options=("red", "blue")), "green", "answer with one of: red, blue"),
+        (ask(QuestionKind.DATA, json_schema=SCHEMA), "{}", "breaks the rule"),
+        (ask(QuestionKind.CLARIFICATION), REFUSED, "expected: an answer"),
+    ],
+)
+async def test_an_invalid_answer_is_refused_with_what_is_expected(
+    stand_in: RunningGateway, begin: Begin, question: Question, text: str, words: str
+) -> None:
+    """Whether the gateway sees it or the workflow: the client reads how to answer, and may try again."""
+    task = await begin(question)
+
+    async with connected(stand_in.url, streaming=False) as a2a:
+        with pytest.raises(InvalidParamsError, match=words):
+            await send(a2a, request(text, task_id=task.id))
+
+    assert len(await task.messages()) == 1
+
+
+@pytest.mark.parametrize("text", ["OK", "OK thanks. But do not send any money yet."])
+async def test_what_was_said_while_the_task_worked_answers_nothing(
+    stand_in: RunningGateway, client: Client, views: TaskViews, text: str
+) -> None:
+    """Nor does it when it comes again, after the task has asked: it was taken in as a remark."""
+    async with connected(stand_in.url, streaming=False) as a2a:
+        task = StoodIn(client, views, await send(a2a, request(unique("ask"), return_immediately=True)))
+        await task.publish(TaskState.WORKING)
+        message = request(text, task_id=task.id, return_immediately=True)
+        await send(a2a, message)
+        await task.publish(TaskState.INPUT_REQUIRED, questions=(ask(QuestionKind.CONFIRMATION),))
+        asked = await send(a2a, message)
+
+    assert asked.status.state == pb.TaskState.TASK_STATE_INPUT_REQUIRED
+    assert [said.answers for said in await task.messages()][1:] == [""] * (len(await task.messages()) - 1)
+    assert {said.message_id for said in (await task.messages())[1:]} == {message.message.message_id}
+
+
+async def test_a_question_that_came_up_meanwhile_is_the_reply(
+    stand_in: RunningGateway, client: Client, views: TaskViews
+) -> None:
+    """Who waits for a reply to a remark reads what the task asks; the question is still open."""
+    async with connected(stand_in.url, streaming=False) as a2a:
+        task = StoodIn(client, views, await send(a2a, request(unique("ask"), return_immediately=True)))
+        await task.publish(TaskState.WORKING)
+        waiting = asyncio.create_task(send(a2a, request("OK", task_id=task.id)))
+        while len(await task.messages()) == 1:  # noqa: ASYNC110 -- the workflow changes it
+            await asyncio.sleep(0)
+        await task.publish(TaskState.INPUT_REQUIRED, questions=(ask(QuestionKind.CONFIRMATION),))
+        reply = await waiting
+
+    assert reply.status.state == pb.TaskState.TASK_STATE_INPUT_REQUIRED
+    assert (await task.messages())[1].answers == ""
+
+
+async def test_an_answer_without_a_task_starts_none(a2a: A2AClient) -> None:
+    """Whoever forgot the taskId may have sent a secret."""
+    message = request("k3y")
+    ParseDict({QUESTION: "q"}, message.message.metadata)
+
+    with pytest.raises(InvalidParamsError, match=r"but message\.taskId is missing; give the id of the task"):
+        await anext(a2a.send_message(message))
+
+
+async def test_a_client_cannot_say_that_its_secret_was_withheld(a2a: A2AClient) -> None:
+    """The mark is the gateway's own."""
+    message = request("hello")
+    ParseDict({WITHHELD: True}, message.message.metadata)
+
+    with pytest.raises(InvalidParamsError, match=r"message\.metadata\.withheld is for this server to set"):
+        await anext(a2a.send_message(message))

@@ -1,0 +1,274 @@
+"""Push notification configs: the same on every binding, kept as they were set, refused with a reason."""
+
+from collections.abc import AsyncGenerator
+from typing import get_args
+
+import pytest
+import pytest_asyncio
+from a2a.client import Client as A2AClient
+from a2a.types import a2a_pb2 as pb
+from a2a.utils.errors import A2AError, InvalidParamsError, TaskNotFoundError
+from temporalio.client import Client
+
+from everloop.gateway.operations.push import make_push
+from everloop.runtime.redis import connect_redis
+from everloop.stores.push.settings import PushSettings
+from tests.gateway.harness import unique
+from tests.gateway.push.push_harness import PushHarness, running_push_harness
+from tests.support.a2a_client import Binding, connected, request, send
+from tests.support.memory.push_configs import MemoryPushConfigs
+from tests.support.webhook import Webhook, running_webhook
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def harness(client: Client, redis_url: str) -> AsyncGenerator[PushHarness]:
+    async with connect_redis(redis_url) as redis, running_push_harness(client, redis) as harness:
+        yield harness
+
+
+@pytest_asyncio.fixture
+async def hook() -> AsyncGenerator[Webhook]:
+    async with running_webhook() as hook:
+        yield hook
+
+
+@pytest_asyncio.fixture(params=get_args(Binding))
+async def a2a(request: pytest.FixtureRequest, harness: PushHarness) -> AsyncGenerator[A2AClient]:
+    """The official client, on each binding."""
+    async with connected(harness.url, binding=request.param, streaming=False) as a2a:
+        yield a2a
+
+
+@pytest_asyncio.fixture
+async def jsonrpc(harness: PushHarness) -> AsyncGenerator[A2AClient]:
+    async with connected(harness.url, streaming=False) as a2a:
+        yield a2a
+
+
+def wanted(task_id: str, url: str, id_: str = "", **fields: str) -> pb.TaskPushNotificationConfig:
+    authentication = pb.AuthenticationInfo(scheme="Bearer", credentials="the-credentials")
+    return pb.TaskPushNotificationConfig(
+        task_id=task_id, id=id_, url=url, token="the-token", authentication=authentication, **fields
+    )
+
+
+def listing(task_id: str, size: int = 0, token: str = "") -> pb.ListTaskPushNotificationConfigsRequest:
+    return pb.ListTaskPushNotificationConfigsRequest(task_id=task_id, page_size=size, page_token=token)
+
+
+async def test_a_config_is_what_the_client_set(a2a: A2AClient, hook: Webhook) -> None:
+    """Created, read and listed; deleted, which may be repeated. The task may be over: then it is told so."""
+    task = await send(a2a, request(unique("prompt")))
+    config = wanted(task.id, hook.url, "my config")
+
+    created = await a2a.create_task_push_notification_config(config)
+    read = await a2a.get_task_push_notification_config(
+        pb.GetTaskPushNotificationConfigRequest(task_id=task.id, id="my config")
+    )
+    listed = await a2a.list_task_push_notification_configs(listing(task.id))
+    await hook.until_told("TASK_STATE_COMPLETED")
+    for _ in range(2):
+        await a2a.delete_task_push_notification_config(
+            pb.DeleteTaskPushNotificationConfigRequest(task_id=task.id, id="my config")
+        )
+
+    assert created == read == config
+    assert list(listed.configs) == [config]
+    assert not (await a2a.list_task_push_notification_configs(listing(task.id))).configs
+    with pytest.raises(TaskNotFoundError, match="no push notification config 'my config'"):
+        await a2a.get_task_push_notification_config(
+            pb.GetTaskPushNotificationConfigRequest(task_id=task.id, id="my config")
+        )
+
+
+async def test_a_config_may_come_with_the_message(a2a: A2AClient, hook: Webhook) -> None:
+    """The client hears everything, from the first status on, and the artifact before the end."""
+    message = request(unique("prompt"))
+    message.configuration.task_push_notification_config.CopyFrom(wanted("", hook.url))
+
+    task = await send(a2a, message)
+    await hook.until_told("TASK_STATE_WORKING", "TASK_STATE_COMPLETED")
+    listed = await a2a.list_task_push_notification_configs(listing(task.id))
+
+    assert [each.state for each in hook.taken] == ["TASK_STATE_WORKING", "", "TASK_STATE_COMPLETED"]
+    assert {each.headers["x-a2a-notification-token"] for each in hook.taken} == {"the-token"}
+    assert [(config.task_id, config.url) for config in listed.configs] == [(task.id, hook.url)]
+
+
+async def test_a_message_that_is_sent_again_makes_no_second_config(jsonrpc: A2AClient, hook: Webhook) -> None:
+    """Nor a second notification."""
+    message = request(unique("prompt"))
+    message.configuration.task_push_notification_config.CopyFrom(wanted("", hook.url))
+    task, *_ = [await send(jsonrpc, message) for _ in range(3)]
+    await hook.until_told("TASK_STATE_COMPLETED")
+
+    listed = await jsonrpc.list_task_push_notification_configs(listing(task.id))
+
+    assert len(listed.configs) == 1
+    assert len({each.id for each in hook.taken}) == len(hook.taken) == 3
+
+
+async def test_a_task_may_have_several(jsonrpc: A2AClient) -> None:
+    """Each webhook hears all, whatever the others do."""
+    async with running_webhook() as first, running_webhook() as second, running_webhook() as dead:
+        await dead.stop()
+        task = await send(jsonrpc, request(unique("prompt")))
+        for hook in (dead, first, second):
+            await jsonrpc.create_task_push_notification_config(wanted(task.id, hook.url))
+        for hook in (first, second):
+            await hook.until_told("TASK_STATE_COMPLETED")
+        listed = await jsonrpc.list_task_push_notification_configs(listing(task.id))
+        await dead.start()
+
+    assert len(listed.configs) == 3
+
+
+async def test_configs_are_listed_page_by_page(jsonrpc: A2AClient, hook: Webhook) -> None:
+    """Each once, by id; what is deleted meanwhile does no harm."""
+    task = await send(jsonrpc, request(unique("prompt")))
+    for id_ in ("b", "c", "a", "d"):
+        await jsonrpc.create_task_push_notification_config(wanted(task.id, hook.url, id_))
+
+    first = await jsonrpc.list_task_push_notification_configs(listing(task.id, 2))
+    await jsonrpc.delete_task_push_notification_config(
+        pb.DeleteTaskPushNotificationConfigRequest(task_id=task.id, id="b")
+    )
+    rest = await jsonrpc.list_task_push_notification_configs(listing(task.id, 2, first.next_page_token))
+
+    assert [config.id for config in first.configs] == ["a", "b"]
+    assert [config.id for config in rest.configs] == ["c", "d"]
+    assert rest.next_page_token == ""
+
+
+async def test_a_task_has_ten_at_most(jsonrpc: A2AClient, hook: Webhook) -> None:
+    """The message says what to do."""
+    task = await send(jsonrpc, request(unique("prompt")))
+    for number in range(10):
+        await jsonrpc.create_task_push_notification_config(wanted(task.id, hook.url, f"{number}"))
+
+    with pytest.raises(InvalidParamsError, match="Delete one"):
+        await jsonrpc.create_task_push_notification_config(wanted(task.id, hook.url, "more"))
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        ({"url": ""}, "url is missing"),
+        ({"url": "http://example.com/secret"}, "use https"),
+        ({"url": "https://10.0.0.1/secret"}, "url is refused: the host 10.0.0.1"),
+        ({"url": "https://[fd00::1]/secret"}, "private or special"),
+        ({"url": "file:///secret"}, "url is no web address"),
+        ({"url": "https://secret@example.com/"}, "url holds a user name"),
+        ({"id": "x" * 256}, "id has 256 bytes"),
+        ({"id": "a\nb"}, "id has control characters"),
+        ({"token": "secret\r\nX-Evil: 1"}, "token is not fit"),
+        ({"token": "secret☃"}, "token is not fit"),
+        ({"token": " secret"}, "token is not fit"),
+        ({"token": "secret" * 1_000}, "token has 6000 bytes"),
+        (
+            {"authentication": {"scheme": "Bear er", "credentials": "secret"}},
+            "authentication.scheme is no name",
+        ),
+        (
+            {"authentication": {"scheme": "B" * 65, "credentials": "secret"}},
+            "authentication.scheme is no name",
+        ),
+        ({"authentication": {"scheme": "", "credentials": "secret"}}, "authentication.scheme is missing"),
+        ({"authentication": {"scheme": "Bearer", "credentials": "secret\nX: y"}}, "credentials is not fit"),
+        ({"authentication": {"scheme": "Bearer", "credentials": "secret" * 2_000}}, "credentials has 12000"),
+    ],
+)
+async def test_what_cannot_be_sent_is_refused(
+    harness: PushHarness, jsonrpc: A2AClient, change: dict[str, object], problem: str
+) -> None:
+    """Alone and with a message, which then starts no task; the answer repeats nothing that may be secret."""
+    task = await send(jsonrpc, request(unique("prompt")))
+    fields = {"url": "https://example.com/secret", **change}
+    message = {"messageId": unique("m"), "role": "ROLE_USER", "parts": [{"text": unique("prompt")}]}
+
+    alone = await harness.gateway.http.call("CreateTaskPushNotificationConfig", {"taskId": task.id, **fields})
+    sent = await harness.gateway.http.call(
+        "SendMessage", {"message": message, "configuration": {"taskPushNotificationConfig": fields}}
+    )
+
+    for answer in (alone, sent):
+        error = answer.json()["error"]
+        assert error["code"] == -32602
+        assert problem in error["message"]
+        assert "secret" not in answer.text
+    assert not (await jsonrpc.list_task_push_notification_configs(listing(task.id))).configs
+
+
+@pytest.mark.parametrize(("size", "token"), [(-1, ""), (0, "no token"), (0, "☃")])
+async def test_a_page_that_cannot_be_is_refused(jsonrpc: A2AClient, size: int, token: str) -> None:
+    """As for lists of tasks."""
+    task = await send(jsonrpc, request(unique("prompt")))
+
+    with pytest.raises(InvalidParamsError, match=r"pageSize is -1|pageToken is not one"):
+        await jsonrpc.list_task_push_notification_configs(listing(task.id, size, token))
+
+
+async def test_another_task_has_no_configs(jsonrpc: A2AClient, hook: Webhook) -> None:
+    """A task that nobody knows is not found, whatever is asked of it."""
+    with pytest.raises(A2AError, match="no task"):
+        await jsonrpc.create_task_push_notification_config(wanted("unknown", hook.url))
+    with pytest.raises(A2AError, match="no task"):
+        await jsonrpc.list_task_push_notification_configs(listing("unknown"))
+
+
+async def test_a_client_of_the_old_version_gets_tasks(harness: PushHarness, hook: Webhook) -> None:
+    """It may leave out the id of its only config, and delete it twice."""
+    message = {
+        "messageId": unique("m"),
+        "kind": "message",
+        "role": "user",
+        "parts": [{"kind": "text", "text": unique("prompt")}],
+    }
+    config = {
+        "url": hook.url,
+        "token": "the-token",
+        "authentication": {"schemes": ["Basic"], "credentials": "abc"},
+    }
+    gateway, old = harness.gateway.http, {"A2A-Version": "0.3"}
+
+    sent = await gateway.call(
+        "message/send", {"message": message, "configuration": {"pushNotificationConfig": config}}, **old
+    )
+    task_id = sent.json()["result"]["id"]
+    await hook.until_told("working", "completed")
+    read = (await gateway.call("tasks/pushNotificationConfig/get", {"id": task_id}, **old)).json()["result"]
+    deletion = {"id": task_id, "pushNotificationConfigId": read["pushNotificationConfig"]["id"]}
+    deleted = [
+        (await gateway.call("tasks/pushNotificationConfig/delete", deletion, **old)).json() for _ in range(2)
+    ]
+
+    assert read["pushNotificationConfig"] == {**config, "id": read["pushNotificationConfig"]["id"]}
+    assert {each.headers["authorization"] for each in hook.taken} == {"Basic abc"}
+    assert hook.taken[-1].body["kind"] == "task"
+    assert [answer["result"] for answer in deleted] == [None, None]
+
+
+async def test_a_config_without_an_id_has_to_be_the_only_one(
+    harness: PushHarness, jsonrpc: A2AClient, hook: Webhook
+) -> None:
+    """Else nobody knows which is meant."""
+    task = await send(jsonrpc, request(unique("prompt")))
+    for id_ in ("a", "b"):
+        await jsonrpc.create_task_push_notification_config(wanted(task.id, hook.url, id_))
+
+    answer = await harness.gateway.http.call(
+        "tasks/pushNotificationConfig/get", {"id": task.id}, **{"A2A-Version": "0.3"}
+    )
+
+    assert "the task has 2 configs" in answer.json()["error"]["message"]
+
+
+async def _nobody(_task_id: str, _config_ids: object) -> None:
+    """Tell nobody."""
+
+
+def test_an_operator_may_switch_notifications_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The card then says so, and each operation is refused as A2A has it."""
+    monkeypatch.setenv("EVERLOOP_PUSH", "false")
+
+    assert make_push(PushSettings(), MemoryPushConfigs(), _nobody, "https://agents.example") is None

@@ -1,0 +1,106 @@
+"""Configs that come with messages: refused before the message has any effect, told of all that it has."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+
+import pytest_asyncio
+from a2a.types import a2a_pb2 as pb
+from temporalio.client import Client
+
+from everloop.runtime.redis import connect_redis
+from tests.gateway.harness import unique
+from tests.gateway.push.push_harness import PushHarness, running_push_harness
+from tests.support.a2a_client import connected, request, send
+from tests.support.webhook import running_webhook
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def harness(client: Client, redis_url: str) -> AsyncGenerator[PushHarness]:
+    async with connect_redis(redis_url) as redis, running_push_harness(client, redis) as harness:
+        yield harness
+
+
+def a_message(text: str, url: str, config_id: str, task_id: str = "") -> dict[str, object]:
+    """The params of a message that brings a config."""
+    message = {"messageId": unique("m"), "role": "ROLE_USER", "parts": [{"text": text}], "taskId": task_id}
+    config = {"url": url, "id": config_id}
+    return {
+        "message": message,
+        "configuration": {"returnImmediately": True, "taskPushNotificationConfig": config},
+    }
+
+
+async def test_a_message_with_an_eleventh_config_is_not_taken_in(harness: PushHarness) -> None:
+    """Whoever sends it again without the config has its effect once; one of the ten may come with it."""
+    gateway, prompt, gate = harness.gateway.http, unique("held"), asyncio.Event()
+    harness.model.scripts[prompt] = [gate]
+    async with running_webhook() as hook:
+        sent = await gateway.call("SendMessage", a_message(prompt, hook.url, "0"))
+        task_id = sent.json()["result"]["task"]["id"]
+        for number in range(1, 10):
+            await gateway.call(
+                "CreateTaskPushNotificationConfig", {"taskId": task_id, "id": f"{number}", "url": hook.url}
+            )
+        refused = await gateway.call("SendMessage", a_message("pay 5", hook.url, "more", task_id))
+        taken = await gateway.call("SendMessage", a_message("pay 7", hook.url, "3", task_id))
+        gate.set()
+        await hook.until_told("TASK_STATE_COMPLETED")
+    task = (await gateway.call("GetTask", {"id": task_id})).json()["result"]
+
+    assert "Delete one" in refused.json()["error"]["message"]
+    assert "error" not in taken.json()
+    told = [message["parts"][0]["text"] for message in task["history"] if message["role"] == "ROLE_USER"]
+    assert told == [prompt, "pay 7"]
+
+
+async def test_whose_task_it_is_comes_before_how_many_configs_it_has(harness: PushHarness) -> None:
+    """A task that is not there has no count to ask for."""
+    answer = await harness.gateway.http.call(
+        "SendMessage", a_message("x", "https://example.com/hook", "c", unique("unknown"))
+    )
+
+    assert answer.json()["error"]["code"] == -32001
+
+
+async def test_a_config_may_have_the_longest_id(harness: PushHarness) -> None:
+    """Of 255 bytes, as any id of a client."""
+    async with running_webhook() as hook, connected(harness.url, streaming=False) as a2a:
+        message, config_id = request(unique("prompt")), "é" * 127 + "x"
+        message.configuration.task_push_notification_config.CopyFrom(
+            pb.TaskPushNotificationConfig(url=hook.url, id=config_id)
+        )
+        await send(a2a, message)
+        await hook.until_told("TASK_STATE_COMPLETED")
+
+    assert hook.states == ["TASK_STATE_WORKING", "TASK_STATE_COMPLETED"]
+
+
+async def test_whoever_starts_a_task_hears_all_of_it(harness: PushHarness) -> None:
+    """Also what happened before its config was set: the first try of its request died before that."""
+    gateway, prompt, gate, held = harness.gateway.http, unique("held"), asyncio.Event(), asyncio.Event()
+    harness.model.scripts[prompt] = [held.set, gate]
+    async with running_webhook() as hook:
+        params = a_message(prompt, hook.url, "c")
+        await gateway.call(
+            "SendMessage", {"message": params["message"], "configuration": {"returnImmediately": True}}
+        )
+        await held.wait()
+        await gateway.call("SendMessage", params)
+        await hook.until_told("TASK_STATE_WORKING")
+        gate.set()
+        await hook.until_told("TASK_STATE_COMPLETED")
+
+    assert hook.states == ["TASK_STATE_WORKING", "TASK_STATE_COMPLETED"]
+
+
+async def test_also_of_a_task_that_has_ended_meanwhile(harness: PushHarness) -> None:
+    """Each status and each artifact, as if the first try had come through."""
+    gateway = harness.gateway.http
+    async with running_webhook() as hook:
+        params = a_message(unique("prompt"), hook.url, "c")
+        ended = await gateway.call("SendMessage", {"message": params["message"]})
+        await gateway.call("SendMessage", params)
+        await hook.until_told("TASK_STATE_COMPLETED")
+
+    assert ended.json()["result"]["task"]["status"]["state"] == "TASK_STATE_COMPLETED"
+    assert [each.state for each in hook.taken] == ["TASK_STATE_WORKING", "", "TASK_STATE_COMPLETED"]

@@ -1,0 +1,280 @@
+"""A client that lost its connection goes on where it was: no event is lost, and none comes twice."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Sequence
+
+import pytest
+import pytest_asyncio
+from a2a.types.a2a_pb2 import TaskState as A2AState
+from redis.asyncio import Redis
+from temporalio.client import Client
+
+from everloop.runtime.protocol.tasks import EVENTS_EXTENSION
+from everloop.stores.views.interface import TaskViews, position_order
+from everloop.workflows.contract.events import ArtifactChunk, ToolCalled, Warned
+from everloop.workflows.contract.messages import TextPart
+from everloop.workflows.contract.questions import QuestionKind
+from everloop.workflows.contract.tasks import TaskState
+from tests.gateway.harness import PromptModel, RunningGateway, StoodIn, running_gateway, unique
+from tests.gateway.messages.questions import ask
+from tests.gateway.streams.sse import NotStreamedError, ServerSent, all_of, stream
+from tests.support.a2a_client import connected, request, send
+
+WORDS = [f"word{number} " for number in range(12)]
+EXTENDED = {"A2A-Extensions": EVENTS_EXTENSION}
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def another(
+    client: Client, views: TaskViews, queue: str, gateway: RunningGateway
+) -> AsyncGenerator[RunningGateway]:
+    async with running_gateway(client, views, queue=queue) as other:
+        yield other
+
+
+def message(text: str, task_id: str = "", message_id: str = "") -> dict[str, object]:
+    return {
+        "message": {
+            "messageId": message_id or unique("m"),
+            "role": "ROLE_USER",
+            "taskId": task_id,
+            "parts": [{"text": text}],
+        }
+    }
+
+
+def ids_of(events: Sequence[ServerSent]) -> list[str]:
+    return [event.id for event in events if event.id]
+
+
+async def test_every_event_has_an_id_that_grows(gateway: RunningGateway, model: PromptModel) -> None:
+    """It begins with the position of the event in the stream of its task; none comes twice."""
+    prompt = unique("ids")
+    model.scripts[prompt] = WORDS
+
+    events = await all_of(gateway, "SendStreamingMessage", message(prompt))
+
+    ids = [event.id for event in events]
+    positions = [position_order(each.partition(",")[0]) for each in ids]
+    assert positions == sorted(set(positions))
+    assert len(ids) > len(WORDS)
+
+
+@pytest.mark.parametrize("method", ["SubscribeToTask", "SendStreamingMessage"])
+@pytest.mark.parametrize("extended", [False, True])
+async def test_whoever_goes_on_gets_exactly_the_rest(
+    gateway: RunningGateway, model: PromptModel, method: str, *, extended: bool
+) -> None:
+    """Behind each id of a finished task: the same events with the same ids, and no task before them."""
+    prompt, headers = unique("rest"), EXTENDED if extended else {}
+    call = ToolCalled(iteration=1, call_id="c1", name="search", arguments="{}")
+    model.scripts[prompt] = [*WORDS[:3], call, *WORDS[3:]]
+    params = message(prompt)
+
+    events = await all_of(gateway, "SendStreamingMessage", params, **headers)
+    task_id = events[0].response.task.id
+    again = {"id": task_id} if method == "SubscribeToTask" else params
+
+    for number, event in enumerate(events[:-1]):
+        rest = await all_of(gateway, method, again, event.id, **headers)
+        assert _comparable(rest) == _comparable(events[number + 1 :])
+    kinds = [event.response.WhichOneof("payload") for event in events]
+    assert kinds.count("task") == 1
+    assert "".join(event.text for event in events) == "".join(WORDS)
+
+
+def _comparable(events: Sequence[ServerSent]) -> list[ServerSent]:
+    """Leave out when the status began that the events of the extension repeat: nobody knows it afterwards."""
+    for event in events:
+        update = event.response.status_update
+        if EVENTS_EXTENSION in update.metadata.fields:
+            update.status.ClearField("timestamp")
+    return list(events)
+
+
+async def test_behind_the_end_there_is_nothing(gateway: RunningGateway) -> None:
+    """Who heard the end of a task and subscribes again is told so; who sends again gets an empty stream."""
+    params = message(unique("end"))
+    events = await all_of(gateway, "SendStreamingMessage", params)
+    task_id, last_id = events[0].response.task.id, events[-1].id
+
+    with pytest.raises(NotStreamedError, match="publishes nothing more"):
+        await all_of(gateway, "SubscribeToTask", {"id": task_id}, last_id)
+    assert await all_of(gateway, "SendStreamingMessage", params, last_id) == []
+
+
+@pytest.mark.parametrize("joined", ["the same gateway", "another gateway"])
+async def test_a_client_that_is_cut_off_in_the_middle_misses_nothing(
+    gateway: RunningGateway, another: RunningGateway, model: PromptModel, joined: str
+) -> None:
+    """It comes back while the answer goes on, at any gateway, as often as it likes."""
+    prompt = unique("cut")
+    gates = [asyncio.Event() for _ in WORDS]
+    model.scripts[prompt] = [step for pair in zip(gates, WORDS, strict=True) for step in pair]
+    heard: list[ServerSent] = []
+    again = another if joined == "another gateway" else gateway
+    async with stream(gateway, "SendStreamingMessage", message(prompt)) as events:
+        heard.append(await anext(events))
+    task_id = heard[0].response.task.id
+    for gate in gates:
+        gate.set()
+        async with stream(again, "SubscribeToTask", {"id": task_id}, heard[-1].id) as events:
+            async for event in events:
+                heard.append(event)
+                if event.text:
+                    break
+    heard += await all_of(again, "SubscribeToTask", {"id": task_id}, heard[-1].id)
+
+    assert "".join(event.text for event in heard) == "".join(WORDS)
+    assert [event.text for event in heard if event.text] == WORDS
+    assert heard[-1].response.status_update.status.state == A2AState.TASK_STATE_COMPLETED
+    assert len(set(ids_of(heard))) == len(heard)
+    appends = [event.response.artifact_update.append for event in heard if event.text]
+    assert appends == [False, *[True] * (len(WORDS) - 1)]
+
+
+@pytest.mark.parametrize("last_id", ["nonsense", "1-1", "99999999999999-0", "0-0", f"{2**64}-0"])
+async def test_an_id_that_the_stream_does_not_hold_gets_the_whole_task(
+    gateway: RunningGateway, model: PromptModel, last_id: str
+) -> None:
+    """A fresh task first, as without an id; behind the very beginning all events there were."""
+    prompt, gate = unique("unknown"), asyncio.Event()
+    model.scripts[prompt] = ["half ", gate, "whole"]
+    async with connected(gateway.url, streaming=False) as a2a:
+        task = await send(a2a, request(prompt, return_immediately=True))
+
+    async with stream(gateway, "SubscribeToTask", {"id": task.id}, last_id) as events:
+        first = await anext(events)
+        gate.set()
+        rest = [event async for event in events]
+
+    is_whole = first.response.HasField("task")
+    assert is_whole == (last_id != "0-0")
+    texts = [part.text for artifact in first.response.task.artifacts for part in artifact.parts]
+    assert "".join([*texts, first.text, *(event.text for event in rest)]) == "half whole"
+
+
+async def test_a_stream_that_was_lost_begins_with_the_task_again(
+    gateway: RunningGateway, model: PromptModel, redis_url: str, views: TaskViews
+) -> None:
+    """Redis forgot the stream: the id leads nowhere, so the client gets the task as it is now."""
+    prompt, gate = unique("lost"), asyncio.Event()
+    model.scripts[prompt] = ["half ", gate, "whole"]
+    async with stream(gateway, "SendStreamingMessage", message(prompt)) as events:
+        heard = [await anext(events)]
+        while "half " not in "".join(event.text for event in heard):
+            heard.append(await anext(events))
+    task_id = heard[0].response.task.id
+    async with Redis.from_url(redis_url) as redis:
+        await redis.xtrim(f"everloop:task:{{{task_id}}}:events", maxlen=0, approximate=False)
+
+    async with stream(gateway, "SubscribeToTask", {"id": task_id}, heard[-1].id) as events:
+        first = await anext(events)
+        gate.set()
+        rest = [event async for event in events]
+
+    assert first.response.task.artifacts[0].parts[0].text == "half "
+    assert "".join(event.text for event in rest) == "whole"
+
+
+async def test_the_reply_to_a_message_ends_where_it_did(
+    stand_in: RunningGateway, client: Client, views: TaskViews
+) -> None:
+    """SendStreamingMessage goes on to the question that answers it, and no further."""
+    params = message(unique("turn"))
+    async with stream(stand_in, "SendStreamingMessage", params) as events:
+        first = await anext(events)
+    task = StoodIn(client, views, first.response.task)
+    await task.publish(TaskState.WORKING)
+    await task.publish(TaskState.INPUT_REQUIRED, questions=(ask(QuestionKind.CLARIFICATION),))
+
+    rest = await all_of(stand_in, "SendStreamingMessage", params, first.id)
+    after = await all_of(stand_in, "SendStreamingMessage", params, rest[-1].id)
+
+    states = [event.response.status_update.status.state for event in rest]
+    assert states == [A2AState.TASK_STATE_WORKING, A2AState.TASK_STATE_INPUT_REQUIRED]
+    assert after == []
+    await task.end()
+
+
+async def test_the_reply_to_a_message_ends_although_more_came_after_it(
+    stand_in: RunningGateway, client: Client, views: TaskViews
+) -> None:
+    """Who heard the question, but not the warning behind it, hears that, and then waits for nothing."""
+    params = message(unique("warned"))
+    async with stream(stand_in, "SendStreamingMessage", params, **EXTENDED) as events:
+        first = await anext(events)
+        task = StoodIn(client, views, first.response.task)
+        await task.publish(TaskState.INPUT_REQUIRED, questions=(ask(QuestionKind.CLARIFICATION),))
+        *_, question = [event async for event in events]
+    await views.publish(task.id, "run", [Warned(text="slow")])
+
+    (warning,) = await all_of(stand_in, "SendStreamingMessage", params, question.id, **EXTENDED)
+
+    assert EVENTS_EXTENSION in warning.response.status_update.metadata.fields
+    await task.end()
+
+
+async def test_of_updates_that_belong_together_the_last_has_the_id(
+    stand_in: RunningGateway, client: Client, views: TaskViews
+) -> None:
+    """Who got only the first of them gets both again, and misses nothing."""
+    async with stream(stand_in, "SendStreamingMessage", message(unique("failed"))) as events:
+        first = await anext(events)
+        task = StoodIn(client, views, first.response.task)
+        chunk = ArtifactChunk(
+            artifact_id="draft", mode="replace", position=1, attempt=1, index=0, part=TextPart(text="half")
+        )
+        await views.publish(task.id, "run", [chunk])
+        await task.publish(TaskState.FAILED)
+        half, failed, status = [event async for event in events]
+    await task.end()
+
+    assert (half.text, half.id != "", failed.id) == ("half", True, "")
+    assert failed.response.artifact_update.artifact.metadata.fields["status"].string_value == "failed"
+    assert status.response.status_update.status.state == A2AState.TASK_STATE_FAILED
+    assert await all_of(stand_in, "SubscribeToTask", {"id": task.id}, half.id) == [failed, status]
+
+
+async def test_artifacts_that_begin_empty_are_gone_on_with(
+    stand_in: RunningGateway, client: Client, views: TaskViews
+) -> None:
+    """Ids stay short, however many there are, and behind each comes exactly the rest."""
+    async with stream(stand_in, "SendStreamingMessage", message(unique("empty"))) as events:
+        first = await anext(events)
+        task = StoodIn(client, views, first.response.task)
+        chunks = [
+            ArtifactChunk(
+                artifact_id=f"log {number}",
+                mode="replace",
+                position=1,
+                attempt=1,
+                index=index,
+                part=TextPart(text=text),
+            )
+            for index, text in enumerate(["", "written"])
+            for number in range(20)
+        ]
+        await views.publish(task.id, "run", chunks)
+        await task.publish(TaskState.FAILED)
+        heard = [first, *[event async for event in events]]
+    await task.end()
+
+    assert max(len(each) for each in ids_of(heard)) < 40
+    assert [event.text for event in heard].count("written") == 20
+    for number in (0, 1, 20, 21, 39):
+        rest = await all_of(stand_in, "SubscribeToTask", {"id": task.id}, heard[number].id)
+        assert rest == heard[number + 1 :]
+
+
+async def test_a_new_message_is_not_mistaken_for_one_that_goes_on(
+    gateway: RunningGateway, model: PromptModel
+) -> None:
+    """The id of another task's event is none of this task."""
+    prompt = unique("new")
+    events = await all_of(gateway, "SendStreamingMessage", message(unique("other")))
+
+    fresh = await all_of(gateway, "SendStreamingMessage", message(prompt), events[2].id)
+
+    assert fresh[0].response.HasField("task")
+    assert "".join(event.text for event in fresh) == prompt

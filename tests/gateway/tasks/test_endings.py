@@ -1,0 +1,224 @@
+"""Tasks whose run an operator, or a defect, ended behind the workflow's back: what clients are told."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from dataclasses import dataclass
+
+import pytest
+import pytest_asyncio
+from a2a.types.a2a_pb2 import GetTaskRequest, ListTasksRequest, TaskState
+from temporalio.client import Client
+
+from everloop.gateway.cancellation import cancel
+from everloop.gateway.tasks.fanout import EventFanout
+from everloop.gateway.tasks.runs import Alive, Ending, Runs, Stuck
+from everloop.gateway.tasks.snapshots import Snapshots
+from everloop.gateway.tasks.streams import TaskStreams, UntilEnd
+from everloop.gateway.tasks.tasks import Tasks
+from everloop.stores.views.interface import StreamedEvent, TaskViews
+from everloop.workflows.contract import failures
+from everloop.workflows.contract.events import REASON, Warned
+from everloop.workflows.contract.messages import text_of
+from everloop.workflows.contract.tasks import TaskState as State
+from tests.gateway.harness import running_gateway, stand_in_worker, unique
+from tests.gateway.tasks.silent_tasks import (
+    BUG,
+    NAMED,
+    TIMEOUT,
+    UNNAMED,
+    VIEWER,
+    Services,
+    defective_worker,
+    delete,
+    events_of,
+    services,
+    start,
+    until_closed,
+    view_of,
+)
+from tests.support.a2a_client import connected, request, send
+
+End = Callable[[Client, str], Awaitable[None]]
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def defective(client: Client) -> AsyncGenerator[str]:
+    """The queue of a worker whose tasks fail as their prompts say."""
+    queue = unique("defective")
+    async with defective_worker(client, queue):
+        yield queue
+
+
+async def terminate(client: Client, task_id: str) -> None:
+    await client.get_workflow_handle(task_id).terminate(reason="it was too dear")
+
+
+async def terminate_wordlessly(client: Client, task_id: str) -> None:
+    await client.get_workflow_handle(task_id).terminate()
+
+
+@dataclass(frozen=True)
+class Case:
+    """How a task ends, and what is said of it."""
+
+    prompt: str
+    end: End
+    reason: str
+    failure: str | None = None
+
+
+def _reason_of(case: Case) -> str:
+    return case.reason
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        Case("wait", terminate, "an operator terminated the task: it was too dear"),
+        Case("wait", terminate_wordlessly, "an operator terminated the task"),
+        Case("wait", delete, "the workflow of the task no longer exists"),
+        Case(TIMEOUT, until_closed, "the task ran out of time"),
+        Case(NAMED, until_closed, "no such model", failures.MODEL_REFUSED),
+        Case(UNNAMED, until_closed, "an error in the workflow's code (ValueError)"),
+    ],
+    ids=_reason_of,
+)
+async def test_clients_are_told_why_the_task_ended(
+    client: Client, views: TaskViews, defective: str, case: Case
+) -> None:
+    """The operator's reason and the messages of our own failures are shown; those of other errors are not."""
+    gateway = services(client, views, queue=defective)
+    task_id = await start(client, views, defective, case.prompt)
+    await gateway.secrets.put(task_id, "message", "s3cret")
+    await gateway.secrets.accept(task_id, "message", "token")
+    await case.end(client, task_id)
+
+    await gateway.endings.reconcile(task_id)
+
+    status = (await view_of(views, task_id)).status
+    assert status.state is State.FAILED
+    assert status.message
+    assert text_of(status.message.parts) == case.reason
+    assert status.message.metadata.get(REASON) == case.failure
+    assert await gateway.secrets.get(task_id, "token") is None
+
+
+@pytest.mark.parametrize("method", ["GetTask", "ListTasks"])
+async def test_who_looks_at_a_silent_task_hears_that_it_has_ended(
+    client: Client, views: TaskViews, method: str
+) -> None:
+    """Nobody follows the task; the answer to GetTask, or the list after the next, shows the end."""
+    queue = unique("looked-at")
+    async with (
+        stand_in_worker(client, queue),
+        running_gateway(client, views, queue=queue, fanout=EventFanout(views, idle_check=0.05)) as gateway,
+        connected(gateway.url, streaming=False) as a2a,
+    ):
+        task = await send(a2a, request(unique("silent"), return_immediately=True))
+        await delete(client, task.id)  # no sweep can find it
+        shown = task
+        while shown.status.state != TaskState.TASK_STATE_FAILED:
+            if method == "GetTask":
+                shown = await a2a.get_task(GetTaskRequest(id=task.id))
+            else:
+                (shown,) = (await a2a.list_tasks(ListTasksRequest(context_id=task.context_id))).tasks
+
+
+async def checked(gateway: Services, task_id: str) -> None:
+    """Wait until it is known what became of a task."""
+    if check := gateway.endings.check_soon(task_id):
+        await check
+
+
+class CountingRuns(Runs):
+    """Counts how often Temporal is asked; `gate` holds the answers up."""
+
+    def __init__(self, client: Client) -> None:
+        super().__init__(client)
+        self.asked = 0
+        self.gate = asyncio.Event()
+
+    async def state(self, task_id: str) -> Ending | Stuck | Alive:
+        self.asked += 1
+        await self.gate.wait()
+        return await super().state(task_id)
+
+
+async def test_temporal_is_asked_once_for_all_who_want_to_know(client: Client, views: TaskViews) -> None:
+    """At the same time and for a while after it; not for another task."""
+    runs = CountingRuns(client)
+    gateway = services(client, views, runs=runs, pause=60)
+    one, other = [await start(client, views, unique("nobody")) for _ in range(2)]
+
+    checks = {gateway.endings.check_soon(one) for _ in range(10)}
+    runs.gate.set()
+    (check,) = checks
+    assert check
+    await check
+    assert gateway.endings.check_soon(one) is None
+    assert runs.asked == 1
+    await checked(gateway, other)
+    assert runs.asked == 2
+
+
+async def test_a_snapshot_does_not_wait_for_temporal(client: Client, views: TaskViews) -> None:
+    """The task is shown as it stands; the check goes on, and what it finds is shown later."""
+    runs = CountingRuns(client)
+    gateway = services(client, views, runs=runs)
+    snapshots = Snapshots(gateway.stores, Tasks(client, "none"), gateway.endings)
+    task_id = await start(client, views, unique("nobody"))
+    await client.get_workflow_handle(task_id).terminate()
+
+    before = await snapshots.take(task_id, VIEWER)
+    runs.gate.set()
+    await checked(gateway, task_id)
+    after = await snapshots.take(task_id, VIEWER)
+
+    assert before.view.status.state is State.SUBMITTED
+    assert after.view.status.state is State.FAILED
+
+
+async def test_a_follower_does_not_wait_for_temporal(client: Client, views: TaskViews) -> None:
+    """Who follows a silent task hears what it says while Temporal is asked about it."""
+    runs = CountingRuns(client)
+    gateway = services(client, views, runs=runs, pause=60)
+    task_id = await start(client, views, unique("nobody"))
+    snapshot = await views.load(task_id)
+    assert snapshot
+    fanout = EventFanout(views, idle_check=0.01)
+    snapshots = Snapshots(gateway.stores, Tasks(client, "none"), gateway.endings)
+    streams = TaskStreams(snapshots, gateway.endings, fanout)
+    reading = asyncio.create_task(fanout.run())
+
+    steps = streams.follow(snapshot, UntilEnd())
+    assert await anext(steps) == snapshot
+    following = asyncio.create_task(anext(steps))
+    while not runs.asked:  # noqa: ASYNC110 -- a fact of another task, no event
+        await asyncio.sleep(0)
+    await views.publish(task_id, "run", [Warned(text="hello")])
+    heard = await following
+    await cancel(reading)
+    runs.gate.set()
+
+    assert isinstance(heard, StreamedEvent)
+    assert heard.event == Warned(text="hello")
+    await gateway.endings.close()
+
+
+async def test_a_look_at_a_stuck_task_warns_its_subscribers_once(
+    client: Client, views: TaskViews, defective: str
+) -> None:
+    """Where the server reports no problems: the error's type is told, its text is not."""
+    gateways = [services(client, views, queue=defective) for _ in range(2)]
+    task_id = await start(client, views, defective, BUG)
+    warnings: list[str] = []
+    while not warnings:
+        await checked(gateways[0], task_id)
+        warnings = [e.text for e in await events_of(views, task_id) if isinstance(e, Warned)]
+
+    await checked(gateways[0], task_id)
+    await checked(gateways[1], task_id)
+
+    warnings = [e.text for e in await events_of(views, task_id) if isinstance(e, Warned)]
+    assert warnings == ["the task cannot go on: workflow worker unhandled failure (RuntimeError)"]
+    await terminate(client, task_id)

@@ -1,0 +1,180 @@
+"""Artifacts of tasks that ended, or were forgotten, behind their workflow's back."""
+
+import pytest
+from temporalio.client import Client
+
+from everloop.gateway.errors import PayloadsUnavailableError
+from everloop.gateway.tasks.tasks import Tasks
+from everloop.runtime.blobs import BlobsUnavailableError
+from everloop.stores.artifacts.interface import Artifacts, Complete, Create, NewPart
+from everloop.stores.views.interface import TaskViews
+from everloop.workflows.contract.artifacts import StoredArtifact
+from everloop.workflows.contract.messages import DataPart, FilePart, StoredPart, TextPart
+from everloop.workflows.contract.names import child_task_id, context_key
+from everloop.workflows.contract.tasks import TaskState, TaskView
+from tests.gateway.downloads.site import FailingArtifacts
+from tests.gateway.harness import unique
+from tests.gateway.tasks.silent_tasks import (
+    OWNER,
+    VIEWER,
+    defective_worker,
+    reset,
+    services,
+    start,
+    until_closed,
+    view_of,
+)
+from tests.support.memory.artifacts import MemoryArtifacts
+from tests.support.memory.task_views import MemoryTaskViews
+
+
+def text(content: str) -> NewPart:
+    return NewPart(kind="text", content=content.encode())
+
+
+async def put(
+    artifacts: Artifacts,
+    view: TaskView,
+    artifact_id: str,
+    *parts: NewPart,
+    task_id: str = "",
+    complete: bool = False,
+) -> None:
+    change = Create(task_id=task_id or view.task_id, parts=parts, name=artifact_id, complete=complete)
+    await artifacts.apply(context_key(view.owner, view.context_id), artifact_id, change)
+
+
+async def statuses(artifacts: Artifacts, view: TaskView) -> dict[str, str]:
+    stored = await artifacts.list_artifacts(context_key(view.owner, view.context_id))
+    return {artifact.artifact_id: artifact.status.value for artifact in stored}
+
+
+async def test_what_a_terminated_task_was_building_has_failed(client: Client, views: TaskViews) -> None:
+    """Its own and its sub-agents', in the store as in the view; what is whole, or another task's, stays."""
+    gateway = services(client, views)
+    artifacts, task_id = gateway.stores.artifacts, await start(client, views, unique("nobody"))
+    view = await view_of(views, task_id)
+    await put(artifacts, view, "building", text("a"))
+    await put(artifacts, view, "of a sub-agent", text("a"), task_id=child_task_id(task_id, "call"))
+    await put(artifacts, view, "whole", text("a"), complete=True)
+    await put(artifacts, view, "another's", text("a"), task_id=f"{task_id}-2")
+    await client.get_workflow_handle(task_id).terminate()
+
+    for _ in range(2):
+        await gateway.endings.reconcile(task_id)
+
+    assert (await view_of(views, task_id)).status.state is TaskState.FAILED
+    assert await statuses(artifacts, view) == {
+        "building": "failed",
+        "of a sub-agent": "failed",
+        "whole": "complete",
+        "another's": "building",
+    }
+
+
+class UnreachableArtifacts(MemoryArtifacts):
+    """Cannot be listed."""
+
+    async def list_artifacts(self, context_id: str, task_id: str | None = None) -> list[StoredArtifact]:
+        raise ConnectionRefusedError
+
+
+class RacedArtifacts(MemoryArtifacts):
+    """Somebody else completes an artifact as soon as it was listed."""
+
+    async def list_artifacts(self, context_id: str, task_id: str | None = None) -> list[StoredArtifact]:
+        listed = await super().list_artifacts(context_id, task_id)
+        for artifact in listed:
+            await self.apply(context_id, artifact.artifact_id, Complete())
+        return listed
+
+
+@pytest.mark.parametrize(
+    "artifacts", [UnreachableArtifacts(), RacedArtifacts()], ids=lambda a: type(a).__name__
+)
+async def test_the_end_of_a_task_does_not_wait_for_its_artifacts(
+    client: Client, views: TaskViews, artifacts: Artifacts
+) -> None:
+    """A store that is away, or an artifact that is completed meanwhile, keeps nobody from hearing of it."""
+    gateway = services(client, views, artifacts=artifacts)
+    task_id = await start(client, views, unique("nobody"))
+    await put(artifacts, await view_of(views, task_id), "building", text("a"))
+    await client.get_workflow_handle(task_id).terminate()
+
+    await gateway.endings.reconcile(task_id)
+
+    assert (await view_of(views, task_id)).status.state is TaskState.FAILED
+
+
+@pytest.mark.parametrize("by", ["a look at the task", "the sweep"])
+async def test_a_view_that_comes_back_has_its_artifacts(client: Client, views: TaskViews, by: str) -> None:
+    """As they are shown, from the store: outputs of this task only, finished or not."""
+    queue, lost = unique("restored"), MemoryTaskViews()
+    gateway = services(client, lost, queue=queue)
+    artifacts = gateway.stores.artifacts
+    async with defective_worker(client, queue):
+        task_id = await start(client, views, queue)
+        view = await view_of(views, task_id)
+        await put(artifacts, view, "text", text("written"), complete=True)
+        large = NewPart(kind="file", content=b"x" * 200_000, media_type="image/png", filename="p.png")
+        await put(artifacts, view, "large", large, complete=True)
+        await put(artifacts, view, "data", NewPart(kind="data", content=b'{"a": 1}'))
+        await put(artifacts, view, "another's", text("x"), task_id="another")
+        await artifacts.apply(
+            context_key(OWNER, view.context_id),
+            "input",
+            Create(task_id=task_id, parts=(text("i"),), is_input=True),
+        )
+        if by == "the sweep":
+            await Tasks(client, queue).view(task_id)  # a worker has begun with it
+            await client.get_workflow_handle(task_id).terminate()
+            await until_closed(client, task_id)
+            await gateway.endings.reconcile(task_id)
+        restored = (await gateway.snapshots.take(task_id, VIEWER)).view
+
+    shown = {each.artifact_id: each for each in restored.artifacts}
+    assert list(shown) == ["text", "large", "data"]
+    assert shown["text"].parts == (TextPart(text="written"),)
+    assert shown["data"].parts == (DataPart(data={"a": 1}),)
+    assert shown["large"].parts == (
+        FilePart(
+            media_type="image/png", filename="p.png", size=200_000, stored=StoredPart(artifact_id="large")
+        ),
+    )
+    assert [each.complete for each in restored.artifacts] == [True, True, False]
+    assert shown["data"].failed == (by == "the sweep")
+
+
+async def test_a_task_that_was_reset_has_its_artifacts(client: Client, views: TaskViews) -> None:
+    """The view of its new run has what stands in the store, also if it never heard of it."""
+    queue = unique("reset")
+    gateway = services(client, views, queue=queue)
+    async with defective_worker(client, queue):
+        task_id = await start(client, views, queue)
+        await Tasks(client, queue).view(task_id)  # a worker has begun with it
+        await client.get_workflow_handle(task_id).terminate()
+        await gateway.endings.reconcile(task_id)
+        await put(gateway.stores.artifacts, await view_of(views, task_id), "text", text("written"))
+        await reset(client, task_id)
+        await gateway.endings.revive(task_id)
+        restored = await view_of(views, task_id)
+
+    assert [each.artifact_id for each in restored.artifacts] == ["text"]
+    await client.get_workflow_handle(task_id).terminate()
+
+
+async def test_a_view_does_not_come_back_without_its_artifacts(client: Client, views: TaskViews) -> None:
+    """While their content cannot be read the client is told to come back; then it gets all of it."""
+    queue, artifacts = unique("restored"), FailingArtifacts()
+    gateway = services(client, MemoryTaskViews(), queue=queue, artifacts=artifacts)
+    async with defective_worker(client, queue):
+        task_id = await start(client, views, queue)
+        await put(artifacts, await view_of(views, task_id), "text", text("written"), complete=True)
+        artifacts.failure, artifacts.pieces = BlobsUnavailableError("s3", "away"), 0
+        with pytest.raises(PayloadsUnavailableError):
+            await gateway.snapshots.take(task_id, VIEWER)
+        artifacts.failure = None
+        restored = (await gateway.snapshots.take(task_id, VIEWER)).view
+
+    assert [each.artifact_id for each in restored.artifacts] == ["text"]
+    await client.get_workflow_handle(task_id).terminate()

@@ -1,0 +1,115 @@
+"""Ends whose last status was lost: what only the workflow can tell is waited for; the rest is told."""
+
+from contextlib import nullcontext
+
+import pytest
+from a2a.types.a2a_pb2 import Task
+from temporalio.client import Client
+
+from everloop.gateway.errors import GatewayError, NoWorkerError, PayloadLostError, PayloadsUnavailableError
+from everloop.gateway.tasks.tasks import Tasks
+from everloop.runtime.blobs import BlobError, BlobMissingError, BlobsUnavailableError
+from everloop.runtime.temporal.payloads import THRESHOLD, data_converter
+from everloop.stores.views.interface import TaskViews
+from everloop.workflows.contract.messages import TextPart
+from everloop.workflows.contract.tasks import TaskState as State
+from everloop.workflows.contract.tasks import TaskStatus
+from tests.gateway.harness import running_gateway, scripted_worker, unique
+from tests.gateway.tasks.silent_tasks import (
+    NAMED,
+    UNNAMED,
+    defective_worker,
+    services,
+    start,
+    until_closed,
+    view_of,
+)
+from tests.support.a2a_client import connected, request, send
+from tests.support.memory.blobs import MemoryBlobs
+from tests.support.memory.task_views import MemoryTaskViews
+
+
+async def said_nothing(views: TaskViews, task: Task) -> MemoryTaskViews:
+    """Return a store that has heard of a task's beginning, and of nothing since."""
+    others, view = MemoryTaskViews(), await view_of(views, task.id)
+    begun = TaskStatus(state=State.WORKING, at=view.created_at)
+    await others.restore(view.model_copy(update={"version": 1, "status": begun, "artifacts": ()}))
+    return others
+
+
+async def test_an_answer_is_waited_for(client: Client, views: TaskViews) -> None:
+    """The last status of a completed task was lost: without a worker only its workflow knows the answer."""
+    queue, prompt = unique("answered"), unique("answer")
+    async with (
+        scripted_worker(client, views, queue),
+        running_gateway(client, views, queue=queue) as gateway,
+        connected(gateway.url, streaming=False) as a2a,
+    ):
+        task = await send(a2a, request(prompt))
+    others = await said_nothing(views, task)
+    endings = services(client, others, queue=queue).endings
+    with pytest.raises(NoWorkerError):
+        await endings.reconcile(task.id)
+    waiting = await others.state(task.id)
+    async with scripted_worker(client, views, queue):
+        await endings.reconcile(task.id)
+
+    assert waiting is State.WORKING
+    shown = await view_of(others, task.id)
+    assert (shown.status.state, shown.artifacts[0].parts) == (State.COMPLETED, (TextPart(text=prompt),))
+
+
+@pytest.mark.parametrize("prompt", [NAMED, UNNAMED])
+async def test_a_named_failure_is_left_to_the_workflow(client: Client, views: TaskViews, prompt: str) -> None:
+    """Without a worker we tell of a failure only what the workflow could not say better."""
+    queue = unique("failed")
+    task_id = await start(client, views, queue, prompt)
+    async with defective_worker(client, queue):
+        await until_closed(client, task_id)
+    endings = services(client, views, queue=queue).endings
+    if prompt == NAMED:
+        with pytest.raises(NoWorkerError):
+            await endings.reconcile(task_id)
+        assert await views.state(task_id) is State.SUBMITTED
+    async with nullcontext() if prompt == UNNAMED else defective_worker(client, queue):
+        await endings.reconcile(task_id)
+
+    assert await views.state(task_id) is State.FAILED
+
+
+class UnreadableBlobs(MemoryBlobs):
+    """A store of which a gateway gets nothing."""
+
+    def __init__(self, failure: type[BlobError]) -> None:
+        super().__init__()
+        self._failure = failure
+
+    async def get(self, key: str) -> bytes:
+        raise (
+            BlobMissingError(key) if self._failure is BlobMissingError else BlobsUnavailableError("", "away")
+        )
+
+
+@pytest.mark.parametrize(
+    ("failure", "told"),
+    [(BlobMissingError, PayloadLostError), (BlobsUnavailableError, PayloadsUnavailableError)],
+)
+async def test_a_task_whose_payloads_cannot_be_read_is_settled(
+    temporal_address: str, views: TaskViews, failure: type[BlobError], told: type[GatewayError]
+) -> None:
+    """Its view is a blob that is lost or cannot be had: what Temporal knows is told."""
+    queue, blobs = unique("large"), MemoryBlobs()
+    client, blind = [
+        await Client.connect(temporal_address, data_converter=data_converter(each))
+        for each in (blobs, UnreadableBlobs(failure))
+    ]
+    async with defective_worker(client, queue):
+        task_id = await start(client, views, queue, "x" * THRESHOLD)
+        with pytest.raises(told):
+            await Tasks(blind, queue).view(task_id)
+        with pytest.raises(told):
+            await Tasks(blind, queue).beginning(task_id)
+        await client.get_workflow_handle(task_id).terminate()
+        await services(blind, views, queue=queue).endings.reconcile(task_id)
+
+    assert await views.state(task_id) is State.FAILED
