@@ -18,12 +18,12 @@ from temporalio.client import Client
 from everloop.agents.errors import AgentError
 from everloop.agents.registry import AgentRegistry, AgentSettings, load_agents
 from everloop.gateway.app import build_app
-from everloop.gateway.auth.guards import Authenticator, Guards, LimitSettings, make_request_limits
+from everloop.gateway.auth.access import AccessControl, Authenticator, LimitSettings, make_request_limits
 from everloop.gateway.auth.settings import AuthSettings, AuthSettingsError, make_authenticator
 from everloop.gateway.backends import Stores
 from everloop.gateway.bindings.grpc import GrpcServer
 from everloop.gateway.cancellation import cancel
-from everloop.gateway.cards.signing import CardKey, CardKeyError, CardSettings, load_card_key
+from everloop.gateway.cards.signing import CardKey, CardKeyError, CardKeySettings, load_card_key
 from everloop.gateway.operations.push import make_push, notifier
 from everloop.gateway.operator.health import Gauges, Probe
 from everloop.gateway.server import AddressInUseError, GatewayServer, listen
@@ -77,7 +77,7 @@ def _read_environment(settings: GatewaySettings) -> _Given:
         PushSettings(),
         LimitSettings(),
         make_authenticator(AuthSettings(), settings.host),
-        load_card_key(CardSettings()),
+        load_card_key(CardKeySettings()),
     )
 
 
@@ -97,7 +97,7 @@ async def _connected(given: _Given, telemetry: Telemetry) -> AsyncGenerator[_Ser
 
 def _wire(
     servers: _Servers, given: _Given, settings: GatewaySettings, agents: AgentRegistry
-) -> tuple[Starlette, Guards]:
+) -> tuple[Starlette, AccessControl]:
     redis, blobs, client = servers.redis, servers.blobs, servers.temporal
     kept, configs = given.retention, RedisPushConfigs(redis)
     shown = RedisTaskViews(redis, ttl=kept.task_ttl, max_bytes=kept.max_task_bytes)
@@ -109,10 +109,10 @@ def _wire(
         RedisTranscripts(redis, ttl=given.retention.transcript_ttl),
         link_seconds=given.blobs.s3_presigned,
     )
-    guards = Guards(given.authenticator, make_request_limits(given.limits, redis))
+    access = AccessControl(given.authenticator, make_request_limits(given.limits, redis))
     push = make_push(given.push, configs, notify, settings.url)
-    app = build_app(settings, client, stores, agents, guards=guards, push=push, card_key=given.card_key)
-    return app, guards
+    app = build_app(settings, client, stores, agents, access=access, push=push, card_key=given.card_key)
+    return app, access
 
 
 async def run(settings: GatewaySettings, agents: AgentRegistry) -> None:
@@ -122,10 +122,10 @@ async def run(settings: GatewaySettings, agents: AgentRegistry) -> None:
     try:
         with listen(settings) as listener:
             async with _connected(given, telemetry) as servers:
-                app, guards = _wire(servers, given, settings, agents)
+                app, access = _wire(servers, given, settings, agents)
                 async with (
                     _asking_gauges(servers, settings, agents, telemetry),
-                    _serving_grpc(settings, guards, app) as stop_grpc,
+                    _serving_grpc(settings, access, app) as stop_grpc,
                 ):
                     server = GatewayServer(app, settings)
                     _on_signals(telemetry.stopping, stop_grpc, server.stop)
@@ -161,13 +161,13 @@ async def _asking_gauges(
 
 @asynccontextmanager
 async def _serving_grpc(
-    settings: GatewaySettings, guards: Guards, app: Starlette
+    settings: GatewaySettings, access: AccessControl, app: Starlette
 ) -> AsyncGenerator[Callable[[], None]]:
     """Serve gRPC if it is wanted, and yield what ends it; at the end wait until no call runs."""
     if settings.grpc_port is None:
         yield _nothing
         return
-    server = GrpcServer(settings, guards)
+    server = GrpcServer(settings, access)
     await server.start(app.state.handler)
     try:
         yield server.stop

@@ -11,7 +11,7 @@ from starlette.middleware import Middleware
 from temporalio.client import Client
 
 from everloop.agents.registry import AgentRegistry
-from everloop.gateway.auth.guards import Anybody, Guards
+from everloop.gateway.auth.access import AccessControl, Anybody
 from everloop.gateway.backends import Stores
 from everloop.gateway.bindings.http_errors import failed, unserved
 from everloop.gateway.bindings.origins import OwnPagesOnly
@@ -19,7 +19,7 @@ from everloop.gateway.bindings.requests import BodyLimits
 from everloop.gateway.bindings.routes import binding_routes
 from everloop.gateway.bindings.shell import HttpShell
 from everloop.gateway.cancellation import cancel
-from everloop.gateway.cards.cards import Cards, Offer
+from everloop.gateway.cards.cards import Cards, CardSettings
 from everloop.gateway.cards.routes import card_routes
 from everloop.gateway.cards.signing import CardKey
 from everloop.gateway.downloads.results import ResultDownloads
@@ -33,10 +33,10 @@ from everloop.gateway.operator.approvals import Approvals
 from everloop.gateway.operator.codec import codec_routes
 from everloop.gateway.operator.health import health_routes
 from everloop.gateway.settings import GatewaySettings
-from everloop.gateway.tasks.endings import Endings
 from everloop.gateway.tasks.fanout import EventFanout
 from everloop.gateway.tasks.large import LargeTasks
 from everloop.gateway.tasks.problems import Problems
+from everloop.gateway.tasks.reconcile import Reconciler
 from everloop.gateway.tasks.runs import Runs
 from everloop.gateway.tasks.snapshots import Snapshots
 from everloop.gateway.tasks.steps import Steps
@@ -51,30 +51,30 @@ def build_app(  # noqa: PLR0913 -- the parts of a gateway, each by its name
     stores: Stores,
     agents: AgentRegistry,
     *,
-    guards: Guards | None = None,
+    access: AccessControl | None = None,
     push: PushOperations | None = None,
     fanout: EventFanout | None = None,
     card_key: CardKey | None = None,
 ) -> Starlette:
-    """Wire the gateway. Without `guards` everybody may do everything; without `push` nobody is notified.
+    """Wire the gateway. Without `access` everybody may do everything; without `push` nobody is notified.
 
     Its `state.fanout` ends every open stream and waiting request when it is closed; its `state.handler`
     answers the calls of every binding.
     """
-    guards, push = guards or Guards(), push or NoPush()
-    schemes = guards.authenticator.security_schemes()
-    offer = Offer(settings.url, settings.grpc_address, not isinstance(push, NoPush), schemes)
-    cards = Cards(agents, offer, card_key)
+    access, push = access or AccessControl(), push or NoPush()
+    schemes = access.authenticator.security_schemes()
+    card_settings = CardSettings(settings.url, settings.grpc_address, not isinstance(push, NoPush), schemes)
+    cards = Cards(agents, card_settings, card_key)
     views = stores.views
     fanout = fanout or EventFanout(views)
     tasks = Tasks(client, settings.task_queue, splits_queues=settings.split_queues)
     runs = Runs(client)
     problems = Problems(views, runs)
-    endings = Endings(stores, tasks, runs, problems, pause=fanout.idle_check)
-    snapshots = Snapshots(stores, tasks, endings)
-    sweep = Sweep(views, runs, endings, problems)
+    reconciler = Reconciler(stores, tasks, runs, problems, pause=fanout.idle_check)
+    snapshots = Snapshots(stores, tasks, reconciler)
+    sweep = Sweep(views, runs, reconciler, problems)
     large = LargeTasks(views)
-    past = Past(snapshots, large, endings, Routes(client))
+    past = Past(snapshots, large, reconciler, Routes(client))
     steps = Steps(stores.transcripts, tasks, settings.url)
     handler = TaskHandler(
         Services(
@@ -82,9 +82,9 @@ def build_app(  # noqa: PLR0913 -- the parts of a gateway, each by its name
             views=views,
             tasks=tasks,
             snapshots=snapshots,
-            admission=Admission(agents, tasks, stores, past, guards.limits),
-            streams=TaskStreams(snapshots, endings, fanout),
-            endings=endings,
+            admission=Admission(agents, tasks, stores, past, access.limits),
+            streams=TaskStreams(snapshots, reconciler, fanout),
+            reconciler=reconciler,
             files=InputFiles(stores.artifacts),
             large=large,
             agents=agents,
@@ -97,16 +97,16 @@ def build_app(  # noqa: PLR0913 -- the parts of a gateway, each by its name
         handler, agents, OpenStreams(settings.max_streams, settings.max_streams_per_owner)
     )
     hosts = {settings.host, urlsplit(settings.url).hostname or ""}
-    is_open = isinstance(guards.authenticator, Anybody)
+    is_open = isinstance(access.authenticator, Anybody)
     limits = BodyLimits(settings.max_body_bytes)
-    shell = HttpShell(agents, guards, limits, lambda: fanout.is_closed)
+    shell = HttpShell(agents, access, limits, lambda: fanout.is_closed)
     app = Starlette(
         routes=[
             *card_routes(cards),
-            *Downloads(stores, settings.url, guards, keeps_formulas=settings.csv_formulas).routes,
-            *ResultDownloads(guards, views, snapshots, steps).routes,
-            *Approvals(stores, tasks, large, guards, limits).routes,
-            *codec_routes(client.data_converter, guards, limits, settings.codec_origins),
+            *Downloads(stores, settings.url, access, keeps_formulas=settings.csv_formulas).routes,
+            *ResultDownloads(access, views, snapshots, steps).routes,
+            *Approvals(stores, tasks, large, access, limits).routes,
+            *codec_routes(client.data_converter, access, limits, settings.codec_origins),
             # Any call to the store will do as a probe; no task has an empty id.
             *health_routes({"temporal": tasks.check, "redis": lambda: views.load("")}),
             # Last: the first word of some of these addresses is whatever a client makes it.
@@ -114,7 +114,7 @@ def build_app(  # noqa: PLR0913 -- the parts of a gateway, each by its name
         ],
         exception_handlers={HTTPException: unserved, Exception: failed},
         middleware=[Middleware(OwnPagesOnly, hosts)] if is_open else [],
-        lifespan=lambda _: _working(fanout, endings, sweep, stores),
+        lifespan=lambda _: _working(fanout, reconciler, sweep, stores),
     )
     app.router.redirect_slashes = False
     app.state.fanout = fanout
@@ -124,7 +124,7 @@ def build_app(  # noqa: PLR0913 -- the parts of a gateway, each by its name
 
 @asynccontextmanager
 async def _working(
-    fanout: EventFanout, endings: Endings, sweep: Sweep, stores: Stores
+    fanout: EventFanout, reconciler: Reconciler, sweep: Sweep, stores: Stores
 ) -> AsyncGenerator[None]:
     """Run what serves no request in particular."""
     loops = [asyncio.create_task(fanout.run()), asyncio.create_task(sweep.run())]
@@ -134,4 +134,4 @@ async def _working(
         fanout.close()
         for loop in loops:
             await cancel(loop)
-        await endings.close()
+        await reconciler.close()

@@ -77,7 +77,7 @@ def record_started(agent_id: str) -> None:
     _started.add(1, {"agent": agent_id})
 
 
-def record_settled(agent_id: str, state: TaskState) -> None:
+def record_finalized(agent_id: str, state: TaskState) -> None:
     """Count a last status that the gateway gave a task in place of its workflow."""
     _settled.add(1, {"state": state.value})
     record_statuses(agent_id, [state])

@@ -21,7 +21,7 @@ from everloop.activities.model.failures import retry_after
 from everloop.activities.push.feed import News, Nothing, PushFeed, Subject, TaskWorkflows
 from everloop.activities.push.webhook import Answer, RefusedError, UndeliveredError, Webhooks
 from everloop.activities.telemetry import DeliveryOutcome, record_delivery
-from everloop.runtime.protocol.tasks import Place, to_artifact, to_status, to_struct, to_task
+from everloop.runtime.protocol.tasks import TaskUrl, to_artifact, to_status, to_struct, to_task
 from everloop.stores.leases import Leases
 from everloop.stores.push.configs import PushConfig, PushConfigs
 from everloop.stores.views.interface import TaskViews
@@ -47,14 +47,14 @@ class Body:
 
 def write_body(config: PushConfig, subject: Subject) -> Body:
     """Return what tells a client of A2A 1.0."""
-    place = Place(config.task_id, config.context_id, config.public_url)
+    task_url = TaskUrl(config.task_id, config.context_id, config.public_url)
     match subject:
         case TaskView():
             response = pb.StreamResponse(task=to_task(subject, config.public_url))
         case StatusChanged():
-            response = pb.StreamResponse(status_update=_status_update(subject, place))
+            response = pb.StreamResponse(status_update=_status_update(subject, task_url))
         case Artifact():
-            response = pb.StreamResponse(artifact_update=_artifact_update(subject, place))
+            response = pb.StreamResponse(artifact_update=_artifact_update(subject, task_url))
     return Body(_encode(MessageToDict(response)), "application/a2a+json")
 
 
@@ -73,20 +73,20 @@ def _status(event: StatusChanged) -> TaskStatus:
     return TaskStatus(state=event.state, at=event.at, message=event.message, metadata=event.metadata)
 
 
-def _status_update(event: StatusChanged, place: Place) -> pb.TaskStatusUpdateEvent:
+def _status_update(event: StatusChanged, task_url: TaskUrl) -> pb.TaskStatusUpdateEvent:
     return pb.TaskStatusUpdateEvent(
-        task_id=place.task_id,
-        context_id=place.context_id,
-        status=to_status(_status(event), place),
+        task_id=task_url.task_id,
+        context_id=task_url.context_id,
+        status=to_status(_status(event), task_url),
         metadata=to_struct(event.metadata),
     )
 
 
-def _artifact_update(artifact: Artifact, place: Place) -> pb.TaskArtifactUpdateEvent:
+def _artifact_update(artifact: Artifact, task_url: TaskUrl) -> pb.TaskArtifactUpdateEvent:
     return pb.TaskArtifactUpdateEvent(
-        task_id=place.task_id,
-        context_id=place.context_id,
-        artifact=to_artifact(artifact, place),
+        task_id=task_url.task_id,
+        context_id=task_url.context_id,
+        artifact=to_artifact(artifact, task_url),
         append=False,
         last_chunk=True,
     )

@@ -82,7 +82,7 @@ class PushFeed:
     """Reads the stream of a task; who has heard nothing, or whose place in it is lost, gets the view.
 
     A view that is gone is rebuilt here, as gateways do it for whoever asks. One that lacks statuses is left
-    to gateways (`everloop.gateway.tasks.endings`), whose sweep finds it and tells the deliveries when it is
+    to gateways (`everloop.gateway.tasks.reconcile`), whose sweep finds it and tells the deliveries when it is
     right again.
     """
 

@@ -17,8 +17,8 @@ from everloop.gateway.errors import (
     TaskUnknownError,
     TemporalUnavailableError,
 )
-from everloop.gateway.tasks.endings import Endings, with_artifacts
 from everloop.gateway.tasks.problems import Problems
+from everloop.gateway.tasks.reconcile import Reconciler, with_artifacts
 from everloop.gateway.tasks.runs import Runs
 from everloop.gateway.tasks.tasks import Tasks
 from everloop.runtime.redis import StoreSettings, check_redis, connect_redis
@@ -43,11 +43,11 @@ class Rebuild:
     """Restores views; a newer one that is there is left as it is, only its places in lists are renewed."""
 
     def __init__(
-        self, stores: Stores, tasks: Tasks, endings: Endings, progress: Progress, *, at_once: int
+        self, stores: Stores, tasks: Tasks, reconciler: Reconciler, progress: Progress, *, at_once: int
     ) -> None:
         self._stores = stores
         self._tasks = tasks
-        self._endings = endings
+        self._reconciler = reconciler
         self._progress = progress
         self._slots = asyncio.Semaphore(at_once)
 
@@ -86,7 +86,7 @@ class Rebuild:
         views = self._stores.views
         await views.restore(await with_artifacts(view, self._stores.artifacts, views.max_bytes))
         if not task.is_running and not view.status.state.is_terminal:
-            await self._endings.reconcile(task.task_id)  # it ended without a word
+            await self._reconciler.reconcile(task.task_id)  # it ended without a word
         return True
 
 
@@ -119,8 +119,8 @@ async def _connected(
             artifacts = make_artifacts(ArtifactSettings(), redis, blobs, views)
             stores = Stores(views, RedisSecrets(redis), artifacts, RedisTranscripts(redis))
             tasks, runs = Tasks(client, QueueSettings().task_queue), Runs(client)
-            endings = Endings(stores, tasks, runs, Problems(views, runs))
-            yield Rebuild(stores, tasks, endings, progress, at_once=at_once), client
+            reconciler = Reconciler(stores, tasks, runs, Problems(views, runs))
+            yield Rebuild(stores, tasks, reconciler, progress, at_once=at_once), client
 
 
 def _reason(error: Exception) -> str:

@@ -10,7 +10,7 @@ from ipaddress import IPv4Network, IPv6Network, ip_address
 
 from a2a.types import a2a_pb2 as pb
 
-from everloop.gateway.auth.guards import Authenticator
+from everloop.gateway.auth.access import Authenticator
 from everloop.gateway.context import Caller, flaw_of_owner
 from everloop.gateway.errors import UnauthenticatedError
 

@@ -9,8 +9,8 @@ from urllib.parse import urlsplit
 from pydantic import field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
+from everloop.gateway.auth.access import Anybody, Authenticator
 from everloop.gateway.auth.api_keys import ApiKeyFileError, ApiKeyScheme
-from everloop.gateway.auth.guards import Anybody, Authenticator
 from everloop.gateway.auth.jwt import (
     PUBLIC_ALGORITHMS,
     SECRET_ALGORITHMS,

@@ -8,7 +8,7 @@ from a2a.utils.errors import VersionNotSupportedError
 from starlette.datastructures import QueryParams
 from starlette.requests import HTTPConnection, Request
 
-from everloop.gateway.auth.guards import Guards
+from everloop.gateway.auth.access import AccessControl
 from everloop.gateway.bindings.requests import A2ARequest
 from everloop.gateway.context import AGENT, CALLER, Caller, CallHeaders, caller_of_request, served_version
 from everloop.runtime.telemetry.logs import bind_owner
@@ -72,7 +72,7 @@ def check_version(request: Request, needed: str, subject: str) -> None:
 # Who makes an HTTP request, whatever it is for.
 
 
-async def recognise(request: HTTPConnection, guards: Guards) -> Caller:
+async def recognise(request: HTTPConnection, access: AccessControl) -> Caller:
     """Return who asks, count the request as the owner's, and leave the caller in the request's scope.
 
     A header that comes twice is joined (RFC 9110 §5.3): nothing that a client puts before what its proxy adds
@@ -86,8 +86,8 @@ async def recognise(request: HTTPConnection, guards: Guards) -> Caller:
     """
     headers = CallHeaders(request.headers.items())
     peer = request.client.host if request.client else ""
-    caller = await guards.authenticator.authenticate(headers, peer)
+    caller = await access.authenticator.authenticate(headers, peer)
     request.scope[CALLER] = caller
     bind_owner(caller.owner)
-    await guards.limits.admit_request(caller.owner)
+    await access.limits.admit_request(caller.owner)
     return caller

@@ -29,7 +29,7 @@ from google.protobuf.message import DecodeError, Message
 from google.rpc import error_details_pb2, status_pb2
 from opentelemetry import trace
 
-from everloop.gateway.auth.guards import Guards
+from everloop.gateway.auth.access import AccessControl
 from everloop.gateway.bindings.http_errors import as_a2a
 from everloop.gateway.cancellation import cancel
 from everloop.gateway.context import CallHeaders, served_version, trace_context
@@ -140,8 +140,8 @@ class Calls(grpc.aio.ServerInterceptor):
     A client that takes nothing for `stalled_after` seconds is left.
     """
 
-    def __init__(self, guards: Guards, *, stalled_after: float = STALLED_AFTER) -> None:
-        self._guards = guards
+    def __init__(self, access: AccessControl, *, stalled_after: float = STALLED_AFTER) -> None:
+        self._access = access
         self._stalled_after = stalled_after
         self.is_stopping = False
 
@@ -236,9 +236,9 @@ class Calls(grpc.aio.ServerInterceptor):
 
     async def _let_in(self, method: _Method, headers: CallHeaders, context: Context) -> None:
         """Judge a call by its metadata: nothing else of it has been read."""
-        caller = await self._guards.authenticator.authenticate(headers, _address(context.peer()))
+        caller = await self._access.authenticator.authenticate(headers, _address(context.peer()))
         bind_owner(caller.owner)
-        await self._guards.limits.admit_request(caller.owner)
+        await self._access.limits.admit_request(caller.owner)
         headers[VERSION] = _spoken_version(method, headers.get(VERSION, ""))
         extensions = get_requested_extensions([headers.get(EXTENSIONS, "")])
         if method.is_legacy:

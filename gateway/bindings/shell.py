@@ -20,7 +20,7 @@ from starlette.types import Message, Receive, Scope, Send
 
 from everloop.agents.errors import UnknownAgentError
 from everloop.agents.registry import AgentRegistry
-from everloop.gateway.auth.guards import Guards
+from everloop.gateway.auth.access import AccessControl
 from everloop.gateway.bindings.context import recognise
 from everloop.gateway.bindings.http_errors import AddressUnknownError, as_a2a, headers_of, status_of
 from everloop.gateway.bindings.requests import A2ARequest, BodyLimits
@@ -79,7 +79,7 @@ def error_stream(error_data: object) -> EventSourceResponse:
     return EventSourceResponse(events())
 
 
-async def with_farewell(
+async def with_reconnect_hint(
     events: AsyncGenerator[ServerSentEvent], is_stopping: Callable[[], bool]
 ) -> AsyncGenerator[dict[str, Any]]:
     """Tell clients of a gateway that stops to connect again, where `Last-Event-ID` lets them go on."""
@@ -114,7 +114,7 @@ class HttpShell:
     """What all endpoints share. `is_stopping`: whether the process ends its streams."""
 
     agents: AgentRegistry
-    guards: Guards
+    access: AccessControl
     limits: BodyLimits
     is_stopping: Callable[[], bool]
 
@@ -163,7 +163,7 @@ class Endpoint:
 
     async def _admit(self, request: A2ARequest) -> None:
         """Let a caller in who is known, asks for no more than a share, and calls an agent of ours."""
-        await recognise(request, self._shell.guards)
+        await recognise(request, self._shell.access)
         if request.agent_id:
             try:
                 self._shell.agents.find(request.agent_id)
@@ -176,7 +176,7 @@ class Endpoint:
         if isinstance(response, EventSourceResponse):
             events = cast("AsyncGenerator[ServerSentEvent]", response.body_iterator)
             named = with_ids(events, request.call_state)
-            response.body_iterator = with_farewell(named, self._shell.is_stopping)
+            response.body_iterator = with_reconnect_hint(named, self._shell.is_stopping)
         elif isinstance(response, JSONResponse):
             _write_whole_numbers(response)
         if isinstance(refusal := request.call_state.get(REFUSAL), A2AError):

@@ -51,7 +51,7 @@ OF_A_TOOL = "tool"
 
 
 @dataclass(frozen=True)
-class Offer:
+class CardSettings:
     """What a gateway offers with each of its agents.
 
     `url` is where clients reach it, with a slash at its end, `grpc_url` the same as `host:port`, empty where
@@ -67,10 +67,10 @@ class Offer:
 class Cards:
     """The cards of the agents of a gateway, made once and signed if there is a `key`."""
 
-    def __init__(self, agents: AgentRegistry, offer: Offer, key: CardKey | None = None) -> None:
+    def __init__(self, agents: AgentRegistry, settings: CardSettings, key: CardKey | None = None) -> None:
         self.agents = agents
         self.key = key
-        self._offer = offer
+        self._settings = settings
         self._merged = {agent.id: self._signed(self._card(agent, BOTH)) for agent in agents}
         self._pure = {agent.id: self._signed(self._card(agent, (PROTOCOL_VERSION_1_0,))) for agent in agents}
         self._over_http = {agent.id: self._signed(self._card(agent, BOTH, grpc=False)) for agent in agents}
@@ -95,7 +95,7 @@ class Cards:
             UnsupportedOperationError: nobody can authenticate here (A2A 1.0 §13.3: it has to be kept from
                 those who have not).
         """
-        if not self._offer.schemes:
+        if not self._settings.schemes:
             raise UnsupportedOperationError(
                 "there is no extended card: this server does not ask who calls; read the public card"
             )
@@ -103,10 +103,10 @@ class Cards:
 
     def address(self, agent: Agent) -> str:
         """Return where an agent is served, with a slash at its end: the default one at the root."""
-        return self._offer.url if self._is_default(agent) else f"{self._offer.url}agents/{agent.id}/"
+        return self._settings.url if self._is_default(agent) else f"{self._settings.url}agents/{agent.id}/"
 
     def _signed(self, card: pb.AgentCard) -> pb.AgentCard:
-        return self.key.sign(card, self._offer.url) if self.key else card
+        return self.key.sign(card, self._settings.url) if self.key else card
 
     def _is_default(self, agent: Agent) -> bool:
         return agent.id == self.agents.default.id
@@ -129,8 +129,8 @@ class Cards:
             supported_interfaces=self._interfaces(agent, versions, grpc=grpc),
             capabilities=pb.AgentCapabilities(
                 streaming=True,
-                push_notifications=self._offer.push,
-                extended_agent_card=bool(self._offer.schemes),
+                push_notifications=self._settings.push,
+                extended_agent_card=bool(self._settings.schemes),
                 extensions=[
                     pb.AgentExtension(
                         uri=EVENTS_EXTENSION,
@@ -139,9 +139,9 @@ class Cards:
                     )
                 ],
             ),
-            security_schemes=self._offer.schemes,
+            security_schemes=self._settings.schemes,
             security_requirements=[
-                pb.SecurityRequirement(schemes={name: pb.StringList()}) for name in self._offer.schemes
+                pb.SecurityRequirement(schemes={name: pb.StringList()}) for name in self._settings.schemes
             ],
             default_input_modes=input_modes(agent),
             default_output_modes=output_modes(agent),
@@ -161,8 +161,8 @@ class Cards:
                 TransportProtocol.HTTP_JSON: address.rstrip("/"),
             }
             tenant = "" if is_default else agent.id
-            if grpc and self._offer.grpc_url and (is_default or version == PROTOCOL_VERSION_1_0):
-                urls[TransportProtocol.GRPC] = self._offer.grpc_url
+            if grpc and self._settings.grpc_url and (is_default or version == PROTOCOL_VERSION_1_0):
+                urls[TransportProtocol.GRPC] = self._settings.grpc_url
             interfaces.extend(
                 pb.AgentInterface(
                     url=url,

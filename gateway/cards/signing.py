@@ -37,7 +37,7 @@ class CardKeyError(Exception):
     """The key that is to sign agent cards cannot be used; the message names the setting and what is wrong."""
 
 
-class CardSettings(BaseSettings):
+class CardKeySettings(BaseSettings):
     """How agent cards are signed (environment, prefix EVERLOOP_). An empty variable counts as not set.
 
     `card_key`: path of a private key in PEM format (default: cards are not signed). `card_key_id`: what
@@ -78,7 +78,7 @@ class CardKey:
         return create_agent_card_signer(self.pem, header)(card)
 
 
-def load_card_key(settings: CardSettings) -> CardKey | None:
+def load_card_key(settings: CardKeySettings) -> CardKey | None:
     """Return the key that signs cards, None if they are not to be signed.
 
     Raises:

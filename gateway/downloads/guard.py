@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from starlette.requests import Request
 
-from everloop.gateway.auth.guards import Guards
+from everloop.gateway.auth.access import AccessControl
 from everloop.gateway.auth.scopes import READ, check_agent, check_scope, is_bound_to_agents
 from everloop.gateway.bindings.context import recognise
 from everloop.gateway.context import Caller
@@ -14,11 +14,11 @@ from everloop.stores.views.interface import TaskViews
 from everloop.workflows.contract.artifacts import StoredArtifact
 
 
-class DownloadGuard:
+class DownloadAccess:
     """Stands before the artifacts, which are of an owner's contexts, whatever agent wrote them."""
 
-    def __init__(self, guards: Guards, views: TaskViews) -> None:
-        self._guards = guards
+    def __init__(self, access: AccessControl, views: TaskViews) -> None:
+        self._access = access
         self._views = views
 
     async def admit(self, request: Request) -> Caller:
@@ -28,7 +28,7 @@ class DownloadGuard:
             UnauthenticatedError, TooManyRequestsError, UnavailableNowError: as for all HTTP requests.
             ForbiddenError: these credentials are not for reading.
         """
-        caller = await recognise(request, self._guards)
+        caller = await recognise(request, self._access)
         check_scope(caller, READ)
         return caller
 

@@ -12,10 +12,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from everloop.gateway.auth.guards import Guards
+from everloop.gateway.auth.access import AccessControl
 from everloop.gateway.context import Viewer
 from everloop.gateway.downloads.errors import DownloadError, error_response
-from everloop.gateway.downloads.guard import DownloadGuard
+from everloop.gateway.downloads.guard import DownloadAccess
 from everloop.gateway.errors import TaskUnknownError
 from everloop.gateway.tasks.snapshots import Snapshots
 from everloop.gateway.tasks.steps import Steps
@@ -32,8 +32,8 @@ _HEADERS = {
 class ResultDownloads:
     """Serves what the tool calls of a client's own tasks came to, as text."""
 
-    def __init__(self, guards: Guards, views: TaskViews, snapshots: Snapshots, steps: Steps) -> None:
-        self._guard = DownloadGuard(guards, views)
+    def __init__(self, access: AccessControl, views: TaskViews, snapshots: Snapshots, steps: Steps) -> None:
+        self._access = DownloadAccess(access, views)
         self._views = views
         self._snapshots = snapshots
         self._steps = steps
@@ -52,10 +52,10 @@ class ResultDownloads:
             return error_response(failure, f"result of call {call_id!r}")
 
     async def _answer(self, request: Request, task_id: str, call_id: str) -> Response:
-        caller = await self._guard.admit(request)
+        caller = await self._access.admit(request)
         # Of the agent we know what the view says, and whether that is one of the caller's.
         known = await self._views.load(task_id, most=0)
-        if known is None or not await self._guard.is_seen_by(caller, task_id):
+        if known is None or not await self._access.is_seen_by(caller, task_id):
             raise _missing(call_id)
         snapshot = await self._snapshots.open(task_id, Viewer(caller.owner, known.view.agent_id))
         result = await self._steps.result(snapshot.view, call_id)

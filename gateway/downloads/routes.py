@@ -16,12 +16,12 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from everloop.gateway.auth.guards import Guards
+from everloop.gateway.auth.access import AccessControl
 from everloop.gateway.auth.scopes import is_bound_to_agents
 from everloop.gateway.backends import Stores
 from everloop.gateway.context import Caller
 from everloop.gateway.downloads.errors import DownloadError, error_response
-from everloop.gateway.downloads.guard import DownloadGuard
+from everloop.gateway.downloads.guard import DownloadAccess
 from everloop.gateway.downloads.parts import PartAddress, PartDownload
 from everloop.runtime.protocol.addresses import ARTIFACTS, PARTS, artifact_url, part_url
 from everloop.stores.artifacts.interface import ArtifactMissingError
@@ -88,11 +88,11 @@ class Downloads:
         self,
         stores: Stores,
         public_url: str,
-        guards: Guards | None = None,
+        access: AccessControl | None = None,
         *,
         keeps_formulas: bool = False,
     ) -> None:
-        self._guard = DownloadGuard(guards or Guards(), stores.views)
+        self._access = DownloadAccess(access or AccessControl(), stores.views)
         self._artifacts = stores.artifacts
         self._parts = PartDownload(stores.artifacts, stores.link_seconds, keeps_formulas=keeps_formulas)
         self._public_url = public_url
@@ -111,7 +111,7 @@ class Downloads:
             return error_response(failure, _name(segments))
 
     async def _answer(self, request: Request, segments: list[str]) -> Response:
-        caller = await self._guard.admit(request)
+        caller = await self._access.admit(request)
         match segments:
             case [context_id] if context_id:
                 return await self._list(caller, context_id, request)
@@ -128,7 +128,7 @@ class Downloads:
     async def _list(self, caller: Caller, context_id: str, request: Request) -> Response:
         task_id = request.query_params.get("taskId") or None
         stored = await self._artifacts.list_artifacts(context_key(caller.owner, context_id), task_id)
-        artifacts = await self._guard.seen_by(caller, stored)
+        artifacts = await self._access.seen_by(caller, stored)
         known = [artifact_json(each, context_id, self._public_url, operations=False) for each in artifacts]
         return JSONResponse({"artifacts": known}, headers=_NOT_STORED)
 
@@ -144,7 +144,7 @@ class Downloads:
             ArtifactMissingError: there is none.
         """
         artifact = await self._artifacts.get_artifact(context, artifact_id)
-        if not await self._guard.seen_by(caller, [artifact]):
+        if not await self._access.seen_by(caller, [artifact]):
             raise ArtifactMissingError(artifact_id)
         return artifact
 

@@ -12,7 +12,7 @@ from structlog.contextvars import bind_contextvars
 from everloop.agents.agent import Agent
 from everloop.agents.errors import UnknownAgentError
 from everloop.agents.registry import AgentRegistry
-from everloop.gateway.auth.guards import RequestLimits
+from everloop.gateway.auth.access import RequestLimits
 from everloop.gateway.backends import Stores
 from everloop.gateway.context import Viewer
 from everloop.gateway.errors import (
@@ -37,8 +37,8 @@ from everloop.gateway.operations.repeated import (
     task_id_of,
 )
 from everloop.gateway.requests.messages import SendRequest
-from everloop.gateway.tasks.endings import Endings
 from everloop.gateway.tasks.large import LargeTasks
+from everloop.gateway.tasks.reconcile import Reconciler
 from everloop.gateway.tasks.snapshots import Snapshots
 from everloop.gateway.tasks.tasks import Routes, Tasks, submitted_view
 from everloop.stores.views.interface import START, Snapshot
@@ -133,7 +133,7 @@ class Past:
 
     snapshots: Snapshots
     large: LargeTasks
-    endings: Endings
+    reconciler: Reconciler
     routes: Routes
 
 
@@ -175,7 +175,7 @@ class Admission:
         self._views = stores.views
         self._answers = Answers(stores.secrets)
         self._snapshots = past.snapshots
-        self._endings = past.endings
+        self._reconciler = past.reconciler
         self._references = References(past.snapshots, past.large)
         self._large = past.large
         self._routes = past.routes
@@ -273,7 +273,7 @@ class Admission:
         if route is None:
             # Whoever ended the workflow gave nobody a decision: the client is owed a task that has failed.
             await self._views.create(submitted_view(task_id, task))
-            await self._endings.reconcile(task_id)
+            await self._reconciler.reconcile(task_id)
             return None
         if answered := _answered(request, route, task.context_id):
             await self._views.keep_route(task_id, route)
@@ -361,7 +361,7 @@ class Admission:
 
     async def _settle(self, task_id: str) -> None:
         await self._answers.forget(task_id)
-        await self._endings.reconcile(task_id)
+        await self._reconciler.reconcile(task_id)
 
     def _deduplicates(self, agent_id: str) -> bool:
         try:

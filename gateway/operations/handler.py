@@ -31,9 +31,9 @@ from everloop.gateway.requests.messages import (
     read_send_request,
 )
 from everloop.gateway.settings import GatewaySettings
-from everloop.gateway.tasks.endings import Endings
 from everloop.gateway.tasks.event_ids import EVENT_ID, LAST_EVENT_ID, EventId
 from everloop.gateway.tasks.large import LargeTasks, held_by
+from everloop.gateway.tasks.reconcile import Reconciler
 from everloop.gateway.tasks.snapshots import Snapshots
 from everloop.gateway.tasks.steps import Steps
 from everloop.gateway.tasks.streams import TaskStreams, UntilEnd, UntilReply, UntilTakenIn, is_reached
@@ -63,7 +63,7 @@ class Services:
     snapshots: Snapshots
     admission: Admission
     streams: TaskStreams
-    endings: Endings
+    reconciler: Reconciler
     files: InputFiles
     large: LargeTasks
     agents: AgentRegistry
@@ -104,7 +104,7 @@ class TaskHandler(RequestHandler):
         self._snapshots = services.snapshots
         self._admission = services.admission
         self._streams = services.streams
-        self._endings = services.endings
+        self._reconciler = services.reconciler
         self._files = services.files
         self._large = services.large
         self._agents = services.agents
@@ -178,8 +178,8 @@ class TaskHandler(RequestHandler):
             page = await self._views.list_tasks(query)
             for view in page.views:
                 is_open = not view.status.state.is_terminal
-                if is_open and self._endings.is_due(view.status.at.timestamp()):
-                    self._endings.check_soon(view.task_id)
+                if is_open and self._reconciler.is_due(view.status.at.timestamp()):
+                    self._reconciler.check_soon(view.task_id)
             tasks = [
                 to_task(view, self._settings.url, include_artifacts=query.with_artifacts)
                 for view in page.views
@@ -205,7 +205,7 @@ class TaskHandler(RequestHandler):
                 _refuse_if_ended(snapshot)
             task_id, is_open = snapshot.view.task_id, not snapshot.view.status.state.is_terminal
             # Temporal takes a cancellation for a closed workflow without an error: look first.
-            if is_open and await self._endings.reconcile(task_id):
+            if is_open and await self._reconciler.reconcile(task_id):
                 snapshot = await self._again(snapshot)
             if not snapshot.view.status.state.is_terminal:
                 await self._tasks.cancel(task_id)
@@ -290,7 +290,7 @@ class TaskHandler(RequestHandler):
         if view.status.state.is_terminal:
             return snapshot
         is_untaken = view.status.state is TaskState.SUBMITTED and not view.run_id
-        if is_untaken and await self._endings.reconcile(view.task_id):
+        if is_untaken and await self._reconciler.reconcile(view.task_id):
             return await self._again(snapshot)
         return await self._wait(snapshot, UntilEnd(), CANCEL_WAIT - TAKE_WAIT)
 

@@ -13,9 +13,9 @@ from everloop.runtime.protocol.addresses import result_url
 from everloop.runtime.protocol.tasks import (
     EVENTS_EXTENSION,
     FAILED_ARTIFACT,
-    Place,
+    TaskUrl,
     may_be_shown,
-    place_of,
+    task_url_of,
     to_part,
     to_status,
     to_struct,
@@ -48,7 +48,7 @@ class UpdateTranslator:
     def __init__(
         self, view: TaskView, public_url: str, *, extended: bool, after: EventId | None = None
     ) -> None:
-        self._place: Place = place_of(view, public_url)
+        self._task_url: TaskUrl = task_url_of(view, public_url)
         self._extended = extended
         self._status = view.status
         if after and after.state:
@@ -85,7 +85,7 @@ class UpdateTranslator:
 
     def _narration_update(self, event: Narrated, position: str) -> pb.TaskStatusUpdateEvent:
         """Return a status that only passes: the events that follow do not repeat it."""
-        message_id = f"{self._place.task_id}-narration-{position}"
+        message_id = f"{self._task_url.task_id}-narration-{position}"
         status = TaskStatus(
             state=TaskState.WORKING,
             at=EventId(position).at,
@@ -100,7 +100,7 @@ class UpdateTranslator:
         at = EventId(position).at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
         told = {**event.model_dump(mode="json"), "at": at}
         if isinstance(event, ToolCompleted) and event.cut:
-            told["url"] = result_url(self._place.public_url, self._place.task_id, event.call_id)
+            told["url"] = result_url(self._task_url.public_url, self._task_url.task_id, event.call_id)
         return {EVENTS_EXTENSION: told}
 
     def _status_updates(self, event: StatusChanged, position: str) -> list[Update]:
@@ -129,9 +129,9 @@ class UpdateTranslator:
         self, status: TaskStatus, metadata: Mapping[str, JsonValue]
     ) -> pb.TaskStatusUpdateEvent:
         return pb.TaskStatusUpdateEvent(
-            task_id=self._place.task_id,
-            context_id=self._place.context_id,
-            status=to_status(status, self._place),
+            task_id=self._task_url.task_id,
+            context_id=self._task_url.context_id,
+            status=to_status(status, self._task_url),
             metadata=to_struct(metadata),
         )
 
@@ -165,7 +165,7 @@ class UpdateTranslator:
             artifact_id=chunk.artifact_id,
             name=chunk.name,
             description=chunk.description,
-            parts=[to_part(chunk.part, self._place)],
+            parts=[to_part(chunk.part, self._task_url)],
         )
         return self._artifact_update(artifact, append=append, last_chunk=chunk.last_chunk)
 
@@ -173,8 +173,8 @@ class UpdateTranslator:
         self, artifact: pb.Artifact, *, append: bool, last_chunk: bool
     ) -> pb.TaskArtifactUpdateEvent:
         return pb.TaskArtifactUpdateEvent(
-            task_id=self._place.task_id,
-            context_id=self._place.context_id,
+            task_id=self._task_url.task_id,
+            context_id=self._task_url.context_id,
             artifact=artifact,
             append=append,
             last_chunk=last_chunk,

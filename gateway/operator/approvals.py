@@ -22,7 +22,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from everloop.gateway.auth.guards import Guards
+from everloop.gateway.auth.access import AccessControl
 from everloop.gateway.auth.scopes import approver_scopes, check_agent
 from everloop.gateway.backends import Stores
 from everloop.gateway.bindings.context import recognise
@@ -77,12 +77,12 @@ class Approvals:
     """Serves the questions, and hands the answers to their tasks."""
 
     def __init__(
-        self, stores: Stores, tasks: Tasks, large: LargeTasks, guards: Guards, limits: BodyLimits
+        self, stores: Stores, tasks: Tasks, large: LargeTasks, access: AccessControl, limits: BodyLimits
     ) -> None:
         self._views = stores.views
         self._large = large
         self._tasks = tasks
-        self._guards = guards
+        self._access = access
         self._limits = limits
 
     @property
@@ -95,7 +95,7 @@ class Approvals:
 
     async def _get(self, request: Request) -> Response:
         try:
-            caller = await recognise(request, self._guards)
+            caller = await recognise(request, self._access)
             return _answer(await self._list(caller, request))
         except Exception as failure:  # noqa: BLE001 -- the client gets JSON, and nothing of our insides
             return _refusal(failure)
@@ -103,7 +103,7 @@ class Approvals:
     async def _post(self, request: Request) -> Response:
         read = A2ARequest(request.scope, request.receive, self._limits, trace.INVALID_SPAN)
         try:
-            caller = await recognise(request, self._guards)
+            caller = await recognise(request, self._access)
             scopes = approver_scopes(caller)
             return _answer(await self._decide(caller, scopes, *_ids(request), _verdict(await read.json())))
         except Exception as failure:  # noqa: BLE001 -- the client gets JSON, and nothing of our insides

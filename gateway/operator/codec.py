@@ -23,7 +23,7 @@ from temporalio.common import RawValue
 from temporalio.converter import DataConverter
 from temporalio.exceptions import ApplicationError
 
-from everloop.gateway.auth.guards import Anybody, Guards
+from everloop.gateway.auth.access import AccessControl, Anybody
 from everloop.gateway.auth.scopes import OPERATOR, require_scope
 from everloop.gateway.bindings.context import recognise
 from everloop.gateway.bindings.http_errors import headers_of, status_of
@@ -46,16 +46,16 @@ class PayloadsUnreadableError(Exception):
 
 
 def codec_routes(
-    converter: DataConverter, guards: Guards, limits: BodyLimits, origins: Sequence[str]
+    converter: DataConverter, access: AccessControl, limits: BodyLimits, origins: Sequence[str]
 ) -> list[Route]:
     """Return the addresses; none if nothing is encrypted, or callers are not authenticated.
 
     `origins` are those of the web pages that may call them.
     """
     codec = converter.payload_codec
-    if not (isinstance(codec, EncryptionCodec) and codec.is_on) or isinstance(guards.authenticator, Anybody):
+    if not (isinstance(codec, EncryptionCodec) and codec.is_on) or isinstance(access.authenticator, Anybody):
         return []
-    endpoint = CodecEndpoint(guards, limits, origins)
+    endpoint = CodecEndpoint(access, limits, origins)
 
     async def decode(payloads: Sequence[Payload]) -> list[Payload]:
         # In its whole: some are references to blobs. A raw value is a payload that nobody looks into.
@@ -71,8 +71,8 @@ def codec_routes(
 class CodecEndpoint:
     """Answers requests of operators, and of their browsers when these ask whether they may (CORS)."""
 
-    def __init__(self, guards: Guards, limits: BodyLimits, origins: Sequence[str]) -> None:
-        self._guards = guards
+    def __init__(self, access: AccessControl, limits: BodyLimits, origins: Sequence[str]) -> None:
+        self._access = access
         self._limits = limits
         self._origins = frozenset(origins)
 
@@ -92,7 +92,7 @@ class CodecEndpoint:
     async def _answer(self, request: Request, convert: Conversion) -> Response:
         read = A2ARequest(request.scope, request.receive, self._limits, trace.INVALID_SPAN)
         try:
-            require_scope(await recognise(request, self._guards), OPERATOR)
+            require_scope(await recognise(request, self._access), OPERATOR)
             payloads = _payloads_of(await read.json())
             converted = Payloads(payloads=await convert(payloads.payloads))
             return JSONResponse(MessageToDict(converted), headers={"Cache-Control": "no-store"})

@@ -14,7 +14,7 @@ from temporalio.service import RPCError
 
 from everloop.gateway.errors import GatewayError
 from everloop.gateway.instruments import begin_counters, record_open, record_reachable
-from everloop.gateway.tasks.calls import CALL_TIMEOUT, temporal_answers
+from everloop.gateway.tasks.calls import CALL_TIMEOUT, translate_temporal_errors
 from everloop.workflows.contract import names
 from everloop.workflows.contract.tasks import TERMINAL_STATES, TaskState
 
@@ -134,7 +134,7 @@ class Gauges:
             f"WorkflowType = '{names.WORKFLOW_TYPE}' AND ExecutionStatus = 'Running' "
             f"AND {names.AGENT_ID.name} = {_quoted(agent_id)} AND {names.TASK_STATE.name} = '{state.value}'"
         )
-        async with temporal_answers():
+        async with translate_temporal_errors():
             return (await self._client.count_workflows(query, rpc_timeout=_RPC_TIMEOUT)).count
 
 

@@ -37,7 +37,7 @@ UNAVAILABLE = frozenset(
 
 
 @asynccontextmanager
-async def temporal_answers(seconds: float = CALL_TIMEOUT) -> AsyncGenerator[None]:
+async def translate_temporal_errors(seconds: float = CALL_TIMEOUT) -> AsyncGenerator[None]:
     """Expect an answer in time.
 
     Raises:
@@ -55,7 +55,7 @@ async def temporal_answers(seconds: float = CALL_TIMEOUT) -> AsyncGenerator[None
 
 
 @asynccontextmanager
-async def known(task_id: str) -> AsyncGenerator[None]:
+async def translate_not_found(task_id: str) -> AsyncGenerator[None]:
     """Expect that Temporal knows the task.
 
     Raises:
@@ -70,7 +70,7 @@ async def known(task_id: str) -> AsyncGenerator[None]:
 
 
 @asynccontextmanager
-async def readable() -> AsyncGenerator[None]:
+async def translate_blob_errors() -> AsyncGenerator[None]:
     """Expect that the large payloads of an answer can be had from the blob store.
 
     Raises:

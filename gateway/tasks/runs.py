@@ -21,7 +21,12 @@ from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError
 
 from everloop.gateway.errors import TaskUnknownError, TemporalUnavailableError
-from everloop.gateway.tasks.calls import CALL_TIMEOUT, known, readable, temporal_answers
+from everloop.gateway.tasks.calls import (
+    CALL_TIMEOUT,
+    translate_blob_errors,
+    translate_not_found,
+    translate_temporal_errors,
+)
 from everloop.runtime.temporal.describe import RunDescription, describe
 from everloop.workflows.contract import failures, names
 from everloop.workflows.contract.tasks import TERMINAL_STATES, TaskState
@@ -61,7 +66,7 @@ _OPEN_STATES = ", ".join(f"'{state}'" for state in TaskState if state not in TER
 
 
 @dataclass(frozen=True)
-class Ending:
+class RunEnd:
     """How the workflow of a task ended. `run_id` is empty if the workflow is gone.
 
     `failure` names the failure (`everloop.workflows.contract.failures`), where there is such a name.
@@ -104,7 +109,7 @@ class Runs:
     def __init__(self, client: Client) -> None:
         self._client = client
 
-    async def state(self, task_id: str) -> Ending | Stuck | Alive:
+    async def state(self, task_id: str) -> RunEnd | Stuck | Alive:
         """Return how the newest run of a task that was once started ended, or that it is stuck, or goes on.
 
         Raises:
@@ -112,13 +117,13 @@ class Runs:
             PayloadLostError, PayloadsUnavailableError: it does, in a payload that cannot be read.
         """
         try:
-            async with temporal_answers(), known(task_id), readable():
+            async with translate_temporal_errors(), translate_not_found(task_id), translate_blob_errors():
                 run = await describe(self._client, task_id)
                 if run.status in _ENDINGS:
                     return await self._ending(run, *_ENDINGS[run.status])
         except TaskUnknownError:
             reason = "the workflow of the task no longer exists"
-            return Ending(TaskState.FAILED, reason, datetime.now(UTC), run_id="")
+            return RunEnd(TaskState.FAILED, reason, datetime.now(UTC), run_id="")
         except RPCError as error:
             raise TemporalUnavailableError from error
         if run.attempt >= STUCK_ATTEMPTS:
@@ -177,12 +182,12 @@ class Runs:
             execution=WorkflowExecutionId(workflow_id=stuck.task_id, run_id=stuck.run_id),
             maximum_page_size=RECENT_EVENTS,
         )
-        async with temporal_answers():
+        async with translate_temporal_errors():
             history = await self._client.workflow_service.get_workflow_execution_history_reverse(request)
         causes = (cause for event in history.history.events if (cause := _cause(event)))
         return next(causes, " ".join(stuck.reported) or "unknown cause")
 
-    async def _ending(self, run: RunDescription, state: TaskState, reason: str) -> Ending:
+    async def _ending(self, run: RunDescription, state: TaskState, reason: str) -> RunEnd:
         """Add what the last event of the run says about it."""
         failure = ""
         async for event in self._client.get_workflow_handle(
@@ -195,7 +200,7 @@ class Runs:
                 failed = event.workflow_execution_failed_event_attributes.failure
                 reason, failure = await self._read_failure(failed)
         at = run.close_time or datetime.now(UTC)
-        return Ending(state, reason, at, run.run_id, failure)
+        return RunEnd(state, reason, at, run.run_id, failure)
 
     async def _read_failure(self, failure: Failure) -> tuple[str, str]:
         """Return the message and name of a failure of ours; of any other one, its type only."""

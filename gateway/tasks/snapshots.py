@@ -9,7 +9,7 @@ from everloop.gateway.backends import Stores
 from everloop.gateway.context import Viewer, viewer_of_view
 from everloop.gateway.errors import NoWorkerError, TaskUnknownError
 from everloop.gateway.instruments import record_rebuilt
-from everloop.gateway.tasks.endings import Endings, last_heard, with_artifacts
+from everloop.gateway.tasks.reconcile import Reconciler, last_published_at, with_artifacts
 from everloop.gateway.tasks.tasks import Tasks
 from everloop.runtime.telemetry.logs import bind_task, task_fields
 from everloop.stores.views.interface import START, Snapshot
@@ -35,11 +35,11 @@ _log = structlog.get_logger()
 class Snapshots:
     """View and stream position of a task, for those who may see it."""
 
-    def __init__(self, stores: Stores, tasks: Tasks, endings: Endings) -> None:
+    def __init__(self, stores: Stores, tasks: Tasks, reconciler: Reconciler) -> None:
         self._views = stores.views
         self._artifacts = stores.artifacts
         self._tasks = tasks
-        self._endings = endings
+        self._reconciler = reconciler
         self._restoring: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     async def open(self, task_id: str, viewer: Viewer) -> Snapshot:
@@ -66,8 +66,8 @@ class Snapshots:
         if snapshot.position == START and await self._has_gone_on(task_id):
             raise NoWorkerError
         # A view that was just restored may be that of a run which was terminated long ago.
-        silent_since = last_heard(snapshot) if known else 0.0
-        if not self._endings.is_due(silent_since) or not (check := self._endings.check_soon(task_id)):
+        silent_since = last_published_at(snapshot) if known else 0.0
+        if not self._reconciler.is_due(silent_since) or not (check := self._reconciler.check_soon(task_id)):
             return snapshot
         done, _ = await asyncio.wait({check}, timeout=CHECK_WAIT)
         return (await self._load(task_id) if done else None) or snapshot
@@ -82,7 +82,7 @@ class Snapshots:
         """
         if not snapshot.view.status.state.is_terminal:
             return snapshot
-        await self._endings.revive(snapshot.view.task_id)
+        await self._reconciler.reconcile_ended(snapshot.view.task_id)
         return await self._load(snapshot.view.task_id) or snapshot
 
     async def _load(self, task_id: str) -> Snapshot | None:

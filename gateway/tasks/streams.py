@@ -9,8 +9,8 @@ from functools import partial
 import structlog
 
 from everloop.gateway.context import viewer_of_view
-from everloop.gateway.tasks.endings import Endings
 from everloop.gateway.tasks.fanout import EventFanout, Subscription
+from everloop.gateway.tasks.reconcile import Reconciler
 from everloop.gateway.tasks.snapshots import Snapshots
 from everloop.runtime.telemetry.logs import task_fields
 from everloop.stores.views.interface import Snapshot, StreamedEvent, position_order
@@ -87,9 +87,9 @@ _log = structlog.get_logger()
 class TaskStreams:
     """Snapshots followed by events, without a gap or a repeat."""
 
-    def __init__(self, snapshots: Snapshots, endings: Endings, fanout: EventFanout) -> None:
+    def __init__(self, snapshots: Snapshots, reconciler: Reconciler, fanout: EventFanout) -> None:
         self._snapshots = snapshots
-        self._endings = endings
+        self._reconciler = reconciler
         self._fanout = fanout
 
     async def follow(
@@ -109,7 +109,7 @@ class TaskStreams:
             if is_over and (after is None or is_reached(snapshot, after)):
                 return
             task_id = snapshot.view.task_id
-            on_idle = partial(self._endings.check_soon, task_id)
+            on_idle = partial(self._reconciler.check_soon, task_id)
             async with (
                 self._fanout.subscribe(task_id, after or snapshot.position, on_idle) as events,
                 _closing(events, deadline),

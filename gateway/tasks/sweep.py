@@ -9,8 +9,8 @@ import structlog
 from temporalio.service import RPCError
 
 from everloop.gateway.errors import STORE_FAILURES, GatewayError
-from everloop.gateway.tasks.endings import Endings, lags
 from everloop.gateway.tasks.problems import Problems
+from everloop.gateway.tasks.reconcile import Reconciler, lags
 from everloop.gateway.tasks.runs import Runs
 from everloop.stores.views.interface import OpenTask, TaskViews
 from everloop.stores.views.parts import TASK_TTL
@@ -37,10 +37,10 @@ Found = TypeVar("Found")
 class Sweep:
     """Looks through all tasks every few seconds. Any number of processes may do so at once."""
 
-    def __init__(self, views: TaskViews, runs: Runs, endings: Endings, problems: Problems) -> None:
+    def __init__(self, views: TaskViews, runs: Runs, reconciler: Reconciler, problems: Problems) -> None:
         self._views = views
         self._runs = runs
-        self._endings = endings
+        self._reconciler = reconciler
         self._problems = problems
         # What ended longer ago has no view any more.
         self._since = datetime.now(UTC) - TASK_TTL
@@ -56,11 +56,11 @@ class Sweep:
 
     async def sweep(self) -> None:
         """Look through all tasks once."""
-        await self._try("settle ended tasks", self.settle_ended)
+        await self._try("settle ended tasks", self.finalize_ended)
         await self._try("look at open tasks", self.reconcile_open)
         await self._try("report stuck tasks", self.report_stuck)
 
-    async def settle_ended(self) -> None:
+    async def finalize_ended(self) -> None:
         """Settle every task whose workflow was closed since the last sweep and did not say so.
 
         Settling is idempotent, and a task that was reset or continued goes on: its newest run tells. After a
@@ -78,12 +78,12 @@ class Sweep:
         """
         page = await self._views.list_open(self._next, OPEN_PAGE)
         self._next = self._next + len(page) if page else 0
-        silent = [task for task in page if self._endings.is_due(task.at)]
+        silent = [task for task in page if self._reconciler.is_due(task.at)]
         running = await self._runs.running([task.task_id for task in silent])
         # Of none at all rather this gateway asks the wrong Temporal: no reason to call everything failed.
         known = [task for task in silent if running]
         suspects = [t for t in known if lags(t.state, t.run_id, t.version, running.get(t.task_id))]
-        await self._each(_one_page(suspects), lambda task: self._endings.reconcile(task.task_id))
+        await self._each(_one_page(suspects), lambda task: self._reconciler.reconcile(task.task_id))
 
     async def report_stuck(self) -> None:
         """Report every task that the server calls stuck."""
@@ -92,7 +92,7 @@ class Sweep:
     async def _settle(self, task_id: str) -> None:
         state = await self._views.state(task_id)
         if state and not state.is_terminal:
-            await self._endings.reconcile(task_id)
+            await self._reconciler.reconcile(task_id)
 
     async def _each(
         self, pages: AsyncIterable[Iterable[Found]], work: Callable[[Found], Awaitable[object]]

@@ -35,7 +35,12 @@ from everloop.gateway.errors import (
     TaskPausedError,
     TaskUnknownError,
 )
-from everloop.gateway.tasks.calls import CALL_TIMEOUT, known, readable, temporal_answers
+from everloop.gateway.tasks.calls import (
+    CALL_TIMEOUT,
+    translate_blob_errors,
+    translate_not_found,
+    translate_temporal_errors,
+)
 from everloop.runtime.temporal.describe import describe
 from everloop.runtime.temporal.failures import says_workflow_unknown
 from everloop.workflows.agent_task import AgentTask
@@ -124,7 +129,7 @@ class Tasks:
             ]
         )
         try:
-            async with temporal_answers():
+            async with translate_temporal_errors():
                 await self._client.start_workflow(
                     names.WORKFLOW_TYPE,
                     task.model_copy(update={"splits_queues": self._splits_queues}),
@@ -169,7 +174,7 @@ class Tasks:
     async def _hand_over(self, task_id: str, update: str, said: Wire, update_id: str) -> str:
         """Hand something to a task, to the run that goes on where one is ending; return what it answers."""
         try:
-            async with temporal_answers(UPDATE_TIMEOUT):
+            async with translate_temporal_errors(UPDATE_TIMEOUT):
                 while not (answer := await self._update(task_id, update, said, update_id)):
                     # Its run ended below the message; unless the task went on in another, so did the task.
                     if not await self._is_running(task_id):
@@ -186,7 +191,7 @@ class Tasks:
             TaskUnknownError: there is no such workflow.
         """
         try:
-            async with asyncio.timeout(QUERY_TIMEOUT), known(task_id), readable():
+            async with asyncio.timeout(QUERY_TIMEOUT), translate_not_found(task_id), translate_blob_errors():
                 taken = await self._handle(task_id).query(AgentTask.taken_in, message.message_id)
         except (TimeoutError, RPCError, WorkflowQueryFailedError, ValueError):
             return False
@@ -227,7 +232,7 @@ class Tasks:
         return run.is_running
 
     async def _is_paused(self, task_id: str) -> bool:
-        async with temporal_answers(), known(task_id):
+        async with translate_temporal_errors(), translate_not_found(task_id):
             return (await describe(self._client, task_id)).is_paused
 
     async def cancel(self, task_id: str) -> None:
@@ -236,7 +241,7 @@ class Tasks:
         Raises:
             TaskUnknownError: no workflow of this id runs.
         """
-        async with temporal_answers(), known(task_id):
+        async with translate_temporal_errors(), translate_not_found(task_id):
             await self._handle(task_id).cancel()
 
     async def view(self, task_id: str) -> TaskView:
@@ -254,7 +259,7 @@ class Tasks:
     async def _answering(self, task_id: str) -> AsyncGenerator[None]:
         """Give a worker its time to answer a query, and say what it means if none does."""
         try:
-            async with asyncio.timeout(QUERY_TIMEOUT), known(task_id), readable():
+            async with asyncio.timeout(QUERY_TIMEOUT), translate_not_found(task_id), translate_blob_errors():
                 yield
         except (TimeoutError, RPCError, WorkflowQueryFailedError) as error:
             raise NoWorkerError from error
@@ -287,7 +292,11 @@ class Tasks:
             NoWorkerError: the task has ended, so that its beginning would mislead.
             PayloadLostError, PayloadsUnavailableError: what it began with cannot be read.
         """
-        async with temporal_answers(CALL_TIMEOUT - QUERY_TIMEOUT), known(task_id), readable():
+        async with (
+            translate_temporal_errors(CALL_TIMEOUT - QUERY_TIMEOUT),
+            translate_not_found(task_id),
+            translate_blob_errors(),
+        ):
             newest = await describe(self._client, task_id)
             if newest.workflow_type != names.WORKFLOW_TYPE:
                 raise TaskUnknownError(task_id)
@@ -371,7 +380,7 @@ class Routes:
         """
         handle = self._client.get_workflow_handle(task_id, result_type=TaskResult)
         try:
-            async with asyncio.timeout(DECISION_TIMEOUT), readable():
+            async with asyncio.timeout(DECISION_TIMEOUT), translate_blob_errors():
                 return await handle.execute_update(_UPDATE, id=_UPDATE_ID, result_type=Route)
         except (TimeoutError, WorkflowUpdateRPCTimeoutOrCancelledError) as error:
             raise NoWorkerError from error
@@ -379,10 +388,10 @@ class Routes:
             pass  # its run ended below it
         except RPCError as error:
             if not (error.status is RPCStatusCode.FAILED_PRECONDITION or says_workflow_unknown(error)):
-                async with temporal_answers():
+                async with translate_temporal_errors():
                     raise
         try:
-            async with temporal_answers(), readable():
+            async with translate_temporal_errors(), translate_blob_errors():
                 result = await handle.result()
                 return Route(message=result.message, digest=result.digest)
         except WorkflowFailureError:

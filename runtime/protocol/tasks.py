@@ -47,7 +47,7 @@ STATES_BY_NUMBER: dict[int, TaskState] = {
 
 
 @dataclass(frozen=True)
-class Place:
+class TaskUrl:
     """The task that what we show belongs to, and the public URL of the gateway that serves its files."""
 
     task_id: str
@@ -55,9 +55,9 @@ class Place:
     public_url: str
 
 
-def place_of(view: TaskView, public_url: str) -> Place:
-    """Return the place of all that is in a view."""
-    return Place(view.task_id, view.context_id, public_url)
+def task_url_of(view: TaskView, public_url: str) -> TaskUrl:
+    """Return what the URLs of all that is in a view begin with."""
+    return TaskUrl(view.task_id, view.context_id, public_url)
 
 
 def to_task(
@@ -68,7 +68,7 @@ def to_task(
     Artifacts without any content are left out, unless what is being written may yet come. The metadata are
     those of the status: what the task has used so far.
     """
-    place = place_of(view, public_url)
+    task_url = task_url_of(view, public_url)
     is_over = view.status.state.is_terminal
     artifacts = [
         a for a in view.artifacts if _has_content(a) or (may_be_shown(a) and _is_open(a, is_over=is_over))
@@ -76,9 +76,9 @@ def to_task(
     return pb.Task(
         id=view.task_id,
         context_id=view.context_id,
-        status=to_status(view.status, place),
-        history=[to_message(message, place) for message in newest(view, history_length)],
-        artifacts=[to_artifact(artifact, place) for artifact in artifacts] if include_artifacts else [],
+        status=to_status(view.status, task_url),
+        history=[to_message(message, task_url) for message in newest(view, history_length)],
+        artifacts=[to_artifact(artifact, task_url) for artifact in artifacts] if include_artifacts else [],
         metadata=to_struct(view.status.metadata),
     )
 
@@ -100,22 +100,22 @@ def newest(view: TaskView, history_length: int | None) -> tuple[Message, ...]:
     return view.history[skipped:]
 
 
-def to_status(status: TaskStatus, place: Place) -> pb.TaskStatus:
+def to_status(status: TaskStatus, task_url: TaskUrl) -> pb.TaskStatus:
     """Return the A2A status; times keep their microseconds."""
     at = Timestamp()
     at.FromDatetime(status.at)
-    message = to_message(status.message, place) if status.message else None
+    message = to_message(status.message, task_url) if status.message else None
     return pb.TaskStatus(state=f"TASK_STATE_{status.state.name}", message=message, timestamp=at)
 
 
-def to_message(message: Message, place: Place) -> pb.Message:
+def to_message(message: Message, task_url: TaskUrl) -> pb.Message:
     """Return the A2A message, with the ids of its task and context."""
     return pb.Message(
         message_id=shown_message_id(message.message_id),
-        task_id=place.task_id,
-        context_id=place.context_id,
+        task_id=task_url.task_id,
+        context_id=task_url.context_id,
         role=pb.ROLE_USER if isinstance(message, UserMessage) else pb.ROLE_AGENT,
-        parts=[to_part(part, place) for part in message.parts],
+        parts=[to_part(part, task_url) for part in message.parts],
         metadata=to_struct(message.metadata),
         extensions=message.extensions if isinstance(message, UserMessage) else (),
         reference_task_ids=[reference.task_id for reference in _references(message)],
@@ -124,25 +124,25 @@ def to_message(message: Message, place: Place) -> pb.Message:
 
 def to_direct_message(message: AgentMessage, context_id: str) -> pb.Message:
     """Return the A2A message that answers in place of a task."""
-    return to_message(message, Place("", context_id, ""))
+    return to_message(message, TaskUrl("", context_id, ""))
 
 
 def _references(message: Message) -> Sequence[TaskReference]:
     return message.references if isinstance(message, UserMessage) else ()
 
 
-def to_artifact(artifact: Artifact, place: Place) -> pb.Artifact:
+def to_artifact(artifact: Artifact, task_url: TaskUrl) -> pb.Artifact:
     """Return the A2A artifact with all its parts."""
     return pb.Artifact(
         artifact_id=artifact.artifact_id,
         name=artifact.name,
         description=artifact.description,
-        parts=[to_part(part, place) for part in artifact.parts],
+        parts=[to_part(part, task_url) for part in artifact.parts],
         metadata=to_struct(FAILED_ARTIFACT) if artifact.failed else None,
     )
 
 
-def to_part(part: Part, place: Place) -> pb.Part:
+def to_part(part: Part, task_url: TaskUrl) -> pb.Part:
     """Return the A2A part. A file whose content is not here is the URL where it can be had."""
     match part:
         case TextPart():
@@ -150,7 +150,7 @@ def to_part(part: Part, place: Place) -> pb.Part:
         case DataPart():
             content = _to_data(part)
         case FilePart():
-            content = _to_file(part, place)
+            content = _to_file(part, task_url)
     content.media_type, content.filename = part.media_type or content.media_type, part.filename
     if metadata := to_struct(part.metadata):
         content.metadata.CopyFrom(metadata)
@@ -165,12 +165,14 @@ def _to_data(part: DataPart) -> pb.Part:
     return pb.Part(data=ParseDict(cast("dict[str, JsonValue]", part.data), Value()))
 
 
-def _to_file(part: FilePart, place: Place) -> pb.Part:
+def _to_file(part: FilePart, task_url: TaskUrl) -> pb.Part:
     if part.url:
         return pb.Part(url=part.url)
     if part.stored:
         stored = part.stored
-        return pb.Part(url=part_url(place.public_url, place.context_id, stored.artifact_id, stored.index))
+        return pb.Part(
+            url=part_url(task_url.public_url, task_url.context_id, stored.artifact_id, stored.index)
+        )
     return pb.Part(raw=base64.b64decode(part.content))
 
 

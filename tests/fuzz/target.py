@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, settings
 from redis.asyncio import Redis
 from temporalio.client import Client
 
-from everloop.gateway.auth.guards import Guards
+from everloop.gateway.auth.access import AccessControl
 from everloop.gateway.bindings.grpc import GrpcServer
 from everloop.gateway.operations.push import StoredPush, notifier
 from everloop.gateway.settings import GatewaySettings
@@ -57,7 +57,7 @@ async def running_target(client: Client, redis: Redis) -> AsyncGenerator[Target]
     notify = notifier(PushDeliveries(client, configs, unique("nobody")))
     views = NotifyingTaskViews(RedisTaskViews(redis), configs, notify)
     push = StoredPush(configs, notify, LOOPBACK_ALLOWED, "https://agents.example.com/")
-    server = GrpcServer(GatewaySettings(grpc_port=0, shutdown_grace=1), Guards())
+    server = GrpcServer(GatewaySettings(grpc_port=0, shutdown_grace=1), AccessControl())
     async with (
         stand_in_worker(client, queue),
         running_gateway(client, views, queue=queue, push=push, blocking_timeout=0.05) as gateway,

@@ -10,7 +10,7 @@ from a2a.types import a2a_pb2 as pb
 from temporalio.client import Client
 
 from everloop.agents.agent import Agent
-from everloop.gateway.auth.guards import Guards
+from everloop.gateway.auth.access import AccessControl
 from everloop.gateway.bindings.grpc import GrpcServer
 from everloop.gateway.cards.signing import CardKey
 from everloop.gateway.operations.push import PushOperations
@@ -64,24 +64,24 @@ async def running_grpc_gateway(  # noqa: PLR0913 -- what a test may set of a gat
     *,
     queue: str,
     agents: Sequence[Agent] = (AGENT,),
-    guards: Guards | None = None,
+    access: AccessControl | None = None,
     push: PushOperations | None = None,
     card_key: CardKey | None = None,
     stalled_after: float = STALLED_AFTER,
 ) -> AsyncGenerator[GrpcGateway]:
     """Serve a gateway and gRPC, each on a free port, until the block ends."""
-    guards = guards or Guards()
+    access = access or AccessControl()
     settings = GatewaySettings(
         grpc_port=0, shutdown_grace=1, max_message_bytes=BODY_BYTES - 1, max_body_bytes=BODY_BYTES
     )
-    server = GrpcServer(settings, guards, stalled_after=stalled_after)
+    server = GrpcServer(settings, access, stalled_after=stalled_after)
     async with (
         running_gateway(
             client,
             views,
             queue=queue,
             agents=agents,
-            guards=guards,
+            access=access,
             push=push,
             card_key=card_key,
             grpc_port=server.port,

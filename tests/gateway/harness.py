@@ -21,7 +21,7 @@ from everloop.activities.publish import ViewPublisher
 from everloop.agents.agent import Agent
 from everloop.agents.registry import AgentRegistry
 from everloop.gateway.app import build_app
-from everloop.gateway.auth.guards import Guards
+from everloop.gateway.auth.access import AccessControl
 from everloop.gateway.backends import Stores
 from everloop.gateway.cards.signing import CardKey
 from everloop.gateway.operations.push import PushOperations
@@ -284,7 +284,7 @@ async def running_gateway(  # noqa: PLR0913 -- what a test may set of a gateway,
     queue: str,
     agent: Agent = AGENT,
     agents: Sequence[Agent] = (),
-    guards: Guards | None = None,
+    access: AccessControl | None = None,
     push: PushOperations | None = None,
     card_key: CardKey | None = None,
     fanout: EventFanout | None = None,
@@ -303,7 +303,7 @@ async def running_gateway(  # noqa: PLR0913 -- what a test may set of a gateway,
         stores = Stores(views, secrets, artifacts, transcripts or MemoryTranscripts(), link_seconds)
         served = AgentRegistry(agents or [agent])
         app = build_app(
-            settings, client, stores, served, guards=guards, push=push, fanout=fanout, card_key=card_key
+            settings, client, stores, served, access=access, push=push, fanout=fanout, card_key=card_key
         )
         server = GatewayServer(app, settings)
         serving = asyncio.create_task(server.serve(sockets=[listener]))

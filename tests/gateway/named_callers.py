@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from a2a.types import a2a_pb2 as pb
 
-from everloop.gateway.auth.guards import Authenticator
+from everloop.gateway.auth.access import Authenticator
 from everloop.gateway.context import ANONYMOUS, Caller
 
 

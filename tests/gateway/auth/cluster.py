@@ -1,4 +1,4 @@
-"""A gateway of two agents that guards its tasks, all its bindings, and callers with keys of every kind."""
+"""A gateway of two agents that access its tasks, all its bindings, and callers with keys of every kind."""
 
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
@@ -7,8 +7,8 @@ from pathlib import Path
 
 from temporalio.client import Client
 
+from everloop.gateway.auth.access import AccessControl
 from everloop.gateway.auth.api_keys import ApiKeyScheme, add_key, new_key
-from everloop.gateway.auth.guards import Guards
 from everloop.gateway.auth.schemes import AnyScheme
 from everloop.stores.artifacts.interface import Create, NewPart
 from everloop.stores.views.interface import TaskViews
@@ -112,11 +112,11 @@ async def running_cluster(client: Client, views: TaskViews, path: Path) -> Async
         key, line = new_key(owner, scopes, None)
         add_key(path, line)
         keys[name] = {"X-API-Key": key}
-    guards = Guards(AnyScheme([ApiKeyScheme(path)]))
+    access = AccessControl(AnyScheme([ApiKeyScheme(path)]))
     agents = [AGENT, OTHER]
     async with (
         stand_in_worker(client, queue),
-        running_grpc_gateway(client, views, queue=queue, agents=agents, guards=guards, push=push) as served,
+        running_grpc_gateway(client, views, queue=queue, agents=agents, access=access, push=push) as served,
     ):
         wires = all_wires(served.http.http, served.channel)
         yield Cluster(served.http, wires, push, client, views, keys)

@@ -9,8 +9,8 @@ import httpx
 import pytest
 from temporalio.client import Client
 
+from everloop.gateway.auth.access import AccessControl
 from everloop.gateway.auth.api_keys import add_key, new_key, remove_key
-from everloop.gateway.auth.guards import Guards
 from everloop.gateway.auth.settings import AuthSettings, make_authenticator
 from everloop.stores.views.interface import TaskViews
 from tests.gateway.grpc_harness import GrpcGateway, running_grpc_gateway
@@ -43,8 +43,8 @@ class Site:
 
 @asynccontextmanager
 async def site(client: Client, views: TaskViews, **settings: str) -> AsyncGenerator[Site]:
-    guards = Guards(make_authenticator(AuthSettings.model_validate(settings), "127.0.0.1"))
-    async with running_grpc_gateway(client, views, queue="none", guards=guards) as served:
+    access = AccessControl(make_authenticator(AuthSettings.model_validate(settings), "127.0.0.1"))
+    async with running_grpc_gateway(client, views, queue="none", access=access) as served:
         yield Site(served)
 
 

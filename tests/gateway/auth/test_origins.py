@@ -7,7 +7,7 @@ import pytest
 import pytest_asyncio
 from temporalio.client import Client
 
-from everloop.gateway.auth.guards import Guards
+from everloop.gateway.auth.access import AccessControl
 from everloop.gateway.bindings.origins import OwnPagesOnly
 from everloop.stores.views.interface import TaskViews
 from tests.gateway.harness import RunningGateway, running_gateway, unique
@@ -117,7 +117,7 @@ async def test_programs_and_our_own_pages_may_change_things(
 
 async def test_with_authentication_names_do_not_matter(client: Client, views: TaskViews) -> None:
     """No page has the credentials."""
-    async with running_gateway(client, views, queue="none", guards=Guards(Named())) as gateway:
+    async with running_gateway(client, views, queue="none", access=AccessControl(Named())) as gateway:
         read = await status(gateway, "GET", "/healthz", Host="any.example", Origin="http://evil.example")
 
     assert read == 200

@@ -10,9 +10,9 @@ from pydantic import ValidationError
 from redis.asyncio import Redis
 from temporalio.client import Client
 
-from everloop.gateway.auth.guards import (
+from everloop.gateway.auth.access import (
+    AccessControl,
     CountedRequestLimits,
-    Guards,
     LimitSettings,
     RequestLimits,
     Unlimited,
@@ -41,8 +41,8 @@ async def limited(
         return make_request_limits(LimitSettings.model_validate(variables), redis)
 
     async with (
-        running_gateway(client, views, queue=queue, guards=Guards(Named(), limits())) as one,
-        running_gateway(client, views, queue=queue, guards=Guards(Named(), limits())) as two,
+        running_gateway(client, views, queue=queue, access=AccessControl(Named(), limits())) as one,
+        running_gateway(client, views, queue=queue, access=AccessControl(Named(), limits())) as two,
     ):
         yield one, two
 

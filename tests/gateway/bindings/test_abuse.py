@@ -12,7 +12,7 @@ import pytest
 import pytest_asyncio
 from temporalio.client import Client
 
-from everloop.gateway.auth.guards import Guards, LimitSettings, make_request_limits
+from everloop.gateway.auth.access import AccessControl, LimitSettings, make_request_limits
 from everloop.gateway.bindings.grpc import GrpcServer
 from everloop.gateway.context import MAX_HEADERS
 from everloop.gateway.settings import GatewaySettings
@@ -47,7 +47,7 @@ async def wires(client: Client, views: TaskViews) -> AsyncGenerator[MessageWires
     settings = GatewaySettings(
         grpc_port=0, shutdown_grace=1, max_message_bytes=MESSAGE_BYTES, max_body_bytes=BODY_BYTES
     )
-    server = GrpcServer(settings, Guards())
+    server = GrpcServer(settings, AccessControl())
     async with (
         running_gateway(
             client, views, queue="none", max_message_bytes=MESSAGE_BYTES, max_body_bytes=BODY_BYTES
@@ -198,10 +198,10 @@ async def limited(client: Client, views: TaskViews, redis_url: str) -> AsyncGene
     settings = LimitSettings(requests_per_minute=2, max_open_tasks=1)
     queue = unique("limited")
     async with connect_redis(redis_url) as redis:
-        guards = Guards(Named(), make_request_limits(settings, redis))
+        access = AccessControl(Named(), make_request_limits(settings, redis))
         async with (
             stand_in_worker(client, queue),
-            running_grpc_gateway(client, views, queue=queue, guards=guards) as gateway,
+            running_grpc_gateway(client, views, queue=queue, access=access) as gateway,
         ):
             yield all_wires(gateway.http.http, gateway.channel)
 

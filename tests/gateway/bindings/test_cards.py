@@ -23,10 +23,10 @@ from everloop.agents.agent import Agent
 from everloop.agents.plugins import Plugin
 from everloop.agents.registry import AgentRegistry
 from everloop.agents.tool import Tool
-from everloop.gateway.auth.guards import Anybody, Guards
-from everloop.gateway.cards.cards import Cards, Offer
+from everloop.gateway.auth.access import AccessControl, Anybody
+from everloop.gateway.cards.cards import Cards, CardSettings
 from everloop.gateway.cards.routes import card_routes
-from everloop.gateway.cards.signing import CardKey, CardSettings, load_card_key
+from everloop.gateway.cards.signing import CardKey, CardKeySettings, load_card_key
 from everloop.stores.views.interface import TaskViews
 from tests.gateway.grpc_harness import GrpcGateway, running_grpc_gateway
 from tests.gateway.harness import running_gateway
@@ -72,7 +72,7 @@ def key(tmp_path_factory: pytest.TempPathFactory) -> CardKey:
     path = tmp_path_factory.mktemp("key") / "key.pem"
     private = ec.generate_private_key(ec.SECP256R1())
     path.write_bytes(private.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
-    loaded = load_card_key(CardSettings(card_key=path))
+    loaded = load_card_key(CardKeySettings(card_key=path))
     assert loaded
     return loaded
 
@@ -81,7 +81,7 @@ def key(tmp_path_factory: pytest.TempPathFactory) -> CardKey:
 async def gateway(client: Client, views: TaskViews, key: CardKey) -> AsyncGenerator[GrpcGateway]:
     """A gateway whose cards have all that there is in cards."""
     async with running_grpc_gateway(
-        client, views, queue="none", agents=[WRITER, READER], guards=Guards(Open()), card_key=key
+        client, views, queue="none", agents=[WRITER, READER], access=AccessControl(Open()), card_key=key
     ) as gateway:
         yield gateway
 
@@ -196,7 +196,7 @@ async def test_head_tells_what_get_would(http: httpx.AsyncClient, path: str) -> 
 
 async def test_gateways_of_the_same_key_give_the_same_tag(key: CardKey) -> None:
     """Signatures differ each time they are made; clients of several gateways are to notice nothing."""
-    cards = [Cards(AgentRegistry([WRITER]), Offer("http://test/"), key) for _ in range(2)]
+    cards = [Cards(AgentRegistry([WRITER]), CardSettings("http://test/"), key) for _ in range(2)]
     transports = [httpx.ASGITransport(Starlette(routes=card_routes(each))) for each in cards]
     answers: list[httpx.Response] = []
     for transport in transports:

@@ -15,8 +15,8 @@ from uvicorn.server import ServerState
 
 from everloop.agents.registry import AgentRegistry
 from everloop.gateway.app import build_app
+from everloop.gateway.auth.access import AccessControl
 from everloop.gateway.auth.api_keys import ApiKeyScheme, add_key, new_key
-from everloop.gateway.auth.guards import Guards
 from everloop.gateway.auth.jwt import JwtScheme, OneKey, TokenRules, VerificationKey
 from everloop.gateway.auth.schemes import AnyScheme, ProxyCertificateScheme
 from everloop.gateway.backends import Stores
@@ -136,8 +136,8 @@ def app(client: Client, views: TaskViews, tmp_path: Path) -> Starlette:
         JwtScheme(OneKey(VerificationKey(b"s" * 64, ("HS256",))), TokenRules("me", "you")),
     ]
     stores = Stores(views, MemorySecrets(), MemoryArtifacts(views), MemoryTranscripts())
-    guards = Guards(AnyScheme(schemes))
-    return build_app(GatewaySettings(), client, stores, AgentRegistry([AGENT]), guards=guards)
+    access = AccessControl(AnyScheme(schemes))
+    return build_app(GatewaySettings(), client, stores, AgentRegistry([AGENT]), access=access)
 
 
 def _answered(app: Starlette, sent: bytes) -> Callable[[], bytes]:

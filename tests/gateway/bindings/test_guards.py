@@ -10,7 +10,7 @@ import pytest_asyncio
 from a2a.types import a2a_pb2 as pb
 from temporalio.client import Client
 
-from everloop.gateway.auth.guards import Authenticator, Guards, Unlimited
+from everloop.gateway.auth.access import AccessControl, Authenticator, Unlimited
 from everloop.gateway.context import Caller
 from everloop.gateway.errors import TooManyRequestsError, UnauthenticatedError
 from everloop.stores.views.interface import TaskViews
@@ -55,8 +55,8 @@ def named() -> Named:
 async def guarded(
     client: Client, views: TaskViews, queue: str, model: PromptModel, named: Named
 ) -> AsyncGenerator[RunningGateway]:
-    guards = Guards(named, NotGreedy())
-    async with running_gateway(client, views, queue=queue, guards=guards) as gateway:
+    access = AccessControl(named, NotGreedy())
+    async with running_gateway(client, views, queue=queue, access=access) as gateway:
         yield gateway
 
 

@@ -13,7 +13,7 @@ from a2a.utils.errors import A2AError
 from starlette.responses import JSONResponse, Response
 
 from everloop.agents.registry import AgentRegistry
-from everloop.gateway.auth.guards import Guards
+from everloop.gateway.auth.access import AccessControl
 from everloop.gateway.bindings.requests import BODIES_AT_ONCE, SMALL_BODY, A2ARequest, BodyLimits
 from everloop.gateway.bindings.shell import Binding, Endpoint, HttpShell
 from everloop.gateway.server import GatewayProtocol, listen
@@ -45,7 +45,7 @@ def limits() -> BodyLimits:
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def impatient(limits: BodyLimits) -> AsyncGenerator[str]:
     """A server that gives bodies and heads a second."""
-    app = Endpoint(Echo(), HttpShell(AgentRegistry([AGENT]), Guards(), limits, lambda: False))
+    app = Endpoint(Echo(), HttpShell(AgentRegistry([AGENT]), AccessControl(), limits, lambda: False))
     config = uvicorn.Config(app, http=Impatient, lifespan="off", log_config=None)
     server = uvicorn.Server(config)
     with listen(GatewaySettings(port=0)) as listener:

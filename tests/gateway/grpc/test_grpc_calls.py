@@ -17,7 +17,7 @@ from structlog.contextvars import get_contextvars
 from temporalio.client import Client
 
 from everloop.agents.agent import Agent
-from everloop.gateway.auth.guards import Anybody, Guards, Unlimited
+from everloop.gateway.auth.access import AccessControl, Anybody, Unlimited
 from everloop.gateway.context import MAX_HEADERS, Caller
 from everloop.gateway.errors import (
     ForbiddenError,
@@ -82,16 +82,16 @@ def counter() -> Counter:
 
 
 @pytest.fixture(scope="module")
-def guards(doorman: Doorman, counter: Counter) -> Guards:
-    return Guards(doorman, counter)
+def access(doorman: Doorman, counter: Counter) -> AccessControl:
+    return AccessControl(doorman, counter)
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def guarded(
-    client: Client, views: TaskViews, queue: str, model: PromptModel, guards: Guards
+    client: Client, views: TaskViews, queue: str, model: PromptModel, access: AccessControl
 ) -> AsyncGenerator[GrpcGateway]:
     async with running_grpc_gateway(
-        client, views, queue=queue, agents=[AGENT, OTHER], guards=guards
+        client, views, queue=queue, agents=[AGENT, OTHER], access=access
     ) as gateway:
         yield gateway
 

@@ -22,7 +22,7 @@ from structlog.testing import capture_logs
 from temporalio.client import Client
 
 from everloop.deploy.local.servers import LOOPBACK, free_port
-from everloop.gateway.auth.guards import Guards
+from everloop.gateway.auth.access import AccessControl
 from everloop.gateway.bindings.grpc import GrpcServer
 from everloop.gateway.server import AddressInUseError
 from everloop.gateway.settings import GatewaySettings
@@ -213,7 +213,7 @@ async def test_a_port_that_is_taken_is_named(capfd: pytest.CaptureFixture[str]) 
     with socket.create_server((LOOPBACK, 0)) as listener:
         port = listener.getsockname()[1]
         with pytest.raises(AddressInUseError, match=f"gRPC on {LOOPBACK}:{port}: .*EVERLOOP_GRPC_PORT"):
-            GrpcServer(GatewaySettings(grpc_port=port), Guards())
+            GrpcServer(GatewaySettings(grpc_port=port), AccessControl())
 
     assert not capfd.readouterr().err
 

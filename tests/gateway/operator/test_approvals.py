@@ -15,8 +15,8 @@ from temporalio import activity
 from temporalio.client import Client
 
 from everloop.activities.publish import ViewPublisher
+from everloop.gateway.auth.access import AccessControl
 from everloop.gateway.auth.api_keys import ApiKeyScheme, add_key, new_key
-from everloop.gateway.auth.guards import Guards
 from everloop.gateway.auth.schemes import AnyScheme
 from everloop.stores.views.interface import TaskViews
 from everloop.worker import Ports, WorkerSettings, running_workers
@@ -161,10 +161,10 @@ async def office(
         FixedAgents(),
         context=RecordingContext(),
     )
-    guards = Guards(AnyScheme([ApiKeyScheme(path)]))
+    access = AccessControl(AnyScheme([ApiKeyScheme(path)]))
     async with (
         running_workers(client, ports, WorkerSettings(task_queue=queue, shutdown_grace=0), TASK_WORK),
-        running_gateway(client, views, queue=queue, guards=guards) as gateway,
+        running_gateway(client, views, queue=queue, access=access) as gateway,
     ):
         yield Office(gateway.http, keys, tools, client)
 

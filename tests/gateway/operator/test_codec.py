@@ -18,8 +18,8 @@ from google.protobuf.json_format import MessageToDict
 from temporalio.api.common.v1 import Payload, Payloads
 from temporalio.client import Client
 
+from everloop.gateway.auth.access import AccessControl
 from everloop.gateway.auth.api_keys import ApiKeyScheme, add_key, new_key
-from everloop.gateway.auth.guards import Guards
 from everloop.gateway.auth.schemes import AnyScheme
 from everloop.runtime.temporal.payloads import THRESHOLD, data_converter
 from everloop.stores.views.interface import TaskViews
@@ -68,12 +68,12 @@ async def harness(
         keys[name] = {"X-API-Key": key}
     converter = data_converter(MemoryBlobs(), cipher=keyring("k1"))
     client = await Client.connect(temporal_address, data_converter=converter)
-    guards = Guards(AnyScheme([ApiKeyScheme(path)]))
+    access = AccessControl(AnyScheme([ApiKeyScheme(path)]))
     async with running_gateway(
         client,
         views,
         queue="none",
-        guards=guards,
+        access=access,
         codec_origins=UI,
         max_message_bytes=1_000_000,
         max_body_bytes=1_200_000,
@@ -129,7 +129,7 @@ async def test_callers_of_whom_no_scopes_are_known_are_no_operators(
     harness: Harness, views: TaskViews
 ) -> None:
     """Elsewhere nothing is refused to them; this scope has to be named."""
-    async with running_gateway(harness.client, views, queue="none", guards=Guards(Named())) as gateway:
+    async with running_gateway(harness.client, views, queue="none", access=AccessControl(Named())) as gateway:
         answer = await gateway.http.post("/codec/decode", json=await harness.encrypted(WORD))
     assert answer.status_code == 403
 
@@ -175,9 +175,9 @@ async def test_is_not_there_where_nothing_is_encrypted_or_anybody_gets_in(
     harness: Harness, client: Client, views: TaskViews
 ) -> None:
     """Without keys there is nothing to decrypt, and what is encrypted is for nobody without a name."""
-    guards = Guards(AnyScheme([]))
-    for temporal, guard in ((client, guards), (harness.client, Guards())):
-        async with running_gateway(temporal, views, queue="none", guards=guard) as gateway:
+    access = AccessControl(AnyScheme([]))
+    for temporal, control in ((client, access), (harness.client, AccessControl())):
+        async with running_gateway(temporal, views, queue="none", access=control) as gateway:
             assert (await gateway.http.post("/codec/decode", json={})).status_code == 404
 
 

@@ -94,7 +94,7 @@ async def test_a_status_that_was_lost_is_told_when_the_view_is_put_right(client:
         begun = TaskStatus(state=TaskState.SUBMITTED, at=shown.created_at)
         await behind.create(shown.model_copy(update={"status": begun, "version": 0, "run_id": ""}))
         await configs.put(a_config(task.id))
-        await services(client, views, queue=queue).endings.reconcile(task.id)
+        await services(client, views, queue=queue).reconciler.reconcile(task.id)
         gate.set()
 
     assert await behind.state(task.id) is TaskState.WORKING

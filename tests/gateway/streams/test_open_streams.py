@@ -7,7 +7,7 @@ import pytest
 import pytest_asyncio
 from temporalio.client import Client
 
-from everloop.gateway.auth.guards import Guards
+from everloop.gateway.auth.access import AccessControl
 from everloop.gateway.errors import TooManyRequestsError, UnavailableNowError
 from everloop.gateway.operations.authorized import OpenStreams
 from everloop.stores.views.interface import TaskViews
@@ -36,7 +36,7 @@ def test_streams_are_counted_as_long_as_they_last() -> None:
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def small(client: Client, views: TaskViews) -> AsyncGenerator[RunningGateway]:
     async with running_gateway(
-        client, views, queue="none", guards=Guards(Named()), max_streams_per_owner=MOST
+        client, views, queue="none", access=AccessControl(Named()), max_streams_per_owner=MOST
     ) as gateway:
         yield gateway
 

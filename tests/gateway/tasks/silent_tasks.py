@@ -18,8 +18,8 @@ from temporalio.worker import Worker
 
 from everloop.gateway.backends import Stores
 from everloop.gateway.context import Viewer
-from everloop.gateway.tasks.endings import Endings
 from everloop.gateway.tasks.problems import Problems
+from everloop.gateway.tasks.reconcile import Reconciler
 from everloop.gateway.tasks.runs import Runs
 from everloop.gateway.tasks.snapshots import Snapshots
 from everloop.gateway.tasks.sweep import Sweep
@@ -81,7 +81,7 @@ class Services:
     stores: Stores
     secrets: MemorySecrets
     runs: Runs
-    endings: Endings
+    reconciler: Reconciler
     snapshots: Snapshots
     sweep: Sweep
 
@@ -100,9 +100,9 @@ def services(  # noqa: PLR0913 -- what a test may set, each by its name
     problems = Problems(views, runs)
     stores = Stores(views, secrets, artifacts or MemoryArtifacts(views), MemoryTranscripts())
     tasks = Tasks(client, queue)
-    endings = Endings(stores, tasks, runs, problems, pause=pause)
-    snapshots = Snapshots(stores, tasks, endings)
-    return Services(stores, secrets, runs, endings, snapshots, Sweep(views, runs, endings, problems))
+    reconciler = Reconciler(stores, tasks, runs, problems, pause=pause)
+    snapshots = Snapshots(stores, tasks, reconciler)
+    return Services(stores, secrets, runs, reconciler, snapshots, Sweep(views, runs, reconciler, problems))
 
 
 async def start(

@@ -13,7 +13,7 @@ from a2a.utils.errors import TaskNotFoundError, UnsupportedOperationError
 from google.protobuf.json_format import MessageToDict
 from temporalio.client import Client
 
-from everloop.gateway.auth.guards import Guards
+from everloop.gateway.auth.access import AccessControl
 from everloop.gateway.context import ANONYMOUS
 from everloop.gateway.tasks import large as large_tasks
 from everloop.runtime.redis import connect_redis
@@ -74,7 +74,7 @@ async def large(redis_url: str) -> AsyncGenerator[LargeViews]:
 @pytest_asyncio.fixture(loop_scope="session")
 async def served(client: Client, large: LargeViews) -> AsyncGenerator[RunningGateway]:
     """A gateway that starts no tasks."""
-    async with running_gateway(client, large, queue="none", guards=Guards(Named())) as gateway:
+    async with running_gateway(client, large, queue="none", access=AccessControl(Named())) as gateway:
         yield gateway
 
 

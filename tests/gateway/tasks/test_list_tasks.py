@@ -14,7 +14,7 @@ from pydantic import JsonValue
 from temporalio.client import Client
 
 from everloop.agents.agent import Agent
-from everloop.gateway.auth.guards import Guards
+from everloop.gateway.auth.access import AccessControl
 from everloop.stores.views.interface import TaskViews
 from everloop.workflows.contract.events import StatusChanged
 from everloop.workflows.contract.messages import TextPart, UserMessage
@@ -30,7 +30,7 @@ INVALID_PARAMS = -32602
 async def served(client: Client, views: TaskViews) -> AsyncGenerator[RunningGateway]:
     """A gateway with two agents, which starts no tasks."""
     async with running_gateway(
-        client, views, queue="none", agents=[AGENT, OTHER], guards=Guards(Named())
+        client, views, queue="none", agents=[AGENT, OTHER], access=AccessControl(Named())
     ) as gateway:
         yield gateway
 

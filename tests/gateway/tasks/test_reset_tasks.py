@@ -124,7 +124,7 @@ class Harness:
     async def terminate(self, task_id: str) -> None:
         """End the task as an operator does, and let the gateway notice."""
         await self.client.get_workflow_handle(task_id).terminate()
-        await services(self.client, self.views, queue=self.queue).endings.reconcile(task_id)
+        await services(self.client, self.views, queue=self.queue).reconciler.reconcile(task_id)
         assert (await self.shown(task_id)).status.state == FAILED
 
 

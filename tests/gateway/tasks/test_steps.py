@@ -11,7 +11,7 @@ import pytest
 import pytest_asyncio
 from temporalio.client import Client
 
-from everloop.gateway.auth.guards import Guards
+from everloop.gateway.auth.access import AccessControl
 from everloop.gateway.context import Caller
 from everloop.gateway.tasks.steps import Steps
 from everloop.gateway.tasks.tasks import Tasks
@@ -210,9 +210,9 @@ async def test_a_result_is_for_callers_of_its_agent(
     asks = AssistantMessage(text="I look.", tool_calls=(CALL,))
     told = [said("mine"), asks, ToolMessage(call_id="c1", name="search", content="x")]
     task = await ended(views, transcripts, told)
-    guards = Guards(BoundTo(agent_id))
+    access = AccessControl(BoundTo(agent_id))
     async with (
-        running_gateway(client, views, queue="none", transcripts=transcripts, guards=guards) as gateway,
+        running_gateway(client, views, queue="none", transcripts=transcripts, access=access) as gateway,
         httpx.AsyncClient(base_url=gateway.url) as http,
     ):
         answer = await http.get(f"/results/{task.task_id}/c1")

@@ -14,7 +14,7 @@ from temporalio.client import Client
 from temporalio.service import RPCError, RPCStatusCode
 
 from everloop.gateway.errors import TemporalUnavailableError
-from everloop.gateway.tasks.runs import Alive, Ending, Runs, Stuck
+from everloop.gateway.tasks.runs import Alive, RunEnd, Runs, Stuck
 from everloop.gateway.tasks.tasks import submitted_view
 from everloop.runtime.redis import connect_redis
 from everloop.stores.views.interface import TaskViews
@@ -124,12 +124,12 @@ class FoundRuns(Runs):
         self.failure: Exception | None = None
         self.failing: str = ""
 
-    async def state(self, task_id: str) -> Ending | Stuck | Alive:
+    async def state(self, task_id: str) -> RunEnd | Stuck | Alive:
         if task_id == self.failing:
             raise TemporalUnavailableError
         if task_id.startswith("alive"):
             return Alive("run")
-        return Ending(TaskState.FAILED, "an operator terminated the task", datetime.now(UTC), "run")
+        return RunEnd(TaskState.FAILED, "an operator terminated the task", datetime.now(UTC), "run")
 
     async def ended_unsaid(self, since: datetime) -> AsyncGenerator[list[str]]:
         self.since.append(since)

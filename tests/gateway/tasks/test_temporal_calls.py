@@ -7,7 +7,7 @@ from temporalio.api.errordetails.v1 import NamespaceNotFoundFailure, NotFoundFai
 from temporalio.service import RPCError, RPCStatusCode
 
 from everloop.gateway.errors import TaskUnknownError, TemporalUnavailableError
-from everloop.gateway.tasks.calls import UNAVAILABLE, known, temporal_answers
+from everloop.gateway.tasks.calls import UNAVAILABLE, translate_not_found, translate_temporal_errors
 
 ABOUT_THE_CALL = set(RPCStatusCode) - UNAVAILABLE - {RPCStatusCode.OK}
 
@@ -16,7 +16,7 @@ ABOUT_THE_CALL = set(RPCStatusCode) - UNAVAILABLE - {RPCStatusCode.OK}
 async def test_what_passes_is_an_outage(status: RPCStatusCode) -> None:
     """What the SDK itself tries again, such as the INTERNAL of a killed server, may be asked again."""
     with pytest.raises(TemporalUnavailableError):
-        async with temporal_answers():
+        async with translate_temporal_errors():
             raise RPCError("away", status, b"")
 
 
@@ -24,7 +24,7 @@ async def test_what_passes_is_an_outage(status: RPCStatusCode) -> None:
 async def test_what_does_not_pass_is_no_outage(status: RPCStatusCode) -> None:
     """A call that is wrong or not allowed stays so; clients are not asked to repeat it."""
     with pytest.raises(RPCError):
-        async with temporal_answers():
+        async with translate_temporal_errors():
             raise RPCError("no", status, b"")
 
 
@@ -40,5 +40,5 @@ async def test_a_namespace_that_is_not_found_is_an_outage(
     packed.Pack(detail)
     status = GrpcStatus(code=RPCStatusCode.NOT_FOUND, details=[packed])
     with pytest.raises(meaning):
-        async with temporal_answers(), known("task"):
+        async with translate_temporal_errors(), translate_not_found("task"):
             raise RPCError("not found", RPCStatusCode.NOT_FOUND, status.SerializeToString())

@@ -61,7 +61,7 @@ async def test_what_a_terminated_task_was_building_has_failed(client: Client, vi
     await client.get_workflow_handle(task_id).terminate()
 
     for _ in range(2):
-        await gateway.endings.reconcile(task_id)
+        await gateway.reconciler.reconcile(task_id)
 
     assert (await view_of(views, task_id)).status.state is TaskState.FAILED
     assert await statuses(artifacts, view) == {
@@ -101,7 +101,7 @@ async def test_the_end_of_a_task_does_not_wait_for_its_artifacts(
     await put(artifacts, await view_of(views, task_id), "building", text("a"))
     await client.get_workflow_handle(task_id).terminate()
 
-    await gateway.endings.reconcile(task_id)
+    await gateway.reconciler.reconcile(task_id)
 
     assert (await view_of(views, task_id)).status.state is TaskState.FAILED
 
@@ -129,7 +129,7 @@ async def test_a_view_that_comes_back_has_its_artifacts(client: Client, views: T
             await Tasks(client, queue).view(task_id)  # a worker has begun with it
             await client.get_workflow_handle(task_id).terminate()
             await until_closed(client, task_id)
-            await gateway.endings.reconcile(task_id)
+            await gateway.reconciler.reconcile(task_id)
         restored = (await gateway.snapshots.take(task_id, VIEWER)).view
 
     shown = {each.artifact_id: each for each in restored.artifacts}
@@ -153,10 +153,10 @@ async def test_a_task_that_was_reset_has_its_artifacts(client: Client, views: Ta
         task_id = await start(client, views, queue)
         await Tasks(client, queue).view(task_id)  # a worker has begun with it
         await client.get_workflow_handle(task_id).terminate()
-        await gateway.endings.reconcile(task_id)
+        await gateway.reconciler.reconcile(task_id)
         await put(gateway.stores.artifacts, await view_of(views, task_id), "text", text("written"))
         await reset(client, task_id)
-        await gateway.endings.revive(task_id)
+        await gateway.reconciler.reconcile_ended(task_id)
         restored = await view_of(views, task_id)
 
     assert [each.artifact_id for each in restored.artifacts] == ["text"]

@@ -47,12 +47,12 @@ async def test_an_answer_is_waited_for(client: Client, views: TaskViews) -> None
     ):
         task = await send(a2a, request(prompt))
     others = await said_nothing(views, task)
-    endings = services(client, others, queue=queue).endings
+    reconciler = services(client, others, queue=queue).reconciler
     with pytest.raises(NoWorkerError):
-        await endings.reconcile(task.id)
+        await reconciler.reconcile(task.id)
     waiting = await others.state(task.id)
     async with scripted_worker(client, views, queue):
-        await endings.reconcile(task.id)
+        await reconciler.reconcile(task.id)
 
     assert waiting is State.WORKING
     shown = await view_of(others, task.id)
@@ -66,13 +66,13 @@ async def test_a_named_failure_is_left_to_the_workflow(client: Client, views: Ta
     task_id = await start(client, views, queue, prompt)
     async with defective_worker(client, queue):
         await until_closed(client, task_id)
-    endings = services(client, views, queue=queue).endings
+    reconciler = services(client, views, queue=queue).reconciler
     if prompt == NAMED:
         with pytest.raises(NoWorkerError):
-            await endings.reconcile(task_id)
+            await reconciler.reconcile(task_id)
         assert await views.state(task_id) is State.SUBMITTED
     async with nullcontext() if prompt == UNNAMED else defective_worker(client, queue):
-        await endings.reconcile(task_id)
+        await reconciler.reconcile(task_id)
 
     assert await views.state(task_id) is State.FAILED
 
@@ -110,6 +110,6 @@ async def test_a_task_whose_payloads_cannot_be_read_is_settled(
         with pytest.raises(told):
             await Tasks(blind, queue).beginning(task_id)
         await client.get_workflow_handle(task_id).terminate()
-        await services(blind, views, queue=queue).endings.reconcile(task_id)
+        await services(blind, views, queue=queue).reconciler.reconcile(task_id)
 
     assert await views.state(task_id) is State.FAILED

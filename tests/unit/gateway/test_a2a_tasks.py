@@ -8,12 +8,12 @@ from a2a.types import a2a_pb2 as pb
 from google.protobuf.json_format import MessageToDict, MessageToJson, Parse
 from pydantic import JsonValue
 
-from everloop.runtime.protocol.tasks import Place, place_of, to_part, to_task
+from everloop.runtime.protocol.tasks import TaskUrl, task_url_of, to_part, to_task
 from everloop.workflows.contract.messages import DataPart, FilePart, Part, StoredPart, TextPart
 from everloop.workflows.contract.tasks import Artifact, TaskState, TaskStatus
 from tests.unit.gateway.shown_tasks import AT, URL, artifact, view
 
-PLACE = Place("task", "context", URL)
+TASK_URL = TaskUrl("task", "context", URL)
 
 
 UNSENDABLE: dict[str, JsonValue] = {
@@ -25,7 +25,7 @@ UNSENDABLE: dict[str, JsonValue] = {
 @pytest.mark.parametrize("value", UNSENDABLE.values(), ids=UNSENDABLE)
 def test_what_protobuf_cannot_hold_is_text(value: JsonValue) -> None:
     """It does not keep the task from being seen."""
-    part = to_part(DataPart(data=value, filename="a.json"), PLACE)
+    part = to_part(DataPart(data=value, filename="a.json"), TASK_URL)
 
     assert json.loads(part.text) == value
     assert (part.media_type, part.filename) == ("application/json", "a.json")
@@ -35,7 +35,7 @@ def test_what_protobuf_cannot_hold_is_text(value: JsonValue) -> None:
 def test_the_deepest_value_can_be_read_by_clients(brackets: tuple[str, str]) -> None:
     """In the deepest message that holds one, with both encodings."""
     value = json.loads(brackets[0] * 30 + "1" + brackets[1] * 30)
-    part = to_part(DataPart(data=value), PLACE)
+    part = to_part(DataPart(data=value), TASK_URL)
     listed = pb.ListTasksResponse(tasks=[pb.Task(artifacts=[pb.Artifact(parts=[part])])])
 
     assert part.HasField("data")
@@ -97,7 +97,7 @@ def test_every_state_has_its_a2a_name(state: TaskState) -> None:
 @pytest.mark.parametrize("data", [None, True, 1.5, "text", [], {}, [1, [2]], {"a": {"b": None}}])
 def test_any_json_is_data(data: JsonValue) -> None:
     """Data parts need not be objects."""
-    part = to_part(DataPart(data=data), PLACE)
+    part = to_part(DataPart(data=data), TASK_URL)
 
     assert part.WhichOneof("content") == "data"
     assert MessageToDict(part.data) == data
@@ -194,9 +194,9 @@ PARTS: list[tuple[Part, dict[str, JsonValue]]] = [
 @pytest.mark.parametrize(("part", "expected"), PARTS, ids=[str(number) for number in range(len(PARTS))])
 def test_a_part_says_what_it_is_and_where_its_content_is(part: Part, expected: dict[str, JsonValue]) -> None:
     """Media type and file name go along; what the store keeps is an address of this gateway."""
-    place = place_of(view(context_id="its / context"), URL)
+    task_url = task_url_of(view(context_id="its / context"), URL)
 
-    assert MessageToDict(to_part(part, place)) == expected
+    assert MessageToDict(to_part(part, task_url)) == expected
 
 
 def test_an_artifact_is_described() -> None:

@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives.serialization import (
 from jwt import PyJWK
 from jwt.utils import base64url_decode
 
-from everloop.gateway.cards.signing import CardKey, CardKeyError, CardSettings, load_card_key
+from everloop.gateway.cards.signing import CardKey, CardKeyError, CardKeySettings, load_card_key
 
 URL = "https://agents.example/"
 PRIVATE = (Encoding.PEM, PrivateFormat.PKCS8)
@@ -29,10 +29,10 @@ KEYS = {
 }
 
 
-def key_file(directory: Path, content: bytes) -> CardSettings:
+def key_file(directory: Path, content: bytes) -> CardKeySettings:
     path = directory / "card-key.pem"
     path.write_bytes(content)
-    return CardSettings(card_key=path)
+    return CardKeySettings(card_key=path)
 
 
 def loaded(directory: Path, algorithm: str) -> CardKey:
@@ -110,7 +110,7 @@ def test_a_key_may_have_a_name_of_its_own(tmp_path: Path) -> None:
 
 def test_without_a_key_nothing_is_signed() -> None:
     """Signatures are optional (A2A 1.0 §8.4)."""
-    assert load_card_key(CardSettings()) is None
+    assert load_card_key(CardKeySettings()) is None
 
 
 WRONG = {
@@ -139,4 +139,4 @@ def test_a_key_that_cannot_sign_is_named(tmp_path: Path, content: bytes) -> None
 def test_a_key_file_that_is_not_there_is_named(tmp_path: Path) -> None:
     """With the reason of the operating system."""
     with pytest.raises(CardKeyError, match=r"EVERLOOP_CARD_KEY: .*none\.pem: No such file"):
-        load_card_key(CardSettings(card_key=tmp_path / "none.pem"))
+        load_card_key(CardKeySettings(card_key=tmp_path / "none.pem"))

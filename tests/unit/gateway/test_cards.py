@@ -12,7 +12,7 @@ from everloop.agents.agent import Agent, Skill
 from everloop.agents.plugins import Plugin
 from everloop.agents.registry import AgentRegistry
 from everloop.agents.tool import Tool
-from everloop.gateway.cards.cards import VERSION, Cards, Offer
+from everloop.gateway.cards.cards import VERSION, Cards, CardSettings
 from everloop.gateway.settings import GatewaySettings
 from everloop.runtime.protocol.tasks import EVENTS_EXTENSION
 
@@ -22,7 +22,7 @@ OTHER = Agent(id="reader", name="Reader", description="Reads.")
 
 
 def cards_of(*agents: Agent, grpc_url: str = "", push: bool = False) -> Cards:
-    return Cards(AgentRegistry(agents or (AGENT,)), Offer(URL, grpc_url, push))
+    return Cards(AgentRegistry(agents or (AGENT,)), CardSettings(URL, grpc_url, push))
 
 
 def interfaces_of(card: pb.AgentCard) -> list[tuple[str, str, str, str]]:
@@ -91,7 +91,7 @@ def test_a_card_says_how_to_get_in() -> None:
         "key": pb.SecurityScheme(api_key_security_scheme=pb.APIKeySecurityScheme(name="X-API-Key")),
         "token": pb.SecurityScheme(http_auth_security_scheme=pb.HTTPAuthSecurityScheme(scheme="Bearer")),
     }
-    cards = Cards(AgentRegistry([AGENT]), Offer(URL, schemes=schemes))
+    cards = Cards(AgentRegistry([AGENT]), CardSettings(URL, schemes=schemes))
 
     card = cards.pure(AGENT)
 
@@ -140,7 +140,7 @@ def test_the_extended_card_tells_of_the_tools() -> None:
     tool = Tool(search, "search", "Searches the web.")
     agent = Agent(id="writer", name="Writer", description="Writes.", plugins=[Plugin(tools=(tool,))])
     schemes = {"tls": pb.SecurityScheme(mtls_security_scheme=pb.MutualTlsSecurityScheme())}
-    cards = Cards(AgentRegistry([agent]), Offer(URL, schemes=schemes))
+    cards = Cards(AgentRegistry([agent]), CardSettings(URL, schemes=schemes))
 
     extended, public = cards.extended(agent), cards.merged(agent)
 

@@ -1,6 +1,6 @@
 """Views that workflows answered, made whole from the store."""
 
-from everloop.gateway.tasks.endings import with_artifacts
+from everloop.gateway.tasks.reconcile import with_artifacts
 from everloop.stores.artifacts.interface import Create, NewPart
 from everloop.stores.views.interface import MAX_TASK_BYTES
 from everloop.workflows.contract.messages import FilePart, TextPart

@@ -7,8 +7,8 @@ import pytest
 from a2a.types import a2a_pb2 as pb
 from pydantic import ValidationError
 
+from everloop.gateway.auth.access import Anybody, Authenticator
 from everloop.gateway.auth.api_keys import add_key, new_key
-from everloop.gateway.auth.guards import Anybody, Authenticator
 from everloop.gateway.auth.settings import AuthSettings, AuthSettingsError, is_loopback, make_authenticator
 from everloop.gateway.context import Caller
 from everloop.gateway.errors import UnauthenticatedError

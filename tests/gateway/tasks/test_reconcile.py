@@ -11,7 +11,7 @@ from temporalio.client import Client
 
 from everloop.gateway.cancellation import cancel
 from everloop.gateway.tasks.fanout import EventFanout
-from everloop.gateway.tasks.runs import Alive, Ending, Runs, Stuck
+from everloop.gateway.tasks.runs import Alive, RunEnd, Runs, Stuck
 from everloop.gateway.tasks.snapshots import Snapshots
 from everloop.gateway.tasks.streams import TaskStreams, UntilEnd
 from everloop.gateway.tasks.tasks import Tasks
@@ -93,7 +93,7 @@ async def test_clients_are_told_why_the_task_ended(
     await gateway.secrets.accept(task_id, "message", "token")
     await case.end(client, task_id)
 
-    await gateway.endings.reconcile(task_id)
+    await gateway.reconciler.reconcile(task_id)
 
     status = (await view_of(views, task_id)).status
     assert status.state is State.FAILED
@@ -126,7 +126,7 @@ async def test_who_looks_at_a_silent_task_hears_that_it_has_ended(
 
 async def checked(gateway: Services, task_id: str) -> None:
     """Wait until it is known what became of a task."""
-    if check := gateway.endings.check_soon(task_id):
+    if check := gateway.reconciler.check_soon(task_id):
         await check
 
 
@@ -138,7 +138,7 @@ class CountingRuns(Runs):
         self.asked = 0
         self.gate = asyncio.Event()
 
-    async def state(self, task_id: str) -> Ending | Stuck | Alive:
+    async def state(self, task_id: str) -> RunEnd | Stuck | Alive:
         self.asked += 1
         await self.gate.wait()
         return await super().state(task_id)
@@ -150,12 +150,12 @@ async def test_temporal_is_asked_once_for_all_who_want_to_know(client: Client, v
     gateway = services(client, views, runs=runs, pause=60)
     one, other = [await start(client, views, unique("nobody")) for _ in range(2)]
 
-    checks = {gateway.endings.check_soon(one) for _ in range(10)}
+    checks = {gateway.reconciler.check_soon(one) for _ in range(10)}
     runs.gate.set()
     (check,) = checks
     assert check
     await check
-    assert gateway.endings.check_soon(one) is None
+    assert gateway.reconciler.check_soon(one) is None
     assert runs.asked == 1
     await checked(gateway, other)
     assert runs.asked == 2
@@ -165,7 +165,7 @@ async def test_a_snapshot_does_not_wait_for_temporal(client: Client, views: Task
     """The task is shown as it stands; the check goes on, and what it finds is shown later."""
     runs = CountingRuns(client)
     gateway = services(client, views, runs=runs)
-    snapshots = Snapshots(gateway.stores, Tasks(client, "none"), gateway.endings)
+    snapshots = Snapshots(gateway.stores, Tasks(client, "none"), gateway.reconciler)
     task_id = await start(client, views, unique("nobody"))
     await client.get_workflow_handle(task_id).terminate()
 
@@ -186,8 +186,8 @@ async def test_a_follower_does_not_wait_for_temporal(client: Client, views: Task
     snapshot = await views.load(task_id)
     assert snapshot
     fanout = EventFanout(views, idle_check=0.01)
-    snapshots = Snapshots(gateway.stores, Tasks(client, "none"), gateway.endings)
-    streams = TaskStreams(snapshots, gateway.endings, fanout)
+    snapshots = Snapshots(gateway.stores, Tasks(client, "none"), gateway.reconciler)
+    streams = TaskStreams(snapshots, gateway.reconciler, fanout)
     reading = asyncio.create_task(fanout.run())
 
     steps = streams.follow(snapshot, UntilEnd())
@@ -202,7 +202,7 @@ async def test_a_follower_does_not_wait_for_temporal(client: Client, views: Task
 
     assert isinstance(heard, StreamedEvent)
     assert heard.event == Warned(text="hello")
-    await gateway.endings.close()
+    await gateway.reconciler.close()
 
 
 async def test_a_look_at_a_stuck_task_warns_its_subscribers_once(

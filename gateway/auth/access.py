@@ -81,7 +81,7 @@ class Unlimited(RequestLimits):
 
 
 @dataclass(frozen=True)
-class Guards:
+class AccessControl:
     """What stands before the agents."""
 
     authenticator: Authenticator = field(default_factory=Anybody)

@@ -19,9 +19,9 @@ from everloop.gateway.errors import (
     TemporalUnavailableError,
     UnavailableError,
 )
-from everloop.gateway.instruments import record_settled
+from everloop.gateway.instruments import record_finalized
 from everloop.gateway.tasks.problems import Problems
-from everloop.gateway.tasks.runs import Alive, Ending, Runs, Stuck
+from everloop.gateway.tasks.runs import Alive, RunEnd, Runs, Stuck
 from everloop.gateway.tasks.tasks import Tasks, canceled_status
 from everloop.runtime.blobs import BlobError, BlobsUnavailableError
 from everloop.runtime.telemetry.logs import task_fields
@@ -113,7 +113,7 @@ class _Check:
     task: "asyncio.Task[None]"
 
 
-class Endings:
+class Reconciler:
     """Puts such a view right, so that nobody waits for what will not come.
 
     `pause` is in seconds: what is silent for so long is checked, at most once in that time.
@@ -145,7 +145,7 @@ class Endings:
         looked_at = datetime.now(UTC)
         return await self._act_on(task_id, await self._runs.state(task_id), looked_at)
 
-    async def revive(self, task_id: str) -> None:
+    async def reconcile_ended(self, task_id: str) -> None:
         """Do as `reconcile` for a task that has ended and that somebody is about to be refused.
 
         An operator may have reset it. Where Temporal does not answer soon, the view is right.
@@ -201,8 +201,8 @@ class Endings:
         except Exception:  # noqa: BLE001 -- nobody waits for this task's outcome: no defect may end it silently
             _log.exception("task check failed", task_id=task_id)
 
-    async def _act_on(self, task_id: str, run: Ending | Stuck | Alive, looked_at: datetime) -> bool:
-        if isinstance(run, Ending):
+    async def _act_on(self, task_id: str, run: RunEnd | Stuck | Alive, looked_at: datetime) -> bool:
+        if isinstance(run, RunEnd):
             await self._settle(task_id, run)
             return True
         if isinstance(run, Stuck):
@@ -253,7 +253,7 @@ class Endings:
         await self._end(beginning.submitted, beginning.run_id, event)
         return True
 
-    async def _settle(self, task_id: str, ending: Ending) -> None:
+    async def _settle(self, task_id: str, ending: RunEnd) -> None:
         await self._secrets.forget(task_id)
         if (said := await self._views.state(task_id)) and said.is_terminal:
             return
@@ -278,13 +278,13 @@ class Endings:
             await self._views.restore(await with_artifacts(view, self._artifacts, self._views.max_bytes))
 
     async def _end(self, view: TaskView, run_id: str, status: StatusChanged) -> bool:
-        is_settled = await self._views.end(view.task_id, run_id, status)
-        if is_settled:
-            record_settled(view.agent_id, status.state)
-        return is_settled
+        is_final = await self._views.end(view.task_id, run_id, status)
+        if is_final:
+            record_finalized(view.agent_id, status.state)
+        return is_final
 
 
-def last_heard(snapshot: Snapshot) -> float:
+def last_published_at(snapshot: Snapshot) -> float:
     """Return when a task last published something, in seconds since the epoch by the store's clock."""
     return position_order(snapshot.position)[0] / 1000
 
@@ -319,7 +319,7 @@ def _same(told: TaskView, known: TaskView) -> bool:
     )
 
 
-def _last_status(view: TaskView, ending: Ending) -> StatusChanged:
+def _last_status(view: TaskView, ending: RunEnd) -> StatusChanged:
     message = AgentMessage(
         message_id=f"{view.task_id}-ended",
         parts=(TextPart(text=ending.reason),),
