@@ -61,7 +61,7 @@ class SchemaTooSlowError(SchemaUnfitError):
 
 
 @dataclass(frozen=True)
-class Misfit:
+class SchemaViolation:
     """Where a value breaks a rule. The `message` repeats the value, the `rule` does not.
 
     `value` is the number of the value, of those that were checked together.
@@ -88,9 +88,9 @@ def problem_of_schema(schema: Mapping[str, JsonValue]) -> str:
     return _problem_of(_written(schema).decode())
 
 
-def find_misfits(
+def find_schema_violations(
     schema: Mapping[str, JsonValue], values: Sequence[JsonValue], *, most: int = 1
-) -> list[Misfit]:
+) -> list[SchemaViolation]:
     """Return what of some values does not fit a schema, `most` of it at most; wait for it here.
 
     The default dialect is that of 2020-12. Formats are not checked.
@@ -106,20 +106,20 @@ def find_misfits(
     if problem := answer.get("problem"):
         raise SchemaUnfitError(f"this is no JSON schema: {problem}")
     return [
-        Misfit(found["value"], tuple(found["path"]), found["message"], found["rule"])
-        for found in answer["misfits"]
+        SchemaViolation(found["value"], tuple(found["path"]), found["message"], found["rule"])
+        for found in answer["violations"]
     ]
 
 
-async def find_misfits_soon(
+async def find_schema_violations_soon(
     schema: Mapping[str, JsonValue], values: Sequence[JsonValue], *, most: int = 1
-) -> list[Misfit]:
+) -> list[SchemaViolation]:
     """Do the same without holding up this thread, nor those that others need.
 
     Raises:
         SchemaUnfitError: it cannot be told.
     """
-    return await in_schema_thread(lambda: find_misfits(schema, values, most=most))
+    return await in_schema_thread(lambda: find_schema_violations(schema, values, most=most))
 
 
 async def in_schema_thread(make: Callable[[], Made]) -> Made:

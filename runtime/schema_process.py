@@ -2,7 +2,7 @@
 
 A program of its own, which imports nothing of Everloop: `python -I schema_process.py BUDGET`. Each line that
 it reads is `{"schema": …, "values": […], "most": n}`, each that it writes `{"problem": "…"}` if the schema is
-none, or else `{"misfits": [{"value": i, "path": […], "message": "…", "rule": {…}}]}`. A line that
+none, or else `{"violations": [{"value": i, "path": […], "message": "…", "rule": {…}}]}`. A line that
 takes more than BUDGET seconds of processor time, or more memory than `MEMORY`, is the end of the process.
 """
 
@@ -68,17 +68,17 @@ def _answer(line: bytes) -> dict[str, Any]:
         return {"problem": "it, or the value, is nested too deeply"}
     except ValueError as error:  # jsonschema_rs.ValidationError is one, as is its word for too deep
         return {"problem": str(getattr(error, "message", error))[:SHOWN]}
-    misfits: list[dict[str, Any]] = []
+    violations: list[dict[str, Any]] = []
     for number, value in enumerate(asked["values"]):
-        if len(misfits) == asked["most"]:
+        if len(violations) == asked["most"]:
             break
         if not validator.is_valid(value):  # much faster than listing what is wrong
-            errors = islice(validator.iter_errors(value), asked["most"] - len(misfits))
-            misfits += [{"value": number, **_misfit(error, schema)} for error in errors]
-    return {"misfits": misfits}
+            errors = islice(validator.iter_errors(value), asked["most"] - len(violations))
+            violations += [{"value": number, **_violation(error, schema)} for error in errors]
+    return {"violations": violations}
 
 
-def _misfit(error: jsonschema_rs.ValidationError, schema: object) -> dict[str, Any]:
+def _violation(error: jsonschema_rs.ValidationError, schema: object) -> dict[str, Any]:
     said = error.schema_path
     keyword = str(said[-1]) if said else "schema"
     rule = json.dumps({keyword: _at(schema, said)}, ensure_ascii=False)

@@ -78,15 +78,15 @@ class AgentTask:
                 return await self._end_at_once(answer)
         except (ActivityError, ChildWorkflowError, TaskStoppedError, asyncio.CancelledError) as error:
             if is_cancelled_exception(error):
-                await self._conclusion.end(TaskState.CANCELED, reporting.remark_message(CANCELED), CANCELED)
+                await self._conclusion.end(TaskState.CANCELED, reporting.agent_message(CANCELED), CANCELED)
                 raise
             failure = final_failure(error, self._state.usage)
             await self._conclusion.end(TaskState.FAILED, _reason(failure), failure.message)
             raise failure from None
         self._state.answer = answer
-        remark = answer.closing or ("" if answer.text else "the model gave an empty answer")
+        closing = answer.closing or ("" if answer.text else "the model gave an empty answer")
         outcome = TaskState.REJECTED if answer.rejects else TaskState.COMPLETED
-        await self._conclusion.end(outcome, reporting.remark_message(remark), remark)
+        await self._conclusion.end(outcome, reporting.agent_message(closing), closing)
         return TaskResult(
             state=outcome,
             iterations=self._state.iteration,
@@ -104,7 +104,7 @@ class AgentTask:
         sender of another one learns that it was not; Temporal gives the same result for the same update id.
         """
         state = self._state
-        if known := state.known_content(message):
+        if known := state.digest_of(message):
             return known
         content = state.note_message(message)
         if answer := approvals.find_answer(state, message):
@@ -116,7 +116,7 @@ class AgentTask:
 
     @add_message.validator
     def validate_add_message(self, message: UserMessage) -> None:
-        if self._state.known_content(message):
+        if self._state.digest_of(message):
             return
         if self._state.phase is Phase.DONE:
             raise ApplicationError(
@@ -130,18 +130,18 @@ class AgentTask:
             raise ApplicationError(str(error), type=failures.INVALID_ANSWER, non_retryable=True) from None
 
     @workflow.update
-    def take_approvers_answer(self, said: ApproverAnswer) -> str:
+    def take_approvers_answer(self, given: ApproverAnswer) -> str:
         """Take the answer of somebody whom a question asks in the owner's place; return when this was."""
         at, message_id = workflow.now(), str(workflow.uuid4())
-        answer = approvals.approvers_answer(self._state, self._task, said)
-        self._state.take_answer(answer, approvals.approval_message(message_id, said, at))
+        answer = approvals.approvers_answer(self._state, self._task, given)
+        self._state.take_answer(answer, approvals.approval_message(message_id, given, at))
         reporting.show(self._state)
         return at.isoformat()
 
     @take_approvers_answer.validator
-    def validate_take_approvers_answer(self, said: ApproverAnswer) -> None:
+    def validate_take_approvers_answer(self, given: ApproverAnswer) -> None:
         try:
-            approvals.approvers_answer(self._state, self._task, said)
+            approvals.approvers_answer(self._state, self._task, given)
         except InvalidAnswerError as error:
             raise ApplicationError(str(error), type=failures.INVALID_ANSWER, non_retryable=True) from None
 
@@ -223,7 +223,7 @@ class AgentTask:
     @workflow.query(description="Internal: what was taken in under the id of a message.")
     def taken_in(self, message_id: str) -> str:
         """The digest of the message of this id that was taken in (`content_digest`); empty if none was."""
-        return self._state.known.get(names.message_identity(message_id), "")
+        return self._state.digests.get(names.message_identity(message_id), "")
 
     @workflow.query(description="Where the loop stands: phase, iteration, tokens, open questions.")
     def progress(self) -> TaskProgress:
@@ -286,5 +286,5 @@ class AgentTask:
 
 def _reason(failure: ApplicationError) -> AgentMessage | None:
     """Return what the client is told about a failure, and the failure's name for programs."""
-    message = reporting.remark_message(failure.message)
+    message = reporting.agent_message(failure.message)
     return message and message.model_copy(update={"metadata": {REASON: failure.type or "Error"}})

@@ -59,34 +59,34 @@ def find_answer(state: TaskRunState, message: UserMessage) -> Answer | None:
     return read_answer(question, message)
 
 
-def approvers_answer(state: TaskRunState, task: TaskInput, said: ApproverAnswer) -> Answer:
+def approvers_answer(state: TaskRunState, task: TaskInput, given: ApproverAnswer) -> Answer:
     """Return the answer of somebody whom a question asks in the owner's place.
 
     Raises:
         InvalidAnswerError: it asks them nothing, or they began the task themselves.
     """
-    question = _open_question(state.open_questions, said.question_id)
-    if question is None or question.approvers != said.scope:
+    question = _open_question(state.open_questions, given.question_id)
+    if question is None or question.approvers != given.scope:
         raise InvalidAnswerError(
-            f"no question {said.question_id!r} is open any more for those with the scope {said.scope}; "
+            f"no question {given.question_id!r} is open any more for those with the scope {given.scope}; "
             "somebody else has answered it, or its call has ended"
         )
     asker = task.identity
-    if asker and (task.owner, asker.scheme, asker.subject) == (said.owner, said.scheme, said.subject):
+    if asker and (task.owner, asker.scheme, asker.subject) == (given.owner, given.scheme, given.subject):
         raise InvalidAnswerError("these credentials began the task; somebody else has to answer")
-    answer = answer_with(question, said.approved, by="approver", note=said.note)
-    return answer.model_copy(update={"approver": said.approver})
+    answer = answer_with(question, given.approved, by="approver", note=given.note)
+    return answer.model_copy(update={"approver": given.approver})
 
 
-def approval_message(message_id: str, said: ApproverAnswer, at: datetime) -> AgentMessage:
+def approval_message(message_id: str, given: ApproverAnswer, at: datetime) -> AgentMessage:
     """Return what stands in the history of the task about the answer of an approver."""
-    verdict = "approved" if said.approved else "rejected"
-    text = f"{verdict} by {said.approver} ({said.scope})" + (f": {said.note}" if said.note else "")
+    verdict = "approved" if given.approved else "rejected"
+    text = f"{verdict} by {given.approver} ({given.scope})" + (f": {given.note}" if given.note else "")
     about: dict[str, JsonValue] = {
-        "question": said.question_id,
-        "approved": said.approved,
-        "by": said.approver,
-        "scope": said.scope,
+        "question": given.question_id,
+        "approved": given.approved,
+        "by": given.approver,
+        "scope": given.scope,
         "at": at.isoformat(),
     }
     return AgentMessage(message_id=message_id, parts=(TextPart(text=text),), metadata={APPROVAL: about})

@@ -16,7 +16,7 @@ from everloop.workflows.contract.messages import AgentMessage, DataPart, TextPar
 from everloop.workflows.contract.ports import AgentPort, PublishPort
 from everloop.workflows.contract.tasks import TaskRef, TaskState
 from everloop.workflows.loop import Loop
-from everloop.workflows.scope import TaskScope, afterthought, publish
+from everloop.workflows.scope import TaskScope, post_completion, publish
 from everloop.workflows.state import Phase
 from everloop.workflows.turns.model_turn import MAX_RESENDS
 
@@ -89,7 +89,7 @@ class Conclusion:
                 )
                 queue = self._scope.queue(names.TOOLS_QUEUE)
                 await workflow.execute_activity_method(
-                    AgentPort.after_completion, ended, **afterthought(queue, "tell the plugins")
+                    AgentPort.after_completion, ended, **post_completion(queue, "tell the plugins")
                 )
         with contextlib.suppress(ActivityError):
             await self._loop.memory.compact()
@@ -100,13 +100,13 @@ class Conclusion:
         """Return the answer, unless subscribers have it, what both sides said last, and the end."""
         state, at = self._state, workflow.now()
         events: list[ArtifactChunk] = []
-        if state.answer and not state.answer.is_shown:
+        if state.answer and not state.answer.is_published:
             part = state.answer_part(state.answer.text)
             events.append(_whole_response(part, position=len(state.transcript) - 1))
-        if state.remark:
-            remark = reporting.remark_message(state.remark)
-            state.change_status(TaskState.WORKING, at, message=remark)
-        received = (*state.take_heard(), *state.take_inbox())
+        if state.interim:
+            interim = reporting.agent_message(state.interim)
+            state.change_status(TaskState.WORKING, at, message=interim)
+        received = (*state.take_unpublished(), *state.take_inbox())
         state.change_status(outcome, at, message=message, received=received)
         return (*events, *state.outbox)
 

@@ -11,7 +11,7 @@ from everloop.workflows.scope import TaskScope
 from everloop.workflows.turns.memory import ContextMemory
 from everloop.workflows.turns.model_turn import ModelTurn, Reply
 from everloop.workflows.turns.routing import Preparation, RoutingTurn
-from everloop.workflows.turns.sub_agents import Colleagues
+from everloop.workflows.turns.sub_agents import AgentCalls
 from everloop.workflows.turns.tool_turn import ToolTurn
 
 
@@ -24,7 +24,7 @@ class Loop:
         self._model = ModelTurn(scope)
         self.memory = ContextMemory(scope, self._model)
         self._preparation = Preparation(scope, self.memory)
-        self._tools = ToolTurn(scope, Asking(scope), Colleagues(scope))
+        self._tools = ToolTurn(scope, Asking(scope), AgentCalls(scope))
         self._routing = RoutingTurn(scope, self._model, self.memory)
         self._waited_for_people = False
         self._durations = workflow.metric_meter().create_histogram_timedelta(

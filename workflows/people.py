@@ -29,15 +29,15 @@ class Asking:
     def __init__(self, scope: TaskScope) -> None:
         self._scope = scope
         self._state = scope.state
-        self._told = scope.state.status.questions
+        self._published = scope.state.status.questions
         self._is_busy = False
 
     @property
-    def is_settled(self) -> bool:
+    def is_up_to_date(self) -> bool:
         """Whether everybody knows what is open, and sub-agents have their answers."""
         return not (self._is_busy or self._has_news)
 
-    async def keep_shown(self, call_begins: Callable[[], bool]) -> None:
+    async def keep_published(self, call_begins: Callable[[], bool]) -> None:
         """Show what is open, and hand answers to sub-agents, until it is cancelled.
 
         That nothing is open any more is left to the call that begins now, if there is one (`go_on`).
@@ -51,9 +51,9 @@ class Asking:
             await workflow.wait_condition(has_work)
             self._is_busy = True
             await self._hand_down()
-            if not self._is_shown:
+            if not self._is_published:
                 await self._show()
-            if self._told != self._state.open_questions:
+            if self._published != self._state.open_questions:
                 await self._tell_parent()
             self._is_busy = False
 
@@ -61,23 +61,23 @@ class Asking:
         """Let the next call tell that nothing is open any more, unless that is known."""
         if self._is_over:
             reporting.enter(self._state, Phase.TOOLS)
-            reporting.working(self._state, received=self._state.take_heard())
+            reporting.working(self._state, received=self._state.take_unpublished())
             reporting.index(self._state, TaskState.WORKING)
 
     @property
     def _has_news(self) -> bool:
         state = self._state
-        return not self._is_shown or bool(state.relayed) or self._told != state.open_questions
+        return not self._is_published or bool(state.relayed) or self._published != state.open_questions
 
     @property
-    def _is_shown(self) -> bool:
-        """Whether the last status tells of exactly the open questions."""
+    def _is_published(self) -> bool:
+        """Whether the last status names exactly the open questions."""
         return self._state.status.questions == self._state.open_questions
 
     @property
     def _is_over(self) -> bool:
-        """Whether the last status tells of questions, and none is open."""
-        return not self._is_shown and not self._state.questions
+        """Whether the last status names questions, and none is open."""
+        return not self._is_published and not self._state.questions
 
     async def _hand_down(self) -> None:
         """Hand sub-agents the answers to what they ask."""
@@ -103,7 +103,7 @@ class Asking:
         questions = state.open_questions
         message = approvals.question_message(str(workflow.uuid4()), questions)
         status = approvals.waiting_state(questions)
-        state.change_status(status, workflow.now(), message=message, received=state.take_heard())
+        state.change_status(status, workflow.now(), message=message, received=state.take_unpublished())
         reporting.index(state, status)
         reporting.show(state)
         count = len(questions)
@@ -112,10 +112,10 @@ class Asking:
 
     async def _tell_parent(self) -> None:
         """Let the task that this one works for ask its client in our place."""
-        info, self._told = workflow.info(), self._state.open_questions
+        info, self._published = workflow.info(), self._state.open_questions
         if info.parent is None:
             return
-        asked = SubAgentQuestions(task_id=info.workflow_id, questions=self._told)
+        asked = SubAgentQuestions(task_id=info.workflow_id, questions=self._published)
         with contextlib.suppress(ApplicationError):  # it has ended, and cancels this task
             parent = workflow.get_external_workflow_handle(info.parent.workflow_id)
             await parent.signal(names.SUB_AGENT_ASKS, asked)

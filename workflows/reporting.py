@@ -146,10 +146,10 @@ def shorten(text: str, length: int) -> str:
 
 
 def say(state: TaskRunState, received: tuple[Message, ...] = ()) -> None:
-    """Let the next call tell of the remark, and of what the client said, if there is either."""
-    if state.remark or received:
-        message = remark_message(state.remark)
-        state.remark = ""
+    """Let the next call publish the interim text, and the messages received, if there are any."""
+    if state.interim or received:
+        message = agent_message(state.interim)
+        state.interim = ""
         working(state, message, received)
 
 
@@ -191,7 +191,7 @@ async def open_task(task: TaskRef, opening: TaskView) -> None:
     await workflow.execute_activity_method(PublishPort.publish, call, **publishing("task created"))
 
 
-def remark_message(text: str) -> AgentMessage | None:
+def agent_message(text: str) -> AgentMessage | None:
     """Return a message of the agent, with an id of its own; None for no text."""
     return AgentMessage(message_id=str(workflow.uuid4()), parts=(TextPart(text=text),)) if text else None
 

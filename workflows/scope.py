@@ -163,7 +163,7 @@ def plugin_call(queue: str | None, summary: str) -> ActivityConfig:
     return options
 
 
-def afterthought(queue: str | None, summary: str) -> ActivityConfig:
+def post_completion(queue: str | None, summary: str) -> ActivityConfig:
     """Return the options of what follows the end of a task: it is dropped if it does not work."""
     options = _heartbeating(timedelta(minutes=10), summary, queue)
     options["retry_policy"] = _A_FEW_TIMES

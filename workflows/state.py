@@ -51,7 +51,7 @@ class Phase(StrEnum):
 
 
 class OpenQuestion(BaseModel):
-    """A question that nobody has answered yet. `deadline` is set once it was shown, if it has a timeout.
+    """A question that nobody has answered yet. `deadline` is set once it is published, if it has a timeout.
 
     `asked_by` is the pending call whose sub-agent asks; its task keeps the time, and takes the answer.
     """
@@ -62,78 +62,106 @@ class OpenQuestion(BaseModel):
 
 
 class TaskRunState(BaseModel):
-    """The state of one task; all of it goes along when a long task continues as a new run.
-
-    `transcript` holds every message once, and `digest` is its digest; `cached` of them are in the transcript
-    cache as far as the workflow knows, and `resent` were last sent there again. `size` is about how many
-    bytes transcript and history have. `version` numbers the published statuses. `remark` is what the model
-    said to the client and no status has carried yet. `outbox` are the statuses of which no call that carried
-    them has ended, in order of version: nobody knows whether they are published
-    (`everloop.workflows.scope`).
-
-    `pending` are the calls of the last reply that have no result yet; `results`, `answers` and `fallbacks`
-    (the tool that stands in now) belong to the calls of that reply, by call id; so does `skipped`, the notes
-    of operators who want to end a call. `heard` are answers of the
-    client that no status has taken in yet, `known` tells by id what each of its messages says
-    (`content_digest`), `asked` those of all
-    questions. `tries` counts the model calls that ended without a reply since the last one, `tool_failures`
-    iterations in a row in which no tool call worked. `prompt_tokens` is about how long the next prompt is.
-    `answer` is what the task ends with; it stands while an artifact that is missing is still to be written.
-    `artifact_ids` are those that calls which worked wrote. `waits_for_resume` says what failed.
-    `last_signal` says what the last one of an operator did. `is_routed`: it is decided that there is a task
-    (or none). `recalled` messages at the beginning of the transcript were there before the task's own first
-    one: what was said in earlier tasks of the context, and the list of its tools.
-
-    `agent` is the one that works on the task, if it is not the one that the task began with; `successor` the
-    one that takes it over next. `listed_tools` are those that plugins have listed for the task. `misfits`
-    counts answers that were not the data wanted since the last that stood, `sub_agents` the tasks that were
-    started for it; `asked_agents` are the calls whose sub-agents work, with the ids of their tasks.
-    `relayed` are answers for sub-agents, by the call that asked them. `is_data`: the answer is JSON.
-    """
+    """The state of one task; all of it goes along when a long task continues as a new run."""
 
     started_at: datetime
+    """When a worker first took the task; its wall clock counts from here."""
     phase: Phase = Phase.PREPARING
     iteration: int = 0
+    """The one that runs, or ran last; counts from 1."""
+
+    # The transcript, and its cache.
     transcript: list[TranscriptMessage] = Field(default_factory=list[TranscriptMessage])
-    cached: int = 0
-    resent: int = 0
+    """Every message once, as the model reads them."""
+    recalled: int = 0
+    """How many messages at its beginning are older than the task's first one: those of earlier tasks of the
+    context, and the list of tools."""
     digest: str = ""
+    """That of the whole transcript (`extend_digest`)."""
+    cached: int = 0
+    """How many of its messages the cache holds, as far as the workflow knows."""
+    resent: int = 0
+    """How many were sent to the cache again last."""
     size: int = 0
-    inbox: list[UserMessage] = Field(default_factory=list[UserMessage])
-    pending: list[ToolCall] = Field(default_factory=list[ToolCall])
-    results: dict[str, ToolMessage] = {}
-    skipped: dict[str, str] = {}
-    fallbacks: dict[str, str] = {}
-    questions: list[OpenQuestion] = Field(default_factory=list[OpenQuestion])
-    answers: dict[str, list[Answer]] = {}
-    heard: list[Message] = Field(default_factory=list[Message])
-    known: dict[str, str] = {}
-    asked: list[str] = Field(default_factory=list[str])
-    tool_failures: int = 0
-    model_index: int = 0
-    tries: int = 0
+    """About how many bytes transcript and history have."""
     prompt_tokens: int = 0
+    """About how long the next prompt is."""
     previous_run: str = ""
-    waits_for_resume: str = ""
-    last_signal: str = ""
+    """The run that this one continues, until its first reply."""
+
+    # Messages of the client.
+    inbox: list[UserMessage] = Field(default_factory=list[UserMessage])
+    """Messages that no model call has taken in yet."""
+    unpublished: list[Message] = Field(default_factory=list[Message])
+    """Answers and messages that are taken in, and that no status has carried yet."""
+    digests: dict[str, str] = {}
+    """What each message of the client says (`content_digest`), by its id."""
+
+    # Calls of the last reply.
+    pending: list[ToolCall] = Field(default_factory=list[ToolCall])
+    """Those that have no result yet."""
+    results: dict[str, ToolMessage] = {}
+    """Results of the others, by call id."""
+    fallbacks: dict[str, str] = {}
+    """The tool that runs in place of one that failed, by call id."""
+    skipped: dict[str, str] = {}
+    """Notes of operators who want to end a call, by call id."""
+
+    # Questions to people.
+    questions: list[OpenQuestion] = Field(default_factory=list[OpenQuestion])
+    """Those that are open, in the order in which they are asked."""
+    asked: list[str] = Field(default_factory=list[str])
+    """Ids of all questions that were ever asked."""
+    answers: dict[str, list[Answer]] = {}
+    """Answers to the calls of the last reply, by call id."""
+    relayed: dict[str, list[Answer]] = {}
+    """Answers that sub-agents are still to be handed, by the call that asked them."""
+    asked_agents: dict[str, str] = {}
+    """Calls whose sub-agents work, with the ids of their tasks."""
+
+    # Models, failures, limits.
+    model_index: int = 0
+    """Which model is asked: 0 is the agent's own, the others are its fallbacks."""
+    tries: int = 0
+    """Model calls that ended without a reply since the last reply."""
+    tool_failures: int = 0
+    """Iterations in a row in which no tool call worked."""
+    invalid_answers: int = 0
+    """Answers that are not the data wanted, since the last that stood."""
+    sub_agents: int = 0
+    """Tasks of sub-agents that were started."""
     usage: Usage = Usage()
+    waits_for_resume: str = ""
+    """What failed, while an operator is waited for."""
+    last_signal: str = ""
+    """What the last signal of an operator did."""
+
+    # What clients see.
     version: int = 0
+    """Counts the published statuses."""
     status: TaskStatus
     history: list[Message] = Field(default_factory=list[Message])
-    remark: str = ""
     outbox: list[StatusChanged] = Field(default_factory=list[StatusChanged])
+    """Statuses of which no call that carried them has ended, in order of version: nobody knows whether they
+    are published (`everloop.workflows.scope.Outbox`)."""
+    interim: str = ""
+    """What the model wrote to the client beside its calls, until a status carries it."""
     answer: AssistantMessage | None = None
-    artifact_ids: list[str] = Field(default_factory=list[str])
-    is_routed: bool = False
-    recalled: int = 0
-    agent: AgentSpec | None = None
-    successor: AgentSpec | None = None
-    listed_tools: dict[str, ToolSpec] = {}
-    misfits: int = 0
-    sub_agents: int = 0
-    relayed: dict[str, list[Answer]] = {}
-    asked_agents: dict[str, str] = {}
+    """What the task ends with; it stands while an artifact that is missing is still to be written."""
     is_data: bool = False
+    """Whether the answer is JSON."""
+    artifact_ids: list[str] = Field(default_factory=list[str])
+    """Artifacts that calls which worked have written."""
+    is_routed: bool = False
+    """Whether it is decided that there is a task, or none."""
+
+    # The agent.
+    agent: AgentSpec | None = None
+    """The agent that works on the task, if it is not the one that the task began with."""
+    successor: AgentSpec | None = None
+    """The agent that takes the task over next."""
+    listed_tools: dict[str, ToolSpec] = {}
+    """Tools that plugins have listed for the task."""
 
     @classmethod
     def begin(cls, message: UserMessage, at: datetime, started_at: datetime | None = None) -> "TaskRunState":
@@ -143,13 +171,13 @@ class TaskRunState(BaseModel):
         begun.note_message(message)
         return begun
 
-    def known_content(self, message: UserMessage) -> str:
+    def digest_of(self, message: UserMessage) -> str:
         """Return the digest of the message of this id that the task has taken in; empty if it has none."""
-        return self.known.get(message_identity(message.message_id), "")
+        return self.digests.get(message_identity(message.message_id), "")
 
     def note_message(self, message: UserMessage) -> str:
         """Remember a message, so that it is taken in once, also by later runs; return its digest."""
-        return self.known.setdefault(message_identity(message.message_id), content_digest(message))
+        return self.digests.setdefault(message_identity(message.message_id), content_digest(message))
 
     @property
     def expected_digest(self) -> str:
@@ -163,7 +191,7 @@ class TaskRunState(BaseModel):
     @property
     def carried_size(self) -> int:
         """About how many bytes a new run of the task would be given."""
-        rest = (*self.inbox, *self.heard, *self.results.values())
+        rest = (*self.inbox, *self.unpublished, *self.results.values())
         return self.size + sum(map(measure, rest))
 
     @property
@@ -172,7 +200,7 @@ class TaskRunState(BaseModel):
         return tuple(m for m in self.transcript[self.cached :] if isinstance(m, UserMessage))
 
     def recall(self, earlier: list[TranscriptMessage]) -> None:
-        """Begin the transcript with what was said before this task; the cache holds it already."""
+        """Begin the transcript with the messages of earlier tasks; the cache holds them already."""
         self._append(*earlier)
         self.cached = self.recalled = len(earlier)
         self.prompt_tokens = sum(map(estimate_tokens, earlier))
@@ -198,11 +226,11 @@ class TaskRunState(BaseModel):
         self.inbox.clear()
         return taken
 
-    def take_heard(self) -> tuple[Message, ...]:
-        """Return the answers of the client that no status has taken in yet."""
-        heard = tuple(self.heard)
-        self.heard.clear()
-        return heard
+    def take_unpublished(self) -> tuple[Message, ...]:
+        """Return the messages of the client that are taken in and that no status has carried yet."""
+        taken = tuple(self.unpublished)
+        self.unpublished.clear()
+        return taken
 
     def change_status(
         self,
@@ -218,13 +246,13 @@ class TaskRunState(BaseModel):
         It carries what the task has used, and all questions that are open: an answer may come at any time.
 
         The history grows as a view's does when it folds the event: by the message of the status that is
-        replaced, then by what the client said.
+        replaced, then by the client's.
         """
         if self.status.state.is_interrupted and state is TaskState.WORKING:
             resumed = "answer"
-        said = (*((self.status.message,) if self.status.message else ()), *received)
-        self.history.extend(said)
-        self.size += sum(map(measure, said))
+        added = (*((self.status.message,) if self.status.message else ()), *received)
+        self.history.extend(added)
+        self.size += sum(map(measure, added))
         self.version += 1
         questions = self.open_questions
         metadata: dict[str, JsonValue] = {USAGE: self.usage.to_metadata()}
@@ -248,41 +276,41 @@ class TaskRunState(BaseModel):
         self.size += sum(map(measure, messages))
 
     def fold_reply(self, reply: AssistantMessage) -> None:
-        """Put the model's reply at the end of the transcript; its text is a remark until it is an answer."""
+        """Put the model's reply at the end of the transcript; its text is interim until it is an answer."""
         self._append(reply)
         self.cached = len(self.transcript)
         self.usage += reply.usage
-        self.remark = reply.text
+        self.interim = reply.text
         self.pending = list(reply.tool_calls)
         counted = reply.usage.input_tokens + reply.usage.output_tokens
         self.prompt_tokens = counted or self.prompt_tokens + estimate_tokens(reply)
         self.tries = 0
         self.previous_run = ""
-        if reply.misfits:
-            self.misfits += 1
+        if reply.is_invalid:
+            self.invalid_answers += 1
         elif not (reply.tool_calls or reply.refused):
-            self.misfits = 0
+            self.invalid_answers = 0
 
-    def tell_refusal(self, reply: AssistantMessage) -> None:
-        """Let the model read why its reply does not stand; clients have not heard of it."""
-        said = f"[Your last reply was not accepted: {reply.refused}]"
+    def add_refusal(self, reply: AssistantMessage) -> None:
+        """Let the model read why its reply does not stand; clients have not seen it."""
+        refusal = f"[Your last reply was not accepted: {reply.refused}]"
         # Without an id: no message of the client has none, and no client gets to see this one.
-        message = UserMessage(message_id="", parts=(TextPart(text=said),))
+        message = UserMessage(message_id="", parts=(TextPart(text=refusal),))
         self._append(message)
         self.prompt_tokens += estimate_tokens(message)
-        self.remark = ""
+        self.interim = ""
 
     def hold_answer(self, answer: AssistantMessage, *, is_data: bool = False) -> None:
-        """Keep the answer that the task may end with: its text is no remark."""
-        self.answer, self.remark, self.is_data = answer, "", is_data
+        """Keep the answer that the task may end with: its text is not interim."""
+        self.answer, self.interim, self.is_data = answer, "", is_data
 
     def take_back_answer(self) -> None:
-        """Make a remark of an answer that was held: the client has said more."""
+        """Let an answer that was held be interim: the client has sent more."""
         if self.answer:
-            self.answer, self.remark = None, self.answer.text
+            self.answer, self.interim = None, self.answer.text
 
     def fold_summary(self, summary: SummaryMessage) -> None:
-        """Put what stands for older messages at the end; the next reply tells how long a prompt is."""
+        """Put what stands for older messages at the end; the next reply says how long a prompt is."""
         self._append(summary)
         self.cached = len(self.transcript)
         self.usage += summary.usage
@@ -326,11 +354,11 @@ class TaskRunState(BaseModel):
     def relay_questions(self, call_id: str, questions: Sequence[Question]) -> None:
         """Let the open questions of a call's sub-agent be these; they stand under ids of our own."""
         kept = [entry for entry in self.questions if entry.asked_by != call_id]
-        known = {entry.question.id: entry for entry in self.questions if entry.asked_by == call_id}
+        open_now = {entry.question.id: entry for entry in self.questions if entry.asked_by == call_id}
         relayed = [q.model_copy(update={"id": relayed_question(call_id, q.id)}) for q in questions]
         self.asked.extend(question.id for question in relayed if question.id not in self.asked)
         self.questions = kept
-        self._open([known.get(q.id) or OpenQuestion(question=q, asked_by=call_id) for q in relayed])
+        self._open([open_now.get(q.id) or OpenQuestion(question=q, asked_by=call_id) for q in relayed])
 
     def _open(self, entries: list[OpenQuestion]) -> None:
         """Add open questions: those that clients have seen come first, and the first of them is asked now.
@@ -352,7 +380,7 @@ class TaskRunState(BaseModel):
         return tuple(entry.question for entry in self.questions)
 
     def take_answer(self, answer: Answer, message: Message | None = None) -> None:
-        """Close a question; its call goes on. `message` tells the answer in the history of the task."""
+        """Close a question; its call goes on. `message` is the answer in the history of the task."""
         (entry,) = (entry for entry in self.questions if entry.question.id == answer.question_id)
         self.questions.remove(entry)
         if entry.asked_by:
@@ -362,7 +390,7 @@ class TaskRunState(BaseModel):
         else:
             self.answers.setdefault(entry.question.call.id, []).append(answer)
         if message:
-            self.heard.append(message)
+            self.unpublished.append(message)
 
     def transcript_page(self, start: int) -> TranscriptPage:
         """Return the messages from a position on that fit into the answer of a query, at least one."""
@@ -384,7 +412,7 @@ class TaskRunState(BaseModel):
         return (Artifact(artifact_id=RESPONSE_ARTIFACT, name=RESPONSE_ARTIFACT, parts=parts, complete=True),)
 
     def answer_part(self, text: str) -> TextPart | DataPart:
-        """Return the answer as clients get it: as data, unless it is an ending of another kind."""
+        """Return the answer as clients get it: as data, unless it is an answer of another kind."""
         try:
             return DataPart(data=json.loads(text)) if self.is_data else TextPart(text=text)
         except ValueError:

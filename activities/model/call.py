@@ -192,7 +192,7 @@ class OpenAIModel(ModelPort):
             return await self._show(attempt, opened.reply, [*recovery_events(call, attempt.count), *end])
         transcript = whole_transcript(opened, call.length)
         if draft:
-            draft.is_shown |= any(map(was_answer, transcript))
+            draft.is_published |= any(map(was_answer, transcript))
         if call.needs_price and not attempt.agent.respond:
             self._provider.require_price(model)
         await self._publish(attempt, opening_events(call, attempt.count, model))
@@ -298,9 +298,9 @@ class OpenAIModel(ModelPort):
     ) -> AssistantMessage:
         """Publish the end of a reply, and say in it if that may have failed: the workflow then does it."""
         is_newest = attempt.draft is None or attempt.draft.is_newest
-        is_shown = await self._try_publish(attempt, end) and is_newest
+        is_published = await self._try_publish(attempt, end) and is_newest
         await self._settle(attempt, reply)
-        return reply if is_shown else reply.model_copy(update={"is_shown": False})
+        return reply if is_published else reply.model_copy(update={"is_published": False})
 
     async def _tell_failure(self, attempt: _Attempt, failure: ApplicationError) -> None:
         """Say that a retry follows, or take back the half-written answer of a call that ends here."""

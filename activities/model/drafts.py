@@ -99,7 +99,7 @@ class ResponseDraft:
         self._position = position
         self._numbers = DraftNumbers(attempt)
         self._written: list[str] = []
-        self.is_shown = not self._numbers.is_first_attempt
+        self.is_published = not self._numbers.is_first_attempt
         """Whether the view may show what this call has to take back if it ends without an answer: a draft of
         this attempt or of one before, or the answer to earlier messages."""
         self.is_newest = self._numbers.is_newest
@@ -145,7 +145,7 @@ class ResponseDraft:
         self._numbers.restart()
 
     def _chunk(self, part: Part, *, last_chunk: bool) -> ArtifactChunk:
-        self.is_shown = True
+        self.is_published = True
         return ArtifactChunk(
             artifact_id=RESPONSE_ARTIFACT,
             name=RESPONSE_ARTIFACT,

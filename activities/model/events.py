@@ -117,7 +117,7 @@ def end_of_whole(
 
 def withdrawal(draft: ResponseDraft | None) -> list[ArtifactChunk]:
     """Return what takes a draft back that subscribers may see."""
-    return [draft.withdraw()] if draft and draft.is_shown else []
+    return [draft.withdraw()] if draft and draft.is_published else []
 
 
 def was_answer(message: TranscriptMessage) -> bool:

@@ -99,7 +99,8 @@ class ModelPlugins:
         if said.refused:
             return _refuse(said.model_copy(update={"usage": reply.usage}), said.refused)
         calls = name_calls(said.tool_calls, self._position)
-        return said.model_copy(update={"tool_calls": calls, "usage": reply.usage, "is_shown": reply.is_shown})
+        kept = {"usage": reply.usage, "is_published": reply.is_published}
+        return said.model_copy(update={"tool_calls": calls, **kept})
 
     async def tell_failure(self, failure: ApplicationError) -> None:
         """Tell plugins that the call has failed for good."""
@@ -289,4 +290,4 @@ def _refuse_output(reply: AssistantMessage, output: type[BaseModel], problems: l
         f"Your answer does not fit:\n{listed}\n"
         f"Answer again, with nothing but JSON that fits the schema {output.__name__!r}{told}"
     )
-    return reply.model_copy(update={"refused": refused, "misfits": True})
+    return reply.model_copy(update={"refused": refused, "is_invalid": True})

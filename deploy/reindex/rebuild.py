@@ -58,13 +58,13 @@ class Rebuild:
     async def _restore_one(self, task: FoundTask) -> None:
         async with self._slots:
             try:
-                is_shown = await self._try(task)
+                is_published = await self._try(task)
             except TaskUnknownError:
-                is_shown = False  # Temporal has just forgotten it
+                is_published = False  # Temporal has just forgotten it
             except Exception as error:  # noqa: BLE001 -- what is wrong with one keeps no other from it
                 self._progress.not_restored(task.task_id, _reason(error))
                 return
-        if is_shown:
+        if is_published:
             self._progress.restored()
         else:
             self._progress.left_out()

@@ -14,7 +14,7 @@ from pydantic import BaseModel, JsonValue
 
 from everloop.agents.errors import QuestionDefinitionError
 from everloop.agents.limits import LONGEST, TOO_LONG
-from everloop.runtime.foreign_schemas import SchemaUnfitError, find_misfits, problem_of_schema
+from everloop.runtime.foreign_schemas import SchemaUnfitError, find_schema_violations, problem_of_schema
 from everloop.workflows.contract.messages import ToolCall
 from everloop.workflows.contract.questions import InvalidAnswerError, Question, QuestionKind, answer_with
 
@@ -167,7 +167,7 @@ def _check_schema(schema: dict[str, JsonValue]) -> None:
 
 def _breaks(schema: dict[str, JsonValue], value: JsonValue) -> bool:
     try:
-        return bool(find_misfits(schema, [value]))
+        return bool(find_schema_violations(schema, [value]))
     except SchemaUnfitError as error:
         raise QuestionDefinitionError(f"InputRequired: the default cannot be checked: {error}") from None
 

@@ -33,7 +33,7 @@ _RULE = "Value error, "
 
 
 @contextmanager
-def told_in_one_line(file: Path) -> Generator[None]:
+def translate_import_errors(file: Path) -> Generator[None]:
     """Run what a file of the user defines.
 
     Raises:
@@ -103,7 +103,7 @@ def agents_of(location: str) -> list[FoundAgent]:
     module_name, _, attribute = location.partition(":")
     module = _imported(module_name, location)
     file = shown(Path(module.__file__)) if module.__file__ else module_name
-    with told_in_one_line(Path(module.__file__ or module_name)):
+    with translate_import_errors(Path(module.__file__ or module_name)):
         value: object = getattr(module, attribute or "agent", None)
     if value is None:
         raise AgentDefinitionError(
@@ -205,7 +205,7 @@ def _is_imported_by_name(file: Path) -> bool:
 
 
 def _agents_in_file(file: Path) -> list[FoundAgent]:
-    with told_in_one_line(file):
+    with translate_import_errors(file):
         module = importlib.import_module(file.stem) if _is_imported_by_name(file) else _run(file)
     public = [value for name, value in vars(module).items() if not name.startswith("_")]
     agents = [agent for value in public for agent in _agents_of_value(value) or ()]
@@ -236,7 +236,7 @@ def _imported(module_name: str, location: str) -> ModuleType:
     names = list(accumulate(module_name.split("."), lambda package, name: f"{package}.{name}"))
     for name in names:
         spec = _spec_of(name, location)
-        with told_in_one_line(Path(spec.origin or name)):
+        with translate_import_errors(Path(spec.origin or name)):
             importlib.import_module(name)
     return sys.modules[module_name]
 

@@ -6,7 +6,7 @@ from pydantic import BaseModel, JsonValue, RootModel, ValidationError
 from pydantic_core import PydanticSerializationError, to_json
 
 from everloop.agents.tool import Tool
-from everloop.runtime.foreign_schemas import Misfit, SchemaUnfitError, find_misfits_soon
+from everloop.runtime.foreign_schemas import SchemaUnfitError, SchemaViolation, find_schema_violations_soon
 
 # The result of a tool call: from a Python value to the text that the model reads.
 
@@ -58,7 +58,7 @@ async def parse_arguments(tool: Tool, text: str) -> BaseModel:
         InvalidArgumentsError: not JSON, or not what the tool's signature, or its schema, says.
     """
     arguments = read_arguments(tool, text)
-    if isinstance(arguments, _Object) and (problems := await _misfits(tool, arguments.root)):
+    if isinstance(arguments, _Object) and (problems := await _violations(tool, arguments.root)):
         raise InvalidArgumentsError(_explain(tool, problems))
     return arguments
 
@@ -98,16 +98,16 @@ def _problems(error: ValidationError) -> list[str]:
     ]
 
 
-async def _misfits(tool: Tool, arguments: dict[str, JsonValue]) -> list[str]:
+async def _violations(tool: Tool, arguments: dict[str, JsonValue]) -> list[str]:
     """Return what does not fit the schema, cut where it repeats a long value."""
     try:
-        found = await find_misfits_soon(tool.parameters, [arguments], most=_MAX_PROBLEMS)
+        found = await find_schema_violations_soon(tool.parameters, [arguments], most=_MAX_PROBLEMS)
     except SchemaUnfitError as error:
         return [f"they cannot be checked: {error}"]
-    return [_misfit(problem) for problem in found]
+    return [_violation(problem) for problem in found]
 
 
-def _misfit(problem: Misfit) -> str:
+def _violation(problem: SchemaViolation) -> str:
     return f"{_place(problem.path)}: {excerpt(problem.message)}"
 
 

@@ -102,7 +102,7 @@ def add(  # noqa: PLR0913 -- each is an option
             metavar="TEXT",
             callback=options.utf8,
             show_default=False,
-            help="A remark for people; Temporal's UI shows it.",
+            help="A note for people; Temporal's UI shows it.",
         ),
     ] = "",
 ) -> None:

@@ -118,7 +118,7 @@ def as_a2a(failure: BaseException) -> A2AError:
         case A2AError():
             return failure
         case ValidationError():
-            return InvalidParamsError(_misfit(failure))
+            return InvalidParamsError(_violation(failure))
         case ParseError() | RecursionError() | UnicodeError() | OverflowError():
             return InvalidParamsError(
                 "the parameters do not fit the operation, are nested too deeply, or have a number that is "
@@ -139,12 +139,12 @@ def a2a_errors_only() -> Generator[None]:
         raise as_a2a(failure) from None
 
 
-def _misfit(failure: ValidationError) -> str:
+def _violation(failure: ValidationError) -> str:
     """Name the first field that does not fit, of a union the first in the member that `kind` names."""
-    misfits = failure.errors(include_input=False, include_url=False, include_context=False)
-    others = {each["loc"][:-1] for each in misfits if each["type"] == "literal_error"}
-    meant = [each for each in misfits if not any(each["loc"][: len(other)] == other for other in others)]
-    first = (meant or misfits)[0]
+    violations = failure.errors(include_input=False, include_url=False, include_context=False)
+    others = {each["loc"][:-1] for each in violations if each["type"] == "literal_error"}
+    meant = [each for each in violations if not any(each["loc"][: len(other)] == other for other in others)]
+    first = (meant or violations)[0]
     steps = [step for step in first["loc"] if isinstance(step, int) or not _TYPE_NAME.fullmatch(step)]
     path = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in steps)
     path = path.removeprefix(".params").removeprefix(".") or "params"

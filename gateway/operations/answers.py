@@ -8,7 +8,7 @@ from pydantic import JsonValue
 from everloop.gateway.errors import AnswerInvalidError
 from everloop.gateway.requests.files import holds_file
 from everloop.gateway.requests.messages import check_id
-from everloop.runtime.foreign_schemas import SchemaUnfitError, find_misfits_soon
+from everloop.runtime.foreign_schemas import SchemaUnfitError, find_schema_violations_soon
 from everloop.stores.secrets import Secrets
 from everloop.workflows.contract.messages import DataPart, TextPart, UserMessage
 from everloop.workflows.contract.questions import (
@@ -208,14 +208,14 @@ async def _check_schema(question: Question, value: JsonValue) -> None:
         AnswerInvalidError: the data do not fit; of them the text repeats nothing but names of fields.
     """
     try:
-        misfits = await find_misfits_soon(question.json_schema, [value])
+        violations = await find_schema_violations_soon(question.json_schema, [value])
     except SchemaUnfitError as unfit:
         _log.warning("answer not checked: its schema is unfit", reason=str(unfit))
         return
-    for misfit in misfits:
-        path = misfit.json_path
+    for violation in violations:
+        path = violation.json_path
         place = path if len(path) <= MAX_PATH else f"{path[:MAX_PATH]}…"
         raise AnswerInvalidError(
-            f"the answer to question {question.id!r} breaks the rule {misfit.rule} at {place}; "
+            f"the answer to question {question.id!r} breaks the rule {violation.rule} at {place}; "
             f"{expected(question)}"
         )

@@ -20,8 +20,8 @@ from everloop.workflows.contract.names import (
     has_mark,
     key_mark,
     message_identity,
-    shown_message_id,
     unique_message_id,
+    view_message_id,
 )
 from everloop.workflows.contract.questions import WITHHELD
 from everloop.workflows.contract.tasks import TaskView
@@ -80,13 +80,13 @@ def check_repeated(request: SendRequest, view: TaskView, message: UserMessage) -
 
 def may_be_repeated(message_ids: Iterable[str], message: UserMessage, key: str) -> str | None:
     """Return which of these ids a message may have come under before; None if it is a new one."""
-    shown, identity = shown_message_id(message.message_id), message_identity(message.message_id)
+    shown, identity = view_message_id(message.message_id), message_identity(message.message_id)
     return next(
         (
             known
             for known in message_ids
             if (key and has_mark(known, key))
-            or shown_message_id(known) == shown
+            or view_message_id(known) == shown
             or message_identity(known) == identity
         ),
         None,
@@ -113,7 +113,7 @@ def find_repeated(view: TaskView, message: UserMessage, key: str) -> UserMessage
 def _is_same(known: UserMessage, message: UserMessage, key: str) -> bool:
     is_secret = bool(known.metadata.get(WITHHELD))
     if is_secret and not key:
-        return shown_message_id(known.message_id) == shown_message_id(message.message_id)
+        return view_message_id(known.message_id) == view_message_id(message.message_id)
     is_named_so = has_mark(known.message_id, key) if key else known.message_id == message.message_id
     return is_named_so and (is_secret or known.parts == message.parts)
 

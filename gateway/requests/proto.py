@@ -1,6 +1,6 @@
 """Messages of the protocol as JSON: whether what was sent fits one, and pages of tasks. Pure.
 
-Source: ProtoJSON (protobuf.dev, "ProtoJSON Format"). The protobuf decoder tells of misfits with what was
+Source: ProtoJSON (protobuf.dev, "ProtoJSON Format"). The protobuf decoder tells of violations with what was
 sent and in words of its own; it lets unknown words pass for enums, and leaves out what is no base64.
 Unknown fields pass: clients may be newer than we are (A2A 1.0 §3.6).
 """
@@ -118,7 +118,7 @@ def page_of_tasks(response: pb.ListTasksResponse) -> dict[str, Any]:
 
 def _message_flaw(message: Descriptor, value: object, path: str) -> str:
     if not isinstance(value, dict):
-        return _misfit(path or "params", value, "has to be an object")
+        return _violation(path or "params", value, "has to be an object")
     sent = cast("dict[str, object]", value)
     chosen: dict[str, str] = {}
     for field in message.fields:
@@ -138,7 +138,7 @@ def _field_flaw(field: FieldDescriptor, value: object, path: str) -> str:
     if not field.is_repeated:
         return _single_flaw(field, value, path)
     if not isinstance(value, list):
-        return _misfit(path, value, "has to be a list")
+        return _violation(path, value, "has to be a list")
     sent = cast("list[object]", value)
     if len(sent) > MAX_PARTS:
         kind = "parts" if field.message_type else "entries"
@@ -157,7 +157,7 @@ def _single_flaw(field: FieldDescriptor, value: object, path: str) -> str:
         fits, rule = _is_named(field.enum_type), f"has to be one of {', '.join(names[1:])}"
     else:
         fits, rule = _SCALARS[field.type]
-    return "" if fits(value) else _misfit(path, value, rule)
+    return "" if fits(value) else _violation(path, value, rule)
 
 
 def _is_named(enum: EnumDescriptor) -> Callable[[object], bool]:
@@ -193,7 +193,7 @@ def _is_time(value: object) -> bool:
     return True
 
 
-def _misfit(path: str, value: object, rule: str) -> str:
+def _violation(path: str, value: object, rule: str) -> str:
     """Say what was sent and what was expected, without repeating what was sent."""
     kinds: dict[type, str] = {dict: "an object", list: "a list", bool: "a boolean", type(None): "null"}
     if isinstance(value, str):

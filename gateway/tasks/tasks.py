@@ -161,7 +161,7 @@ class Tasks:
         update_id = names.message_update_id(message.message_id)
         known = await self._hand_over(task_id, "add_message", message, update_id)
         if known != content_digest(message):
-            raise MessageChangedError(names.shown_message_id(message.message_id))
+            raise MessageChangedError(names.view_message_id(message.message_id))
 
     async def answer_for_owner(self, task_id: str, said: ApproverAnswer) -> str:
         """Hand a task the answer of somebody whom it asks in its owner's place; return when it was taken.

@@ -28,7 +28,7 @@ from everloop.workflows.contract.messages import (
     TextPart,
     UserMessage,
 )
-from everloop.workflows.contract.names import shown_message_id
+from everloop.workflows.contract.names import view_message_id
 from everloop.workflows.contract.parts import is_sendable
 from everloop.workflows.contract.tasks import Artifact, TaskState, TaskStatus, TaskView
 
@@ -111,7 +111,7 @@ def to_status(status: TaskStatus, task_url: TaskUrl) -> pb.TaskStatus:
 def to_message(message: Message, task_url: TaskUrl) -> pb.Message:
     """Return the A2A message, with the ids of its task and context."""
     return pb.Message(
-        message_id=shown_message_id(message.message_id),
+        message_id=view_message_id(message.message_id),
         task_id=task_url.task_id,
         context_id=task_url.context_id,
         role=pb.ROLE_USER if isinstance(message, UserMessage) else pb.ROLE_AGENT,

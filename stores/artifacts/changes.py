@@ -11,7 +11,7 @@ from typing import cast
 from pydantic import JsonValue
 from pydantic_core import from_json
 
-from everloop.runtime.foreign_schemas import SchemaUnfitError, find_misfits, problem_of_schema
+from everloop.runtime.foreign_schemas import SchemaUnfitError, find_schema_violations, problem_of_schema
 from everloop.stores.artifacts.errors import RowInvalidError, RowSchemaError
 from everloop.workflows.contract.artifacts import PartKind, StoredArtifact
 from everloop.workflows.contract.events import TaskEvent
@@ -202,11 +202,12 @@ def _read_row(number: int, line: bytes) -> dict[str, JsonValue]:
 
 def _check_rows(rows: list[dict[str, JsonValue]], schema: Mapping[str, JsonValue], first: int) -> None:
     try:
-        misfits = find_misfits(schema, rows)
+        violations = find_schema_violations(schema, rows)
     except SchemaUnfitError as error:
         raise RowSchemaError(str(error)[:_MAX_REASON]) from error
-    for misfit in misfits:
-        raise RowInvalidError(first + misfit.value, f"{misfit.json_path}: {misfit.message[:_MAX_REASON]}")
+    for violation in violations:
+        problem = f"{violation.json_path}: {violation.message[:_MAX_REASON]}"
+        raise RowInvalidError(first + violation.value, problem)
 
 
 def _encode(number: int, row: Mapping[str, JsonValue]) -> bytes:

@@ -306,11 +306,11 @@ def _scheduled() -> Scenario:
 
 _USES_50 = asks(("a", "x")).model_copy(update={"usage": Usage(input_tokens=40, output_tokens=10)})
 
-_MISFIT = answer("four").model_copy(update={"refused": "it is no number", "misfits": True})
+_INVALID = answer("four").model_copy(update={"refused": "it is no number", "is_invalid": True})
 
 SCENARIOS: dict[str, Callable[[], Scenario]] = {
     "answer": _plays(answer("Hi.")),
-    "answer_not_shown": _plays(answer("Hi.").model_copy(update={"is_shown": False})),
+    "answer_not_shown": _plays(answer("Hi.").model_copy(update={"is_published": False})),
     "tools": _plays(asks(("a", "x"), ("b", "y"), text="Let me look."), asks(("c", "x")), answer("done")),
     "many_tools": _plays(asks(*((f"c{n}", "x") for n in range(7))), answer("done")),
     "transcript_lost": _plays(asks(("a", "x")), _fail(failures.TRANSCRIPT_MISSING), answer("done")),
@@ -343,9 +343,9 @@ SCENARIOS: dict[str, Callable[[], Scenario]] = {
     "token_limit": _plays(_USES_50, answer("never asked"), agent=AgentSpec(id="agent", max_tokens=50)),
     "no_tool_works": _no_tool_works,
     "no_artifact": _plays(answer("done"), answer("No."), agent=ARTIFACT_AGENT),
-    "misfits": _plays(_MISFIT, _MISFIT, agent=AgentSpec(id="agent", has_output=True)),
-    "misfits_apart": _plays(
-        _MISFIT, asks(("a", "x")), _MISFIT, answer("4"), agent=AgentSpec(id="agent", has_output=True)
+    "invalid_answers": _plays(_INVALID, _INVALID, agent=AgentSpec(id="agent", has_output=True)),
+    "invalid_answers_apart": _plays(
+        _INVALID, asks(("a", "x")), _INVALID, answer("4"), agent=AgentSpec(id="agent", has_output=True)
     ),
     "plugin_veto": _plays(_fail(failures.PLUGIN_VETO), agent=AgentSpec(id="agent", hooks=("on_error",))),
     "continues_as_new": lambda: Scenario(

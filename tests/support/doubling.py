@@ -10,7 +10,7 @@ import pytest
 from pydantic import JsonValue
 
 from everloop.runtime import foreign_schemas
-from everloop.runtime.foreign_schemas import find_misfits
+from everloop.runtime.foreign_schemas import find_schema_violations
 
 T = TypeVar("T")
 
@@ -38,7 +38,7 @@ async def while_checks_wait(work: Awaitable[T]) -> T:
     """Return what work comes to that has a schema checked; this loop goes on while the check waits."""
     foreign_schemas._PROCESSES.close()
     foreign_schemas._problem_of.cache_clear()
-    find_misfits({}, [None])
+    find_schema_violations({}, [None])
     (process,) = foreign_schemas._PROCESSES._idle
     os.kill(process.pid, signal.SIGSTOP)
     try:

@@ -24,10 +24,10 @@ from tests.support.fake_ports import CountingTools, FakePorts, ScriptedModel, an
 from tests.workflows.conftest import StartTask, user
 
 
-@pytest.mark.parametrize("is_shown", [True, False])
-async def test_a_reply_without_tool_calls_is_the_answer(start_task: StartTask, *, is_shown: bool) -> None:
+@pytest.mark.parametrize("is_published", [True, False])
+async def test_a_reply_without_tool_calls_is_the_answer(start_task: StartTask, *, is_published: bool) -> None:
     """The answer is published before the terminal status, in one step, if the model call could not do it."""
-    ports = FakePorts(ScriptedModel(answer("Hi there.").model_copy(update={"is_shown": is_shown})))
+    ports = FakePorts(ScriptedModel(answer("Hi there.").model_copy(update={"is_published": is_published})))
 
     async with start_task(ports) as handle:
         result = await handle.result()
@@ -38,7 +38,7 @@ async def test_a_reply_without_tool_calls_is_the_answer(start_task: StartTask, *
     assert isinstance(status, StatusChanged)
     assert status.state is TaskState.COMPLETED
     parts = [(chunk.part, chunk.last_chunk) for chunk in chunks if isinstance(chunk, ArtifactChunk)]
-    assert parts == ([] if is_shown else [(TextPart(text="Hi there."), True)])
+    assert parts == ([] if is_published else [(TextPart(text="Hi there."), True)])
 
 
 async def test_tool_results_are_folded_in_call_order(start_task: StartTask) -> None:

@@ -110,8 +110,8 @@ async def test_the_next_agent_has_places_of_its_own(start_task: StartTask) -> No
 
 async def test_the_next_agent_may_put_its_answer_right_once_too(start_task: StartTask) -> None:
     """Whatever the first one had to put right."""
-    misfit = answer("four").model_copy(update={"refused": "it is no number", "misfits": True})
-    ports = FakePorts(ScriptedModel(misfit, asks(("h", "go")), misfit, answer("4")))
+    invalid = answer("four").model_copy(update={"refused": "it is no number", "is_invalid": True})
+    ports = FakePorts(ScriptedModel(invalid, asks(("h", "go")), invalid, answer("4")))
     ports.agents.spec = SECOND.model_copy(update={"has_output": True})
 
     async with start_task(ports, FIRST.model_copy(update={"has_output": True})) as handle:

@@ -38,8 +38,8 @@ SCREENING_AGENT = AgentSpec(id="agent", hooks=("before_request",))
 OUTPUT_AGENT = AgentSpec(id="agent", has_output=True)
 
 
-def misfit(text: str, why: str = "no number") -> AssistantMessage:
-    return answer(text).model_copy(update={"refused": why, "misfits": True})
+def invalid(text: str, why: str = "no number") -> AssistantMessage:
+    return answer(text).model_copy(update={"refused": why, "is_invalid": True})
 
 
 def refused(text: str, why: str) -> AssistantMessage:
@@ -224,7 +224,7 @@ async def test_refused_replies_end_at_the_limit_of_iterations(start_task: StartT
 async def test_an_answer_that_fits_is_data(start_task: StartTask) -> None:
     """It is one data part wherever a client may read it."""
     ports = FakePorts(
-        ScriptedModel(misfit("four"), answer('{"sum": 4}').model_copy(update={"is_shown": False}))
+        ScriptedModel(invalid("four"), answer('{"sum": 4}').model_copy(update={"is_published": False}))
     )
 
     async with start_task(ports, OUTPUT_AGENT) as handle:
@@ -243,7 +243,7 @@ async def test_an_answer_is_put_right_only_once(
 ) -> None:
     """Whatever the model does before its second try."""
     ports = FakePorts(
-        ScriptedModel(misfit("four"), *between, misfit("vier", "still none"), answer('{"sum": 4}'))
+        ScriptedModel(invalid("four"), *between, invalid("vier", "still none"), answer('{"sum": 4}'))
     )
 
     async with start_task(ports, OUTPUT_AGENT) as handle:
@@ -361,7 +361,7 @@ async def test_a_rejected_task_owes_no_artifact(start_task: StartTask) -> None:
 @pytest.mark.parametrize("rejects", [True, False])
 async def test_an_ending_that_is_no_data_is_text(start_task: StartTask, *, rejects: bool) -> None:
     """A task may end in other words than its agent's data; it ends, and can be read."""
-    words = answer("plain words").model_copy(update={"is_shown": False, "rejects": rejects})
+    words = answer("plain words").model_copy(update={"is_published": False, "rejects": rejects})
     ports = FakePorts(ScriptedModel(words))
 
     async with start_task(ports, OUTPUT_AGENT) as handle:
@@ -371,10 +371,10 @@ async def test_an_ending_that_is_no_data_is_text(start_task: StartTask, *, rejec
     assert [artifact.parts for artifact in view.artifacts] == [(TextPart(text="plain words"),)]
 
 
-async def test_a_veto_is_no_misfit(start_task: StartTask) -> None:
+async def test_a_veto_is_no_invalid_answer(start_task: StartTask) -> None:
     """Only answers that are not the data wanted count for the one repair."""
     ports = FakePorts(
-        ScriptedModel(refused("{}", "rude"), refused("{}", "rude"), misfit("four"), answer('{"sum": 4}'))
+        ScriptedModel(refused("{}", "rude"), refused("{}", "rude"), invalid("four"), answer('{"sum": 4}'))
     )
 
     async with start_task(ports, OUTPUT_AGENT) as handle:

@@ -72,7 +72,7 @@ class TaskReference(Wire):
 
 
 class UserMessage(Wire):
-    """What the client said. `message_id` is unique within its task (`names.shown_message_id`).
+    """What the client said. `message_id` is unique within its task (`names.view_message_id`).
 
     `answers` is the id of the open question that it answers. The gateway sets it, and nobody else, by what
     clients could see of the task when the message arrived; empty: it is no answer, whatever it says.
@@ -135,10 +135,7 @@ class Usage(Wire):
 class AssistantMessage(Wire):
     """One whole reply of the model. Without `tool_calls` its text is an answer.
 
-    `is_shown` is false if subscribers could not be told of its end; the workflow then tells them. `closing`
-    is said with the last status, beside or in place of an answer; `rejects` lets the task end as rejected.
-    No language model uses these two. `refused` says why the reply does not stand: the model reads it and
-    replies again; `misfits`: because it is not the data that the agent has to give.
+    No language model uses `closing` and `rejects`.
     """
 
     role: Literal["assistant"] = "assistant"
@@ -148,11 +145,16 @@ class AssistantMessage(Wire):
     model: str = ""
     finish_reason: str = ""
     usage: Usage = Usage()
-    is_shown: bool = True
+    is_published: bool = True
+    """False if the end of the reply could not be published; the workflow then does it."""
     closing: str = ""
+    """What goes into the last status, beside an answer or in its place."""
     rejects: bool = False
+    """Whether the task ends as rejected."""
     refused: str = ""
-    misfits: bool = False
+    """Why the reply does not stand: the model reads it and replies again."""
+    is_invalid: bool = False
+    """Whether it was refused because it is not the data that the agent has to give."""
 
 
 ToolOutcome = Literal["ok", "error", "invalid", "unknown", "rejected"]

@@ -129,7 +129,7 @@ def has_mark(message_id: str, key: str) -> bool:
     return message_id.endswith(f"{_MARK}{key_mark(key)}")
 
 
-def shown_message_id(message_id: str) -> str:
+def view_message_id(message_id: str) -> str:
     """Return what the client called the message."""
     return message_id.partition(_MARK)[0]
 

@@ -29,7 +29,7 @@ ENVELOPE = 200
 BYTES_PER_TOKEN = 4
 """A rule of thumb, for what the provider has not counted yet."""
 
-_NOT_IN_CACHE = {"is_shown"}
+_NOT_IN_CACHE = {"is_published"}
 """What an activity finds out once its message is cached. No model reads it."""
 
 

@@ -12,7 +12,7 @@ from everloop.workflows.contract.calls import (
 from everloop.workflows.contract.messages import TranscriptMessage
 from everloop.workflows.contract.ports import ContextPort
 from everloop.workflows.contract.tasks import MemorySpec
-from everloop.workflows.scope import TaskScope, afterthought, short_call
+from everloop.workflows.scope import TaskScope, post_completion, short_call
 from everloop.workflows.turns.model_turn import ModelTurn
 
 
@@ -74,7 +74,7 @@ class ContextMemory:
             await workflow.execute_activity_method(
                 ContextPort.compact_conversation,
                 CompactConversationInput(task=self._scope.ref, memory=spec, model=agent.model),
-                **afterthought(self._scope.queue(names.MODEL_QUEUE), "sum up the conversation"),
+                **post_completion(self._scope.queue(names.MODEL_QUEUE), "sum up the conversation"),
             )
 
     @property

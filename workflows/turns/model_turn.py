@@ -62,7 +62,7 @@ class ModelTurn:
         self._state = scope.state
 
     async def ask(self) -> AssistantMessage:
-        """Ask for the next reply; an answer that a newer message of the client overtook becomes a remark.
+        """Ask for the next reply; an answer that a newer message of the client overtook becomes interim.
 
         While an answer waits for its artifact, the reply is to write that.
 
@@ -91,8 +91,8 @@ class ModelTurn:
         Raises:
             TaskStoppedError: the answer has to be data that fits, and this was the second one that does not.
         """
-        self._state.tell_refusal(reply)
-        if self._state.misfits > REPAIRS:
+        self._state.add_refusal(reply)
+        if self._state.invalid_answers > REPAIRS:
             raise invalid_output(self._agent, reply.refused)
 
     async def show(self) -> None:
@@ -141,7 +141,7 @@ class ModelTurn:
             )
             stop_if_cancelled()
             if seen.refused and not screened and len(state.transcript) == state.recalled:
-                state.heard.extend(state.inbox)
+                state.unpublished.extend(state.inbox)
                 state.inbox.clear()
                 return seen.refused
             told = TextPart(text=f"[A message of the user was refused: {seen.refused}]")
@@ -260,7 +260,7 @@ class ModelTurn:
         state.waits_for_resume = reason
         reporting.enter(state, Phase.WAITING)
         text = f"waiting for an operator, who can resume the task: {reason}"
-        message = reporting.remark_message(text)
+        message = reporting.agent_message(text)
         reporting.working(state, message)
         await reporting.publish(self._scope, "waits for the signal resume")
         await workflow.wait_condition(lambda: not state.waits_for_resume)

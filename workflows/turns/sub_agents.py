@@ -131,7 +131,7 @@ def _attributes(task: TaskInput) -> TypedSearchAttributes:
 # Tool calls that other agents of this deployment take: a part of the work, or the whole task.
 
 
-class Colleagues:
+class AgentCalls:
     """Finds the agent that a call names, and lets it work. The result of the call is our own to store."""
 
     def __init__(self, scope: TaskScope) -> None:

@@ -17,7 +17,7 @@ from everloop.workflows.limits import stop_if_cancelled
 from everloop.workflows.people import Asking
 from everloop.workflows.scope import GIVE_UP, TaskScope, short_call, tool_call
 from everloop.workflows.state import Phase, TaskRunState
-from everloop.workflows.turns.sub_agents import Colleagues
+from everloop.workflows.turns.sub_agents import AgentCalls
 
 
 class ToolTurn:
@@ -29,11 +29,11 @@ class ToolTurn:
     continue as a new run there, and finds its calls waiting.
     """
 
-    def __init__(self, scope: TaskScope, asking: Asking, colleagues: Colleagues) -> None:
+    def __init__(self, scope: TaskScope, asking: Asking, agent_calls: AgentCalls) -> None:
         self._scope = scope
         self._state = scope.state
         self._asking = asking
-        self._colleagues = colleagues
+        self._agent_calls = agent_calls
         self._slots = asyncio.Semaphore(scope.agent.max_parallel_tools)
         self._running: set[str] = set()
         self._skipping: dict[str, bool] = {}
@@ -51,9 +51,9 @@ class ToolTurn:
         self._skipping = {}
         if not state.questions:
             reporting.enter(state, Phase.TOOLS)
-            reporting.say(state, state.take_heard())
+            reporting.say(state, state.take_unpublished())
         courses = {call.id: asyncio.create_task(self._take_course(call)) for call in state.pending}
-        showing = asyncio.create_task(self._asking.keep_shown(self._has_next_call))
+        showing = asyncio.create_task(self._asking.keep_published(self._has_next_call))
         try:
             await self._until_over(courses, showing, while_parked)
         except GeneratorExit:  # the worker forgets the workflow, and nothing can be awaited
@@ -77,7 +77,7 @@ class ToolTurn:
         def is_over() -> bool:
             ended = [task for task in (*courses.values(), showing) if task.done()]
             has_failed = any(task.cancelled() or task.exception() for task in ended)
-            return has_failed or (len(ended) == len(courses) and self._asking.is_settled)
+            return has_failed or (len(ended) == len(courses) and self._asking.is_up_to_date)
 
         while not is_over():
             await workflow.wait_condition(lambda: is_over() or self._is_parked() or bool(self._to_skip()))
@@ -156,7 +156,7 @@ class ToolTurn:
         """Run the call once, and the fallbacks of its tool where it fails."""
         reply = await self._execute(call, "")
         while not isinstance(reply, Question) and reply.outcome == "error":
-            failed = self._stand_in(call)
+            failed = self._with_fallback(call)
             if not (fallback := self._scope.tool(failed.name).fallback):
                 break
             stop_if_cancelled()
@@ -178,7 +178,7 @@ class ToolTurn:
         is_still = not self._running and not any(
             call.id in self._state.skipped for call in self._state.pending
         )
-        return waits and is_still and self._asking.is_settled
+        return waits and is_still and self._asking.is_up_to_date
 
     def _to_skip(self) -> list[str]:
         """Return the calls that an operator wants to end, and that nobody has cancelled yet."""
@@ -186,13 +186,13 @@ class ToolTurn:
         return [call.id for call in self._state.pending if call.id in wanted]
 
     async def _execute(self, call: ToolCall, warning: str) -> ToolReply:
-        tool_call_ = self._stand_in(call)
+        tool_call_ = self._with_fallback(call)
         spec, position = self._scope.tool(tool_call_.name), self._position(call)
         answers = tuple(self._state.answers.get(call.id, ()))
         approvers = self._scope.approvers(tool_call_.name)
         summary = reporting.tool_summary(tool_call_, asks=spec.asks or bool(approvers), answers=answers)
         if spec.agent or spec.handoff:
-            return await self._colleagues.take(spec, tool_call_, position, warning)
+            return await self._agent_calls.take(spec, tool_call_, position, warning)
         with self._scope.outbox.carried() as statuses:
             running = workflow.start_activity_method(
                 ToolPort.run_tool,
@@ -216,7 +216,7 @@ class ToolTurn:
             )
             return await _until_ended(running)
 
-    def _stand_in(self, call: ToolCall) -> ToolCall:
+    def _with_fallback(self, call: ToolCall) -> ToolCall:
         """Return the call as it runs now: with the fallback in place of a tool that failed."""
         name = self._state.fallbacks.get(call.id, call.name)
         return call.model_copy(update={"name": name})

@@ -28,7 +28,7 @@ from everloop.agents.mcp.failures import explained
 from everloop.agents.mcp.results import Concealment
 from everloop.agents.mcp.spans import mcp_span, record_result
 from everloop.agents.mcp.transports import Watch, connection_to
-from everloop.runtime.foreign_schemas import SchemaUnfitError, find_misfits_soon
+from everloop.runtime.foreign_schemas import SchemaUnfitError, find_schema_violations_soon
 
 # What tools an MCP server has, as far as a session knows.
 
@@ -193,8 +193,10 @@ class McpSession:
             return
         flaw = ""
         try:
-            if misfits := await find_misfits_soon(tool.output_schema, [result.structured_content]):
-                flaw = f"it breaks the rule {misfits[0].rule} at {misfits[0].json_path}"
+            if violations := await find_schema_violations_soon(
+                tool.output_schema, [result.structured_content]
+            ):
+                flaw = f"it breaks the rule {violations[0].rule} at {violations[0].json_path}"
         except SchemaUnfitError as error:
             flaw = f"it cannot be checked: {error}"
         if flaw:

@@ -112,19 +112,19 @@ class _Call:
         Raises:
             QuestionRequired: it waits for one that nobody has given.
         """
-        remark = ""
+        problem = ""
         while True:
             task = await self._task.follow()
             if task.status.state not in ASKING:
                 return task
             if not self._has_answer(task):
-                await self._ask(task, remark)
+                await self._ask(task, problem)
             try:
                 if reply := await self._answer(task):
                     return reply
             except PeerRefusedError as refusal:
                 # It may have got an answer elsewhere by now; otherwise the user hears why theirs is none.
-                remark = self._hide(str(refusal))
+                problem = self._hide(str(refusal))
                 kept = self._task.kept
                 await self._task.keep(kept.with_(sent=kept.sent + 1, sending=""))
 
@@ -141,8 +141,8 @@ class _Call:
         next_id = id_of(self._peer, self._call, self._task.kept.sent + 1)
         return any(known.message_id == next_id for known in task.history)
 
-    async def _ask(self, task: pb.Task, remark: str) -> NoReturn:
-        """Ask the user what the task asks; `remark` says what was wrong with the last answer.
+    async def _ask(self, task: pb.Task, problem: str) -> NoReturn:
+        """Ask the user what the task asks; `problem` says what was wrong with the last answer.
 
         Raises:
             QuestionRequired: always.
@@ -150,7 +150,7 @@ class _Call:
         asked = meaning(task.status)
         await self._task.keep(self._task.kept.with_(sent=len(self._answers), asked=asked))
         secret = f"{self._peer.name}.{len(self._call.answers)}"
-        raise await in_schema_thread(lambda: question_of(task.status, secret, self._hide, remark))
+        raise await in_schema_thread(lambda: question_of(task.status, secret, self._hide, problem))
 
     async def _answer(self, task: pb.Task) -> pb.Message | None:
         """Send the next answer, unless it was sent; what is kept before tells the next attempt what for."""

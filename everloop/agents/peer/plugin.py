@@ -1,4 +1,4 @@
-"""Colleagues elsewhere: any A2A agent, whoever runs it, as a tool."""
+"""Remote agents: any A2A agent, whoever runs it, as a tool."""
 
 from collections.abc import Sequence
 from datetime import timedelta

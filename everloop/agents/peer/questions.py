@@ -30,15 +30,15 @@ _KINDS: Mapping[str, InputKind] = {
 
 
 def question_of(
-    status: pb.TaskStatus, secret_name: str, hide: Callable[[str], str], remark: str = ""
+    status: pb.TaskStatus, secret_name: str, hide: Callable[[str], str], problem: str = ""
 ) -> QuestionRequired:
     """Return the question of a status that waits for somebody; of several, the first.
 
-    `remark` is said before it, and `hide` takes secrets out. One that is asked for is kept as `secret_name`.
+    `problem` is said before it, and `hide` takes secrets out. One that is asked for is kept as `secret_name`.
     """
     asked = _described(status)
     text = str(asked.get("text") or words_of(status.message) or _wordless(status))
-    text = hide(f"{remark}\n\n{text}" if remark else text)
+    text = hide(f"{problem}\n\n{text}" if problem else text)
     is_secret = asked.get("kind") == "auth" if asked else status.state == AUTH_REQUIRED
     return AuthRequired(text, secret_name) if is_secret else _input(text, asked)
 

@@ -53,7 +53,7 @@ async def test_a_later_call_replaces_the_draft_of_an_earlier_one(attempts: int) 
         assert response
         assert response.complete
         assert await bench.response_text() == "Found"
-        assert reply.is_shown
+        assert reply.is_published
 
 
 @pytest.mark.parametrize("why", ["not_found", "timed_out"])
@@ -201,7 +201,7 @@ async def test_an_answer_after_very_many_calls_is_left_to_the_workflow() -> None
         await fail(bench, changed(bench.call, tries=10_000), failures=MODEL_FAILURES - 1)
         reply = await bench.run(changed(bench.call, tries=10_001))
 
-        assert (reply.text, reply.is_shown) == ("Found", False)
+        assert (reply.text, reply.is_published) == ("Found", False)
 
 
 async def test_a_warning_is_told() -> None:

@@ -104,7 +104,7 @@ async def test_no_task_is_shown_for_an_answer_at_once(client: Client, views: Tas
 
 async def test_work_becomes_a_task(client: Client, views: TaskViews) -> None:
     """When the model asks for a task, the client gets one, and what it comes to."""
-    done = answer("done").model_copy(update={"is_shown": False})  # the workflow then publishes it
+    done = answer("done").model_copy(update={"is_published": False})  # the workflow then publishes it
     model = ScriptedModel(asks(("c", CREATE_TASK)), done, asks(("c", CREATE_TASK)), done)
     async with deciding(client, views, model) as gateway:
         async with connected(gateway.url, streaming=False) as a2a:

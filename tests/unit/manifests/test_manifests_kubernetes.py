@@ -151,11 +151,11 @@ def _longest_call(queue: str) -> float:
     tool = ToolSpec.model_construct(task_queue=queue, timeout=DEFAULT_TIMEOUT.total_seconds())
     calls: Mapping[str, list[ActivityConfig]] = {
         WORKFLOWS_QUEUE: [scope.short_call(""), scope.hooked_call("")],
-        MODEL_QUEUE: [scope.model_call(queue, ""), scope.afterthought(queue, "")],
+        MODEL_QUEUE: [scope.model_call(queue, ""), scope.post_completion(queue, "")],
         TOOLS_QUEUE: [
             scope.tool_call(queue, tool, ""),
             scope.plugin_call(queue, ""),
-            scope.afterthought(queue, ""),
+            scope.post_completion(queue, ""),
         ],
     }
     timeouts = [cast("timedelta", call.get("start_to_close_timeout")) for call in calls.get(queue, [])]

@@ -17,8 +17,8 @@ from everloop.runtime.foreign_schemas import (
     MAX_VALUE_DEPTH,
     SchemaTooSlowError,
     SchemaUnfitError,
-    find_misfits,
-    find_misfits_soon,
+    find_schema_violations,
+    find_schema_violations_soon,
     problem_of_schema,
 )
 from tests.support.doubling import doubling, small_budget
@@ -46,7 +46,7 @@ FITTING: list[tuple[Schema, JsonValue]] = [
 @pytest.mark.parametrize(("schema", "value"), FITTING)
 def test_what_fits_is_no_misfit(schema: Schema, value: JsonValue) -> None:
     """Patterns are found anywhere in a text; formats are not checked."""
-    assert find_misfits(schema, [value]) == []
+    assert find_schema_violations(schema, [value]) == []
 
 
 WRONG: list[tuple[Schema, JsonValue, str]] = [
@@ -63,19 +63,20 @@ WRONG: list[tuple[Schema, JsonValue, str]] = [
 @pytest.mark.parametrize(("schema", "value", "words"), WRONG)
 def test_what_does_not_fit_is_told_without_the_data(schema: Schema, value: JsonValue, words: str) -> None:
     """Rule and place are named; the message alone repeats what is there."""
-    (misfit,) = find_misfits(schema, [value])
+    (violation,) = find_schema_violations(schema, [value])
 
-    told = f"{misfit.rule} at {misfit.json_path}"
+    told = f"{violation.rule} at {violation.json_path}"
     assert words in told
     assert "s3cret" not in told
 
 
 def test_values_are_checked_together() -> None:
-    """Each misfit names the number of its value; no more of them are told than are asked for."""
-    found = find_misfits({"items": {"type": "integer"}}, [[1], ["a", "b"], [None]], most=3)
+    """Each violation names the number of its value; no more of them are told than are asked for."""
+    found = find_schema_violations({"items": {"type": "integer"}}, [[1], ["a", "b"], [None]], most=3)
 
-    assert [(misfit.value, misfit.path) for misfit in found] == [(1, (0,)), (1, (1,)), (2, (0,))]
-    assert len(find_misfits({"items": {"type": "integer"}}, [list[JsonValue](["a"] * 10)], most=3)) == 3
+    assert [(violation.value, violation.path) for violation in found] == [(1, (0,)), (1, (1,)), (2, (0,))]
+    many = list[JsonValue](["a"] * 10)
+    assert len(find_schema_violations({"items": {"type": "integer"}}, [many], most=3)) == 3
 
 
 ENDLESS = "^(a+)+$"
@@ -109,7 +110,7 @@ SLOW: dict[str, tuple[Schema, JsonValue, bool]] = {
 @pytest.mark.parametrize(("schema", "value", "fits"), SLOW.values(), ids=SLOW.keys())
 def test_no_pattern_takes_for_ever(schema: Schema, value: JsonValue, *, fits: bool) -> None:
     """Whatever Python's `re` would make of it."""
-    assert (find_misfits(schema, [value]) == []) is fits
+    assert (find_schema_violations(schema, [value]) == []) is fits
 
 
 def _nested(depth: int, name: str = "") -> JsonValue:
@@ -121,7 +122,7 @@ def _nested(depth: int, name: str = "") -> JsonValue:
 
 EXPONENTIAL: dict[str, tuple[Schema, JsonValue]] = {
     "references": (doubling(40, "string"), "x"),
-    "misfits": (doubling(24, "string"), 1),
+    "violations": (doubling(24, "string"), 1),
 }
 
 
@@ -131,9 +132,9 @@ def test_a_check_ends_with_its_budget(schema: Schema, value: JsonValue) -> None:
     assert not problem_of_schema(schema)
 
     with pytest.raises(SchemaTooSlowError, match="write it simpler"):
-        find_misfits(schema, [value])
+        find_schema_violations(schema, [value])
 
-    assert find_misfits({"type": "string"}, [1])
+    assert find_schema_violations({"type": "string"}, [1])
 
 
 @pytest.mark.usefixtures(small_budget.__name__)
@@ -141,7 +142,8 @@ async def test_slow_checks_keep_nobody_else_waiting() -> None:
     """They run neither in this thread nor in those that others of the process need."""
     loop, here = asyncio.get_running_loop(), threading.get_ident()
     checks = [
-        asyncio.create_task(find_misfits_soon(doubling(40, "string"), ["x"])) for _ in range(2 * AT_ONCE)
+        asyncio.create_task(find_schema_violations_soon(doubling(40, "string"), ["x"]))
+        for _ in range(2 * AT_ONCE)
     ]
 
     for _ in range(10):  # as many pieces of work as one likes get done before the first check is
@@ -155,20 +157,20 @@ async def test_slow_checks_keep_nobody_else_waiting() -> None:
 
 def test_a_process_that_has_died_is_replaced() -> None:
     """Whoever ended it."""
-    find_misfits({"type": "string"}, ["a"])
+    find_schema_violations({"type": "string"}, ["a"])
     idle = foreign_schemas._PROCESSES._idle
     for process in idle:
         process.kill()
         process.wait()
 
-    assert find_misfits({"type": "string"}, ["a"]) == []
+    assert find_schema_violations({"type": "string"}, ["a"]) == []
 
 
 def test_the_process_is_told_nothing_of_ours(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its environment is empty."""
     monkeypatch.setenv("OPENAI_API_KEY", "s3cret")
     foreign_schemas._PROCESSES.close()
-    find_misfits({"type": "string"}, ["a"])
+    find_schema_violations({"type": "string"}, ["a"])
 
     (process,) = foreign_schemas._PROCESSES._idle
     if os.path.exists(f"/proc/{process.pid}/environ"):  # noqa: PTH110 -- on Linux
@@ -193,21 +195,21 @@ def test_a_schema_that_is_none_is_told_so(schema: Schema, words: str) -> None:
     """Where it is accepted, and where it is used."""
     assert words in problem_of_schema(schema)
     with pytest.raises(SchemaUnfitError):
-        find_misfits(schema, ["text"])
+        find_schema_violations(schema, ["text"])
 
 
 @pytest.mark.parametrize("depth", [MAX_VALUE_DEPTH + 1, 100_000])
 def test_values_that_are_too_deep_are_not_checked(depth: int) -> None:
     """They would end the process that checks them."""
     with pytest.raises(SchemaUnfitError, match="nested deeper"):
-        find_misfits({"items": {"$ref": "#"}}, [_nested(depth)])
+        find_schema_violations({"items": {"$ref": "#"}}, [_nested(depth)])
 
 
 @pytest.mark.parametrize("value", ["\ud800", {"a": object()}])
 def test_what_is_no_json_is_told_so(value: JsonValue) -> None:
     """It cannot be handed on."""
     with pytest.raises(SchemaUnfitError, match="no JSON"):
-        find_misfits({"type": "string"}, [value])
+        find_schema_violations({"type": "string"}, [value])
 
 
 async def test_no_schema_is_fetched() -> None:
@@ -225,6 +227,6 @@ async def test_no_schema_is_fetched() -> None:
         ]
         for schema in schemas:
             with suppress(SchemaUnfitError):
-                await find_misfits_soon(schema, [{"a": 1}])
+                await find_schema_violations_soon(schema, [{"a": 1}])
 
     assert visitors == []

@@ -124,7 +124,7 @@ def test_what_is_known_only_once_a_reply_is_cached_does_not_count() -> None:
     """Whether subscribers were told of its end."""
     told = AssistantMessage(text="Hi")
 
-    assert extend_digest("", [told]) == extend_digest("", [told.model_copy(update={"is_shown": False})])
+    assert extend_digest("", [told]) == extend_digest("", [told.model_copy(update={"is_published": False})])
 
 
 def test_an_optional_field_changes_nothing_for_tasks_in_flight() -> None:

@@ -32,8 +32,8 @@ def _status(
     return pb.TaskStatus(state=pb.TaskState.Name(state), message=pb.Message(parts=parts))
 
 
-def _question(status: pb.TaskStatus, remark: str = "") -> Question:
-    required = question_of(status, "ann.0", lambda text: text.replace("s3cret", "[secret]"), remark)
+def _question(status: pb.TaskStatus, problem: str = "") -> Question:
+    required = question_of(status, "ann.0", lambda text: text.replace("s3cret", "[secret]"), problem)
     return required.question("q", _CALL)
 
 
