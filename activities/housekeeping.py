@@ -15,11 +15,11 @@ from everloop.activities.heartbeat import heartbeating
 from everloop.activities.telemetry import record_removed
 from everloop.runtime.blobs import Blobs
 from everloop.stores.artifacts.cleanup import AbandonedBlobs, ArtifactHousekeeping
-from everloop.stores.blobs.cleanup import OldPayloads
+from everloop.stores.blobs.cleanup import PayloadCleanup
 from everloop.stores.blobs.users import BlobsSharedError
 from everloop.stores.cleaned import Cleaned
-from everloop.stores.conversations import ExpiredConversations
-from everloop.stores.views.cleanup import ExpiredViews
+from everloop.stores.conversations import ConversationCleanup
+from everloop.stores.views.cleanup import ViewCleanup
 from everloop.workflows.contract.housekeeping import (
     HOUSEKEEPING_REFUSED,
     CleanInput,
@@ -35,11 +35,11 @@ _log: FilteringBoundLogger = structlog.get_logger(__name__)
 class Cleaners:
     """Who removes what."""
 
-    views: ExpiredViews
-    conversations: ExpiredConversations
+    views: ViewCleanup
+    conversations: ConversationCleanup
     artifacts: ArtifactHousekeeping
     artifact_blobs: AbandonedBlobs
-    payloads: OldPayloads
+    payloads: PayloadCleanup
 
 
 @dataclass(frozen=True)
@@ -93,11 +93,11 @@ def make_housekeeping(
     """Return what cleans up the stores of the Everloop whose workflows wait on this queue."""
     return StoreHousekeeping(
         Cleaners(
-            ExpiredViews(redis),
-            ExpiredConversations(redis, ttl=lifetimes.conversations),
+            ViewCleanup(redis),
+            ConversationCleanup(redis, ttl=lifetimes.conversations),
             ArtifactHousekeeping(redis, blobs),
             AbandonedBlobs(redis, blobs, client, task_queue, ttl=lifetimes.artifacts),
-            OldPayloads(blobs, client, task_queue, ttl=lifetimes.payloads),
+            PayloadCleanup(blobs, client, task_queue, ttl=lifetimes.payloads),
         )
     )
 

@@ -81,7 +81,7 @@ class Blobs(ABC):
 
     @property
     @abstractmethod
-    def place(self) -> str:
+    def location(self) -> str:
         """Name the store for operators: its kind and where it is, without credentials."""
 
     @property
@@ -90,7 +90,7 @@ class Blobs(ABC):
         return None
 
     @property
-    def stock(self) -> "BlobStock | None":
+    def listing(self) -> "BlobListing | None":
         """What the store holds, for the housekeeping; None where there is nothing to clean up."""
         return None
 
@@ -178,7 +178,7 @@ class BlobPage:
     cursor: str = ""
 
 
-class BlobStock(ABC):
+class BlobListing(ABC):
     """What a store holds. A blob is as old as the last time that it was put; in Redis, that it was used."""
 
     @property
@@ -187,7 +187,7 @@ class BlobStock(ABC):
         """Whether the store itself removes payloads that nobody used for their time to live."""
 
     @abstractmethod
-    async def old(self, folder: str, age: timedelta, cursor: str) -> BlobPage:
+    async def list_old(self, folder: str, age: timedelta, cursor: str) -> BlobPage:
         """Return blobs of a folder that are at least so old, from a cursor on; a page may be empty.
 
         A blob that is there, and old, all the time until the last page is on one of the pages.

@@ -33,7 +33,7 @@ MAX_VALUE_DEPTH = 200
 BUDGET = 2.0
 """Seconds of processor time that one check may take."""
 
-PATIENCE = 60.0
+ANSWER_TIMEOUT = 60.0
 """Seconds of the clock until a process that neither answers nor ends is ended."""
 
 AT_ONCE = 4
@@ -235,7 +235,7 @@ def _exchange(process: subprocess.Popen[bytes], line: bytes) -> bytes:
         return b""
     waiting = select.poll()
     waiting.register(process.stdout, select.POLLIN)
-    return process.stdout.readline() if waiting.poll(PATIENCE * 1_000) else b""
+    return process.stdout.readline() if waiting.poll(ANSWER_TIMEOUT * 1_000) else b""
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

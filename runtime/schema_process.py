@@ -18,7 +18,7 @@ import jsonschema_rs
 MEMORY = 2 * 1024**3
 """Bytes of address space."""
 
-SHOWN = 500
+LONGEST_TEXT = 500
 """Characters of a message, and of what a rule says."""
 
 PATTERNS = jsonschema_rs.FancyRegexOptions(
@@ -67,7 +67,7 @@ def _answer(line: bytes) -> dict[str, Any]:
     except RecursionError:
         return {"problem": "it, or the value, is nested too deeply"}
     except ValueError as error:  # jsonschema_rs.ValidationError is one, as is its word for too deep
-        return {"problem": str(getattr(error, "message", error))[:SHOWN]}
+        return {"problem": str(getattr(error, "message", error))[:LONGEST_TEXT]}
     violations: list[dict[str, Any]] = []
     for number, value in enumerate(asked["values"]):
         if len(violations) == asked["most"]:
@@ -79,10 +79,10 @@ def _answer(line: bytes) -> dict[str, Any]:
 
 
 def _violation(error: jsonschema_rs.ValidationError, schema: object) -> dict[str, Any]:
-    said = error.schema_path
-    keyword = str(said[-1]) if said else "schema"
-    rule = json.dumps({keyword: _at(schema, said)}, ensure_ascii=False)
-    return {"path": error.instance_path, "message": error.message[:SHOWN], "rule": rule[:SHOWN]}
+    path = error.schema_path
+    keyword = str(path[-1]) if path else "schema"
+    rule = json.dumps({keyword: _at(schema, path)}, ensure_ascii=False)
+    return {"path": error.instance_path, "message": error.message[:LONGEST_TEXT], "rule": rule[:LONGEST_TEXT]}
 
 
 def _at(schema: Any, path: list[str | int]) -> object:  # noqa: ANN401 -- JSON

@@ -288,7 +288,7 @@ return redis.call('ZREM', KEYS[1], ARGV[2])
 """
 
 
-class ExpiredConversations:
+class ConversationCleanup:
     """Any number of processes may remove them at once, and each may die at any point.
 
     `ttl` counts from the last message, also for conversations that began when it was longer.

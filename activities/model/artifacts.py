@@ -34,7 +34,7 @@ from everloop.stores.artifacts.shown import (
     shown_form,
     shown_indexes,
 )
-from everloop.stores.views.interface import ShownArtifact, TaskViews
+from everloop.stores.views.interface import TaskViews, ViewArtifact
 from everloop.workflows.contract.artifacts import ArtifactStatus, StoredArtifact
 from everloop.workflows.contract.events import RESPONSE_ARTIFACT, ArtifactChunk, ChunkMode
 from everloop.workflows.contract.messages import EMPTY, AssistantMessage, DataPart, Part, TextPart, ToolCall
@@ -295,7 +295,7 @@ class ArtifactSettlement:
         return [a.artifact_id for a in artifacts if not a.complete and a.artifact_id != RESPONSE_ARTIFACT]
 
     async def _correction(
-        self, artifact_id: str, shown: ShownArtifact | None, wanted: ShownContent | None
+        self, artifact_id: str, shown: ViewArtifact | None, wanted: ShownContent | None
     ) -> ShownContent | None:
         """Return what is to be shown in place of what is; None if that is right."""
         is_ours = shown is not None and shown.position == self._of.position
@@ -315,7 +315,7 @@ def _extended(base: Shown, written: Shown) -> Shown:
     return (*before, replace(last, part=first), *map(ShownPart, rest))
 
 
-def _shows(shown: ShownArtifact, content: ShownContent) -> bool:
+def _shows(shown: ViewArtifact, content: ShownContent) -> bool:
     artifact = shown.artifact
     is_open = artifact.complete == content.complete and not artifact.failed
     return is_open and is_shown_by(content.parts or (ShownPart(EMPTY),), artifact.parts)

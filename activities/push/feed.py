@@ -8,7 +8,7 @@ from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError
 
 from everloop.runtime.blobs import BlobsUnavailableError
-from everloop.runtime.protocol.tasks import may_be_shown
+from everloop.runtime.protocol.tasks import is_visible
 from everloop.runtime.temporal.failures import says_workflow_unknown
 from everloop.stores.artifacts.interface import Artifacts
 from everloop.stores.artifacts.shown import with_artifacts
@@ -130,7 +130,7 @@ class PushFeed:
             case ArtifactChunk(last_chunk=True):
                 shown = await self._views.artifact(task_id, event.artifact_id)
                 # What began anew meanwhile is told when that is complete.
-                is_told = shown and shown.artifact.complete and may_be_shown(shown.artifact)
+                is_told = shown and shown.artifact.complete and is_visible(shown.artifact)
                 return shown.artifact if shown and is_told else None
             case _:
                 return None

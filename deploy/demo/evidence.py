@@ -26,7 +26,7 @@ class Evidence:
 
     task_id: str = ""
     state: str = ""
-    remark: str = ""
+    message: str = ""
     answer: str = ""
     starts: Counter[str] = field(default_factory=Counter[str])
 
@@ -36,7 +36,7 @@ class Evidence:
             case TaskAccepted():
                 self.task_id = arrival.task_id
             case StatusArrived():
-                self.state, self.remark = arrival.state, arrival.message
+                self.state, self.message = arrival.state, arrival.message
             case TextArrived():
                 self.answer = self.answer + arrival.text if arrival.append else arrival.text
             case ToolStarted():
@@ -47,7 +47,7 @@ class Evidence:
     def check_completed(self) -> None:
         """Raise a DemoError unless the task completed with an answer."""
         if self.state != "completed" or not self.answer:
-            raise DemoError(f"the task ended as {self.state or 'nothing'}: {self.remark or 'no answer'}")
+            raise DemoError(f"the task ended as {self.state or 'nothing'}: {self.message or 'no answer'}")
 
 
 class Midway:

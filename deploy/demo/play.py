@@ -5,7 +5,7 @@ from pathlib import Path
 
 from everloop.deploy.demo.conversation import connected
 from everloop.deploy.demo.errors import DemoError
-from everloop.deploy.demo.scenes import Stage, answer_a_question, survive_a_killed_worker
+from everloop.deploy.demo.scenes import Scene, answer_a_question, survive_a_killed_worker
 from everloop.deploy.demo.screen import Screen
 from everloop.deploy.local.servers import LOOPBACK
 from everloop.deploy.local.settings import StackSettings, load_settings
@@ -47,8 +47,8 @@ async def play(directory: Path, screen: Screen) -> int:
                 asyncio.timeout(limit),
                 connected(f"http://{LOOPBACK}:{stack.ports.gateway}") as client,
             ):
-                stage = Stage(stack, supervisor, client, screen)
-                tasks = [await answer_a_question(stage), await survive_a_killed_worker(stage)]
+                scene = Scene(stack, supervisor, client, screen)
+                tasks = [await answer_a_question(scene), await survive_a_killed_worker(scene)]
         except TimeoutError:
             raise DemoError(f"it was not over after {limit:g} s; the logs are in {stack.logs}") from None
         screen.say(_links(stack, settings, tasks))

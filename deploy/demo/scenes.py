@@ -26,8 +26,8 @@ SURVEY = (
 
 
 @dataclass(frozen=True)
-class Stage:
-    """What a scene plays on."""
+class Scene:
+    """What the scenes of the demo play on."""
 
     stack: LocalStack
     supervisor: Supervisor
@@ -35,38 +35,38 @@ class Stage:
     screen: Screen
 
 
-async def answer_a_question(stage: Stage) -> str:
+async def answer_a_question(scene: Scene) -> str:
     """Show one task from the question to the answer; return its id.
 
     Raises:
         DemoError: it did not complete.
     """
-    stage.screen.title("A task, streamed over A2A")
-    stage.screen.say(f"You: {QUESTION}\n")
+    scene.screen.title("A task, streamed over A2A")
+    scene.screen.say(f"You: {QUESTION}\n")
     evidence = Evidence()
-    async for arrival in converse(stage.client, QUESTION):
+    async for arrival in converse(scene.client, QUESTION):
         evidence.take(arrival)
-        stage.screen.show(arrival)
+        scene.screen.show(arrival)
     evidence.check_completed()
     return evidence.task_id
 
 
-async def survive_a_killed_worker(stage: Stage) -> str:
+async def survive_a_killed_worker(scene: Scene) -> str:
     """Kill the worker in the middle of a task, show that the task goes on, and count; return its id.
 
     Raises:
         DemoError: it did not complete, there was no moment to kill its worker in the middle of it, or a tool
             did not run exactly once.
     """
-    stage.screen.title("A task whose worker is killed")
-    stage.screen.say(f"You: {SURVEY}\n")
+    scene.screen.title("A task whose worker is killed")
+    scene.screen.say(f"You: {SURVEY}\n")
     evidence, midway = Evidence(), Midway()
     comeback: asyncio.Task[None] | None = None
-    async for arrival in converse(stage.client, SURVEY):
+    async for arrival in converse(scene.client, SURVEY):
         evidence.take(arrival)
-        stage.screen.show(arrival)
+        scene.screen.show(arrival)
         if comeback is None and midway.is_reached_by(arrival):
-            comeback = await _kill_the_worker(stage)
+            comeback = await _kill_the_worker(scene)
     if comeback is None:
         raise DemoError(
             "the task was over before the worker could be killed in the middle of it; run it again"
@@ -74,28 +74,28 @@ async def survive_a_killed_worker(stage: Stage) -> str:
     await comeback
     evidence.check_completed()
     count = Count(
-        record=await fetch_record(stage.stack.temporal_http, evidence.task_id),
+        record=await fetch_record(scene.stack.temporal_http, evidence.task_id),
         starts=evidence.starts,
-        lines=written_by(evidence.task_id, stage.stack.ledger),
+        lines=written_by(evidence.task_id, scene.stack.ledger),
     )
-    stage.screen.say(_account(count))
+    scene.screen.say(_account(count))
     count.check_once()
-    stage.screen.say("\nThe task finished, and every tool ran exactly once.")
+    scene.screen.say("\nThe task finished, and every tool ran exactly once.")
     return evidence.task_id
 
 
-async def _kill_the_worker(stage: Stage) -> asyncio.Task[None]:
+async def _kill_the_worker(scene: Scene) -> asyncio.Task[None]:
     """End the worker without warning; return the wait for the next one."""
-    pid = stage.supervisor.pid("worker")
-    stage.screen.alarm(f"SIGKILL to the worker (process {pid}) while it reads the model's reply")
-    await stage.supervisor.kill("worker")
-    return asyncio.create_task(_await_the_next(stage))
+    pid = scene.supervisor.pid("worker")
+    scene.screen.alarm(f"SIGKILL to the worker (process {pid}) while it reads the model's reply")
+    await scene.supervisor.kill("worker")
+    return asyncio.create_task(_await_the_next(scene))
 
 
-async def _await_the_next(stage: Stage) -> None:
-    await stage.supervisor.wait_until_ready("worker")
-    pid = stage.supervisor.pid("worker")
-    stage.screen.supervisor(
+async def _await_the_next(scene: Scene) -> None:
+    await scene.supervisor.wait_until_ready("worker")
+    pid = scene.supervisor.pid("worker")
+    scene.screen.supervisor(
         f"a new worker is ready (process {pid}); it gets the call when its heartbeat is 10 s late"
     )
 

@@ -30,7 +30,7 @@ ANSWER_TIMEOUT = timedelta(seconds=10)
 RUN_TIMEOUT = LONGEST_RUN
 """How long a run may take."""
 
-SHOWN = 5
+LAST_RUNS = 5
 """How many of the last runs are shown."""
 
 
@@ -46,7 +46,7 @@ class HousekeepingError(Exception):
 
 
 @dataclass(frozen=True)
-class PastRun:
+class ScheduledRun:
     """A run that the schedule has started; `result` is None while it goes on, and if it came to none."""
 
     started: datetime
@@ -63,7 +63,7 @@ class ScheduleStatus:
     is_paused: bool
     note: str
     next_run: datetime | None
-    last_runs: tuple[PastRun, ...]
+    last_runs: tuple[ScheduledRun, ...]
 
 
 class HousekeepingRuns:
@@ -112,13 +112,13 @@ class HousekeepingRuns:
         schedule_id = housekeeping_schedule_id(self.task_queue)
         try:
             async with asyncio.timeout(ANSWER_TIMEOUT.total_seconds()):
-                known = await self._client.get_schedule_handle(schedule_id).describe()
+                described = await self._client.get_schedule_handle(schedule_id).describe()
                 starts = [
                     (each.started_at, each.action.workflow_id)
-                    for each in known.info.recent_actions[-SHOWN:]
+                    for each in described.info.recent_actions[-LAST_RUNS:]
                     if isinstance(each.action, ScheduleActionExecutionStartWorkflow)
                 ]
-                runs = [await self._past_run(started, workflow_id) for started, workflow_id in starts]
+                runs = [await self._scheduled_run(started, workflow_id) for started, workflow_id in starts]
         except TimeoutError as error:
             raise HousekeepingError.of_silence() from error
         except RPCError as error:
@@ -130,24 +130,26 @@ class HousekeepingRuns:
             raise _refusal(error) from error
         return ScheduleStatus(
             schedule_id,
-            known.schedule.state.paused,
-            known.schedule.state.note or "",
-            None if known.schedule.state.paused else next(iter(known.info.next_action_times), None),
+            described.schedule.state.paused,
+            described.schedule.state.note or "",
+            None if described.schedule.state.paused else next(iter(described.info.next_action_times), None),
             tuple(reversed(runs)),
         )
 
-    async def _past_run(self, started: datetime, workflow_id: str) -> PastRun:
+    async def _scheduled_run(self, started: datetime, workflow_id: str) -> ScheduledRun:
         handle = self._client.get_workflow_handle(workflow_id, result_type=HousekeepingResult)
         try:
             status = (await handle.describe()).status
         except RPCError as error:
             if error.status is not RPCStatusCode.NOT_FOUND:
                 raise
-            return PastRun(started, workflow_id, "forgotten", None)
+            return ScheduledRun(started, workflow_id, "forgotten", None)
         if status is None:
-            return PastRun(started, workflow_id, "unknown", None)
+            return ScheduledRun(started, workflow_id, "unknown", None)
         is_done = status is WorkflowExecutionStatus.COMPLETED
-        return PastRun(started, workflow_id, status.name.lower(), await handle.result() if is_done else None)
+        return ScheduledRun(
+            started, workflow_id, status.name.lower(), await handle.result() if is_done else None
+        )
 
 
 async def connected_runs() -> HousekeepingRuns:
@@ -167,5 +169,5 @@ async def connected_runs() -> HousekeepingRuns:
 
 
 def _refusal(error: RPCError) -> HousekeepingError:
-    said = " ".join(error.message.split())
-    return HousekeepingError(f"Temporal does not do this ({error.status.name}): {said}; try again")
+    reason = " ".join(error.message.split())
+    return HousekeepingError(f"Temporal does not do this ({error.status.name}): {reason}; try again")

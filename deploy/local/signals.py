@@ -4,7 +4,7 @@ import asyncio
 import signal
 from collections.abc import Coroutine
 
-ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def run_until_signal(work: Coroutine[None, None, int]) -> int | None:
@@ -18,7 +18,7 @@ def run_until_signal(work: Coroutine[None, None, int]) -> int | None:
 async def _run(work: Coroutine[None, None, int]) -> int | None:
     running = asyncio.create_task(work)
     loop = asyncio.get_running_loop()
-    for number in ENDING:
+    for number in SIGNALS:
         loop.add_signal_handler(number, running.cancel)
     try:
         return await running

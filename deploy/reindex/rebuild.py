@@ -7,8 +7,8 @@ from datetime import UTC, datetime
 
 from temporalio.client import Client
 
+from everloop.deploy.reindex.listed_tasks import Chosen, FoundTask, listed_tasks
 from everloop.deploy.reindex.progress import Progress
-from everloop.deploy.reindex.shown_tasks import Chosen, FoundTask, shown_tasks
 from everloop.deploy.schedule.settings import QueueSettings
 from everloop.gateway.backends import Stores
 from everloop.gateway.errors import (
@@ -101,7 +101,7 @@ async def rebuild(agent_id: str, owner: str, at_once: int, progress: Progress) -
     ended_since = datetime.now(UTC) - settings.task_ttl
     chosen = Chosen(QueueSettings().task_queue, agent_id, owner, ended_since)
     async with _connected(settings, at_once, progress) as (restoring, client):
-        async for page in shown_tasks(client, chosen):
+        async for page in listed_tasks(client, chosen):
             await restoring.restore(page)
     progress.end()
 

@@ -11,7 +11,7 @@ from everloop.cli.servers import use_local_stack
 from everloop.cli.tables import NOTHING, AsJson, print_fields, print_json, print_line, print_table
 
 if TYPE_CHECKING:
-    from everloop.deploy.housekeeping.runs import HousekeepingRuns, PastRun, ScheduleStatus
+    from everloop.deploy.housekeeping.runs import HousekeepingRuns, ScheduledRun, ScheduleStatus
     from everloop.workflows.contract.housekeeping import HousekeepingResult, KindResult
 
 T = TypeVar("T")
@@ -127,7 +127,7 @@ def _run_data(result: "HousekeepingResult") -> dict[str, object]:
     }
 
 
-def _past_row(run: "PastRun") -> tuple[str, str, str, str]:
+def _past_row(run: "ScheduledRun") -> tuple[str, str, str, str]:
     started = f"{run.started:{TIME}}"
     if run.result is None:
         return started, run.status, NOTHING, NOTHING

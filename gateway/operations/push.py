@@ -14,7 +14,7 @@ from everloop.gateway.requests.messages import check_id
 from everloop.runtime.outbound import UnfitUrlError, WebhookPolicy
 from everloop.stores.push.configs import MAX_CONFIGS, PushConfig, PushConfigs, TooManyPushConfigsError
 from everloop.stores.push.deliveries import PushDeliveries
-from everloop.stores.push.notifying import Notify, NotToldError
+from everloop.stores.push.notifying import NotificationError, Notify
 from everloop.stores.push.settings import PushSettings
 from everloop.workflows.contract.names import derive_push_config_id
 from everloop.workflows.contract.tasks import TaskView
@@ -199,7 +199,7 @@ def _read_token(token: str) -> str:
         ) from None
 
 
-class _TemporalAwayError(NotToldError, TemporalUnavailableError):
+class _TemporalAwayError(NotificationError, TemporalUnavailableError):
     """Temporal does not answer. Nothing is lost: send the same request again in a few seconds."""
 
 
@@ -279,7 +279,7 @@ def notifier(deliveries: PushDeliveries) -> Notify:
     async def notify(task_id: str, config_ids: Sequence[str]) -> None:
         try:
             await deliveries.notify(task_id, config_ids)
-        except NotToldError as error:
+        except NotificationError as error:
             raise _TemporalAwayError from error.__cause__
 
     return notify

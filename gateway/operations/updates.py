@@ -14,7 +14,7 @@ from everloop.runtime.protocol.tasks import (
     EVENTS_EXTENSION,
     FAILED_ARTIFACT,
     TaskUrl,
-    may_be_shown,
+    is_visible,
     task_url_of,
     to_part,
     to_status,
@@ -53,7 +53,7 @@ class UpdateTranslator:
         self._status = view.status
         if after and after.state:
             self._status = TaskStatus(state=after.state, at=after.at)
-        shown = [artifact for artifact in view.artifacts if may_be_shown(artifact)]
+        shown = [artifact for artifact in view.artifacts if is_visible(artifact)]
         # Who goes on may have been shown an answer that was withdrawn since: clearing it twice is no harm.
         self._has_answer = after is not None or any(a.artifact_id == RESPONSE_ARTIFACT for a in shown)
         # Nor is it to hear twice what failed before we looked.

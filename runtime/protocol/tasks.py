@@ -71,7 +71,7 @@ def to_task(
     task_url = task_url_of(view, public_url)
     is_over = view.status.state.is_terminal
     artifacts = [
-        a for a in view.artifacts if _has_content(a) or (may_be_shown(a) and _is_open(a, is_over=is_over))
+        a for a in view.artifacts if _has_content(a) or (is_visible(a) and _is_open(a, is_over=is_over))
     ]
     return pb.Task(
         id=view.task_id,
@@ -181,7 +181,7 @@ def to_struct(metadata: Mapping[str, JsonValue]) -> Struct | None:
     return ParseDict(dict(metadata), Struct()) if metadata else None
 
 
-def may_be_shown(artifact: Artifact) -> bool:
+def is_visible(artifact: Artifact) -> bool:
     """Whether clients hear of an artifact: an answer without any content is a draft that was withdrawn."""
     return artifact.artifact_id != RESPONSE_ARTIFACT or _has_content(artifact)
 

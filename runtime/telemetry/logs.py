@@ -88,14 +88,14 @@ def configure_logs(level: LogLevel, out: TextIO | None = None) -> None:
         cache_logger_on_first_use=True,
     )
     foreign = [structlog.stdlib.ExtraAdder(_TEMPORAL), _flatten_temporal, _first_line]
-    told = _exceptions_in_full if level == "debug" else _exceptions_by_kind
+    exceptions = _exceptions_in_full if level == "debug" else _exceptions_by_kind
     handler = logging.StreamHandler(out or sys.stderr)
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
             foreign_pre_chain=[*shared, *foreign],
             processors=[
                 structlog.stdlib.ProcessorFormatter.remove_processors_meta,
-                told,
+                exceptions,
                 _stack_as_list,
                 structlog.processors.JSONRenderer(default=str),
             ],

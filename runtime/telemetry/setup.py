@@ -107,7 +107,7 @@ def _kept(attributes: Mapping[str, AttributeValue] | None) -> dict[str, Attribut
     return {key: value for key, value in (attributes or {}).items() if key not in _TEXTS}
 
 
-PATIENCE = 5.0
+SHUTDOWN_WAIT = 5.0
 """Seconds that a process that ends waits for its collector."""
 
 SENDING = "last-spans"
@@ -148,16 +148,16 @@ class Telemetry:
 
     def ready(self) -> None:
         """Let /readyz of the metrics address say that the process works."""
-        self._tell(is_ready=True)
+        self._set_ready(is_ready=True)
 
     def stopping(self) -> None:
         """Let it say that the process takes nothing on any more."""
-        self._tell(is_ready=False)
+        self._set_ready(is_ready=False)
 
-    def shutdown(self, patience: float = PATIENCE) -> None:
+    def shutdown(self, wait: float = SHUTDOWN_WAIT) -> None:
         """Send what is left and stop; where the collector does not answer, the last spans are lost.
 
-        `patience`: seconds for the spans, default 5. The SDK would try for 30, longer than whoever stops us
+        `wait`: seconds for the spans, default 5. The SDK would try for 30, longer than whoever stops us
         may wait.
         """
         if self.metrics:
@@ -165,11 +165,11 @@ class Telemetry:
         if self.tracers:
             sending = Thread(target=self.tracers.shutdown, name=SENDING, daemon=True)
             sending.start()
-            sending.join(patience)
+            sending.join(wait)
             if sending.is_alive():
-                _log.warning("spans not sent", reason=f"the collector did not answer within {patience:g} s")
+                _log.warning("spans not sent", reason=f"the collector did not answer within {wait:g} s")
 
-    def _tell(self, *, is_ready: bool) -> None:
+    def _set_ready(self, *, is_ready: bool) -> None:
         if self.metrics and self.metrics.listener:
             self.metrics.listener.is_ready = is_ready
 

@@ -12,7 +12,7 @@ from temporalio.service import KeepAliveConfig, RPCError, RPCStatusCode
 
 from everloop.runtime.blobs import Blobs
 from everloop.runtime.encryption.keys import EncryptionSettings
-from everloop.runtime.temporal.payloads import LostPayloads, data_converter
+from everloop.runtime.temporal.payloads import MissingPayloads, data_converter
 
 DEFAULT_ADDRESS = "localhost:7233"
 
@@ -55,7 +55,7 @@ async def connect_worker(plugins: Sequence[Plugin], blobs: Blobs) -> Client:
         TemporalUnreachableError: no connection, or the settings cannot be used.
         ValidationError: the file of keys is wrong.
     """
-    lost = LostPayloads()
+    lost = MissingPayloads()
     lost.client = await _connect(plugins, data_converter(blobs, lost, EncryptionSettings().cipher))
     return lost.client
 
@@ -122,8 +122,8 @@ def _unreadable(error: OSError) -> str:
 
 def _flaw(error: Exception) -> str:
     """Return what is wrong without what follows it: lines of the file, and values in double quotes."""
-    said = _QUOTED.sub("", str(error).partition("\n")[0])
+    reason = _QUOTED.sub("", str(error).partition("\n")[0])
     return (
-        f"cannot use the settings of the connection to Temporal: {said}. See TEMPORAL_PROFILE, "
+        f"cannot use the settings of the connection to Temporal: {reason}. See TEMPORAL_PROFILE, "
         "TEMPORAL_ADDRESS, TEMPORAL_TLS_... and the file that TEMPORAL_CONFIG_FILE names"
     )

@@ -21,7 +21,7 @@ from everloop.workflows.contract.tasks import TaskState
 class RunDescription:
     """A run. A paused one counts as running. `attempt` is that of its next step, 0 where none is due.
 
-    `state` is what it said last of its task, None if nothing, in a status of the number `version`
+    `state` is the last state that it reported of its task (None: none), in a status of the number `version`
     or a later one.
     """
 
@@ -37,8 +37,8 @@ class RunDescription:
 
     @property
     def state(self) -> TaskState | None:
-        said = self.search_attributes.get(names.TASK_STATE)
-        return TaskState(said) if said else None
+        state = self.search_attributes.get(names.TASK_STATE)
+        return TaskState(state) if state else None
 
     @property
     def version(self) -> int:

@@ -71,7 +71,7 @@ _READ_IN_A_REPLAY = frozenset(
 _log = structlog.get_logger()
 
 
-class LostPayloads:
+class MissingPayloads:
     """What a worker does when a payload is lost for good. Set `client` once it is connected.
 
     The SDK makes the workflow fail if it reads the payload for the first time. In a replay Temporal refuses
@@ -158,7 +158,7 @@ class BlobPayloads(StorageDriver):
     """
 
     def __init__(
-        self, blobs: Blobs, lost: LostPayloads | None = None, context: SerializationContext | None = None
+        self, blobs: Blobs, lost: MissingPayloads | None = None, context: SerializationContext | None = None
     ) -> None:
         self._blobs = blobs
         self._lost = lost
@@ -210,7 +210,7 @@ class BlobPayloads(StorageDriver):
         try:
             return Payload.FromString(await self._blobs.get(key))
         except (BlobMissingError, BlobCorruptError) as error:
-            _log.error("a payload is lost", reason=str(error), store=self._blobs.place, advice=_ADVICE)
+            _log.error("a payload is lost", reason=str(error), store=self._blobs.location, advice=_ADVICE)
             if self._lost and self._workflow_id:
                 await self._lost.report(self._workflow_id, key, str(error))
             raise ApplicationError(str(error), type=BLOB_MISSING, non_retryable=True) from None
@@ -258,7 +258,7 @@ def _is_of_the_store(error: BaseException) -> bool:
 
 
 def data_converter(
-    blobs: Blobs | None, lost: LostPayloads | None = None, cipher: Cipher = NO_CIPHER
+    blobs: Blobs | None, lost: MissingPayloads | None = None, cipher: Cipher = NO_CIPHER
 ) -> DataConverter:
     """Return how we write and read payloads; without `blobs` large ones stay in history.
 

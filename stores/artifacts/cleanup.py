@@ -83,7 +83,7 @@ class ArtifactBlobs:
         try:
             return await in_hashing_thread(lambda: self._cipher.unseal(kept, _purpose(key)))
         except EncryptionError as error:
-            raise BlobsUnavailableError(self._blobs.place, error) from error
+            raise BlobsUnavailableError(self._blobs.location, error) from error
 
     async def put(self, puts: Mapping[str, bytes], joins: Mapping[str, Sequence[str]]) -> list[str]:
         """Put blobs and return their keys; `named` makes them stay.
@@ -297,20 +297,20 @@ class AbandonedBlobs:
             BlobsSharedError: another Everloop uses the store.
             BlobsUnavailableError, RedisError, RPCError: nobody tells now what is needed.
         """
-        if (stock := self._blobs.stock) is None:
+        if (listing := self._blobs.listing) is None:
             return Cleaned(0)
-        if not stock.expires:  # where it does, the blobs are in the same Redis as their artifacts
+        if not listing.expires:  # where it does, the blobs are in the same Redis as their artifacts
             namespace = await namespace_id(self._client)
-            await require_sole_user(self._blobs, stock, namespace, self._task_queue)
+            await require_sole_user(self._blobs, listing, namespace, self._task_queue)
         if not cursor and not dry_run:
-            await stock.remove_unfinished(UNFINISHED_AGE)
+            await listing.remove_unfinished(UNFINISHED_AGE)
         if not await self._knows_all(dry_run=dry_run):
             return Cleaned(0)
-        page = await stock.old(ARTIFACT_FOLDER, self._ttl, cursor)
+        page = await listing.list_old(ARTIFACT_FOLDER, self._ttl, cursor)
         unnamed = await self._unnamed(page.keys)
         if dry_run:
             return Cleaned(len(unnamed), page.cursor)
-        return Cleaned(sum([await stock.remove(key, self._ttl) for key in unnamed]), page.cursor)
+        return Cleaned(sum([await listing.remove(key, self._ttl) for key in unnamed]), page.cursor)
 
     async def _knows_all(self, *, dry_run: bool) -> bool:
         """Whether Redis was not lost for so long that a blob which it does not name has no artifact."""

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 from everloop.stores.artifacts.interface import AddParts, Append, Change, Complete, Create, Fail, Replace
 from everloop.stores.artifacts.shown import Contents, Shown, continuation, is_shown_by, shown_indexes
-from everloop.stores.views.interface import ShownArtifact
+from everloop.stores.views.interface import ViewArtifact
 from everloop.workflows.contract.artifacts import ArtifactStatus, StoredArtifact
 from everloop.workflows.contract.events import ArtifactChunk, ChunkMode
 from everloop.workflows.contract.messages import EMPTY, Part
@@ -37,7 +37,7 @@ class Told:
     next_index: int | None = None
 
     @classmethod
-    def by_view(cls, view: ShownArtifact, *candidates: Shown) -> "Told":
+    def by_view(cls, view: ViewArtifact, *candidates: Shown) -> "Told":
         """Return what a view tells: the first of these forms that it shows, or something else."""
         shown = (each for each in candidates if is_shown_by(each, view.artifact.parts))
         return cls(
@@ -94,7 +94,7 @@ class Telling:
             return [], replace(told, shown=shown)
         return self._chunks("extend", artifact, shown, rest or [EMPTY], told)
 
-    def withdrawal(self, view: ShownArtifact, *, is_over: bool) -> list[ArtifactChunk]:
+    def withdrawal(self, view: ViewArtifact, *, is_over: bool) -> list[ArtifactChunk]:
         """Return what leaves nothing of an artifact which does not exist; nothing if so it is.
 
         `is_over`: it will not come to exist either.

@@ -30,7 +30,7 @@ from everloop.stores.artifacts.shown import (
     shown_form,
     shown_indexes,
 )
-from everloop.stores.views.interface import ShownArtifact, TaskViews
+from everloop.stores.views.interface import TaskViews, ViewArtifact
 from everloop.workflows.contract.artifacts import ArtifactStatus, StoredArtifact
 from everloop.workflows.contract.events import ArtifactChunk
 from everloop.workflows.contract.tasks import TaskRef
@@ -163,7 +163,7 @@ class PublishedArtifacts(Artifacts):
         return None
 
     async def _correction(
-        self, key: _Key, view: ShownArtifact, artifact: StoredArtifact | None, *, is_over: bool
+        self, key: _Key, view: ViewArtifact, artifact: StoredArtifact | None, *, is_over: bool
     ) -> list[ArtifactChunk]:
         """Return the chunks after which subscribers see what is stored; none if they do."""
         telling = Telling(key[1], self._position, self._attempts.get(key, 0))
@@ -201,7 +201,7 @@ class PublishedArtifacts(Artifacts):
                 contents = await self._read(self._inner, artifact, indexes)
         return _Known(artifact, contents, room, view)
 
-    async def _room(self, view: ShownArtifact | None) -> int:
+    async def _room(self, view: ViewArtifact | None) -> int:
         """Return for how many bytes of an artifact the view of the task has room; it has this of it now."""
         room = self._views.max_bytes - await self._views.size(self._task.task_id)
         if room >= SHOWN_BYTES or view is None:
@@ -235,7 +235,7 @@ class _Known:
     artifact: StoredArtifact | None
     contents: Contents
     room: int
-    view: ShownArtifact | None = None
+    view: ViewArtifact | None = None
     told: Told | None = None
 
 

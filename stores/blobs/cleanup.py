@@ -18,7 +18,7 @@ from temporalio.api.workflowservice.v1 import DescribeWorkflowExecutionRequest
 from temporalio.client import Client
 from temporalio.service import RPCError, RPCStatusCode
 
-from everloop.runtime.blobs import Blobs, BlobStock
+from everloop.runtime.blobs import BlobListing, Blobs
 from everloop.runtime.temporal.payloads import NO_TASK, PAYLOADS, payload_folder
 from everloop.stores.blobs.users import namespace_id, require_sole_user
 from everloop.stores.cleaned import Cleaned
@@ -73,7 +73,7 @@ _DIGEST = re.compile(r"[0-9a-f]{64}")
 """Stands for an id that is too long for a word of a key. Whose it is cannot be told, so it stays."""
 
 
-class OldPayloads:
+class PayloadCleanup:
     """Any number of processes may clean them up at once, and each may die at any point.
 
     `ttl` counts from when a payload was last put; shorter than Temporal's retention, it changes nothing.
@@ -95,24 +95,24 @@ class OldPayloads:
             BlobsSharedError: another Everloop uses the store.
             BlobsUnavailableError, RPCError: the store or Temporal does not tell now.
         """
-        if (stock := self._blobs.stock) is None:
+        if (listing := self._blobs.listing) is None:
             return Cleaned(0)
         namespace = await namespace_id(self._client)
-        if stock.expires:
-            return await self._renew(stock, cursor, dry_run=dry_run)
-        await require_sole_user(self._blobs, stock, namespace, self._task_queue)
-        page = await stock.old(PAYLOADS, self._ttl, cursor)
+        if listing.expires:
+            return await self._renew(listing, cursor, dry_run=dry_run)
+        await require_sole_user(self._blobs, listing, namespace, self._task_queue)
+        page = await listing.list_old(PAYLOADS, self._ttl, cursor)
         gone = await self._gone(page.keys)
         due = [key for key in page.keys if _folder(key) in gone]
         if dry_run:
             return Cleaned(len(due), page.cursor)
-        return Cleaned(sum(await self._each(due, lambda key: stock.remove(key, self._ttl))), page.cursor)
+        return Cleaned(sum(await self._each(due, lambda key: listing.remove(key, self._ttl))), page.cursor)
 
-    async def _renew(self, stock: BlobStock, cursor: str, *, dry_run: bool) -> Cleaned:
-        page = await stock.old(PAYLOADS, self._ttl / 2, cursor)
+    async def _renew(self, listing: BlobListing, cursor: str, *, dry_run: bool) -> Cleaned:
+        page = await listing.list_old(PAYLOADS, self._ttl / 2, cursor)
         gone = await self._gone(page.keys)
         if not dry_run:
-            await self._each([key for key in page.keys if _folder(key) not in gone], stock.renew)
+            await self._each([key for key in page.keys if _folder(key) not in gone], listing.renew)
         return Cleaned(0, page.cursor)
 
     async def _each(self, keys: Sequence[str], work: Callable[[str], Awaitable[T]]) -> list[T]:

@@ -15,10 +15,10 @@ from typing import BinaryIO, TypeVar
 from everloop.runtime.blobs import (
     PROBE_KEY,
     BlobCorruptError,
+    BlobListing,
     BlobMissingError,
     BlobPage,
     Blobs,
-    BlobStock,
     BlobsUnavailableError,
     check_key,
     is_key,
@@ -39,7 +39,7 @@ LOOKED_AT = 20_000
 T = TypeVar("T")
 
 
-class LocalStock(BlobStock):
+class LocalListing(BlobListing):
     """Files by the time of their last change; `in_thread` does what waits."""
 
     def __init__(
@@ -52,8 +52,10 @@ class LocalStock(BlobStock):
     def expires(self) -> bool:
         return False
 
-    async def old(self, folder: str, age: timedelta, cursor: str) -> BlobPage:
-        return await self._do(lambda: self._old(check_key(folder), time.time() - age.total_seconds(), cursor))
+    async def list_old(self, folder: str, age: timedelta, cursor: str) -> BlobPage:
+        return await self._do(
+            lambda: self._list_old(check_key(folder), time.time() - age.total_seconds(), cursor)
+        )
 
     async def remove(self, key: str, age: timedelta) -> bool:
         path = self._directory / check_key(key)
@@ -70,7 +72,7 @@ class LocalStock(BlobStock):
         await self._in_thread(lambda: done.append(work()))
         return done[0]
 
-    def _old(self, folder: str, before: float, cursor: str) -> BlobPage:
+    def _list_old(self, folder: str, before: float, cursor: str) -> BlobPage:
         keys: list[str] = []
         for number, key in enumerate(self._files(folder, cursor), start=1):
             if is_key(key) and _changed_at(self._directory / key) <= before:
@@ -166,12 +168,12 @@ class LocalBlobs(Blobs):
         return self._directory
 
     @property
-    def place(self) -> str:
+    def location(self) -> str:
         return f"the blob directory {self._directory}"
 
     @property
-    def stock(self) -> BlobStock:
-        return LocalStock(self._directory, self._in_thread)
+    def listing(self) -> BlobListing:
+        return LocalListing(self._directory, self._in_thread)
 
     def close(self) -> None:
         """Begin no more work, and wait for none that hangs."""
@@ -190,12 +192,14 @@ class LocalBlobs(Blobs):
         try:
             return await asyncio.get_running_loop().run_in_executor(self._threads, work)
         except OSError as error:
-            raise BlobsUnavailableError(self.place, error) from error
+            raise BlobsUnavailableError(self.location, error) from error
 
     def _path(self, key: str) -> Path:
         path = self._directory / check_key(key)
         if not path.resolve().is_relative_to(self._directory.resolve()):
-            raise BlobsUnavailableError(self.place, f"a symbolic link leads {key} out of it; remove the link")
+            raise BlobsUnavailableError(
+                self.location, f"a symbolic link leads {key} out of it; remove the link"
+            )
         return path
 
     def _put(self, path: Path, key: str, content: bytes) -> None:
@@ -260,7 +264,7 @@ class LocalBlobs(Blobs):
     def _require_probe(self, key: str) -> None:
         if key != PROBE_KEY and not (self._directory / PROBE_KEY).exists():
             reason = f"it does not hold the file {PROBE_KEY} with its id; mount it, or restore it"
-            raise BlobsUnavailableError(self.place, reason)
+            raise BlobsUnavailableError(self.location, reason)
 
 
 def _touched(path: Path) -> bool:

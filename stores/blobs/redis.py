@@ -19,10 +19,10 @@ from everloop.runtime.blobs import (
     ARTIFACT_FOLDER,
     PROBE_KEY,
     BlobCorruptError,
+    BlobListing,
     BlobMissingError,
     BlobPage,
     Blobs,
-    BlobStock,
     BlobsUnavailableError,
     check_key,
     in_hashing_thread,
@@ -32,7 +32,7 @@ from everloop.runtime.blobs import (
 BLOB_TTL = timedelta(days=30)
 """How long a blob is kept after it was last put or read: longer than Temporal keeps a closed workflow."""
 
-PLACE = "the blob store in Redis (EVERLOOP_REDIS_URL)"
+LOCATION = "the blob store in Redis (EVERLOOP_REDIS_URL)"
 
 _PREFIX = "everloop:blob:"
 
@@ -63,12 +63,12 @@ class RedisBlobs(Blobs):
         self._ttl = int(ttl.total_seconds())
 
     @property
-    def place(self) -> str:
-        return PLACE
+    def location(self) -> str:
+        return LOCATION
 
     @property
-    def stock(self) -> BlobStock:
-        return RedisStock(self._redis, self._ttl)
+    def listing(self) -> BlobListing:
+        return RedisListing(self._redis, self._ttl)
 
     async def put(self, key: str, content: bytes) -> None:
         held = await self._get(key)  # a workflow that is replayed puts all of its payloads again
@@ -101,10 +101,10 @@ class RedisBlobs(Blobs):
         try:
             return await command
         except (OSError, RedisError) as error:
-            raise BlobsUnavailableError(self.place, error) from error
+            raise BlobsUnavailableError(self.location, error) from error
 
 
-class RedisStock(BlobStock):
+class RedisListing(BlobListing):
     """Payloads by what is left of their time to live. Blobs of artifacts are never old."""
 
     def __init__(self, redis: Redis, ttl: int) -> None:
@@ -115,12 +115,12 @@ class RedisStock(BlobStock):
     def expires(self) -> bool:
         return True
 
-    async def old(self, folder: str, age: timedelta, cursor: str) -> BlobPage:
+    async def list_old(self, folder: str, age: timedelta, cursor: str) -> BlobPage:
         if folder == ARTIFACT_FOLDER:
             return BlobPage(())
         left = self._ttl - age.total_seconds()
-        following, names = await self._tell(self._scan(blob_key(folder), int(cursor or 0)))
-        ttls = await self._tell(self._ttls(names))
+        following, names = await self._answer(self._scan(blob_key(folder), int(cursor or 0)))
+        ttls = await self._answer(self._ttls(names))
         old = [name for name, ttl in zip(names, ttls, strict=True) if 0 <= ttl <= left]
         return BlobPage(tuple(map(_key_of, old)), str(following) if following else "")
 
@@ -129,7 +129,7 @@ class RedisStock(BlobStock):
         return False
 
     async def renew(self, key: str) -> None:
-        await self._tell(self._redis.expire(blob_key(key), self._ttl))
+        await self._answer(self._redis.expire(blob_key(key), self._ttl))
 
     async def remove_unfinished(self, age: timedelta) -> int:
         """Do nothing: a blob is put in one step."""
@@ -151,11 +151,11 @@ class RedisStock(BlobStock):
                 pipeline.ttl(name)
             return cast("list[int]", await pipeline.execute())
 
-    async def _tell(self, answer: Awaitable[T]) -> T:
+    async def _answer(self, answer: Awaitable[T]) -> T:
         try:
             return await answer
         except (OSError, RedisError) as error:
-            raise BlobsUnavailableError(PLACE, error) from error
+            raise BlobsUnavailableError(LOCATION, error) from error
 
 
 def _key_of(name: str) -> str:

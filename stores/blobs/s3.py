@@ -16,10 +16,10 @@ from botocore.exceptions import BotoCoreError, ClientError
 from everloop.runtime.blobs import (
     BlobCorruptError,
     BlobLinks,
+    BlobListing,
     BlobMissingError,
     BlobPage,
     Blobs,
-    BlobStock,
     BlobsUnavailableError,
     LinkTerms,
     check_key,
@@ -124,7 +124,7 @@ class S3Objects:
         """Remove an object if there is one."""
         self._client.delete_object(Bucket=self._bucket, Key=self._name(key))
 
-    def old(self, folder: str, before: datetime, cursor: str) -> BlobPage:
+    def list_old(self, folder: str, before: datetime, cursor: str) -> BlobPage:
         """Return the objects of a page that were put before a time, and where the next page begins."""
         listed = self._client.list_objects_v2(
             Bucket=self._bucket,
@@ -311,16 +311,16 @@ class S3Blobs(Blobs):
         self._links = S3Links(self._objects, self._threads, presigned) if presigned else None
 
     @property
-    def place(self) -> str:
-        return self._threads.place
+    def location(self) -> str:
+        return self._threads.location
 
     @property
     def links(self) -> BlobLinks | None:
         return self._links
 
     @property
-    def stock(self) -> BlobStock:
-        return S3Stock(self._objects, self._threads)
+    def listing(self) -> BlobListing:
+        return S3Listing(self._objects, self._threads)
 
     def close(self) -> None:
         """Begin no more requests."""
@@ -356,7 +356,7 @@ class S3Links(BlobLinks):
         return await self._threads.do(lambda: self._objects.url(key, terms))
 
 
-class S3Stock(BlobStock):
+class S3Listing(BlobListing):
     """Objects by the time when they were put. Their server's clock and ours are taken for the same."""
 
     def __init__(self, objects: S3Objects, threads: "_Threads") -> None:
@@ -367,8 +367,8 @@ class S3Stock(BlobStock):
     def expires(self) -> bool:
         return False
 
-    async def old(self, folder: str, age: timedelta, cursor: str) -> BlobPage:
-        return await self._threads.do(lambda: self._objects.old(folder, datetime.now(UTC) - age, cursor))
+    async def list_old(self, folder: str, age: timedelta, cursor: str) -> BlobPage:
+        return await self._threads.do(lambda: self._objects.list_old(folder, datetime.now(UTC) - age, cursor))
 
     async def remove(self, key: str, age: timedelta) -> bool:
         return await self._threads.do(lambda: self._objects.delete_old(key, datetime.now(UTC) - age))
@@ -384,8 +384,8 @@ class S3Stock(BlobStock):
 class _Threads:
     """Does what waits elsewhere than on the event loop, and names the errors."""
 
-    def __init__(self, place: str) -> None:
-        self.place = place
+    def __init__(self, location: str) -> None:
+        self.location = location
         self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="s3")
 
     def close(self) -> None:
@@ -396,6 +396,6 @@ class _Threads:
             return await asyncio.get_running_loop().run_in_executor(self._pool, work)
         except ClientError as error:
             reason = _REASONS.get(error_code(error), error)
-            raise BlobsUnavailableError(self.place, reason) from error
+            raise BlobsUnavailableError(self.location, reason) from error
         except (OSError, BotoCoreError) as error:
-            raise BlobsUnavailableError(self.place, error) from error
+            raise BlobsUnavailableError(self.location, error) from error

@@ -42,10 +42,10 @@ DIRECTORY_KEY = "everloop:blob-store:directory"
 LOCK_KEY = "everloop:blob-store:lock"
 """Redis string: held by the process that settles the id."""
 
-SETTLE_TIMEOUT = 15.0
+ELECTION_TIMEOUT = 15.0
 """Seconds that one process may take to settle the id; the lock lasts longer."""
 
-_LOCK_TIMEOUT = SETTLE_TIMEOUT + 5
+_LOCK_TIMEOUT = ELECTION_TIMEOUT + 5
 _NEW_EACH_TIME = "probe-written"
 _NEVER_PUT = "probe-missing"
 
@@ -64,7 +64,7 @@ async def check_blobs(blobs: Blobs, redis: Redis) -> None:
     except BlobsUnavailableError as error:
         raise BlobsUnfitError(str(error)) from error
     except BlobError as error:
-        raise BlobsUnfitError(f"{blobs.place} cannot be used: {error}") from error
+        raise BlobsUnfitError(f"{blobs.location} cannot be used: {error}") from error
     except RedisError as error:
         raise BlobsUnfitError(
             f"Redis does not tell which blob store is in use: {error}; try again"
@@ -72,12 +72,12 @@ async def check_blobs(blobs: Blobs, redis: Redis) -> None:
 
 
 async def _check_id(blobs: Blobs, redis: Redis) -> None:
-    in_use = await _id_in_use(redis) or await _settle_id(blobs, redis)
+    in_use = await _id_in_use(redis) or await _elect_id(blobs, redis)
     # Read after the one in Redis: whoever makes a new id puts it into the store first.
     found = await _id_of(blobs)
     if found != in_use:
         raise BlobsUnfitError(
-            f"{blobs.place} is not the blob store of this deployment: "
+            f"{blobs.location} is not the blob store of this deployment: "
             f"{f'its id is {found}' if found else 'it has no id'}, and {in_use} is in use. Start this "
             f"process with {await _settings_in_use(redis)}, mount the right directory, or give it a Redis of "
             "its own (EVERLOOP_REDIS_URL) if it is another deployment"
@@ -120,7 +120,7 @@ async def note_directory(blobs: LocalBlobs, redis: Redis) -> None:
         raise BlobsUnfitError(f"Redis does not keep where the blob store is: {error}; try again") from error
 
 
-async def _settle_id(blobs: Blobs, redis: Redis) -> str:
+async def _elect_id(blobs: Blobs, redis: Redis) -> str:
     """Put the id of the store, a new one if it has none, into Redis, unless another process just did.
 
     Of processes that start together one at a time does this. If it dies in between, the next one finds no id
@@ -128,15 +128,15 @@ async def _settle_id(blobs: Blobs, redis: Redis) -> str:
     """
     async with redis.lock(LOCK_KEY, timeout=_LOCK_TIMEOUT, blocking_timeout=2 * _LOCK_TIMEOUT):
         try:
-            async with asyncio.timeout(SETTLE_TIMEOUT):
+            async with asyncio.timeout(ELECTION_TIMEOUT):
                 if in_use := await _id_in_use(redis):
                     return in_use
                 store_id = await _id_of(blobs) or await _put_new_id(blobs)
                 await redis.set(STORE_ID_KEY, store_id)
                 return store_id
         except TimeoutError as error:
-            reason = f"it did not answer within {SETTLE_TIMEOUT:.0f} s"
-            raise BlobsUnavailableError(blobs.place, reason) from error
+            reason = f"it did not answer within {ELECTION_TIMEOUT:.0f} s"
+            raise BlobsUnavailableError(blobs.location, reason) from error
 
 
 async def _id_in_use(redis: Redis) -> str | None:

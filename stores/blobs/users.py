@@ -13,7 +13,7 @@ from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest
 from temporalio.client import Client
 from temporalio.service import RPCError
 
-from everloop.runtime.blobs import BlobError, Blobs, BlobStock
+from everloop.runtime.blobs import BlobError, BlobListing, Blobs
 
 FOLDER = "used-by"
 """Folder of the names of users: id of the Temporal namespace, task queue."""
@@ -29,11 +29,11 @@ _log: FilteringBoundLogger = structlog.get_logger(__name__)
 class BlobsSharedError(Exception):
     """Another Everloop uses this blob store as well, or has used it."""
 
-    def __init__(self, place: str, others: list[str]) -> None:
+    def __init__(self, location: str, others: list[str]) -> None:
         super().__init__(
-            f"nothing is removed from {place}: it is also used by another Temporal namespace or task queue "
-            f"({', '.join(others)}). Give each Everloop a store of its own; if the other one is gone for "
-            f"good, delete its name from the folder {FOLDER} of the store"
+            f"nothing is removed from {location}: it is also used by another Temporal namespace or task "
+            f"queue ({', '.join(others)}). Give each Everloop a store of its own; if the other one is gone "
+            f"for good, delete its name from the folder {FOLDER} of the store"
         )
 
 
@@ -48,7 +48,7 @@ async def namespace_id(client: Client) -> str:
     return described.namespace_info.id
 
 
-async def put_down_user(blobs: Blobs, namespace: str, task_queue: str) -> str:
+async def register_user(blobs: Blobs, namespace: str, task_queue: str) -> str:
     """Put down that we use this store, and return where.
 
     Raises:
@@ -65,27 +65,29 @@ async def announce_user(client: Client, blobs: Blobs, task_queue: str) -> None:
 
     What fails is a warning: our own housekeeping puts it down as well.
     """
-    if (stock := blobs.stock) is None or stock.expires:  # nobody removes anything there
+    if (listing := blobs.listing) is None or listing.expires:  # nobody removes anything there
         return
     try:
-        await put_down_user(blobs, await namespace_id(client), task_queue)
+        await register_user(blobs, await namespace_id(client), task_queue)
     except (BlobError, RPCError) as error:
-        _log.warning("use of the blob store not put down", store=blobs.place, error_type=type(error).__name__)
+        _log.warning(
+            "use of the blob store not put down", store=blobs.location, error_type=type(error).__name__
+        )
 
 
-async def require_sole_user(blobs: Blobs, stock: BlobStock, namespace: str, task_queue: str) -> None:
+async def require_sole_user(blobs: Blobs, listing: BlobListing, namespace: str, task_queue: str) -> None:
     """Put down that we use this store, and make sure that nobody else does.
 
     Raises:
         BlobsSharedError: somebody else does.
         BlobsUnavailableError: the store does not tell now.
     """
-    ours = await put_down_user(blobs, namespace, task_queue)
+    ours = await register_user(blobs, namespace, task_queue)
     others: list[str] = []
     cursor, is_last = "", False
     while not is_last:
-        page = await stock.old(FOLDER, _ANY_AGE, cursor)
+        page = await listing.list_old(FOLDER, _ANY_AGE, cursor)
         others += [key.removeprefix(f"{FOLDER}/") for key in page.keys if key != ours]
         cursor, is_last = page.cursor, not page.cursor
     if others:
-        raise BlobsSharedError(blobs.place, others)
+        raise BlobsSharedError(blobs.location, others)

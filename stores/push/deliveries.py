@@ -9,7 +9,7 @@ from temporalio.common import WorkflowIDConflictPolicy, WorkflowIDReusePolicy
 from temporalio.service import RPCError
 
 from everloop.stores.push.configs import PushConfigs
-from everloop.stores.push.notifying import NotToldError
+from everloop.stores.push.notifying import NotificationError
 from everloop.workflows.contract import names
 from everloop.workflows.contract.push import PushRef
 
@@ -28,13 +28,13 @@ class PushDeliveries:
         """Let deliveries look at their task, and start those that do not run; repeating it does no harm.
 
         Raises:
-            NotToldError: Temporal does not answer, or refuses.
+            NotificationError: Temporal does not answer, or refuses.
         """
         pushes = [PushRef(task_id=task_id, config_id=config_id) for config_id in config_ids]
         try:
             await asyncio.gather(*map(self._notify, pushes))
         except RPCError as error:
-            raise NotToldError from error
+            raise NotificationError from error
 
     async def _notify(self, push: PushRef) -> None:
         config = await self._configs.get(push.task_id, push.config_id)

@@ -1,4 +1,4 @@
-"""Task views that tell of each new status: somebody may want to be notified."""
+"""Task views that notify push deliveries of each new status."""
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -10,12 +10,12 @@ from everloop.stores.leases import Lease
 from everloop.stores.push.configs import PushConfigs
 from everloop.stores.views.interface import (
     OpenTask,
-    ShownArtifact,
     Snapshot,
     StreamedEvent,
     TaskPage,
     TaskQuery,
     TaskViews,
+    ViewArtifact,
     WaitingPage,
     WaitingQuery,
 )
@@ -23,12 +23,12 @@ from everloop.workflows.contract.events import StatusChanged, TaskEvent
 from everloop.workflows.contract.tasks import Route, TaskState, TaskView
 
 Notify = Callable[[str, Sequence[str]], Awaitable[None]]
-"""Takes a task id and the ids of its push notification configs; raises NotToldError if it cannot."""
+"""Takes a task id and the ids of its push notification configs; raises NotificationError if it cannot."""
 
 _log: FilteringBoundLogger = structlog.get_logger(__name__)
 
 
-class NotToldError(Exception):
+class NotificationError(Exception):
     """Temporal does not answer. Publish the status again."""
 
 
@@ -56,15 +56,15 @@ class NotifyingTaskViews(TaskViews):
         taken = await self._inner.publish(task_id, run_id, events, lease)
         states = [event.state for event in events if isinstance(event, StatusChanged)]
         if states:
-            await self._tell(task_id, await self._configs.config_ids(task_id), states)
+            await self._notify_deliveries(task_id, await self._configs.config_ids(task_id), states)
         return taken
 
     async def end(self, task_id: str, run_id: str, status: StatusChanged) -> bool:
-        async with self._telling(task_id, status.state):
+        async with self._notifying(task_id, status.state):
             return await self._inner.end(task_id, run_id, status)
 
     async def restore(self, view: TaskView) -> None:
-        async with self._telling(view.task_id, view.status.state):
+        async with self._notifying(view.task_id, view.status.state):
             await self._inner.restore(view)
 
     async def load(
@@ -87,7 +87,7 @@ class NotifyingTaskViews(TaskViews):
     async def route(self, task_id: str) -> Route | None:
         return await self._inner.route(task_id)
 
-    async def artifact(self, task_id: str, artifact_id: str) -> ShownArtifact | None:
+    async def artifact(self, task_id: str, artifact_id: str) -> ViewArtifact | None:
         return await self._inner.artifact(task_id, artifact_id)
 
     async def read(
@@ -108,18 +108,22 @@ class NotifyingTaskViews(TaskViews):
         return await self._inner.list_waiting(query)
 
     @asynccontextmanager
-    async def _telling(self, task_id: str, state: TaskState) -> AsyncGenerator[None]:
+    async def _notifying(self, task_id: str, state: TaskState) -> AsyncGenerator[None]:
         config_ids = await self._configs.config_ids(task_id)
-        await self._tell(task_id, config_ids, [state])
+        await self._notify_deliveries(task_id, config_ids, [state])
         yield
-        await self._tell(task_id, config_ids)
+        await self._notify_deliveries(task_id, config_ids)
 
-    async def _tell(self, task_id: str, config_ids: Sequence[str], states: Sequence[TaskState] = ()) -> None:
-        """Tell the deliveries of a task; that this failed matters where one of the states does."""
+    async def _notify_deliveries(
+        self, task_id: str, config_ids: Sequence[str], states: Sequence[TaskState] = ()
+    ) -> None:
+        """Notify the deliveries of a task; that this failed matters where one of the states does."""
         try:
             if config_ids:
                 await self._notify(task_id, config_ids)
-        except NotToldError as error:
+        except NotificationError as error:
             if any(state.is_terminal or state.is_interrupted for state in states):
                 raise
-            _log.warning("push deliveries not told of a status", task_id=task_id, error=str(error.__cause__))
+            _log.warning(
+                "push deliveries not notified of a status", task_id=task_id, error=str(error.__cause__)
+            )

@@ -32,7 +32,7 @@ _REMOVE = f"""
 local function view_key(task_id)
   return ARGV[1] .. task_id .. ARGV[2]
 end
-return forget_expired(KEYS[2], KEYS[1], ARGV[3], view_key)
+return remove_expired(KEYS[2], KEYS[1], ARGV[3], view_key)
 """
 
 _NOW = """
@@ -43,7 +43,7 @@ _COUNT_DUE = f"{_NOW} return redis.call('ZCOUNT', KEYS[1], '-inf', now)"
 _REMOVE_DUE = f"{_NOW} return redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', now)"
 
 
-class ExpiredViews:
+class ViewCleanup:
     """Redis removes the views themselves. Any number of processes may do this at once, and each may die."""
 
     def __init__(self, redis: Redis) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pydantic import BaseModel, TypeAdapter
 
 from everloop.runtime.encryption.cipher import Cipher
-from everloop.stores.views.interface import ShownArtifact
+from everloop.stores.views.interface import ViewArtifact
 from everloop.stores.views.parts import (
     TaskIdentity,
     chunks_of,
@@ -91,9 +91,9 @@ class ViewCodec:
                 case ArtifactChunk():
                     arguments += ["chunk", *self._chunk(event)]
                 case Narrated():
-                    arguments += ["narration", *self._telling(event)]
+                    arguments += ["narration", *self._event(event)]
                 case _:
-                    arguments += ["other", *self._telling(event)]
+                    arguments += ["other", *self._event(event)]
         return arguments
 
     def creation(self, view: TaskView) -> ScriptArguments:
@@ -124,7 +124,7 @@ class ViewCodec:
     def status(self, status: StatusChanged) -> ScriptArguments:
         """Return the arguments of the operation `end`."""
         return [
-            *self._telling(status),
+            *self._event(status),
             status.version,
             status.step,
             status.state.value,
@@ -151,23 +151,25 @@ class ViewCodec:
             self._artifacts(fields),
         )
 
-    def artifact(self, artifact_id: str, draft_json: str, blocks: Iterable[str]) -> ShownArtifact:
+    def artifact(self, artifact_id: str, draft_json: str, blocks: Iterable[str]) -> ViewArtifact:
         """Return the artifact that a draft and its blocks make.
 
         Raises:
             EncryptionError: they cannot be decrypted.
         """
         draft = _Draft.model_validate_json(draft_json)
-        return ShownArtifact(self._artifact(artifact_id, draft, blocks), draft.position, draft.attempt)
+        return ViewArtifact(self._artifact(artifact_id, draft, blocks), draft.position, draft.attempt)
 
-    def _telling(self, event: TaskEvent) -> tuple[str, str]:
+    def _event(self, event: TaskEvent) -> tuple[str, str]:
         """Return the event for the stream of its task, and what that of the client's task gets of it."""
-        told = forwarded(self._task_id, event)
+        forwarding = forwarded(self._task_id, event)
         sealed = seal_event(event.model_dump_json(), self._task_id, self._cipher)
-        if not told:
+        if not forwarding:
             return sealed, ""
         # Texts may hold lone surrogates, which pydantic refuses to write.
-        return sealed, seal_event(json.dumps(told.model_dump()), root_task_id(self._task_id), self._cipher)
+        return sealed, seal_event(
+            json.dumps(forwarding.model_dump()), root_task_id(self._task_id), self._cipher
+        )
 
     def _messages(self, messages: Sequence[Message]) -> ScriptArguments:
         return [len(messages), *(word for message in messages for word in self._message(message))]
@@ -186,7 +188,7 @@ class ViewCodec:
 
     def _chunk(self, chunk: ArtifactChunk) -> ScriptArguments:
         return [
-            *self._telling(chunk),
+            *self._event(chunk),
             chunk.artifact_id,
             *self._label(chunk),
             chunk.mode,

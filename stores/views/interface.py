@@ -62,7 +62,7 @@ class OpenTask:
 
 
 @dataclass(frozen=True)
-class ShownArtifact:
+class ViewArtifact:
     """An artifact of a view, with position and attempt of its current draft."""
 
     artifact: Artifact
@@ -222,7 +222,7 @@ class TaskViews(ABC):
         """Return what was kept of the message whose task would have this id."""
 
     @abstractmethod
-    async def artifact(self, task_id: str, artifact_id: str) -> ShownArtifact | None:
+    async def artifact(self, task_id: str, artifact_id: str) -> ViewArtifact | None:
         """Return one artifact as it is shown, None if there is none; it reads nothing else."""
 
     @abstractmethod

@@ -16,12 +16,12 @@ from everloop.stores.views.interface import (
     MAX_TASK_BYTES,
     START,
     OpenTask,
-    ShownArtifact,
     Snapshot,
     StreamedEvent,
     TaskPage,
     TaskQuery,
     TaskViews,
+    ViewArtifact,
     WaitingPage,
     WaitingQuery,
     is_position,
@@ -279,7 +279,7 @@ class RedisTaskViews(TaskViews):
             return None
         return Route.model_validate_json(self._cipher.unseal_text(kept, _route_purpose(task_id)))
 
-    async def artifact(self, task_id: str, artifact_id: str) -> ShownArtifact | None:
+    async def artifact(self, task_id: str, artifact_id: str) -> ViewArtifact | None:
         found = await self._artifact(keys=[view_key(task_id)], args=[artifact_id])
         if not found:
             return None

@@ -54,7 +54,7 @@ local function leave_list(list, task_id)
   leave_states(list, task_id)
 end
 
-local function forget_expired(agent_list, expiry_list, limit, view_key)  -- returns how many it removed
+local function remove_expired(agent_list, expiry_list, limit, view_key)  -- returns how many it removed
   local removed = 0
   local due = redis.call('ZRANGEBYSCORE', expiry_list, '-inf', now_in_milliseconds(), 'LIMIT', 0, limit)
   for _, entry in ipairs(due) do

@@ -77,41 +77,41 @@ end
 local function wanted_of(task_id)  -- fields, messages, their size, bytes that were left out
   local view, history = view_key(task_id), ARGV[9] .. task_id .. ARGV[10]
   local size = (with_artifacts and usage(view) or 0) + (messages == 'all' and usage(history) or 0)
-  local fields, said = nil, {}
+  local fields, history_entries = nil, {}
   if size <= most then  -- or else they are not even read
-    fields, said = with_artifacts and redis.call('HGETALL', view) or status_of(view), messages_of(history)
-    size = size_of(fields) + size_of(said)
+    fields, history_entries = with_artifacts and redis.call('HGETALL', view) or status_of(view), messages_of(history)
+    size = size_of(fields) + size_of(history_entries)
   end
   if size > most then
-    fields, said = status_of(view), {}
-    return fields, said, size_of(fields), size
+    fields, history_entries = status_of(view), {}
+    return fields, history_entries, size_of(fields), size
   end
-  return fields, said, size, 0
+  return fields, history_entries, size, 0
 end
 
-local removed = forget_expired(agent_list, expiry_list, PURGE_SIZE, view_key)
+local removed = remove_expired(agent_list, expiry_list, PURGE_SIZE, view_key)
 local total = redis.call('ZCOUNT', list, oldest, '+inf')
-local rank, found, gone, is_full, room = first_rank(), {}, {}, false, most
+local rank, found, missing, is_full, room = first_rank(), {}, {}, false, most
 while #found < wanted and rank < total and not is_full do
   local last = math.min(rank + wanted - #found, total) - 1
   local entries = redis.call('ZREVRANGE', list, rank, last, 'WITHSCORES')
   for n = 1, #entries, 2 do
     local task_id = entries[n]
     if redis.call('HEXISTS', view_key(task_id), 'task') == 1 then
-      local fields, said, size, left_out = wanted_of(task_id)
+      local fields, history_entries, size, left_out = wanted_of(task_id)
       room = room - size
       is_full = room < 0 and #found > 0
       if is_full then
         break
       end
-      table.insert(found, {task_id, entries[n + 1], fields, said, left_out})
+      table.insert(found, {task_id, entries[n + 1], fields, history_entries, left_out})
     else
-      table.insert(gone, task_id)
+      table.insert(missing, task_id)
     end
   end
   rank = last + 1
 end
-for _, task_id in ipairs(gone) do  -- somebody deleted the view
+for _, task_id in ipairs(missing) do  -- somebody deleted the view
   redis.call('ZREM', list, task_id)
 end
-return {removed, total - #gone, found, is_full and 1 or 0}
+return {removed, total - #missing, found, is_full and 1 or 0}

@@ -101,10 +101,10 @@ local function forward(json)
   end
 end
 
-local has_told = false
+local has_published = false
 
 local function emit(event)
-  has_told = true
+  has_published = true
   append_to(stream, view, run_id, event.json)
   if event.forwarded ~= '' then
     forward(event.forwarded)
@@ -126,7 +126,7 @@ local function is_overtaken()
   return current ~= run_id and redis.call('HEXISTS', view, 'seen:' .. run_id) == 1
 end
 
-local function is_news(status)
+local function is_newer(status)
   local last = redis.call('HMGET', view, 'at', 'status_run', 'version', 'step')
   local at, status_run = tonumber(last[1]), last[2]
   if not at then
@@ -139,7 +139,7 @@ local function is_news(status)
   return not is_overtaken() and (not current or status.at > at)
 end
 
-local function remember(message)
+local function add_message(message)
   if message.json ~= '' and redis.call('HSETNX', view, 'message:' .. message.id, 1) == 1 then
     redis.call('RPUSH', history, message.json)
   end
@@ -158,10 +158,10 @@ end
 local function set_status(status)
   local replaced = redis.call('HMGET', view, 'message_id', 'message', 'step')
   if replaced[3] == '0' then
-    remember({id = replaced[1], json = replaced[2]})
+    add_message({id = replaced[1], json = replaced[2]})
   end
   for _, message in ipairs(status.received) do
-    remember(message)
+    add_message(message)
   end
   redis.call('HSET', view, 'status', status.event.json, 'status_run', run_id, 'version', status.version,
     'step', status.step, 'state', status.state, 'at', status.at,
@@ -263,7 +263,7 @@ local function list_status(lists, state)
   enter_list(lists.agent, task_id, at, state, listed)
   enter_list(lists.context, task_id, at, state, listed)
   redis.call('HSET', view, 'listed', state)
-  forget_expired(lists.agent, lists.expiry, SWEEP_SIZE, view_key)
+  remove_expired(lists.agent, lists.expiry, SWEEP_SIZE, view_key)
 end
 
 local function refresh_lists(lists, state)
@@ -353,7 +353,7 @@ local fold = {}
 function fold.status()
   local status = take_status()
   take_over()
-  if not is_news(status) then
+  if not is_newer(status) then
     return nil, false
   end
   local before = redis.call('HGET', view, 'state')
@@ -394,7 +394,7 @@ local function publish()  -- returns the states that the task took, which a stat
     taken[#taken + 1] = state
     has_new_status = has_new_status or is_new_status
   end
-  if has_told then  -- old news do not put off when a task expires
+  if has_published then  -- old news do not put off when a task expires
     refresh(has_new_status)
   end
   return taken
@@ -409,7 +409,7 @@ local function put_before_history(messages)
   redis.call('DEL', history)
   for _, list in ipairs({messages, later}) do
     for _, message in ipairs(list) do
-      remember(message)
+      add_message(message)
     end
   end
 end
@@ -449,7 +449,7 @@ end
 local function restore()
   local is_streaming, status, messages = take() == '1', take_status(), take_list(take_message)
   local last = redis.call('HMGET', view, 'status_run', 'message_id')
-  local applies = is_news(status)
+  local applies = is_newer(status)
   if not applies and last[1] == run_id and last[2] ~= status.message.id then
     table.insert(messages, status.message)  -- a newer status replaced it before it was seen here
   end
@@ -471,7 +471,7 @@ local function end_task()
   local status = take_status()
   local known = redis.call('HMGET', view, 'task', 'state')
   run_id = run_id ~= '' and run_id or current or ''
-  if not known[1] or TERMINAL[known[2]] or not is_news(status) then
+  if not known[1] or TERMINAL[known[2]] or not is_newer(status) then
     return 0
   end
   if run_id ~= '' then

@@ -6,8 +6,8 @@ from datetime import timedelta
 from redis.asyncio import Redis
 
 from everloop.stores.cleaned import Cleaned
-from everloop.stores.conversations import ExpiredConversations, RedisConversations
-from everloop.stores.views.cleanup import ExpiredViews
+from everloop.stores.conversations import ConversationCleanup, RedisConversations
+from everloop.stores.views.cleanup import ViewCleanup
 from everloop.stores.views.redis import RedisTaskViews
 from everloop.workflows.contract.names import (
     CONVERSATIONS_KEY,
@@ -44,7 +44,7 @@ async def test_lists_forget_tasks_whose_views_have_expired(own_redis: Redis) -> 
     entry = f"{task_list_key(owner, agent, context)} {expired.task_id}"
     await own_redis.zadd(expiry_list_key(owner, agent), {entry: 1})
     await own_redis.zadd(open_tasks_key(owner), {expired.task_id: 1})  # as if it had been announced alone
-    cleaner = ExpiredViews(own_redis)
+    cleaner = ViewCleanup(own_redis)
 
     assert await whole(lambda cursor: cleaner.clean(cursor, dry_run=True)) == 1
     assert await own_redis.zcard(task_list_key(owner, agent)) == 2
@@ -67,7 +67,7 @@ async def test_conversations_go_when_their_time_is_over(redis: Redis) -> None:
         await conversations.append(context, "task", [said("a")])
     late = float(await redis.zscore(CONVERSATIONS_KEY, old) or 0) - TTL.total_seconds() * 1000
     await redis.zadd(CONVERSATIONS_KEY, {old: late})
-    cleaner = ExpiredConversations(redis, ttl=TTL)
+    cleaner = ConversationCleanup(redis, ttl=TTL)
 
     assert (await cleaner.clean(dry_run=True)).removed == 1
     assert await count_kept(conversations, old) == 1
@@ -86,5 +86,5 @@ async def test_a_conversation_that_goes_on_is_kept(redis: Redis) -> None:
     await redis.zadd(CONVERSATIONS_KEY, {context: 1})
     await conversations.append(context, "t2", [said("b")])
 
-    await ExpiredConversations(redis, ttl=TTL).clean(dry_run=False)
+    await ConversationCleanup(redis, ttl=TTL).clean(dry_run=False)
     assert await count_kept(conversations, context) == 2

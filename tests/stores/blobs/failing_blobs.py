@@ -30,8 +30,8 @@ class FailingBlobs(Blobs):
     calls: int = 0
 
     @property
-    def place(self) -> str:
-        return self.inner.place
+    def location(self) -> str:
+        return self.inner.location
 
     @property
     def links(self) -> BlobLinks | None:

@@ -41,7 +41,7 @@ class ReadOnlyBlobs(MemoryBlobs):
         self._store_id = store_id
 
     async def put(self, key: str, content: bytes) -> None:
-        raise BlobsUnavailableError(self.place, f"{key} cannot be written")
+        raise BlobsUnavailableError(self.location, f"{key} cannot be written")
 
     async def get(self, key: str) -> bytes:
         return self._store_id if key == PROBE_KEY else await super().get(key)

@@ -9,7 +9,7 @@ from uuid import uuid4
 import pytest
 from redis.asyncio import Redis
 
-from everloop.runtime.blobs import Blobs, BlobStock
+from everloop.runtime.blobs import BlobListing, Blobs
 from everloop.stores.blobs import local, s3
 from everloop.stores.blobs.local import UNFINISHED, LocalBlobs
 from everloop.stores.blobs.redis import RedisBlobs, blob_key
@@ -18,11 +18,11 @@ from tests.stores.blobs.blob_benches import open_bench
 NOW, HOUR, DAY = timedelta(), timedelta(hours=1), timedelta(days=1)
 
 
-async def old_keys(stock: BlobStock, folder: str, age: timedelta) -> list[str]:
+async def old_keys(listing: BlobListing, folder: str, age: timedelta) -> list[str]:
     keys: list[str] = []
     cursor, is_last = "", False
     while not is_last:
-        page = await stock.old(folder, age, cursor)
+        page = await listing.list_old(folder, age, cursor)
         keys += page.keys
         cursor, is_last = page.cursor, not page.cursor
     return keys
@@ -36,9 +36,9 @@ def blobs(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Bl
     return open_bench(str(request.param), request).blobs
 
 
-def stock_of(blobs: Blobs) -> BlobStock:
-    assert blobs.stock
-    return blobs.stock
+def listing_of(blobs: Blobs) -> BlobListing:
+    assert blobs.listing
+    return blobs.listing
 
 
 def age_file(path: Path, age: timedelta) -> None:
@@ -51,24 +51,24 @@ async def test_every_old_blob_of_a_folder_is_found(blobs: Blobs) -> None:
     keys = [f"payloads/{folder}/{name}" for folder in ("a", "a.b", "a%2F", "a-b") for name in ("x", "y", "z")]
     for key in [*keys, "payloads-too/a/x", "artifact/a/x"]:
         await blobs.put(key, b"content")
-    stock = stock_of(blobs)
+    listing = listing_of(blobs)
 
-    assert sorted(await old_keys(stock, "payloads", NOW)) == sorted(keys)
-    assert await old_keys(stock, "payloads", HOUR) == []
-    assert await old_keys(stock, "nothing", NOW) == []
-    assert not stock.expires
+    assert sorted(await old_keys(listing, "payloads", NOW)) == sorted(keys)
+    assert await old_keys(listing, "payloads", HOUR) == []
+    assert await old_keys(listing, "nothing", NOW) == []
+    assert not listing.expires
 
 
 async def test_only_what_is_still_old_is_removed(blobs: Blobs) -> None:
     """Somebody may have put it since it was listed; what is gone already is no error."""
     await blobs.put("payloads/a/x", b"content")
-    stock = stock_of(blobs)
+    listing = listing_of(blobs)
 
-    assert not await stock.remove("payloads/a/x", HOUR)
+    assert not await listing.remove("payloads/a/x", HOUR)
     assert await blobs.get("payloads/a/x") == b"content"
-    assert await stock.remove("payloads/a/x", NOW)
-    assert not await stock.remove("payloads/a/x", NOW)
-    assert await old_keys(stock, "payloads", NOW) == []
+    assert await listing.remove("payloads/a/x", NOW)
+    assert not await listing.remove("payloads/a/x", NOW)
+    assert await old_keys(listing, "payloads", NOW) == []
     await blobs.put("payloads/a/x", b"content")
     assert await blobs.get("payloads/a/x") == b"content"
 
@@ -78,10 +78,10 @@ async def test_a_file_that_is_put_again_is_new(tmp_path: Path) -> None:
     blobs = LocalBlobs(tmp_path)
     await blobs.put("payloads/a/x", b"content")
     age_file(tmp_path / "payloads/a/x", DAY)
-    assert await old_keys(stock_of(blobs), "payloads", HOUR) == ["payloads/a/x"]
+    assert await old_keys(listing_of(blobs), "payloads", HOUR) == ["payloads/a/x"]
 
     await blobs.put("payloads/a/x", b"content")
-    assert await old_keys(stock_of(blobs), "payloads", HOUR) == []
+    assert await old_keys(listing_of(blobs), "payloads", HOUR) == []
 
 
 async def test_an_object_that_is_put_again_is_new(
@@ -89,18 +89,18 @@ async def test_an_object_that_is_put_again_is_new(
 ) -> None:
     """In S3 too, if it is half a day old: before that, nothing is sent again."""
     blobs = open_bench("moto", request).blobs
-    stock = stock_of(blobs)
+    listing = listing_of(blobs)
     await blobs.put("payloads/a/x", b"content")
     put_at = datetime.now(UTC)
     await blobs.put("payloads/a/x", b"content")
-    assert await old_keys(stock, "payloads", datetime.now(UTC) - put_at) == ["payloads/a/x"]
+    assert await old_keys(listing, "payloads", datetime.now(UTC) - put_at) == ["payloads/a/x"]
 
     monkeypatch.setattr(s3, "RENEWED_AFTER", timedelta(days=-1))
     listed_at = datetime.now(UTC).replace(microsecond=0)  # S3 tells whole seconds
     while datetime.now(UTC).replace(microsecond=0) <= listed_at:
         await blobs.put("payloads/a/x", b"content")
     await blobs.put("payloads/a/x", b"content")
-    assert not await stock.remove("payloads/a/x", datetime.now(UTC) - listed_at)
+    assert not await listing.remove("payloads/a/x", datetime.now(UTC) - listed_at)
 
 
 async def test_what_dead_processes_left_half_written_is_removed(tmp_path: Path) -> None:
@@ -111,7 +111,7 @@ async def test_what_dead_processes_left_half_written_is_removed(tmp_path: Path) 
         (tmp_path / UNFINISHED / name).touch()
     age_file(tmp_path / UNFINISHED / "old", DAY)
 
-    assert await stock_of(blobs).remove_unfinished(HOUR) == 1
+    assert await listing_of(blobs).remove_unfinished(HOUR) == 1
     assert [path.name for path in (tmp_path / UNFINISHED).iterdir()] == ["new"]
 
 
@@ -123,7 +123,7 @@ async def test_a_symbolic_link_is_not_followed(tmp_path: Path) -> None:
     (tmp_path / "blobs" / "payloads").mkdir(parents=True)
     (tmp_path / "blobs" / "payloads" / "a").symlink_to(elsewhere.parent)
 
-    assert await old_keys(stock_of(LocalBlobs(tmp_path / "blobs")), "payloads", NOW) == []
+    assert await old_keys(listing_of(LocalBlobs(tmp_path / "blobs")), "payloads", NOW) == []
 
 
 async def test_what_is_no_blob_is_left_alone(tmp_path: Path) -> None:
@@ -131,7 +131,7 @@ async def test_what_is_no_blob_is_left_alone(tmp_path: Path) -> None:
     await LocalBlobs(tmp_path).put("payloads/a/x", b"content")
     (tmp_path / "payloads" / "a" / ".nfs0001").touch()
 
-    assert await old_keys(stock_of(LocalBlobs(tmp_path)), "payloads", NOW) == ["payloads/a/x"]
+    assert await old_keys(listing_of(LocalBlobs(tmp_path)), "payloads", NOW) == ["payloads/a/x"]
 
 
 async def test_a_marker_of_a_folder_is_left_alone(
@@ -144,7 +144,7 @@ async def test_a_marker_of_a_folder_is_left_alone(
         patched.setattr(s3, "check_key", str)
         await blobs.put("payloads/b/", b"")
 
-    assert await old_keys(stock_of(blobs), "payloads", NOW) == ["payloads/a/x"]
+    assert await old_keys(listing_of(blobs), "payloads", NOW) == ["payloads/a/x"]
 
 
 async def test_redis_tells_what_is_half_over(redis: Redis) -> None:
@@ -152,11 +152,11 @@ async def test_redis_tells_what_is_half_over(redis: Redis) -> None:
     blobs, name = RedisBlobs(redis, ttl=DAY), f"payloads/{uuid4()}/x"
     await blobs.put(name, b"content")
     await redis.expire(blob_key(name), HOUR)
-    stock = stock_of(blobs)
+    listing = listing_of(blobs)
 
-    assert name in await old_keys(stock, "payloads", DAY / 2)
-    assert not await stock.remove(name, NOW)
-    await stock.renew(name)
-    assert name not in await old_keys(stock, "payloads", DAY / 2)
+    assert name in await old_keys(listing, "payloads", DAY / 2)
+    assert not await listing.remove(name, NOW)
+    await listing.renew(name)
+    assert name not in await old_keys(listing, "payloads", DAY / 2)
     assert await redis.ttl(blob_key(name)) > HOUR.total_seconds()
-    assert stock.expires
+    assert listing.expires

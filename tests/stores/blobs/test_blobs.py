@@ -76,7 +76,7 @@ async def test_missing_blob_is_told_by_key_alone(blobs: Blobs) -> None:
     with pytest.raises(BlobMissingError) as raised:
         await blobs.get(key)
     assert key in str(raised.value)
-    assert blobs.place not in str(raised.value)
+    assert blobs.location not in str(raised.value)
 
 
 async def test_deleted_blob_is_missing_and_can_be_put_again(blobs: Blobs) -> None:
@@ -101,7 +101,7 @@ async def test_damaged_blob_is_never_returned(bench: Bench, what: Damaged, conte
     with pytest.raises(BlobCorruptError) as raised:
         await bench.blobs.get(key)
     assert key in str(raised.value)
-    assert bench.blobs.place not in str(raised.value)
+    assert bench.blobs.location not in str(raised.value)
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from everloop.runtime.temporal.payloads import NO_TASK, payload_folder
 from everloop.stores.artifacts.cleanup import AbandonedBlobs
 from everloop.stores.artifacts.interface import Create, NewPart
 from everloop.stores.artifacts.record import KNOWN_SINCE, PENDING
-from everloop.stores.blobs.cleanup import OldPayloads
+from everloop.stores.blobs.cleanup import PayloadCleanup
 from everloop.stores.blobs.local import LocalBlobs
 from everloop.stores.blobs.redis import RedisBlobs, blob_key
 from everloop.stores.blobs.users import FOLDER, BlobsSharedError, announce_user
@@ -49,8 +49,8 @@ async def started(client: Client, task_id: str) -> str:
     return task_id
 
 
-def payloads(directory: Path, client: Client) -> OldPayloads:
-    return OldPayloads(LocalBlobs(directory), client, "queue", ttl=TTL)
+def payloads(directory: Path, client: Client) -> PayloadCleanup:
+    return PayloadCleanup(LocalBlobs(directory), client, "queue", ttl=TTL)
 
 
 async def test_payloads_of_workflows_that_temporal_knows_stay(tmp_path: Path, client: Client) -> None:
@@ -125,7 +125,7 @@ async def test_redis_keeps_payloads_of_tasks_that_go_on(redis: Redis, client: Cl
     for task_id in (known, gone):
         await blobs.put(f"{payload_folder(task_id)}/x", b"content")
         await redis.expire(blob_key(f"{payload_folder(task_id)}/x"), TTL / 3)
-    cleaner, cursor, is_last = OldPayloads(blobs, client, "queue", ttl=TTL), "", False
+    cleaner, cursor, is_last = PayloadCleanup(blobs, client, "queue", ttl=TTL), "", False
     while not is_last:
         _, cursor = await cleaner.clean(cursor, dry_run=False)
         is_last = not cursor

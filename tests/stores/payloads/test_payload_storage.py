@@ -23,7 +23,7 @@ from temporalio.service import RPCError
 from temporalio.worker import Replayer, Worker
 
 from everloop.runtime.blobs import Blobs, BlobsUnavailableError
-from everloop.runtime.temporal.payloads import BlobPayloads, LostPayloads, data_converter, payload_folder
+from everloop.runtime.temporal.payloads import BlobPayloads, MissingPayloads, data_converter, payload_folder
 from everloop.stores.blobs.local import LocalBlobs
 from everloop.workflows.contract.failures import BLOB_MISSING
 from tests.stores.blobs.hashes import hashes_here
@@ -59,7 +59,7 @@ class FaultyBlobs(MemoryBlobs):
     async def get(self, key: str) -> bytes:
         if self.refusals:
             self.refusals -= 1
-            raise BlobsUnavailableError(self.place, "it is away")
+            raise BlobsUnavailableError(self.location, "it is away")
         return await super().get(key)
 
 
@@ -96,7 +96,7 @@ MakeStage = Callable[[Blobs], Awaitable[Stage]]
 @pytest.fixture(params=[1000, 0], ids=["cached", "always_replayed"])
 def make_stage(request: pytest.FixtureRequest, temporal_address: str) -> MakeStage:
     async def make_it(blobs: Blobs) -> Stage:
-        lost = LostPayloads()
+        lost = MissingPayloads()
         lost.client = await Client.connect(temporal_address, data_converter=data_converter(blobs, lost))
         client = await Client.connect(temporal_address, data_converter=data_converter(blobs))
         return Stage(client, lost.client, f"payloads-{uuid4()}", int(request.param))
@@ -287,7 +287,7 @@ async def test_only_a_workflow_that_reads_the_lost_payload_is_terminated(
     blobs = FaultyBlobs()
     stage = await make_stage(blobs)
     handle = await stage.start("a")
-    lost = LostPayloads()
+    lost = MissingPayloads()
     lost.client = await Client.connect(temporal_address)
     async with stage.worker():
         await handle.signal(Parcels.do, "cut")
@@ -341,4 +341,4 @@ def assert_says_what_is_missing(failure: BaseException | None, handle: Handle) -
     assert failure.type == BLOB_MISSING
     assert failure.non_retryable
     assert payload_folder(handle.id) in failure.message
-    assert MemoryBlobs().place not in failure.message
+    assert MemoryBlobs().location not in failure.message

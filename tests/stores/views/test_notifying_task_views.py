@@ -6,7 +6,7 @@ from inspect import getmembers, isfunction
 import pytest
 
 from everloop.stores.push.configs import PushConfig
-from everloop.stores.push.notifying import NotifyingTaskViews, NotToldError
+from everloop.stores.push.notifying import NotificationError, NotifyingTaskViews
 from everloop.stores.views.interface import START, TaskQuery, TaskViews
 from everloop.workflows.contract.events import StatusChanged
 from everloop.workflows.contract.tasks import TaskState
@@ -51,7 +51,7 @@ class Stage:
 
     async def notify(self, task_id: str, config_ids: Sequence[str]) -> None:
         if self.away:
-            raise NotToldError
+            raise NotificationError
         self.notified.append((task_id, list(config_ids)))
 
 
@@ -99,7 +99,7 @@ async def test_who_cannot_tell_fails_where_it_matters(state: TaskState) -> None:
     task_id, change = stage.task.task_id, status(1, state)
 
     if state.is_terminal or state.is_interrupted:
-        with pytest.raises(NotToldError):
+        with pytest.raises(NotificationError):
             await stage.views.publish(task_id, "run", [change])
     else:
         await stage.views.publish(task_id, "run", [change])
@@ -127,7 +127,7 @@ async def test_who_cannot_tell_of_an_end_does_not_show_it(way: str) -> None:
             await stage.views.restore(view.model_copy(update={"status": ended}))
 
     stage.away = True
-    with pytest.raises(NotToldError):
+    with pytest.raises(NotificationError):
         await put_right()
     before = await stage.views.state(task_id)
     stage.away = False

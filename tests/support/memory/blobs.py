@@ -10,7 +10,7 @@ class MemoryBlobs(Blobs):
         self._sealed: dict[str, bytes] = {}
 
     @property
-    def place(self) -> str:
+    def location(self) -> str:
         return "the memory of this process"
 
     async def put(self, key: str, content: bytes) -> None:

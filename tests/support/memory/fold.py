@@ -6,7 +6,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from everloop.stores.views.interface import ShownArtifact
+from everloop.stores.views.interface import ViewArtifact
 from everloop.stores.views.parts import (
     TaskIdentity,
     chunks_of,
@@ -103,10 +103,10 @@ class FoldedTask:
         """The state, or None while there is no status."""
         return self._status.state if self._status else None
 
-    def artifact(self, artifact_id: str) -> ShownArtifact | None:
+    def artifact(self, artifact_id: str) -> ViewArtifact | None:
         """Return an artifact as it is shown, or None."""
         draft = self._drafts.get(artifact_id)
-        return draft and ShownArtifact(_artifact_of(artifact_id, draft), draft.position, draft.attempt)
+        return draft and ViewArtifact(_artifact_of(artifact_id, draft), draft.position, draft.attempt)
 
     def publish(self, run_id: str, events: Sequence[TaskEvent]) -> list[TaskEvent]:
         """Fold in the events of a run."""

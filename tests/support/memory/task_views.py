@@ -13,12 +13,12 @@ from everloop.stores.views.interface import (
     START,
     IndexEntry,
     OpenTask,
-    ShownArtifact,
     Snapshot,
     StreamedEvent,
     TaskPage,
     TaskQuery,
     TaskViews,
+    ViewArtifact,
     WaitingPage,
     WaitingQuery,
     WaitingTask,
@@ -119,7 +119,7 @@ class MemoryTaskViews(TaskViews):
     async def route(self, task_id: str) -> Route | None:
         return self._routes.get(task_id)
 
-    async def artifact(self, task_id: str, artifact_id: str) -> ShownArtifact | None:
+    async def artifact(self, task_id: str, artifact_id: str) -> ViewArtifact | None:
         return self._tasks[task_id].folded.artifact(artifact_id) if task_id in self._tasks else None
 
     async def read(

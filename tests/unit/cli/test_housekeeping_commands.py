@@ -12,10 +12,10 @@ import pytest
 
 from everloop.cli.app import run
 from everloop.cli.housekeeping import NAMES
-from everloop.deploy.housekeeping.runs import HousekeepingRuns, PastRun, ScheduleStatus
+from everloop.deploy.housekeeping.runs import HousekeepingRuns, ScheduledRun, ScheduleStatus
+from everloop.deploy.reindex.listed_tasks import Chosen, FoundTask
 from everloop.deploy.reindex.progress import Progress
 from everloop.deploy.reindex.rebuild import Rebuild
-from everloop.deploy.reindex.shown_tasks import Chosen, FoundTask
 from everloop.gateway.errors import TaskUnknownError
 from everloop.stores.retention import RetentionSettings
 from everloop.workflows.contract.housekeeping import HousekeepingResult, Kind, KindResult
@@ -46,7 +46,7 @@ class ToldRuns(HousekeepingRuns):
         return self._known
 
 
-def fresh(last_runs: tuple[PastRun, ...] = ()) -> ScheduleStatus:
+def fresh(last_runs: tuple[ScheduledRun, ...] = ()) -> ScheduleStatus:
     return ScheduleStatus("s", is_paused=False, note="", next_run=NOON, last_runs=last_runs)
 
 
@@ -87,7 +87,7 @@ def test_a_run_is_a_table(connected: Connect, capsys: pytest.CaptureFixture[str]
 
 def test_the_status_shows_the_last_runs(connected: Connect, capsys: pytest.CaptureFixture[str]) -> None:
     """With what they removed, and whether the schedule is paused and why."""
-    runs = (PastRun(NOON, "b", "running", None), PastRun(NOON, "a", "completed", RESULT))
+    runs = (ScheduledRun(NOON, "b", "running", None), ScheduledRun(NOON, "a", "completed", RESULT))
     paused = ScheduleStatus("s", is_paused=True, note="Ask Ann.", next_run=None, last_runs=runs)
     connected(RESULT, paused)
     assert run(["housekeeping", "status"]) == 0
@@ -112,7 +112,7 @@ def test_the_status_shows_the_last_runs(connected: Connect, capsys: pytest.Captu
 
 def test_programs_read_json(connected: Connect, capsys: pytest.CaptureFixture[str]) -> None:
     """On stdout, and nothing else there; exit codes are those of the tables."""
-    connected(RESULT, fresh((PastRun(NOON, "a", "completed", RESULT),)))
+    connected(RESULT, fresh((ScheduledRun(NOON, "a", "completed", RESULT),)))
 
     assert run(["housekeeping", "run", "--json"]) == 1
     done = json.loads(capsys.readouterr().out)

@@ -76,7 +76,7 @@ def test_a_collector_that_does_not_answer_holds_up_no_end(monkeypatch: pytest.Mo
         provider = export_traces(Resource({}))
         provider.get_tracer("ours").start_span("work").end()
         with capture_logs() as logs:
-            Telemetry(provider, None, ()).shutdown(patience=0.2)
+            Telemetry(provider, None, ()).shutdown(wait=0.2)
         request, _ = collector.accept()
         with request:
             request.setblocking(False)

@@ -48,7 +48,7 @@ class FoundTask:
     is_running: bool
 
 
-async def shown_tasks(client: Client, chosen: Chosen) -> AsyncGenerator[list[FoundTask]]:
+async def listed_tasks(client: Client, chosen: Chosen) -> AsyncGenerator[list[FoundTask]]:
     """Yield pages of these tasks, each task once. Those of sub-agents are left out: no client sees them.
 
     Raises:
