@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, settings
 # gRPC's handlers of fork would run in the children that tests start, and abort some of them (SIGABRT).
 os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "0"
 
-from tests.support.processes import (
+from tests.support.servers.processes import (
     INHERITED,
     ONE_PARTITION,
     TEMPORAL_OPTIONS,

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from tests.support.deployment import Deployment, Gateway, running_deployment
-from tests.support.people import PEOPLE_AGENT, Desk
-from tests.support.planted import LogSearch
-from tests.support.scripted_openai import ScriptedOpenAI
+from tests.support.rigs.deployment import Deployment, Gateway, running_deployment
+from tests.support.rigs.people import PEOPLE_AGENT, Desk
+from tests.support.seeded_secrets import LogSearch
+from tests.support.servers.scripted_openai import ScriptedOpenAI
 
 
 @dataclass(frozen=True)

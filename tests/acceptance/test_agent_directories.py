@@ -6,11 +6,11 @@ from pathlib import Path
 from a2a.types.a2a_pb2 import SendMessageRequest, Task, TaskState
 
 from tests.support.a2a_client import connected, request, response_of, send
-from tests.support.deployment import Gateway, running_deployment
-from tests.support.people import call, say
-from tests.support.scripted_openai import ReceivedRequest, Reply, ScriptedOpenAI
+from tests.support.rigs.deployment import Gateway, running_deployment
+from tests.support.rigs.people import call, say
+from tests.support.servers.scripted_openai import ReceivedRequest, Reply, ScriptedOpenAI
 
-DIRECTORY = "tests/support/agent_directory"
+DIRECTORY = "tests/support/agents/directory"
 
 CLERK = '''
 from everloop import Agent, prompt, request_input, tool, tools

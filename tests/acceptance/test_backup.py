@@ -16,12 +16,12 @@ from a2a.types.a2a_pb2 import GetTaskRequest, ListTasksRequest, SendMessageReque
 from a2a.utils.errors import TaskNotFoundError
 
 from tests.support.a2a_client import connected, request, response_of, send
-from tests.support.artifact_agents import ARTIFACT_AGENT, big_content
-from tests.support.backup import Backup
-from tests.support.deployment import Deployment, Gateway, running_deployment
-from tests.support.people import PEOPLE_AGENT, call, effects, say
-from tests.support.processes import ROOT
-from tests.support.scripted_openai import ReceivedRequest, Reply, ScriptedOpenAI
+from tests.support.agents.artifacts import ARTIFACT_AGENT, big_content
+from tests.support.rigs.backup import Backup
+from tests.support.rigs.deployment import Deployment, Gateway, running_deployment
+from tests.support.rigs.people import PEOPLE_AGENT, call, effects, say
+from tests.support.servers.processes import ROOT
+from tests.support.servers.scripted_openai import ReceivedRequest, Reply, ScriptedOpenAI
 
 ASKS = TaskState.TASK_STATE_INPUT_REQUIRED
 COMPLETED = TaskState.TASK_STATE_COMPLETED

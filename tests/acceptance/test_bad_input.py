@@ -7,7 +7,7 @@ from a2a.utils.errors import InvalidParamsError
 from everloop.agents.tool_arguments import MAX_RESULT_BYTES
 from tests.acceptance.conftest import Steady
 from tests.support.a2a_client import connected, request, response_of, send
-from tests.support.scripted_openai import Refusal, Reply, tool_call
+from tests.support.servers.scripted_openai import Refusal, Reply, tool_call
 
 
 async def _run(steady: Steady) -> Task:

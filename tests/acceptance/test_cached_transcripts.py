@@ -14,8 +14,8 @@ from everloop.workflows.contract.names import transcript_key
 from tests.acceptance.test_colleagues import AGENTS, by_model
 from tests.acceptance.test_memory_and_plugins import in_context
 from tests.support.a2a_client import Answer, connected, request, response_of, send
-from tests.support.deployment import Deployment, running_deployment
-from tests.support.scripted_openai import Reply, ScriptedOpenAI, tool_call
+from tests.support.rigs.deployment import Deployment, running_deployment
+from tests.support.servers.scripted_openai import Reply, ScriptedOpenAI, tool_call
 
 COMPLETED = TaskState.TASK_STATE_COMPLETED
 

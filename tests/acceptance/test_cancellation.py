@@ -28,12 +28,12 @@ from everloop.workflows.contract.messages import ToolCall
 from everloop.workflows.contract.names import call_key, child_task_id, name_calls
 from everloop.workflows.contract.tasks import TaskState as State
 from tests.support.a2a_client import Answer, connected, request, send
-from tests.support.deployment import Deployment, Gateway, running_deployment
-from tests.support.scripted_openai import Refusal, Reply, ScriptedOpenAI, tool_call
+from tests.support.rigs.deployment import Deployment, Gateway, running_deployment
+from tests.support.servers.scripted_openai import Refusal, Reply, ScriptedOpenAI, tool_call
 
 CANCELED = TaskState.TASK_STATE_CANCELED
 INPUT_REQUIRED = TaskState.TASK_STATE_INPUT_REQUIRED
-NEWSROOM = "tests.support.chaos_agents:newsroom"
+NEWSROOM = "tests.support.agents.chaos:newsroom"
 
 
 @dataclass(frozen=True)

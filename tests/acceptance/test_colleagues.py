@@ -16,13 +16,13 @@ from pydantic import JsonValue
 
 from everloop.runtime.protocol.tasks import EVENTS_EXTENSION
 from tests.support.a2a_client import Answer, connected, request, response_of, send
-from tests.support.deployment import Deployment, running_deployment
-from tests.support.people import say, shown
-from tests.support.planted import plant_secret
-from tests.support.scripted_openai import Answer as ModelAnswer
-from tests.support.scripted_openai import ReceivedRequest, Reply, ScriptedOpenAI, tool_call
+from tests.support.rigs.deployment import Deployment, running_deployment
+from tests.support.rigs.people import say, shown
+from tests.support.seeded_secrets import plant_secret
+from tests.support.servers.scripted_openai import Answer as ModelAnswer
+from tests.support.servers.scripted_openai import ReceivedRequest, Reply, ScriptedOpenAI, tool_call
 
-AGENTS = "tests.support.colleague_agents:agents"
+AGENTS = "tests.support.agents.sub_agents:agents"
 COMPLETED = TaskState.TASK_STATE_COMPLETED
 INPUT_REQUIRED = TaskState.TASK_STATE_INPUT_REQUIRED
 

@@ -12,8 +12,8 @@ from temporalio.client import Client
 from tests.acceptance.test_colleagues import AGENTS
 from tests.acceptance.test_memory_and_plugins import in_context
 from tests.support.a2a_client import connected, request, send
-from tests.support.deployment import running_deployment
-from tests.support.scripted_openai import ReceivedRequest, Reply, ScriptedOpenAI, tool_call
+from tests.support.rigs.deployment import running_deployment
+from tests.support.servers.scripted_openai import ReceivedRequest, Reply, ScriptedOpenAI, tool_call
 
 HEADING = "[Summary of earlier conversation]\n"
 

@@ -9,13 +9,13 @@ from a2a.client import A2AClientError, Client
 from a2a.types import a2a_pb2 as pb
 
 from tests.support.a2a_client import connected, request, response_of, send
-from tests.support.deployment import Deployment, running_deployment
-from tests.support.scripted_openai import Reply, ScriptedOpenAI, tool_call
+from tests.support.rigs.deployment import Deployment, running_deployment
+from tests.support.servers.scripted_openai import Reply, ScriptedOpenAI, tool_call
 
 
 @pytest_asyncio.fixture
 async def deciding(tmp_path: Path, model: ScriptedOpenAI) -> AsyncGenerator[Deployment]:
-    agents = "tests.support.deciding_agents:agent"
+    agents = "tests.support.agents.deciding:agent"
     async with running_deployment(tmp_path, model.base_url, agents=agents) as running:
         yield running
 

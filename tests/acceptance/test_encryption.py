@@ -13,13 +13,13 @@ from a2a.types.a2a_pb2 import GetTaskRequest, Task, TaskState
 from temporalio.client import Client
 
 from tests.support.a2a_client import connected, request, response_of, send
-from tests.support.deployment import Deployment, Gateway, running_deployment
+from tests.support.agents.secrets import LARGE, SECRET_AGENT
 from tests.support.encryption import write_keys
-from tests.support.people import question, say
-from tests.support.processes import ServerProcess
-from tests.support.scripted_openai import Reasoning, Reply, ScriptedOpenAI, tool_call
-from tests.support.secret_agents import LARGE, SECRET_AGENT
+from tests.support.rigs.deployment import Deployment, Gateway, running_deployment
+from tests.support.rigs.people import question, say
 from tests.support.secret_search import files_with, redis_keys_with
+from tests.support.servers.processes import ServerProcess
+from tests.support.servers.scripted_openai import Reasoning, Reply, ScriptedOpenAI, tool_call
 
 KEYS = "EVERLOOP_ENCRYPTION_KEYS_FILE"
 COMPLETED = TaskState.TASK_STATE_COMPLETED

@@ -11,10 +11,10 @@ import pytest_asyncio
 from a2a.types.a2a_pb2 import GetTaskRequest, TaskState
 
 from tests.support.a2a_client import Answer, connected, request, response_of
-from tests.support.deployment import Deployment, kept_by, running_deployment
-from tests.support.scripted_openai import Reply, ScriptedOpenAI, tool_call
+from tests.support.rigs.deployment import Deployment, kept_by, running_deployment
+from tests.support.servers.scripted_openai import Reply, ScriptedOpenAI, tool_call
 
-AGENT = "tests.support.frozen_agents:agent"
+AGENT = "tests.support.agents.frozen:agent"
 
 OVERTAKEN = "another attempt has taken this call over"
 

@@ -38,12 +38,12 @@ from everloop.workflows.contract.names import (
     view_key,
 )
 from tests.support.a2a_client import connected, request, send
-from tests.support.deployment import Deployment, running_deployment
-from tests.support.people import PEOPLE_AGENT, call
-from tests.support.planted import plant_secret
-from tests.support.processes import ROOT, ServerProcess
-from tests.support.prometheus import scrape
-from tests.support.scripted_openai import Refusal, Reply, ScriptedOpenAI
+from tests.support.deploy.prometheus import scrape
+from tests.support.rigs.deployment import Deployment, running_deployment
+from tests.support.rigs.people import PEOPLE_AGENT, call
+from tests.support.seeded_secrets import plant_secret
+from tests.support.servers.processes import ROOT, ServerProcess
+from tests.support.servers.scripted_openai import Refusal, Reply, ScriptedOpenAI
 
 OWNERS = ("acme", "bolt")
 DAY = 24 * 3600

@@ -18,10 +18,10 @@ from everloop.deploy.compose.create_bucket import create_bucket
 from everloop.deploy.local.servers import LOOPBACK, free_port
 from everloop.stores.blobs.settings import BlobSettings
 from everloop.workflows.contract.names import SEARCH_ATTRIBUTES
-from tests.support.buckets import client_of, running_moto
-from tests.support.image_files import fill, hide_what_images_lack
-from tests.support.manifests import COMPOSE
-from tests.support.processes import ServerProcess, wait_until_answers
+from tests.support.deploy.image_files import fill, hide_what_images_lack
+from tests.support.deploy.manifests import COMPOSE
+from tests.support.servers.buckets import client_of, running_moto
+from tests.support.servers.processes import ServerProcess, wait_until_answers
 
 
 def _unable_to_write() -> list[str]:

@@ -16,9 +16,9 @@ from a2a.types.a2a_pb2 import (
 from redis.asyncio import Redis
 
 from tests.support.a2a_client import Answer, connected, request, response_of, send
-from tests.support.deployment import Deployment
-from tests.support.processes import temporal_answers, wait_until_answers
-from tests.support.scripted_openai import Reply, ScriptedOpenAI, tool_call
+from tests.support.rigs.deployment import Deployment
+from tests.support.servers.processes import temporal_answers, wait_until_answers
+from tests.support.servers.scripted_openai import Reply, ScriptedOpenAI, tool_call
 
 OUTAGE = 5.0
 """Seconds for which Temporal, or Redis, is away."""

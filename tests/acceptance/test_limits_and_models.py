@@ -14,8 +14,15 @@ from everloop.workflows.agent_task import AgentTask
 from everloop.workflows.contract.payloads import WIRE_DATA_CONVERTER
 from tests.acceptance.conftest import Steady
 from tests.support.a2a_client import connected, request, response_of, send
-from tests.support.deployment import running_deployment
-from tests.support.scripted_openai import Answer, ReceivedRequest, Refusal, Reply, ScriptedOpenAI, tool_call
+from tests.support.rigs.deployment import running_deployment
+from tests.support.servers.scripted_openai import (
+    Answer,
+    ReceivedRequest,
+    Refusal,
+    Reply,
+    ScriptedOpenAI,
+    tool_call,
+)
 
 PRICES = {"first": {"input": 1.0, "output": 0.0}, "second": {"input": 0.1, "output": 0.0}}
 """US dollars per million tokens."""
@@ -25,7 +32,7 @@ PRICES = {"first": {"input": 1.0, "output": 0.0}, "second": {"input": 0.1, "outp
 async def limited(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[tuple[Steady, str]]:
     """A deployment of the limited agent, and the address of its Temporal."""
     directory = tmp_path_factory.mktemp("limited")
-    agents = "tests.support.limited_agents:agent"
+    agents = "tests.support.agents.limited:agent"
     async with (
         ScriptedOpenAI() as model,
         running_deployment(

@@ -18,8 +18,8 @@ from everloop.deploy.demo.conversation import TaskAccepted, TextArrived, connect
 from everloop.deploy.local.servers import free_port
 from tests.support.a2a_client import connected as over_grpc
 from tests.support.a2a_client import request, send
-from tests.support.planted import plant
-from tests.support.processes import ROOT
+from tests.support.seeded_secrets import plant
+from tests.support.servers.processes import ROOT
 
 WITHOUT_MODEL = {"OPENAI_API_KEY": "", "OPENAI_BASE_URL": "", "EVERLOOP_MODEL": ""}
 UP = "Everloop is up."

@@ -14,8 +14,8 @@ from everloop.workflows.contract import failures
 from everloop.workflows.contract.payloads import WIRE_DATA_CONVERTER
 from tests.acceptance.conftest import Steady
 from tests.support.a2a_client import Answer, connected, request, response_of, send
-from tests.support.deployment import Deployment
-from tests.support.scripted_openai import ReceivedRequest, Reply, ScriptedOpenAI, tool_call
+from tests.support.rigs.deployment import Deployment
+from tests.support.servers.scripted_openai import ReceivedRequest, Reply, ScriptedOpenAI, tool_call
 
 ITERATIONS = 300
 RESULT = 20_000

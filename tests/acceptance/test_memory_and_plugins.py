@@ -12,11 +12,11 @@ from google.protobuf.json_format import MessageToDict
 
 from tests.acceptance.test_colleagues import AGENTS, by_model, said_by
 from tests.support.a2a_client import Answer, connected, request, response_of, send
-from tests.support.colleague_agents import HINTS, MCP_SERVER, MCP_URL
-from tests.support.deployment import Deployment, running_deployment
-from tests.support.mcp_bench import http_server
-from tests.support.people import say
-from tests.support.scripted_openai import ReceivedRequest, Reply, ScriptedOpenAI, tool_call
+from tests.support.agents.sub_agents import HINTS, MCP_SERVER, MCP_URL
+from tests.support.rigs.deployment import Deployment, running_deployment
+from tests.support.rigs.mcp_rig import http_server
+from tests.support.rigs.people import say
+from tests.support.servers.scripted_openai import ReceivedRequest, Reply, ScriptedOpenAI, tool_call
 
 COMPLETED = TaskState.TASK_STATE_COMPLETED
 

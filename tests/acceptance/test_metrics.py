@@ -16,10 +16,10 @@ from everloop.deploy.local.servers import LOOPBACK, free_port
 from everloop.gateway.context import ANONYMOUS
 from everloop.workflows.contract.names import history_key, stream_key, view_key
 from tests.support.a2a_client import Answer, connected, request, response_of
-from tests.support.deployment import Deployment, running_deployment
-from tests.support.prometheus import APPEAR_LATER, ROOT, Scrape, named_metrics, scrape
-from tests.support.scripted_openai import Refusal, Reply, ScriptedOpenAI, tool_call
-from tests.support.webhook import Webhook, running_webhook
+from tests.support.deploy.prometheus import APPEAR_LATER, ROOT, Scrape, named_metrics, scrape
+from tests.support.rigs.deployment import Deployment, running_deployment
+from tests.support.servers.scripted_openai import Refusal, Reply, ScriptedOpenAI, tool_call
+from tests.support.servers.webhook import Webhook, running_webhook
 
 CALLS = [tool_call("repeat", '{"text": "x", "times": 2}'), tool_call("made_up", index=1)]
 SCRIPT = [

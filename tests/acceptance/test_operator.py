@@ -14,12 +14,12 @@ from a2a.types.a2a_pb2 import GetTaskRequest, SubscribeToTaskRequest, TaskState
 
 from tests.support.a2a_client import Answer as Seen
 from tests.support.a2a_client import connected, response_of
-from tests.support.deployment import running_deployment
-from tests.support.operator_agents import PEER_URL
-from tests.support.operator_desk import Desk, in_state, said, until
-from tests.support.scripted_openai import Refusal, Reply, ScriptedOpenAI, tool_call
+from tests.support.agents.operator import PEER_URL
+from tests.support.rigs.deployment import running_deployment
+from tests.support.rigs.operator import Desk, in_state, said, until
+from tests.support.servers.scripted_openai import Refusal, Reply, ScriptedOpenAI, tool_call
 
-MODULE = "tests.support.operator_agents"
+MODULE = "tests.support.agents.operator"
 WORKING, COMPLETED = TaskState.TASK_STATE_WORKING, TaskState.TASK_STATE_COMPLETED
 INPUT_REQUIRED, FAILED = TaskState.TASK_STATE_INPUT_REQUIRED, TaskState.TASK_STATE_FAILED
 

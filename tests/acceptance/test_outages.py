@@ -13,9 +13,9 @@ from temporalio.api.enums.v1 import PendingActivityState
 from temporalio.client import Client as TemporalClient
 
 from tests.support.a2a_client import Answer, connected, request, response_of
-from tests.support.deployment import Deployment
-from tests.support.processes import ServerProcess, temporal_answers, wait_until_answers
-from tests.support.scripted_openai import Reply, ScriptedOpenAI, tool_call
+from tests.support.rigs.deployment import Deployment
+from tests.support.servers.processes import ServerProcess, temporal_answers, wait_until_answers
+from tests.support.servers.scripted_openai import Reply, ScriptedOpenAI, tool_call
 
 OUTAGE = 15.0
 LONG_OUTAGE = 60.0

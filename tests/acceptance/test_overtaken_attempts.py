@@ -19,15 +19,15 @@ from temporalio.client import Client
 from everloop.workflows.contract.names import PUSH_WORKFLOW_TYPE, WORKFLOW_TYPE, stream_key
 from tests.chaos.link import running_link
 from tests.support.a2a_client import connected, request, response_of, send
-from tests.support.deployment import Deployment, kept_by, running_deployment
-from tests.support.overtaken_agents import NARRATOR
-from tests.support.people import questions, say
-from tests.support.planted import plant_secret
-from tests.support.redis_relay import Held, running_redis_relay
-from tests.support.scripted_openai import ReceivedRequest, Reply, ScriptedOpenAI, tool_call
-from tests.support.webhook import Webhook, running_webhook
+from tests.support.agents.overtaken import NARRATOR
+from tests.support.rigs.deployment import Deployment, kept_by, running_deployment
+from tests.support.rigs.people import questions, say
+from tests.support.seeded_secrets import plant_secret
+from tests.support.servers.redis_relay import Held, running_redis_relay
+from tests.support.servers.scripted_openai import ReceivedRequest, Reply, ScriptedOpenAI, tool_call
+from tests.support.servers.webhook import Webhook, running_webhook
 
-AGENTS = "tests.support.overtaken_agents:agents"
+AGENTS = "tests.support.agents.overtaken:agents"
 
 AUTH_REQUIRED = TaskState.TASK_STATE_AUTH_REQUIRED
 INPUT_REQUIRED = TaskState.TASK_STATE_INPUT_REQUIRED

@@ -5,10 +5,10 @@ from pathlib import Path
 from a2a.types.a2a_pb2 import SubscribeToTaskRequest, TaskState
 
 from tests.support.a2a_client import Answer, connected, request, response_of, send
-from tests.support.deployment import Deployment, running_deployment
-from tests.support.people import PEOPLE_AGENT, Desk, call, effects, say
-from tests.support.processes import redis_answers, temporal_answers, wait_until_answers
-from tests.support.scripted_openai import Reply, ScriptedOpenAI
+from tests.support.rigs.deployment import Deployment, running_deployment
+from tests.support.rigs.people import PEOPLE_AGENT, Desk, call, effects, say
+from tests.support.servers.processes import redis_answers, temporal_answers, wait_until_answers
+from tests.support.servers.scripted_openai import Reply, ScriptedOpenAI
 
 
 async def test_a_parked_task_outlives_everything(tmp_path: Path, model: ScriptedOpenAI, ledger: Path) -> None:

@@ -11,13 +11,13 @@ from a2a.types.a2a_pb2 import CancelTaskRequest, GetTaskRequest, ListTasksReques
 from pydantic import JsonValue
 
 from tests.support.a2a_client import Answer, connected, request, response_of, send
-from tests.support.deployment import Deployment, Gateway, running_deployment
-from tests.support.peer_agents import PEER_URL
-from tests.support.people import PEOPLE_AGENT, asked_for, call, effects, question, say
-from tests.support.processes import ServerProcess
-from tests.support.scripted_openai import CallFragment, Reply, ScriptedOpenAI
+from tests.support.agents.peers import PEER_URL
+from tests.support.rigs.deployment import Deployment, Gateway, running_deployment
+from tests.support.rigs.people import PEOPLE_AGENT, asked_for, call, effects, question, say
+from tests.support.servers.processes import ServerProcess
+from tests.support.servers.scripted_openai import CallFragment, Reply, ScriptedOpenAI
 
-ASKER_AGENT = "tests.support.peer_agents:agent"
+ASKER_AGENT = "tests.support.agents.peers:agent"
 
 
 @dataclass

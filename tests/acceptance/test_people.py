@@ -14,8 +14,18 @@ from a2a.utils.errors import InvalidParamsError
 from pydantic import JsonValue
 
 from tests.support.a2a_client import Answer, connected, request, response_of, send
-from tests.support.people import Desk, asked_for, call, effects, question, questions, say, shown, until_done
-from tests.support.people_agents import Seats
+from tests.support.agents.people import Seats
+from tests.support.rigs.people import (
+    Desk,
+    asked_for,
+    call,
+    effects,
+    question,
+    questions,
+    say,
+    shown,
+    until_done,
+)
 
 WORKING = TaskState.TASK_STATE_WORKING
 COMPLETED = TaskState.TASK_STATE_COMPLETED

@@ -28,13 +28,13 @@ from temporalio.client import Client
 
 from everloop.workflows.contract.names import push_configs_key, push_workflow_id
 from tests.support.a2a_client import connected, request, response_of, send
-from tests.support.deployment import Deployment, Gateway, running_deployment
-from tests.support.people import PEOPLE_AGENT, Desk, call, effects, say
-from tests.support.planted import plant_secret
-from tests.support.processes import ServerProcess, redis_answers, wait_until_answers
-from tests.support.scripted_openai import ScriptedOpenAI
+from tests.support.rigs.deployment import Deployment, Gateway, running_deployment
+from tests.support.rigs.people import PEOPLE_AGENT, Desk, call, effects, say
 from tests.support.secret_search import files_with, redis_keys_with
-from tests.support.webhook import Webhook, running_webhook
+from tests.support.seeded_secrets import plant_secret
+from tests.support.servers.processes import ServerProcess, redis_answers, wait_until_answers
+from tests.support.servers.scripted_openai import ScriptedOpenAI
+from tests.support.servers.webhook import Webhook, running_webhook
 
 WORKING, ASKS, COMPLETED = "TASK_STATE_WORKING", "TASK_STATE_INPUT_REQUIRED", "TASK_STATE_COMPLETED"
 

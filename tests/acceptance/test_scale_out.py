@@ -10,11 +10,11 @@ from a2a.types.a2a_pb2 import GetTaskRequest, TaskState
 from temporalio.client import Client
 
 from tests.support.a2a_client import Answer, connected, request, response_of
-from tests.support.deployment import Deployment, running_deployment
-from tests.support.processes import ServerProcess
-from tests.support.scripted_openai import Reply, ScriptedOpenAI, tool_call
+from tests.support.rigs.deployment import Deployment, running_deployment
+from tests.support.servers.processes import ServerProcess
+from tests.support.servers.scripted_openai import Reply, ScriptedOpenAI, tool_call
 
-SCALED = "tests.support.scaled_agents:agents"
+SCALED = "tests.support.agents.scaled:agents"
 ONLY_SPLIT = "takes calls only of tasks begun with EVERLOOP_SPLIT_QUEUES=true"
 
 

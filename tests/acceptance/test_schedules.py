@@ -23,9 +23,9 @@ from temporalio.client import (
 from everloop.deploy.schedule.recurrence import read_interval
 from everloop.workflows.contract import names
 from tests.support.a2a_client import connected, response_of
-from tests.support.deployment import ACCEPTANCE_AGENT, Deployment
-from tests.support.processes import ROOT
-from tests.support.scripted_openai import Reply, ScriptedOpenAI
+from tests.support.rigs.deployment import ACCEPTANCE_AGENT, Deployment
+from tests.support.servers.processes import ROOT
+from tests.support.servers.scripted_openai import Reply, ScriptedOpenAI
 
 BINDINGS = ("JSONRPC", "HTTP+JSON")
 
@@ -142,7 +142,7 @@ async def test_scheduled_tasks_have_their_place_in_queues(
     schedule = command_for(
         {
             "TEMPORAL_ADDRESS": temporal_address,
-            "EVERLOOP_AGENTS": "tests.support.scaled_agents:agents",
+            "EVERLOOP_AGENTS": "tests.support.agents.scaled:agents",
             "EVERLOOP_TASK_QUEUE": f"schedules-{uuid4()}",
         }
     )

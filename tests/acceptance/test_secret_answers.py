@@ -15,13 +15,23 @@ from pydantic import JsonValue
 
 from everloop.workflows.contract.names import history_key, secrets_key, stream_key
 from tests.support.a2a_client import connected, request, response_of, send
-from tests.support.deployment import running_deployment
-from tests.support.otlp_receiver import OtlpReceiver, running_otlp_receiver
-from tests.support.people import PEOPLE_AGENT, Desk, asked_for, call, effects, question, questions, say, shown
-from tests.support.people_agents import fingerprint
-from tests.support.planted import plant, plant_secret
-from tests.support.scripted_openai import ScriptedOpenAI
+from tests.support.agents.people import fingerprint
+from tests.support.rigs.deployment import running_deployment
+from tests.support.rigs.people import (
+    PEOPLE_AGENT,
+    Desk,
+    asked_for,
+    call,
+    effects,
+    question,
+    questions,
+    say,
+    shown,
+)
 from tests.support.secret_search import contains, files_with, redis_keys_with
+from tests.support.seeded_secrets import plant, plant_secret
+from tests.support.servers.otlp_receiver import OtlpReceiver, running_otlp_receiver
+from tests.support.servers.scripted_openai import ScriptedOpenAI
 
 LARGE = 300_000
 """Bytes of a message that goes to the blob store."""

@@ -25,7 +25,7 @@ from tests.machines.subscriber import (
     read_events,
 )
 from tests.machines.town import Town, running_town
-from tests.support.chaos_agents import Ledger
+from tests.support.agents.chaos import Ledger
 
 SEED = int(os.environ.get("MACHINES_SEED") or 5)
 """The same for every change that is checked; set MACHINES_SEED to part other machines."""

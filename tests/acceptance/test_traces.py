@@ -17,11 +17,11 @@ from redis.asyncio import Redis
 
 from everloop.runtime.telemetry.logs import owner_hash
 from everloop.workflows.contract.names import view_key
-from tests.support.deployment import Deployment, Gateway, running_deployment
-from tests.support.otlp_receiver import OtlpReceiver, running_otlp_receiver
-from tests.support.peer_agents import PEER_URL
-from tests.support.planted import plant, plant_secret
-from tests.support.scripted_openai import (
+from tests.support.agents.peers import PEER_URL
+from tests.support.rigs.deployment import Deployment, Gateway, running_deployment
+from tests.support.seeded_secrets import plant, plant_secret
+from tests.support.servers.otlp_receiver import OtlpReceiver, running_otlp_receiver
+from tests.support.servers.scripted_openai import (
     Answer,
     ReceivedRequest,
     Refusal,
@@ -29,15 +29,15 @@ from tests.support.scripted_openai import (
     ScriptedOpenAI,
     tool_call,
 )
-from tests.support.span_trees import tree_of
-from tests.support.tokens import AUDIENCE, ISSUER, SigningKey
+from tests.support.servers.span_trees import tree_of
+from tests.support.servers.tokens import AUDIENCE, ISSUER, SigningKey
 
 TRACE_ID = "4bf92f3577b34da6a3ce929d0e0e4736"
 CLIENT_SPAN = "00f067aa0ba902b7"
 SECRET = "the prompt is for the model alone"
 CAPTURE = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
-AGENTS = "tests.support.traced_agents:agents"
-ELSEWHERE = "tests.support.traced_agents:elsewhere"
+AGENTS = "tests.support.agents.traced:agents"
+ELSEWHERE = "tests.support.agents.traced:elsewhere"
 
 
 @dataclass(frozen=True)

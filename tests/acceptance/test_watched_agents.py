@@ -18,13 +18,13 @@ from temporalio.client import Client
 from everloop.gateway.auth.api_keys import add_key, new_key
 from tests.acceptance.test_colleagues import said_by
 from tests.support.a2a_client import Answer, connected, request, response_of, send
-from tests.support.deployment import Deployment, Gateway, running_deployment
-from tests.support.planted import plant, plant_secret
-from tests.support.processes import ServerProcess
-from tests.support.scripted_openai import ReceivedRequest, Reply, ScriptedOpenAI, tool_call
+from tests.support.agents.watched import DECIDING_HOOKS, FOLDER, WATCHED_AGENTS, agent_of
+from tests.support.rigs.deployment import Deployment, Gateway, running_deployment
 from tests.support.secret_search import contains, files_with, redis_keys_with
-from tests.support.tokens import AUDIENCE, ISSUER, SigningKey
-from tests.support.watched_agents import DECIDING_HOOKS, FOLDER, WATCHED_AGENTS, agent_of
+from tests.support.seeded_secrets import plant, plant_secret
+from tests.support.servers.processes import ServerProcess
+from tests.support.servers.scripted_openai import ReceivedRequest, Reply, ScriptedOpenAI, tool_call
+from tests.support.servers.tokens import AUDIENCE, ISSUER, SigningKey
 
 COMPLETED = TaskState.TASK_STATE_COMPLETED
 

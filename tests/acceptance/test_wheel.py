@@ -16,7 +16,7 @@ import pytest
 
 from everloop import __version__
 from tests.support.a2a_client import connected, request, response_of, send
-from tests.support.processes import ROOT
+from tests.support.servers.processes import ROOT
 
 PATIENCE = 200.0
 NOT_OF_THE_PACKAGE = (".*", "__pycache__", "build", "*.egg-info", "docs", "tests")

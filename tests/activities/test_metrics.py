@@ -10,10 +10,10 @@ from temporalio.testing import ActivityEnvironment
 from everloop.agents.limits import Retries
 from everloop.agents.questions import InputRequired
 from everloop.agents.tool import tool
-from tests.support.model_bench import model_bench, working
 from tests.support.recorded_metrics import Recorded
-from tests.support.scripted_openai import Refusal, Reply, ScriptedOpenAI
-from tests.support.tool_bench import ToolBench
+from tests.support.rigs.model_rig import model_bench, working
+from tests.support.rigs.tool_rig import ToolBench
+from tests.support.servers.scripted_openai import Refusal, Reply, ScriptedOpenAI
 
 CALLS, TOOL_TIMES = "everloop.tool.calls", "everloop.tool.duration"
 TIMES, FIRST_CHUNKS = "gen_ai.client.operation.duration", "gen_ai.client.operation.time_to_first_chunk"

@@ -14,7 +14,7 @@ from everloop.worker import WorkerSettings, build_workers
 from everloop.workflows.contract import ports
 from everloop.workflows.contract.calls import NarrateInput
 from everloop.workflows.contract.payloads import WIRE_DATA_CONVERTER
-from tests.support.fake_ports import FakePorts, ScriptedModel
+from tests.support.fakes.ports import FakePorts, ScriptedModel
 
 SANDBOXED = sorted(Path("workflows").rglob("__init__.py"))
 

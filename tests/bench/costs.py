@@ -31,11 +31,11 @@ from tests.bench.costs_stores import Stores
 from tests.bench.costs_table import Cost, cost_table
 from tests.bench.report import WIDTH
 from tests.support.a2a_client import connected, request, send
-from tests.support.deployment import Deployment, running_deployment
-from tests.support.people import say
-from tests.support.processes import ServerProcess
-from tests.support.scripted_openai import ScriptedOpenAI
-from tests.support.webhook import Webhook, running_webhook
+from tests.support.rigs.deployment import Deployment, running_deployment
+from tests.support.rigs.people import say
+from tests.support.servers.processes import ServerProcess
+from tests.support.servers.scripted_openai import ScriptedOpenAI
+from tests.support.servers.webhook import Webhook, running_webhook
 
 AGENTS = "tests.bench.costs_agent:agents"
 REPEATS = 10

@@ -7,7 +7,7 @@ from datetime import timedelta
 from pydantic import JsonValue
 
 from everloop import Agent, InputRequired, ToolContext, sub_agent, tool, tools
-from tests.support.scripted_openai import ReceivedRequest, Reply, tool_call
+from tests.support.servers.scripted_openai import ReceivedRequest, Reply, tool_call
 
 RESULT_BYTES = 2_000
 FILE_BYTES = 1_000_000

@@ -15,8 +15,8 @@ from temporalio.client import Client
 from everloop.deploy.local.servers import LOOPBACK, free_port
 from everloop.workflows.contract.payloads import WIRE_DATA_CONVERTER
 from tests.bench.floor_worker import READY
-from tests.support.deployment import Deployment, running_deployment
-from tests.support.processes import ServerProcess, wait_until_answers
+from tests.support.rigs.deployment import Deployment, running_deployment
+from tests.support.servers.processes import ServerProcess, wait_until_answers
 
 AGENT = "tests.bench.agent:agent"
 MIB = 1024 * 1024

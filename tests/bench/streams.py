@@ -13,7 +13,7 @@ from tests.bench.rows import Row, Samples, in_turn, percentile
 from tests.bench.runs import stream_echo, stream_task, time_to_first_event
 from tests.bench.stack import Stack
 from tests.bench.tokens import TokenAges
-from tests.support.processes import ROOT
+from tests.support.servers.processes import ROOT
 
 RATE = 40.0
 TOKENS = 100

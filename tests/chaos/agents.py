@@ -8,7 +8,7 @@ from datetime import timedelta
 from everloop import Agent, Limits, ToolContext, prompt, request_input, sub_agent, tool, tools
 from tests.chaos.census import answer_on_signal
 from tests.chaos.orders import Order
-from tests.support.chaos_agents import Folder, charge, deposit, run_charge
+from tests.support.agents.chaos import Folder, charge, deposit, run_charge
 
 SEED = "CHAOS_ORDERS"
 """Environment variable: the seed of the run, from which the orders are derived."""

@@ -16,9 +16,9 @@ from tests.chaos.fleet import Fleet
 from tests.chaos.link import Link
 from tests.chaos.model import Model, Mood
 from tests.chaos.plan import Harm
-from tests.support.deployment import Deployment
-from tests.support.processes import ServerProcess, redis_answers, temporal_answers, wait_until_answers
-from tests.support.webhook import Webhook
+from tests.support.rigs.deployment import Deployment
+from tests.support.servers.processes import ServerProcess, redis_answers, temporal_answers, wait_until_answers
+from tests.support.servers.webhook import Webhook
 
 DELAY = 0.15
 """Seconds by which a delayed link is late, in each direction."""

@@ -14,7 +14,7 @@ import httpx
 
 from everloop.deploy.local.servers import LOOPBACK, free_port
 from tests.chaos.census import Census, take_census
-from tests.support.processes import ServerProcess
+from tests.support.servers.processes import ServerProcess
 
 PATIENCE = 300.0
 """Seconds in which a process has to be ready, however often it is started."""

@@ -17,7 +17,7 @@ from everloop.stores.blobs.settings import DIRECTORY_KEY, LOCK_KEY, STORE_ID_KEY
 from everloop.workflows.contract.names import CONVERSATIONS_KEY
 from tests.chaos.census import Census, take_census
 from tests.chaos.fleet import Fleet
-from tests.support.processes import redis_answers
+from tests.support.servers.processes import redis_answers
 
 CALM = 60.0
 """Seconds within which what is done holds no more than it may."""

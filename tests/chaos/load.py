@@ -8,7 +8,7 @@ from everloop.deploy.local.servers import LOOPBACK
 from tests.chaos.caller import Caller, RefusedError
 from tests.chaos.orders import Order
 from tests.chaos.story import Json, Story
-from tests.support.webhook import Webhook
+from tests.support.servers.webhook import Webhook
 
 
 @dataclass

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 from tests.chaos.orders import CLERK, REFUSAL, SAID, Call, Order, in_place
-from tests.support.scripted_openai import Answer, ReceivedRequest, Refusal, Reply, Step, tool_call
+from tests.support.servers.scripted_openai import Answer, ReceivedRequest, Refusal, Reply, Step, tool_call
 
 Mood = Literal["well", "slow", "overload", "break", "tear"]
 

@@ -25,10 +25,10 @@ from tests.chaos.orders import Order
 from tests.chaos.plan import LINKS, make_plan
 from tests.chaos.report import Report
 from tests.chaos.verdict import Books, judge, strangers, unknown_outcomes
-from tests.support.chaos_agents import Ledger
-from tests.support.deployment import running_deployment
-from tests.support.scripted_openai import ScriptedOpenAI
-from tests.support.webhook import Notification, Webhook, running_webhook
+from tests.support.agents.chaos import Ledger
+from tests.support.rigs.deployment import running_deployment
+from tests.support.servers.scripted_openai import ScriptedOpenAI
+from tests.support.servers.webhook import Notification, Webhook, running_webhook
 
 AGENTS = "tests.chaos.agents:agents"
 Say = Callable[[str], None]

@@ -11,8 +11,8 @@ from tests.chaos.load import Outcome
 from tests.chaos.model import UNKNOWN
 from tests.chaos.orders import SAID, Call, Order, in_place
 from tests.chaos.story import Json, text_of
-from tests.support.chaos_agents import Ledger
-from tests.support.webhook import Notification
+from tests.support.agents.chaos import Ledger
+from tests.support.servers.webhook import Notification
 
 SUBMITTED, WORKING, ASKS, COMPLETED, CANCELED, FAILED = (
     f"TASK_STATE_{name}"

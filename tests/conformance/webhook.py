@@ -15,7 +15,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from everloop.deploy.local.servers import LOOPBACK
-from tests.support.scripted_openai import QuietServer
+from tests.support.servers.scripted_openai import QuietServer
 
 
 @dataclass(frozen=True)

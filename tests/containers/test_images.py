@@ -10,7 +10,7 @@ import pytest
 
 from everloop.deploy.local.servers import LOOPBACK, free_port
 from tests.containers.engine import Engine
-from tests.support.manifests import of_kind, rendered
+from tests.support.deploy.manifests import of_kind, rendered
 
 HARDENED = (
     "--read-only",

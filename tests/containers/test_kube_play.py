@@ -19,7 +19,7 @@ from everloop.deploy.demo.scenes import SURVEY
 from everloop.deploy.demo_model.script import MODEL as DEMO_MODEL
 from tests.containers.client import Client, start_model
 from tests.containers.engine import Engine
-from tests.support.manifests import COMPOSE, Resource, of_kind, rendered
+from tests.support.deploy.manifests import COMPOSE, Resource, of_kind, rendered
 
 SERVERS = {
     "temporal": ("server", "temporalio/server", ()),

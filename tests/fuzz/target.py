@@ -18,7 +18,7 @@ from everloop.stores.push.deliveries import PushDeliveries
 from everloop.stores.push.notifying import NotifyingTaskViews
 from everloop.stores.views.redis import RedisTaskViews
 from tests.gateway.harness import RunningGateway, running_gateway, stand_in_worker, unique
-from tests.support.push_bench import LOOPBACK_ALLOWED
+from tests.support.rigs.push_rig import LOOPBACK_ALLOWED
 
 FUZZ = settings(
     derandomize=True,  # the same examples in every run

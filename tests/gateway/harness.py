@@ -46,7 +46,7 @@ from everloop.workflows.contract.messages import (
 from everloop.workflows.contract.ports import ModelPort
 from everloop.workflows.contract.questions import Question
 from everloop.workflows.contract.tasks import TaskInput, TaskResult, TaskState, TaskStatus, TaskView
-from tests.support.fake_ports import (
+from tests.support.fakes.ports import (
     TASK_WORK,
     CountingTools,
     FixedAgents,

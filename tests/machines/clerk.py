@@ -8,8 +8,8 @@ from datetime import timedelta
 from itertools import accumulate
 
 from everloop import Agent, Limits, ToolContext, artifacts, prompt, request_input, tool, tools
-from tests.support.chaos_agents import charge, deposit
-from tests.support.scripted_openai import ReceivedRequest, Reply, tool_call
+from tests.support.agents.chaos import charge, deposit
+from tests.support.servers.scripted_openai import ReceivedRequest, Reply, tool_call
 
 CLERK = "tests.machines.clerk:clerk"
 REPORT_BYTES = 150_000

@@ -24,7 +24,7 @@ from typing import Self, TypeVar
 
 import pytest
 
-from tests.support.processes import ROOT
+from tests.support.servers.processes import ROOT
 
 T = TypeVar("T")
 

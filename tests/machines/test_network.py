@@ -21,7 +21,7 @@ from tests.machines.network import (
     partition,
     require_namespaces,
 )
-from tests.support.processes import ServerProcess, wait_until_answers
+from tests.support.servers.processes import ServerProcess, wait_until_answers
 
 PORT = 5000
 PACKETS = 200
@@ -148,7 +148,7 @@ KILLED = """\
 import time
 from tests.machines.network import Network
 from pathlib import Path
-from tests.support.processes import ServerProcess
+from tests.support.servers.processes import ServerProcess
 
 with Network(seed=1) as network:
     host = network.add_host("one")

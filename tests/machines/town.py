@@ -16,10 +16,10 @@ from everloop.deploy.local.servers import LOOPBACK, TemporalPorts, temporal_comm
 from tests.machines.clerk import CLERK, Script
 from tests.machines.network import Host, Network, require_namespaces
 from tests.machines.nginx import nginx_command, require_nginx
-from tests.support.buckets import client_of, s3_credentials
-from tests.support.processes import ServerProcess, wait_until_answers
-from tests.support.scripted_openai import ScriptedOpenAI
-from tests.support.swift_server import require_extended_attributes, swift_commands
+from tests.support.servers.buckets import client_of, s3_credentials
+from tests.support.servers.processes import ServerProcess, wait_until_answers
+from tests.support.servers.scripted_openai import ScriptedOpenAI
+from tests.support.servers.swift_server import require_extended_attributes, swift_commands
 
 GATEWAYS = 2
 WORKERS = 3

@@ -21,8 +21,8 @@ from everloop.workflows.contract.housekeeping import (
     housekeeping_schedule_id,
 )
 from everloop.workflows.housekeeping import ROUNDS
-from tests.support.fake_housekeeping import ScriptedHousekeeping
-from tests.support.fake_ports import FakePorts, ScriptedModel
+from tests.support.fakes.housekeeping import ScriptedHousekeeping
+from tests.support.fakes.ports import FakePorts, ScriptedModel
 
 HOUSEKEEPING_SCENARIOS: dict[str, Callable[[], ScriptedHousekeeping]] = {
     "housekeeping": lambda: ScriptedHousekeeping(

@@ -9,8 +9,8 @@ from everloop.worker import WorkerSettings, running_workers
 from everloop.workflows.contract.names import PUSH_NEWS
 from everloop.workflows.contract.push import PUSH_FAILED, TASK_UNREADABLE, PushRef
 from everloop.workflows.push_delivery import PushDelivery
-from tests.support.fake_ports import FakePorts, ScriptedModel
-from tests.support.fake_push import DELIVERED, DONE, NOTHING, ScriptedPush
+from tests.support.fakes.ports import FakePorts, ScriptedModel
+from tests.support.fakes.push import DELIVERED, DONE, NOTHING, ScriptedPush
 
 Handle = WorkflowHandle[PushDelivery, None]
 

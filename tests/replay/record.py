@@ -25,8 +25,8 @@ from everloop.workflows.contract.tasks import TaskInput, TaskResult
 from tests.replay.housekeeping_scenarios import HOUSEKEEPING_SCENARIOS, run_housekeeping
 from tests.replay.push_scenarios import PUSH_SCENARIOS, run_push
 from tests.replay.scenarios import LONG_EVENTS, SCENARIOS, Scenario
-from tests.support.fake_ports import TASK_WORK
-from tests.support.processes import running_temporal
+from tests.support.fakes.ports import TASK_WORK
+from tests.support.servers.processes import running_temporal
 
 HOST = re.compile(r"\b\d+@[\w.-]+")
 NAMES_A_MACHINE = frozenset({"identity", "stackTrace"})

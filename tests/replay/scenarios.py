@@ -38,7 +38,7 @@ from everloop.workflows.contract.tasks import (
     TaskResult,
     ToolSpec,
 )
-from tests.support.fake_ports import (
+from tests.support.fakes.ports import (
     CountingTools,
     FakePorts,
     RecordingContext,

@@ -16,14 +16,14 @@ from everloop.stores.transcripts import RedisTranscripts, Transcripts
 from everloop.stores.views.interface import TaskViews
 from everloop.stores.views.redis import RedisTaskViews
 from tests.stores.artifacts.artifact_benches import ARTIFACT_STORES, ArtifactBench, open_artifacts
-from tests.support.buckets import running_moto, s3_credentials
 from tests.support.encryption import CIPHER
 from tests.support.memory.secrets import MemorySecrets
 from tests.support.memory.task_views import MemoryTaskViews
 from tests.support.memory.tool_records import MemoryToolRecords
 from tests.support.memory.transcripts import MemoryTranscripts
-from tests.support.processes import running_valkey
-from tests.support.swift_server import running_swift
+from tests.support.servers.buckets import running_moto, s3_credentials
+from tests.support.servers.processes import running_valkey
+from tests.support.servers.swift_server import running_swift
 
 IMPLEMENTATIONS = ("memory", "redis", "encrypted")
 

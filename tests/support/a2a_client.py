@@ -23,7 +23,7 @@ from a2a.types.a2a_pb2 import (
     Task,
 )
 
-from tests.support.planted import plant
+from tests.support.seeded_secrets import plant
 
 Binding = Literal["JSONRPC", "HTTP+JSON", "GRPC"]
 Version = Literal["1.0", "0.3"]

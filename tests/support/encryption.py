@@ -4,7 +4,7 @@ import base64
 from pathlib import Path
 
 from everloop.runtime.encryption.keys import Key, Keyring
-from tests.support.planted import plant_secret
+from tests.support.seeded_secrets import plant_secret
 
 
 def key_line(key_id: str) -> str:

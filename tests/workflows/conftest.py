@@ -17,8 +17,8 @@ from everloop.workflows.contract.messages import TextPart, UserMessage
 from everloop.workflows.contract.payloads import WIRE_DATA_CONVERTER
 from everloop.workflows.contract.questions import Question, named_question
 from everloop.workflows.contract.tasks import AgentSpec, TaskInput, TaskResult
-from tests.support.fake_ports import TASK_WORK, FakePorts
-from tests.support.processes import running_temporal
+from tests.support.fakes.ports import TASK_WORK, FakePorts
+from tests.support.servers.processes import running_temporal
 
 Handle = WorkflowHandle[AgentTask, TaskResult]
 IMPATIENT_EVENTS = 40

@@ -20,7 +20,7 @@ from everloop.workflows.contract.messages import (
 )
 from everloop.workflows.contract.tasks import AgentSpec, MemorySpec, TaskState
 from everloop.workflows.contract.transcripts import extend_digest
-from tests.support.fake_ports import CountingTools, FakePorts, ScriptedModel, answer, asks
+from tests.support.fakes.ports import CountingTools, FakePorts, ScriptedModel, answer, asks
 from tests.workflows.conftest import StartTask, user
 
 

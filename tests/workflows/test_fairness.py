@@ -13,7 +13,7 @@ from temporalio.client import Client
 from everloop.gateway.tasks.tasks import Tasks
 from everloop.worker import WorkerSettings, running_workers
 from everloop.workflows.contract.tasks import AgentSpec, TaskInput, ToolSpec
-from tests.support.fake_ports import TASK_WORK, FakePorts, ScriptedModel, answer, asks
+from tests.support.fakes.ports import TASK_WORK, FakePorts, ScriptedModel, answer, asks
 from tests.workflows.conftest import Handle, start_workflow, unique_queue, user
 
 CROWD = 200

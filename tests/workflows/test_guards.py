@@ -10,8 +10,8 @@ from everloop.workflows.agent_task import AgentTask
 from everloop.workflows.contract.calls import CallModelInput
 from everloop.workflows.contract.messages import AssistantMessage, ToolCall, ToolMessage
 from everloop.workflows.contract.questions import ApproverAnswer, Question
-from tests.support.fake_ports import Script, ScriptedModel, answer, asks, task_of
-from tests.support.real_tools import RealTools, an_agent
+from tests.support.fakes.ports import Script, ScriptedModel, answer, asks, task_of
+from tests.support.fakes.real_tools import RealTools, an_agent
 from tests.workflows.conftest import Handle, StartTask, asked_of_client, say, starter, user
 
 SCOPE = "tasks:approve"

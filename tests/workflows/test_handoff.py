@@ -10,7 +10,7 @@ from everloop.workflows.contract.calls import PreparedTask, RunToolInput, ToolRe
 from everloop.workflows.contract.messages import ToolsMessage
 from everloop.workflows.contract.questions import Question, QuestionKind
 from everloop.workflows.contract.tasks import AgentSpec, ToolSpec
-from tests.support.fake_ports import CountingTools, FakePorts, ScriptedModel, answer, asks
+from tests.support.fakes.ports import CountingTools, FakePorts, ScriptedModel, answer, asks
 from tests.workflows.conftest import StartTask
 from tests.workflows.test_plugins import LISTED, LISTING
 

@@ -6,7 +6,7 @@ from temporalio.client import Client
 from everloop.workflows.contract.calls import RunToolInput
 from everloop.workflows.contract.messages import ToolMessage
 from everloop.workflows.contract.tasks import AgentSpec
-from tests.support.fake_ports import CountingTools, FakePorts, ScriptedModel, answer, asks
+from tests.support.fakes.ports import CountingTools, FakePorts, ScriptedModel, answer, asks
 from tests.workflows.conftest import starter
 
 COUNTS = (5, 50, 300)

@@ -35,8 +35,8 @@ from everloop.workflows.contract.housekeeping import (
 )
 from everloop.workflows.housekeeping import ROUNDS
 from tests.support.encryption import keyring
-from tests.support.fake_housekeeping import ScriptedHousekeeping, Steps
-from tests.support.fake_ports import FakePorts, ScriptedModel
+from tests.support.fakes.housekeeping import ScriptedHousekeeping, Steps
+from tests.support.fakes.ports import FakePorts, ScriptedModel
 from tests.workflows.conftest import unique_queue
 
 Run = Callable[..., Awaitable[tuple[HousekeepingResult, ScriptedHousekeeping]]]

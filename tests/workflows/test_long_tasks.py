@@ -18,7 +18,7 @@ from everloop.workflows.contract.messages import (
 )
 from everloop.workflows.contract.questions import Question, QuestionKind
 from everloop.workflows.contract.tasks import AgentSpec, TaskState
-from tests.support.fake_ports import CountingTools, FakePorts, Script, ScriptedModel, answer, asks
+from tests.support.fakes.ports import CountingTools, FakePorts, Script, ScriptedModel, answer, asks
 from tests.workflows.conftest import Handle, StartTask, say, user
 
 ITERATIONS = 20

@@ -12,7 +12,7 @@ from everloop.workflows.contract import failures, names
 from everloop.workflows.contract.calls import SaveContextInput, SaveContextResult
 from everloop.workflows.contract.messages import AssistantMessage, ToolCall
 from everloop.workflows.contract.tasks import AgentSpec, MemorySpec, TaskState, ToolSpec
-from tests.support.fake_ports import TASK_WORK, FakePorts, RecordingContext, ScriptedModel, answer, asks
+from tests.support.fakes.ports import TASK_WORK, FakePorts, RecordingContext, ScriptedModel, answer, asks
 from tests.workflows.conftest import StartTask, start_workflow, unique_queue, user
 
 MEMORY = MemorySpec(max_messages=4, strategy="summary")

@@ -8,7 +8,7 @@ from everloop.workflows.agent_task import AgentTask
 from everloop.workflows.contract import failures
 from everloop.workflows.contract.messages import Usage, text_of
 from everloop.workflows.contract.tasks import AgentSpec, CompactionSpec, TaskState
-from tests.support.fake_ports import FakePorts, ScriptedModel, answer, asks
+from tests.support.fakes.ports import FakePorts, ScriptedModel, answer, asks
 from tests.workflows.conftest import StartTask
 
 MODELS = AgentSpec(id="agent", model="first", fallback_models=("second", "third"))

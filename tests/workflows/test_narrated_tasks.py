@@ -15,7 +15,7 @@ from everloop.workflows.contract.calls import CallModelInput, NarrateInput
 from everloop.workflows.contract.messages import AssistantMessage
 from everloop.workflows.contract.ports import NarratorPort
 from everloop.workflows.contract.tasks import AgentSpec, NarratorSpec, ToolSpec
-from tests.support.fake_ports import FakePorts, Script, ScriptedModel, answer, asks
+from tests.support.fakes.ports import FakePorts, Script, ScriptedModel, answer, asks
 from tests.workflows.conftest import StartTask
 
 AGENT = AgentSpec(id="agent", model="big", narrator=NarratorSpec(interval=2, model="small"))

@@ -16,10 +16,10 @@ from everloop.workflows.contract.ports import NarratorPort
 from everloop.workflows.contract.tasks import TaskState
 from everloop.workflows.scope import narration
 from tests.gateway.harness import unique
-from tests.support.fake_ports import FakePorts, ScriptedModel
+from tests.support.fakes.ports import FakePorts, ScriptedModel
 from tests.support.memory.task_views import MemoryTaskViews
-from tests.support.narrator_bench import QUICK, NarratorBench, narrator_bench
-from tests.support.scripted_openai import Reply, ScriptedOpenAI
+from tests.support.rigs.narrator_rig import QUICK, NarratorBench, narrator_bench
+from tests.support.servers.scripted_openai import Reply, ScriptedOpenAI
 
 each_cache = pytest.mark.parametrize("cache", [1000, 0], ids=["cached", "always_replayed"])
 

@@ -15,9 +15,9 @@ from everloop.worker import WorkerSettings, running_workers
 from everloop.workflows.contract.calls import CallModelInput
 from everloop.workflows.contract.messages import AssistantMessage, ToolCall
 from everloop.workflows.contract.tasks import TaskState
-from tests.support.fake_ports import TASK_WORK, ScriptedModel, answer
-from tests.support.mcp_bench import SMALL_STDIO, Caller, asker
-from tests.support.real_tools import RealTools, an_agent
+from tests.support.fakes.ports import TASK_WORK, ScriptedModel, answer
+from tests.support.fakes.real_tools import RealTools, an_agent
+from tests.support.rigs.mcp_rig import SMALL_STDIO, Caller, asker
 from tests.workflows.conftest import StartTask, asked_of_client, say, start_workflow, unique_queue, user
 
 DESTROYS, READS = '{"destructiveHint": true}', '{"readOnlyHint": true}'

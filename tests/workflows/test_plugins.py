@@ -27,7 +27,7 @@ from everloop.workflows.contract.messages import (
     text_of,
 )
 from everloop.workflows.contract.tasks import AgentSpec, TaskState, TaskStatus, TaskView, ToolSpec
-from tests.support.fake_ports import FakePorts, FixedAgents, ScriptedModel, answer, asks
+from tests.support.fakes.ports import FakePorts, FixedAgents, ScriptedModel, answer, asks
 from tests.support.memory.fold import FoldedTask
 from tests.workflows.conftest import StartTask, user
 

@@ -21,8 +21,8 @@ from everloop.workflows.contract.push import (
     PushRef,
 )
 from everloop.workflows.push_delivery import PushDelivery
-from tests.support.fake_ports import FakePorts, ScriptedModel, answer
-from tests.support.fake_push import DELIVERED, DONE, NOTHING, ScriptedPush
+from tests.support.fakes.ports import FakePorts, ScriptedModel, answer
+from tests.support.fakes.push import DELIVERED, DONE, NOTHING, ScriptedPush
 from tests.support.memory.push_configs import MemoryPushConfigs
 from tests.workflows.conftest import IMPATIENT_EVENTS, start_workflow, unique_queue
 

@@ -10,7 +10,7 @@ from everloop.workflows.contract.messages import TextPart
 from everloop.workflows.contract.names import context_key
 from everloop.workflows.contract.push import TASK_UNREADABLE
 from everloop.workflows.contract.tasks import TaskState
-from tests.support.fake_ports import FakePorts, ScriptedModel, answer
+from tests.support.fakes.ports import FakePorts, ScriptedModel, answer
 from tests.support.memory.artifacts import MemoryArtifacts
 from tests.support.memory.task_views import MemoryTaskViews
 from tests.workflows.conftest import StartTask, start_workflow, unique_queue

@@ -10,7 +10,7 @@ from everloop.workflows.contract.calls import CREATE_TASK, CallModelInput
 from everloop.workflows.contract.messages import AssistantMessage, text_of
 from everloop.workflows.contract.names import unique_message_id
 from everloop.workflows.contract.tasks import AgentSpec, CompactionSpec, MemorySpec, TaskState
-from tests.support.fake_ports import FakePorts, RecordingContext, ScriptedModel, answer, asks
+from tests.support.fakes.ports import FakePorts, RecordingContext, ScriptedModel, answer, asks
 from tests.workflows.conftest import StartTask, user
 
 AUTO = AgentSpec(id="agent", routing="auto", memory=MemorySpec())

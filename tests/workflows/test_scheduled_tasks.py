@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 from everloop.workflows.agent_task import AgentTask
 from everloop.workflows.contract import names
 from everloop.workflows.contract.tasks import AgentSpec, MemorySpec, TaskState
-from tests.support.fake_ports import FakePorts, ScriptedModel, answer
+from tests.support.fakes.ports import FakePorts, ScriptedModel, answer
 from tests.workflows.conftest import StartTask
 
 LONG_AGO = datetime(2020, 1, 1, tzinfo=UTC)

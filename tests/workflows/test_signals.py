@@ -9,7 +9,7 @@ from temporalio.client import Client
 from everloop.workflows.contract.calls import RunToolInput, ToolReply
 from everloop.workflows.contract.questions import Question, QuestionKind
 from everloop.workflows.people import OPERATOR_SIGNALS
-from tests.support.fake_ports import CountingTools, FakePorts, ScriptedModel, answer, asks
+from tests.support.fakes.ports import CountingTools, FakePorts, ScriptedModel, answer, asks
 from tests.workflows.conftest import Handle, StartTask, current_details
 
 APPROVAL = '{"call_id": "a", "approved": true, "note": ""}'

@@ -9,7 +9,7 @@ from everloop.workflows.contract.calls import RunToolInput, ToolReply
 from everloop.workflows.contract.messages import AssistantMessage, ToolCall, ToolMessage
 from everloop.workflows.contract.questions import Question, QuestionKind
 from everloop.workflows.contract.tasks import AgentSpec, ToolSpec
-from tests.support.fake_ports import CountingTools, FakePorts, ScriptedModel, answer, asks, task_of
+from tests.support.fakes.ports import CountingTools, FakePorts, ScriptedModel, answer, asks, task_of
 from tests.workflows.conftest import Handle, StartTask, current_details, say, user
 
 UNSURE = " It may or may not have taken effect; check before you repeat it."

@@ -10,7 +10,7 @@ from everloop.workflows.contract.messages import (
     AssistantMessage,
     Usage,
 )
-from tests.support.fake_ports import (
+from tests.support.fakes.ports import (
     FakePorts,
     ScriptedModel,
     answer,

@@ -16,7 +16,15 @@ from everloop.workflows.contract import failures
 from everloop.workflows.contract.calls import CallModelInput, RunToolInput, ToolReply
 from everloop.workflows.contract.messages import AssistantMessage, ToolCall, ToolMessage, Usage, text_of
 from everloop.workflows.contract.tasks import AgentSpec, TaskState, ToolSpec
-from tests.support.fake_ports import TASK_WORK, CountingTools, FakePorts, ScriptedModel, answer, asks, task_of
+from tests.support.fakes.ports import (
+    TASK_WORK,
+    CountingTools,
+    FakePorts,
+    ScriptedModel,
+    answer,
+    asks,
+    task_of,
+)
 from tests.workflows.conftest import StartTask, start_workflow, unique_queue
 
 PARENT = AgentSpec(id="agent", tools={"writer": ToolSpec(agent="writer")})

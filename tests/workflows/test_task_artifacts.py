@@ -12,7 +12,7 @@ from everloop.workflows.contract.calls import CallModelInput, RunToolInput, Tool
 from everloop.workflows.contract.messages import AssistantMessage, ToolCall, ToolMessage
 from everloop.workflows.contract.questions import Approval, Question, QuestionKind
 from everloop.workflows.contract.tasks import AgentSpec, TaskState, ToolSpec
-from tests.support.fake_ports import CountingTools, FakePorts, Script, ScriptedModel, answer, asks
+from tests.support.fakes.ports import CountingTools, FakePorts, Script, ScriptedModel, answer, asks
 from tests.workflows.conftest import StartTask, user
 
 SERIAL = ToolSpec(serial=True)

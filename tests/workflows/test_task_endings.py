@@ -15,7 +15,7 @@ from everloop.workflows.contract import failures
 from everloop.workflows.contract.calls import CallModelInput, RunToolInput
 from everloop.workflows.contract.messages import AssistantMessage, ToolMessage, text_of
 from everloop.workflows.contract.tasks import AgentSpec, TaskState, ToolSpec
-from tests.support.fake_ports import TASK_WORK, CountingTools, FakePorts, ScriptedModel, answer, asks
+from tests.support.fakes.ports import TASK_WORK, CountingTools, FakePorts, ScriptedModel, answer, asks
 from tests.workflows.conftest import StartTask, start_workflow, unique_queue, user
 
 

@@ -13,7 +13,7 @@ from everloop.workflows.contract import failures
 from everloop.workflows.contract.calls import CallModelInput, RunToolInput, ToolReply
 from everloop.workflows.contract.messages import AssistantMessage, ToolMessage, Usage, text_of
 from everloop.workflows.contract.tasks import AgentSpec, TaskState
-from tests.support.fake_ports import CountingTools, FakePorts, Script, ScriptedModel, answer, asks
+from tests.support.fakes.ports import CountingTools, FakePorts, Script, ScriptedModel, answer, asks
 from tests.workflows.conftest import StartTask
 
 USAGE = Usage(input_tokens=40, output_tokens=10, cost=0.25)

@@ -12,7 +12,7 @@ from temporalio.service import RPCError, RPCStatusCode
 from everloop.worker import WorkerSettings, running_workers
 from everloop.workflows.contract.calls import RunToolInput, ToolReply
 from everloop.workflows.contract.questions import Question, QuestionKind
-from tests.support.fake_ports import TASK_WORK, CountingTools, FakePorts, ScriptedModel, answer, asks
+from tests.support.fakes.ports import TASK_WORK, CountingTools, FakePorts, ScriptedModel, answer, asks
 from tests.workflows.conftest import say, start_workflow, unique_queue, user
 
 

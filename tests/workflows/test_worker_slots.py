@@ -16,7 +16,7 @@ from temporalio.worker import (
 )
 
 from everloop.worker import WorkerSettings, build_workers
-from tests.support.fake_ports import TASK_WORK, FakePorts, ScriptedModel
+from tests.support.fakes.ports import TASK_WORK, FakePorts, ScriptedModel
 from tests.workflows.conftest import unique_queue
 
 MOST = {"": 200, "-model": 200, "-tools": 200, "-push": 100, "/gpu": 200}

@@ -7,7 +7,7 @@ from temporalio.client import Client
 
 from everloop.runtime.temporal.connection import TemporalUnreachableError
 from everloop.worker import WorkerSettings, running_workers
-from tests.support.fake_ports import TASK_WORK, FakePorts, ScriptedModel
+from tests.support.fakes.ports import TASK_WORK, FakePorts, ScriptedModel
 from tests.workflows.conftest import unique_queue
 
 

@@ -17,10 +17,10 @@ from everloop.stores.artifacts.interface import Create, Fail, NewPart
 from everloop.workflows.contract.artifacts import ArtifactStatus
 from everloop.workflows.contract.events import ArtifactChunk
 from everloop.workflows.contract.messages import DataPart, FilePart, StoredPart, TextPart, ToolMessage
-from tests.support.artifact_bench import CONTEXT, MIB, RecordingArtifacts, content_of, shown, stored
 from tests.support.memory.task_views import MemoryTaskViews
 from tests.support.memory.tool_records import MemoryToolRecords
-from tests.support.tool_bench import ToolBench
+from tests.support.rigs.artifact_rig import CONTEXT, MIB, RecordingArtifacts, content_of, shown, stored
+from tests.support.rigs.tool_rig import ToolBench
 
 AWAY = [BlobsUnavailableError("S3", "away"), RedisConnectionError("away"), ConnectionResetError("away")]
 

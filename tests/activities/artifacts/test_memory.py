@@ -16,8 +16,8 @@ from everloop.stores.artifacts.shown import SHOWN_BYTES
 from everloop.stores.blobs.local import LocalBlobs
 from everloop.stores.views.redis import RedisTaskViews
 from everloop.workflows.contract.messages import FilePart, StoredPart
-from tests.support.artifact_bench import CONTEXT, MIB, shown
-from tests.support.tool_bench import ToolBench
+from tests.support.rigs.artifact_rig import CONTEXT, MIB, shown
+from tests.support.rigs.tool_rig import ToolBench
 
 MEGABYTES = 60
 """What is written as one file."""

@@ -12,8 +12,8 @@ from everloop.stores.leases import Lease
 from everloop.workflows.contract.artifacts import ArtifactStatus
 from everloop.workflows.contract.calls import ToolReply
 from everloop.workflows.contract.messages import DataPart, TextPart
-from tests.support.artifact_desk import Desk
 from tests.support.memory.tool_records import MemoryToolRecords
+from tests.support.rigs.artifact_harness import Desk
 
 
 async def test_an_update_creates_appends_and_completes() -> None:

@@ -12,9 +12,9 @@ from everloop.agents.tool_context import ToolContext
 from everloop.stores.artifacts.interface import Create, NewPart
 from everloop.workflows.contract.artifacts import ArtifactStatus
 from everloop.workflows.contract.messages import TextPart, ToolMessage
-from tests.support.artifact_bench import CONTEXT, MIB, RecordingArtifacts, content_of, stored
 from tests.support.memory.task_views import MemoryTaskViews
-from tests.support.tool_bench import ToolBench
+from tests.support.rigs.artifact_rig import CONTEXT, MIB, RecordingArtifacts, content_of, stored
+from tests.support.rigs.tool_rig import ToolBench
 
 
 @pytest.fixture

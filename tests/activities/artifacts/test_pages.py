@@ -1,7 +1,7 @@
 """What the model reads through the tools of the plugin `artifacts`."""
 
 from everloop.agents.artifact_tools import LISTED, PAGE
-from tests.support.artifact_desk import Desk
+from tests.support.rigs.artifact_harness import Desk
 
 
 async def test_a_text_is_read_page_by_page() -> None:

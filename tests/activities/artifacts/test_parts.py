@@ -11,8 +11,8 @@ from everloop.stores.artifacts.interface import Append, Create
 from everloop.workflows.contract.artifacts import ArtifactStatus
 from everloop.workflows.contract.events import RESPONSE_ARTIFACT
 from everloop.workflows.contract.messages import DataPart, FilePart, Part, StoredPart, TextPart
-from tests.support.artifact_bench import Act, RecordingArtifacts, content_of, run_tool, shown, stored
 from tests.support.memory.task_views import MemoryTaskViews
+from tests.support.rigs.artifact_rig import Act, RecordingArtifacts, content_of, run_tool, shown, stored
 
 
 @pytest.fixture

@@ -18,10 +18,10 @@ from everloop.workflows.contract.calls import PublishInput
 from everloop.workflows.contract.events import StatusChanged
 from everloop.workflows.contract.names import context_key
 from everloop.workflows.contract.tasks import TaskRef, TaskState
-from tests.support.artifact_bench import RecordingArtifacts
 from tests.support.memory.artifacts import MemoryArtifacts
 from tests.support.memory.secrets import MemorySecrets
 from tests.support.memory.task_views import MemoryTaskViews
+from tests.support.rigs.artifact_rig import RecordingArtifacts
 
 
 def _publish_input(state: TaskState) -> PublishInput:

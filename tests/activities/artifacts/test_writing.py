@@ -11,9 +11,9 @@ from everloop.stores.views.interface import START
 from everloop.workflows.contract.artifacts import ArtifactStatus
 from everloop.workflows.contract.events import ArtifactChunk
 from everloop.workflows.contract.messages import TextPart
-from tests.support.artifact_bench import MIB, RecordingArtifacts, content_of, run_tool, stored
 from tests.support.memory.task_views import MemoryTaskViews
-from tests.support.tool_bench import ToolBench
+from tests.support.rigs.artifact_rig import MIB, RecordingArtifacts, content_of, run_tool, stored
+from tests.support.rigs.tool_rig import ToolBench
 
 
 @pytest.fixture

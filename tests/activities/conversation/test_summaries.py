@@ -11,8 +11,8 @@ from everloop.workflows.contract.failures import MODEL_REFUSED, MODEL_UNAVAILABL
 from everloop.workflows.contract.tasks import MemorySpec
 from tests.support.conversations import count_kept
 from tests.support.memory.conversations import MemoryConversations
-from tests.support.scripted_openai import Answer, ReceivedRequest, Refusal, Reply, ScriptedOpenAI
-from tests.support.summary_desk import HIERARCHICAL, SUMMARY, open_desk
+from tests.support.rigs.summary_harness import HIERARCHICAL, SUMMARY, open_desk
+from tests.support.servers.scripted_openai import Answer, ReceivedRequest, Refusal, Reply, ScriptedOpenAI
 
 
 def open_store(name: str, redis: Redis) -> Conversations:

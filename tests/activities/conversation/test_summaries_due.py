@@ -8,8 +8,8 @@ from everloop.activities.conversation.summaries import MAX_SUMMARY_CHARACTERS
 from everloop.stores.conversations import ConversationSummary
 from everloop.workflows.contract.messages import AssistantMessage, ToolCall, ToolMessage
 from everloop.workflows.contract.tasks import MemorySpec
-from tests.support.scripted_openai import Reply, ScriptedOpenAI
-from tests.support.summary_desk import HIERARCHICAL, SUMMARY, open_desk, said
+from tests.support.rigs.summary_harness import HIERARCHICAL, SUMMARY, open_desk, said
+from tests.support.servers.scripted_openai import Reply, ScriptedOpenAI
 
 QUIET: Sequence[tuple[MemorySpec, int]] = [
     (SUMMARY, 2),

@@ -8,8 +8,8 @@ from temporalio.testing import ActivityEnvironment
 
 from everloop.stores.conversations import ConversationSummary
 from tests.support.memory.conversations import MemoryConversations
-from tests.support.scripted_openai import Reply, ScriptedOpenAI
-from tests.support.summary_desk import open_desk
+from tests.support.rigs.summary_harness import open_desk
+from tests.support.servers.scripted_openai import Reply, ScriptedOpenAI
 
 
 async def test_a_conversation_that_is_cleared_meanwhile_stays_forgotten() -> None:

@@ -12,8 +12,8 @@ from jsonschema import Draft202012Validator
 from everloop import Plugin, mcp
 from everloop.agents.mcp.errors import McpProtocolError, McpTimeoutError, McpToolError
 from everloop.agents.tool import digest_of
-from tests.support.mcp_bench import SMALL_STDIO, STDIO, Caller, KeptArtifacts, asker, http_server
-from tests.support.mcp_server import CONTENT
+from tests.support.rigs.mcp_rig import SMALL_STDIO, STDIO, Caller, KeptArtifacts, asker, http_server
+from tests.support.servers.mcp_servers.full import CONTENT
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
@@ -189,7 +189,7 @@ async def test_a_server_may_tell_of_changes_at_any_time(
     if transport == "stdio":
         await _hears_of_changes(mcp(command=SMALL_STDIO))
         return
-    async with http_server(tmp_path_factory.mktemp("mcp"), "mcp_small_server.py") as (_, url):
+    async with http_server(tmp_path_factory.mktemp("mcp"), "small.py") as (_, url):
         await _hears_of_changes(mcp(url))
 
 

@@ -9,7 +9,7 @@ import pytest_asyncio
 
 from everloop import Plugin, mcp
 from everloop.agents.mcp.errors import McpToolError
-from tests.support.mcp_bench import (
+from tests.support.rigs.mcp_rig import (
     Caller,
     KeptArtifacts,
     asker,

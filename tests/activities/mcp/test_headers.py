@@ -19,7 +19,7 @@ from everloop.agents.mcp.plugin import McpServer
 from everloop.agents.mcp.sessions import McpSession, SessionPool
 from everloop.deploy.local.servers import LOOPBACK, free_port
 from everloop.workflows.contract.tasks import Identity
-from tests.support.mcp_bench import Caller, asker, http_server
+from tests.support.rigs.mcp_rig import Caller, asker, http_server
 
 SECRET = "Bearer a-token-that-nobody-may-see"
 ALICE, BOB = Identity(subject="alice"), Identity(subject="bob")

@@ -9,10 +9,10 @@ from everloop import Plugin, mcp
 from everloop.agents.tool import digest_of
 from everloop.workflows.contract.calls import RunToolInput
 from everloop.workflows.contract.events import ToolProgressed, Warned
-from tests.support.artifact_bench import content_of, stored
-from tests.support.mcp_bench import Caller, asker, http_server
-from tests.support.mcp_server import CONTENT
-from tests.support.tool_bench import ToolBench, yes
+from tests.support.rigs.artifact_rig import content_of, stored
+from tests.support.rigs.mcp_rig import Caller, asker, http_server
+from tests.support.rigs.tool_rig import ToolBench, yes
+from tests.support.servers.mcp_servers.full import CONTENT
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")

@@ -14,13 +14,13 @@ from everloop import Plugin, mcp
 from everloop.agents.mcp.definition import McpDefinition
 from everloop.agents.mcp.errors import McpLostError, McpProtocolError, McpUnavailableError
 from everloop.agents.mcp.sessions import McpSession, SessionPool
-from tests.support.mcp_bench import SMALL_STDIO, STDIO, Caller, Relay, accepts, asker, http_server
-from tests.support.processes import ROOT, ServerProcess, wait_until_answers
+from tests.support.rigs.mcp_rig import SMALL_STDIO, STDIO, Caller, Relay, accepts, asker, http_server
+from tests.support.servers.processes import ROOT, ServerProcess, wait_until_answers
 
 _WORKER = """
 import asyncio, sys
 from everloop import mcp
-from tests.support.mcp_bench import Caller
+from tests.support.rigs.mcp_rig import Caller
 
 async def work():
     await Caller(mcp(command=sys.argv[2:])).call("stick", flag=sys.argv[1])
@@ -103,7 +103,7 @@ async def _is_written(flag: Path) -> bool:
 
 async def test_a_server_that_was_restarted_is_found_again(tmp_path: Path) -> None:
     """Its sessions are gone with it; while it is away, the error says so."""
-    async with http_server(tmp_path, "mcp_small_server.py") as (process, url):
+    async with http_server(tmp_path, "small.py") as (process, url):
         server = mcp(url, name="own")
         caller = Caller(server)
         try:
@@ -120,7 +120,7 @@ async def test_a_server_that_was_restarted_is_found_again(tmp_path: Path) -> Non
 
 async def test_a_connection_that_breaks_costs_one_call(tmp_path: Path) -> None:
     """Others in the same session go on, and new ones come through."""
-    async with http_server(tmp_path, "mcp_small_server.py") as (_, direct):
+    async with http_server(tmp_path, "small.py") as (_, direct):
         relay = Relay(direct, b'{"name":"doomed"}')
         async with relay.running() as url:
             server = mcp(url, name="own")

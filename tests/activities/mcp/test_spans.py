@@ -12,7 +12,7 @@ from opentelemetry.trace import SpanKind
 
 from everloop import Plugin, mcp
 from everloop.agents.mcp.errors import McpToolError
-from tests.support.mcp_bench import STDIO, Caller, http_server
+from tests.support.rigs.mcp_rig import STDIO, Caller, http_server
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")

@@ -37,8 +37,8 @@ from everloop.workflows.contract.messages import (
 )
 from everloop.workflows.contract.transcripts import extend_digest
 from tests.support.memory.transcripts import MemoryTranscripts
-from tests.support.model_bench import QUESTION, ModelBench, follow_up, model_bench, working
-from tests.support.scripted_openai import (
+from tests.support.rigs.model_rig import QUESTION, ModelBench, follow_up, model_bench, working
+from tests.support.servers.scripted_openai import (
     Answer,
     CallFragment,
     Reasoning,

@@ -23,8 +23,8 @@ from everloop.workflows.contract.messages import (
     Usage,
     UserMessage,
 )
-from tests.support.model_bench import PRICE, ModelBench, model_bench, text, working
-from tests.support.scripted_openai import Answer, Reasoning, Refusal, Reply, ScriptedOpenAI, tool_call
+from tests.support.rigs.model_rig import PRICE, ModelBench, model_bench, text, working
+from tests.support.servers.scripted_openai import Answer, Reasoning, Refusal, Reply, ScriptedOpenAI, tool_call
 
 
 def changed(call: CallModelInput, **update: object) -> CallModelInput:

@@ -22,8 +22,8 @@ from everloop.workflows.contract.failures import MODEL_UNAVAILABLE, TRANSCRIPT_M
 from everloop.workflows.contract.messages import AssistantMessage, SummaryMessage, TranscriptMessage, Usage
 from everloop.workflows.contract.tasks import CompactionSpec
 from tests.support.memory.transcripts import MemoryTranscripts
-from tests.support.model_bench import ModelBench, model_bench
-from tests.support.scripted_openai import Answer, Reasoning, Refusal, Reply, ScriptedOpenAI
+from tests.support.rigs.model_rig import ModelBench, model_bench
+from tests.support.servers.scripted_openai import Answer, Reasoning, Refusal, Reply, ScriptedOpenAI
 
 WINDOW, SUMMARY = CompactionSpec(strategy="window"), CompactionSpec(strategy="summary")
 LEFT_OUT = "messages 1 to 2 of the conversation were left out: the prompt got too long"

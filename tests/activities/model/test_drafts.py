@@ -21,7 +21,11 @@ from everloop.workflows.contract.events import ArtifactChunk, TaskEvent, ToolCal
 from everloop.workflows.contract.messages import AssistantMessage, TextPart, ToolCall
 from everloop.workflows.contract.names import context_key
 from everloop.workflows.contract.tasks import TaskState
-from tests.support.artifact_writer_bench import (
+from tests.support.memory.artifacts import MemoryArtifacts
+from tests.support.memory.secrets import MemorySecrets
+from tests.support.memory.task_views import MemoryTaskViews
+from tests.support.memory.tool_records import MemoryToolRecords
+from tests.support.rigs.artifact_writer_rig import (
     BASE,
     WRITER,
     arguments,
@@ -33,12 +37,8 @@ from tests.support.artifact_writer_bench import (
     shown_parts,
     text,
 )
-from tests.support.memory.artifacts import MemoryArtifacts
-from tests.support.memory.secrets import MemorySecrets
-from tests.support.memory.task_views import MemoryTaskViews
-from tests.support.memory.tool_records import MemoryToolRecords
-from tests.support.model_bench import model_bench
-from tests.support.scripted_openai import (
+from tests.support.rigs.model_rig import model_bench
+from tests.support.servers.scripted_openai import (
     Answer,
     Refusal,
     Reply,

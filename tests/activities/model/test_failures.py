@@ -27,8 +27,16 @@ from everloop.workflows.contract.failures import (
 from everloop.workflows.contract.tasks import TaskState
 from everloop.workflows.scope import model_call
 from tests.support.memory.task_views import MemoryTaskViews
-from tests.support.model_bench import ModelBench, follow_up, model_bench, text, working
-from tests.support.scripted_openai import Answer, Raw, Refusal, Reply, ScriptedOpenAI, Whole, tool_call
+from tests.support.rigs.model_rig import ModelBench, follow_up, model_bench, text, working
+from tests.support.servers.scripted_openai import (
+    Answer,
+    Raw,
+    Refusal,
+    Reply,
+    ScriptedOpenAI,
+    Whole,
+    tool_call,
+)
 
 
 def _call_delta(call: JsonValue) -> str:

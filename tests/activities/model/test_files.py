@@ -21,8 +21,8 @@ from everloop.workflows.contract.messages import (
 )
 from everloop.workflows.contract.names import context_key
 from tests.support.memory.artifacts import MemoryArtifacts
-from tests.support.model_bench import ModelBench, model_bench
-from tests.support.scripted_openai import ReceivedRequest, Reply, ScriptedOpenAI
+from tests.support.rigs.model_rig import ModelBench, model_bench
+from tests.support.servers.scripted_openai import ReceivedRequest, Reply, ScriptedOpenAI
 
 PLACE = "https://s3.internal/bucket"
 

@@ -2,9 +2,9 @@
 
 import pytest
 
-from tests.support.artifact_writer_bench import WRITER, arguments, fail, text
-from tests.support.model_bench import follow_up, model_bench
-from tests.support.scripted_openai import Answer, Refusal, Reply, ScriptedOpenAI, Step, tool_call
+from tests.support.rigs.artifact_writer_rig import WRITER, arguments, fail, text
+from tests.support.rigs.model_rig import follow_up, model_bench
+from tests.support.servers.scripted_openai import Answer, Refusal, Reply, ScriptedOpenAI, Step, tool_call
 
 
 @pytest.mark.parametrize("steps", [["Well. ", tool_call("artifact_update", arguments("Doc."))], ["Well."]])

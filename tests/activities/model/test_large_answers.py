@@ -19,9 +19,9 @@ from everloop.gateway.auth.jwt import PUBLIC_ALGORITHMS, Jwks
 from everloop.gateway.errors import UnavailableNowError
 from everloop.runtime.bounded_answers import MAX_ANSWER, MAX_VALUES
 from everloop.workflows.contract.tasks import TaskRef
-from tests.support.bombs import CHUNK, Bomb, running_bomb
-from tests.support.mcp_bench import Caller
-from tests.support.peer_bench import PeerBench
+from tests.support.rigs.mcp_rig import Caller
+from tests.support.rigs.peer_rig import PeerBench
+from tests.support.servers.bombs import CHUNK, Bomb, running_bomb
 
 MEBI = 1024 * 1024
 

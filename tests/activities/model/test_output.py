@@ -17,9 +17,9 @@ from everloop.stores.transcripts import RedisTranscripts
 from everloop.stores.views.redis import RedisTaskViews
 from everloop.workflows.contract.events import ArtifactChunk, Thought
 from everloop.workflows.contract.messages import AssistantMessage, DataPart, Part, TextPart, ToolCall
-from tests.support.artifact_writer_bench import arguments as artifact_arguments
-from tests.support.model_bench import ModelBench, follow_up, model_bench, search
-from tests.support.scripted_openai import Answer, Reasoning, Reply, ScriptedOpenAI, Step, tool_call
+from tests.support.rigs.artifact_writer_rig import arguments as artifact_arguments
+from tests.support.rigs.model_rig import ModelBench, follow_up, model_bench, search
+from tests.support.servers.scripted_openai import Answer, Reasoning, Reply, ScriptedOpenAI, Step, tool_call
 
 
 class City(BaseModel):

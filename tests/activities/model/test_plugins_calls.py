@@ -6,12 +6,12 @@ from everloop.agents.artifact_tools import artifacts
 from everloop.agents.plugins import tools
 from everloop.workflows.contract.events import ArtifactChunk, ToolCalled
 from everloop.workflows.contract.messages import AssistantMessage, ToolCall, text_of
-from tests.support.artifact_writer_bench import BASE, begin_doc
-from tests.support.artifact_writer_bench import arguments as artifact_arguments
-from tests.support.artifact_writer_bench import text as artifact_text
-from tests.support.model_bench import model_bench, search
-from tests.support.model_plugins import After, agent, is_chunk
-from tests.support.scripted_openai import Reply, ScriptedOpenAI, tool_call
+from tests.support.rigs.artifact_writer_rig import BASE, begin_doc
+from tests.support.rigs.artifact_writer_rig import arguments as artifact_arguments
+from tests.support.rigs.artifact_writer_rig import text as artifact_text
+from tests.support.rigs.model_plugins import After, agent, is_chunk
+from tests.support.rigs.model_rig import model_bench, search
+from tests.support.servers.scripted_openai import Reply, ScriptedOpenAI, tool_call
 
 
 def without_calls(reply: AssistantMessage) -> AssistantMessage:

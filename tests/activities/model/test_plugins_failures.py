@@ -10,9 +10,9 @@ from everloop.activities.model.failures import MODEL_FAILURES
 from everloop.agents.hooks import HookContext, Veto
 from everloop.agents.plugins import Plugin, async_prompt
 from everloop.workflows.contract import failures
-from tests.support.model_bench import model_bench
-from tests.support.model_plugins import After, Before, Listener, agent, failure_of
-from tests.support.scripted_openai import Answer, Refusal, Reply, ScriptedOpenAI
+from tests.support.rigs.model_plugins import After, Before, Listener, agent, failure_of
+from tests.support.rigs.model_rig import model_bench
+from tests.support.servers.scripted_openai import Answer, Refusal, Reply, ScriptedOpenAI
 
 
 async def _no_prompt(_: HookContext) -> str:

@@ -10,9 +10,9 @@ from everloop.agents.hooks import HookContext, Veto
 from everloop.agents.plugins import tools
 from everloop.workflows.contract.events import ArtifactChunk, ToolCalled
 from everloop.workflows.contract.messages import AssistantMessage, TextPart, Usage, UserMessage
-from tests.support.model_bench import model_bench, search
-from tests.support.model_plugins import After, Before, agent, in_capitals, is_chunk
-from tests.support.scripted_openai import Reply, ScriptedOpenAI, Step, tool_call
+from tests.support.rigs.model_plugins import After, Before, agent, in_capitals, is_chunk
+from tests.support.rigs.model_rig import model_bench, search
+from tests.support.servers.scripted_openai import Reply, ScriptedOpenAI, Step, tool_call
 
 
 async def test_a_changed_text_replaces_the_one_that_was_streamed() -> None:

@@ -8,9 +8,9 @@ from everloop.agents.plugins import async_prompt, prompt, tools
 from everloop.workflows.contract import failures
 from everloop.workflows.contract.calls import CREATE_TASK
 from everloop.workflows.contract.messages import ListedTool, ToolsMessage, Usage
-from tests.support.model_bench import model_bench, search
-from tests.support.model_plugins import After, Before, agent, failure_of, in_capitals
-from tests.support.scripted_openai import Reply, ScriptedOpenAI
+from tests.support.rigs.model_plugins import After, Before, agent, failure_of, in_capitals
+from tests.support.rigs.model_rig import model_bench, search
+from tests.support.servers.scripted_openai import Reply, ScriptedOpenAI
 
 
 async def test_prompts_are_written_for_each_call() -> None:

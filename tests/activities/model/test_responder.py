@@ -9,8 +9,8 @@ from everloop.agents.agent import Agent, Responder, Turn
 from everloop.workflows.contract import failures
 from everloop.workflows.contract.calls import CREATE_TASK
 from everloop.workflows.contract.messages import AssistantMessage, ToolMessage, UserMessage, text_of
-from tests.support.model_bench import AGENT, QUESTION, model_bench
-from tests.support.scripted_openai import Reply, ScriptedOpenAI, tool_call
+from tests.support.rigs.model_rig import AGENT, QUESTION, model_bench
+from tests.support.servers.scripted_openai import Reply, ScriptedOpenAI, tool_call
 
 
 def agent(respond: Responder) -> Agent:

@@ -14,8 +14,8 @@ from temporalio.exceptions import ApplicationError
 from everloop.activities.model.provider import ModelProvider
 from everloop.activities.spans import ContentSettings
 from everloop.workflows.contract.messages import AssistantMessage, ToolCall, ToolMessage
-from tests.support.model_bench import QUESTION, ModelBench, model_bench
-from tests.support.scripted_openai import Refusal, Reply, ScriptedOpenAI, tool_call
+from tests.support.rigs.model_rig import QUESTION, ModelBench, model_bench
+from tests.support.servers.scripted_openai import Refusal, Reply, ScriptedOpenAI, tool_call
 
 
 def span_of(bench: ModelBench, spans: InMemorySpanExporter) -> ReadableSpan:

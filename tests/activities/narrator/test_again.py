@@ -4,8 +4,8 @@ from everloop.stores.views.interface import START, TaskViews
 from everloop.workflows.contract.events import Narrated
 from everloop.workflows.contract.tasks import TaskState
 from tests.stores.examples import chunk
-from tests.support.narrator_bench import Looked, narrator_bench
-from tests.support.scripted_openai import Reply, ScriptedOpenAI
+from tests.support.rigs.narrator_rig import Looked, narrator_bench
+from tests.support.servers.scripted_openai import Reply, ScriptedOpenAI
 
 
 async def test_a_second_attempt_goes_on_where_the_first_one_died(views: TaskViews) -> None:

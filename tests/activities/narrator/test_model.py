@@ -7,8 +7,8 @@ import pytest
 from everloop.stores.views.interface import TaskViews
 from everloop.workflows.contract.tasks import NarratorSpec, TaskState
 from tests.support.memory.task_views import MemoryTaskViews
-from tests.support.narrator_bench import narrator_bench
-from tests.support.scripted_openai import Refusal, Reply, ScriptedOpenAI
+from tests.support.rigs.narrator_rig import narrator_bench
+from tests.support.servers.scripted_openai import Refusal, Reply, ScriptedOpenAI
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,8 @@ from everloop.workflows.contract.events import TaskEvent
 from everloop.workflows.contract.tasks import TaskState
 from tests.stores.examples import chunk, status
 from tests.support.memory.task_views import MemoryTaskViews
-from tests.support.narrator_bench import Looked, narrator_bench
-from tests.support.scripted_openai import Reasoning, Reply, ScriptedOpenAI
+from tests.support.rigs.narrator_rig import Looked, narrator_bench
+from tests.support.servers.scripted_openai import Reasoning, Reply, ScriptedOpenAI
 
 
 async def test_it_tells_what_happens_until_the_task_ends(views: TaskViews) -> None:

@@ -5,8 +5,8 @@ from datetime import timedelta
 from everloop.activities.narrator.narrator import NarrationTerms
 from everloop.stores.views.interface import TaskViews
 from everloop.workflows.contract.tasks import TaskState
-from tests.support.narrator_bench import Looked, narrator_bench
-from tests.support.scripted_openai import Reply, ScriptedOpenAI
+from tests.support.rigs.narrator_rig import Looked, narrator_bench
+from tests.support.servers.scripted_openai import Reply, ScriptedOpenAI
 
 
 async def test_a_lost_view_is_not_waited_for_for_ever(views: TaskViews) -> None:

@@ -7,8 +7,8 @@ import pytest
 
 from everloop.activities.narrator.narrator import NarrationTerms
 from everloop.stores.views.interface import START, TaskViews
-from tests.support.narrator_bench import QUICK, Looked, narrator_bench
-from tests.support.scripted_openai import Reply, ScriptedOpenAI
+from tests.support.rigs.narrator_rig import QUICK, Looked, narrator_bench
+from tests.support.servers.scripted_openai import Reply, ScriptedOpenAI
 
 
 async def test_it_asks_only_so_often_for_one_task(views: TaskViews) -> None:

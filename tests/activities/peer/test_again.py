@@ -9,10 +9,10 @@ import pytest_asyncio
 
 from everloop.deploy.local.servers import LOOPBACK, free_port
 from everloop.workflows.contract.names import call_key
-from tests.support.peer_agent import Town
-from tests.support.peer_bench import PeerBench, Settings, ann
-from tests.support.peer_server import running_peer
-from tests.support.tool_bench import ToolBench
+from tests.support.rigs.peer_rig import PeerBench, Settings, ann
+from tests.support.rigs.tool_rig import ToolBench
+from tests.support.servers.peer_agent import Town
+from tests.support.servers.peer_server import running_peer
 
 
 @pytest_asyncio.fixture(params=["1.0", "0.3"])

@@ -7,9 +7,9 @@ import pytest
 import pytest_asyncio
 from temporalio.activity import ActivityCancellationDetails
 
-from tests.support.peer_agent import Town
-from tests.support.peer_bench import PeerBench, ann
-from tests.support.peer_server import running_peer
+from tests.support.rigs.peer_rig import PeerBench, ann
+from tests.support.servers.peer_agent import Town
+from tests.support.servers.peer_server import running_peer
 
 
 @pytest_asyncio.fixture(params=["1.0", "0.3"])

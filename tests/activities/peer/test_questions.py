@@ -8,9 +8,9 @@ import pytest_asyncio
 from pydantic import JsonValue
 
 from everloop.workflows.contract.questions import QuestionKind
-from tests.support.peer_agent import Town
-from tests.support.peer_bench import PeerBench, Settings, ann
-from tests.support.peer_server import running_peer
+from tests.support.rigs.peer_rig import PeerBench, Settings, ann
+from tests.support.servers.peer_agent import Town
+from tests.support.servers.peer_server import running_peer
 
 
 @pytest_asyncio.fixture(params=["1.0", "0.3"])

@@ -18,11 +18,11 @@ from everloop.agents.peer.plugin import peer
 from everloop.runtime.outbound import Allowance, WebhookPolicy
 from everloop.workflows.contract.questions import QuestionKind
 from everloop.workflows.contract.tasks import Identity
-from tests.support.certificates import certificate_of
-from tests.support.peer_agent import FILE, Town
-from tests.support.peer_bench import PeerBench, Settings, ann
-from tests.support.peer_server import running_peer
-from tests.support.tls_proxy import running_tls_proxy
+from tests.support.rigs.peer_rig import PeerBench, Settings, ann
+from tests.support.servers.certificates import certificate_of
+from tests.support.servers.peer_agent import FILE, Town
+from tests.support.servers.peer_server import running_peer
+from tests.support.servers.tls_proxy import running_tls_proxy
 
 Test = TypeVar("Test", bound=Callable[..., object])
 
@@ -31,9 +31,9 @@ ROOT = Path(__file__).parents[3]
 FRESH = """
 import asyncio
 import {first}
-from tests.support.peer_bench import PeerBench, ann
-from tests.support.peer_server import running_peer
-from tests.support.tls_proxy import running_tls_proxy
+from tests.support.rigs.peer_rig import PeerBench, ann
+from tests.support.servers.peer_server import running_peer
+from tests.support.servers.tls_proxy import running_tls_proxy
 
 async def main():
     async with running_peer(version="0.3", binding="GRPC") as town:
@@ -78,7 +78,7 @@ async def test_an_agent_of_any_version_answers(version: str, binding: str, *, st
     assert greeted == "Hello, Bob!\n\n(context: c)"
 
 
-@pytest.mark.parametrize("first", ["everloop.gateway.app", "tests.support.peer_server"])
+@pytest.mark.parametrize("first", ["everloop.gateway.app", "tests.support.servers.peer_server"])
 async def test_a_process_that_serves_0_3_also_speaks_it(first: str) -> None:
     """Over gRPC, whatever of the SDK it has imported before its client."""
     program = FRESH.format(first=first)

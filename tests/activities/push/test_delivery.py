@@ -13,8 +13,8 @@ from everloop.workflows.contract.names import child_task_id
 from everloop.workflows.contract.push import DeliverPushResult
 from everloop.workflows.contract.tasks import TaskState
 from tests.stores.examples import at, chunk, status, told
-from tests.support.push_bench import PushBench
-from tests.support.webhook import Notification, artifacts_of, running_webhook
+from tests.support.rigs.push_rig import PushBench
+from tests.support.servers.webhook import Notification, artifacts_of, running_webhook
 
 DONE = DeliverPushResult(done=True)
 WAITS = DeliverPushResult()

@@ -17,8 +17,8 @@ from everloop.workflows.contract.tasks import TaskState, TaskStatus
 from tests.stores.examples import answered, artifact, at, chunk, status
 from tests.support.memory.push_configs import MemoryPushConfigs
 from tests.support.memory.task_views import MemoryTaskViews
-from tests.support.push_bench import LOOPBACK_ALLOWED, PushBench
-from tests.support.webhook import Notification, running_webhook
+from tests.support.rigs.push_rig import LOOPBACK_ALLOWED, PushBench
+from tests.support.servers.webhook import Notification, running_webhook
 
 DONE = DeliverPushResult(done=True)
 WAITS = DeliverPushResult()

@@ -9,8 +9,8 @@ from everloop.activities.push.webhook import Answer, Webhooks
 from everloop.workflows.contract.push import DeliverPushResult
 from everloop.workflows.contract.tasks import TaskState
 from tests.stores.examples import status
-from tests.support.push_bench import LOOPBACK_ALLOWED, PushBench
-from tests.support.webhook import running_webhook
+from tests.support.rigs.push_rig import LOOPBACK_ALLOWED, PushBench
+from tests.support.servers.webhook import running_webhook
 
 DONE = DeliverPushResult(done=True)
 

@@ -10,9 +10,9 @@ import pytest
 from everloop.activities.push.webhook import RefusedError, UndeliveredError, Webhooks
 from everloop.deploy.local.servers import LOOPBACK
 from everloop.runtime.outbound import WebhookPolicy, read_allowance
-from tests.support.certificates import certificate_of
-from tests.support.push_bench import LOOPBACK_ALLOWED
-from tests.support.webhook import running_webhook
+from tests.support.rigs.push_rig import LOOPBACK_ALLOWED
+from tests.support.servers.certificates import certificate_of
+from tests.support.servers.webhook import running_webhook
 
 PUBLIC = "93.184.216.34"
 

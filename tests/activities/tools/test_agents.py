@@ -31,7 +31,7 @@ from everloop.workflows.contract.tasks import Identity, TaskRef, TaskState
 from tests.support.memory.task_views import MemoryTaskViews
 from tests.support.memory.tool_records import MemoryToolRecords
 from tests.support.memory.transcripts import MemoryTranscripts
-from tests.support.tool_bench import Decision, no, yes
+from tests.support.rigs.tool_rig import Decision, no, yes
 
 WRITER = Agent(id="writer", name="Writer", description="", models=["a", "b"])
 

@@ -16,7 +16,7 @@ from everloop.agents.tool_context import ToolContext
 from everloop.stores.leases import Claim
 from everloop.workflows.contract.events import ToolCompleted, ToolStarted
 from everloop.workflows.contract.questions import Purpose, Question, QuestionKind, answer_with, no_answer
-from tests.support.tool_bench import Decision, ToolBench, no, unkeyed, yes
+from tests.support.rigs.tool_rig import Decision, ToolBench, no, unkeyed, yes
 
 TRANSFER = '{"amount": 200, "to": "Ada"}'
 

@@ -25,7 +25,7 @@ from everloop.workflows.contract.events import (
 from everloop.workflows.contract.messages import ToolMessage
 from everloop.workflows.contract.tasks import TaskState
 from tests.support.memory.tool_records import MemoryToolRecords
-from tests.support.tool_bench import ToolBench
+from tests.support.rigs.tool_rig import ToolBench
 
 
 @tool

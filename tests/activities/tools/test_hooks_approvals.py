@@ -11,8 +11,8 @@ from everloop.agents.questions import InputRequired
 from everloop.agents.tool import tool
 from everloop.agents.tool_context import ToolContext
 from everloop.workflows.contract.questions import Question
-from tests.support.tool_bench import ToolBench, no, unkeyed, yes
-from tests.support.tool_plugins import ADA, before, send_tool, to
+from tests.support.rigs.tool_plugins import ADA, before, send_tool, to
+from tests.support.rigs.tool_rig import ToolBench, no, unkeyed, yes
 
 
 async def test_a_plugin_wants_an_approval() -> None:

@@ -10,8 +10,8 @@ from everloop.stores.leases import Claim
 from everloop.workflows.contract.events import ToolCompleted, ToolStarted
 from everloop.workflows.contract.messages import ToolCall
 from everloop.workflows.contract.tasks import Identity
-from tests.support.tool_bench import ToolBench
-from tests.support.tool_plugins import ADA, before, fails, send_tool, to
+from tests.support.rigs.tool_plugins import ADA, before, fails, send_tool, to
+from tests.support.rigs.tool_rig import ToolBench
 
 
 def _no_sundays(_: object) -> Veto:

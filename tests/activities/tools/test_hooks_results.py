@@ -8,8 +8,8 @@ from everloop.agents.tool import tool
 from everloop.agents.tool_context import ToolContext
 from everloop.workflows.contract.events import ToolCompleted
 from everloop.workflows.contract.messages import ToolMessage
-from tests.support.tool_bench import ToolBench
-from tests.support.tool_plugins import ADA, after, fails, send_tool
+from tests.support.rigs.tool_plugins import ADA, after, fails, send_tool
+from tests.support.rigs.tool_rig import ToolBench
 
 
 async def test_the_result_is_what_plugins_make_of_it() -> None:

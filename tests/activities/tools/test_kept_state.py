@@ -19,7 +19,7 @@ from everloop.stores.leases import Lease
 from everloop.stores.tool_records import RedisToolRecords
 from everloop.workflows.contract.messages import ToolMessage
 from tests.support.memory.tool_records import MemoryToolRecords
-from tests.support.tool_bench import ToolBench, yes
+from tests.support.rigs.tool_rig import ToolBench, yes
 
 
 @pytest_asyncio.fixture(loop_scope="session")

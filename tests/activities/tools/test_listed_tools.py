@@ -12,7 +12,7 @@ from everloop.agents.tool import Tool, digest_of, tool
 from everloop.agents.tool_context import ToolContext
 from everloop.workflows.contract.calls import RunToolInput
 from everloop.workflows.contract.events import Warned
-from tests.support.tool_bench import ToolBench, yes
+from tests.support.rigs.tool_rig import ToolBench, yes
 
 ADA = '{"to": "Ada"}'
 SCHEMA: dict[str, JsonValue] = {"properties": {"to": {"type": "string"}}, "required": ["to"]}

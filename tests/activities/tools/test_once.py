@@ -19,7 +19,7 @@ from everloop.workflows.contract.calls import ToolReply
 from everloop.workflows.contract.messages import ToolMessage
 from everloop.workflows.contract.names import call_key
 from tests.support.memory.tool_records import MemoryToolRecords
-from tests.support.tool_bench import ToolBench
+from tests.support.rigs.tool_rig import ToolBench
 
 
 @tool

@@ -21,7 +21,7 @@ from everloop.workflows.contract.questions import (
     answer_with,
     no_answer,
 )
-from tests.support.tool_bench import Decision, ToolBench, no, unkeyed, yes
+from tests.support.rigs.tool_rig import Decision, ToolBench, no, unkeyed, yes
 
 
 def _asking(runs: list[str], *, needs_approval: bool = False) -> Tool:

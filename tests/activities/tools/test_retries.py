@@ -14,7 +14,7 @@ from everloop.stores.leases import Lease
 from everloop.workflows.contract import failures
 from everloop.workflows.contract.events import RetryScheduled, Warned
 from tests.support.memory.tool_records import MemoryToolRecords
-from tests.support.tool_bench import ToolBench
+from tests.support.rigs.tool_rig import ToolBench
 
 RETRIES = Retries(attempts=3, delay=timedelta(seconds=10), factor=3, longest=timedelta(seconds=20))
 

@@ -11,7 +11,7 @@ from everloop.agents.errors import ToolDefinitionError
 from everloop.agents.tool import Tool
 from everloop.agents.tool_context import ToolContext
 from tests.support.doubling import doubling
-from tests.support.tool_bench import ToolBench
+from tests.support.rigs.tool_rig import ToolBench
 
 SCHEMA: dict[str, JsonValue] = {
     "type": "object",

@@ -7,11 +7,11 @@ import pytest_asyncio
 from everloop import mcp, request_input
 from everloop.workflows.contract.questions import QuestionKind
 from tests.support.doubling import while_checks_wait
-from tests.support.mcp_bench import SMALL_STDIO, asker
-from tests.support.peer_agent import Town
-from tests.support.peer_bench import PeerBench, ann
-from tests.support.peer_server import running_peer
-from tests.support.tool_bench import ToolBench
+from tests.support.rigs.mcp_rig import SMALL_STDIO, asker
+from tests.support.rigs.peer_rig import PeerBench, ann
+from tests.support.rigs.tool_rig import ToolBench
+from tests.support.servers.peer_agent import Town
+from tests.support.servers.peer_server import running_peer
 
 
 @pytest_asyncio.fixture

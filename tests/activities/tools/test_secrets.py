@@ -12,9 +12,9 @@ from everloop.agents.tool import Tool, tool
 from everloop.agents.tool_context import ToolContext
 from everloop.workflows.contract.messages import DataPart, TextPart, UserMessage
 from everloop.workflows.contract.questions import WITHHELD, Answer, Question, QuestionKind, read_answer
-from tests.support.artifact_bench import content_of, stored
 from tests.support.memory.secrets import MemorySecrets
-from tests.support.tool_bench import ToolBench, unkeyed
+from tests.support.rigs.artifact_rig import content_of, stored
+from tests.support.rigs.tool_rig import ToolBench, unkeyed
 
 SECRET = 'top"secret é'
 

@@ -11,7 +11,7 @@ from everloop.agents.questions import InputRequired
 from everloop.agents.tool import tool
 from everloop.agents.tool_context import ToolContext
 from everloop.workflows.contract import failures
-from tests.support.tool_bench import ToolBench
+from tests.support.rigs.tool_rig import ToolBench
 
 
 @tool(retries=Retries(attempts=2, delay=timedelta(0)))

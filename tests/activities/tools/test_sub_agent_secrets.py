@@ -19,7 +19,7 @@ from everloop.workflows.contract.tasks import TaskState
 from tests.support.memory.artifacts import MemoryArtifacts
 from tests.support.memory.secrets import MemorySecrets
 from tests.support.memory.task_views import MemoryTaskViews
-from tests.support.tool_bench import ToolBench
+from tests.support.rigs.tool_rig import ToolBench
 
 
 @tool

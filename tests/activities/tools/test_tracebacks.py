@@ -10,7 +10,7 @@ from structlog.testing import capture_logs
 
 from everloop import tool
 from everloop.workflows.contract.events import ToolCompleted
-from tests.support.tool_bench import ToolBench
+from tests.support.rigs.tool_rig import ToolBench
 
 CONTENT = "what the customer said"
 HERE = Path(__file__).name

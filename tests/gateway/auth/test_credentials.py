@@ -16,7 +16,7 @@ from everloop.stores.views.interface import TaskViews
 from tests.gateway.grpc_harness import GrpcGateway, running_grpc_gateway
 from tests.gateway.wire_requests import Ask
 from tests.gateway.wires import Reply, all_wires
-from tests.support.tokens import AUDIENCE, ISSUER, SigningKey, running_issuer
+from tests.support.servers.tokens import AUDIENCE, ISSUER, SigningKey, running_issuer
 
 KEY = SigningKey()
 JWT = {"auth": "jwt", "jwt_issuer": ISSUER, "jwt_audience": AUDIENCE}

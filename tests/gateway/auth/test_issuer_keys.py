@@ -19,7 +19,7 @@ from everloop.gateway.auth.jwt import (
 )
 from everloop.gateway.auth.schemes import AnyScheme, CredentialsError
 from everloop.gateway.errors import UnavailableNowError
-from tests.support.tokens import AUDIENCE, ISSUER, RSA, Issuer, SigningKey, running_issuer
+from tests.support.servers.tokens import AUDIENCE, ISSUER, RSA, Issuer, SigningKey, running_issuer
 
 OLD, NEW = SigningKey(kid="old"), SigningKey(kid="new")
 

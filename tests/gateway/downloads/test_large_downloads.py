@@ -18,7 +18,7 @@ from everloop.stores.blobs.settings import BlobSettings, opened_blobs
 from everloop.stores.views.redis import RedisTaskViews
 from everloop.workflows.contract.names import context_key
 from tests.gateway.downloads.site import MIB, check_error
-from tests.support.processes import ServerProcess, running_valkey, wait_until_answers
+from tests.support.servers.processes import ServerProcess, running_valkey, wait_until_answers
 
 SIZE = 200 * MIB
 CONTEXT = "large"

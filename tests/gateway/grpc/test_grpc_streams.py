@@ -31,7 +31,7 @@ from everloop.stores.views.interface import TaskViews
 from tests.gateway.grpc_harness import GrpcGateway, running_grpc_gateway
 from tests.gateway.harness import PromptModel, unique
 from tests.support.a2a_client import connected, request, send
-from tests.support.processes import ServerProcess, wait_until_answers
+from tests.support.servers.processes import ServerProcess, wait_until_answers
 
 ALONE = (("grpc.use_local_subchannel_pool", 1),)
 """Options of a client with a connection of its own."""

@@ -18,7 +18,7 @@ from everloop.workflows.contract.names import derive_task_id
 from tests.gateway.harness import RunningGateway, running_gateway, unique
 from tests.gateway.tasks.silent_tasks import delete
 from tests.support.a2a_client import connected, request, response_of, send
-from tests.support.fake_ports import (
+from tests.support.fakes.ports import (
     TASK_WORK,
     CountingTools,
     FixedAgents,

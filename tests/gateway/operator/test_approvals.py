@@ -25,7 +25,7 @@ from everloop.workflows.contract.calls import CallModelInput, RunToolInput, Tool
 from everloop.workflows.contract.messages import AssistantMessage
 from everloop.workflows.contract.questions import Question, QuestionKind
 from tests.gateway.harness import running_gateway, unique
-from tests.support.fake_ports import (
+from tests.support.fakes.ports import (
     TASK_WORK,
     CountingTools,
     FixedAgents,

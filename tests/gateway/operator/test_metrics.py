@@ -27,7 +27,7 @@ from everloop.workflows.contract.messages import TextPart, UserMessage
 from everloop.workflows.contract.tasks import AgentSpec, TaskInput, TaskState
 from tests.gateway.harness import unique
 from tests.gateway.process.test_process import outcome
-from tests.support.processes import ServerProcess
+from tests.support.servers.processes import ServerProcess
 from tests.support.recorded_metrics import Recorded
 
 REACHABLE = "everloop.server.reachable"

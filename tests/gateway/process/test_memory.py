@@ -11,7 +11,7 @@ import httpx
 import psutil
 
 from everloop.deploy.local.servers import LOOPBACK, free_port
-from tests.support.processes import ServerProcess, running_valkey, wait_until_answers
+from tests.support.servers.processes import ServerProcess, running_valkey, wait_until_answers
 
 CLIENTS = 50
 BODY_BYTES = 16_000_000

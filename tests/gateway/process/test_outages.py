@@ -23,7 +23,7 @@ from tests.gateway.harness import (
     unique,
 )
 from tests.support.a2a_client import Answer, connected, request, send
-from tests.support.processes import ServerProcess, running_temporal, running_valkey
+from tests.support.servers.processes import ServerProcess, running_temporal, running_valkey
 
 
 @dataclass(frozen=True)

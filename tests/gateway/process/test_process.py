@@ -23,8 +23,8 @@ from everloop.stores.blobs.s3 import S3Blobs
 from everloop.stores.views.redis import RedisTaskViews
 from everloop.workflows.contract.names import context_key
 from tests.gateway.harness import unique
-from tests.support.buckets import new_bucket, running_moto
-from tests.support.processes import ServerProcess, running_valkey, wait_until_answers
+from tests.support.servers.buckets import new_bucket, running_moto
+from tests.support.servers.processes import ServerProcess, running_valkey, wait_until_answers
 
 AGENTS = "tests.gateway.harness:AGENT"
 LARGE = b"0123456789" * 20_000

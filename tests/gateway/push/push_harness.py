@@ -20,11 +20,11 @@ from everloop.stores.views.redis import RedisTaskViews
 from everloop.worker import Ports, WorkerSettings, running_workers
 from tests.gateway.grpc_harness import GrpcGateway, running_grpc_gateway
 from tests.gateway.harness import PromptModel, unique
-from tests.support.fake_ports import CountingTools, FixedAgents, RecordingContext, RecordingTranscripts
+from tests.support.fakes.ports import CountingTools, FixedAgents, RecordingContext, RecordingTranscripts
 from tests.support.memory.artifacts import MemoryArtifacts
 from tests.support.memory.secrets import MemorySecrets
 from tests.support.memory.tool_records import MemoryToolRecords
-from tests.support.push_bench import LOOPBACK_ALLOWED
+from tests.support.rigs.push_rig import LOOPBACK_ALLOWED
 
 PUBLIC_URL = "https://agents.example.com/"
 

@@ -17,7 +17,7 @@ from tests.gateway.harness import unique
 from tests.gateway.push.push_harness import PushHarness, running_push_harness
 from tests.support.a2a_client import Binding, connected, request, send
 from tests.support.memory.push_configs import MemoryPushConfigs
-from tests.support.webhook import Webhook, running_webhook
+from tests.support.servers.webhook import Webhook, running_webhook
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")

@@ -11,7 +11,7 @@ from everloop.runtime.redis import connect_redis
 from tests.gateway.harness import unique
 from tests.gateway.push.push_harness import PushHarness, running_push_harness
 from tests.support.a2a_client import connected, request, send
-from tests.support.webhook import running_webhook
+from tests.support.servers.webhook import running_webhook
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")

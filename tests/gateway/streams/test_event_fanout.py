@@ -19,7 +19,7 @@ from everloop.workflows.contract.messages import TextPart, UserMessage
 from everloop.workflows.contract.tasks import TaskState, TaskStatus, TaskView
 from tests.gateway.harness import unique
 from tests.support.memory.task_views import MemoryTaskViews
-from tests.support.processes import running_valkey
+from tests.support.servers.processes import running_valkey
 
 
 @asynccontextmanager

@@ -18,7 +18,7 @@ from everloop.stores.views.redis import RedisTaskViews
 from tests.gateway.harness import RunningGateway, running_gateway
 from tests.gateway.streams.followed_tasks import FollowedTask, working_task
 from tests.gateway.streams.raw_subscriber import subscriber, subscription
-from tests.support.processes import running_valkey
+from tests.support.servers.processes import running_valkey
 
 AT_ONCE = 50
 COLLECT_EVERY = 2_000

@@ -24,7 +24,7 @@ from tests.gateway.harness import (
     unique,
 )
 from tests.support.a2a_client import Answer, connected, request, send
-from tests.support.processes import running_valkey
+from tests.support.servers.processes import running_valkey
 
 CANCELED = TaskState.TASK_STATE_CANCELED
 

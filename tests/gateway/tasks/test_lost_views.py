@@ -20,7 +20,7 @@ from everloop.workflows.contract.events import StatusChanged
 from everloop.workflows.contract.tasks import TaskState as State
 from tests.gateway.harness import running_gateway, scripted_worker, unique
 from tests.support.a2a_client import Answer, connected, request, response_of, send
-from tests.support.processes import running_valkey
+from tests.support.servers.processes import running_valkey
 
 
 @pytest.mark.parametrize("restored_by", ["its follower", "another client"])

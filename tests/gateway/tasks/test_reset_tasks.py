@@ -27,7 +27,7 @@ from everloop.workflows.contract.tasks import TaskState as State
 from tests.gateway.harness import running_gateway, unique
 from tests.gateway.tasks.silent_tasks import reset, services, view_of
 from tests.support.a2a_client import connected, request, send
-from tests.support.fake_ports import (
+from tests.support.fakes.ports import (
     TASK_WORK,
     CountingTools,
     FixedAgents,

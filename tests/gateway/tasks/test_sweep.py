@@ -38,8 +38,8 @@ from tests.gateway.tasks.silent_tasks import (
     view_of,
 )
 from tests.support.memory.task_views import MemoryTaskViews
-from tests.support.otlp_receiver import OtlpReceiver, running_otlp_receiver
-from tests.support.processes import ServerProcess, running_temporal
+from tests.support.servers.otlp_receiver import OtlpReceiver, running_otlp_receiver
+from tests.support.servers.processes import ServerProcess, running_temporal
 
 REPORT_PROBLEMS = "system.numConsecutiveWorkflowTaskProblemsToTriggerSearchAttribute=2"
 

@@ -24,8 +24,8 @@ from everloop.stores.artifacts.redis import RedisArtifacts
 from everloop.stores.blobs.s3 import S3Blobs
 from everloop.stores.views.redis import RedisTaskViews
 from tests.stores.artifacts.artifact_benches import read
-from tests.support.buckets import new_bucket
 from tests.support.memory.blobs import MemoryBlobs
+from tests.support.servers.buckets import new_bucket
 
 SECONDS = 60
 TERMS = LinkTerms("video/mp4", 'attachment; filename="a film.mp4"', SECONDS)

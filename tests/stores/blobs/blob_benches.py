@@ -16,8 +16,8 @@ from everloop.runtime.blobs import PROBE_KEY, Blobs
 from everloop.stores.blobs.local import LocalBlobs
 from everloop.stores.blobs.redis import RedisBlobs, blob_key
 from everloop.stores.blobs.s3 import S3Blobs
-from tests.support.buckets import client_of, new_bucket
 from tests.support.memory.blobs import MemoryBlobs
+from tests.support.servers.buckets import client_of, new_bucket
 
 PREFIX = "everloop/"
 

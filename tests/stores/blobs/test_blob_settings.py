@@ -11,7 +11,7 @@ from everloop.runtime.blobs import BlobsUnfitError
 from everloop.runtime.settings import explain
 from everloop.stores.blobs.settings import BlobSettings, opened_blobs
 from tests.stores.blobs.blob_benches import new_key
-from tests.support.buckets import new_bucket
+from tests.support.servers.buckets import new_bucket
 
 CONTENT = bytes(range(256)) * 4000
 

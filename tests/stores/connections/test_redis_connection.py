@@ -18,7 +18,7 @@ from everloop.runtime.redis import (
     connect_redis,
 )
 from everloop.runtime.settings import explain
-from tests.support.processes import ROOT, running_valkey
+from tests.support.servers.processes import ROOT, running_valkey
 
 SECRET = "s3cret-word"
 

@@ -11,7 +11,7 @@ from everloop.stores.views.interface import TaskQuery
 from everloop.stores.views.redis import RedisTaskViews
 from everloop.workflows.contract.messages import ToolMessage
 from tests.stores.examples import chunk, entries_of, new_id, said, status, submitted
-from tests.support.processes import redis_answers, running_valkey, wait_until_answers
+from tests.support.servers.processes import redis_answers, running_valkey, wait_until_answers
 
 
 async def test_what_was_acknowledged_survives_a_kill(tmp_path: Path) -> None:

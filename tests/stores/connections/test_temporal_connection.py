@@ -13,8 +13,8 @@ from temporalio.client import Client
 
 from everloop.deploy.local.servers import LOOPBACK
 from everloop.runtime.temporal.connection import TemporalUnreachableError, connect_temporal
-from tests.support.certificates import certificate_files
-from tests.support.tls_proxy import running_tls_proxy
+from tests.support.servers.certificates import certificate_files
+from tests.support.servers.tls_proxy import running_tls_proxy
 
 ALLOWED = 10_000
 """Milliseconds between two pings below which Temporal closes the connection (frontend.keepAliveMinTime)."""

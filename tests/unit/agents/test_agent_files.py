@@ -12,7 +12,7 @@ from everloop.agents.agent import Agent
 from everloop.agents.errors import AgentDefinitionError
 from everloop.agents.plugins import SystemPrompt
 from everloop.agents.registry import AgentRegistry, load_agents
-from tests.support.processes import ServerProcess
+from tests.support.servers.processes import ServerProcess
 
 Write = Callable[..., Path]
 

@@ -17,7 +17,7 @@ from everloop.cli.app import run
 from everloop.cli.errors import report
 from everloop.cli.servers import addresses_of_stack
 from everloop.cli.tables import print_table
-from tests.support.processes import ROOT
+from tests.support.servers.processes import ROOT
 
 COMMANDS = (
     *("up", "demo", "conformance", "worker", "gateway"),

@@ -24,7 +24,7 @@ from everloop.deploy.demo_model.script import MODEL, SCRIPTED
 from everloop.deploy.local.readiness import http_answers, probing_client
 from everloop.deploy.local.servers import LOOPBACK, free_port
 from everloop.examples.demo import DemoSettings, make_agent
-from tests.support.processes import ServerProcess, wait_until_answers
+from tests.support.servers.processes import ServerProcess, wait_until_answers
 
 KEY = {"Authorization": "Bearer any"}
 

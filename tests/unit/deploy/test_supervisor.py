@@ -14,7 +14,7 @@ import pytest
 from everloop.deploy.local.child_process import Service
 from everloop.deploy.local.errors import NotReadyError
 from everloop.deploy.local.supervisor import Supervisor
-from tests.support.processes import ROOT
+from tests.support.servers.processes import ROOT
 
 SLEEP = ("sleep", "600")
 

@@ -13,7 +13,7 @@ from everloop.deploy.local.errors import AlreadyRunningError, PortTakenError
 from everloop.deploy.local.lock import locked
 from everloop.deploy.local.ports import Ports, choose_ports
 from everloop.deploy.local.servers import LOOPBACK, free_port
-from tests.support.processes import ROOT
+from tests.support.servers.processes import ROOT
 
 
 @pytest.fixture

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import yaml
 
-from tests.support.manifests import COMPOSE
-from tests.support.prometheus import (
+from tests.support.deploy.manifests import COMPOSE
+from tests.support.deploy.prometheus import (
     ALERTS,
     ALERTS_TEST,
     ROOT,

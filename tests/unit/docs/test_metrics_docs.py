@@ -9,7 +9,7 @@ from everloop.activities import telemetry as of_workers
 from everloop.gateway import instruments as of_gateways
 from everloop.runtime.telemetry import statuses as of_both
 from everloop.workflows.contract.housekeeping import Kind
-from tests.support.prometheus import ROOT, named_metrics
+from tests.support.deploy.prometheus import ROOT, named_metrics
 
 DOCS = (ROOT / "docs" / "metrics.md").read_text(encoding="utf-8")
 _SUFFIX = re.compile(r"_(?:bucket|count|sum)$")

@@ -7,7 +7,7 @@ from itertools import starmap
 import pytest
 
 from everloop.stores.retention import RetentionSettings
-from tests.support.prometheus import ROOT
+from tests.support.deploy.prometheus import ROOT
 
 TEXT = (ROOT / "docs" / "sizing.md").read_text(encoding="utf-8")
 SECONDS_OF_A_DAY = 86_400

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from tests.support.prometheus import ROOT
+from tests.support.deploy.prometheus import ROOT
 
 TEXT = (ROOT / "docs" / "sizing.md").read_text(encoding="utf-8")
 FOUR_TOOLS, QUESTION, ANSWERED = 1, 4, 5

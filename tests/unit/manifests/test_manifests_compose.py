@@ -21,8 +21,8 @@ from everloop.deploy.local.servers import (
     valkey_command,
 )
 from everloop.workflows.contract.names import SEARCH_ATTRIBUTES
-from tests.support.haproxy import require_haproxy
-from tests.support.manifests import (
+from tests.support.deploy.haproxy import require_haproxy
+from tests.support.deploy.manifests import (
     COMPOSE,
     ROOT,
     TOLD_TO_CLIENTS,

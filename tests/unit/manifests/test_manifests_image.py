@@ -15,8 +15,8 @@ from everloop.deploy.demo.scenes import QUESTION, SURVEY
 from everloop.deploy.docker.healthcheck import answers
 from everloop.deploy.local.servers import LOOPBACK
 from everloop.examples.demo_tools import Folder
-from tests.support.image_files import DOCKERFILE, ROOT, RUNTIME_LOCK, copied, fill, locked
-from tests.support.manifests import compose
+from tests.support.deploy.image_files import DOCKERFILE, ROOT, RUNTIME_LOCK, copied, fill, locked
+from tests.support.deploy.manifests import compose
 
 LABELS = {"title", "description", "version", "revision", "created", "vendor", "base.name", "documentation"}
 

@@ -24,8 +24,8 @@ from everloop.workflows.contract.names import (
     task_queue_of,
 )
 from everloop.workflows.contract.tasks import ToolSpec
-from tests.support import custom_resources
-from tests.support.manifests import (
+from tests.support.deploy import custom_resources
+from tests.support.deploy.manifests import (
     KUBERNETES,
     OVERLAYS,
     ROOT,

@@ -6,7 +6,7 @@ from itertools import product
 
 import pytest
 
-from tests.support.manifests import (
+from tests.support.deploy.manifests import (
     OVERLAYS,
     ROOT,
     TOLD_TO_CLIENTS,

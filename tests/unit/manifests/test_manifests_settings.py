@@ -7,7 +7,7 @@ import pytest
 from pydantic import ValidationError
 from pydantic_settings import BaseSettings
 
-from tests.support.manifests import (
+from tests.support.deploy.manifests import (
     COMPOSE,
     KUBERNETES,
     OVERLAYS,
@@ -21,7 +21,7 @@ from tests.support.manifests import (
     pod_templates,
     rendered,
 )
-from tests.support.process_settings import process_settings, settings_classes
+from tests.support.deploy.process_settings import process_settings, settings_classes
 
 OF_LIBRARIES = {
     "AWS_ACCESS_KEY_ID", "AWS_DEFAULT_REGION", "AWS_SECRET_ACCESS_KEY",

@@ -10,7 +10,7 @@ from everloop.workflows.contract.events import FINAL_ATTEMPT, RESPONSE_ARTIFACT,
 from everloop.workflows.contract.messages import TextPart, text_of
 from everloop.workflows.contract.tasks import Artifact, TaskRef
 from tests.support.memory.fold import FoldedTask
-from tests.support.model_bench import new_view
+from tests.support.rigs.model_rig import new_view
 
 TASK = TaskRef(task_id="t", run_id="run", context_id="c", owner="o", agent_id="a")
 

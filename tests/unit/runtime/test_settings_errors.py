@@ -10,7 +10,7 @@ from everloop.gateway.settings import GatewaySettings
 from everloop.runtime.redis import StoreSettings
 from everloop.runtime.settings import PREFIX, SETTINGS, explain, unknown_settings
 from everloop.runtime.telemetry.setup import TelemetrySettings
-from tests.support.process_settings import process_settings
+from tests.support.deploy.process_settings import process_settings
 
 
 @pytest.mark.parametrize(

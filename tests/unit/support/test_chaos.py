@@ -20,9 +20,9 @@ from tests.chaos.orders import KINDS, SAID, Kind, Order
 from tests.chaos.plan import _DECK, make_plan
 from tests.chaos.story import Json, Story
 from tests.chaos.verdict import Books, expected_paths, judge, strangers
-from tests.support.deployment import Deployment
-from tests.support.processes import ServerProcess
-from tests.support.webhook import Notification, Webhook
+from tests.support.rigs.deployment import Deployment
+from tests.support.servers.processes import ServerProcess
+from tests.support.servers.webhook import Notification, Webhook
 
 SEED, TASK, RECEIPT = 7, "task", "receipt"
 

@@ -8,7 +8,7 @@ from uuid import uuid4
 
 import pytest
 
-from tests.support.planted import LogSearch, plant, plant_secret
+from tests.support.seeded_secrets import LogSearch, plant, plant_secret
 
 
 @pytest.fixture

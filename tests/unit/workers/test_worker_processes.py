@@ -9,7 +9,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.support.processes import ROOT
+from tests.support.servers.processes import ROOT
 
 PARENT = """
 import sys, uvloop

@@ -13,7 +13,7 @@ from everloop.workflows.contract.calls import (
 )
 from everloop.workflows.contract.messages import UserMessage
 from everloop.workflows.contract.questions import Question, QuestionKind
-from tests.support.fake_ports import (
+from tests.support.fakes.ports import (
     CountingTools,
     FakePorts,
     RecordingPublisher,

@@ -17,7 +17,7 @@ from everloop.workflows.contract.calls import (
 from everloop.workflows.contract.messages import AssistantMessage, DataPart, TextPart, UserMessage
 from everloop.workflows.contract.questions import WITHHELD, Approval, Question, QuestionKind
 from everloop.workflows.contract.tasks import TaskState
-from tests.support.fake_ports import (
+from tests.support.fakes.ports import (
     CountingTools,
     FakePorts,
     ScriptedModel,

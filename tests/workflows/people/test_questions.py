@@ -18,7 +18,7 @@ from everloop.workflows.contract.calls import (
 from everloop.workflows.contract.messages import DataPart, text_of
 from everloop.workflows.contract.questions import Approval, QuestionKind
 from everloop.workflows.contract.tasks import AgentSpec, TaskState
-from tests.support.fake_ports import (
+from tests.support.fakes.ports import (
     CountingTools,
     FakePorts,
     ScriptedModel,

@@ -26,7 +26,7 @@ from everloop.workflows.contract.messages import (
 from everloop.workflows.contract.names import is_child_task_id
 from everloop.workflows.contract.questions import WITHHELD, Approval, ApproverAnswer, Question, QuestionKind
 from everloop.workflows.contract.tasks import TaskRef, TaskState, ToolSpec
-from tests.support.fake_ports import (
+from tests.support.fakes.ports import (
     CountingTools,
     FakePorts,
     RecordingPublisher,

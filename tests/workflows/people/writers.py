@@ -5,7 +5,7 @@ from everloop.workflows.contract.messages import (
     ToolCall,
 )
 from everloop.workflows.contract.tasks import AgentSpec, ToolSpec
-from tests.support.fake_ports import (
+from tests.support.fakes.ports import (
     task_of,
 )
 

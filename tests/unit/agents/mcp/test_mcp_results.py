@@ -13,7 +13,7 @@ from pydantic import JsonValue
 
 from everloop.agents.mcp.errors import McpProtocolError, McpToolError
 from everloop.agents.mcp.results import MOST_LINKS, ResultWriter
-from tests.support.mcp_bench import KeptArtifacts
+from tests.support.rigs.mcp_rig import KeptArtifacts
 
 PICTURE = ImageContent(data="AAAA", mime_type="image/png")
 

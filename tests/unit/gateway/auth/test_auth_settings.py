@@ -13,7 +13,7 @@ from everloop.gateway.auth.settings import AuthSettings, AuthSettingsError, is_l
 from everloop.gateway.context import Caller
 from everloop.gateway.errors import UnauthenticatedError
 from everloop.runtime.settings import explain
-from tests.support.tokens import AUDIENCE, ISSUER, SigningKey
+from tests.support.servers.tokens import AUDIENCE, ISSUER, SigningKey
 
 KEY = SigningKey()
 JWT: Mapping[str, str] = {"auth": "jwt", "jwt_issuer": ISSUER, "jwt_audience": AUDIENCE}

@@ -26,7 +26,7 @@ from everloop.gateway.auth.jwt import (
 )
 from everloop.gateway.auth.schemes import CredentialsError
 from everloop.gateway.context import Caller
-from tests.support.tokens import AUDIENCE, ISSUER, RSA, SigningKey
+from tests.support.servers.tokens import AUDIENCE, ISSUER, RSA, SigningKey
 
 KEY = SigningKey()
 RULES = TokenRules(ISSUER, AUDIENCE)

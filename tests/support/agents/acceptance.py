@@ -1,0 +1,64 @@
+"""Agents of the acceptance tests: their tools leave marks in files that a test counts."""
+
+import asyncio
+from datetime import timedelta
+from pathlib import Path
+
+from everloop.agents.agent import Agent, Limits
+from everloop.agents.plugins import prompt, tools
+from everloop.agents.tool import tool
+from everloop.agents.tool_context import ToolContext
+from tests.support.agents.marks import append_line, until_open
+
+LONG = timedelta(seconds=60)
+
+
+@tool(timeout=LONG)
+async def write_line(ledger: str, gate: str, context: ToolContext) -> str:
+    """Append a line to a ledger at once, then wait for a gate file. Not idempotent."""
+    await asyncio.to_thread(append_line, ledger, f"{context.task_id}/{context.call_id}")
+    await until_open(gate)
+    return "written"
+
+
+@tool(timeout=3 * LONG)
+async def write_slowly(ledger: str, gate: str, context: ToolContext) -> str:
+    """Do the same, and take longer."""
+    await asyncio.to_thread(append_line, ledger, f"{context.task_id}/{context.call_id}")
+    await until_open(gate)
+    return "written"
+
+
+@tool(idempotent=True, timeout=LONG)
+async def write_once(folder: str, gate: str, context: ToolContext) -> str:
+    """Create a file named by the call unless it is there, then wait for a gate file."""
+    name = f"{context.task_id}_{context.call_id}"
+    await asyncio.to_thread((Path(folder) / name).touch)
+    attempt = Path(folder) / f"{name}.attempt-{context.attempt}"
+    await asyncio.to_thread(attempt.touch)
+    await until_open(gate)
+    return "created"
+
+
+@tool
+async def report(words: str, context: ToolContext) -> str:
+    """Tell subscribers some words, one by one."""
+    for word in words.split():
+        await context.progress(word)
+    return "reported"
+
+
+@tool
+def repeat(text: str, times: int) -> str:
+    """Return a text several times over."""
+    return text * times
+
+
+agent = Agent(
+    id="acceptance",
+    name="Acceptance",
+    description="Runs what the scripted model asks for.",
+    model="scripted",
+    plugins=[prompt("Follow the script."), tools(write_line, write_slowly, write_once, repeat, report)],
+    limits=Limits(iterations=400),
+)

@@ -1,0 +1,84 @@
+"""Agents of the tests from the operator's desk: tools that can be watched, and held, from outside."""
+
+import asyncio
+import os
+import time
+from datetime import timedelta
+from pathlib import Path
+
+from everloop.agents.agent import Agent, Limits
+from everloop.agents.peer.plugin import peer
+from everloop.agents.plugins import prompt, sub_agent, tools
+from everloop.agents.tool import tool
+from everloop.agents.tool_context import ToolContext
+from tests.support.agents.marks import append_line, until_open
+
+LONG = timedelta(seconds=60)
+PEER_URL = "EVERLOOP_TEST_PEER_URL"
+
+
+@tool(timeout=LONG)
+async def pay(ledger: str, gate: str, context: ToolContext) -> str:
+    """Write to a ledger, then wait until the gate file is there. Not idempotent."""
+    await asyncio.to_thread(append_line, ledger, context.idempotency_key)
+    await until_open(gate)
+    return "paid"
+
+
+@tool(timeout=timedelta(hours=2))
+async def hang(ledger: str, gate: str, context: ToolContext) -> str:
+    """Do the same, with so much time that nobody would wait for its end."""
+    return await pay.function(ledger, gate, context)
+
+
+@tool(timeout=LONG)
+def pay_slowly(ledger: str, gate: str, context: ToolContext) -> str:
+    """Do the same in a thread, which nobody can stop."""
+    append_line(ledger, context.idempotency_key)
+    while gate and not Path(gate).exists():
+        time.sleep(0.02)
+    return "paid"
+
+
+@tool(idempotent=True, timeout=LONG)
+async def look_up(ledger: str, gate: str, context: ToolContext) -> str:
+    """Do the same, and say that it may be repeated."""
+    await asyncio.to_thread(append_line, ledger, context.idempotency_key)
+    await until_open(gate)
+    return "found"
+
+
+@tool(needs_approval=True)
+def transfer(amount: int) -> str:
+    """Send money, once somebody has said yes."""
+    return f"sent {amount}"
+
+
+agent = Agent(
+    id="clerk",
+    name="Clerk",
+    description="Runs what the scripted model asks for.",
+    model="scripted",
+    plugins=[prompt("Follow the script."), tools(pay, hang, pay_slowly, look_up, transfer)],
+    limits=Limits(iterations=100),
+)
+
+patient = Agent(
+    id="patient",
+    name="Patient",
+    description="Waits for an operator when no model can answer.",
+    model="scripted",
+    on_model_failure="wait",
+)
+
+lead = Agent(
+    id="lead",
+    name="Lead",
+    description="Lets the clerk do it: here, or at the address in the environment.",
+    model="scripted",
+    plugins=[
+        prompt("Follow the script."),
+        sub_agent("clerk"),
+        peer(os.environ.get(PEER_URL, "http://127.0.0.1:1"), name="clerk_elsewhere", timeout=LONG),
+    ],
+)

@@ -1,0 +1,135 @@
+"""An agent whose tools wait for people; what they do with the answers stands in ledgers that a test reads."""
+
+import asyncio
+import hashlib
+import json
+from collections.abc import Mapping
+from datetime import timedelta
+from pathlib import Path
+
+from pydantic import BaseModel, Field, JsonValue
+
+from everloop.agents.agent import Agent
+from everloop.agents.plugins import prompt, request_input, tools
+from everloop.agents.questions import AuthRequired, InputKind, InputRequired
+from everloop.agents.tool import tool
+from everloop.agents.tool_context import ToolContext
+from tests.support.agents.marks import until_open
+
+LONG = timedelta(seconds=60)
+SECRET_NAME = "vault-token"
+
+
+class Seats(BaseModel):
+    """What the question of kind "data" wants."""
+
+    adults: int = Field(ge=1, le=8)
+    near_window: bool = False
+
+
+def _append(ledger: str, line: JsonValue) -> None:
+    with Path(ledger).open("a", encoding="utf-8") as lines:
+        lines.write(f"{json.dumps(line)}\n")
+
+
+def _is_large(arguments: Mapping[str, JsonValue]) -> bool:
+    amount = arguments["amount"]
+    return isinstance(amount, int | float) and amount > 1000
+
+
+@tool(needs_approval=_is_large)
+def pay(amount: float, to: str, ledger: str) -> str:
+    """Pay an amount; people approve the large ones."""
+    _append(ledger, [amount, to])
+    return f"paid {amount:g} to {to}"
+
+
+@tool(needs_approval=True)
+def wipe(disk: str, ledger: str) -> str:
+    """Wipe a disk; people approve every call."""
+    _append(ledger, disk)
+    return f"wiped {disk}"
+
+
+@tool
+def deploy(version: str, ledger: str) -> str:
+    """Deploy a version; the agent's policy lets people approve it."""
+    _append(ledger, version)
+    return f"deployed {version}"
+
+
+@tool
+def book(kind: InputKind, ledger: str, context: ToolContext) -> str:
+    """Book something: ask one question of this kind, then write the answer down."""
+    if not context.answers:
+        raise _question(kind)
+    answer = context.answers[-1]
+    _append(ledger, [answer.value, answer.by])
+    return f"booked {json.dumps(answer.value)}"
+
+
+def _question(kind: InputKind) -> InputRequired:
+    match kind:
+        case "selection":
+            return InputRequired("At what time?", kind, options=["18:00", "20:00"])
+        case "data":
+            return InputRequired("Which seats?", kind, schema=Seats)
+        case "confirmation":
+            return InputRequired("Is it a birthday?", kind)
+        case "clarification":
+            return InputRequired("Under which name?", kind)
+
+
+@tool
+def choose(default: str | None, context: ToolContext) -> str:
+    """Ask for a colour and wait a second for it."""
+    if not context.answers:
+        time = timedelta(seconds=1)
+        raise InputRequired("Which?", "selection", options=["red", "blue"], timeout=time, default=default)
+    answer = context.answers[-1]
+    return f"painted {answer.value} by {answer.by}"
+
+
+@tool(idempotent=True, timeout=LONG)
+async def open_vault(ledger: str, context: ToolContext) -> str:
+    """Ask for the token of the vault, wait for a gate file, then use it, and talk too much about it."""
+    if await context.secret(SECRET_NAME) is None:
+        raise AuthRequired("Please give the token of the vault.", SECRET_NAME)
+    Path(f"{ledger}.reached").touch()
+    await until_open(f"{ledger}.gate")
+    token = str(await context.secret(SECRET_NAME))
+    await context.progress(f"opening with {token}")
+    await asyncio.to_thread(_append, ledger, fingerprint(token))
+    return f"opened with {token}"
+
+
+@tool(idempotent=True, needs_approval=True, timeout=LONG)
+async def audit(ledger: str) -> str:
+    """Audit the vault, which people approve, and which takes until a gate file is there."""
+    Path(f"{ledger}.audited").touch()
+    while not Path(f"{ledger}.end").exists():  # noqa: ASYNC110 -- the gate is opened by another process
+        await asyncio.sleep(0.02)
+    return "audited"
+
+
+def fingerprint(token: str) -> str:
+    """Return what tells which secret it was, but not the secret."""
+    return hashlib.sha256(token.encode()).hexdigest()
+
+
+def _deploys(name: str, _arguments: Mapping[str, JsonValue]) -> bool:
+    return name == "deploy"
+
+
+agent = Agent(
+    id="desk",
+    name="Desk",
+    description="Runs what the scripted model asks for, when people agree.",
+    model="scripted",
+    plugins=[
+        prompt("Follow the script."),
+        tools(pay, wipe, deploy, book, choose, open_vault, audit),
+        request_input(),
+    ],
+    needs_approval=_deploys,
+)

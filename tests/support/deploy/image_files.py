@@ -1,0 +1,72 @@
+"""What the images of deploy/docker hold, put into a folder: no container engine is needed."""
+
+import json
+import re
+import shutil
+from collections.abc import Sequence
+from importlib.metadata import packages_distributions
+from pathlib import Path
+
+ROOT = Path(__file__).parents[3]
+DOCKERFILE = ROOT / "deploy/docker/Dockerfile"
+RUNTIME_LOCK = ROOT / "deploy/docker/requirements.lock"
+
+_HIDING = """\
+import sys
+from importlib.abc import MetaPathFinder
+
+HIDDEN = frozenset({modules})
+
+
+class Hiding(MetaPathFinder):
+    def find_spec(self, fullname, path, target=None):
+        if fullname.partition(".")[0] in HIDDEN:
+            raise ModuleNotFoundError(f"No module named {{fullname!r}}: not in images", name=fullname)
+        return None
+
+
+sys.meta_path.insert(0, Hiding())
+"""
+
+
+def copied() -> Sequence[tuple[str, str]]:
+    """Return what the Dockerfile copies from the repository, and to where."""
+    return re.findall(r"^COPY (?!--from)(\S+) (\S+)$", DOCKERFILE.read_text(), re.MULTILINE)
+
+
+def fill(folder: Path) -> Path:
+    """Copy into a folder what goes into an image, and return its /app, in which nothing can be written."""
+    for source, target in copied():
+        place = folder / target.removeprefix("/")
+        if (ROOT / source).is_dir():
+            shutil.copytree(ROOT / source, place, ignore=shutil.ignore_patterns("__pycache__"))
+        else:
+            place = place / Path(source).name if target.endswith("/") else place
+            place.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(ROOT / source, place)
+    app = folder / "app"
+    for path in (app, *app.rglob("*")):
+        path.chmod(path.stat().st_mode & ~0o222)
+    return app
+
+
+def hide_what_images_lack(folder: Path) -> None:
+    """Write a `sitecustomize` that hides the modules of all packages that are not in the runtime's lock."""
+    in_image = {name for name, _ in locked(RUNTIME_LOCK)}
+    modules = packages_distributions().items()
+    hidden = [module for module, owners in modules if not in_image & {_normal(owner) for owner in owners}]
+    (folder / "sitecustomize.py").write_text(_HIDING.format(modules=json.dumps(sorted(hidden))))
+
+
+def locked(lock: Path) -> Sequence[tuple[str, str]]:
+    """Return the name of each requirement, and what is locked: version and hashes, without markers."""
+    text = re.sub(r"^\s*#.*\n", "", lock.read_text(), flags=re.MULTILINE)
+    found = re.findall(r"^([A-Za-z0-9._-]+)==(\S+)[^\\]*((?:\\\n.*)*)", text, re.MULTILINE)
+    return [
+        (_normal(name), " ".join([version, *hashes.replace("\\", "").split()]))
+        for name, version, hashes in found
+    ]
+
+
+def _normal(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()

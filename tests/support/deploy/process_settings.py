@@ -1,0 +1,54 @@
+"""All settings that workers and gateways read, found in the code."""
+
+import importlib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from pydantic import AliasChoices
+from pydantic.fields import FieldInfo
+from pydantic_settings import BaseSettings
+
+ROOT = Path(__file__).parents[3]
+PACKAGES = tuple(
+    f"everloop/{name}"
+    for name in ("activities", "agents", "examples", "gateway", "runtime", "stores", "workers")
+)
+
+NOT_DEPLOYED = frozenset({"everloop.examples.conformance"})
+"""Modules with settings of agents that no deployment serves."""
+
+
+def process_settings() -> Mapping[str, FieldInfo]:
+    """Return the variable of each setting, and the field it fills."""
+    return {
+        variable: field
+        for settings in settings_classes()
+        for name, field in settings.model_fields.items()
+        for variable in _variables(settings, name, field)
+    }
+
+
+def settings_classes() -> Iterator[type[BaseSettings]]:
+    """Yield what defines them."""
+    for module in _modules():
+        for each in vars(importlib.import_module(module)).values():
+            if isinstance(each, type) and issubclass(each, BaseSettings) and each.__module__ == module:
+                yield each
+
+
+def _modules() -> Iterator[str]:
+    """Find the modules that may define settings; all others need not be imported."""
+    for package in PACKAGES:
+        for file in sorted((ROOT / package).rglob("*.py")):
+            module = ".".join(file.relative_to(ROOT).with_suffix("").parts)
+            if "(BaseSettings)" in file.read_text(encoding="utf-8") and module not in NOT_DEPLOYED:
+                yield module
+
+
+def _variables(settings: type[BaseSettings], name: str, field: FieldInfo) -> list[str]:
+    alias = field.validation_alias
+    if isinstance(alias, AliasChoices):
+        return [str(choice).upper() for choice in alias.choices]
+    if alias:
+        return [str(alias).upper()]
+    return [f"{settings.model_config.get('env_prefix', '')}{name}".upper()]

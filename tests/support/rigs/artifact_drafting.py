@@ -1,0 +1,118 @@
+"""A task whose model writes calls of artifact tools: what an attempt publishes, and what subscribers see."""
+
+import json
+from enum import Enum, auto
+
+from pydantic import JsonValue
+
+from everloop.activities.model.artifacts import (
+    ArtifactSettlement,
+    ArtifactStreams,
+    DraftedReply,
+    StoredContents,
+)
+from everloop.activities.model.drafts import attempt_number
+from everloop.activities.model.reply import ArgumentsDelta
+from everloop.agents.artifact_tools import artifacts
+from everloop.stores.artifacts.interface import Create, NewPart
+from everloop.stores.views.interface import START
+from everloop.workflows.contract.events import ArtifactChunk
+from everloop.workflows.contract.messages import AssistantMessage, TextPart, ToolCall, text_of
+from everloop.workflows.contract.names import context_key
+from everloop.workflows.contract.tasks import Artifact, TaskRef
+from tests.support.memory.artifacts import MemoryArtifacts
+from tests.support.memory.task_views import MemoryTaskViews
+from tests.support.rigs.model_rig import new_view
+
+TASK = TaskRef(task_id="t", run_id="run", context_id="c", owner="o", agent_id="a")
+CONTEXT = context_key(TASK.owner, TASK.context_id)
+POSITION = 3
+TOOLS = {
+    tool.name: tool for style in ("update", "granular") for tool in artifacts(style).tools if tool.draft_of
+}
+
+
+class Publish(Enum):
+    """How a publish ends; a writer cannot tell the last two apart."""
+
+    WORKS = auto()
+    IS_LOST = auto()
+    LOSES_ITS_ANSWER = auto()
+
+
+class Reader:
+    """A subscriber, and the stores of a task whose artifact tool calls are being written."""
+
+    def __init__(self) -> None:
+        self.views, self.artifacts = MemoryTaskViews(), MemoryArtifacts()
+        self.contents = StoredContents(self.artifacts, TASK)
+
+    async def begin(self, stored: str | None = None) -> None:
+        """Create the task, and perhaps an artifact `doc` that is stored and shown."""
+        await self.views.create(new_view(TASK))
+        if stored is not None:
+            await self.store("doc", stored)
+            part = TextPart(text=stored)
+            chunk = ArtifactChunk(
+                artifact_id="doc", mode="replace", position=2, attempt=1, index=0, part=part, name="Doc"
+            )
+            await self.views.publish(TASK.task_id, TASK.run_id, [chunk])
+
+    async def store(self, artifact_id: str, content: str) -> None:
+        part = NewPart("text", content.encode())
+        await self.artifacts.apply(CONTEXT, artifact_id, Create("t", (part,), name="Doc"))
+
+    def attempt(self, number: int = 1) -> "Attempt":
+        return Attempt(self, number)
+
+    async def shown(self, artifact_id: str = "doc") -> Artifact | None:
+        found = await self.views.artifact(TASK.task_id, artifact_id)
+        return found.artifact if found else None
+
+    async def text(self, artifact_id: str = "doc") -> str | None:
+        artifact = await self.shown(artifact_id)
+        return text_of(artifact.parts) if artifact else None
+
+    async def chunks(self) -> list[ArtifactChunk]:
+        streamed = await self.views.read({TASK.task_id: START}, wait=0, limit=1000)
+        return [event for _, _, event in streamed if isinstance(event, ArtifactChunk)]
+
+
+class Attempt:
+    """One attempt at the model call."""
+
+    def __init__(self, reader: Reader, number: int) -> None:
+        self._reader = reader
+        of = DraftedReply(TASK.task_id, POSITION, attempt_number(0, number), TOOLS)
+        self.streams = ArtifactStreams(of, reader.contents)
+        self._settlement = ArtifactSettlement(of, reader.contents, reader.views)
+
+    async def write(self, call: ToolCall, piece: str, how: Publish = Publish.WORKS, number: int = 0) -> None:
+        """Take a piece of a call and publish what it adds."""
+        self.streams.add(ArgumentsDelta(piece, number, call.name))
+        await self.publish(await self.streams.chunks(), how)
+
+    async def publish(self, chunks: list[ArtifactChunk], how: Publish = Publish.WORKS) -> None:
+        if how is not Publish.IS_LOST:
+            await self._reader.views.publish(TASK.task_id, TASK.run_id, chunks)
+        if how is not Publish.WORKS:
+            self.streams.restart()
+
+    async def end(self, *calls: ToolCall, how: Publish = Publish.WORKS) -> None:
+        """End the reply with these calls."""
+        reply = AssistantMessage(tool_calls=calls)
+        await self.publish(await self.streams.finish(reply), how)
+        await self.publish(await self._settlement.chunks(reply, self.streams.shown_ids))
+
+    async def fail(self) -> None:
+        """End for good without a reply."""
+        await self.publish(await self._settlement.chunks(None, self.streams.shown_ids))
+
+
+def update(
+    *parts: JsonValue, append: bool = False, artifact_id: str = "doc", ascii_: bool = True
+) -> ToolCall:
+    """Return a call of `artifact_update`."""
+    artifact = {"artifact_id": artifact_id, "name": "Doc", "parts": [*parts]}
+    arguments = {"append": append, "last_chunk": False, "artifact": artifact}
+    return ToolCall(id="c", name="artifact_update", arguments=json.dumps(arguments, ensure_ascii=ascii_))

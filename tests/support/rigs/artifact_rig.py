@@ -1,0 +1,83 @@
+"""What the tests of tools' artifacts share: stores that fail, and what became of an artifact."""
+
+from collections.abc import Awaitable, Callable
+
+from everloop.agents.tool import tool
+from everloop.agents.tool_context import ToolContext
+from everloop.stores.artifacts.interface import Announcement, Change
+from everloop.stores.views.interface import TaskViews
+from everloop.workflows.contract.artifacts import StoredArtifact
+from everloop.workflows.contract.messages import Part, ToolMessage
+from everloop.workflows.contract.names import context_key
+from tests.support.memory.artifacts import MemoryArtifacts
+from tests.support.rigs.tool_rig import ToolBench
+
+MIB = 1024 * 1024
+
+Act = Callable[[ToolContext], Awaitable[object]]
+"""What a tool does."""
+
+CONTEXT = context_key("owner", "c")
+"""Where a `ToolBench` keeps artifacts."""
+
+
+class RecordingArtifacts(MemoryArtifacts):
+    """Remembers what it was asked for, and may fail at it.
+
+    `fails_before` and `fails_after` get the number of the change, from 1, and return what is raised before,
+    or after, it is made.
+    """
+
+    def __init__(self, views: TaskViews) -> None:
+        super().__init__(views)
+        self.views = views
+        self.changes: list[Change] = []
+        self.fails_before: Callable[[int], Exception | None] = lambda _: None
+        self.fails_after: Callable[[int], Exception | None] = lambda _: None
+
+    async def apply(
+        self,
+        context_id: str,
+        artifact_id: str,
+        change: Change,
+        *,
+        operation_id: str = "",
+        announcement: Announcement | None = None,
+    ) -> StoredArtifact:
+        self.changes.append(change)
+        number = len(self.changes)
+        if error := self.fails_before(number):
+            raise error
+        artifact = await super().apply(
+            context_id, artifact_id, change, operation_id=operation_id, announcement=announcement
+        )
+        if error := self.fails_after(number):
+            raise error
+        return artifact
+
+
+async def stored(bench: ToolBench, artifact_id: str) -> StoredArtifact:
+    return await bench.artifacts.get_artifact(CONTEXT, artifact_id)
+
+
+async def content_of(bench: ToolBench, artifact_id: str, index: int = 0) -> bytes:
+    return b"".join([piece async for piece in bench.artifacts.read_part(CONTEXT, artifact_id, index)])
+
+
+async def shown(bench: ToolBench, artifact_id: str) -> tuple[Part, ...]:
+    """Return what subscribers see of an artifact."""
+    found = await bench.views.artifact(bench.task_id, artifact_id)
+    assert found
+    return found.artifact.parts
+
+
+async def run_tool(act: Act, artifacts: RecordingArtifacts | None = None) -> tuple[ToolBench, ToolMessage]:
+    """Call a tool that does this."""
+
+    @tool(idempotent=True)
+    async def write(context: ToolContext) -> str:
+        """Write."""
+        return str(await act(context))
+
+    bench = ToolBench(write, views=artifacts.views if artifacts else None, artifacts=artifacts)
+    return bench, await bench.run(bench.call("write"))

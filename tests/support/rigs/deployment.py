@@ -1,0 +1,126 @@
+"""A whole Everloop in separate processes: Temporal, Valkey, workers, gateways, all of them killable."""
+
+import json
+import sys
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import cast
+from uuid import uuid4
+
+import httpx
+from redis.asyncio import Redis
+
+from everloop.deploy.local.servers import LOOPBACK, free_port
+from tests.support.seeded_secrets import MODEL_KEY
+from tests.support.servers.processes import (
+    ServerProcess,
+    running_temporal,
+    running_valkey,
+    wait_until_answers,
+)
+
+ACCEPTANCE_AGENT = "tests.support.agents.acceptance:agent"
+
+
+@dataclass(frozen=True)
+class Gateway:
+    """A gateway process and where it answers."""
+
+    process: ServerProcess
+    url: str
+
+
+@dataclass
+class Deployment:
+    """The servers of one Everloop, and ways to add to them."""
+
+    directory: Path
+    temporal: ServerProcess
+    temporal_address: str
+    valkey: ServerProcess
+    redis_url: str
+    environment: dict[str, str]
+    started: list[ServerProcess] = field(default_factory=list[ServerProcess])
+
+    async def add_worker(self, *arguments: str, **settings: str) -> ServerProcess:
+        """Start a worker, with settings of its own, and wait until it says that it is ready."""
+        worker = self._process("worker", [sys.executable, "worker.py", *arguments], settings)
+        worker.start()
+        await wait_until_answers(worker, lambda: _says(worker, "worker ready"), "worker")
+        return worker
+
+    async def add_gateway(self, **settings: str) -> Gateway:
+        """Start a gateway, with settings of its own, and wait until it reaches its servers."""
+        port = free_port()
+        url = f"http://{LOOPBACK}:{port}"
+        variables = {"EVERLOOP_PORT": str(port), "EVERLOOP_PUBLIC_URL": url, **settings}
+        process = self._process("gateway", [sys.executable, "-m", "everloop.gateway"], variables)
+        process.start()
+        await wait_until_answers(process, lambda: _is_ready(url), "gateway")
+        return Gateway(process, url)
+
+    def logs(self) -> list[dict[str, object]]:
+        """Return all JSON log lines of workers and gateways."""
+        lines = [line for process in self.started for line in process.output.splitlines()]
+        return [json.loads(line) for line in lines if line.startswith("{")]
+
+    def _process(self, name: str, command: list[str], variables: dict[str, str]) -> ServerProcess:
+        log = self.directory / f"{name}-{len(self.started)}.log"
+        process = ServerProcess(command, log, {**self.environment, **variables})
+        self.started.append(process)
+        return process
+
+
+async def kept_by(everloop: Deployment) -> dict[str, object]:
+    """Return all that is in Redis and among the blobs, but for what tells who reads and who lives."""
+    async with Redis.from_url(everloop.redis_url, decode_responses=False) as redis:
+        names = cast("list[bytes]", await redis.keys("everloop:*"))
+        found: dict[str, object] = {
+            name.decode(): await redis.dump(name) for name in names if b":reader:" not in name
+        }
+    blobs = everloop.directory / "blobs"
+    return found | {str(path): path.read_bytes() for path in blobs.rglob("*") if path.is_file()}
+
+
+async def _says(process: ServerProcess, words: str) -> bool:
+    return words in process.output
+
+
+async def _is_ready(url: str) -> bool:
+    async with httpx.AsyncClient() as client:
+        try:
+            return (await client.get(f"{url}/readyz")).is_success
+        except httpx.TransportError:
+            return False
+
+
+@asynccontextmanager
+async def running_deployment(
+    directory: Path, model_url: str, *, agents: str = ACCEPTANCE_AGENT, **variables: str
+) -> AsyncGenerator[Deployment]:
+    """Start Temporal and Valkey; whatever is added is ended with them."""
+    for name in ("temporal", "valkey"):
+        (directory / name).mkdir()
+    async with (
+        running_temporal(directory / "temporal") as (temporal, address),
+        running_valkey(directory / "valkey") as (valkey, redis_url),
+    ):
+        environment = {
+            "TEMPORAL_ADDRESS": address,
+            "EVERLOOP_REDIS_URL": redis_url,
+            "EVERLOOP_BLOB_DIRECTORY": str(directory / "blobs"),
+            "EVERLOOP_AGENTS": agents,
+            "EVERLOOP_TASK_QUEUE": f"acceptance-{uuid4()}",
+            "EVERLOOP_SHUTDOWN_GRACE": "1",
+            "OPENAI_BASE_URL": model_url,
+            "OPENAI_API_KEY": MODEL_KEY,
+            **variables,
+        }
+        deployment = Deployment(directory, temporal, address, valkey, redis_url, environment)
+        try:
+            yield deployment
+        finally:
+            for process in reversed(deployment.started):
+                process.stop()

@@ -1,0 +1,293 @@
+"""What the tests of MCP share: servers, callers, and what became of a call."""
+
+import asyncio
+import fcntl
+import getpass
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NoReturn
+from urllib.parse import urlsplit
+from uuid import uuid4
+
+import pytest
+from pydantic import JsonValue
+
+from everloop import HookContext, Plugin, ToolContext
+from everloop.agents.hooks import ANYBODY
+from everloop.agents.tool_context import Content, FileWriter, Row, ToolArtifacts
+from everloop.deploy.local.servers import LOOPBACK, free_port
+from everloop.workflows.contract.artifacts import StoredArtifact
+from everloop.workflows.contract.messages import Part
+from everloop.workflows.contract.tasks import Identity
+from tests.support.servers.processes import ServerProcess, wait_until_answers
+
+SERVERS = Path(__file__).parents[1] / "servers/mcp_servers"
+STDIO = [sys.executable, str(SERVERS / "full.py"), "stdio"]
+SMALL_STDIO = [sys.executable, str(SERVERS / "small.py"), "stdio"]
+
+EVERYTHING = "@modelcontextprotocol/server-everything"
+EVERYTHING_VERSION = "2026.8.31"
+_CACHE = Path(tempfile.gettempdir()) / f"everloop-npm-{getpass.getuser()}-{EVERYTHING_VERSION}"
+
+
+def asker(caller: Identity = ANYBODY) -> HookContext:
+    """Return where a task of this caller stands when it asks a plugin."""
+    return HookContext(task_id="task", context_id="context", owner="owner", agent_id="agent", auth=caller)
+
+
+class KeptArtifacts(ToolArtifacts):
+    """Keeps the files of a call. Tools of MCP servers do nothing else with artifacts."""
+
+    def __init__(self) -> None:
+        self.files: dict[str, tuple[str, str, Content]] = {}
+        self.refuses = False
+
+    async def write_file(  # noqa: PLR0913 -- the interface's
+        self,
+        artifact_id: str,
+        content: Content,
+        *,
+        media_type: str = "",
+        filename: str = "",
+        name: str = "",
+        description: str = "",
+    ) -> StoredArtifact:
+        if self.refuses:
+            raise ValueError("the quota is used up")
+        self.files[artifact_id] = (filename, media_type, content)
+        return StoredArtifact.model_construct(artifact_id=artifact_id)
+
+    def open_file(
+        self,
+        artifact_id: str,
+        *,
+        media_type: str = "",
+        filename: str = "",
+        name: str = "",
+        description: str = "",
+    ) -> AbstractAsyncContextManager[FileWriter]:
+        _refuse()
+
+    async def write_data(
+        self, artifact_id: str, value: JsonValue, *, name: str = "", description: str = ""
+    ) -> StoredArtifact:
+        _refuse()
+
+    async def write_rows(
+        self,
+        artifact_id: str,
+        rows: Iterable[Row] | object,
+        *,
+        schema: Mapping[str, JsonValue] | None = None,
+        name: str = "",
+        description: str = "",
+    ) -> StoredArtifact:
+        _refuse()
+
+    async def create(  # noqa: PLR0913 -- the interface's
+        self,
+        artifact_id: str,
+        parts: Sequence[Part],
+        *,
+        name: str = "",
+        description: str = "",
+        complete: bool = True,
+        override: bool = True,
+    ) -> StoredArtifact:
+        _refuse()
+
+    async def append(
+        self, artifact_id: str, parts: Sequence[Part], *, last_chunk: bool = False
+    ) -> StoredArtifact:
+        _refuse()
+
+    async def replace_part(self, artifact_id: str, index: int, part: Part) -> StoredArtifact:
+        _refuse()
+
+    async def complete(self, artifact_id: str) -> StoredArtifact:
+        _refuse()
+
+    def read(self, artifact_id: str, index: int = 0) -> AsyncIterator[bytes]:
+        _refuse()
+
+    def read_rows(self, artifact_id: str, index: int = 0) -> AsyncIterator[dict[str, JsonValue]]:
+        _refuse()
+
+    async def get(self, artifact_id: str) -> StoredArtifact:
+        _refuse()
+
+    async def list(self) -> Sequence[StoredArtifact]:
+        _refuse()
+
+    async def delete(self, artifact_id: str) -> None:
+        _refuse()
+
+
+def _refuse() -> NoReturn:
+    raise AssertionError("tools of MCP servers write files only")
+
+
+async def _say_nothing(_text: str) -> None:
+    return None
+
+
+@dataclass
+class Caller:
+    """Calls the tools of a plugin, as a task does."""
+
+    plugin: Plugin
+    identity: Identity = ANYBODY
+    artifacts: KeptArtifacts = field(default_factory=KeptArtifacts)
+    progress: Callable[[str], Awaitable[None]] = _say_nothing
+
+    async def call(self, tool: str, **arguments: JsonValue) -> str:
+        """Return what the model would read of a call."""
+        found = await self.plugin.get_tool(tool, asker(self.identity))
+        assert found, f"there is no tool {tool!r}"
+        call_id = uuid4().hex
+        context = ToolContext(
+            task_id="task",
+            context_id="context",
+            owner="owner",
+            call_id=call_id,
+            attempt=1,
+            idempotency_key=f"task/{call_id}",
+            progress=self.progress,
+            artifacts=self.artifacts,
+            auth=self.identity,
+        )
+        text = await found.function(arguments=arguments, context=context)
+        assert isinstance(text, str)
+        return text
+
+
+@asynccontextmanager
+async def http_server(directory: Path, script: str = "full.py") -> AsyncGenerator[tuple[ServerProcess, str]]:
+    """Yield a test server that listens, and its URL."""
+    port = free_port()
+    command = [sys.executable, str(SERVERS / script), "http", str(port)]
+    server = ServerProcess(command, directory / f"mcp-{port}.log")
+    async with listening(server, port):
+        yield server, f"http://{LOOPBACK}:{port}/mcp"
+
+
+@asynccontextmanager
+async def everything_server(directory: Path) -> AsyncGenerator[tuple[ServerProcess, str]]:
+    """Yield the reference server and its URL."""
+    port = free_port()
+    command = ["node", str(everything_script()), "streamableHttp"]
+    server = ServerProcess(command, directory / f"everything-{port}.log", {"PORT": str(port)})
+    async with listening(server, port):
+        yield server, f"http://{LOOPBACK}:{port}/mcp"
+
+
+@asynccontextmanager
+async def listening(server: ServerProcess, port: int) -> AsyncGenerator[None]:
+    """Run a server for the length of a block, which begins when it accepts connections."""
+    server.start()
+    try:
+        await wait_until_answers(server, lambda: accepts(f"http://{LOOPBACK}:{port}"), "the MCP server")
+        yield
+    finally:
+        server.stop()
+
+
+async def restart(server: ServerProcess, url: str) -> None:
+    """Kill a server and start it again."""
+    server.kill()
+    server.start()
+    await wait_until_answers(server, lambda: accepts(url), "the MCP server")
+
+
+async def accepts(url: str) -> bool:
+    """Whether somebody listens at the host and port of a URL."""
+    parts = urlsplit(url)
+    try:
+        _, writer = await asyncio.open_connection(parts.hostname, parts.port)
+    except OSError:
+        return False
+    writer.close()
+    return True
+
+
+class Relay:
+    """A TCP relay that remembers which connection carried `word`, to break that one off."""
+
+    def __init__(self, url: str, word: bytes) -> None:
+        self._target = urlsplit(url)
+        self._word = word
+        self._carrier: asyncio.StreamWriter | None = None
+
+    @asynccontextmanager
+    async def running(self) -> AsyncGenerator[str]:
+        """Yield the URL under which the target is reached through this relay."""
+        server = await asyncio.start_server(self._relay, LOOPBACK, 0)
+        port = server.sockets[0].getsockname()[1]
+        try:
+            yield f"http://{LOOPBACK}:{port}{self._target.path}"
+        finally:
+            server.close()
+
+    def break_off(self) -> None:
+        """Reset the connection that carried the word."""
+        assert self._carrier
+        self._carrier.transport.abort()
+
+    async def _relay(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        inner, outer = await asyncio.open_connection(self._target.hostname, self._target.port)
+        try:
+            async with asyncio.TaskGroup() as pumping:
+                pumping.create_task(self._pump(reader, outer, writer))
+                pumping.create_task(self._pump(inner, writer, None))
+        except* OSError:
+            pass
+        finally:
+            writer.close()
+            outer.close()
+
+    async def _pump(
+        self, source: asyncio.StreamReader, target: asyncio.StreamWriter, sender: asyncio.StreamWriter | None
+    ) -> None:
+        while data := await source.read(65536):
+            if sender and self._word in data:
+                self._carrier = sender
+            target.write(data)
+            await target.drain()
+        target.close()
+
+
+def everything_script() -> Path:
+    """Return the script of the reference server; npm fetches it once for each user of a machine.
+
+    The test is skipped where there is no npm, or nothing to fetch it from.
+    """
+    script = _CACHE / "node_modules" / EVERYTHING / "dist" / "index.js"
+    done = _CACHE / "done"
+    if not shutil.which("npm"):
+        pytest.skip("no npm here, which fetches the reference server of MCP")
+    _CACHE.mkdir(mode=0o700, exist_ok=True)
+    with (_CACHE / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not done.exists():
+            command = [
+                "npm",
+                "install",
+                "--prefix",
+                str(_CACHE),
+                "--no-audit",
+                "--no-fund",
+                "--ignore-scripts",
+            ]
+            fetched = subprocess.run(
+                [*command, f"{EVERYTHING}@{EVERYTHING_VERSION}"], capture_output=True, text=True, check=False
+            )
+            if fetched.returncode:
+                pytest.skip(f"npm cannot fetch {EVERYTHING}: {fetched.stderr[-500:]}")
+            done.touch()
+    return script

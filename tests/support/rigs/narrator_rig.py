@@ -1,0 +1,137 @@
+"""A task that a test plays, and the narrator that tells of it."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from datetime import UTC, datetime
+from uuid import uuid4
+
+from openai import AsyncOpenAI
+from redis.exceptions import ConnectionError as RedisConnectionError
+from temporalio.testing import ActivityEnvironment
+
+from everloop.activities.model.provider import ModelProvider
+from everloop.activities.narrator.narrator import NarrationTerms, Narrator
+from everloop.stores.views.interface import START, StreamedEvent, TaskViews
+from everloop.workflows.contract.calls import NarrateInput
+from everloop.workflows.contract.events import Narrated, TaskEvent, ToolCalled
+from everloop.workflows.contract.tasks import NarratorSpec, TaskRef, TaskState
+from tests.stores.examples import said, status
+from tests.support.memory.task_views import MemoryTaskViews
+from tests.support.memory.tool_records import MemoryToolRecords
+from tests.support.rigs.model_rig import new_view
+from tests.support.servers.scripted_openai import ScriptedOpenAI
+
+QUICK = NarrationTerms(least_interval=0.01)
+
+
+class Looked(MemoryTaskViews):
+    """Counts how often the narrator has looked, or fails it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._looks = 0
+        self._looked = asyncio.Condition()
+        self.away = False
+
+    async def read(
+        self, positions: Mapping[str, str], *, wait: float, limit: int = 200
+    ) -> list[StreamedEvent]:
+        if wait == 0:
+            async with self._looked:
+                self._looks += 1
+                self._looked.notify_all()
+            if self.away:
+                raise RedisConnectionError
+        return await super().read(positions, wait=wait, limit=limit)
+
+    async def looks(self, count: int) -> None:
+        """Wait for so many further looks."""
+        wanted = self._looks + count
+        async with self._looked:
+            await self._looked.wait_for(lambda: self._looks >= wanted)
+
+
+class NarratorBench:
+    """What the narrator tells comes into the stream, where the test waits for it."""
+
+    def __init__(
+        self, client: AsyncOpenAI, views: TaskViews, terms: NarrationTerms, model: str | None
+    ) -> None:
+        self.views = views
+        self.task = TaskRef(task_id=str(uuid4()), run_id="run", context_id="c", owner="o", agent_id="agent")
+        self.port = Narrator(ModelProvider(client, model), views, MemoryToolRecords(), terms=terms)
+        self.call = NarrateInput(task=self.task, narrator=NarratorSpec(interval=0.01))
+        self.environment = ActivityEnvironment()
+        self.environment.info = replace(self.environment.info, scheduled_time=datetime.now(UTC))
+        self.beats: list[tuple[object, ...]] = []
+        self.environment.on_heartbeat = lambda *details: self.beats.append(details)
+        self._version = 1
+        self._calls = 0
+
+    async def begin(self) -> None:
+        """Let there be a task that works."""
+        await self.views.create(new_view(self.task).model_copy(update={"history": (said("m", "Sum it up"),)}))
+        await self.publish(status(1))
+
+    async def publish(self, *events: TaskEvent) -> None:
+        await self.views.publish(self.task.task_id, self.task.run_id, events)
+
+    async def change(self, state: TaskState) -> None:
+        """Give the task another state."""
+        self._version += 1
+        await self.publish(status(self._version, state))
+
+    async def call_tool(self, name: str) -> None:
+        """Let something happen that is worth telling."""
+        self._calls += 1
+        await self.publish(ToolCalled(iteration=1, call_id=f"c{self._calls}", name=name, arguments="{}"))
+
+    async def narrate(self) -> None:
+        """Run one attempt of the activity to its end."""
+        await self.environment.run(self.port.narrate, self.call)
+
+    def start(self) -> "asyncio.Task[None]":
+        """Run one attempt beside the test."""
+        return asyncio.create_task(self.narrate())
+
+    def after(self, *details: object) -> None:
+        """Let the attempt follow one whose last heartbeat carried these details."""
+        self.environment.info = replace(self.environment.info, attempt=2, heartbeat_details=list(details))
+
+    async def told(self) -> list[str]:
+        """Return all narrations in the stream."""
+        return [event.text for event in await self.events() if isinstance(event, Narrated)]
+
+    async def events(self) -> Sequence[TaskEvent]:
+        read = await self.views.read({self.task.task_id: START}, wait=0, limit=10_000)
+        return [streamed.event for streamed in read]
+
+    async def until_told(self, count: int) -> list[str]:
+        """Wait for so many narrations."""
+        position = START
+        told: list[str] = []
+        while len(told) < count:
+            for streamed in await self.views.read({self.task.task_id: position}, wait=1):
+                position = streamed.position
+                if isinstance(streamed.event, Narrated):
+                    told.append(streamed.event.text)
+        return told
+
+
+@asynccontextmanager
+async def narrator_bench(
+    provider: ScriptedOpenAI,
+    views: TaskViews,
+    *,
+    terms: NarrationTerms = QUICK,
+    model: str | None = "test-model",
+    begins: bool = True,
+) -> AsyncGenerator[NarratorBench]:
+    """Yield a bench whose task works, unless it is to begin later."""
+    async with AsyncOpenAI(api_key="sk-secret", base_url=provider.base_url, max_retries=0) as client:
+        bench = NarratorBench(client, views, terms, model)
+        if begins:
+            await bench.begin()
+        yield bench

@@ -1,0 +1,120 @@
+"""An operator in front of a whole Everloop: the `temporal` command, and a client that watches."""
+
+import asyncio
+import json
+import sys
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+from a2a.client import Client
+from a2a.types.a2a_pb2 import GetTaskRequest, Task, TaskState
+
+from tests.support.a2a_client import request, send
+from tests.support.rigs.deployment import Deployment, Gateway
+from tests.support.servers.scripted_openai import Answer, ReceivedRequest, Refusal
+
+Fact = TypeVar("Fact")
+_PAUSE = 0.05
+
+
+async def until(look: Callable[[], Awaitable[Fact]], *, does: Callable[[Fact], bool] = bool) -> Fact:
+    """Look again and again at what other processes do until it does as expected; return what was seen."""
+    while not does(seen := await look()):  # noqa: ASYNC110 -- facts of other processes, no events
+        await asyncio.sleep(_PAUSE)
+    return seen
+
+
+@dataclass
+class Desk:
+    """What an operator works with. `scripts`: for each first message, what the model answers in turn."""
+
+    everloop: Deployment
+    gateway: Gateway
+    patient: Gateway
+    scripts: dict[str, list[Answer]] = field(default_factory=dict[str, list[Answer]])
+    requests: dict[str, list[ReceivedRequest]] = field(default_factory=dict[str, list[ReceivedRequest]])
+
+    def answer(self, received: ReceivedRequest) -> Answer:
+        """Play the script of the task that asks."""
+        prompt = next(str(m["content"]) for m in received.conversation if m["role"] == "user")
+        self.requests.setdefault(prompt, []).append(received)
+        script = self.scripts[prompt]
+        return script.pop(0) if script else Refusal(400, "script_is_over")
+
+    async def start(self, client: Client, *script: Answer) -> tuple[str, list[ReceivedRequest]]:
+        """Start a task with a script of its own; return its id, and what the model gets asked for it."""
+        prompt = f"task {len(self.scripts)}"
+        self.scripts[prompt] = list(script)
+        task = await send(client, request(prompt, return_immediately=True))
+        return task.id, self.requests.setdefault(prompt, [])
+
+    async def temporal(self, *arguments: str) -> str:
+        """Run a command as an operator types it, and return what it prints."""
+        process = await self._run(*arguments)
+        out, err = await process.communicate()
+        assert process.returncode == 0, f"temporal {' '.join(arguments)}: {err.decode()}"
+        return out.decode()
+
+    async def tries(self, *arguments: str) -> bool:
+        """Run a command and return whether it worked."""
+        process = await self._run(*arguments)
+        await process.communicate()
+        return process.returncode == 0
+
+    async def ask(self, *arguments: str) -> Any:  # noqa: ANN401 -- JSON, of a shape that the test knows
+        """Run a command that prints JSON."""
+        printed = await self.temporal(*arguments, "--output", "json")
+        return json.loads(printed) if printed.strip() else []
+
+    async def found(self, query: str) -> set[str]:
+        """Return the ids of the tasks that a query of the list finds."""
+        listed = await self.ask("workflow", "list", "--query", query)
+        return {str(run["execution"]["workflowId"]) for run in listed}
+
+    async def details(self, task_id: str) -> str:
+        """Return the current details, as the page of the task shows them."""
+        metadata = await self.ask("workflow", "metadata", "--workflow-id", task_id)
+        return str(metadata["queryResult"][0].get("currentDetails", ""))
+
+    async def activity(self, task_id: str) -> tuple[str, str]:
+        """Return id and state of the activity that the task waits for, empty if there is none."""
+        described = await self.ask("workflow", "describe", "--workflow-id", task_id)
+        for pending in described.get("pendingActivities", []):
+            state = str(pending["state"]).removeprefix("PENDING_ACTIVITY_STATE_")
+            return str(pending["activityId"]), state
+        return "", ""
+
+    async def heartbeat(self, task_id: str) -> str:
+        """Return when the activity that the task waits for was last heard of."""
+        described = await self.ask("workflow", "describe", "--workflow-id", task_id)
+        return "".join(str(pending.get("lastHeartbeatTime")) for pending in described["pendingActivities"])
+
+    async def history(self, task_id: str) -> list[dict[str, Any]]:
+        """Return the events of the newest run."""
+        shown = await self.ask("workflow", "show", "--workflow-id", task_id)
+        return list(shown["events"])
+
+    async def _run(self, *arguments: str) -> asyncio.subprocess.Process:
+        command = Path(sys.executable).with_name("temporal")
+        return await asyncio.create_subprocess_exec(
+            str(command),
+            *arguments,
+            "--address",
+            self.everloop.temporal_address,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+        )
+
+
+async def in_state(client: Client, task_id: str, state: TaskState) -> Task:
+    """Wait until GetTask says that the task is in a state."""
+    return await until(
+        lambda: client.get_task(GetTaskRequest(id=task_id)), does=lambda task: task.status.state == state
+    )
+
+
+def said(task: Task) -> str:
+    """Return the text of the status."""
+    return "".join(part.text for part in task.status.message.parts)

@@ -1,0 +1,121 @@
+"""What the tests with people in the loop share: a desk that is asked, and what clients and operators say."""
+
+import asyncio
+import json
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import cast
+from uuid import uuid4
+
+from a2a.client import Client as A2AClient
+from a2a.types.a2a_pb2 import GetTaskRequest, Message, Part, Role, SendMessageRequest, Task
+from google.protobuf.json_format import MessageToDict, ParseDict
+from google.protobuf.struct_pb2 import Value
+from pydantic import JsonValue
+from temporalio.api.sdk.v1 import WorkflowMetadata
+from temporalio.client import Client, WorkflowHandle
+
+from tests.support.rigs.deployment import Deployment, Gateway
+from tests.support.seeded_secrets import plant_json
+from tests.support.servers.scripted_openai import CallFragment, Reply, ScriptedOpenAI, tool_call
+
+PEOPLE_AGENT = "tests.support.agents.people:agent"
+
+
+@dataclass(frozen=True)
+class Desk:
+    """An agent that asks people, and the model that it follows."""
+
+    model: ScriptedOpenAI
+    everloop: Deployment
+    gateway: Gateway
+
+    def expect(self, *calls: CallFragment) -> None:
+        """Let the model ask for these calls in one reply, and then answer."""
+        self.model.script = [Reply(calls), Reply(["Done."])]
+        self.model.requests.clear()
+
+    @property
+    def tool_results(self) -> list[str]:
+        """What the model read of its calls."""
+        return self.model.requests[-1].tool_results
+
+    async def workflow(self, task_id: str) -> WorkflowHandle[object, object]:
+        """Return the workflow of a task."""
+        client = await Client.connect(self.everloop.temporal_address)
+        return client.get_workflow_handle(task_id)
+
+    async def details(self, task_id: str) -> str:
+        """Return what the Temporal UI shows as the current details of a task."""
+        workflow = await self.workflow(task_id)
+        metadata = await workflow.query("__temporal_workflow_metadata", result_type=WorkflowMetadata)
+        return metadata.current_details
+
+    async def signal_approve(self, task_id: str, text: str) -> None:
+        """Send the `approve` signal with this input, as an operator does."""
+        command = [str(Path(sys.executable).with_name("temporal")), "workflow", "signal"]
+        command += ["--address", self.everloop.temporal_address, "--workflow-id", task_id]
+        command += ["--name", "approve", "--input", text]
+        sending = await asyncio.create_subprocess_exec(*command, stdout=subprocess.DEVNULL)
+        assert await sending.wait() == 0
+
+
+def call(name: str, arguments: Mapping[str, JsonValue], index: int = 0) -> CallFragment:
+    """Return a call of the model."""
+    return tool_call(name, json.dumps(arguments), index=index)
+
+
+def say(task_id: str, content: JsonValue, *, question: str = "") -> SendMessageRequest:
+    """Return an answer: a string as text, other JSON as data; metadata name the question, if any."""
+    plant_json(content)
+    if isinstance(content, str):
+        part = Part(text=content)
+    else:
+        # ParseDict takes any JSON value where the message is a Value; its annotation knows objects only.
+        part = Part(data=ParseDict(cast("dict[str, JsonValue]", content), Value()))
+    message = Message(message_id=str(uuid4()), role=Role.ROLE_USER, task_id=task_id, parts=[part])
+    if question:
+        message.metadata.update({"question": question})
+    return SendMessageRequest(message=message)
+
+
+def shown(task: Task) -> str:
+    """Return what the status of a task tells people."""
+    return task.status.message.parts[0].text
+
+
+def questions(task: Task) -> dict[str, dict[str, JsonValue]]:
+    """Return what the status of a task tells programs, by the ids of the questions."""
+    if len(task.status.message.parts) < 2:
+        return {}
+    data = MessageToDict(task.status.message.parts[1].data)
+    return {question["id"]: question for question in data["questions"]}
+
+
+def question(task: Task) -> dict[str, JsonValue]:
+    """Return what the status of a task tells programs of its only question."""
+    (only,) = questions(task).values()
+    return only
+
+
+async def asked_for(client: A2AClient, task: Task, count: int) -> Task:
+    """Wait until a task that asks asks so many questions: each is shown as soon as it comes up."""
+    while len(questions(task)) != count:
+        await asyncio.sleep(0.02)
+        task = await client.get_task(GetTaskRequest(id=task.id))
+    return task
+
+
+async def until_done(ledger: Path, count: int) -> list[JsonValue]:
+    """Wait until the tools have done so many things, and return them."""
+    while len(effects(ledger)) < count:  # noqa: ASYNC110 -- another process writes them
+        await asyncio.sleep(0.02)
+    return effects(ledger)
+
+
+def effects(ledger: Path) -> list[JsonValue]:
+    """Return what the tools have done, in order."""
+    return [json.loads(line) for line in ledger.read_text().splitlines()] if ledger.exists() else []

@@ -1,0 +1,74 @@
+"""Buckets of the tests, and what the tests alone ask of an S3 server."""
+
+import contextlib
+import os
+from collections.abc import Callable, Generator, Mapping, Sequence
+from typing import Protocol, TypedDict, cast
+from uuid import uuid4
+
+import boto3
+from moto.server import ThreadedMotoServer
+
+from everloop.deploy.local.servers import LOOPBACK, free_port
+from everloop.stores.blobs.s3_client import S3Client
+from tests.support.servers.swift_server import ACCESS_KEY, SECRET
+
+_ENVIRONMENT = {
+    "AWS_ACCESS_KEY_ID": ACCESS_KEY,
+    "AWS_SECRET_ACCESS_KEY": SECRET,
+    "AWS_DEFAULT_REGION": "us-east-1",
+}
+
+
+class _Uploads(TypedDict, total=False):
+    Uploads: Sequence[Mapping[str, object]]
+
+
+class TestClient(S3Client, Protocol):
+    """What the tests ask for besides."""
+
+    __test__ = False
+
+    def create_bucket(self, *, Bucket: str) -> object: ...  # noqa: N803 -- boto3's name
+
+    def list_multipart_uploads(self, *, Bucket: str) -> _Uploads: ...  # noqa: N803 -- boto3's name
+
+
+@contextlib.contextmanager
+def s3_credentials() -> Generator[None]:
+    """Let boto3 find credentials that every server of the tests takes."""
+    before = {name: os.environ.get(name) for name in _ENVIRONMENT}
+    os.environ.update(_ENVIRONMENT)
+    yield
+    for name, value in before.items():
+        os.environ.pop(name)
+        if value is not None:
+            os.environ[name] = value
+
+
+@contextlib.contextmanager
+def running_moto() -> Generator[str]:
+    """An S3 server in this process, which keeps nothing and believes everybody; yields its endpoint."""
+    server = ThreadedMotoServer(ip_address=LOOPBACK, port=free_port(), verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    with s3_credentials():
+        yield f"http://{host}:{port}"
+    server.stop()
+
+
+def client_of(endpoint: str) -> TestClient:
+    """Return a client that looks behind the back of the store."""
+    return cast("Callable[..., TestClient]", boto3.client)("s3", endpoint_url=endpoint)
+
+
+def new_bucket(endpoint: str) -> str:
+    """Make a bucket of the test's own."""
+    name = f"blobs-{uuid4()}"
+    client_of(endpoint).create_bucket(Bucket=name)
+    return name
+
+
+def unfinished_uploads(endpoint: str, bucket: str) -> int:
+    """Count the uploads in parts that were neither completed nor aborted."""
+    return len(client_of(endpoint).list_multipart_uploads(Bucket=bucket).get("Uploads", []))

@@ -1,0 +1,125 @@
+"""A small MCP server for tests, made with the official SDK; clients may hear when its tools change.
+
+Run as `python small.py stdio`, or `… http PORT`. The descriptions of its tools count its lists.
+What it says of the tool `erase` is in the file that HINTS names in its environment, as JSON.
+"""
+
+import asyncio
+import os
+import sys
+import time
+from collections import defaultdict
+from pathlib import Path
+
+from mcp.server.mcpserver import Context, MCPServer
+from mcp_types import Tool, ToolAnnotations
+
+_events: dict[str, asyncio.Event] = defaultdict(asyncio.Event)
+
+
+class CountingServer(MCPServer):
+    """Says in the description of each tool how often its tools were listed."""
+
+    listed = 0
+
+    async def list_tools(self) -> list[Tool]:
+        self.listed += 1
+        tools = await super().list_tools()
+        said = {"description": f"list {self.listed}"}
+        return [
+            tool.model_copy(update=said if tool.name != "promise" else {**said, "output_schema": PROMISED})
+            for tool in map(_hinted, tools)
+        ]
+
+
+def _hinted(tool: Tool) -> Tool:
+    if tool.name != "erase" or "HINTS" not in os.environ:
+        return tool
+    hints = ToolAnnotations.model_validate_json(Path(os.environ["HINTS"]).read_bytes())
+    return tool.model_copy(update={"annotations": hints})
+
+
+PROMISED = {"type": "object", "properties": {"text": {"pattern": "^(a+)+$"}}}
+"""A pattern that Python's `re` would need longer for than anybody lives."""
+
+
+server = CountingServer("small")
+
+
+@server.tool()
+async def change(context: Context) -> str:
+    """Say that the tools have changed."""
+    await context.notify_tools_changed()
+    return "done"
+
+
+@server.tool()
+def erase(ledger: str) -> str:
+    """Write a line into a file; what it says of itself may change."""
+    with Path(ledger).open("a") as lines:
+        lines.write("erased\n")
+    return "erased"
+
+
+@server.tool()
+async def pid() -> int:
+    """Return the id of this process."""
+    return os.getpid()
+
+
+@server.tool()
+async def promise(end: str) -> dict[str, str]:
+    """Return what may not fit the schema that is listed for it."""
+    return {"text": "a" * 41 + end}
+
+
+@server.tool()
+async def environment() -> str:
+    """Return the environment of this process."""
+    return str(dict(os.environ))
+
+
+@server.tool()
+async def die_once(mark: str) -> str:
+    """Leave a mark and end the process; where the mark is already, live on."""
+    if not Path(mark).exists():
+        Path(mark).touch()
+        os._exit(1)
+    return "alive"
+
+
+@server.tool()
+async def hang(name: str) -> str:
+    """Wait for ever; that it began is an event."""
+    _events[f"{name} began"].set()
+    await asyncio.Event().wait()
+    return "never"
+
+
+@server.tool()
+async def wait_for(event: str) -> str:
+    """Wait until an event has happened."""
+    await _events[event].wait()
+    return event
+
+
+@server.tool()
+async def happen(event: str) -> str:
+    """Let an event happen."""
+    _events[event].set()
+    return event
+
+
+@server.tool()
+async def stick(flag: str) -> str:
+    """Write the id of this process into a file, and look at nothing any more."""
+    Path(flag).write_text(str(os.getpid()))
+    time.sleep(600)  # noqa: ASYNC251 -- what a careless server does
+    return "never"
+
+
+if __name__ == "__main__":
+    if sys.argv[1] == "stdio":
+        server.run("stdio")
+    else:
+        server.run("streamable-http", host="127.0.0.1", port=int(sys.argv[2]))

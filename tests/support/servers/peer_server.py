@@ -1,0 +1,199 @@
+"""The server of a colleague for tests: the a2a-sdk's own request handler, on a real port of this process."""
+
+import asyncio
+import json
+import socket
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any, TypeAlias, cast
+
+import grpc
+import uvicorn
+from a2a.compat.v0_3 import a2a_v0_3_pb2_grpc
+from a2a.compat.v0_3.grpc_handler import CompatGrpcHandler
+from a2a.server.context import ServerCallContext
+from a2a.server.events import Event
+from a2a.server.request_handlers import DefaultRequestHandler, GrpcHandler
+from a2a.server.routes import create_agent_card_routes, create_jsonrpc_routes, create_rest_routes
+from a2a.server.tasks import InMemoryTaskStore
+from a2a.types import a2a_pb2 as pb
+from a2a.types import a2a_pb2_grpc
+from a2a.utils.errors import InvalidParamsError, UnsupportedOperationError
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Route
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from everloop.deploy.local.servers import LOOPBACK
+from tests.support.servers.peer_agent import FILE, Colleague, Town
+from tests.support.servers.scripted_openai import QuietServer
+
+_EVENTS = b"text/event-stream"
+_Method: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
+
+
+class Handler(DefaultRequestHandler):
+    """The SDK's own handler; a test may take subscriptions away from it."""
+
+    def __init__(self, town: Town, card: pb.AgentCard) -> None:
+        super().__init__(Colleague(town), InMemoryTaskStore(), card)
+        self.card = card
+        self._town = town
+
+    def on_message_send_stream(
+        self, params: pb.SendMessageRequest, context: ServerCallContext
+    ) -> AsyncGenerator[Event]:
+        if self._town.refuses and params.message.parts[0].text == self._town.refuses:
+            raise InvalidParamsError(f"{self._town.refuses} is no answer")
+        return cast("AsyncGenerator[Event]", super().on_message_send_stream(params, context))
+
+    def on_subscribe_to_task(
+        self, params: pb.SubscribeToTaskRequest, context: ServerCallContext
+    ) -> AsyncGenerator[Event]:
+        if not self._town.subscribes:
+            raise UnsupportedOperationError
+        # A decorator of the SDK hides the type.
+        return cast("AsyncGenerator[Event]", super().on_subscribe_to_task(params, context))
+
+
+class _CutError(Exception):
+    """Makes the server drop the connection in the middle of a body."""
+
+
+class _Gate:
+    """Stands before the SDK's server: writes down what comes, and breaks what a test wants broken."""
+
+    def __init__(self, inner: ASGIApp, town: Town) -> None:
+        self._inner = inner
+        self._town = town
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        request = Request(scope, receive)
+        body = await request.body()
+        if request.url.path.startswith("/.well-known"):
+            self._town.cards += 1
+            await self._inner(scope, receive, send)
+            return
+        method = json.loads(body)["method"] if request.url.path == "/" else request.url.path
+        await self._town.hear(method, dict(request.headers))
+        status = self._refusal(request)
+        if status:
+            await Response(status_code=status, headers={"retry-after": "0"})(scope, receive, send)
+            return
+        await self._inner(scope, _replay(body, receive), self._cutting(send))
+
+    def _refusal(self, request: Request) -> int:
+        if self._town.refusals:
+            return self._town.refusals.pop(0)
+        wanted = f"Bearer {self._town.wants}"
+        return 401 if self._town.wants and request.headers.get("authorization") != wanted else 0
+
+    def _cutting(self, send: Send) -> Send:
+        streams = False
+
+        async def cut(message: Message) -> None:
+            nonlocal streams
+            if message["type"] == "http.response.start":
+                streams = dict(message["headers"]).get(b"content-type", b"").startswith(_EVENTS)
+            is_event = streams and message.get("body", b"").startswith(b"data")
+            if not is_event or self._town.cut is None:
+                await send(message)
+                return
+            if self._town.cut:
+                await send(message)
+                self._town.cut -= 1
+            if self._town.cut == 0:
+                self._town.cut = None
+                raise _CutError
+
+        return cut
+
+
+def _replay(body: bytes, receive: Receive) -> Receive:
+    left = [{"type": "http.request", "body": body, "more_body": False}]
+
+    async def again() -> Message:
+        return left.pop() if left else await receive()
+
+    return again
+
+
+class _Listener(grpc.aio.ServerInterceptor):
+    """Writes down what comes by gRPC."""
+
+    def __init__(self, town: Town) -> None:
+        self._town = town
+
+    async def intercept_service(
+        self,
+        continuation: Callable[[grpc.HandlerCallDetails], Awaitable["_Method | None"]],
+        handler_call_details: grpc.HandlerCallDetails,
+    ) -> "_Method | None":
+        metadata = handler_call_details.invocation_metadata
+        await self._town.hear(handler_call_details.method, {key: str(value) for key, value in metadata})
+        return await continuation(handler_call_details)
+
+
+@asynccontextmanager
+async def running_peer(
+    *, version: str = "1.0", binding: str = "JSONRPC", streaming: bool = True
+) -> AsyncGenerator[Town]:
+    """Serve a colleague that speaks one version over one binding."""
+    town = Town()
+    grpc_server = grpc.aio.server(interceptors=[_Listener(town)])
+    with socket.create_server((LOOPBACK, 0)) as listening:
+        town.url = f"http://{LOOPBACK}:{listening.getsockname()[1]}"
+        grpc_url = f"{LOOPBACK}:{grpc_server.add_insecure_port(f'{LOOPBACK}:0')}"
+        url = f"{town.url}/"
+        if binding == "GRPC":
+            url, town.hosts = grpc_url, [grpc_url]
+        handler = Handler(town, _card(url, version, binding, streaming=streaming))
+        town.card = handler.card
+        _serve_grpc(grpc_server, handler, version)
+        await grpc_server.start()
+        app = _Gate(Starlette(routes=_routes(handler, binding, is_legacy=version == "0.3")), town)
+        server = QuietServer(uvicorn.Config(app, log_config=None, lifespan="off"))
+        serving = asyncio.create_task(server.serve(sockets=[listening]))
+        try:
+            yield town
+        finally:
+            town.gate.set()
+            server.should_exit = True
+            await serving
+            await grpc_server.stop(None)
+            await handler.aclose()
+
+
+def _serve_grpc(server: grpc.aio.Server, handler: Handler, version: str) -> None:
+    if version == "0.3":
+        a2a_v0_3_pb2_grpc.add_A2AServiceServicer_to_server(CompatGrpcHandler(handler), server)
+    else:
+        a2a_pb2_grpc.add_A2AServiceServicer_to_server(GrpcHandler(handler), server)
+
+
+def _card(url: str, version: str, binding: str, *, streaming: bool) -> pb.AgentCard:
+    interface = pb.AgentInterface(url=url, protocol_binding=binding, protocol_version=version)
+    return pb.AgentCard(
+        name="Colleague",
+        description="Does what it is told.",
+        version="1",
+        supported_interfaces=[interface],
+        capabilities=pb.AgentCapabilities(streaming=streaming),
+        default_input_modes=["text/plain"],
+        default_output_modes=["text/plain"],
+        skills=[pb.AgentSkill(id="all", name="All", description="Anything.", tags=["all"])],
+    )
+
+
+def _routes(handler: Handler, binding: str, *, is_legacy: bool) -> list[BaseRoute]:
+    made = (
+        create_jsonrpc_routes(handler, "/", enable_v0_3_compat=is_legacy)
+        if binding == "JSONRPC"
+        else create_rest_routes(handler, enable_v0_3_compat=is_legacy)
+    )
+    return [*create_agent_card_routes(handler.card), Route("/file", _file), *made]
+
+
+async def _file(_request: Request) -> Response:
+    return Response(FILE, media_type="application/x-two")

@@ -1,0 +1,143 @@
+"""Child processes of a test: started, waited for until they answer, and always ended."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from redis.asyncio import Redis
+from redis.exceptions import RedisError
+from temporalio.client import Client
+from temporalio.service import RPCError
+
+from everloop.deploy.local.servers import LOOPBACK, TemporalPorts, free_port, temporal_command, valkey_command
+
+ROOT = Path(__file__).parents[3]
+START_TIMEOUT = 180.0
+
+ONE_PARTITION = ("matching.numTaskqueueReadPartitions=1", "matching.numTaskqueueWritePartitions=1")
+"""Settings of Temporal: a task queue has four parts by default, each with work and an order of its own."""
+
+TEMPORAL_OPTIONS: list[str] = []
+"""What every Temporal server is started with besides."""
+
+INHERITED: dict[str, str] = {}
+"""What all processes are told unless they are told otherwise: a blob store belongs to one Redis."""
+
+
+class ServerProcess:
+    """A process that can be killed, stopped and started again with the same command."""
+
+    def __init__(
+        self, command: Sequence[str], log: Path, environment: Mapping[str, str] | None = None
+    ) -> None:
+        self._command = list(command)
+        self._log = log
+        self._environment = {**os.environ, **INHERITED, **(environment or {})}
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def pid(self) -> int:
+        assert self._process
+        return self._process.pid
+
+    @property
+    def output(self) -> str:
+        return self._log.read_text(errors="replace")
+
+    def start(self) -> None:
+        with self._log.open("ab") as log:
+            self._process = subprocess.Popen(
+                self._command, cwd=ROOT, stdout=log, stderr=subprocess.STDOUT, env=self._environment
+            )
+
+    def kill(self) -> None:
+        """SIGKILL, as an out-of-memory killer would."""
+        self._end(signal.SIGKILL)
+
+    def stop(self) -> int:
+        """SIGTERM, and SIGKILL after a minute; return the exit code."""
+        return self._end(signal.SIGTERM)
+
+    def is_running(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    def _end(self, how: signal.Signals) -> int:
+        assert self._process
+        if self._process.poll() is None:
+            self._process.send_signal(how)
+        try:
+            return self._process.wait(timeout=60)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            return self._process.wait()
+
+
+async def wait_until_answers(server: ServerProcess, check: Callable[[], Awaitable[bool]], what: str) -> None:
+    """Call `check` until it returns true; fail at once when the process ends, else after three minutes."""
+    deadline = time.monotonic() + START_TIMEOUT
+    while not await check():
+        assert server.is_running(), f"{what} ended while it started:\n{server.output}"
+        assert time.monotonic() < deadline, f"{what} did not answer in {START_TIMEOUT} s:\n{server.output}"
+        await asyncio.sleep(0.05)
+
+
+async def redis_answers(url: str) -> bool:
+    """Whether PING answers."""
+    try:
+        async with Redis.from_url(url) as connection:
+            return bool(await connection.ping())
+    except (OSError, RedisError):
+        return False
+
+
+async def temporal_answers(address: str) -> bool:
+    """Whether the default namespace can be asked for workflows."""
+    try:
+        client = await Client.connect(address)
+        await client.count_workflows()
+    except (RuntimeError, RPCError):
+        return False
+    return True
+
+
+@asynccontextmanager
+async def running_valkey(
+    directory: Path, port: int | None = None, options: Sequence[str] = ()
+) -> AsyncGenerator[tuple[ServerProcess, str]]:
+    """Yield a Valkey server and its URL."""
+    port = port or free_port()
+    server = ServerProcess([*valkey_command(port, directory), *options], directory / "valkey.log")
+    url = f"redis://{LOOPBACK}:{port}/0"
+    server.start()
+    try:
+        await wait_until_answers(server, lambda: redis_answers(url), "valkey")
+        yield server, url
+    finally:
+        server.stop()
+
+
+@asynccontextmanager
+async def running_temporal(
+    directory: Path, settings: Sequence[str] = ()
+) -> AsyncGenerator[tuple[ServerProcess, str]]:
+    """Yield a Temporal dev server and its address; its state is a file and survives a restart.
+
+    `settings` are dynamic configuration, each as `key=value`.
+    """
+    ports = TemporalPorts(free_port(), free_port(), free_port(), free_port())
+    command = [*temporal_command(ports, directory / "temporal.db"), *TEMPORAL_OPTIONS]
+    for setting in settings:
+        command += ["--dynamic-config-value", setting]
+    server = ServerProcess(command, directory / "temporal.log")
+    address = f"{LOOPBACK}:{ports.grpc}"
+    server.start()
+    try:
+        await wait_until_answers(server, lambda: temporal_answers(address), "temporal")
+        yield server, address
+    finally:
+        server.stop()

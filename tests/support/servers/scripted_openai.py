@@ -1,0 +1,304 @@
+"""A model provider for tests: a real HTTP server that plays scripted Chat Completions replies."""
+
+import asyncio
+import json
+import socket
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Literal, Self
+from uuid import uuid4
+
+import uvicorn
+from pydantic import JsonValue
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
+
+from everloop.deploy.local.servers import LOOPBACK
+from tests.support.seeded_secrets import plant_json
+
+Delta = dict[str, JsonValue]
+_EVENT_STREAM = (b"content-type", b"text/event-stream")
+
+
+@dataclass(frozen=True)
+class Reasoning:
+    """A piece of reasoning, in a field of the delta that is not part of the API."""
+
+    text: str
+    field: str = "reasoning_content"
+
+
+ANY_ID = "…"
+"""Stands for an id that is another one whenever the reply is played, as with real providers."""
+
+
+@dataclass(frozen=True)
+class CallFragment:
+    """A piece of a tool call; None leaves the field out."""
+
+    index: int | None = 0
+    id: str | None = None
+    name: str | None = None
+    arguments: str | None = None
+
+
+@dataclass(frozen=True)
+class Raw:
+    """The data of one server-sent event, as it is."""
+
+    data: str
+
+
+Step = str | Reasoning | CallFragment | Raw | asyncio.Event
+"""What a reply does next: send a text or something else, or wait until the test sets the event."""
+
+
+@dataclass(frozen=True)
+class Reply:
+    """A streamed completion.
+
+    `finish_reason` is by default what the steps suggest. `usage` is (input, output) tokens, None for none.
+    `ending`: "done"; "bare" gives no finish reason; "quiet" ends the body after the last step;
+    "cut" loses the connection there.
+    """
+
+    steps: Sequence[Step] = ()
+    usage: tuple[int, int] | None = (10, 5)
+    finish_reason: str = ""
+    ending: Literal["done", "bare", "quiet", "cut"] = "done"
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """An HTTP error in OpenAI's shape."""
+
+    status: int
+    code: str | None = None
+    message: str = "refused"
+    headers: Mapping[str, str] = field(default_factory=dict[str, str])
+
+
+@dataclass(frozen=True)
+class ReceivedRequest:
+    """What a client sent. `disconnected` is set when it left before the reply was over."""
+
+    body: dict[str, JsonValue]
+    headers: Mapping[str, str]
+    disconnected: asyncio.Event = field(default_factory=asyncio.Event)
+
+    @property
+    def messages(self) -> list[JsonValue]:
+        messages = self.body["messages"]
+        assert isinstance(messages, list)
+        return messages
+
+    @property
+    def conversation(self) -> list[dict[str, JsonValue]]:
+        """The messages, each as an object."""
+        return [message for message in self.messages if isinstance(message, dict)]
+
+    @property
+    def tool_results(self) -> list[str]:
+        """The content of the tool messages, in order."""
+        return [str(message["content"]) for message in self.conversation if message["role"] == "tool"]
+
+
+@dataclass(frozen=True)
+class Whole:
+    """A JSON body, whatever was asked for."""
+
+    body: JsonValue
+
+
+Answer = Reply | Refusal | Whole
+Script = Sequence[Answer] | Callable[[ReceivedRequest], Answer]
+
+
+def _said(message: dict[str, JsonValue]) -> JsonValue:
+    """Return what a message says, whoever does; a system prompt is the operator's own."""
+    if message["role"] == "system":
+        return None
+    calls = message.get("tool_calls")
+    asked = [call["function"] for call in calls if isinstance(call, dict)] if isinstance(calls, list) else []
+    return [message.get("content"), *(one.get("arguments") for one in asked if isinstance(one, dict))]
+
+
+def _written(reply: Reply) -> JsonValue:
+    """Return what the model says, and the arguments that it writes."""
+    fragments = [step.arguments for step in reply.steps if isinstance(step, CallFragment)]
+    return ["".join(step for step in reply.steps if isinstance(step, str)), *fragments]
+
+
+def tool_call(name: str, arguments: str = "{}", *, index: int = 0) -> CallFragment:
+    """Return a whole tool call, under an id that nobody knows before."""
+    return CallFragment(index, ANY_ID, name, arguments)
+
+
+class ScriptedOpenAI:
+    """Serves POST /v1/chat/completions while the `async with` block runs.
+
+    The script is a list of answers, in the order of the requests, or a function that answers a request. A
+    request after the end of the list is refused with status 400, which no client retries. It listens on
+    `listener` instead of a loopback socket of its own if it is given one.
+    """
+
+    def __init__(self, script: Script = (), listener: socket.socket | None = None) -> None:
+        self._listener = listener
+        self.requests: list[ReceivedRequest] = []
+        self.script = script
+        self._arrivals = asyncio.Condition()
+        self._playing: set[asyncio.Task[None]] = set()
+
+    @property
+    def playing(self) -> int:
+        """How many replies are being streamed now."""
+        return len(self._playing)
+
+    async def request(self, number: int) -> ReceivedRequest:
+        """Wait for a request, counted from 1."""
+        async with self._arrivals:
+            await self._arrivals.wait_for(lambda: len(self.requests) >= number)
+        return self.requests[number - 1]
+
+    async def __aenter__(self) -> Self:
+        # It listens already: nobody has to wait for the server.
+        self._socket = self._listener or socket.create_server((LOOPBACK, 0))
+        host, port = self._socket.getsockname()
+        self.base_url = f"http://{host}:{port}/v1"
+        routes = [Route("/v1/chat/completions", self._complete, methods=["POST"])]
+        self._server = QuietServer(uvicorn.Config(Starlette(routes=routes), log_config=None, lifespan="off"))
+        self._serving = asyncio.create_task(self._server.serve(sockets=[self._socket]))
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for task in self._playing:
+            task.cancel()
+        self._server.should_exit = True
+        await self._serving
+        self._socket.close()
+
+    async def _complete(self, request: Request) -> Response:
+        received = ReceivedRequest(await request.json(), dict(request.headers))
+        plant_json([_said(message) for message in received.conversation])
+        async with self._arrivals:
+            self.requests.append(received)
+            number = len(self.requests)
+            self._arrivals.notify_all()
+        answer = self._answer(received, number)
+        if isinstance(answer, Refusal):
+            error = {"message": answer.message, "type": None, "param": None, "code": answer.code}
+            return JSONResponse({"error": error}, answer.status, answer.headers)
+        if isinstance(answer, Whole):
+            plant_json(answer.body)
+            return JSONResponse(answer.body)
+        plant_json(_written(answer))
+        return _Stream(answer, received, self._playing)
+
+    def _answer(self, received: ReceivedRequest, number: int) -> Answer:
+        if callable(self.script):
+            return self.script(received)
+        if number > len(self.script):
+            return Refusal(400, "script_is_over", f"the script has {len(self.script)} answers")
+        return self.script[number - 1]
+
+
+class QuietServer(uvicorn.Server):
+    """A server inside a test run."""
+
+    @contextmanager
+    def capture_signals(self) -> Generator[None]:
+        """Leave signals to the test run."""
+        yield
+
+
+class _CutError(Exception):
+    """Makes the server drop the connection in the middle of a body."""
+
+
+class _Stream(Response):
+    """Plays one reply and watches whether the client stays."""
+
+    def __init__(self, reply: Reply, received: ReceivedRequest, playing: set[asyncio.Task[None]]) -> None:
+        super().__init__()
+        self._reply = reply
+        self._received = received
+        self._playing = playing
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        play = asyncio.create_task(self._play(send))
+        watch = asyncio.create_task(_disconnection(receive))
+        self._playing.add(play)
+        try:
+            await asyncio.wait((play, watch), return_when=asyncio.FIRST_COMPLETED)
+            if not play.done():
+                self._received.disconnected.set()
+        finally:
+            self._playing.discard(play)
+            watch.cancel()
+            play.cancel()
+            (outcome, _) = await asyncio.gather(play, watch, return_exceptions=True)
+        if isinstance(outcome, _CutError):
+            raise outcome
+
+    async def _play(self, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": [_EVENT_STREAM]})
+        for step in self._reply.steps:
+            if isinstance(step, asyncio.Event):
+                await step.wait()
+            else:
+                await _send_event(send, step.data if isinstance(step, Raw) else self._chunk(_delta(step)))
+        if self._reply.ending == "cut":
+            raise _CutError
+        if self._reply.ending == "bare":
+            await _send_event(send, "[DONE]")
+        if self._reply.ending == "done":
+            for data in self._closing_events():
+                await _send_event(send, data)
+        await send({"type": "http.response.body", "body": b""})
+
+    def _closing_events(self) -> list[str]:
+        asks = any(isinstance(step, CallFragment) for step in self._reply.steps)
+        finish_reason = self._reply.finish_reason or ("tool_calls" if asks else "stop")
+        events = [self._chunk({}, finish_reason=finish_reason)]
+        if self._reply.usage and self._received.body.get("stream_options") == {"include_usage": True}:
+            sent, written = self._reply.usage
+            usage = {"prompt_tokens": sent, "completion_tokens": written, "total_tokens": sent + written}
+            events.append(self._event({"choices": [], "usage": {**usage}}))
+        return [*events, "[DONE]"]
+
+    def _chunk(self, delta: Delta, finish_reason: str | None = None) -> str:
+        return self._event({"choices": [{"index": 0, "delta": delta, "finish_reason": finish_reason}]})
+
+    def _event(self, content: dict[str, JsonValue]) -> str:
+        head = {"id": "chatcmpl-1", "object": "chat.completion.chunk", "created": 0}
+        return json.dumps({**head, "model": self._received.body["model"], **content})
+
+
+async def _disconnection(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+async def _send_event(send: Send, data: str) -> None:
+    await send({"type": "http.response.body", "body": f"data: {data}\n\n".encode(), "more_body": True})
+
+
+def _delta(step: str | Reasoning | CallFragment) -> Delta:
+    if isinstance(step, str):
+        return {"content": step}
+    if isinstance(step, Reasoning):
+        return {step.field: step.text}
+    function = {"name": step.name, "arguments": step.arguments}
+    fragment: Delta = {"function": {key: value for key, value in function.items() if value is not None}}
+    if step.index is not None:
+        fragment["index"] = step.index
+    if step.id is not None:
+        fragment["id"] = f"call_{uuid4().hex[:24]}" if step.id == ANY_ID else step.id
+    return {"tool_calls": [fragment]}
