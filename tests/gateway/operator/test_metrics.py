@@ -27,8 +27,8 @@ from everloop.workflows.contract.messages import TextPart, UserMessage
 from everloop.workflows.contract.tasks import AgentSpec, TaskInput, TaskState
 from tests.gateway.harness import unique
 from tests.gateway.process.test_process import outcome
-from tests.support.servers.processes import ServerProcess
 from tests.support.recorded_metrics import Recorded
+from tests.support.servers.processes import ServerProcess
 
 REACHABLE = "everloop.server.reachable"
 OPEN, LAG, SUBSCRIBERS = "everloop.tasks.open", "everloop.stream.lag", "everloop.subscribers"
