@@ -12,7 +12,7 @@ from everloop.stores.views.interface import TaskViews
 from everloop.workflows.contract.events import TaskEvent
 from everloop.workflows.contract.tasks import TaskRef
 
-# Publishing what a worker tells of a task, counted.
+# Publishing the events of a task, counted.
 
 
 async def publish_events(

@@ -20,7 +20,7 @@ from everloop.workflows.contract.tasks import Identity, TaskRef
 HOOK_TIMEOUT = 20.0
 """Seconds that one hook of one plugin may take; a later one counts as failed."""
 
-Said = TypeVar("Said")
+Answer = TypeVar("Answer")
 
 _log = structlog.get_logger()
 
@@ -72,12 +72,12 @@ class Hooks:
         """
         for plugin in self._having("before_request"):
             asked = partial(plugin.before_request, self._context, message)
-            said = await self._answer(plugin, "before_request", asked, (UserMessage, Veto))
-            if isinstance(said, Veto):
-                return said
-            if said and said.message_id != message.message_id:
+            answer = await self._answer(plugin, "before_request", asked, (UserMessage, Veto))
+            if isinstance(answer, Veto):
+                return answer
+            if answer and answer.message_id != message.message_id:
                 raise PluginFailedError(plugin.name, "before_request", "it changed the id of the message")
-            message = said or message
+            message = answer or message
         return message
 
     async def before_model_call(self, request: ModelRequest) -> ModelRequest | Veto:
@@ -88,13 +88,13 @@ class Hooks:
         """
         for plugin in self._having("before_model_call"):
             asked = partial(plugin.before_model_call, self._context, request)
-            said = await self._answer(plugin, "before_model_call", asked, (ModelRequest, Veto))
-            if isinstance(said, Veto):
-                return said
-            if said and (added := set(said.tools) - set(request.tools)):
+            answer = await self._answer(plugin, "before_model_call", asked, (ModelRequest, Veto))
+            if isinstance(answer, Veto):
+                return answer
+            if answer and (added := set(answer.tools) - set(request.tools)):
                 problem = f"it added the tools {', '.join(sorted(added))}; a hook may only take some away"
                 raise PluginFailedError(plugin.name, "before_model_call", problem)
-            request = said or request
+            request = answer or request
         return request
 
     async def after_model_call(self, reply: AssistantMessage) -> AssistantMessage | Veto:
@@ -105,10 +105,10 @@ class Hooks:
         """
         for plugin in self._having("after_model_call"):
             asked = partial(plugin.after_model_call, self._context, reply)
-            said = await self._answer(plugin, "after_model_call", asked, (AssistantMessage, Veto))
-            if isinstance(said, Veto):
-                return said
-            reply = said or reply
+            answer = await self._answer(plugin, "after_model_call", asked, (AssistantMessage, Veto))
+            if isinstance(answer, Veto):
+                return answer
+            reply = answer or reply
         return reply
 
     async def before_tool(self, call: ToolCall) -> BeforeTool:
@@ -120,16 +120,16 @@ class Hooks:
         wanted: list[NeedsApproval] = []
         for plugin in self._having("before_tool"):
             asked = partial(plugin.before_tool, self._context, call)
-            said = await self._answer(plugin, "before_tool", asked, (ToolCall, Veto, NeedsApproval))
-            if isinstance(said, Veto):
-                return BeforeTool(call, veto=said)
-            if isinstance(said, NeedsApproval):
-                wanted.append(said)
-            elif said:
-                if (said.id, said.name) != (call.id, call.name):
+            answer = await self._answer(plugin, "before_tool", asked, (ToolCall, Veto, NeedsApproval))
+            if isinstance(answer, Veto):
+                return BeforeTool(call, veto=answer)
+            if isinstance(answer, NeedsApproval):
+                wanted.append(answer)
+            elif answer:
+                if (answer.id, answer.name) != (call.id, call.name):
                     problem = "it changed the id or the tool of the call; a hook may only change arguments"
                     raise PluginFailedError(plugin.name, "before_tool", problem)
-                call = said
+                call = answer
         return BeforeTool(call, approval=together(wanted))
 
     async def after_tool(self, call: ToolCall, result: ToolMessage) -> ToolMessage | Veto:
@@ -140,31 +140,31 @@ class Hooks:
         """
         for plugin in self._having("after_tool"):
             asked = partial(plugin.after_tool, self._context, call, result)
-            said = await self._answer(plugin, "after_tool", asked, (ToolMessage, Veto))
-            if isinstance(said, Veto):
-                return said
-            if said and (said.call_id, said.name) != (result.call_id, result.name):
+            answer = await self._answer(plugin, "after_tool", asked, (ToolMessage, Veto))
+            if isinstance(answer, Veto):
+                return answer
+            if answer and (answer.call_id, answer.name) != (result.call_id, result.name):
                 problem = "it changed the id or the tool of the result; a hook may only change what it says"
                 raise PluginFailedError(plugin.name, "after_tool", problem)
-            result = said or result
+            result = answer or result
         return result
 
     async def after_completion(self, outcome: TaskOutcome) -> None:
-        """Tell all plugins how the task ended; what one raises is logged."""
-        await self._tell("after_completion", lambda plugin: plugin.after_completion(self._context, outcome))
+        """Notify all plugins how the task ended; what one raises is logged."""
+        await self._notify("after_completion", lambda plugin: plugin.after_completion(self._context, outcome))
 
     async def on_error(self, text: str) -> None:
-        """Tell all plugins of a failure; what one raises is logged."""
-        await self._tell("on_error", lambda plugin: plugin.on_error(self._context, text))
+        """Notify all plugins of a failure; what one raises is logged."""
+        await self._notify("on_error", lambda plugin: plugin.on_error(self._context, text))
 
     def _having(self, hook: str) -> Iterator[Plugin]:
         if hook in self._agent.hooks:
             yield from (plugin for plugin in self._agent.ordered_plugins if plugin.overrides(hook))
 
-    async def _tell(self, hook: str, tell: Callable[[Plugin], Awaitable[None]]) -> None:
+    async def _notify(self, hook: str, notify: Callable[[Plugin], Awaitable[None]]) -> None:
         for plugin in self._having(hook):
             try:
-                await in_time(plugin, hook, partial(tell, plugin), self._timeout)
+                await in_time(plugin, hook, partial(notify, plugin), self._timeout)
             except PluginFailedError as error:
                 _log.warning("plugin failed", plugin=plugin.name, hook=hook, error_type=error.error_type)
 
@@ -172,24 +172,24 @@ class Hooks:
         self,
         plugin: Plugin,
         hook: str,
-        asked: Callable[[], Awaitable[Said | None]],
-        kinds: tuple[type[Said], ...],
-    ) -> Said | None:
-        said = await in_time(plugin, hook, asked, self._timeout)
-        if isinstance(said, Veto) and not said.reason.strip():
-            return replace(said, reason=f"the plugin {plugin.name!r} does not allow it")
-        if said is None or isinstance(said, kinds):
-            return said
+        asked: Callable[[], Awaitable[Answer | None]],
+        kinds: tuple[type[Answer], ...],
+    ) -> Answer | None:
+        answer = await in_time(plugin, hook, asked, self._timeout)
+        if isinstance(answer, Veto) and not answer.reason.strip():
+            return replace(answer, reason=f"the plugin {plugin.name!r} does not allow it")
+        if answer is None or isinstance(answer, kinds):
+            return answer
         expected = ", ".join(kind.__name__ for kind in kinds)
         raise PluginFailedError(
-            plugin.name, hook, f"it returned a {type(said).__name__}, not {expected} or None"
+            plugin.name, hook, f"it returned a {type(answer).__name__}, not {expected} or None"
         )
 
 
 def hook_context(
     task: TaskRef, identity: Identity | None = None, *, iteration: int = 0, usage: Usage | None = None
 ) -> HookContext:
-    """Return what plugins are told of where a task stands."""
+    """Return what plugins get of the state of a task."""
     return HookContext(
         task_id=task.task_id,
         context_id=task.context_id,
@@ -211,8 +211,8 @@ def together(wanted: Sequence[NeedsApproval | None]) -> NeedsApproval | None:
 
 
 async def in_time(
-    plugin: Plugin, method: str, asked: Callable[[], Awaitable[Said]], seconds: float = HOOK_TIMEOUT
-) -> Said:
+    plugin: Plugin, method: str, asked: Callable[[], Awaitable[Answer]], seconds: float = HOOK_TIMEOUT
+) -> Answer:
     """Return what a method of a plugin returns.
 
     Raises:

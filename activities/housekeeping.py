@@ -106,7 +106,7 @@ async def _step(kind: Kind, call: CleanInput, work: Awaitable[Cleaned]) -> Clean
     """Do a step, and count what it has removed.
 
     Raises:
-        ApplicationError: nobody can tell what is still needed.
+        ApplicationError: nobody knows what is still needed.
     """
     async with heartbeating():
         try:

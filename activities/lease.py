@@ -162,7 +162,7 @@ class CallLease:
     async def check(self, ahead: float = 0) -> None:
         """Pass if the call is ours, for so many seconds from now on.
 
-        An attempt that was frozen has to ask. No answer is no objection.
+        An attempt that was frozen has to ask. No answer counts as yes.
 
         Raises:
             OvertakenError: it is another attempt's.
@@ -240,7 +240,7 @@ class CallLease:
                     raise (OvertakenError() if self._is_lost else asyncio.CancelledError()) from None
                 if not self._goes_on():
                     working.cancel()
-                    # It may have lost that, and fail: nobody is told twice how the attempt ends.
+                    # It may have lost that, and fail: how the attempt ends is reported once.
                     await asyncio.gather(working, return_exceptions=True)
                     raise
                 self._is_forgotten = True

@@ -20,7 +20,7 @@ from everloop.stores.artifacts.interface import (
     Fail,
 )
 from everloop.stores.artifacts.published import PublishedArtifacts
-from everloop.stores.artifacts.shown import Contents, read_contents
+from everloop.stores.artifacts.rendering import Contents, read_contents
 from everloop.stores.leases import Leases
 from everloop.stores.secrets import Secrets
 from everloop.stores.transcripts import Transcripts
@@ -44,7 +44,7 @@ _AFTER_ALL_CALLS = FINAL_ATTEMPT
 """The position of what is told here. No transcript gets so long: it comes after every reply and result."""
 
 
-class ArtifactEndings:
+class ArtifactFinalizer:
     """Closes the artifacts of a task, and leaves subscribers with what the store holds of those they saw.
 
     Artifacts are completed if the task completed, and fail if not. A task that completes waits for a blob
@@ -142,7 +142,7 @@ class ViewPublisher(PublishPort):
         self._views = views
         self._context = context
         self._secrets = secrets
-        self._endings = ArtifactEndings(artifacts, views)
+        self._endings = ArtifactFinalizer(artifacts, views)
 
     @activity.defn
     async def publish(self, call: PublishInput) -> SaveContextResult | None:

@@ -1,4 +1,4 @@
-"""Spans that tell of a failure by its kind only: its message may hold content, or a secret."""
+"""Spans that record a failure by its kind only: its message may hold content, or a secret."""
 
 import json
 from collections.abc import Callable, Generator, Mapping, Sequence

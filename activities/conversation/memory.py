@@ -1,4 +1,4 @@
-"""Remembers what was said in a context."""
+"""Remembers the conversation of a context."""
 
 from collections.abc import Sequence
 
@@ -53,8 +53,8 @@ class RememberedConversation(ContextPort):
     @activity.defn
     async def save_context(self, call: SaveContextInput) -> SaveContextResult | None:
         context = _context(call.task)
-        said = remembered(call.messages or await self._transcript(call))
-        await self._conversations.append(context, call.task.task_id, said)
+        messages = remembered(call.messages or await self._transcript(call))
+        await self._conversations.append(context, call.task.task_id, messages)
         is_long = call.memory is not None and await self._compactor.is_long(context, call.memory)
         return SaveContextResult(is_long=is_long)
 

@@ -38,17 +38,17 @@ MAX_URL_CHARACTERS = 1_000
 
 
 def remembered(transcript: Sequence[TranscriptMessage]) -> list[ConversationMessage]:
-    """Return what was said: words, tool calls with their results, and where files are.
+    """Return what is worth remembering: words, tool calls with their results, and where files are.
 
-    Left out are summaries and lists of tools, replies that were refused and what told the model so, calls
+    Left out are summaries and lists of tools, replies that were refused and what said so to the model, calls
     without a result, what a model thought, and how it came to a task.
     """
-    said = list(_without_refusals(transcript))
+    spoken = list(_without_refusals(transcript))
     messages = list[ConversationMessage]()
     wanted = frozenset[str]()
-    for position, message in enumerate(said):
+    for position, message in enumerate(spoken):
         if isinstance(message, AssistantMessage):
-            wanted = _answered(message, said[position + 1 :])
+            wanted = _answered(message, spoken[position + 1 :])
             messages += _reply(message, wanted)
         elif isinstance(message, UserMessage):
             messages.append(_user_message(message))
@@ -113,7 +113,7 @@ def _user_message(message: UserMessage) -> UserMessage:
 
 
 def _is_elsewhere(part: FilePart) -> bool:
-    """Whether a file is kept somewhere, so that telling where is enough."""
+    """Whether a file is kept somewhere, so that its address is enough."""
     return not part.content and len(part.url) <= MAX_URL_CHARACTERS
 
 

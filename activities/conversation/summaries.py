@@ -15,7 +15,7 @@ from everloop.activities.conversation.recall import (
 )
 from everloop.activities.heartbeat import Heartbeat, heartbeating
 from everloop.activities.model.compaction import summary_request
-from everloop.activities.model.provider import ModelProvider, explained, read_stream
+from everloop.activities.model.provider import ModelProvider, read_stream, translate_provider_errors
 from everloop.activities.model.reply import ReplyAssembler
 from everloop.activities.telemetry import logging_task
 from everloop.stores.conversations import Conversations, ConversationSummary
@@ -27,7 +27,7 @@ from everloop.workflows.contract.names import context_key
 from everloop.workflows.contract.tasks import MemorySpec
 
 MAX_SUMMARY_CHARACTERS = 8_000
-"""How much of a summary is kept: a model may write more than the 500 words that it is told."""
+"""How much of a summary is kept: a model may write more than the 500 words that it is asked for."""
 
 _log = structlog.get_logger()
 
@@ -98,7 +98,7 @@ class ConversationCompactor:
         self, call: CompactConversationInput, step: SummaryStep, heartbeat: Heartbeat
     ) -> ConversationSummary:
         model = self._provider.choose(call.model, call.task.agent_id)
-        with explained(model, heartbeat):
+        with translate_provider_errors(model, heartbeat):
             reply = await self._ask(call, model, step)
         text = reply.text.strip()[:MAX_SUMMARY_CHARACTERS]
         if not text:

@@ -22,18 +22,18 @@ from everloop.stores.artifacts.interface import (
     ArtifactMissingError,
     Artifacts,
 )
-from everloop.stores.artifacts.rules import check_id
-from everloop.stores.artifacts.shown import (
-    SHOWN_BYTES,
-    SHOWN_PART_BYTES,
-    Shown,
-    ShownPart,
+from everloop.stores.artifacts.rendering import (
+    RENDERED_BYTES,
+    RENDERED_PART_BYTES,
+    Rendered,
+    RenderedPart,
     continuation,
-    is_shown_by,
+    matches_view,
     read_contents,
-    shown_form,
-    shown_indexes,
+    render_parts,
+    rendered_indexes,
 )
+from everloop.stores.artifacts.rules import check_id
 from everloop.stores.views.interface import TaskViews, ViewArtifact
 from everloop.workflows.contract.artifacts import ArtifactStatus, StoredArtifact
 from everloop.workflows.contract.events import RESPONSE_ARTIFACT, ArtifactChunk, ChunkMode
@@ -79,15 +79,15 @@ def is_showable(draft: ArtifactDraft) -> bool:
     parts = draft.parts or ()
     if not 0 < len(parts) <= MAX_PARTS or not _is_usable(draft.artifact_id):
         return False
-    return shown_size(draft) <= SHOWN_BYTES and all(map(_is_sendable, parts))
+    return rendered_size(draft) <= RENDERED_BYTES and all(map(_is_sendable, parts))
 
 
-def shown_parts(draft: ArtifactDraft) -> Shown:
+def shown_parts(draft: ArtifactDraft) -> Rendered:
     """Return what the call writes as it is shown."""
-    return tuple(ShownPart(part) for part in draft.parts or ())
+    return tuple(RenderedPart(part) for part in draft.parts or ())
 
 
-def shown_size(draft: ArtifactDraft) -> int:
+def rendered_size(draft: ArtifactDraft) -> int:
     """Return how many bytes of an artifact the call writes; more than fit if a part has too many."""
     return sum(map(_size, draft.parts or ()))
 
@@ -117,18 +117,18 @@ def _size(part: Part) -> int:
     if isinstance(part, TextPart):
         return len(part.text.encode())
     size = len(to_json(part.data)) if isinstance(part, DataPart) else 0
-    return size if size <= SHOWN_PART_BYTES else SHOWN_BYTES + 1
+    return size if size <= RENDERED_PART_BYTES else RENDERED_BYTES + 1
 
 
 # One artifact while the model writes the tool call that makes it.
 
 
 @dataclass(frozen=True)
-class ShownContent:
+class RenderedContent:
     """What subscribers see of an artifact, or are to see."""
 
     artifact_id: str
-    parts: Shown = ()
+    parts: Rendered = ()
     name: str = ""
     description: str = ""
     complete: bool = False
@@ -141,13 +141,13 @@ class ArtifactStream:
     all extends what subscribers see; nobody could take that back, so every later one repeats the base.
     """
 
-    def __init__(self, position: int, numbers: DraftNumbers, base: Shown | None = None) -> None:
+    def __init__(self, position: int, numbers: DraftNumbers, base: Rendered | None = None) -> None:
         self._position = position
         self._numbers = numbers
         self._base = base
-        self._shown = ShownContent("")
+        self._shown = RenderedContent("")
 
-    def show(self, content: ShownContent) -> list[ArtifactChunk]:
+    def show(self, content: RenderedContent) -> list[ArtifactChunk]:
         """Return the chunks that bring subscribers to what the call itself has written so far."""
         added = self._added(content)
         if added is None:  # what seemed to be its beginning is not
@@ -163,7 +163,7 @@ class ArtifactStream:
         """Begin a new draft with the next chunk: it is not known whether the last ones were published."""
         self._numbers.restart()
 
-    def _added(self, content: ShownContent) -> list[Part] | None:
+    def _added(self, content: RenderedContent) -> list[Part] | None:
         """Return what comes behind what is shown; None if that is not the beginning of it."""
         if not self._numbers.has_begun:
             base = (self._base or ()) if self._mode() == "replace" and content.parts else ()
@@ -178,7 +178,7 @@ class ArtifactStream:
         return "extend" if self._numbers.is_first else "replace"
 
 
-def whole_chunks(position: int, numbers: DraftNumbers, content: ShownContent) -> list[ArtifactChunk]:
+def whole_chunks(position: int, numbers: DraftNumbers, content: RenderedContent) -> list[ArtifactChunk]:
     """Return the chunks that put a whole content in the place of every draft of this attempt."""
     numbers.end()
     parts = [shown.part for shown in content.parts] or [EMPTY]
@@ -188,7 +188,7 @@ def whole_chunks(position: int, numbers: DraftNumbers, content: ShownContent) ->
 
 
 def chunk_of(
-    position: int, numbers: DraftNumbers, content: ShownContent, part: Part, mode: ChunkMode
+    position: int, numbers: DraftNumbers, content: RenderedContent, part: Part, mode: ChunkMode
 ) -> ArtifactChunk:
     """Return the next chunk."""
     return ArtifactChunk(
@@ -213,12 +213,12 @@ class StoredContents:
         self._artifacts = artifacts
         self._context = context_key(task.owner, task.context_id)
 
-    async def find(self, artifact_id: str) -> ShownContent | None:
+    async def find(self, artifact_id: str) -> RenderedContent | None:
         """Return an artifact, whatever it is; None if there is none."""
         artifact = await self._artifact(artifact_id)
         return await self._shown(artifact) if artifact else None
 
-    async def find_extensible(self, artifact_id: str, size: int) -> ShownContent | None:
+    async def find_appendable(self, artifact_id: str, size: int) -> RenderedContent | None:
         """Return an artifact that takes more, and of which a view still shows all with so many bytes more."""
         artifact = await self._artifact(artifact_id)
         return await self._shown(artifact) if artifact and _can_grow(artifact, size) else None
@@ -229,11 +229,11 @@ class StoredContents:
         except ArtifactMissingError:
             return None
 
-    async def _shown(self, artifact: StoredArtifact) -> ShownContent:
-        contents = await read_contents(self._artifacts, artifact, shown_indexes(artifact))
-        return ShownContent(
+    async def _shown(self, artifact: StoredArtifact) -> RenderedContent:
+        contents = await read_contents(self._artifacts, artifact, rendered_indexes(artifact))
+        return RenderedContent(
             artifact.artifact_id,
-            shown_form(artifact, contents),
+            render_parts(artifact, contents),
             artifact.name,
             artifact.description,
             complete=artifact.status is ArtifactStatus.COMPLETE,
@@ -241,13 +241,13 @@ class StoredContents:
 
 
 def _can_grow(artifact: StoredArtifact, size: int) -> bool:
-    indexes = shown_indexes(artifact)
+    indexes = rendered_indexes(artifact)
     shown = sum(part.size for part in artifact.parts if part.index in indexes)
     are_texts_shown = all(part.index in indexes for part in artifact.parts if part.kind == "text")
-    return artifact.status is ArtifactStatus.BUILDING and are_texts_shown and shown + size <= SHOWN_BYTES
+    return artifact.status is ArtifactStatus.BUILDING and are_texts_shown and shown + size <= RENDERED_BYTES
 
 
-class ArtifactSettlement:
+class ArtifactReconciler:
     """Brings what subscribers see of artifacts in line with the reply that counts.
 
     Each artifact that a call of the reply writes is shown whole, under the position of the reply; one that
@@ -273,17 +273,17 @@ class ArtifactSettlement:
                 chunks += whole_chunks(self._of.position, DraftNumbers(self._of.attempt), content)
         return chunks
 
-    async def _wanted(self, reply: AssistantMessage) -> dict[str, ShownContent]:
+    async def _wanted(self, reply: AssistantMessage) -> dict[str, RenderedContent]:
         drafts = (draft for draft in drafts_of(reply, self._of.tools).values() if is_showable(draft))
         contents = [await self._content(draft) for draft in drafts]
         return {content.artifact_id: content for content in contents if content}
 
-    async def _content(self, draft: ArtifactDraft) -> ShownContent | None:
+    async def _content(self, draft: ArtifactDraft) -> RenderedContent | None:
         """Return the artifact as the call will leave it, if that can be told."""
         written = shown_parts(draft)
         if not draft.extends:
-            return ShownContent(draft.artifact_id, written, draft.name, draft.description)
-        base = await self._contents.find_extensible(draft.artifact_id, shown_size(draft))
+            return RenderedContent(draft.artifact_id, written, draft.name, draft.description)
+        base = await self._contents.find_appendable(draft.artifact_id, rendered_size(draft))
         return replace(base, parts=_extended(base.parts, written)) if base else None
 
     async def _ids_of_others(self) -> list[str]:
@@ -295,8 +295,8 @@ class ArtifactSettlement:
         return [a.artifact_id for a in artifacts if not a.complete and a.artifact_id != RESPONSE_ARTIFACT]
 
     async def _correction(
-        self, artifact_id: str, shown: ViewArtifact | None, wanted: ShownContent | None
-    ) -> ShownContent | None:
+        self, artifact_id: str, shown: ViewArtifact | None, wanted: RenderedContent | None
+    ) -> RenderedContent | None:
         """Return what is to be shown in place of what is; None if that is right."""
         is_ours = shown is not None and shown.position == self._of.position
         if wanted is None and not is_ours:
@@ -304,21 +304,21 @@ class ArtifactSettlement:
         content = wanted or await self._stored(artifact_id)
         return None if shown and is_ours and _shows(shown, content) else content
 
-    async def _stored(self, artifact_id: str) -> ShownContent:
-        return await self._contents.find(artifact_id) or ShownContent(artifact_id)
+    async def _stored(self, artifact_id: str) -> RenderedContent:
+        return await self._contents.find(artifact_id) or RenderedContent(artifact_id)
 
 
-def _extended(base: Shown, written: Shown) -> Shown:
+def _extended(base: Rendered, written: Rendered) -> Rendered:
     """Return both, joined as the view joins them."""
     *before, last = base
     first, *rest = joined_parts([last.part, *(shown.part for shown in written)])
-    return (*before, replace(last, part=first), *map(ShownPart, rest))
+    return (*before, replace(last, part=first), *map(RenderedPart, rest))
 
 
-def _shows(shown: ViewArtifact, content: ShownContent) -> bool:
+def _shows(shown: ViewArtifact, content: RenderedContent) -> bool:
     artifact = shown.artifact
     is_open = artifact.complete == content.complete and not artifact.failed
-    return is_open and is_shown_by(content.parts or (ShownPart(EMPTY),), artifact.parts)
+    return is_open and matches_view(content.parts or (RenderedPart(EMPTY),), artifact.parts)
 
 
 # The artifacts that a reply of the model writes, shown while it is written.
@@ -339,7 +339,7 @@ class _Call:
     written: list[str] = field(default_factory=list[str])
     draft: ArtifactDraft | None = None
     stream: ArtifactStream | None = None
-    base: ShownContent | None = None
+    base: RenderedContent | None = None
     is_silent: bool = False
 
 
@@ -417,7 +417,7 @@ class ArtifactStreams:
             call.is_silent = True
             return []
         named = call.base or draft
-        content = ShownContent(draft.artifact_id, shown_parts(draft), named.name, named.description)
+        content = RenderedContent(draft.artifact_id, shown_parts(draft), named.name, named.description)
         return call.stream.show(content)
 
     async def _begin(self, call: _Call, draft: ArtifactDraft) -> ArtifactStream | None:
@@ -425,7 +425,7 @@ class ArtifactStreams:
         if not draft.extends:
             return ArtifactStream(self._of.position, numbers)
         async with asyncio.timeout(LOOK_UP):
-            call.base = await self._contents.find_extensible(draft.artifact_id, shown_size(draft))
+            call.base = await self._contents.find_appendable(draft.artifact_id, rendered_size(draft))
         return ArtifactStream(self._of.position, numbers, call.base.parts) if call.base else None
 
 

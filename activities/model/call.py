@@ -16,7 +16,7 @@ from everloop.activities.lease import MODEL_LEASE, CallLease, OvertakenError, ov
 from everloop.activities.model.artifacts import (
     LOOK_UP,
     STORE_ERRORS,
-    ArtifactSettlement,
+    ArtifactReconciler,
     ArtifactStreams,
     DraftedReply,
     StoredContents,
@@ -34,10 +34,10 @@ from everloop.activities.model.events import (
     was_answer,
     withdrawal,
 )
-from everloop.activities.model.failures import told_of
+from everloop.activities.model.failures import failure_fields
 from everloop.activities.model.files import FileReader
 from everloop.activities.model.plugins import ModelPlugins, UnjudgedReplies, as_output, response_format
-from everloop.activities.model.provider import ModelProvider, explained, read_stream
+from everloop.activities.model.provider import ModelProvider, read_stream, translate_provider_errors
 from everloop.activities.model.reply import Delta, ReplyAssembler
 from everloop.activities.model.request import (
     ChatRequest,
@@ -65,7 +65,7 @@ from everloop.workflows.contract.names import name_calls
 from everloop.workflows.contract.ports import ModelPort
 
 RESPONDER = "none"
-"""What subscribers are told of the model of an agent that needs none."""
+"""The name under which subscribers see the model of an agent that needs none."""
 
 _log = structlog.get_logger()
 
@@ -83,7 +83,7 @@ class _Attempt:
     agent: Agent
     draft: ResponseDraft | None
     artifacts: ArtifactStreams
-    settlement: ArtifactSettlement
+    reconciler: ArtifactReconciler
     plugins: ModelPlugins
 
     @property
@@ -137,12 +137,12 @@ class OpenAIModel(ModelPort):
         attempt = self._attempt(call, lease, opened.attempt, agent)
         try:
             model = RESPONDER if agent.respond else self._provider.choose(call.model, agent.id)
-            with explained(model, heartbeat):
+            with translate_provider_errors(model, heartbeat):
                 return await self._reply(attempt, opened, model)
         except OvertakenError:
             raise
         except ApplicationError as failure:
-            await self._tell_failure(attempt, failure)
+            await self._publish_failure(attempt, failure)
             raise
 
     def _attempt(self, call: CallModelInput, lease: CallLease, count: int, agent: Agent) -> _Attempt:
@@ -157,14 +157,14 @@ class OpenAIModel(ModelPort):
             agent,
             draft=None if call.tool or call.routing else ResponseDraft(call.length, number),
             artifacts=ArtifactStreams(of, contents),
-            settlement=ArtifactSettlement(of, contents, self._views),
+            reconciler=ArtifactReconciler(of, contents, self._views),
             plugins=ModelPlugins(agent, call),
         )
 
     async def _open(self, call: CallModelInput, lease: CallLease) -> OpenedTranscript:
         """Return the transcript, or the reply that an earlier attempt has stored.
 
-        A call that lacks its transcript comes again, with the same status: it has said nothing.
+        A call that lacks its transcript comes again, with the same status: it has published nothing.
         """
         attempt = Attempt(f"{call.length}.{call.tries}", activity.info().attempt, lease.lease)
         try:
@@ -236,24 +236,24 @@ class OpenAIModel(ModelPort):
         return await self._take_whole(attempt, ours)
 
     async def _take_whole(
-        self, attempt: _Attempt, written: AssistantMessage, told: Sequence[TaskEvent] = ()
+        self, attempt: _Attempt, written: AssistantMessage, recovery: Sequence[TaskEvent] = ()
     ) -> AssistantMessage:
-        """Take a reply that was not streamed now; store it before its end is published, behind `told`."""
+        """Take a reply that was not streamed now; store it before its end is published, behind `recovery`."""
         call, draft = attempt.call, attempt.draft
         reply = await self._stored(attempt, await self._judged(attempt, written))
         if not reply.text:
             end = closing_events(call.iteration, reply, withdrawal(draft))
         else:
             end = end_of_whole(call, reply, draft, is_data=attempt.output is not None)
-        return await self._show(attempt, reply, [*told, *end])
+        return await self._show(attempt, reply, [*recovery, *end])
 
     async def _ask(self, attempt: _Attempt, request: ChatRequest) -> AssistantMessage:
         """Stream one completion; store it before its end is published."""
         call, artifacts = attempt.call, attempt.artifacts
-        shown = None if attempt.output else attempt.draft
+        draft = None if attempt.output else attempt.draft
         assembler = ReplyAssembler(call.length, artifacts.tools)
         publish = partial(self._publish, attempt)
-        async with DeltaPublisher(publish, shown, artifacts, call.iteration) as publisher:
+        async with DeltaPublisher(publish, draft, artifacts, call.iteration) as publisher:
             name = attempt.agent.name
             async with self._provider.stream(call.task, request, assembler, agent_name=name) as stream:
                 await self._try_publish(attempt, recovery_events(call, attempt.count))
@@ -299,28 +299,30 @@ class OpenAIModel(ModelPort):
         """Publish the end of a reply, and say in it if that may have failed: the workflow then does it."""
         is_newest = attempt.draft is None or attempt.draft.is_newest
         is_published = await self._try_publish(attempt, end) and is_newest
-        await self._settle(attempt, reply)
+        await self._reconcile_artifacts(attempt, reply)
         return reply if is_published else reply.model_copy(update={"is_published": False})
 
-    async def _tell_failure(self, attempt: _Attempt, failure: ApplicationError) -> None:
+    async def _publish_failure(self, attempt: _Attempt, failure: ApplicationError) -> None:
         """Say that a retry follows, or take back the half-written answer of a call that ends here."""
         call, count = attempt.call, attempt.count
-        told = {} if attempt.agent.respond else told_of(failure)
-        _log.warning("model call failed", iteration=call.iteration, attempt=count, kind=failure.type, **told)
+        fields = {} if attempt.agent.respond else failure_fields(failure)
+        _log.warning(
+            "model call failed", iteration=call.iteration, attempt=count, kind=failure.type, **fields
+        )
         if not failure.non_retryable:
             await self._try_publish(attempt, retry_events(call, count, failure))
         else:
             await self._try_publish(attempt, [*recovery_events(call, count), *withdrawal(attempt.draft)])
-            await self._settle(attempt, None)
-            await attempt.plugins.tell_failure(failure)
+            await self._reconcile_artifacts(attempt, None)
+            await attempt.plugins.report_failure(failure)
 
-    async def _settle(self, attempt: _Attempt, reply: AssistantMessage | None) -> None:
-        """Make sure of what is shown of artifacts; where that fails, the tool calls do it."""
+    async def _reconcile_artifacts(self, attempt: _Attempt, reply: AssistantMessage | None) -> None:
+        """Make sure of what subscribers see of artifacts; where that fails, the tool calls do it."""
         try:
             async with asyncio.timeout(LOOK_UP):
-                chunks = await attempt.settlement.chunks(reply, attempt.artifacts.shown_ids)
+                chunks = await attempt.reconciler.chunks(reply, attempt.artifacts.shown_ids)
         except STORE_ERRORS as error:
-            _log.warning("artifacts not settled", error_type=type(error).__name__)
+            _log.warning("artifacts not reconciled", error_type=type(error).__name__)
         else:
             if chunks:
                 await self._try_publish(attempt, chunks)
@@ -337,7 +339,7 @@ async def _end_of_ours(
 ) -> list[TaskEvent]:
     """Return the end of the reply that the model has just `written`, and plugins may have changed.
 
-    The artifacts of calls that were changed are left to the settlement: the streams count those of before.
+    The artifacts of calls that were changed are left to the reconciler: the streams count those of before.
     """
     is_whole = reply.tool_calls == written.tool_calls
     chunks = await attempt.artifacts.finish(reply) if is_whole else []

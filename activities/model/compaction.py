@@ -9,7 +9,7 @@ from temporalio.exceptions import ApplicationError
 from everloop.activities.events import try_publish
 from everloop.activities.heartbeat import Heartbeat, heartbeating
 from everloop.activities.lease import MODEL_LEASE, CallLease
-from everloop.activities.model.provider import ModelProvider, explained, read_stream
+from everloop.activities.model.provider import ModelProvider, read_stream, translate_provider_errors
 from everloop.activities.model.reply import ReplyAssembler
 from everloop.activities.model.request import ChatRequest, last_summary, spoken, user_text
 from everloop.activities.telemetry import logging_task
@@ -31,10 +31,10 @@ from everloop.workflows.contract.messages import (
 # Asking the model to sum up the older part of a conversation.
 
 SUMMARY_WORDS = 500
-"""How long the summary may be; the model is told."""
+"""How long the summary may be; the prompt names it."""
 
 MAX_SUMMARY_CHARACTERS = 20_000
-"""How much of a summary is kept: a model may write more than it is told."""
+"""How much of a summary is kept: a model may write more than it is asked for."""
 
 MAX_MESSAGE_CHARACTERS = 8_000
 """How much of each message is summed up, from its beginning and its end: the prompt was too long already."""
@@ -170,7 +170,7 @@ class ContextCompactor:
             return SummaryMessage(first=call.first, end=call.end), ""
         try:
             model = self._provider.choose(call.model, call.task.agent_id)
-            with explained(model, heartbeat):
+            with translate_provider_errors(model, heartbeat):
                 text, usage = await self._ask(call, model, transcript)
         except ApplicationError as failure:
             if not failure.non_retryable:

@@ -38,7 +38,7 @@ _LAST_ATTEMPT = FINAL_ATTEMPT // DRAFTS_PER_ATTEMPT - 1
 class DraftNumbers:
     """Counts drafts, and the chunks of each, so that the fold keeps one whole draft.
 
-    Nobody can tell whether a publish that failed took effect. What follows is therefore a new draft
+    Nobody can know whether a publish that failed took effect. What follows is therefore a new draft
     (`restart`), from the first character on. An attempt has its own range of draft numbers; when that
     `is_spent`, nothing is published until the end of the call, which has the last number (`end`). `attempt`
     is numbered by `attempt_number`.

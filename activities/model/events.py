@@ -1,4 +1,4 @@
-"""What a model call tells subscribers besides its deltas."""
+"""What a model call publishes besides its deltas."""
 
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime

@@ -28,18 +28,18 @@ LONGEST_BACKOFF = timedelta(seconds=60)
 
 _FIRST_BACKOFF = timedelta(seconds=1)
 _DOUBLINGS = 6
-_TOLD_JITTER = 0.1
+_ASKED_JITTER = 0.1
 
 
-def retry_delay(told: timedelta | None, failures: int, chance: float) -> timedelta:
+def retry_delay(asked: timedelta | None, failures: int, chance: float) -> timedelta:
     """Return the delay after that many failures in a row.
 
-    `told` is what the provider asks for: never less, and up to 10% more. Otherwise the delay doubles from 1 s
+    `asked` is what the provider asks for: no less, and up to 10% more. Otherwise the delay doubles from 1 s
     to 60 s, of which between half and the whole is waited. `chance`, from 0 to 1, parts the calls that
     failed together.
     """
-    if told is not None:
-        return told * (1 + _TOLD_JITTER * chance)
+    if asked is not None:
+        return asked * (1 + _ASKED_JITTER * chance)
     doublings = min(failures - 1, _DOUBLINGS)
     longest = min(_FIRST_BACKOFF * 2**doublings, LONGEST_BACKOFF)
     return longest * (0.5 + 0.5 * chance)
@@ -172,7 +172,7 @@ def kind_of(error: Exception) -> Kind:
     return "unreadable" if isinstance(error, AnswerTooLargeError | UnreadableStreamError) else "failed"
 
 
-def told_of(failure: ApplicationError) -> dict[str, str]:
+def failure_fields(failure: ApplicationError) -> dict[str, str]:
     """Return what a log line may say of a failure: texts of others quote plugins, or what a model wrote."""
     return {"failure": failure.message} if failure.type in _OURS else {}
 

@@ -21,7 +21,7 @@ from everloop.workflows.contract.parts import essence, is_named, is_text
 from everloop.workflows.contract.tasks import TaskRef
 
 MAX_TEXT_FILE = 100_000
-"""Bytes of a text file that a model reads in the prompt; of a larger one it is only told."""
+"""Bytes of a text file that a model reads in the prompt; of a larger one it only gets a line."""
 
 _AUDIO = {"audio/wav": "wav", "audio/x-wav": "wav", "audio/mpeg": "mp3", "audio/mp3": "mp3"}
 
@@ -54,21 +54,21 @@ def is_wanted(part: FilePart, takes: Sequence[str]) -> bool:
 
 
 def file_content(part: FilePart, files: ReadFiles) -> list[ChatCompletionContentPartParam]:
-    """Return what the model gets of a file: a line that tells of it, and the content where it takes it."""
+    """Return what the model gets of a file: a line that describes it, and the content where it takes it."""
     content = _content(part, files)
-    told = _text(describe(part, is_gone=_is_gone(part, files)))
+    line = _text(describe(part, is_gone=_is_gone(part, files)))
     if is_named(part.media_type, files.takes):
         if content is not None:
-            return [told, _as_it_is(part, content)]
+            return [line, _as_it_is(part, content)]
         if part.url and essence(part.media_type).startswith("image/"):
             return [{"type": "image_url", "image_url": {"url": part.url}}]
     if content is not None and is_text(part.media_type) and len(content) <= MAX_TEXT_FILE:
-        return [_text(f"{describe(part)}\n{text}")] if (text := _decoded(content)) is not None else [told]
-    return [told]
+        return [_text(f"{describe(part)}\n{text}")] if (text := _decoded(content)) is not None else [line]
+    return [line]
 
 
 def describe(part: FilePart, *, is_gone: bool = False) -> str:
-    """Return the line that tells of a file."""
+    """Return the line that describes a file."""
     name = f"file {part.filename}" if part.filename else "file"
     if part.url:
         return f"[{name}, {part.media_type}: {part.url}]"
@@ -113,7 +113,7 @@ def _text(text: str) -> ChatCompletionContentPartParam:
 # Reads the files that clients sent along, for the model.
 
 MAX_MESSAGE_BYTES = 20_000_000
-"""How much of the files of one message the model gets; of those beyond it, it is only told."""
+"""How much of the files of one message the model gets; of those beyond it, it only gets a line."""
 
 MAX_REQUEST_BYTES = 50_000_000
 """How much of all files one request carries, those of the newest messages first."""
@@ -145,7 +145,7 @@ class FileReader:
                     room -= await self._read_message(message, min(room, MAX_MESSAGE_BYTES))
         except AWAY as error:
             _log.warning("files not read", error_type=type(error).__name__)
-            # The error's own text would tell the history of the workflow where the store is.
+            # The error's own text would write into the history of the workflow where the store is.
             raise ApplicationError(_UNAVAILABLE, type=FILES_UNAVAILABLE) from None
         return ReadFiles(self._takes, self._contents)
 

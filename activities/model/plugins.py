@@ -69,13 +69,13 @@ class ModelPlugins:
             return request
         asked = as_model_request(request)
         try:
-            said = await self._hooks.before_model_call(asked)
+            answer = await self._hooks.before_model_call(asked)
         except PluginFailedError as error:
             raise error.as_failure() from None
-        if isinstance(said, Veto):
-            raise ApplicationError(said.reason, type=failures.PLUGIN_VETO, non_retryable=True)
+        if isinstance(answer, Veto):
+            raise ApplicationError(answer.reason, type=failures.PLUGIN_VETO, non_retryable=True)
         try:
-            return request if said is asked else as_chat_request(said, request)
+            return request if answer is asked else as_chat_request(answer, request)
         except ValueError as error:
             problem = f"a plugin of agent {self._agent.id!r} failed in before_model_call: {error}"
             raise ApplicationError(problem, type=failures.PLUGIN_FAILED, non_retryable=True) from None
@@ -91,18 +91,19 @@ class ModelPlugins:
         if not self.judge_replies:
             return reply
         try:
-            said = await self._hooks.after_model_call(reply)
+            answer = await self._hooks.after_model_call(reply)
         except PluginFailedError as error:
             raise error.as_failure() from None
-        if isinstance(said, Veto):
-            return _refuse(reply, said.reason)
-        if said.refused:
-            return _refuse(said.model_copy(update={"usage": reply.usage}), said.refused)
-        calls = name_calls(said.tool_calls, self._position)
-        kept = {"usage": reply.usage, "is_published": reply.is_published}
-        return said.model_copy(update={"tool_calls": calls, **kept})
+        if isinstance(answer, Veto):
+            return _refuse(reply, answer.reason)
+        if answer.refused:
+            return _refuse(answer.model_copy(update={"usage": reply.usage}), answer.refused)
+        calls = name_calls(answer.tool_calls, self._position)
+        return answer.model_copy(
+            update={"tool_calls": calls, "usage": reply.usage, "is_published": reply.is_published}
+        )
 
-    async def tell_failure(self, failure: ApplicationError) -> None:
+    async def report_failure(self, failure: ApplicationError) -> None:
         """Tell plugins that the call has failed for good."""
         await self._hooks.on_error(failure.message)
 
@@ -195,22 +196,22 @@ def _refuse(reply: AssistantMessage, reason: str) -> AssistantMessage:
     return reply.model_copy(update=refused)
 
 
-# Answers that are data: what the model is told of their shape, and whether a reply has it.
+# Answers that are data: what the model reads of their shape, and whether a reply has it.
 
 MAX_PROBLEMS = 20
-"""How many of the things that do not fit the model is told at once."""
+"""How many of the things that do not fit the model reads at once."""
 
 MAX_PROBLEM_CHARACTERS = 300
 
 MAX_SCHEMA_CHARACTERS = 20_000
-"""A longer schema is not told again: the model has it with the request."""
+"""A longer schema is not repeated: the model has it with the request."""
 
 _UNSENDABLE = "it holds a number that is too large, or is nested too deeply"
 _CUT_OFF = "it was cut off, because replies may only be so long; write less"
 
 
 def response_format(output: type[BaseModel]) -> ResponseFormatJSONSchema:
-    """Return what tells the provider of the shape of the answer.
+    """Return what the provider gets of the shape of the answer.
 
     Not `strict`: OpenAI would take only a part of JSON schema, and refuse the rest.
     """
@@ -277,17 +278,17 @@ def _problems(error: ValidationError) -> list[str]:
     """Return what does not fit, by field; what stands there is not repeated."""
     found = error.errors(include_url=False, include_input=False, include_context=False)
     lines = [f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in found[:MAX_PROBLEMS]]
-    shown = [line.removeprefix(": ")[:MAX_PROBLEM_CHARACTERS] for line in lines]
-    more = len(found) - len(shown)
-    return [*shown, f"and {more} more"] if more else shown
+    first = [line.removeprefix(": ")[:MAX_PROBLEM_CHARACTERS] for line in lines]
+    more = len(found) - len(first)
+    return [*first, f"and {more} more"] if more else first
 
 
 def _refuse_output(reply: AssistantMessage, output: type[BaseModel], problems: list[str]) -> AssistantMessage:
     schema = json.dumps(output.model_json_schema(), ensure_ascii=False)
-    told = f":\n{schema}" if len(schema) <= MAX_SCHEMA_CHARACTERS else " that the request came with."
+    schema_text = f":\n{schema}" if len(schema) <= MAX_SCHEMA_CHARACTERS else " that the request came with."
     listed = "\n".join(f"- {problem}" for problem in problems)
     refused = (
         f"Your answer does not fit:\n{listed}\n"
-        f"Answer again, with nothing but JSON that fits the schema {output.__name__!r}{told}"
+        f"Answer again, with nothing but JSON that fits the schema {output.__name__!r}{schema_text}"
     )
     return reply.model_copy(update={"refused": refused, "is_invalid": True})

@@ -338,7 +338,7 @@ async def read_stream(
 
 
 @contextmanager
-def explained(model: str, heartbeat: Heartbeat) -> Generator[None]:
+def translate_provider_errors(model: str, heartbeat: Heartbeat) -> Generator[None]:
     """Count a failure of the provider and raise what it means."""
     try:
         yield

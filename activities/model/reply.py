@@ -306,18 +306,18 @@ class ReplyAssembler:
 
     def _keep(self, deltas: list[Delta]) -> list[Delta]:
         """Return deltas that belong to the reply, with the ends of the thoughts that they do not continue."""
-        told: list[Delta] = []
+        kept: list[Delta] = []
         for delta in deltas:
             thought_id = delta.thought_id if isinstance(delta, ThoughtDelta) else None
             if thought_id != self._open_thought:
-                told += self._end_thought()
+                kept += self._end_thought()
             self._open_thought = thought_id
             if isinstance(delta, TextDelta):
                 self._text.append(delta.text)
             elif isinstance(delta, ThoughtDelta):
                 self._reasoning.append(delta.text)
-            told.append(delta)
-        return told
+            kept.append(delta)
+        return kept
 
     def _end_thought(self) -> list[Delta]:
         thought_id, self._open_thought = self._open_thought, None

@@ -147,7 +147,7 @@ def last_summary(transcript: Sequence[TranscriptMessage]) -> SummaryMessage | No
 
 
 def user_text(message: UserMessage) -> str:
-    """Return what the user said: texts as they are, data as JSON, a line for each file."""
+    """Return the message of the user: texts as they are, data as JSON, a line for each file."""
     return "\n\n".join(_text(part) for part in message.parts)
 
 
@@ -158,7 +158,7 @@ def sent_messages(transcript: Sequence[TranscriptMessage]) -> list[SpokenMessage
 
 
 def spoken(messages: Iterable[TranscriptMessage]) -> list[SpokenMessage]:
-    """Return what was said in the conversation itself."""
+    """Return the messages of the conversation itself."""
     return [message for message in messages if isinstance(message, SpokenMessage)]
 
 
@@ -212,7 +212,7 @@ def _message(message: SpokenMessage, files: ReadFiles) -> ChatCompletionMessageP
 
 
 def _user_content(message: UserMessage, files: ReadFiles) -> str | list[ChatCompletionContentPartParam]:
-    """Return what the user said; as one text, unless there is a file that the model gets as it is."""
+    """Return the message of the user; as one text, unless there is a file that the model gets as it is."""
     parts: list[ChatCompletionContentPartParam] = []
     for part in message.parts:
         given = file_content(part, files) if isinstance(part, FilePart) else None

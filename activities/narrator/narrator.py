@@ -53,7 +53,7 @@ class NarrationTerms:
 
     `least_interval`: in seconds, whatever the agent wants (default 1). `max_calls`: of the model (default
     200). `patience`: how long the view of the task may be missing (default 10 minutes). `longest`: after
-    which nothing more is told (default 23 hours; Temporal ends the activity after 24).
+    which nothing more is narrated (default 23 hours; Temporal ends the activity after 24).
     """
 
     least_interval: float = 1.0
@@ -66,7 +66,7 @@ class Narration:
     """Tells what is new in the stream of a task; reads it without waiting, once an interval.
 
     It stops at what comes after its start, which heartbeats carry on to the next attempt together with the
-    number of calls; what was told already stands in the stream.
+    number of calls; what was narrated already stands in the stream.
     """
 
     def __init__(  # noqa: PLR0913, PLR0917 -- all that one narration needs
@@ -99,14 +99,14 @@ class Narration:
         self._skips = 0
 
     async def run(self) -> None:
-        """Tell what is new every interval, until there is nothing more to tell of; one narrator at a time."""
+        """Narrate what is new every interval, until nothing more comes; one narrator at a time."""
         async with self._beating():
             with suppress(RedisError, OSError):  # that it is away costs a fence, and no narration
                 await self._lease.claim()
-            await self._lease.hold(self._tell())
+            await self._lease.hold(self._narrate())
             await self._lease.end()
 
-    async def _tell(self) -> None:
+    async def _narrate(self) -> None:
         if not await self._goes_on():
             return
         while self._calls < self._terms.max_calls and datetime.now(UTC) < self._deadline:
@@ -121,7 +121,7 @@ class Narration:
         _log.info("nothing more is narrated: it is enough for one task", calls=self._calls)
 
     async def _goes_on(self) -> bool:
-        """Look at the task; return whether there may be more to tell. An outage is waited out for a while."""
+        """Look at the task; return whether more may be narrated. An outage is waited out for a while."""
         try:
             is_over = await (self._look() if self._has_begun else self._begin())
         except (RedisError, OSError) as error:
@@ -143,7 +143,7 @@ class Narration:
         self._is_seen = snapshot is not None
         if self._start is None:
             self._start = snapshot.position if snapshot else START
-        is_over = await self._hears_the_end()
+        is_over = await self._reads_the_end()
         self._has_begun = True
         if snapshot is None:
             return is_over
@@ -152,20 +152,20 @@ class Narration:
 
     async def _look(self) -> bool:
         """Take in what is new; return whether the task is over."""
-        if await self._hears_the_end():
+        if await self._reads_the_end():
             return True
         state = await self._views.state(self._task.task_id)
         self._is_seen = state is not None
         return state is not None and not is_at_work(state)
 
-    async def _hears_the_end(self) -> bool:
+    async def _reads_the_end(self) -> bool:
         """Read on, without waiting: that would hold a connection for each narrator."""
         while page := await self._views.read({self._task.task_id: self._position}, wait=0):
             for streamed in page:
                 self._position = streamed.position
                 self._story.take(streamed.event)
                 if not self._has_begun and isinstance(streamed.event, Narrated):
-                    self._story.settle()
+                    self._story.mark_narrated()
             if any(map(self._ends_here, page)):
                 return True
         return False
@@ -184,7 +184,7 @@ class Narration:
         return is_due
 
     async def _ask(self) -> str:
-        """Return what the model tells; empty if that is nothing new, or it cannot answer."""
+        """Return the narration of the model; empty if that is nothing new, or it cannot answer."""
         self._calls += 1
         self._beat()
         request = narration_request(self._model, self._subject, self._story)
@@ -192,12 +192,12 @@ class Narration:
         try:
             async with self._provider.stream(self._task, request, assembler) as stream:
                 await _read(stream, assembler)
-        except Exception as error:  # noqa: BLE001 -- whatever a provider answers, the task is not to hear of it
+        except Exception as error:  # noqa: BLE001 -- whatever a provider answers, the task is not to fail by it
             self._note_failure(error)
             return ""
         self._failures = self._skips = 0
-        self._story.settle()
-        return narration(assembler.reply.text, self._story.told)
+        self._story.mark_narrated()
+        return narration(assembler.reply.text, self._story.narrations)
 
     def _note_failure(self, error: Exception) -> None:
         self._failures += 1
@@ -251,9 +251,9 @@ def _ends_narration(event: TaskEvent) -> bool:
 
 
 def _subject(view: TaskView) -> str:
-    """Return what the user said last."""
-    said = [text_of(message.parts) for message in view.history if isinstance(message, UserMessage)]
-    return said[-1] if said else ""
+    """Return the last message of the user."""
+    texts = [text_of(message.parts) for message in view.history if isinstance(message, UserMessage)]
+    return texts[-1] if texts else ""
 
 
 LONGEST_ANSWER = timedelta(seconds=20)
@@ -263,7 +263,7 @@ _TERMS = NarrationTerms()
 
 
 class Narrator(NarratorPort):
-    """Looks at the stream of a task every few seconds, and lets a model tell what is new in it.
+    """Looks at the stream of a task every few seconds, and lets a model narrate what is new in it.
 
     It never fails: what goes wrong is logged, and costs a narration. What its calls use is not counted as
     used by the task.

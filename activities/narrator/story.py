@@ -1,4 +1,4 @@
-"""What a task has done so far, in lines for a model that tells of it. Pure."""
+"""What a task has done so far, in lines for a model that narrates it. Pure."""
 
 from collections import deque
 from collections.abc import Mapping, Sequence
@@ -23,7 +23,7 @@ from everloop.workflows.contract.events import (
 from everloop.workflows.contract.messages import text_of
 
 REMEMBERED = 5
-"""How many of the last narrations must not be said again."""
+"""How many of the last narrations must not be repeated."""
 
 _LINES = 20
 _LINE_LENGTH = 160
@@ -38,7 +38,7 @@ class Story:
 
     def __init__(self) -> None:
         self._lines: deque[str] = deque(maxlen=_LINES)
-        self._told: deque[str] = deque(maxlen=REMEMBERED)
+        self._narrations: deque[str] = deque(maxlen=REMEMBERED)
         self._agents: dict[str, str] = {}
         self._has_news = False
 
@@ -48,85 +48,85 @@ class Story:
         return tuple(self._lines)
 
     @property
-    def told(self) -> tuple[str, ...]:
+    def narrations(self) -> tuple[str, ...]:
         """The last narrations, oldest first."""
-        return tuple(self._told)
+        return tuple(self._narrations)
 
     @property
     def has_news(self) -> bool:
-        """Whether something has happened since `settle`."""
+        """Whether something has happened since `mark_narrated`."""
         return self._has_news
 
     def take(self, event: TaskEvent) -> None:
         """Take in the next event of the task."""
         if isinstance(event, Narrated):
-            self._told.append(event.text)
+            self._narrations.append(event.text)
         elif line := self._line(event):
             self._lines.append(_short(line))
             self._has_news = True
 
-    def settle(self) -> None:
-        """What has happened up to here is told."""
+    def mark_narrated(self) -> None:
+        """Note that what has happened up to here is narrated."""
         self._has_news = False
 
     def _line(self, event: TaskEvent) -> str:
-        """Return what the event is worth telling; empty for nothing."""
+        """Return the line of an event; empty if it has none."""
         if isinstance(event, AgentInvoked):
             self._agents[event.task_id.rpartition("/")[2]] = event.agent_id
         if isinstance(event, SubAgentEvent):
             return self._line_of_sub_agent(event)
-        return _told(event)
+        return _line_of(event)
 
     def _line_of_sub_agent(self, event: SubAgentEvent) -> str:
         inner = _parsed(event.event)
         line = self._line(inner) if inner else ""
-        who = self._agents.get(event.path[-1], "a colleague")
+        who = self._agents.get(event.path[-1], "a sub-agent")
         return f"{who}: {line}" if line else ""
 
 
 @singledispatch
-def _told(_event: object) -> str:
-    """Return what an event is worth telling; most are worth nothing."""
+def _line_of(_event: object) -> str:
+    """Return the line of an event; most have none."""
     return ""
 
 
-@_told.register
+@_line_of.register
 def _(event: IterationStarted) -> str:
     return f"the model thinks about what to do next (turn {event.iteration})"
 
 
-@_told.register
+@_line_of.register
 def _(event: ToolCalled) -> str:
     return f"calls {event.name} with {event.arguments}"
 
 
-@_told.register
+@_line_of.register
 def _(event: ToolProgressed) -> str:
     return f"{event.name} reports: {event.message}"
 
 
-@_told.register
+@_line_of.register
 def _(event: ToolCompleted) -> str:
     return f"{event.name} has ended: {event.outcome}"
 
 
-@_told.register
+@_line_of.register
 def _(event: AgentInvoked) -> str:
     return f"asks the agent {event.agent_id}"
 
 
-@_told.register
+@_line_of.register
 def _(event: RetryScheduled) -> str:
     return f"has to try again: {event.reason}"
 
 
-@_told.register
+@_line_of.register
 def _(event: StatusChanged) -> str:
-    said = text_of(event.message.parts) if event.message else ""
-    return said and f"says: {said}"
+    text = text_of(event.message.parts) if event.message else ""
+    return text and f"says: {text}"
 
 
-@_told.register
+@_line_of.register
 def _(event: Narrated) -> str:
     return event.text
 
@@ -172,7 +172,7 @@ def narration_request(model: str, subject: str, story: Story) -> ChatRequest:
     """Return the request for the next narration. `subject` is what the user asked for."""
     parts = (
         _section("request", [subject[:MAX_REQUEST_CHARACTERS]]),
-        _section("already_said", story.told),
+        _section("already_said", story.narrations),
         _section("log", story.lines),
     )
     return ChatRequest(
@@ -193,13 +193,13 @@ def is_enough(answer: str) -> bool:
     return "\n" in answer.strip() or len(answer) > ENOUGH_CHARACTERS
 
 
-def narration(answer: str, told: Sequence[str]) -> str:
-    """Return what is told of an answer: its first line, cut at a word; empty for nothing new.
+def narration(answer: str, earlier: Sequence[str]) -> str:
+    """Return the narration in an answer: its first line, cut at a word; empty for nothing new.
 
-    What was said among `told` is nothing new, in capitals or not.
+    What is among the `earlier` ones is nothing new, in capitals or not.
     """
     text = _cut(_clean(answer))
-    return "" if text.casefold() in {said.casefold() for said in told} else text
+    return "" if text.casefold() in {each.casefold() for each in earlier} else text
 
 
 def _clean(answer: str) -> str:

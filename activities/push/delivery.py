@@ -46,7 +46,7 @@ class Body:
 
 
 def write_body(config: PushConfig, subject: Subject) -> Body:
-    """Return what tells a client of A2A 1.0."""
+    """Return the notification for a client of A2A 1.0."""
     task_url = TaskUrl(config.task_id, config.context_id, config.public_url)
     match subject:
         case TaskView():
@@ -59,7 +59,7 @@ def write_body(config: PushConfig, subject: Subject) -> Body:
 
 
 def write_legacy_body(config: PushConfig, view: TaskView) -> Body:
-    """Return what tells a client of A2A 0.3: always the task."""
+    """Return the notification for a client of A2A 0.3: always the task."""
     task = conversions.to_compat_task(to_task(view, config.public_url))
     return Body(_encode(task.model_dump(mode="json", by_alias=True, exclude_none=True)), "application/json")
 
@@ -102,7 +102,7 @@ _log = structlog.get_logger()
 
 
 class PushDelivering(PushPort):
-    """Posts what a client has not heard yet, and then notes that it has.
+    """Posts what a client has not got yet, and then notes that it has.
 
     If we die in between, it is posted again under the same id. One attempt at a time delivers to a webhook.
     A config that its client removed ends its delivery, and so does one that the store has lost: it may come
@@ -146,7 +146,7 @@ class PushDelivering(PushPort):
         if not await self._configs.knows(task_id):
             record_delivery("lost")
             _log.error(
-                "push config lost: its client hears no more of the task unless it sets the config again"
+                "push config lost: its client gets nothing more of the task unless it sets the config again"
             )
 
     async def _deliver(self, config: PushConfig, lease: CallLease, *, skips: bool) -> DeliverPushResult:
@@ -211,7 +211,7 @@ class PushDelivering(PushPort):
             _log.info("push config removed: its webhook is gone")
             return False
         raise _failed(
-            config, "not_taken", _problem(answer), told=retry_after(answer.headers, datetime.now(UTC))
+            config, "not_taken", _problem(answer), asked=retry_after(answer.headers, datetime.now(UTC))
         )
 
 
@@ -231,7 +231,7 @@ def _problem(answer: Answer) -> str:
 
 
 def _failed(
-    config: PushConfig, outcome: DeliveryOutcome, problem: str, told: timedelta | None = None
+    config: PushConfig, outcome: DeliveryOutcome, problem: str, asked: timedelta | None = None
 ) -> ApplicationError:
     """Return a failure that is tried again: not sooner than the webhook asks, nor than our own backoff."""
     attempt = activity.info().attempt
@@ -241,5 +241,5 @@ def _failed(
     )
     backoff = timedelta(seconds=2 ** min(attempt - 1, _LONGEST_BACKOFF_EXPONENT))
     return ApplicationError(
-        problem, type=PUSH_FAILED, next_retry_delay=told if told and told > backoff else None
+        problem, type=PUSH_FAILED, next_retry_delay=asked if asked and asked > backoff else None
     )

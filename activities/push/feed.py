@@ -1,4 +1,4 @@
-"""What a client that is notified has not heard yet."""
+"""What a client that is notified has not got yet."""
 
 import asyncio
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from everloop.runtime.blobs import BlobsUnavailableError
 from everloop.runtime.protocol.tasks import is_visible
 from everloop.runtime.temporal.failures import says_workflow_unknown
 from everloop.stores.artifacts.interface import Artifacts
-from everloop.stores.artifacts.shown import with_artifacts
+from everloop.stores.artifacts.rendering import with_artifacts
 from everloop.stores.views.interface import MAX_TASK_BYTES, START, Snapshot, TaskViews
 from everloop.workflows.contract.events import ArtifactChunk, StatusChanged, TaskEvent
 from everloop.workflows.contract.push import TASK_UNREADABLE
@@ -55,14 +55,14 @@ def _unreadable(error: Exception) -> ApplicationError:
 
 
 Subject = TaskView | StatusChanged | Artifact
-"""What is told: the whole task, a new status, or an artifact that became complete."""
+"""What is sent: the whole task, a new status, or an artifact that became complete."""
 
 
 @dataclass(frozen=True)
 class News:
-    """The next thing to tell, and the position up to which the client knows the task once it is told.
+    """The next notification, and the position up to which the client knows the task once it is sent.
 
-    `name` tells it from all others of its task, however often it is looked up.
+    `name` distinguishes it from all others of its task, however often it is looked up.
     """
 
     position: str
@@ -72,18 +72,18 @@ class News:
 
 @dataclass(frozen=True)
 class Nothing:
-    """There is nothing to tell up to this position. `is_over`: nor will there be."""
+    """There is nothing to send up to this position. `is_over`: nor will there be."""
 
     position: str
     is_over: bool
 
 
 class PushFeed:
-    """Reads the stream of a task; who has heard nothing, or whose place in it is lost, gets the view.
+    """Reads the stream of a task; a client that got nothing, or whose place in it is lost, gets the view.
 
     A view that is gone is rebuilt here, as gateways do it for whoever asks. One that lacks statuses is left
-    to gateways (`everloop.gateway.tasks.reconcile`), whose sweep finds it and tells the deliveries when it is
-    right again.
+    to gateways (`everloop.gateway.tasks.reconcile`), whose sweep finds it and notifies the deliveries when
+    it is right again.
     """
 
     def __init__(self, views: TaskViews, workflows: TaskWorkflows) -> None:
@@ -128,9 +128,9 @@ class PushFeed:
             case StatusChanged():
                 return event
             case ArtifactChunk(last_chunk=True):
-                shown = await self._views.artifact(task_id, event.artifact_id)
-                # What began anew meanwhile is told when that is complete.
-                is_told = shown and shown.artifact.complete and is_visible(shown.artifact)
-                return shown.artifact if shown and is_told else None
+                found = await self._views.artifact(task_id, event.artifact_id)
+                # What began anew meanwhile is sent when that is complete.
+                is_sent = found and found.artifact.complete and is_visible(found.artifact)
+                return found.artifact if found and is_sent else None
             case _:
                 return None

@@ -1,6 +1,6 @@
 """Calls that another agent takes: whether they may be made, which is asked like with any other tool."""
 
-from everloop.activities.tools.hooks import ToolHooks, tell_error
+from everloop.activities.tools.hooks import ToolHooks, report_error
 from everloop.activities.tools.messages import message
 from everloop.activities.tools.questions import approval_question, ending, is_approved, needs_approval
 from everloop.agents.agent import Agent
@@ -10,7 +10,7 @@ from everloop.workflows.contract.calls import LoadAgentInput, RunToolInput, Tool
 from everloop.workflows.contract.messages import ToolMessage
 
 
-async def objection(agent: Agent, call: LoadAgentInput) -> ToolReply | None:
+async def find_veto(agent: Agent, call: LoadAgentInput) -> ToolReply | None:
     """Return what has to be answered first, or why the agent may not make the call; None if it may."""
     run = RunToolInput(
         task=call.task,
@@ -24,7 +24,7 @@ async def objection(agent: Agent, call: LoadAgentInput) -> ToolReply | None:
     )
     reply = await _vet(agent, run)
     if isinstance(reply, ToolMessage):
-        await tell_error(agent, run, reply)
+        await report_error(agent, run, reply)
     return reply
 
 
@@ -48,7 +48,7 @@ async def _vet(agent: Agent, call: RunToolInput) -> ToolReply | None:
 
 
 def _forgotten(name: str) -> Tool:
-    """Stand in for a tool that the task has pinned, and that its agent's definition has no more."""
+    """Return an empty tool for one that the task has pinned, and that its agent's definition has no more."""
 
     async def nothing() -> None:
         """Do nothing: it is not called."""

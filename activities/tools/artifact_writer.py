@@ -19,7 +19,7 @@ from everloop.runtime.blobs import BlobError
 from everloop.stores.artifacts.interface import Append, ArtifactError, Change, Create, Fail, NewPart
 from everloop.stores.artifacts.layout import SEGMENT_BYTES
 from everloop.stores.artifacts.published import PublishedArtifacts
-from everloop.stores.artifacts.shown import SHOWN_BYTES
+from everloop.stores.artifacts.rendering import RENDERED_BYTES
 from everloop.workflows.contract.artifacts import StoredArtifact
 from everloop.workflows.contract.messages import DataPart, FilePart, Part, TextPart
 
@@ -109,7 +109,7 @@ INTERVAL = 0.025
 """Seconds from one write to the store to the next; what comes meanwhile goes out together."""
 
 HIDDEN_INTERVAL = 1.0
-"""The same for what is too large to be shown while it is written."""
+"""The same for what is too large to be rendered while it is written."""
 
 _BATCH_ROWS = 1000
 """Rows that go out together at most: the store checks each one."""
@@ -158,7 +158,7 @@ class ArtifactWriter:
         self._count = 0
 
     def call_it(self, media_type: str) -> None:
-        """Say what the content is, unless that was said already; at the latest before the first piece."""
+        """Say what the content is, unless that is known already; at the latest before the first piece."""
         (part,) = self._create.parts
         self._create = replace(self._create, parts=(replace(part, media_type=part.media_type or media_type),))
 
@@ -198,7 +198,7 @@ class ArtifactWriter:
 
 
 class Batches:
-    """Combines small pieces: they go out together, every 25 ms; beyond what is shown, by whole segments.
+    """Combines small pieces: they go out together, every 25 ms; beyond what is rendered, by whole segments.
 
     The first goes out at once, unless all of the content is there already (`is_whole`). The artifact is
     complete at the end of the block, and failed if the block raises. `artifact` is what it is then.
@@ -267,19 +267,19 @@ class Batches:
             self._flusher.cancel()
             await asyncio.wait({self._flusher}, timeout=_LAST_WORD / 10)
         if self._flusher.done() and not self._flusher.cancelled():
-            self._flusher.exception()  # whoever has to know was told
+            self._flusher.exception()  # it has been reported
 
     @property
     def _room(self) -> int:
         """How many bytes go out together; a whole segment needs no detour through Redis."""
-        return PIECE_BYTES if self._sent <= SHOWN_BYTES else SEGMENT_BYTES
+        return PIECE_BYTES if self._sent <= RENDERED_BYTES else SEGMENT_BYTES
 
     async def _send(self) -> None:
         async with self._sending:
             if self._pending:
                 content, rows = self._take()
                 self._sent += len(content)
-                self._due = _now() + (INTERVAL if self._sent <= SHOWN_BYTES else HIDDEN_INTERVAL)
+                self._due = _now() + (INTERVAL if self._sent <= RENDERED_BYTES else HIDDEN_INTERVAL)
                 await self._writer.put(content, rows=rows)
 
     def _take(self) -> tuple[bytes, int]:

@@ -46,7 +46,7 @@ from everloop.stores.artifacts.interface import (
     Replace,
 )
 from everloop.stores.artifacts.published import PublishedArtifacts
-from everloop.stores.artifacts.shown import is_text
+from everloop.stores.artifacts.rendering import is_text
 from everloop.stores.views.interface import TaskViews
 from everloop.stores.views.parts import is_plain
 from everloop.workflows.contract.artifacts import StoredArtifact

@@ -28,7 +28,7 @@ from everloop.activities.tools.function import (
     retry_failure,
 )
 from everloop.activities.tools.hidden_artifacts import HiddenArtifacts
-from everloop.activities.tools.hooks import ToolHooks, VettedCall, tell_error
+from everloop.activities.tools.hooks import ToolHooks, VettedCall, report_error
 from everloop.activities.tools.lookup import FoundTool, find_tool
 from everloop.activities.tools.messages import message, unknown_outcome
 from everloop.activities.tools.questions import (
@@ -130,7 +130,7 @@ class AgentTools(ToolPort):
                 if isinstance(reply, ToolMessage):
                     key = phase_key(call.call, len(call.answers))
                     await self._events.end(call, reply, this_attempt(call.task.task_id, key))
-                    await tell_error(agent, call, reply)
+                    await report_error(agent, call, reply)
                 return reply
 
     @activity.defn
@@ -239,9 +239,9 @@ class AgentTools(ToolPort):
         return await run.claim.finish(await self._execute(run))
 
     async def _execute(self, run: _Run) -> ToolReply:
-        """Run the tool; whatever it raises is told to the model, unless it is tried again."""
+        """Run the tool; whatever it raises the model reads, unless it is tried again."""
         call, hide = run.call, run.secrets.hide
-        await self._events.tell(call.task, run.claim.lease, *started(call.call))
+        await self._events.publish(call.task, run.claim.lease, *started(call.call))
         arguments = values_of(run.vetted.arguments)
         if run.tool.context_parameter:
             arguments[run.tool.context_parameter] = self._context(run)
@@ -269,7 +269,7 @@ class AgentTools(ToolPort):
         delay = next_delay(run.tool.retries, run.heartbeat)
         if delay is None or not (run.tool.idempotent or await run.claim.release(delay)):
             return (await self._after(run, ended)).model_copy(update={"raised_at": raised_at})
-        await self._events.tell(task, run.claim.lease, retry_event(ended.content, delay))
+        await self._events.publish(task, run.claim.lease, retry_event(ended.content, delay))
         raise retry_failure(ended.content, delay) from None
 
     def _context(self, run: _Run) -> ToolContext:
@@ -294,8 +294,8 @@ class AgentTools(ToolPort):
     def _progress(self, run: _Run) -> Callable[[str], Awaitable[None]]:
         async def progress(text: str) -> None:
             call = run.call.call
-            told = ToolProgressed(call_id=call.id, name=call.name, message=run.secrets.hide(text))
-            await self._events.tell(run.call.task, run.claim.lease, told)
+            event = ToolProgressed(call_id=call.id, name=call.name, message=run.secrets.hide(text))
+            await self._events.publish(run.call.task, run.claim.lease, event)
 
         return progress
 
@@ -304,20 +304,20 @@ class AgentTools(ToolPort):
     ) -> None:
         """Publish the statuses that come with the call, and that it starts if it ends at once.
 
-        Any other tells that it starts when it is ours: nobody else works on it, and no later attempt.
+        Any other publishes that it starts when it is ours: nobody else works on it, and no later attempt.
         """
-        # After a counted failure the warnings were told before.
-        told = () if heartbeat.failures else (call.warning, warning)
-        warnings = [Warned(text=text) for text in told if text]
+        # After a counted failure the warnings were published before.
+        texts = () if heartbeat.failures else (call.warning, warning)
+        warnings = [Warned(text=text) for text in texts if text]
         starting = started(call.call) if starts and not call.answers else []
-        # Before the call is claimed: an attempt that waits for another one may tell of it.
+        # Before the call is claimed: an attempt that waits for another one may publish it.
         name = f"announcement {call.task.run_id} {phase_key(call.call, len(call.answers))}"
         lease = await begin_attempt(self._records, call.task.task_id, name)
         await self._events.announce(call.task, lease, call.statuses, *warnings, *starting)
 
 
 def _log_failure(run: _Run, failure: ToolFailure) -> None:
-    """Tell operators where a tool raised; what it said only at debug, without the client's secrets."""
+    """Log where a tool raised; what it wrote only at debug, without the client's secrets."""
     about = {"tool": run.tool.name, "raised_at": failure.raised_at}
     _log.warning("tool failed", **about, **exception_fields(failure.error))
     _log.debug("tool traceback", **about, exception=run.secrets.hide(full_text(failure.error)))

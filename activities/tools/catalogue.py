@@ -17,7 +17,7 @@ from everloop.activities.heartbeat import heartbeating
 from everloop.activities.hooks import Hooks, PluginFailedError, hook_context, in_time
 from everloop.activities.lease import begin_attempt
 from everloop.activities.telemetry import logging_task
-from everloop.activities.tools.agents import objection
+from everloop.activities.tools.agents import find_veto
 from everloop.activities.tools.events import started
 from everloop.activities.tools.questions import phase_key
 from everloop.activities.transcripts import put_messages
@@ -171,7 +171,7 @@ class AgentCatalogue(AgentPort):
             agent = _find(self._agents, call.agent_id)
             name = f"agent {call.task.run_id} {phase_key(call.call, len(call.answers))}"
             lease = await begin_attempt(self._leases, call.task.task_id, name)
-            reply = await objection(find_agent(self._agents, call.task), call)
+            reply = await find_veto(find_agent(self._agents, call.task), call)
             await publish_events(self._views, call.task, _announced(call, reply), lease)
             question = reply if isinstance(reply, Question) else None
             refused = reply if isinstance(reply, ToolMessage) else None
@@ -196,12 +196,12 @@ class AgentCatalogue(AgentPort):
             passed: list[UserMessage] = []
             for message in call.messages:
                 try:
-                    said = await hooks.before_request(message)
+                    answer = await hooks.before_request(message)
                 except PluginFailedError as error:
                     raise error.as_failure() from None
-                if isinstance(said, Veto):
-                    return BeforeRequestResult(messages=call.messages, refused=said.reason)
-                passed.append(said)
+                if isinstance(answer, Veto):
+                    return BeforeRequestResult(messages=call.messages, refused=answer.reason)
+                passed.append(answer)
             return BeforeRequestResult(messages=tuple(passed))
 
     @activity.defn

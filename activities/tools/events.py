@@ -1,4 +1,4 @@
-"""What tool calls tell subscribers, and the cache that the next model call reads."""
+"""What tool calls publish, and the cache that the next model call reads."""
 
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -26,7 +26,7 @@ _log = structlog.get_logger()
 
 
 def started(call: ToolCall) -> list[TaskEvent]:
-    """Return what tells that a call begins to run, in this attempt; a later one goes on after another."""
+    """Return the events of a call that begins to run, in this attempt; a later one goes on after another."""
     attempt = activity.info().attempt
     begins = ToolStarted(call_id=call.id, name=call.name, attempt=attempt)
     return [Resumed(after="attempt", attempt=attempt, call_id=call.id), begins] if attempt > 1 else [begins]
@@ -43,32 +43,32 @@ class ToolEvents:
         self, task: TaskRef, lease: Lease, statuses: tuple[StatusChanged, ...], *events: TaskEvent
     ) -> None:
         """Publish what has to be known before a call goes on: above all the statuses that come with it."""
-        if told := (*statuses, *events):
-            await publish_events(self._views, task, told, lease)
+        if published := (*statuses, *events):
+            await publish_events(self._views, task, published, lease)
 
-    async def tell(self, task: TaskRef, lease: Lease, *events: TaskEvent) -> None:
+    async def publish(self, task: TaskRef, lease: Lease, *events: TaskEvent) -> None:
         """Publish events that nobody depends on."""
         await try_publish(self._views, task, events, lease)
 
     async def end(self, call: RunToolInput | StoreResultInput, result: ToolMessage, lease: Lease) -> None:
-        """Cache the result and tell subscribers. The result itself is safe in history, so both may fail.
+        """Cache the result and publish it. The result itself is safe in history, so both may fail.
 
         Raises:
             OvertakenError: a later attempt does both.
         """
         if not (call.has_fallback and result.outcome == "error"):
             await self._cache(call, result, lease)
-        shown = beginning(result.content)
+        start = beginning(result.content)
         completed = ToolCompleted(
             call_id=result.call_id,
             name=result.name,
             outcome=result.outcome,
-            result=shown,
+            result=start,
             size=len(result.content.encode(errors="replace")),
-            cut=shown != result.content,
+            cut=start != result.content,
             raised_at=result.raised_at,
         )
-        await self.tell(call.task, lease, completed)
+        await self.publish(call.task, lease, completed)
 
     async def _cache(self, call: RunToolInput | StoreResultInput, result: ToolMessage, lease: Lease) -> None:
         task = call.task

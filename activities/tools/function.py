@@ -118,6 +118,6 @@ def retry_failure(problem: str, delay: timedelta) -> ApplicationError:
 
 
 def retry_event(problem: str, delay: timedelta) -> RetryScheduled:
-    """Return what subscribers hear of a failed attempt."""
+    """Return the event of a failed attempt."""
     attempt = activity.info().attempt
     return RetryScheduled(attempt=attempt, reason=excerpt(problem), delay=delay.total_seconds())

@@ -20,7 +20,7 @@ from everloop.workflows.contract.messages import ToolCall, ToolMessage
 class VettedCall:
     """A call as it is to run. `approval` is what people are to be asked, whatever the tool itself says.
 
-    `mark` is empty unless plugins changed the arguments; it tells the changed ones apart from all others.
+    `mark` is empty unless plugins changed the arguments; it distinguishes the changed ones from all others.
     """
 
     call: ToolCall
@@ -61,28 +61,30 @@ class ToolHooks:
         if not self._hooks.has("after_tool"):
             return result
         try:
-            said = await self._hooks.after_tool(call, result)
+            answer = await self._hooks.after_tool(call, result)
         except PluginFailedError as error:
-            # An error would bring the tool that stands in, which would do again what was done.
+            # An error would bring the fallback, which would do again what was done.
             outcome = "unknown" if self._tool.fallback and result.outcome != "error" else "error"
-            said = message(call, withheld(error), outcome)
-        if isinstance(said, Veto):
-            said = message(call, said.reason, "rejected")
-        return said.model_copy(update={"content": render_result(said.content), "artifacts": result.artifacts})
+            answer = message(call, withheld(error), outcome)
+        if isinstance(answer, Veto):
+            answer = message(call, answer.reason, "rejected")
+        return answer.model_copy(
+            update={"content": render_result(answer.content), "artifacts": result.artifacts}
+        )
 
     async def _ask(self, arguments: BaseModel) -> VettedCall | ToolMessage:
-        said = await self._hooks.before_tool(self._call)
-        if said.veto:
-            return message(self._call, said.veto.reason, "rejected")
-        approval = together([self._approval, said.approval])
-        if said.call.arguments == self._call.arguments:
+        answer = await self._hooks.before_tool(self._call)
+        if answer.veto:
+            return message(self._call, answer.veto.reason, "rejected")
+        approval = together([self._approval, answer.approval])
+        if answer.call.arguments == self._call.arguments:
             return VettedCall(self._call, arguments, approval=approval)
-        changed = await parse_arguments(self._tool, said.call.arguments)
-        return VettedCall(said.call, changed, _mark_of(said.call.arguments), approval)
+        changed = await parse_arguments(self._tool, answer.call.arguments)
+        return VettedCall(answer.call, changed, _mark_of(answer.call.arguments), approval)
 
 
-async def tell_error(agent: Agent, call: RunToolInput, result: ToolMessage) -> None:
-    """Let plugins know of a tool that failed; after a crash they may hear of it again."""
+async def report_error(agent: Agent, call: RunToolInput, result: ToolMessage) -> None:
+    """Let plugins know of a tool that failed; after a crash they may be called for it again."""
     if result.outcome == "error":
         failed = f"{result.name}: {result.content}"
         await Hooks(agent, hook_context(call.task, call.identity)).on_error(failed)

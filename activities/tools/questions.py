@@ -33,9 +33,9 @@ def needs_approval(agent: Agent, tool: Tool, arguments: BaseModel) -> bool:
     """Whether people are asked before the call runs; a policy that fails asks them."""
     if isinstance(tool.needs_approval, bool) and isinstance(agent.needs_approval, bool):
         return tool.needs_approval or agent.needs_approval
-    shown = as_json(arguments)
+    arguments_text = as_json(arguments)
     try:
-        return _tool_wants(tool, shown) or _agent_wants(agent, tool, shown)
+        return _tool_wants(tool, arguments_text) or _agent_wants(agent, tool, arguments_text)
     except Exception as error:  # noqa: BLE001 -- whatever a policy raises, nothing runs unasked
         _log.warning("approval policy failed", tool=tool.name, **exception_fields(error))
         return True
@@ -108,11 +108,11 @@ def _escape(sign: str) -> str:
     return json.dumps(sign)[1:-1]
 
 
-# What people have said to a tool call so far, and what follows from it.
+# What people have answered to a tool call so far, and what follows from it.
 
 
 def is_approved(call: RunToolInput, mark: str = "") -> bool:
-    """Whether somebody has approved this very call; a yes to the tool that it stands in for is none.
+    """Whether somebody has approved this very call; a yes to the tool that failed is none.
 
     Nor is a yes to other arguments, where plugins change them (`VettedCall.mark`).
     """

@@ -36,7 +36,7 @@ class ToolClaim:
 
     @property
     def lease(self) -> Lease:
-        """What this attempt tells of the call under."""
+        """What this attempt publishes of the call under."""
         return self._lease.lease
 
     @property

@@ -86,7 +86,7 @@ class SecretReader:
         return _HIDDEN if str(value) in self._seen else value
 
     async def _get(self, name: str) -> JsonValue:
-        """Read a secret; the store's own error would tell the model where the store is."""
+        """Read a secret; the store's own error would reveal to the model where the store is."""
         try:
             return await insist(
                 lambda: self._secrets.get(self._task_id, self._full_name(name)), self._patience

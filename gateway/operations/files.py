@@ -18,7 +18,7 @@ from everloop.stores.artifacts.interface import (
     Artifacts,
     Create,
 )
-from everloop.stores.artifacts.shown import SHOWN_BYTES, SHOWN_PART_BYTES
+from everloop.stores.artifacts.rendering import RENDERED_BYTES, RENDERED_PART_BYTES
 from everloop.workflows.contract.artifacts import ArtifactStatus, StoredArtifact
 from everloop.workflows.contract.messages import FilePart, Message, Part
 from everloop.workflows.contract.names import context_key
@@ -90,7 +90,7 @@ class InputFiles:
         """Return the small files of the newest messages, in base64; each is read once."""
         contents: dict[_Place, str] = {}
         read: dict[str, str] = {}
-        room = SHOWN_BYTES
+        room = RENDERED_BYTES
         for place, artifact_id, size in _small_files(messages):
             if len(contents) == SHOWN_FILES or size > room:
                 break
@@ -118,7 +118,7 @@ def _small_files(messages: Sequence[Message]) -> list[tuple[_Place, str, int]]:
         for message in reversed(messages)
         for index, part in enumerate(message.parts)
         if isinstance(part, FilePart) and part.stored
-        if part.size is not None and part.size <= SHOWN_PART_BYTES
+        if part.size is not None and part.size <= RENDERED_PART_BYTES
     ]
 
 

@@ -1,6 +1,6 @@
 """Messages of the protocol as JSON: whether what was sent fits one, and pages of tasks. Pure.
 
-Source: ProtoJSON (protobuf.dev, "ProtoJSON Format"). The protobuf decoder tells of violations with what was
+Source: ProtoJSON (protobuf.dev, "ProtoJSON Format"). The protobuf decoder reports errors with what was
 sent and in words of its own; it lets unknown words pass for enums, and leaves out what is no base64.
 Unknown fields pass: clients may be newer than we are (A2A 1.0 §3.6).
 """

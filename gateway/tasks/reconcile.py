@@ -25,7 +25,7 @@ from everloop.gateway.tasks.runs import Alive, RunEnd, Runs, Stuck
 from everloop.gateway.tasks.tasks import Tasks, canceled_status
 from everloop.runtime.blobs import BlobError, BlobsUnavailableError
 from everloop.runtime.telemetry.logs import task_fields
-from everloop.stores.artifacts import shown
+from everloop.stores.artifacts import rendering
 from everloop.stores.artifacts.interface import ArtifactError, Artifacts, Fail
 from everloop.stores.views.interface import Snapshot, position_order
 from everloop.stores.views.parts import fails_drafts
@@ -83,7 +83,7 @@ async def with_artifacts(view: TaskView, artifacts: Artifacts, max_bytes: int) -
         PayloadsUnavailableError: the content cannot be read now.
     """
     try:
-        return await shown.with_artifacts(view, artifacts, max_bytes)
+        return await rendering.with_artifacts(view, artifacts, max_bytes)
     except BlobsUnavailableError as error:
         raise PayloadsUnavailableError from error
 

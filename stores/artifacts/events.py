@@ -4,7 +4,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from everloop.stores.artifacts.interface import AddParts, Append, Change, Complete, Create, Fail, Replace
-from everloop.stores.artifacts.shown import Contents, Shown, continuation, is_shown_by, shown_indexes
+from everloop.stores.artifacts.rendering import (
+    Contents,
+    Rendered,
+    continuation,
+    matches_view,
+    rendered_indexes,
+)
 from everloop.stores.views.interface import ViewArtifact
 from everloop.workflows.contract.artifacts import ArtifactStatus, StoredArtifact
 from everloop.workflows.contract.events import ArtifactChunk, ChunkMode
@@ -27,7 +33,7 @@ class Told:
     continues the draft, None if the draft is somebody else's.
     """
 
-    shown: Shown | None
+    shown: Rendered | None
     name: str
     description: str
     complete: bool
@@ -37,9 +43,9 @@ class Told:
     next_index: int | None = None
 
     @classmethod
-    def by_view(cls, view: ViewArtifact, *candidates: Shown) -> "Told":
+    def by_view(cls, view: ViewArtifact, *candidates: Rendered) -> "Told":
         """Return what a view tells: the first of these forms that it shows, or something else."""
-        shown = (each for each in candidates if is_shown_by(each, view.artifact.parts))
+        shown = (each for each in candidates if matches_view(each, view.artifact.parts))
         return cls(
             next(shown, None),
             view.artifact.name,
@@ -50,7 +56,7 @@ class Told:
             view.attempt,
         )
 
-    def says(self, artifact: StoredArtifact, shown: Shown) -> bool:
+    def says(self, artifact: StoredArtifact, shown: Rendered) -> bool:
         """Whether subscribers have all of this, and know what has become of it."""
         return self.shown == shown and self.is_of(artifact) and self.is_closed_as(artifact)
 
@@ -79,7 +85,7 @@ class Telling:
     first_attempt: int = 0
 
     def tell(
-        self, told: Told | None, artifact: StoredArtifact, shown: Shown
+        self, told: Told | None, artifact: StoredArtifact, shown: Rendered
     ) -> tuple[list[ArtifactChunk], Told]:
         """Return the chunks after which subscribers see this, and what they have been told then."""
         rest = continuation(told.shown, shown) if told and told.shown and told.is_of(artifact) else None
@@ -114,7 +120,7 @@ class Telling:
         return [chunk]
 
     def _chunks(
-        self, mode: ChunkMode, artifact: StoredArtifact, shown: Shown, parts: list[Part], told: Told | None
+        self, mode: ChunkMode, artifact: StoredArtifact, shown: Rendered, parts: list[Part], told: Told | None
     ) -> tuple[list[ArtifactChunk], Told]:
         if told and told.next_index is not None and mode == "extend":
             position, attempt, first = told.position, told.attempt, told.next_index
@@ -159,7 +165,7 @@ def changed_contents(
         ContentNeededError: a part may be shown whose content is not among these.
     """
     changed = _changed(before, contents, change)
-    indexes = shown_indexes(after, room)
+    indexes = rendered_indexes(after, room)
     if missing := indexes - changed.keys():
         raise ContentNeededError(missing)
     return {index: changed[index] for index in indexes}

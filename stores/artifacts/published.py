@@ -21,14 +21,14 @@ from everloop.stores.artifacts.interface import (
     Fail,
     PartIndexError,
 )
-from everloop.stores.artifacts.shown import (
-    SHOWN_BYTES,
+from everloop.stores.artifacts.rendering import (
+    RENDERED_BYTES,
     Contents,
-    Shown,
-    is_shown_by,
+    Rendered,
+    matches_view,
     read_contents,
-    shown_form,
-    shown_indexes,
+    render_parts,
+    rendered_indexes,
 )
 from everloop.stores.views.interface import TaskViews, ViewArtifact
 from everloop.workflows.contract.artifacts import ArtifactStatus, StoredArtifact
@@ -170,10 +170,10 @@ class PublishedArtifacts(Artifacts):
         if artifact is None:
             return telling.withdrawal(view, is_over=is_over)
         room = await self._room(view)
-        contents = await self._read(self._inner, artifact, shown_indexes(artifact, room))
+        contents = await self._read(self._inner, artifact, rendered_indexes(artifact, room))
         if is_over and artifact.status is ArtifactStatus.BUILDING:
             artifact = artifact.model_copy(update={"status": ArtifactStatus.COMPLETE})
-        shown = shown_form(artifact, contents)
+        shown = render_parts(artifact, contents)
         told = Told.by_view(view, shown)
         return [] if told.says(artifact, shown) else telling.tell(told, artifact, shown)[0]
 
@@ -183,7 +183,7 @@ class PublishedArtifacts(Artifacts):
         if view is None or told is None or told.shown is None:
             return False
         is_same = (view.position, view.attempt) == (told.position, told.attempt)
-        return is_same and is_shown_by(told.shown, view.artifact.parts)
+        return is_same and matches_view(told.shown, view.artifact.parts)
 
     async def _look(self, key: _Key, change: Change, needed: frozenset[int]) -> "_Known":
         """See what the store holds and what subscribers have been told.
@@ -197,14 +197,14 @@ class PublishedArtifacts(Artifacts):
         # What was deleted or replaced since it was found is noticed when the change is made.
         with suppress(ArtifactMissingError, PartIndexError):
             if artifact and not isinstance(change, Create):
-                indexes = shown_indexes(artifact, room) | needed
+                indexes = rendered_indexes(artifact, room) | needed
                 contents = await self._read(self._inner, artifact, indexes)
         return _Known(artifact, contents, room, view)
 
     async def _room(self, view: ViewArtifact | None) -> int:
         """Return for how many bytes of an artifact the view of the task has room; it has this of it now."""
         room = self._views.max_bytes - await self._views.size(self._task.task_id)
-        if room >= SHOWN_BYTES or view is None:
+        if room >= RENDERED_BYTES or view is None:
             return room
         return room + len(view.artifact.model_dump_json().encode())
 
@@ -257,15 +257,15 @@ class _Step:
             raise _StaleError
         room = self.known.room
         contents = changed_contents(before, self.known.contents, self.change, after, room)
-        shown = shown_form(after, contents)
+        shown = render_parts(after, contents)
         chunks, told = self.telling.tell(self._told(before, shown), after, shown)
         self.result = _Known(after, contents, room, told=told)
         return chunks
 
-    def _told(self, before: StoredArtifact | None, shown: Shown) -> Told | None:
+    def _told(self, before: StoredArtifact | None, shown: Rendered) -> Told | None:
         if self.known.told or self.known.view is None:
             return self.known.told
-        shown_before = [shown_form(before, self.known.contents)] if before else []
+        shown_before = [render_parts(before, self.known.contents)] if before else []
         return Told.by_view(self.known.view, shown, *shown_before)
 
 

@@ -68,7 +68,7 @@ class Changed:
 
 
 @dataclass(frozen=True)
-class Occasion:
+class OperationContext:
     """Which artifact is changed, when, and what the caller calls this operation (empty: nothing)."""
 
     context_id: str
@@ -93,24 +93,26 @@ def check_id(artifact_id: str) -> str:
     return artifact_id
 
 
-def change_artifact(before: StoredArtifact | None, change: Change, occasion: Occasion) -> Changed | None:
+def change_artifact(
+    before: StoredArtifact | None, change: Change, operation: OperationContext
+) -> Changed | None:
     """Return what a change makes of an artifact, or None if it changes nothing.
 
     Raises:
         ArtifactError: it is refused.
     """
-    check_id(occasion.artifact_id)
-    if before is not None and _is_known(before, occasion.operation_id):
+    check_id(operation.artifact_id)
+    if before is not None and _is_known(before, operation.operation_id):
         return None
-    if before is not None and is_outdated(occasion.operation_id, (done.id for done in before.operations)):
-        raise ArtifactOvertakenError(occasion.artifact_id)
+    if before is not None and is_outdated(operation.operation_id, (done.id for done in before.operations)):
+        raise ArtifactOvertakenError(operation.artifact_id)
     if isinstance(change, Create):
-        return _create(before, change, occasion)
+        return _create(before, change, operation)
     if before is None:
-        raise ArtifactMissingError(occasion.artifact_id)
+        raise ArtifactMissingError(operation.artifact_id)
     if isinstance(change, Complete | Fail):
-        return _close(before, change, occasion)
-    return _continue(before, change, occasion)
+        return _close(before, change, operation)
+    return _continue(before, change, operation)
 
 
 def part_of(artifact: StoredArtifact, index: int) -> ArtifactPart:
@@ -124,59 +126,61 @@ def part_of(artifact: StoredArtifact, index: int) -> ArtifactPart:
     return artifact.parts[index]
 
 
-def _continue(before: StoredArtifact, change: Append | AddParts | Replace, occasion: Occasion) -> Changed:
+def _continue(
+    before: StoredArtifact, change: Append | AddParts | Replace, operation: OperationContext
+) -> Changed:
     if before.status is not ArtifactStatus.BUILDING:
         raise ArtifactClosedError(before.artifact_id, before.status)
     match change:
         case Append():
-            return _append(before, change, occasion)
+            return _append(before, change, operation)
         case AddParts():
-            return _add_parts(before, change, occasion)
+            return _add_parts(before, change, operation)
         case Replace():
-            return _replace(before, change, occasion)
+            return _replace(before, change, operation)
 
 
 def _is_known(artifact: StoredArtifact, operation_id: str) -> bool:
     return bool(operation_id) and any(operation.id == operation_id for operation in artifact.operations)
 
 
-def _create(before: StoredArtifact | None, change: Create, occasion: Occasion) -> Changed:
+def _create(before: StoredArtifact | None, change: Create, operation: OperationContext) -> Changed:
     if before and not change.override:
-        raise ArtifactExistsError(occasion.artifact_id)
+        raise ArtifactExistsError(operation.artifact_id)
     _check_names(
-        occasion,
+        operation,
         {
             "name": text_flaw(change.name, MAX_NAME),
             "description": text_flaw(change.description, MAX_DESCRIPTION),
         },
     )
     artifact = StoredArtifact(
-        artifact_id=occasion.artifact_id,
-        context_id=occasion.context_id,
+        artifact_id=operation.artifact_id,
+        context_id=operation.context_id,
         task_id=change.task_id,
         name=change.name,
         description=change.description,
-        parts=_new_parts(occasion, change.parts, 0),
+        parts=_new_parts(operation, change.parts, 0),
         version=before.version if before else 0,
         is_input=change.is_input,
-        created_at=occasion.at,
-        updated_at=occasion.at,
+        created_at=operation.at,
+        updated_at=operation.at,
         operations=before.operations if before else (),
     )
-    artifact = _logged(artifact, "create", 0, occasion, is_closing=change.complete)
+    artifact = _logged(artifact, "create", 0, operation, is_closing=change.complete)
     return Changed(artifact, _writes_of(change.parts, 0), is_new=True)
 
 
-def _append(before: StoredArtifact, change: Append, occasion: Occasion) -> Changed:
+def _append(before: StoredArtifact, change: Append, operation: OperationContext) -> Changed:
     count = len(before.parts)
     index = count - 1 if change.index == -1 and count else change.index
     part = part_of(before, index)
     rows = _appended_rows(before.artifact_id, part, change)
     longer = part.model_copy(update={"size": part.size + len(change.content), "rows": part.rows + rows})
-    parts = _with_part(before, longer).parts + _new_parts(occasion, change.parts, count)
+    parts = _with_part(before, longer).parts + _new_parts(operation, change.parts, count)
     update = {"parts": parts, "last_chunk_index": before.last_chunk_index + 1}
     artifact = before.model_copy(update=update)
-    artifact = _logged(artifact, "append", index, occasion, is_closing=change.last_chunk)
+    artifact = _logged(artifact, "append", index, operation, is_closing=change.last_chunk)
     writes = (Write(index, change.content),) if change.content else ()
     return Changed(artifact, writes + _writes_of(change.parts, count))
 
@@ -196,24 +200,24 @@ def _appended_rows(artifact_id: str, part: ArtifactPart, change: Append) -> int:
     return found
 
 
-def _add_parts(before: StoredArtifact, change: AddParts, occasion: Occasion) -> Changed:
+def _add_parts(before: StoredArtifact, change: AddParts, operation: OperationContext) -> Changed:
     first = len(before.parts)
-    parts = before.parts + _new_parts(occasion, change.parts, first)
+    parts = before.parts + _new_parts(operation, change.parts, first)
     update = {"parts": parts, "last_chunk_index": before.last_chunk_index + 1}
     artifact = _logged(
-        before.model_copy(update=update), "append", first, occasion, is_closing=change.last_chunk
+        before.model_copy(update=update), "append", first, operation, is_closing=change.last_chunk
     )
     return Changed(artifact, _writes_of(change.parts, first))
 
 
-def _replace(before: StoredArtifact, change: Replace, occasion: Occasion) -> Changed:
+def _replace(before: StoredArtifact, change: Replace, operation: OperationContext) -> Changed:
     part_of(before, change.index)
-    (part,) = _new_parts(occasion, (change.part,), change.index)
-    artifact = _logged(_with_part(before, part), "replace", change.index, occasion)
+    (part,) = _new_parts(operation, (change.part,), change.index)
+    artifact = _logged(_with_part(before, part), "replace", change.index, operation)
     return Changed(artifact, _writes_of((change.part,), change.index))
 
 
-def _close(before: StoredArtifact, change: Complete | Fail, occasion: Occasion) -> Changed | None:
+def _close(before: StoredArtifact, change: Complete | Fail, operation: OperationContext) -> Changed | None:
     is_complete = isinstance(change, Complete)
     status = ArtifactStatus.COMPLETE if is_complete else ArtifactStatus.FAILED
     if before.status is status:
@@ -221,20 +225,20 @@ def _close(before: StoredArtifact, change: Complete | Fail, occasion: Occasion) 
     if before.status is not ArtifactStatus.BUILDING:
         raise ArtifactClosedError(before.artifact_id, before.status)
     closed = before.model_copy(
-        update={"status": status, "completed_at": occasion.at if is_complete else None}
+        update={"status": status, "completed_at": operation.at if is_complete else None}
     )
-    return Changed(_logged(closed, "complete" if is_complete else "fail", 0, occasion))
+    return Changed(_logged(closed, "complete" if is_complete else "fail", 0, operation))
 
 
-def _new_parts(occasion: Occasion, parts: Sequence[NewPart], first: int) -> tuple[ArtifactPart, ...]:
+def _new_parts(operation: OperationContext, parts: Sequence[NewPart], first: int) -> tuple[ArtifactPart, ...]:
     if parts and first + len(parts) > MAX_PARTS:
-        raise PartCountError(occasion.artifact_id, first + len(parts))
-    return tuple(_new_part(occasion, part, index) for index, part in enumerate(parts, first))
+        raise PartCountError(operation.artifact_id, first + len(parts))
+    return tuple(_new_part(operation, part, index) for index, part in enumerate(parts, first))
 
 
-def _new_part(occasion: Occasion, part: NewPart, index: int) -> ArtifactPart:
+def _new_part(operation: OperationContext, part: NewPart, index: int) -> ArtifactPart:
     _check_names(
-        occasion,
+        operation,
         {
             "media type": media_type_flaw(part.media_type),
             "file name": filename_flaw(part.filename),
@@ -242,7 +246,7 @@ def _new_part(occasion: Occasion, part: NewPart, index: int) -> ArtifactPart:
         },
     )
     if part.kind == "data" and not _is_json(part.content):
-        raise ArtifactKindError(occasion.artifact_id, index, part.kind, "its content is no JSON")
+        raise ArtifactKindError(operation.artifact_id, index, part.kind, "its content is no JSON")
     check_schema(part.row_schema)
     return ArtifactPart(
         index=index,
@@ -256,11 +260,11 @@ def _new_part(occasion: Occasion, part: NewPart, index: int) -> ArtifactPart:
     )
 
 
-def _check_names(occasion: Occasion, flaws: Mapping[str, str]) -> None:
+def _check_names(operation: OperationContext, flaws: Mapping[str, str]) -> None:
     """Raise ArtifactNameError for the first field that has a flaw."""
     for field, flaw in flaws.items():
         if flaw:
-            raise ArtifactNameError(occasion.artifact_id, field, flaw)
+            raise ArtifactNameError(operation.artifact_id, field, flaw)
 
 
 def _is_json(content: bytes) -> bool:
@@ -284,16 +288,16 @@ def _logged(
     artifact: StoredArtifact,
     kind: Literal["create", "append", "replace", "complete", "fail"],
     index: int,
-    occasion: Occasion,
+    operation: OperationContext,
     *,
     is_closing: bool = False,
 ) -> StoredArtifact:
     """Return the artifact with the operation in its log, one version on, and complete if it closes it."""
-    done = [Operation(kind=kind, at=occasion.at, index=index, id=occasion.operation_id)]
-    update: dict[str, object] = {"version": artifact.version + 1, "updated_at": occasion.at}
+    done = [Operation(kind=kind, at=operation.at, index=index, id=operation.operation_id)]
+    update: dict[str, object] = {"version": artifact.version + 1, "updated_at": operation.at}
     if is_closing:
-        done.append(Operation(kind="complete", at=occasion.at))
-        update |= {"status": ArtifactStatus.COMPLETE, "completed_at": occasion.at}
+        done.append(Operation(kind="complete", at=operation.at))
+        update |= {"status": ArtifactStatus.COMPLETE, "completed_at": operation.at}
     return artifact.model_copy(
         update={**update, "operations": (*artifact.operations, *done)[-MAX_OPERATIONS:]}
     )

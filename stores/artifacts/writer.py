@@ -25,7 +25,7 @@ from everloop.stores.artifacts.record import (
     seal_tail,
     unseal_record,
 )
-from everloop.stores.artifacts.rules import Changed, Occasion, change_artifact
+from everloop.stores.artifacts.rules import Changed, OperationContext, change_artifact
 from everloop.stores.views.redis import RedisTaskViews
 from everloop.workflows.contract.artifacts import StoredArtifact
 from everloop.workflows.contract.events import TaskEvent
@@ -145,8 +145,8 @@ class ArtifactWriter:
 
     async def _changed(self, before: StoredArtifact | None, at: datetime) -> Changed | StoredArtifact:
         request = self._request
-        occasion = Occasion(request.context_id, request.artifact_id, at, request.operation_id)
-        change = partial(change_artifact, before, request.change, occasion)
+        operation = OperationContext(request.context_id, request.artifact_id, at, request.operation_id)
+        change = partial(change_artifact, before, request.change, operation)
         if _holds_rows(request.change):  # they are checked by schemas that a model wrote
             changed = await in_schema_thread(change)
         else:  # values are parsed

@@ -9,7 +9,7 @@ from uuid import uuid4
 
 import pytest
 
-from everloop.activities.publish import ArtifactEndings
+from everloop.activities.publish import ArtifactFinalizer
 from everloop.runtime.blobs import PROBE_KEY, BlobsUnavailableError
 from everloop.runtime.redis import connect_redis
 from everloop.stores.artifacts.interface import Append, Artifacts, Change, Create, Fail, NewPart
@@ -64,7 +64,7 @@ class Ward:
             await writer.apply(CONTEXT, artifact_id, change)
 
     async def end(self, task: TaskRef, state: TaskState) -> None:
-        await ArtifactEndings(self.artifacts, self.views).end(task, state)
+        await ArtifactFinalizer(self.artifacts, self.views).end(task, state)
 
     async def shown(self, task: TaskRef, artifact_id: str) -> Artifact:
         found = await self.views.artifact(task.task_id, artifact_id)
@@ -212,7 +212,7 @@ async def test_a_task_that_did_not_complete_ends_without_its_blobs(scene: Scene,
 async def test_a_blob_store_that_never_answers_is_not_waited_for(scene: Scene) -> None:
     """There is an end to the patience of a task that was cancelled."""
     scene.blobs.before_get = asyncio.Event().wait
-    endings = ArtifactEndings(scene.ward.artifacts, scene.ward.views, patience=0.1)
+    endings = ArtifactFinalizer(scene.ward.artifacts, scene.ward.views, patience=0.1)
 
     await endings.end(scene.task, TaskState.CANCELED)
 

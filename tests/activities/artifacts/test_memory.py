@@ -12,7 +12,7 @@ from everloop.agents.tool_context import ToolContext
 from everloop.runtime.redis import connect_redis
 from everloop.stores.artifacts.layout import SEGMENT_BYTES
 from everloop.stores.artifacts.redis import RedisArtifacts
-from everloop.stores.artifacts.shown import SHOWN_BYTES
+from everloop.stores.artifacts.rendering import RENDERED_BYTES
 from everloop.stores.blobs.local import LocalBlobs
 from everloop.stores.views.redis import RedisTaskViews
 from everloop.workflows.contract.messages import FilePart, StoredPart
@@ -41,7 +41,7 @@ async def write_much(context: ToolContext) -> str:
 async def write_many(context: ToolContext) -> str:
     """Write 30 texts, each as long as can be shown."""
     for number in range(TEXTS):
-        await context.artifacts.write_file(f"text-{number}", "x" * SHOWN_BYTES)
+        await context.artifacts.write_file(f"text-{number}", "x" * RENDERED_BYTES)
     return "written"
 
 
@@ -90,6 +90,6 @@ async def test_any_number_of_artifacts_takes_little_memory(redis_url: str, tmp_p
             tracemalloc.stop()
 
             assert len(result.artifacts) == TEXTS
-            assert peak < TEXTS * SHOWN_BYTES / 2
+            assert peak < TEXTS * RENDERED_BYTES / 2
             for artifact_id in result.artifacts:
                 await stores.delete_artifact(CONTEXT, artifact_id)

@@ -11,7 +11,7 @@ from temporalio.testing import ActivityEnvironment
 from everloop.activities.model.failures import MODEL_FAILURES
 from everloop.activities.tools.call import AgentTools, ToolStores
 from everloop.agents.registry import AgentRegistry
-from everloop.stores.artifacts.shown import shown_artifact
+from everloop.stores.artifacts.rendering import render_artifact
 from everloop.stores.leases import Lease
 from everloop.stores.transcripts import RedisTranscripts
 from everloop.stores.views.redis import RedisTaskViews
@@ -225,7 +225,7 @@ async def test_a_call_that_runs_says_nothing_twice(*, append: bool) -> None:
         stored = await bench.artifacts.get_artifact(
             context_key(bench.task.owner, bench.task.context_id), "doc"
         )
-        assert (await shown_artifact(bench.artifacts, stored)).parts == (await shown_parts(bench))
+        assert (await render_artifact(bench.artifacts, stored)).parts == (await shown_parts(bench))
 
 
 class LossyViews(MemoryTaskViews):

@@ -106,9 +106,9 @@ async def test_an_artifact_that_begins_anew_is_told_when_it_is_complete_again() 
         await bench.publish(chunk("w", position=2, index=1, last=True))
         await bench.deliver_all()
 
-    (told_of,) = artifacts_of(hook.taken)
-    assert isinstance(told_of, dict)
-    assert told_of["parts"] == [{"text": "new"}]
+    (failure_fields,) = artifacts_of(hook.taken)
+    assert isinstance(failure_fields, dict)
+    assert failure_fields["parts"] == [{"text": "new"}]
 
 
 async def test_nothing_is_missed_before_the_first_look() -> None:

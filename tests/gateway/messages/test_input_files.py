@@ -15,7 +15,7 @@ from everloop.gateway.operations.files import FRESH, InputFiles
 from everloop.gateway.requests.files import InputFile
 from everloop.runtime.blobs import BlobsUnavailableError
 from everloop.stores.artifacts.interface import Announcement, ArtifactMissingError, Change, Create, NewPart
-from everloop.stores.artifacts.shown import SHOWN_PART_BYTES
+from everloop.stores.artifacts.rendering import RENDERED_PART_BYTES
 from everloop.stores.views.interface import TaskViews
 from everloop.workflows.contract.artifacts import StoredArtifact
 from everloop.workflows.contract.messages import FilePart, StoredPart
@@ -156,7 +156,7 @@ async def test_an_output_that_took_the_id_of_a_file_is_no_file(stand_in: Running
 
 
 @pytest.mark.parametrize(
-    ("size", "field"), [(0, "raw"), (SHOWN_PART_BYTES, "raw"), (SHOWN_PART_BYTES + 1, "url")]
+    ("size", "field"), [(0, "raw"), (RENDERED_PART_BYTES, "raw"), (RENDERED_PART_BYTES + 1, "url")]
 )
 async def test_the_history_shows_small_files_whole_and_large_ones_as_a_url(
     stand_in: RunningGateway, size: int, field: str

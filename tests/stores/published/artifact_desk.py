@@ -11,7 +11,7 @@ from everloop.stores.artifacts.interface import (
     Replace,
 )
 from everloop.stores.artifacts.published import PublishedArtifacts
-from everloop.stores.artifacts.shown import shown_artifact
+from everloop.stores.artifacts.rendering import render_artifact
 from everloop.stores.views.interface import TaskViews
 from everloop.workflows.contract.events import ArtifactChunk
 from everloop.workflows.contract.messages import Part
@@ -67,7 +67,7 @@ class Desk:
     async def assert_shown_as_stored(self) -> None:
         """The view shows what the store holds, and whether it is complete or has failed."""
         stored = await self.artifacts.get_artifact(self.context, ID)
-        expected = await shown_artifact(self.artifacts, stored)
+        expected = await render_artifact(self.artifacts, stored)
         found = await self.views.artifact(self.task.task_id, ID)
         assert found
         assert with_lists_joined(found.artifact.parts) == with_lists_joined(expected.parts)

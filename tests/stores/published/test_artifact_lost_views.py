@@ -8,7 +8,7 @@ import pytest
 from everloop.runtime.redis import connect_redis
 from everloop.stores.artifacts.interface import AddParts, Append, Change, Complete, Fail
 from everloop.stores.artifacts.redis import RedisArtifacts
-from everloop.stores.artifacts.shown import shown_artifact
+from everloop.stores.artifacts.rendering import render_artifact
 from everloop.stores.blobs.local import LocalBlobs
 from everloop.stores.views.redis import RedisTaskViews
 from everloop.workflows.contract.messages import TextPart
@@ -39,7 +39,7 @@ async def test_a_view_that_was_lost_is_right_when_the_artifact_is_closed(
             await redis.delete(view_key(view.task_id), history_key(view.task_id), stream_key(view.task_id))
             if is_restored:
                 stored = await desk.artifacts.get_artifact(desk.context, ID)
-                artifact = await shown_artifact(desk.artifacts, stored)
+                artifact = await render_artifact(desk.artifacts, stored)
                 await views.restore(view.model_copy(update={"run_id": "run", "artifacts": (artifact,)}))
             await desk.apply(Append(b"b"))
             found = await views.artifact(view.task_id, ID)

@@ -19,7 +19,7 @@ from everloop.stores.artifacts.interface import (
     Replace,
 )
 from everloop.stores.artifacts.redis import RedisArtifacts
-from everloop.stores.artifacts.shown import SHOWN_BYTES
+from everloop.stores.artifacts.rendering import RENDERED_BYTES
 from everloop.stores.blobs.local import LocalBlobs
 from everloop.stores.views.redis import RedisTaskViews
 from everloop.workflows.contract.messages import DataPart, FilePart, Part, StoredPart, TextPart
@@ -105,7 +105,7 @@ async def test_the_next_call_extends_what_stands_there(desk: Desk) -> None:
     await desk.assert_shown_as_stored()
 
 
-HALF = "x" * (SHOWN_BYTES * 6 // 10)
+HALF = "x" * (RENDERED_BYTES * 6 // 10)
 REPLACED: dict[str, tuple[Create, Change, tuple[Part, ...]]] = {
     "another text": (create(text("ab")), Replace(0, text("a")), (TextPart(text="a"),)),
     "fewer parts": (create(text("a"), data(b"1")), create(text("a")), (TextPart(text="a"),)),
@@ -147,7 +147,7 @@ async def test_what_is_no_extension_replaces(
 
 async def test_text_that_outgrows_the_view_becomes_a_link_once(desk: Desk) -> None:
     """From then on nothing is told but the end, with the size."""
-    half = b"x" * (SHOWN_BYTES // 2)
+    half = b"x" * (RENDERED_BYTES // 2)
     await desk.apply(create(text("a")), Append(half), *[Append(half) for _ in range(5)], Complete())
 
     link = FilePart(media_type="text/plain", stored=StoredPart(artifact_id=ID))

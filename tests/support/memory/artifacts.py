@@ -12,7 +12,7 @@ from everloop.stores.artifacts.interface import (
     Change,
     now,
 )
-from everloop.stores.artifacts.rules import Changed, Occasion, change_artifact, check_id, part_of
+from everloop.stores.artifacts.rules import Changed, OperationContext, change_artifact, check_id, part_of
 from everloop.stores.views.interface import TaskViews
 from everloop.workflows.contract.artifacts import StoredArtifact
 
@@ -60,7 +60,7 @@ class MemoryArtifacts(Artifacts):
         key, at = (context_id, artifact_id), self._clock()
         kept = self._kept.get(key)
         before = kept.artifact if kept else None
-        changed = change_artifact(before, change, Occasion(context_id, artifact_id, at, operation_id))
+        changed = change_artifact(before, change, OperationContext(context_id, artifact_id, at, operation_id))
         if changed is None:
             return await self.get_artifact(context_id, artifact_id)
         events = announcement.events_of(before, changed.artifact) if announcement else ()

@@ -6,7 +6,7 @@ from enum import Enum, auto
 from pydantic import JsonValue
 
 from everloop.activities.model.artifacts import (
-    ArtifactSettlement,
+    ArtifactReconciler,
     ArtifactStreams,
     DraftedReply,
     StoredContents,
@@ -85,7 +85,7 @@ class Attempt:
         self._reader = reader
         of = DraftedReply(TASK.task_id, POSITION, attempt_number(0, number), TOOLS)
         self.streams = ArtifactStreams(of, reader.contents)
-        self._settlement = ArtifactSettlement(of, reader.contents, reader.views)
+        self._settlement = ArtifactReconciler(of, reader.contents, reader.views)
 
     async def write(self, call: ToolCall, piece: str, how: Publish = Publish.WORKS, number: int = 0) -> None:
         """Take a piece of a call and publish what it adds."""

@@ -6,7 +6,7 @@ from pydantic import JsonValue
 
 from everloop.agents.artifact_tools import artifacts
 from everloop.stores.artifacts.interface import Create, NewPart
-from everloop.stores.artifacts.shown import shown_artifact
+from everloop.stores.artifacts.rendering import render_artifact
 from everloop.stores.tool_records import ToolRecords
 from everloop.workflows.contract.artifacts import StoredArtifact
 from everloop.workflows.contract.messages import Part, ToolMessage
@@ -38,7 +38,7 @@ class Desk:
         return await self.bench.artifacts.get_artifact(self.context, artifact_id)
 
     async def parts(self, artifact_id: str = "doc") -> tuple[Part, ...]:
-        return (await shown_artifact(self.bench.artifacts, await self.stored(artifact_id))).parts
+        return (await render_artifact(self.bench.artifacts, await self.stored(artifact_id))).parts
 
     async def put(self, artifact_id: str, content: bytes, media_type: str = "") -> None:
         """Store an artifact that the model has not written."""

@@ -93,9 +93,9 @@ CALLED = ToolCalled(iteration=1, call_id="c", name="search", arguments='{"query"
         (StatusChanged(version=1, state=TaskState.WORKING, at=AT, message=said("I look")), "says: I look"),
         (
             SubAgentEvent(path=("c",), event=CALLED.model_dump()),
-            "a colleague: " + 'calls search with {"query": "minutes"}',
+            "a sub-agent: " + 'calls search with {"query": "minutes"}',
         ),
-        (SubAgentEvent(path=("c",), event={"kind": "narration", "text": "Writing"}), "a colleague: Writing"),
+        (SubAgentEvent(path=("c",), event={"kind": "narration", "text": "Writing"}), "a sub-agent: Writing"),
     ],
     ids=str,
 )
@@ -151,14 +151,14 @@ def test_a_story_keeps_its_newest_parts() -> None:
     story = Story()
     for n in range(30):
         story.take(CALLED.model_copy(update={"arguments": f"{n} {'a' * 1000}"}))
-    story.settle()
+    story.mark_narrated()
     for n in range(7):
         story.take(Narrated(text=str(n)))
 
     assert len(story.lines) == 20
     assert story.lines[-1].startswith("calls search with 29 a")
     assert {len(line) for line in story.lines} == {160}
-    assert story.told == ("2", "3", "4", "5", "6")
+    assert story.narrations == ("2", "3", "4", "5", "6")
     assert not story.has_news
 
 

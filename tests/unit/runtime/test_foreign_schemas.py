@@ -44,7 +44,7 @@ FITTING: list[tuple[Schema, JsonValue]] = [
 
 
 @pytest.mark.parametrize(("schema", "value"), FITTING)
-def test_what_fits_is_no_misfit(schema: Schema, value: JsonValue) -> None:
+def test_what_fits_is_no_violation(schema: Schema, value: JsonValue) -> None:
     """Patterns are found anywhere in a text; formats are not checked."""
     assert find_schema_violations(schema, [value]) == []
 

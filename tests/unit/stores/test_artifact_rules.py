@@ -23,7 +23,7 @@ from everloop.stores.artifacts.rules import (
     MAX_NAME,
     MAX_OPERATIONS,
     Changed,
-    Occasion,
+    OperationContext,
     Write,
     change_artifact,
 )
@@ -36,7 +36,7 @@ def changed(
     before: StoredArtifact | None, change: Change, operation_id: str = "", minutes: int = 0
 ) -> Changed:
     at = AT + timedelta(minutes=minutes)
-    result = change_artifact(before, change, Occasion("context", "a", at, operation_id))
+    result = change_artifact(before, change, OperationContext("context", "a", at, operation_id))
     assert result
     return result
 
@@ -53,7 +53,7 @@ def test_last_operations_are_remembered() -> None:
         artifact = changed(artifact, Append(b"x"), str(number), minutes=number).artifact
     assert [operation.id for operation in artifact.operations] == [str(n) for n in range(MAX_OPERATIONS)]
     assert artifact.operations[-1].at == AT + timedelta(minutes=MAX_OPERATIONS - 1)
-    assert change_artifact(artifact, Append(b"x"), Occasion("context", "a", AT, "0")) is None
+    assert change_artifact(artifact, Append(b"x"), OperationContext("context", "a", AT, "0")) is None
     artifact = changed(artifact, Append(b"x")).artifact
     assert changed(artifact, Append(b"x"), "0").artifact.version == artifact.version + 1
 
@@ -153,7 +153,7 @@ def test_a_name_that_is_none_is_refused(change: Change, words: str) -> None:
     before = None if isinstance(change, Create) else created(b"0").artifact
 
     with pytest.raises(ArtifactNameError, match=words):
-        change_artifact(before, change, Occasion("context", "a", AT))
+        change_artifact(before, change, OperationContext("context", "a", AT))
 
 
 def test_names_up_to_their_limits_are_taken() -> None:

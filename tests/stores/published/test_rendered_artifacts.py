@@ -6,7 +6,7 @@ import pytest
 
 from everloop.runtime.blobs import BlobCorruptError
 from everloop.stores.artifacts.interface import Append, Complete, Create, NewPart
-from everloop.stores.artifacts.shown import SHOWN_BYTES, SHOWN_PART_BYTES, shown_artifact
+from everloop.stores.artifacts.rendering import RENDERED_BYTES, RENDERED_PART_BYTES, render_artifact
 from everloop.workflows.contract.messages import DataPart, FilePart, Part, StoredPart, TextPart
 from tests.support.memory.artifacts import MemoryArtifacts
 
@@ -30,10 +30,10 @@ def small(media_type: str, content: str, size: int) -> FilePart:
     return FilePart(media_type=media_type, content=content, size=size)
 
 
-LONG = "x" * SHOWN_BYTES
-WIDE = b"\0" * SHOWN_PART_BYTES
+LONG = "x" * RENDERED_BYTES
+WIDE = b"\0" * RENDERED_PART_BYTES
 DEEP = b'{"a":%s%s}\n' % (b"[" * 200, b"]" * 200)
-NUMBERS = b"[" + b"1," * (SHOWN_PART_BYTES // 2) + b"1]"
+NUMBERS = b"[" + b"1," * (RENDERED_PART_BYTES // 2) + b"1]"
 
 HUGE = b'{"a":1%s}\n' % (b"0" * 400)
 NESTED = b'{"a":%s%s}\n' % (b"[" * 31, b"]" * 31)
@@ -57,14 +57,14 @@ WHOLE: dict[str, tuple[tuple[NewPart, ...], tuple[Part, ...]]] = {
     ),
     "no parts": ((), (TextPart(text=""),)),
     "a megabyte of text": ((text(LONG),), (TextPart(text=LONG),)),
-    "more than a megabyte of text": ((text(LONG + "x"),), (link(SHOWN_BYTES + 1, "text/plain"),)),
+    "more than a megabyte of text": ((text(LONG + "x"),), (link(RENDERED_BYTES + 1, "text/plain"),)),
     "a text after a megabyte": (
         (text(LONG, "text/x"), text("a", "text/y")),
         (TextPart(text=LONG, media_type="text/x"), link(1, "text/y", 1)),
     ),
     "a text after a long one": (
         (text(LONG + "x"), text("a")),
-        (link(SHOWN_BYTES + 1, "text/plain"), TextPart(text="a")),
+        (link(RENDERED_BYTES + 1, "text/plain"), TextPart(text="a")),
     ),
     "data": ((NewPart("data", b'{"a":1}'),), (DataPart(data={"a": 1}),)),
     "much data": ((NewPart("data", NUMBERS),), (link(len(NUMBERS), "application/json"),)),
@@ -85,10 +85,13 @@ WHOLE: dict[str, tuple[tuple[NewPart, ...], tuple[Part, ...]]] = {
         (TextPart(text="{}", media_type="application/geo+JSON"),),
     ),
     "a text file in another encoding": ((file(b"\xe9", "text/plain"),), (small("text/plain", "6Q==", 1),)),
-    "a long one": ((file(b"\xe9" * SHOWN_BYTES, "text/plain"),), (link(SHOWN_BYTES, "text/plain"),)),
+    "a long one": ((file(b"\xe9" * RENDERED_BYTES, "text/plain"),), (link(RENDERED_BYTES, "text/plain"),)),
     "a binary file": ((file(b"a", "image/png"),), (small("image/png", "YQ==", 1),)),
     "a file of no type": ((file(b"a", ""),), (small("application/octet-stream", "YQ==", 1),)),
-    "a large binary file": ((file(WIDE + b"\0", "image/png"),), (link(SHOWN_PART_BYTES + 1, "image/png"),)),
+    "a large binary file": (
+        (file(WIDE + b"\0", "image/png"),),
+        (link(RENDERED_PART_BYTES + 1, "image/png"),),
+    ),
 }
 
 
@@ -100,7 +103,7 @@ async def test_what_is_small_or_text_is_shown_itself(
     artifacts = MemoryArtifacts()
     stored = await artifacts.apply("c", ID, Create("task", parts, "Report", "What it is", complete=True))
 
-    found = await shown_artifact(artifacts, stored)
+    found = await render_artifact(artifacts, stored)
 
     assert found.parts == shown
     assert (found.artifact_id, found.name, found.description) == (ID, "Report", "What it is")
@@ -121,7 +124,7 @@ async def test_while_it_is_building_no_size_is_known(part: NewPart, shown: Part)
     artifacts = MemoryArtifacts()
     stored = await artifacts.apply("c", ID, Create("task", (part,)))
 
-    assert (await shown_artifact(artifacts, stored)).parts == (shown,)
+    assert (await render_artifact(artifacts, stored)).parts == (shown,)
 
 
 async def test_half_a_character_at_the_end_is_no_text() -> None:
@@ -131,7 +134,7 @@ async def test_half_a_character_at_the_end_is_no_text() -> None:
     await artifacts.apply("c", ID, Append(b"\xc3"))
     stored = await artifacts.apply("c", ID, Complete())
 
-    assert (await shown_artifact(artifacts, stored)).parts == (small("text/plain", "YcM=", 2),)
+    assert (await render_artifact(artifacts, stored)).parts == (small("text/plain", "YcM=", 2),)
 
 
 async def test_content_that_is_lost_is_a_link() -> None:
@@ -149,4 +152,4 @@ async def test_content_that_is_lost_is_a_link() -> None:
     artifacts = Damaged()
     stored = await artifacts.apply("c", ID, Create("task", (text("a"), text("b")), complete=True))
 
-    assert (await shown_artifact(artifacts, stored)).parts == (link(1, "text/plain"), TextPart(text="b"))
+    assert (await render_artifact(artifacts, stored)).parts == (link(1, "text/plain"), TextPart(text="b"))

@@ -25,10 +25,10 @@ from everloop.workflows.contract.parts import is_sendable
 from everloop.workflows.contract.parts import is_text as is_text_type
 from everloop.workflows.contract.tasks import Artifact, TaskView
 
-SHOWN_BYTES = 1_000_000
+RENDERED_BYTES = 1_000_000
 """How many bytes of content an artifact shows."""
 
-SHOWN_PART_BYTES = 100_000
+RENDERED_PART_BYTES = 100_000
 """How many bytes of a part it shows, unless that is text."""
 
 Contents = Mapping[int, bytes | None]
@@ -43,29 +43,31 @@ _MEDIA_TYPES: dict[PartKind, str] = {
 
 
 @dataclass(frozen=True)
-class ShownPart:
+class RenderedPart:
     """A part as it is shown. Rows may also be shown as several lists, one after the other."""
 
     part: Part
     is_rows: bool = False
 
 
-Shown = tuple[ShownPart, ...]
+Rendered = tuple[RenderedPart, ...]
 
 
-async def shown_artifact(artifacts: Artifacts, artifact: StoredArtifact, room: int = SHOWN_BYTES) -> Artifact:
+async def render_artifact(
+    artifacts: Artifacts, artifact: StoredArtifact, room: int = RENDERED_BYTES
+) -> Artifact:
     """Return what a view with `room` for so many bytes shows of an artifact in the store.
 
     Raises:
         ArtifactMissingError, PartIndexError: it was deleted or replaced meanwhile.
         BlobsUnavailableError: its content cannot be read now.
     """
-    contents = await read_contents(artifacts, artifact, shown_indexes(artifact, room))
+    contents = await read_contents(artifacts, artifact, rendered_indexes(artifact, room))
     return Artifact(
         artifact_id=artifact.artifact_id,
         name=artifact.name,
         description=artifact.description,
-        parts=tuple(shown.part for shown in shown_form(artifact, contents)),
+        parts=tuple(shown.part for shown in render_parts(artifact, contents)),
         complete=artifact.status is ArtifactStatus.COMPLETE,
         failed=artifact.status is ArtifactStatus.FAILED,
     )
@@ -93,29 +95,29 @@ async def _read(artifacts: Artifacts, artifact: StoredArtifact, index: int) -> b
     return bytes(content)
 
 
-def shown_indexes(artifact: StoredArtifact, room: int = SHOWN_BYTES) -> frozenset[int]:
+def rendered_indexes(artifact: StoredArtifact, room: int = RENDERED_BYTES) -> frozenset[int]:
     """Return which parts are small enough to be shown, once complete; the view has so much `room`."""
     indexes: set[int] = set()
-    left = min(SHOWN_BYTES, room)
+    left = min(RENDERED_BYTES, room)
     for part in artifact.parts:
-        if part.size <= (left if is_text(part) else min(left, SHOWN_PART_BYTES)):
+        if part.size <= (left if is_text(part) else min(left, RENDERED_PART_BYTES)):
             indexes.add(part.index)
             left -= part.size
     return frozenset(indexes)
 
 
-def shown_form(artifact: StoredArtifact, contents: Contents) -> Shown:
+def render_parts(artifact: StoredArtifact, contents: Contents) -> Rendered:
     """Return how an artifact is shown; what has no content here is a link."""
     is_whole = artifact.status is ArtifactStatus.COMPLETE
-    parts: list[ShownPart] = []
+    parts: list[RenderedPart] = []
     for part in artifact.parts:
         content = contents.get(part.index)
         shown = None if content is None or part.url else _content_of(part, content, is_whole=is_whole)
-        parts.append(ShownPart(shown or _link(artifact, part), part.kind == "rows"))
+        parts.append(RenderedPart(shown or _link(artifact, part), part.kind == "rows"))
     return _joined(parts)
 
 
-def is_shown_by(shown: Shown, parts: Sequence[Part]) -> bool:
+def matches_view(shown: Rendered, parts: Sequence[Part]) -> bool:
     """Whether a view that has these parts shows this."""
     rest = list(parts)
     for each in shown:
@@ -126,7 +128,7 @@ def is_shown_by(shown: Shown, parts: Sequence[Part]) -> bool:
     return not rest
 
 
-def continuation(old: Shown, new: Shown) -> list[Part] | None:
+def continuation(old: Rendered, new: Rendered) -> list[Part] | None:
     """Return what has to be appended to the one to show the other; None if it has to be replaced."""
     last = len(old) - 1
     if len(new) < len(old) or not all(map(_is_equal, old[:last], new[:last])):
@@ -163,7 +165,7 @@ def _content_of(part: ArtifactPart, content: bytes, *, is_whole: bool) -> Part |
             text = _decode(content, is_whole=is_whole) if is_text(part) else None
             if text is not None:
                 return TextPart(text=text, media_type=part.media_type, filename=part.filename)
-            is_small = part.kind == "file" and is_whole and len(content) <= SHOWN_PART_BYTES
+            is_small = part.kind == "file" and is_whole and len(content) <= RENDERED_PART_BYTES
             return _file(part, content) if is_small else None
 
 
@@ -194,19 +196,19 @@ def _file(part: ArtifactPart, content: bytes) -> FilePart:
     )
 
 
-def _joined(parts: Iterable[ShownPart]) -> Shown:
-    joined: list[ShownPart] = []
+def _joined(parts: Iterable[RenderedPart]) -> Rendered:
+    joined: list[RenderedPart] = []
     for shown in parts:
         before = joined[-1].part if joined else None
         if isinstance(before, TextPart) and isinstance(shown.part, TextPart) and is_plain(shown.part):
             text = before.text + shown.part.text
-            joined[-1] = ShownPart(before.model_copy(update={"text": text}))
+            joined[-1] = RenderedPart(before.model_copy(update={"text": text}))
         elif not (joined and shown.part == EMPTY):
             joined.append(shown)
-    return tuple(joined) or (ShownPart(EMPTY),)
+    return tuple(joined) or (RenderedPart(EMPTY),)
 
 
-def _rest(old: ShownPart, new: ShownPart) -> list[Part] | None:
+def _rest(old: RenderedPart, new: RenderedPart) -> list[Part] | None:
     """Return what continues a part to be the other one; None if nothing does."""
     if _is_equal(old, new):
         return []
@@ -215,7 +217,7 @@ def _rest(old: ShownPart, new: ShownPart) -> list[Part] | None:
             if new.part.text.startswith(old.part.text):
                 return [TextPart(text=new.part.text[len(old.part.text) :])]
         case DataPart(data=list() as before), DataPart(data=list() as after) if new.is_rows:
-            kept = ShownPart(new.part.model_copy(update={"data": after[: len(before)]}), is_rows=True)
+            kept = RenderedPart(new.part.model_copy(update={"data": after[: len(before)]}), is_rows=True)
             if _is_equal(old, kept):
                 return [new.part.model_copy(update={"data": after[len(before) :]})]
         case _:
@@ -227,7 +229,7 @@ def _are_named_alike(old: TextPart, new: TextPart) -> bool:
     return (old.media_type, old.filename) == (new.media_type, new.filename)
 
 
-def _is_equal(old: ShownPart, new: ShownPart) -> bool:
+def _is_equal(old: RenderedPart, new: RenderedPart) -> bool:
     return old.is_rows == new.is_rows and _is_same(old.part, new.part)
 
 
@@ -269,7 +271,7 @@ async def with_artifacts(view: TaskView, artifacts: Artifacts, max_bytes: int) -
         if stored.is_input or stored.artifact_id in known:
             continue
         try:
-            shown.append(await shown_artifact(artifacts, stored, room))
+            shown.append(await render_artifact(artifacts, stored, room))
         except (ArtifactMissingError, PartIndexError):
             continue  # it was removed, or made anew, while we looked: whoever did that tells of it
         room -= len(shown[-1].model_dump_json().encode())
