@@ -105,8 +105,8 @@ def _run_stack(
         from everloop.deploy.local.stack import running_stack
 
         settings = load_settings()
-        if default_port and not settings.everloop_port:
-            settings = settings.model_copy(update={"everloop_port": default_port})
+        if default_port and not settings.port:
+            settings = settings.model_copy(update={"port": default_port})
         async with running_stack(state, settings, say, environment) as (stack, _):
             is_up.set()
             _announce(stack, as_json=as_json)
