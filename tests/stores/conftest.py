@@ -1,4 +1,4 @@
-"""Every store test runs against the in-memory store and against Redis."""
+"""Stores under test: the gate runs them on Redis, `make test-all` the oracles in memory and with keys too."""
 
 from collections.abc import AsyncGenerator, Generator
 
@@ -25,7 +25,11 @@ from tests.support.servers.buckets import running_moto, s3_credentials
 from tests.support.servers.processes import running_valkey
 from tests.support.servers.swift_server import running_swift
 
-IMPLEMENTATIONS = ("memory", "redis", "encrypted")
+IMPLEMENTATIONS = [
+    "redis",
+    pytest.param("memory", marks=pytest.mark.slow),
+    pytest.param("encrypted", marks=pytest.mark.slow),
+]
 
 
 @pytest.fixture(scope="session")

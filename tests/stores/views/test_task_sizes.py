@@ -17,6 +17,9 @@ async def create(views: TaskViews, *texts: str) -> TaskView:
 
 async def test_a_task_is_as_large_as_what_is_kept_of_it(task_views: TaskViews) -> None:
     """Messages and shown artifacts count, about as much as they have bytes; what is unknown has none."""
+    task_id = new_id()
+    await task_views.publish(task_id, "run", [status(1)])
+    assert await task_views.load(task_id, most=0) is None
     assert await task_views.size(new_id()) == 0
     view = await create(task_views, "short")
     small = await task_views.size(view.task_id)
@@ -68,12 +71,3 @@ async def test_only_the_newest_messages_are_loaded_and_counted(task_views: TaskV
     assert refused
     assert not refused.is_whole
     assert refused.size > len(LONG)
-
-
-async def test_an_unknown_task_is_not_loaded_in_part(task_views: TaskViews) -> None:
-    """What was published before the task is known makes no view, however it is asked for."""
-    task_id = new_id()
-    assert await task_views.load(task_id, most=0) is None
-    await task_views.publish(task_id, "run", [status(1)])
-    assert await task_views.load(task_id, most=0) is None
-    assert await task_views.load(task_id, most=1_000_000) is None
