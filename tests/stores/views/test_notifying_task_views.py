@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import pytest
 
 from everloop.stores.push.configs import PushConfig
-from everloop.stores.push.notifying import NotifyingTaskViews, NotToldError
+from everloop.stores.push.notifying import NotificationError, NotifyingTaskViews
 from everloop.stores.views.interface import START, TaskQuery
 from everloop.workflows.contract.events import StatusChanged
 from everloop.workflows.contract.tasks import TaskState
@@ -44,7 +44,7 @@ class Harness:
 
     async def notify(self, task_id: str, config_ids: Sequence[str]) -> None:
         if self.away:
-            raise NotToldError
+            raise NotificationError
         self.notified.append((task_id, list(config_ids)))
 
 
@@ -85,7 +85,7 @@ async def test_who_cannot_tell_fails_where_it_matters(harness: Harness, state: T
     task_id, change = harness.task.task_id, status(1, state)
 
     if state.is_terminal or state.is_interrupted:
-        with pytest.raises(NotToldError):
+        with pytest.raises(NotificationError):
             await harness.views.publish(task_id, "run", [change])
     else:
         await harness.views.publish(task_id, "run", [change])
@@ -112,7 +112,7 @@ async def test_who_cannot_tell_of_an_end_does_not_show_it(harness: Harness, way:
             await harness.views.restore(view.model_copy(update={"status": ended}))
 
     harness.away = True
-    with pytest.raises(NotToldError):
+    with pytest.raises(NotificationError):
         await put_right()
     before = await harness.views.state(task_id)
     harness.away = False
