@@ -1,4 +1,4 @@
-"""What a task costs in Temporal, Redis, the blob store, and processor time: `python -m tests.bench.costs`.
+"""What a task costs in Temporal, Redis, the blob store, and processor time: `python -m bench.costs`.
 
 Each shape of task runs a few times, one after the other. Counts and bytes do not depend on the machine;
 seconds of a processor do, though little on what else runs. Then tasks are parked, and streams opened, to see
@@ -24,12 +24,12 @@ from redis.asyncio import Redis
 from rich.console import Console
 from temporalio.client import Client
 
+from bench.costs.agent import model
+from bench.costs.history import Weight, weigh
+from bench.costs.stores import Stores
+from bench.costs.table import Cost, cost_table
+from bench.report import WIDTH
 from everloop.deploy.local.servers import LOOPBACK, free_port
-from tests.bench.costs_agent import model
-from tests.bench.costs_history import Weight, weigh
-from tests.bench.costs_stores import Stores
-from tests.bench.costs_table import Cost, cost_table
-from tests.bench.report import WIDTH
 from tests.support.a2a_client import connected, request, send
 from tests.support.rigs.deployment import Deployment, running_deployment
 from tests.support.rigs.people import say
@@ -37,7 +37,7 @@ from tests.support.servers.processes import ServerProcess
 from tests.support.servers.scripted_openai import ScriptedOpenAI
 from tests.support.servers.webhook import Webhook, running_webhook
 
-AGENTS = "tests.bench.costs_agent:agents"
+AGENTS = "bench.costs.agent:agents"
 REPEATS = 10
 WARM_UP = 100
 PARKED = 400
@@ -225,7 +225,7 @@ async def _run(repeats: int) -> None:
 
 def main() -> int:
     """Measure, print the table, return the exit code."""
-    arguments = argparse.ArgumentParser(prog="python -m tests.bench.costs", description=__doc__)
+    arguments = argparse.ArgumentParser(prog="python -m bench.costs", description=__doc__)
     arguments.add_argument(
         "--repeats", type=int, default=REPEATS, help="tasks of each shape (default %(default)s)"
     )

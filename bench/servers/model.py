@@ -1,9 +1,9 @@
 """A model without latency: Chat Completions, streamed, as the last message of the user orders.
 
-`python -m tests.bench.model_server PORT`. The message is a JSON object:
+`python -m bench.servers.model PORT`. The message is a JSON object:
 `{"iterations": n, "size": s}` asks for the tool `produce` with size s until n results are there;
 `{"megabytes": n}` asks once for the tool `write_file` with size n;
-`{"tokens": n, "rate": r}` writes n tokens, r a second, each with its time (`tests.bench.tokens`).
+`{"tokens": n, "rate": r}` writes n tokens, r a second, each with its time (`bench.tokens`).
 """
 
 import sys
@@ -15,8 +15,8 @@ import orjson
 import uvicorn
 from starlette.types import Receive, Scope, Send
 
+from bench.tokens import stamped_tokens
 from everloop.deploy.local.servers import LOOPBACK
-from tests.bench.tokens import stamped_tokens
 
 HEADERS = [(b"content-type", b"text/event-stream")]
 

@@ -8,9 +8,9 @@ from statistics import fmean, median
 
 from temporalio.api.enums.v1 import EventType
 
-from tests.bench.rows import Row, Samples, in_turn
-from tests.bench.runs import Run, iterations_order, run_floor, run_task, runs_of, send_message
-from tests.bench.stack import Stack
+from bench.rows import Row, Samples, in_turn
+from bench.runs import Run, iterations_order, run_floor, run_task, runs_of, send_message
+from bench.stack import Stack
 
 ITERATIONS = 20
 SHORT = 5

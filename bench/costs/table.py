@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 from rich.table import Table
 
-from tests.bench.costs_history import Weight
-from tests.bench.costs_stores import StoreUse
+from bench.costs.history import Weight
+from bench.costs.stores import StoreUse
 
 
 @dataclass(frozen=True)

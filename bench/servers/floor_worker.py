@@ -1,4 +1,4 @@
-"""A bare Temporal worker with the settings of ours: `python -m tests.bench.floor_worker`."""
+"""A bare Temporal worker with the settings of ours: `python -m bench.servers.floor_worker`."""
 
 import asyncio
 import os
@@ -9,9 +9,9 @@ from datetime import timedelta
 import uvloop
 from temporalio.worker import UnsandboxedWorkflowRunner, Worker
 
+from bench.servers.floor_workflow import Floor, act, ask
 from everloop.runtime.temporal.connection import connect_temporal
 from everloop.worker import CANCELLATION_LATENCY, WorkerSettings
-from tests.bench.floor_workflow import Floor, act, ask
 
 READY = "floor worker ready"
 

@@ -6,13 +6,13 @@ from functools import partial
 from statistics import median
 from uuid import uuid4
 
+from bench.agent import agent
+from bench.rows import Row, Samples, in_turn
+from bench.stack import Stack
 from everloop.gateway.context import ANONYMOUS
 from everloop.runtime.redis import connect_redis
 from everloop.stores.views.redis import RedisTaskViews
 from everloop.workflows.contract.tasks import TaskState, TaskStatus, TaskView
-from tests.bench.agent import agent
-from tests.bench.rows import Row, Samples, in_turn
-from tests.bench.stack import Stack
 from tests.support.many_tasks import copy_task
 
 FEW, MANY = 1_000, 100_000

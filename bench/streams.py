@@ -9,10 +9,10 @@ from uuid import uuid4
 
 from redis.asyncio import Redis
 
-from tests.bench.rows import Row, Samples, in_turn, percentile
-from tests.bench.runs import stream_echo, stream_task, time_to_first_event
-from tests.bench.stack import Stack
-from tests.bench.tokens import TokenAges
+from bench.rows import Row, Samples, in_turn, percentile
+from bench.runs import stream_echo, stream_task, time_to_first_event
+from bench.stack import Stack
+from bench.tokens import TokenAges
 from tests.support.servers.processes import ROOT
 
 RATE = 40.0
@@ -96,7 +96,7 @@ async def _at_once(streams: int, stream: Callable[[], Awaitable[Samples]]) -> Sa
 async def _stream_redis(stack: Stack) -> Samples:
     """Read, blocking, what another process writes to a Redis stream."""
     key, ages = f"bench:{uuid4()}", TokenAges()
-    command = ["-m", "tests.bench.stream_writer", stack.redis_url, key, str(TOKENS), str(RATE)]
+    command = ["-m", "bench.servers.stream_writer", stack.redis_url, key, str(TOKENS), str(RATE)]
     writer = await asyncio.create_subprocess_exec(sys.executable, *command, cwd=ROOT)
     try:
         async with Redis.from_url(stack.redis_url, decode_responses=True) as redis:

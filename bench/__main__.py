@@ -1,4 +1,4 @@
-"""The benchmark: `python -m tests.bench [--quick] [--only NAME]`."""
+"""The benchmark: `python -m bench [--quick] [--only NAME]`."""
 
 import argparse
 import asyncio
@@ -13,12 +13,12 @@ from tempfile import TemporaryDirectory
 
 from rich.console import Console
 
-from tests.bench import artifacts, lists, streams, work
-from tests.bench.machine import Machine, describe_machine, describe_versions
-from tests.bench.report import RESULTS, WIDTH, print_table, write_results
-from tests.bench.rows import Row
-from tests.bench.runs import iterations_order, run_floor, run_task, send_message, time_to_first_event
-from tests.bench.stack import Stack, running_stack
+from bench import artifacts, lists, streams, work
+from bench.machine import Machine, describe_machine, describe_versions
+from bench.report import RESULTS, WIDTH, print_table, write_results
+from bench.rows import Row
+from bench.runs import iterations_order, run_floor, run_task, send_message, time_to_first_event
+from bench.stack import Stack, running_stack
 
 QUIET_LOAD = 0.5
 """Load average up to which we call the machine quiet."""
@@ -56,7 +56,7 @@ MEASUREMENTS = {
 
 def main() -> int:
     """Measure, print the table, write `bench-results.json`; return the exit code."""
-    arguments = argparse.ArgumentParser(prog="python -m tests.bench", description=__doc__)
+    arguments = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
     arguments.add_argument("--quick", action="store_true", help="fewer rounds")
     arguments.add_argument("--only", choices=MEASUREMENTS, help="one measurement instead of all")
     chosen = arguments.parse_args()

@@ -1,11 +1,11 @@
-"""Writes stamped tokens to a Redis stream: `python -m tests.bench.stream_writer URL KEY TOKENS RATE`."""
+"""Writes stamped tokens to a Redis stream: `python -m bench.servers.stream_writer URL KEY TOKENS RATE`."""
 
 import asyncio
 import sys
 
 from redis.asyncio import Redis
 
-from tests.bench.tokens import stamped_tokens
+from bench.tokens import stamped_tokens
 
 
 async def write(url: str, key: str, count: int, rate: float) -> None:

@@ -10,14 +10,14 @@ from uuid import uuid4
 import orjson
 from temporalio.client import WorkflowHandle
 
+from bench.agent import agent
+from bench.servers.floor_workflow import Floor
+from bench.stack import Stack
+from bench.tokens import TokenAges
 from everloop.workflows.agent_task import AgentTask
 from everloop.workflows.contract import names
 from everloop.workflows.contract.messages import TextPart, UserMessage
 from everloop.workflows.contract.tasks import TaskInput, TaskResult
-from tests.bench.agent import agent
-from tests.bench.floor_workflow import Floor
-from tests.bench.stack import Stack
-from tests.bench.tokens import TokenAges
 
 RESULT_BYTES = 2000
 """Size of a tool's result."""

@@ -9,8 +9,8 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from tests.bench.machine import Machine
-from tests.bench.rows import Row
+from bench.machine import Machine
+from bench.rows import Row
 
 RESULTS = Path("bench-results.json")
 WIDTH = 110

@@ -11,10 +11,10 @@ from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
 
-from tests.bench.agent import MIB, megabytes
-from tests.bench.rows import Row, Samples, in_turn
-from tests.bench.runs import ask_for_artifact
-from tests.bench.stack import Stack
+from bench.agent import MIB, megabytes
+from bench.rows import Row, Samples, in_turn
+from bench.runs import ask_for_artifact
+from bench.stack import Stack
 
 SIZE = 200
 """Megabytes of the artifact."""

@@ -12,13 +12,13 @@ import httpx
 import psutil
 from temporalio.client import Client
 
+from bench.servers.floor_worker import READY
 from everloop.deploy.local.servers import LOOPBACK, free_port
 from everloop.workflows.contract.payloads import WIRE_DATA_CONVERTER
-from tests.bench.floor_worker import READY
 from tests.support.rigs.deployment import Deployment, running_deployment
 from tests.support.servers.processes import ServerProcess, wait_until_answers
 
-AGENT = "tests.bench.agent:agent"
+AGENT = "bench.agent:agent"
 MIB = 1024 * 1024
 
 
@@ -47,7 +47,7 @@ async def running_stack(directory: Path, say: Callable[[str], None]) -> AsyncGen
     """Start all processes on free ports, with their data in `directory`; end them all."""
     async with AsyncExitStack() as started:
         model_port, echo_port = free_port(), free_port()
-        for name, port in (("model_server", model_port), ("echo_server", echo_port)):
+        for name, port in (("model", model_port), ("echo", echo_port)):
             say(f"starting {name}")
             await _run_module(started, directory, name, port)
         say("starting Temporal and Valkey")
@@ -73,7 +73,7 @@ async def running_stack(directory: Path, say: Callable[[str], None]) -> AsyncGen
 
 
 async def _run_module(started: AsyncExitStack, directory: Path, name: str, port: int) -> None:
-    command = [sys.executable, "-m", f"tests.bench.{name}", str(port)]
+    command = [sys.executable, "-m", f"bench.servers.{name}", str(port)]
     process = ServerProcess(command, directory / f"{name}.log")
     process.start()
     started.callback(process.stop)
@@ -82,7 +82,7 @@ async def _run_module(started: AsyncExitStack, directory: Path, name: str, port:
 
 async def _run_floor_worker(started: AsyncExitStack, deployment: Deployment, queue: str) -> None:
     process = ServerProcess(
-        [sys.executable, "-m", "tests.bench.floor_worker"],
+        [sys.executable, "-m", "bench.servers.floor_worker"],
         deployment.directory / "floor_worker.log",
         {**deployment.environment, "EVERLOOP_TASK_QUEUE": queue},
     )

@@ -1,4 +1,4 @@
-"""The floor of streaming: a bare server of events and bytes (`python -m tests.bench.echo_server PORT`)."""
+"""The floor of streaming: a bare server of events and bytes (`python -m bench.servers.echo PORT`)."""
 
 import sys
 from collections.abc import AsyncGenerator
@@ -10,9 +10,9 @@ from starlette.requests import Request
 from starlette.responses import StreamingResponse
 from starlette.routing import Route
 
+from bench.agent import megabytes
+from bench.tokens import stamped_tokens
 from everloop.deploy.local.servers import LOOPBACK
-from tests.bench.agent import megabytes
-from tests.bench.tokens import stamped_tokens
 
 
 async def stream(request: Request) -> EventSourceResponse:
