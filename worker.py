@@ -237,7 +237,7 @@ async def run(agents: AgentRegistry, queues: Sequence[str]) -> None:
                 for warning in agents.missed:
                     _log.warning(warning)
                 report_queues(agents, queues, settings)
-                begin_counters(agent.id for agent in agents)
+                begin_counters([agent.id for agent in agents])
                 telemetry.ready()
                 _log.info(
                     "worker ready",
