@@ -23,7 +23,7 @@ from everloop.stores.artifacts.record import PENDING, ArtifactAddress, ArtifactR
 from everloop.stores.artifacts.redis import RedisArtifacts
 from everloop.stores.blobs.s3 import S3Blobs
 from everloop.stores.views.redis import RedisTaskViews
-from tests.stores.artifacts.artifact_benches import read
+from tests.stores.artifacts.artifact_rig import read
 from tests.support.memory.blobs import MemoryBlobs
 from tests.support.servers.buckets import new_bucket
 

@@ -14,7 +14,7 @@ from everloop.stores.views.redis import RedisTaskViews
 from everloop.workflows.contract.messages import TextPart
 from everloop.workflows.contract.names import history_key, stream_key, view_key
 from tests.stores.examples import submitted
-from tests.stores.published.artifact_desk import ID, Desk, create, text
+from tests.stores.published.artifact_harness import ID, Harness, create, text
 
 CLOSING = [
     Complete(),
@@ -33,18 +33,18 @@ async def test_a_view_that_was_lost_is_right_when_the_artifact_is_closed(
     with closing(LocalBlobs(tmp_path)) as blobs:
         async with connect_redis(redis_url) as redis:
             views = RedisTaskViews(redis)
-            desk = Desk(RedisArtifacts(redis, blobs, views), views)
-            await desk.apply(create(text("a")))
-            view = submitted(desk.task.task_id)
+            harness = Harness(RedisArtifacts(redis, blobs, views), views)
+            await harness.apply(create(text("a")))
+            view = submitted(harness.task.task_id)
             await redis.delete(view_key(view.task_id), history_key(view.task_id), stream_key(view.task_id))
             if is_restored:
-                stored = await desk.artifacts.get_artifact(desk.context, ID)
-                artifact = await render_artifact(desk.artifacts, stored)
+                stored = await harness.artifacts.get_artifact(harness.context, ID)
+                artifact = await render_artifact(harness.artifacts, stored)
                 await views.restore(view.model_copy(update={"run_id": "run", "artifacts": (artifact,)}))
-            await desk.apply(Append(b"b"))
+            await harness.apply(Append(b"b"))
             found = await views.artifact(view.task_id, ID)
             assert (found and found.artifact.parts) == ((TextPart(text="a"),) if is_restored else None)
 
-            await desk.apply(last)
+            await harness.apply(last)
 
-            await desk.assert_shown_as_stored()
+            await harness.assert_shown_as_stored()

@@ -22,9 +22,9 @@ from everloop.workflows.contract.events import (
 from everloop.workflows.contract.names import child_task_id, stream_key
 from everloop.workflows.contract.parts import MAX_DEPTH
 from everloop.workflows.contract.tasks import TaskState, TaskView
-from tests.stores.artifacts.artifact_benches import ArtifactBench
+from tests.stores.artifacts.artifact_rig import ArtifactRig
 from tests.stores.examples import asked, chunk, data, said, status, stream_of, submitted, told
-from tests.stores.published.artifact_desk import create, text
+from tests.stores.published.artifact_harness import create, text
 
 CALLED = ToolCalled(iteration=1, call_id="c", name="search", arguments="{}")
 
@@ -133,14 +133,14 @@ async def test_the_end_of_a_sub_agent_is_forwarded_whoever_tells_it(task_views: 
     assert event.event["state"] == "completed"
 
 
-async def test_artifacts_of_sub_agents_are_forwarded(artifact_bench: ArtifactBench) -> None:
+async def test_artifacts_of_sub_agents_are_forwarded(artifact_rig: ArtifactRig) -> None:
     """They come into the stream by another way: together with what the artifact store keeps."""
-    task_id = (await working(artifact_bench.views)).task_id
-    bench = replace(artifact_bench, task_id=child_task_id(task_id, "call"))
+    task_id = (await working(artifact_rig.views)).task_id
+    rig = replace(artifact_rig, task_id=child_task_id(task_id, "call"))
 
-    await bench.artifacts.apply(bench.context_id, "a", create(text("x")), announcement=bench.announcement())
+    await rig.artifacts.apply(rig.context_id, "a", create(text("x")), announcement=rig.announcement())
 
-    assert await heard(bench.views, task_id) == [as_told(Warned(text="0 → 1"))]
+    assert await heard(rig.views, task_id) == [as_told(Warned(text="0 → 1"))]
 
 
 def test_a_status_comes_without_what_the_agents_told_each_other() -> None:

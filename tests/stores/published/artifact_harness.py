@@ -24,7 +24,7 @@ from tests.support.memory.task_views import MemoryTaskViews
 ID = "log"
 
 
-class Desk:
+class Harness:
     """A store and a view, and whoever writes: one call after the other."""
 
     def __init__(self, artifacts: Artifacts | None = None, views: TaskViews | None = None) -> None:

@@ -17,7 +17,7 @@ from everloop.stores.views.interface import START, TaskViews
 from everloop.stores.views.redis import RedisTaskViews
 from everloop.workflows.contract.artifacts import StoredArtifact
 from everloop.workflows.contract.events import TaskEvent, Warned
-from tests.stores.blobs.blob_benches import Bench, needs_swift, open_bench
+from tests.stores.blobs.blob_rig import BlobRig, needs_swift, open_rig
 from tests.support.memory.artifacts import MemoryArtifacts
 from tests.support.memory.task_views import MemoryTaskViews
 
@@ -43,21 +43,21 @@ class Clock:
 
 
 @dataclass(frozen=True)
-class ArtifactBench:
+class ArtifactRig:
     """An artifact store with what it is made of. `context_id` and `task_id` are the test's own."""
 
     artifacts: Artifacts
     views: TaskViews
     clock: Clock
     redis: Redis | None = None
-    blob_bench: Bench | None = None
+    blob_rig: BlobRig | None = None
     context_id: str = field(default_factory=lambda: f"owner:{uuid4()}")
     task_id: str = field(default_factory=lambda: f"task-{uuid4()}")
 
     @property
     def blobs(self) -> Blobs:
-        assert self.blob_bench
-        return self.blob_bench.blobs
+        assert self.blob_rig
+        return self.blob_rig.blobs
 
     async def content(self, artifact_id: str, index: int = 0) -> bytes:
         return await read(self.artifacts, self.context_id, artifact_id, index)
@@ -81,27 +81,27 @@ class ArtifactBench:
         return [entry.event.text for entry in events if isinstance(entry.event, Warned)]
 
 
-def open_artifacts(kind: str, request: pytest.FixtureRequest) -> ArtifactBench:
+def open_artifacts(kind: str, request: pytest.FixtureRequest) -> ArtifactRig:
     """Return a store of this kind, and start the servers it needs."""
     clock = Clock()
     if kind == "memory":
         views = MemoryTaskViews()
-        return ArtifactBench(MemoryArtifacts(views, ttl=TTL, clock=clock), views, clock)
+        return ArtifactRig(MemoryArtifacts(views, ttl=TTL, clock=clock), views, clock)
     if kind == ENCRYPTED:
-        return redis_artifacts(request.getfixturevalue(ENCRYPTED), open_bench("memory", request), clock)
+        return redis_artifacts(request.getfixturevalue(ENCRYPTED), open_rig("memory", request), clock)
     redis = request.getfixturevalue("redis")
-    return redis_artifacts(redis, open_bench(BLOB_STORES[kind], request), clock)
+    return redis_artifacts(redis, open_rig(BLOB_STORES[kind], request), clock)
 
 
 def redis_artifacts(
-    redis: Redis, bench: Bench, clock: Clock | None = None, *, blobs: Blobs | None = None
-) -> ArtifactBench:
-    """Return a store in Redis; `blobs` stands in front of the bench's."""
+    redis: Redis, rig: BlobRig, clock: Clock | None = None, *, blobs: Blobs | None = None
+) -> ArtifactRig:
+    """Return a store in Redis; `blobs` stands in front of the rig's."""
     clock, views = clock or Clock(), RedisTaskViews(redis)
     artifacts = RedisArtifacts(
-        redis, blobs or bench.blobs, views, ttl=TTL, inline_limit=INLINE, segment=SEGMENT, clock=clock
+        redis, blobs or rig.blobs, views, ttl=TTL, inline_limit=INLINE, segment=SEGMENT, clock=clock
     )
-    return ArtifactBench(artifacts, views, clock, redis, bench)
+    return ArtifactRig(artifacts, views, clock, redis, rig)
 
 
 async def read(artifacts: Artifacts, context_id: str, artifact_id: str, index: int = 0) -> bytes:

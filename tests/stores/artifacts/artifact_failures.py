@@ -22,8 +22,8 @@ from everloop.stores.artifacts.interface import (
 from everloop.stores.artifacts.record import PENDING
 from everloop.stores.blobs.local import LocalBlobs
 from everloop.workflows.contract.artifacts import StoredArtifact
-from tests.stores.artifacts.artifact_benches import SEGMENT, ArtifactBench, read, redis_artifacts
-from tests.stores.blobs.blob_benches import open_bench
+from tests.stores.artifacts.artifact_rig import SEGMENT, ArtifactRig, read, redis_artifacts
+from tests.stores.blobs.blob_rig import open_rig
 from tests.stores.blobs.failing_blobs import FailingBlobs
 from tests.support.memory.artifacts import MemoryArtifacts
 
@@ -45,33 +45,33 @@ each_flush = pytest.mark.parametrize("change", FLUSHES.values(), ids=FLUSHES)
 """Changes that put blobs."""
 
 
-def local_bench(redis: Redis, request: pytest.FixtureRequest) -> ArtifactBench:
+def local_rig(redis: Redis, request: pytest.FixtureRequest) -> ArtifactRig:
     """Return a store whose blobs are in a directory."""
-    return redis_artifacts(redis, open_bench("local", request))
+    return redis_artifacts(redis, open_rig("local", request))
 
 
-def with_blobs(bench: ArtifactBench, blobs: FailingBlobs) -> ArtifactBench:
+def with_blobs(rig: ArtifactRig, blobs: FailingBlobs) -> ArtifactRig:
     """Return the same store as a process sees it that has these blobs."""
-    assert bench.redis
-    assert bench.blob_bench
-    other = redis_artifacts(bench.redis, bench.blob_bench, bench.clock, blobs=blobs)
-    return replace(other, context_id=bench.context_id, task_id=bench.task_id)
+    assert rig.redis
+    assert rig.blob_rig
+    other = redis_artifacts(rig.redis, rig.blob_rig, rig.clock, blobs=blobs)
+    return replace(other, context_id=rig.context_id, task_id=rig.task_id)
 
 
-async def apply(bench: ArtifactBench, change: Change, operation_id: str = "") -> StoredArtifact:
-    return await bench.artifacts.apply(
-        bench.context_id, "a", change, operation_id=operation_id, announcement=bench.announcement()
+async def apply(rig: ArtifactRig, change: Change, operation_id: str = "") -> StoredArtifact:
+    return await rig.artifacts.apply(
+        rig.context_id, "a", change, operation_id=operation_id, announcement=rig.announcement()
     )
 
 
-async def begin(bench: ArtifactBench) -> None:
+async def begin(rig: ArtifactRig) -> None:
     for change in BEGINNING:
-        await apply(bench, change)
+        await apply(rig, change)
 
 
-async def contents(bench: ArtifactBench) -> list[bytes]:
-    artifact = await bench.artifacts.get_artifact(bench.context_id, "a")
-    return [await bench.content("a", index) for index in range(len(artifact.parts))]
+async def contents(rig: ArtifactRig) -> list[bytes]:
+    artifact = await rig.artifacts.get_artifact(rig.context_id, "a")
+    return [await rig.content("a", index) for index in range(len(artifact.parts))]
 
 
 async def expected_contents(change: Change) -> list[bytes]:
@@ -80,20 +80,20 @@ async def expected_contents(change: Change) -> list[bytes]:
     return [await read(memory, "c", "a", part.index) for part in artifacts[-1].parts]
 
 
-def kept_blobs(bench: ArtifactBench) -> set[str]:
+def kept_blobs(rig: ArtifactRig) -> set[str]:
     """The keys of all blobs of artifacts that there are."""
-    assert isinstance(bench.blobs, LocalBlobs)
-    directory = bench.blobs._directory
+    assert isinstance(rig.blobs, LocalBlobs)
+    directory = rig.blobs._directory
     return {str(path.relative_to(directory)) for path in directory.glob("artifact/*/*")}
 
 
-async def named_blobs(bench: ArtifactBench) -> set[str]:
-    return set((await bench.record("a")).blob_keys())
+async def named_blobs(rig: ArtifactRig) -> set[str]:
+    return set((await rig.record("a")).blob_keys())
 
 
-async def housekeep(bench: ArtifactBench, *, later: timedelta = PENDING_TIME) -> Cleared:
+async def housekeep(rig: ArtifactRig, *, later: timedelta = PENDING_TIME) -> Cleared:
     """Run the housekeeping as if this much time had passed since blobs were left behind."""
-    assert bench.redis
-    for key in cast("list[str]", await bench.redis.zrange(PENDING, 0, -1)):
-        await bench.redis.zincrby(PENDING, -later.total_seconds(), key)
-    return await ArtifactHousekeeping(bench.redis, bench.blobs, clock=bench.clock).run_once()
+    assert rig.redis
+    for key in cast("list[str]", await rig.redis.zrange(PENDING, 0, -1)):
+        await rig.redis.zincrby(PENDING, -later.total_seconds(), key)
+    return await ArtifactHousekeeping(rig.redis, rig.blobs, clock=rig.clock).run_once()

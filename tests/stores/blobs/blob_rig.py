@@ -30,7 +30,7 @@ Damaged = Literal["content", "checksum"]
 
 
 @dataclass(frozen=True)
-class Bench:
+class BlobRig:
     """A store, and ways to spoil a blob behind its back.
 
     `damage` changes the content, or the checksum beside it; `replace` puts something else there without one.
@@ -46,7 +46,7 @@ def new_key() -> str:
     return f"payloads/task%2F{uuid4()}/content"
 
 
-def open_bench(kind: str, request: pytest.FixtureRequest) -> Bench:
+def open_rig(kind: str, request: pytest.FixtureRequest) -> BlobRig:
     """Return a store of this kind, and start the server it needs."""
     if kind == "memory":
         return _memory()
@@ -74,7 +74,7 @@ def _place(what: Damaged) -> int:
     return -1 if what == "checksum" else 3
 
 
-def _memory() -> Bench:
+def _memory() -> BlobRig:
     blobs = MemoryBlobs()
 
     async def damage(key: str, what: Damaged) -> None:
@@ -83,10 +83,10 @@ def _memory() -> Bench:
     async def replace(key: str, content: bytes) -> None:
         blobs._sealed[key] = content
 
-    return Bench(blobs, damage, replace)
+    return BlobRig(blobs, damage, replace)
 
 
-def _local(directory: Path) -> Bench:
+def _local(directory: Path) -> BlobRig:
     directory.mkdir()
     (directory / PROBE_KEY).touch()  # otherwise nothing counts as missing
 
@@ -97,10 +97,10 @@ def _local(directory: Path) -> Bench:
     async def replace(key: str, content: bytes) -> None:
         (directory / key).write_bytes(content)
 
-    return Bench(LocalBlobs(directory), damage, replace)
+    return BlobRig(LocalBlobs(directory), damage, replace)
 
 
-def _redis(redis: Redis) -> Bench:
+def _redis(redis: Redis) -> BlobRig:
     async def damage(key: str, what: Damaged) -> None:
         length = await redis.strlen(blob_key(key))
         await redis.setrange(blob_key(key), length - 7 if what == "checksum" else length // 2, "damaged")
@@ -108,10 +108,10 @@ def _redis(redis: Redis) -> Bench:
     async def replace(key: str, content: bytes) -> None:
         await redis.set(blob_key(key), content)
 
-    return Bench(RedisBlobs(redis), damage, replace)
+    return BlobRig(RedisBlobs(redis), damage, replace)
 
 
-def _s3(endpoint: str) -> Bench:
+def _s3(endpoint: str) -> BlobRig:
     bucket, client = new_bucket(endpoint), client_of(endpoint)
 
     def put(key: str, content: bytes, metadata: Mapping[str, str]) -> None:
@@ -131,4 +131,4 @@ def _s3(endpoint: str) -> Bench:
     async def replace(key: str, content: bytes) -> None:
         put(key, content, {})
 
-    return Bench(S3Blobs(bucket, endpoint=endpoint, prefix=PREFIX), damage, replace)
+    return BlobRig(S3Blobs(bucket, endpoint=endpoint, prefix=PREFIX), damage, replace)
