@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 from uuid import uuid4
 
 import pytest
+from _pytest.mark import ParameterSet
 from redis.asyncio import Redis
 
 from everloop.runtime.blobs import Blobs
@@ -28,8 +29,19 @@ BLOB_STORES = {"redis+local": "local", "redis+redis": "redis", "redis+s3": "moto
 ENCRYPTED = "encrypted"
 """Redis, and blobs in memory, by a client of Redis that encrypts."""
 
-BLOB_STORES_HERE = ["redis+local", "redis+redis", "redis+s3", pytest.param("redis+swift", marks=needs_swift)]
-ARTIFACT_STORES = ["memory", *BLOB_STORES_HERE, ENCRYPTED]
+EVERYWHERE = pytest.mark.parametrize(
+    "artifact_rig", ["redis+local", "redis+redis", "redis+s3", ENCRYPTED], indirect=True
+)
+"""What is tried on each kind of store in the gate too; all else is tried there with blobs in a directory."""
+
+
+def slow(*kinds: str) -> list[ParameterSet]:
+    return [pytest.param(kind, marks=[pytest.mark.slow, needs_swift]) for kind in kinds]
+
+
+BLOB_STORES_HERE = ["redis+local", *slow("redis+redis", "redis+s3", "redis+swift")]
+ARTIFACT_STORES = [*BLOB_STORES_HERE, *slow("memory", ENCRYPTED)]
+WITH_BLOBS = pytest.mark.parametrize("artifact_rig", BLOB_STORES_HERE, indirect=True)
 
 
 @dataclass

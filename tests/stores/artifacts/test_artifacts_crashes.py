@@ -5,7 +5,6 @@ from itertools import count
 from uuid import uuid4
 
 import pytest
-from redis.asyncio import Redis
 
 from everloop.runtime.blobs import BlobsUnavailableError
 from everloop.stores.artifacts.cleanup import PENDING_TIME, Cleared
@@ -19,18 +18,11 @@ from tests.stores.artifacts.artifact_failures import (
     expected_contents,
     housekeep,
     kept_blobs,
-    local_rig,
     named_blobs,
     with_blobs,
 )
 from tests.stores.artifacts.artifact_rig import ArtifactRig
 from tests.stores.blobs.failing_blobs import DiedError, FailingBlobs, Moment, away
-
-
-@pytest.fixture
-def rig(own_redis: Redis, request: pytest.FixtureRequest) -> ArtifactRig:
-    """A store whose blobs are in a directory, with a Redis of its own."""
-    return local_rig(own_redis, request)
 
 
 @pytest.mark.parametrize("moment", ["before", "after"])
@@ -110,33 +102,20 @@ async def test_process_may_die_while_it_deletes(rig: ArtifactRig) -> None:
     assert await rig.redis.keys("everloop:*artifact*") == []
 
 
-async def test_other_writer_comes_between(rig: ArtifactRig) -> None:
-    """A writer that finds another's change when its blobs are put begins again from there; both are whole."""
+@pytest.mark.parametrize("moment", ["pause", "before_get"])
+async def test_other_writer_comes_between(rig: ArtifactRig, moment: str) -> None:
+    """A writer that finds another's change when its blobs are put, or read, begins again from there."""
     await begin(rig)
-
-    async def write_between() -> None:
-        if blobs.calls == 1:
-            await apply(rig, Append(b"2" * 500))
-
-    blobs = FailingBlobs(rig.blobs, pause=write_between)
-    await apply(with_blobs(rig, blobs), Append(b"1" * 500))
-    assert await contents(rig) == [b"0" * 150 + b"tail" + b"2" * 500 + b"1" * 500]
-    assert await rig.told() == ["0 → 1", "1 → 2", "2 → 3", "3 → 4"]
-    assert kept_blobs(rig) == await named_blobs(rig)
-
-
-async def test_other_writer_moves_what_is_read(rig: ArtifactRig) -> None:
-    """A writer whose segment another has put anew while it was to be read begins again from there."""
-    await begin(rig)
-    others = iter([Append(b"2" * 200)])
+    others = iter([Append(b"2" * 500)])
 
     async def write_between() -> None:
         for change in others:
             await apply(rig, change)
 
-    blobs = FailingBlobs(rig.blobs, before_get=write_between)
+    blobs = FailingBlobs(rig.blobs)
+    setattr(blobs, moment, write_between)
     await apply(with_blobs(rig, blobs), Append(b"1" * 200))
-    assert await contents(rig) == [b"0" * 150 + b"tail" + b"2" * 200 + b"1" * 200]
+    assert await contents(rig) == [b"0" * 150 + b"tail" + b"2" * 500 + b"1" * 200]
     assert await rig.told() == ["0 → 1", "1 → 2", "2 → 3", "3 → 4"]
     assert kept_blobs(rig) == await named_blobs(rig)
 

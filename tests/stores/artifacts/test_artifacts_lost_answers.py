@@ -20,16 +20,9 @@ from tests.stores.artifacts.artifact_failures import (
     expected_contents,
     housekeep,
     kept_blobs,
-    local_rig,
     named_blobs,
 )
 from tests.stores.artifacts.artifact_rig import ArtifactRig, redis_artifacts
-
-
-@pytest.fixture
-def rig(own_redis: Redis, request: pytest.FixtureRequest) -> ArtifactRig:
-    """A store whose blobs are in a directory, with a Redis of its own."""
-    return local_rig(own_redis, request)
 
 
 @pytest_asyncio.fixture(loop_scope="session")

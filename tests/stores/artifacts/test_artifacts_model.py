@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from uuid import uuid4
 
-import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -24,7 +23,7 @@ from everloop.stores.artifacts.interface import (
     Replace,
 )
 from everloop.workflows.contract.artifacts import ArtifactStatus
-from tests.stores.artifacts.artifact_rig import BLOB_STORES_HERE, ArtifactRig
+from tests.stores.artifacts.artifact_rig import ArtifactRig
 
 
 @dataclass(frozen=True)
@@ -189,17 +188,8 @@ async def check(rig: ArtifactRig, history: Sequence[Step]) -> None:
     assert await rig.told() == told
 
 
-@pytest.mark.parametrize("artifact_rig", ["memory"], indirect=True)
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(history=HISTORIES)
-async def test_memory_is_as_the_model(artifact_rig: ArtifactRig, history: Sequence[Step]) -> None:
-    """Whatever is created, appended, replaced, closed and deleted, nothing is kept or told but that."""
-    await check(artifact_rig, history)
-
-
-@pytest.mark.parametrize("artifact_rig", BLOB_STORES_HERE, indirect=True)
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(history=HISTORIES)
-async def test_redis_is_as_the_model(artifact_rig: ArtifactRig, history: Sequence[Step]) -> None:
-    """The same holds where content moves between Redis and blobs, whichever store has these."""
+async def test_a_store_is_as_the_model(artifact_rig: ArtifactRig, history: Sequence[Step]) -> None:
+    """Whatever is created, appended, replaced, closed and deleted, nothing is kept or told but that."""
     await check(artifact_rig, history)

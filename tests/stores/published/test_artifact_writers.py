@@ -20,11 +20,13 @@ from everloop.stores.artifacts.interface import (
 )
 from everloop.stores.artifacts.published import PublishedArtifacts
 from everloop.stores.artifacts.redis import RedisArtifacts
+from everloop.stores.artifacts.rendering import render_artifact
 from everloop.stores.blobs.local import LocalBlobs
 from everloop.stores.views.redis import RedisTaskViews
 from everloop.workflows.contract.artifacts import ArtifactStatus, StoredArtifact
 from everloop.workflows.contract.messages import DataPart, TextPart
-from tests.stores.examples import new_id
+from everloop.workflows.contract.names import history_key, stream_key, view_key
+from tests.stores.examples import new_id, submitted
 from tests.stores.published.artifact_harness import ID, Harness, create, text
 from tests.support.memory.artifacts import MemoryArtifacts
 
@@ -44,31 +46,6 @@ async def test_a_repeated_operation_tells_nothing(harness: Harness) -> None:
     await harness.apply(Append(b"c"))
 
     assert [c.part for c in await harness.told()] == [TextPart(text=t) for t in "abc"]
-    await harness.assert_shown_as_stored()
-
-
-async def test_an_attempt_that_writes_the_same_again_replaces(harness: Harness) -> None:
-    """What an earlier attempt at the call left is overwritten, in the store and in the view."""
-    await harness.apply(create(text("half")), Append(b" of it"))
-    harness.retry()
-    await harness.apply(create(text("ha")))
-    assert await harness.shown() == (TextPart(text="ha"),)
-
-    await harness.apply(Append(b"lf"), Complete())
-
-    assert await harness.shown() == (TextPart(text="half"),)
-    await harness.assert_shown_as_stored()
-
-
-async def test_an_attempt_that_begins_with_all_of_it_may_go_on(harness: Harness) -> None:
-    """What is shown as complete is not, any more."""
-    await harness.apply(create(text("a"), complete=True))
-    harness.retry()
-    await harness.apply(create(text("a")))
-    await harness.assert_shown_as_stored()
-
-    await harness.apply(Append(b"b"))
-
     await harness.assert_shown_as_stored()
 
 
@@ -167,15 +144,6 @@ async def test_a_writer_notices_that_somebody_else_took_over(harness: Harness) -
     assert stored.status is ArtifactStatus.BUILDING
 
 
-async def test_an_artifact_made_again_after_its_deletion_is_shown(harness: Harness) -> None:
-    """Its version begins at one again; its drafts do not."""
-    await harness.apply(create(text("a")), Append(b"b"))
-    await harness.writer.delete_artifact(harness.context, ID)
-    await harness.apply(create(text("c"), complete=True))
-
-    await harness.assert_shown_as_stored()
-
-
 async def test_a_change_that_is_refused_tells_nothing(harness: Harness) -> None:
     """And does not disturb what follows."""
     await harness.apply(create(NewPart("data", b"1")))
@@ -184,3 +152,37 @@ async def test_a_change_that_is_refused_tells_nothing(harness: Harness) -> None:
     await harness.apply(AddParts((text("b"),)))
 
     assert [c.part for c in await harness.told()] == [DataPart(data=1), TextPart(text="b")]
+
+
+CLOSING = [
+    Complete(),
+    Fail(),
+    Append(b"c", last_chunk=True),
+    AddParts((text("c", "text/x"),), last_chunk=True),
+]
+
+
+@pytest.mark.parametrize("is_restored", [True, False])
+@pytest.mark.parametrize("last", CLOSING, ids=lambda change: type(change).__name__)
+async def test_a_view_that_was_lost_is_right_when_the_artifact_is_closed(
+    redis_url: str, tmp_path: Path, last: Change, *, is_restored: bool
+) -> None:
+    """What follows on a draft that the view does not know any more is dropped until then."""
+    with closing(LocalBlobs(tmp_path)) as blobs:
+        async with connect_redis(redis_url) as redis:
+            views = RedisTaskViews(redis)
+            harness = Harness(RedisArtifacts(redis, blobs, views), views)
+            await harness.apply(create(text("a")))
+            view = submitted(harness.task.task_id)
+            await redis.delete(view_key(view.task_id), history_key(view.task_id), stream_key(view.task_id))
+            if is_restored:
+                stored = await harness.artifacts.get_artifact(harness.context, ID)
+                artifact = await render_artifact(harness.artifacts, stored)
+                await views.restore(view.model_copy(update={"run_id": "run", "artifacts": (artifact,)}))
+            await harness.apply(Append(b"b"))
+            found = await views.artifact(view.task_id, ID)
+            assert (found and found.artifact.parts) == ((TextPart(text="a"),) if is_restored else None)
+
+            await harness.apply(last)
+
+            await harness.assert_shown_as_stored()

@@ -105,40 +105,25 @@ async def test_the_next_call_extends_what_stands_there(harness: Harness) -> None
     await harness.assert_shown_as_stored()
 
 
-HALF = "x" * (RENDERED_BYTES * 6 // 10)
 REPLACED: dict[str, tuple[Create, Change, tuple[Part, ...]]] = {
     "another text": (create(text("ab")), Replace(0, text("a")), (TextPart(text="a"),)),
-    "fewer parts": (create(text("a"), data(b"1")), create(text("a")), (TextPart(text="a"),)),
     "true is not 1": (create(data(b"1")), Replace(0, data(b"true")), (DataPart(data=True),)),
-    "a longer list": (create(data(b"[1]")), Replace(0, data(b"[1,2]")), (DataPart(data=[1, 2]),)),
-    "rows that become data": (
-        create(NewPart("rows", b"{}\n")),
-        Replace(0, data(b"[{},1]")),
-        (DataPart(data=[{}, 1]),),
-    ),
     "not the last part": (
         create(text("a"), data(b"1")),
         Append(b"b", index=0),
         (TextPart(text="ab"), DataPart(data=1)),
     ),
-    "a link that becomes a text": (
-        create(text(HALF), text(HALF, "text/x")),
-        Replace(0, text("a")),
-        (TextPart(text="a"), TextPart(text=HALF, media_type="text/x")),
-    ),
 }
 
 
-@pytest.mark.parametrize("by_another_call", [False, True])
 @pytest.mark.parametrize(("first", "change", "shown"), REPLACED.values(), ids=REPLACED.keys())
 async def test_what_is_no_extension_replaces(
-    harness: Harness, first: Create, change: Change, shown: tuple[Part, ...], *, by_another_call: bool
+    harness: Harness, first: Create, change: Change, shown: tuple[Part, ...]
 ) -> None:
     """Subscribers get the whole artifact."""
     await harness.apply(first)
     count = len(await harness.told())
-    if by_another_call:
-        harness.next_call()
+    harness.next_call()
     await harness.apply(change)
 
     assert await harness.shown() == shown
@@ -154,21 +139,6 @@ async def test_text_that_outgrows_the_view_becomes_a_link_once(harness: Harness)
     told = await harness.told()
     assert [(c.mode, c.last_chunk) for c in told[2:]] == [("replace", False), ("replace", True)]
     assert [c.part for c in told[2:]] == [link, link.model_copy(update={"size": 6 * len(half) + 1})]
-
-
-async def test_a_binary_file_is_a_link_until_it_is_whole(harness: Harness) -> None:
-    """A small one is then shown itself."""
-    await harness.apply(create(NewPart("file", b"\0", "image/png", "a.png")), Append(b"\1"), Append(b"\2"))
-    assert await harness.shown() == (
-        FilePart(media_type="image/png", filename="a.png", stored=StoredPart(artifact_id=ID)),
-    )
-
-    await harness.apply(Complete())
-
-    assert await harness.shown() == (
-        FilePart(media_type="image/png", filename="a.png", size=3, content="AAEC"),
-    )
-    assert len(await harness.told()) == 2
 
 
 async def test_rows_are_told_batch_by_batch(harness: Harness) -> None:
@@ -198,28 +168,6 @@ async def test_what_the_model_has_shown_is_not_told_again(harness: Harness, *, c
     await harness.assert_shown_as_stored()
 
 
-async def test_an_extension_that_the_model_has_shown_is_not_told_again(harness: Harness) -> None:
-    """The same goes for what is appended."""
-    await harness.apply(create(text("a")))
-    harness.next_call()
-    await harness.draft(chunk("b", artifact_id=ID, position=harness.reply, mode="extend"))
-    await harness.apply(Append(b"b"))
-
-    assert [c.part for c in await harness.told()] == [TextPart(text=t) for t in ("a", "b", "")]
-    await harness.assert_shown_as_stored()
-
-
-async def test_a_draft_that_broke_off_is_replaced_by_what_is_stored(harness: Harness) -> None:
-    """An extension cannot be taken back; subscribers get the whole artifact."""
-    await harness.apply(create(text("a")))
-    harness.next_call()
-    await harness.draft(chunk("bro", artifact_id=ID, position=harness.reply, mode="extend"))
-    await harness.apply(Append(b"whole"))
-
-    assert await harness.shown() == (TextPart(text="awhole"),)
-    assert (await harness.told())[-1].mode == "replace"
-
-
 async def test_a_draft_of_a_call_that_was_refused_is_taken_back(harness: Harness) -> None:
     """Subscribers see again what is stored; of an artifact that does not exist, nothing is left."""
     for artifact_id in (ID, "other"):
@@ -239,14 +187,3 @@ async def test_a_draft_of_a_call_that_was_refused_is_taken_back(harness: Harness
             TextPart(text="a" if artifact_id == ID else ""),
         )
     assert len(await harness.told()) == 5
-
-
-async def test_a_draft_that_showed_too_much_is_replaced(harness: Harness) -> None:
-    """Also where it begins with what is stored."""
-    await harness.draft(
-        chunk("a", artifact_id=ID, position=1),
-        chunk("", artifact_id=ID, position=1, index=1, part=DataPart(data=1)),
-    )
-    await harness.apply(create(text("a")))
-
-    assert await harness.shown() == (TextPart(text="a"),)

@@ -11,9 +11,7 @@ from everloop.stores.views.redis import RedisTaskViews
 from everloop.workflows.contract.messages import FilePart, Part, StoredPart, TextPart
 from everloop.workflows.contract.tasks import TaskRef
 from tests.stores.examples import new_id, submitted
-from tests.support.memory.artifacts import MemoryArtifacts
 from tests.support.memory.blobs import MemoryBlobs
-from tests.support.memory.task_views import MemoryTaskViews
 
 ROOM = 300_000
 TEXT = b"x" * 80_000
@@ -35,13 +33,8 @@ class Gallery:
     def next_call(self) -> None:
         """Let another process write, which remembers nothing."""
         self._calls += 2
-        view = self._task
         task = TaskRef(
-            task_id=view.task_id,
-            run_id="run",
-            context_id=view.context_id,
-            owner=view.owner,
-            agent_id=view.agent_id,
+            task_id=self._task.task_id, run_id="run", context_id=self._context, owner="o", agent_id="a"
         )
         self._writer = PublishedArtifacts(self._artifacts, task, self._calls, self.views)
 
@@ -58,14 +51,10 @@ class Gallery:
         return await self.views.size(self._task.task_id)
 
 
-@pytest.fixture(params=["memory", "redis"])
-async def gallery(request: pytest.FixtureRequest, redis: Redis) -> Gallery:
-    if request.param == "memory":
-        views: TaskViews = MemoryTaskViews(max_bytes=ROOM)
-        gallery = Gallery(views, MemoryArtifacts(views))
-    else:
-        stored = RedisTaskViews(redis, max_bytes=ROOM)
-        gallery = Gallery(stored, RedisArtifacts(redis, MemoryBlobs(), stored))
+@pytest.fixture
+async def gallery(redis: Redis) -> Gallery:
+    views = RedisTaskViews(redis, max_bytes=ROOM)
+    gallery = Gallery(views, RedisArtifacts(redis, MemoryBlobs(), views))
     await gallery.begin()
     return gallery
 
