@@ -10,9 +10,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from everloop.cli.errors import INTERRUPTED, CommandError, reported, tell
+from everloop.cli.output import (
+    INTERRUPTED,
+    CommandError,
+    print_fields,
+    print_json,
+    print_line,
+    print_notice,
+    reported,
+)
 from everloop.cli.servers import STATE, check_local_servers
-from everloop.cli.tables import print_fields, print_json, print_line
 
 if TYPE_CHECKING:
     from everloop.deploy.local.stack import LocalStack
@@ -32,7 +39,7 @@ Directory = Annotated[
 ]
 Json = Annotated[
     bool,
-    typer.Option("--json", metavar="", help="Print the addresses as JSON, all else on stderr."),
+    typer.Option("--json", help="Print the addresses as JSON, all else on stderr."),
 ]
 
 
@@ -97,7 +104,7 @@ def _run_stack(
     from everloop.deploy.local.errors import LocalStackError
     from everloop.deploy.local.signals import run_until_signal
 
-    say, state = tell if as_json else _say, directory.absolute()
+    say, state = print_notice if as_json else _say, directory.absolute()
     is_up = asyncio.Event()
 
     async def run() -> int:

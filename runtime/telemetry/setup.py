@@ -29,7 +29,7 @@ from everloop.runtime.telemetry.metrics import Metrics, MetricsSettings, start_m
 
 QUIET_SCOPES = frozenset({"mcp-python-sdk"})
 """Libraries whose spans we do not want. Calls of MCP servers have spans of our own, named as the conventions
-say (`everloop.agents.mcp.spans`); what the SDK sends besides, such as a handshake, belongs to no task."""
+say (`everloop.agents.mcp.sessions`); what the SDK sends besides, such as a handshake, belongs to no task."""
 
 _TEXTS = frozenset({"exception.message", "exception.stacktrace"})
 

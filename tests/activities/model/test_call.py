@@ -34,8 +34,8 @@ from everloop.workflows.contract.messages import (
     TranscriptMessage,
     Usage,
     UserMessage,
+    extend_digest,
 )
-from everloop.workflows.contract.transcripts import extend_digest
 from tests.support.memory.transcripts import MemoryTranscripts
 from tests.support.rigs.model_rig import QUESTION, ModelBench, follow_up, model_bench, working
 from tests.support.servers.scripted_openai import (
