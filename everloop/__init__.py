@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from everloop.agents.agent import Agent, Responder, Skill, Turn
     from everloop.agents.artifact_tools import artifacts
-    from everloop.agents.guard import budget, guard
+    from everloop.agents.budget import budget
+    from everloop.agents.guard import guard
     from everloop.agents.hooks import HookContext, ModelRequest, NeedsApproval, TaskOutcome, Veto
     from everloop.agents.limits import Compaction, Limits, Memory, Retries
     from everloop.agents.mcp.plugin import mcp
@@ -95,7 +96,7 @@ _HOMES = {
     "Veto": "everloop.agents.hooks",
     "artifacts": "everloop.agents.artifact_tools",
     "async_prompt": "everloop.agents.plugins",
-    "budget": "everloop.agents.guard",
+    "budget": "everloop.agents.budget",
     "guard": "everloop.agents.guard",
     "handoff": "everloop.agents.plugins",
     "mcp": "everloop.agents.mcp.plugin",

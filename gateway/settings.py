@@ -4,9 +4,8 @@ import re
 from typing import Annotated
 
 from pydantic import Field, ValidationInfo, field_validator
-from pydantic_settings import NoDecode
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
-from everloop.runtime.settings import Settings
 from everloop.workflows.contract.names import DEFAULT_TASK_QUEUE
 
 EVERYWHERE = frozenset({"0.0.0.0", "::"})
@@ -15,7 +14,7 @@ EVERYWHERE = frozenset({"0.0.0.0", "::"})
 _ORIGIN = re.compile(r"https?://[^/?#@\s,*]+")
 
 
-class GatewaySettings(Settings):
+class GatewaySettings(BaseSettings):
     """What this gateway listens on and what it accepts (environment, prefix EVERLOOP_).
 
     `host` (default 127.0.0.1) and `port` (8080) to listen on. `public_url`: where clients reach it, as agent
@@ -33,6 +32,8 @@ class GatewaySettings(Settings):
     Temporal's web UI is, as origins separated by commas; its pages may call the codec endpoint (none). An
     empty variable counts as not set.
     """
+
+    model_config = SettingsConfigDict(env_prefix="EVERLOOP_", frozen=True, env_ignore_empty=True)
 
     host: str = "127.0.0.1"
     port: int = Field(default=8080, ge=0, le=65535)
@@ -56,7 +57,7 @@ class GatewaySettings(Settings):
         message = info.data.get("max_message_bytes", 0)
         if size <= message:
             raise ValueError(
-                f"{size} is too small for a message; set more than "
+                f"EVERLOOP_MAX_BODY_BYTES: {size} is too small for a message; set more than "
                 f"EVERLOOP_MAX_MESSAGE_BYTES, which is {message}"
             )
         return size
@@ -69,7 +70,7 @@ class GatewaySettings(Settings):
         if all(_ORIGIN.fullmatch(origin) for origin in origins):
             return origins
         raise ValueError(
-            "expected origins such as https://temporal.example:8233, separated by "
+            "EVERLOOP_CODEC_ORIGINS: expected origins such as https://temporal.example:8233, separated by "
             "commas, each without a path; correct it"
         )
 

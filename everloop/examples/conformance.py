@@ -8,14 +8,13 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 from pydantic import Field
-from pydantic_settings import SettingsConfigDict
+from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from everloop.agents.agent import Agent, Skill, Turn
 from everloop.agents.plugins import tools
 from everloop.agents.questions import InputRequired
 from everloop.agents.tool import tool
 from everloop.agents.tool_context import ToolContext
-from everloop.runtime.settings import Settings
 from everloop.workflows.contract.calls import CREATE_TASK
 from everloop.workflows.contract.messages import (
     AssistantMessage,
@@ -66,10 +65,10 @@ MODES = (
 )
 
 
-class ConformanceSettings(Settings):
+class ConformanceSettings(BaseSettings):
     """What the kit is told too (environment, prefix TCK_): seconds that it follows a stream (default 2)."""
 
-    model_config = SettingsConfigDict(env_prefix="TCK_")
+    model_config = SettingsConfigDict(env_prefix="TCK_", frozen=True)
 
     streaming_timeout: float = Field(default=2, ge=0, le=600)
 

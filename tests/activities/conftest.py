@@ -8,6 +8,7 @@ from opentelemetry import trace
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from redis.asyncio import Redis
 
 from everloop.runtime.redis import connect_redis
 from everloop.stores.views.interface import TaskViews
@@ -30,11 +31,13 @@ def spans() -> Iterator[InMemorySpanExporter]:
 
 
 @pytest_asyncio.fixture(loop_scope="session")
-async def redis_views(redis_url: str) -> AsyncGenerator[TaskViews]:
-    async with connect_redis(redis_url) as redis:
-        yield RedisTaskViews(redis)
+async def redis(redis_url: str) -> AsyncGenerator[Redis]:
+    async with connect_redis(redis_url) as client:
+        yield client
 
 
 @pytest.fixture(params=["memory", "redis"])
 def views(request: pytest.FixtureRequest) -> TaskViews:
-    return MemoryTaskViews() if request.param == "memory" else request.getfixturevalue("redis_views")
+    return (
+        MemoryTaskViews() if request.param == "memory" else RedisTaskViews(request.getfixturevalue("redis"))
+    )

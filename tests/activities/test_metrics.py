@@ -4,16 +4,15 @@ import asyncio
 from datetime import timedelta
 
 import pytest
-from temporalio.exceptions import ApplicationError
 from temporalio.testing import ActivityEnvironment
 
 from everloop.agents.limits import Retries
 from everloop.agents.questions import InputRequired
 from everloop.agents.tool import tool
 from tests.support.recorded_metrics import Recorded
-from tests.support.rigs.model_rig import model_bench, working
-from tests.support.rigs.tool_rig import ToolBench
-from tests.support.servers.scripted_openai import Refusal, Reply, ScriptedOpenAI
+from tests.support.rigs.model_rig import model_rig, working
+from tests.support.rigs.tool_rig import ToolRig
+from tests.support.servers.scripted_openai import Refusal, Reply
 
 CALLS, TOOL_TIMES = "everloop.tool.calls", "everloop.tool.duration"
 TIMES, FIRST_CHUNKS = "gen_ai.client.operation.duration", "gen_ai.client.operation.time_to_first_chunk"
@@ -54,9 +53,9 @@ async def test_each_attempt_at_a_tool_call_counts(
     name: str, arguments: str, outcomes: list[str], runs: int
 ) -> None:
     """With what it came to; its function is timed where it runs; a name that is no tool's is no label."""
-    bench, recorded = ToolBench(act), Recorded()
+    rig, recorded = ToolRig(act), Recorded()
 
-    await bench.attempts(bench.call(name, arguments))
+    await rig.attempts(rig.call(name, arguments))
 
     shown = name if name == "act" else "unknown"
     assert recorded.counts(CALLS) == {("agent", outcome, shown): 1 for outcome in outcomes}
@@ -65,10 +64,10 @@ async def test_each_attempt_at_a_tool_call_counts(
 
 async def test_a_cancelled_tool_call_counts() -> None:
     """As such, and the time that it ran."""
-    bench, recorded = ToolBench(act), Recorded()
+    rig, recorded = ToolRig(act), Recorded()
     environment = ActivityEnvironment()
-    call = bench.call("act", '{"how": "hang"}')
-    running = asyncio.create_task(environment.run(bench.port.run_tool, call))
+    call = rig.call("act", '{"how": "hang"}')
+    running = asyncio.create_task(environment.run(rig.port.run_tool, call))
     await HANGS.wait()
     environment.cancel()
     await asyncio.wait([running])
@@ -80,11 +79,8 @@ async def test_a_cancelled_tool_call_counts() -> None:
 async def test_a_model_call_is_measured() -> None:
     """Its time, that of its first chunk, its tokens and their cost."""
     recorded = Recorded()
-    async with (
-        ScriptedOpenAI([Reply(["Hel", "lo."], usage=(30, 7))]) as provider,
-        model_bench(provider) as bench,
-    ):
-        await bench.run(bench.call.model_copy(update={"model": "priced-model"}))
+    async with model_rig([Reply(["Hel", "lo."], usage=(30, 7))]) as rig:
+        await rig.run(rig.changed(model="priced-model"))
 
     assert recorded.counts(TIMES) == recorded.counts(FIRST_CHUNKS) == {MODEL: 1}
     assert 0 < recorded.sums(FIRST_CHUNKS)[MODEL] <= recorded.sums(TIMES)[MODEL]
@@ -102,9 +98,8 @@ async def test_a_model_call_that_fails_is_measured(
 ) -> None:
     """Its time counts under the kind of error; tokens that nobody told of do not count."""
     recorded = Recorded()
-    async with ScriptedOpenAI([answer]) as provider, model_bench(provider) as bench:
-        with pytest.raises(ApplicationError):
-            await bench.run(bench.call.model_copy(update={"model": "priced-model"}))
+    async with model_rig([answer]) as rig:
+        await rig.fail(rig.changed(model="priced-model"))
 
     assert recorded.counts(TIMES) == {(kind, *MODEL): 1}
     assert sum(recorded.counts(FIRST_CHUNKS).values()) == first_chunks
@@ -114,10 +109,9 @@ async def test_a_model_call_that_fails_is_measured(
 async def test_a_status_counts_once() -> None:
     """A call that is made again publishes the same status, which is no news."""
     recorded = Recorded()
-    async with ScriptedOpenAI([Refusal(500), Reply(["Hello."])]) as provider, model_bench(provider) as bench:
-        call = bench.call.model_copy(update={"statuses": (working(),)})
-        with pytest.raises(ApplicationError):
-            await bench.run(call)
-        await bench.run(call, attempt=2, failures=1)
+    async with model_rig([Refusal(500), Reply(["Hello."])]) as rig:
+        call = rig.changed(statuses=(working(),))
+        await rig.fail(call)
+        await rig.run(call, attempt=2, failures=1)
 
     assert recorded.counts(STATUSES) == {("agent", "working"): 1}

@@ -18,7 +18,7 @@ from everloop.workflows.scope import narration
 from tests.gateway.harness import unique
 from tests.support.fakes.ports import FakePorts, ScriptedModel
 from tests.support.memory.task_views import MemoryTaskViews
-from tests.support.rigs.narrator_rig import QUICK, NarratorBench, narrator_bench
+from tests.support.rigs.narrator_rig import QUICK, NarratorRig, narrator_rig
 from tests.support.servers.scripted_openai import Reply, ScriptedOpenAI
 
 each_cache = pytest.mark.parametrize("cache", [1000, 0], ids=["cached", "always_replayed"])
@@ -46,8 +46,8 @@ class ToldTask:
 class Watched(NarratorPort):
     """Tells the test when an attempt is over."""
 
-    def __init__(self, bench: NarratorBench) -> None:
-        self._port = bench.port
+    def __init__(self, rig: NarratorRig) -> None:
+        self._port = rig.port
         self.ended = asyncio.Event()
 
     @activity.defn
@@ -72,16 +72,16 @@ async def test_a_narrator_ends_with_its_workflow(temporal_address: str, cache: i
     queue = unique("told")
     async with (
         ScriptedOpenAI([Reply(["Searching"])]) as provider,
-        narrator_bench(provider, MemoryTaskViews()) as bench,
+        narrator_rig(provider, MemoryTaskViews()) as rig,
         Worker(client, task_queue=queue, workflows=[ToldTask], max_cached_workflows=cache),
     ):
-        watched = Watched(bench)
+        watched = Watched(rig)
         async with _narrating(client, watched, WorkerSettings(task_queue=queue)):
             handle = await client.start_workflow(
-                ToldTask.run, bench.call, id=bench.task.task_id, task_queue=queue
+                ToldTask.run, rig.call, id=rig.task.task_id, task_queue=queue
             )
-            await bench.call_tool("search")
-            await bench.until_told(1)
+            await rig.call_tool("search")
+            await rig.until_told(1)
             await handle.signal(ToldTask.end)
             await watched.ended.wait()
 
@@ -95,22 +95,20 @@ async def test_another_worker_goes_on_where_one_stopped(temporal_address: str, c
     script = [Reply([text]) for text in ("Searching", "searching", "Painting")]
     async with (
         ScriptedOpenAI(script) as provider,
-        narrator_bench(provider, MemoryTaskViews(), terms=QUICK) as bench,
+        narrator_rig(provider, MemoryTaskViews(), terms=QUICK) as rig,
         Worker(client, task_queue=queue, workflows=[ToldTask], max_cached_workflows=cache),
     ):
-        handle = await client.start_workflow(
-            ToldTask.run, bench.call, id=bench.task.task_id, task_queue=queue
-        )
-        async with _narrating(client, bench.port, settings):
-            await bench.call_tool("search")
-            await bench.until_told(1)
-        watched = Watched(bench)
+        handle = await client.start_workflow(ToldTask.run, rig.call, id=rig.task.task_id, task_queue=queue)
+        async with _narrating(client, rig.port, settings):
+            await rig.call_tool("search")
+            await rig.until_told(1)
+        watched = Watched(rig)
         async with _narrating(client, watched, settings):
             for number in (2, 3):
-                await bench.call_tool("search")
+                await rig.call_tool("search")
                 await provider.request(number)
-            told = await bench.until_told(2)
-            await bench.change(TaskState.COMPLETED)
+            told = await rig.until_told(2)
+            await rig.change(TaskState.COMPLETED)
             await watched.ended.wait()
         await handle.signal(ToldTask.end)
         await handle.result()

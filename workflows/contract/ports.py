@@ -11,8 +11,6 @@ from everloop.workflows.contract.calls import (
     CallModelInput,
     CompactContextInput,
     CompactConversationInput,
-    DeliverPushInput,
-    DeliverPushResult,
     LoadAgentInput,
     LoadContextInput,
     LoadContextResult,
@@ -29,6 +27,7 @@ from everloop.workflows.contract.calls import (
     ToolReply,
 )
 from everloop.workflows.contract.messages import AssistantMessage, SummaryMessage
+from everloop.workflows.contract.push import DeliverPushInput, DeliverPushResult
 
 
 class ModelPort(ABC):
@@ -192,5 +191,5 @@ class PushPort(ABC):
 
         Raises:
             ApplicationError: `PushFailed`, `TaskUnreadable` (retryable); see
-            `everloop.workflows.contract.calls`.
+            `everloop.workflows.contract.push`.
         """

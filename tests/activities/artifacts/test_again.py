@@ -20,7 +20,7 @@ from everloop.workflows.contract.messages import DataPart, FilePart, StoredPart,
 from tests.support.memory.task_views import MemoryTaskViews
 from tests.support.memory.tool_records import MemoryToolRecords
 from tests.support.rigs.artifact_rig import CONTEXT, MIB, RecordingArtifacts, content_of, shown, stored
-from tests.support.rigs.tool_rig import ToolBench
+from tests.support.rigs.tool_rig import ToolRig
 
 AWAY = [BlobsUnavailableError("S3", "away"), RedisConnectionError("away"), ConnectionResetError("away")]
 
@@ -49,22 +49,22 @@ async def test_a_store_that_is_away_is_waited_for(
         return error if at == number else None
 
     setattr(artifacts, moment, fail)
-    bench = ToolBench(write_thrice, views=artifacts.views, artifacts=artifacts)
+    rig = ToolRig(write_thrice, views=artifacts.views, artifacts=artifacts)
 
-    result = await bench.run(bench.call("write_thrice"))
+    result = await rig.run(rig.call("write_thrice"))
 
     assert result.outcome == "ok", result.content
-    assert await content_of(bench, "a") == b"x" * (3 * MIB)
-    assert (await stored(bench, "a")).status is ArtifactStatus.COMPLETE
-    assert await shown(bench, "a") == (FilePart(size=3 * MIB, stored=StoredPart(artifact_id="a")),)
+    assert await content_of(rig, "a") == b"x" * (3 * MIB)
+    assert (await stored(rig, "a")).status is ArtifactStatus.COMPLETE
+    assert await shown(rig, "a") == (FilePart(size=3 * MIB, stored=StoredPart(artifact_id="a")),)
 
 
 async def test_the_time_of_the_tool_ends_the_waiting(artifacts: RecordingArtifacts) -> None:
     """The model hears of it, and not where the store is."""
     artifacts.fails_before = lambda _: RedisConnectionError("redis.internal refuses")
-    bench = ToolBench(write_thrice, views=artifacts.views, artifacts=artifacts)
+    rig = ToolRig(write_thrice, views=artifacts.views, artifacts=artifacts)
 
-    result = await bench.run(bench.call("write_thrice", wait=0.3))
+    result = await rig.run(rig.call("write_thrice", wait=0.3))
 
     assert (result.outcome, result.artifacts) == ("error", ())
     assert result.content == "write_thrice did not finish within 0.3 s"
@@ -92,9 +92,9 @@ async def test_reading_goes_on_where_it_was(artifacts: RecordingArtifacts) -> No
         content = b"".join([piece async for piece in context.artifacts.read("a")])
         return str(content == b"ab" * MIB)
 
-    bench = ToolBench(read, views=artifacts.views, artifacts=Interrupted(artifacts.views))
+    rig = ToolRig(read, views=artifacts.views, artifacts=Interrupted(artifacts.views))
 
-    assert (await bench.run(bench.call("read"))).content == "True"
+    assert (await rig.run(rig.call("read"))).content == "True"
 
 
 async def test_an_attempt_that_was_taken_for_lost_does_not_disturb_the_next(
@@ -114,11 +114,11 @@ async def test_an_attempt_that_was_taken_for_lost_does_not_disturb_the_next(
             await file.write(f"ended by {context.attempt}")
         return "written"
 
-    bench = ToolBench(write, views=artifacts.views, artifacts=artifacts)
-    lost = asyncio.create_task(bench.attempt_call(bench.call("write")))
+    rig = ToolRig(write, views=artifacts.views, artifacts=artifacts)
+    lost = asyncio.create_task(rig.attempt_call(rig.call("write")))
     await began[1].wait()
-    await bench.take_for_lost(bench.call("write"))
-    following = asyncio.create_task(bench.attempt_call(bench.call("write")))
+    await rig.take_for_lost(rig.call("write"))
+    following = asyncio.create_task(rig.attempt_call(rig.call("write")))
     await began[2].wait()
     goes_on[1].set()
     with pytest.raises(OvertakenError):
@@ -128,9 +128,9 @@ async def test_an_attempt_that_was_taken_for_lost_does_not_disturb_the_next(
 
     assert isinstance(result, ToolMessage)
     assert (result.content, result.artifacts) == ("written", ("a",))
-    assert await content_of(bench, "a") == b"begun by 2, ended by 2"
-    assert await shown(bench, "a") == (TextPart(text="begun by 2, ended by 2", media_type="text/plain"),)
-    assert (await stored(bench, "a")).status is ArtifactStatus.COMPLETE
+    assert await content_of(rig, "a") == b"begun by 2, ended by 2"
+    assert await shown(rig, "a") == (TextPart(text="begun by 2, ended by 2", media_type="text/plain"),)
+    assert (await stored(rig, "a")).status is ArtifactStatus.COMPLETE
 
 
 @tool
@@ -144,11 +144,11 @@ async def write_twice(context: ToolContext) -> str:
 
 async def test_the_record_of_a_call_holds_what_it_wrote(artifacts: RecordingArtifacts) -> None:
     """An attempt after a crash returns the recorded result, with the ids, and writes nothing."""
-    bench = ToolBench(write_twice, views=artifacts.views, artifacts=artifacts)
-    first = await bench.run(bench.call("write_twice"))
+    rig = ToolRig(write_twice, views=artifacts.views, artifacts=artifacts)
+    first = await rig.run(rig.call("write_twice"))
     count = len(artifacts.changes)
 
-    again = await bench.run(bench.call("write_twice"))
+    again = await rig.run(rig.call("write_twice"))
 
     assert again == first
     assert again.artifacts == ("b", "a")
@@ -179,13 +179,13 @@ async def test_a_tool_that_tells_what_it_writes_does_it_once(
 
     records = [MemoryToolRecords(), MemoryToolRecords()]
     first, second = (
-        ToolBench(_drafting(append), views=artifacts.views, artifacts=artifacts, records=each)
+        ToolRig(_drafting(append), views=artifacts.views, artifacts=artifacts, records=each)
         for each in records
     )
     second.task_id = first.task_id
     await artifacts.apply(CONTEXT, "a", Create(first.task_id, (NewPart("text", b"a"),)))
 
-    results = [await bench.run(bench.call("append")) for bench in (first, second)]
+    results = [await rig.run(rig.call("append")) for rig in (first, second)]
 
     assert results[0] == results[1]
     assert results[0].artifacts == ("a",)
@@ -204,12 +204,12 @@ async def test_any_other_tool_that_runs_again_does_it_again(artifacts: Recording
         await context.artifacts.append("a", [TextPart(text=next(said))])
         return "written"
 
-    bench, other = (ToolBench(write, views=artifacts.views, artifacts=artifacts) for _ in range(2))
-    other.task_id = bench.task_id
-    await bench.run(bench.call("write"))
+    rig, other = (ToolRig(write, views=artifacts.views, artifacts=artifacts) for _ in range(2))
+    other.task_id = rig.task_id
+    await rig.run(rig.call("write"))
     await other.run(other.call("write"))
 
-    assert await content_of(bench, "a") == b"It is the second"
+    assert await content_of(rig, "a") == b"It is the second"
 
 
 @tool
@@ -220,15 +220,15 @@ async def refuse(context: ToolContext) -> str:
 
 async def test_what_the_model_has_shown_of_a_failed_call_is_taken_back(artifacts: RecordingArtifacts) -> None:
     """Subscribers see again what is stored."""
-    bench = ToolBench(_drafting(refuse), views=artifacts.views, artifacts=artifacts)
+    rig = ToolRig(_drafting(refuse), views=artifacts.views, artifacts=artifacts)
     draft = ArtifactChunk(
         artifact_id="a", position=2, attempt=10, index=0, part=TextPart(text="never stored")
     )
-    await artifacts.views.publish(bench.task_id, "run", [draft])
+    await artifacts.views.publish(rig.task_id, "run", [draft])
 
-    await bench.run(bench.call("refuse").model_copy(update={"reply": 2}))
+    await rig.run(rig.call("refuse").model_copy(update={"reply": 2}))
 
-    assert await shown(bench, "a") == (TextPart(text=""),)
+    assert await shown(rig, "a") == (TextPart(text=""),)
 
 
 async def test_a_call_that_an_earlier_run_has_made_is_told_in_this_one(artifacts: RecordingArtifacts) -> None:
@@ -239,21 +239,21 @@ async def test_a_call_that_an_earlier_run_has_made_is_told_in_this_one(artifacts
         """Write."""
         return str(await context.artifacts.create("a", [TextPart(text="Half a poem.")]))
 
-    bench = ToolBench(_drafting(write), views=artifacts.views, artifacts=artifacts)
-    call = bench.call("write").model_copy(update={"reply": 2})
-    await bench.run(call)
+    rig = ToolRig(_drafting(write), views=artifacts.views, artifacts=artifacts)
+    call = rig.call("write").model_copy(update={"reply": 2})
+    await rig.run(call)
     draft = ArtifactChunk(
         artifact_id="a", position=2, attempt=10, index=0, part=TextPart(text="Half a poem.")
     )
-    await artifacts.views.publish(bench.task_id, "next run", [draft])
+    await artifacts.views.publish(rig.task_id, "next run", [draft])
 
     task = call.task.model_copy(update={"run_id": "next run"})
-    result = await bench.run(call.model_copy(update={"task": task}))
+    result = await rig.run(call.model_copy(update={"task": task}))
 
-    found = await artifacts.views.artifact(bench.task_id, "a")
+    found = await artifacts.views.artifact(rig.task_id, "a")
     assert found
     assert (result.artifacts, found.artifact.complete) == (("a",), True)
-    assert await shown(bench, "a") == (TextPart(text="Half a poem."),)
+    assert await shown(rig, "a") == (TextPart(text="Half a poem."),)
     assert len(artifacts.changes) == 1
 
 
@@ -271,20 +271,20 @@ async def test_a_file_that_is_cut_off_has_failed(artifacts: RecordingArtifacts, 
             await asyncio.Event().wait()
         return ""
 
-    bench = ToolBench(write, views=artifacts.views, artifacts=artifacts)
+    rig = ToolRig(write, views=artifacts.views, artifacts=artifacts)
     if way == "timeout":
-        result = await bench.run(bench.call("write", wait=0.2))
+        result = await rig.run(rig.call("write", wait=0.2))
         assert result.artifacts == ()
     else:
         environment = ActivityEnvironment()
-        running = asyncio.create_task(environment.run(bench.port.run_tool, bench.call("write", wait=30)))
+        running = asyncio.create_task(environment.run(rig.port.run_tool, rig.call("write", wait=30)))
         await began.wait()
         environment.cancel()
         with pytest.raises(asyncio.CancelledError):
             await running
 
-    assert (await stored(bench, "a")).status is ArtifactStatus.FAILED
-    assert await content_of(bench, "a") == b"half"
+    assert (await stored(rig, "a")).status is ArtifactStatus.FAILED
+    assert await content_of(rig, "a") == b"half"
 
 
 async def test_a_store_that_is_away_does_not_keep_a_cut_off_tool(artifacts: RecordingArtifacts) -> None:
@@ -299,9 +299,9 @@ async def test_a_store_that_is_away_does_not_keep_a_cut_off_tool(artifacts: Reco
             await asyncio.Event().wait()
         return ""
 
-    bench = ToolBench(write, views=artifacts.views, artifacts=artifacts)
-    result = await bench.run(bench.call("write", wait=0.2))
+    rig = ToolRig(write, views=artifacts.views, artifacts=artifacts)
+    result = await rig.run(rig.call("write", wait=0.2))
 
     assert result.content == "write did not finish within 0.2 s"
     assert isinstance(artifacts.changes[-1], Fail)
-    assert (await stored(bench, "a")).status is ArtifactStatus.BUILDING
+    assert (await stored(rig, "a")).status is ArtifactStatus.BUILDING

@@ -17,7 +17,7 @@ from everloop.stores.blobs.local import LocalBlobs
 from everloop.stores.views.redis import RedisTaskViews
 from everloop.workflows.contract.messages import FilePart, StoredPart
 from tests.support.rigs.artifact_rig import CONTEXT, MIB, shown
-from tests.support.rigs.tool_rig import ToolBench
+from tests.support.rigs.tool_rig import ToolRig
 
 MEGABYTES = 60
 """What is written as one file."""
@@ -59,9 +59,9 @@ async def test_a_stream_of_any_size_takes_little_memory(redis_url: str, tmp_path
         views = RedisTaskViews(redis)
         with closing(LocalBlobs(tmp_path)) as blobs:
             stores = RedisArtifacts(redis, blobs, views)
-            bench = ToolBench(write_much, views=views, artifacts=stores)
+            rig = ToolRig(write_much, views=views, artifacts=stores)
             tracemalloc.start()
-            result = await bench.run(bench.call("write_much", wait=240))
+            result = await rig.run(rig.call("write_much", wait=240))
             _, peak = tracemalloc.get_traced_memory()
             tracemalloc.stop()
 
@@ -71,7 +71,7 @@ async def test_a_stream_of_any_size_takes_little_memory(redis_url: str, tmp_path
             async for piece in stores.read_part(CONTEXT, "a"):
                 digest.update(piece)
             assert digest.hexdigest() == hashlib.sha256(b"".join(_much())).hexdigest()
-            assert await shown(bench, "a") == (
+            assert await shown(rig, "a") == (
                 FilePart(size=MEGABYTES * MIB, stored=StoredPart(artifact_id="a")),
             )
             await stores.delete_artifact(CONTEXT, "a")
@@ -83,9 +83,9 @@ async def test_any_number_of_artifacts_takes_little_memory(redis_url: str, tmp_p
         views = RedisTaskViews(redis)
         with closing(LocalBlobs(tmp_path)) as blobs:
             stores = RedisArtifacts(redis, blobs, views)
-            bench = ToolBench(write_many, views=views, artifacts=stores)
+            rig = ToolRig(write_many, views=views, artifacts=stores)
             tracemalloc.start()
-            result = await bench.run(bench.call("write_many", wait=240))
+            result = await rig.run(rig.call("write_many", wait=240))
             _, peak = tracemalloc.get_traced_memory()
             tracemalloc.stop()
 

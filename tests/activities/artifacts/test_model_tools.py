@@ -143,9 +143,9 @@ async def test_a_call_that_runs_twice_appends_once() -> None:
     await desk.update({"text": "a"})
     artifact: JsonValue = {"artifact_id": "doc", "parts": [{"text": "b"}, {"data": 1}]}
     arguments = json.dumps({"append": True, "last_chunk": False, "artifact": artifact})
-    call = desk.bench.call("artifact_update", arguments, call_id="again")
-    await desk.bench.run(call)
-    await desk.bench.run(call)
+    call = desk.rig.call("artifact_update", arguments, call_id="again")
+    await desk.rig.run(call)
+    await desk.rig.run(call)
 
     assert await desk.parts() == (TextPart(text="ab"), DataPart(data=1))
 

@@ -14,7 +14,7 @@ from everloop.workflows.contract.artifacts import ArtifactStatus
 from everloop.workflows.contract.messages import TextPart, ToolMessage
 from tests.support.memory.task_views import MemoryTaskViews
 from tests.support.rigs.artifact_rig import CONTEXT, MIB, RecordingArtifacts, content_of, stored
-from tests.support.rigs.tool_rig import ToolBench
+from tests.support.rigs.tool_rig import ToolRig
 
 
 @pytest.fixture
@@ -43,19 +43,19 @@ async def test_an_attempt_that_begins_late_does_not_replace_what_the_next_one_wr
             await file.write(text)
         return "written"
 
-    bench = ToolBench(write, views=artifacts.views, artifacts=artifacts)
-    lost = asyncio.create_task(bench.attempt_call(bench.call("write")))
+    rig = ToolRig(write, views=artifacts.views, artifacts=artifacts)
+    lost = asyncio.create_task(rig.attempt_call(rig.call("write")))
     await began.wait()
-    await bench.take_for_lost(bench.call("write"))
-    result = await bench.attempt_call(bench.call("write"))
+    await rig.take_for_lost(rig.call("write"))
+    result = await rig.attempt_call(rig.call("write"))
     goes_on.set()
     with pytest.raises(OvertakenError):
         await lost
 
     assert isinstance(result, ToolMessage)
     assert result.artifacts == ("a",)
-    assert await content_of(bench, "a") == b"by 2"
-    assert (await stored(bench, "a")).status is ArtifactStatus.COMPLETE
+    assert await content_of(rig, "a") == b"by 2"
+    assert (await stored(rig, "a")).status is ArtifactStatus.COMPLETE
 
 
 @pytest.mark.parametrize("size", [1, 3 * MIB], ids=["shorter", "as long"])
@@ -84,8 +84,8 @@ async def test_what_is_replaced_while_a_store_is_away_is_not_read_on(
         await context.artifacts.write_file("a", b"a" * (3 * MIB))
         return str(sum([len(piece) async for piece in context.artifacts.read("a")]))
 
-    bench = ToolBench(read, views=artifacts.views, artifacts=Interrupted(artifacts.views))
-    result = await bench.run(bench.call("read"))
+    rig = ToolRig(read, views=artifacts.views, artifacts=Interrupted(artifacts.views))
+    result = await rig.run(rig.call("read"))
 
     assert result.outcome == "error"
     assert "ArtifactReplacedError" in result.content

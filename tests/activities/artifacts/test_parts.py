@@ -45,13 +45,13 @@ async def test_rows_come_back_as_they_were_written(rows: Callable[[], list[Row]]
         await context.artifacts.write_rows("a", rows(), schema=schema, name="N")
         return [row async for row in context.artifacts.read_rows("a")]
 
-    bench, result = await run_tool(act)
+    rig, result = await run_tool(act)
 
     assert result.content == str(ROWS)
-    (part,) = (await stored(bench, "a")).parts
+    (part,) = (await stored(rig, "a")).parts
     assert (part.kind, part.rows, part.row_schema) == ("rows", 2, schema)
     assert [
-        row for part in await shown(bench, "a") if isinstance(part, DataPart) for row in _list(part)
+        row for part in await shown(rig, "a") if isinstance(part, DataPart) for row in _list(part)
     ] == ROWS
 
 
@@ -64,12 +64,12 @@ async def test_a_row_that_breaks_the_schema_fails_the_dataset() -> None:
     """The rows before it stay."""
     schema: dict[str, JsonValue] = {"properties": {"n": {"type": "integer"}}}
 
-    bench, result = await run_tool(
+    rig, result = await run_tool(
         lambda context: context.artifacts.write_rows("a", iter([{"n": 1}, {"n": "x"}]), schema=schema)
     )
 
     assert "RowInvalidError" in result.content
-    artifact = await stored(bench, "a")
+    artifact = await stored(rig, "a")
     assert (artifact.status, artifact.parts[0].rows) == (ArtifactStatus.FAILED, 1)
 
 
@@ -89,28 +89,28 @@ async def test_a_row_that_is_refused_later_is_not_lost(recording: RecordingArtif
     recording.fails_before = note
     schema: dict[str, JsonValue] = {"properties": {"n": {"type": "integer"}}}
 
-    bench, result = await run_tool(
+    rig, result = await run_tool(
         lambda context: context.artifacts.write_rows("a", rows(), schema=schema), recording
     )
 
     assert "RowInvalidError" in result.content
-    assert (await stored(bench, "a")).status is ArtifactStatus.FAILED
+    assert (await stored(rig, "a")).status is ArtifactStatus.FAILED
 
 
 async def test_many_rows_are_written_in_batches(recording: RecordingArtifacts) -> None:
     """The store checks each row; it does not get too many at once."""
-    bench, _ = await run_tool(
+    rig, _ = await run_tool(
         lambda context: context.artifacts.write_rows("a", [{"n": n} for n in range(2_500)]), recording
     )
 
-    assert (await stored(bench, "a")).parts[0].rows == 2_500
+    assert (await stored(rig, "a")).parts[0].rows == 2_500
     assert max(_content_of(change).count(b"\n") for change in recording.changes) == 1_000
 
 
 async def test_data_is_written_at_once() -> None:
     """Any JSON value; what is none is refused."""
-    bench, _ = await run_tool(lambda context: context.artifacts.write_data("a", {"é": [1, None]}))
-    assert await shown(bench, "a") == (DataPart(data={"é": [1, None]}),)
+    rig, _ = await run_tool(lambda context: context.artifacts.write_data("a", {"é": [1, None]}))
+    assert await shown(rig, "a") == (DataPart(data={"é": [1, None]}),)
 
     _, result = await run_tool(lambda context: context.artifacts.write_data("a", float("nan")))
     assert result.outcome == "error"
@@ -125,10 +125,10 @@ PARTS: tuple[Part, ...] = (
 
 async def test_an_artifact_of_several_parts_is_shown_as_it_was_made() -> None:
     """Text, data and files."""
-    bench, _ = await run_tool(lambda context: context.artifacts.create("a", PARTS, name="N"))
+    rig, _ = await run_tool(lambda context: context.artifacts.create("a", PARTS, name="N"))
 
-    assert await shown(bench, "a") == PARTS
-    assert [part.kind for part in (await stored(bench, "a")).parts] == ["text", "data", "file"]
+    assert await shown(rig, "a") == PARTS
+    assert [part.kind for part in (await stored(rig, "a")).parts] == ["text", "data", "file"]
 
 
 async def test_parts_are_appended_as_a2a_does() -> None:
@@ -144,17 +144,17 @@ async def test_parts_are_appended_as_a2a_does() -> None:
         await artifacts.replace_part("a", 1, DataPart(data=2))
         await artifacts.append("a", [TextPart(text="g"), DataPart(data=3)], last_chunk=True)
 
-    bench, result = await run_tool(act)
+    rig, result = await run_tool(act)
 
     assert result.outcome == "ok", result.content
-    assert await shown(bench, "a") == (
+    assert await shown(rig, "a") == (
         TextPart(text="ab"),
         DataPart(data=2),
         TextPart(text="c"),
         TextPart(text="defg", media_type="text/x"),
         DataPart(data=3),
     )
-    artifact = await stored(bench, "a")
+    artifact = await stored(rig, "a")
     assert artifact.status is ArtifactStatus.COMPLETE
     assert [part.kind for part in artifact.parts] == ["text", "data", "text", "text", "text", "data"]
 
@@ -167,11 +167,11 @@ async def test_a_url_stays_one() -> None:
         await context.artifacts.create("a", [page], complete=False)
         await context.artifacts.append("a", [TextPart(text="b")])
 
-    bench, result = await run_tool(act)
+    rig, result = await run_tool(act)
 
     assert result.outcome == "ok", result.content
-    assert await shown(bench, "a") == (page, TextPart(text="b"))
-    part = (await stored(bench, "a")).parts[0]
+    assert await shown(rig, "a") == (page, TextPart(text="b"))
+    part = (await stored(rig, "a")).parts[0]
     assert (part.url, part.media_type, part.filename, part.size) == (page.url, "text/html", "x.html", 0)
 
 
@@ -197,12 +197,12 @@ async def test_what_is_refused_changes_nothing(act: Act) -> None:
         await context.artifacts.create("a", [TextPart(text="a")])
         await act(context)
 
-    bench, result = await run_tool(both)
+    rig, result = await run_tool(both)
 
     assert result.outcome == "error"
     assert result.artifacts == ("a",)
-    assert await content_of(bench, "a") == b"a"
-    assert len(await bench.artifacts.list_artifacts("owner:c")) == 1
+    assert await content_of(rig, "a") == b"a"
+    assert len(await rig.artifacts.list_artifacts("owner:c")) == 1
 
 
 async def test_artifacts_can_be_listed_read_completed_and_deleted() -> None:

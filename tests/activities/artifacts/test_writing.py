@@ -13,7 +13,7 @@ from everloop.workflows.contract.events import ArtifactChunk
 from everloop.workflows.contract.messages import TextPart
 from tests.support.memory.task_views import MemoryTaskViews
 from tests.support.rigs.artifact_rig import MIB, RecordingArtifacts, content_of, run_tool, stored
-from tests.support.rigs.tool_rig import ToolBench
+from tests.support.rigs.tool_rig import ToolRig
 
 
 @pytest.fixture
@@ -50,16 +50,16 @@ async def test_a_file_is_written_from_whatever_yields_it(
     recording: RecordingArtifacts, content: Callable[[], Content], written: bytes, media_type: str
 ) -> None:
     """It is complete in the end; the store got it in pieces of at most a segment."""
-    bench, result = await run_tool(
+    rig, result = await run_tool(
         lambda context: context.artifacts.write_file("a", content(), filename="f", name="N", description="D"),
         recording,
     )
 
-    artifact = await stored(bench, "a")
+    artifact = await stored(rig, "a")
     assert (artifact.status, artifact.name, artifact.description) == (ArtifactStatus.COMPLETE, "N", "D")
-    assert artifact.task_id == bench.task_id
+    assert artifact.task_id == rig.task_id
     assert (artifact.parts[0].media_type, artifact.parts[0].filename) == (media_type, "f")
-    assert await content_of(bench, "a") == written
+    assert await content_of(rig, "a") == written
     assert max(len(_content_of(change)) for change in recording.changes) <= SEGMENT_BYTES
     assert result.artifacts == ("a",)
 
@@ -73,15 +73,15 @@ def _content_of(change: object) -> bytes:
 @pytest.mark.parametrize("content", ["text", b"bytes"])
 async def test_a_small_file_is_one_change_and_one_event(content: str | bytes) -> None:
     """Nothing is told of it before it is whole."""
-    bench, _ = await run_tool(lambda context: context.artifacts.write_file("a", content))
+    rig, _ = await run_tool(lambda context: context.artifacts.write_file("a", content))
 
-    (told,) = await chunks(bench)
+    (told,) = await chunks(rig)
     assert told.last_chunk
-    assert (await stored(bench, "a")).version == 1
+    assert (await stored(rig, "a")).version == 1
 
 
-async def chunks(bench: ToolBench) -> list[ArtifactChunk]:
-    return [event for event in await bench.events() if isinstance(event, ArtifactChunk)]
+async def chunks(rig: ToolRig) -> list[ArtifactChunk]:
+    return [event for event in await rig.events() if isinstance(event, ArtifactChunk)]
 
 
 async def test_what_is_written_goes_out_at_once_and_then_together(recording: RecordingArtifacts) -> None:
@@ -93,12 +93,12 @@ async def test_what_is_written_goes_out_at_once_and_then_together(recording: Rec
             assert await _content(context) == b"first"
             for number in range(500):
                 await file.write(f" {number}")
-            await bench_saw(recording, context.task_id, "499")
+            await rig_saw(recording, context.task_id, "499")
 
-    bench, result = await run_tool(act, recording)
+    rig, result = await run_tool(act, recording)
 
     assert result.outcome == "ok", result.content
-    assert await content_of(bench, "a") == b"first" + b"".join(b" %d" % n for n in range(500))
+    assert await content_of(rig, "a") == b"first" + b"".join(b" %d" % n for n in range(500))
     assert len(recording.changes) < 250
 
 
@@ -106,7 +106,7 @@ async def _content(context: ToolContext) -> bytes:
     return b"".join([piece async for piece in context.artifacts.read("a")])
 
 
-async def bench_saw(artifacts: RecordingArtifacts, task_id: str, end: str) -> None:
+async def rig_saw(artifacts: RecordingArtifacts, task_id: str, end: str) -> None:
     """Wait until subscribers have read a text that ends so."""
     position, text = START, ""
     while not text.endswith(end):
@@ -124,10 +124,10 @@ async def test_a_file_whose_writing_raises_has_failed() -> None:
             await file.write("half")
             raise RuntimeError("no more")
 
-    bench, result = await run_tool(act)
+    rig, result = await run_tool(act)
 
-    assert (await stored(bench, "a")).status is ArtifactStatus.FAILED
-    assert await content_of(bench, "a") == b"half"
+    assert (await stored(rig, "a")).status is ArtifactStatus.FAILED
+    assert await content_of(rig, "a") == b"half"
     assert (result.outcome, result.artifacts) == ("error", ())
     assert "no more" in result.content
 
@@ -139,7 +139,7 @@ async def test_a_source_that_fails_fails_the_file() -> None:
         yield b"a"
         raise OSError("disk")
 
-    bench, result = await run_tool(lambda context: context.artifacts.write_file("a", source()))
+    rig, result = await run_tool(lambda context: context.artifacts.write_file("a", source()))
 
-    assert (await stored(bench, "a")).status is ArtifactStatus.FAILED
+    assert (await stored(rig, "a")).status is ArtifactStatus.FAILED
     assert result.content == "OSError: disk"

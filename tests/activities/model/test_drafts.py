@@ -19,103 +19,81 @@ from everloop.workflows.contract.artifacts import StoredArtifact
 from everloop.workflows.contract.calls import RunToolInput
 from everloop.workflows.contract.events import ArtifactChunk, TaskEvent, ToolCalled
 from everloop.workflows.contract.messages import AssistantMessage, TextPart, ToolCall
-from everloop.workflows.contract.names import context_key
 from everloop.workflows.contract.tasks import TaskState
 from tests.support.memory.artifacts import MemoryArtifacts
 from tests.support.memory.secrets import MemorySecrets
 from tests.support.memory.task_views import MemoryTaskViews
 from tests.support.memory.tool_records import MemoryToolRecords
-from tests.support.rigs.artifact_writer_rig import (
-    BASE,
-    WRITER,
-    arguments,
-    begin_doc,
-    fail,
-    fragments,
-    is_chunk,
-    shown,
-    shown_parts,
-    text,
-)
-from tests.support.rigs.model_rig import model_bench
-from tests.support.servers.scripted_openai import (
-    Answer,
-    Refusal,
-    Reply,
-    ScriptedOpenAI,
-)
+from tests.support.rigs.artifact_writer_rig import BASE, WRITER, arguments, begin_doc, fragments
+from tests.support.rigs.model_rig import model_rig
+from tests.support.servers.scripted_openai import Answer, Refusal, Reply
+
+creates_and_appends = pytest.mark.parametrize("append", [False, True], ids=["creates", "appends"])
 
 
-@pytest.mark.parametrize("append", [False, True], ids=["creates", "appends"])
-async def test_an_artifact_streams_while_its_call_is_written(redis_url: str, *, append: bool) -> None:
+@creates_and_appends
+async def test_an_artifact_streams_while_its_call_is_written(redis: Redis, *, append: bool) -> None:
     """Subscribers read it before the reply is over; each piece comes once, before the call is told."""
     gate, base = asyncio.Event(), BASE if append else ""
-    async with (
-        Redis.from_url(redis_url, decode_responses=True) as redis,
-        ScriptedOpenAI([Reply(fragments("Half a poem.", gate, append=append))]) as provider,
-        model_bench(provider, RedisTaskViews(redis), RedisTranscripts(redis), agent=WRITER) as bench,
-    ):
+    script = [Reply(fragments("Half a poem.", gate, append=append))]
+    async with model_rig(script, RedisTaskViews(redis), RedisTranscripts(redis), agent=WRITER) as rig:
         if append:
-            await begin_doc(bench)
-            await bench.until(is_chunk)
-        running = asyncio.create_task(bench.run())
-        await bench.until(is_chunk)
-        assert await text(bench) == f"{base}Half a"
+            await begin_doc(rig)
+        running = await rig.begin()
+        assert await rig.text() == f"{base}Half a"
         gate.set()
         reply = await running
 
         assert reply.tool_calls[0].arguments == arguments("Half a poem.", append=append)
-        events = await bench.events()
-        chunks = [event for event in events if isinstance(event, ArtifactChunk)]
+        events, chunks = await rig.events(), await rig.events_of(ArtifactChunk)
         assert [chunk.part for chunk in chunks][-2:] == [TextPart(text="Half a"), TextPart(text=" poem.")]
         assert (chunks[-1].position, chunks[-1].attempt, chunks[-1].index) == (1, 10, 1)
         assert chunks[-2].mode == ("extend" if append else "draft")
         assert events.index(chunks[-1]) < next(n for n, e in enumerate(events) if isinstance(e, ToolCalled))
-        artifact = await shown(bench)
+        artifact = await rig.artifact()
         assert artifact
-        assert (artifact.name, await text(bench), artifact.complete) == ("Doc", f"{base}Half a poem.", False)
-        assert await bench.response() is None
+        assert (artifact.name, await rig.text(), artifact.complete) == ("Doc", f"{base}Half a poem.", False)
+        assert await rig.answer() is None
 
 
-@pytest.mark.parametrize("append", [False, True], ids=["creates", "appends"])
+@creates_and_appends
 async def test_a_retry_replaces_the_draft(*, append: bool) -> None:
     """The attempt before was cut in the middle of the arguments; nothing of it is left, nor doubled."""
     cut = [Reply(fragments("Lost words.", append=append)[:count], ending="cut") for count in (1, 2, 3)]
-    script: list[Answer] = [*cut, Reply(fragments("Found.", append=append))]
-    async with ScriptedOpenAI(script) as provider, model_bench(provider, agent=WRITER) as bench:
+    async with model_rig([*cut, Reply(fragments("Found.", append=append))], agent=WRITER) as rig:
         if append:
-            await begin_doc(bench)
+            await begin_doc(rig)
         for attempt in (1, 2, 3):
-            await fail(bench, attempt=attempt)
-        await bench.run(attempt=4)
+            await rig.fail(attempt=attempt)
+        await rig.run(attempt=4)
 
-        assert await text(bench) == f"{BASE if append else ''}Found."
+        assert await rig.text() == f"{BASE if append else ''}Found."
 
 
-@pytest.mark.parametrize("append", [False, True], ids=["creates", "appends"])
+@creates_and_appends
 async def test_the_last_failure_takes_the_draft_back(*, append: bool) -> None:
     """The call will never run: subscribers see what is stored."""
     script = [Reply(fragments("Lost words.", append=append)[:2], ending="cut")]
-    async with ScriptedOpenAI(script) as provider, model_bench(provider, agent=WRITER) as bench:
+    async with model_rig(script, agent=WRITER) as rig:
         if append:
-            await begin_doc(bench)
-        failure = await fail(bench, failures=MODEL_FAILURES - 1)
+            await begin_doc(rig)
+        failure = await rig.fail(failures=MODEL_FAILURES - 1)
 
         assert failure.non_retryable
-        assert await text(bench) == (BASE if append else "")
+        assert await rig.text() == (BASE if append else "")
 
 
 async def test_a_refusal_takes_the_draft_of_an_earlier_attempt_back() -> None:
     """The attempt that failed for good has written nothing itself."""
     script: list[Answer] = [Reply(fragments("Lost words.")[:2], ending="cut"), Refusal(401)]
-    async with ScriptedOpenAI(script) as provider, model_bench(provider, agent=WRITER) as bench:
-        await fail(bench, attempt=1)
-        shown_first = await text(bench)
-        assert shown_first
-        assert "Lost w".startswith(shown_first)
-        await fail(bench, attempt=2)
+    async with model_rig(script, agent=WRITER) as rig:
+        await rig.fail(attempt=1)
+        drafted = await rig.text()
+        assert drafted
+        assert "Lost w".startswith(drafted)
+        await rig.fail(attempt=2)
 
-        assert await text(bench) in {"", None}
+        assert await rig.text() in {"", None}
 
 
 OTHER = ToolCall(id="a", name="artifact_update", arguments=arguments("Theirs.", artifact_id="other"))
@@ -127,105 +105,86 @@ async def test_the_first_reply_stored_counts(winner: tuple[ToolCall, ...]) -> No
     """When two attempts overlap, the artifacts of the reply that counts are shown, and no others."""
     gate = asyncio.Event()
     theirs = AssistantMessage(tool_calls=winner, text="" if winner else "Theirs.")
-    script = [Reply(fragments("Ours.", gate))]
-    async with ScriptedOpenAI(script) as provider, model_bench(provider, agent=WRITER) as bench:
-        running = asyncio.create_task(bench.run())
-        await bench.until(is_chunk)
-        await bench.transcripts.put_reply(bench.task.task_id, bench.task.run_id, 1, theirs)
+    async with model_rig([Reply(fragments("Ours.", gate))], agent=WRITER) as rig:
+        running = await rig.begin()
+        await rig.store_reply(theirs)
         gate.set()
 
         assert await running == theirs
-        assert await text(bench) == ("Theirs." if winner == (SAME,) else "")
-        assert await text(bench, "other") == ("Theirs." if winner == (OTHER,) else None)
+        assert await rig.text() == ("Theirs." if winner == (SAME,) else "")
+        assert await rig.text("other") == ("Theirs." if winner == (OTHER,) else None)
 
 
 @pytest.mark.parametrize("count", [0, 1, 2, 3])
 async def test_a_stored_reply_shows_its_artifacts(count: int) -> None:
     """The attempt that stored it died before, or in the midst of, its end; the next one asks nobody."""
-    steps = fragments("Whole poem.")[:count]
     whole = ToolCall(id="a", name="artifact_update", arguments=arguments("Whole poem."))
-    script = [Reply(steps, ending="cut")]
-    async with ScriptedOpenAI(script) as provider, model_bench(provider, agent=WRITER) as bench:
-        await fail(bench, attempt=1)
-        stored = AssistantMessage(tool_calls=(whole,))
-        await bench.transcripts.put_reply(bench.task.task_id, bench.task.run_id, 1, stored)
+    stored = AssistantMessage(tool_calls=(whole,))
+    async with model_rig([Reply(fragments("Whole poem.")[:count], ending="cut")], agent=WRITER) as rig:
+        await rig.fail(attempt=1)
+        await rig.store_reply(stored)
 
-        assert await bench.run(attempt=2) == stored
-
-        assert len(provider.requests) == 1
-        assert await text(bench) == "Whole poem."
+        assert await rig.run(attempt=2) == stored
+        assert len(rig.provider.requests) == 1
+        assert await rig.text() == "Whole poem."
 
 
 async def test_a_finished_call_that_runs_again_says_nothing_twice() -> None:
     """The worker died before Temporal heard of the end."""
-    script = [Reply(fragments("Whole poem."))]
-    async with ScriptedOpenAI(script) as provider, model_bench(provider, agent=WRITER) as bench:
-        await bench.run(attempt=1)
-        before = [event for event in await bench.events() if isinstance(event, ArtifactChunk)]
-        await bench.run(attempt=2)
+    async with model_rig([Reply(fragments("Whole poem."))], agent=WRITER) as rig:
+        await rig.run(attempt=1)
+        before = await rig.events_of(ArtifactChunk)
+        await rig.run(attempt=2)
 
-        chunks = [event for event in await bench.events() if isinstance(event, ArtifactChunk)]
+        chunks = await rig.events_of(ArtifactChunk)
         assert [chunk for chunk in chunks if chunk.artifact_id == "doc"] == before
-        assert await text(bench) == "Whole poem."
+        assert await rig.text() == "Whole poem."
 
 
-@pytest.mark.parametrize("append", [False, True], ids=["creates", "appends"])
+@creates_and_appends
 @pytest.mark.parametrize("lost", [1, 2])
 async def test_a_publish_that_failed_unseen_leaves_no_scar(lost: int, *, append: bool) -> None:
     """It took effect though its answer was lost; the content stands there once in the end."""
     views, gate = LossyViews(), asyncio.Event()
-    script = [Reply(fragments("Half a poem.", gate, append=append))]
-    async with ScriptedOpenAI(script) as provider, model_bench(provider, views, agent=WRITER) as bench:
+    async with model_rig([Reply(fragments("Half a poem.", gate, append=append))], views, agent=WRITER) as rig:
         if append:
-            await begin_doc(bench)
-            await bench.until(is_chunk)
+            await begin_doc(rig)
         views.loses_answer_in = lost + 1
-        running = asyncio.create_task(bench.run())
-        await bench.until(is_chunk)
+        running = await rig.begin()
         gate.set()
         await running
 
-        assert await text(bench) == f"{BASE if append else ''}Half a poem."
+        assert await rig.text() == f"{BASE if append else ''}Half a poem."
 
 
 async def test_an_artifact_store_that_is_away_costs_the_stream_only() -> None:
     """What the call appends is seen when it runs; the reply itself does not wait."""
     script = [Reply(["Text ", *fragments("More.", append=True)])]
-    async with (
-        ScriptedOpenAI(script) as provider,
-        model_bench(provider, artifacts=AwayArtifacts(), agent=WRITER) as bench,
-    ):
-        reply = await bench.run()
-
-        assert reply.tool_calls
-        assert await text(bench) is None
+    async with model_rig(script, artifacts=AwayArtifacts(), agent=WRITER) as rig:
+        assert (await rig.run()).tool_calls
+        assert await rig.text() is None
 
 
-@pytest.mark.parametrize("append", [False, True], ids=["creates", "appends"])
+@creates_and_appends
 async def test_a_call_that_runs_says_nothing_twice(*, append: bool) -> None:
     """What the model's draft has shown is stored, and only its end is told."""
     views = MemoryTaskViews()
     script = [Reply(fragments("Half a poem.", append=append))]
-    async with (
-        ScriptedOpenAI(script) as provider,
-        model_bench(provider, views, artifacts=MemoryArtifacts(views), agent=WRITER) as bench,
-    ):
+    async with model_rig(script, views, artifacts=MemoryArtifacts(views), agent=WRITER) as rig:
         if append:
-            await begin_doc(bench)
-        (call,) = (await bench.run()).tool_calls
-        before = [event for event in await bench.events() if isinstance(event, ArtifactChunk)]
-        stores = ToolStores(views, bench.transcripts, MemoryToolRecords(), MemorySecrets(), bench.artifacts)
-        run = RunToolInput(task=bench.task, call=call, position=2, reply=1, timeout=5)
+            await begin_doc(rig)
+        (call,) = (await rig.run()).tool_calls
+        before = await rig.events_of(ArtifactChunk)
+        stores = ToolStores(views, rig.transcripts, MemoryToolRecords(), MemorySecrets(), rig.artifacts)
+        run = RunToolInput(task=rig.task, call=call, position=2, reply=1, timeout=5)
         await ActivityEnvironment().run(AgentTools(AgentRegistry([WRITER]), stores).run_tool, run)
 
-        chunks = [event for event in await bench.events() if isinstance(event, ArtifactChunk)]
-        assert [(chunk.mode, chunk.part) for chunk in chunks[len(before) :]] == [
-            ("extend", TextPart(text=""))
-        ]
-        stored = await bench.artifacts.get_artifact(
-            context_key(bench.task.owner, bench.task.context_id), "doc"
-        )
-        assert (await render_artifact(bench.artifacts, stored)).parts == (await shown_parts(bench))
+        chunks = (await rig.events_of(ArtifactChunk))[len(before) :]
+        assert [(chunk.mode, chunk.part) for chunk in chunks] == [("extend", TextPart(text=""))]
+        stored = await rig.artifacts.get_artifact(rig.context, "doc")
+        shown = await rig.artifact()
+        assert shown
+        assert (await render_artifact(rig.artifacts, stored)).parts == shown.parts
 
 
 class LossyViews(MemoryTaskViews):

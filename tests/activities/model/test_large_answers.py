@@ -20,7 +20,7 @@ from everloop.gateway.errors import UnavailableNowError
 from everloop.runtime.bounded_answers import MAX_ANSWER, MAX_VALUES
 from everloop.workflows.contract.tasks import TaskRef
 from tests.support.rigs.mcp_rig import Caller
-from tests.support.rigs.peer_rig import PeerBench
+from tests.support.rigs.peer_rig import PeerRig
 from tests.support.servers.bombs import CHUNK, Bomb, running_bomb
 
 MEBI = 1024 * 1024
@@ -34,7 +34,7 @@ async def bomb() -> AsyncGenerator[Bomb]:
 
 async def ask_peer(url: str) -> str:
     """Return what the tool that asks a peer fails with."""
-    return await PeerBench(peer(url, name="ann")).fail("hello")
+    return await PeerRig(peer(url, name="ann")).fail("hello")
 
 
 async def ask_mcp(url: str) -> str:

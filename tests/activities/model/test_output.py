@@ -1,4 +1,4 @@
-"""Model calls of agents whose answer is data: asked for, checked, shown in one piece."""
+"""Model calls of agents whose answer is data, or whose reply has to be the call of one tool."""
 
 import asyncio
 import json
@@ -7,7 +7,6 @@ from collections.abc import Sequence
 import pytest
 from pydantic import BaseModel
 from redis.asyncio import Redis
-from temporalio.exceptions import ApplicationError
 
 from everloop.agents.agent import Agent, Turn
 from everloop.agents.artifact_tools import artifacts
@@ -15,11 +14,11 @@ from everloop.agents.hooks import HookContext
 from everloop.agents.plugins import Plugin, tools
 from everloop.stores.transcripts import RedisTranscripts
 from everloop.stores.views.redis import RedisTaskViews
-from everloop.workflows.contract.events import ArtifactChunk, Thought
+from everloop.workflows.contract.events import RESPONSE_ARTIFACT, ArtifactChunk, Thought
 from everloop.workflows.contract.messages import AssistantMessage, DataPart, Part, TextPart, ToolCall
-from tests.support.rigs.artifact_writer_rig import arguments as artifact_arguments
-from tests.support.rigs.model_rig import ModelBench, follow_up, model_bench, search
-from tests.support.servers.scripted_openai import Answer, Reasoning, Reply, ScriptedOpenAI, Step, tool_call
+from tests.support.rigs.artifact_writer_rig import WRITER, arguments
+from tests.support.rigs.model_rig import ModelRig, model_rig, search
+from tests.support.servers.scripted_openai import Answer, Reasoning, Refusal, Reply, Step, tool_call
 
 
 class City(BaseModel):
@@ -29,35 +28,40 @@ class City(BaseModel):
     people: int = 0
 
 
-AGENT = Agent(id="agent", name="Agent", description="", plugins=[tools(search)], output=City)
+def agent(*plugins: Plugin, **fields: object) -> Agent:
+    given = {"output": City, **fields}
+    return Agent(id="agent", name="Agent", description="", plugins=plugins, **given)  # pyright: ignore[reportArgumentType] -- of a test
+
+
+AGENT = agent(tools(search))
 PARIS = DataPart(data={"name": "Paris", "people": 2})
+WRITTEN = '{"name":"Paris","people":2}'
+SEARCH = ToolCall(id="a", name="search", arguments="{}")
+
+Shown = tuple[tuple[Part, ...], bool] | None
 
 
-async def shown(bench: ModelBench) -> tuple[tuple[Part, ...], bool] | None:
+async def shown(rig: ModelRig) -> Shown:
     """Return what clients see of the answer, and whether it is complete."""
-    response = await bench.response()
+    response = await rig.artifact(RESPONSE_ARTIFACT)
     return response and (response.parts, response.complete)
 
 
-async def test_an_answer_is_data(redis_url: str) -> None:
+async def test_an_answer_is_data(redis: Redis) -> None:
     """The provider is told the schema; clients get one data part, and the reply is canonical."""
     gate = asyncio.Event()
     steps: list[Step] = [Reasoning("Hm."), '```json\n{"people": "2",', gate, ' "name": "Paris"}\n```']
-    async with (
-        Redis.from_url(redis_url, decode_responses=True) as redis,
-        ScriptedOpenAI([Reply(steps)]) as provider,
-        model_bench(provider, RedisTaskViews(redis), RedisTranscripts(redis), agent=AGENT) as bench,
-    ):
-        running = asyncio.create_task(bench.run())
-        await bench.until(lambda event: isinstance(event, Thought))
-        assert await bench.response() is None
+    async with model_rig([Reply(steps)], RedisTaskViews(redis), RedisTranscripts(redis), agent=AGENT) as rig:
+        running = asyncio.create_task(rig.run())
+        await rig.until(lambda event: isinstance(event, Thought))
+        assert await shown(rig) is None
         gate.set()
         reply = await running
 
-        assert (reply.text, reply.refused) == ('{"name":"Paris","people":2}', "")
-        assert await shown(bench) == ((PARIS,), True)
-        assert len([event for event in await bench.events() if isinstance(event, ArtifactChunk)]) == 1
-        assert provider.requests[0].body["response_format"] == {
+        assert (reply.text, reply.refused) == (WRITTEN, "")
+        assert await shown(rig) == ((PARIS,), True)
+        assert len(await rig.events_of(ArtifactChunk)) == 1
+        assert rig.provider.requests[0].body["response_format"] == {
             "type": "json_schema",
             "json_schema": {"name": "City", "schema": City.model_json_schema(), "strict": False},
         }
@@ -65,89 +69,82 @@ async def test_an_answer_is_data(redis_url: str) -> None:
 
 async def test_an_answer_that_does_not_fit_is_refused() -> None:
     """The reply says what the model is to be told; clients see none of it."""
-    async with (
-        ScriptedOpenAI([Reply(['{"name": ["Paris"]}'])]) as provider,
-        model_bench(provider, agent=AGENT) as bench,
-    ):
-        reply = await bench.run()
+    async with model_rig([Reply(['{"name": ["Paris"]}'])], agent=AGENT) as rig:
+        reply = await rig.run()
 
         assert reply.text == '{"name": ["Paris"]}'
         assert "- name: Input should be a valid string" in reply.refused
         assert "schema 'City'" in reply.refused
-        assert await bench.response() is None
-        assert await bench.run(attempt=2) == reply
-        assert len(provider.requests) == 1
-        assert await bench.response_text() == ""
+        assert await shown(rig) is None
+        assert await rig.run(attempt=2) == reply
+        assert len(rig.provider.requests) == 1
+        assert await rig.text("response") in {"", None}
 
 
 @pytest.mark.parametrize("others", [[], ["Half of it"]], ids=["dead before the end", "after another one"])
 async def test_a_stored_answer_is_shown_as_data(others: Sequence[str]) -> None:
     """The attempt that stored it died before it published the end: the next one does, and asks nobody."""
-    script: list[Answer] = [Reply(others, ending="cut")]
-    async with ScriptedOpenAI(script) as provider, model_bench(provider, agent=AGENT) as bench:
+    async with model_rig([Reply(others, ending="cut")], agent=AGENT) as rig:
         if others:
-            with pytest.raises(ApplicationError):
-                await bench.run(attempt=1)
-        stored = AssistantMessage(text='{"name":"Paris","people":2}')
-        await bench.transcripts.put(bench.task.task_id, bench.task.run_id, 0, bench.call.new)
-        await bench.transcripts.put_reply(bench.task.task_id, bench.task.run_id, 1, stored)
+            await rig.fail(attempt=1)
+        stored = AssistantMessage(text=WRITTEN)
+        await rig.store(*rig.call.new)
+        await rig.store_reply(stored)
 
-        assert await bench.run(attempt=2) == stored
-        assert await shown(bench) == ((PARIS,), True)
-        assert len(provider.requests) == len(others)
+        assert await rig.run(attempt=2) == stored
+        assert await shown(rig) == ((PARIS,), True)
+        assert len(rig.provider.requests) == len(others)
 
 
 @pytest.mark.parametrize(
     ("winner", "expected"),
     [
-        (AssistantMessage(text='{"name":"Paris","people":2}'), ((PARIS,), True)),
+        (AssistantMessage(text=WRITTEN), ((PARIS,), True)),
         (AssistantMessage(text="Rome", refused="No."), None),
-        (AssistantMessage(tool_calls=(ToolCall(id="a", name="search", arguments="{}"),)), None),
+        (AssistantMessage(tool_calls=(SEARCH,)), None),
     ],
     ids=["answer", "refused", "tool call"],
 )
-async def test_the_first_reply_stored_counts(
-    winner: AssistantMessage, expected: tuple[tuple[Part, ...], bool] | None
-) -> None:
+async def test_the_first_reply_stored_counts(winner: AssistantMessage, expected: Shown) -> None:
     """When two attempts overlap, the later one shows the reply of the other."""
     gate = asyncio.Event()
-    async with (
-        ScriptedOpenAI([Reply([gate, '{"name": "Rome"}'])]) as provider,
-        model_bench(provider, agent=AGENT) as bench,
-    ):
-        running = asyncio.create_task(bench.run())
-        await provider.request(1)
-        await bench.transcripts.put_reply(bench.task.task_id, bench.task.run_id, 1, winner)
+    async with model_rig([Reply([gate, '{"name": "Rome"}'])], agent=AGENT) as rig:
+        running = asyncio.create_task(rig.run())
+        await rig.provider.request(1)
+        await rig.store_reply(winner)
         gate.set()
 
         assert await running == winner
-        assert await shown(bench) == expected
+        assert await shown(rig) == expected
 
 
-async def test_words_before_tool_calls_need_not_be_data() -> None:
-    """They are no answer, and are shown to nobody."""
-    async with (
-        ScriptedOpenAI([Reply(["Let me look.", tool_call("search")])]) as provider,
-        model_bench(provider, agent=AGENT) as bench,
-    ):
-        reply = await bench.run()
+@pytest.mark.parametrize(
+    ("steps", "routing", "asked_for_data"),
+    [(["Let me look.", tool_call("search")], False, True), (["Let me look."], True, False)],
+    ids=["before calls", "a deciding call"],
+)
+async def test_words_that_are_no_answer_need_not_be_data(
+    steps: list[Step], *, routing: bool, asked_for_data: bool
+) -> None:
+    """Those before tool calls, and a message in the place of a task: neither checked nor shown."""
+    async with model_rig([Reply(steps)], agent=AGENT) as rig:
+        reply = await rig.run(rig.changed(routing=routing))
 
-        assert (reply.text, reply.refused, len(reply.tool_calls)) == ("Let me look.", "", 1)
-        assert await bench.response() is None
+        assert (reply.text, reply.refused, len(reply.tool_calls)) == ("Let me look.", "", len(steps) - 1)
+        assert ("response_format" in rig.provider.requests[0].body) is asked_for_data
+        assert await shown(rig) is None
 
 
 async def test_an_answer_that_was_overtaken_is_taken_back() -> None:
     """The client has said more: the data of before are no result while the next answer does not fit."""
-    script = [Reply(['{"name":"Paris","people":2}']), Reply(["Rome"]), Reply(['{"name": "Rome"}'])]
-    async with ScriptedOpenAI(script) as provider, model_bench(provider, agent=AGENT) as bench:
-        bench.call = follow_up(bench.call, await bench.run())
-        assert await shown(bench) == ((PARIS,), True)
-        assert (await bench.run()).refused
-        assert await shown(bench) == ((TextPart(text=""),), False)
-
-        bench.call = follow_up(bench.call, AssistantMessage())
-        await bench.run()
-        assert await shown(bench) == ((DataPart(data={"name": "Rome", "people": 0}),), True)
+    script = [Reply([WRITTEN]), Reply(["Rome"]), Reply(['{"name": "Rome"}'])]
+    async with model_rig(script, agent=AGENT) as rig:
+        rig.call = rig.follow_up(await rig.run())
+        assert await shown(rig) == ((PARIS,), True)
+        assert (await rig.run()).refused
+        assert await shown(rig) == ((TextPart(text=""),), False)
+        await rig.run(rig.follow_up(AssistantMessage()))
+        assert await shown(rig) == ((DataPart(data={"name": "Rome", "people": 0}),), True)
 
 
 async def test_plugins_look_before_the_answer_is_checked() -> None:
@@ -159,62 +156,31 @@ async def test_plugins_look_before_the_answer_is_checked() -> None:
         async def after_model_call(self, context: HookContext, reply: AssistantMessage) -> AssistantMessage:
             return reply.model_copy(update={"text": reply.text.replace("Lutetia", "Paris")})
 
-    renaming = Agent(id="agent", name="Agent", description="", plugins=[Rename()], output=City)
-    script = [Reply(['{"name": "Lutetia", "people": 2}'])]
-    async with ScriptedOpenAI(script) as provider, model_bench(provider, agent=renaming) as bench:
-        await bench.run()
-
-        assert await shown(bench) == ((PARIS,), True)
-
-
-async def test_a_deciding_call_may_answer_in_words() -> None:
-    """An answer at once is a message, no artifact: nobody asks for data, and nobody checks."""
-    async with ScriptedOpenAI([Reply(["Hello."])]) as provider, model_bench(provider, agent=AGENT) as bench:
-        reply = await bench.run(bench.call.model_copy(update={"routing": True}))
-
-        assert (reply.text, reply.refused) == ("Hello.", "")
-        assert "response_format" not in provider.requests[0].body
-
-
-async def test_a_tool_that_has_to_be_called_is_no_answer() -> None:
-    """The client has its data; what is said besides need not be any."""
-    writer = Agent(id="agent", name="Agent", description="", plugins=[artifacts()], output=City)
-    script = [
-        Reply(['{"name": "Paris", "people": 2}']),
-        Reply(["Well.", tool_call("artifact_update", artifact_arguments("Doc."))]),
-    ]
-    async with ScriptedOpenAI(script) as provider, model_bench(provider, agent=writer) as bench:
-        answer = await bench.run()
-        await bench.transcripts.put_reply(bench.task.task_id, bench.task.run_id, 1, answer)
-        call = bench.call.model_copy(update={"length": 2, "new": (), "tool": "artifact_update"})
-        reply = await bench.run(call)
-
-        assert (reply.text, reply.refused) == ("Well.", "")
-        assert "response_format" not in provider.requests[1].body
-        assert await shown(bench) == ((PARIS,), True)
+    async with model_rig([Reply(['{"name": "Lutetia", "people": 2}'])], agent=agent(Rename())) as rig:
+        await rig.run()
+        assert await shown(rig) == ((PARIS,), True)
 
 
 @pytest.mark.parametrize(
     ("reply", "expected", "is_refused"),
     [
-        (AssistantMessage(text='{"name": "Paris", "people": 2}'), ((PARIS,), True), False),
+        (AssistantMessage(text=WRITTEN), ((PARIS,), True), False),
         (AssistantMessage(text="Paris"), None, True),
         (AssistantMessage(closing="done"), None, False),
     ],
     ids=["fits", "does not fit", "ends without an answer"],
 )
 async def test_a_function_answers_with_data_too(
-    reply: AssistantMessage, expected: tuple[tuple[Part, ...], bool] | None, *, is_refused: bool
+    reply: AssistantMessage, expected: Shown, *, is_refused: bool
 ) -> None:
     """The same holds for agents without a model."""
 
     async def respond(_: Turn) -> AssistantMessage:
         return reply
 
-    responder = Agent(id="agent", name="Agent", description="", respond=respond, output=City)
-    async with ScriptedOpenAI() as provider, model_bench(provider, agent=responder) as bench:
-        assert bool((await bench.run()).refused) is is_refused
-        assert await shown(bench) == expected
+    async with model_rig(agent=agent(respond=respond)) as rig:
+        assert bool((await rig.run()).refused) is is_refused
+        assert await shown(rig) == expected
 
 
 async def test_an_output_model_that_fails_ends_the_call() -> None:
@@ -228,14 +194,44 @@ async def test_an_output_model_that_fails_ends_the_call() -> None:
         def model_post_init(self, context: object) -> None:
             raise RuntimeError(self.name)
 
-    broken = Agent(id="agent", name="Agent", description="", output=Broken)
-    async with (
-        ScriptedOpenAI([Reply(['{"name": "Paris"}'])]) as provider,
-        model_bench(provider, agent=broken) as bench,
-    ):
-        with pytest.raises(ApplicationError, match="'Broken' raised RuntimeError") as failed:
-            await bench.run()
+    async with model_rig([Reply(['{"name": "Paris"}'])], agent=agent(output=Broken)) as rig:
+        failure = await rig.fail()
 
-        assert failed.value.non_retryable
-        assert "Paris" not in json.dumps([str(failed.value), *map(str, await bench.events())])
-        assert await bench.response() is None
+        assert "'Broken' raised RuntimeError" in failure.message
+        assert failure.non_retryable
+        assert "Paris" not in json.dumps([str(failure), *map(str, await rig.events())])
+        assert await shown(rig) is None
+
+
+@pytest.mark.parametrize("steps", [["Well. ", tool_call("artifact_update", arguments("Doc."))], ["Well. "]])
+@pytest.mark.parametrize(
+    ("writer", "answer"), [(WRITER, "The answer."), (agent(artifacts()), WRITTEN)], ids=["words", "data"]
+)
+async def test_a_tool_that_has_to_be_called(steps: list[Step], writer: Agent, answer: str) -> None:
+    """The client has its answer, which stands; what the model says besides is neither checked nor shown."""
+    async with model_rig([Reply([answer]), Reply(steps)], agent=writer) as rig:
+        answered = await rig.run()
+        before = await shown(rig)
+        await rig.store_reply(answered)
+        reply = await rig.run(rig.changed(iteration=2, length=2, new=(), tool="artifact_update"))
+
+        request = rig.provider.requests[1]
+        assert request.body["tool_choice"] == {"type": "function", "function": {"name": "artifact_update"}}
+        assert request.body["parallel_tool_calls"] is False
+        assert "response_format" not in request.body
+        assert request.conversation[-1]["role"] == "user"
+        assert (reply.text, reply.refused, len(reply.tool_calls)) == ("Well. ", "", len(steps) - 1)
+        assert await shown(rig) == before
+        assert await rig.text() == ("Doc." if reply.tool_calls else None)
+
+
+async def test_a_forced_call_that_fails_leaves_the_answer() -> None:
+    """Neither a cut reply nor a refusal touches what the client has."""
+    script: list[Answer] = [Reply(["The answer."]), Reply(["Well. "], ending="cut"), Refusal(401)]
+    async with model_rig(script, agent=WRITER) as rig:
+        call = rig.follow_up(await rig.run())
+        for attempt in (1, 2):
+            forced = call.model_copy(update={"length": 2, "new": (), "tool": "artifact_update"})
+            await rig.fail(forced, attempt=attempt)
+
+        assert await rig.answer() == ("The answer.", True)

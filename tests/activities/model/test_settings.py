@@ -15,12 +15,7 @@ from everloop.workflows.contract.messages import AssistantMessage
 
 READ_PRICES = """
 from pydantic import ValidationError
-from everloop.agents.agent import Agent
-from everloop.agents.limits import Memory
-from everloop.agents.agent import Turn
-from dataclasses import replace
-from everloop.workflows.contract.messages import AssistantMessage
-from everloop.activities.model.provider import ModelKeyError, ModelSettings
+from everloop.activities.model.provider import ModelSettings
 from everloop.runtime.settings import explain
 try:
     print(ModelSettings().prices)
@@ -48,7 +43,6 @@ def test_a_wrong_variable_is_named_and_not_shown(variable: str, value: str) -> N
     """The message says which variable is wrong, without its value."""
     with pytest.raises(ValidationError) as caught:
         settings(**{variable: value})
-
     assert variable in str(caught.value)
     assert "secret" not in str(caught.value)
 
@@ -80,38 +74,28 @@ async def test_no_key_is_needed_where_no_agent_asks_a_model() -> None:
 
 
 async def test_the_client_does_not_retry() -> None:
-    """Exactly one layer retries, and it is not the client."""
-    async with make_openai_client(settings(OPENAI_BASE_URL="http://127.0.0.1:1/v1")) as client:
+    """Exactly one layer retries, and it is not the client; printed settings show no key."""
+    given = settings(OPENAI_BASE_URL="http://127.0.0.1:1/v1")
+    async with make_openai_client(given) as client:
         assert client.max_retries == 0
         assert str(client.base_url) == "http://127.0.0.1:1/v1/"
+    assert "sk-secret" not in repr(given)
 
 
 @pytest.mark.parametrize(
     ("prices", "said"),
     [
         ('{"m": {"input": 1, "output": 2}}', "{'m': Price(input=1.0, output=2.0)}"),
-        ("", "{}"),
         ("{secret", "EVERLOOP_PRICES: Invalid JSON"),
-        ('{"m": {"input": 1}}', "EVERLOOP_PRICES: m: output: Field required"),
     ],
 )
 def test_prices_come_from_the_environment(prices: str, said: str) -> None:
     """A process reads its price list; one that is wrong is explained in a line, without the value."""
     environment = {**os.environ, "OPENAI_API_KEY": "k", "EVERLOOP_PRICES": prices}
-    process = subprocess.run(
-        [sys.executable, "-c", READ_PRICES],
-        env=environment,
-        stdout=subprocess.PIPE,
-        text=True,
-        check=True,
-        timeout=20,
+    printed = subprocess.check_output(
+        [sys.executable, "-c", READ_PRICES], env=environment, text=True, timeout=60
     )
 
-    [line] = process.stdout.splitlines()
+    [line] = printed.splitlines()
     assert line.startswith(said)
     assert "secret" not in line
-
-
-def test_the_key_is_not_shown() -> None:
-    """Settings can be printed."""
-    assert "sk-secret" not in repr(settings())

@@ -4,36 +4,30 @@ import json
 from urllib.parse import urlsplit
 
 import pytest
-from openai import AsyncOpenAI
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind
 from pydantic import JsonValue
-from temporalio.exceptions import ApplicationError
 
-from everloop.activities.model.provider import ModelProvider
 from everloop.activities.spans import ContentSettings
 from everloop.workflows.contract.messages import AssistantMessage, ToolCall, ToolMessage
-from tests.support.rigs.model_rig import QUESTION, ModelBench, model_bench
-from tests.support.servers.scripted_openai import Refusal, Reply, ScriptedOpenAI, tool_call
+from tests.support.rigs.model_rig import QUESTION, ModelRig, model_rig
+from tests.support.servers.scripted_openai import Refusal, Reply, tool_call
 
 
-def span_of(bench: ModelBench, spans: InMemorySpanExporter) -> ReadableSpan:
-    """Return the span of the bench's task."""
-    [span] = [
-        span
-        for span in spans.get_finished_spans()
-        if span.attributes and span.attributes.get("everloop.task.id") == bench.task.task_id
-    ]
+def span_of(rig: ModelRig, spans: InMemorySpanExporter) -> ReadableSpan:
+    """Return the span of the rig's task."""
+    mine = ("everloop.task.id", rig.task.task_id)
+    [span] = [span for span in spans.get_finished_spans() if mine in (span.attributes or {}).items()]
     return span
 
 
 async def test_a_call_is_a_chat_span(spans: InMemorySpanExporter) -> None:
     """Names and attributes follow the GenAI conventions, without content."""
-    async with ScriptedOpenAI([Reply(["Hello"], usage=(7, 2))]) as provider, model_bench(provider) as bench:
-        await bench.run()
+    async with model_rig([Reply(["Hello"], usage=(7, 2))]) as rig:
+        await rig.run()
 
-    span = span_of(bench, spans)
+    span = span_of(rig, spans)
     assert (span.name, span.kind) == ("chat test-model", SpanKind.CLIENT)
     assert dict(span.attributes or {}) == {
         "gen_ai.operation.name": "chat",
@@ -42,7 +36,7 @@ async def test_a_call_is_a_chat_span(spans: InMemorySpanExporter) -> None:
         "gen_ai.request.stream": True,
         "gen_ai.output.type": "text",
         "server.address": "127.0.0.1",
-        "server.port": urlsplit(provider.base_url).port,
+        "server.port": urlsplit(rig.provider.base_url).port,
         "gen_ai.response.model": "test-model",
         "gen_ai.response.id": "chatcmpl-1",
         "gen_ai.response.finish_reasons": ("stop",),
@@ -51,7 +45,7 @@ async def test_a_call_is_a_chat_span(spans: InMemorySpanExporter) -> None:
         "gen_ai.agent.id": "agent",
         "gen_ai.agent.name": "Agent",
         "gen_ai.conversation.id": "c",
-        "everloop.task.id": bench.task.task_id,
+        "everloop.task.id": rig.task.task_id,
     }
 
 
@@ -59,17 +53,12 @@ async def test_prompt_and_reply_are_on_the_span_where_that_is_wanted(spans: InMe
     """In the JSON of the conventions; instructions apart, arguments as JSON if they are JSON."""
     first = Reply(["I look.", tool_call("search", '{"query": "tides"}'), tool_call("search", "{", index=1)])
     found = AssistantMessage(tool_calls=(ToolCall(id="c", name="search", arguments='{"query": "x"}'),))
-    said = (QUESTION, found, ToolMessage(call_id="c", name="search", content="ebb"))
-    async with (
-        ScriptedOpenAI([first]) as provider,
-        model_bench(provider) as bench,
-        AsyncOpenAI(api_key="sk-secret", base_url=provider.base_url, max_retries=0) as client,
-    ):
-        bench.port = bench.port_to(ModelProvider(client, "test-model", captures_content=True))
-        await bench.transcripts.put(bench.task.task_id, bench.task.run_id, 0, said)
-        await bench.run(bench.call.model_copy(update={"length": 3, "new": ()}))
+    async with model_rig([first]) as rig:
+        rig.port = rig.port_to("test-model", captures_content=True)
+        await rig.store(QUESTION, found, ToolMessage(call_id="c", name="search", content="ebb"))
+        await rig.run(rig.changed(length=3, new=()))
 
-    attributes = span_of(bench, spans).attributes or {}
+    attributes = span_of(rig, spans).attributes or {}
     assert json.loads(str(attributes["gen_ai.system_instructions"])) == [text("Be brief.")]
     assert json.loads(str(attributes["gen_ai.input.messages"])) == [
         {"role": "user", "parts": [text("Hi")]},
@@ -103,12 +92,10 @@ def test_whether_content_is_wanted(monkeypatch: pytest.MonkeyPatch, given: str, 
 
 async def test_a_failed_call_is_a_failed_span(spans: InMemorySpanExporter) -> None:
     """The kind of the error is recorded; its text, which may repeat the prompt or the key, is not."""
-    script = [Refusal(401, "invalid_api_key", "wrong key sk-secret")]
-    async with ScriptedOpenAI(script) as provider, model_bench(provider) as bench:
-        with pytest.raises(ApplicationError):
-            await bench.run()
+    async with model_rig([Refusal(401, "invalid_api_key", "wrong key sk-secret")]) as rig:
+        await rig.fail()
 
-    span = span_of(bench, spans)
+    span = span_of(rig, spans)
     assert not span.status.is_ok
     assert (span.attributes or {})["error.type"] == "401"
     assert "sk-secret" not in span.to_json()

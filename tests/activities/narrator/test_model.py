@@ -7,7 +7,7 @@ import pytest
 from everloop.stores.views.interface import TaskViews
 from everloop.workflows.contract.tasks import NarratorSpec, TaskState
 from tests.support.memory.task_views import MemoryTaskViews
-from tests.support.rigs.narrator_rig import narrator_bench
+from tests.support.rigs.narrator_rig import narrator_rig
 from tests.support.servers.scripted_openai import Refusal, Reply, ScriptedOpenAI
 
 
@@ -26,14 +26,14 @@ async def test_a_model_that_fails_costs_a_narration(views: TaskViews, failure: R
     """The next one comes; the task hears nothing of it."""
     async with (
         ScriptedOpenAI([failure, Reply(["Searching"])]) as provider,
-        narrator_bench(provider, views) as bench,
+        narrator_rig(provider, views) as rig,
     ):
-        running = bench.start()
-        await bench.call_tool("search")
+        running = rig.start()
+        await rig.call_tool("search")
         await provider.request(1)
-        await bench.call_tool("search")
-        assert await bench.until_told(1) == ["Searching"]
-        await bench.change(TaskState.COMPLETED)
+        await rig.call_tool("search")
+        assert await rig.until_told(1) == ["Searching"]
+        await rig.change(TaskState.COMPLETED)
         await running
 
 
@@ -42,13 +42,13 @@ async def test_a_model_that_goes_on_writing_is_hung_up_on(views: TaskViews) -> N
     endless = asyncio.Event()
     async with (
         ScriptedOpenAI([Reply(["Searching\nMore", endless])]) as provider,
-        narrator_bench(provider, views) as bench,
+        narrator_rig(provider, views) as rig,
     ):
-        running = bench.start()
-        await bench.call_tool("search")
-        assert await bench.until_told(1) == ["Searching"]
+        running = rig.start()
+        await rig.call_tool("search")
+        assert await rig.until_told(1) == ["Searching"]
         await provider.requests[0].disconnected.wait()
-        await bench.change(TaskState.COMPLETED)
+        await rig.change(TaskState.COMPLETED)
         await running
 
 
@@ -63,14 +63,14 @@ async def test_the_model_is_the_narrator_s_or_the_agent_s(
     views = MemoryTaskViews()
     async with (
         ScriptedOpenAI([Reply(["Searching"])]) as provider,
-        narrator_bench(provider, views, model=default) as bench,
+        narrator_rig(provider, views, model=default) as rig,
     ):
         spec = NarratorSpec(interval=0.01, model=narrator)
-        bench.call = bench.call.model_copy(update={"narrator": spec, "model": agent})
-        running = bench.start()
-        await bench.call_tool("search")
-        await bench.until_told(1)
-        await bench.change(TaskState.COMPLETED)
+        rig.call = rig.call.model_copy(update={"narrator": spec, "model": agent})
+        running = rig.start()
+        await rig.call_tool("search")
+        await rig.until_told(1)
+        await rig.change(TaskState.COMPLETED)
         await running
 
         assert provider.requests[0].body["model"] == asked
@@ -78,18 +78,18 @@ async def test_the_model_is_the_narrator_s_or_the_agent_s(
 
 async def test_without_any_model_nothing_is_told() -> None:
     """The task fails of that by itself."""
-    async with ScriptedOpenAI() as provider, narrator_bench(provider, MemoryTaskViews(), model=None) as bench:
-        await bench.narrate()
+    async with ScriptedOpenAI() as provider, narrator_rig(provider, MemoryTaskViews(), model=None) as rig:
+        await rig.narrate()
 
 
 async def test_a_cancelled_narrator_hangs_up(views: TaskViews) -> None:
     """Its task is over, or its worker stops: another attempt follows there."""
     gate = asyncio.Event()
-    async with ScriptedOpenAI([Reply([gate])]) as provider, narrator_bench(provider, views) as bench:
-        running = bench.start()
-        await bench.call_tool("search")
+    async with ScriptedOpenAI([Reply([gate])]) as provider, narrator_rig(provider, views) as rig:
+        running = rig.start()
+        await rig.call_tool("search")
         request = await provider.request(1)
-        bench.environment.cancel()
+        rig.environment.cancel()
         with pytest.raises(asyncio.CancelledError):
             await running
         await request.disconnected.wait()

@@ -10,20 +10,20 @@ from everloop.workflows.contract.events import TaskEvent
 from everloop.workflows.contract.tasks import TaskState
 from tests.stores.examples import chunk, status
 from tests.support.memory.task_views import MemoryTaskViews
-from tests.support.rigs.narrator_rig import Looked, narrator_bench
+from tests.support.rigs.narrator_rig import Looked, narrator_rig
 from tests.support.servers.scripted_openai import Reasoning, Reply, ScriptedOpenAI
 
 
 async def test_it_tells_what_happens_until_the_task_ends(views: TaskViews) -> None:
     """The model reads what is new, the request and what was told; it never fails the task."""
     script = [Reply([Reasoning("Hm"), '"Searching the library."']), Reply(["Painting the picture"])]
-    async with ScriptedOpenAI(script) as provider, narrator_bench(provider, views) as bench:
-        running = bench.start()
-        await bench.call_tool("search")
-        await bench.until_told(1)
-        await bench.call_tool("paint")
-        told = await bench.until_told(2)
-        await bench.change(TaskState.COMPLETED)
+    async with ScriptedOpenAI(script) as provider, narrator_rig(provider, views) as rig:
+        running = rig.start()
+        await rig.call_tool("search")
+        await rig.until_told(1)
+        await rig.call_tool("paint")
+        told = await rig.until_told(2)
+        await rig.change(TaskState.COMPLETED)
         await running
 
         assert told == ["Searching the library", "Painting the picture"]
@@ -33,7 +33,7 @@ async def test_it_tells_what_happens_until_the_task_ends(views: TaskViews) -> No
         assert "<already_said>\nSearching the library\n</already_said>" in second
         assert "calls paint" in second
         assert provider.requests[0].body["model"] == "test-model"
-        assert not [event for event in await bench.events() if event.kind in {"usage", "warning", "retry"}]
+        assert not [event for event in await rig.events() if event.kind in {"usage", "warning", "retry"}]
 
 
 ENDS: Mapping[str, TaskEvent] = {
@@ -46,53 +46,53 @@ ENDS: Mapping[str, TaskEvent] = {
 @pytest.mark.parametrize("end", ENDS)
 async def test_it_ends_when_there_is_something_better_to_look_at(views: TaskViews, end: str) -> None:
     """An artifact, a question to the user, or the end."""
-    async with ScriptedOpenAI([Reply(["Searching"])]) as provider, narrator_bench(provider, views) as bench:
-        running = bench.start()
-        await bench.call_tool("search")
-        await bench.until_told(1)
-        await bench.publish(ENDS[end])
+    async with ScriptedOpenAI([Reply(["Searching"])]) as provider, narrator_rig(provider, views) as rig:
+        running = rig.start()
+        await rig.call_tool("search")
+        await rig.until_told(1)
+        await rig.publish(ENDS[end])
         await running
 
-        assert await bench.told() == ["Searching"]
+        assert await rig.told() == ["Searching"]
 
 
 @pytest.mark.parametrize("end", ENDS)
 async def test_what_comes_while_the_model_answers_counts(views: TaskViews, end: str) -> None:
     """The narration would be late: it is not told."""
     gate = asyncio.Event()
-    async with ScriptedOpenAI([Reply([gate, "Late"])]) as provider, narrator_bench(provider, views) as bench:
-        running = bench.start()
-        await bench.call_tool("search")
+    async with ScriptedOpenAI([Reply([gate, "Late"])]) as provider, narrator_rig(provider, views) as rig:
+        running = rig.start()
+        await rig.call_tool("search")
         await provider.request(1)
-        await bench.publish(ENDS[end])
+        await rig.publish(ENDS[end])
         gate.set()
         await running
 
-        assert await bench.told() == []
+        assert await rig.told() == []
 
 
 async def test_a_withdrawn_answer_is_no_artifact(views: TaskViews) -> None:
     """Each reply without a text may say that there is none."""
     script = [Reply(["Searching"]), Reply(["Painting"])]
-    async with ScriptedOpenAI(script) as provider, narrator_bench(provider, views) as bench:
-        running = bench.start()
-        await bench.call_tool("search")
-        await bench.until_told(1)
-        await bench.publish(chunk(""))
-        await bench.call_tool("paint")
-        await bench.until_told(2)
-        await bench.change(TaskState.FAILED)
+    async with ScriptedOpenAI(script) as provider, narrator_rig(provider, views) as rig:
+        running = rig.start()
+        await rig.call_tool("search")
+        await rig.until_told(1)
+        await rig.publish(chunk(""))
+        await rig.call_tool("paint")
+        await rig.until_told(2)
+        await rig.change(TaskState.FAILED)
         await running
 
 
 @pytest.mark.parametrize("state", [state for state in TaskState if state.is_terminal])
 async def test_a_task_that_has_ended_is_not_told_of(views: TaskViews, state: TaskState) -> None:
     """It may be over before its narrator begins."""
-    async with ScriptedOpenAI() as provider, narrator_bench(provider, views) as bench:
-        await bench.call_tool("search")
-        await bench.change(state)
+    async with ScriptedOpenAI() as provider, narrator_rig(provider, views) as rig:
+        await rig.call_tool("search")
+        await rig.change(state)
 
-        await bench.narrate()
+        await rig.narrate()
 
         assert provider.requests == []
 
@@ -112,25 +112,25 @@ async def test_a_task_that_was_just_answered_is_told_of() -> None:
     """The call that carries its new status may come after the narrator."""
     async with (
         ScriptedOpenAI([Reply(["Searching"])]) as provider,
-        narrator_bench(provider, Resumed()) as bench,
+        narrator_rig(provider, Resumed()) as rig,
     ):
-        await bench.change(TaskState.INPUT_REQUIRED)
-        running = bench.start()
-        await bench.call_tool("search")
-        await bench.until_told(1)
-        await bench.publish(status(9, TaskState.COMPLETED))
+        await rig.change(TaskState.INPUT_REQUIRED)
+        running = rig.start()
+        await rig.call_tool("search")
+        await rig.until_told(1)
+        await rig.publish(status(9, TaskState.COMPLETED))
         await running
 
 
 async def test_nothing_new_costs_nothing() -> None:
     """The model is asked once for what has happened, however long nothing follows."""
     views = Looked()
-    async with ScriptedOpenAI([Reply(["Searching"])]) as provider, narrator_bench(provider, views) as bench:
-        running = bench.start()
-        await bench.call_tool("search")
-        await bench.until_told(1)
+    async with ScriptedOpenAI([Reply(["Searching"])]) as provider, narrator_rig(provider, views) as rig:
+        running = rig.start()
+        await rig.call_tool("search")
+        await rig.until_told(1)
         await views.looks(10)
-        await bench.change(TaskState.COMPLETED)
+        await rig.change(TaskState.COMPLETED)
         await running
 
         assert len(provider.requests) == 1
@@ -139,24 +139,24 @@ async def test_nothing_new_costs_nothing() -> None:
 async def test_it_does_not_repeat_itself(views: TaskViews) -> None:
     """Nor say nothing."""
     script = [Reply([text]) for text in ("Searching", "SEARCHING.", "", "Painting")]
-    async with ScriptedOpenAI(script) as provider, narrator_bench(provider, views) as bench:
-        running = bench.start()
+    async with ScriptedOpenAI(script) as provider, narrator_rig(provider, views) as rig:
+        running = rig.start()
         for number in range(1, 5):
-            await bench.call_tool("search")
+            await rig.call_tool("search")
             await provider.request(number)
-        await bench.until_told(2)
-        await bench.change(TaskState.COMPLETED)
+        await rig.until_told(2)
+        await rig.change(TaskState.COMPLETED)
         await running
 
-        assert await bench.told() == ["Searching", "Painting"]
+        assert await rig.told() == ["Searching", "Painting"]
 
 
 async def test_an_artifact_from_before_does_not_keep_it_from_telling(views: TaskViews) -> None:
     """An earlier turn of the task may have left some."""
-    async with ScriptedOpenAI([Reply(["Searching"])]) as provider, narrator_bench(provider, views) as bench:
-        await bench.publish(chunk("a", last=True))
-        running = bench.start()
-        await bench.call_tool("search")
-        await bench.until_told(1)
-        await bench.change(TaskState.COMPLETED)
+    async with ScriptedOpenAI([Reply(["Searching"])]) as provider, narrator_rig(provider, views) as rig:
+        await rig.publish(chunk("a", last=True))
+        running = rig.start()
+        await rig.call_tool("search")
+        await rig.until_told(1)
+        await rig.change(TaskState.COMPLETED)
         await running

@@ -5,7 +5,7 @@ from datetime import timedelta
 from everloop.activities.narrator.narrator import NarrationTerms
 from everloop.stores.views.interface import TaskViews
 from everloop.workflows.contract.tasks import TaskState
-from tests.support.rigs.narrator_rig import Looked, narrator_bench
+from tests.support.rigs.narrator_rig import Looked, narrator_rig
 from tests.support.servers.scripted_openai import Reply, ScriptedOpenAI
 
 
@@ -14,11 +14,11 @@ async def test_a_lost_view_is_not_waited_for_for_ever(views: TaskViews) -> None:
     terms = NarrationTerms(least_interval=0.01, patience=timedelta(0))
     async with (
         ScriptedOpenAI() as provider,
-        narrator_bench(provider, views, terms=terms, begins=False) as bench,
+        narrator_rig(provider, views, terms=terms, begins=False) as rig,
     ):
-        await bench.call_tool("search")
+        await rig.call_tool("search")
 
-        await bench.narrate()
+        await rig.narrate()
 
         assert provider.requests == []
 
@@ -28,32 +28,32 @@ async def test_a_task_that_is_shown_later_is_told_of_then() -> None:
     views = Looked()
     async with (
         ScriptedOpenAI([Reply(["Searching"])]) as provider,
-        narrator_bench(provider, views, begins=False) as bench,
+        narrator_rig(provider, views, begins=False) as rig,
     ):
-        await bench.call_tool("search")
-        running = bench.start()
+        await rig.call_tool("search")
+        running = rig.start()
         await views.looks(5)
         assert provider.requests == []
-        await bench.begin()
-        await bench.until_told(1)
-        await bench.change(TaskState.COMPLETED)
+        await rig.begin()
+        await rig.until_told(1)
+        await rig.change(TaskState.COMPLETED)
         await running
 
 
 async def test_an_outage_of_the_store_is_waited_out() -> None:
     """From its beginning, too; and what happened meanwhile is told."""
     views = Looked()
-    async with ScriptedOpenAI([Reply(["Searching"])]) as provider, narrator_bench(provider, views) as bench:
+    async with ScriptedOpenAI([Reply(["Searching"])]) as provider, narrator_rig(provider, views) as rig:
         views.away = True
-        running = bench.start()
+        running = rig.start()
         await views.looks(3)
-        await bench.call_tool("search")
+        await rig.call_tool("search")
         views.away = False
-        await bench.until_told(1)
+        await rig.until_told(1)
         views.away = True
         await views.looks(3)
         views.away = False
-        await bench.change(TaskState.COMPLETED)
+        await rig.change(TaskState.COMPLETED)
         await running
 
 
@@ -61,7 +61,7 @@ async def test_an_outage_that_is_too_long_ends_it() -> None:
     """Without an error: nobody misses it."""
     views = Looked()
     terms = NarrationTerms(least_interval=0.01, patience=timedelta(0))
-    async with ScriptedOpenAI() as provider, narrator_bench(provider, views, terms=terms) as bench:
+    async with ScriptedOpenAI() as provider, narrator_rig(provider, views, terms=terms) as rig:
         views.away = True
 
-        await bench.narrate()
+        await rig.narrate()

@@ -7,7 +7,7 @@ import pytest
 import pytest_asyncio
 from temporalio.activity import ActivityCancellationDetails
 
-from tests.support.rigs.peer_rig import PeerBench, ann
+from tests.support.rigs.peer_rig import PeerRig, ann
 from tests.support.servers.peer_agent import Town
 from tests.support.servers.peer_server import running_peer
 
@@ -20,18 +20,18 @@ async def town(request: pytest.FixtureRequest) -> AsyncGenerator[Town]:
 
 async def test_a_canceled_call_cancels_the_peers_task(town: Town) -> None:
     """Before the call itself has ended."""
-    bench = PeerBench(ann(town))
-    attempt = await bench.begin(town)
+    rig = PeerRig(ann(town))
+    attempt = await rig.begin(town)
 
-    await bench.cancel(attempt, ActivityCancellationDetails(cancel_requested=True))
+    await rig.cancel(attempt, ActivityCancellationDetails(cancel_requested=True))
 
     assert town.canceled.is_set()
 
 
 async def test_a_call_that_takes_too_long_cancels_the_peers_task(town: Town) -> None:
     """A timeout is no cancellation of the activity."""
-    bench = PeerBench(ann(town))
-    attempt = await bench.begin(town)
+    rig = PeerRig(ann(town))
+    attempt = await rig.begin(town)
 
     attempt.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -43,48 +43,48 @@ async def test_a_call_that_takes_too_long_cancels_the_peers_task(town: Town) -> 
 @pytest.mark.parametrize("why", ["not_found", "paused", "reset", "timed_out", "worker_shutdown"])
 async def test_a_call_that_comes_again_leaves_the_peer_alone(town: Town, why: str) -> None:
     """The next attempt finds its task as it was, and at work."""
-    bench = PeerBench(ann(town))
-    attempt = await bench.begin(town)
+    rig = PeerRig(ann(town))
+    attempt = await rig.begin(town)
 
-    await bench.cancel(attempt, ActivityCancellationDetails(**{why: True}))
+    await rig.cancel(attempt, ActivityCancellationDetails(**{why: True}))
     town.gate.set()
 
-    assert (await bench.run("wait 1")).startswith("done 1\n")
+    assert (await rig.run("wait 1")).startswith("done 1\n")
     assert not town.canceled.is_set()
 
 
 async def test_a_forgotten_call_that_nobody_wants_cancels_the_peers_task(town: Town) -> None:
     """Temporal took the attempt for lost; the task was cancelled while the next one waited for it."""
-    bench = PeerBench(ann(town))
-    attempt = await bench.begin(town)
+    rig = PeerRig(ann(town))
+    attempt = await rig.begin(town)
 
-    bench.is_wanted = False
-    await bench.lose(attempt)
+    rig.is_wanted = False
+    await rig.lose(attempt)
 
     assert town.canceled.is_set()
 
 
 async def test_a_stopping_worker_leaves_the_peer_alone(town: Town) -> None:
     """Whether or not the server has told it why."""
-    bench = PeerBench(ann(town))
-    attempt = await bench.begin(town)
+    rig = PeerRig(ann(town))
+    attempt = await rig.begin(town)
 
-    bench.environment.worker_shutdown()
+    rig.environment.worker_shutdown()
     attempt.cancel()
     with pytest.raises(asyncio.CancelledError):
         await attempt
     town.gate.set()
 
-    assert (await bench.run("wait 1")).startswith("done 1\n")
+    assert (await rig.run("wait 1")).startswith("done 1\n")
     assert not town.canceled.is_set()
 
 
 async def test_a_peer_that_cannot_be_told(town: Town) -> None:
     """The call ends all the same."""
-    bench = PeerBench(ann(town))
-    attempt = await bench.begin(town)
+    rig = PeerRig(ann(town))
+    attempt = await rig.begin(town)
     town.refusals = [500]
 
-    await bench.cancel(attempt, ActivityCancellationDetails(cancel_requested=True))
+    await rig.cancel(attempt, ActivityCancellationDetails(cancel_requested=True))
 
     assert not town.canceled.is_set()

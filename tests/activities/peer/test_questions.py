@@ -8,7 +8,7 @@ import pytest_asyncio
 from pydantic import JsonValue
 
 from everloop.workflows.contract.questions import QuestionKind
-from tests.support.rigs.peer_rig import PeerBench, Settings, ann
+from tests.support.rigs.peer_rig import PeerRig, Settings, ann
 from tests.support.servers.peer_agent import Town
 from tests.support.servers.peer_server import running_peer
 
@@ -21,11 +21,11 @@ async def town(request: pytest.FixtureRequest) -> AsyncGenerator[Town]:
 
 async def test_question_after_question(town: Town) -> None:
     """The same question again is another one; each answer reaches the peer's one task, once."""
-    bench = PeerBench(ann(town))
+    rig = PeerRig(ann(town))
     for answer in ("red", "blue"):
-        bench.answer(await bench.ask("ask twice"), answer)
+        rig.answer(await rig.ask("ask twice"), answer)
 
-    result = await bench.run("ask twice")
+    result = await rig.run("ask twice")
 
     assert result.startswith("took blue\n")
     assert [message.parts[0].text for message in town.messages] == ["ask twice", "red", "blue"]
@@ -35,24 +35,24 @@ async def test_question_after_question(town: Town) -> None:
 
 async def test_a_question_is_asked_again_by_the_next_attempt(town: Town) -> None:
     """If the worker died with it, nothing is lost and the peer is not asked twice."""
-    bench = PeerBench(ann(town))
+    rig = PeerRig(ann(town))
 
-    assert await bench.ask("ask once") == await bench.ask("ask once")
+    assert await rig.ask("ask once") == await rig.ask("ask once")
     assert len(town.messages) == 1
 
 
 @pytest.mark.parametrize("remembers", ["all", "the task", "the question"])
 async def test_an_answer_that_was_sent_is_not_sent_again(town: Town, remembers: str) -> None:
     """Whatever the worker that died had time to keep."""
-    bench = PeerBench(ann(town))
-    bench.answer(await bench.ask("ask twice"), "red")
-    asked = bench.kept
-    question = await bench.ask("ask twice")
-    assert isinstance(bench.kept, dict)
+    rig = PeerRig(ann(town))
+    rig.answer(await rig.ask("ask twice"), "red")
+    asked = rig.kept
+    question = await rig.ask("ask twice")
+    assert isinstance(rig.kept, dict)
     if remembers != "all":
-        bench.kept = {"task": bench.kept["task"]} if remembers == "the task" else asked
+        rig.kept = {"task": rig.kept["task"]} if remembers == "the task" else asked
 
-    again = await bench.ask("ask twice")
+    again = await rig.ask("ask twice")
 
     assert again == question
     assert len(town.messages) == 2
@@ -60,41 +60,41 @@ async def test_an_answer_that_was_sent_is_not_sent_again(town: Town, remembers: 
 
 async def test_an_answer_that_comes_too_late(town: Town) -> None:
     """Somebody else has answered the peer; what came of that is the result."""
-    bench = PeerBench(ann(town))
-    question = await bench.ask("ask once")
-    kept = bench.kept
-    bench.answer(question, "red")
-    await bench.run("ask once")
-    bench.kept, bench.answers = kept, []
-    bench.answer(question, "blue")
+    rig = PeerRig(ann(town))
+    question = await rig.ask("ask once")
+    kept = rig.kept
+    rig.answer(question, "red")
+    await rig.run("ask once")
+    rig.kept, rig.answers = kept, []
+    rig.answer(question, "blue")
 
-    assert (await bench.run("ask once")).startswith("took red\n")
+    assert (await rig.run("ask once")).startswith("took red\n")
     assert len(town.messages) == 2
 
 
 @pytest.mark.parametrize(("answer", "sent"), [("k3y-to-all", "k3y-to-all"), ({"key": 1}, "")])
 async def test_a_secret_that_the_peer_wants(town: Town, answer: JsonValue, sent: str) -> None:
     """It is asked for as one, and handed on as the answer; nothing of it is kept."""
-    bench = PeerBench(ann(town))
-    question = await bench.ask("auth")
-    bench.answer(question, answer)
-    result = await bench.run("auth")
+    rig = PeerRig(ann(town))
+    question = await rig.ask("auth")
+    rig.answer(question, answer)
+    result = await rig.run("auth")
 
     assert (question.kind, question.text) == (QuestionKind.AUTH, "The key, please.")
     assert town.messages[1].parts[0].text == sent
     assert result.startswith("took")
-    assert "k3y" not in str(bench.kept)
+    assert "k3y" not in str(rig.kept)
 
 
 async def test_a_peer_that_wants_to_know_who_asks(town: Town) -> None:
     """The user is asked for a token, and again if it is not accepted; it goes with every request."""
     town.wants = "t0ken-of-ann"
-    bench = PeerBench(ann(town, Settings(token="ann-token")))
-    first = await bench.ask("say t0ken-of-ann")
-    bench.answer(first, "wrong")
-    second = await bench.ask("say t0ken-of-ann")
-    bench.answer(second, "t0ken-of-ann")
-    result = await bench.run("say t0ken-of-ann")
+    rig = PeerRig(ann(town, Settings(token="ann-token")))
+    first = await rig.ask("say t0ken-of-ann")
+    rig.answer(first, "wrong")
+    second = await rig.ask("say t0ken-of-ann")
+    rig.answer(second, "t0ken-of-ann")
+    result = await rig.run("say t0ken-of-ann")
 
     assert (first.kind, first.secret_name) == (QuestionKind.AUTH, "ann-token")
     assert "wants to know who asks" in first.text
@@ -107,9 +107,9 @@ async def test_a_peer_that_wants_to_know_who_asks(town: Town) -> None:
 async def test_a_peer_that_refuses_the_agents_own_credentials(town: Town) -> None:
     """The model reads who has to do something about it, and not what was refused."""
     town.wants = "t0ken-of-ann"
-    bench = PeerBench(ann(town, Settings(headers={"Authorization": "Bearer wr0ng-one"})))
+    rig = PeerRig(ann(town, Settings(headers={"Authorization": "Bearer wr0ng-one"})))
 
-    failed = await bench.fail("say hi")
+    failed = await rig.fail("say hi")
 
     assert failed.startswith(f"PeerCredentialsError: the agent at {town.url} refuses the credentials")
     assert "headers= or token=" in failed
@@ -119,12 +119,12 @@ async def test_a_peer_that_refuses_the_agents_own_credentials(town: Town) -> Non
 @pytest.mark.parametrize("remembers", [-1, -2], ids=["taken", "sending"])
 async def test_an_answer_that_the_peer_has_not_got_to(town: Town, remembers: int) -> None:
     """The worker died when it was taken, or on its way: the question that still stands is no new one."""
-    bench = PeerBench(ann(town))
-    bench.answer(await bench.ask("ask slowly"), "red")
-    await bench.lose(await bench.begin(town, "ask slowly"))
-    bench.kept = bench.ever_kept[remembers]
+    rig = PeerRig(ann(town))
+    rig.answer(await rig.ask("ask slowly"), "red")
+    await rig.lose(await rig.begin(town, "ask slowly"))
+    rig.kept = rig.ever_kept[remembers]
 
-    attempt = asyncio.create_task(bench.run("ask slowly"))
+    attempt = asyncio.create_task(rig.run("ask slowly"))
     await town.until_called(town.subscribe_method)
     town.gate.set()
 
@@ -135,23 +135,23 @@ async def test_an_answer_that_the_peer_has_not_got_to(town: Town, remembers: int
 async def test_an_answer_that_the_peer_refuses(town: Town) -> None:
     """The user hears why, and gives another one."""
     town.refuses = "red"
-    bench = PeerBench(ann(town))
-    bench.answer(await bench.ask("ask once"), "red")
-    again = await bench.ask("ask once")
-    bench.answer(again, "blue")
+    rig = PeerRig(ann(town))
+    rig.answer(await rig.ask("ask once"), "red")
+    again = await rig.ask("ask once")
+    rig.answer(again, "blue")
 
     assert again.text == "red is no answer\n\nWhich one?"
-    assert (await bench.run("ask once")).startswith("took blue\n")
+    assert (await rig.run("ask once")).startswith("took blue\n")
     assert len(town.messages) == 2
 
 
 async def test_an_answer_to_something_else_is_not_sent(town: Town) -> None:
     """The peer asks something new by now: its question goes to the user, the old answer to nobody."""
-    bench = PeerBench(ann(town))
-    question = await bench.ask("ask once")
-    assert isinstance(bench.kept, dict)
-    bench.kept = {**bench.kept, "asked": "another"}
-    bench.answer(question, "red")
+    rig = PeerRig(ann(town))
+    question = await rig.ask("ask once")
+    assert isinstance(rig.kept, dict)
+    rig.kept = {**rig.kept, "asked": "another"}
+    rig.answer(question, "red")
 
-    assert (await bench.ask("ask once")).text == "Which one?"
+    assert (await rig.ask("ask once")).text == "Which one?"
     assert len(town.messages) == 1

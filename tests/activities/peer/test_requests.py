@@ -18,7 +18,7 @@ from everloop.agents.peer.plugin import peer
 from everloop.runtime.outbound import Allowance, WebhookPolicy
 from everloop.workflows.contract.questions import QuestionKind
 from everloop.workflows.contract.tasks import Identity
-from tests.support.rigs.peer_rig import PeerBench, Settings, ann
+from tests.support.rigs.peer_rig import PeerRig, Settings, ann
 from tests.support.servers.certificates import certificate_of
 from tests.support.servers.peer_agent import FILE, Town
 from tests.support.servers.peer_server import running_peer
@@ -31,13 +31,13 @@ ROOT = Path(__file__).parents[3]
 FRESH = """
 import asyncio
 import {first}
-from tests.support.rigs.peer_rig import PeerBench, ann
+from tests.support.rigs.peer_rig import PeerRig, ann
 from tests.support.servers.peer_server import running_peer
 from tests.support.servers.tls_proxy import running_tls_proxy
 
 async def main():
     async with running_peer(version="0.3", binding="GRPC") as town:
-        print(await PeerBench(ann(town)).run("say hi"))
+        print(await PeerRig(ann(town)).run("say hi"))
 
 asyncio.run(main())
 """
@@ -60,7 +60,7 @@ async def town() -> AsyncGenerator[Town]:
 async def test_an_agent_of_any_version_answers(version: str, binding: str, *, streaming: bool) -> None:
     """Over each binding, with and without streaming: its answer, its question, and its reason to refuse."""
     async with running_peer(version=version, binding=binding, streaming=streaming) as town:
-        waiting, asking, refusing, greeting = (PeerBench(ann(town)) for _ in range(4))
+        waiting, asking, refusing, greeting = (PeerRig(ann(town)) for _ in range(4))
         attempt = await waiting.begin(town)
         town.gate.set()
         answer = await attempt
@@ -95,10 +95,10 @@ async def test_artifacts_are_taken_over(town: Town) -> None:
 
     A file that is elsewhere, or gone, stays an address.
     """
-    bench = PeerBench(ann(town))
+    rig = PeerRig(ann(town))
 
-    first, second = await bench.run("write"), await bench.run("write")
-    written = await bench.written()
+    first, second = await rig.run("write"), await rig.run("write")
+    written = await rig.written()
 
     assert first == second
     assert set(written) == {"text", "data", "bytes", "own", "foreign", "gone"}
@@ -125,12 +125,12 @@ async def test_artifacts_are_taken_over(town: Town) -> None:
 
 async def test_files_and_the_context_go_with_the_request(town: Town) -> None:
     """Artifacts of ours become parts, each as what it is, and the conversation is the one that was named."""
-    bench = PeerBench(ann(town))
-    await bench.artifacts.write_file("photo", FILE, media_type="image/png", filename="photo.png")
-    await bench.artifacts.write_file("words", "some words")
-    await bench.artifacts.write_data("table", {"rows": 2})
+    rig = PeerRig(ann(town))
+    await rig.artifacts.write_file("photo", FILE, media_type="image/png", filename="photo.png")
+    await rig.artifacts.write_file("words", "some words")
+    await rig.artifacts.write_data("table", {"rows": 2})
 
-    answer = await bench.run("say hi", context="earlier", files=["photo", "words", "table"])
+    answer = await rig.run("say hi", context="earlier", files=["photo", "words", "table"])
 
     (message,) = town.messages
     _, photo, words, table = message.parts
@@ -143,10 +143,10 @@ async def test_files_and_the_context_go_with_the_request(town: Town) -> None:
 
 async def test_too_large_files_are_not_sent(town: Town) -> None:
     """The model reads which one was too much."""
-    bench = PeerBench(ann(town))
-    await bench.artifacts.write_file("large", b"x" * (MAX_SENT + 1))
+    rig = PeerRig(ann(town))
+    await rig.artifacts.write_file("large", b"x" * (MAX_SENT + 1))
 
-    failed = await bench.fail("say hi", files=["large"])
+    failed = await rig.fail("say hi", files=["large"])
 
     assert "with 'large' the files have more than" in failed
     assert town.messages == []
@@ -166,9 +166,9 @@ async def test_each_request_tells_who_asks_and_for_which_trace(
 
     auth = Identity(scheme="bearer", subject="bob")
     async with running_peer(version=version, binding=binding) as town:
-        bench = PeerBench(ann(town, Settings(headers=headers)), auth=auth)
+        rig = PeerRig(ann(town, Settings(headers=headers)), auth=auth)
         with trace.get_tracer("test").start_as_current_span("call") as span:
-            answer = await bench.run("say bob-s3cret knows")
+            answer = await rig.run("say bob-s3cret knows")
 
     trace_id = f"{span.get_span_context().trace_id:032x}"
     assert {heard["x-caller"] for heard in town.headers} == {"bob-s3cret"}
@@ -183,7 +183,7 @@ async def test_headers_that_cannot_be_made_are_not_told(town: Town) -> None:
     def headers(identity: Identity) -> Mapping[str, str]:
         raise ValueError("s3cret")
 
-    failed = await PeerBench(ann(town, Settings(headers=headers))).fail("say hi")
+    failed = await PeerRig(ann(town, Settings(headers=headers))).fail("say hi")
 
     assert failed.endswith("could not be made (ValueError)")
     assert "s3cret" not in failed
@@ -194,9 +194,9 @@ async def test_a_card_cannot_send_us_anywhere(town: Town) -> None:
     card_at, named = town.url.replace("127.0.0.1", "localhost"), town.url.removeprefix("http://")
     headers = {"Authorization": "Bearer s3cret-token"}
 
-    refused = await PeerBench(peer(card_at, name="ann", headers=headers)).fail("say hi")
+    refused = await PeerRig(peer(card_at, name="ann", headers=headers)).fail("say hi")
     heard_before = list(town.methods)
-    answer = await PeerBench(peer(card_at, name="ann", headers=headers, hosts=[named])).run("say hi")
+    answer = await PeerRig(peer(card_at, name="ann", headers=headers, hosts=[named])).run("say hi")
 
     assert "peer(hosts=[" in refused
     assert heard_before == []
@@ -219,10 +219,10 @@ async def test_credentials_stay_at_the_origin_of_the_card(
     monkeypatch.setattr(connection, "WebhookPolicy", lambda: WebhookPolicy(allowance, resolved))
     async with running_peer() as town, running_tls_proxy(int(town.url.rpartition(":")[2]), server) as port:
         town.card.supported_interfaces[0].url = f"https://elsewhere.example:{port}/"
-        bench = PeerBench(
+        rig = PeerRig(
             peer(town.url, name="ann", headers={"X-Key": "s3cret-key"}, timeout=timedelta(seconds=3))
         )
-        said = await (bench.run("say hi") if is_allowed else bench.fail("say hi"))
+        said = await (rig.run("say hi") if is_allowed else rig.fail("say hi"))
 
     assert {heard.get("x-key") for heard in town.headers} == ({None} if is_allowed else set())
     assert ("hi" in said) is is_allowed

@@ -8,12 +8,12 @@ from everloop.runtime.redis import connect_redis
 from everloop.stores.push.configs import RedisPushConfigs
 from everloop.stores.views.interface import START
 from everloop.stores.views.redis import RedisTaskViews
-from everloop.workflows.contract.calls import DeliverPushResult
 from everloop.workflows.contract.events import Narrated
 from everloop.workflows.contract.names import child_task_id
+from everloop.workflows.contract.push import DeliverPushResult
 from everloop.workflows.contract.tasks import TaskState
 from tests.stores.examples import at, chunk, status, told
-from tests.support.rigs.push_rig import PushBench
+from tests.support.rigs.push_rig import PushRig
 from tests.support.servers.webhook import Notification, artifacts_of, running_webhook
 
 DONE = DeliverPushResult(done=True)
@@ -31,18 +31,18 @@ def read(notification: Notification) -> StreamResponse:
 async def test_every_status_is_told_in_order() -> None:
     """From the beginning for a client who was there then; deltas are not told."""
     async with running_webhook() as hook:
-        bench = PushBench(hook.url)
-        await bench.begin(position=START)
-        await bench.publish(status(1, message=told("a", "On it.")), chunk("Hel"), chunk("lo", index=1))
-        await bench.publish(status(2, TaskState.INPUT_REQUIRED))
-        waiting = await bench.deliver_all()
-        await bench.publish(status(3), status(4, TaskState.COMPLETED))
-        end = await bench.deliver_all()
+        rig = PushRig(hook.url)
+        await rig.begin(position=START)
+        await rig.publish(status(1, message=told("a", "On it.")), chunk("Hel"), chunk("lo", index=1))
+        await rig.publish(status(2, TaskState.INPUT_REQUIRED))
+        waiting = await rig.deliver_all()
+        await rig.publish(status(3), status(4, TaskState.COMPLETED))
+        end = await rig.deliver_all()
 
     assert (waiting, end) == (WAITS, DONE)
     assert hook.states == [WORKING, ASKS, WORKING, COMPLETED]
     first = read(hook.taken[0]).status_update
-    assert (first.task_id, first.context_id) == (bench.task.task_id, bench.task.context_id)
+    assert (first.task_id, first.context_id) == (rig.task.task_id, rig.task.context_id)
     assert first.status.message.parts[0].text == "On it."
     assert first.status.timestamp.ToDatetime() == at(1).replace(tzinfo=None)
 
@@ -50,14 +50,12 @@ async def test_every_status_is_told_in_order() -> None:
 async def test_narrations_and_sub_agents_are_not_told() -> None:
     """Who is notified is not there to watch; what passes by is over when it arrives."""
     async with running_webhook() as hook:
-        bench = PushBench(hook.url)
-        await bench.begin(position=START)
-        await bench.publish(status(1), Narrated(text="Reading"))
-        await bench.views.publish(
-            child_task_id(bench.task.task_id, "call"), "run", [status(1, TaskState.FAILED)]
-        )
-        await bench.publish(status(2, TaskState.COMPLETED))
-        end = await bench.deliver_all()
+        rig = PushRig(hook.url)
+        await rig.begin(position=START)
+        await rig.publish(status(1), Narrated(text="Reading"))
+        await rig.views.publish(child_task_id(rig.task.task_id, "call"), "run", [status(1, TaskState.FAILED)])
+        await rig.publish(status(2, TaskState.COMPLETED))
+        end = await rig.deliver_all()
 
     assert end == DONE
     assert hook.states == [WORKING, COMPLETED]
@@ -66,11 +64,11 @@ async def test_narrations_and_sub_agents_are_not_told() -> None:
 async def test_the_same_on_redis(redis_url: str) -> None:
     """The stores of a deployment."""
     async with running_webhook() as hook, connect_redis(redis_url) as redis:
-        bench = PushBench(hook.url, views=RedisTaskViews(redis), configs=RedisPushConfigs(redis))
-        await bench.begin(position=START)
-        await bench.publish(status(1), *(chunk("x", index=n) for n in range(300)))
-        await bench.publish(status(2, TaskState.COMPLETED))
-        end = await bench.deliver_all()
+        rig = PushRig(hook.url, views=RedisTaskViews(redis), configs=RedisPushConfigs(redis))
+        await rig.begin(position=START)
+        await rig.publish(status(1), *(chunk("x", index=n) for n in range(300)))
+        await rig.publish(status(2, TaskState.COMPLETED))
+        end = await rig.deliver_all()
 
     assert end == DONE
     assert hook.states == [WORKING, COMPLETED]
@@ -79,15 +77,13 @@ async def test_the_same_on_redis(redis_url: str) -> None:
 async def test_an_artifact_is_told_whole_when_it_is_complete() -> None:
     """Where it stands among the statuses; a draft that was withdrawn, or failed, is not told."""
     async with running_webhook() as hook:
-        bench = PushBench(hook.url)
-        await bench.begin(position=START)
-        await bench.publish(
+        rig = PushRig(hook.url)
+        await rig.begin(position=START)
+        await rig.publish(
             status(1), chunk("wrong", artifact_id="log"), chunk("Hel"), chunk("lo", index=1, last=True)
         )
-        await bench.publish(
-            chunk("", artifact_id="log", index=1, failed=True), status(2, TaskState.COMPLETED)
-        )
-        await bench.deliver_all()
+        await rig.publish(chunk("", artifact_id="log", index=1, failed=True), status(2, TaskState.COMPLETED))
+        await rig.deliver_all()
 
     update = read(hook.taken[1]).artifact_update
     assert [each.state for each in hook.taken] == [WORKING, "", COMPLETED]
@@ -99,12 +95,12 @@ async def test_an_artifact_is_told_whole_when_it_is_complete() -> None:
 async def test_an_artifact_that_begins_anew_is_told_when_it_is_complete_again() -> None:
     """What stood there before is of no use any more."""
     async with running_webhook() as hook:
-        bench = PushBench(hook.url)
-        await bench.begin(position=START)
-        await bench.publish(chunk("old", last=True), chunk("ne", position=2))
-        await bench.deliver_all()
-        await bench.publish(chunk("w", position=2, index=1, last=True))
-        await bench.deliver_all()
+        rig = PushRig(hook.url)
+        await rig.begin(position=START)
+        await rig.publish(chunk("old", last=True), chunk("ne", position=2))
+        await rig.deliver_all()
+        await rig.publish(chunk("w", position=2, index=1, last=True))
+        await rig.deliver_all()
 
     (failure_fields,) = artifacts_of(hook.taken)
     assert isinstance(failure_fields, dict)
@@ -114,10 +110,10 @@ async def test_an_artifact_that_begins_anew_is_told_when_it_is_complete_again() 
 async def test_nothing_is_missed_before_the_first_look() -> None:
     """What happened after the config was set, while no worker was there to look at the task."""
     async with running_webhook() as hook:
-        bench = PushBench(hook.url)
-        await bench.begin(status(1))
-        await bench.publish(chunk("Hello", last=True), status(2, TaskState.COMPLETED))
-        await bench.deliver_all()
+        rig = PushRig(hook.url)
+        await rig.begin(status(1))
+        await rig.publish(chunk("Hello", last=True), status(2, TaskState.COMPLETED))
+        await rig.deliver_all()
 
     assert [each.state for each in hook.taken] == ["", COMPLETED]
     assert len(artifacts_of(hook.taken)) == 1
@@ -126,10 +122,10 @@ async def test_nothing_is_missed_before_the_first_look() -> None:
 async def test_who_comes_while_a_task_waits_hears_all_of_it_later() -> None:
     """Although it works again by then: the task as it stands, with what was made meanwhile."""
     async with running_webhook() as hook:
-        bench = PushBench(hook.url)
-        await bench.begin(status(1, TaskState.INPUT_REQUIRED))
-        await bench.publish(status(2), chunk("Hello", last=True))
-        await bench.deliver_all()
+        rig = PushRig(hook.url)
+        await rig.begin(status(1, TaskState.INPUT_REQUIRED))
+        await rig.publish(status(2), chunk("Hello", last=True))
+        await rig.deliver_all()
 
     (only,) = hook.taken
     assert read(only).task.artifacts[0].parts[0].text == "Hello"
@@ -147,11 +143,11 @@ async def test_who_comes_while_a_task_waits_hears_all_of_it_later() -> None:
 async def test_who_comes_later_hears_how_the_task_stands(state: TaskState, is_told: bool) -> None:  # noqa: FBT001 -- a column of the table
     """If it has ended, or waits for somebody; what came before is not told one by one."""
     async with running_webhook() as hook:
-        bench = PushBench(hook.url)
-        await bench.begin(status(1), chunk("Hello", last=True), status(2, state))
-        result = await bench.deliver_all()
-        await bench.publish(status(3, state))
-        await bench.deliver_all()
+        rig = PushRig(hook.url)
+        await rig.begin(status(1), chunk("Hello", last=True), status(2, state))
+        result = await rig.deliver_all()
+        await rig.publish(status(3, state))
+        await rig.deliver_all()
 
     tasks = [task for each in hook.taken if (task := read(each).task).id]
     assert result.done == state.is_terminal
@@ -163,10 +159,10 @@ async def test_who_comes_later_hears_how_the_task_stands(state: TaskState, is_to
 async def test_the_headers_say_who_it_is_and_which_notification() -> None:
     """Token and credentials as the client gave them; an id of its own for each, which is no secret."""
     async with running_webhook() as hook:
-        bench = PushBench(f"{hook.url}?key=a%20b")
-        await bench.begin(position=START)
-        await bench.publish(status(1), status(2, TaskState.COMPLETED))
-        await bench.deliver_all()
+        rig = PushRig(f"{hook.url}?key=a%20b")
+        await rig.begin(position=START)
+        await rig.publish(status(1), status(2, TaskState.COMPLETED))
+        await rig.deliver_all()
 
     first, second = hook.taken
     assert first.target == "/hook?key=a%20b"
@@ -182,10 +178,10 @@ async def test_the_headers_say_who_it_is_and_which_notification() -> None:
 async def test_half_an_authentication_is_not_sent(missing: str) -> None:
     """Nor is an empty token."""
     async with running_webhook() as hook:
-        bench = PushBench(hook.url)
-        bench.config = bench.config.model_copy(update={missing: "", "token": ""})
-        await bench.begin(status(1, TaskState.COMPLETED))
-        await bench.deliver_all()
+        rig = PushRig(hook.url)
+        rig.config = rig.config.model_copy(update={missing: "", "token": ""})
+        await rig.begin(status(1, TaskState.COMPLETED))
+        await rig.deliver_all()
 
     (only,) = hook.taken
     assert "authorization" not in only.headers
@@ -195,20 +191,20 @@ async def test_half_an_authentication_is_not_sent(missing: str) -> None:
 async def test_a_client_of_the_old_version_gets_tasks() -> None:
     """One for each status, in its own JSON; of artifacts it hears with the next status."""
     async with running_webhook() as hook:
-        bench = PushBench(hook.url)
-        await bench.begin(position=START, is_legacy=True)
-        await bench.publish(
+        rig = PushRig(hook.url)
+        await rig.begin(position=START, is_legacy=True)
+        await rig.publish(
             status(1), chunk("Hello", last=True), status(2, TaskState.COMPLETED, message=told("m"))
         )
-        await bench.deliver_all()
+        await rig.deliver_all()
 
     assert hook.states == ["working", "completed"]
     assert len(hook.taken) == 2
     last = hook.taken[1].body
     assert (last["kind"], last["id"], last["contextId"]) == (
         "task",
-        bench.task.task_id,
-        bench.task.context_id,
+        rig.task.task_id,
+        rig.task.context_id,
     )
     assert last["artifacts"] == [
         {"artifactId": "response", "name": "Response", "parts": [{"kind": "text", "text": "Hello"}]}

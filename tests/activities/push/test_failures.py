@@ -12,12 +12,12 @@ from structlog.testing import capture_logs
 from everloop.activities.push.webhook import Answer, Webhooks
 from everloop.stores.push.configs import PushConfig
 from everloop.stores.views.interface import START
-from everloop.workflows.contract.calls import PUSH_FAILED, TASK_UNREADABLE, DeliverPushResult
+from everloop.workflows.contract.push import PUSH_FAILED, TASK_UNREADABLE, DeliverPushResult
 from everloop.workflows.contract.tasks import TaskState, TaskStatus
 from tests.stores.examples import answered, artifact, at, chunk, status
 from tests.support.memory.push_configs import MemoryPushConfigs
 from tests.support.memory.task_views import MemoryTaskViews
-from tests.support.rigs.push_rig import LOOPBACK_ALLOWED, PushBench
+from tests.support.rigs.push_rig import LOOPBACK_ALLOWED, PushRig
 from tests.support.servers.webhook import Notification, running_webhook
 
 DONE = DeliverPushResult(done=True)
@@ -35,11 +35,11 @@ def read(notification: Notification) -> StreamResponse:
 async def test_what_was_not_taken_is_sent_again_under_its_id() -> None:
     """Nothing else overtakes it, however often that happens."""
     async with running_webhook(500, 404, "close", 503) as hook:
-        bench = PushBench(hook.url)
-        await bench.begin(position=START)
-        await bench.publish(status(1), status(2, TaskState.COMPLETED))
-        failed = await bench.failures(4)
-        await bench.deliver_all()
+        rig = PushRig(hook.url)
+        await rig.begin(position=START)
+        await rig.publish(status(1), status(2, TaskState.COMPLETED))
+        failed = await rig.failures(4)
+        await rig.deliver_all()
 
     assert [error.message for error in failed] == [
         "the webhook answered 500; expected 2xx",
@@ -59,10 +59,10 @@ async def test_what_was_not_taken_is_sent_again_under_its_id() -> None:
 async def test_a_webhook_may_ask_for_time(told_to_wait: str, attempt: int, waits: int | None) -> None:
     """It is not asked sooner; if our own backoff is longer, that holds, and ten minutes are the most."""
     async with running_webhook((429, {"Retry-After": told_to_wait})) as hook:
-        bench = PushBench(hook.url)
-        await bench.begin(status(1, TaskState.COMPLETED))
-        bench.attempt = attempt - 1
-        (failed,) = await bench.failures(1)
+        rig = PushRig(hook.url)
+        await rig.begin(status(1, TaskState.COMPLETED))
+        rig.attempt = attempt - 1
+        (failed,) = await rig.failures(1)
 
     assert failed.next_retry_delay == (None if waits is None else timedelta(seconds=waits))
 
@@ -70,12 +70,12 @@ async def test_a_webhook_may_ask_for_time(told_to_wait: str, attempt: int, waits
 async def test_what_nobody_took_for_too_long_is_left_out() -> None:
     """The next one is sent."""
     async with running_webhook(500) as hook:
-        bench = PushBench(hook.url)
-        await bench.begin(position=START)
-        await bench.publish(status(1), status(2, TaskState.COMPLETED))
-        await bench.failures(1)
-        await bench.deliver(skips=True)
-        await bench.deliver_all()
+        rig = PushRig(hook.url)
+        await rig.begin(position=START)
+        await rig.publish(status(1), status(2, TaskState.COMPLETED))
+        await rig.failures(1)
+        await rig.deliver(skips=True)
+        await rig.deliver_all()
 
     assert hook.states == [COMPLETED]
 
@@ -93,11 +93,11 @@ async def test_what_was_taken_but_not_noted_is_sent_again_under_its_id() -> None
             await super().advance(config, start=start, end=end)
 
     async with running_webhook() as hook:
-        bench = PushBench(hook.url, configs=FailingOnce())
-        await bench.begin(status(1, TaskState.COMPLETED))
+        rig = PushRig(hook.url, configs=FailingOnce())
+        await rig.begin(status(1, TaskState.COMPLETED))
         with pytest.raises(RedisConnectionError):
-            await bench.deliver()
-        await bench.deliver_all()
+            await rig.deliver()
+        await rig.deliver_all()
 
     first, second = hook.taken
     assert first.id == second.id
@@ -113,13 +113,13 @@ async def test_a_config_that_is_set_anew_while_it_is_served_begins_anew() -> Non
         ) -> Answer:
             answer = await super().post(url, content, headers, owner=owner)
             if url == old.url:
-                await bench.configs.put(bench.config.model_copy(update={"url": new.url}))
+                await rig.configs.put(rig.config.model_copy(update={"url": new.url}))
             return answer
 
     async with running_webhook() as old, running_webhook() as new:
-        bench = PushBench(old.url, webhooks=Replacing(LOOPBACK_ALLOWED))
-        await bench.begin(status(1, TaskState.COMPLETED))
-        await bench.deliver_all()
+        rig = PushRig(old.url, webhooks=Replacing(LOOPBACK_ALLOWED))
+        await rig.begin(status(1, TaskState.COMPLETED))
+        await rig.deliver_all()
 
     assert old.states == new.states == [COMPLETED]
 
@@ -127,13 +127,13 @@ async def test_a_config_that_is_set_anew_while_it_is_served_begins_anew() -> Non
 async def test_a_lost_view_comes_back_from_the_workflow() -> None:
     """The client hears how the task stands, once, and then what follows."""
     async with running_webhook() as hook:
-        bench = PushBench(hook.url)
-        await bench.begin(status(1))
-        await bench.deliver_all()
-        lost = PushBench(hook.url, configs=bench.configs)
-        lost.task, lost.config = bench.task, bench.config
+        rig = PushRig(hook.url)
+        await rig.begin(status(1))
+        await rig.deliver_all()
+        lost = PushRig(hook.url, configs=rig.configs)
+        lost.task, lost.config = rig.task, rig.config
         lost.workflows.known = answered(
-            bench.task,
+            rig.task,
             "run",
             5,
             status=TaskStatus(state=TaskState.INPUT_REQUIRED, at=at(5)),
@@ -152,12 +152,12 @@ async def test_a_lost_view_comes_back_from_the_workflow() -> None:
 async def test_a_view_that_nobody_can_tell_is_waited_for() -> None:
     """As long as it takes; a task that is gone for good has nothing to tell."""
     async with running_webhook() as hook:
-        bench = PushBench(hook.url)
-        await bench.configs.put(bench.config, position="1-0")
-        bench.workflows.answers = False
-        (failed,) = await bench.failures(1)
-        bench.workflows.answers = True
-        gone = await bench.deliver()
+        rig = PushRig(hook.url)
+        await rig.configs.put(rig.config, position="1-0")
+        rig.workflows.answers = False
+        (failed,) = await rig.failures(1)
+        rig.workflows.answers = True
+        gone = await rig.deliver()
 
     assert failed.type == TASK_UNREADABLE
     assert gone == DONE
@@ -167,15 +167,15 @@ async def test_a_view_that_nobody_can_tell_is_waited_for() -> None:
 async def test_a_trimmed_stream_is_no_reason_to_miss_the_end() -> None:
     """The task is told as it stands, and what follows."""
     async with running_webhook() as hook:
-        bench = PushBench(hook.url, views=MemoryTaskViews(max_events=5))
-        await bench.begin(position=START)
-        await bench.publish(
+        rig = PushRig(hook.url, views=MemoryTaskViews(max_events=5))
+        await rig.begin(position=START)
+        await rig.publish(
             status(1), *(chunk("x", index=n) for n in range(20)), status(2, TaskState.INPUT_REQUIRED)
         )
-        await bench.publish(*(chunk("x", index=n) for n in range(20, 40)))
-        waiting = await bench.deliver_all()
-        await bench.publish(status(3, TaskState.COMPLETED))
-        await bench.deliver_all()
+        await rig.publish(*(chunk("x", index=n) for n in range(20, 40)))
+        waiting = await rig.deliver_all()
+        await rig.publish(status(3, TaskState.COMPLETED))
+        await rig.deliver_all()
 
     assert waiting == WAITS
     assert hook.states == [ASKS, COMPLETED]
@@ -184,14 +184,12 @@ async def test_a_trimmed_stream_is_no_reason_to_miss_the_end() -> None:
 async def test_a_task_that_goes_on_after_its_end_is_told_again() -> None:
     """An operator has reset it: what was heard before is not repeated."""
     async with running_webhook() as hook:
-        bench = PushBench(hook.url)
-        await bench.begin(status(1, TaskState.FAILED))
-        await bench.deliver_all()
-        again = await bench.deliver_all()
-        await bench.views.publish(
-            bench.task.task_id, "newer run", [status(1), status(2, TaskState.COMPLETED)]
-        )
-        end = await bench.deliver_all()
+        rig = PushRig(hook.url)
+        await rig.begin(status(1, TaskState.FAILED))
+        await rig.deliver_all()
+        again = await rig.deliver_all()
+        await rig.views.publish(rig.task.task_id, "newer run", [status(1), status(2, TaskState.COMPLETED)])
+        end = await rig.deliver_all()
 
     assert again == end == DONE
     assert hook.states == ["TASK_STATE_FAILED", WORKING, COMPLETED]
@@ -200,10 +198,10 @@ async def test_a_task_that_goes_on_after_its_end_is_told_again() -> None:
 async def test_failures_hold_no_secret() -> None:
     """They stand in histories and logs: neither token nor credentials, nor the path of the webhook."""
     async with running_webhook(500, "close") as hook:
-        bench = PushBench(f"{hook.url}/secret-path?secret-key")
-        await bench.begin(status(1, TaskState.COMPLETED))
+        rig = PushRig(f"{hook.url}/secret-path?secret-key")
+        await rig.begin(status(1, TaskState.COMPLETED))
         with capture_logs() as lines:
-            failed = await bench.failures(2)
+            failed = await rig.failures(2)
 
     shown = [*(f"{error!r} {error} {error.__cause__!r}" for error in failed), *map(str, lines)]
     assert [line["attempt"] for line in lines] == [1, 2]

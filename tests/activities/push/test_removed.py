@@ -6,10 +6,10 @@ import pytest
 from structlog.testing import capture_logs
 
 from everloop.activities.push.webhook import Answer, Webhooks
-from everloop.workflows.contract.calls import DeliverPushResult
+from everloop.workflows.contract.push import DeliverPushResult
 from everloop.workflows.contract.tasks import TaskState
 from tests.stores.examples import status
-from tests.support.rigs.push_rig import LOOPBACK_ALLOWED, PushBench
+from tests.support.rigs.push_rig import LOOPBACK_ALLOWED, PushRig
 from tests.support.servers.webhook import running_webhook
 
 DONE = DeliverPushResult(done=True)
@@ -18,24 +18,24 @@ DONE = DeliverPushResult(done=True)
 async def test_a_webhook_that_is_gone_is_removed() -> None:
     """Nothing more is sent there."""
     async with running_webhook(410) as hook:
-        bench = PushBench(hook.url)
-        await bench.begin(status(1, TaskState.INPUT_REQUIRED))
-        end = await bench.deliver_all()
+        rig = PushRig(hook.url)
+        await rig.begin(status(1, TaskState.INPUT_REQUIRED))
+        end = await rig.deliver_all()
 
     assert end == DONE
     assert len(hook.refused) == 1
     assert hook.taken == []
-    assert await bench.configs.list_configs(bench.task.task_id) == []
+    assert await rig.configs.list_configs(rig.task.task_id) == []
 
 
 async def test_a_config_that_was_deleted_ends_its_delivery() -> None:
     """Nothing is sent, and that is no error."""
     async with running_webhook() as hook:
-        bench = PushBench(hook.url)
-        await bench.begin(status(1, TaskState.COMPLETED))
-        await bench.configs.delete(bench.task.task_id, bench.config.id)
+        rig = PushRig(hook.url)
+        await rig.begin(status(1, TaskState.COMPLETED))
+        await rig.configs.delete(rig.task.task_id, rig.config.id)
         with capture_logs() as lines:
-            end = await bench.deliver()
+            end = await rig.deliver()
 
     assert end == DONE
     assert (hook.taken, lines) == ([], [])
@@ -44,10 +44,10 @@ async def test_a_config_that_was_deleted_ends_its_delivery() -> None:
 async def test_a_config_that_was_lost_ends_its_delivery_with_an_error() -> None:
     """Its store was emptied: the task goes on, nobody hears of it, and an operator has to know."""
     async with running_webhook() as hook:
-        bench = PushBench(hook.url)
-        await bench.begin(status(1))
-        emptied = PushBench(hook.url, views=bench.views)
-        emptied.task, emptied.config = bench.task, bench.config
+        rig = PushRig(hook.url)
+        await rig.begin(status(1))
+        emptied = PushRig(hook.url, views=rig.views)
+        emptied.task, emptied.config = rig.task, rig.config
         with capture_logs() as lines:
             end = await emptied.deliver()
 
@@ -66,15 +66,15 @@ async def test_a_config_that_was_set_anew_survives_the_end_of_its_old_webhook(ch
             self, url: str, content: bytes, headers: Mapping[str, str], *, owner: str = ""
         ) -> Answer:
             if url == old.url and not new.taken:
-                await bench.configs.put(fresh)
+                await rig.configs.put(fresh)
             return await super().post(url, content, headers, owner=owner)
 
     async with running_webhook(410) as old, running_webhook() as new:
-        bench = PushBench(old.url, webhooks=Replacing(LOOPBACK_ALLOWED))
+        rig = PushRig(old.url, webhooks=Replacing(LOOPBACK_ALLOWED))
         value = new.url if change == "url" else "new"
-        fresh = bench.config.model_copy(update={change: value})
-        await bench.begin(status(1, TaskState.COMPLETED))
-        await bench.deliver_all()
+        fresh = rig.config.model_copy(update={change: value})
+        await rig.begin(status(1, TaskState.COMPLETED))
+        await rig.deliver_all()
 
     assert [each.id for each in old.refused] == [each.id for each in [*new.taken, *old.taken]]
-    assert await bench.configs.get(bench.task.task_id, bench.config.id) == fresh
+    assert await rig.configs.get(rig.task.task_id, rig.config.id) == fresh

@@ -16,7 +16,7 @@ from everloop.agents.tool_context import ToolContext
 from everloop.stores.leases import Claim
 from everloop.workflows.contract.events import ToolCompleted, ToolStarted
 from everloop.workflows.contract.questions import Purpose, Question, QuestionKind, answer_with, no_answer
-from tests.support.rigs.tool_rig import Decision, ToolBench, no, unkeyed, yes
+from tests.support.rigs.tool_rig import Decision, ToolRig, no, unkeyed, yes
 
 TRANSFER = '{"amount": 200, "to": "Ada"}'
 
@@ -77,9 +77,9 @@ async def test_who_asks_for_an_approval(
 ) -> None:
     """The tool, or the agent, always or by the arguments; a policy that fails asks."""
     effects: list[int] = []
-    bench = ToolBench(_transfer(effects, policy), needs_approval=agent_policy)
+    rig = ToolRig(_transfer(effects, policy), needs_approval=agent_policy)
 
-    reply = await bench.attempt_call(bench.call("transfer", TRANSFER))
+    reply = await rig.attempt_call(rig.call("transfer", TRANSFER))
 
     assert isinstance(reply, Question) == asks
     assert effects == ([] if asks else [200])
@@ -87,10 +87,10 @@ async def test_who_asks_for_an_approval(
 
 async def test_an_approval_shows_what_the_tool_would_get() -> None:
     """Arguments as validated, with defaults; what does not print is escaped. Nothing starts, no record."""
-    bench = ToolBench(_transfer([], needs_approval=True))
-    call = bench.call("transfer", '{"amount": "200", "to": "Ada\\u202e"}')
+    rig = ToolRig(_transfer([], needs_approval=True))
+    call = rig.call("transfer", '{"amount": "200", "to": "Ada\\u202e"}')
 
-    question = await bench.ask(call)
+    question = await rig.ask(call)
 
     shown = '{\n  "amount": 200,\n  "to": "Ada\\u202e",\n  "currency": "EUR"\n}'
     assert question.text == f"Approve the call transfer?\n{shown}"
@@ -100,8 +100,8 @@ async def test_an_approval_shows_what_the_tool_would_get() -> None:
         QuestionKind.CONFIRMATION,
     )
     assert question.call == call.call
-    assert await bench.events() == []
-    assert await bench.lose(call) is Claim.FIRST
+    assert await rig.events() == []
+    assert await rig.lose(call) is Claim.FIRST
 
 
 async def test_what_cannot_be_shown_as_json_is_shown_somehow() -> None:
@@ -115,29 +115,29 @@ async def test_what_cannot_be_shown_as_json_is_shown_somehow() -> None:
         """Act."""
         return str(what)
 
-    bench = ToolBench(act)
+    rig = ToolRig(act)
 
-    assert '"what": "7"' in (await bench.ask(bench.call("act", '{"what": 7}'))).text
+    assert '"what": "7"' in (await rig.ask(rig.call("act", '{"what": 7}'))).text
 
 
 async def test_nobody_is_asked_to_approve_what_cannot_run() -> None:
     """Arguments are validated first."""
-    bench = ToolBench(_transfer([], needs_approval=True))
+    rig = ToolRig(_transfer([], needs_approval=True))
 
-    assert (await bench.run(bench.call("transfer", '{"to": "Ada"}'))).outcome == "invalid"
+    assert (await rig.run(rig.call("transfer", '{"to": "Ada"}'))).outcome == "invalid"
 
 
 async def test_an_approved_call_runs_once() -> None:
     """It is announced when it runs; another attempt returns its result."""
     effects: list[int] = []
-    bench = ToolBench(_transfer(effects, needs_approval=True))
-    question = await bench.ask(bench.call("transfer", TRANSFER))
+    rig = ToolRig(_transfer(effects, needs_approval=True))
+    question = await rig.ask(rig.call("transfer", TRANSFER))
 
-    results = [await bench.run(bench.call("transfer", TRANSFER, yes(question))) for _ in range(2)]
+    results = [await rig.run(rig.call("transfer", TRANSFER, yes(question))) for _ in range(2)]
 
     assert [result.content for result in results] == ["200 EUR to Ada"] * 2
     assert effects == [200]
-    assert (await bench.events())[0] == ToolStarted(call_id="call", name="transfer", attempt=1)
+    assert (await rig.events())[0] == ToolStarted(call_id="call", name="transfer", attempt=1)
 
 
 @pytest.mark.parametrize(
@@ -152,14 +152,14 @@ async def test_an_approved_call_runs_once() -> None:
 async def test_a_rejected_call_does_not_run(decide: Decision, expected: str) -> None:
     """The model reads who said no, and why."""
     effects: list[int] = []
-    bench = ToolBench(_transfer(effects, needs_approval=True))
-    question = await bench.ask(bench.call("transfer", TRANSFER))
+    rig = ToolRig(_transfer(effects, needs_approval=True))
+    question = await rig.ask(rig.call("transfer", TRANSFER))
 
-    result = await bench.run(bench.call("transfer", TRANSFER, decide(question)))
+    result = await rig.run(rig.call("transfer", TRANSFER, decide(question)))
 
     assert (result.outcome, result.content) == ("rejected", expected)
     assert effects == []
-    assert isinstance((await bench.events())[-1], ToolCompleted)
+    assert isinstance((await rig.events())[-1], ToolCompleted)
 
 
 @tool
@@ -177,15 +177,15 @@ async def test_an_answer_to_another_tool_does_not_approve(
 ) -> None:
     """A fallback has the call id of the tool that failed, and its answers: it asks for itself."""
     effects: list[int] = []
-    bench = ToolBench(
+    rig = ToolRig(
         predecessor,
         _transfer(effects, needs_approval=True),
         needs_approval=lambda name, _: name == "predecessor" and asked_for_approval,
     )
-    answer = decide(await bench.ask(bench.call("predecessor", TRANSFER)))
+    answer = decide(await rig.ask(rig.call("predecessor", TRANSFER)))
 
-    question = await bench.ask(bench.call("transfer", TRANSFER, answer))
-    result = await bench.run(bench.call("transfer", TRANSFER, answer, yes(question)))
+    question = await rig.ask(rig.call("transfer", TRANSFER, answer))
+    result = await rig.run(rig.call("transfer", TRANSFER, answer, yes(question)))
 
     assert (unkeyed(question.id), question.purpose, question.call.name) == ("call.1", "approval", "transfer")
     assert result.outcome == "ok"
@@ -197,11 +197,11 @@ async def test_an_answer_to_another_tool_does_not_approve(
 async def test_an_answer_to_another_tool_ends_nothing(decide: Decision, purpose: Purpose) -> None:
     """A fallback that needs no approval runs."""
     effects: list[int] = []
-    bench = ToolBench(predecessor, _transfer(effects, needs_approval=False))
-    question = await bench.ask(bench.call("predecessor", TRANSFER))
+    rig = ToolRig(predecessor, _transfer(effects, needs_approval=False))
+    question = await rig.ask(rig.call("predecessor", TRANSFER))
     answer = decide(question.model_copy(update={"purpose": purpose}))
 
-    assert (await bench.run(bench.call("transfer", TRANSFER, answer))).outcome == "ok"
+    assert (await rig.run(rig.call("transfer", TRANSFER, answer))).outcome == "ok"
     assert effects == [200]
 
 
@@ -209,12 +209,12 @@ async def test_an_answer_to_another_tool_ends_nothing(decide: Decision, purpose:
 async def test_only_an_approval_approves(purpose: Purpose) -> None:
     """The tool may need one only since it asked something else: another version of it runs now."""
     effects: list[int] = []
-    before = ToolBench(predecessor)
+    before = ToolRig(predecessor)
     asked = await before.ask(before.call("predecessor", TRANSFER))
-    bench = ToolBench(predecessor, needs_approval=True)
+    rig = ToolRig(predecessor, needs_approval=True)
     answer = yes(asked.model_copy(update={"purpose": purpose}))
 
-    question = await bench.ask(bench.call("predecessor", TRANSFER, answer))
+    question = await rig.ask(rig.call("predecessor", TRANSFER, answer))
 
     assert question.purpose == "approval"
     assert effects == []
@@ -230,9 +230,9 @@ async def test_a_decision_outlives_the_tool_records(
 ) -> None:
     """Redis may lose everything while a task waits: the answer itself says what it was for."""
     ran: list[int] = []
-    before = ToolBench(_transfer(ran, needs_approval=True))
+    before = ToolRig(_transfer(ran, needs_approval=True))
     question = await before.ask(before.call("transfer", TRANSFER))
-    emptied = ToolBench(_transfer(ran, needs_approval=True))
+    emptied = ToolRig(_transfer(ran, needs_approval=True))
 
     result = await emptied.run(emptied.call("transfer", TRANSFER, decide(question)))
 
@@ -242,11 +242,11 @@ async def test_a_decision_outlives_the_tool_records(
 
 async def test_a_call_that_an_earlier_run_has_made_keeps_its_outcome() -> None:
     """After a Reset somebody says no to what was done already: the model hears that it was done."""
-    bench = ToolBench(_transfer([], needs_approval=True))
-    question = await bench.ask(bench.call("transfer", TRANSFER))
-    done = await bench.run(bench.call("transfer", TRANSFER, yes(question)))
+    rig = ToolRig(_transfer([], needs_approval=True))
+    question = await rig.ask(rig.call("transfer", TRANSFER))
+    done = await rig.run(rig.call("transfer", TRANSFER, yes(question)))
 
-    assert await bench.run(bench.call("transfer", TRANSFER, no(question))) == done
+    assert await rig.run(rig.call("transfer", TRANSFER, no(question))) == done
 
 
 @pytest.mark.parametrize(
@@ -267,9 +267,9 @@ async def test_a_tool_or_a_guard_says_who_approves(guards: list[str], of_tool: s
         return f"{amount} to {to}"
 
     plugins = [guard(approve=["transfer"], approvers=each) for each in guards]
-    bench = ToolBench(transfer, plugins=plugins)
+    rig = ToolRig(transfer, plugins=plugins)
 
-    assert (await bench.ask(bench.call("transfer", TRANSFER))).approvers == approvers
+    assert (await rig.ask(rig.call("transfer", TRANSFER))).approvers == approvers
 
 
 def test_approvers_whom_nobody_can_be_are_refused() -> None:
@@ -284,8 +284,8 @@ def test_approvers_whom_nobody_can_be_are_refused() -> None:
 
 async def test_a_rejection_does_not_outlive_its_run() -> None:
     """After a Reset the call may be approved."""
-    bench = ToolBench(_transfer([], needs_approval=True))
-    question = await bench.ask(bench.call("transfer", TRANSFER))
-    await bench.run(bench.call("transfer", TRANSFER, no(question)))
+    rig = ToolRig(_transfer([], needs_approval=True))
+    question = await rig.ask(rig.call("transfer", TRANSFER))
+    await rig.run(rig.call("transfer", TRANSFER, no(question)))
 
-    assert (await bench.run(bench.call("transfer", TRANSFER, yes(question)))).outcome == "ok"
+    assert (await rig.run(rig.call("transfer", TRANSFER, yes(question)))).outcome == "ok"

@@ -3,7 +3,7 @@
 from everloop.agents.tool import tool
 from everloop.agents.tool_context import ToolContext
 from everloop.workflows.contract.tasks import Identity
-from tests.support.rigs.tool_rig import ToolBench
+from tests.support.rigs.tool_rig import ToolRig
 
 
 @tool
@@ -14,15 +14,15 @@ async def who(context: ToolContext) -> str:
 
 async def test_a_tool_knows_the_caller() -> None:
     """The owner, how the caller was recognised, and the claims that settings let through."""
-    bench = ToolBench(who)
+    rig = ToolRig(who)
     identity = Identity(scheme="bearer", subject="ann", claims={"tenant": "blue"})
-    call = bench.call("who").model_copy(update={"identity": identity})
+    call = rig.call("who").model_copy(update={"identity": identity})
 
-    assert (await bench.run(call)).content == "owner/bearer/ann/{'tenant': 'blue'}"
+    assert (await rig.run(call)).content == "owner/bearer/ann/{'tenant': 'blue'}"
 
 
 async def test_nobody_is_known_of_an_anonymous_caller() -> None:
     """Its tasks have an owner, and that is all."""
-    bench = ToolBench(who)
+    rig = ToolRig(who)
 
-    assert (await bench.run(bench.call("who"))).content == "owner///{}"
+    assert (await rig.run(rig.call("who"))).content == "owner///{}"

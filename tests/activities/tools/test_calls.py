@@ -25,7 +25,7 @@ from everloop.workflows.contract.events import (
 from everloop.workflows.contract.messages import ToolMessage
 from everloop.workflows.contract.tasks import TaskState
 from tests.support.memory.tool_records import MemoryToolRecords
-from tests.support.rigs.tool_rig import ToolBench
+from tests.support.rigs.tool_rig import ToolRig
 
 
 @tool
@@ -81,22 +81,22 @@ def quitter() -> str:
 
 async def test_a_tool_gets_values_and_its_result_is_text() -> None:
     """Arguments are validated by the signature; what is not text becomes JSON."""
-    bench = ToolBench(double)
+    rig = ToolRig(double)
 
-    result = await bench.run(bench.call("double", '{"number": "21"}'))
+    result = await rig.run(rig.call("double", '{"number": "21"}'))
 
     assert result == ToolMessage(call_id="call", name="double", content="42")
 
 
 async def test_the_result_is_cached_at_its_position() -> None:
     """The next model call finds it in the transcript."""
-    bench = ToolBench(double)
+    rig = ToolRig(double)
     earlier = ToolMessage(call_id="earlier", name="double", content="")
-    await bench.transcripts.put(bench.task_id, "run", 0, [earlier] * 3)
+    await rig.transcripts.put(rig.task_id, "run", 0, [earlier] * 3)
 
-    result = await bench.run(bench.call("double", '{"number": 1}'))
+    result = await rig.run(rig.call("double", '{"number": 1}'))
 
-    opened = await bench.transcripts.open(bench.task_id, "run", 4)
+    opened = await rig.transcripts.open(rig.task_id, "run", 4)
 
     assert opened.messages
     assert opened.messages[3] == result
@@ -104,14 +104,14 @@ async def test_the_result_is_cached_at_its_position() -> None:
 
 async def test_a_late_attempt_does_not_replace_a_result() -> None:
     """A worker that was frozen finds its artifact overtaken and its call done by another."""
-    bench = ToolBench(double)
+    rig = ToolRig(double)
     earlier = ToolMessage(call_id="earlier", name="double", content="")
-    await bench.transcripts.put(bench.task_id, "run", 0, [earlier] * 3)
-    good = await bench.run(bench.call("double", '{"number": 1}'))
+    await rig.transcripts.put(rig.task_id, "run", 0, [earlier] * 3)
+    good = await rig.run(rig.call("double", '{"number": 1}'))
 
-    await bench.run(bench.call("double", '{"number": "many"}'))
+    await rig.run(rig.call("double", '{"number": "many"}'))
 
-    opened = await bench.transcripts.open(bench.task_id, "run", 4)
+    opened = await rig.transcripts.open(rig.task_id, "run", 4)
     assert opened.messages
     assert opened.messages[3] == good
 
@@ -119,14 +119,14 @@ async def test_a_late_attempt_does_not_replace_a_result() -> None:
 @pytest.mark.parametrize("has_fallback", [True, False])
 async def test_a_failure_is_cached_unless_another_tool_stands_in(*, has_fallback: bool) -> None:
     """The result of that tool takes the place in the transcript."""
-    bench = ToolBench(double, fail)
+    rig = ToolRig(double, fail)
     earlier = ToolMessage(call_id="earlier", name="double", content="")
-    await bench.transcripts.put(bench.task_id, "run", 0, [earlier] * 3)
+    await rig.transcripts.put(rig.task_id, "run", 0, [earlier] * 3)
 
-    failed = await bench.run(bench.call("fail").model_copy(update={"has_fallback": has_fallback}))
-    stands_in = await bench.run(bench.call("double", '{"number": 1}'))
+    failed = await rig.run(rig.call("fail").model_copy(update={"has_fallback": has_fallback}))
+    stands_in = await rig.run(rig.call("double", '{"number": 1}'))
 
-    opened = await bench.transcripts.open(bench.task_id, "run", 4)
+    opened = await rig.transcripts.open(rig.task_id, "run", 4)
     assert failed.outcome == "error"
     assert opened.messages
     assert opened.messages[3] == (stands_in if has_fallback else failed)
@@ -134,10 +134,10 @@ async def test_a_failure_is_cached_unless_another_tool_stands_in(*, has_fallback
 
 async def test_subscribers_hear_of_start_and_end() -> None:
     """In order, with the attempt and the beginning of the result."""
-    bench = ToolBench(double)
-    await bench.run(bench.call("double", '{"number": 1}'))
+    rig = ToolRig(double)
+    await rig.run(rig.call("double", '{"number": 1}'))
 
-    assert await bench.events() == [
+    assert await rig.events() == [
         ToolStarted(call_id="call", name="double", attempt=1),
         ToolCompleted(call_id="call", name="double", outcome="ok", result="2", size=1),
     ]
@@ -151,11 +151,11 @@ async def test_subscribers_get_results_up_to_a_size() -> None:
         """Recite."""
         return "ü" * lines
 
-    bench = ToolBench(recite)
+    rig = ToolRig(recite)
     for number in (8_000, 8_001):
-        await bench.run(bench.call("recite", f'{{"lines": {number}}}', call_id=f"c{number}"))
+        await rig.run(rig.call("recite", f'{{"lines": {number}}}', call_id=f"c{number}"))
 
-    ended = [event for event in await bench.events() if isinstance(event, ToolCompleted)]
+    ended = [event for event in await rig.events() if isinstance(event, ToolCompleted)]
     assert [(len(event.result), event.size, event.cut) for event in ended] == [
         (8_000, 16_000, False),
         (8_000, 16_002, True),
@@ -174,9 +174,9 @@ async def test_subscribers_get_results_up_to_a_size() -> None:
 )
 async def test_bad_arguments_go_back_to_the_model(arguments: str, expected: str) -> None:
     """The error names the field and what the tool expects; the tool does not run."""
-    bench = ToolBench(double)
+    rig = ToolRig(double)
 
-    result = await bench.run(bench.call("double", arguments))
+    result = await rig.run(rig.call("double", arguments))
 
     assert result.outcome == "invalid"
     assert expected in result.content
@@ -185,24 +185,24 @@ async def test_bad_arguments_go_back_to_the_model(arguments: str, expected: str)
 
 async def test_an_unknown_tool_is_an_error_that_lists_the_known_ones() -> None:
     """The model invented a name and can choose a real one. What it said with the call is told anyway."""
-    bench = ToolBench(double, where)
+    rig = ToolRig(double, where)
     status = StatusChanged(version=2, state=TaskState.WORKING, at=datetime.now(UTC))
 
-    result = await bench.run(bench.call("triple").model_copy(update={"statuses": (status,)}))
+    result = await rig.run(rig.call("triple").model_copy(update={"statuses": (status,)}))
 
     assert result.outcome == "invalid"
     assert result.content == "there is no tool 'triple'; available tools: double, where"
-    assert (await bench.events())[0] == status
+    assert (await rig.events())[0] == status
 
 
 async def test_a_warning_is_told_with_the_start() -> None:
     """Why this tool runs, and not the one that was asked for, is known before its result."""
-    bench = ToolBench(double)
-    call = bench.call("double", '{"number": 1}').model_copy(update={"warning": "triple failed"})
+    rig = ToolRig(double)
+    call = rig.call("double", '{"number": 1}').model_copy(update={"warning": "triple failed"})
 
-    await bench.run(call)
+    await rig.run(call)
 
-    assert (await bench.events())[:2] == [
+    assert (await rig.events())[:2] == [
         Warned(text="triple failed"),
         ToolStarted(call_id="call", name="double", attempt=1),
     ]
@@ -210,20 +210,20 @@ async def test_a_warning_is_told_with_the_start() -> None:
 
 async def test_a_result_of_the_workflow_is_cached_and_told() -> None:
     """A sub-agent's answer is a result like any other; storing it again changes nothing in the cache."""
-    bench = ToolBench(double)
-    await bench.transcripts.put(bench.task_id, "run", 0, [ToolMessage(call_id="", name="", content="")] * 3)
+    rig = ToolRig(double)
+    await rig.transcripts.put(rig.task_id, "run", 0, [ToolMessage(call_id="", name="", content="")] * 3)
     result = ToolMessage(call_id="call", name="writer", content="a poem")
 
     for _ in range(2):
-        call = StoreResultInput(task=bench.task, position=3, result=result)
-        await ActivityEnvironment().run(bench.port.store_result, call)
+        call = StoreResultInput(task=rig.task, position=3, result=result)
+        await ActivityEnvironment().run(rig.port.store_result, call)
 
-    opened = await bench.transcripts.open(bench.task_id, "run", 4)
+    opened = await rig.transcripts.open(rig.task_id, "run", 4)
     told = ToolCompleted(call_id="call", name="writer", outcome="ok", result="a poem", size=6)
 
     assert opened.messages
     assert opened.messages[3] == result
-    assert (await bench.events())[0] == told
+    assert (await rig.events())[0] == told
 
 
 async def test_a_result_that_is_no_json_is_an_error() -> None:
@@ -236,8 +236,8 @@ async def test_a_result_that_is_no_json_is_an_error() -> None:
         circle.append(circle)
         return circle
 
-    bench = ToolBench(circle)
-    result = await bench.run(bench.call("circle"))
+    rig = ToolRig(circle)
+    result = await rig.run(rig.call("circle"))
 
     assert result.outcome == "error"
     assert "Circular reference" in result.content
@@ -245,9 +245,9 @@ async def test_a_result_that_is_no_json_is_an_error() -> None:
 
 async def test_an_exception_becomes_a_tool_error_without_a_stack_trace() -> None:
     """The model reads the type and the message."""
-    bench = ToolBench(fail)
+    rig = ToolRig(fail)
 
-    result = await bench.run(bench.call("fail"))
+    result = await rig.run(rig.call("fail"))
 
     assert result.outcome == "error"
     assert result.content == "ValueError: the disk is full"
@@ -260,9 +260,9 @@ async def test_an_exception_becomes_a_tool_error_without_a_stack_trace() -> None
 )
 async def test_what_a_tool_raises_is_its_own(offered: Tool, expected: str) -> None:
     """A timeout, a cancellation or an exit of the tool's own making is an error for the model, no more."""
-    bench = ToolBench(offered)
+    rig = ToolRig(offered)
 
-    result = await bench.run(bench.call(offered.name))
+    result = await rig.run(rig.call(offered.name))
 
     assert result.outcome == "error"
     assert result.content.startswith(expected)
@@ -278,10 +278,10 @@ async def test_tools_that_hang_leave_room_for_others() -> None:
         gate.wait()
         return ""
 
-    bench = ToolBench(hang, double)
+    rig = ToolRig(hang, double)
     for n in range(40):
-        assert (await bench.run(bench.call("hang", call_id=f"h{n}", wait=0.001))).outcome == "error"
-    result = await bench.run(bench.call("double", '{"number": 1}'))
+        assert (await rig.run(rig.call("hang", call_id=f"h{n}", wait=0.001))).outcome == "error"
+    result = await rig.run(rig.call("double", '{"number": 1}'))
     gate.set()
 
     assert result.content == "2"
@@ -289,9 +289,9 @@ async def test_tools_that_hang_leave_room_for_others() -> None:
 
 async def test_the_same_id_with_other_arguments_is_another_call() -> None:
     """After a Reset a model may use an id again; it must not get the outcome of another call."""
-    bench = ToolBench(double)
-    first = await bench.run(bench.call("double", '{"number": 1}'))
-    second = await bench.run(bench.call("double", '{"number": 2}'))
+    rig = ToolRig(double)
+    first = await rig.run(rig.call("double", '{"number": 1}'))
+    second = await rig.run(rig.call("double", '{"number": 2}'))
 
     assert (first.content, second.content) == ("2", "4")
 
@@ -303,23 +303,23 @@ async def test_an_outcome_that_cannot_be_recorded_is_not_lost() -> None:
         async def finish(self, lease: Lease, outcome: ToolReply) -> ToolReply:
             raise RedisConnectionError
 
-    bench = ToolBench(double, records=FailingRecords())
+    rig = ToolRig(double, records=FailingRecords())
 
-    assert (await bench.run(bench.call("double", '{"number": 1}'))).content == "2"
+    assert (await rig.run(rig.call("double", '{"number": 1}'))).content == "2"
 
 
 async def test_a_sync_tool_runs_in_a_thread() -> None:
     """It does not hold up the other calls of the worker."""
-    bench = ToolBench(where)
+    rig = ToolRig(where)
 
-    assert (await bench.run(bench.call("where"))).content != threading.main_thread().name
+    assert (await rig.run(rig.call("where"))).content != threading.main_thread().name
 
 
 async def test_a_tool_that_takes_too_long_is_ended() -> None:
     """The error says how long it had."""
-    bench = ToolBench(endless)
+    rig = ToolRig(endless)
 
-    result = await bench.run(bench.call("endless", wait=0.01))
+    result = await rig.run(rig.call("endless", wait=0.01))
 
     assert result.outcome == "error"
     assert result.content == "endless did not finish within 0.01 s"
@@ -327,9 +327,9 @@ async def test_a_tool_that_takes_too_long_is_ended() -> None:
 
 async def test_a_long_result_is_cut_with_a_note() -> None:
     """The note says how much is missing; the cut falls between characters."""
-    bench = ToolBench(much)
+    rig = ToolRig(much)
 
-    result = await bench.run(bench.call("much"))
+    result = await rig.run(rig.call("much"))
 
     kept, _, note = result.content.rpartition("\n")
     assert len(kept.encode()) == MAX_RESULT_BYTES
@@ -345,22 +345,22 @@ async def test_a_tool_reports_progress() -> None:
         await context.progress("halfway")
         return context.task_id
 
-    bench = ToolBench(count)
-    result = await bench.run(bench.call("count"))
+    rig = ToolRig(count)
+    result = await rig.run(rig.call("count"))
 
-    assert result.content == bench.task_id
-    assert ToolProgressed(call_id="call", name="count", message="halfway") in await bench.events()
+    assert result.content == rig.task_id
+    assert ToolProgressed(call_id="call", name="count", message="halfway") in await rig.events()
     assert "context" not in str(count.parameters)
 
 
 async def test_an_agent_that_this_worker_lacks_is_left_to_another() -> None:
     """The failure is retryable and lists the agents that are here."""
-    bench = ToolBench(double)
-    call = bench.call("double")
+    rig = ToolRig(double)
+    call = rig.call("double")
     stranger = call.model_copy(update={"task": call.task.model_copy(update={"agent_id": "other"})})
 
     with pytest.raises(ApplicationError, match="this process serves: agent") as error:
-        await bench.run(stranger)
+        await rig.run(stranger)
 
     assert error.value.type == failures.AGENT_UNKNOWN
     assert not error.value.non_retryable

@@ -90,9 +90,9 @@ class _Bench:
 async def test_listed_tools_are_told_pinned_and_cached() -> None:
     """The model's list, in the transcript; what the workflow has to know, by name, with its plugin."""
     first, second = _server([WRITE], "first", priority=1), _server((replace(WRITE, name="x"),), "second")
-    bench = _Bench(tools(read), first, Plugin(), second)
+    rig = _Bench(tools(read), first, Plugin(), second)
 
-    prepared = await bench.prepare()
+    prepared = await rig.prepare()
 
     message = ToolsMessage(tools=(listed(replace(WRITE, name="x")), listed(WRITE)))
     assert prepared.listed == message
@@ -101,7 +101,7 @@ async def test_listed_tools_are_told_pinned_and_cached() -> None:
         "write": listed_spec_of(WRITE, "first"),
     }
     assert prepared.tools["write"].digest == digest_of(WRITE)
-    assert (prepared.agent, await bench.cached(1)) == (None, (message,))
+    assert (prepared.agent, await rig.cached(1)) == (None, (message,))
 
 
 @pytest.mark.parametrize(
@@ -120,25 +120,25 @@ async def test_an_approval_that_a_listed_tool_always_needs_is_pinned(
 
 async def test_the_list_stands_at_its_position() -> None:
     """Behind what the task recalls, for instance."""
-    bench = _Bench(_server([WRITE]))
+    rig = _Bench(_server([WRITE]))
     earlier = ToolsMessage(tools=())
-    await bench.transcripts.put(bench.task.task_id, "run", 0, [earlier])
+    await rig.transcripts.put(rig.task.task_id, "run", 0, [earlier])
 
-    prepared = await bench.prepare(position=1)
+    prepared = await rig.prepare(position=1)
 
-    assert await bench.cached(2) == (earlier, prepared.listed)
+    assert await rig.cached(2) == (earlier, prepared.listed)
 
 
 async def test_a_second_attempt_puts_its_own_list() -> None:
     """The one that the workflow gets is the one that model calls read."""
     plugin = _server([WRITE])
-    bench = _Bench(plugin)
-    await bench.prepare()
+    rig = _Bench(plugin)
+    await rig.prepare()
     plugin.offered = [replace(WRITE, description="Write now.")]
 
-    prepared = await bench.prepare()
+    prepared = await rig.prepare()
 
-    assert await bench.cached(1) == (prepared.listed,)
+    assert await rig.cached(1) == (prepared.listed,)
     assert prepared.listed
     assert prepared.listed.tools[0].description == "Write now."
 
@@ -146,18 +146,18 @@ async def test_a_second_attempt_puts_its_own_list() -> None:
 async def test_a_plugin_knows_who_its_tools_are_for() -> None:
     """Some servers list for each user other tools."""
     plugin = _server([])
-    bench, identity = _Bench(plugin), Identity(subject="ann")
+    rig, identity = _Bench(plugin), Identity(subject="ann")
 
-    prepared = await bench.prepare(identity=identity)
+    prepared = await rig.prepare(identity=identity)
 
     empty = ToolsMessage(tools=())
-    assert (prepared.listed, prepared.tools, await bench.cached(1)) == (empty, {}, (empty,))
+    assert (prepared.listed, prepared.tools, await rig.cached(1)) == (empty, {}, (empty,))
     assert [(context.owner, context.auth) for context in plugin.contexts] == [("owner", identity)]
 
 
 async def test_tools_that_cannot_be_offered_are_left_out_with_a_warning() -> None:
     """Of one name the first counts, the agent's own before all; models take no strange names."""
-    bench = _Bench(
+    rig = _Bench(
         tools(read),
         _server([replace(read, description="Theirs."), WRITE, replace(WRITE, name="create_task")], "a"),
         _server(
@@ -170,11 +170,11 @@ async def test_tools_that_cannot_be_offered_are_left_out_with_a_warning() -> Non
         ),
     )
 
-    prepared = await bench.prepare()
+    prepared = await rig.prepare()
 
     assert prepared.listed
     assert [each.description for each in prepared.listed.tools] == ["Write."]
-    assert [warning.split(": ", 1) for warning in await bench.warnings()] == [
+    assert [warning.split(": ", 1) for warning in await rig.warnings()] == [
         ["the tool 'read' of the plugin 'a' is left out", "the agent has a tool of that name"],
         ["the tool 'create_task' of the plugin 'a' is left out", "the agent has a tool of that name"],
         [
@@ -194,13 +194,13 @@ async def test_tools_that_cannot_be_offered_are_left_out_with_a_warning() -> Non
 
 async def test_tools_that_cannot_be_listed_now_are_asked_for_again() -> None:
     """The failure names the plugin; nothing is cached of the others."""
-    bench = _Bench(_server([WRITE], "a"), _server(ConnectionError("refused"), "b"))
+    rig = _Bench(_server([WRITE], "a"), _server(ConnectionError("refused"), "b"))
 
     with pytest.raises(ApplicationError, match="plugin 'b' failed in list_tools: ConnectionError") as failed:
-        await bench.prepare()
+        await rig.prepare()
 
     assert (failed.value.type, failed.value.non_retryable) == (failures.TOOLS_UNAVAILABLE, False)
-    assert await bench.cached(1) is None
+    assert await rig.cached(1) is None
 
 
 @pytest.mark.parametrize("offered", [None, "write", [WRITE, "read"]], ids=["nothing", "text", "mixed"])
@@ -239,12 +239,12 @@ async def test_plugins_are_asked_side_by_side_and_in_time() -> None:
 async def test_an_agent_of_which_only_the_id_is_known_is_described() -> None:
     """With its tools, or without asking for any."""
     plugin = _server([WRITE])
-    bench = _Bench(plugin)
+    rig = _Bench(plugin)
 
-    with_tools = await bench.prepare(loads_agent=True)
-    without = await bench.prepare(loads_agent=True, lists_tools=False)
+    with_tools = await rig.prepare(loads_agent=True)
+    without = await rig.prepare(loads_agent=True, lists_tools=False)
 
-    assert with_tools.agent == without.agent == bench.agent.spec
+    assert with_tools.agent == without.agent == rig.agent.spec
     assert (bool(with_tools.listed), without.listed, len(plugin.contexts)) == (True, None, 1)
 
 

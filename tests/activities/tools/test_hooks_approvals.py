@@ -12,17 +12,17 @@ from everloop.agents.tool import tool
 from everloop.agents.tool_context import ToolContext
 from everloop.workflows.contract.questions import Question
 from tests.support.rigs.tool_plugins import ADA, before, send_tool, to
-from tests.support.rigs.tool_rig import ToolBench, no, unkeyed, yes
+from tests.support.rigs.tool_rig import ToolRig, no, unkeyed, yes
 
 
 async def test_a_plugin_wants_an_approval() -> None:
     """Its reason stands in the question; what does not print is escaped. Approved, the call runs."""
     sent: list[str] = []
-    bench = ToolBench(send_tool(sent), plugins=[before(lambda _: NeedsApproval("it is\u202e final"))])
-    question = await bench.ask(bench.call("send", ADA))
+    rig = ToolRig(send_tool(sent), plugins=[before(lambda _: NeedsApproval("it is\u202e final"))])
+    question = await rig.ask(rig.call("send", ADA))
     before_yes = [*sent]
 
-    result = await bench.run(bench.call("send", ADA, yes(question)))
+    result = await rig.run(rig.call("send", ADA, yes(question)))
 
     assert question.text == 'Approve the call send?\nit is\\u202e final\n{\n  "to": "Ada"\n}'
     assert (unkeyed(question.id), question.purpose) == ("call", "approval")
@@ -32,19 +32,19 @@ async def test_a_plugin_wants_an_approval() -> None:
 async def test_one_approval_is_enough() -> None:
     """The tool, the agent and two plugins want one: people are asked once."""
     wants = [guard(approve=["send"]), before(lambda _: NeedsApproval())]
-    bench = ToolBench(send_tool([], needs_approval=True), plugins=wants, needs_approval=True)
-    question = await bench.ask(bench.call("send", ADA))
+    rig = ToolRig(send_tool([], needs_approval=True), plugins=wants, needs_approval=True)
+    question = await rig.ask(rig.call("send", ADA))
 
-    assert (await bench.run(bench.call("send", ADA, yes(question)))).outcome == "ok"
+    assert (await rig.run(rig.call("send", ADA, yes(question)))).outcome == "ok"
 
 
 async def test_people_approve_what_will_run() -> None:
     """The question shows the arguments that a plugin has put in, and its id stands for them."""
     sent: list[str] = []
-    bench = ToolBench(send_tool(sent, needs_approval=True), plugins=[to("Bob")])
-    question = await bench.ask(bench.call("send", ADA))
+    rig = ToolRig(send_tool(sent, needs_approval=True), plugins=[to("Bob")])
+    question = await rig.ask(rig.call("send", ADA))
 
-    result = await bench.run(bench.call("send", ADA, yes(question)))
+    result = await rig.run(rig.call("send", ADA, yes(question)))
 
     assert (json.loads(question.call.arguments), '"to": "Bob"' in question.text) == ({"to": "Bob"}, True)
     assert unkeyed(question.id).startswith("call~")
@@ -64,9 +64,9 @@ async def test_an_approval_is_for_the_arguments_that_people_saw(
 ) -> None:
     """A plugin that then gives the call others brings another question; nothing runs unseen."""
     sent: list[str] = []
-    bench = ToolBench(send_tool(sent, needs_approval=True), plugins=plugins)
-    first = await bench.ask(bench.call("send", ADA))
-    reply = await bench.attempt_call(bench.call("send", ADA, yes(first)))
+    rig = ToolRig(send_tool(sent, needs_approval=True), plugins=plugins)
+    first = await rig.ask(rig.call("send", ADA))
+    reply = await rig.attempt_call(rig.call("send", ADA, yes(first)))
 
     assert f'"to": "{shown}"' in first.text
     if shown == ran:
@@ -75,7 +75,7 @@ async def test_an_approval_is_for_the_arguments_that_people_saw(
     assert isinstance(reply, Question)
     assert sent == []
     assert f'"to": "{ran}"' in reply.text
-    assert (await bench.run(bench.call("send", ADA, yes(first), yes(reply)))).content == f"sent to {ran}"
+    assert (await rig.run(rig.call("send", ADA, yes(first), yes(reply)))).content == f"sent to {ran}"
 
 
 @pytest.mark.parametrize("changes_first", [True, False])
@@ -84,8 +84,8 @@ async def test_an_approval_does_not_pass_between_changed_and_unchanged(*, change
     sent: list[str] = []
     unchanged, changed = before(lambda _: None), to("Bob")
     order = [changed, unchanged] if changes_first else [unchanged, changed]
-    earlier = ToolBench(send_tool(sent, needs_approval=True), plugins=[order[0]])
-    later = ToolBench(send_tool(sent, needs_approval=True), plugins=[order[1]])
+    earlier = ToolRig(send_tool(sent, needs_approval=True), plugins=[order[0]])
+    later = ToolRig(send_tool(sent, needs_approval=True), plugins=[order[1]])
     answer = yes(await earlier.ask(earlier.call("send", ADA)))
 
     question = await later.ask(later.call("send", ADA, answer))
@@ -103,22 +103,20 @@ async def test_spaces_and_order_of_changed_arguments_do_not_matter() -> None:
         """Send it."""
         return f"{to} {again}"
 
-    bench = ToolBench(
-        send, plugins=[before(lambda call: call.model_copy(update={"arguments": written.pop(0)}))]
-    )
-    question = await bench.ask(bench.call("send", '{"to": "Ada", "again": 2}'))
+    rig = ToolRig(send, plugins=[before(lambda call: call.model_copy(update={"arguments": written.pop(0)}))])
+    question = await rig.ask(rig.call("send", '{"to": "Ada", "again": 2}'))
 
-    result = await bench.run(bench.call("send", '{"to": "Ada", "again": 2}', yes(question)))
+    result = await rig.run(rig.call("send", '{"to": "Ada", "again": 2}', yes(question)))
 
     assert result.content == "Bob 1"
 
 
 async def test_a_no_ends_a_changed_call() -> None:
     """Without asking the plugins again."""
-    bench = ToolBench(send_tool([], needs_approval=True), plugins=[to("Bob")])
-    question = await bench.ask(bench.call("send", ADA))
+    rig = ToolRig(send_tool([], needs_approval=True), plugins=[to("Bob")])
+    question = await rig.ask(rig.call("send", ADA))
 
-    result = await bench.run(bench.call("send", ADA, no(question)))
+    result = await rig.run(rig.call("send", ADA, no(question)))
 
     assert (result.outcome, result.content) == ("rejected", "rejected by the user")
 
@@ -133,10 +131,10 @@ async def test_a_tools_own_question_shows_the_call_that_runs() -> None:
             raise InputRequired(f"Send to {to}?")
         return f"sent to {to}"
 
-    bench = ToolBench(send, plugins=[to("Bob")])
-    question = await bench.ask(bench.call("send", ADA))
+    rig = ToolRig(send, plugins=[to("Bob")])
+    question = await rig.ask(rig.call("send", ADA))
 
-    result = await bench.run(bench.call("send", ADA, yes(question)))
+    result = await rig.run(rig.call("send", ADA, yes(question)))
 
     assert (unkeyed(question.id), json.loads(question.call.arguments)) == ("call", {"to": "Bob"})
     assert result.content == "sent to Bob"
@@ -168,12 +166,12 @@ async def test_what_the_task_wants_approved_is_asked_whatever_others_say(
         sent.append(to)
         return f"sent to {to}"
 
-    bench = ToolBench(send, plugins=[guard(approve=["send"], approvers=of_guard)] if of_guard else [])
-    call = bench.call("send", ADA).model_copy(update={"approvers": of_task})
-    question = await bench.ask(call)
+    rig = ToolRig(send, plugins=[guard(approve=["send"], approvers=of_guard)] if of_guard else [])
+    call = rig.call("send", ADA).model_copy(update={"approvers": of_task})
+    question = await rig.ask(call)
     before_yes = [*sent]
 
-    result = await bench.run(call.model_copy(update={"answers": (yes(question),)}))
+    result = await rig.run(call.model_copy(update={"answers": (yes(question),)}))
 
     assert (question.purpose, question.approvers) == ("approval", approvers)
     assert (before_yes, sent, result.outcome) == ([], ["Ada"], "ok")
@@ -181,7 +179,7 @@ async def test_what_the_task_wants_approved_is_asked_whatever_others_say(
 
 async def test_what_the_task_wants_approved_is_what_plugins_make_of_the_call() -> None:
     """People see the arguments that will run."""
-    bench = ToolBench(send_tool([]), plugins=[to("Bob")])
-    question = await bench.ask(bench.call("send", ADA).model_copy(update={"approvers": "owner"}))
+    rig = ToolRig(send_tool([]), plugins=[to("Bob")])
+    question = await rig.ask(rig.call("send", ADA).model_copy(update={"approvers": "owner"}))
 
     assert json.loads(question.call.arguments) == {"to": "Bob"}

@@ -11,7 +11,7 @@ from everloop.workflows.contract.events import ToolCompleted, ToolStarted
 from everloop.workflows.contract.messages import ToolCall
 from everloop.workflows.contract.tasks import Identity
 from tests.support.rigs.tool_plugins import ADA, before, fails, send_tool, to
-from tests.support.rigs.tool_rig import ToolBench
+from tests.support.rigs.tool_rig import ToolRig
 
 
 def _no_sundays(_: object) -> Veto:
@@ -21,9 +21,9 @@ def _no_sundays(_: object) -> Veto:
 async def test_a_tool_gets_the_arguments_that_a_plugin_gives_it() -> None:
     """They are parsed as the model's are."""
     sent: list[str] = []
-    bench = ToolBench(send_tool(sent), plugins=[to("Bob")])
+    rig = ToolRig(send_tool(sent), plugins=[to("Bob")])
 
-    result = await bench.run(bench.call("send", ADA))
+    result = await rig.run(rig.call("send", ADA))
 
     assert (result.content, sent) == ("sent to Bob", ["Bob"])
 
@@ -31,11 +31,9 @@ async def test_a_tool_gets_the_arguments_that_a_plugin_gives_it() -> None:
 async def test_arguments_of_a_plugin_that_do_not_fit_run_nothing() -> None:
     """The model reads whose fault it is."""
     sent: list[str] = []
-    bench = ToolBench(
-        send_tool(sent), plugins=[before(lambda call: call.model_copy(update={"arguments": "{}"}))]
-    )
+    rig = ToolRig(send_tool(sent), plugins=[before(lambda call: call.model_copy(update={"arguments": "{}"}))])
 
-    result = await bench.run(bench.call("send", ADA))
+    result = await rig.run(rig.call("send", ADA))
 
     assert result.outcome == "error"
     assert result.content.startswith("send was not run: a plugin changed the call; invalid arguments")
@@ -44,9 +42,9 @@ async def test_arguments_of_a_plugin_that_do_not_fit_run_nothing() -> None:
 
 async def test_plugins_are_not_asked_about_what_cannot_run() -> None:
     """The model corrects its arguments first."""
-    bench = ToolBench(send_tool([]), plugins=[before(fails)])
+    rig = ToolRig(send_tool([]), plugins=[before(fails)])
 
-    assert (await bench.run(bench.call("send", "{}"))).outcome == "invalid"
+    assert (await rig.run(rig.call("send", "{}"))).outcome == "invalid"
 
 
 @pytest.mark.parametrize(
@@ -62,22 +60,22 @@ async def test_a_plugin_stops_a_call(
 ) -> None:
     """Nothing runs, and nothing is recorded; subscribers see the call start and end."""
     sent: list[str] = []
-    bench = ToolBench(send_tool(sent), plugins=[before(decide)])
-    call = bench.call("send", ADA)
+    rig = ToolRig(send_tool(sent), plugins=[before(decide)])
+    call = rig.call("send", ADA)
 
-    result = await bench.run(call)
+    result = await rig.run(call)
 
     assert (result.outcome, result.content, sent) == (outcome, content, [])
-    assert [type(event) for event in await bench.events()] == [ToolStarted, ToolCompleted]
-    assert await bench.lose(call) is Claim.FIRST
+    assert [type(event) for event in await rig.events()] == [ToolStarted, ToolCompleted]
+    assert await rig.lose(call) is Claim.FIRST
 
 
 async def test_a_veto_of_the_task_stops_a_call_before_plugins_are_asked() -> None:
     """The model reads it as it came; nothing runs."""
     sent: list[str] = []
-    bench = ToolBench(send_tool(sent, needs_approval=True), plugins=[before(fails)])
+    rig = ToolRig(send_tool(sent, needs_approval=True), plugins=[before(fails)])
 
-    result = await bench.run(bench.call("send", ADA).model_copy(update={"veto": "not below the lead"}))
+    result = await rig.run(rig.call("send", ADA).model_copy(update={"veto": "not below the lead"}))
 
     assert (result.outcome, result.content, sent) == ("rejected", "not below the lead", [])
 
@@ -85,9 +83,9 @@ async def test_a_veto_of_the_task_stops_a_call_before_plugins_are_asked() -> Non
 async def test_a_veto_takes_no_outcome_back() -> None:
     """An attempt before this one has made the call: the model reads what it came to."""
     decisions = [None, Veto("too late")]
-    bench = ToolBench(send_tool([]), plugins=[before(lambda _: decisions.pop(0))])
+    rig = ToolRig(send_tool([]), plugins=[before(lambda _: decisions.pop(0))])
 
-    results = [await bench.run(bench.call("send", ADA)) for _ in range(2)]
+    results = [await rig.run(rig.call("send", ADA)) for _ in range(2)]
 
     assert [result.content for result in results] == ["sent to Ada"] * 2
 
@@ -96,11 +94,11 @@ async def test_a_veto_takes_no_outcome_back() -> None:
 async def test_a_veto_does_not_hide_what_may_have_happened(*, idempotent: bool) -> None:
     """An attempt before this one was lost while it ran: nobody knows what it has done."""
     sent: list[str] = []
-    bench = ToolBench(send_tool(sent, idempotent=idempotent), plugins=[before(lambda _: Veto("too late"))])
-    call = bench.call("send", ADA)
-    await bench.lose(call)
+    rig = ToolRig(send_tool(sent, idempotent=idempotent), plugins=[before(lambda _: Veto("too late"))])
+    call = rig.call("send", ADA)
+    await rig.lose(call)
 
-    result = await bench.run(call)
+    result = await rig.run(call)
 
     assert (result.outcome, sent) == ("unknown", [])
 
@@ -108,9 +106,9 @@ async def test_a_veto_does_not_hide_what_may_have_happened(*, idempotent: bool) 
 async def test_a_call_is_recorded_as_the_model_wrote_it() -> None:
     """A plugin that changes it differently after a crash does not make it another call."""
     sent: list[str] = []
-    bench = ToolBench(send_tool(sent), plugins=[to("Bob", "Cy")])
+    rig = ToolRig(send_tool(sent), plugins=[to("Bob", "Cy")])
 
-    results = [await bench.run(bench.call("send", ADA)) for _ in range(2)]
+    results = [await rig.run(rig.call("send", ADA)) for _ in range(2)]
 
     assert sent == ["Bob"]
     assert results[0] == results[1]
@@ -124,10 +122,10 @@ async def test_a_plugin_knows_where_the_call_belongs() -> None:
         async def before_tool(self, context: HookContext, call: ToolCall) -> None:
             contexts.append(context)
 
-    bench = ToolBench(send_tool([]), plugins=[Watching()])
+    rig = ToolRig(send_tool([]), plugins=[Watching()])
     identity = Identity(scheme="bearer", subject="ann")
-    await bench.run(bench.call("send", ADA).model_copy(update={"identity": identity}))
+    await rig.run(rig.call("send", ADA).model_copy(update={"identity": identity}))
 
     assert contexts == [
-        HookContext(task_id=bench.task_id, context_id="c", owner="owner", agent_id="agent", auth=identity)
+        HookContext(task_id=rig.task_id, context_id="c", owner="owner", agent_id="agent", auth=identity)
     ]

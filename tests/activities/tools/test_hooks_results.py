@@ -9,7 +9,7 @@ from everloop.agents.tool_context import ToolContext
 from everloop.workflows.contract.events import ToolCompleted
 from everloop.workflows.contract.messages import ToolMessage
 from tests.support.rigs.tool_plugins import ADA, after, fails, send_tool
-from tests.support.rigs.tool_rig import ToolBench
+from tests.support.rigs.tool_rig import ToolRig
 
 
 async def test_the_result_is_what_plugins_make_of_it() -> None:
@@ -20,12 +20,12 @@ async def test_the_result_is_what_plugins_make_of_it() -> None:
         asked.append(result.content)
         return result.model_copy(update={"content": result.content.upper()})
 
-    bench = ToolBench(send_tool([]), plugins=[after(shout)])
-    results = [await bench.run(bench.call("send", ADA)) for _ in range(2)]
+    rig = ToolRig(send_tool([]), plugins=[after(shout)])
+    results = [await rig.run(rig.call("send", ADA)) for _ in range(2)]
 
     assert [result.content for result in results] == ["SENT TO ADA"] * 2
     assert asked == ["sent to Ada"]
-    assert (await bench.events())[-1] == ToolCompleted(
+    assert (await rig.events())[-1] == ToolCompleted(
         call_id="call", name="send", outcome="ok", result="SENT TO ADA", size=11
     )
 
@@ -39,9 +39,9 @@ async def test_a_result_that_is_vetoed_is_not_read() -> None:
         await context.artifacts.write_file("report", "text")
         return "secret plans"
 
-    bench = ToolBench(write, plugins=[after(lambda _: Veto("that is confidential"))])
+    rig = ToolRig(write, plugins=[after(lambda _: Veto("that is confidential"))])
 
-    result = await bench.run(bench.call("write"))
+    result = await rig.run(rig.call("write"))
 
     assert (result.content, result.outcome) == ("that is confidential", "rejected")
     assert result.artifacts == ("report",)
@@ -50,9 +50,9 @@ async def test_a_result_that_is_vetoed_is_not_read() -> None:
 async def test_a_result_that_no_plugin_could_look_at_is_withheld() -> None:
     """The model learns that the tool ran; the tool does not run again."""
     sent: list[str] = []
-    bench = ToolBench(send_tool(sent), plugins=[after(fails)])
+    rig = ToolRig(send_tool(sent), plugins=[after(fails)])
 
-    results = [await bench.run(bench.call("send", ADA)) for _ in range(2)]
+    results = [await rig.run(rig.call("send", ADA)) for _ in range(2)]
 
     expected = "the tool ran, but plugin 'after' failed in after_tool: KeyError: 'rules'; what it came to is"
     assert [result.outcome for result in results] == ["error"] * 2
@@ -66,9 +66,9 @@ async def test_a_withheld_result_brings_no_tool_that_stands_in() -> None:
     sent: list[str] = []
     stand_in = send_tool([])
     failing = replace(send_tool(sent), name="first", fallback="send")
-    bench = ToolBench(failing, stand_in, plugins=[after(fails)])
+    rig = ToolRig(failing, stand_in, plugins=[after(fails)])
 
-    assert (await bench.run(bench.call("first", ADA))).outcome == "unknown"
+    assert (await rig.run(rig.call("first", ADA))).outcome == "unknown"
     assert sent == ["Ada"]
 
 
@@ -81,9 +81,9 @@ async def test_plugins_look_at_errors_and_hear_of_them() -> None:
         raise ValueError("the disk is full")
 
     plugin = after(lambda result: result.model_copy(update={"content": f"sorry: {result.content}"}))
-    bench = ToolBench(fail, plugins=[plugin])
+    rig = ToolRig(fail, plugins=[plugin])
 
-    failed, result = await bench.attempts(bench.call("fail"))
+    failed, result = await rig.attempts(rig.call("fail"))
 
     assert isinstance(result, ToolMessage)
     assert [str(error) for error in failed] == ["ToolFailed: ValueError: the disk is full"]
@@ -94,7 +94,7 @@ async def test_plugins_look_at_errors_and_hear_of_them() -> None:
 async def test_nobody_hears_of_an_error_where_there_is_none() -> None:
     """Neither of a result, nor of a rejection."""
     plugin = after(lambda _: Veto("no"))
-    bench = ToolBench(send_tool([]), plugins=[plugin])
-    await bench.run(bench.call("send", ADA))
+    rig = ToolRig(send_tool([]), plugins=[plugin])
+    await rig.run(rig.call("send", ADA))
 
     assert plugin.errors == ()

@@ -19,7 +19,7 @@ from everloop.stores.leases import Lease
 from everloop.stores.tool_records import RedisToolRecords
 from everloop.workflows.contract.messages import ToolMessage
 from tests.support.memory.tool_records import MemoryToolRecords
-from tests.support.rigs.tool_rig import ToolBench, yes
+from tests.support.rigs.tool_rig import ToolRig, yes
 
 
 @pytest_asyncio.fixture(loop_scope="session")
@@ -46,11 +46,11 @@ async def test_an_attempt_finds_what_the_lost_one_kept(redis: Redis) -> None:
             raise DiedError
         return f"done: {job}"
 
-    bench = ToolBench(run, records=RedisToolRecords(redis))
+    rig = ToolRig(run, records=RedisToolRecords(redis))
     with pytest.raises(DiedError):
-        await bench.attempt_call(bench.call("run"))
+        await rig.attempt_call(rig.call("run"))
 
-    result = await bench.attempt_call(bench.call("run"))
+    result = await rig.attempt_call(rig.call("run"))
 
     assert isinstance(result, ToolMessage)
     assert (result.content, begun) == ("done: job 0", ["job 0"])
@@ -67,10 +67,10 @@ async def test_a_call_finds_what_it_kept_before_a_question(redis: Redis) -> None
             raise InputRequired("Name?", "confirmation")
         return context.kept
 
-    bench = ToolBench(fill, records=RedisToolRecords(redis))
-    question = await bench.ask(bench.call("fill"))
+    rig = ToolRig(fill, records=RedisToolRecords(redis))
+    question = await rig.ask(rig.call("fill"))
 
-    assert (await bench.run(bench.call("fill", "{}", yes(question)))).content == '{"form":7}'
+    assert (await rig.run(rig.call("fill", "{}", yes(question)))).content == '{"form":7}'
 
 
 async def test_a_retry_finds_what_the_failed_attempt_kept() -> None:
@@ -85,8 +85,8 @@ async def test_a_retry_finds_what_the_failed_attempt_kept() -> None:
             raise ValueError(f"only {height}")
         return f"up at {height}"
 
-    bench = ToolBench(climb)
-    _, result = await bench.attempts(bench.call("climb"))
+    rig = ToolRig(climb)
+    _, result = await rig.attempts(rig.call("climb"))
 
     assert isinstance(result, ToolMessage)
     assert result.content == "up at 2"
@@ -101,12 +101,12 @@ async def test_other_calls_keep_for_themselves() -> None:
         await context.keep(by)
         return context.kept
 
-    bench = ToolBench(count)
+    rig = ToolRig(count)
     calls = [
-        bench.call("count", f'{{"by": {by}}}', call_id=name) for by, name in ((1, "a"), (1, "b"), (2, "a"))
+        rig.call("count", f'{{"by": {by}}}', call_id=name) for by, name in ((1, "a"), (1, "b"), (2, "a"))
     ]
 
-    assert [(await bench.run(call)).content for call in calls] == ["null"] * 3
+    assert [(await rig.run(call)).content for call in calls] == ["null"] * 3
 
 
 def _keeping(value: JsonValue) -> Tool:
@@ -133,9 +133,9 @@ def _keeping(value: JsonValue) -> Tool:
 )
 async def test_what_cannot_be_kept_is_told_to_the_tool(value: JsonValue, problem: str) -> None:
     """The error says what would fit; what was kept before stays."""
-    bench = ToolBench(_keeping(value))
+    rig = ToolRig(_keeping(value))
 
-    result = await bench.run(bench.call("keep"))
+    result = await rig.run(rig.call("keep"))
 
     assert result.outcome == "error"
     assert problem in result.content
@@ -143,9 +143,9 @@ async def test_what_cannot_be_kept_is_told_to_the_tool(value: JsonValue, problem
 
 async def test_a_value_of_just_the_size_is_kept() -> None:
     """The bound counts bytes of JSON."""
-    bench = ToolBench(_keeping("x" * (MAX_KEPT_BYTES - 2)))
+    rig = ToolRig(_keeping("x" * (MAX_KEPT_BYTES - 2)))
 
-    assert (await bench.run(bench.call("keep"))).content == "kept"
+    assert (await rig.run(rig.call("keep"))).content == "kept"
 
 
 class _Away(MemoryToolRecords):
@@ -162,17 +162,17 @@ class _Away(MemoryToolRecords):
 
 async def test_an_outage_while_a_tool_keeps_is_waited_out() -> None:
     """The tool has begun, and must not fail for what is no fault of its own."""
-    bench = ToolBench(_keeping(1), records=_Away())
+    rig = ToolRig(_keeping(1), records=_Away())
 
-    assert (await bench.run(bench.call("keep"))).content == "kept"
+    assert (await rig.run(rig.call("keep"))).content == "kept"
 
 
 async def test_an_outage_that_lasts_is_told_without_its_address() -> None:
     """The tool may catch it, or fail with it."""
-    bench, found = ToolBench(), list[KeepingFailedError]()
+    rig, found = ToolRig(), list[KeepingFailedError]()
 
     async def keep() -> None:
-        kept = KeptValue(ToolClaim(_Away(), bench.call("keep")), max_outage=0)
+        kept = KeptValue(ToolClaim(_Away(), rig.call("keep")), patience=0)
         with pytest.raises(KeepingFailedError) as failed:
             await kept.keep(1)
         found.append(failed.value)
@@ -196,8 +196,8 @@ async def test_a_call_that_cannot_read_what_it_kept_has_not_begun() -> None:
                 raise RedisConnectionError
             return await super().kept(task_id, call_id)
 
-    bench = ToolBench(_keeping(1), records=AwayOnce())
+    rig = ToolRig(_keeping(1), records=AwayOnce())
     with pytest.raises(RedisConnectionError):
-        await bench.attempt_call(bench.call("keep"))
+        await rig.attempt_call(rig.call("keep"))
 
-    assert (await bench.run(bench.call("keep"))).content == "kept"
+    assert (await rig.run(rig.call("keep"))).content == "kept"

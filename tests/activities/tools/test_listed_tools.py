@@ -12,7 +12,7 @@ from everloop.agents.tool import Tool, digest_of, tool
 from everloop.agents.tool_context import ToolContext
 from everloop.workflows.contract.calls import RunToolInput
 from everloop.workflows.contract.events import Warned
-from tests.support.rigs.tool_rig import ToolBench, yes
+from tests.support.rigs.tool_rig import ToolRig, yes
 
 ADA = '{"to": "Ada"}'
 SCHEMA: dict[str, JsonValue] = {"properties": {"to": {"type": "string"}}, "required": ["to"]}
@@ -57,46 +57,46 @@ def listing() -> Listing:
     return plugin
 
 
-def _call(bench: ToolBench, listed: Tool, arguments: str = ADA) -> RunToolInput:
-    call = bench.call("send", arguments)
+def _call(rig: ToolRig, listed: Tool, arguments: str = ADA) -> RunToolInput:
+    call = rig.call("send", arguments)
     return call.model_copy(update={"plugin": "server", "digest": digest_of(listed)})
 
 
 async def test_a_listed_tool_runs_once(listing: Listing) -> None:
     """As a tool of the agent's own does: validated, claimed, recorded."""
-    bench = ToolBench(plugins=[listing])
-    call = _call(bench, listing.offered[0])
+    rig = ToolRig(plugins=[listing])
+    call = _call(rig, listing.offered[0])
 
-    results = [await bench.run(call) for _ in range(2)]
-    invalid = await bench.run(_call(bench, listing.offered[0], "{}"))
+    results = [await rig.run(call) for _ in range(2)]
+    invalid = await rig.run(_call(rig, listing.offered[0], "{}"))
 
     assert [result.content for result in results] == ["Send it. Ada"] * 2
     assert listing.runs == 1
     assert invalid.outcome == "invalid"
-    assert not [event for event in await bench.events() if isinstance(event, Warned)]
+    assert not [event for event in await rig.events() if isinstance(event, Warned)]
 
 
 async def test_a_listed_tool_may_need_an_approval(listing: Listing) -> None:
     """Of the tool itself, or of a plugin."""
     listing.offered = [listing.send(needs_approval=True)]
-    bench = ToolBench(plugins=[listing, guard(approve=["send"])])
-    call = _call(bench, listing.offered[0])
-    question = await bench.ask(call)
+    rig = ToolRig(plugins=[listing, guard(approve=["send"])])
+    call = _call(rig, listing.offered[0])
+    question = await rig.ask(call)
 
-    result = await bench.run(call.model_copy(update={"answers": (yes(question),)}))
+    result = await rig.run(call.model_copy(update={"answers": (yes(question),)}))
 
     assert (result.outcome, listing.runs) == ("ok", 1)
 
 
 async def test_a_tool_that_has_changed_runs_with_a_warning(listing: Listing) -> None:
     """It runs as it is now: what it was is no longer there to be run."""
-    bench = ToolBench(plugins=[listing])
+    rig = ToolRig(plugins=[listing])
     before = listing.offered[0]
     listing.offered = [listing.send("Send it twice.")]
 
-    result = await bench.run(_call(bench, before))
+    result = await rig.run(_call(rig, before))
 
-    warned = [event.text for event in await bench.events() if isinstance(event, Warned)]
+    warned = [event.text for event in await rig.events() if isinstance(event, Warned)]
     assert result.content == "Send it twice. Ada"
     assert warned == [
         "the tool send of the plugin 'server' has changed while the task runs; it is called as it is now"
@@ -127,12 +127,12 @@ async def test_a_tool_that_cannot_be_found_is_told(
 ) -> None:
     """The model reads why; what an earlier attempt came to stands."""
     tool, listing.offered, listing.problem = listing.offered[0], [], problem
-    bench = ToolBench(plugins=[listing] if plugins else [])
-    call = _call(bench, tool)
+    rig = ToolRig(plugins=[listing] if plugins else [])
+    call = _call(rig, tool)
 
-    result = await bench.run(call)
-    await bench.lose(call)
-    lost = await bench.run(call)
+    result = await rig.run(call)
+    await rig.lose(call)
+    lost = await rig.run(call)
 
     assert result.outcome == outcome
     assert content in result.content
@@ -148,9 +148,9 @@ async def test_a_plugin_that_returns_something_else_fails(listing: Listing, retu
         async def get_tool(self, name: str, context: HookContext) -> Tool:
             return other if returned == "other" else "send"  # pyright: ignore[reportReturnType] -- that is the point
 
-    bench = ToolBench(plugins=[Wrong(name="server")])
+    rig = ToolRig(plugins=[Wrong(name="server")])
 
-    result = await bench.run(_call(bench, listing.offered[0]))
+    result = await rig.run(_call(rig, listing.offered[0]))
 
     assert result.outcome == "error"
     assert "it returned something else than the tool 'send'" in result.content
@@ -162,15 +162,15 @@ async def test_an_invented_tool_is_told_all_there_are(
 ) -> None:
     """Those of servers too, as far as they answer."""
     listing.problem = problem
-    bench = ToolBench(where, plugins=[listing])
+    rig = ToolRig(where, plugins=[listing])
 
-    result = await bench.run(bench.call("triple"))
+    result = await rig.run(rig.call("triple"))
 
     assert result.content == f"there is no tool 'triple'; available tools: {known}"
 
 
 async def test_another_plugin_of_that_name_is_not_asked(listing: Listing) -> None:
     """Only those that list tools are told apart by their names."""
-    bench = ToolBench(plugins=[Plugin(name="server"), listing])
+    rig = ToolRig(plugins=[Plugin(name="server"), listing])
 
-    assert (await bench.run(_call(bench, listing.offered[0]))).outcome == "ok"
+    assert (await rig.run(_call(rig, listing.offered[0]))).outcome == "ok"

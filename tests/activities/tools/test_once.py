@@ -19,7 +19,7 @@ from everloop.workflows.contract.calls import ToolReply
 from everloop.workflows.contract.messages import ToolMessage
 from everloop.workflows.contract.names import call_key
 from tests.support.memory.tool_records import MemoryToolRecords
-from tests.support.rigs.tool_rig import ToolBench
+from tests.support.rigs.tool_rig import ToolRig
 
 
 @tool
@@ -38,22 +38,22 @@ async def test_a_finished_call_is_never_run_again() -> None:
         runs.append(1)
         return len(runs)
 
-    bench = ToolBench(effect)
-    first = await bench.run(bench.call("effect"))
+    rig = ToolRig(effect)
+    first = await rig.run(rig.call("effect"))
 
-    assert await bench.run(bench.call("effect")) == first
+    assert await rig.run(rig.call("effect")) == first
     assert len(runs) == 1
-    assert (await bench.run(bench.call("effect", call_id="other"))).content == "2"
+    assert (await rig.run(rig.call("effect", call_id="other"))).content == "2"
 
 
 async def test_arguments_that_no_longer_fit_change_no_outcome() -> None:
     """Another version of the tool has run the call before its worker died."""
-    bench = ToolBench(double)
-    call = bench.call("double", '{"count": 1}')
+    rig = ToolRig(double)
+    call = rig.call("double", '{"count": 1}')
     done = ToolMessage(call_id="call", name="double", content="2")
-    await bench.records.finish(Lease(bench.task_id, call_key(call.call), "1"), done)
+    await rig.records.finish(Lease(rig.task_id, call_key(call.call), "1"), done)
 
-    assert await bench.run(call) == done
+    assert await rig.run(call) == done
 
 
 @pytest.mark.parametrize("idempotent", [True, False])
@@ -67,15 +67,15 @@ async def test_a_call_that_was_started_and_lost(*, idempotent: bool) -> None:
         keys.append(context.idempotency_key)
         return "done"
 
-    bench = ToolBench(effect)
-    key = call_key(bench.call("effect").call)
-    await bench.lose(bench.call("effect"))
+    rig = ToolRig(effect)
+    key = call_key(rig.call("effect").call)
+    await rig.lose(rig.call("effect"))
 
-    result = await bench.run(bench.call("effect"))
+    result = await rig.run(rig.call("effect"))
 
     assert result.outcome == ("ok" if idempotent else "unknown")
-    assert keys == ([f"{bench.task_id}/{key}"] if idempotent else [])
-    assert await bench.run(bench.call("effect")) == result
+    assert keys == ([f"{rig.task_id}/{key}"] if idempotent else [])
+    assert await rig.run(rig.call("effect")) == result
 
 
 @pytest.mark.parametrize("why", ["paused", "reset"])
@@ -91,7 +91,7 @@ async def test_a_tool_that_must_not_run_twice_ends_although_an_operator_holds_it
         return "paid"
 
     details = ActivityCancellationDetails(paused=why == "paused", reset=why == "reset")
-    reply = await _cancelled(ToolBench(pay), begun, details, gate.set)
+    reply = await _cancelled(ToolRig(pay), begun, details, gate.set)
 
     assert isinstance(reply, ToolMessage)
     assert reply.content == "paid"
@@ -121,7 +121,7 @@ async def test_a_tool_that_must_not_run_twice_stops_when_its_task_is_cancelled(
             stopped.set()
 
     with pytest.raises(asyncio.CancelledError):
-        await _cancelled(ToolBench(pay), begun, details, lambda: None)
+        await _cancelled(ToolRig(pay), begun, details, lambda: None)
 
     assert stopped.is_set()
 
@@ -140,17 +140,17 @@ async def test_an_attempt_that_temporal_has_forgotten_goes_on(why: str, *, idemp
         await gate.wait()
         return "paid"
 
-    bench = ToolBench(pay)
+    rig = ToolRig(pay)
     environment = ActivityEnvironment()
-    first = asyncio.create_task(environment.run(bench.port.run_tool, bench.call("pay")))
+    first = asyncio.create_task(environment.run(rig.port.run_tool, rig.call("pay")))
     await begun.wait()
     environment.cancel(
         cancellation_details=ActivityCancellationDetails(
             not_found=why == "not_found", timed_out=why == "timed_out"
         )
     )
-    bench.attempt = 1
-    second = asyncio.create_task(bench.attempt_call(bench.call("pay")))
+    rig.attempt = 1
+    second = asyncio.create_task(rig.attempt_call(rig.call("pay")))
     await asyncio.wait({first, second}, timeout=0.5)  # until Temporal has had its say
     gate.set()
 
@@ -181,11 +181,11 @@ async def test_a_forgotten_attempt_stops_when_its_task_is_cancelled() -> None:
                 held.set()
             return claim
 
-    held, bench = asyncio.Event(), ToolBench(pay, records=Watched())
+    held, rig = asyncio.Event(), ToolRig(pay, records=Watched())
     waiting = ActivityEnvironment()
-    first = asyncio.create_task(ActivityEnvironment().run(bench.port.run_tool, bench.call("pay")))
+    first = asyncio.create_task(ActivityEnvironment().run(rig.port.run_tool, rig.call("pay")))
     await begun.wait()
-    second = asyncio.create_task(waiting.run(bench.port.run_tool, bench.call("pay")))
+    second = asyncio.create_task(waiting.run(rig.port.run_tool, rig.call("pay")))
     await held.wait()
     waiting.cancel(cancellation_details=ActivityCancellationDetails(cancel_requested=True))
     with pytest.raises(asyncio.CancelledError):
@@ -195,7 +195,7 @@ async def test_a_forgotten_attempt_stops_when_its_task_is_cancelled() -> None:
         await first
 
     assert wanted == [False]
-    assert await bench.lose(bench.call("pay")) is Claim.LOST
+    assert await rig.lose(rig.call("pay")) is Claim.LOST
 
 
 async def test_an_attempt_that_is_overtaken_hears_that_another_goes_on() -> None:
@@ -213,12 +213,12 @@ async def test_an_attempt_that_is_overtaken_hears_that_another_goes_on() -> None
         finally:
             wanted.append(context.is_wanted())
 
-    bench = ToolBench(work)
-    call = bench.call("work")
-    frozen = asyncio.create_task(bench.attempt_call(call))
+    rig = ToolRig(work)
+    call = rig.call("work")
+    frozen = asyncio.create_task(rig.attempt_call(call))
     await begun.wait()
-    await bench.take_for_lost(call)
-    await bench.attempt_call(call)
+    await rig.take_for_lost(call)
+    await rig.attempt_call(call)
 
     with pytest.raises(OvertakenError):
         await frozen
@@ -247,13 +247,13 @@ async def test_a_failure_of_a_forgotten_attempt_lets_the_next_one_wait(*, idempo
             held.append(claim)
             return claim
 
-    held, bench = list[Claim](), ToolBench(pay, records=Watched())
+    held, rig = list[Claim](), ToolRig(pay, records=Watched())
     forgotten = ActivityEnvironment()
-    first = asyncio.create_task(forgotten.run(bench.port.run_tool, bench.call("pay")))
+    first = asyncio.create_task(forgotten.run(rig.port.run_tool, rig.call("pay")))
     await begun.wait()
     forgotten.cancel(cancellation_details=ActivityCancellationDetails(not_found=True))
-    bench.attempt = 1
-    second = asyncio.create_task(bench.attempt_call(bench.call("pay")))
+    rig.attempt = 1
+    second = asyncio.create_task(rig.attempt_call(rig.call("pay")))
     while Claim.HELD not in held:  # noqa: ASYNC110 -- a fact of a store
         await asyncio.sleep(0.01)
     gate.set()
@@ -287,13 +287,13 @@ async def test_an_overtaken_attempt_keeps_and_records_nothing() -> None:
             problems.append(error.message)
         return "by 1"
 
-    bench = ToolBench(work)
-    call = bench.call("work")
-    frozen = asyncio.create_task(bench.attempt_call(call))
+    rig = ToolRig(work)
+    call = rig.call("work")
+    frozen = asyncio.create_task(rig.attempt_call(call))
     await begun.wait()
-    await bench.take_for_lost(call)
-    result = await bench.attempt_call(call)
-    told = await bench.events()
+    await rig.take_for_lost(call)
+    result = await rig.attempt_call(call)
+    told = await rig.events()
     goes_on.set()
 
     with pytest.raises(OvertakenError):
@@ -302,18 +302,18 @@ async def test_an_overtaken_attempt_keeps_and_records_nothing() -> None:
     assert isinstance(result, ToolMessage)
     assert result.content == "by 2"
     assert problems
-    assert await bench.records.kept(bench.task_id, call_key(call.call)) == "by 2"
-    assert [e for e in await bench.events() if e not in told] == []
-    assert await bench.attempt_call(call) == result
+    assert await rig.records.kept(rig.task_id, call_key(call.call)) == "by 2"
+    assert [e for e in await rig.events() if e not in told] == []
+    assert await rig.attempt_call(call) == result
 
 
 async def _cancelled(
-    bench: ToolBench, begun: asyncio.Event, details: ActivityCancellationDetails, then: Callable[[], None]
+    rig: ToolRig, begun: asyncio.Event, details: ActivityCancellationDetails, then: Callable[[], None]
 ) -> ToolReply:
     """Run the tool `pay`; as soon as it has begun, its activity is cancelled; call `then` at once."""
     environment = ActivityEnvironment()
     environment.info = replace(environment.info, attempt=1)
-    running = asyncio.create_task(environment.run(bench.port.run_tool, bench.call("pay")))
+    running = asyncio.create_task(environment.run(rig.port.run_tool, rig.call("pay")))
     await begun.wait()
     environment.cancel(cancellation_details=details)
     then()

@@ -21,7 +21,7 @@ from everloop.workflows.contract.questions import (
     answer_with,
     no_answer,
 )
-from tests.support.rigs.tool_rig import Decision, ToolBench, no, unkeyed, yes
+from tests.support.rigs.tool_rig import Decision, ToolRig, no, unkeyed, yes
 
 
 def _asking(runs: list[str], *, needs_approval: bool = False) -> Tool:
@@ -41,12 +41,12 @@ def _asking(runs: list[str], *, needs_approval: bool = False) -> Tool:
 async def test_a_tool_asks_and_gets_the_answers() -> None:
     """Question after question, with ids of their own and one idempotency key, and no completion before."""
     runs: list[str] = []
-    bench = ToolBench(_asking(runs))
+    rig = ToolRig(_asking(runs))
 
-    first = await bench.ask(bench.call("book"))
+    first = await rig.ask(rig.call("book"))
     noon = answer_with(first, "noon", by="user")
-    second = await bench.ask(bench.call("book", "{}", noon))
-    result = await bench.run(bench.call("book", "{}", noon, no(second)))
+    second = await rig.ask(rig.call("book", "{}", noon))
+    result = await rig.run(rig.call("book", "{}", noon, no(second)))
 
     assert (unkeyed(first.id), first.purpose, first.options, first.timeout) == (
         "call",
@@ -58,15 +58,15 @@ async def test_a_tool_asks_and_gets_the_answers() -> None:
     assert (result.outcome, result.content) == ("ok", "noon, outside: False")
     assert len(runs) == 3
     assert len(set(runs)) == 1
-    assert [type(event) for event in await bench.events()] == [ToolStarted] * 3 + [ToolCompleted]
+    assert [type(event) for event in await rig.events()] == [ToolStarted] * 3 + [ToolCompleted]
 
 
 async def test_a_question_is_asked_once() -> None:
     """Another attempt returns it without running the tool again."""
     runs: list[str] = []
-    bench = ToolBench(_asking(runs))
+    rig = ToolRig(_asking(runs))
 
-    questions = [await bench.ask(bench.call("book")) for _ in range(2)]
+    questions = [await rig.ask(rig.call("book")) for _ in range(2)]
 
     assert questions[0] == questions[1]
     assert len(runs) == 1
@@ -74,22 +74,20 @@ async def test_a_question_is_asked_once() -> None:
 
 async def test_an_approval_is_no_answer_to_the_tool() -> None:
     """What the tool has not asked itself does not stand in its context."""
-    bench = ToolBench(_asking([], needs_approval=True))
-    approval = await bench.ask(bench.call("book"))
+    rig = ToolRig(_asking([], needs_approval=True))
+    approval = await rig.ask(rig.call("book"))
 
-    question = await bench.ask(bench.call("book", "{}", yes(approval)))
+    question = await rig.ask(rig.call("book", "{}", yes(approval)))
 
     assert (unkeyed(question.id), question.text) == ("call.1", "When?")
 
 
 async def test_an_answer_to_another_tool_is_none_of_its_own() -> None:
     """A fallback that asks does not find what its predecessor was told."""
-    bench = ToolBench(*request_input().tools, _asking([]))
-    answer = yes(
-        await bench.ask(bench.call("request_input", '{"question": "Sure?", "kind": "confirmation"}'))
-    )
+    rig = ToolRig(*request_input().tools, _asking([]))
+    answer = yes(await rig.ask(rig.call("request_input", '{"question": "Sure?", "kind": "confirmation"}')))
 
-    question = await bench.ask(bench.call("book", "{}", answer))
+    question = await rig.ask(rig.call("book", "{}", answer))
 
     assert (unkeyed(question.id), question.text) == ("call.1", "When?")
 
@@ -102,10 +100,10 @@ async def test_an_answer_to_another_tool_is_none_of_its_own() -> None:
 async def test_a_tool_whose_question_is_declined_ends(decide: Decision) -> None:
     """It is not run again."""
     runs: list[str] = []
-    bench = ToolBench(_asking(runs))
-    question = await bench.ask(bench.call("book"))
+    rig = ToolRig(_asking(runs))
+    question = await rig.ask(rig.call("book"))
 
-    result = await bench.run(bench.call("book", "{}", decide(question)))
+    result = await rig.run(rig.call("book", "{}", decide(question)))
 
     assert result.outcome == "rejected"
     assert len(runs) == 1
@@ -135,10 +133,10 @@ async def test_a_no_to_the_tools_own_question_is_its_answer(decide: Decision, ex
             raise InputRequired("Sure?", "confirmation")
         return f"said {context.answer}"
 
-    bench = ToolBench(confirm)
-    question = await bench.ask(bench.call("confirm"))
+    rig = ToolRig(confirm)
+    question = await rig.ask(rig.call("confirm"))
 
-    assert (await bench.run(bench.call("confirm", "{}", decide(question)))).content == expected
+    assert (await rig.run(rig.call("confirm", "{}", decide(question)))).content == expected
 
 
 @pytest.mark.parametrize("retries", [None, Retries(attempts=2)])
@@ -153,11 +151,11 @@ async def test_text_that_is_no_unicode_ends_the_call(how: str, retries: Retries 
             raise InputRequired("\ud800?")
         raise ValueError("\ud800!")
 
-    bench = ToolBench(act)
+    rig = ToolRig(act)
 
-    failed, end = await bench.attempts(bench.call("act", f'{{"how": "{how}"}}'))
+    failed, end = await rig.attempts(rig.call("act", f'{{"how": "{how}"}}'))
 
-    told = [event.model_dump_json() for event in await bench.events()]
+    told = [event.model_dump_json() for event in await rig.events()]
     assert all(error.message.encode() for error in failed)
     assert "tool-complete" in told[-1]
     assert {error.type for error in failed} == ({failures.TOOL_FAILED} if retries else set[str]())
@@ -173,8 +171,8 @@ async def test_a_question_that_nobody_could_answer_is_an_error() -> None:
         """Ask."""
         raise InputRequired("Which?", "selection")
 
-    bench = ToolBench(ask)
-    result = await bench.run(bench.call("ask"))
+    rig = ToolRig(ask)
+    result = await rig.run(rig.call("ask"))
 
     assert result.outcome == "error"
     assert "the kind 'selection' needs options" in result.content
@@ -182,12 +180,12 @@ async def test_a_question_that_nobody_could_answer_is_an_error() -> None:
 
 async def test_the_model_asks_its_user() -> None:
     """The answer is the result of its call."""
-    bench = ToolBench(*request_input().tools)
+    rig = ToolRig(*request_input().tools)
     arguments = '{"question": "Which?", "kind": "data", "schema": {"type": "object"}}'
 
-    question = await bench.ask(bench.call("request_input", arguments))
+    question = await rig.ask(rig.call("request_input", arguments))
     answer = answer_with(question, {"a": 1}, by="user")
-    result = await bench.run(bench.call("request_input", arguments, answer))
+    result = await rig.run(rig.call("request_input", arguments, answer))
 
     assert (question.text, question.kind, question.json_schema) == (
         "Which?",
@@ -197,9 +195,9 @@ async def test_the_model_asks_its_user() -> None:
     assert result.content == '{"a":1}'
 
 
-async def _lost(bench: ToolBench, *answers: Answer) -> None:
-    call = bench.call("effect", "{}", *answers)
-    assert await bench.lose(call) is Claim.FIRST
+async def _lost(rig: ToolRig, *answers: Answer) -> None:
+    call = rig.call("effect", "{}", *answers)
+    assert await rig.lose(call) is Claim.FIRST
 
 
 def _effect(keys: list[str]) -> Tool:
@@ -220,27 +218,27 @@ def _effect(keys: list[str]) -> Tool:
 async def test_people_decide_about_a_call_that_was_lost(decide: Decision, outcome: str, runs: int) -> None:
     """Yes runs it again with the same idempotency key; after a no its outcome stays unknown."""
     keys: list[str] = []
-    bench = ToolBench(_effect(keys))
-    await _lost(bench)
+    rig = ToolRig(_effect(keys))
+    await _lost(rig)
 
-    question = await bench.ask(bench.call("effect"))
-    result = await bench.run(bench.call("effect", "{}", decide(question)))
+    question = await rig.ask(rig.call("effect"))
+    result = await rig.run(rig.call("effect", "{}", decide(question)))
 
     assert question.purpose == "outcome"
     assert "It may have taken effect" in question.text
     assert result.outcome == outcome
-    assert keys == [f"{bench.task_id}/{call_key(question.call)}"] * runs
+    assert keys == [f"{rig.task_id}/{call_key(question.call)}"] * runs
 
 
 async def test_a_call_that_is_lost_twice_is_asked_about_twice() -> None:
     """A yes is for one more run."""
-    bench = ToolBench(_effect([]))
-    await _lost(bench)
-    once = yes(await bench.ask(bench.call("effect")))
-    await _lost(bench, once)
+    rig = ToolRig(_effect([]))
+    await _lost(rig)
+    once = yes(await rig.ask(rig.call("effect")))
+    await _lost(rig, once)
 
-    question = await bench.ask(bench.call("effect", "{}", once))
-    result = await bench.run(bench.call("effect", "{}", once, yes(question)))
+    question = await rig.ask(rig.call("effect", "{}", once))
+    result = await rig.run(rig.call("effect", "{}", once, yes(question)))
 
     assert (unkeyed(question.id), question.purpose) == ("call.1", "outcome")
     assert (result.outcome, result.content) == ("ok", "done")

@@ -14,7 +14,7 @@ from everloop.stores.leases import Lease
 from everloop.workflows.contract import failures
 from everloop.workflows.contract.events import RetryScheduled, Warned
 from tests.support.memory.tool_records import MemoryToolRecords
-from tests.support.rigs.tool_rig import ToolBench
+from tests.support.rigs.tool_rig import ToolRig
 
 RETRIES = Retries(attempts=3, delay=timedelta(seconds=10), factor=3, longest=timedelta(seconds=20))
 
@@ -35,9 +35,9 @@ def _unsteady(attempts: list[int], good: int, *, idempotent: bool = False) -> To
 async def test_a_tool_that_fails_is_tried_again(*, idempotent: bool) -> None:
     """Later and later; the failure says no more than the model would see of it at a glance."""
     attempts: list[int] = []
-    bench = ToolBench(_unsteady(attempts, 3, idempotent=idempotent))
+    rig = ToolRig(_unsteady(attempts, 3, idempotent=idempotent))
 
-    failed, end = await bench.attempts(bench.call("fetch"))
+    failed, end = await rig.attempts(rig.call("fetch"))
 
     first, second = (error.next_retry_delay for error in failed)
     assert end.role == "tool"
@@ -56,9 +56,9 @@ async def test_a_tool_that_fails_is_tried_again(*, idempotent: bool) -> None:
 async def test_the_last_failure_is_the_result() -> None:
     """After all attempts the model reads why."""
     attempts: list[int] = []
-    bench = ToolBench(_unsteady(attempts, 9))
+    rig = ToolRig(_unsteady(attempts, 9))
 
-    failed, end = await bench.attempts(bench.call("fetch"))
+    failed, end = await rig.attempts(rig.call("fetch"))
 
     assert len(failed) == 2
     assert attempts == [1, 2, 3]
@@ -69,12 +69,12 @@ async def test_the_last_failure_is_the_result() -> None:
 
 async def test_subscribers_hear_of_retries_and_of_the_warning_once() -> None:
     """A retry event says when the next attempt comes."""
-    bench = ToolBench(_unsteady([], 2))
-    call = bench.call("fetch").model_copy(update={"warning": "search failed"})
+    rig = ToolRig(_unsteady([], 2))
+    call = rig.call("fetch").model_copy(update={"warning": "search failed"})
 
-    await bench.attempts(call)
+    await rig.attempts(call)
 
-    events = await bench.events()
+    events = await rig.events()
     retry = next(event for event in events if isinstance(event, RetryScheduled))
     assert retry.attempt == 1
     assert retry.reason.startswith("OSError: no route")
@@ -92,9 +92,9 @@ async def test_a_failure_that_cannot_be_released(*, idempotent: bool, outcome: s
             raise RedisConnectionError
 
     attempts: list[int] = []
-    bench = ToolBench(_unsteady(attempts, 2, idempotent=idempotent), records=FailingRecords())
+    rig = ToolRig(_unsteady(attempts, 2, idempotent=idempotent), records=FailingRecords())
 
-    _, end = await bench.attempts(bench.call("fetch"))
+    _, end = await rig.attempts(rig.call("fetch"))
 
     assert end.role == "tool"
     assert end.outcome == outcome
@@ -108,11 +108,11 @@ async def test_a_crash_between_failure_and_release_is_no_second_run() -> None:
             raise asyncio.CancelledError
 
     attempts: list[int] = []
-    bench = ToolBench(_unsteady(attempts, 2), records=DyingRecords())
+    rig = ToolRig(_unsteady(attempts, 2), records=DyingRecords())
     with pytest.raises(asyncio.CancelledError):
-        await bench.attempt_call(bench.call("fetch"))
+        await rig.attempt_call(rig.call("fetch"))
 
-    end = await bench.attempt_call(bench.call("fetch"))
+    end = await rig.attempt_call(rig.call("fetch"))
 
     assert end.role == "tool"
     assert end.outcome == "unknown"
@@ -128,9 +128,9 @@ async def test_a_tool_that_takes_too_long_is_tried_again() -> None:
         await asyncio.Event().wait()
         return ""
 
-    bench = ToolBench(endless)
+    rig = ToolRig(endless)
 
-    failed, end = await bench.attempts(bench.call("endless", wait=0.01))
+    failed, end = await rig.attempts(rig.call("endless", wait=0.01))
 
     assert [error.message for error in failed] == ["endless did not finish within 0.01 s"]
     assert end.role == "tool"
@@ -145,7 +145,7 @@ async def test_a_question_and_wrong_arguments_are_no_failures() -> None:
         """Ask."""
         raise InputRequired(what)
 
-    bench = ToolBench(ask)
+    rig = ToolRig(ask)
 
-    assert (await bench.ask(bench.call("ask", '{"what": "?"}'))).text == "?"
-    assert (await bench.run(bench.call("ask", "{}", call_id="2"))).outcome == "invalid"
+    assert (await rig.ask(rig.call("ask", '{"what": "?"}'))).text == "?"
+    assert (await rig.run(rig.call("ask", "{}", call_id="2"))).outcome == "invalid"

@@ -11,7 +11,7 @@ from everloop.agents.errors import ToolDefinitionError
 from everloop.agents.tool import Tool
 from everloop.agents.tool_context import ToolContext
 from tests.support.doubling import doubling
-from tests.support.rigs.tool_rig import ToolBench
+from tests.support.rigs.tool_rig import ToolRig
 
 SCHEMA: dict[str, JsonValue] = {
     "type": "object",
@@ -35,9 +35,9 @@ def _tool(schema: dict[str, JsonValue], **settings: Any) -> Tool:  # noqa: ANN40
 
 async def test_the_function_gets_what_the_model_wrote_and_the_context() -> None:
     """Arguments that fit the schema, in one dict."""
-    bench = ToolBench(_tool(SCHEMA))
+    rig = ToolRig(_tool(SCHEMA))
 
-    result = await bench.run(bench.call("send", '{"to": "Ada", "count": 2}'))
+    result = await rig.run(rig.call("send", '{"to": "Ada", "count": 2}'))
 
     assert result.content == '{"got":{"to":"Ada","count":2},"call":"call"}'
 
@@ -56,9 +56,9 @@ async def test_the_function_gets_what_the_model_wrote_and_the_context() -> None:
 )
 async def test_what_does_not_fit_goes_back_to_the_model(arguments: str, problem: str) -> None:
     """The error names the field and what the tool expects; the tool does not run."""
-    bench = ToolBench(_tool(SCHEMA))
+    rig = ToolRig(_tool(SCHEMA))
 
-    result = await bench.run(bench.call("send", arguments))
+    result = await rig.run(rig.call("send", arguments))
 
     assert result.outcome == "invalid"
     assert f"\n- {problem}" in result.content
@@ -67,12 +67,10 @@ async def test_what_does_not_fit_goes_back_to_the_model(arguments: str, problem:
 
 async def test_a_long_value_is_not_repeated_to_the_model() -> None:
     """It wrote it, and may have written thousands of wrong ones."""
-    bench = ToolBench(_tool(SCHEMA))
+    rig = ToolRig(_tool(SCHEMA))
     wrong = ",".join("0" for _ in range(50_000))
 
-    result = await bench.run(
-        bench.call("send", f'{{"to": "Ada", "count": "{"x" * 50_000}", "tags": [{wrong}]}}')
-    )
+    result = await rig.run(rig.call("send", f'{{"to": "Ada", "count": "{"x" * 50_000}", "tags": [{wrong}]}}'))
 
     assert result.outcome == "invalid"
     assert len(result.content) < 10_000
@@ -90,9 +88,9 @@ async def test_a_schema_that_only_fails_in_use_fails_the_call(
     schema: dict[str, JsonValue], problem: str
 ) -> None:
     """Not the activity, which would be tried again for ever."""
-    bench = ToolBench(_tool(schema))
+    rig = ToolRig(_tool(schema))
 
-    result = await bench.run(bench.call("send", json.dumps({"a": "a" * 41 + "!"})))
+    result = await rig.run(rig.call("send", json.dumps({"a": "a" * 41 + "!"})))
 
     assert result.outcome == "invalid"
     assert problem in result.content
@@ -104,9 +102,9 @@ async def test_people_approve_what_the_function_gets() -> None:
     def for_ada(arguments: Mapping[str, JsonValue]) -> bool:
         return arguments["to"] == "Ada"
 
-    bench = ToolBench(_tool(SCHEMA, needs_approval=for_ada))
+    rig = ToolRig(_tool(SCHEMA, needs_approval=for_ada))
 
-    question = await bench.ask(bench.call("send", '{"to":"Ada"}'))
+    question = await rig.ask(rig.call("send", '{"to":"Ada"}'))
 
     assert question.text == 'Approve the call send?\n{\n  "to": "Ada"\n}'
 
@@ -142,6 +140,6 @@ async def test_whatever_returns_an_awaitable_is_a_function() -> None:
         async def __call__(self, arguments: dict[str, JsonValue], context: ToolContext) -> JsonValue:
             return arguments
 
-    bench = ToolBench(Tool(Function(), "send", "Send it.", schema={}))
+    rig = ToolRig(Tool(Function(), "send", "Send it.", schema={}))
 
-    assert (await bench.run(bench.call("send", '{"a": 1}'))).content == '{"a":1}'
+    assert (await rig.run(rig.call("send", '{"a": 1}'))).content == '{"a":1}'

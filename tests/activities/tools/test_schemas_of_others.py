@@ -8,8 +8,8 @@ from everloop import mcp, request_input
 from everloop.workflows.contract.questions import QuestionKind
 from tests.support.doubling import while_checks_wait
 from tests.support.rigs.mcp_rig import SMALL_STDIO, asker
-from tests.support.rigs.peer_rig import PeerBench, ann
-from tests.support.rigs.tool_rig import ToolBench
+from tests.support.rigs.peer_rig import PeerRig, ann
+from tests.support.rigs.tool_rig import ToolRig
 from tests.support.servers.peer_agent import Town
 from tests.support.servers.peer_server import running_peer
 
@@ -22,10 +22,10 @@ async def town() -> AsyncGenerator[Town]:
 
 async def test_a_question_of_the_model() -> None:
     """It wants data that fits a schema."""
-    bench = ToolBench(*request_input().tools)
+    rig = ToolRig(*request_input().tools)
     arguments = '{"question": "Which?", "kind": "data", "schema": {"type": "object"}}'
 
-    question = await while_checks_wait(bench.ask(bench.call("request_input", arguments)))
+    question = await while_checks_wait(rig.ask(rig.call("request_input", arguments)))
 
     assert question.json_schema == {"type": "object"}
 
@@ -46,8 +46,8 @@ async def test_the_tools_of_an_mcp_server() -> None:
 
 async def test_a_question_of_a_peer(town: Town) -> None:
     """It wants data that fits a schema of its own."""
-    bench = PeerBench(ann(town))
+    rig = PeerRig(ann(town))
 
-    question = await while_checks_wait(bench.ask("want object"))
+    question = await while_checks_wait(rig.ask("want object"))
 
     assert (question.kind, question.json_schema) == (QuestionKind.DATA, {"type": "object"})

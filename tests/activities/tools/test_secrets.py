@@ -14,7 +14,7 @@ from everloop.workflows.contract.messages import DataPart, TextPart, UserMessage
 from everloop.workflows.contract.questions import WITHHELD, Answer, Question, QuestionKind, read_answer
 from tests.support.memory.secrets import MemorySecrets
 from tests.support.rigs.artifact_rig import content_of, stored
-from tests.support.rigs.tool_rig import ToolBench, unkeyed
+from tests.support.rigs.tool_rig import ToolRig, unkeyed
 
 SECRET = 'top"secret é'
 
@@ -35,23 +35,23 @@ async def test_a_secret_reaches_the_tool_and_nobody_else(capsys: pytest.CaptureF
             raise ValueError(f"{token} is wrong")
         return {"token": token, "length": len(str(token))}
 
-    bench = ToolBench(login)
-    question = await bench.ask(bench.call("login", '{"how": "return"}'))
-    supplied = await _supply(bench, question, SECRET)
-    returned = await bench.run(bench.call("login", '{"how": "return"}', supplied))
-    failed = await bench.run(bench.call("login", '{"how": "fail"}', call_id="2"))
-    asked = await bench.ask(bench.call("login", '{"how": "ask"}', call_id="3"))
+    rig = ToolRig(login)
+    question = await rig.ask(rig.call("login", '{"how": "return"}'))
+    supplied = await _supply(rig, question, SECRET)
+    returned = await rig.run(rig.call("login", '{"how": "return"}', supplied))
+    failed = await rig.run(rig.call("login", '{"how": "fail"}', call_id="2"))
+    asked = await rig.ask(rig.call("login", '{"how": "ask"}', call_id="3"))
 
     assert (question.kind, question.secret_name) == (QuestionKind.AUTH, "token")
     assert returned.content == '{"token":"[secret]","length":12}'
     assert failed.content == "ValueError: [secret] is wrong"
     assert asked.text == "Is [secret] right?"
-    assert "top" not in capsys.readouterr().out + str(await bench.events())
+    assert "top" not in capsys.readouterr().out + str(await rig.events())
 
 
-async def _supply(bench: ToolBench, question: Question, secret: str, message_id: str = "m") -> Answer:
+async def _supply(rig: ToolRig, question: Question, secret: str, message_id: str = "m") -> Answer:
     """Supply a secret, as gateway and workflow do."""
-    await bench.secrets.put(bench.task_id, message_id, secret)
+    await rig.secrets.put(rig.task_id, message_id, secret)
     withheld = UserMessage(message_id=message_id, parts=(TextPart(text="…"),), metadata={WITHHELD: True})
     return read_answer(question, withheld)
 
@@ -70,12 +70,12 @@ def _login() -> Tool:
 
 async def test_a_tool_reads_the_secret_that_its_task_took_for_an_answer() -> None:
     """Another client's, which came later and was refused, it never sees."""
-    bench = ToolBench(_login())
-    question = await bench.ask(bench.call("login"))
-    taken = await _supply(bench, question, "12345", "taken")
-    await _supply(bench, question, "refused", "refused")
+    rig = ToolRig(_login())
+    question = await rig.ask(rig.call("login"))
+    taken = await _supply(rig, question, "12345", "taken")
+    await _supply(rig, question, "refused", "refused")
 
-    assert (await bench.run(bench.call("login", "{}", taken))).content == "5"
+    assert (await rig.run(rig.call("login", "{}", taken))).content == "5"
 
 
 async def test_texts_and_json_in_artifacts_tell_no_secret() -> None:
@@ -98,35 +98,35 @@ async def test_texts_and_json_in_artifacts_tell_no_secret() -> None:
         await made.write_file("bytes", said.encode())
         return ""
 
-    bench = ToolBench(write)
-    await bench.secrets.put(bench.task_id, "m", SECRET)
-    await bench.secrets.accept(bench.task_id, "m", "token")
-    result = await bench.run(bench.call("write"))
+    rig = ToolRig(write)
+    await rig.secrets.put(rig.task_id, "m", SECRET)
+    await rig.secrets.accept(rig.task_id, "m", "token")
+    result = await rig.run(rig.call("write"))
 
     assert result.outcome == "ok", result.content
-    written = [await content_of(bench, each) for each in ("opened", "whole", "pieces", "data", "rows")]
-    written += [await content_of(bench, "parts", index) for index in (0, 1)]
+    written = [await content_of(rig, each) for each in ("opened", "whole", "pieces", "data", "rows")]
+    written += [await content_of(rig, "parts", index) for index in (0, 1)]
     assert [content.count(b"[secret]") for content in written] == [1] * 7
-    whole = await stored(bench, "whole")
+    whole = await stored(rig, "whole")
     assert (whole.name, whole.description, whole.parts[0].filename) == ("with [secret]",) * 3
-    assert await content_of(bench, "bytes") == f"with {SECRET}".encode()
-    of_bytes = [event for event in await bench.events() if getattr(event, "artifact_id", "") == "bytes"]
-    assert "top" not in str([event for event in await bench.events() if event not in of_bytes])
+    assert await content_of(rig, "bytes") == f"with {SECRET}".encode()
+    of_bytes = [event for event in await rig.events() if getattr(event, "artifact_id", "") == "bytes"]
+    assert "top" not in str([event for event in await rig.events() if event not in of_bytes])
 
 
 async def test_the_last_answer_to_a_call_brings_its_secret() -> None:
     """The tool asks again as long as the secret is wrong; repeating it changes nothing."""
-    bench = ToolBench(_login())
-    question = await bench.ask(bench.call("login"))
-    wrong = await _supply(bench, question, "1", "wrong")
-    again = await bench.ask(bench.call("login", "{}", wrong))
-    right = await _supply(bench, again, "12345", "right")
+    rig = ToolRig(_login())
+    question = await rig.ask(rig.call("login"))
+    wrong = await _supply(rig, question, "1", "wrong")
+    again = await rig.ask(rig.call("login", "{}", wrong))
+    right = await _supply(rig, again, "12345", "right")
 
-    results = [await bench.run(bench.call("login", "{}", wrong, right)) for _ in range(2)]
+    results = [await rig.run(rig.call("login", "{}", wrong, right)) for _ in range(2)]
 
     assert unkeyed(again.id) == "call.1"
     assert [result.content for result in results] == ["5", "5"]
-    assert await bench.secrets.get(bench.task_id, "token") == "12345"
+    assert await rig.secrets.get(rig.task_id, "token") == "12345"
 
 
 async def test_a_secret_that_cannot_be_taken_in_leaves_the_call_unclaimed() -> None:
@@ -141,14 +141,14 @@ async def test_a_secret_that_cannot_be_taken_in_leaves_the_call_unclaimed() -> N
                 raise RedisConnectionError
             await super().accept(task_id, message_id, name)
 
-    bench = ToolBench(_login(), secrets=AwayOnce())
-    question = await bench.ask(bench.call("login"))
-    answer = await _supply(bench, question, "12345")
+    rig = ToolRig(_login(), secrets=AwayOnce())
+    question = await rig.ask(rig.call("login"))
+    answer = await _supply(rig, question, "12345")
 
     with pytest.raises(RedisConnectionError):
-        await bench.run(bench.call("login", "{}", answer))
+        await rig.run(rig.call("login", "{}", answer))
 
-    assert (await bench.run(bench.call("login", "{}", answer))).content == "5"
+    assert (await rig.run(rig.call("login", "{}", answer))).content == "5"
 
 
 async def test_no_part_of_a_question_tells_a_secret() -> None:
@@ -164,13 +164,13 @@ async def test_no_part_of_a_question_tells_a_secret() -> None:
         schema: dict[str, JsonValue] = {"required": [token], "properties": {token: {"const": [1, number]}}}
         raise InputRequired("Which?", "data", schema=schema)
 
-    bench = ToolBench(choose)
+    rig = ToolRig(choose)
     for name, secret in (("token", SECRET), ("number", 123456)):
-        await bench.secrets.put(bench.task_id, name, secret)
-        await bench.secrets.accept(bench.task_id, name, name)
+        await rig.secrets.put(rig.task_id, name, secret)
+        await rig.secrets.accept(rig.task_id, name, name)
 
-    chosen = await bench.ask(bench.call("choose", '{"kind": "options"}'))
-    filled = await bench.ask(bench.call("choose", '{"kind": "schema"}'))
+    chosen = await rig.ask(rig.call("choose", '{"kind": "options"}'))
+    filled = await rig.ask(rig.call("choose", '{"kind": "schema"}'))
 
     assert (chosen.options, chosen.default) == (("my [secret]", "b"), "my [secret]")
     assert filled.json_schema == {
@@ -195,16 +195,16 @@ class _Away(MemorySecrets):
 
 async def test_an_outage_while_a_tool_reads_its_secret_is_waited_out() -> None:
     """The tool has begun: it goes on, instead of failing for what is no fault of its own."""
-    bench = ToolBench(_login(), secrets=_Away(1))
-    await bench.secrets.put(bench.task_id, "m", "12345")
-    await bench.secrets.accept(bench.task_id, "m", "token")
+    rig = ToolRig(_login(), secrets=_Away(1))
+    await rig.secrets.put(rig.task_id, "m", "12345")
+    await rig.secrets.accept(rig.task_id, "m", "token")
 
-    assert (await bench.run(bench.call("login"))).content == "5"
+    assert (await rig.run(rig.call("login"))).content == "5"
 
 
 async def test_an_outage_that_lasts_is_told_without_its_address() -> None:
     """The error names the secret, and is the tool's to handle; nobody learns where Redis is."""
-    reader = SecretReader(_Away(2), "task", max_outage=0)
+    reader = SecretReader(_Away(2), "task", patience=0)
 
     with pytest.raises(SecretUnavailableError) as caught:
         await reader.read("token")

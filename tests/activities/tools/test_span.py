@@ -11,7 +11,7 @@ from everloop.agents.questions import InputRequired
 from everloop.agents.tool import tool
 from everloop.agents.tool_context import ToolContext
 from everloop.workflows.contract import failures
-from tests.support.rigs.tool_rig import ToolBench
+from tests.support.rigs.tool_rig import ToolRig
 
 
 @tool(retries=Retries(attempts=2, delay=timedelta(0)))
@@ -37,13 +37,13 @@ async def test_each_attempt_is_a_span(
     spans: InMemorySpanExporter, how: str, outcomes: list[str | None], errors: list[str | None]
 ) -> None:
     """With what it came to, and without arguments and results."""
-    bench = ToolBench(act)
+    rig = ToolRig(act)
 
-    await bench.attempts(bench.call("act", f'{{"how": {how!r}}}'.replace("'", '"')))
+    await rig.attempts(rig.call("act", f'{{"how": {how!r}}}'.replace("'", '"')))
 
     spans_of_act = [span for span in spans.get_finished_spans() if span.name == "execute_tool act"]
     found = [(span, dict(span.attributes or {})) for span in spans_of_act]
-    mine = [attributes for _, attributes in found if attributes["everloop.task.id"] == bench.task_id]
+    mine = [attributes for _, attributes in found if attributes["everloop.task.id"] == rig.task_id]
     assert not any("hush" in span.to_json() for span, _ in found)
     assert [attributes.pop("error.type", None) for attributes in mine] == errors
     assert [attributes.pop("everloop.tool.outcome", None) for attributes in mine] == outcomes
@@ -55,7 +55,7 @@ async def test_each_attempt_is_a_span(
         "gen_ai.agent.id": "agent",
         "gen_ai.agent.name": "Agent",
         "gen_ai.conversation.id": "c",
-        "everloop.task.id": bench.task_id,
+        "everloop.task.id": rig.task_id,
     }
 
 
@@ -69,15 +69,15 @@ async def test_arguments_and_result_are_on_the_span_where_that_is_wanted(
     spans: InMemorySpanExporter,
 ) -> None:
     """A secret that somebody supplied is blacked out there as everywhere."""
-    bench = ToolBench(act, open_vault, captures_content=True)
-    await bench.secrets.put(bench.task_id, "message", "hunter2-hunter2")
-    await bench.secrets.accept(bench.task_id, "message", "token")
+    rig = ToolRig(act, open_vault, captures_content=True)
+    await rig.secrets.put(rig.task_id, "message", "hunter2-hunter2")
+    await rig.secrets.accept(rig.task_id, "message", "token")
 
-    await bench.run(bench.call("act", '{"how": "do"}'))
-    await bench.run(bench.call("open_vault", call_id="other"))
+    await rig.run(rig.call("act", '{"how": "do"}'))
+    await rig.run(rig.call("open_vault", call_id="other"))
 
     found = [dict(span.attributes or {}) for span in spans.get_finished_spans()]
-    acted, opened = (one for one in found if one.get("everloop.task.id") == bench.task_id)
+    acted, opened = (one for one in found if one.get("everloop.task.id") == rig.task_id)
     assert json.loads(str(acted["gen_ai.tool.call.arguments"])) == {"how": "do"}
     assert json.loads(str(acted["gen_ai.tool.call.result"])) == "hush"
     assert json.loads(str(opened["gen_ai.tool.call.result"])) == "opened with [secret]"

@@ -19,7 +19,7 @@ from everloop.workflows.contract.tasks import TaskState
 from tests.support.memory.artifacts import MemoryArtifacts
 from tests.support.memory.secrets import MemorySecrets
 from tests.support.memory.task_views import MemoryTaskViews
-from tests.support.rigs.tool_rig import ToolBench
+from tests.support.rigs.tool_rig import ToolRig
 
 
 @tool
@@ -31,19 +31,19 @@ async def login(context: ToolContext) -> JsonValue:
     return len(str(token))
 
 
-def _bench(secrets: MemorySecrets, task_id: str) -> ToolBench:
-    bench = ToolBench(login, secrets=secrets)
-    bench.task_id = task_id
-    return bench
+def _bench(secrets: MemorySecrets, task_id: str) -> ToolRig:
+    rig = ToolRig(login, secrets=secrets)
+    rig.task_id = task_id
+    return rig
 
 
 async def _answered(secrets: MemorySecrets, task_id: str, token: str) -> str:
     """Let a task ask for its token, and its client bring one to the root task; return the result."""
-    bench = _bench(secrets, task_id)
-    question = await bench.ask(bench.call("login"))
+    rig = _bench(secrets, task_id)
+    question = await rig.ask(rig.call("login"))
     await secrets.put(task_id.split("/", maxsplit=1)[0], task_id, token)
     withheld = UserMessage(message_id=task_id, parts=(TextPart(text="…"),), metadata={WITHHELD: True})
-    return (await bench.run(bench.call("login", "{}", read_answer(question, withheld)))).content
+    return (await rig.run(rig.call("login", "{}", read_answer(question, withheld)))).content
 
 
 async def test_each_agent_of_a_task_has_its_own_secrets() -> None:
@@ -55,7 +55,7 @@ async def test_each_agent_of_a_task_has_its_own_secrets() -> None:
     again = [_bench(secrets, task_id) for task_id in tasks]
 
     assert results == ["10", "11", "12", "13"]
-    assert [(await bench.run(bench.call("login"))).content for bench in again] == results
+    assert [(await rig.run(rig.call("login"))).content for rig in again] == results
 
 
 @pytest.mark.parametrize("ends", ["child", "root"])
@@ -74,6 +74,6 @@ async def test_secrets_are_forgotten_when_the_clients_task_ends(ends: str) -> No
         PublishInput(task=ending, events=(end,)),
     )
 
-    benches = [_bench(secrets, task_id) for task_id in tasks]
-    replies = [await bench.attempt_call(bench.call("login", call_id="2")) for bench in benches]
+    rigs = [_bench(secrets, task_id) for task_id in tasks]
+    replies = [await rig.attempt_call(rig.call("login", call_id="2")) for rig in rigs]
     assert [reply.role for reply in replies] == ["question" if ends == "root" else "tool"] * 3

@@ -10,7 +10,7 @@ from structlog.testing import capture_logs
 
 from everloop import tool
 from everloop.workflows.contract.events import ToolCompleted
-from tests.support.rigs.tool_rig import ToolBench
+from tests.support.rigs.tool_rig import ToolRig
 
 CONTENT = "what the customer said"
 HERE = Path(__file__).name
@@ -70,14 +70,14 @@ async def test_the_line_of_the_author_is_told(
     name: str, amount: str, kind: str, where: Callable[..., object], text: str
 ) -> None:
     """In the log with the stack, without a word of what was said; to clients without its folder."""
-    bench = ToolBench(pay, pay_in_a_thread, hang, leave)
-    call = bench.call(name, json.dumps({"amount": amount}))
+    rig = ToolRig(pay, pay_in_a_thread, hang, leave)
+    call = rig.call(name, json.dumps({"amount": amount}))
 
     with capture_logs() as logs:
-        await bench.run(call.model_copy(update={"timeout": 0.05}) if name == "hang" else call)
+        await rig.run(call.model_copy(update={"timeout": 0.05}) if name == "hang" else call)
 
     raised_at = f"{HERE}:{line_of(where, text)} {where.__name__}"
-    told = (await bench.events())[-1]
+    told = (await rig.events())[-1]
     assert isinstance(told, ToolCompleted)
     assert told.raised_at == raised_at
     (failed,) = [entry for entry in logs if entry["event"] == "tool failed"]
@@ -93,9 +93,9 @@ async def test_the_line_of_the_author_is_told(
 
 async def test_who_debugs_reads_all_of_it() -> None:
     """At level debug, as Python prints it."""
-    bench = ToolBench(pay)
+    rig = ToolRig(pay)
     with capture_logs() as logs:
-        await bench.run(bench.call("pay", '{"amount": "-1"}'))
+        await rig.run(rig.call("pay", '{"amount": "-1"}'))
 
     (whole,) = [entry for entry in logs if entry["event"] == "tool traceback"]
     assert whole["log_level"] == "debug"
@@ -105,8 +105,8 @@ async def test_who_debugs_reads_all_of_it() -> None:
 
 async def test_a_tool_that_worked_tells_no_line() -> None:
     """There is nothing to look at."""
-    bench = ToolBench(pay)
-    await bench.run(bench.call("pay", '{"amount": "1"}'))
-    told = (await bench.events())[-1]
+    rig = ToolRig(pay)
+    await rig.run(rig.call("pay", '{"amount": "1"}'))
+    told = (await rig.events())[-1]
     assert isinstance(told, ToolCompleted)
     assert told.raised_at == ""

@@ -21,7 +21,7 @@ from everloop.stores.blobs.cleanup import PayloadCleanup
 from everloop.stores.blobs.local import LocalBlobs
 from everloop.stores.blobs.redis import RedisBlobs, blob_key
 from everloop.stores.blobs.users import FOLDER, BlobsSharedError, announce_user
-from tests.stores.artifacts.artifact_failures import kept_blobs, local_rig
+from tests.stores.artifacts.artifact_faults import kept_blobs, local_bench
 
 TTL, LONGER = timedelta(days=30), timedelta(days=31)
 
@@ -138,27 +138,29 @@ async def test_blobs_that_no_artifact_names_are_removed(
     own_redis: Redis, client: Client, request: pytest.FixtureRequest
 ) -> None:
     """When they, and Redis, are older than an artifact lives; not those that are named, or wait for it."""
-    rig = local_rig(own_redis, request)
-    assert isinstance(rig.blobs, LocalBlobs)
-    directory = rig.blobs._directory
+    bench = local_bench(own_redis, request)
+    assert isinstance(bench.blobs, LocalBlobs)
+    directory = bench.blobs._directory
     for artifact_id in ("kept", "lost"):
-        await rig.artifacts.apply(rig.context_id, artifact_id, Create("task", (NewPart("file", b"0" * 900),)))
-    named, lost = set((await rig.record("kept")).blob_keys()), await rig.record("lost")
+        await bench.artifacts.apply(
+            bench.context_id, artifact_id, Create("task", (NewPart("file", b"0" * 900),))
+        )
+    named, lost = set((await bench.record("kept")).blob_keys()), await bench.record("lost")
     beside = f"{next(iter(named)).rpartition('/')[0]}/beside"
     for key in (beside, "artifact/a/waiting", "artifact/a/young"):
-        await rig.blobs.put(key, b"content")
+        await bench.blobs.put(key, b"content")
     await own_redis.zadd(PENDING, {"artifact/a/waiting": time.time()})
     await own_redis.delete(lost.address.record_key)
-    for key in kept_blobs(rig) - {"artifact/a/young"}:
+    for key in kept_blobs(bench) - {"artifact/a/young"}:
         age(directory / key, LONGER)
 
-    cleaner = AbandonedBlobs(own_redis, rig.blobs, client, "queue", ttl=TTL)
-    everything = kept_blobs(rig)
+    cleaner = AbandonedBlobs(own_redis, bench.blobs, client, "queue", ttl=TTL)
+    everything = kept_blobs(bench)
     assert await cleaner.clean("", dry_run=False) == (0, "")  # Redis may just have been lost
-    assert kept_blobs(rig) == everything
+    assert kept_blobs(bench) == everything
     await own_redis.incrbyfloat(KNOWN_SINCE, -TTL.total_seconds())
     counted = await cleaner.clean("", dry_run=True)
     removed = await cleaner.clean("", dry_run=False)
     assert counted == removed == (1 + len(lost.blob_keys()), "")
-    assert kept_blobs(rig) == {*named, "artifact/a/waiting", "artifact/a/young"}
-    assert await rig.content("kept") == b"0" * 900
+    assert kept_blobs(bench) == {*named, "artifact/a/waiting", "artifact/a/young"}
+    assert await bench.content("kept") == b"0" * 900

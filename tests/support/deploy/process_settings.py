@@ -6,8 +6,7 @@ from pathlib import Path
 
 from pydantic import AliasChoices
 from pydantic.fields import FieldInfo
-
-from everloop.runtime.settings import Settings
+from pydantic_settings import BaseSettings
 
 ROOT = Path(__file__).parents[3]
 PACKAGES = tuple(
@@ -25,15 +24,15 @@ def process_settings() -> Mapping[str, FieldInfo]:
         variable: field
         for settings in settings_classes()
         for name, field in settings.model_fields.items()
-        for variable in variables_of(settings, name, field)
+        for variable in _variables(settings, name, field)
     }
 
 
-def settings_classes() -> Iterator[type[Settings]]:
+def settings_classes() -> Iterator[type[BaseSettings]]:
     """Yield what defines them."""
     for module in _modules():
         for each in vars(importlib.import_module(module)).values():
-            if isinstance(each, type) and issubclass(each, Settings) and each.__module__ == module:
+            if isinstance(each, type) and issubclass(each, BaseSettings) and each.__module__ == module:
                 yield each
 
 
@@ -42,12 +41,11 @@ def _modules() -> Iterator[str]:
     for package in PACKAGES:
         for file in sorted((ROOT / package).rglob("*.py")):
             module = ".".join(file.relative_to(ROOT).with_suffix("").parts)
-            if "(Settings)" in file.read_text(encoding="utf-8") and module not in NOT_DEPLOYED:
+            if "(BaseSettings)" in file.read_text(encoding="utf-8") and module not in NOT_DEPLOYED:
                 yield module
 
 
-def variables_of(settings: type[Settings], name: str, field: FieldInfo) -> list[str]:
-    """Return the variables that fill a field."""
+def _variables(settings: type[BaseSettings], name: str, field: FieldInfo) -> list[str]:
     alias = field.validation_alias
     if isinstance(alias, AliasChoices):
         return [str(choice).upper() for choice in alias.choices]

@@ -11,7 +11,7 @@ from everloop.stores.tool_records import ToolRecords
 from everloop.workflows.contract.artifacts import StoredArtifact
 from everloop.workflows.contract.messages import Part, ToolMessage
 from everloop.workflows.contract.names import context_key
-from tests.support.rigs.tool_rig import ToolBench
+from tests.support.rigs.tool_rig import ToolRig
 
 
 class Desk:
@@ -19,14 +19,14 @@ class Desk:
 
     def __init__(self, *, granular: bool = False, records: ToolRecords | None = None) -> None:
         tools = artifacts("granular" if granular else "update").tools
-        self.bench = ToolBench(*tools, records=records)
-        self.context = context_key(self.bench.task.owner, self.bench.task.context_id)
+        self.rig = ToolRig(*tools, records=records)
+        self.context = context_key(self.rig.task.owner, self.rig.task.context_id)
         self._calls = 0
 
     async def call(self, tool: str, **arguments: JsonValue) -> ToolMessage:
         self._calls += 1
-        call = self.bench.call(tool, json.dumps(arguments), call_id=f"call-{self._calls}")
-        return await self.bench.run(call)
+        call = self.rig.call(tool, json.dumps(arguments), call_id=f"call-{self._calls}")
+        return await self.rig.run(call)
 
     async def update(
         self, *parts: JsonValue, append: bool = False, last_chunk: bool = False, **named: JsonValue
@@ -35,12 +35,12 @@ class Desk:
         return await self.call("artifact_update", append=append, last_chunk=last_chunk, artifact=artifact)
 
     async def stored(self, artifact_id: str = "doc") -> StoredArtifact:
-        return await self.bench.artifacts.get_artifact(self.context, artifact_id)
+        return await self.rig.artifacts.get_artifact(self.context, artifact_id)
 
     async def parts(self, artifact_id: str = "doc") -> tuple[Part, ...]:
-        return (await render_artifact(self.bench.artifacts, await self.stored(artifact_id))).parts
+        return (await render_artifact(self.rig.artifacts, await self.stored(artifact_id))).parts
 
     async def put(self, artifact_id: str, content: bytes, media_type: str = "") -> None:
         """Store an artifact that the model has not written."""
         part = NewPart("file", content, media_type, "a.bin")
-        await self.bench.artifacts.apply(self.context, artifact_id, Create("t", (part,), is_input=True))
+        await self.rig.artifacts.apply(self.context, artifact_id, Create("t", (part,), is_input=True))

@@ -10,7 +10,7 @@ from everloop.workflows.contract.artifacts import StoredArtifact
 from everloop.workflows.contract.messages import Part, ToolMessage
 from everloop.workflows.contract.names import context_key
 from tests.support.memory.artifacts import MemoryArtifacts
-from tests.support.rigs.tool_rig import ToolBench
+from tests.support.rigs.tool_rig import ToolRig
 
 MIB = 1024 * 1024
 
@@ -18,7 +18,7 @@ Act = Callable[[ToolContext], Awaitable[object]]
 """What a tool does."""
 
 CONTEXT = context_key("owner", "c")
-"""Where a `ToolBench` keeps artifacts."""
+"""Where a `ToolRig` keeps artifacts."""
 
 
 class RecordingArtifacts(MemoryArtifacts):
@@ -56,22 +56,22 @@ class RecordingArtifacts(MemoryArtifacts):
         return artifact
 
 
-async def stored(bench: ToolBench, artifact_id: str) -> StoredArtifact:
-    return await bench.artifacts.get_artifact(CONTEXT, artifact_id)
+async def stored(rig: ToolRig, artifact_id: str) -> StoredArtifact:
+    return await rig.artifacts.get_artifact(CONTEXT, artifact_id)
 
 
-async def content_of(bench: ToolBench, artifact_id: str, index: int = 0) -> bytes:
-    return b"".join([piece async for piece in bench.artifacts.read_part(CONTEXT, artifact_id, index)])
+async def content_of(rig: ToolRig, artifact_id: str, index: int = 0) -> bytes:
+    return b"".join([piece async for piece in rig.artifacts.read_part(CONTEXT, artifact_id, index)])
 
 
-async def shown(bench: ToolBench, artifact_id: str) -> tuple[Part, ...]:
+async def shown(rig: ToolRig, artifact_id: str) -> tuple[Part, ...]:
     """Return what subscribers see of an artifact."""
-    found = await bench.views.artifact(bench.task_id, artifact_id)
+    found = await rig.views.artifact(rig.task_id, artifact_id)
     assert found
     return found.artifact.parts
 
 
-async def run_tool(act: Act, artifacts: RecordingArtifacts | None = None) -> tuple[ToolBench, ToolMessage]:
+async def run_tool(act: Act, artifacts: RecordingArtifacts | None = None) -> tuple[ToolRig, ToolMessage]:
     """Call a tool that does this."""
 
     @tool(idempotent=True)
@@ -79,5 +79,5 @@ async def run_tool(act: Act, artifacts: RecordingArtifacts | None = None) -> tup
         """Write."""
         return str(await act(context))
 
-    bench = ToolBench(write, views=artifacts.views if artifacts else None, artifacts=artifacts)
-    return bench, await bench.run(bench.call("write"))
+    rig = ToolRig(write, views=artifacts.views if artifacts else None, artifacts=artifacts)
+    return rig, await rig.run(rig.call("write"))

@@ -2,18 +2,14 @@
 
 import json
 
-import pytest
 from pydantic import JsonValue
-from temporalio.exceptions import ApplicationError
 
 from everloop.agents.agent import Agent
 from everloop.agents.artifact_tools import artifacts
 from everloop.stores.artifacts.interface import Create, NewPart
-from everloop.workflows.contract.events import ArtifactChunk, TaskEvent
-from everloop.workflows.contract.messages import Part, TextPart, text_of
-from everloop.workflows.contract.names import context_key
-from everloop.workflows.contract.tasks import Artifact
-from tests.support.rigs.model_rig import ModelBench
+from everloop.workflows.contract.events import ArtifactChunk
+from everloop.workflows.contract.messages import TextPart
+from tests.support.rigs.model_rig import ModelRig, is_chunk
 from tests.support.servers.scripted_openai import CallFragment, Step
 
 WRITER = Agent(id="agent", name="Writer", description="", plugins=[artifacts()])
@@ -36,48 +32,13 @@ def fragments(text: str, *stops: Step, append: bool = False) -> list[Step]:
     return [first, next(more), *stops, next(more)]
 
 
-def is_chunk(event: TaskEvent) -> bool:
-    """Whether an event carries a piece of an artifact."""
-    return isinstance(event, ArtifactChunk)
-
-
-async def shown(bench: ModelBench, artifact_id: str = "doc") -> Artifact | None:
-    """Return an artifact as a client sees it."""
-    found = await bench.views.artifact(bench.task.task_id, artifact_id)
-    return found.artifact if found else None
-
-
-async def text(bench: ModelBench, artifact_id: str = "doc") -> str | None:
-    """Return the text of an artifact."""
-    artifact = await shown(bench, artifact_id)
-    return text_of(artifact.parts) if artifact else None
-
-
-async def shown_parts(bench: ModelBench) -> tuple[Part, ...]:
-    """Return the parts of the artifact."""
-    artifact = await shown(bench)
-    return artifact.parts if artifact else ()
-
-
-async def begin_doc(bench: ModelBench) -> None:
+async def begin_doc(rig: ModelRig) -> None:
     """Let an earlier iteration have begun an artifact, which is stored and shown."""
-    context = context_key(bench.task.owner, bench.task.context_id)
     part = NewPart("text", BASE.encode())
-    await bench.artifacts.apply(context, "doc", Create(bench.task.task_id, (part,), "Doc"))
+    await rig.artifacts.apply(rig.context, "doc", Create(rig.task.task_id, (part,), "Doc"))
+    part_shown = TextPart(text=BASE)
     chunk = ArtifactChunk(
-        artifact_id="doc",
-        name="Doc",
-        mode="replace",
-        position=0,
-        attempt=1,
-        index=0,
-        part=TextPart(text=BASE),
+        artifact_id="doc", name="Doc", mode="replace", position=0, attempt=1, index=0, part=part_shown
     )
-    await bench.views.publish(bench.task.task_id, bench.task.run_id, [chunk])
-
-
-async def fail(bench: ModelBench, *, attempt: int = 1, failures: int = 0) -> ApplicationError:
-    """Run an attempt that fails."""
-    with pytest.raises(ApplicationError) as caught:
-        await bench.run(attempt=attempt, failures=failures)
-    return caught.value
+    await rig.views.publish(*rig.place, [chunk])
+    await rig.until(is_chunk)

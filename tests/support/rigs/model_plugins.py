@@ -3,15 +3,10 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-import pytest
-from temporalio.exceptions import ApplicationError
-
 from everloop.agents.agent import Agent
 from everloop.agents.hooks import HookContext, ModelRequest, Veto
 from everloop.agents.plugins import Plugin
-from everloop.workflows.contract.events import ArtifactChunk, TaskEvent
 from everloop.workflows.contract.messages import AssistantMessage
-from tests.support.rigs.model_rig import ModelBench
 
 
 @dataclass(kw_only=True, eq=False)
@@ -61,16 +56,3 @@ def agent(*plugins: Plugin, **fields: object) -> Agent:
 
 def in_capitals(reply: AssistantMessage) -> AssistantMessage:
     return reply.model_copy(update={"text": reply.text.upper()})
-
-
-def is_chunk(event: TaskEvent) -> bool:
-    return isinstance(event, ArtifactChunk)
-
-
-async def failure_of(bench: ModelBench) -> ApplicationError:
-    """Run the call, which has to fail for good."""
-    with pytest.raises(ApplicationError) as caught:
-        await bench.run()
-    assert caught.value.non_retryable
-    assert caught.value.__cause__ is None
-    return caught.value

@@ -1,12 +1,17 @@
 """Everything a model call needs besides its provider: an agent, stores, a transcript, an activity context."""
 
+import asyncio
 import dataclasses
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
+from typing import Any, TypeVar
 from uuid import uuid4
 
+import pytest
 from openai import AsyncOpenAI
+from redis.exceptions import ConnectionError as RedisConnectionError
+from temporalio.exceptions import ApplicationError
 from temporalio.testing import ActivityEnvironment
 
 from everloop.activities.model.call import OpenAIModel
@@ -17,24 +22,27 @@ from everloop.agents.plugins import prompt, tools
 from everloop.agents.registry import AgentRegistry
 from everloop.agents.tool import tool
 from everloop.stores.artifacts.interface import Artifacts
+from everloop.stores.leases import Lease
+from everloop.stores.transcripts import Reply as TranscriptReply
 from everloop.stores.transcripts import Transcripts
 from everloop.stores.views.interface import START, TaskViews
 from everloop.workflows.contract.calls import CallModelInput, CompactContextInput
-from everloop.workflows.contract.events import RESPONSE_ARTIFACT, StatusChanged, TaskEvent
+from everloop.workflows.contract.events import RESPONSE_ARTIFACT, ArtifactChunk, StatusChanged, TaskEvent
 from everloop.workflows.contract.messages import (
     AssistantMessage,
-    Message,
     SummaryMessage,
     TextPart,
+    TranscriptMessage,
     UserMessage,
     text_of,
 )
+from everloop.workflows.contract.names import context_key
 from everloop.workflows.contract.tasks import Artifact, TaskRef, TaskState, TaskStatus, TaskView
 from tests.support.memory.artifacts import MemoryArtifacts
 from tests.support.memory.task_views import MemoryTaskViews
 from tests.support.memory.tool_records import MemoryToolRecords
 from tests.support.memory.transcripts import MemoryTranscripts
-from tests.support.servers.scripted_openai import ScriptedOpenAI
+from tests.support.servers.scripted_openai import Script, ScriptedOpenAI
 
 
 @tool
@@ -43,6 +51,8 @@ def search(query: str) -> str:
     return query
 
 
+Event = TypeVar("Event")
+
 _LONG_AGO = datetime(2026, 1, 1, tzinfo=UTC)
 AGENT = Agent(id="agent", name="Agent", description="", plugins=[prompt("Be brief."), tools(search)])
 PRICE = Price(input=1000, output=100_000)
@@ -50,36 +60,56 @@ PRICE = Price(input=1000, output=100_000)
 QUESTION = UserMessage(message_id="question", parts=(TextPart(text="Hi"),))
 
 
-class ModelBench:
-    """A task whose next step is a model call; the fold of what it publishes is at hand."""
+class ModelRig:
+    """A task whose next step is a model call, and its provider; the fold of what it publishes is at hand."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 -- what a test may put in place
         self,
+        provider: ScriptedOpenAI,
         client: AsyncOpenAI,
+        *,
         views: TaskViews,
         transcripts: Transcripts,
         artifacts: Artifacts,
-        agent: Agent = AGENT,
+        agent: Agent,
     ) -> None:
         self.task = TaskRef(
             task_id=str(uuid4()), run_id=str(uuid4()), context_id="c", owner="o", agent_id="agent"
         )
-        self.views = views
-        self.transcripts = transcripts
-        self.artifacts = artifacts
+        self.place = (self.task.task_id, self.task.run_id)
+        self.context = context_key("o", "c")
+        self.provider, self.client, self.agent = provider, client, agent
+        self.views, self.transcripts, self.artifacts = views, transcripts, artifacts
         self.leases = MemoryToolRecords()
-        provider = ModelProvider(client, "test-model", Prices({"priced-model": PRICE}))
-        self.agent = agent
-        self.port = self.port_to(provider)
+        self.port = self.port_to("test-model")
         self.call = CallModelInput(
             task=self.task, iteration=1, model=None, length=1, new=(QUESTION,), version=1
         )
         self.position = START
 
-    def port_to(self, provider: ModelProvider) -> OpenAIModel:
-        """Return a port to a provider, on the stores of this bench."""
+    def port_to(self, model: str | None, **settings: Any) -> OpenAIModel:  # noqa: ANN401 -- of a `ModelProvider`
+        """Return a port on the stores of this rig that asks another model, or in another way."""
+        provider = ModelProvider(self.client, model, Prices({"priced-model": PRICE}), **settings)
         agents = AgentRegistry([self.agent])
         return OpenAIModel(provider, agents, self.views, self.transcripts, self.artifacts, self.leases)
+
+    def changed(self, **fields: object) -> CallModelInput:
+        """Return the call with other fields."""
+        return self.call.model_copy(update=fields)
+
+    def follow_up(self, reply: AssistantMessage) -> CallModelInput:
+        """Return the call after a reply without tool calls, when another message had come meanwhile."""
+        assert not reply.tool_calls
+        message = UserMessage(message_id="follow-up", parts=(TextPart(text="And?"),))
+        return self.changed(iteration=2, length=self.call.length + 2, new=(message,))
+
+    async def store(self, *messages: TranscriptMessage, start: int = 0) -> None:
+        """Put messages into the cached transcript."""
+        await self.transcripts.put(*self.place, start, messages)
+
+    async def store_reply(self, reply: TranscriptReply, position: int = 1) -> None:
+        """Let another attempt have stored its reply."""
+        await self.transcripts.put_reply(*self.place, position, reply)
 
     async def run(
         self,
@@ -92,6 +122,18 @@ class ModelBench:
         """Run one attempt of the call, after that many failures of the provider."""
         environment = _attempt(environment, attempt, failures)
         return await environment.run(self.port.call_model, call or self.call)
+
+    async def fail(self, call: CallModelInput | None = None, **attempt: Any) -> ApplicationError:  # noqa: ANN401 -- as `run`
+        """Run one attempt, which fails."""
+        with pytest.raises(ApplicationError) as caught:
+            await self.run(call, **attempt)
+        return caught.value
+
+    async def begin(self, environment: ActivityEnvironment | None = None) -> "asyncio.Task[AssistantMessage]":
+        """Begin an attempt; return when subscribers have the next piece of an artifact."""
+        running = asyncio.create_task(self.run(environment=environment))
+        await self.until(is_chunk)
+        return running
 
     async def compact(
         self,
@@ -109,6 +151,10 @@ class ModelBench:
         """Return everything that reached the stream."""
         return [e.event for e in await self.views.read({self.task.task_id: START}, wait=0, limit=10_000)]
 
+    async def events_of(self, kind: type[Event]) -> list[Event]:
+        """Return the events of a kind that reached the stream."""
+        return [event for event in await self.events() if isinstance(event, kind)]
+
     async def until(self, wanted: Callable[[TaskEvent], bool]) -> TaskEvent:
         """Wait for an event, after the one that was waited for last."""
         while True:
@@ -123,34 +169,65 @@ class ModelBench:
         assert snapshot
         return snapshot.view
 
-    async def response(self) -> Artifact | None:
-        """Return the answer as a client sees it."""
-        return next((a for a in (await self.view()).artifacts if a.artifact_id == RESPONSE_ARTIFACT), None)
+    async def note(self) -> str:
+        """Return what the status says, empty if it says nothing."""
+        message = (await self.view()).status.message
+        return text_of(message.parts) if message else ""
 
-    async def response_text(self) -> str:
-        """Return the text of the answer, empty if there is none."""
-        response = await self.response()
-        return text_of(response.parts) if response else ""
+    async def artifact(self, artifact_id: str = "doc") -> Artifact | None:
+        """Return an artifact as a client sees it."""
+        found = await self.views.artifact(self.task.task_id, artifact_id)
+        return found.artifact if found else None
+
+    async def text(self, artifact_id: str = "doc") -> str | None:
+        """Return the text of an artifact."""
+        artifact = await self.artifact(artifact_id)
+        return text_of(artifact.parts) if artifact else None
+
+    async def answer(self) -> tuple[str, bool] | None:
+        """Return the text of the answer as a client sees it, and whether it is complete."""
+        response = await self.artifact(RESPONSE_ARTIFACT)
+        return (text_of(response.parts), response.complete) if response else None
 
 
 @asynccontextmanager
-async def model_bench(
-    provider: ScriptedOpenAI,
+async def model_rig(
+    script: Script = (),
     views: TaskViews | None = None,
     transcripts: Transcripts | None = None,
+    *,
     artifacts: Artifacts | None = None,
     agent: Agent = AGENT,
-) -> AsyncGenerator[ModelBench]:
-    """Yield a bench on memory stores, unless others are given; its task is known and works."""
-    async with AsyncOpenAI(api_key="sk-secret", base_url=provider.base_url, max_retries=0) as client:
-        stores = (
-            views or MemoryTaskViews(),
-            transcripts or MemoryTranscripts(),
-            artifacts or MemoryArtifacts(),
+) -> AsyncGenerator[ModelRig]:
+    """Yield a rig on memory stores, unless others are given; its task is known and works."""
+    async with (
+        ScriptedOpenAI(script) as provider,
+        AsyncOpenAI(api_key="sk-secret", base_url=provider.base_url, max_retries=0) as client,
+    ):
+        rig = ModelRig(
+            provider,
+            client,
+            views=views or MemoryTaskViews(),
+            transcripts=transcripts or MemoryTranscripts(),
+            artifacts=artifacts or MemoryArtifacts(),
+            agent=agent,
         )
-        bench = ModelBench(client, *stores, agent)
-        await bench.views.create(new_view(bench.task))
-        yield bench
+        await rig.views.create(new_view(rig.task))
+        yield rig
+
+
+class ForgetfulTranscripts(MemoryTranscripts):
+    """Loses its connection when a reply or a summary is to be stored."""
+
+    async def put_reply(
+        self, task_id: str, run_id: str, position: int, reply: TranscriptReply, lease: Lease | None = None
+    ) -> TranscriptReply:
+        raise RedisConnectionError
+
+
+def is_chunk(event: TaskEvent) -> bool:
+    """Whether an event carries a piece of an artifact."""
+    return isinstance(event, ArtifactChunk)
 
 
 def _attempt(environment: ActivityEnvironment | None, attempt: int, failures: int) -> ActivityEnvironment:
@@ -162,21 +239,9 @@ def _attempt(environment: ActivityEnvironment | None, attempt: int, failures: in
     return environment
 
 
-def follow_up(call: CallModelInput, reply: AssistantMessage) -> CallModelInput:
-    """Return the call after a reply that did not ask for tools, when another message had come meanwhile."""
-    assert not reply.tool_calls
-    message = UserMessage(message_id="follow-up", parts=(TextPart(text="And?"),))
-    return call.model_copy(update={"iteration": 2, "length": call.length + 2, "new": (message,)})
-
-
 def working(version: int = 1) -> StatusChanged:
     """A status of the workflow."""
     return StatusChanged(version=version, state=TaskState.WORKING, at=_LONG_AGO)
-
-
-def text(message: Message | None) -> str:
-    """Return the text of a message that may be missing."""
-    return text_of(message.parts) if message else ""
 
 
 def new_view(task: TaskRef) -> TaskView:

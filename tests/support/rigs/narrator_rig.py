@@ -53,7 +53,7 @@ class Looked(MemoryTaskViews):
             await self._looked.wait_for(lambda: self._looks >= wanted)
 
 
-class NarratorBench:
+class NarratorRig:
     """What the narrator tells comes into the stream, where the test waits for it."""
 
     def __init__(
@@ -121,17 +121,17 @@ class NarratorBench:
 
 
 @asynccontextmanager
-async def narrator_bench(
+async def narrator_rig(
     provider: ScriptedOpenAI,
     views: TaskViews,
     *,
     terms: NarrationTerms = QUICK,
     model: str | None = "test-model",
     begins: bool = True,
-) -> AsyncGenerator[NarratorBench]:
-    """Yield a bench whose task works, unless it is to begin later."""
+) -> AsyncGenerator[NarratorRig]:
+    """Yield a rig whose task works, unless it is to begin later."""
     async with AsyncOpenAI(api_key="sk-secret", base_url=provider.base_url, max_retries=0) as client:
-        bench = NarratorBench(client, views, terms, model)
+        rig = NarratorRig(client, views, terms, model)
         if begins:
-            await bench.begin()
-        yield bench
+            await rig.begin()
+        yield rig

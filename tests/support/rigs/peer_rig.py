@@ -53,7 +53,7 @@ def ann(town: Town, settings: Settings = Settings()) -> Plugin:
     )
 
 
-class PeerBench:
+class PeerRig:
     """Runs the tool of a plugin. What one attempt keeps, the next one finds."""
 
     def __init__(

@@ -42,7 +42,7 @@ no: Decision = partial(answer_with, value=False, by="user")
 _START = datetime(2026, 11, 21, tzinfo=UTC)
 
 
-class ToolBench:
+class ToolRig:
     """Runs the tools of a test. An attempt gets the heartbeat details of the one before."""
 
     def __init__(  # noqa: PLR0913 -- what a test may put in place, each by its name

@@ -1,0 +1,356 @@
+"""Plugins around a model call: what they make of its request and its reply, and how they end it."""
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field, replace
+
+import pytest
+
+from everloop.activities.model.failures import MODEL_FAILURES
+from everloop.agents.agent import Turn
+from everloop.agents.artifact_tools import artifacts
+from everloop.agents.hooks import HookContext, ModelRequest, Veto
+from everloop.agents.plugins import Plugin, async_prompt, prompt, tools
+from everloop.workflows.contract import failures
+from everloop.workflows.contract.calls import CREATE_TASK
+from everloop.workflows.contract.events import ArtifactChunk, ToolCalled
+from everloop.workflows.contract.messages import (
+    AssistantMessage,
+    ListedTool,
+    TextPart,
+    ToolCall,
+    ToolsMessage,
+    Usage,
+    UserMessage,
+    text_of,
+)
+from tests.support.rigs.artifact_writer_rig import BASE, arguments, begin_doc
+from tests.support.rigs.model_plugins import After, Before, Listener, agent, in_capitals
+from tests.support.rigs.model_rig import model_rig, search
+from tests.support.servers.scripted_openai import Answer, Refusal, Reply, Step, tool_call
+
+
+async def test_prompts_are_written_for_each_call() -> None:
+    """In the order of the plugins, by priority first; each knows where the task stands."""
+
+    async def tell_iteration(context: HookContext) -> str:
+        return f"{context.agent_id} {context.owner} {context.iteration} {context.usage.input_tokens}"
+
+    async def say_nothing(_: HookContext) -> str:
+        return ""
+
+    urgent = prompt("First.")
+    urgent.priority = -1
+    written = (async_prompt(tell_iteration), async_prompt(say_nothing))
+    composed = agent(prompt("Second."), *written, prompt("Last.", "after"), urgent)
+    async with model_rig([Reply(["a"]), Reply(["b"])], agent=composed) as rig:
+        await rig.run()
+        await rig.run(rig.changed(iteration=2, length=2, new=(), usage=Usage(input_tokens=7)))
+
+        assert [[m["content"] for m in request.conversation] for request in rig.provider.requests] == [
+            ["First.\n\nSecond.\n\nagent o 1 0", "Hi", "Last."],
+            ["First.\n\nSecond.\n\nagent o 2 7", "Hi", "a", "Last."],
+        ]
+
+
+async def test_a_plugin_changes_the_request() -> None:
+    """What it makes of messages, tools and settings is what the provider gets, in this call alone."""
+
+    def change(asked: ModelRequest) -> ModelRequest:
+        more = {"role": "system", "content": "Now."}
+        return replace(asked, messages=(*asked.messages, more), tools=(), settings={"temperature": 0.1})
+
+    plugin = Before(make=change)
+    async with model_rig([Reply(["Hi"])], agent=agent(prompt("Be brief."), tools(search), plugin)) as rig:
+        await rig.run(rig.changed(usage=Usage(output_tokens=3)))
+
+        [request], ((context, asked),) = rig.provider.requests, plugin.asked
+        assert [message["content"] for message in request.conversation] == ["Be brief.", "Hi", "Now."]
+        assert ("tools" in request.body, request.body["temperature"], request.body["stream"]) == (
+            False,
+            0.1,
+            True,
+        )
+        assert (asked.model, asked.tools) == ("test-model", ("search",))
+        assert (context.task_id, context.iteration, context.usage.output_tokens) == (rig.task.task_id, 1, 3)
+
+
+async def test_a_plugin_sees_the_tools_that_others_have_listed() -> None:
+    """They are offered like the agent's own, and may be taken away like them."""
+    plugin = Before(make=lambda asked: replace(asked, tools=("listed",)))
+    listed = tuple(ListedTool(name=name, description="", parameters={}) for name in ("listed", "other"))
+    async with model_rig([Reply(["Hi"])], agent=agent(tools(search), plugin)) as rig:
+        await rig.store(ToolsMessage(tools=listed))
+        await rig.run(rig.changed(length=2))
+
+        offered = json.dumps(rig.provider.requests[0].body["tools"])
+        assert plugin.asked[0][1].tools == ("search", "listed", "other")
+        assert offered.count('"function": {') == 1
+        assert '"name": "listed"' in offered
+        assert rig.provider.requests[0].messages == [{"role": "user", "content": "Hi"}]
+
+
+async def test_the_price_of_another_model_has_to_be_known_too() -> None:
+    """A plugin cannot get around a limit of cost by changing the model."""
+    plugin = Before(make=lambda asked: replace(asked, model="free-model"))
+    async with model_rig(agent=agent(plugin)) as rig:
+        failure = await rig.fail(rig.changed(model="priced-model", needs_price=True))
+
+        assert (failure.type, failure.non_retryable) == (failures.PRICE_UNKNOWN, True)
+        assert rig.provider.requests == []
+
+
+async def test_a_deciding_call_is_looked_at_too() -> None:
+    """Its one tool may be taken away; its answer is not shown by the call."""
+    before = Before(make=lambda asked: replace(asked, tools=()))
+    async with model_rig([Reply(["Four."])], agent=agent(before, After(make=in_capitals))) as rig:
+        reply = await rig.run(rig.changed(routing=True))
+
+        assert before.asked[0][1].tools == (CREATE_TASK,)
+        assert "tools" not in rig.provider.requests[0].body
+        assert (reply.text, await rig.answer()) == ("FOUR.", None)
+
+
+async def test_a_changed_text_replaces_the_one_that_was_streamed() -> None:
+    """The stored reply, the returned one and the shown one are what the plugins left, who are asked once."""
+    gate, plugin = asyncio.Event(), After(make=in_capitals)
+    async with model_rig([Reply(["Hel", gate, "lo"])], agent=agent(plugin)) as rig:
+        running = await rig.begin()
+        assert await rig.answer() == ("Hel", False)
+        gate.set()
+        reply = await running
+        again = await rig.run(attempt=2)  # the worker died after it had stored the reply
+
+        assert (reply.text, again, await rig.answer()) == ("HELLO", reply, ("HELLO", True))
+        assert [asked.text for asked in plugin.asked] == ["Hello"]
+        assert len(rig.provider.requests) == 1
+
+
+@dataclass(kw_only=True, eq=False)
+class Slow(After):
+    """Judges nothing until its gate opens."""
+
+    gate: asyncio.Event = field(default_factory=asyncio.Event)
+    is_asked: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def after_model_call(
+        self, context: HookContext, reply: AssistantMessage
+    ) -> AssistantMessage | Veto | None:
+        self.is_asked.set()
+        await self.gate.wait()
+        return await super().after_model_call(context, reply)
+
+
+@pytest.mark.parametrize(
+    ("written", "shown"),
+    [(["Hello"], "HELLO"), (["One moment.", tool_call("search", '{"query": "x"}')], "")],
+    ids=["answer", "call"],
+)
+async def test_an_unjudged_reply_is_asked_for_once(written: list[Step], shown: str) -> None:
+    """The worker died while plugins judged it: they judge it again, the model is not asked again."""
+    plugin = Slow(make=in_capitals)
+    async with model_rig([Reply([*written])], agent=agent(tools(search), plugin)) as rig:
+        first = asyncio.create_task(rig.run(attempt=1))
+        await plugin.is_asked.wait()
+        first.cancel()
+        await asyncio.wait({first})
+        plugin.gate.set()
+        reply = await rig.run(attempt=2)
+
+        assert len(rig.provider.requests) == 1
+        assert reply.text == str(written[0]).upper()
+        assert [call.name for call in reply.tool_calls] == ["search"] * (len(written) - 1)
+        assert reply.usage == Usage(input_tokens=10, output_tokens=5)
+        assert await rig.text("response") == shown
+        assert await rig.leases.kept(rig.task.task_id, f"reply {rig.task.run_id} 1.0") is None
+
+
+async def test_a_reply_that_plugins_leave_alone_costs_nothing_else() -> None:
+    """It is streamed and completed as without them."""
+    async with model_rig([Reply(["Hel", "lo"])], agent=agent(After(make=lambda _: None))) as rig:
+        reply = await rig.run()
+
+        last = [chunk.part for chunk in await rig.events_of(ArtifactChunk) if chunk.last_chunk]
+        assert (reply.text, last) == ("Hello", [TextPart(text="Hello")])
+
+
+@pytest.mark.parametrize(
+    ("plugin", "reason"),
+    [
+        (After(make=lambda _: Veto("too rude")), "too rude"),
+        (After(make=lambda _: Veto("")), "the plugin 'after' does not allow it"),
+        (After(make=lambda reply: reply.model_copy(update={"refused": "no", "usage": Usage()})), "no"),
+    ],
+    ids=["veto", "for no reason", "as a field"],
+)
+async def test_a_reply_that_is_vetoed_does_not_stand(plugin: After, reason: str) -> None:
+    """Its text remains for the model, its calls and its draft are gone, its tokens were spent."""
+    script = [Reply(["Fool!", tool_call("search")]), Reply(["Sorry."])]
+    async with model_rig(script, agent=agent(tools(search), plugin)) as rig:
+        reply = await rig.run()
+
+        assert (reply.refused, reply.text, reply.tool_calls) == (reason, "Fool!", ())
+        assert reply.usage == Usage(input_tokens=10, output_tokens=5)
+        assert await rig.events_of(ToolCalled) == []
+        assert await rig.run(attempt=2) == reply  # the worker died before Temporal heard of it
+        assert await rig.answer() in (None, ("", False))
+
+
+async def test_replies_of_a_function_are_looked_at_too() -> None:
+    """There is no request to look at before; the rest is the same."""
+
+    async def respond(_: Turn) -> AssistantMessage:
+        return AssistantMessage(text="Fool!", closing="bye", rejects=True)
+
+    before = Before(make=lambda _: Veto("never"))
+    veto = After(make=lambda reply: Veto("too rude") if reply.rejects else None)
+    async with model_rig(agent=agent(before, veto, respond=respond)) as rig:
+        reply = await rig.run()
+
+        assert (reply.refused, reply.text, reply.closing, reply.rejects) == ("too rude", "Fool!", "", False)
+        assert await rig.answer() is None
+        assert (before.asked, len(veto.asked)) == ([], 1)
+        assert await rig.run(attempt=2) == reply
+
+    async with model_rig(agent=agent(After(make=in_capitals), respond=respond)) as rig:
+        assert (await rig.run()).text == "FOOL!"
+        assert await rig.text("response") == "FOOL!"
+
+
+async def test_an_answer_that_was_refused_is_no_answer_to_take_back() -> None:
+    """Subscribers have not seen it: the next call that asks for tools has nothing to empty."""
+    refused = AssistantMessage(text="Fool!", refused="too rude")
+    told = UserMessage(message_id="told", parts=())
+    async with model_rig([Reply([tool_call("search")])], agent=agent(tools(search))) as rig:
+        await rig.store(*rig.call.new, refused)
+        await rig.run(rig.changed(length=3, new=(told,)))
+
+        assert await rig.answer() is None
+        assert rig.provider.requests[0].messages[1] == {"role": "assistant", "content": "Fool!"}
+
+
+def last_call(reply: AssistantMessage) -> AssistantMessage:
+    return reply.model_copy(update={"tool_calls": reply.tool_calls[-1:]})
+
+
+async def test_a_call_that_is_dropped_is_none() -> None:
+    """Nobody sees it, and the text is the answer after all."""
+    dropping = After(make=lambda reply: reply.model_copy(update={"tool_calls": ()}))
+    async with model_rig(
+        [Reply(["Well. ", tool_call("search")])], agent=agent(tools(search), dropping)
+    ) as rig:
+        assert (await rig.run()).tool_calls == ()
+        assert await rig.answer() == ("Well. ", True)
+        assert await rig.events_of(ToolCalled) == []
+
+
+async def test_calls_that_a_plugin_adds_have_ids_of_their_own() -> None:
+    """They are made of the places that calls have in the reply as it stands; of two like ones each is one."""
+    more = ToolCall(id="a", name="search", arguments='{"query": "more"}')
+    adding = After(
+        make=lambda reply: reply.model_copy(update={"tool_calls": (*reply.tool_calls, more, more)})
+    )
+    async with model_rig([Reply([tool_call("search")])], agent=agent(tools(search), adding)) as rig:
+        calls = (await rig.run()).tool_calls
+
+        assert [call.id for call in calls] == ["r00001c01", "r00001c02", "r00001c03"]
+        assert calls[1].arguments == more.arguments
+        assert [call.repeat for call in calls] == [0, 0, 1]
+
+
+@pytest.mark.parametrize("append", [False, True], ids=["created", "extended"])
+async def test_an_artifact_of_a_dropped_call_is_taken_back(*, append: bool) -> None:
+    """The other call is shown in its place, whole, and not even for a moment mixed up with the first."""
+    gate = asyncio.Event()
+    steps = [
+        tool_call("artifact_update", arguments("One.", append=append)),
+        tool_call("artifact_update", arguments("Two.", artifact_id="two"), index=1),
+        gate,
+    ]
+    async with model_rig([Reply(steps)], agent=agent(artifacts(), After(make=last_call))) as rig:
+        if append:
+            await begin_doc(rig)
+        running = asyncio.create_task(rig.run())
+        await rig.until(lambda event: isinstance(event, ArtifactChunk) and event.artifact_id == "two")
+        gate.set()
+
+        assert [call.id for call in (await running).tool_calls] == ["r00001c01"]
+        chunks = [chunk for chunk in await rig.events_of(ArtifactChunk) if chunk.artifact_id == "two"]
+        assert not any(BASE in text_of((chunk.part,)) for chunk in chunks)
+        assert (await rig.text("two"), await rig.text() or "") == ("Two.", BASE if append else "")
+
+
+async def _no_prompt(_: HookContext) -> str:
+    raise ValueError("no idea")
+
+
+async def _number(_: HookContext) -> str:
+    return 1  # pyright: ignore[reportReturnType] -- what a plugin may do
+
+
+@pytest.mark.parametrize(
+    ("writer", "problem"), [(_no_prompt, "ValueError: no idea"), (_number, "it is a int, not a text")]
+)
+async def test_a_prompt_that_cannot_be_written_ends_the_call(
+    writer: Callable[[HookContext], Awaitable[str]], problem: str
+) -> None:
+    """The failure names the plugin; nobody is asked without its prompt."""
+    async with model_rig(agent=agent(async_prompt(writer))) as rig:
+        failure = await rig.fail()
+
+        assert (failure.type, failure.non_retryable) == (failures.PLUGIN_FAILED, True)
+        assert failure.message == f"plugin 'async_prompt' failed in its system prompt: {problem}"
+        assert rig.provider.requests == []
+
+
+def fails(_: object) -> None:
+    raise ValueError("no idea")
+
+
+def no_stream(asked: ModelRequest) -> ModelRequest:
+    return replace(asked, settings={"stream": False})
+
+
+NOT_TO_BE_SET = "a plugin of agent 'agent' failed in before_model_call: stream cannot be set"
+
+
+@pytest.mark.parametrize(
+    ("plugin", "kind", "told"),
+    [
+        (Before(make=lambda _: Veto("not today")), failures.PLUGIN_VETO, "not today"),
+        (Before(make=lambda _: Veto("")), failures.PLUGIN_VETO, "the plugin 'before'"),
+        (
+            Before(make=fails),
+            failures.PLUGIN_FAILED,
+            "plugin 'before' failed in before_model_call: ValueError",
+        ),
+        (Before(make=no_stream), failures.PLUGIN_FAILED, NOT_TO_BE_SET),
+        (After(make=fails), failures.PLUGIN_FAILED, "plugin 'after' failed in after_model_call: ValueError"),
+    ],
+)
+async def test_a_plugin_ends_the_call(plugin: Plugin, kind: str, told: str) -> None:
+    """By a veto before it, or by failing; nothing of it is shown, and the plugins hear of it."""
+    listener = Listener()
+    async with model_rig([Reply(["Hi"])], agent=agent(plugin, listener)) as rig:
+        failure = await rig.fail()
+
+        assert (failure.type, failure.non_retryable, failure.__cause__) == (kind, True, None)
+        assert failure.message.startswith(told)
+        assert listener.heard == [(1, failure.message)]
+        assert len(rig.provider.requests) == isinstance(plugin, After)
+        assert (await rig.text("response") or "") == ""
+
+
+@pytest.mark.parametrize(
+    ("answer", "earlier", "heard"),
+    [(Refusal(401), 0, 1), (Refusal(503), MODEL_FAILURES - 1, 1), (Refusal(503), 0, 0)],
+    ids=["refused", "given up", "tried again"],
+)
+async def test_plugins_hear_of_a_call_that_failed_for_good(answer: Answer, earlier: int, heard: int) -> None:
+    """Not of one that is tried again."""
+    listener = Listener()
+    async with model_rig([answer], agent=agent(listener)) as rig:
+        failure = await rig.fail(failures=earlier)
+
+        assert listener.heard == [(1, failure.message)] * heard
