@@ -42,8 +42,8 @@ from everloop.runtime.telemetry.setup import Telemetry, TelemetrySettings, confi
 from everloop.runtime.temporal.connection import TemporalUnreachableError, connect_worker
 from everloop.runtime.temporal.schedule import ensure_housekeeping
 from everloop.stores.artifacts.settings import ArtifactSettings, make_artifacts
+from everloop.stores.blobs.cleanup import announce_user
 from everloop.stores.blobs.settings import BlobSettings, opened_blobs
-from everloop.stores.blobs.users import announce_user
 from everloop.stores.conversations import RedisConversations
 from everloop.stores.push.configs import RedisPushConfigs
 from everloop.stores.push.deliveries import PushDeliveries

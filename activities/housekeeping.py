@@ -15,8 +15,7 @@ from everloop.activities.heartbeat import heartbeating
 from everloop.activities.telemetry import record_removed
 from everloop.runtime.blobs import Blobs
 from everloop.stores.artifacts.cleanup import AbandonedBlobs, ArtifactHousekeeping
-from everloop.stores.blobs.cleanup import PayloadCleanup
-from everloop.stores.blobs.users import BlobsSharedError
+from everloop.stores.blobs.cleanup import BlobsSharedError, PayloadCleanup
 from everloop.stores.cleaned import Cleaned
 from everloop.stores.conversations import ConversationCleanup
 from everloop.stores.views.cleanup import ViewCleanup

@@ -10,12 +10,10 @@ from typing import TypeVar
 import structlog
 from redis.exceptions import RedisError
 from temporalio import activity
-from temporalio.api.enums.v1 import WorkflowExecutionStatus
-from temporalio.api.workflowservice.v1 import DescribeWorkflowExecutionRequest
 from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError
 
-from everloop.runtime.temporal.failures import says_workflow_unknown
+from everloop.runtime.temporal.describe import find_run
 from everloop.stores.leases import Claim, Lease, Leases
 from everloop.workflows.contract import failures
 
@@ -41,7 +39,7 @@ _LAST_WORD = 3.0
 _LOOK = 5
 """Renewals from one look to the next whether the task of a forgotten attempt goes on."""
 
-_ANSWER_TIME = timedelta(seconds=3)
+_ANSWER_TIME = 3.0
 
 _OVERTAKEN = "another attempt has taken this call over; this one stops"
 
@@ -265,19 +263,11 @@ def _raise_if_cancelled() -> None:
 async def _task_is_over() -> bool:
     """Whether the workflow has ended in all its runs; no answer is no end."""
     try:
-        client = activity.client()
-        request = DescribeWorkflowExecutionRequest(namespace=client.namespace)
-        request.execution.workflow_id = activity.info().workflow_id or ""
-        found = await client.workflow_service.describe_workflow_execution(request, timeout=_ANSWER_TIME)
-    except RPCError as error:
-        return says_workflow_unknown(error)
-    except RuntimeError:  # no client, or no connection
+        async with asyncio.timeout(_ANSWER_TIME):
+            run = await find_run(activity.client(), activity.info().workflow_id or "")
+    except (TimeoutError, RPCError, RuntimeError):  # RuntimeError: no client, or no connection
         return False
-    running = {
-        WorkflowExecutionStatus.WORKFLOW_EXECUTION_STATUS_RUNNING,
-        WorkflowExecutionStatus.WORKFLOW_EXECUTION_STATUS_PAUSED,
-    }
-    return found.workflow_execution_info.status not in running
+    return run is None or not run.is_running
 
 
 async def _try(ending: Awaitable[object]) -> None:

@@ -9,7 +9,7 @@ from temporalio.service import RPCError
 
 from everloop.runtime.blobs import BlobsUnavailableError
 from everloop.runtime.protocol.tasks import is_visible
-from everloop.runtime.temporal.failures import says_workflow_unknown
+from everloop.runtime.temporal.describe import is_not_found
 from everloop.stores.artifacts.interface import Artifacts
 from everloop.stores.artifacts.rendering import with_artifacts
 from everloop.stores.views.interface import MAX_TASK_BYTES, START, Snapshot, TaskViews
@@ -42,7 +42,7 @@ class TaskWorkflows:
                 view = await handle.query("view", result_type=TaskView)
             return await with_artifacts(view, self._artifacts, self._max_bytes)
         except RPCError as error:
-            if says_workflow_unknown(error):
+            if is_not_found(error):
                 return None
             raise _unreadable(error) from None
         except (TimeoutError, WorkflowQueryFailedError, BlobsUnavailableError, ValueError) as error:

@@ -16,6 +16,7 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from everloop.deploy.schedule.settings import QueueSettings
 from everloop.runtime.temporal.connection import connect_temporal
+from everloop.runtime.temporal.describe import find_run
 from everloop.runtime.temporal.schedule import LONGEST_RUN
 from everloop.workflows.contract.housekeeping import (
     HOUSEKEEPING_WORKFLOW_TYPE,
@@ -138,17 +139,12 @@ class HousekeepingRuns:
 
     async def _scheduled_run(self, started: datetime, workflow_id: str) -> ScheduledRun:
         handle = self._client.get_workflow_handle(workflow_id, result_type=HousekeepingResult)
-        try:
-            status = (await handle.describe()).status
-        except RPCError as error:
-            if error.status is not RPCStatusCode.NOT_FOUND:
-                raise
+        run = await find_run(self._client, workflow_id)
+        if run is None:
             return ScheduledRun(started, workflow_id, "forgotten", None)
-        if status is None:
-            return ScheduledRun(started, workflow_id, "unknown", None)
-        is_done = status is WorkflowExecutionStatus.COMPLETED
+        is_done = run.status is WorkflowExecutionStatus.COMPLETED
         return ScheduledRun(
-            started, workflow_id, status.name.lower(), await handle.result() if is_done else None
+            started, workflow_id, run.status.name.lower(), await handle.result() if is_done else None
         )
 
 

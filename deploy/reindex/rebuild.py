@@ -18,7 +18,7 @@ from everloop.gateway.errors import (
     TemporalUnavailableError,
 )
 from everloop.gateway.tasks.problems import Problems
-from everloop.gateway.tasks.reconcile import Reconciler, with_artifacts
+from everloop.gateway.tasks.reconcile import Reconciler, restore_view
 from everloop.gateway.tasks.runs import Runs
 from everloop.gateway.tasks.tasks import Tasks
 from everloop.runtime.redis import StoreSettings, check_redis, connect_redis
@@ -81,10 +81,8 @@ class Rebuild:
     async def _restored(self, task: FoundTask) -> bool:
         """Restore the view of a task, and return whether clients see it."""
         view = await self._tasks.view(task.task_id)
-        if view.is_hidden:
+        if not await restore_view(view, self._stores.views, self._stores.artifacts):
             return False
-        views = self._stores.views
-        await views.restore(await with_artifacts(view, self._stores.artifacts, views.max_bytes))
         if not task.is_running and not view.status.state.is_terminal:
             await self._reconciler.reconcile(task.task_id)  # it ended without a word
         return True

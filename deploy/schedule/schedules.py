@@ -25,6 +25,7 @@ from everloop.deploy.schedule.errors import ScheduleError
 from everloop.deploy.schedule.recurrence import UTC_NAME, NextRun, Recurrence
 from everloop.deploy.schedule.settings import QueueSettings
 from everloop.runtime.temporal.connection import connect_temporal
+from everloop.runtime.temporal.describe import is_unavailable
 from everloop.workflows.contract import names
 
 ANSWER_TIMEOUT = timedelta(seconds=10)
@@ -40,15 +41,6 @@ WHEN = "when"
 """The memo of a schedule that tells when it runs as its user wrote it; Temporal keeps calendars."""
 
 _WRONG_SPEC = "Invalid schedule spec: "
-
-_UNAVAILABLE = frozenset(
-    {
-        RPCStatusCode.CANCELLED,
-        RPCStatusCode.DEADLINE_EXCEEDED,
-        RPCStatusCode.UNAVAILABLE,
-        RPCStatusCode.UNKNOWN,
-    }
-)
 
 
 @dataclass(frozen=True)
@@ -233,7 +225,7 @@ def _refusal(error: RPCError, schedule_id: str, recurrence: Recurrence | None) -
         return f"there is no schedule {schedule_id!r}; `everloop schedules list` shows which there are"
     if said.startswith(_WRONG_SPEC) and recurrence:
         return _wrong_recurrence(said.removeprefix(_WRONG_SPEC), recurrence)
-    if error.status in _UNAVAILABLE:
+    if is_unavailable(error):
         return f"Temporal does not answer ({error.status.name}: {said}); see whether it runs, and try again"
     return f"Temporal refuses this ({error.status.name}): {said}"
 

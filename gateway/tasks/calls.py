@@ -5,7 +5,7 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
 from temporalio.exceptions import ApplicationError
-from temporalio.service import RPCError, RPCStatusCode
+from temporalio.service import RPCError
 
 from everloop.gateway.errors import (
     PayloadLostError,
@@ -14,26 +14,11 @@ from everloop.gateway.errors import (
     TemporalUnavailableError,
 )
 from everloop.runtime.blobs import BlobsUnavailableError
-from everloop.runtime.temporal.failures import says_namespace_unknown, says_workflow_unknown
+from everloop.runtime.temporal.describe import is_not_found, is_unavailable
 from everloop.workflows.contract.failures import BLOB_MISSING
 
 CALL_TIMEOUT = 5.0
 """Seconds for one call to Temporal."""
-
-UNAVAILABLE = frozenset(
-    {
-        RPCStatusCode.CANCELLED,
-        RPCStatusCode.UNKNOWN,
-        RPCStatusCode.DEADLINE_EXCEEDED,
-        RPCStatusCode.RESOURCE_EXHAUSTED,
-        RPCStatusCode.ABORTED,
-        RPCStatusCode.OUT_OF_RANGE,
-        RPCStatusCode.INTERNAL,
-        RPCStatusCode.UNAVAILABLE,
-        RPCStatusCode.DATA_LOSS,
-    }
-)
-"""What the SDK itself tries again for a while, and what says that there was no answer in time."""
 
 
 @asynccontextmanager
@@ -49,7 +34,7 @@ async def translate_temporal_errors(seconds: float = CALL_TIMEOUT) -> AsyncGener
     except TimeoutError as error:
         raise TemporalUnavailableError from error
     except RPCError as error:
-        if error.status in UNAVAILABLE or says_namespace_unknown(error):
+        if is_unavailable(error):
             raise TemporalUnavailableError from error
         raise
 
@@ -64,7 +49,7 @@ async def translate_not_found(task_id: str) -> AsyncGenerator[None]:
     try:
         yield
     except RPCError as error:
-        if says_workflow_unknown(error):
+        if is_not_found(error):
             raise TaskUnknownError(task_id) from error
         raise
 

@@ -25,9 +25,9 @@ from everloop.gateway.tasks.runs import Alive, RunEnd, Runs, Stuck
 from everloop.gateway.tasks.tasks import Tasks, canceled_status
 from everloop.runtime.blobs import BlobError, BlobsUnavailableError
 from everloop.runtime.telemetry.logs import task_fields
-from everloop.stores.artifacts import rendering
 from everloop.stores.artifacts.interface import ArtifactError, Artifacts, Fail
-from everloop.stores.views.interface import Snapshot, position_order
+from everloop.stores.artifacts.rendering import with_artifacts
+from everloop.stores.views.interface import Snapshot, TaskViews, position_order
 from everloop.stores.views.parts import fails_drafts
 from everloop.workflows.contract.artifacts import ArtifactStatus, StoredArtifact
 from everloop.workflows.contract.events import REASON, StatusChanged
@@ -71,21 +71,20 @@ def _is_of(artifact: StoredArtifact, task_id: str) -> bool:
     return artifact.task_id == task_id or artifact.task_id.startswith(child_task_id(task_id, ""))
 
 
-# Views that workflows answered, made whole for clients.
-
-
-async def with_artifacts(view: TaskView, artifacts: Artifacts, max_bytes: int) -> TaskView:
-    """Return a view with what the task has put out besides its answer, which its workflow does not keep.
-
-    Of artifacts for which a view of `max_bytes` has no room, it has links.
+async def restore_view(view: TaskView, views: TaskViews, artifacts: Artifacts) -> bool:
+    """Bring back a view that its workflow answered, with its artifacts; return whether clients see the task.
 
     Raises:
-        PayloadsUnavailableError: the content cannot be read now.
+        PayloadsUnavailableError: the content of an artifact cannot be read now.
     """
+    if view.is_hidden:
+        return False
     try:
-        return await rendering.with_artifacts(view, artifacts, max_bytes)
+        whole = await with_artifacts(view, artifacts, views.max_bytes)
     except BlobsUnavailableError as error:
         raise PayloadsUnavailableError from error
+    await views.restore(whole)
+    return True
 
 
 LAST_STEP = 1_000_000_000
@@ -223,16 +222,15 @@ class Reconciler:
 
     async def _catch_up(self, known: TaskView, looked_at: datetime) -> None:
         """Show what the workflow says."""
-        told = await self._tasks.view(known.task_id)
-        if told.is_hidden or _same(told, known):
+        view = await self._tasks.view(known.task_id)
+        if _same(view, known):
             return
-        view = await with_artifacts(told, self._artifacts, self._views.max_bytes)
         if view.run_id != known.run_id:
             # It publishes nothing that stands in the history which it was given, such as the question that it
             # waits with; and what it says may be older than what it takes back.
             view = view.model_copy(update={"status": view.status.model_copy(update={"at": looked_at})})
-        await self._views.restore(view)
-        _log.info("task view put right", **task_fields(view), state=view.status.state)
+        if await restore_view(view, self._views, self._artifacts):
+            _log.info("task view put right", **task_fields(view), state=view.status.state)
 
     async def _cancel_untaken(self, task_id: str) -> bool:
         """Make the view say that the task was canceled before any worker took it; return whether it was.
@@ -259,7 +257,7 @@ class Reconciler:
             return
         try:
             # What the workflow itself says is better than what we can tell: it may know its answer.
-            await self._restore(await self._tasks.view(task_id))
+            await restore_view(await self._tasks.view(task_id), self._views, self._artifacts)
         except (TaskUnknownError, PayloadLostError):
             pass
         except UnavailableError:
@@ -272,10 +270,6 @@ class Reconciler:
             status = _last_status(snapshot.view, ending)
             if await self._end(snapshot.view, ending.run_id, status):
                 _log.warning("task ended without a word", **task_fields(snapshot.view), state=ending.state)
-
-    async def _restore(self, view: TaskView) -> None:
-        if not view.is_hidden:
-            await self._views.restore(await with_artifacts(view, self._artifacts, self._views.max_bytes))
 
     async def _end(self, view: TaskView, run_id: str, status: StatusChanged) -> bool:
         is_final = await self._views.end(view.task_id, run_id, status)
@@ -310,9 +304,9 @@ def lags(state: TaskState, run_id: str, version: int, run: Alive | Stuck | None)
     return is_behind or (state.is_interrupted and run_id != run.run_id)
 
 
-def _same(told: TaskView, known: TaskView) -> bool:
-    """Whether a later run says just what is shown."""
-    return (told.version, told.status.state, told.status.message) == (
+def _same(view: TaskView, known: TaskView) -> bool:
+    """Whether a later run says just what clients see."""
+    return (view.version, view.status.state, view.status.message) == (
         known.version,
         known.status.state,
         known.status.message,

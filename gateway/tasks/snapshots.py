@@ -9,7 +9,7 @@ from everloop.gateway.backends import Stores
 from everloop.gateway.context import Viewer, viewer_of_view
 from everloop.gateway.errors import NoWorkerError, TaskUnknownError
 from everloop.gateway.instruments import record_rebuilt
-from everloop.gateway.tasks.reconcile import Reconciler, last_published_at, with_artifacts
+from everloop.gateway.tasks.reconcile import Reconciler, last_published_at, restore_view
 from everloop.gateway.tasks.tasks import Tasks
 from everloop.runtime.telemetry.logs import bind_task, task_fields
 from everloop.stores.views.interface import START, Snapshot
@@ -101,9 +101,8 @@ class Snapshots:
             # Not stored: it shows how the task began, and the next caller may find a worker that knows more.
             view = (await self._tasks.beginning(task_id)).view
         else:
-            if view.is_hidden:
+            if not await restore_view(view, self._views, self._artifacts):
                 raise TaskUnknownError(task_id)
-            await self._views.restore(await with_artifacts(view, self._artifacts, self._views.max_bytes))
             record_rebuilt()
             _log.info("task view restored", **task_fields(view))
         return await self._load(task_id) or Snapshot(view, START)

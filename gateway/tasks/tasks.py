@@ -9,7 +9,6 @@ from datetime import UTC, datetime, timedelta
 
 from temporalio.api.enums.v1 import EventType
 from temporalio.api.history.v1 import HistoryEvent
-from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest
 from temporalio.client import (
     Client,
     WorkflowFailureError,
@@ -41,8 +40,7 @@ from everloop.gateway.tasks.calls import (
     translate_not_found,
     translate_temporal_errors,
 )
-from everloop.runtime.temporal.describe import describe
-from everloop.runtime.temporal.failures import says_workflow_unknown
+from everloop.runtime.temporal.describe import describe, find_run, is_not_found, namespace_id
 from everloop.workflows.agent_task import AgentTask
 from everloop.workflows.contract import failures, names
 from everloop.workflows.contract.messages import (
@@ -221,15 +219,10 @@ class Tasks:
             return ""
 
     async def _is_running(self, task_id: str) -> bool:
-        try:
-            run = await describe(self._client, task_id)
-        except RPCError as error:
-            if not says_workflow_unknown(error):
-                raise
-            return False
-        if run.is_paused:
+        run = await find_run(self._client, task_id)
+        if run and run.is_paused:
             raise TaskPausedError
-        return run.is_running
+        return run is not None and run.is_running
 
     async def _is_paused(self, task_id: str) -> bool:
         async with translate_temporal_errors(), translate_not_found(task_id):
@@ -315,10 +308,7 @@ class Tasks:
 
     async def check(self) -> None:
         """Raise unless Temporal answers for our namespace."""
-        request = DescribeNamespaceRequest(namespace=self._client.namespace)
-        await self._client.workflow_service.describe_namespace(
-            request, timeout=timedelta(seconds=CALL_TIMEOUT)
-        )
+        await namespace_id(self._client, rpc_timeout=timedelta(seconds=CALL_TIMEOUT))
 
     def _handle(self, task_id: str) -> TaskHandle:
         return self._client.get_workflow_handle_for(AgentTask.run, task_id)
@@ -387,7 +377,7 @@ class Routes:
         except WorkflowUpdateFailedError:
             pass  # its run ended below it
         except RPCError as error:
-            if not (error.status is RPCStatusCode.FAILED_PRECONDITION or says_workflow_unknown(error)):
+            if not (error.status is RPCStatusCode.FAILED_PRECONDITION or is_not_found(error)):
                 async with translate_temporal_errors():
                     raise
         try:

@@ -4,7 +4,6 @@ import re
 from collections.abc import Sequence
 from datetime import timedelta
 
-from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest
 from temporalio.client import Client, Plugin
 from temporalio.converter import DataConverter
 from temporalio.envconfig import ClientConfig, ClientConnectConfig
@@ -12,6 +11,7 @@ from temporalio.service import KeepAliveConfig, RPCError, RPCStatusCode
 
 from everloop.runtime.blobs import Blobs
 from everloop.runtime.encryption.keys import EncryptionSettings
+from everloop.runtime.temporal.describe import namespace_id
 from everloop.runtime.temporal.payloads import MissingPayloads, data_converter
 
 DEFAULT_ADDRESS = "localhost:7233"
@@ -86,8 +86,7 @@ async def _check_namespace(client: Client, config: ClientConnectConfig) -> None:
         TemporalUnreachableError: there is none.
     """
     try:
-        request = DescribeNamespaceRequest(namespace=client.namespace)
-        await client.workflow_service.describe_namespace(request, timeout=NAMESPACE_TIMEOUT)
+        await namespace_id(client, rpc_timeout=NAMESPACE_TIMEOUT)
     except RPCError as error:
         if error.status is RPCStatusCode.NOT_FOUND:
             raise TemporalUnreachableError(

@@ -1,20 +1,57 @@
-"""What Temporal tells of the newest run of a task.
+"""What Temporal tells of workflows and of its namespace, and what its errors are about.
 
 The SDK's own `describe` fails for a run that an operator has paused: it has no name for that status.
 """
 
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 from temporalio.api.common.v1 import WorkflowExecution
 from temporalio.api.enums.v1 import WorkflowExecutionStatus as RawStatus
-from temporalio.api.workflowservice.v1 import DescribeWorkflowExecutionRequest
+from temporalio.api.errordetails.v1 import NamespaceNotFoundFailure, NotFoundFailure
+from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest, DescribeWorkflowExecutionRequest
 from temporalio.client import Client, WorkflowExecutionStatus
 from temporalio.common import TypedSearchAttributes
 from temporalio.converter import decode_typed_search_attributes
+from temporalio.service import RPCError, RPCStatusCode
 
 from everloop.workflows.contract import names
 from everloop.workflows.contract.tasks import TaskState
+
+UNAVAILABLE = frozenset(
+    {
+        RPCStatusCode.CANCELLED,
+        RPCStatusCode.UNKNOWN,
+        RPCStatusCode.DEADLINE_EXCEEDED,
+        RPCStatusCode.RESOURCE_EXHAUSTED,
+        RPCStatusCode.ABORTED,
+        RPCStatusCode.OUT_OF_RANGE,
+        RPCStatusCode.INTERNAL,
+        RPCStatusCode.UNAVAILABLE,
+        RPCStatusCode.DATA_LOSS,
+    }
+)
+"""What the SDK itself tries again for a while, and what says that there was no answer in time."""
+
+
+def is_unavailable(error: RPCError) -> bool:
+    """Whether Temporal cannot answer now.
+
+    A server whose database is slow, as after a pause, says for a moment that it has no such namespace, which
+    it had when this process began.
+    """
+    return error.status in UNAVAILABLE or _has_detail(error, NamespaceNotFoundFailure)
+
+
+def is_not_found(error: RPCError) -> bool:
+    """Whether the server has no such workflow, or none that runs; proxies say NOT_FOUND for other reasons."""
+    is_meant = _has_detail(error, NotFoundFailure) and not _has_detail(error, NamespaceNotFoundFailure)
+    return error.status is RPCStatusCode.NOT_FOUND and is_meant
+
+
+def _has_detail(error: RPCError, kind: type[NotFoundFailure | NamespaceNotFoundFailure]) -> bool:
+    names_given = (each.type_url.rpartition("/")[2] for each in error.grpc_status.details)
+    return kind.DESCRIPTOR.full_name in names_given
 
 
 @dataclass(frozen=True)
@@ -49,8 +86,8 @@ class RunDescription:
         return self.status is WorkflowExecutionStatus.RUNNING
 
 
-async def describe(client: Client, task_id: str) -> RunDescription:
-    """Describe the newest run of a task.
+async def describe(client: Client, task_id: str, *, rpc_timeout: timedelta | None = None) -> RunDescription:
+    """Describe the newest run of a task; `rpc_timeout` is for each try.
 
     Raises:
         RPCError: Temporal does not know the task, or does not answer.
@@ -60,6 +97,7 @@ async def describe(client: Client, task_id: str) -> RunDescription:
             namespace=client.namespace, execution=WorkflowExecution(workflow_id=task_id)
         ),
         retry=True,
+        timeout=rpc_timeout,
     )
     info = described.workflow_execution_info
     is_paused = info.status == RawStatus.WORKFLOW_EXECUTION_STATUS_PAUSED
@@ -74,3 +112,30 @@ async def describe(client: Client, task_id: str) -> RunDescription:
         is_cancel_requested=described.workflow_extended_info.cancel_requested,
         search_attributes=decode_typed_search_attributes(info.search_attributes),
     )
+
+
+async def find_run(client: Client, task_id: str) -> RunDescription | None:
+    """Describe the newest run of a task, None if Temporal does not know it.
+
+    Raises:
+        RPCError: Temporal does not answer.
+    """
+    try:
+        return await describe(client, task_id)
+    except RPCError as error:
+        if is_not_found(error):
+            return None
+        raise
+
+
+async def namespace_id(client: Client, *, rpc_timeout: timedelta | None = None) -> str:
+    """Return the id of the namespace: another one of the same name has another id.
+
+    Raises:
+        RPCError: Temporal does not answer, or there is no such namespace.
+    """
+    request = DescribeNamespaceRequest(namespace=client.namespace)
+    described = await client.workflow_service.describe_namespace(
+        request, retry=rpc_timeout is None, timeout=rpc_timeout
+    )
+    return described.namespace_info.id

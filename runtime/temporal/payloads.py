@@ -30,7 +30,7 @@ from temporalio.converter import (
     WorkflowSerializationContext,
 )
 from temporalio.exceptions import ApplicationError
-from temporalio.service import RPCError, RPCStatusCode
+from temporalio.service import RPCError
 
 from everloop.runtime.blobs import (
     BlobCorruptError,
@@ -42,6 +42,7 @@ from everloop.runtime.blobs import (
 )
 from everloop.runtime.encryption.cipher import NO_CIPHER, Cipher, EncryptionError
 from everloop.runtime.temporal.codec import EncryptionCodec
+from everloop.runtime.temporal.describe import describe, is_not_found
 from everloop.workflows.contract.failures import BLOB_MISSING
 from everloop.workflows.contract.payloads import WIRE_DATA_CONVERTER
 
@@ -94,15 +95,15 @@ class MissingPayloads:
             try:
                 await _end_if_stuck(self.client, stuck_id, key, reason)
             except RPCError as error:
-                if error.status is not RPCStatusCode.NOT_FOUND:  # it has ended meanwhile
+                if not is_not_found(error):  # or else it has ended meanwhile
                     _log.warning(
                         "a task without its payload was not ended", task_id=stuck_id, error=str(error)
                     )
 
 
 async def _end_if_stuck(client: Client, workflow_id: str, key: str, reason: str) -> None:
-    newest = await client.get_workflow_handle(workflow_id).describe(rpc_timeout=CALL_TIMEOUT)
-    if newest.raw_description.pending_workflow_task.attempt <= 1:
+    newest = await describe(client, workflow_id, rpc_timeout=CALL_TIMEOUT)
+    if newest.attempt <= 1:
         return
     # Of this run only: one that begins meanwhile is another matter.
     run = client.get_workflow_handle(workflow_id, run_id=newest.run_id)

@@ -24,6 +24,7 @@ from everloop.runtime.blobs import (
 )
 from everloop.runtime.encryption.cipher import EncryptionError
 from everloop.runtime.redis import cipher_of
+from everloop.runtime.temporal.describe import namespace_id
 from everloop.stores.artifacts.interface import now
 from everloop.stores.artifacts.record import (
     EXPIRING,
@@ -34,7 +35,7 @@ from everloop.stores.artifacts.record import (
     folder_of_record,
     unseal_record,
 )
-from everloop.stores.blobs.users import namespace_id, require_sole_user
+from everloop.stores.blobs.cleanup import require_sole_user
 from everloop.stores.cleaned import Cleaned
 
 # Blobs of artifacts. Each is named by a record, or by the set of those that wait for their end.

@@ -1,8 +1,12 @@
 """Removes the large payloads of workflows that Temporal no longer knows.
 
-A payload lies in the folder of its task (`payload_storage.payload_folder`), so it says who may need it: the
-task, its sub-agents and its deliveries. As long as Temporal knows one of these, open or closed, its history
-may be read, replayed or reset, and all of the folder stays, however old it is.
+A payload lies in the folder of its task (`runtime.temporal.payloads.payload_folder`), so it says who may need
+it: the task, its sub-agents and its deliveries. As long as Temporal knows one of these, open or closed, its
+history may be read, replayed or reset, and all of the folder stays, however old it is.
+
+Two Everloops can be given the same directory or bucket by mistake. Then neither may remove what the other put
+there. So whoever uses a store writes that into the store itself, and where there is another user nothing is
+removed until an operator has decided.
 """
 
 import asyncio
@@ -10,59 +14,91 @@ import re
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta
 from typing import TypeVar
-from urllib.parse import unquote
+from urllib.parse import quote, unquote
 
-from temporalio.api.common.v1 import WorkflowExecution
-from temporalio.api.errordetails.v1 import NamespaceNotFoundFailure, NotFoundFailure
-from temporalio.api.workflowservice.v1 import DescribeWorkflowExecutionRequest
+import structlog
+from structlog.typing import FilteringBoundLogger
 from temporalio.client import Client
-from temporalio.service import RPCError, RPCStatusCode
+from temporalio.service import RPCError
 
-from everloop.runtime.blobs import BlobListing, Blobs
+from everloop.runtime.blobs import BlobError, BlobListing, Blobs
+from everloop.runtime.temporal.describe import find_run, namespace_id
 from everloop.runtime.temporal.payloads import NO_TASK, PAYLOADS, payload_folder
-from everloop.stores.blobs.users import namespace_id, require_sole_user
 from everloop.stores.cleaned import Cleaned
 
-# Which workflows Temporal no longer knows.
+# Who uses a blob store.
+
+FOLDER = "used-by"
+"""Folder of the names of users: id of the Temporal namespace, task queue."""
+
+_LONGEST_QUEUE = 60
+
+_ANY_AGE = timedelta(days=-36_500)
+"""Also a name that the clock of the store, or of another machine, puts into our future."""
+
+_log: FilteringBoundLogger = structlog.get_logger(__name__)
+
+
+class BlobsSharedError(Exception):
+    """Another Everloop uses this blob store as well, or has used it."""
+
+    def __init__(self, location: str, others: list[str]) -> None:
+        super().__init__(
+            f"nothing is removed from {location}: it is also used by another Temporal namespace or task "
+            f"queue ({', '.join(others)}). Give each Everloop a store of its own; if the other one is gone "
+            f"for good, delete its name from the folder {FOLDER} of the store"
+        )
+
+
+async def register_user(blobs: Blobs, namespace: str, task_queue: str) -> str:
+    """Put down that we use this store, and return where.
+
+    Raises:
+        BlobsUnavailableError: the store is away.
+    """
+    # A queue that is too long for a key stands there by its end, which tells more than its beginning.
+    ours = f"{FOLDER}/{namespace}/{quote(task_queue, safe='').replace('.', '%2E')[-_LONGEST_QUEUE:]}"
+    await blobs.put(ours, b"")
+    return ours
+
+
+async def announce_user(client: Client, blobs: Blobs, task_queue: str) -> None:
+    """Put down that we use this store before anything is in it, so that others who clean it up know.
+
+    What fails is a warning: our own housekeeping puts it down as well.
+    """
+    if (listing := blobs.listing) is None or listing.expires:  # nobody removes anything there
+        return
+    try:
+        await register_user(blobs, await namespace_id(client), task_queue)
+    except (BlobError, RPCError) as error:
+        _log.warning(
+            "use of the blob store not put down", store=blobs.location, error_type=type(error).__name__
+        )
+
+
+async def require_sole_user(blobs: Blobs, listing: BlobListing, namespace: str, task_queue: str) -> None:
+    """Put down that we use this store, and make sure that nobody else does.
+
+    Raises:
+        BlobsSharedError: somebody else does.
+        BlobsUnavailableError: the store does not tell now.
+    """
+    ours = await register_user(blobs, namespace, task_queue)
+    others: list[str] = []
+    cursor, is_last = "", False
+    while not is_last:
+        page = await listing.list_old(FOLDER, _ANY_AGE, cursor)
+        others += [key.removeprefix(f"{FOLDER}/") for key in page.keys if key != ours]
+        cursor, is_last = page.cursor, not page.cursor
+    if others:
+        raise BlobsSharedError(blobs.location, others)
+
+
+# Which payloads may be removed.
 
 _UNQUOTABLE = frozenset("'\"\\")
 """Ids with these are not asked for: what a query makes of them is nobody's promise."""
-
-
-async def is_gone(client: Client, workflow_id: str) -> bool:
-    """Whether Temporal has no workflow of this id, open or closed, nor one whose id goes on with a slash.
-
-    The first is asked of the history service, which knows every workflow at once; of the others, which tasks
-    start, visibility tells. Whatever is not a clear answer is an error.
-
-    Raises:
-        RPCError: Temporal does not tell.
-    """
-    if _UNQUOTABLE & set(workflow_id):
-        return False
-    # The SDK's own `describe` fails for a workflow that an operator has paused.
-    request = DescribeWorkflowExecutionRequest(
-        namespace=client.namespace, execution=WorkflowExecution(workflow_id=workflow_id)
-    )
-    try:
-        await client.workflow_service.describe_workflow_execution(request, retry=True)
-    except RPCError as error:
-        if not _says_not_found(error):
-            raise
-    else:
-        return False
-    children = await client.count_workflows(f"WorkflowId STARTS_WITH '{workflow_id}/'")
-    return not children.count
-
-
-def _says_not_found(error: RPCError) -> bool:
-    """Whether the server says that there is no such workflow; proxies answer NOT_FOUND for other reasons."""
-    if error.status is not RPCStatusCode.NOT_FOUND:
-        return False
-    details = [each.type_url.rpartition("/")[2] for each in error.grpc_status.details]
-    has_no_namespace = NamespaceNotFoundFailure.DESCRIPTOR.full_name in details
-    return NotFoundFailure.DESCRIPTOR.full_name in details and not has_no_namespace
-
 
 _AT_ONCE = 10
 """Questions to Temporal, and removals, at once."""
@@ -102,17 +138,17 @@ class PayloadCleanup:
             return await self._renew(listing, cursor, dry_run=dry_run)
         await require_sole_user(self._blobs, listing, namespace, self._task_queue)
         page = await listing.list_old(PAYLOADS, self._ttl, cursor)
-        gone = await self._gone(page.keys)
-        due = [key for key in page.keys if _folder(key) in gone]
+        removable = await self._removable(page.keys)
+        due = [key for key in page.keys if _folder(key) in removable]
         if dry_run:
             return Cleaned(len(due), page.cursor)
         return Cleaned(sum(await self._each(due, lambda key: listing.remove(key, self._ttl))), page.cursor)
 
     async def _renew(self, listing: BlobListing, cursor: str, *, dry_run: bool) -> Cleaned:
         page = await listing.list_old(PAYLOADS, self._ttl / 2, cursor)
-        gone = await self._gone(page.keys)
+        removable = await self._removable(page.keys)
         if not dry_run:
-            await self._each([key for key in page.keys if _folder(key) not in gone], listing.renew)
+            await self._each([key for key in page.keys if _folder(key) not in removable], listing.renew)
         return Cleaned(0, page.cursor)
 
     async def _each(self, keys: Sequence[str], work: Callable[[str], Awaitable[T]]) -> list[T]:
@@ -122,19 +158,34 @@ class PayloadCleanup:
 
         return await asyncio.gather(*map(work_on, keys))
 
-    async def _gone(self, keys: tuple[str, ...]) -> set[str]:
+    async def _removable(self, keys: tuple[str, ...]) -> set[str]:
         """Return those of the folders of these keys whose tasks Temporal no longer knows."""
         folders = sorted({_folder(key) for key in keys})
-        are_gone = await self._each(folders, self._is_gone)
-        return {folder for folder, gone in zip(folders, are_gone, strict=True) if gone}
+        removable = await self._each(folders, self._is_removable)
+        return {folder for folder, is_removable in zip(folders, removable, strict=True) if is_removable}
 
-    async def _is_gone(self, folder: str) -> bool:
+    async def _is_removable(self, folder: str) -> bool:
         word = folder.removeprefix(f"{PAYLOADS}/")
         task_id = unquote(word)
         if word == NO_TASK or _DIGEST.fullmatch(word) or payload_folder(task_id) != folder:
             return False
-        return await is_gone(self._client, task_id)
+        return await _is_unknown(self._client, task_id)
 
 
 def _folder(key: str) -> str:
     return key.rpartition("/")[0]
+
+
+async def _is_unknown(client: Client, workflow_id: str) -> bool:
+    """Whether Temporal has no workflow of this id, open or closed, nor one whose id goes on with a slash.
+
+    The first is asked of the history service, which knows every workflow at once; of the others, which tasks
+    start, visibility tells. Whatever is not a clear answer is an error.
+
+    Raises:
+        RPCError: Temporal does not tell.
+    """
+    if _UNQUOTABLE & set(workflow_id) or await find_run(client, workflow_id):
+        return False
+    children = await client.count_workflows(f"WorkflowId STARTS_WITH '{workflow_id}/'")
+    return not children.count

@@ -23,8 +23,8 @@ from everloop.deploy.local.servers import LOOPBACK, free_port
 from everloop.gateway.auth.api_keys import add_key, new_key
 from everloop.gateway.auth.scopes import READ, WRITE
 from everloop.stores.artifacts.record import KNOWN_SINCE
+from everloop.stores.blobs.cleanup import FOLDER
 from everloop.stores.blobs.settings import STORE_ID_KEY
-from everloop.stores.blobs.users import FOLDER
 from everloop.workflows.contract.housekeeping import Kind, housekeeping_schedule_id
 from everloop.workflows.contract.names import (
     CONVERSATIONS_KEY,

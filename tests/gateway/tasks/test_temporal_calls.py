@@ -7,7 +7,8 @@ from temporalio.api.errordetails.v1 import NamespaceNotFoundFailure, NotFoundFai
 from temporalio.service import RPCError, RPCStatusCode
 
 from everloop.gateway.errors import TaskUnknownError, TemporalUnavailableError
-from everloop.gateway.tasks.calls import UNAVAILABLE, translate_not_found, translate_temporal_errors
+from everloop.gateway.tasks.calls import translate_not_found, translate_temporal_errors
+from everloop.runtime.temporal.describe import UNAVAILABLE
 
 ABOUT_THE_CALL = set(RPCStatusCode) - UNAVAILABLE - {RPCStatusCode.OK}
 

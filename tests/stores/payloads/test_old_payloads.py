@@ -17,10 +17,9 @@ from everloop.runtime.temporal.payloads import NO_TASK, payload_folder
 from everloop.stores.artifacts.cleanup import AbandonedBlobs
 from everloop.stores.artifacts.interface import Create, NewPart
 from everloop.stores.artifacts.record import KNOWN_SINCE, PENDING
-from everloop.stores.blobs.cleanup import PayloadCleanup
+from everloop.stores.blobs.cleanup import FOLDER, BlobsSharedError, PayloadCleanup, announce_user
 from everloop.stores.blobs.local import LocalBlobs
 from everloop.stores.blobs.redis import RedisBlobs, blob_key
-from everloop.stores.blobs.users import FOLDER, BlobsSharedError, announce_user
 from tests.stores.artifacts.artifact_faults import kept_blobs, local_bench
 
 TTL, LONGER = timedelta(days=30), timedelta(days=31)
