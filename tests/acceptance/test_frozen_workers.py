@@ -63,8 +63,8 @@ async def test_a_tool_that_thaws_writes_nothing(
     assert response_of(task) == "Done."
     assert task.status.state == TaskState.TASK_STATE_COMPLETED
     (result,) = model.requests[1].tool_results
-    # Temporal may hand the second attempt to the frozen worker, which begins it when it goes on.
-    assert result in {"by 2", "by 3"}
+    # Temporal may hand further attempts to the frozen worker, which begins them when it goes on.
+    assert int(result.removeprefix("by ")) > 1
     assert {name for name, kept in (await kept_by(everloop)).items() if before.get(name) != kept} == set()
     assert after == task
     assert len((folder / "refused").read_text().splitlines()) == 7

@@ -15,6 +15,7 @@ from temporalio.client import Client
 from temporalio.service import RPCError
 
 from everloop.deploy.local.servers import LOOPBACK, TemporalPorts, free_port, temporal_command, valkey_command
+from tests.support.servers.fork_server import Forked, can_fork, forked
 
 ROOT = Path(__file__).parents[3]
 START_TIMEOUT = 180.0
@@ -38,7 +39,7 @@ class ServerProcess:
         self._command = list(command)
         self._log = log
         self._environment = {**os.environ, **INHERITED, **(environment or {})}
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: subprocess.Popen[bytes] | Forked | None = None
 
     @property
     def pid(self) -> int:
@@ -50,6 +51,9 @@ class ServerProcess:
         return self._log.read_text(errors="replace")
 
     def start(self) -> None:
+        if can_fork(self._command):
+            self._process = forked(self._command, self._log, self._environment, ROOT)
+            return
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
                 self._command, cwd=ROOT, stdout=log, stderr=subprocess.STDOUT, env=self._environment
@@ -73,8 +77,8 @@ class ServerProcess:
         try:
             return self._process.wait(timeout=60)
         except subprocess.TimeoutExpired:
-            self._process.kill()
-            return self._process.wait()
+            self._process.send_signal(signal.SIGKILL)
+            return self._process.wait(timeout=60)
 
 
 async def wait_until_answers(server: ServerProcess, check: Callable[[], Awaitable[bool]], what: str) -> None:

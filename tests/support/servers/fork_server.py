@@ -1,0 +1,152 @@
+"""Starts workers and gateways as copies of a process that has imported them: imports take two seconds.
+
+A copy has an environment, output and memory of its own from its first line on, and is killed like
+any process. Run by `forked`: `python -m tests.support.servers.fork_server FD`.
+"""
+
+import json
+import os
+import runpy
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import TypedDict
+
+PRELOADED = ("everloop.worker", "everloop.gateway.__main__")
+
+COPIES = (["worker.py"], ["-m", "everloop.gateway"])
+"""What can be started as a copy: the beginning of the command, after Python's name."""
+
+
+class Start(TypedDict):
+    """What is to be run."""
+
+    command: list[str]
+    log: str
+    environment: dict[str, str]
+    directory: str
+
+
+class Forked:
+    """A process that is no child of this one, used as a `subprocess.Popen`."""
+
+    def __init__(self, server: "_ForkServer", pid: int) -> None:
+        self._server = server
+        self.pid = pid
+        self.returncode: int | None = None
+
+    def poll(self) -> int | None:
+        if self.returncode is None:
+            self.returncode = self._server.ask({"poll": self.pid})
+        return self.returncode
+
+    def wait(self, timeout: float) -> int:
+        deadline = time.monotonic() + timeout
+        while (code := self.poll()) is None:
+            if time.monotonic() > deadline:
+                raise subprocess.TimeoutExpired(str(self.pid), timeout)
+            time.sleep(0.01)
+        return code
+
+    def send_signal(self, number: signal.Signals) -> None:
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+
+def can_fork(command: Sequence[str]) -> bool:
+    """Whether a copy can run this command."""
+    is_known = any(list(command[1 : 1 + len(begin)]) == begin for begin in COPIES)
+    return sys.platform == "linux" and command[0] == sys.executable and is_known
+
+
+def forked(command: Sequence[str], log: Path, environment: Mapping[str, str], directory: Path) -> Forked:
+    """Start a copy that runs this command, with its output in `log`."""
+    log.touch()
+    server = _fork_server()
+    start: Start = {
+        "command": list(command),
+        "log": str(log.absolute()),
+        "environment": dict(environment),
+        "directory": str(directory),
+    }
+    return Forked(server, server.ask({"start": start}) or 0)
+
+
+class _ForkServer:
+    """The process that is copied; it ends with this one."""
+
+    def __init__(self) -> None:
+        ours, theirs = socket.socketpair()
+        with theirs:
+            command = [sys.executable, "-m", __name__, str(theirs.fileno())]
+            directory = Path(__file__).parents[3]
+            self._process = subprocess.Popen(command, pass_fds=[theirs.fileno()], cwd=directory)
+        self._lines = ours.makefile("rw", encoding="utf-8")
+        self._lock = threading.Lock()
+
+    def ask(self, question: Mapping[str, object]) -> int | None:
+        with self._lock:
+            self._lines.write(f"{json.dumps(question)}\n")
+            self._lines.flush()
+            return json.loads(self._lines.readline())
+
+
+@cache
+def _fork_server() -> _ForkServer:
+    return _ForkServer()
+
+
+def serve(connection: socket.socket) -> Start | None:
+    """Start and look after copies until the other side ends; in a copy, return what it is to run."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # it ends when the other side does
+    for module in PRELOADED:
+        __import__(module)
+    if len(list(Path("/proc/self/task").iterdir())) > 1:
+        raise RuntimeError("an import has started a thread, which a copy would not have")
+    with connection, connection.makefile("rw", encoding="utf-8") as lines:
+        for line in lines:
+            question = json.loads(line)
+            if "start" in question:
+                answer = os.fork() or None
+                if answer is None:
+                    return question["start"]
+            else:
+                answer = _poll(question["poll"])
+            lines.write(f"{json.dumps(answer)}\n")
+            lines.flush()
+    return None
+
+
+def _poll(pid: int) -> int | None:
+    """Return how a process has ended, as `Popen.returncode` does."""
+    ended, status = os.waitpid(pid, os.WNOHANG)
+    return os.waitstatus_to_exitcode(status) if ended else None
+
+
+def run(start: Start) -> None:
+    """Become what is to be run."""
+    with Path(start["log"]).open("ab") as log:
+        os.dup2(log.fileno(), 1)
+        os.dup2(log.fileno(), 2)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    os.chdir(start["directory"])
+    os.environ.clear()
+    os.environ.update(start["environment"])
+    if start["command"][1] == "-m":
+        sys.argv = start["command"][2:]
+        sys.modules.pop(f"{sys.argv[0]}.__main__", None)  # runpy warns of what is imported already
+        runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
+    else:
+        sys.argv = start["command"][1:]
+        runpy.run_path(sys.argv[0], run_name="__main__")
+
+
+if __name__ == "__main__":
+    if to_run := serve(socket.socket(fileno=int(sys.argv[1]))):
+        run(to_run)
