@@ -56,7 +56,7 @@ format: $(INSTALLED) ## format the code, and fix what can be fixed safely
 	$(BIN)/ruff check --fix .
 
 bench: $(INSTALLED) ## measure speed and memory
-	$(BIN)/python -m tests.bench
+	$(BIN)/python -m bench
 
 chaos: $(INSTALLED) ## harm everything while clients work, CHAOS_SECONDS (600) long; CHAOS_SEED repeats a run
 	@exec $(BIN)/python -m tests.chaos --seconds $${CHAOS_SECONDS:-600} $${CHAOS_SEED:+--seed $$CHAOS_SEED}

@@ -18,7 +18,7 @@ from temporalio.client import Client
 from temporalio.worker import UnsandboxedWorkflowRunner, Worker
 
 from everloop.activities.conversation.memory import RememberedConversation
-from everloop.activities.housekeeping import Lifetimes, make_housekeeping
+from everloop.activities.housekeeping import Lifetimes, StoreHousekeeping
 from everloop.activities.model.call import OpenAIModel
 from everloop.activities.model.prices import Prices
 from everloop.activities.model.provider import ModelKeyError, ModelProvider, ModelSettings, make_openai_client
@@ -192,7 +192,7 @@ def _wire(servers: _Servers, agents: AgentRegistry, settings: WorkerSettings, mo
         agents=AgentCatalogue(agents, views, transcripts, records),
         context=conversation,
         narrator=Narrator(provider, views, records),
-        housekeeping=make_housekeeping(
+        housekeeping=StoreHousekeeping(
             redis, servers.blobs, servers.temporal, settings.task_queue, lifetimes
         ),
         push=PushDelivering(
@@ -237,7 +237,7 @@ async def run(agents: AgentRegistry, queues: Sequence[str]) -> None:
                 for warning in agents.missed:
                     _log.warning(warning)
                 report_queues(agents, queues, settings)
-                begin_counters(agent.id for agent in agents)
+                begin_counters([agent.id for agent in agents])
                 telemetry.ready()
                 _log.info(
                     "worker ready",

@@ -6,7 +6,7 @@ import structlog
 from redis.exceptions import RedisError
 
 from everloop.activities.lease import overtaken
-from everloop.runtime.telemetry.statuses import record_statuses
+from everloop.runtime.telemetry.instruments import record_statuses
 from everloop.stores.leases import Lease, NotOursError
 from everloop.stores.views.interface import TaskViews
 from everloop.workflows.contract.events import TaskEvent

@@ -13,9 +13,8 @@ from everloop.agents.agent import Agent
 from everloop.agents.hooks import ANYBODY, HookContext, ModelRequest, NeedsApproval, TaskOutcome, Veto
 from everloop.agents.plugins import Plugin
 from everloop.workflows.contract import failures
-from everloop.workflows.contract.guards import strictest
 from everloop.workflows.contract.messages import AssistantMessage, ToolCall, ToolMessage, Usage, UserMessage
-from everloop.workflows.contract.tasks import Identity, TaskRef
+from everloop.workflows.contract.tasks import Identity, TaskRef, strictest
 
 HOOK_TIMEOUT = 20.0
 """Seconds that one hook of one plugin may take; a later one counts as failed."""

@@ -1,6 +1,6 @@
 """Cleaning up the stores, one limited step a call."""
 
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -31,17 +31,6 @@ _log: FilteringBoundLogger = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True)
-class Cleaners:
-    """Who removes what."""
-
-    views: ViewCleanup
-    conversations: ConversationCleanup
-    artifacts: ArtifactHousekeeping
-    artifact_blobs: AbandonedBlobs
-    payloads: PayloadCleanup
-
-
-@dataclass(frozen=True)
 class Lifetimes:
     """How long things are kept after their last change, and payloads after they were last put."""
 
@@ -51,69 +40,36 @@ class Lifetimes:
 
 
 class StoreHousekeeping(HousekeepingPort):
-    """Any number of steps may run at once. One that dies is taken again: it finds less to do."""
+    """Cleans up the stores of the Everloop whose workflows wait on a queue.
 
-    def __init__(self, cleaners: Cleaners) -> None:
-        self._cleaners = cleaners
-
-    @activity.defn
-    async def clean_views(self, call: CleanInput) -> CleanResult:
-        return await _step(Kind.VIEWS, call, self._cleaners.views.clean(call.cursor, dry_run=call.dry_run))
-
-    @activity.defn
-    async def clean_conversations(self, call: CleanInput) -> CleanResult:
-        work = self._cleaners.conversations.clean(dry_run=call.dry_run)
-        return await _step(Kind.CONVERSATIONS, call, work)
-
-    @activity.defn
-    async def clean_artifacts(self, call: CleanInput) -> CleanResult:
-        work = self._cleaners.artifacts.clean_artifacts(call.cursor, dry_run=call.dry_run)
-        return await _step(Kind.ARTIFACTS, call, work)
-
-    @activity.defn
-    async def clean_pending_blobs(self, call: CleanInput) -> CleanResult:
-        work = self._cleaners.artifacts.clean_pending(dry_run=call.dry_run)
-        return await _step(Kind.PENDING_BLOBS, call, work)
-
-    @activity.defn
-    async def clean_artifact_blobs(self, call: CleanInput) -> CleanResult:
-        work = self._cleaners.artifact_blobs.clean(call.cursor, dry_run=call.dry_run)
-        return await _step(Kind.ARTIFACT_BLOBS, call, work)
-
-    @activity.defn
-    async def clean_payloads(self, call: CleanInput) -> CleanResult:
-        work = self._cleaners.payloads.clean(call.cursor, dry_run=call.dry_run)
-        return await _step(Kind.PAYLOADS, call, work)
-
-
-def make_housekeeping(
-    redis: Redis, blobs: Blobs, client: Client, task_queue: str, lifetimes: Lifetimes
-) -> HousekeepingPort:
-    """Return what cleans up the stores of the Everloop whose workflows wait on this queue."""
-    return StoreHousekeeping(
-        Cleaners(
-            ViewCleanup(redis),
-            ConversationCleanup(redis, ttl=lifetimes.conversations),
-            ArtifactHousekeeping(redis, blobs),
-            AbandonedBlobs(redis, blobs, client, task_queue, ttl=lifetimes.artifacts),
-            PayloadCleanup(blobs, client, task_queue, ttl=lifetimes.payloads),
-        )
-    )
-
-
-async def _step(kind: Kind, call: CleanInput, work: Awaitable[Cleaned]) -> CleanResult:
-    """Do a step, and count what it has removed.
-
-    Raises:
-        ApplicationError: nobody knows what is still needed.
+    Any number of steps may run at once. One that dies is taken again: it finds less to do.
     """
-    async with heartbeating():
-        try:
-            cleaned = await work
-        except BlobsSharedError as error:
-            _log.warning("housekeeping refused", kind=kind, reason=str(error))
-            raise ApplicationError(str(error), type=HOUSEKEEPING_REFUSED, non_retryable=True) from None
-    if not call.dry_run and cleaned.removed:
-        record_removed(kind, cleaned.removed)
-        _log.info("cleaned up", kind=kind, removed=cleaned.removed)
-    return CleanResult(removed=cleaned.removed, cursor=cleaned.cursor)
+
+    def __init__(
+        self, redis: Redis, blobs: Blobs, client: Client, task_queue: str, lifetimes: Lifetimes
+    ) -> None:
+        views, artifacts = ViewCleanup(redis), ArtifactHousekeeping(redis, blobs)
+        conversations = ConversationCleanup(redis, ttl=lifetimes.conversations)
+        abandoned = AbandonedBlobs(redis, blobs, client, task_queue, ttl=lifetimes.artifacts)
+        payloads = PayloadCleanup(blobs, client, task_queue, ttl=lifetimes.payloads)
+        self._cleaners: dict[Kind, Callable[[CleanInput], Awaitable[Cleaned]]] = {
+            Kind.VIEWS: lambda call: views.clean(call.cursor, dry_run=call.dry_run),
+            Kind.CONVERSATIONS: lambda call: conversations.clean(dry_run=call.dry_run),
+            Kind.ARTIFACTS: lambda call: artifacts.clean_artifacts(call.cursor, dry_run=call.dry_run),
+            Kind.PENDING_BLOBS: lambda call: artifacts.clean_pending(dry_run=call.dry_run),
+            Kind.ARTIFACT_BLOBS: lambda call: abandoned.clean(call.cursor, dry_run=call.dry_run),
+            Kind.PAYLOADS: lambda call: payloads.clean(call.cursor, dry_run=call.dry_run),
+        }
+
+    @activity.defn
+    async def clean(self, call: CleanInput) -> CleanResult:
+        async with heartbeating():
+            try:
+                cleaned = await self._cleaners[call.kind](call)
+            except BlobsSharedError as error:
+                _log.warning("housekeeping refused", kind=call.kind, reason=str(error))
+                raise ApplicationError(str(error), type=HOUSEKEEPING_REFUSED, non_retryable=True) from None
+        if not call.dry_run and cleaned.removed:
+            record_removed(call.kind, cleaned.removed)
+            _log.info("cleaned up", kind=call.kind, removed=cleaned.removed)
+        return CleanResult(removed=cleaned.removed, cursor=cleaned.cursor)

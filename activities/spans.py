@@ -10,8 +10,8 @@ from opentelemetry import trace
 from opentelemetry.trace import Span, SpanKind, StatusCode
 from opentelemetry.util.types import AttributeValue
 from pydantic import BeforeValidator, Field, JsonValue
-from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from everloop.runtime.settings import Settings
 from everloop.workflows.contract.calls import ToolReply
 from everloop.workflows.contract.messages import AssistantMessage, ToolCall, ToolMessage
 from everloop.workflows.contract.tasks import TaskRef
@@ -68,13 +68,11 @@ def _mode(given: object) -> object:
     return _MODES.get(given.lower(), given) if isinstance(given, str) else given
 
 
-class ContentSettings(BaseSettings):
+class ContentSettings(Settings):
     """Whether spans have prompts, replies, arguments and results of tools on them.
 
     `OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT`: true or false (default).
     """
-
-    model_config = SettingsConfigDict(frozen=True, env_ignore_empty=True, hide_input_in_errors=True)
 
     is_captured: Annotated[bool, BeforeValidator(_mode)] = Field(
         default=False, validation_alias="OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"

@@ -1,23 +1,19 @@
-"""What a worker counts and measures, as OpenTelemetry instruments; docs/metrics.md lists them.
-
-Attributes hold names that operators chose (agents, tools, models) or words of a fixed set, never ids of
-owners, contexts or tasks, nor names that a model made up. Without a meter provider recording does nothing.
-"""
+"""What a worker counts and measures, as `everloop.runtime.telemetry.instruments` says."""
 
 import asyncio
 import time
-from collections.abc import AsyncIterable, Callable, Generator, Iterable
+from collections.abc import AsyncIterable, Callable, Collection, Generator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Literal, Self, get_args
 
 from openai import APIStatusError
 from openai.types.chat import ChatCompletionChunk
-from opentelemetry import metrics, trace
+from opentelemetry import trace
 from structlog.contextvars import bind_contextvars, bound_contextvars
 from temporalio.worker import ActivityInboundInterceptor, ExecuteActivityInput, Interceptor
 
+from everloop.runtime.telemetry.instruments import begin, begin_statuses, counter, histogram
 from everloop.runtime.telemetry.logs import bind_task, task_fields
-from everloop.runtime.telemetry.statuses import begin_statuses
 from everloop.workflows.contract.calls import ToolReply
 from everloop.workflows.contract.housekeeping import Kind
 from everloop.workflows.contract.messages import ToolMessage, Usage
@@ -44,57 +40,39 @@ TOKENS = tuple(4**power for power in range(14))
 
 TOOL_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 900, 3600)
 
-_meter = metrics.get_meter("everloop")
-
-_operations = _meter.create_histogram(
+_operations = histogram(
     "gen_ai.client.operation.duration",
-    unit="s",
-    description="Time of a model call, to the last chunk of its reply or its failure.",
-    explicit_bucket_boundaries_advisory=LONG_MODEL_SECONDS,
+    "s",
+    "Time of a model call, to the last chunk of its reply or its failure.",
+    bounds=LONG_MODEL_SECONDS,
 )
-_first_chunks = _meter.create_histogram(
+_first_chunks = histogram(
     "gen_ai.client.operation.time_to_first_chunk",
-    unit="s",
-    description="Time from a model call to the first chunk of its reply.",
-    explicit_bucket_boundaries_advisory=MODEL_SECONDS,
+    "s",
+    "Time from a model call to the first chunk of its reply.",
+    bounds=MODEL_SECONDS,
 )
-_tokens = _meter.create_histogram(
-    "gen_ai.client.token.usage",
-    unit="{token}",
-    description="Tokens of a model call that was answered whole.",
-    explicit_bucket_boundaries_advisory=TOKENS,
+_tokens = histogram(
+    "gen_ai.client.token.usage", "{token}", "Tokens of a model call that was answered whole.", bounds=TOKENS
 )
-_cost = _meter.create_counter(
-    "everloop.model.cost",
-    unit="{USD}",
-    description="What model calls cost in US dollars, by the price list of the worker.",
+_cost = counter(
+    "everloop.model.cost", "{USD}", "What model calls cost in US dollars, by the price list of the worker."
 )
-_tool_calls = _meter.create_counter(
-    "everloop.tool.calls", unit="{call}", description="What attempts at tool calls came to."
+_tool_calls = counter("everloop.tool.calls", "{call}", "What attempts at tool calls came to.")
+_tool_durations = histogram(
+    "everloop.tool.duration", "s", "Time that the function of a tool ran.", bounds=TOOL_SECONDS
 )
-_tool_durations = _meter.create_histogram(
-    "everloop.tool.duration",
-    unit="s",
-    description="Time that the function of a tool ran.",
-    explicit_bucket_boundaries_advisory=TOOL_SECONDS,
+_deliveries = counter(
+    "everloop.push.deliveries", "{notification}", "Tries to deliver a push notification, by outcome."
 )
-_deliveries = _meter.create_counter(
-    "everloop.push.deliveries",
-    unit="{notification}",
-    description="Tries to deliver a push notification, by outcome.",
-)
-_removed = _meter.create_counter(
-    "everloop.housekeeping.removed", unit="{object}", description="What housekeeping removed, by kind."
-)
+_removed = counter("everloop.housekeeping.removed", "{object}", "What housekeeping removed, by kind.")
 
 
-def begin_counters(agent_ids: Iterable[str]) -> None:
-    """Let counters begin at 0: of one that appears with its first event, no rate shows that event."""
+def begin_counters(agent_ids: Collection[str]) -> None:
+    """Let counters begin at 0."""
     begin_statuses(agent_ids)
-    for outcome in get_args(DeliveryOutcome):
-        _deliveries.add(0, {"outcome": outcome})
-    for kind in Kind:
-        _removed.add(0, {"kind": kind.value})
+    begin(_deliveries, outcome=get_args(DeliveryOutcome))
+    begin(_removed, kind=[kind.value for kind in Kind])
 
 
 def record_delivery(outcome: DeliveryOutcome) -> None:

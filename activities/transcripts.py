@@ -10,9 +10,8 @@ from everloop.activities.lease import overtaken
 from everloop.stores.leases import Lease, NotOursError
 from everloop.stores.transcripts import OpenedTranscript, Reply, Transcripts
 from everloop.workflows.contract import failures
-from everloop.workflows.contract.messages import TranscriptMessage
+from everloop.workflows.contract.messages import TranscriptMessage, extend_digest
 from everloop.workflows.contract.tasks import TaskRef
-from everloop.workflows.contract.transcripts import extend_digest
 
 _log = structlog.get_logger()
 

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from everloop.agents.agent import Agent, Responder, Skill, Turn
     from everloop.agents.artifact_tools import artifacts
-    from everloop.agents.budget import budget
-    from everloop.agents.guard import guard
+    from everloop.agents.guard import budget, guard
     from everloop.agents.hooks import HookContext, ModelRequest, NeedsApproval, TaskOutcome, Veto
     from everloop.agents.limits import Compaction, Limits, Memory, Retries
     from everloop.agents.mcp.plugin import mcp
@@ -96,7 +95,7 @@ _HOMES = {
     "Veto": "everloop.agents.hooks",
     "artifacts": "everloop.agents.artifact_tools",
     "async_prompt": "everloop.agents.plugins",
-    "budget": "everloop.agents.budget",
+    "budget": "everloop.agents.guard",
     "guard": "everloop.agents.guard",
     "handoff": "everloop.agents.plugins",
     "mcp": "everloop.agents.mcp.plugin",

@@ -1,75 +1,64 @@
-"""What a gateway counts and measures, as OpenTelemetry instruments; docs/metrics.md lists them.
-
-Attributes hold names that operators chose (agents) or words of a fixed set, never ids of owners, contexts or
-tasks. Without a meter provider recording does nothing.
-"""
+"""What a gateway counts and measures, as `everloop.runtime.telemetry.instruments` says."""
 
 from collections.abc import Collection
 
-from opentelemetry import metrics
-
-from everloop.runtime.telemetry.statuses import begin_statuses, record_statuses
+from everloop.runtime.telemetry.instruments import (
+    METER,
+    begin,
+    begin_statuses,
+    counter,
+    histogram,
+    record_statuses,
+)
 from everloop.workflows.contract.tasks import TERMINAL_STATES, TaskState
 
 LAG_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 
-_meter = metrics.get_meter("everloop")
-
-_started = _meter.create_counter(
-    "everloop.tasks.started", unit="{task}", description="Tasks that messages of clients started."
-)
-_settled = _meter.create_counter(
+_started = counter("everloop.tasks.started", "{task}", "Tasks that messages of clients started.")
+_settled = counter(
     "everloop.tasks.settled",
-    unit="{task}",
-    description="Tasks whose last status the gateway published, because their workflow could not.",
+    "{task}",
+    "Tasks whose last status the gateway published, because their workflow could not.",
 )
-_open = _meter.create_gauge(
-    "everloop.tasks.open",
-    unit="{task}",
-    description="Tasks that have not ended, as Temporal's visibility counts them.",
+_open = METER.create_gauge(
+    "everloop.tasks.open", "{task}", "Tasks that have not ended, as Temporal's visibility counts them."
 )
-_reachable = _meter.create_gauge(
-    "everloop.server.reachable",
-    description="1 if the server answered the gateway's last probe, else 0.",
+_reachable = METER.create_gauge(
+    "everloop.server.reachable", description="1 if the server answered the gateway's last probe, else 0."
 )
-_subscribers = _meter.create_up_down_counter(
-    "everloop.subscribers", unit="{stream}", description="Streams and waiting requests that follow a task."
+_subscribers = METER.create_up_down_counter(
+    "everloop.subscribers", "{stream}", "Streams and waiting requests that follow a task."
 )
-_lag = _meter.create_histogram(
+_lag = histogram(
     "everloop.stream.lag",
-    unit="s",
-    description="Time from when an event was written to when it was queued for its subscribers.",
-    explicit_bucket_boundaries_advisory=LAG_SECONDS,
+    "s",
+    "Time from when an event was written to when it was queued for its subscribers.",
+    bounds=LAG_SECONDS,
 )
-_rebuilt = _meter.create_counter(
-    "everloop.views.rebuilt",
-    unit="{view}",
-    description="Views that the store had lost, rebuilt from their workflows.",
+_rebuilt = counter(
+    "everloop.views.rebuilt", "{view}", "Views that the store had lost, rebuilt from their workflows."
 )
-_problems = _meter.create_counter(
+_problems = counter(
     "everloop.workflow_task.problems",
-    unit="{task}",
-    description="Tasks whose workflow task was found to fail again and again.",
+    "{task}",
+    "Tasks whose workflow task was found to fail again and again.",
 )
-_refused = _meter.create_counter(
+_refused = counter(
     "everloop.requests.refused",
-    unit="{request}",
-    description="Requests of owners who asked for more than a share, and what there was no room for.",
+    "{request}",
+    "Requests of owners who asked for more than a share, and what there was no room for.",
 )
 
 
 def begin_counters(agent_ids: Collection[str]) -> None:
-    """Let counters begin at 0, as `everloop.runtime.telemetry.statuses.begin_statuses` says."""
+    """Let counters begin at 0."""
     begin_statuses(agent_ids)
-    for agent_id in agent_ids:
-        _started.add(0, {"agent": agent_id})
-    for state in TERMINAL_STATES:
-        _settled.add(0, {"state": state.value})
-    for limit in ("rate", "open_tasks", "streams", "large_tasks"):
-        _refused.add(0, {"limit": limit})
-    _problems.add(0, {"cause": ""})
-    _rebuilt.add(0)
-    _subscribers.add(0)
+    begin(_started, agent=agent_ids)
+    begin(_settled, state=[state.value for state in TERMINAL_STATES])
+    begin(_refused, limit=("rate", "open_tasks", "streams", "large_tasks"))
+    begin(_problems, cause=[""])
+    for counted in (_rebuilt, _subscribers):
+        begin(counted)
 
 
 def record_started(agent_id: str) -> None:

@@ -4,8 +4,9 @@ import re
 from typing import Annotated
 
 from pydantic import Field, ValidationInfo, field_validator
-from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+from pydantic_settings import NoDecode
 
+from everloop.runtime.settings import Settings
 from everloop.workflows.contract.names import DEFAULT_TASK_QUEUE
 
 EVERYWHERE = frozenset({"0.0.0.0", "::"})
@@ -14,7 +15,7 @@ EVERYWHERE = frozenset({"0.0.0.0", "::"})
 _ORIGIN = re.compile(r"https?://[^/?#@\s,*]+")
 
 
-class GatewaySettings(BaseSettings):
+class GatewaySettings(Settings):
     """What this gateway listens on and what it accepts (environment, prefix EVERLOOP_).
 
     `host` (default 127.0.0.1) and `port` (8080) to listen on. `public_url`: where clients reach it, as agent
@@ -32,8 +33,6 @@ class GatewaySettings(BaseSettings):
     Temporal's web UI is, as origins separated by commas; its pages may call the codec endpoint (none). An
     empty variable counts as not set.
     """
-
-    model_config = SettingsConfigDict(env_prefix="EVERLOOP_", frozen=True, env_ignore_empty=True)
 
     host: str = "127.0.0.1"
     port: int = Field(default=8080, ge=0, le=65535)
@@ -57,7 +56,7 @@ class GatewaySettings(BaseSettings):
         message = info.data.get("max_message_bytes", 0)
         if size <= message:
             raise ValueError(
-                f"EVERLOOP_MAX_BODY_BYTES: {size} is too small for a message; set more than "
+                f"{size} is too small for a message; set more than "
                 f"EVERLOOP_MAX_MESSAGE_BYTES, which is {message}"
             )
         return size
@@ -70,7 +69,7 @@ class GatewaySettings(BaseSettings):
         if all(_ORIGIN.fullmatch(origin) for origin in origins):
             return origins
         raise ValueError(
-            "EVERLOOP_CODEC_ORIGINS: expected origins such as https://temporal.example:8233, separated by "
+            "expected origins such as https://temporal.example:8233, separated by "
             "commas, each without a path; correct it"
         )
 

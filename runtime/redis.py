@@ -10,7 +10,6 @@ from typing import cast
 from urllib.parse import urlsplit
 
 from pydantic import Field, field_validator
-from pydantic_settings import BaseSettings, SettingsConfigDict
 from redis.asyncio import BlockingConnectionPool, Redis
 from redis.asyncio.connection import parse_url
 from redis.asyncio.retry import Retry
@@ -20,6 +19,7 @@ from redis.maint_notifications import MaintNotificationsConfig
 
 from everloop.runtime.encryption.cipher import NO_CIPHER, Cipher
 from everloop.runtime.encryption.keys import EncryptionSettings
+from everloop.runtime.settings import Settings
 
 MINIMUM_VERSION = (6, 2)
 SOCKET_TIMEOUT = 10.0
@@ -45,16 +45,12 @@ class RedisMisconfiguredError(RedisUnfitError):
     """Redis answers, but it is too old, a cluster, or throws data away."""
 
 
-class StoreSettings(BaseSettings):
+class StoreSettings(Settings):
     """Where task views, transcripts and tool records live.
 
     EVERLOOP_REDIS_URL: `redis://[user:password@]host:port/database` (`rediss` with TLS, `unix` for a
     socket). Default: the local server, database 0. Never shown, because it may hold a password.
     """
-
-    model_config = SettingsConfigDict(
-        env_prefix="EVERLOOP_", frozen=True, hide_input_in_errors=True, env_ignore_empty=True
-    )
 
     redis_url: str = Field(default="redis://127.0.0.1:6379/0", repr=False)
 
@@ -62,10 +58,10 @@ class StoreSettings(BaseSettings):
     @classmethod
     def validate_url(cls, url: str) -> str:
         if url.partition("://")[0] not in _SCHEMES:
-            raise ValueError("EVERLOOP_REDIS_URL: expected redis://, rediss:// or unix://; correct it")
+            raise ValueError("expected redis://, rediss:// or unix://; correct it")
         if not _is_readable(url):
             raise ValueError(
-                "EVERLOOP_REDIS_URL: expected redis://[user:password@]host:port/database; correct it, and "
+                "expected redis://[user:password@]host:port/database; correct it, and "
                 "percent-encode signs such as / ? # @ in the password (/ is %2F)"
             )
         return url

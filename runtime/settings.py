@@ -1,4 +1,4 @@
-"""How a process says which of its settings are wrong."""
+"""What a process reads of its environment, and how it says which of that is wrong."""
 
 import os
 import sys
@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from difflib import get_close_matches
 
 from pydantic import ValidationError
+from pydantic_settings import BaseSettings, SettingsConfigDict
 
 # The names of all settings, so that one which is misspelt does not count as not set in silence.
 
@@ -29,6 +30,18 @@ SETTINGS = frozenset({
     "TOOL_RECORD_TTL_DAYS", "TRANSCRIPT_TTL_DAYS", "VERSION",
 })  # fmt: skip
 """Of all processes, commands, agents that ship and files of deployments: they share one environment."""
+
+
+class Settings(BaseSettings):
+    """Settings of a process: a field each, from the variable of its name, or of its alias where it has one.
+
+    An empty variable counts as not set. `explain` says what is wrong with one, and names it, so that the
+    errors of validators need not; no error shows a value.
+    """
+
+    model_config = SettingsConfigDict(
+        env_prefix=PREFIX, frozen=True, hide_input_in_errors=True, env_ignore_empty=True
+    )
 
 
 def report_unknown(process: str) -> None:
@@ -56,14 +69,12 @@ OURS = "Value error, "
 def explain(error: ValidationError) -> str:
     """Return one line that names each wrong variable and what is expected of it, without the values.
 
-    `error` was raised by a `BaseSettings` whose fields have the prefix EVERLOOP_, or an alias in capitals.
+    `error` was raised by `Settings` whose fields have the prefix EVERLOOP_, or an alias in capitals.
     """
     problems = error.errors(include_url=False, include_input=False, include_context=False)
     return "; ".join(_line(str(problem["loc"][0]), problem["msg"]) for problem in problems)
 
 
 def _line(field: str, problem: str) -> str:
-    if problem.startswith(OURS):
-        return problem.removeprefix(OURS)  # our own validators name the variable
-    variable = field if field.isupper() else PREFIX + field.upper()
-    return f"{variable}: {problem}"
+    variable, text = field if field.isupper() else PREFIX + field.upper(), problem.removeprefix(OURS)
+    return text if variable in text else f"{variable}: {text}"

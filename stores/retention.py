@@ -3,8 +3,8 @@
 from datetime import timedelta
 
 from pydantic import Field
-from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from everloop.runtime.settings import Settings
 from everloop.stores.conversations import CONVERSATION_TTL
 from everloop.stores.tool_records import RECORD_TTL
 from everloop.stores.views.interface import MAX_TASK_BYTES
@@ -14,7 +14,7 @@ MAX_TTL_DAYS = 36_500
 SMALLEST_TASK_BYTES = 1_000_000
 
 
-class RetentionSettings(BaseSettings):
+class RetentionSettings(Settings):
     """Times to live, and the size of a task. Both of a task are the same for all workers and gateways.
 
     Nothing of an open task expires; these begin when it has ended. EVERLOOP_TASK_TTL_DAYS: how long the view
@@ -29,10 +29,6 @@ class RetentionSettings(BaseSettings):
     EVERLOOP_MAX_TASK_BYTES: how large a task may get as it is stored, with its messages and what it shows of
     its artifacts, default 50,000,000, at least 1,000,000. An empty variable counts as not set.
     """
-
-    model_config = SettingsConfigDict(
-        env_prefix="EVERLOOP_", frozen=True, hide_input_in_errors=True, env_ignore_empty=True
-    )
 
     task_ttl_days: int = Field(default=TASK_TTL.days, ge=1, le=MAX_TTL_DAYS)
     conversation_ttl_days: int = Field(default=CONVERSATION_TTL.days, ge=1, le=MAX_TTL_DAYS)

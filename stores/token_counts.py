@@ -11,9 +11,10 @@ from json import dumps
 from pathlib import Path
 
 import structlog
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic import Field
 from tiktoken import Encoding, get_encoding
 
+from everloop.runtime.settings import Settings
 from everloop.workflows.contract.calls import ConversationMessage
 from everloop.workflows.contract.messages import (
     AssistantMessage,
@@ -66,15 +67,13 @@ KNOWN_DATA = (
 """Newest first."""
 
 
-class TokenSettings(BaseSettings):
+class TokenSettings(Settings):
     """TIKTOKEN_CACHE_DIR: the folder with the data of tiktoken's `o200k_base`; else tokens are estimated.
 
     `cl100k_base`, that of older models, does too. An empty variable counts as not set.
     """
 
-    model_config = SettingsConfigDict(frozen=True, hide_input_in_errors=True, env_ignore_empty=True)
-
-    tiktoken_cache_dir: Path | None = None
+    tiktoken_cache_dir: Path | None = Field(default=None, validation_alias="TIKTOKEN_CACHE_DIR")
 
 
 def token_counter(settings: TokenSettings) -> CountTokens:

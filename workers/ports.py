@@ -8,7 +8,7 @@ import structlog
 from everloop.agents.registry import AgentRegistry
 from everloop.workers.settings import WorkerSettings
 from everloop.workflows.contract import names
-from everloop.workflows.contract.housekeeping import HousekeepingPort, housekeeping_calls
+from everloop.workflows.contract.housekeeping import HousekeepingPort
 from everloop.workflows.contract.names import MODEL_QUEUE, TOOLS_QUEUE, WORKER_QUEUES, WORKFLOWS_QUEUE
 from everloop.workflows.contract.ports import (
     AgentPort,
@@ -50,8 +50,9 @@ def calls_of(queue: str, ports: Ports) -> list[Callable[..., object]]:
         ports.context.load_context,
         ports.context.save_context,
     ]
+    housekeeping = [ports.housekeeping.clean] if ports.housekeeping else []
     calls: dict[str, list[Callable[..., object]]] = {
-        names.WORKFLOWS_QUEUE: [*short, *tools, *model, *housekeeping_calls(ports.housekeeping)],
+        names.WORKFLOWS_QUEUE: [*short, *tools, *model, *housekeeping],
         names.MODEL_QUEUE: [*model],
         names.TOOLS_QUEUE: [*tools],
         names.PUSH_QUEUE: [ports.push.deliver_push] if ports.push else [],

@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import Annotated
 
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError, field_validator
-from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+from pydantic_settings import NoDecode
 from temporalio.common import VersioningBehavior, WorkerDeploymentVersion
 from temporalio.worker import (
     PollerBehavior,
@@ -18,6 +18,7 @@ from temporalio.worker import (
     WorkerTuner,
 )
 
+from everloop.runtime.settings import Settings
 from everloop.workflows.contract import names
 from everloop.workflows.contract.names import WORKER_QUEUES
 
@@ -48,7 +49,7 @@ class QueueNameError(Exception):
     """A name of a queue is that of a kind of work, whose workers take more than calls of models and tools."""
 
 
-class WorkerSettings(BaseSettings):
+class WorkerSettings(Settings):
     """How a worker works (environment, prefix EVERLOOP_; an empty variable counts as not set).
 
     `task_queue`: the same as the gateway's. `max_cached_workflows`: tasks kept in memory between their steps
@@ -60,10 +61,6 @@ class WorkerSettings(BaseSettings):
     agents, in the worker deployment `deployment` (default "everloop"); a task then ends on the build it began
     on. Default: none, every worker takes every task.
     """
-
-    model_config = SettingsConfigDict(
-        env_prefix="EVERLOOP_", frozen=True, env_ignore_empty=True, hide_input_in_errors=True
-    )
 
     task_queue: str = names.DEFAULT_TASK_QUEUE
     max_cached_workflows: int = Field(default=1000, ge=0)
@@ -86,7 +83,7 @@ class WorkerSettings(BaseSettings):
             problem = error.errors(include_url=False, include_input=False, include_context=False)[0]
             place = "".join(f"{word}: " for word in problem["loc"])
             raise ValueError(
-                f"EVERLOOP_QUEUE_RATES: {place}{problem['msg']}; expected calls a second of each queue, as "
+                f"{place}{problem['msg']}; expected calls a second of each queue, as "
                 'JSON such as {"model": 50, "gpu": 0.5}'
             ) from None
 

@@ -1,9 +1,6 @@
 """Cleaning up, one kind of thing after the other; a schedule starts it every few minutes."""
 
-from collections.abc import Callable, Coroutine
-from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any
 
 from temporalio import workflow
 from temporalio.common import RetryPolicy
@@ -31,22 +28,8 @@ SEARCH_PAUSE = timedelta(hours=1)
 """After a search through everything that is kept: the time until the next one begins."""
 
 
-@dataclass(frozen=True)
-class _Step:
-    kind: Kind
-    clean: Callable[[HousekeepingPort, CleanInput], Coroutine[Any, Any, CleanResult]]
-    searches: bool
-    """Whether it looks through all that there is, instead of a list of what is due."""
-
-
-_STEPS = (
-    _Step(Kind.VIEWS, HousekeepingPort.clean_views, searches=True),
-    _Step(Kind.CONVERSATIONS, HousekeepingPort.clean_conversations, searches=False),
-    _Step(Kind.ARTIFACTS, HousekeepingPort.clean_artifacts, searches=False),
-    _Step(Kind.PENDING_BLOBS, HousekeepingPort.clean_pending_blobs, searches=False),
-    _Step(Kind.ARTIFACT_BLOBS, HousekeepingPort.clean_artifact_blobs, searches=True),
-    _Step(Kind.PAYLOADS, HousekeepingPort.clean_payloads, searches=True),
-)
+SEARCHES = frozenset({Kind.VIEWS, Kind.ARTIFACT_BLOBS, Kind.PAYLOADS})
+"""Kinds of which all is looked through that there is, instead of a list of what is due."""
 
 
 @workflow.defn(name=HOUSEKEEPING_WORKFLOW_TYPE)
@@ -61,19 +44,19 @@ class Housekeeping:
     async def run(self, asked: HousekeepingInput) -> HousekeepingResult:
         before = _last_result()
         kinds: dict[Kind, KindResult] = {}
-        for step in _STEPS:
-            known = before.kinds.get(step.kind, KindResult())
-            kinds[step.kind] = await self._clean(step, asked, known)
+        for kind in Kind:
+            known = before.kinds.get(kind, KindResult())
+            kinds[kind] = await self._clean(kind, asked, known)
         return HousekeepingResult(dry_run=asked.dry_run, kinds=kinds)
 
-    async def _clean(self, step: _Step, asked: HousekeepingInput, known: KindResult) -> KindResult:
-        if step.searches and not known.cursor and _is_recent(known):
+    async def _clean(self, kind: Kind, asked: HousekeepingInput, known: KindResult) -> KindResult:
+        if kind in SEARCHES and not known.cursor and _is_recent(known):
             return known.model_copy(update={"removed": 0, "failure": ""})
         removed, cursor = 0, known.cursor
         for _ in range(DRY_ROUNDS if asked.dry_run else ROUNDS):
-            call = CleanInput(dry_run=asked.dry_run, cursor=cursor)
+            call = CleanInput(kind=kind, dry_run=asked.dry_run, cursor=cursor)
             try:
-                cleaned = await _execute(step, call)
+                cleaned = await _execute(call)
             except ActivityError as error:
                 if is_cancelled_exception(error):
                     raise
@@ -85,9 +68,9 @@ class Housekeeping:
         return KindResult(removed=removed, cursor=cursor, finished_at=known.finished_at)
 
 
-async def _execute(step: _Step, call: CleanInput) -> CleanResult:
-    summary = f"count {step.kind}" if call.dry_run else f"clean up {step.kind}"
-    return await workflow.execute_activity_method(step.clean, call, **_options(summary))
+async def _execute(call: CleanInput) -> CleanResult:
+    summary = f"count {call.kind}" if call.dry_run else f"clean up {call.kind}"
+    return await workflow.execute_activity_method(HousekeepingPort.clean, call, **_options(summary))
 
 
 def _options(summary: str) -> ActivityConfig:

@@ -8,8 +8,8 @@ from temporalio.exceptions import ActivityError, ApplicationError, is_cancelled_
 from temporalio.workflow import ActivityConfig
 
 from everloop.workflows.contract import names
+from everloop.workflows.contract.calls import PUSH_FAILED, DeliverPushInput, DeliverPushResult, PushRef
 from everloop.workflows.contract.ports import PushPort
-from everloop.workflows.contract.push import PUSH_FAILED, DeliverPushInput, DeliverPushResult, PushRef
 
 PATIENCE = timedelta(hours=24)
 """How long one notification is tried."""

@@ -11,9 +11,8 @@ from temporalio.workflow import ActivityCancellationType, ActivityConfig
 
 from everloop.workflows.contract import names
 from everloop.workflows.contract.events import StatusChanged
-from everloop.workflows.contract.guards import approvers_of, refusal
 from everloop.workflows.contract.questions import OWNER
-from everloop.workflows.contract.tasks import AgentSpec, TaskRef, ToolSpec
+from everloop.workflows.contract.tasks import AgentSpec, TaskRef, ToolSpec, approvers_of, refusal
 from everloop.workflows.limits import seconds_left
 from everloop.workflows.state import CarriedTask, TaskRunState
 

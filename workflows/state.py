@@ -22,6 +22,9 @@ from everloop.workflows.contract.messages import (
     Usage,
     UserMessage,
     content_digest,
+    estimate_tokens,
+    extend_digest,
+    measure,
 )
 from everloop.workflows.contract.names import message_identity, relayed_question
 from everloop.workflows.contract.questions import Answer, Question
@@ -34,7 +37,6 @@ from everloop.workflows.contract.tasks import (
     ToolSpec,
     TranscriptPage,
 )
-from everloop.workflows.contract.transcripts import estimate_tokens, extend_digest, measure
 
 VIEW_BYTES = 1_500_000
 """The `view` query returns the newest messages that fit: Temporal takes payloads up to 2 MB."""

@@ -11,7 +11,7 @@ import structlog
 from openai.types.chat import ChatCompletionContentPartParam
 from temporalio.exceptions import ApplicationError
 
-from everloop.activities.waiting import AWAY
+from everloop.activities.retries import AWAY
 from everloop.runtime.blobs import BlobCorruptError, BlobMissingError
 from everloop.stores.artifacts.interface import ArtifactError, Artifacts
 from everloop.workflows.contract.failures import FILES_UNAVAILABLE

@@ -15,7 +15,7 @@ import httpx2
 from openai import AsyncOpenAI, AsyncStream, DefaultAsyncHttpxClient, Timeout
 from openai.types.chat import ChatCompletionChunk, ChatCompletionMessageParam
 from pydantic import AnyHttpUrl, Field, SecretStr, field_validator
-from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+from pydantic_settings import NoDecode
 from temporalio.exceptions import ApplicationError
 
 from everloop.activities.heartbeat import Heartbeat
@@ -27,6 +27,7 @@ from everloop.activities.model.span import Provider, model_span, record_reply
 from everloop.activities.telemetry import TimedChunks, record_usage, timed_model_call
 from everloop.agents.agent import Agent
 from everloop.runtime.bounded_answers import UNCOMPRESSED, bounding
+from everloop.runtime.settings import Settings
 from everloop.workflows.contract import failures
 from everloop.workflows.contract.messages import AssistantMessage, Usage
 from everloop.workflows.contract.tasks import TaskRef
@@ -48,7 +49,7 @@ class ModelKeyError(Exception):
     """An agent asks a model, and there is no key for it; the message says which variable to set."""
 
 
-class ModelSettings(BaseSettings):
+class ModelSettings(Settings):
     """Where the models are, read from the environment; an empty variable counts as not set.
 
     `OPENAI_API_KEY` is required where an agent asks a model. `OPENAI_BASE_URL`: any server that speaks Chat
@@ -60,8 +61,6 @@ class ModelSettings(BaseSettings):
     Raises:
         ValidationError: a variable is missing or wrong; it is named, its value is not shown.
     """
-
-    model_config = SettingsConfigDict(frozen=True, env_ignore_empty=True, hide_input_in_errors=True)
 
     api_key: SecretStr = Field(default=SecretStr(""), validation_alias="OPENAI_API_KEY")
     base_url: AnyHttpUrl = Field(
@@ -88,12 +87,7 @@ class ModelSettings(BaseSettings):
     @field_validator("prices", mode="before")
     @classmethod
     def _are_prices(cls, prices: object) -> object:
-        if not isinstance(prices, str):
-            return prices
-        try:
-            return read_prices(prices)
-        except ValueError as error:
-            raise ValueError(f"EVERLOOP_PRICES: {error}") from None
+        return read_prices(prices) if isinstance(prices, str) else prices
 
 
 def make_openai_client(settings: ModelSettings) -> AsyncOpenAI:

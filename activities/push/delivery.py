@@ -25,11 +25,11 @@ from everloop.runtime.protocol.tasks import TaskUrl, to_artifact, to_status, to_
 from everloop.stores.leases import Leases
 from everloop.stores.push.configs import PushConfig, PushConfigs
 from everloop.stores.views.interface import TaskViews
+from everloop.workflows.contract.calls import PUSH_FAILED, DeliverPushInput, DeliverPushResult
 from everloop.workflows.contract.events import StatusChanged
 from everloop.workflows.contract.names import derive_push_event_id
 from everloop.workflows.contract.parts import with_whole_numbers
 from everloop.workflows.contract.ports import PushPort
-from everloop.workflows.contract.push import PUSH_FAILED, DeliverPushInput, DeliverPushResult
 from everloop.workflows.contract.tasks import Artifact, TaskStatus, TaskView
 
 # Notifications as A2A has them. Pure.

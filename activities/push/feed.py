@@ -13,8 +13,8 @@ from everloop.runtime.temporal.describe import is_not_found
 from everloop.stores.artifacts.interface import Artifacts
 from everloop.stores.artifacts.rendering import with_artifacts
 from everloop.stores.views.interface import MAX_TASK_BYTES, START, Snapshot, TaskViews
+from everloop.workflows.contract.calls import TASK_UNREADABLE
 from everloop.workflows.contract.events import ArtifactChunk, StatusChanged, TaskEvent
-from everloop.workflows.contract.push import TASK_UNREADABLE
 from everloop.workflows.contract.tasks import Artifact, TaskView
 
 # What the workflows of tasks say of them, where the store of views may have lost it.

@@ -13,7 +13,7 @@ from typing import Self
 
 import structlog
 
-from everloop.activities.waiting import AWAY, patiently
+from everloop.activities.retries import AWAY, retry_artifacts
 from everloop.agents.tool_context import Content, FileWriter
 from everloop.runtime.blobs import BlobError
 from everloop.stores.artifacts.interface import Append, ArtifactError, Change, Create, Fail, NewPart
@@ -168,7 +168,7 @@ class ArtifactWriter:
         change = self._first(content, is_last=is_last) if is_first else Append(content, -1, rows, is_last)
         operation_id = f"{self._writer_id}{self._count}"
         # The store may have done it when its answer is lost; of the same id, it does nothing twice.
-        artifact = await patiently(lambda: self._apply(change, operation_id))
+        artifact = await retry_artifacts(lambda: self._apply(change, operation_id))
         self._log.ids[self._artifact_id] = None
         return artifact
 

@@ -19,6 +19,7 @@ from pydantic import JsonValue
 from redis.exceptions import RedisError
 from temporalio import activity
 
+from everloop.activities.retries import artifact_retries, retry_artifacts
 from everloop.activities.tools.artifact_writer import (
     ArtifactWriter,
     BatchedFile,
@@ -28,7 +29,6 @@ from everloop.activities.tools.artifact_writer import (
     new_part,
     new_parts,
 )
-from everloop.activities.waiting import AWAY, Patience, patiently
 from everloop.agents.tool import Tool
 from everloop.agents.tool_context import Content, FileWriter, Row, ToolArtifacts
 from everloop.runtime.blobs import BlobError
@@ -175,30 +175,26 @@ class TaskArtifacts(ToolArtifacts):
 
     async def read(self, artifact_id: str, index: int = 0) -> AsyncGenerator[bytes]:
         edition = _edition(await self.get(artifact_id), index)
-        start, patience = 0, Patience()
-        while True:
-            try:
+        start = 0
+        async for attempt in artifact_retries():
+            with attempt:
                 async for piece in self._read_on(artifact_id, index, start, edition):
                     start += len(piece)
                     yield piece
-            except AWAY as error:
-                await patience.wait(error)
-            else:
-                return
 
     async def read_rows(self, artifact_id: str, index: int = 0) -> AsyncGenerator[dict[str, JsonValue]]:
         async for row in decode_rows(self.read(artifact_id, index)):
             yield row
 
     async def get(self, artifact_id: str) -> StoredArtifact:
-        return await patiently(lambda: self._artifacts.get_artifact(self._context_id, artifact_id))
+        return await retry_artifacts(lambda: self._artifacts.get_artifact(self._context_id, artifact_id))
 
     async def list(self) -> Sequence[StoredArtifact]:
-        return await patiently(lambda: self._artifacts.list_artifacts(self._context_id))
+        return await retry_artifacts(lambda: self._artifacts.list_artifacts(self._context_id))
 
     async def delete(self, artifact_id: str) -> None:
         await self._check()
-        await patiently(lambda: self._artifacts.delete_artifact(self._context_id, artifact_id))
+        await retry_artifacts(lambda: self._artifacts.delete_artifact(self._context_id, artifact_id))
         self.log.ids.pop(artifact_id, None)
 
     async def _read_on(
@@ -235,7 +231,7 @@ class TaskArtifacts(ToolArtifacts):
         operation_id = self._call_id or f"{self._attempt}{token_hex(8)}"
         _checked(artifact_id)
         await self._check()
-        artifact = await patiently(
+        artifact = await retry_artifacts(
             lambda: self._artifacts.apply(self._context_id, artifact_id, change, operation_id=operation_id)
         )
         self.log.ids[artifact_id] = None

@@ -9,9 +9,9 @@ from pydantic import JsonValue
 from redis.exceptions import RedisError
 
 from everloop.activities.lease import TOOL_LEASE, CallLease, overtaken
+from everloop.activities.retries import MAX_OUTAGE, StoreAwayError, retry_for
 from everloop.activities.tools.messages import unknown_outcome
 from everloop.activities.tools.questions import phase_key
-from everloop.activities.waiting import PATIENCE, StoreAwayError, insist
 from everloop.stores.leases import Claim, Lease, NotOursError
 from everloop.stores.tool_records import ToolRecords
 from everloop.workflows.contract.calls import RunToolInput, ToolReply
@@ -151,12 +151,12 @@ class KeepingFailedError(Exception):
 class KeptValue:
     """The value that one call keeps, whatever attempt of it and however many questions later.
 
-    `patience` is how long an outage of the store is waited out, in seconds (default 20).
+    `max_outage` is how long an outage of the store is waited out, in seconds (default 20).
     """
 
-    def __init__(self, claim: ToolClaim, *, patience: float = PATIENCE) -> None:
+    def __init__(self, claim: ToolClaim, *, max_outage: float = MAX_OUTAGE) -> None:
         self._claim = claim
-        self._patience = patience
+        self._max_outage = max_outage
 
     async def read(self) -> JsonValue:
         """Return what the last attempt has kept, None if there is nothing."""
@@ -172,7 +172,7 @@ class KeptValue:
         if problem := _problem_of(value):
             raise KeepingFailedError(problem)
         try:
-            await insist(lambda: self._claim.keep(value), self._patience)
+            await retry_for(lambda: self._claim.keep(value), self._max_outage)
         except StoreAwayError:
             problem = "what the call keeps cannot be stored now; try again later"
         if problem:

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from pydantic import JsonValue
 
-from everloop.activities.waiting import PATIENCE, StoreAwayError, insist
+from everloop.activities.retries import MAX_OUTAGE, StoreAwayError, retry_for
 from everloop.stores.secrets import Secrets
 from everloop.workflows.contract.names import child_path, root_task_id
 from everloop.workflows.contract.questions import Answer, Question
@@ -27,15 +27,15 @@ class SecretReader:
     """Hands secrets to a tool and blacks them out in what it says and writes.
 
     Clients bring secrets to their own task: those of a sub-agent's task are kept there, under names of its
-    own, until that one ends. `patience` is how long an outage of the store is waited out, in seconds
+    own, until that one ends. `max_outage` is how long an outage of the store is waited out, in seconds
     (default 20).
     """
 
-    def __init__(self, secrets: Secrets, task_id: str, *, patience: float = PATIENCE) -> None:
+    def __init__(self, secrets: Secrets, task_id: str, *, max_outage: float = MAX_OUTAGE) -> None:
         self._secrets = secrets
         self._task_id = root_task_id(task_id)
         self._path = child_path(task_id)
-        self._patience = patience
+        self._max_outage = max_outage
         self._seen: set[str] = set()
 
     async def accept(self, answers: Iterable[Answer]) -> None:
@@ -88,8 +88,8 @@ class SecretReader:
     async def _get(self, name: str) -> JsonValue:
         """Read a secret; the store's own error would reveal to the model where the store is."""
         try:
-            return await insist(
-                lambda: self._secrets.get(self._task_id, self._full_name(name)), self._patience
+            return await retry_for(
+                lambda: self._secrets.get(self._task_id, self._full_name(name)), self._max_outage
             )
         except StoreAwayError:
             problem = f"the secret {name!r} cannot be read now; try again later"

@@ -1,16 +1,16 @@
 """What the local stack reads from the environment."""
 
 from pydantic import Field, SecretStr, ValidationError
-from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from everloop.deploy.demo_model.script import MODEL
 from everloop.deploy.local.errors import StackSettingsError
+from everloop.runtime.settings import Settings, explain
 from everloop.workflows.contract.names import DEFAULT_TASK_QUEUE
 
 PORT = Field(default=None, ge=1, le=65_535)
 
 
-class StackSettings(BaseSettings):
+class StackSettings(Settings):
     """Ports and model of a local stack. An empty variable counts as unset.
 
     Ports (EVERLOOP_PORT is the gateway's): default any free one. EVERLOOP_GRPC_PORT: where the gateway speaks
@@ -18,18 +18,16 @@ class StackSettings(BaseSettings):
     OPENAI_BASE_URL and EVERLOOP_MODEL: all unset means the scripted demo model.
     """
 
-    model_config = SettingsConfigDict(frozen=True, env_ignore_empty=True)
-
-    everloop_port: int | None = PORT
-    everloop_grpc_port: int | None = PORT
-    everloop_temporal_port: int | None = PORT
-    everloop_temporal_ui_port: int | None = PORT
-    everloop_redis_port: int | None = PORT
-    everloop_public_url: str = ""
-    everloop_task_queue: str = DEFAULT_TASK_QUEUE
-    everloop_model: str = ""
-    openai_api_key: SecretStr | None = None
-    openai_base_url: str = ""
+    port: int | None = PORT
+    grpc_port: int | None = PORT
+    temporal_port: int | None = PORT
+    temporal_ui_port: int | None = PORT
+    redis_port: int | None = PORT
+    public_url: str = ""
+    task_queue: str = DEFAULT_TASK_QUEUE
+    model: str = ""
+    openai_api_key: SecretStr | None = Field(default=None, validation_alias="OPENAI_API_KEY")
+    openai_base_url: str = Field(default="", validation_alias="OPENAI_BASE_URL")
 
     @property
     def uses_demo_model(self) -> bool:
@@ -39,18 +37,18 @@ class StackSettings(BaseSettings):
     def wanted_ports(self) -> dict[str, tuple[str, int]]:
         """The ports asked for: name in `Ports` → (variable, port)."""
         asked = {
-            "gateway": ("EVERLOOP_PORT", self.everloop_port),
-            "gateway_grpc": ("EVERLOOP_GRPC_PORT", self.everloop_grpc_port),
-            "temporal": ("EVERLOOP_TEMPORAL_PORT", self.everloop_temporal_port),
-            "temporal_ui": ("EVERLOOP_TEMPORAL_UI_PORT", self.everloop_temporal_ui_port),
-            "redis": ("EVERLOOP_REDIS_PORT", self.everloop_redis_port),
+            "gateway": ("EVERLOOP_PORT", self.port),
+            "gateway_grpc": ("EVERLOOP_GRPC_PORT", self.grpc_port),
+            "temporal": ("EVERLOOP_TEMPORAL_PORT", self.temporal_port),
+            "temporal_ui": ("EVERLOOP_TEMPORAL_UI_PORT", self.temporal_ui_port),
+            "redis": ("EVERLOOP_REDIS_PORT", self.redis_port),
         }
         return {name: (variable, port) for name, (variable, port) in asked.items() if port is not None}
 
     def on_free_ports(self) -> "StackSettings":
         """Return the same settings for a stack that runs beside others."""
         own = [name for name in type(self).model_fields if name.endswith("_port")]
-        return self.model_copy(update={**dict.fromkeys(own), "everloop_public_url": ""})
+        return self.model_copy(update={**dict.fromkeys(own), "public_url": ""})
 
 
 def load_settings() -> StackSettings:
@@ -62,18 +60,16 @@ def load_settings() -> StackSettings:
     try:
         settings = StackSettings()
     except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        variable = str(first["loc"][0]).upper()
-        raise StackSettingsError(f"{variable}={first['input']}: {first['msg']}") from None
+        raise StackSettingsError(explain(error)) from None
     _check_model(settings)
     return settings
 
 
 def _check_model(settings: StackSettings) -> None:
     if settings.uses_demo_model:
-        if settings.everloop_model not in {"", MODEL}:
+        if settings.model not in {"", MODEL}:
             raise StackSettingsError(
-                f"EVERLOOP_MODEL is {settings.everloop_model}, but OPENAI_API_KEY is not set; "
+                f"EVERLOOP_MODEL is {settings.model}, but OPENAI_API_KEY is not set; "
                 "set it, or unset EVERLOOP_MODEL to use the scripted demo model"
             )
         return
@@ -81,7 +77,7 @@ def _check_model(settings: StackSettings) -> None:
         raise StackSettingsError(
             "OPENAI_BASE_URL is set, but OPENAI_API_KEY is not; set it (to any word if none is needed)"
         )
-    if not settings.everloop_model:
+    if not settings.model:
         raise StackSettingsError(
             "OPENAI_API_KEY is set, but EVERLOOP_MODEL is not; set it to the model to use (gpt-4.1-mini), "
             "or unset OPENAI_API_KEY and OPENAI_BASE_URL to use the scripted demo model"

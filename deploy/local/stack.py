@@ -50,7 +50,7 @@ class LocalStack:
 
     @property
     def gateway_url(self) -> str:
-        return self.settings.everloop_public_url or self._http(self.ports.gateway)
+        return self.settings.public_url or self._http(self.ports.gateway)
 
     @property
     def card_url(self) -> str:
@@ -85,7 +85,7 @@ class LocalStack:
 
     @property
     def model(self) -> str:
-        return MODEL if self.settings.uses_demo_model else self.settings.everloop_model
+        return MODEL if self.settings.uses_demo_model else self.settings.model
 
     @property
     def blobs(self) -> Path:
@@ -137,7 +137,7 @@ class LocalStack:
         )
 
     def _worker(self, client: httpx.AsyncClient) -> Service:
-        task_queue = self.settings.everloop_task_queue
+        task_queue = self.settings.task_queue
 
         async def is_ready(since: float) -> bool:
             return await worker_polls(client, self.temporal_http, task_queue, since)
@@ -181,7 +181,7 @@ class LocalStack:
     @property
     def _is_local(self) -> bool:
         """Whether clients are on this machine, as far as one can tell."""
-        host = urlsplit(self.settings.everloop_public_url or self.gateway_url).hostname or ""
+        host = urlsplit(self.settings.public_url or self.gateway_url).hostname or ""
         return is_loopback(host) and is_loopback(os.environ.get("EVERLOOP_HOST") or LOOPBACK)
 
     @staticmethod

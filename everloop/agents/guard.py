@@ -1,15 +1,15 @@
 """A plugin that says which tools may be called: all, some, or some after people have approved."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import get_args
 
 from everloop.agents.errors import AgentDefinitionError
-from everloop.agents.hooks import HookContext, NeedsApproval, Veto
+from everloop.agents.hooks import HookContext, ModelRequest, NeedsApproval, Veto
 from everloop.agents.plugins import Plugin
-from everloop.workflows.contract.guards import Decision, GuardRules
-from everloop.workflows.contract.messages import ToolCall
+from everloop.workflows.contract.messages import ToolCall, Usage
 from everloop.workflows.contract.questions import OWNER, problem_of_approvers
+from everloop.workflows.contract.tasks import Decision, GuardRules
 
 
 @dataclass(kw_only=True, eq=False)
@@ -77,3 +77,79 @@ def _problem_of(patterns: Sequence[str], default: str) -> str:
     if twice := next((pattern for pattern in patterns if patterns.count(pattern) > 1), ""):
         return f"{twice!r} is given twice; only one of the lists can decide about it"
     return ""
+
+
+# A budget: a task that has used most of it is asked to come to an end.
+
+
+def budget(*, tokens: int | None = None, cost: float | None = None, warn_at: float = 0.8) -> Plugin:
+    """Let a task come to an end softly before it has used too much.
+
+    `tokens` are those of prompts and replies together, `cost` is in US dollars (a model whose price the
+    worker does not know costs nothing); what sub-agents use counts. From the share `warn_at` on (default 0.8)
+    the model reads before each reply how much is left; once all is used it is offered no tools, and answers
+    with what it has. `Limits` with more tokens, or a higher cost, are a hard stop beside it.
+
+    Raises:
+        AgentDefinitionError: nothing to keep to, or a budget or share that no task could keep.
+    """
+    if tokens is None and cost is None:
+        raise AgentDefinitionError("budget: it has neither tokens nor cost; give one of them, or both")
+    if tokens is not None and tokens < 1:
+        raise AgentDefinitionError(f"budget: tokens start at 1, not at {tokens}; None means no budget")
+    if cost is not None and not cost > 0:
+        raise AgentDefinitionError(f"budget: cost is {cost}; give more than 0, or None for no budget")
+    if not 0 < warn_at <= 1:
+        raise AgentDefinitionError(f"budget: warn_at is {warn_at}; give a share above 0, at most 1")
+    return Budget(name="budget", tokens=tokens, cost=cost, warn_at=warn_at)
+
+
+@dataclass(kw_only=True, eq=False)
+class Budget(Plugin):
+    """Tells the model what is left, and takes its tools away when nothing is; see `budget`."""
+
+    tokens: int | None
+    cost: float | None
+    warn_at: float
+
+    async def before_model_call(self, context: HookContext, request: ModelRequest) -> ModelRequest | None:
+        share = self._used_share(context.usage)
+        if share < self.warn_at or _is_forced(request):
+            return None
+        if share < 1:
+            return _noted(request, self._warning(context.usage, share))
+        return _noted(replace(request, tools=()), _USED_UP)
+
+    def _used_share(self, usage: Usage) -> float:
+        of_tokens = _tokens(usage) / self.tokens if self.tokens else 0
+        return max(of_tokens, usage.cost / self.cost if self.cost else 0)
+
+    def _warning(self, usage: Usage, share: float) -> str:
+        left: list[str] = []
+        if self.tokens:
+            left.append(f"{self.tokens - _tokens(usage)} of {self.tokens} tokens")
+        if self.cost:
+            left.append(f"${self.cost - usage.cost:.4f} of ${self.cost:.4f}")
+        return (
+            f"[This task has used {share:.0%} of its budget; {' and '.join(left)} are left. Come to an end: "
+            "do only what the answer cannot do without, then answer.]"
+        )
+
+
+_USED_UP = (
+    "[This task has used up its budget. There are no tools any more: answer now with what you have, and say "
+    "what is missing.]"
+)
+
+
+def _noted(request: ModelRequest, note: str) -> ModelRequest:
+    return replace(request, messages=(*request.messages, {"role": "system", "content": note}))
+
+
+def _is_forced(request: ModelRequest) -> bool:
+    """Whether the model has its last words already, and has to call a certain tool."""
+    return isinstance(request.settings.get("tool_choice"), dict)
+
+
+def _tokens(usage: Usage) -> int:
+    return usage.input_tokens + usage.output_tokens

@@ -15,11 +15,11 @@ from types import ModuleType
 from typing import cast
 
 from pydantic import ValidationError
-from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from everloop.agents.agent import Agent
 from everloop.agents.errors import AgentDefinitionError, AgentError, UnknownAgentError
 from everloop.agents.plugins import Plugin
+from everloop.runtime.settings import Settings
 
 # What is wrong in a file of the user, told in one line of file, line and reason.
 #
@@ -261,15 +261,13 @@ def _agents_of_value(value: object) -> list[Agent] | None:
     return agents if len(agents) == len(values) else None
 
 
-class AgentSettings(BaseSettings):
+class AgentSettings(Settings):
     """Which agents to serve (environment, prefix EVERLOOP_).
 
     `agents`: `module:attribute`, an attribute being an `Agent` or a sequence of them, a file `NAME.py`, or a
     directory, all of whose files define agents; several separated by commas. The first agent is the default
     one. Default: the demo agent.
     """
-
-    model_config = SettingsConfigDict(env_prefix="EVERLOOP_", frozen=True, env_ignore_empty=True)
 
     agents: str = "everloop.examples.demo:agent"
 

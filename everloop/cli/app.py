@@ -7,17 +7,27 @@ commands need (Temporal's client alone takes half a second) before one of them r
 import os
 import sys
 from collections.abc import Sequence
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperOption
 
 from everloop import __version__
-from everloop.cli import housekeeping, keys, processes, reindex, schedules, stack, temporal
-from everloop.cli.errors import FAILED, INTERRUPTED, NAME, report, tell
-from everloop.cli.tables import print_line
+from everloop.cli import housekeeping, keys, processes, schedules, stack
+from everloop.cli.output import FAILED, INTERRUPTED, NAME, print_line, print_notice, report
 
 OWN_REPORTS = frozenset({"worker", "gateway", "temporal"})
 """Commands that say themselves which variables of the environment are no settings, or read others."""
+
+_display_type = TyperOption.display_type_rich
+
+
+def _type_of_value(self: TyperOption, ctx: Any) -> str | None:  # noqa: ANN401 -- typer hides its type
+    """Say of options with a value alone what it is: typer writes `<bool>` behind each flag."""
+    return None if self.is_flag else _display_type(self, ctx)
+
+
+TyperOption.display_type_rich = _type_of_value
 
 app = typer.Typer(
     name=NAME,
@@ -28,14 +38,13 @@ app = typer.Typer(
 )
 stack.register(app)
 processes.register(app)
-temporal.register(app)
 app.add_typer(keys.app, name="keys", rich_help_panel="Operate")
 app.add_typer(schedules.app, name="schedules", rich_help_panel="Operate")
 app.add_typer(housekeeping.app, name="housekeeping", rich_help_panel="Operate")
-reindex.register(app)
+housekeeping.register(app)
 
 
-def _tell_version(asked: bool) -> None:  # noqa: FBT001 -- typer's
+def _print_version(asked: bool) -> None:  # noqa: FBT001 -- typer's
     if asked:
         print_line(f"{NAME} {__version__}")
         raise typer.Exit
@@ -47,9 +56,7 @@ def everloop(
     *,
     _version: Annotated[
         bool,
-        typer.Option(
-            "--version", metavar="", help="Show the version and exit.", is_eager=True, callback=_tell_version
-        ),
+        typer.Option("--version", help="Show the version and exit.", is_eager=True, callback=_print_version),
     ] = False,
 ) -> None:
     """AI agents that survive anything: A2A tasks as durable Temporal workflows."""
@@ -68,7 +75,7 @@ def run(arguments: Sequence[str]) -> int:
     except Exception as error:  # noqa: BLE001 -- a stack trace helps no user, and may show secrets
         return report(error)
     if code == INTERRUPTED:  # before a command could say what has been done by then
-        tell("interrupted")
+        print_notice("interrupted")
     return code if isinstance(code, int) else 0
 
 

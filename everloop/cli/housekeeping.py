@@ -1,4 +1,4 @@
-"""`everloop housekeeping`: clean up now, or see when that is done by itself."""
+"""`everloop housekeeping` and `everloop reindex`: remove what nobody needs, bring back what Redis lost."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -6,13 +6,29 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
-from everloop.cli.errors import FAILED, reported, tell
-from everloop.cli.servers import use_local_stack
-from everloop.cli.tables import NOTHING, AsJson, print_fields, print_json, print_line, print_table
+from everloop.cli.output import (
+    FAILED,
+    NOTHING,
+    AsJson,
+    CommandError,
+    option,
+    print_fields,
+    print_json,
+    print_line,
+    print_notice,
+    print_table,
+)
+from everloop.cli.servers import run_on_servers
 
 if TYPE_CHECKING:
     from everloop.deploy.housekeeping.runs import HousekeepingRuns, ScheduledRun, ScheduleStatus
     from everloop.workflows.contract.housekeeping import HousekeepingResult, KindResult
+
+import sys
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from everloop.deploy.reindex.progress import Progress
 
 T = TypeVar("T")
 
@@ -42,7 +58,7 @@ app = typer.Typer(
 def run(
     *,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", metavar="", help="Remove nothing; show what would be removed now.")
+        bool, typer.Option("--dry-run", help="Remove nothing; show what would be removed now.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -55,7 +71,7 @@ def run(
         head = ("KIND", "WOULD BE REMOVED" if dry_run else "REMOVED", "")
         print_table(head, [_run_row(NAMES[kind], done) for kind, done in result.kinds.items()])
     for name, failure in failures.items():
-        tell(f"{name}: {failure}")
+        print_notice(f"{name}: {failure}")
     raise typer.Exit(FAILED if failures else 0)
 
 
@@ -86,31 +102,23 @@ def _asked(ask: "Callable[[HousekeepingRuns], Awaitable[T]]") -> T:
     Raises:
         CommandError: it cannot, or not in time.
     """
-    import uvloop
+    from everloop.deploy.housekeeping.runs import HousekeepingError, connected_runs
 
-    from everloop.deploy.housekeeping.runs import HousekeepingError
-    from everloop.runtime.encryption.cipher import EncryptionError
-    from everloop.runtime.temporal.connection import TemporalUnreachableError
+    async def answer() -> T:
+        return await ask(await connected_runs())
 
-    use_local_stack()
-    kinds = (EncryptionError, HousekeepingError, TemporalUnreachableError)
-    with reported(*kinds, interrupted="interrupted; a run that has begun goes on"):
-        return uvloop.run(_answer(ask))
-
-
-async def _answer(ask: "Callable[[HousekeepingRuns], Awaitable[T]]") -> T:
-    from everloop.deploy.housekeeping.runs import connected_runs
-
-    return await ask(await connected_runs())
+    return run_on_servers(
+        answer(), HousekeepingError, interrupted="interrupted; a run that has begun goes on"
+    )
 
 
 async def _run(runs: "HousekeepingRuns", *, dry_run: bool) -> "HousekeepingResult":
-    told = f"a worker of the queue {runs.task_queue} (EVERLOOP_TASK_QUEUE) has to do it; waiting"
-    notice = asyncio.get_running_loop().call_later(NOTICE, tell, told)
+    notice = f"a worker of the queue {runs.task_queue} (EVERLOOP_TASK_QUEUE) has to do it; waiting"
+    timer = asyncio.get_running_loop().call_later(NOTICE, print_notice, notice)
     try:
         return await runs.run(dry_run=dry_run)
     finally:
-        notice.cancel()
+        timer.cancel()
 
 
 def _run_row(name: str, done: "KindResult") -> tuple[str, str, str]:
@@ -155,3 +163,63 @@ def _status_data(known: "ScheduleStatus") -> dict[str, object]:
 
 def _removed(result: "HousekeepingResult") -> int:
     return sum(done.removed for done in result.kinds.values())
+
+
+AT_ONCE = 10
+MOST_AT_ONCE = 1000
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command(
+        rich_help_panel="Operate",
+        epilog="Servers are found as workers and gateways find them (TEMPORAL_ADDRESS, EVERLOOP_REDIS_URL, "
+        "EVERLOOP_BLOBS and what belongs to it). What comes back, and what does not: docs/housekeeping.md.",
+    )(reindex)
+
+
+def reindex(
+    agent: Annotated[str, option("ID", "Only tasks of this agent.")] = "",
+    owner: Annotated[str, option("NAME", "Only tasks of this owner.")] = "",
+    at_once: Annotated[
+        int,
+        option("N", "How many tasks are asked at once; each costs a worker a replay.", most=MOST_AT_ONCE),
+    ] = AT_ONCE,
+    *,
+    as_json: AsJson = False,
+) -> None:
+    """Rebuild what Redis shows of tasks from Temporal.
+
+    Run it when Redis was lost, while workers and gateways run: workers answer for their tasks. Run it again,
+    from the beginning, as often as you like: nothing that is newer is overwritten.
+    """
+    progress = _rebuilt(agent, owner, at_once)
+    for task_id, reason in sorted(progress.failed.items()):
+        print_notice(f"task {task_id} not restored: {reason}")
+    if as_json:
+        print_json(progress.result)
+    else:
+        print_line(progress.summary)
+    raise typer.Exit(FAILED if progress.failed else 0)
+
+
+def _rebuilt(agent: str, owner: str, at_once: int) -> "Progress":
+    from redis.exceptions import RedisError
+    from temporalio.service import RPCError
+
+    from everloop.deploy.reindex.progress import Progress
+    from everloop.deploy.reindex.rebuild import rebuild
+    from everloop.runtime.blobs import BlobsUnfitError
+    from everloop.runtime.redis import RedisUnfitError
+
+    progress = Progress(sys.stderr)
+    work = rebuild(agent, owner, at_once, progress)
+    interrupted = "interrupted; what is done stays done: run it again for the rest"
+    try:
+        run_on_servers(work, BlobsUnfitError, RedisUnfitError, interrupted=interrupted)
+    except RPCError as error:
+        problem = f"({error.status.name}: {error.message})"
+        raise CommandError(f"Temporal does not list tasks {problem}; run it again") from error
+    except (RedisError, OSError) as error:
+        raise CommandError(f"Redis does not answer: {error}; run it again") from error
+    return progress

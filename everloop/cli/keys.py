@@ -6,8 +6,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from everloop.cli.errors import misused, reported, tell
-from everloop.cli.tables import AsJson, print_json, print_line, print_table
+from everloop.cli.output import (
+    AsJson,
+    misused,
+    option,
+    print_json,
+    print_line,
+    print_notice,
+    print_table,
+    reported,
+)
 
 if TYPE_CHECKING:
     from everloop.gateway.auth.api_keys import ApiKey
@@ -23,12 +31,7 @@ app = typer.Typer(
 
 File = Annotated[
     Path | None,
-    typer.Option(
-        "--file",
-        help="The file of keys (default: EVERLOOP_API_KEYS_FILE).",
-        dir_okay=False,
-        show_default=False,
-    ),
+    typer.Option("--file", help="The file of keys (default: EVERLOOP_API_KEYS_FILE).", dir_okay=False),
 ]
 
 
@@ -36,18 +39,9 @@ File = Annotated[
 def add(
     owner: Annotated[str, typer.Argument(metavar="OWNER", help="Whose tasks its holder sees.")],
     scopes: Annotated[
-        str, typer.Option(metavar="SCOPE[,SCOPE…]", help="What it is good for; docs/security.md lists them.")
+        str, option("SCOPE[,SCOPE…]", "What it is good for; docs/security.md lists them.")
     ] = "tasks:read,tasks:write",
-    days: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            max=MAX_DAYS,
-            metavar="N",
-            help="How long it holds (default: for ever).",
-            show_default=False,
-        ),
-    ] = None,
+    days: Annotated[int | None, option("N", "How long it holds (default: for ever).", most=MAX_DAYS)] = None,
     file: File = None,
 ) -> None:
     """Make a key, print it once, and keep its hash."""
@@ -60,7 +54,7 @@ def add(
     with reported(ApiKeyFileError):
         key, line = new_key(owner, _scopes(scopes), expires)
         add_key(_path(file), line)
-    tell(f"key {line.id} of {owner!r}; it is shown this once and kept nowhere:")
+    print_notice(f"key {line.id} of {owner!r}; it is shown this once and kept nowhere:")
     print_line(key)
 
 
@@ -80,7 +74,7 @@ def list_(
     elif keys:
         print_table(HEAD, [(key.id, key.owner, ",".join(key.scopes), _until(key)) for key in keys])
     else:
-        tell("there are no keys; `everloop keys add OWNER` makes one")
+        print_notice("there are no keys; `everloop keys add OWNER` makes one")
 
 
 @app.command()

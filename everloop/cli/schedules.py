@@ -1,18 +1,104 @@
 """`everloop schedules`: let agents start tasks by themselves."""
 
 import asyncio
+import re
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Annotated, Literal, TypeVar
 
 import typer
 
-from everloop.cli import schedule_options as options
-from everloop.cli.errors import misused, reported
-from everloop.cli.servers import use_local_stack
-from everloop.cli.tables import NOTHING, AsJson, print_json, print_line, print_table
+from everloop.cli.output import (
+    NOTHING,
+    AsJson,
+    misused,
+    option,
+    print_json,
+    print_line,
+    print_table,
+    reported,
+)
+from everloop.cli.servers import run_on_servers
 
 if TYPE_CHECKING:
     from everloop.deploy.schedule.schedules import ListedSchedule, Schedules
+
+# What the options may be: each function returns what it is given, or refuses it.
+
+MAX_ID_LENGTH = 64
+"""Of the id of a schedule: the ids of its tasks are longer by the agent and their time."""
+
+_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+
+
+def check_utf8(value: str) -> str:
+    """Temporal takes nothing else; what a shell passes on may be anything."""
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise typer.BadParameter("it is not in UTF-8; see the character set of your terminal") from None
+    return value
+
+
+def check_text(value: str) -> str:
+    """A message, which Temporal keeps with the schedule."""
+    from everloop.deploy.schedule.definition import MAX_TEXT_BYTES
+
+    if not value.strip():
+        raise typer.BadParameter("the message is empty; write what the agent is to do")
+    size = len(check_utf8(value).encode())
+    if size > MAX_TEXT_BYTES:
+        raise typer.BadParameter(f"the message has {size} bytes; give at most {MAX_TEXT_BYTES}")
+    return value
+
+
+def check_cron(value: str) -> str:
+    """A cron expression; Temporal checks the rest of it."""
+    if value and not value.strip():
+        raise typer.BadParameter("the expression is empty; write '0 9 * * 1-5', for example")
+    return check_utf8(value)
+
+
+def check_every(value: str) -> str:
+    """An interval."""
+    from everloop.deploy.schedule.recurrence import read_interval
+
+    if value:
+        try:
+            read_interval(check_utf8(value))
+        except ValueError as error:
+            raise typer.BadParameter(str(error)) from None
+    return value
+
+
+def check_owner(value: str) -> str:
+    """Who can be an owner, or anonymous."""
+    from everloop.gateway.context import ANONYMOUS, flaw_of_owner
+
+    if value != ANONYMOUS and (flaw := flaw_of_owner(check_utf8(value))):
+        raise typer.BadParameter(f"nobody can be called {value!r}: {flaw}")
+    return value
+
+
+def check_context(value: str) -> str:
+    """The id of a context."""
+    from a2a.utils.errors import InvalidParamsError
+
+    from everloop.gateway.requests.messages import check_id
+
+    try:
+        return check_id(check_utf8(value), "the id of the context") if value else value
+    except InvalidParamsError as error:
+        raise typer.BadParameter(error.message) from None
+
+
+def check_schedule_id(value: str) -> str:
+    """What a schedule can be called."""
+    if value and (len(value) > MAX_ID_LENGTH or not _ID.fullmatch(check_utf8(value))):
+        raise typer.BadParameter(
+            f"expected at most {MAX_ID_LENGTH} letters, digits, '.', '-' and '_', the first a letter or digit"
+        )
+    return value
+
 
 T = TypeVar("T")
 
@@ -20,7 +106,16 @@ HEAD = ("ID", "AGENT", "WHEN", "NEXT RUN", "LAST TASK", "PAUSED")
 
 Overlap = Literal["skip", "buffer-one", "buffer-all", "cancel-other", "terminate-other", "allow-all"]
 
-Id = Annotated[str, typer.Argument(metavar="ID", callback=options.utf8, help="What `list` calls it.")]
+Id = Annotated[str, typer.Argument(metavar="ID", callback=check_utf8, help="What `list` calls it.")]
+
+FIELDS = "minute, hour, day of the month, month, day of the week"
+OVERLAP = (
+    "What becomes of a task that is due while the one before still runs: **skip** it, start one "
+    "(**buffer-one**) or all (**buffer-all**) of those that came due afterwards, stop the other one "
+    "(**cancel-other**, **terminate-other**), or let both run (**allow-all**)."
+)
+CONTEXT = "The conversation that all its tasks belong to (default: one for each task)."
+SCHEDULE_ID = "What to call it (default: agent and a digest, so that adding it again is noticed)."
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -38,73 +133,17 @@ app = typer.Typer(
     everloop schedules add --agent watcher --text "Look for news." --every 30m --id news"""
 )
 def add(  # noqa: PLR0913 -- each is an option
-    agent: Annotated[
-        str,
-        typer.Option(metavar="ID", callback=options.utf8, help="Who gets it: an agent of EVERLOOP_AGENTS."),
-    ],
-    text: Annotated[str, typer.Option(metavar="TEXT", callback=options.text, help="The message.")],
+    agent: Annotated[str, option("ID", "Who gets it: an agent of EVERLOOP_AGENTS.", check_utf8)],
+    text: Annotated[str, option("TEXT", "The message.", check_text)],
     *,
-    cron: Annotated[
-        str,
-        typer.Option(
-            metavar="CRON",
-            callback=options.cron,
-            show_default=False,
-            help="When: minute, hour, day of the month, month, day of the week, as in '0 9 * * 1-5'.",
-        ),
-    ] = "",
-    every: Annotated[
-        str,
-        typer.Option(
-            metavar="TIME",
-            callback=options.every,
-            show_default=False,
-            help="Or how often: 90s, 30m, 1h30m, 7d.",
-        ),
-    ] = "",
-    time_zone: Annotated[
-        str, typer.Option(metavar="ZONE", callback=options.utf8, help="Where --cron is read.")
-    ] = "UTC",
-    overlap: Annotated[
-        Overlap,
-        typer.Option(
-            metavar="POLICY",
-            help="What becomes of a task that is due while the one before still runs: **skip** it, start one "
-            "(**buffer-one**) or all (**buffer-all**) of those that came due afterwards, stop the other one "
-            "(**cancel-other**, **terminate-other**), or let both run (**allow-all**).",
-        ),
-    ] = "skip",
-    owner: Annotated[
-        str, typer.Option(metavar="NAME", callback=options.owner, help="Whose tasks these are.")
-    ] = "anonymous",
-    context: Annotated[
-        str,
-        typer.Option(
-            metavar="ID",
-            callback=options.context,
-            show_default=False,
-            help="The conversation that all its tasks belong to (default: one for each task).",
-        ),
-    ] = "",
-    given_id: Annotated[
-        str,
-        typer.Option(
-            "--id",
-            metavar="ID",
-            callback=options.schedule_id,
-            show_default=False,
-            help="What to call it (default: agent and a digest, so that adding it again is noticed).",
-        ),
-    ] = "",
-    note: Annotated[
-        str,
-        typer.Option(
-            metavar="TEXT",
-            callback=options.utf8,
-            show_default=False,
-            help="A note for people; Temporal's UI shows it.",
-        ),
-    ] = "",
+    cron: Annotated[str, option("CRON", f"When: {FIELDS}, as in '0 9 * * 1-5'.", check_cron)] = "",
+    every: Annotated[str, option("TIME", "Or how often: 90s, 30m, 1h30m, 7d.", check_every)] = "",
+    time_zone: Annotated[str, option("ZONE", "Where --cron is read.", check_utf8)] = "UTC",
+    overlap: Annotated[Overlap, option("POLICY", OVERLAP)] = "skip",
+    owner: Annotated[str, option("NAME", "Whose tasks these are.", check_owner)] = "anonymous",
+    context: Annotated[str, option("ID", CONTEXT, check_context)] = "",
+    given_id: Annotated[str, option("ID", SCHEDULE_ID, check_schedule_id, name="--id")] = "",
+    note: Annotated[str, option("TEXT", "A note for people; Temporal's UI shows it.", check_utf8)] = "",
 ) -> None:
     """Send a message to an agent again and again; each time it becomes a new task."""
     if bool(cron) == bool(every):
@@ -189,31 +228,22 @@ def _asked(ask: "Callable[[Schedules], Awaitable[T]]") -> T:
     Raises:
         CommandError: it cannot, or not in time.
     """
-    import uvloop
-
-    from everloop.deploy.schedule.errors import ScheduleError
-    from everloop.runtime.encryption.cipher import EncryptionError
-    from everloop.runtime.temporal.connection import TemporalUnreachableError
-
-    use_local_stack()
-    kinds = (EncryptionError, ScheduleError, TemporalUnreachableError)
-    with reported(*kinds, interrupted="interrupted; `everloop schedules list` shows what has been done"):
-        return uvloop.run(_answer(ask))  # its signals wake it in whatever thread of the SDK they arrive
-
-
-async def _answer(ask: "Callable[[Schedules], Awaitable[T]]") -> T:
     from everloop.deploy.schedule import schedules
     from everloop.deploy.schedule.errors import ScheduleError
 
-    seconds = schedules.ANSWER_TIMEOUT.total_seconds()
-    try:
-        async with asyncio.timeout(seconds):
-            return await ask(await schedules.connected_schedules())
-    except TimeoutError as error:
-        raise ScheduleError(
-            f"Temporal does not answer within {seconds:g} s; see TEMPORAL_ADDRESS and whether it runs there, "
-            "then whether `everloop schedules list` shows what you asked for, before you try again"
-        ) from error
+    async def answer() -> T:
+        seconds = schedules.ANSWER_TIMEOUT.total_seconds()
+        try:
+            async with asyncio.timeout(seconds):
+                return await ask(await schedules.connected_schedules())
+        except TimeoutError as error:
+            raise ScheduleError(
+                f"Temporal does not answer within {seconds:g} s; see TEMPORAL_ADDRESS and whether it runs "
+                "there, then whether `everloop schedules list` shows what you asked for, before you try again"
+            ) from error
+
+    interrupted = "interrupted; `everloop schedules list` shows what has been done"
+    return run_on_servers(answer(), ScheduleError, interrupted=interrupted)
 
 
 def _row(each: "ListedSchedule") -> tuple[str, ...]:

@@ -5,10 +5,14 @@ import os
 import shutil
 import socket
 import sys
+from collections.abc import Coroutine
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any, TypeVar
 
-from everloop.cli.errors import CommandError
+from everloop.cli.output import CommandError, reported
+
+T = TypeVar("T")
 
 STATE = Path(".everloop")
 """Where `everloop up` keeps its state, unless it is told otherwise."""
@@ -17,6 +21,22 @@ HOW_TO_INSTALL = 'install it: pip install "everloop[local]" (in a clone: make .v
 
 LOOPBACK = "127.0.0.1"
 ANSWER_SECONDS = 1.0
+
+
+def run_on_servers(work: Coroutine[Any, Any, T], *kinds: type[Exception], interrupted: str) -> T:
+    """Run what talks to the servers, and return its result. `interrupted`: see `reported`.
+
+    Raises:
+        CommandError: instead of these kinds, and of those of the connections.
+    """
+    import uvloop
+
+    from everloop.runtime.encryption.cipher import EncryptionError
+    from everloop.runtime.temporal.connection import TemporalUnreachableError
+
+    use_local_stack()
+    with reported(EncryptionError, TemporalUnreachableError, *kinds, interrupted=interrupted):
+        return uvloop.run(work)  # its signals wake it in whatever thread of the SDK they arrive
 
 
 def use_local_stack() -> None:

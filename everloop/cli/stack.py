@@ -10,9 +10,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from everloop.cli.errors import INTERRUPTED, CommandError, reported, tell
+from everloop.cli.output import (
+    INTERRUPTED,
+    CommandError,
+    print_fields,
+    print_json,
+    print_line,
+    print_notice,
+    reported,
+)
 from everloop.cli.servers import STATE, check_local_servers
-from everloop.cli.tables import print_fields, print_json, print_line
 
 if TYPE_CHECKING:
     from everloop.deploy.local.stack import LocalStack
@@ -32,7 +39,7 @@ Directory = Annotated[
 ]
 Json = Annotated[
     bool,
-    typer.Option("--json", metavar="", help="Print the addresses as JSON, all else on stderr."),
+    typer.Option("--json", help="Print the addresses as JSON, all else on stderr."),
 ]
 
 
@@ -97,7 +104,7 @@ def _run_stack(
     from everloop.deploy.local.errors import LocalStackError
     from everloop.deploy.local.signals import run_until_signal
 
-    say, state = tell if as_json else _say, directory.absolute()
+    say, state = print_notice if as_json else _say, directory.absolute()
     is_up = asyncio.Event()
 
     async def run() -> int:
@@ -105,8 +112,8 @@ def _run_stack(
         from everloop.deploy.local.stack import running_stack
 
         settings = load_settings()
-        if default_port and not settings.everloop_port:
-            settings = settings.model_copy(update={"everloop_port": default_port})
+        if default_port and not settings.port:
+            settings = settings.model_copy(update={"port": default_port})
         async with running_stack(state, settings, say, environment) as (stack, _):
             is_up.set()
             _announce(stack, as_json=as_json)

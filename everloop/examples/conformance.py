@@ -8,13 +8,14 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 from pydantic import Field
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic_settings import SettingsConfigDict
 
 from everloop.agents.agent import Agent, Skill, Turn
 from everloop.agents.plugins import tools
 from everloop.agents.questions import InputRequired
 from everloop.agents.tool import tool
 from everloop.agents.tool_context import ToolContext
+from everloop.runtime.settings import Settings
 from everloop.workflows.contract.calls import CREATE_TASK
 from everloop.workflows.contract.messages import (
     AssistantMessage,
@@ -65,10 +66,10 @@ MODES = (
 )
 
 
-class ConformanceSettings(BaseSettings):
+class ConformanceSettings(Settings):
     """What the kit is told too (environment, prefix TCK_): seconds that it follows a stream (default 2)."""
 
-    model_config = SettingsConfigDict(env_prefix="TCK_", frozen=True)
+    model_config = SettingsConfigDict(env_prefix="TCK_")
 
     streaming_timeout: float = Field(default=2, ge=0, le=600)
 

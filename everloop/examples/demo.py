@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from pydantic import Field, field_validator
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic_settings import SettingsConfigDict
 
 from everloop.agents.agent import Agent
 from everloop.agents.artifact_tools import artifacts
@@ -16,6 +16,7 @@ from everloop.agents.tool import tool
 from everloop.agents.tool_context import ToolContext
 from everloop.examples.demo_tools import Folder
 from everloop.examples.demo_tools import calculate as calculate_exactly
+from everloop.runtime.settings import Settings
 
 MAX_NOTE = 500
 
@@ -27,7 +28,7 @@ A report, a table or whatever else the user wants to keep you write as an artifa
 Then answer in a few short paragraphs, and name the files that you read."""
 
 
-class DemoSettings(BaseSettings):
+class DemoSettings(Settings):
     """What the demo agent reads and writes (environment, prefix EVERLOOP_DEMO_).
 
     `directory`: all that the file tools can see; default: the directory that holds the `everloop` package.
@@ -36,7 +37,7 @@ class DemoSettings(BaseSettings):
     (default 0).
     """
 
-    model_config = SettingsConfigDict(env_prefix="EVERLOOP_DEMO_", frozen=True, env_ignore_empty=True)
+    model_config = SettingsConfigDict(env_prefix="EVERLOOP_DEMO_")
 
     directory: Path = Path(__file__).parents[2]
     ledger: Path = Path(".everloop/ledger.jsonl")

@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 
 from a2a.types import a2a_pb2 as pb
 from pydantic import Field, ValidationInfo, field_validator
-from pydantic_settings import BaseSettings, SettingsConfigDict
 from redis.asyncio import Redis
 
 from everloop.gateway.context import Caller
 from everloop.gateway.errors import STORE_FAILURES, TooManyRequestsError, to_a2a
 from everloop.gateway.instruments import record_refused
+from everloop.runtime.settings import Settings
 from everloop.stores.quotas import Quotas, Rate, RedisQuotas
 
 
@@ -94,14 +94,12 @@ TASK_WAIT = 10
 """Seconds after which a client that has too many open tasks may try again: nobody knows when one ends."""
 
 
-class LimitSettings(BaseSettings):
+class LimitSettings(Settings):
     """What one owner may ask for (environment, prefix EVERLOOP_); not set: as much as there is.
 
     `requests_per_minute`, of which `request_burst` may come at once (default: all of them). `max_open_tasks`:
     tasks that have not ended, those of sub-agents not counted.
     """
-
-    model_config = SettingsConfigDict(env_prefix="EVERLOOP_", frozen=True, env_ignore_empty=True)
 
     requests_per_minute: int | None = Field(default=None, ge=1, le=1_000_000)
     request_burst: int | None = Field(default=None, ge=1, le=1_000_000)
@@ -112,7 +110,7 @@ class LimitSettings(BaseSettings):
     def _is_of_a_rate(cls, burst: int | None, info: ValidationInfo) -> int | None:
         if burst is not None and info.data.get("requests_per_minute") is None:
             raise ValueError(
-                "EVERLOOP_REQUEST_BURST: it says how much of a rate may come at once; set "
+                "it says how much of a rate may come at once; set "
                 "EVERLOOP_REQUESTS_PER_MINUTE too, or leave it out"
             )
         return burst

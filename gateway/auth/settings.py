@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from urllib.parse import urlsplit
 
 from pydantic import field_validator
-from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+from pydantic_settings import NoDecode
 
 from everloop.gateway.auth.access import Anybody, Authenticator
 from everloop.gateway.auth.api_keys import ApiKeyFileError, ApiKeyScheme
@@ -24,6 +24,7 @@ from everloop.gateway.auth.jwt import (
     read_secret,
 )
 from everloop.gateway.auth.schemes import AnyScheme, Network, ProxyCertificateScheme, Scheme
+from everloop.runtime.settings import Settings
 
 SchemeName = Literal["none", "api-key", "jwt", "mtls"]
 
@@ -32,12 +33,8 @@ class AuthSettingsError(Exception):
     """The settings of authentication do not fit together; the message names the variables and what to do."""
 
 
-class ApiKeySettings(BaseSettings):
+class ApiKeySettings(Settings):
     """EVERLOOP_API_KEYS_FILE: which API keys are good, one JSON object a line (`gateway.api_key_file`)."""
-
-    model_config = SettingsConfigDict(
-        env_prefix="EVERLOOP_", frozen=True, hide_input_in_errors=True, env_ignore_empty=True
-    )
 
     api_keys_file: Path | None = None
 
@@ -75,9 +72,7 @@ class AuthSettings(ApiKeySettings):
     @classmethod
     def _names_schemes(cls, names: tuple[SchemeName, ...]) -> tuple[SchemeName, ...]:
         if not names or ("none" in names and len(names) > 1):
-            raise ValueError(
-                "EVERLOOP_AUTH: expected none, or any of api-key, jwt and mtls, separated by commas"
-            )
+            raise ValueError("expected none, or any of api-key, jwt and mtls, separated by commas")
         return names
 
     @field_validator("jwt_jwks_url")
@@ -90,9 +85,7 @@ class AuthSettings(ApiKeySettings):
             or (parts.scheme == "http" and is_loopback(parts.hostname or ""))
         ):
             return url
-        raise ValueError(
-            "EVERLOOP_JWT_JWKS_URL: expected https:// (http:// of this machine only); correct it"
-        )
+        raise ValueError("expected https:// (http:// of this machine only); correct it")
 
     @field_validator("mtls_proxies", mode="before")
     @classmethod
@@ -100,11 +93,9 @@ class AuthSettings(ApiKeySettings):
         try:
             networks = tuple(ip_network(word) for word in _words(value or ""))
         except ValueError:
-            raise ValueError(
-                "EVERLOOP_MTLS_PROXIES: expected addresses or networks such as 10.0.0.7,10.1.0.0/16"
-            ) from None
+            raise ValueError("expected addresses or networks such as 10.0.0.7,10.1.0.0/16") from None
         if any(network.prefixlen == 0 for network in networks):
-            raise ValueError("EVERLOOP_MTLS_PROXIES: not everybody is a proxy; name the addresses of yours")
+            raise ValueError("not everybody is a proxy; name the addresses of yours")
         return networks
 
 

@@ -15,9 +15,9 @@ from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 from jwt.algorithms import ECAlgorithm, OKPAlgorithm, RSAAlgorithm
 from pydantic import JsonValue
-from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from everloop.runtime.secrecy import warn_of_readers
+from everloop.runtime.settings import Settings
 
 JWKS_PATH = ".well-known/jwks.json"
 """Where the public keys are served, below the gateway's address."""
@@ -37,14 +37,12 @@ class CardKeyError(Exception):
     """The key that is to sign agent cards cannot be used; the message names the setting and what is wrong."""
 
 
-class CardKeySettings(BaseSettings):
+class CardKeySettings(Settings):
     """How agent cards are signed (environment, prefix EVERLOOP_). An empty variable counts as not set.
 
     `card_key`: path of a private key in PEM format (default: cards are not signed). `card_key_id`: what
     clients know it by (default: its thumbprint, RFC 7638).
     """
-
-    model_config = SettingsConfigDict(env_prefix="EVERLOOP_", frozen=True, env_ignore_empty=True)
 
     card_key: Path | None = None
     card_key_id: str = ""

@@ -19,10 +19,10 @@ from cryptography.hazmat.primitives.ciphers import Cipher as BlockCipher
 from cryptography.hazmat.primitives.ciphers import algorithms, modes
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from pydantic import field_validator
-from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from everloop.runtime.encryption.cipher import NO_CIPHER, Box, Cipher, SealBrokenError, UnknownKeyError
 from everloop.runtime.secrecy import warn_of_readers
+from everloop.runtime.settings import Settings
 
 KEY_BYTES = 32
 NONCE_BYTES = 24
@@ -175,27 +175,20 @@ def _xor(left: bytes, right: bytes) -> bytes:
 
 # Whether a process encrypts, and with which keys.
 
-VARIABLE = "EVERLOOP_ENCRYPTION_KEYS_FILE"
 
-
-class EncryptionSettings(BaseSettings):
+class EncryptionSettings(Settings):
     """The same for all workers, gateways and tools of a deployment.
 
     EVERLOOP_ENCRYPTION_KEYS_FILE: a file with a line `key-id base64-of-32-bytes` for each key; the first one
     encrypts, all of them decrypt. It is read at start. Default: none; then nothing is encrypted.
     """
 
-    model_config = SettingsConfigDict(env_prefix="EVERLOOP_", frozen=True, hide_input_in_errors=True)
-
     encryption_keys_file: str = ""
 
     @field_validator("encryption_keys_file")
     @classmethod
     def validate_keys(cls, path: str) -> str:
-        try:
-            _read(path)
-        except KeyFileError as error:
-            raise ValueError(f"{VARIABLE}: {error}") from None
+        _read(path)  # a KeyFileError is a ValueError
         return path
 
     @property

@@ -20,10 +20,11 @@ from opentelemetry.sdk.resources import Resource
 from opentelemetry.util.re import parse_env_headers
 from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
 from pydantic import BeforeValidator, Field
-from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+from pydantic_settings import NoDecode
 from structlog.typing import FilteringBoundLogger
 from temporalio.runtime import OpenTelemetryConfig, PrometheusConfig, Runtime, TelemetryConfig
 
+from everloop.runtime.settings import Settings
 from everloop.runtime.telemetry.logs import temporal_core_logs
 
 # The HTTP listener of a process for operators: metrics as Prometheus reads them, and probes.
@@ -260,10 +261,10 @@ def _parse(given: object) -> object:
     try:
         return Address.parse(given)
     except ValueError as error:
-        raise ValueError(f"EVERLOOP_METRICS_ADDRESS: {error}, or leave it empty") from None
+        raise ValueError(f"{error}, or leave it empty") from None
 
 
-class MetricsSettings(BaseSettings):
+class MetricsSettings(Settings):
     """Where metrics go. An empty variable counts as not set.
 
     `EVERLOOP_METRICS_ADDRESS`: `host:port` where Prometheus reads them at /metrics, with /healthz and /readyz
@@ -272,8 +273,6 @@ class MetricsSettings(BaseSettings):
     `OTEL_SDK_DISABLED` is true, every `OTEL_METRIC_EXPORT_INTERVAL` milliseconds (60,000). The OpenTelemetry
     SDK itself reads the other OTEL_* variables; the Temporal SDK gets only those of this class.
     """
-
-    model_config = SettingsConfigDict(frozen=True, env_ignore_empty=True, hide_input_in_errors=True)
 
     address: Annotated[Address | None, NoDecode, BeforeValidator(_parse)] = Field(
         default=None, validation_alias="EVERLOOP_METRICS_ADDRESS"

@@ -13,7 +13,6 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, Spa
 from opentelemetry.trace import NoOpTracer, Status, Tracer
 from opentelemetry.util.types import Attributes, AttributeValue
 from pydantic import Field
-from pydantic_settings import BaseSettings, SettingsConfigDict
 from temporalio.client import Plugin
 from temporalio.contrib.opentelemetry import (
     OpenTelemetryPlugin,
@@ -22,6 +21,7 @@ from temporalio.contrib.opentelemetry import (
 )
 from temporalio.runtime import Runtime, TelemetryConfig
 
+from everloop.runtime.settings import Settings
 from everloop.runtime.telemetry.logs import LogLevel, configure_logs, temporal_core_logs
 from everloop.runtime.telemetry.metrics import Metrics, MetricsSettings, start_metrics
 
@@ -29,7 +29,7 @@ from everloop.runtime.telemetry.metrics import Metrics, MetricsSettings, start_m
 
 QUIET_SCOPES = frozenset({"mcp-python-sdk"})
 """Libraries whose spans we do not want. Calls of MCP servers have spans of our own, named as the conventions
-say (`everloop.agents.mcp.spans`); what the SDK sends besides, such as a handshake, belongs to no task."""
+say (`everloop.agents.mcp.sessions`); what the SDK sends besides, such as a handshake, belongs to no task."""
 
 _TEXTS = frozenset({"exception.message", "exception.stacktrace"})
 
@@ -116,7 +116,7 @@ SENDING = "last-spans"
 _log = structlog.get_logger()
 
 
-class TelemetrySettings(BaseSettings):
+class TelemetrySettings(Settings):
     """Where logs and traces go. An empty variable counts as not set.
 
     `EVERLOOP_LOG_LEVEL`: debug, info (default), warning, error or critical. Traces are on when
@@ -124,8 +124,6 @@ class TelemetrySettings(BaseSettings):
     not true. The SDK itself reads the other OTEL_* variables (OpenTelemetry specification, "Environment
     Variable Specification").
     """
-
-    model_config = SettingsConfigDict(frozen=True, env_ignore_empty=True, hide_input_in_errors=True)
 
     log_level: LogLevel = Field(default="info", validation_alias="EVERLOOP_LOG_LEVEL")
     otlp_endpoint: str = Field(default="", validation_alias="OTEL_EXPORTER_OTLP_ENDPOINT")

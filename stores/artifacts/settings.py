@@ -3,10 +3,10 @@
 from datetime import timedelta
 
 from pydantic import Field
-from pydantic_settings import BaseSettings, SettingsConfigDict
 from redis.asyncio import Redis
 
 from everloop.runtime.blobs import Blobs
+from everloop.runtime.settings import Settings
 from everloop.stores.artifacts.interface import ARTIFACT_TTL, Artifacts
 from everloop.stores.artifacts.layout import INLINE_BYTES, SEGMENT_BYTES
 from everloop.stores.artifacts.redis import RedisArtifacts
@@ -15,17 +15,13 @@ from everloop.stores.views.redis import RedisTaskViews
 MAX_TTL_DAYS = 36_500
 
 
-class ArtifactSettings(BaseSettings):
+class ArtifactSettings(Settings):
     """How artifacts are kept: the same for all workers and gateways.
 
     EVERLOOP_ARTIFACT_INLINE_BYTES: up to how many bytes a part stays in Redis, default 100,000, at most
     5,242,880; larger ones move to the blob store. EVERLOOP_ARTIFACT_TTL_DAYS: how long an artifact is kept
     after its last change, default 30, at most 36,500. An empty variable counts as not set.
     """
-
-    model_config = SettingsConfigDict(
-        env_prefix="EVERLOOP_", frozen=True, hide_input_in_errors=True, env_ignore_empty=True
-    )
 
     artifact_inline_bytes: int = Field(default=INLINE_BYTES, ge=0, le=SEGMENT_BYTES)
     artifact_ttl_days: int = Field(default=ARTIFACT_TTL.days, ge=1, le=MAX_TTL_DAYS)

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Literal, TypeVar, cast
 
 from pydantic import Field, ValidationInfo, field_validator
-from pydantic_settings import BaseSettings, SettingsConfigDict
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
@@ -23,6 +22,7 @@ from everloop.runtime.blobs import (
     BlobsUnfitError,
 )
 from everloop.runtime.redis import cipher_of
+from everloop.runtime.settings import Settings
 from everloop.stores.blobs.local import LocalBlobs
 from everloop.stores.blobs.redis import BLOB_TTL, RedisBlobs
 
@@ -174,7 +174,7 @@ _SCHEMES = ("http://", "https://")
 T = TypeVar("T", str, int)
 
 
-class BlobSettings(BaseSettings):
+class BlobSettings(Settings):
     """Where payloads too large for Temporal's history live: the same for all workers and gateways.
 
     EVERLOOP_BLOBS: `local` (default), `redis` or `s3`. EVERLOOP_BLOB_DIRECTORY, of `local`: default the
@@ -188,10 +188,6 @@ class BlobSettings(BaseSettings):
     `aws:kms` only: with this key; default: as the bucket says.
     Credentials and region of S3: the AWS_ variables that boto3 reads. An empty variable counts as not set.
     """
-
-    model_config = SettingsConfigDict(
-        env_prefix="EVERLOOP_", frozen=True, hide_input_in_errors=True, env_ignore_empty=True
-    )
 
     blobs: Literal["local", "redis", "s3"] = "local"
     blob_directory: Path = Path(".everloop/blobs")
@@ -211,9 +207,7 @@ class BlobSettings(BaseSettings):
     @classmethod
     def validate_bucket(cls, bucket: str, info: ValidationInfo) -> str:
         if info.data.get("blobs") == "s3" and not bucket:
-            raise ValueError(
-                "EVERLOOP_S3_BUCKET: expected the name of a bucket, because EVERLOOP_BLOBS is s3; set it"
-            )
+            raise ValueError("expected the name of a bucket, because EVERLOOP_BLOBS is s3; set it")
         return bucket
 
     @field_validator("s3_sse_key_id")
@@ -239,7 +233,7 @@ class BlobSettings(BaseSettings):
     @classmethod
     def validate_endpoint(cls, endpoint: str) -> str:
         if endpoint and not endpoint.startswith(_SCHEMES):
-            raise ValueError("EVERLOOP_S3_ENDPOINT: expected http:// or https://; correct it")
+            raise ValueError("expected http:// or https://; correct it")
         return endpoint
 
 

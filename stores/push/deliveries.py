@@ -11,7 +11,7 @@ from temporalio.service import RPCError
 from everloop.stores.push.configs import PushConfigs
 from everloop.stores.push.notifying import NotificationError
 from everloop.workflows.contract import names
-from everloop.workflows.contract.push import PushRef
+from everloop.workflows.contract.calls import PushRef
 
 RPC_TIMEOUT = timedelta(seconds=5)
 

@@ -175,7 +175,7 @@ async def test_the_printed_addresses_answer_and_the_directory_is_taken(tmp_path:
         ({"OPENAI_API_KEY": "x"}, "OPENAI_API_KEY is set, but EVERLOOP_MODEL is not"),
         ({"OPENAI_BASE_URL": "http://127.0.0.1:1/v1"}, "OPENAI_BASE_URL is set, but OPENAI_API_KEY is not"),
         ({"EVERLOOP_MODEL": "gpt-4.1-mini"}, "EVERLOOP_MODEL is gpt-4.1-mini, but OPENAI_API_KEY is not set"),
-        ({"EVERLOOP_PORT": "70000"}, "EVERLOOP_PORT=70000: "),
+        ({"EVERLOOP_PORT": "70000"}, "EVERLOOP_PORT: "),
         ({"EVERLOOP_REDIS_PORT": "x"}, "EVERLOOP_REDIS_PORT=x: "),
     ],
 )

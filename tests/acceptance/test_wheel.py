@@ -19,7 +19,7 @@ from tests.support.a2a_client import connected, request, response_of, send
 from tests.support.servers.processes import ROOT
 
 PATIENCE = 200.0
-NOT_OF_THE_PACKAGE = (".*", "__pycache__", "build", "*.egg-info", "docs", "tests")
+NOT_OF_THE_PACKAGE = (".*", "__pycache__", "build", "*.egg-info", "bench", "docs", "tests")
 DATA = {".lua", ".typed"}
 
 THEIRS = """

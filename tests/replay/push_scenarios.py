@@ -6,8 +6,8 @@ from temporalio.client import Client, WorkflowHandle
 from temporalio.exceptions import ApplicationError
 
 from everloop.worker import WorkerSettings, running_workers
+from everloop.workflows.contract.calls import PUSH_FAILED, TASK_UNREADABLE, PushRef
 from everloop.workflows.contract.names import PUSH_NEWS
-from everloop.workflows.contract.push import PUSH_FAILED, TASK_UNREADABLE, PushRef
 from everloop.workflows.push_delivery import PushDelivery
 from tests.support.fakes.ports import FakePorts, ScriptedModel
 from tests.support.fakes.push import DELIVERED, DONE, NOTHING, ScriptedPush

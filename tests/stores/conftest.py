@@ -1,4 +1,4 @@
-"""Every store test runs against the in-memory store and against Redis."""
+"""Stores under test: the gate runs them on Redis, `make test-all` the oracles in memory and with keys too."""
 
 from collections.abc import AsyncGenerator, Generator
 
@@ -15,7 +15,7 @@ from everloop.stores.tool_records import RedisToolRecords, ToolRecords
 from everloop.stores.transcripts import RedisTranscripts, Transcripts
 from everloop.stores.views.interface import TaskViews
 from everloop.stores.views.redis import RedisTaskViews
-from tests.stores.artifacts.artifact_benches import ARTIFACT_STORES, ArtifactBench, open_artifacts
+from tests.stores.artifacts.artifact_rig import ARTIFACT_STORES, ArtifactRig, open_artifacts
 from tests.support.encryption import CIPHER
 from tests.support.memory.secrets import MemorySecrets
 from tests.support.memory.task_views import MemoryTaskViews
@@ -25,7 +25,11 @@ from tests.support.servers.buckets import running_moto, s3_credentials
 from tests.support.servers.processes import running_valkey
 from tests.support.servers.swift_server import running_swift
 
-IMPLEMENTATIONS = ("memory", "redis", "encrypted")
+IMPLEMENTATIONS = [
+    "redis",
+    pytest.param("memory", marks=pytest.mark.slow),
+    pytest.param("encrypted", marks=pytest.mark.slow),
+]
 
 
 @pytest.fixture(scope="session")
@@ -84,18 +88,18 @@ def secrets(request: pytest.FixtureRequest) -> Secrets:
 
 
 @pytest.fixture(params=ARTIFACT_STORES)
-def artifact_bench(request: pytest.FixtureRequest) -> Generator[ArtifactBench]:
+def artifact_rig(request: pytest.FixtureRequest) -> Generator[ArtifactRig]:
     """An artifact store of each kind, with what it is made of."""
-    bench = open_artifacts(str(request.param), request)
-    yield bench
-    if bench.blob_bench and isinstance(bench.blobs, S3Blobs | LocalBlobs):
-        bench.blobs.close()
+    rig = open_artifacts(str(request.param), request)
+    yield rig
+    if rig.blob_rig and isinstance(rig.blobs, S3Blobs | LocalBlobs):
+        rig.blobs.close()
 
 
 @pytest.fixture
-def artifacts(artifact_bench: ArtifactBench) -> Artifacts:
+def artifacts(artifact_rig: ArtifactRig) -> Artifacts:
     """An artifact store of each kind."""
-    return artifact_bench.artifacts
+    return artifact_rig.artifacts
 
 
 @pytest.fixture(scope="session")

@@ -1,7 +1,7 @@
 """Tasks, messages and events that the store tests are made of."""
 
 import uuid
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from types import MappingProxyType
 
@@ -147,3 +147,29 @@ async def view_of(views: TaskViews, task_id: str) -> TaskView:
     snapshot = await views.load(task_id)
     assert snapshot, f"task {task_id} is unknown"
     return snapshot.view
+
+
+Step = Callable[[TaskViews, TaskView], Awaitable[object]]
+"""What somebody does to a task."""
+
+
+async def created(views: TaskViews, view: TaskView) -> None:
+    """Create the task."""
+    await views.create(view)
+
+
+def published(run_id: str, *events: TaskEvent) -> Step:
+    return lambda views, view: views.publish(view.task_id, run_id, events)
+
+
+def restored(run_id: str, version: int, **changes: object) -> Step:
+    """Restore what `answered` returns."""
+    return lambda views, view: views.restore(answered(view, run_id, version, **changes))
+
+
+async def after(views: TaskViews, *steps: Step) -> TaskView:
+    """Take these steps with a new task, and return what it was before anybody changed it."""
+    view = submitted()
+    for step in steps:
+        await step(views, view)
+    return view

@@ -16,10 +16,10 @@ from everloop.workflows.contract.messages import (
     ToolMessage,
     Usage,
     UserMessage,
+    extend_digest,
     text_of,
 )
 from everloop.workflows.contract.tasks import AgentSpec, MemorySpec, TaskState
-from everloop.workflows.contract.transcripts import extend_digest
 from tests.support.fakes.ports import CountingTools, FakePorts, ScriptedModel, answer, asks
 from tests.workflows.conftest import StartTask, user
 

@@ -127,10 +127,10 @@ async def test_the_schedule_hands_on_where_a_run_ended(client: Client) -> None:
         await runs(2)
 
     assert port.calls[first:] == [
-        (Kind.CONVERSATIONS, CleanInput()),
-        (Kind.ARTIFACTS, CleanInput()),
-        (Kind.PENDING_BLOBS, CleanInput()),
-        (Kind.PAYLOADS, CleanInput(cursor=f"{ROUNDS - 1}")),
+        (Kind.CONVERSATIONS, CleanInput(kind=Kind.CONVERSATIONS)),
+        (Kind.ARTIFACTS, CleanInput(kind=Kind.ARTIFACTS)),
+        (Kind.PENDING_BLOBS, CleanInput(kind=Kind.PENDING_BLOBS)),
+        (Kind.PAYLOADS, CleanInput(kind=Kind.PAYLOADS, cursor=f"{ROUNDS - 1}")),
     ]
 
 

@@ -12,14 +12,14 @@ from everloop.stores.push.configs import PushConfig
 from everloop.stores.push.deliveries import PushDeliveries
 from everloop.worker import WorkerSettings, running_workers
 from everloop.workers.settings import MAX_CONCURRENT_DELIVERIES
-from everloop.workflows.contract.names import PUSH_NEWS, push_workflow_id
-from everloop.workflows.contract.push import (
+from everloop.workflows.contract.calls import (
     PUSH_FAILED,
     TASK_UNREADABLE,
     DeliverPushInput,
     DeliverPushResult,
     PushRef,
 )
+from everloop.workflows.contract.names import PUSH_NEWS, push_workflow_id
 from everloop.workflows.push_delivery import PushDelivery
 from tests.support.fakes.ports import FakePorts, ScriptedModel, answer
 from tests.support.fakes.push import DELIVERED, DONE, NOTHING, ScriptedPush

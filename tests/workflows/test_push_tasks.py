@@ -6,9 +6,9 @@ from temporalio.exceptions import ApplicationError
 
 from everloop.activities.push.feed import TaskWorkflows
 from everloop.stores.artifacts.interface import Create, NewPart
+from everloop.workflows.contract.calls import TASK_UNREADABLE
 from everloop.workflows.contract.messages import TextPart
 from everloop.workflows.contract.names import context_key
-from everloop.workflows.contract.push import TASK_UNREADABLE
 from everloop.workflows.contract.tasks import TaskState
 from tests.support.fakes.ports import FakePorts, ScriptedModel, answer
 from tests.support.memory.artifacts import MemoryArtifacts

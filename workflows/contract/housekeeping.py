@@ -1,7 +1,7 @@
 """Housekeeping: what the workflow that cleans up and its activities tell each other."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from datetime import datetime
 from enum import StrEnum
 
@@ -24,11 +24,17 @@ class Kind(StrEnum):
     """What is removed when its time is over; also the attribute `kind` of the metric."""
 
     VIEWS = "views"
+    """Tasks whose views have expired, in the lists of tasks and of open tasks."""
     CONVERSATIONS = "conversations"
+    """Conversations that nobody has added to for their time to live."""
     ARTIFACTS = "artifacts"
+    """Artifacts whose time to live has ended, with their content."""
     PENDING_BLOBS = "pending-blobs"
+    """Blobs that were put for a change of an artifact which was never made."""
     ARTIFACT_BLOBS = "artifact-blobs"
+    """Blobs of artifacts that no artifact names, wherever they are left from."""
     PAYLOADS = "payloads"
+    """Large payloads of workflows that Temporal no longer knows."""
 
 
 class HousekeepingInput(Wire):
@@ -40,6 +46,7 @@ class HousekeepingInput(Wire):
 class CleanInput(Wire):
     """Look at a limited number of things of one kind, from `cursor` on (empty: from the beginning)."""
 
+    kind: Kind
     dry_run: bool = False
     cursor: str = ""
 
@@ -72,51 +79,13 @@ class HousekeepingResult(Wire):
 
 
 class HousekeepingPort(ABC):
-    """Remove what nobody needs any more: one limited step of one kind a call, safe to repeat at any time.
-
-    All raise ApplicationError `HousekeepingRefused` (not retryable) where nobody can tell what is needed.
-    """
+    """Remove what nobody needs any more."""
 
     @abstractmethod
     @activity.defn
-    async def clean_views(self, call: CleanInput) -> CleanResult:
-        """Take tasks whose views have expired out of the lists of tasks and of open tasks."""
+    async def clean(self, call: CleanInput) -> CleanResult:
+        """Take one limited step through things of one kind; it is safe to repeat at any time.
 
-    @abstractmethod
-    @activity.defn
-    async def clean_conversations(self, call: CleanInput) -> CleanResult:
-        """Remove conversations that nobody has added to for their time to live."""
-
-    @abstractmethod
-    @activity.defn
-    async def clean_artifacts(self, call: CleanInput) -> CleanResult:
-        """Remove artifacts whose time to live has ended, with their content."""
-
-    @abstractmethod
-    @activity.defn
-    async def clean_pending_blobs(self, call: CleanInput) -> CleanResult:
-        """Remove blobs that were put for a change of an artifact which was never made."""
-
-    @abstractmethod
-    @activity.defn
-    async def clean_artifact_blobs(self, call: CleanInput) -> CleanResult:
-        """Remove blobs of artifacts that no artifact names, wherever they are left from."""
-
-    @abstractmethod
-    @activity.defn
-    async def clean_payloads(self, call: CleanInput) -> CleanResult:
-        """Remove large payloads of workflows that Temporal no longer knows."""
-
-
-def housekeeping_calls(port: HousekeepingPort | None) -> list[Callable[..., object]]:
-    """Return the activities of a port, for a worker."""
-    if port is None:
-        return []
-    return [
-        port.clean_views,
-        port.clean_conversations,
-        port.clean_artifacts,
-        port.clean_pending_blobs,
-        port.clean_artifact_blobs,
-        port.clean_payloads,
-    ]
+        Raises:
+            ApplicationError: `HousekeepingRefused` (not retryable): nobody can tell what is still needed.
+        """

@@ -11,6 +11,8 @@ from everloop.workflows.contract.calls import (
     CallModelInput,
     CompactContextInput,
     CompactConversationInput,
+    DeliverPushInput,
+    DeliverPushResult,
     LoadAgentInput,
     LoadContextInput,
     LoadContextResult,
@@ -27,7 +29,6 @@ from everloop.workflows.contract.calls import (
     ToolReply,
 )
 from everloop.workflows.contract.messages import AssistantMessage, SummaryMessage
-from everloop.workflows.contract.push import DeliverPushInput, DeliverPushResult
 
 
 class ModelPort(ABC):
@@ -191,5 +192,5 @@ class PushPort(ABC):
 
         Raises:
             ApplicationError: `PushFailed`, `TaskUnreadable` (retryable); see
-            `everloop.workflows.contract.push`.
+            `everloop.workflows.contract.calls`.
         """

@@ -23,10 +23,10 @@ from everloop.workflows.contract.messages import (
     ToolMessage,
     TranscriptMessage,
     UserMessage,
+    measure,
 )
 from everloop.workflows.contract.ports import AgentPort, ModelPort, TranscriptPort
 from everloop.workflows.contract.tasks import AgentSpec
-from everloop.workflows.contract.transcripts import measure
 from everloop.workflows.limits import failure_text, failure_type, invalid_output, stop_if_cancelled
 from everloop.workflows.scope import TaskScope, model_call, plugin_call, short_call
 from everloop.workflows.state import Phase

@@ -7,7 +7,6 @@ import sys
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
-from enum import StrEnum
 from types import TracebackType
 from typing import Any, Protocol, Self, TextIO
 
@@ -25,7 +24,7 @@ from opentelemetry import propagate
 
 from everloop.agents.mcp import launcher
 from everloop.agents.mcp.definition import McpDefinition
-from everloop.agents.mcp.errors import McpUnavailableError
+from everloop.agents.mcp.errors import Fault, McpUnavailableError
 from everloop.runtime.bounded_answers import (
     UNCOMPRESSED,
     AnswerBound,
@@ -47,28 +46,6 @@ CONNECTIONS = 1000
 """How many requests of one session may be under way; each call holds a connection until it is answered."""
 
 SESSION_HEADER = "mcp-session-id"
-
-
-class Fault(StrEnum):
-    """What went wrong below MCP."""
-
-    UNREACHABLE = "unreachable"
-    """The request was not sent."""
-
-    LOST = "lost"
-    """It was sent, or a part of it; no answer came."""
-
-    REFUSED = "refused"
-    """401 or 403."""
-
-    GONE = "gone"
-    """The session is not known (any more)."""
-
-    COMPRESSED = "compressed"
-    """The answer is, though it was asked for as it is."""
-
-    FAILED = "failed"
-    """Another status of 400 or more, without an explanation in JSON."""
 
 
 class FaultClient(httpx2.AsyncClient):
@@ -105,15 +82,6 @@ async def _bound(response: httpx2.Response) -> None:
     check_encoding(response.headers)
     error = httpx2.SSEError if is_event_stream(response.headers) else httpx2.StreamError
     await bounding(error)(response)
-
-
-def fault_in(data: object) -> tuple[Fault, int] | None:
-    """Return what went wrong, and the status, of the data of a JSON-RPC error; None if MCP itself failed."""
-    match data:
-        case {"fault": str() as kind, "status": int() as status} if kind in set(Fault):
-            return Fault(kind), status
-        case _:
-            return None
 
 
 def _fault_of(request: httpx2.Request, response: httpx2.Response) -> Fault | None:

@@ -24,8 +24,19 @@ from everloop.agents.peer.errors import (
     PeerRefusedError,
     PeerTaskError,
 )
-from everloop.agents.peer.questions import answer_metadata, answer_parts, fingerprint, meaning, question_of
-from everloop.agents.peer.task import ASKING, Kept, PeerTask, answers_for, id_of, read_kept
+from everloop.agents.peer.task import (
+    ASKING,
+    Kept,
+    PeerTask,
+    answer_metadata,
+    answer_parts,
+    answers_for,
+    fingerprint,
+    id_of,
+    meaning,
+    question_of,
+    read_kept,
+)
 from everloop.agents.tool_context import ToolContext
 from everloop.runtime.foreign_schemas import in_schema_thread
 

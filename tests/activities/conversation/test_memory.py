@@ -34,11 +34,11 @@ from everloop.workflows.contract.messages import (
     ToolMessage,
     TranscriptMessage,
     UserMessage,
+    extend_digest,
     text_of,
 )
 from everloop.workflows.contract.names import context_key, name_calls
 from everloop.workflows.contract.tasks import MemorySpec, TaskRef
-from everloop.workflows.contract.transcripts import extend_digest
 from tests.support.conversations import count_kept, kept_messages
 from tests.support.memory.conversations import MemoryConversations
 from tests.support.memory.tool_records import MemoryToolRecords

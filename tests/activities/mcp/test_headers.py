@@ -14,9 +14,10 @@ from starlette.routing import Route
 from uvicorn import Config, Server
 
 from everloop import mcp
+from everloop.agents.mcp.client import SessionPool
 from everloop.agents.mcp.errors import McpError, McpProtocolError, McpRefusedError, McpUnavailableError
 from everloop.agents.mcp.plugin import McpServer
-from everloop.agents.mcp.sessions import McpSession, SessionPool
+from everloop.agents.mcp.sessions import McpSession
 from everloop.deploy.local.servers import LOOPBACK, free_port
 from everloop.workflows.contract.tasks import Identity
 from tests.support.rigs.mcp_rig import Caller, asker, http_server

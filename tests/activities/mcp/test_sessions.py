@@ -11,9 +11,10 @@ import pytest_asyncio
 from mcp_types import CallToolResult
 
 from everloop import Plugin, mcp
+from everloop.agents.mcp.client import SessionPool
 from everloop.agents.mcp.definition import McpDefinition
 from everloop.agents.mcp.errors import McpLostError, McpProtocolError, McpUnavailableError
-from everloop.agents.mcp.sessions import McpSession, SessionPool
+from everloop.agents.mcp.sessions import McpSession
 from tests.support.rigs.mcp_rig import SMALL_STDIO, STDIO, Caller, Relay, accepts, asker, http_server
 from tests.support.servers.processes import ROOT, ServerProcess, wait_until_answers
 

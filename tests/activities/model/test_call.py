@@ -24,8 +24,14 @@ from everloop.workflows.contract.events import (
     UsageReported,
 )
 from everloop.workflows.contract.failures import TRANSCRIPT_MISSING
-from everloop.workflows.contract.messages import AssistantMessage, ToolCall, ToolMessage, Usage, UserMessage
-from everloop.workflows.contract.transcripts import extend_digest
+from everloop.workflows.contract.messages import (
+    AssistantMessage,
+    ToolCall,
+    ToolMessage,
+    Usage,
+    UserMessage,
+    extend_digest,
+)
 from tests.support.rigs.model_rig import (
     QUESTION,
     ForgetfulTranscripts,

@@ -8,9 +8,9 @@ from everloop.runtime.redis import connect_redis
 from everloop.stores.push.configs import RedisPushConfigs
 from everloop.stores.views.interface import START
 from everloop.stores.views.redis import RedisTaskViews
+from everloop.workflows.contract.calls import DeliverPushResult
 from everloop.workflows.contract.events import Narrated
 from everloop.workflows.contract.names import child_task_id
-from everloop.workflows.contract.push import DeliverPushResult
 from everloop.workflows.contract.tasks import TaskState
 from tests.stores.examples import at, chunk, status, told
 from tests.support.rigs.push_rig import PushRig

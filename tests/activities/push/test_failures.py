@@ -12,7 +12,7 @@ from structlog.testing import capture_logs
 from everloop.activities.push.webhook import Answer, Webhooks
 from everloop.stores.push.configs import PushConfig
 from everloop.stores.views.interface import START
-from everloop.workflows.contract.push import PUSH_FAILED, TASK_UNREADABLE, DeliverPushResult
+from everloop.workflows.contract.calls import PUSH_FAILED, TASK_UNREADABLE, DeliverPushResult
 from everloop.workflows.contract.tasks import TaskState, TaskStatus
 from tests.stores.examples import answered, artifact, at, chunk, status
 from tests.support.memory.push_configs import MemoryPushConfigs

@@ -6,7 +6,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from everloop.activities.push.webhook import Answer, Webhooks
-from everloop.workflows.contract.push import DeliverPushResult
+from everloop.workflows.contract.calls import DeliverPushResult
 from everloop.workflows.contract.tasks import TaskState
 from tests.stores.examples import status
 from tests.support.rigs.push_rig import LOOPBACK_ALLOWED, PushRig

@@ -172,7 +172,7 @@ async def test_an_outage_that_lasts_is_told_without_its_address() -> None:
     rig, found = ToolRig(), list[KeepingFailedError]()
 
     async def keep() -> None:
-        kept = KeptValue(ToolClaim(_Away(), rig.call("keep")), patience=0)
+        kept = KeptValue(ToolClaim(_Away(), rig.call("keep")), max_outage=0)
         with pytest.raises(KeepingFailedError) as failed:
             await kept.keep(1)
         found.append(failed.value)

@@ -204,7 +204,7 @@ async def test_an_outage_while_a_tool_reads_its_secret_is_waited_out() -> None:
 
 async def test_an_outage_that_lasts_is_told_without_its_address() -> None:
     """The error names the secret, and is the tool's to handle; nobody learns where Redis is."""
-    reader = SecretReader(_Away(2), "task", patience=0)
+    reader = SecretReader(_Away(2), "task", max_outage=0)
 
     with pytest.raises(SecretUnavailableError) as caught:
         await reader.read("token")

@@ -23,7 +23,7 @@ from everloop.stores.artifacts.record import PENDING, ArtifactAddress, ArtifactR
 from everloop.stores.artifacts.redis import RedisArtifacts
 from everloop.stores.blobs.s3 import S3Blobs
 from everloop.stores.views.redis import RedisTaskViews
-from tests.stores.artifacts.artifact_benches import read
+from tests.stores.artifacts.artifact_rig import read
 from tests.support.memory.blobs import MemoryBlobs
 from tests.support.servers.buckets import new_bucket
 
@@ -77,21 +77,13 @@ async def test_whole_part_is_one_object(
     text = await redis.get(ArtifactAddress(context_id, "a").record_key)
     keys = ArtifactRecord.model_validate_json(str(text)).blob_keys()
     assert len(keys) == 3 + 1 + 1
+    for id_, index, error in (("a", 2, PartIndexError), ("b", 0, ArtifactMissingError)):
+        with pytest.raises(error):
+            await linked.link(context_id, id_, index, TERMS)
     await linked.delete_artifact(context_id, "a")
     for key in keys:
         with pytest.raises(BlobMissingError):
             await s3_blobs.get(key)
-
-
-async def test_small_part_has_no_link(linked: Artifacts, context_id: str) -> None:
-    """What is kept inline has no link, and what is not there is missing as always."""
-    part = NewPart("file", b"x")
-    await linked.apply(context_id, "a", Create("task", (part,), complete=True))
-    assert await linked.link(context_id, "a", 0, TERMS) is None
-    with pytest.raises(PartIndexError):
-        await linked.link(context_id, "a", 1, TERMS)
-    with pytest.raises(ArtifactMissingError):
-        await linked.link(context_id, "b", 0, TERMS)
 
 
 class LinksThatCannotJoin(BlobLinks):
@@ -120,9 +112,10 @@ async def test_part_that_cannot_be_joined_is_complete_all_the_same(own_redis: Re
     """Without the joined object a part has no link, and is read as before; parts of one blob have theirs."""
     blobs: Blobs = BlobsThatCannotJoin()
     artifacts = RedisArtifacts(own_redis, blobs, RedisTaskViews(own_redis), inline_limit=100, segment=400)
-    parts = (NewPart("file", b"0" * 900), NewPart("rows", b"{}\n" * 50))
+    parts = (NewPart("file", b"0" * 900), NewPart("rows", b"{}\n" * 50), NewPart("file", b"inline"))
     await artifacts.apply(context_id, "a", Create("task", parts, complete=True))
-    assert await artifacts.link(context_id, "a", 0, TERMS) is None
+    for index in (0, 2):
+        assert await artifacts.link(context_id, "a", index, TERMS) is None
     assert await read(artifacts, context_id, "a") == b"0" * 900
     link = await artifacts.link(context_id, "a", 1, TERMS)
     assert str(link).endswith(f"?{TERMS}")

@@ -14,27 +14,27 @@ from everloop.stores.views.redis import RedisTaskViews
 from tests.support.memory.blobs import MemoryBlobs
 
 
-async def test_redis_is_the_default(redis: Redis) -> None:
-    """Without settings artifacts live in Redis for 30 days, with up to 100,000 bytes of a part inline."""
-    artifacts = make_artifacts(ArtifactSettings(), redis, MemoryBlobs(), RedisTaskViews(redis))
+@pytest.mark.parametrize(
+    ("settings", "inline", "days"),
+    [
+        (ArtifactSettings(), 100_000, 30),
+        (ArtifactSettings(artifact_inline_bytes=5, artifact_ttl_days=7), 5, 7),
+    ],
+)
+async def test_settings_reach_the_store(
+    redis: Redis, settings: dict[str, int], inline: int, days: int
+) -> None:
+    """They say how much stays inline, and how long artifacts live: 100,000 bytes and 30 days without any."""
+    artifacts = make_artifacts(
+        ArtifactSettings.model_validate(settings), redis, MemoryBlobs(), RedisTaskViews(redis)
+    )
     context_id = f"owner:{uuid4()}"
-    parts = (NewPart("file", bytes(100_000)), NewPart("file", bytes(100_001)))
+    parts = (NewPart("file", bytes(inline)), NewPart("file", bytes(inline + 1)))
     await artifacts.apply(context_id, "a", Create("task", parts))
     text = str(await redis.get(ArtifactAddress(context_id, "a").record_key))
     record = ArtifactRecord.model_validate_json(text)
     assert [len(content.segments) for content in record.contents] == [0, 1]
-    assert (record.expires_at - record.artifact.updated_at).days == 30
-
-
-async def test_settings_reach_the_store(redis: Redis) -> None:
-    """The settings say how much stays inline, and how long artifacts live."""
-    settings = ArtifactSettings(artifact_inline_bytes=5, artifact_ttl_days=7)
-    artifacts = make_artifacts(settings, redis, MemoryBlobs(), RedisTaskViews(redis))
-    context_id = f"owner:{uuid4()}"
-    await artifacts.apply(context_id, "a", Create("task", (NewPart("file", b"123456"),)))
-    text = str(await redis.get(ArtifactAddress(context_id, "a").record_key))
-    record = ArtifactRecord.model_validate_json(text)
-    assert (len(record.contents[0].segments), (record.expires_at - record.artifact.updated_at).days) == (1, 7)
+    assert (record.expires_at - record.artifact.updated_at).days == days
 
 
 @pytest.mark.parametrize(

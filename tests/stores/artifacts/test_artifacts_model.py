@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from uuid import uuid4
 
-import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -24,7 +23,7 @@ from everloop.stores.artifacts.interface import (
     Replace,
 )
 from everloop.workflows.contract.artifacts import ArtifactStatus
-from tests.stores.artifacts.artifact_benches import BLOB_STORES_HERE, ArtifactBench
+from tests.stores.artifacts.artifact_rig import ArtifactRig
 
 
 @dataclass(frozen=True)
@@ -151,55 +150,46 @@ STEPS = st.lists(st.builds(Step, CHANGES, st.sampled_from(["", "", "", "x", "y"]
 HISTORIES = STEPS.map(lambda steps: [Step(Create("task", (NewPart("file"),)), ""), *steps])
 
 
-async def refusal(bench: ArtifactBench, step: Step) -> type[ArtifactError] | None:
+async def refusal(rig: ArtifactRig, step: Step) -> type[ArtifactError] | None:
     try:
         if isinstance(step.change, Delete):
-            await bench.artifacts.delete_artifact(bench.context_id, "a")
+            await rig.artifacts.delete_artifact(rig.context_id, "a")
         else:
-            await bench.artifacts.apply(
-                bench.context_id,
+            await rig.artifacts.apply(
+                rig.context_id,
                 "a",
                 step.change,
                 operation_id=step.operation_id,
-                announcement=bench.announcement(),
+                announcement=rig.announcement(),
             )
     except ArtifactError as error:
         return type(error)
     return None
 
 
-async def check(bench: ArtifactBench, history: Sequence[Step]) -> None:
+async def check(rig: ArtifactRig, history: Sequence[Step]) -> None:
     """Compare store and model after each step: what is refused, what is kept, and what is told."""
-    bench = replace(bench, context_id=f"owner:{uuid4()}", task_id=f"task-{uuid4()}")
+    rig = replace(rig, context_id=f"owner:{uuid4()}", task_id=f"task-{uuid4()}")
     model, told = Model(), list[str]()
     for step in history:
         before = model.version
-        assert await refusal(bench, step) == model.apply(step)
+        assert await refusal(rig, step) == model.apply(step)
         if model.version > before:
             told.append(f"{before} → {model.version}")
-        listed = await bench.artifacts.list_artifacts(bench.context_id)
+        listed = await rig.artifacts.list_artifacts(rig.context_id)
         assert [(found.version, found.status) for found in listed] == (
             [(model.version, model.status)] if model.version else []
         )
         if listed:
-            assert await bench.artifacts.get_artifact(bench.context_id, "a") == listed[0]
+            assert await rig.artifacts.get_artifact(rig.context_id, "a") == listed[0]
             assert [part.size for part in listed[0].parts] == [len(part) for part in model.parts]
-            contents = [await bench.content("a", index) for index in range(len(model.parts))]
+            contents = [await rig.content("a", index) for index in range(len(model.parts))]
             assert contents == model.parts
-    assert await bench.told() == told
+    assert await rig.told() == told
 
 
-@pytest.mark.parametrize("artifact_bench", ["memory"], indirect=True)
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(history=HISTORIES)
-async def test_memory_is_as_the_model(artifact_bench: ArtifactBench, history: Sequence[Step]) -> None:
-    """Whatever is created, appended, replaced, closed and deleted, nothing is kept or told but that."""
-    await check(artifact_bench, history)
-
-
-@pytest.mark.parametrize("artifact_bench", BLOB_STORES_HERE, indirect=True)
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(history=HISTORIES)
-async def test_redis_is_as_the_model(artifact_bench: ArtifactBench, history: Sequence[Step]) -> None:
-    """The same holds where content moves between Redis and blobs, whichever store has these."""
-    await check(artifact_bench, history)
+async def test_a_store_is_as_the_model(artifact_rig: ArtifactRig, history: Sequence[Step]) -> None:
+    """Whatever is created, appended, replaced, closed and deleted, nothing is kept or told but that."""
+    await check(artifact_rig, history)

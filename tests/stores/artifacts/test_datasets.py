@@ -19,7 +19,7 @@ from everloop.stores.artifacts.interface import (
     RowSchemaError,
 )
 from everloop.workflows.contract.artifacts import ArtifactStatus, StoredArtifact
-from tests.support.doubling import doubling, while_checks_wait
+from tests.support.doubling import while_checks_wait
 from tests.support.memory.artifacts import MemoryArtifacts
 
 SCHEMA: dict[str, JsonValue] = {
@@ -69,24 +69,19 @@ async def test_dataset_takes_batches(artifacts: Artifacts, context_id: str) -> N
 
 
 BAD_ROWS: list[Mapping[str, object]] = [
-    {"n": "1"},
+    *({"n": value} for value in ("1", math.inf, {1})),
+    *({"n": 1, "name": name} for name in ("Abc", "\ud800")),
     {},
     {"n": 1, "more": 1},
-    {"n": 1, "name": "Abc"},
-    {"n": math.inf},
-    {"n": {1}},
-    {"n": 1, "name": "\ud800"},
 ]
 
 
-@pytest.mark.parametrize("row", BAD_ROWS, ids=repr)
-async def test_bad_row_keeps_its_batch_out(
-    artifacts: Artifacts, context_id: str, row: Mapping[str, JsonValue]
-) -> None:
+async def test_bad_row_keeps_its_batch_out(artifacts: Artifacts, context_id: str) -> None:
     """One row that breaks the schema, or is no JSON, is named, and none of its batch is written."""
     await make(artifacts, context_id, {"n": 0}, schema=SCHEMA)
-    with pytest.raises(RowInvalidError, match="row 1"):
-        await append(artifacts, context_id, [{"n": 1}, row, {"n": 3}])
+    for row in BAD_ROWS:
+        with pytest.raises(RowInvalidError, match="row 1"):
+            await append(artifacts, context_id, [{"n": 1}, cast("Row", row), {"n": 3}])
     assert await rows_of(artifacts, context_id) == [{"n": 0}]
 
 
@@ -95,6 +90,9 @@ BAD_SCHEMAS: list[dict[str, JsonValue]] = [
     {"type": "nothing"},
     {"properties": {"x": {"pattern": "("}}},
     {"items": [{"type": 3}], "allOf": [{"minimum": "3"}]},
+    {"$ref": "https://127.0.0.1:1/schema.json"},
+    {"$ref": "#/$defs/none"},
+    {"$ref": Path(__file__).as_uri()},
 ]
 
 
@@ -102,28 +100,10 @@ BAD_SCHEMAS: list[dict[str, JsonValue]] = [
 async def test_unusable_schema_is_refused(
     artifacts: Artifacts, context_id: str, schema: dict[str, JsonValue]
 ) -> None:
-    """A dataset is not made with a schema that is wrong, or has a pattern that is none."""
+    """A dataset is not made with a schema that is wrong, has a pattern that is none, or leads elsewhere."""
     with pytest.raises(RowSchemaError):
         await make(artifacts, context_id, schema=schema)
     assert await artifacts.list_artifacts(context_id) == []
-
-
-@pytest.mark.parametrize("reference", ["https://127.0.0.1:1/schema.json", "#/$defs/none", "a file"])
-async def test_no_schema_leads_outside(
-    artifacts: Artifacts, context_id: str, reference: str, tmp_path: Path
-) -> None:
-    """A reference out of the schema is followed nowhere: no dataset is made with it."""
-    (tmp_path / "schema.json").write_text("{}")
-    address = (tmp_path / "schema.json").as_uri() if reference == "a file" else reference
-    with pytest.raises(RowSchemaError):
-        await make(artifacts, context_id, schema={"$ref": address})
-
-
-async def test_rows_that_take_too_long_to_check_are_refused(artifacts: Artifacts, context_id: str) -> None:
-    """A schema whose parts refer to each other twice ends in an error, not in the process."""
-    await make(artifacts, context_id, schema=doubling())
-    with pytest.raises(RowSchemaError, match="takes too long"):
-        await append(artifacts, context_id, [{}])
 
 
 async def test_other_dialect_checks_no_less(artifacts: Artifacts, context_id: str) -> None:

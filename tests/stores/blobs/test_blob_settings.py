@@ -10,7 +10,7 @@ from redis.asyncio import Redis
 from everloop.runtime.blobs import BlobsUnfitError
 from everloop.runtime.settings import explain
 from everloop.stores.blobs.settings import BlobSettings, opened_blobs
-from tests.stores.blobs.blob_benches import new_key
+from tests.stores.blobs.blob_rig import new_key
 from tests.support.servers.buckets import new_bucket
 
 CONTENT = bytes(range(256)) * 4000

@@ -13,7 +13,7 @@ from everloop.runtime.blobs import BlobListing, Blobs
 from everloop.stores.blobs import local, s3
 from everloop.stores.blobs.local import UNFINISHED, LocalBlobs
 from everloop.stores.blobs.redis import RedisBlobs, blob_key
-from tests.stores.blobs.blob_benches import open_bench
+from tests.stores.blobs.blob_rig import open_rig
 
 NOW, HOUR, DAY = timedelta(), timedelta(hours=1), timedelta(days=1)
 
@@ -33,7 +33,7 @@ def blobs(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Bl
     """Stores that remove nothing by themselves, with pages of two blobs."""
     monkeypatch.setattr(local, "PAGE", 2)
     monkeypatch.setattr(s3, "LISTED", 2)
-    return open_bench(str(request.param), request).blobs
+    return open_rig(str(request.param), request).blobs
 
 
 def listing_of(blobs: Blobs) -> BlobListing:
@@ -88,7 +88,7 @@ async def test_an_object_that_is_put_again_is_new(
     request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In S3 too, if it is half a day old: before that, nothing is sent again."""
-    blobs = open_bench("moto", request).blobs
+    blobs = open_rig("moto", request).blobs
     listing = listing_of(blobs)
     await blobs.put("payloads/a/x", b"content")
     put_at = datetime.now(UTC)
@@ -138,7 +138,7 @@ async def test_a_marker_of_a_folder_is_left_alone(
     request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Consoles of S3 make such objects, whose names end with a slash."""
-    blobs = open_bench("moto", request).blobs
+    blobs = open_rig("moto", request).blobs
     await blobs.put("payloads/a/x", b"content")
     with monkeypatch.context() as patched:
         patched.setattr(s3, "check_key", str)

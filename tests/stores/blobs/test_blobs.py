@@ -22,14 +22,14 @@ from everloop.runtime.redis import connect_redis
 from everloop.stores.blobs.local import LocalBlobs
 from everloop.stores.blobs.redis import RedisBlobs
 from everloop.stores.blobs.s3 import MULTIPART_ABOVE, PART_BYTES, S3Blobs
-from tests.stores.blobs.blob_benches import (
+from tests.stores.blobs.blob_rig import (
     ALL_STORES,
     S3_SERVERS,
-    Bench,
+    BlobRig,
     Damaged,
     needs_swift,
     new_key,
-    open_bench,
+    open_rig,
 )
 from tests.stores.blobs.hashes import hashes_here
 
@@ -38,16 +38,16 @@ NOISE = os.urandom(2 * PART_BYTES + 77)
 
 
 @pytest.fixture(params=ALL_STORES)
-def bench(request: pytest.FixtureRequest) -> Generator[Bench]:
-    made = open_bench(str(request.param), request)
+def rig(request: pytest.FixtureRequest) -> Generator[BlobRig]:
+    made = open_rig(str(request.param), request)
     yield made
     if isinstance(made.blobs, S3Blobs | LocalBlobs):
         made.blobs.close()
 
 
 @pytest.fixture
-def blobs(bench: Bench) -> Blobs:
-    return bench.blobs
+def blobs(rig: BlobRig) -> Blobs:
+    return rig.blobs
 
 
 @pytest.mark.parametrize(
@@ -93,43 +93,43 @@ async def test_deleted_blob_is_missing_and_can_be_put_again(blobs: Blobs) -> Non
 
 @pytest.mark.parametrize("content", [CONTENT, NOISE], ids=["1 MB", "large"])
 @pytest.mark.parametrize("what", ["content", "checksum"])
-async def test_damaged_blob_is_never_returned(bench: Bench, what: Damaged, content: bytes) -> None:
+async def test_damaged_blob_is_never_returned(rig: BlobRig, what: Damaged, content: bytes) -> None:
     """Content and sha256 that do not go together raise BlobCorruptError with the key alone."""
     key = new_key()
-    await bench.blobs.put(key, content)
-    await bench.damage(key, what)
+    await rig.blobs.put(key, content)
+    await rig.damage(key, what)
     with pytest.raises(BlobCorruptError) as raised:
-        await bench.blobs.get(key)
+        await rig.blobs.get(key)
     assert key in str(raised.value)
-    assert bench.blobs.location not in str(raised.value)
+    assert rig.blobs.location not in str(raised.value)
 
 
 @pytest.mark.parametrize(
-    ("bench", "what"),
+    ("rig", "what"),
     [
         *((kind, what) for kind in ("memory", "local", "redis") for what in ("content", "checksum")),
         ("moto", "checksum"),  # S3 itself answers for its content, which is not read again before a put
         pytest.param("swift", "checksum", marks=needs_swift),
     ],
-    indirect=["bench"],
+    indirect=["rig"],
 )
-async def test_put_mends_a_damaged_blob(bench: Bench, what: Damaged) -> None:
+async def test_put_mends_a_damaged_blob(rig: BlobRig, what: Damaged) -> None:
     """The next put of the content, as when a workflow is replayed, brings a damaged blob back."""
     key = new_key()
-    await bench.blobs.put(key, CONTENT)
-    await bench.damage(key, what)
-    await bench.blobs.put(key, CONTENT)
-    assert await bench.blobs.get(key) == CONTENT
+    await rig.blobs.put(key, CONTENT)
+    await rig.damage(key, what)
+    await rig.blobs.put(key, CONTENT)
+    assert await rig.blobs.get(key) == CONTENT
 
 
 @pytest.mark.parametrize("what", [b"", b"x", b"\0" * 31])
-async def test_what_is_no_blob_is_damaged(bench: Bench, what: bytes) -> None:
+async def test_what_is_no_blob_is_damaged(rig: BlobRig, what: bytes) -> None:
     """What stands there without a checksum, as after a crash of the disk, is told as damaged."""
     key = new_key()
-    await bench.blobs.put(key, CONTENT)
-    await bench.replace(key, what)
+    await rig.blobs.put(key, CONTENT)
+    await rig.replace(key, what)
     with pytest.raises(BlobCorruptError):
-        await bench.blobs.get(key)
+        await rig.blobs.get(key)
 
 
 @pytest.mark.parametrize(
@@ -158,7 +158,7 @@ async def test_reader_never_sees_half_a_blob(
     assert await blobs.get(key) == content
 
 
-@pytest.mark.parametrize("bench", ["local", "redis", *S3_SERVERS], indirect=True)
+@pytest.mark.parametrize("rig", ["local", "redis", *S3_SERVERS], indirect=True)
 async def test_loop_reads_no_content(blobs: Blobs) -> None:
     """The thread of the event loop computes no checksum and compresses nothing, whichever store it is."""
     key = new_key()

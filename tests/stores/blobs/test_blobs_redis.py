@@ -10,7 +10,7 @@ from redis.asyncio import Redis
 
 from everloop.runtime.blobs import ARTIFACT_FOLDER, PROBE_KEY, seal
 from everloop.stores.blobs.redis import RedisBlobs, blob_key
-from tests.stores.blobs.blob_benches import new_key
+from tests.stores.blobs.blob_rig import new_key
 
 CONTENT = json.dumps(
     [{"text": f"row {number} of a table", "number": number} for number in range(10_000)]

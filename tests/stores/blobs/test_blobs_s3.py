@@ -19,7 +19,7 @@ from everloop.runtime.blobs import (
     LinkTerms,
 )
 from everloop.stores.blobs.s3 import MULTIPART_ABOVE, SMALLEST_PART, S3Blobs
-from tests.stores.blobs.blob_benches import PREFIX, S3_SERVERS, SWIFT, needs_swift, new_key, s3_endpoint_of
+from tests.stores.blobs.blob_rig import PREFIX, S3_SERVERS, SWIFT, needs_swift, new_key, s3_endpoint_of
 from tests.support.servers.buckets import new_bucket, s3_credentials, unfinished_uploads
 from tests.support.servers.s3_relay import Relay, flipped, running_relay, unchanged
 from tests.support.servers.swift_server import running_swift

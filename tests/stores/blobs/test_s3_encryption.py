@@ -13,7 +13,7 @@ from everloop.runtime.blobs import BlobsUnfitError
 from everloop.stores.blobs.s3 import MULTIPART_ABOVE, SMALLEST_PART, S3Blobs
 from everloop.stores.blobs.s3_client import server_encryption
 from everloop.stores.blobs.settings import BlobSettings, opened_blobs
-from tests.stores.blobs.blob_benches import new_key
+from tests.stores.blobs.blob_rig import new_key
 from tests.support.servers.buckets import client_of, new_bucket
 
 PART = os.urandom(SMALLEST_PART)

@@ -16,8 +16,8 @@ from everloop.runtime.temporal.payloads import data_converter
 from everloop.stores.artifacts.cleanup import ArtifactBlobs
 from everloop.stores.artifacts.interface import Append, Complete, Create, NewPart
 from tests.stores.all_stores import AllStores
-from tests.stores.artifacts.artifact_benches import ArtifactBench, redis_artifacts
-from tests.stores.blobs.blob_benches import Bench, open_bench
+from tests.stores.artifacts.artifact_rig import ArtifactRig, redis_artifacts
+from tests.stores.blobs.blob_rig import BlobRig, open_rig
 from tests.stores.examples import said, submitted
 from tests.support.encryption import CIPHER, keyring
 
@@ -32,8 +32,8 @@ CONTENTS = st.lists(st.lists(PIECES, max_size=3).map(b"".join), min_size=1, max_
 
 
 @pytest.fixture(params=["local", "redis", "moto"])
-def blob_bench(request: pytest.FixtureRequest) -> Bench:
-    return open_bench(str(request.param), request)
+def blob_rig(request: pytest.FixtureRequest) -> BlobRig:
+    return open_rig(str(request.param), request)
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -41,7 +41,7 @@ def blob_bench(request: pytest.FixtureRequest) -> Bench:
 async def test_artifacts_keep_it(  # noqa: PLR0913 -- fixtures, and what is drawn
     redis: Redis,
     encrypted: Redis,
-    blob_bench: Bench,
+    blob_rig: BlobRig,
     first: list[bytes],
     then: list[bytes],
     *,
@@ -49,19 +49,19 @@ async def test_artifacts_keep_it(  # noqa: PLR0913 -- fixtures, and what is draw
     completes: bool,
 ) -> None:
     """Whatever bytes a part is made of, inline and in blobs, also if keys came while it grew."""
-    before = redis_artifacts(redis, blob_bench)
-    after = redis_artifacts(encrypted if is_on else redis, blob_bench)
-    bench = replace(after, context_id=before.context_id)
+    before = redis_artifacts(redis, blob_rig)
+    after = redis_artifacts(encrypted if is_on else redis, blob_rig)
+    rig = replace(after, context_id=before.context_id)
     part = NewPart("file", first[0])
     await before.artifacts.apply(before.context_id, "a", Create("task", (part,)))
     for content in first[1:]:
         await before.artifacts.apply(before.context_id, "a", Append(content))
     for content in then:
-        await bench.artifacts.apply(bench.context_id, "a", Append(content))
+        await rig.artifacts.apply(rig.context_id, "a", Append(content))
     if completes:
-        await bench.artifacts.apply(bench.context_id, "a", Complete())
+        await rig.artifacts.apply(rig.context_id, "a", Complete())
 
-    assert await bench.content("a") == b"".join((*first, *then))
+    assert await rig.content("a") == b"".join((*first, *then))
 
 
 @pytest.mark.parametrize("cipher", [NO_CIPHER, keyring("k1")], ids=["off", "on"])
@@ -89,27 +89,27 @@ async def test_payloads_of_temporal_keep_it(cipher: Cipher, content: bytes) -> N
     assert await converter.decode(payloads, [bytes, str, dict]) == [content, text, value]
 
 
-async def grown(bench: ArtifactBench) -> ArtifactBench:
+async def grown(rig: ArtifactRig) -> ArtifactRig:
     """An artifact that has a blob and a tail."""
-    await bench.artifacts.apply(bench.context_id, "a", Create("task", (NewPart("file", b"secret" * 30),)))
-    await bench.artifacts.apply(bench.context_id, "a", Append(b"secret"))
-    return bench
+    await rig.artifacts.apply(rig.context_id, "a", Create("task", (NewPart("file", b"secret" * 30),)))
+    await rig.artifacts.apply(rig.context_id, "a", Append(b"secret"))
+    return rig
 
 
 async def test_what_was_put_in_plain_is_read_and_goes_on(
-    redis: Redis, encrypted: Redis, blob_bench: Bench
+    redis: Redis, encrypted: Redis, blob_rig: BlobRig
 ) -> None:
     """A blob of before any key is read with keys; what comes after it is encrypted."""
-    plain = await grown(redis_artifacts(redis, blob_bench))
-    bench = replace(redis_artifacts(encrypted, blob_bench), context_id=plain.context_id)
+    plain = await grown(redis_artifacts(redis, blob_rig))
+    rig = replace(redis_artifacts(encrypted, blob_rig), context_id=plain.context_id)
     old = (await plain.record("a")).blob_keys()
-    await bench.artifacts.apply(bench.context_id, "a", Append(b"secret" * 100))
-    new = [key for key in (await bench.record("a")).blob_keys() if key not in old]
+    await rig.artifacts.apply(rig.context_id, "a", Append(b"secret" * 100))
+    new = [key for key in (await rig.record("a")).blob_keys() if key not in old]
 
-    assert await bench.content("a") == b"secret" * 131
+    assert await rig.content("a") == b"secret" * 131
     assert new
     for key in new:
-        assert b"secret" not in await blob_bench.blobs.get(key)
+        assert b"secret" not in await blob_rig.blobs.get(key)
 
 
 @pytest.mark.parametrize(
@@ -121,12 +121,12 @@ async def test_what_was_put_in_plain_is_read_and_goes_on(
     ids=["another id", "another key"],
 )
 async def test_right_keys_are_waited_for(
-    redis_url: str, encrypted: Redis, blob_bench: Bench, secret: bytes | None, reason: str
+    redis_url: str, encrypted: Redis, blob_rig: BlobRig, secret: bytes | None, reason: str
 ) -> None:
     """A blob whose key is not known here is not lost: its store counts as away."""
-    bench = await grown(redis_artifacts(encrypted, blob_bench))
-    (key,) = (await bench.record("a")).blob_keys()
+    rig = await grown(redis_artifacts(encrypted, blob_rig))
+    (key,) = (await rig.record("a")).blob_keys()
     wrong = Keyring([Key("k1", secret)]) if secret else keyring("k2")
     async with connect_redis(redis_url, wrong) as client:
         with pytest.raises(BlobsUnavailableError, match=reason):
-            await ArtifactBlobs(client, blob_bench.blobs).get(key)
+            await ArtifactBlobs(client, blob_rig.blobs).get(key)

@@ -20,7 +20,7 @@ from everloop.stores.artifacts.record import KNOWN_SINCE, PENDING
 from everloop.stores.blobs.cleanup import FOLDER, BlobsSharedError, PayloadCleanup, announce_user
 from everloop.stores.blobs.local import LocalBlobs
 from everloop.stores.blobs.redis import RedisBlobs, blob_key
-from tests.stores.artifacts.artifact_faults import kept_blobs, local_bench
+from tests.stores.artifacts.artifact_failures import kept_blobs, local_rig
 
 TTL, LONGER = timedelta(days=30), timedelta(days=31)
 
@@ -137,29 +137,27 @@ async def test_blobs_that_no_artifact_names_are_removed(
     own_redis: Redis, client: Client, request: pytest.FixtureRequest
 ) -> None:
     """When they, and Redis, are older than an artifact lives; not those that are named, or wait for it."""
-    bench = local_bench(own_redis, request)
-    assert isinstance(bench.blobs, LocalBlobs)
-    directory = bench.blobs._directory
+    rig = local_rig(own_redis, request)
+    assert isinstance(rig.blobs, LocalBlobs)
+    directory = rig.blobs._directory
     for artifact_id in ("kept", "lost"):
-        await bench.artifacts.apply(
-            bench.context_id, artifact_id, Create("task", (NewPart("file", b"0" * 900),))
-        )
-    named, lost = set((await bench.record("kept")).blob_keys()), await bench.record("lost")
+        await rig.artifacts.apply(rig.context_id, artifact_id, Create("task", (NewPart("file", b"0" * 900),)))
+    named, lost = set((await rig.record("kept")).blob_keys()), await rig.record("lost")
     beside = f"{next(iter(named)).rpartition('/')[0]}/beside"
     for key in (beside, "artifact/a/waiting", "artifact/a/young"):
-        await bench.blobs.put(key, b"content")
+        await rig.blobs.put(key, b"content")
     await own_redis.zadd(PENDING, {"artifact/a/waiting": time.time()})
     await own_redis.delete(lost.address.record_key)
-    for key in kept_blobs(bench) - {"artifact/a/young"}:
+    for key in kept_blobs(rig) - {"artifact/a/young"}:
         age(directory / key, LONGER)
 
-    cleaner = AbandonedBlobs(own_redis, bench.blobs, client, "queue", ttl=TTL)
-    everything = kept_blobs(bench)
+    cleaner = AbandonedBlobs(own_redis, rig.blobs, client, "queue", ttl=TTL)
+    everything = kept_blobs(rig)
     assert await cleaner.clean("", dry_run=False) == (0, "")  # Redis may just have been lost
-    assert kept_blobs(bench) == everything
+    assert kept_blobs(rig) == everything
     await own_redis.incrbyfloat(KNOWN_SINCE, -TTL.total_seconds())
     counted = await cleaner.clean("", dry_run=True)
     removed = await cleaner.clean("", dry_run=False)
     assert counted == removed == (1 + len(lost.blob_keys()), "")
-    assert kept_blobs(bench) == {*named, "artifact/a/waiting", "artifact/a/young"}
-    assert await bench.content("kept") == b"0" * 900
+    assert kept_blobs(rig) == {*named, "artifact/a/waiting", "artifact/a/young"}
+    assert await rig.content("kept") == b"0" * 900

@@ -64,7 +64,7 @@ class FaultyBlobs(MemoryBlobs):
 
 
 @dataclass(frozen=True)
-class Stage:
+class Harness:
     """A client, and a task queue with a way to run workers on it."""
 
     client: Client
@@ -90,16 +90,16 @@ class Stage:
             yield
 
 
-MakeStage = Callable[[Blobs], Awaitable[Stage]]
+MakeHarness = Callable[[Blobs], Awaitable[Harness]]
 
 
 @pytest.fixture(params=[1000, 0], ids=["cached", "always_replayed"])
-def make_stage(request: pytest.FixtureRequest, temporal_address: str) -> MakeStage:
-    async def make_it(blobs: Blobs) -> Stage:
+def make_harness(request: pytest.FixtureRequest, temporal_address: str) -> MakeHarness:
+    async def make_it(blobs: Blobs) -> Harness:
         lost = MissingPayloads()
         lost.client = await Client.connect(temporal_address, data_converter=data_converter(blobs, lost))
         client = await Client.connect(temporal_address, data_converter=data_converter(blobs))
-        return Stage(client, lost.client, f"payloads-{uuid4()}", int(request.param))
+        return Harness(client, lost.client, f"payloads-{uuid4()}", int(request.param))
 
     return make_it
 
@@ -111,12 +111,12 @@ def size(history: WorkflowHistory) -> int:
 
 @pytest.mark.parametrize("errand", ["repeat", "make", "heartbeat", "child"])
 async def test_activities_and_children_take_and_return_large_payloads(
-    make_stage: MakeStage, tmp_path: Path, errand: str
+    make_harness: MakeHarness, tmp_path: Path, errand: str
 ) -> None:
     """3 MB go into an activity or child, through a heartbeat and back; history holds references only."""
-    stage = await make_stage(LocalBlobs(tmp_path))
-    handle = await stage.start()
-    async with stage.worker():
+    harness = await make_harness(LocalBlobs(tmp_path))
+    handle = await harness.start()
+    async with harness.worker():
         await handle.signal(Parcels.do, errand)
         await handle.signal(Parcels.do, "end")
         result = await handle.result()
@@ -125,11 +125,11 @@ async def test_activities_and_children_take_and_return_large_payloads(
     assert {path.name for path in (tmp_path / "payloads").iterdir()} == {handle.id}  # the child's as well
 
 
-async def test_messages_of_a_workflow_carry_large_payloads(make_stage: MakeStage) -> None:
+async def test_messages_of_a_workflow_carry_large_payloads(make_harness: MakeHarness) -> None:
     """3 MB go in and out of updates and queries, and into a signal."""
-    stage = await make_stage(MemoryBlobs())
-    handle = await stage.start("a")
-    async with stage.worker():
+    harness = await make_harness(MemoryBlobs())
+    handle = await harness.start("a")
+    async with harness.worker():
         assert await handle.execute_update(Parcels.swap, "b" * LARGE) == "a" * LARGE
         assert await handle.query(Parcels.text) == "b" * LARGE
         await handle.signal(Parcels.replace, "c" * LARGE)
@@ -139,26 +139,26 @@ async def test_messages_of_a_workflow_carry_large_payloads(make_stage: MakeStage
     assert size(await handle.fetch_history()) < SMALL_HISTORY
 
 
-async def test_next_run_is_given_a_large_payload(make_stage: MakeStage) -> None:
+async def test_next_run_is_given_a_large_payload(make_harness: MakeHarness) -> None:
     """3 MB go through continue-as-new, from the first run's history to the second's as references."""
-    stage = await make_stage(MemoryBlobs())
-    handle = await stage.start("a", runs=1)
-    async with stage.worker():
+    harness = await make_harness(MemoryBlobs())
+    handle = await harness.start("a", runs=1)
+    async with harness.worker():
         with pytest.raises(WorkflowContinuedAsNewError):
             await handle.result(follow_runs=False)
         await handle.signal(Parcels.do, "end")
         assert await handle.result() == "a" * LARGE
-    first = stage.client.get_workflow_handle(handle.id, run_id=handle.first_execution_run_id)
+    first = harness.client.get_workflow_handle(handle.id, run_id=handle.first_execution_run_id)
     for run in (first, handle):
         assert size(await run.fetch_history()) < SMALL_HISTORY
 
 
-async def test_replay_reads_the_store(make_stage: MakeStage) -> None:
+async def test_replay_reads_the_store(make_harness: MakeHarness) -> None:
     """A Replayer needs the converter with the store; without it it fails, and does not replay nonsense."""
     blobs = MemoryBlobs()
-    stage = await make_stage(blobs)
-    handle = await stage.start()
-    async with stage.worker():
+    harness = await make_harness(blobs)
+    handle = await harness.start()
+    async with harness.worker():
         await handle.signal(Parcels.do, "make")
         await handle.signal(Parcels.do, "end")
         await handle.result()
@@ -168,11 +168,11 @@ async def test_replay_reads_the_store(make_stage: MakeStage) -> None:
         await Replayer(workflows=[Parcels], data_converter=data_converter(None)).replay_workflow(history)
 
 
-async def test_equal_payloads_of_a_task_are_one_blob(make_stage: MakeStage, tmp_path: Path) -> None:
+async def test_equal_payloads_of_a_task_are_one_blob(make_harness: MakeHarness, tmp_path: Path) -> None:
     """What a task says twice is stored once, as the payload is on the wire; small payloads are not stored."""
-    stage = await make_stage(LocalBlobs(tmp_path))
-    handle = await stage.start()
-    async with stage.worker():
+    harness = await make_harness(LocalBlobs(tmp_path))
+    handle = await harness.start()
+    async with harness.worker():
         await handle.signal(Parcels.do, "repeat")
         await handle.signal(Parcels.do, "end")
         await handle.result()
@@ -188,13 +188,13 @@ async def test_loop_reads_no_payload(tmp_path: Path) -> None:
         assert not found
 
 
-async def test_activity_whose_input_is_lost_fails_at_once(make_stage: MakeStage) -> None:
+async def test_activity_whose_input_is_lost_fails_at_once(make_harness: MakeHarness) -> None:
     """The failure is not retried, and says which blob is missing."""
     blobs = FaultyBlobs()
     blobs.loses = b"A" * 100
-    stage = await make_stage(blobs)
-    handle = await stage.start("a")
-    async with stage.worker():
+    harness = await make_harness(blobs)
+    handle = await harness.start("a")
+    async with harness.worker():
         await handle.signal(Parcels.do, "shout")
         with pytest.raises(WorkflowFailureError) as raised:
             await handle.result()
@@ -227,14 +227,14 @@ async def send_errand(handle: Handle) -> None:
     ids=["start input", "signal", "update", "activity result"],
 )
 async def test_workflow_whose_new_payload_is_lost_fails(
-    make_stage: MakeStage, letter: str, send: Callable[[Handle], Awaitable[None]]
+    make_harness: MakeHarness, letter: str, send: Callable[[Handle], Awaitable[None]]
 ) -> None:
     """The workflow ends as failed and says which blob is missing; its workflow task is not retried."""
     blobs = FaultyBlobs()
     blobs.loses = b"x" * 100
-    stage = await make_stage(blobs)
-    handle = await stage.start(letter)
-    async with stage.worker():
+    harness = await make_harness(blobs)
+    handle = await harness.start(letter)
+    async with harness.worker():
         if letter == "a":
             await handle.query(Parcels.text)
         await send(handle)
@@ -243,16 +243,16 @@ async def test_workflow_whose_new_payload_is_lost_fails(
     assert_says_what_is_missing(raised.value.cause, handle)
 
 
-async def test_workflow_whose_old_payload_is_lost_is_terminated(make_stage: MakeStage) -> None:
+async def test_workflow_whose_old_payload_is_lost_is_terminated(make_harness: MakeHarness) -> None:
     """A worker that has to replay a history whose payload is gone ends it, with the key in the reason."""
     blobs = FaultyBlobs()
-    stage = await make_stage(blobs)
-    handle = await stage.start()
-    async with stage.worker():
+    harness = await make_harness(blobs)
+    handle = await harness.start()
+    async with harness.worker():
         await handle.execute_update(Parcels.swap, "b" * LARGE)
     blobs.lose_all()
     await handle.signal(Parcels.do, "end")
-    async with stage.worker():
+    async with harness.worker():
         with pytest.raises(WorkflowFailureError) as raised:
             await handle.result()
     assert isinstance(raised.value.cause, TerminatedError)
@@ -261,41 +261,41 @@ async def test_workflow_whose_old_payload_is_lost_is_terminated(make_stage: Make
 
 @pytest.mark.parametrize(("errand", "word"), [("make", b"x" * 100), ("child", b"A" * 100)])
 async def test_workflow_whose_old_result_is_lost_is_terminated(
-    make_stage: MakeStage, errand: str, word: bytes
+    make_harness: MakeHarness, errand: str, word: bytes
 ) -> None:
     """What an activity or a child returned is read in each replay too: its loss ends the workflow."""
     blobs = FaultyBlobs()
-    stage = await make_stage(blobs)
-    handle = await stage.start("a")
-    async with stage.worker():
+    harness = await make_harness(blobs)
+    handle = await harness.start("a")
+    async with harness.worker():
         await handle.signal(Parcels.do, errand)
         await handle.signal(Parcels.do, "shout")
         while await handle.query(Parcels.done) < 2:
             pass
     blobs.lose(word)
     await handle.signal(Parcels.do, "end")
-    async with stage.worker():
+    async with harness.worker():
         with pytest.raises(WorkflowFailureError) as raised:
             await handle.result()
     assert isinstance(raised.value.cause, TerminatedError)
 
 
 async def test_only_a_workflow_that_reads_the_lost_payload_is_terminated(
-    temporal_address: str, make_stage: MakeStage
+    temporal_address: str, make_harness: MakeHarness
 ) -> None:
     """What an older run read, or what a workflow sent itself, does not end one that is only retried."""
     blobs = FaultyBlobs()
-    stage = await make_stage(blobs)
-    handle = await stage.start("a")
+    harness = await make_harness(blobs)
+    handle = await harness.start("a")
     lost = MissingPayloads()
     lost.client = await Client.connect(temporal_address)
-    async with stage.worker():
+    async with harness.worker():
         await handle.signal(Parcels.do, "cut")
         while not await handle.query(Parcels.done):
             pass
     blobs.refusals = 1000
     await handle.signal(Parcels.do, "cut")
-    async with stage.worker():
+    async with harness.worker():
         while (await handle.describe()).raw_description.pending_workflow_task.attempt < 2:
             pass
     (read,), (sent,) = blobs.keys_of(b"a" * 100), blobs.keys_of(b"A" * 100)
@@ -306,13 +306,13 @@ async def test_only_a_workflow_that_reads_the_lost_payload_is_terminated(
     assert (await handle.describe()).status is WorkflowExecutionStatus.TERMINATED
 
 
-async def test_lost_argument_of_a_query_does_not_end_the_workflow(make_stage: MakeStage) -> None:
+async def test_lost_argument_of_a_query_does_not_end_the_workflow(make_harness: MakeHarness) -> None:
     """Such a query gets no answer, and the workflow goes on."""
     blobs = FaultyBlobs()
     blobs.loses = b"x" * 100
-    stage = await make_stage(blobs)
-    handle = await stage.start()
-    async with stage.worker():
+    harness = await make_harness(blobs)
+    handle = await harness.start()
+    async with harness.worker():
         await handle.query(Parcels.text)
         with pytest.raises(RPCError):
             await handle.query(Parcels.common_head, "x" * LARGE, rpc_timeout=timedelta(seconds=1))
@@ -320,13 +320,13 @@ async def test_lost_argument_of_a_query_does_not_end_the_workflow(make_stage: Ma
         assert await handle.result() == "a" * LARGE
 
 
-async def test_store_that_comes_back_is_waited_for(make_stage: MakeStage) -> None:
+async def test_store_that_comes_back_is_waited_for(make_harness: MakeHarness) -> None:
     """A store that refuses a read now costs an attempt of a workflow task or an activity, never the task."""
     blobs = FaultyBlobs()
-    stage = await make_stage(blobs)
-    handle = await stage.start()
+    harness = await make_harness(blobs)
+    handle = await harness.start()
     blobs.refusals = 1
-    async with stage.worker():
+    async with harness.worker():
         await handle.signal(Parcels.do, "repeat")
         await handle.signal(Parcels.do, "end")
         assert await handle.result() == "a" * LARGE

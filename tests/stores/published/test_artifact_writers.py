@@ -20,59 +20,36 @@ from everloop.stores.artifacts.interface import (
 )
 from everloop.stores.artifacts.published import PublishedArtifacts
 from everloop.stores.artifacts.redis import RedisArtifacts
+from everloop.stores.artifacts.rendering import render_artifact
 from everloop.stores.blobs.local import LocalBlobs
 from everloop.stores.views.redis import RedisTaskViews
 from everloop.workflows.contract.artifacts import ArtifactStatus, StoredArtifact
 from everloop.workflows.contract.messages import DataPart, TextPart
-from tests.stores.examples import new_id
-from tests.stores.published.artifact_desk import ID, Desk, create, text
+from everloop.workflows.contract.names import history_key, stream_key, view_key
+from tests.stores.examples import new_id, submitted
+from tests.stores.published.artifact_harness import ID, Harness, create, text
 from tests.support.memory.artifacts import MemoryArtifacts
 
 
 @pytest.fixture
-def desk() -> Desk:
-    return Desk()
+def harness() -> Harness:
+    return Harness()
 
 
-async def test_a_repeated_operation_tells_nothing(desk: Desk) -> None:
+async def test_a_repeated_operation_tells_nothing(harness: Harness) -> None:
     """Also when another attempt repeats it, and one that goes on from there."""
-    await desk.apply(create(text("a")))
-    await desk.apply(Append(b"b"), operation_id="call")
-    await desk.apply(Append(b"b"), operation_id="call")
-    desk.retry()
-    await desk.apply(Append(b"b"), operation_id="call")
-    await desk.apply(Append(b"c"))
+    await harness.apply(create(text("a")))
+    await harness.apply(Append(b"b"), operation_id="call")
+    await harness.apply(Append(b"b"), operation_id="call")
+    harness.retry()
+    await harness.apply(Append(b"b"), operation_id="call")
+    await harness.apply(Append(b"c"))
 
-    assert [c.part for c in await desk.told()] == [TextPart(text=t) for t in "abc"]
-    await desk.assert_shown_as_stored()
-
-
-async def test_an_attempt_that_writes_the_same_again_replaces(desk: Desk) -> None:
-    """What an earlier attempt at the call left is overwritten, in the store and in the view."""
-    await desk.apply(create(text("half")), Append(b" of it"))
-    desk.retry()
-    await desk.apply(create(text("ha")))
-    assert await desk.shown() == (TextPart(text="ha"),)
-
-    await desk.apply(Append(b"lf"), Complete())
-
-    assert await desk.shown() == (TextPart(text="half"),)
-    await desk.assert_shown_as_stored()
+    assert [c.part for c in await harness.told()] == [TextPart(text=t) for t in "abc"]
+    await harness.assert_shown_as_stored()
 
 
-async def test_an_attempt_that_begins_with_all_of_it_may_go_on(desk: Desk) -> None:
-    """What is shown as complete is not, any more."""
-    await desk.apply(create(text("a"), complete=True))
-    desk.retry()
-    await desk.apply(create(text("a")))
-    await desk.assert_shown_as_stored()
-
-    await desk.apply(Append(b"b"))
-
-    await desk.assert_shown_as_stored()
-
-
-async def test_an_operation_that_somebody_else_did_first_tells_nothing(desk: Desk) -> None:
+async def test_an_operation_that_somebody_else_did_first_tells_nothing(harness: Harness) -> None:
     """The store asks what would be told of it, and then finds it done; what follows is told as it is."""
 
     class Racing(MemoryArtifacts):
@@ -95,35 +72,35 @@ async def test_an_operation_that_somebody_else_did_first_tells_nothing(desk: Des
                 context_id, artifact_id, change, operation_id=operation_id, announcement=announcement
             )
 
-    desk = Desk(Racing(desk.views), desk.views)
-    await desk.apply(create(text("a")))
-    await desk.apply(Append(b"b"), operation_id="call")
-    await desk.apply(Append(b"c"))
+    harness = Harness(Racing(harness.views), harness.views)
+    await harness.apply(create(text("a")))
+    await harness.apply(Append(b"b"), operation_id="call")
+    await harness.apply(Append(b"c"))
 
-    await desk.assert_shown_as_stored()
+    await harness.assert_shown_as_stored()
 
 
-async def test_a_view_that_knows_nothing_of_an_artifact_gets_all_of_it(desk: Desk) -> None:
+async def test_a_view_that_knows_nothing_of_an_artifact_gets_all_of_it(harness: Harness) -> None:
     """It was lost, or the artifact is one of another task in the context."""
-    await desk.apply(create(text("a"), NewPart("data", b"1")))
-    desk.task = desk.task.model_copy(update={"task_id": new_id()})
-    desk.next_call()
-    await desk.apply(AddParts((text("b"),)))
+    await harness.apply(create(text("a"), NewPart("data", b"1")))
+    harness.task = harness.task.model_copy(update={"task_id": new_id()})
+    harness.next_call()
+    await harness.apply(AddParts((text("b"),)))
 
-    assert await desk.shown() == (TextPart(text="a"), DataPart(data=1), TextPart(text="b"))
+    assert await harness.shown() == (TextPart(text="a"), DataPart(data=1), TextPart(text="b"))
 
 
-async def test_the_order_of_two_writers_is_that_of_the_store(desk: Desk) -> None:
+async def test_the_order_of_two_writers_is_that_of_the_store(harness: Harness) -> None:
     """A call whose result comes earlier may write later; the last one to write is shown."""
-    early = desk.writer
-    late = desk.next_call()
-    await late.apply(desk.context, ID, create(text("late")))
-    await early.apply(desk.context, ID, create(text("early")))
-    assert await desk.shown() == (TextPart(text="early"),)
+    early = harness.writer
+    late = harness.next_call()
+    await late.apply(harness.context, ID, create(text("late")))
+    await early.apply(harness.context, ID, create(text("early")))
+    assert await harness.shown() == (TextPart(text="early"),)
 
-    await late.apply(desk.context, ID, Append(b" and late"))
+    await late.apply(harness.context, ID, Append(b" and late"))
 
-    assert await desk.shown() == (TextPart(text="early and late"),)
+    assert await harness.shown() == (TextPart(text="early and late"),)
 
 
 async def test_writers_side_by_side_are_shown_in_the_order_of_the_store(
@@ -133,54 +110,79 @@ async def test_writers_side_by_side_are_shown_in_the_order_of_the_store(
     with closing(LocalBlobs(tmp_path)) as blobs:
         async with connect_redis(redis_url) as redis:
             views = RedisTaskViews(redis)
-            desk = Desk(RedisArtifacts(redis, blobs, views), views)
-            await desk.apply(create(text("")))
-            writers = [desk.next_call() for _ in range(5)]
+            harness = Harness(RedisArtifacts(redis, blobs, views), views)
+            await harness.apply(create(text("")))
+            writers = [harness.next_call() for _ in range(5)]
 
             async def write(name: str, writer: PublishedArtifacts) -> None:
                 for number in range(10):
-                    await writer.apply(desk.context, ID, Append(f"{name}{number} ".encode()))
+                    await writer.apply(harness.context, ID, Append(f"{name}{number} ".encode()))
 
             async with asyncio.TaskGroup() as group:
                 for name, writer in zip("abcde", writers, strict=True):
                     group.create_task(write(name, writer))
 
-            await desk.assert_shown_as_stored()
-            (shown,) = await desk.shown()
+            await harness.assert_shown_as_stored()
+            (shown,) = await harness.shown()
             assert isinstance(shown, TextPart)
             assert sorted(shown.text.split()) == sorted(f"{name}{n}" for name in "abcde" for n in range(10))
 
 
-async def test_a_writer_notices_that_somebody_else_took_over(desk: Desk) -> None:
+async def test_a_writer_notices_that_somebody_else_took_over(harness: Harness) -> None:
     """Nothing of a lost attempt gets into what the next one writes, not even its failure."""
-    await desk.apply(create(text("a")), operation_id="first-1")
-    lost, _ = desk.writer, desk.retry()
-    await desk.apply(create(text("b")), operation_id="second-1")
+    await harness.apply(create(text("a")), operation_id="first-1")
+    lost, _ = harness.writer, harness.retry()
+    await harness.apply(create(text("b")), operation_id="second-1")
 
     for change in (Append(b"a"), Fail(), Complete()):
         with pytest.raises(ArtifactOvertakenError, match="by somebody else"):
-            await lost.apply(desk.context, ID, change, operation_id="first-2", follows="first-")
-    await desk.apply(Append(b"b"), operation_id="second-2", follows="second-")
+            await lost.apply(harness.context, ID, change, operation_id="first-2", follows="first-")
+    await harness.apply(Append(b"b"), operation_id="second-2", follows="second-")
 
-    assert await desk.shown() == (TextPart(text="bb"),)
-    stored = await desk.artifacts.get_artifact(desk.context, ID)
+    assert await harness.shown() == (TextPart(text="bb"),)
+    stored = await harness.artifacts.get_artifact(harness.context, ID)
     assert stored.status is ArtifactStatus.BUILDING
 
 
-async def test_an_artifact_made_again_after_its_deletion_is_shown(desk: Desk) -> None:
-    """Its version begins at one again; its drafts do not."""
-    await desk.apply(create(text("a")), Append(b"b"))
-    await desk.writer.delete_artifact(desk.context, ID)
-    await desk.apply(create(text("c"), complete=True))
-
-    await desk.assert_shown_as_stored()
-
-
-async def test_a_change_that_is_refused_tells_nothing(desk: Desk) -> None:
+async def test_a_change_that_is_refused_tells_nothing(harness: Harness) -> None:
     """And does not disturb what follows."""
-    await desk.apply(create(NewPart("data", b"1")))
+    await harness.apply(create(NewPart("data", b"1")))
     with pytest.raises(ArtifactError):
-        await desk.apply(Append(b"2"))
-    await desk.apply(AddParts((text("b"),)))
+        await harness.apply(Append(b"2"))
+    await harness.apply(AddParts((text("b"),)))
 
-    assert [c.part for c in await desk.told()] == [DataPart(data=1), TextPart(text="b")]
+    assert [c.part for c in await harness.told()] == [DataPart(data=1), TextPart(text="b")]
+
+
+CLOSING = [
+    Complete(),
+    Fail(),
+    Append(b"c", last_chunk=True),
+    AddParts((text("c", "text/x"),), last_chunk=True),
+]
+
+
+@pytest.mark.parametrize("is_restored", [True, False])
+@pytest.mark.parametrize("last", CLOSING, ids=lambda change: type(change).__name__)
+async def test_a_view_that_was_lost_is_right_when_the_artifact_is_closed(
+    redis_url: str, tmp_path: Path, last: Change, *, is_restored: bool
+) -> None:
+    """What follows on a draft that the view does not know any more is dropped until then."""
+    with closing(LocalBlobs(tmp_path)) as blobs:
+        async with connect_redis(redis_url) as redis:
+            views = RedisTaskViews(redis)
+            harness = Harness(RedisArtifacts(redis, blobs, views), views)
+            await harness.apply(create(text("a")))
+            view = submitted(harness.task.task_id)
+            await redis.delete(view_key(view.task_id), history_key(view.task_id), stream_key(view.task_id))
+            if is_restored:
+                stored = await harness.artifacts.get_artifact(harness.context, ID)
+                artifact = await render_artifact(harness.artifacts, stored)
+                await views.restore(view.model_copy(update={"run_id": "run", "artifacts": (artifact,)}))
+            await harness.apply(Append(b"b"))
+            found = await views.artifact(view.task_id, ID)
+            assert (found and found.artifact.parts) == ((TextPart(text="a"),) if is_restored else None)
+
+            await harness.apply(last)
+
+            await harness.assert_shown_as_stored()

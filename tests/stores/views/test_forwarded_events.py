@@ -22,9 +22,9 @@ from everloop.workflows.contract.events import (
 from everloop.workflows.contract.names import child_task_id, stream_key
 from everloop.workflows.contract.parts import MAX_DEPTH
 from everloop.workflows.contract.tasks import TaskState, TaskView
-from tests.stores.artifacts.artifact_benches import ArtifactBench
+from tests.stores.artifacts.artifact_rig import ArtifactRig
 from tests.stores.examples import asked, chunk, data, said, status, stream_of, submitted, told
-from tests.stores.published.artifact_desk import create, text
+from tests.stores.published.artifact_harness import create, text
 
 CALLED = ToolCalled(iteration=1, call_id="c", name="search", arguments="{}")
 
@@ -84,37 +84,21 @@ async def test_what_the_fold_drops_is_not_forwarded(task_views: TaskViews) -> No
     assert kinds == ["status", "artifact-chunk", "status"]
 
 
-@pytest.mark.parametrize("state", [state for state in TaskState if state.is_terminal])
+@pytest.mark.parametrize("state", TaskState)
 async def test_nothing_follows_the_end_of_the_task(task_views: TaskViews, state: TaskState) -> None:
-    """A sub-agent that is late speaks to nobody, and still does what it was about to do."""
+    """A late sub-agent still does what it was about to do; while the task waits, others may speak."""
     task_id = (await working(task_views)).task_id
     child_id = child_task_id(task_id, "call")
     await task_views.publish(task_id, "run", [status(2, state)])
 
-    await task_views.publish(child_id, "run-c", [CALLED, status(1)])
+    await task_views.publish(child_id, "run-c", [CALLED])
 
-    assert await heard(task_views, task_id) == [status(2, state)]
-    assert await stream_of(task_views, child_id) == [CALLED, status(1)]
-
-
-@pytest.mark.parametrize("state", [TaskState.INPUT_REQUIRED, TaskState.AUTH_REQUIRED])
-async def test_sub_agents_are_heard_while_the_task_waits(task_views: TaskViews, state: TaskState) -> None:
-    """One of them may ask while others work."""
-    task_id = (await working(task_views)).task_id
-    await task_views.publish(task_id, "run", [status(2, state)])
-
-    await task_views.publish(child_task_id(task_id, "call"), "run-c", [CALLED])
-
-    assert (await heard(task_views, task_id))[1:] == [as_told(CALLED)]
-
-
-async def test_a_task_that_is_not_known_gets_nothing(task_views: TaskViews) -> None:
-    """Its stream does not come to be without it."""
-    task_id = submitted().task_id
-
-    await task_views.publish(child_task_id(task_id, "call"), "run-c", [CALLED])
-
-    assert await stream_of(task_views, task_id) == []
+    forwarded = [] if state.is_terminal else [as_told(CALLED)]
+    assert await heard(task_views, task_id) == [status(2, state), *forwarded]
+    assert await stream_of(task_views, child_id) == [CALLED]
+    unknown = submitted().task_id
+    await task_views.publish(child_task_id(unknown, "call"), "run-c", [CALLED])
+    assert await stream_of(task_views, unknown) == []
 
 
 async def test_forwarding_leaves_the_view_as_it_is(task_views: TaskViews) -> None:
@@ -149,25 +133,20 @@ async def test_the_end_of_a_sub_agent_is_forwarded_whoever_tells_it(task_views: 
     assert event.event["state"] == "completed"
 
 
-async def test_artifacts_of_sub_agents_are_forwarded(artifact_bench: ArtifactBench) -> None:
+async def test_artifacts_of_sub_agents_are_forwarded(artifact_rig: ArtifactRig) -> None:
     """They come into the stream by another way: together with what the artifact store keeps."""
-    task_id = (await working(artifact_bench.views)).task_id
-    bench = replace(artifact_bench, task_id=child_task_id(task_id, "call"))
+    task_id = (await working(artifact_rig.views)).task_id
+    rig = replace(artifact_rig, task_id=child_task_id(task_id, "call"))
 
-    await bench.artifacts.apply(bench.context_id, "a", create(text("x")), announcement=bench.announcement())
+    await rig.artifacts.apply(rig.context_id, "a", create(text("x")), announcement=rig.announcement())
 
-    assert await heard(bench.views, task_id) == [as_told(Warned(text="0 → 1"))]
+    assert await heard(rig.views, task_id) == [as_told(Warned(text="0 → 1"))]
 
 
 def test_a_status_comes_without_what_the_agents_told_each_other() -> None:
     """Its message and what was used are for everybody; requests, answers and questions are not."""
-    event = status(
-        2,
-        TaskState.INPUT_REQUIRED,
-        message=told("t"),
-        received=(said("m", "hidden"),),
-        questions=(asked("hidden"),),
-    )
+    hidden, asks = (said("m", "hidden"),), (asked("hidden"),)
+    event = status(2, TaskState.INPUT_REQUIRED, message=told("t"), received=hidden, questions=asks)
 
     told_event = forwarded("task/call", event)
 
@@ -227,11 +206,6 @@ def test_an_event_that_just_fits_is_forwarded_whole() -> None:
     assert whole
     assert cut
     assert ("cut" in whole.event, "cut" in cut.event) == (False, True)
-
-
-def test_events_of_a_client_s_task_are_not_forwarded() -> None:
-    """It is nobody's sub-agent."""
-    assert forwarded("task", CALLED) is None
 
 
 async def test_a_stream_that_only_sub_agents_write_lives_as_its_task(redis: Redis) -> None:

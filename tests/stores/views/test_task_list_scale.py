@@ -1,10 +1,9 @@
-"""A list of 100,000 tasks: what a page costs in Redis does not depend on how many there are."""
+"""A list of many tasks: what a page costs in Redis does not depend on how many there are."""
 
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass, replace
 from typing import cast
 
-import pytest
 from redis.asyncio import Redis
 
 from everloop.stores.views.interface import TaskQuery
@@ -13,8 +12,7 @@ from everloop.workflows.contract.tasks import TaskState, TaskView
 from tests.stores.examples import AGENT_ID, new_id, status, submitted, view_of
 from tests.support.many_tasks import copy_task
 
-FEW, MANY = 1_000, 100_000
-PAGE = 100
+FEW, MANY, PAGE = 300, 20_000, 100
 
 
 @dataclass(frozen=True)
@@ -68,8 +66,7 @@ async def pages(redis: Redis, views: RedisTaskViews, query: TaskQuery) -> AsyncG
         before, query = after, replace(query, page_token=page.next_page_token)
 
 
-@pytest.mark.timeout(600)
-async def test_a_page_of_100_000_tasks_costs_what_a_page_of_1_000_does(own_redis: Redis) -> None:
+async def test_a_page_of_a_long_list_costs_what_one_of_a_short_list_does(own_redis: Redis) -> None:
     """Every page, first to last, with filters and without; paging lists every task once."""
     views, owner = RedisTaskViews(own_redis), new_id()
     query = TaskQuery(owner, AGENT_ID, page_size=PAGE, with_history=0, with_artifacts=False)
@@ -80,13 +77,13 @@ async def test_a_page_of_100_000_tasks_costs_what_a_page_of_1_000_does(own_redis
     await copy_task(own_redis, last, MANY - FEW)
     many = [page async for page in pages(own_redis, views, query)]
     narrow: list[Measured] = []
-    for page in many[::100]:
+    for page in many[::20]:
         filtered = replace(query, page_token=page.token, **filters)
         narrow.append(await anext(pages(own_redis, views, filtered)))
 
     assert {page.total for page in [*many, *narrow]} == {MANY}
     assert len({task_id for page in many for task_id in page.ids}) == MANY
-    assert [page.ids for page in narrow] == [page.ids for page in many[::100]]
+    assert [page.ids for page in narrow] == [page.ids for page in many[::20]]
     costs = [page.cost for page in [*many, *narrow]]
     assert max(cost.commands for cost in costs) == max(cost.commands for cost in few)
     assert max(cost.sent for cost in costs) <= 1.2 * max(cost.sent for cost in few)

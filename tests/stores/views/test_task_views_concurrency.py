@@ -3,17 +3,13 @@
 import asyncio
 from collections.abc import Sequence
 
-import pytest
-
 from everloop.runtime.redis import connect_redis
 from everloop.stores.views.interface import Snapshot, TaskViews
 from everloop.stores.views.redis import RedisTaskViews
 from everloop.workflows.contract.events import ArtifactChunk, TaskEvent
 from everloop.workflows.contract.messages import text_of
 from everloop.workflows.contract.tasks import TaskState, TaskView
-from tests.stores.conftest import IMPLEMENTATIONS
 from tests.stores.examples import chunk, status, submitted, view_of
-from tests.support.memory.task_views import MemoryTaskViews
 
 TASKS = 12
 CHUNKS = 40
@@ -57,16 +53,12 @@ def apply(event: TaskEvent, text: str, state: TaskState) -> tuple[str, TaskState
     return text, getattr(event, "state", state)
 
 
-@pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
-async def test_a_snapshot_and_what_follows_make_the_whole(implementation: str, redis_url: str) -> None:
+async def test_a_snapshot_and_what_follows_make_the_whole(redis_url: str) -> None:
     """Every reader, from whatever moment it joined, ends with each chunk exactly once, in order."""
     writer_client, reader_client = connect_redis(redis_url), connect_redis(redis_url)
     async with writer_client, reader_client:
         writer: TaskViews = RedisTaskViews(writer_client)
         readers: Sequence[TaskViews] = [RedisTaskViews(reader_client) for _ in range(READERS_PER_TASK)]
-        if implementation == "memory":
-            writer = MemoryTaskViews()
-            readers = [writer] * READERS_PER_TASK
         tasks = [submitted() for _ in range(TASKS)]
         for task in tasks:
             await writer.create(task)
@@ -84,22 +76,17 @@ async def test_a_snapshot_and_what_follows_make_the_whole(implementation: str, r
         assert {future.result() for future in following} == {(whole, TaskState.COMPLETED)}
 
 
-@pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
-async def test_racing_restores_and_creates_end_with_the_newest_status(
-    implementation: str, redis_url: str
-) -> None:
+async def test_racing_restores_and_creates_end_with_the_newest_status(task_views: TaskViews) -> None:
     """Whatever order gateways and a worker write in, the view ends whole and with the last status."""
-    async with connect_redis(redis_url) as redis:
-        views: TaskViews = MemoryTaskViews() if implementation == "memory" else RedisTaskViews(redis)
-        tasks = [submitted() for _ in range(20)]
+    tasks = [submitted() for _ in range(20)]
 
-        async with asyncio.TaskGroup() as group:
-            for task in tasks:
-                older = task.model_copy(update={"run_id": "run", "version": 3})
-                group.create_task(views.restore(older))
-                group.create_task(views.publish(task.task_id, "run", [status(n) for n in range(2, 6)]))
-                group.create_task(views.create(task))
-                group.create_task(views.restore(older))
+    async with asyncio.TaskGroup() as group:
+        for task in tasks:
+            older = task.model_copy(update={"run_id": "run", "version": 3})
+            group.create_task(task_views.restore(older))
+            group.create_task(task_views.publish(task.task_id, "run", [status(n) for n in range(2, 6)]))
+            group.create_task(task_views.create(task))
+            group.create_task(task_views.restore(older))
 
-        found: list[TaskView] = [await view_of(views, task.task_id) for task in tasks]
-        assert [(view.version, view.owner) for view in found] == [(5, task.owner) for task in tasks]
+    found: list[TaskView] = [await view_of(task_views, task.task_id) for task in tasks]
+    assert [(view.version, view.owner) for view in found] == [(5, task.owner) for task in tasks]

@@ -5,20 +5,14 @@ import pytest
 from everloop.stores.views.interface import InvalidPageTokenError, TaskViews, WaitingPage, WaitingQuery
 from everloop.workflows.contract.messages import ToolCall
 from everloop.workflows.contract.questions import Question, QuestionKind
-from everloop.workflows.contract.tasks import TaskState, TaskView
-from tests.stores.examples import new_id, status, submitted
+from everloop.workflows.contract.tasks import TaskState, TaskStatus, TaskView
+from tests.stores.examples import after, at, new_id, restored, status, submitted
 
 
 def asking(scope: str, question_id: str = "q") -> Question:
     call = ToolCall(id="c", name="refund", arguments="{}")
-    return Question(
-        id=question_id,
-        kind=QuestionKind.CONFIRMATION,
-        text="?",
-        call=call,
-        approvers=scope,
-        purpose="approval",
-    )
+    kind = QuestionKind.CONFIRMATION
+    return Question(id=question_id, kind=kind, text="?", call=call, approvers=scope, purpose="approval")
 
 
 async def wait_for(views: TaskViews, *scopes: str, seconds: float = 1, task_id: str = "") -> TaskView:
@@ -65,17 +59,9 @@ async def test_a_task_that_is_answered_or_ends_is_listed_no_more(task_views: Tas
 async def test_a_restored_task_is_listed_again(task_views: TaskViews) -> None:
     """The store had lost it."""
     scope = f"{new_id()}:approve"
-    view = submitted()
-    asked = status(3, state=TaskState.INPUT_REQUIRED, questions=(asking(scope),))
-    restored = view.model_copy(
-        update={
-            "run_id": "run",
-            "version": 3,
-            "status": view.status.model_copy(update={"state": asked.state, "questions": asked.questions}),
-        }
-    )
+    asks = TaskStatus(state=TaskState.INPUT_REQUIRED, at=at(3), questions=(asking(scope),))
 
-    await task_views.restore(restored)
+    view = await after(task_views, restored("run", 3, status=asks))
 
     assert ids_of(await task_views.list_waiting(WaitingQuery((scope,)))) == [(view.task_id, scope)]
 

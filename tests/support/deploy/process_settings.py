@@ -6,7 +6,8 @@ from pathlib import Path
 
 from pydantic import AliasChoices
 from pydantic.fields import FieldInfo
-from pydantic_settings import BaseSettings
+
+from everloop.runtime.settings import Settings
 
 ROOT = Path(__file__).parents[3]
 PACKAGES = tuple(
@@ -24,15 +25,15 @@ def process_settings() -> Mapping[str, FieldInfo]:
         variable: field
         for settings in settings_classes()
         for name, field in settings.model_fields.items()
-        for variable in _variables(settings, name, field)
+        for variable in variables_of(settings, name, field)
     }
 
 
-def settings_classes() -> Iterator[type[BaseSettings]]:
+def settings_classes() -> Iterator[type[Settings]]:
     """Yield what defines them."""
     for module in _modules():
         for each in vars(importlib.import_module(module)).values():
-            if isinstance(each, type) and issubclass(each, BaseSettings) and each.__module__ == module:
+            if isinstance(each, type) and issubclass(each, Settings) and each.__module__ == module:
                 yield each
 
 
@@ -41,11 +42,12 @@ def _modules() -> Iterator[str]:
     for package in PACKAGES:
         for file in sorted((ROOT / package).rglob("*.py")):
             module = ".".join(file.relative_to(ROOT).with_suffix("").parts)
-            if "(BaseSettings)" in file.read_text(encoding="utf-8") and module not in NOT_DEPLOYED:
+            if "(Settings)" in file.read_text(encoding="utf-8") and module not in NOT_DEPLOYED:
                 yield module
 
 
-def _variables(settings: type[BaseSettings], name: str, field: FieldInfo) -> list[str]:
+def variables_of(settings: type[Settings], name: str, field: FieldInfo) -> list[str]:
+    """Return the variables that fill a field."""
     alias = field.validation_alias
     if isinstance(alias, AliasChoices):
         return [str(choice).upper() for choice in alias.choices]

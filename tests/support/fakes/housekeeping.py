@@ -17,32 +17,9 @@ class ScriptedHousekeeping(HousekeepingPort):
         self.calls: list[tuple[Kind, CleanInput]] = []
 
     @activity.defn
-    async def clean_views(self, call: CleanInput) -> CleanResult:
-        return self._play(Kind.VIEWS, call)
-
-    @activity.defn
-    async def clean_conversations(self, call: CleanInput) -> CleanResult:
-        return self._play(Kind.CONVERSATIONS, call)
-
-    @activity.defn
-    async def clean_artifacts(self, call: CleanInput) -> CleanResult:
-        return self._play(Kind.ARTIFACTS, call)
-
-    @activity.defn
-    async def clean_pending_blobs(self, call: CleanInput) -> CleanResult:
-        return self._play(Kind.PENDING_BLOBS, call)
-
-    @activity.defn
-    async def clean_artifact_blobs(self, call: CleanInput) -> CleanResult:
-        return self._play(Kind.ARTIFACT_BLOBS, call)
-
-    @activity.defn
-    async def clean_payloads(self, call: CleanInput) -> CleanResult:
-        return self._play(Kind.PAYLOADS, call)
-
-    def _play(self, kind: Kind, call: CleanInput) -> CleanResult:
-        self.calls.append((kind, call))
-        script = self._steps.get(kind)
+    async def clean(self, call: CleanInput) -> CleanResult:
+        self.calls.append((call.kind, call))
+        script = self._steps.get(call.kind)
         step = script.pop(0) if script else CleanResult()
         if isinstance(step, Exception):
             raise step

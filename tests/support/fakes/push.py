@@ -5,8 +5,8 @@ from collections.abc import Awaitable, Callable
 
 from temporalio import activity
 
+from everloop.workflows.contract.calls import DeliverPushInput, DeliverPushResult
 from everloop.workflows.contract.ports import PushPort
-from everloop.workflows.contract.push import DeliverPushInput, DeliverPushResult
 
 NOTHING, DELIVERED, DONE = (
     DeliverPushResult(),

@@ -12,8 +12,8 @@ from everloop.activities.push.webhook import Webhooks
 from everloop.runtime.outbound import WebhookPolicy, read_allowance
 from everloop.stores.push.configs import PushConfig, PushConfigs, first_position
 from everloop.stores.views.interface import TaskViews
+from everloop.workflows.contract.calls import TASK_UNREADABLE, DeliverPushInput, DeliverPushResult, PushRef
 from everloop.workflows.contract.events import TaskEvent
-from everloop.workflows.contract.push import TASK_UNREADABLE, DeliverPushInput, DeliverPushResult, PushRef
 from everloop.workflows.contract.tasks import TaskView
 from tests.stores.examples import new_id, submitted
 from tests.support.memory.push_configs import MemoryPushConfigs

@@ -3,8 +3,8 @@
 import pytest
 
 from everloop.agents.agent import Agent
-from everloop.agents.budget import budget
 from everloop.agents.errors import AgentDefinitionError
+from everloop.agents.guard import budget
 from everloop.agents.hooks import HookContext, ModelRequest
 from everloop.workflows.contract.messages import Usage
 

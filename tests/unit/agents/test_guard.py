@@ -9,8 +9,8 @@ from everloop.agents.errors import AgentDefinitionError
 from everloop.agents.guard import guard
 from everloop.agents.hooks import HookContext, NeedsApproval, Veto
 from everloop.agents.plugins import Plugin
-from everloop.workflows.contract.guards import Decision, GuardRules, approvers_of, refusal
 from everloop.workflows.contract.messages import ToolCall
+from everloop.workflows.contract.tasks import Decision, GuardRules, approvers_of, refusal
 
 CONTEXT = HookContext(task_id="t", context_id="c", owner="o", agent_id="a")
 

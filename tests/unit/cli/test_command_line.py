@@ -14,9 +14,8 @@ import pytest
 
 import everloop
 from everloop.cli.app import run
-from everloop.cli.errors import report
+from everloop.cli.output import print_table, report
 from everloop.cli.servers import addresses_of_stack
-from everloop.cli.tables import print_table
 from tests.support.servers.processes import ROOT
 
 COMMANDS = (
@@ -195,7 +194,7 @@ def test_tables_are_plain_where_programs_read_them(capsys: pytest.CaptureFixture
 
 
 PRINTING = (
-    "from everloop.cli.tables import print_table; "
+    "from everloop.cli.output import print_table; "
     "print_table(('ID', 'NOTE'), [('a', 'a note of some length'), ('b', '')])"
 )
 

@@ -10,8 +10,8 @@ from temporalio.client import ScheduleActionStartWorkflow, ScheduleOverlapPolicy
 
 from everloop.agents.agent import Agent
 from everloop.cli.app import run
+from everloop.cli.output import print_table
 from everloop.cli.schedules import HEAD, Overlap, _data, _row
-from everloop.cli.tables import print_table
 from everloop.deploy.schedule.definition import CATCH_UP, OVERLAPS, ScheduleDefinition
 from everloop.deploy.schedule.recurrence import NextRun, Recurrence, read_interval
 from everloop.deploy.schedule.schedules import ListedSchedule

@@ -28,7 +28,7 @@ def test_only_who_is_on_this_machine_may_name_webhooks_on_it(
     """A stack that others reach would call whatever listens on its loopback interface for them."""
     monkeypatch.delenv("EVERLOOP_PUSH_ALLOW", raising=False)
     monkeypatch.setenv("EVERLOOP_HOST", host)
-    settings = StackSettings.model_validate({"everloop_public_url": url})
+    settings = StackSettings.model_validate({"public_url": url})
 
     variables = LocalStack(tmp_path, settings, PORTS, {})._variables()
 
@@ -38,6 +38,6 @@ def test_only_who_is_on_this_machine_may_name_webhooks_on_it(
 def test_what_is_set_counts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Whoever serves others may allow it all the same."""
     monkeypatch.setenv("EVERLOOP_PUSH_ALLOW", "10.0.0.0/8")
-    settings = StackSettings.model_validate({"everloop_public_url": "https://agents.example/"})
+    settings = StackSettings.model_validate({"public_url": "https://agents.example/"})
 
     assert LocalStack(tmp_path, settings, PORTS, {})._variables()["EVERLOOP_PUSH_ALLOW"] == "10.0.0.0/8"

@@ -7,7 +7,7 @@ from opentelemetry.metrics import Instrument
 
 from everloop.activities import telemetry as of_workers
 from everloop.gateway import instruments as of_gateways
-from everloop.runtime.telemetry import statuses as of_both
+from everloop.runtime.telemetry import instruments as of_both
 from everloop.workflows.contract.housekeeping import Kind
 from tests.support.deploy.prometheus import ROOT, named_metrics
 

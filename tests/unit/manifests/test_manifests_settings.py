@@ -5,8 +5,8 @@ from itertools import chain
 
 import pytest
 from pydantic import ValidationError
-from pydantic_settings import BaseSettings
 
+from everloop.runtime.settings import Settings
 from tests.support.deploy.manifests import (
     COMPOSE,
     KUBERNETES,
@@ -219,7 +219,7 @@ def test_no_manifest_holds_a_secret(overlay: str) -> None:
 
 @pytest.mark.parametrize("settings", [*settings_classes()], ids=lambda settings: settings.__name__)
 def test_an_empty_variable_counts_as_not_set(
-    settings: type[BaseSettings], monkeypatch: pytest.MonkeyPatch
+    settings: type[Settings], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Compose and Kubernetes leave variables empty that nobody has filled."""
     for variable in process_settings():
@@ -230,7 +230,7 @@ def test_an_empty_variable_counts_as_not_set(
     assert _described(settings) == usual
 
 
-def _described(settings: type[BaseSettings]) -> str:
+def _described(settings: type[Settings]) -> str:
     """Return what settings come to, or what they say is missing."""
     try:
         return repr(settings())

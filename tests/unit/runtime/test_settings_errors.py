@@ -2,15 +2,14 @@
 
 import pytest
 from pydantic import ValidationError
-from pydantic_settings import BaseSettings
 
 from everloop.activities.model.provider import ModelSettings
 from everloop.deploy.local.settings import StackSettings
 from everloop.gateway.settings import GatewaySettings
 from everloop.runtime.redis import StoreSettings
-from everloop.runtime.settings import PREFIX, SETTINGS, explain, unknown_settings
+from everloop.runtime.settings import PREFIX, SETTINGS, Settings, explain, unknown_settings
 from everloop.runtime.telemetry.setup import TelemetrySettings
-from tests.support.deploy.process_settings import process_settings
+from tests.support.deploy.process_settings import process_settings, variables_of
 
 
 @pytest.mark.parametrize(
@@ -42,7 +41,7 @@ from tests.support.deploy.process_settings import process_settings
     ],
 )
 def test_each_wrong_variable_is_named(
-    settings: type[BaseSettings], values: dict[str, str | int], line: str
+    settings: type[Settings], values: dict[str, str | int], line: str
 ) -> None:
     """One line with the names as they stand in the environment; a name stands there once, a value never."""
     with pytest.raises(ValidationError) as caught:
@@ -59,9 +58,12 @@ def test_a_log_level_may_be_written_in_any_case() -> None:
 def test_the_list_of_settings_is_whole() -> None:
     """Whoever adds a setting puts its name there, else a process would call it unknown."""
     read = {name for name in process_settings() if name.startswith(PREFIX)}
-    stack = {name.upper() for name in StackSettings.model_fields if name.upper().startswith(PREFIX)}
+    fields = StackSettings.model_fields.items()
+    stack = {variable for name, field in fields for variable in variables_of(StackSettings, name, field)}
     compose = {f"{PREFIX}{name}" for name in ("BIND", "VERSION")}
-    assert {f"{PREFIX}{name}" for name in SETTINGS} == read | stack | compose
+    assert {f"{PREFIX}{name}" for name in SETTINGS} == read | {
+        name for name in stack if name.startswith(PREFIX)
+    } | compose
 
 
 def test_a_misspelt_setting_is_told_with_the_nearest() -> None:

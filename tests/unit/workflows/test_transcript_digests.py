@@ -24,8 +24,10 @@ from everloop.workflows.contract.messages import (
     TranscriptMessage,
     Usage,
     UserMessage,
+    estimate_tokens,
+    extend_digest,
+    measure,
 )
-from everloop.workflows.contract.transcripts import estimate_tokens, extend_digest, measure
 from everloop.workflows.turns.model_turn import chunked, find_end
 
 ADAPTER: TypeAdapter[TranscriptMessage] = TypeAdapter(TranscriptMessage)

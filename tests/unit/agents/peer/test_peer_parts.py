@@ -13,7 +13,7 @@ from everloop.agents.peer.answers import (
     value_of,
     value_part,
 )
-from everloop.agents.peer.questions import fingerprint, meaning, question_of
+from everloop.agents.peer.task import fingerprint, meaning, question_of
 from everloop.workflows.contract.messages import ToolCall
 from everloop.workflows.contract.questions import Question, QuestionKind
 

@@ -1,0 +1,82 @@
+"""Retrying what a store cannot do while it is away; whatever is repeated here has to be safe to repeat."""
+
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+import structlog
+from redis.exceptions import RedisError
+from tenacity import (
+    AsyncRetrying,
+    RetryCallState,
+    RetryError,
+    retry_if_exception_type,
+    stop_after_delay,
+    wait_exponential,
+    wait_fixed,
+)
+
+from everloop.runtime.blobs import BlobsUnavailableError
+
+AWAY = (BlobsUnavailableError, RedisError, OSError)
+"""What says that a store cannot do it now."""
+
+MAX_OUTAGE = 20.0
+"""Seconds for which an outage is waited out while a tool runs. The call as a whole is not tried again: the
+tool has begun, and may have had an effect."""
+
+_PAUSE = 0.5
+"""Seconds from one try to the next while a tool runs."""
+
+_log = structlog.get_logger()
+
+T = TypeVar("T")
+
+
+class StoreAwayError(Exception):
+    """The store did not answer for too long."""
+
+
+def artifact_retries() -> AsyncRetrying:
+    """Return retries with pauses from 0.2 to 5 seconds. None is the last: the time of the tool ends them."""
+    return AsyncRetrying(
+        retry=retry_if_exception_type(AWAY),
+        wait=wait_exponential(multiplier=0.2, max=5.0),
+        before_sleep=_log_outage,
+        reraise=True,
+    )
+
+
+async def retry_artifacts(operation: Callable[[], Awaitable[T]]) -> T:
+    """Repeat what the artifact store cannot do now until it does it."""
+    return await _retry(artifact_retries(), operation)
+
+
+async def retry_for(operation: Callable[[], Awaitable[T]], seconds: float) -> T:
+    """Repeat what Redis cannot do now, for so many seconds.
+
+    Raises:
+        StoreAwayError: it could not do it in that time. The error does not name the store's address.
+    """
+    retries = AsyncRetrying(
+        retry=retry_if_exception_type((RedisError, OSError)),
+        stop=stop_after_delay(seconds),
+        wait=wait_fixed(_PAUSE),
+        before_sleep=_log_outage,
+    )
+    try:
+        return await _retry(retries, operation)
+    except RetryError:
+        raise StoreAwayError from None
+
+
+async def _retry(retries: AsyncRetrying, operation: Callable[[], Awaitable[T]]) -> T:
+    async def attempt() -> T:  # tenacity awaits only what a coroutine function returns
+        return await operation()
+
+    return await retries(attempt)
+
+
+def _log_outage(state: RetryCallState) -> None:
+    error = state.outcome.exception() if state.outcome else None
+    # The error's own text would name the store's address.
+    _log.warning("store is away", error_type=type(error).__name__, pause=state.upcoming_sleep)

@@ -1,0 +1,241 @@
+"""What a task costs in Temporal, Redis, the blob store, and processor time: `python -m bench.costs`.
+
+Each shape of task runs a few times, one after the other. Counts and bytes do not depend on the machine;
+seconds of a processor do, though little on what else runs. Then tasks are parked, and streams opened, to see
+what memory they take.
+"""
+
+import argparse
+import asyncio
+import os
+import re
+import sys
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import httpx
+import psutil
+from a2a.client import Client as A2AClient
+from a2a.types.a2a_pb2 import Task, TaskPushNotificationConfig, TaskState
+from redis.asyncio import Redis
+from rich.console import Console
+from temporalio.client import Client
+
+from bench.costs.agent import model
+from bench.costs.history import Weight, weigh
+from bench.costs.stores import Stores
+from bench.costs.table import Cost, cost_table
+from bench.report import WIDTH
+from everloop.deploy.local.servers import LOOPBACK, free_port
+from tests.support.a2a_client import connected, request, send
+from tests.support.rigs.deployment import Deployment, running_deployment
+from tests.support.rigs.people import say
+from tests.support.servers.processes import ServerProcess
+from tests.support.servers.scripted_openai import ScriptedOpenAI
+from tests.support.servers.webhook import Webhook, running_webhook
+
+AGENTS = "bench.costs.agent:agents"
+REPEATS = 10
+WARM_UP = 100
+PARKED = 400
+STREAMS = 600
+AT_ONCE = 5
+BUSY = 120
+TOGETHER = 12
+MIB = 1024 * 1024
+HEARTBEATS = 'temporal_request_total{.*operation="RecordActivityTaskHeartbeat".*} (.+)'
+
+_console = Console()
+if not _console.is_terminal:
+    _console.width = WIDTH + 40
+
+
+@dataclass(frozen=True)
+class Shape:
+    """A kind of task. `word` orders the model what to do, `is_pushed`: its client is notified."""
+
+    name: str
+    word: str
+    is_pushed: bool = False
+    is_left_open: bool = False
+
+
+SHAPES = (
+    Shape("an answer", "answer"),
+    Shape("4 tools of 2 KB, answer", "work"),
+    Shape("a file of 1 MB, answer", "file"),
+    Shape("an answer, with push", "answer", is_pushed=True),
+    Shape("a question, open", "ask", is_left_open=True),
+    Shape("a question, answered", "ask"),
+    Shape("a sub-agent", "delegate"),
+    Shape("a tool of 10 s", "wait"),
+)
+
+
+QUESTION = Shape("a question, open", "ask", is_left_open=True)
+
+
+@dataclass(frozen=True)
+class Bench:
+    """Everything that is measured."""
+
+    everloop: Deployment
+    worker: ServerProcess
+    gateway: ServerProcess
+    gateway_url: str
+    metrics_url: str
+    a2a: A2AClient
+    temporal: Client
+    stores: Stores
+    hook: Webhook
+
+    async def run(self, shape: Shape) -> Task:
+        """Run a task of this shape to its end, or until it asks."""
+        message = request(f"{shape.word} please")
+        if shape.is_pushed:
+            config = TaskPushNotificationConfig(url=self.hook.url)
+            message.configuration.task_push_notification_config.CopyFrom(config)
+        task = await send(self.a2a, message)
+        if task.status.state == TaskState.TASK_STATE_INPUT_REQUIRED and not shape.is_left_open:
+            task = await send(self.a2a, say(task.id, "red"))
+        expected = "INPUT_REQUIRED" if shape.is_left_open else "COMPLETED"
+        assert TaskState.Name(task.status.state).endswith(expected), task
+        return task
+
+    async def cost(self, shape: Shape, repeats: int) -> Cost:
+        """Run a shape several times, and return what one task costs."""
+        await weigh(self.temporal, (await self.run(shape)).id, is_open=shape.is_left_open)
+        beats, stores = await self._heartbeats(), await self.stores.use()
+        before = _cpu(self.worker), _cpu(self.gateway)
+        weight = Weight()
+        for _ in range(repeats):
+            weight = await weigh(self.temporal, (await self.run(shape)).id, is_open=shape.is_left_open)
+        after = _cpu(self.worker), _cpu(self.gateway)
+        worker_ms, gateway_ms = (
+            (late - early) * 1000 / repeats for early, late in zip(before, after, strict=True)
+        )
+        used = (await self.stores.use()).since(stores, repeats)
+        return Cost(weight, (await self._heartbeats() - beats) / repeats, used, worker_ms, gateway_ms)
+
+    async def _heartbeats(self) -> float:
+        async with httpx.AsyncClient() as http:
+            text = (await http.get(self.metrics_url)).text
+        return sum(float(value) for value in re.findall(HEARTBEATS, text))
+
+    async def busy_processors(self, shape: Shape) -> dict[str, float]:
+        """Return the milliseconds of a processor that a task takes where several run at once."""
+        early, before = (await self.stores.use()).redis_ms, (_cpu(self.worker), _cpu(self.gateway))
+        for _ in range(BUSY // TOGETHER):
+            await asyncio.gather(*(self.run(shape) for _ in range(TOGETHER)))
+        worker, gateway = _cpu(self.worker) - before[0], _cpu(self.gateway) - before[1]
+        redis = (await self.stores.use()).redis_ms - early
+        sums = {"Redis": redis, "worker": worker * 1000, "gateway": gateway * 1000}
+        return {name: milliseconds / BUSY for name, milliseconds in sums.items()}
+
+    async def parked_memory(self) -> float:
+        """Return how many KiB of a worker's memory a task takes that waits for its user."""
+        await self._park(WARM_UP)
+        before = _memory(self.worker)
+        await self._park(PARKED)
+        return (_memory(self.worker) - before) * 1024 / PARKED
+
+    async def _park(self, count: int) -> None:
+        for _ in range(count // AT_ONCE):
+            await asyncio.gather(*(self.run(QUESTION) for _ in range(AT_ONCE)))
+
+    async def stream_memory(self) -> float:
+        """Return how many KiB of a gateway's memory a subscriber takes, each with a connection of its own.
+
+        To be asked first: later there is memory that the gateway has used and keeps.
+        """
+        task = await self.run(QUESTION)
+        body = {"jsonrpc": "2.0", "id": 1, "method": "SubscribeToTask", "params": {"id": task.id}}
+        limits, headers = httpx.Limits(max_connections=None), {"A2A-Version": "1.0"}
+        async with (
+            httpx.AsyncClient(timeout=60, limits=limits, headers=headers) as http,
+            AsyncExitStack() as opened,
+        ):
+            before, lines = 0.0, list[AsyncIterator[str]]()
+            for number in range(WARM_UP + STREAMS):
+                if number == WARM_UP:
+                    before = _memory(self.gateway)
+                stream = http.stream("POST", self.gateway_url, json=body)
+                answer = await opened.enter_async_context(stream)
+                assert answer.headers["content-type"].startswith("text/event-stream"), await answer.aread()
+                lines.append(answer.aiter_lines())
+                await anext(lines[-1])
+            return (_memory(self.gateway) - before) * 1024 / STREAMS
+
+
+def _cpu(process: ServerProcess) -> float:
+    times = psutil.Process(process.pid).cpu_times()
+    return times.user + times.system
+
+
+def _memory(process: ServerProcess) -> float:
+    return psutil.Process(process.pid).memory_info().rss / MIB
+
+
+@asynccontextmanager
+async def running_bench(directory: Path) -> AsyncGenerator[Bench]:
+    """Start a worker with metrics, a gateway, and all that they need."""
+    address = f"{LOOPBACK}:{free_port()}"
+    async with AsyncExitStack() as opened:
+        openai = await opened.enter_async_context(ScriptedOpenAI(model))
+        deployed = running_deployment(
+            directory, openai.base_url, agents=AGENTS, EVERLOOP_PUSH_ALLOW="127.0.0.0/8"
+        )
+        everloop = await opened.enter_async_context(deployed)
+        everloop.environment["EVERLOOP_METRICS_ADDRESS"] = address
+        worker = await everloop.add_worker()
+        everloop.environment["EVERLOOP_METRICS_ADDRESS"] = ""
+        gateway = await everloop.add_gateway()
+        redis = await opened.enter_async_context(Redis.from_url(everloop.redis_url))
+        yield Bench(
+            everloop,
+            worker,
+            gateway.process,
+            gateway.url,
+            f"http://{address}/metrics",
+            await opened.enter_async_context(connected(gateway.url, streaming=False)),
+            await Client.connect(everloop.temporal_address),
+            Stores(redis, Path(everloop.environment["EVERLOOP_BLOB_DIRECTORY"])),
+            await opened.enter_async_context(running_webhook()),
+        )
+
+
+async def _run(repeats: int) -> None:
+    with TemporaryDirectory(prefix="everloop-costs-") as name:
+        async with asyncio.timeout(900), running_bench(Path(name)) as bench:
+            _console.print(f"gateway, a subscriber: {await bench.stream_memory():.0f} KiB")
+            costs: dict[str, Cost] = {}
+            for shape in SHAPES:
+                _console.print(shape.name)
+                costs[shape.name] = await bench.cost(shape, 2 if shape.word == "wait" else repeats)
+            _console.print(cost_table(costs))
+            for shape in SHAPES[:2]:
+                used = await bench.busy_processors(shape)
+                told = ", ".join(f"{name} {milliseconds:.1f} ms" for name, milliseconds in used.items())
+                _console.print(f"{shape.name}, {TOGETHER} at once: {told}")
+            _console.print(f"worker, a task that waits for its user: {await bench.parked_memory():.0f} KiB")
+
+
+def main() -> int:
+    """Measure, print the table, return the exit code."""
+    arguments = argparse.ArgumentParser(prog="python -m bench.costs", description=__doc__)
+    arguments.add_argument(
+        "--repeats", type=int, default=REPEATS, help="tasks of each shape (default %(default)s)"
+    )
+    asyncio.run(_run(arguments.parse_args().repeats))
+    return 0
+
+
+if __name__ == "__main__":
+    exit_code = main()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    # Temporal's native threads may abort an interpreter that tears itself down.
+    os._exit(exit_code)

@@ -1,0 +1,63 @@
+"""What people read, a table, and what machines keep, a JSON file."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from datetime import UTC, datetime
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from bench.machine import Machine
+from bench.rows import Row
+
+RESULTS = Path("bench-results.json")
+WIDTH = 110
+DECIMALS = {"ms": 2, "/s": 1, "B": 0, "x": 2, "MiB": 0, "MiB/s": 0}
+
+
+def print_table(console: Console, rows: Sequence[Row]) -> None:
+    """Print a line for each row; where there is an aim, ours is green if it is met, else red."""
+    table = Table("measure")
+    for heading in ("floor", "Everloop", "ratio", "aim"):
+        table.add_column(heading, justify="right")
+    for row in rows:
+        ratio = f"{row.ratio:.2f}" if row.ratio is not None else ""
+        table.add_row(row.measure, _number(row, row.floor), _ours(row), ratio, _aim(row))
+    console.print(table)
+
+
+def write_results(rows: Sequence[Row], machine: Machine, versions: Mapping[str, str], seconds: float) -> None:
+    """Write everything, raw samples included, to `RESULTS` in the working directory."""
+    results = {
+        "at": datetime.now(UTC).isoformat(timespec="seconds"),
+        "seconds": round(seconds, 1),
+        "machine": asdict(machine),
+        "versions": versions,
+        "rows": [_fields(row) for row in rows],
+    }
+    RESULTS.write_text(json.dumps(results) + "\n", encoding="utf-8")
+
+
+def _fields(row: Row) -> dict[str, object]:
+    samples = {name: [round(sample, 3) for sample in values] for name, values in row.samples.items()}
+    return {**asdict(row), "ratio": row.ratio, "is_met": row.is_met, "samples": samples}
+
+
+def _ours(row: Row) -> str:
+    number = _number(row, row.everloop)
+    if row.is_met is None:
+        return number
+    return f"[green]{number}[/]" if row.is_met else f"[red]{number}[/]"
+
+
+def _aim(row: Row) -> str:
+    if row.aim is None:
+        return ""
+    met = "met" if row.is_met else "missed"
+    return f"{'≥' if row.more_is_better else '≤'} {_number(row, row.aim)}, {met}"
+
+
+def _number(row: Row, value: float | None) -> str:
+    return "" if value is None else f"{value:,.{DECIMALS[row.unit]}f} {row.unit}"

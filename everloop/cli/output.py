@@ -1,0 +1,193 @@
+"""What commands print, and how they fail.
+
+Tables and lists are for people, JSON is for programs. A failure is one line on stderr, never a stack trace:
+it says what was wrong, what was expected, and what to do. Exit codes: 1 what was asked for failed, 2 the
+command line is wrong, 130 somebody pressed Ctrl-C.
+"""
+
+import json
+import sys
+import traceback
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.text import Text
+
+NAME = "everloop"
+
+FAILED = 1
+MISUSED = 2
+INTERRUPTED = 130
+
+NOTHING = "-"
+"""What stands in a table where there is nothing."""
+
+GAP = 2
+
+
+def option(
+    metavar: str,
+    purpose: str,
+    check: Callable[[str], str] | None = None,
+    *,
+    name: str | None = None,
+    most: int | None = None,
+) -> object:
+    """Return an option: what its value is called, what it is for, and what checks it.
+
+    `name` is that of the option, where it is not the parameter's; `most` is for numbers, which start at 1.
+    """
+    names, least = (name,) if name else (), None if most is None else 1
+    return typer.Option(*names, metavar=metavar, help=purpose, callback=check, min=least, max=most)
+
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+def print_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Print a line for each row, in columns; a block for each where the terminal is too narrow for lines."""
+    from rich.measure import Measurement
+    from rich.table import Table
+
+    console = _console()
+    table = Table(box=None, pad_edge=False, padding=(0, GAP, 0, 0), header_style="bold")
+    for name in head:
+        table.add_column(name, no_wrap=True)
+    for row in rows:
+        table.add_row(*map(_text, row))
+    if not console.is_terminal:
+        for line in _plain([head, *rows]):
+            print_line(line)
+    elif Measurement.get(console, console.options.update(width=10_000), table).maximum <= console.width:
+        console.print(table)
+    else:
+        for number, row in enumerate(rows):
+            if number:
+                print_line("")
+            print_fields(dict(zip(head, row, strict=True)))
+
+
+def print_fields(fields: Mapping[str, str]) -> None:
+    """Print what belongs to one thing, a line for each field that has a value."""
+    width = max(map(len, fields)) + GAP
+    console = _console()
+    for name, value in fields.items():
+        if value:
+            console.print(_text(f"{name:<{width}}", "bold"), _text(value), sep="", soft_wrap=True)
+
+
+def print_line(line: str) -> None:
+    """Print a line as it is; the terminal breaks it."""
+    sys.stdout.write(f"{line}\n")
+
+
+def print_json(value: object) -> None:
+    """Print data for a program."""
+    print_line(json.dumps(value, indent=2, ensure_ascii=False))
+
+
+def print_notice(line: str) -> None:
+    """Write a line for people on stderr, so that what other programs read stays clean.
+
+    On a terminal the name of the command stands out.
+    """
+    if not sys.stderr.isatty():
+        sys.stderr.write(f"{NAME}: {line}\n")
+        return
+    from rich.console import Console
+
+    console = Console(stderr=True, highlight=False, soft_wrap=True)
+    for number, part in enumerate(line.split("\n")):
+        console.print(*([] if number else [_text(f"{NAME}:", "bold red"), _text(" ")]), _text(part), sep="")
+
+
+def _console() -> "Console":
+    from rich.console import Console
+
+    return Console(highlight=False)
+
+
+def _plain(rows: Sequence[Sequence[str]]) -> list[str]:
+    widths = [max(map(len, column)) + GAP for column in zip(*rows, strict=True)]
+    return [
+        "".join(f"{_printable(cell):<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip()
+        for row in rows
+    ]
+
+
+def _text(value: str, style: str = "") -> "Text":
+    """Return a text whose brackets are no markup, and which cannot steer the terminal."""
+    from rich.text import Text
+
+    return Text(_printable(value), style)
+
+
+def _printable(value: str) -> str:
+    return "".join(letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in value)
+
+
+class CommandError(typer.TyperException):
+    """A command cannot do what it was asked for; the message is for who asked."""
+
+    def __init__(self, message: str, exit_code: int = FAILED) -> None:
+        super().__init__(message)
+        self.exit_code = exit_code
+
+
+def misused(message: str) -> CommandError:
+    """Return the error of a command line whose options do not go together."""
+    return CommandError(message, MISUSED)
+
+
+@contextmanager
+def reported(*kinds: type[Exception], interrupted: str = "interrupted") -> Generator[None]:
+    """Turn errors of these kinds, whose messages are for people, into that of a command.
+
+    `interrupted` is what is printed after Ctrl-C: what has been done by then.
+
+    Raises:
+        CommandError: instead of these kinds, of a wrong setting, and of Ctrl-C.
+    """
+    from pydantic import ValidationError
+
+    try:
+        yield
+    except kinds as error:
+        raise CommandError(str(error)) from error
+    except ValidationError as error:
+        from everloop.runtime.settings import explain
+
+        raise CommandError(f"wrong setting: {explain(error)}") from error
+    except KeyboardInterrupt as error:
+        raise CommandError(interrupted, INTERRUPTED) from error
+
+
+def report(error: Exception) -> int:
+    """Print what is wrong, and return the exit code."""
+    if isinstance(error, CommandError):
+        print_notice(error.message)
+        return error.exit_code
+    if isinstance(error, typer.TyperException):
+        if error.format_message():  # without any, the help has been shown in its place
+            print_notice(_misuse(error))
+        return error.exit_code
+    print_notice(f"this should not happen: {type(error).__name__} at {_origin(error)}; please report it")
+    return FAILED
+
+
+def _misuse(error: typer.TyperException) -> str:
+    """Say what is wrong with a command line as we say it, with where to read how it is right."""
+    problem = " ".join(error.format_message().split()).removesuffix(".")
+    command = getattr(getattr(error, "ctx", None), "command_path", NAME)
+    return f"{problem[:1].lower()}{problem[1:]}; see `{command} --help`"
+
+
+def _origin(error: Exception) -> str:
+    """Return where it was raised. What the message or a variable holds may be a secret."""
+    *_, last = traceback.extract_tb(error.__traceback__) or [None]
+    return f"{last.filename}:{last.lineno}" if last else "an unknown place"

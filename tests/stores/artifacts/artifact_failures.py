@@ -1,0 +1,99 @@
+"""Changes of an artifact that fail in the middle, and what they leave behind."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import timedelta
+from typing import cast
+
+import pytest
+from redis.asyncio import Redis
+
+from everloop.stores.artifacts.cleanup import PENDING_TIME, ArtifactHousekeeping, Cleared
+from everloop.stores.artifacts.interface import (
+    AddParts,
+    Append,
+    Change,
+    Complete,
+    Create,
+    Fail,
+    NewPart,
+    Replace,
+)
+from everloop.stores.artifacts.record import PENDING
+from everloop.stores.blobs.local import LocalBlobs
+from everloop.workflows.contract.artifacts import StoredArtifact
+from tests.stores.artifacts.artifact_rig import SEGMENT, ArtifactRig, read, redis_artifacts
+from tests.stores.blobs.blob_rig import open_rig
+from tests.stores.blobs.failing_blobs import FailingBlobs
+from tests.support.memory.artifacts import MemoryArtifacts
+
+BEGINNING: Sequence[Change] = [Create("task", (NewPart("file", b"0" * 150),)), Append(b"tail")]
+"""Makes an artifact with a segment, which the next flush puts anew, and a tail."""
+
+CHANGES: Mapping[str, Change] = {
+    "append": Append(b"1" * SEGMENT),
+    "append last": Append(b"1" * (3 * SEGMENT), last_chunk=True),
+    "add parts": AddParts((NewPart("file", b"1" * 900), NewPart("file", b"2" * 900))),
+    "replace": Replace(0, NewPart("file", b"1" * 900)),
+    "override": Create("task", (NewPart("file", b"1" * 500),), override=True),
+    "complete": Complete(),
+    "fail": Fail(),
+}
+each_change = pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+FLUSHES = {name: change for name, change in CHANGES.items() if not isinstance(change, Fail)}
+each_flush = pytest.mark.parametrize("change", FLUSHES.values(), ids=FLUSHES)
+"""Changes that put blobs."""
+
+
+def local_rig(redis: Redis, request: pytest.FixtureRequest) -> ArtifactRig:
+    """Return a store whose blobs are in a directory."""
+    return redis_artifacts(redis, open_rig("local", request))
+
+
+def with_blobs(rig: ArtifactRig, blobs: FailingBlobs) -> ArtifactRig:
+    """Return the same store as a process sees it that has these blobs."""
+    assert rig.redis
+    assert rig.blob_rig
+    other = redis_artifacts(rig.redis, rig.blob_rig, rig.clock, blobs=blobs)
+    return replace(other, context_id=rig.context_id, task_id=rig.task_id)
+
+
+async def apply(rig: ArtifactRig, change: Change, operation_id: str = "") -> StoredArtifact:
+    return await rig.artifacts.apply(
+        rig.context_id, "a", change, operation_id=operation_id, announcement=rig.announcement()
+    )
+
+
+async def begin(rig: ArtifactRig) -> None:
+    for change in BEGINNING:
+        await apply(rig, change)
+
+
+async def contents(rig: ArtifactRig) -> list[bytes]:
+    artifact = await rig.artifacts.get_artifact(rig.context_id, "a")
+    return [await rig.content("a", index) for index in range(len(artifact.parts))]
+
+
+async def expected_contents(change: Change) -> list[bytes]:
+    memory = MemoryArtifacts()
+    artifacts = [await memory.apply("c", "a", each) for each in (*BEGINNING, change)]
+    return [await read(memory, "c", "a", part.index) for part in artifacts[-1].parts]
+
+
+def kept_blobs(rig: ArtifactRig) -> set[str]:
+    """The keys of all blobs of artifacts that there are."""
+    assert isinstance(rig.blobs, LocalBlobs)
+    directory = rig.blobs._directory
+    return {str(path.relative_to(directory)) for path in directory.glob("artifact/*/*")}
+
+
+async def named_blobs(rig: ArtifactRig) -> set[str]:
+    return set((await rig.record("a")).blob_keys())
+
+
+async def housekeep(rig: ArtifactRig, *, later: timedelta = PENDING_TIME) -> Cleared:
+    """Run the housekeeping as if this much time had passed since blobs were left behind."""
+    assert rig.redis
+    for key in cast("list[str]", await rig.redis.zrange(PENDING, 0, -1)):
+        await rig.redis.zincrby(PENDING, -later.total_seconds(), key)
+    return await ArtifactHousekeeping(rig.redis, rig.blobs, clock=rig.clock).run_once()

@@ -1,0 +1,121 @@
+"""Artifact stores of each kind for tests, small enough that content moves to blobs soon."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from uuid import uuid4
+
+import pytest
+from _pytest.mark import ParameterSet
+from redis.asyncio import Redis
+
+from everloop.runtime.blobs import Blobs
+from everloop.runtime.redis import cipher_of
+from everloop.stores.artifacts.interface import Announcement, Artifacts
+from everloop.stores.artifacts.record import ArtifactAddress, ArtifactRecord, unseal_record
+from everloop.stores.artifacts.redis import RedisArtifacts
+from everloop.stores.views.interface import START, TaskViews
+from everloop.stores.views.redis import RedisTaskViews
+from everloop.workflows.contract.artifacts import StoredArtifact
+from everloop.workflows.contract.events import TaskEvent, Warned
+from tests.stores.blobs.blob_rig import BlobRig, needs_swift, open_rig
+from tests.support.memory.artifacts import MemoryArtifacts
+from tests.support.memory.task_views import MemoryTaskViews
+
+INLINE, SEGMENT = 100, 400
+TTL = timedelta(days=30)
+TASK, RUN = "task", "run"
+BLOB_STORES = {"redis+local": "local", "redis+redis": "redis", "redis+s3": "moto", "redis+swift": "swift"}
+ENCRYPTED = "encrypted"
+"""Redis, and blobs in memory, by a client of Redis that encrypts."""
+
+EVERYWHERE = pytest.mark.parametrize(
+    "artifact_rig", ["redis+local", "redis+redis", "redis+s3", ENCRYPTED], indirect=True
+)
+"""What is tried on each kind of store in the gate too; all else is tried there with blobs in a directory."""
+
+
+def slow(*kinds: str) -> list[ParameterSet]:
+    return [pytest.param(kind, marks=[pytest.mark.slow, needs_swift]) for kind in kinds]
+
+
+BLOB_STORES_HERE = ["redis+local", *slow("redis+redis", "redis+s3", "redis+swift")]
+ARTIFACT_STORES = [*BLOB_STORES_HERE, *slow("memory", ENCRYPTED)]
+WITH_BLOBS = pytest.mark.parametrize("artifact_rig", BLOB_STORES_HERE, indirect=True)
+
+
+@dataclass
+class Clock:
+    """A clock that a test sets forward."""
+
+    at: datetime = field(default_factory=lambda: datetime.now(UTC))
+
+    def __call__(self) -> datetime:
+        return self.at
+
+
+@dataclass(frozen=True)
+class ArtifactRig:
+    """An artifact store with what it is made of. `context_id` and `task_id` are the test's own."""
+
+    artifacts: Artifacts
+    views: TaskViews
+    clock: Clock
+    redis: Redis | None = None
+    blob_rig: BlobRig | None = None
+    context_id: str = field(default_factory=lambda: f"owner:{uuid4()}")
+    task_id: str = field(default_factory=lambda: f"task-{uuid4()}")
+
+    @property
+    def blobs(self) -> Blobs:
+        assert self.blob_rig
+        return self.blob_rig.blobs
+
+    async def content(self, artifact_id: str, index: int = 0) -> bytes:
+        return await read(self.artifacts, self.context_id, artifact_id, index)
+
+    async def record(self, artifact_id: str) -> ArtifactRecord:
+        assert self.redis
+        address = ArtifactAddress(self.context_id, artifact_id)
+        kept = str(await self.redis.get(address.record_key))
+        return unseal_record(kept, address.record_key, cipher_of(self.redis))
+
+    def announcement(self) -> Announcement:
+        """Tell of each change which versions it leads from and to."""
+
+        def events_of(before: StoredArtifact | None, after: StoredArtifact) -> Sequence[TaskEvent]:
+            return [Warned(text=f"{before.version if before else 0} → {after.version}")]
+
+        return Announcement(self.task_id, RUN, events_of)
+
+    async def told(self) -> list[str]:
+        events = await self.views.read({self.task_id: START}, wait=0)
+        return [entry.event.text for entry in events if isinstance(entry.event, Warned)]
+
+
+def open_artifacts(kind: str, request: pytest.FixtureRequest) -> ArtifactRig:
+    """Return a store of this kind, and start the servers it needs."""
+    clock = Clock()
+    if kind == "memory":
+        views = MemoryTaskViews()
+        return ArtifactRig(MemoryArtifacts(views, ttl=TTL, clock=clock), views, clock)
+    if kind == ENCRYPTED:
+        return redis_artifacts(request.getfixturevalue(ENCRYPTED), open_rig("memory", request), clock)
+    redis = request.getfixturevalue("redis")
+    return redis_artifacts(redis, open_rig(BLOB_STORES[kind], request), clock)
+
+
+def redis_artifacts(
+    redis: Redis, rig: BlobRig, clock: Clock | None = None, *, blobs: Blobs | None = None
+) -> ArtifactRig:
+    """Return a store in Redis; `blobs` stands in front of the rig's."""
+    clock, views = clock or Clock(), RedisTaskViews(redis)
+    artifacts = RedisArtifacts(
+        redis, blobs or rig.blobs, views, ttl=TTL, inline_limit=INLINE, segment=SEGMENT, clock=clock
+    )
+    return ArtifactRig(artifacts, views, clock, redis, rig)
+
+
+async def read(artifacts: Artifacts, context_id: str, artifact_id: str, index: int = 0) -> bytes:
+    """Return all of a part."""
+    return b"".join([piece async for piece in artifacts.read_part(context_id, artifact_id, index)])

@@ -1,0 +1,134 @@
+"""Blob stores of each kind for tests, each with a way to damage what it keeps behind its back."""
+
+import base64
+import hashlib
+import sys
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+from uuid import uuid4
+
+import pytest
+from redis.asyncio import Redis
+
+from everloop.runtime.blobs import PROBE_KEY, Blobs
+from everloop.stores.blobs.local import LocalBlobs
+from everloop.stores.blobs.redis import RedisBlobs, blob_key
+from everloop.stores.blobs.s3 import S3Blobs
+from tests.support.memory.blobs import MemoryBlobs
+from tests.support.servers.buckets import client_of, new_bucket
+
+PREFIX = "everloop/"
+
+needs_swift = pytest.mark.skipif(sys.platform != "linux", reason="swift is installed on Linux only")
+SWIFT = pytest.param("swift", marks=needs_swift)
+S3_SERVERS = ["moto", SWIFT]
+ALL_STORES = ["memory", "local", "redis", *S3_SERVERS]
+
+Damaged = Literal["content", "checksum"]
+
+
+@dataclass(frozen=True)
+class BlobRig:
+    """A store, and ways to spoil a blob behind its back.
+
+    `damage` changes the content, or the checksum beside it; `replace` puts something else there without one.
+    """
+
+    blobs: Blobs
+    damage: Callable[[str, Damaged], Awaitable[None]]
+    replace: Callable[[str, bytes], Awaitable[None]]
+
+
+def new_key() -> str:
+    """A key that no other test uses."""
+    return f"payloads/task%2F{uuid4()}/content"
+
+
+def open_rig(kind: str, request: pytest.FixtureRequest) -> BlobRig:
+    """Return a store of this kind, and start the server it needs."""
+    if kind == "memory":
+        return _memory()
+    if kind == "local":
+        return _local(request.getfixturevalue("tmp_path") / "blobs")
+    if kind == "redis":
+        return _redis(request.getfixturevalue("redis"))
+    return _s3(s3_endpoint_of(kind, request))
+
+
+def s3_endpoint_of(kind: str, request: pytest.FixtureRequest) -> str:
+    """Return the address of the S3 server of this name."""
+    return str(request.getfixturevalue({"moto": "s3_endpoint", "swift": "swift_endpoint"}[kind]))
+
+
+def turned(content: bytes, at: int = 0) -> bytes:
+    """Return the content with another byte at this place."""
+    changed = bytearray(content)
+    changed[at] ^= 1
+    return bytes(changed)
+
+
+def _place(what: Damaged) -> int:
+    """Where to change a value that ends with its checksum."""
+    return -1 if what == "checksum" else 3
+
+
+def _memory() -> BlobRig:
+    blobs = MemoryBlobs()
+
+    async def damage(key: str, what: Damaged) -> None:
+        blobs._sealed[key] = turned(blobs._sealed[key], _place(what))
+
+    async def replace(key: str, content: bytes) -> None:
+        blobs._sealed[key] = content
+
+    return BlobRig(blobs, damage, replace)
+
+
+def _local(directory: Path) -> BlobRig:
+    directory.mkdir()
+    (directory / PROBE_KEY).touch()  # otherwise nothing counts as missing
+
+    async def damage(key: str, what: Damaged) -> None:
+        path = directory / key
+        path.write_bytes(turned(path.read_bytes(), _place(what)))
+
+    async def replace(key: str, content: bytes) -> None:
+        (directory / key).write_bytes(content)
+
+    return BlobRig(LocalBlobs(directory), damage, replace)
+
+
+def _redis(redis: Redis) -> BlobRig:
+    async def damage(key: str, what: Damaged) -> None:
+        length = await redis.strlen(blob_key(key))
+        await redis.setrange(blob_key(key), length - 7 if what == "checksum" else length // 2, "damaged")
+
+    async def replace(key: str, content: bytes) -> None:
+        await redis.set(blob_key(key), content)
+
+    return BlobRig(RedisBlobs(redis), damage, replace)
+
+
+def _s3(endpoint: str) -> BlobRig:
+    bucket, client = new_bucket(endpoint), client_of(endpoint)
+
+    def put(key: str, content: bytes, metadata: Mapping[str, str]) -> None:
+        checksum = base64.b64encode(hashlib.sha256(content).digest()).decode()
+        client.put_object(
+            Bucket=bucket, Key=PREFIX + key, Body=content, ChecksumSHA256=checksum, Metadata=metadata
+        )
+
+    async def damage(key: str, what: Damaged) -> None:
+        found = client.get_object(Bucket=bucket, Key=PREFIX + key)
+        content, metadata = found["Body"].read(), found["Metadata"]
+        if what == "checksum":
+            put(key, content, {"sha256": metadata["sha256"][::-1]})
+        else:
+            put(key, turned(content), metadata)
+
+    async def replace(key: str, content: bytes) -> None:
+        put(key, content, {})
+
+    return BlobRig(S3Blobs(bucket, endpoint=endpoint, prefix=PREFIX), damage, replace)

@@ -1,0 +1,87 @@
+"""A store, a view, and whoever writes an artifact."""
+
+from everloop.stores.artifacts.interface import (
+    AddParts,
+    Append,
+    Artifacts,
+    Complete,
+    Create,
+    Fail,
+    NewPart,
+    Replace,
+)
+from everloop.stores.artifacts.published import PublishedArtifacts
+from everloop.stores.artifacts.rendering import render_artifact
+from everloop.stores.views.interface import TaskViews
+from everloop.workflows.contract.events import ArtifactChunk
+from everloop.workflows.contract.messages import Part
+from everloop.workflows.contract.tasks import TaskRef
+from tests.stores.examples import new_id, stream_of
+from tests.stores.published.artifact_histories import with_lists_joined
+from tests.support.memory.artifacts import MemoryArtifacts
+from tests.support.memory.task_views import MemoryTaskViews
+
+ID = "log"
+
+
+class Harness:
+    """A store and a view, and whoever writes: one call after the other."""
+
+    def __init__(self, artifacts: Artifacts | None = None, views: TaskViews | None = None) -> None:
+        self.views = views or MemoryTaskViews()
+        self.artifacts = artifacts or MemoryArtifacts(self.views)
+        self.task = TaskRef(task_id=new_id(), run_id="run", context_id="c", owner="o", agent_id="a")
+        self.context = new_id()
+        self.reply = -1
+        self.next_call()
+
+    def next_call(self) -> PublishedArtifacts:
+        self.reply += 2
+        return self.retry()
+
+    def retry(self) -> PublishedArtifacts:
+        self.writer = PublishedArtifacts(self.artifacts, self.task, self.reply + 1, self.views)
+        return self.writer
+
+    async def apply(self, *changes: object, operation_id: str = "", follows: str = "") -> None:
+        for change in changes:
+            assert isinstance(change, Create | Append | AddParts | Replace | Complete | Fail)
+            await self.writer.apply(self.context, ID, change, operation_id=operation_id, follows=follows)
+
+    async def told(self) -> list[ArtifactChunk]:
+        """Return what the fold let through."""
+        events = await stream_of(self.views, self.task.task_id)
+        return [event for event in events if isinstance(event, ArtifactChunk)]
+
+    async def draft(self, *chunks: ArtifactChunk) -> None:
+        await self.views.publish(self.task.task_id, self.task.run_id, chunks)
+
+    async def shown(self) -> tuple[Part, ...]:
+        found = await self.views.artifact(self.task.task_id, ID)
+        assert found
+        return found.artifact.parts
+
+    async def is_stored(self) -> bool:
+        return bool(await self.artifacts.list_artifacts(self.context))
+
+    async def assert_shown_as_stored(self) -> None:
+        """The view shows what the store holds, and whether it is complete or has failed."""
+        stored = await self.artifacts.get_artifact(self.context, ID)
+        expected = await render_artifact(self.artifacts, stored)
+        found = await self.views.artifact(self.task.task_id, ID)
+        assert found
+        assert with_lists_joined(found.artifact.parts) == with_lists_joined(expected.parts)
+        assert (found.artifact.complete, found.artifact.failed) == (expected.complete, expected.failed)
+        assert found.artifact.name == expected.name
+
+
+def text(content: str, media_type: str = "") -> NewPart:
+    return NewPart("text", content.encode(), media_type)
+
+
+def create(*parts: NewPart, complete: bool = False) -> Create:
+    return Create("task", parts, "Log", complete=complete, override=True)
+
+
+def data(content: bytes) -> NewPart:
+    return NewPart("data", content)

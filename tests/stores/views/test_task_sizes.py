@@ -1,0 +1,73 @@
+"""How large a stored task is, and what is loaded of one that is large."""
+
+from everloop.stores.views.interface import TaskViews
+from everloop.workflows.contract.tasks import TaskState, TaskView
+from tests.stores.examples import artifact, chunk, new_id, said, status, submitted
+
+LONG = "x" * 100_000
+
+
+async def create(views: TaskViews, *texts: str) -> TaskView:
+    """Create a task with these messages."""
+    messages = tuple(said(f"m{number}", text) for number, text in enumerate(texts, 1))
+    view = submitted().model_copy(update={"history": messages})
+    await views.create(view)
+    return view
+
+
+async def test_a_task_is_as_large_as_what_is_kept_of_it(task_views: TaskViews) -> None:
+    """Messages and shown artifacts count, about as much as they have bytes; what is unknown has none."""
+    task_id = new_id()
+    await task_views.publish(task_id, "run", [status(1)])
+    assert await task_views.load(task_id, most=0) is None
+    assert await task_views.size(new_id()) == 0
+    view = await create(task_views, "short")
+    small = await task_views.size(view.task_id)
+    await task_views.publish(view.task_id, "run", [status(1, received=(said("m2", LONG),)), chunk(LONG)])
+
+    size = await task_views.size(view.task_id)
+
+    snapshot = await task_views.load(view.task_id)
+    assert snapshot
+    assert snapshot.size == size
+    assert 0 < small < len(LONG) < 2 * len(LONG) <= size < 5 * len(LONG)
+
+
+async def test_what_is_too_large_comes_without_messages_and_artifacts(task_views: TaskViews) -> None:
+    """State, owner and position are there, and the ids of the messages; with enough room all of it is."""
+    view = await create(task_views, LONG, "short")
+    await task_views.publish(view.task_id, "run", [status(1), chunk("Hi"), chunk(LONG, index=1)])
+    whole = await task_views.load(view.task_id)
+    assert whole
+
+    cut = await task_views.load(view.task_id, most=whole.size - 1)
+    same = await task_views.load(view.task_id, most=whole.size)
+
+    assert same == whole
+    assert whole.is_whole
+    assert cut
+    assert not cut.is_whole
+    assert (cut.position, cut.size) == (whole.position, whole.size)
+    assert cut.view == whole.view.model_copy(update={"history": (), "artifacts": ()})
+    assert cut.view.status.state is TaskState.WORKING
+    assert cut.message_ids == whole.message_ids == {"m1", "m2"}
+
+
+async def test_only_the_newest_messages_are_loaded_and_counted(task_views: TaskViews) -> None:
+    """A task of many large messages can be read without them; artifacts come along."""
+    view = await create(task_views, LONG, LONG, "new", "newest")
+    await task_views.publish(view.task_id, "run", [chunk("Hi", last=True)])
+
+    tails = [await task_views.load(view.task_id, history_length=length) for length in (0, 1, 2, 3, 9)]
+    bounded = await task_views.load(view.task_id, most=50_000, history_length=2)
+    refused = await task_views.load(view.task_id, most=50_000, history_length=3)
+
+    assert [len(tail.view.history) for tail in tails if tail] == [0, 1, 2, 3, 4]
+    assert bounded
+    assert bounded.view.history == view.history[2:]
+    assert bounded.view.artifacts == (artifact("Hi"),)
+    assert bounded.is_whole
+    assert bounded.size < len(LONG)
+    assert refused
+    assert not refused.is_whole
+    assert refused.size > len(LONG)
