@@ -3,8 +3,10 @@
 import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from typing import cast
 from urllib.parse import urlsplit
 
+from a2a.server.request_handlers.request_handler import RequestHandler
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
@@ -24,11 +26,12 @@ from everloop.gateway.cards.routes import card_routes
 from everloop.gateway.cards.signing import CardKey
 from everloop.gateway.downloads.results import ResultDownloads
 from everloop.gateway.downloads.routes import Downloads
-from everloop.gateway.operations.admission import Admission, Past
-from everloop.gateway.operations.authorized import AuthorizedHandler, OpenStreams
+from everloop.gateway.operations.admission import Admission
+from everloop.gateway.operations.answers import Answers
 from everloop.gateway.operations.files import InputFiles
-from everloop.gateway.operations.handler import Services, TaskHandler
-from everloop.gateway.operations.push import NoPush, PushOperations
+from everloop.gateway.operations.handler import TaskHandler
+from everloop.gateway.operations.operation import OpenStreams
+from everloop.gateway.operations.push import PushOperations
 from everloop.gateway.operator.approvals import Approvals
 from everloop.gateway.operator.codec import codec_routes
 from everloop.gateway.operator.health import health_routes
@@ -61,9 +64,9 @@ def build_app(  # noqa: PLR0913 -- the parts of a gateway, each by its name
     Its `state.fanout` ends every open stream and waiting request when it is closed; its `state.handler`
     answers the calls of every binding.
     """
-    access, push = access or AccessControl(), push or NoPush()
+    access = access or AccessControl()
     schemes = access.authenticator.security_schemes()
-    card_settings = CardSettings(settings.url, settings.grpc_address, not isinstance(push, NoPush), schemes)
+    card_settings = CardSettings(settings.url, settings.grpc_address, push is not None, schemes)
     cards = Cards(agents, card_settings, card_key)
     views = stores.views
     fanout = fanout or EventFanout(views)
@@ -74,28 +77,36 @@ def build_app(  # noqa: PLR0913 -- the parts of a gateway, each by its name
     snapshots = Snapshots(stores, tasks, reconciler)
     sweep = Sweep(views, runs, reconciler, problems)
     large = LargeTasks(views)
-    past = Past(snapshots, large, reconciler, Routes(client))
     steps = Steps(stores.transcripts, tasks, settings.url)
-    handler = TaskHandler(
-        Services(
-            settings=settings,
-            views=views,
-            tasks=tasks,
-            snapshots=snapshots,
-            admission=Admission(agents, tasks, stores, past, access.limits),
-            streams=TaskStreams(snapshots, reconciler, fanout),
-            reconciler=reconciler,
-            files=InputFiles(stores.artifacts),
-            large=large,
-            agents=agents,
-            push=push,
-            steps=steps,
-            extended_card=cards.extended,
-        )
+    files = InputFiles(stores.artifacts)
+    admission = Admission(
+        views=views,
+        tasks=tasks,
+        routes=Routes(client),
+        snapshots=snapshots,
+        large=large,
+        reconciler=reconciler,
+        answers=Answers(stores.secrets),
+        files=files,
+        limits=access.limits,
     )
-    authorized = AuthorizedHandler(
-        handler, agents, OpenStreams(settings.max_streams, settings.max_streams_per_owner)
+    tasks_handler = TaskHandler(
+        settings=settings,
+        agents=agents,
+        open_streams=OpenStreams(settings.max_streams, settings.max_streams_per_owner),
+        views=views,
+        tasks=tasks,
+        snapshots=snapshots,
+        admission=admission,
+        streams=TaskStreams(snapshots, reconciler, fanout),
+        reconciler=reconciler,
+        files=files,
+        large=large,
+        steps=steps,
+        push=push,
+        extended_card=cards.extended,
     )
+    handler = cast("RequestHandler", tasks_handler)
     hosts = {settings.host, urlsplit(settings.url).hostname or ""}
     is_open = isinstance(access.authenticator, Anybody)
     limits = BodyLimits(settings.max_body_bytes)
@@ -110,7 +121,7 @@ def build_app(  # noqa: PLR0913 -- the parts of a gateway, each by its name
             # Any call to the store will do as a probe; no task has an empty id.
             *health_routes({"temporal": tasks.check, "redis": lambda: views.load("")}),
             # Last: the first word of some of these addresses is whatever a client makes it.
-            *binding_routes(authorized, shell),
+            *binding_routes(handler, shell),
         ],
         exception_handlers={HTTPException: unserved, Exception: failed},
         middleware=[Middleware(OwnPagesOnly, hosts)] if is_open else [],
@@ -118,7 +129,7 @@ def build_app(  # noqa: PLR0913 -- the parts of a gateway, each by its name
     )
     app.router.redirect_slashes = False
     app.state.fanout = fanout
-    app.state.handler = authorized
+    app.state.handler = handler
     return app
 
 

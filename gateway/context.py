@@ -136,11 +136,6 @@ def agent_of(context: ServerCallContext, agents: AgentRegistry) -> Agent:
     return agent
 
 
-def viewer_of(context: ServerCallContext, agents: AgentRegistry) -> Viewer:
-    """Return whose tasks, with which agent, a call may see."""
-    return Viewer(caller_of(context).owner, agent_of(context, agents).id)
-
-
 # Which version of A2A a call speaks (A2A 1.0 §3.6: the A2A-Version header; none means 0.3).
 
 _SERVED = {(1, 0): PROTOCOL_VERSION_1_0, (0, 3): PROTOCOL_VERSION_0_3}

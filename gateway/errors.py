@@ -16,14 +16,12 @@ GatewayError
 """
 
 import uuid
-from collections.abc import Generator, MutableMapping
+from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
 
 import grpc
 import structlog
-from a2a.server.context import ServerCallContext
 from a2a.server.jsonrpc_models import JSONRPCError
 from a2a.server.request_handlers import grpc_handler, response_helpers
 from a2a.utils import errors as sdk
@@ -108,9 +106,6 @@ for _kind, _numbers in _REFUSALS.items():
     response_helpers.EXCEPTION_MAP[_kind] = JSONRPCError
     grpc_handler._ERROR_CODE_MAP[_kind] = _numbers.grpc  # noqa: SLF001  # pyright: ignore[reportPrivateUsage] -- the only way to a status of our own
 
-
-REFUSAL = "everloop.refusal"
-"""Where a call's state holds the `RefusalError` that it ended with: bindings tell more of those."""
 
 _log = structlog.get_logger()
 
@@ -229,23 +224,14 @@ ANSWERS: dict[type[Exception], Answer] = {
 
 
 @contextmanager
-def a2a_errors(context: ServerCallContext) -> Generator[None]:
+def a2a_errors() -> Generator[None]:
     """Turn whatever goes wrong inside into an A2A error that tells the client nothing of our insides."""
     try:
         yield
-    except A2AError as error:
-        note_refusal(error, context.state)
+    except A2AError:
         raise
     except Exception as failure:  # noqa: BLE001 -- the SDK would show the text of any other exception
-        error = to_a2a(failure)
-        note_refusal(error, context.state)
-        raise error from None
-
-
-def note_refusal(error: A2AError, state: MutableMapping[str, Any]) -> None:
-    """Let the binding say what is more than an error: an HTTP status, and when to come back."""
-    if isinstance(error, RefusalError):
-        state[REFUSAL] = error
+        raise to_a2a(failure) from None
 
 
 def to_a2a(failure: Exception) -> A2AError:

@@ -23,24 +23,6 @@ AGENTS = "agents:"
 _OWN_APPROVERS = ":approve"
 """How scopes of API keys end that others than ours name."""
 
-_READS = frozenset(
-    {
-        *("GetTask", "ListTasks", "SubscribeToTask"),
-        *("GetTaskPushNotificationConfig", "ListTaskPushNotificationConfigs"),
-        *("tasks/get", "tasks/resubscribe"),
-        *("tasks/pushNotificationConfig/get", "tasks/pushNotificationConfig/list"),
-    }
-)
-_WRITES = frozenset(
-    {
-        *("SendMessage", "SendStreamingMessage", "CancelTask"),
-        *("CreateTaskPushNotificationConfig", "DeleteTaskPushNotificationConfig"),
-        *("message/send", "message/stream", "tasks/cancel"),
-        *("tasks/pushNotificationConfig/set", "tasks/pushNotificationConfig/delete"),
-    }
-)
-"""What operations are called over HTTP, in A2A 1.0 and 0.3."""
-
 BEARER = "bearer"
 """The scheme whose challenges name a missing scope (RFC 6750 §3.1)."""
 
@@ -91,18 +73,6 @@ def approver_scopes(caller: Caller) -> tuple[str, ...]:
     if not named:
         raise _forbidden(caller, APPROVE)
     return tuple(named)
-
-
-def check_operation(caller: Caller, name: str) -> None:
-    """Refuse a caller without the scope of an operation, before its parameters are looked at.
-
-    The agent is in the parameters: the handler sees to that, and to what has no name here.
-
-    Raises:
-        ForbiddenError: it names the scope.
-    """
-    if name in _READS or name in _WRITES:
-        check_scope(caller, READ if name in _READS else WRITE)
 
 
 def check_agent(caller: Caller, agent_id: str) -> None:

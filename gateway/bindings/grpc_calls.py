@@ -34,6 +34,7 @@ from everloop.gateway.bindings.http_errors import as_a2a
 from everloop.gateway.cancellation import cancel
 from everloop.gateway.context import CallHeaders, served_version, trace_context
 from everloop.gateway.errors import RefusalError, TooManyHeadersError, UnavailableNowError
+from everloop.gateway.operations.operation import OPERATIONS
 from everloop.gateway.requests.proto import empty_part, read_message
 from everloop.gateway.server import STALLED_AFTER
 from everloop.gateway.tasks.large import held_by
@@ -90,6 +91,13 @@ def _shortened(text: str) -> str:
 
 LEGACY_SERVICE = "a2a.v1.A2AService"
 """The service of A2A 0.3; that of 1.0 is `lf.a2a.v1.A2AService`."""
+
+_LEGACY_NAMES = {
+    "GetAgentCard": "GetExtendedAgentCard",
+    "ListTaskPushNotificationConfig": "ListTaskPushNotificationConfigs",
+    "TaskSubscription": "SubscribeToTask",
+}
+"""What A2A 0.3 calls operations otherwise."""
 
 VERSION = VERSION_HEADER.lower()
 EXTENSIONS = HTTP_EXTENSION_HEADER.lower()
@@ -240,6 +248,7 @@ class Calls(grpc.aio.ServerInterceptor):
         bind_owner(caller.owner)
         await self._access.limits.admit_request(caller.owner)
         headers[VERSION] = _spoken_version(method, headers.get(VERSION, ""))
+        OPERATIONS[_LEGACY_NAMES.get(method.name, method.name)].authorize(caller)
         extensions = get_requested_extensions([headers.get(EXTENSIONS, "")])
         if method.is_legacy:
             extensions |= get_requested_extensions([headers.get(LEGACY_EXTENSIONS, "")])

@@ -5,8 +5,7 @@ is told in the shape of the binding (§9.5 and §11.6).
 """
 
 import re
-from collections.abc import Generator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
 
@@ -128,15 +127,6 @@ def as_a2a(failure: BaseException) -> A2AError:
             return to_a2a(failure)
         case _:
             raise failure
-
-
-@contextmanager
-def a2a_errors_only() -> Generator[None]:
-    """Raise what goes wrong inside as an A2A error: the SDK would pass on the text of any other."""
-    try:
-        yield
-    except Exception as failure:  # noqa: BLE001 -- whatever it is
-        raise as_a2a(failure) from None
 
 
 def _violation(failure: ValidationError) -> str:

@@ -1,32 +1,40 @@
 """The JSON-RPC binding over HTTP: A2A 1.0 (§9) and 0.3 on one endpoint."""
 
-import logging
-import sys
 import unicodedata
+from collections.abc import AsyncGenerator, Mapping
 from typing import Any, cast
 
+from a2a.compat.v0_3 import types as types03
 from a2a.server.context import ServerCallContext
-from a2a.server.jsonrpc_models import JSONRPCError
 from a2a.server.request_handlers.request_handler import RequestHandler
 from a2a.server.request_handlers.response_helpers import build_error_response
-from a2a.server.routes.jsonrpc_dispatcher import JsonRpcDispatcher
-from a2a.types import a2a_pb2 as pb
+from a2a.utils import json_utils
 from a2a.utils.constants import PROTOCOL_VERSION_0_3, PROTOCOL_VERSION_1_0
 from a2a.utils.errors import A2AError, InvalidParamsError, InvalidRequestError, MethodNotFoundError
-from google.protobuf.message import Message
-from starlette.requests import Request
+from pydantic import BaseModel
 from starlette.responses import JSONResponse, Response
 
-from everloop.gateway.auth.scopes import check_operation
-from everloop.gateway.bindings.context import CallContexts, check_version
-from everloop.gateway.bindings.http_errors import as_a2a
-from everloop.gateway.bindings.jsonrpc_legacy import LegacyJsonRpc, legacy_flaw
+from everloop.gateway.bindings.context import begin_call
+from everloop.gateway.bindings.http_errors import as_a2a, status_of
+from everloop.gateway.bindings.legacy import LegacyHandler
 from everloop.gateway.bindings.requests import A2ARequest
-from everloop.gateway.bindings.shell import Binding
-from everloop.gateway.context import caller_of_request
-from everloop.gateway.errors import note_refusal
-from everloop.gateway.requests.messages import MAX_ID_BYTES
-from everloop.gateway.requests.proto import flaw, page_of_tasks
+from everloop.gateway.bindings.shell import Binding, error_stream, stream_response
+from everloop.gateway.operations.operation import LEGACY_OPERATIONS, OPERATIONS, Operation
+from everloop.gateway.requests.fields import MAX_ID_BYTES, MAX_PARTS
+from everloop.gateway.requests.proto import INT32_MAX, legacy_file_flaw, read_params
+
+_LEGACY_REQUESTS: Mapping[str, type[BaseModel]] = {
+    "SendMessage": types03.SendMessageRequest,
+    "SendStreamingMessage": types03.SendStreamingMessageRequest,
+    "GetTask": types03.GetTaskRequest,
+    "CancelTask": types03.CancelTaskRequest,
+    "SubscribeToTask": types03.TaskResubscriptionRequest,
+    "CreateTaskPushNotificationConfig": types03.SetTaskPushNotificationConfigRequest,
+    "GetTaskPushNotificationConfig": types03.GetTaskPushNotificationConfigRequest,
+    "ListTaskPushNotificationConfigs": types03.ListTaskPushNotificationConfigRequest,
+    "DeleteTaskPushNotificationConfig": types03.DeleteTaskPushNotificationConfigRequest,
+    "GetExtendedAgentCard": types03.GetAuthenticatedExtendedCardRequest,
+}
 
 RequestId = str | int | None
 
@@ -40,64 +48,100 @@ class JsonRpcBinding(Binding):
     """Answers JSON-RPC requests; the HTTP status of errors is 200, but for those that HTTP has one for."""
 
     def __init__(self, handler: RequestHandler) -> None:
-        self._dispatcher = _Dispatcher(handler)
+        self._handler = handler
+        self._legacy = LegacyHandler(handler)
 
     async def respond(self, request: A2ARequest) -> Response:
-        return await self._dispatcher.handle_requests(request)
+        """Check the envelope (JSON-RPC 2.0 §4), the version, the scope and the parameters, then do it."""
+        body = await request.json()
+        request.rpc_id = _read_id(body)
+        method, params = _read_call(body)
+        if operation := OPERATIONS.get(method):
+            context = begin_call(request, operation, PROTOCOL_VERSION_1_0, ("jsonrpc", method), method)
+            return await self._respond(request, operation, params, context)
+        if operation := LEGACY_OPERATIONS.get(method):
+            context = begin_call(request, operation, PROTOCOL_VERSION_0_3, ("jsonrpc", method), method)
+            return await self._respond_legacy(request, operation, body, context)
+        raise MethodNotFoundError(f"no such method; this server has {', '.join(OPERATIONS)}")
 
     def refuse(self, error: A2AError, request: A2ARequest) -> Response:
-        return JSONResponse(build_error_response(None, error))
+        return JSONResponse(build_error_response(request.rpc_id, error))
 
+    async def _respond(
+        self, request: A2ARequest, operation: Operation, params: object, context: ServerCallContext
+    ) -> Response:
+        message = read_params(operation.params, params)
+        context.tenant = getattr(message, "tenant", "")
+        result = getattr(self._handler, operation.method)(message, context)
 
-class _Dispatcher(JsonRpcDispatcher):
-    """The SDK's dispatcher, which is handed nothing but requests that it can read."""
+        def answer(result: object) -> dict[str, Any]:
+            return {"jsonrpc": "2.0", "id": request.rpc_id, "result": operation.to_json(result)}
 
-    def __init__(self, handler: RequestHandler) -> None:
-        # It would log the parameters that it cannot parse, and the errors that we log ourselves.
-        logging.getLogger(JsonRpcDispatcher.__module__).setLevel(logging.CRITICAL)
-        super().__init__(handler, context_builder=CallContexts(), enable_v0_3_compat=True)
-        self._v03_adapter = LegacyJsonRpc(handler)
+        if operation.is_stream:
+            return await stream_response(
+                result,
+                lambda event: json_utils.dumps(answer(event)),
+                lambda failure: build_error_response(request.rpc_id, as_a2a(failure)),
+            )
+        return JSONResponse(answer(await result))
 
-    async def handle_requests(self, request: Request) -> Response:
-        """Check the envelope (JSON-RPC 2.0 §4), the version and the parameters, then let the SDK answer."""
-        body = await request.json()
-        request_id = _read_id(body)
+    async def _respond_legacy(
+        self, request: A2ARequest, operation: Operation, body: object, context: ServerCallContext
+    ) -> Response:
+        """Answer in A2A 0.3. A stream that cannot begin is one event that says why, unless HTTP says it."""
+        params = read_legacy_params(operation, body)
+        result = getattr(self._legacy, operation.method)(params, context)
+        if not operation.is_stream:
+            answer = {"jsonrpc": "2.0", "id": request.rpc_id, "result": _legacy_json(await result)}
+            return JSONResponse(answer)
         try:
-            method, params = _read_call(body)
-            check_operation(caller_of_request(request), method)
-            self._check(method, params, request)
+            # Clients of 0.3 know errors by what they hold: an event with a name would be another one to them.
+            return await stream_response(
+                cast("AsyncGenerator[types03.SendStreamingMessageSuccessResponse]", result),
+                lambda item: item.model_dump_json(by_alias=True, exclude_none=True),
+                lambda failure: build_error_response(request.rpc_id, as_a2a(failure)),
+                error_event=False,
+            )
         except A2AError as error:
-            if isinstance(request, A2ARequest):
-                note_refusal(error, request.call_state)
-            return JSONResponse(build_error_response(request_id, error))
-        if isinstance(request, A2ARequest):
-            request.name_operation("jsonrpc", method)
-        return await super().handle_requests(request)
+            if status_of(error):  # HTTP tells it
+                raise
+            return error_stream(build_error_response(request.rpc_id, error))
 
-    def _check(self, method: str, params: object, request: Request) -> None:
-        if method in self.METHOD_TO_MODEL:
-            check_version(request, PROTOCOL_VERSION_1_0, method)
-            found = flaw(cast("type[Message]", self.METHOD_TO_MODEL[method]), params)
-        elif method in LegacyJsonRpc.METHOD_TO_MODEL:
-            check_version(request, PROTOCOL_VERSION_0_3, method)
-            found = legacy_flaw(params)
-        else:
-            raise MethodNotFoundError(f"no such method; this server has {', '.join(self.METHOD_TO_MODEL)}")
-        if found:
-            raise InvalidParamsError(found)
 
-    async def _handle_list_tasks(
-        self, request_obj: pb.ListTasksRequest, context: ServerCallContext
-    ) -> dict[str, Any]:
-        """List tasks as GetTask shows them; the SDK would write out every empty field."""
-        return page_of_tasks(await self.request_handler.on_list_tasks(request_obj, context))
+def read_legacy_params(operation: Operation, body: object) -> BaseModel:
+    """Return a request of A2A 0.3.
 
-    def _generate_error_response(
-        self, request_id: RequestId, error: Exception | JSONRPCError | A2AError
-    ) -> JSONResponse:
-        # The SDK calls this while it handles what went wrong, whose text it would pass on.
-        failure = sys.exception() or cast("Exception", error)
-        return JSONResponse(build_error_response(request_id, as_a2a(failure)))
+    Raises:
+        InvalidParamsError, ValidationError: the parameters do not fit.
+    """
+    params = cast("dict[str, object]", body).get("params") if isinstance(body, dict) else None
+    if flaw := _legacy_flaw(params):
+        raise InvalidParamsError(flaw)
+    request = _LEGACY_REQUESTS[operation.name].model_validate(body)
+    sent: Any = getattr(request, "params", None)
+    for holder in (sent, getattr(sent, "configuration", None)):
+        length: int | None = getattr(holder, "history_length", None)
+        # As the messages of A2A 1.0, as which requests are passed on, can hold it.
+        if length is not None and abs(length) > INT32_MAX:
+            raise InvalidParamsError("historyLength has to be a whole number of 32 bits")
+    return request
+
+
+def _legacy_flaw(params: object) -> str:
+    """Return what is wrong with parameters that the SDK reads slowly, or misreads; empty: nothing."""
+    sent = cast("dict[str, object]", params) if isinstance(params, dict) else {}
+    message = sent.get("message")
+    parts = cast("dict[str, object]", message).get("parts") if isinstance(message, dict) else None
+    count = len(cast("list[object]", parts)) if isinstance(parts, list) else 0
+    if count > MAX_PARTS:
+        return f"message.parts has {count} parts; one message may have {MAX_PARTS}"
+    return legacy_file_flaw(sent)
+
+
+def _legacy_json(result: object) -> object:
+    if isinstance(result, BaseModel):
+        return result.model_dump(mode="json", by_alias=True, exclude_none=True)
+    return [_legacy_json(each) for each in cast("list[object]", result)] if result is not None else None
 
 
 def _read_id(body: object) -> RequestId:

@@ -1,12 +1,21 @@
-"""Operations as A2A 0.3 has them, on every binding of that version."""
+"""A2A 0.3: its operations on every binding, and its addresses of HTTP+JSON, under /v1."""
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
-from typing import cast
+from typing import Any, cast
 
+from a2a.compat.v0_3 import a2a_v0_3_pb2 as pb03
 from a2a.compat.v0_3 import types as types03
+from a2a.compat.v0_3.proto_utils import FromProto, ToProto
 from a2a.compat.v0_3.request_handler import RequestHandler03
 from a2a.server.context import ServerCallContext
+from a2a.server.request_handlers.request_handler import RequestHandler
+from google.protobuf.json_format import MessageToDict
+
+from everloop.gateway.bindings.requests import A2ARequest
+from everloop.gateway.bindings.rest import RestCall, RestCalls, read_query
+from everloop.gateway.operations.operation import OPERATIONS
+from everloop.gateway.requests.proto import legacy_upload_flaw, read_params
 
 _WAITING = frozenset({types03.TaskState.input_required, types03.TaskState.auth_required})
 
@@ -38,3 +47,121 @@ class LegacyHandler(RequestHandler03):
                 if isinstance(result, types03.TaskStatusUpdateEvent) and result.status.state in _WAITING:
                     result.final = True
                 yield response
+
+
+def legacy_rest_calls(handler: RequestHandler) -> RestCalls:
+    """Return all addresses, and what each HTTP method does there."""
+    legacy = LegacyHandler(handler)
+
+    def call(
+        name: str, read: Callable[[A2ARequest], Awaitable[Any]], write: Callable[[Any], Any]
+    ) -> RestCall:
+        operation = OPERATIONS[name]
+        return RestCall(operation, read, getattr(legacy, operation.method), write)
+
+    configs = "/v1/tasks/{id}/pushNotificationConfigs"
+    subscribe = call("SubscribeToTask", _read_subscribe, _write_event)
+    return {
+        "/v1/message:send": {"POST": call("SendMessage", _read_message, _write_sent)},
+        "/v1/message:stream": {"POST": call("SendStreamingMessage", _read_message, _write_event)},
+        "/v1/tasks/{id}:cancel": {"POST": call("CancelTask", _read_cancel, _write_task)},
+        "/v1/tasks/{id}:subscribe": {"GET": subscribe, "POST": subscribe},
+        "/v1/tasks/{id}": {"GET": call("GetTask", _read_get, _write_task)},
+        f"{configs}/{{push_id}}": {
+            "GET": call("GetTaskPushNotificationConfig", _read_get_config, _write_config),
+            "DELETE": call("DeleteTaskPushNotificationConfig", _read_delete_config, lambda _: {}),
+        },
+        configs: {
+            "GET": call("ListTaskPushNotificationConfigs", _read_list_configs, _write_configs),
+            "POST": call("CreateTaskPushNotificationConfig", _read_set_config, _write_config),
+        },
+        "/v1/card": {"GET": call("GetExtendedAgentCard", _read_get_card, _write_card)},
+    }
+
+
+async def _read_message(request: A2ARequest) -> types03.SendMessageRequest:
+    body = await request.json()
+    message = read_params(pb03.SendMessageRequest, body, legacy_upload_flaw)
+    return types03.SendMessageRequest(id="", params=FromProto.message_send_params(message))
+
+
+async def _read_cancel(request: A2ARequest) -> types03.CancelTaskRequest:
+    return types03.CancelTaskRequest(id="", params=types03.TaskIdParams(id=request.path_params["id"]))
+
+
+async def _read_subscribe(request: A2ARequest) -> types03.TaskResubscriptionRequest:
+    return types03.TaskResubscriptionRequest(id="", params=types03.TaskIdParams(id=request.path_params["id"]))
+
+
+async def _read_get(request: A2ARequest) -> types03.GetTaskRequest:
+    sent = read_query(pb03.GetTaskRequest, request.query_params)
+    is_given = any(request.query_params.get(name) for name in ("historyLength", "history_length"))
+    length = sent.history_length if is_given else None
+    params = types03.TaskQueryParams(id=request.path_params["id"], history_length=length)
+    return types03.GetTaskRequest(id="", params=params)
+
+
+async def _read_get_config(request: A2ARequest) -> types03.GetTaskPushNotificationConfigRequest:
+    params = types03.GetTaskPushNotificationConfigParams(
+        id=request.path_params["id"], push_notification_config_id=request.path_params["push_id"]
+    )
+    return types03.GetTaskPushNotificationConfigRequest(id="", params=params)
+
+
+async def _read_delete_config(request: A2ARequest) -> types03.DeleteTaskPushNotificationConfigRequest:
+    params = types03.DeleteTaskPushNotificationConfigParams(
+        id=request.path_params["id"], push_notification_config_id=request.path_params["push_id"]
+    )
+    return types03.DeleteTaskPushNotificationConfigRequest(id="", params=params)
+
+
+async def _read_list_configs(request: A2ARequest) -> types03.ListTaskPushNotificationConfigRequest:
+    params = types03.ListTaskPushNotificationConfigParams(id=request.path_params["id"])
+    return types03.ListTaskPushNotificationConfigRequest(id="", params=params)
+
+
+async def _read_set_config(request: A2ARequest) -> types03.SetTaskPushNotificationConfigRequest:
+    """Read a config of the task in the address; the SDK reads task and id from elsewhere in the body.
+
+    The body is the request, as the SDK's clients send it, or its `config` alone, as the definition of the
+    service says.
+    """
+    body: object = await request.json()
+    is_whole = not isinstance(body, dict) or "config" in body
+    sent = cast("object", body) if is_whole else {"config": cast("object", body)}
+    message = read_params(pb03.CreateTaskPushNotificationConfigRequest, sent)
+    message.parent = f"tasks/{request.path_params['id']}"
+    config = message.config.push_notification_config
+    config.id = config.id or message.config_id or message.config.name.rpartition("/")[2]
+    params = FromProto.task_push_notification_config_request(message)
+    params.task_id = request.path_params["id"]
+    return types03.SetTaskPushNotificationConfigRequest(id="", params=params)
+
+
+async def _read_get_card(_: A2ARequest) -> types03.GetAuthenticatedExtendedCardRequest:
+    return types03.GetAuthenticatedExtendedCardRequest(id=0)
+
+
+def _write_sent(result: types03.Task | types03.Message) -> dict[str, Any]:
+    return MessageToDict(ToProto.task_or_message(result))
+
+
+def _write_event(event: Response) -> dict[str, Any]:
+    return MessageToDict(ToProto.stream_response(event.result))
+
+
+def _write_task(task: types03.Task) -> dict[str, Any]:
+    return MessageToDict(ToProto.task(task))
+
+
+def _write_config(config: types03.TaskPushNotificationConfig) -> dict[str, Any]:
+    return MessageToDict(ToProto.task_push_notification_config(config))
+
+
+def _write_configs(configs: list[types03.TaskPushNotificationConfig]) -> dict[str, Any]:
+    written = [ToProto.task_push_notification_config(each) for each in configs]
+    return MessageToDict(pb03.ListTaskPushNotificationConfigResponse(configs=written))
+
+
+def _write_card(card: types03.AgentCard) -> dict[str, Any]:
+    return card.model_dump(mode="json", exclude_none=True)

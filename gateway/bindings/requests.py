@@ -5,7 +5,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from opentelemetry import trace
-from starlette.datastructures import QueryParams
 from starlette.requests import Request
 from starlette.types import Receive, Scope
 
@@ -52,7 +51,7 @@ class BodyLimits:
 class A2ARequest(Request):
     """A request of one call. `call_state` becomes the state of the call: what the handler notes stands there.
 
-    `tenant` is the one that the parameters name.
+    `rpc_id` is what JSON-RPC answers with.
     """
 
     def __init__(self, scope: Scope, receive: Receive, limits: BodyLimits, span: trace.Span) -> None:
@@ -62,17 +61,7 @@ class A2ARequest(Request):
         self._content: bytes | None = None
         self._holds = 0
         self.call_state: dict[str, Any] = {}
-        self.tenant = ""
-        self._query: QueryParams | None = None
-
-    @property
-    def query_params(self) -> QueryParams:
-        return super().query_params if self._query is None else self._query
-
-    @query_params.setter
-    def query_params(self, query: QueryParams) -> None:
-        """Let others read the query as it was meant."""
-        self._query = query
+        self.rpc_id: str | int | None = None
 
     @property
     def agent_id(self) -> str:
@@ -106,10 +95,6 @@ class A2ARequest(Request):
             if self._content:
                 self._check_media_type()
         return self._content
-
-    def replace_body(self, body: bytes) -> None:
-        """Let others read the body as it was meant."""
-        self._content = body
 
     async def json(self) -> Any:  # noqa: ANN401 -- as starlette declares it
         return read_json(await self.body())

@@ -1,54 +1,50 @@
-"""The HTTP+JSON binding: what A2A 1.0 (§11) and 0.3 have in common."""
+"""The HTTP+JSON binding: what A2A 1.0 (§11) and 0.3 have in common, and the addresses of 1.0."""
 
-import logging
-from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar, cast
 
-from a2a.compat.v0_3 import a2a_v0_3_pb2 as pb03
-from a2a.compat.v0_3 import types as types03
-from a2a.compat.v0_3.rest_adapter import REST03Adapter
 from a2a.server.context import ServerCallContext
 from a2a.server.request_handlers.request_handler import RequestHandler
-from a2a.server.routes.jsonrpc_dispatcher import JsonRpcDispatcher
-from a2a.server.routes.rest_dispatcher import RestDispatcher
-from a2a.types import a2a_pb2 as pb
-from a2a.utils import error_handlers, json_utils, proto_utils
+from a2a.utils import json_utils
 from a2a.utils.constants import A2A_JSON_MEDIA_TYPE, PROTOCOL_VERSION_1_0
 from a2a.utils.error_handlers import build_rest_error_payload
-from a2a.utils.errors import JSON_RPC_ERROR_CODE_MAP, A2AError, InternalError, InvalidParamsError
+from a2a.utils.errors import JSON_RPC_ERROR_CODE_MAP, A2AError, InternalError
 from google.protobuf.descriptor import Descriptor
-from google.protobuf.json_format import MessageToJson, ParseDict
 from google.protobuf.message import Message
-from sse_starlette import EventSourceResponse
 from starlette.datastructures import QueryParams
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from everloop.gateway.auth.scopes import check_operation
-from everloop.gateway.bindings.context import CallContexts, check_version
-from everloop.gateway.bindings.http_errors import MethodNotAllowedError, a2a_errors_only, as_a2a
-from everloop.gateway.bindings.legacy import LegacyHandler
+from everloop.gateway.bindings.context import begin_call
+from everloop.gateway.bindings.http_errors import MethodNotAllowedError, as_a2a
 from everloop.gateway.bindings.requests import MEDIA_TYPES, A2ARequest
 from everloop.gateway.bindings.shell import Binding, stream_response
-from everloop.gateway.context import caller_of_request
-from everloop.gateway.requests.proto import flaw, legacy_upload_flaw, page_of_tasks
+from everloop.gateway.operations.operation import OPERATIONS, Operation
+from everloop.gateway.requests.proto import read_params
+
+_M = TypeVar("_M", bound=Message)
 
 
 @dataclass(frozen=True)
 class RestCall:
-    """What one address does for one HTTP method. `operation` is its name on JSON-RPC.
+    """What one address does for one HTTP method."""
 
-    `body` and `query`: which message the body, or the query, is of; None: it is not read. `flaw` finds what
-    else is wrong with a body.
-    """
+    operation: Operation
 
-    operation: str
-    endpoint: Callable[[Request], Awaitable[Response]]
-    body: type[Message] | None = None
-    query: type[Message] | None = None
-    flaw: Callable[[object], str] = lambda _: ""
+    read: Callable[[A2ARequest], Awaitable[Any]]
+    """Makes the parameters of the operation from body, query and path."""
+
+    serve: Callable[[Any, ServerCallContext], Any]
+    """Begins it: something to await, or a stream."""
+
+    write: Callable[[Any], Any]
+    """Makes JSON of the result, or of an event."""
+
+
+RestCalls = Mapping[str, Mapping[str, RestCall]]
+"""By address and HTTP method."""
 
 
 class RestBinding(Binding):
@@ -60,21 +56,18 @@ class RestBinding(Binding):
 
     async def respond(self, request: A2ARequest) -> Response:
         call = self._call_of(request)
-        check_version(request, self._version, f"the address {request.url.path[:100]}")
-        request.name_operation("http", call.operation)
-        check_operation(caller_of_request(request), call.operation)
-        if call.body:
-            body = _checked(call.body, await request.json())
-            if found := call.flaw(body):
-                raise InvalidParamsError(found)
-            request.tenant = body.get("tenant") or ""
-        if call.query:
-            request.query_params = _read_query(call.query, request.query_params)
-            request.tenant = request.query_params.get("tenant", "")
-        response = await call.endpoint(request)
-        if isinstance(response, JSONResponse):
-            response.headers["Content-Type"] = self._media_type(request)
-        return response
+        subject = f"the address {request.url.path[:100]}"
+        context = begin_call(request, call.operation, self._version, ("http", call.operation.name), subject)
+        params = await call.read(request)
+        context.tenant = request.path_params.get("tenant") or getattr(params, "tenant", "")
+        result = call.serve(params, context)
+        if call.operation.is_stream:
+            return await stream_response(
+                result,
+                lambda event: json_utils.dumps(call.write(event)),
+                lambda failure: build_rest_error_payload(as_a2a(failure)),
+            )
+        return JSONResponse(call.write(await result) or {}, media_type=self._media_type(request))
 
     def refuse(self, error: A2AError, request: A2ARequest) -> Response:
         payload: dict[str, Any] = build_rest_error_payload(error)
@@ -90,7 +83,7 @@ class RestBinding(Binding):
         if request.method != "HEAD":
             return self._calls[request.method]
         call = self._calls["GET"]
-        if call.operation == "SubscribeToTask":
+        if call.operation.is_stream:
             allowed = ", ".join(self._calls)
             raise MethodNotAllowedError(f"this address takes {allowed}, not HEAD", {"Allow": allowed})
         return call
@@ -102,14 +95,8 @@ class RestBinding(Binding):
         return MEDIA_TYPES[0] if is_plain or self._version != PROTOCOL_VERSION_1_0 else A2A_JSON_MEDIA_TYPE
 
 
-def _checked(kind: type[Message], params: object) -> dict[str, Any]:
-    if found := flaw(kind, params):
-        raise InvalidParamsError(found)
-    return cast("dict[str, Any]", params)
-
-
-def _read_query(kind: type[Message], sent: QueryParams) -> QueryParams:
-    """Return the query under the names that the SDK reads, without what is empty; the last value counts.
+def read_query(kind: type[_M], sent: QueryParams) -> _M:
+    """Return the message of a query, without what is empty; the last value of a name counts.
 
     Raises:
         InvalidParamsError: a value does not fit.
@@ -119,183 +106,53 @@ def _read_query(kind: type[Message], sent: QueryParams) -> QueryParams:
     values = {names[name]: text for name, text in sent.multi_items() if name in names and text}
     words: dict[str, object] = {"true": True, "false": False}
     booleans = {field.json_name for field in fields if field.type == field.TYPE_BOOL}
-    _checked(
+    return read_params(
         kind,
         {name: words.get(text.lower(), text) if name in booleans else text for name, text in values.items()},
     )
-    return QueryParams(values)
 
 
-# The HTTP+JSON binding of A2A 1.0 (§11): the SDK's dispatcher, whose failures are told in our words.
+_CONFIGS = "/tasks/{task_id}/pushNotificationConfigs"
+_ADDRESSES: Mapping[str, Mapping[str, str]] = {
+    "/message:send": {"POST": "SendMessage"},
+    "/message:stream": {"POST": "SendStreamingMessage"},
+    "/tasks": {"GET": "ListTasks"},
+    "/tasks/{id}:cancel": {"POST": "CancelTask"},
+    "/tasks/{id}:subscribe": {"GET": "SubscribeToTask", "POST": "SubscribeToTask"},
+    "/tasks/{id}": {"GET": "GetTask"},
+    _CONFIGS: {"GET": "ListTaskPushNotificationConfigs", "POST": "CreateTaskPushNotificationConfig"},
+    f"{_CONFIGS}/{{id}}": {
+        "GET": "GetTaskPushNotificationConfig",
+        "DELETE": "DeleteTaskPushNotificationConfig",
+    },
+    "/extendedAgentCard": {"GET": "GetExtendedAgentCard"},
+}
+"""What is named in braces is a field of the parameters."""
 
-Result = TypeVar("Result")
-
-_CONFIGS = "/tasks/{id}/pushNotificationConfigs"
 _BODIES = {"SendMessage", "SendStreamingMessage", "CreateTaskPushNotificationConfig"}
 _QUERIES = {"GetTask", "ListTasks", "ListTaskPushNotificationConfigs"}
 
 
-def rest_calls(handler: RequestHandler) -> dict[str, dict[str, RestCall]]:
-    """Return all addresses, and what each HTTP method does there."""
-    sdk = _Dispatcher(handler)
-    subscribe = _call("SubscribeToTask", sdk.on_subscribe_to_task)
+def rest_calls(handler: RequestHandler) -> RestCalls:
+    """Return all addresses of A2A 1.0 (§5.3), and what each HTTP method does there."""
+
+    def call(name: str) -> RestCall:
+        operation = OPERATIONS[name]
+        serve = getattr(handler, operation.method)
+        return RestCall(operation, partial(_read, operation), serve, operation.to_json)
+
     return {
-        "/message:send": {"POST": _call("SendMessage", sdk.on_message_send)},
-        "/message:stream": {"POST": _call("SendStreamingMessage", sdk.on_message_send_stream)},
-        "/tasks": {"GET": _call("ListTasks", sdk.list_tasks)},
-        "/tasks/{id}:cancel": {"POST": _call("CancelTask", sdk.on_cancel_task)},
-        "/tasks/{id}:subscribe": {"GET": subscribe, "POST": subscribe},
-        "/tasks/{id}": {"GET": _call("GetTask", sdk.on_get_task)},
-        _CONFIGS: {
-            "GET": _call("ListTaskPushNotificationConfigs", sdk.list_push_notifications),
-            "POST": _call("CreateTaskPushNotificationConfig", sdk.set_push_notification),
-        },
-        f"{_CONFIGS}/{{push_id}}": {
-            "GET": _call("GetTaskPushNotificationConfig", sdk.get_push_notification),
-            "DELETE": _call("DeleteTaskPushNotificationConfig", sdk.delete_push_notification),
-        },
-        "/extendedAgentCard": {"GET": _call("GetExtendedAgentCard", sdk.handle_authenticated_agent_card)},
+        path: {method: call(name) for method, name in methods.items()} for path, methods in _ADDRESSES.items()
     }
 
 
-def _call(operation: str, endpoint: Callable[[Request], Awaitable[Any]]) -> RestCall:
-    message = cast("type[Message]", JsonRpcDispatcher.METHOD_TO_MODEL[operation])
-    return RestCall(
-        operation,
-        endpoint,
-        body=message if operation in _BODIES else None,
-        query=message if operation in _QUERIES else None,
-    )
-
-
-class _Dispatcher(RestDispatcher):
-    def __init__(self, handler: RequestHandler) -> None:
-        # They would log the parameters that cannot be parsed, and the errors that we log ourselves.
-        for module in (RestDispatcher.__module__, error_handlers.__name__):
-            logging.getLogger(module).setLevel(logging.CRITICAL)
-        super().__init__(handler, context_builder=CallContexts())
-
-    async def list_tasks(self, request: Request) -> JSONResponse:
-        """List tasks as GetTask shows them; the SDK would write out every empty field."""
-        params = pb.ListTasksRequest()
-        proto_utils.parse_params(request.query_params, params)
-        response = await self._handle_non_streaming(
-            request, partial(self.request_handler.on_list_tasks, params)
-        )
-        return JSONResponse(page_of_tasks(response))
-
-    def _build_call_context(self, request: Request) -> ServerCallContext:
-        context = super()._build_call_context(request)
-        if isinstance(request, A2ARequest):
-            context.tenant = context.tenant or request.tenant
-        return context
-
-    async def _handle_non_streaming(
-        self, request: Request, handler_func: Callable[[ServerCallContext], Awaitable[Result]]
-    ) -> Result:
-        with a2a_errors_only():
-            return await super()._handle_non_streaming(request, handler_func)
-
-    async def _handle_streaming(
-        self, request: Request, handler_func: Callable[[ServerCallContext], AsyncIterator[Any]]
-    ) -> EventSourceResponse:
-        with a2a_errors_only():
-            events = cast("AsyncGenerator[Any]", handler_func(self._build_call_context(request)))
-            return await stream_response(
-                events, json_utils.dumps, lambda failure: build_rest_error_payload(as_a2a(failure))
-            )
-
-
-# The HTTP+JSON binding of A2A 0.3, under /v1: the SDK's adapter, and what it lacks.
-
-_LEGACY_CONFIGS = "/v1/tasks/{id}/pushNotificationConfigs"
-
-_OPERATIONS = {
-    ("/v1/message:send", "POST"): "SendMessage",
-    ("/v1/message:stream", "POST"): "SendStreamingMessage",
-    ("/v1/tasks/{id}:cancel", "POST"): "CancelTask",
-    ("/v1/tasks/{id}:subscribe", "GET"): "SubscribeToTask",
-    ("/v1/tasks/{id}:subscribe", "POST"): "SubscribeToTask",
-    ("/v1/tasks/{id}", "GET"): "GetTask",
-    (_LEGACY_CONFIGS, "GET"): "ListTaskPushNotificationConfigs",
-    (_LEGACY_CONFIGS, "POST"): "CreateTaskPushNotificationConfig",
-    (f"{_LEGACY_CONFIGS}/{{push_id}}", "GET"): "GetTaskPushNotificationConfig",
-    (f"{_LEGACY_CONFIGS}/{{push_id}}", "DELETE"): "DeleteTaskPushNotificationConfig",
-    ("/v1/card", "GET"): "GetExtendedAgentCard",
-}
-
-_LEGACY_BODIES: dict[str, type[Message]] = {
-    "SendMessage": pb03.SendMessageRequest,
-    "SendStreamingMessage": pb03.SendMessageRequest,
-    "CreateTaskPushNotificationConfig": pb03.CreateTaskPushNotificationConfigRequest,
-}
-_LEGACY_QUERIES: dict[str, type[Message]] = {"GetTask": pb03.GetTaskRequest}
-
-
-def legacy_rest_calls(handler: RequestHandler) -> dict[str, dict[str, RestCall]]:
-    """Return all addresses, and what each HTTP method does there."""
-    calls: dict[str, dict[str, RestCall]] = {}
-    for (path, method), endpoint in _Adapter(handler).routes().items():
-        operation = _OPERATIONS[path, method]
-        body, query = _LEGACY_BODIES.get(operation), _LEGACY_QUERIES.get(operation)
-        call = RestCall(operation, endpoint, body, query, legacy_upload_flaw)
-        calls.setdefault(path, {})[method] = call
-    return calls
-
-
-class _Adapter(REST03Adapter):
-    """Differs from the SDK's: it deletes push configs, and tells errors before a stream and in it."""
-
-    def __init__(self, handler: RequestHandler) -> None:
-        super().__init__(handler, context_builder=CallContexts())
-        self.handler.handler03 = LegacyHandler(handler)
-
-    def routes(self) -> dict[tuple[str, str], Callable[[Request], Any]]:
-        return {
-            **super().routes(),
-            (_LEGACY_CONFIGS, "POST"): partial(self._handle_request, self._set_push_notification),
-            (f"{_LEGACY_CONFIGS}/{{push_id}}", "DELETE"): partial(
-                self._handle_request, self._delete_push_notification
-            ),
-        }
-
-    async def _handle_request(
-        self, method: Callable[[Request, ServerCallContext], Awaitable[Any]], request: Request
-    ) -> Response:
-        return JSONResponse(await method(request, self._context_builder.build(request)))
-
-    async def _handle_streaming_request(
-        self, method: Callable[[Request, ServerCallContext], AsyncIterable[Any]], request: Request
-    ) -> EventSourceResponse:
-        events = cast("AsyncGenerator[Any]", method(request, self._context_builder.build(request)))
-        return await stream_response(
-            events, json_utils.dumps, lambda failure: build_rest_error_payload(as_a2a(failure))
-        )
-
-    async def _set_push_notification(self, request: Request, context: ServerCallContext) -> dict[str, Any]:
-        """Set a config of the task in the address; the SDK reads task and id from elsewhere in the body.
-
-        The body is the request, as the SDK's clients send it, or its `config` alone, as the definition of the
-        service says.
-        """
-        message = pb03.CreateTaskPushNotificationConfigRequest()
-        body: dict[str, Any] = await request.json()
-        if "config" not in body:
-            body = {"config": body}
-            if found := flaw(pb03.CreateTaskPushNotificationConfigRequest, body):
-                raise InvalidParamsError(found)
-        ParseDict(body, message, ignore_unknown_fields=True)
-        message.parent = f"tasks/{request.path_params['id']}"
-        config = message.config.push_notification_config
-        config.id = config.id or message.config_id or message.config.name.rpartition("/")[2]
-        cast("A2ARequest", request).replace_body(MessageToJson(message).encode())
-        return await self.handler.set_push_notification(request, context)
-
-    async def _delete_push_notification(self, request: Request, context: ServerCallContext) -> dict[str, Any]:
-        params = types03.DeleteTaskPushNotificationConfigParams(
-            id=request.path_params["id"], push_notification_config_id=request.path_params["push_id"]
-        )
-        await self.handler.handler03.on_delete_task_push_notification_config(
-            types03.DeleteTaskPushNotificationConfigRequest(id="", params=params), context
-        )
-        return {}
+async def _read(operation: Operation, request: A2ARequest) -> Message:
+    if operation.name in _BODIES:
+        params = read_params(operation.params, await request.json())
+    elif operation.name in _QUERIES:
+        params = read_query(operation.params, request.query_params)
+    else:
+        params = operation.params()
+    for field in request.path_params.keys() & {"id", "task_id"}:
+        setattr(params, field, request.path_params[field])
+    return params

@@ -10,7 +10,8 @@ from a2a.utils.constants import PROTOCOL_VERSION_0_3, PROTOCOL_VERSION_1_0
 from starlette.routing import Route
 
 from everloop.gateway.bindings.jsonrpc import JsonRpcBinding
-from everloop.gateway.bindings.rest import RestBinding, RestCall, legacy_rest_calls, rest_calls
+from everloop.gateway.bindings.legacy import legacy_rest_calls
+from everloop.gateway.bindings.rest import RestBinding, RestCall, rest_calls
 from everloop.gateway.bindings.shell import Endpoint, HttpShell
 
 _AGENT = "/agents/{agent}"

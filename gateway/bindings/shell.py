@@ -26,7 +26,7 @@ from everloop.gateway.bindings.http_errors import AddressUnknownError, as_a2a, h
 from everloop.gateway.bindings.requests import A2ARequest, BodyLimits
 from everloop.gateway.cancellation import cancel
 from everloop.gateway.context import trace_context
-from everloop.gateway.errors import REFUSAL, UnavailableNowError
+from everloop.gateway.errors import UnavailableNowError
 from everloop.gateway.tasks.event_ids import ServerSentEvent, with_ids
 from everloop.gateway.tasks.large import held_by
 from everloop.runtime.protocol.tasks import EVENTS_EXTENSION
@@ -179,8 +179,6 @@ class Endpoint:
             response.body_iterator = with_reconnect_hint(named, self._shell.is_stopping)
         elif isinstance(response, JSONResponse):
             _write_whole_numbers(response)
-        if isinstance(refusal := request.call_state.get(REFUSAL), A2AError):
-            self._refused(refusal, response)
         for header in (HTTP_EXTENSION_HEADER, LEGACY_HTTP_EXTENSION_HEADER):
             if EVENTS_EXTENSION in get_requested_extensions(request.headers.getlist(header)):
                 response.headers[header] = EVENTS_EXTENSION

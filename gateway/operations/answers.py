@@ -6,8 +6,8 @@ import structlog
 from pydantic import JsonValue
 
 from everloop.gateway.errors import AnswerInvalidError
+from everloop.gateway.requests.fields import check_id
 from everloop.gateway.requests.files import holds_file
-from everloop.gateway.requests.messages import check_id
 from everloop.runtime.foreign_schemas import SchemaUnfitError, find_schema_violations_soon
 from everloop.stores.secrets import Secrets
 from everloop.workflows.contract.messages import DataPart, TextPart, UserMessage

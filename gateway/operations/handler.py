@@ -1,38 +1,31 @@
-"""The A2A operations, whatever binding they arrive by.
-
-A2A 1.0 §3.1. Every method answers with A2A errors only (`everloop.gateway.errors`).
-"""
+"""The A2A operations (1.0 §3.1), whatever binding they arrive by."""
 
 from collections.abc import AsyncGenerator, Callable
 from contextlib import ExitStack, aclosing
 from dataclasses import dataclass, replace
 
-from a2a.server.context import ServerCallContext
 from a2a.server.events import Event
-from a2a.server.request_handlers.request_handler import RequestHandler
 from a2a.types import a2a_pb2 as pb
-from a2a.utils.errors import TaskNotCancelableError, UnsupportedOperationError
+from a2a.utils.errors import (
+    PushNotificationNotSupportedError,
+    TaskNotCancelableError,
+    UnsupportedOperationError,
+)
 
 from everloop.agents.agent import Agent
 from everloop.agents.registry import AgentRegistry
-from everloop.gateway.context import agent_of, caller_of, identity_of, is_legacy, viewer_of, viewer_of_view
-from everloop.gateway.errors import TaskTooLargeError, UnavailableNowError, a2a_errors
+from everloop.gateway.context import identity_of, viewer_of_view
+from everloop.gateway.errors import TaskTooLargeError, UnavailableNowError
 from everloop.gateway.operations.admission import Admission, Admitted, DirectAnswer
 from everloop.gateway.operations.files import InputFiles
+from everloop.gateway.operations.operation import Call, OpenStreams, operation, stream_operation
 from everloop.gateway.operations.push import PushOperations
-from everloop.gateway.operations.repeated import IDEMPOTENCY_KEY
 from everloop.gateway.operations.updates import UpdateTranslator
-from everloop.gateway.requests.content_types import check_content_types
-from everloop.gateway.requests.messages import (
-    SendRequest,
-    check_id,
-    read_history_length,
-    read_list_request,
-    read_send_request,
-)
+from everloop.gateway.requests.fields import check_id, read_history_length, read_list_request
+from everloop.gateway.requests.messages import IDEMPOTENCY_KEY, IncomingMessage, read_message
 from everloop.gateway.settings import GatewaySettings
 from everloop.gateway.tasks.event_ids import EVENT_ID, LAST_EVENT_ID, EventId
-from everloop.gateway.tasks.large import LargeTasks, held_by
+from everloop.gateway.tasks.large import LargeTasks
 from everloop.gateway.tasks.reconcile import Reconciler
 from everloop.gateway.tasks.snapshots import Snapshots
 from everloop.gateway.tasks.steps import Steps
@@ -54,35 +47,12 @@ CANCEL_WAIT = 5.0
 
 
 @dataclass(frozen=True)
-class Services:
-    """What the handler works with."""
-
-    settings: GatewaySettings
-    views: TaskViews
-    tasks: Tasks
-    snapshots: Snapshots
-    admission: Admission
-    streams: TaskStreams
-    reconciler: Reconciler
-    files: InputFiles
-    large: LargeTasks
-    agents: AgentRegistry
-    push: PushOperations
-    steps: Steps
-    extended_card: Callable[[Agent], pb.AgentCard]
-
-
-@dataclass(frozen=True)
 class _Listener:
     """A client that follows a task. `after`: it goes on behind that event of an earlier connection."""
 
-    context: ServerCallContext
+    call: Call
     after: EventId | None
     history_length: int | None = None
-
-    @property
-    def is_extended(self) -> bool:
-        return EVENTS_EXTENSION in self.context.requested_extensions
 
 
 @dataclass(frozen=True)
@@ -94,195 +64,205 @@ class _Begun:
     translator: UpdateTranslator
 
 
-class TaskHandler(RequestHandler):
-    """Serves tasks from the store, hands what changes them to Temporal, and keeps nothing itself."""
+@dataclass(frozen=True, kw_only=True)
+class TaskHandler:
+    """Serves tasks from the store, hands what changes them to Temporal, and keeps nothing itself.
 
-    def __init__(self, services: Services) -> None:
-        self._settings = services.settings
-        self._views = services.views
-        self._tasks = services.tasks
-        self._snapshots = services.snapshots
-        self._admission = services.admission
-        self._streams = services.streams
-        self._reconciler = services.reconciler
-        self._files = services.files
-        self._large = services.large
-        self._agents = services.agents
-        self._push = services.push
-        self._steps = services.steps
-        self._extended_card = services.extended_card
+    With its methods decorated it is what the SDK calls a `RequestHandler`.
+    """
 
-    async def on_message_send(
-        self, params: pb.SendMessageRequest, context: ServerCallContext
-    ) -> pb.Task | pb.Message:
-        with a2a_errors(context):
-            request, admitted = await self._take_in(params, context)
-            if isinstance(admitted, DirectAnswer):
-                return to_direct_message(admitted.message, admitted.context_id)
-            snapshot = admitted.snapshot
-            if not request.return_immediately:
-                until = UntilReply(admitted.message_id, is_answer=admitted.is_answer)
-                snapshot = await self._wait(snapshot, until, self._settings.blocking_timeout)
-            shown = await self._shown(snapshot, held_by(context.state), request.history_length)
-            return await self._task(shown, request.history_length)
+    settings: GatewaySettings
+    agents: AgentRegistry
+    open_streams: OpenStreams
+    views: TaskViews
+    tasks: Tasks
+    snapshots: Snapshots
+    admission: Admission
+    streams: TaskStreams
+    reconciler: Reconciler
+    files: InputFiles
+    large: LargeTasks
+    steps: Steps
+    push: PushOperations | None
+    """None: this server sends no notifications."""
 
-    async def on_message_send_stream(
-        self, params: pb.SendMessageRequest, context: ServerCallContext
-    ) -> AsyncGenerator[Event]:
-        with a2a_errors(context):
-            request, admitted = await self._take_in(params, context)
-            if isinstance(admitted, DirectAnswer):
-                yield to_direct_message(admitted.message, admitted.context_id)
-                return
+    extended_card: Callable[[Agent], pb.AgentCard]
+
+    @operation
+    async def on_message_send(self, params: pb.SendMessageRequest, call: Call) -> pb.Task | pb.Message:
+        incoming, admitted = await self._take_in(params, call)
+        if isinstance(admitted, DirectAnswer):
+            return to_direct_message(admitted.message, admitted.context_id)
+        snapshot = admitted.snapshot
+        if not incoming.return_immediately:
             until = UntilReply(admitted.message_id, is_answer=admitted.is_answer)
-            after = await self._known_to(context, admitted.snapshot)
-            listener = _Listener(context, after, request.history_length)
-            snapshot = admitted.snapshot if after else await self._answered(admitted)
-            async with aclosing(self._stream(snapshot, until, listener)) as events:
-                async for event in events:
-                    yield event
+            snapshot = await self._wait(snapshot, until, self.settings.blocking_timeout)
+        shown = await self._shown(snapshot, call.held, incoming.history_length)
+        return await self._task(shown, incoming.history_length)
 
-    async def on_subscribe_to_task(
-        self, params: pb.SubscribeToTaskRequest, context: ServerCallContext
+    @stream_operation
+    async def on_message_send_stream(
+        self, params: pb.SendMessageRequest, call: Call
     ) -> AsyncGenerator[Event]:
-        with a2a_errors(context):
-            snapshot = await self._known(params.id, "id", context)
-            snapshot = await self._snapshots.revived(snapshot)
-            state, after = snapshot.view.status.state, await self._known_to(context, snapshot)
-            if state.is_terminal and (after is None or is_reached(snapshot, after.position)):
-                raise UnsupportedOperationError(
-                    f"task {params.id!r} is {state} and publishes nothing more; read it with GetTask"
-                )
-            async with aclosing(self._stream(snapshot, UntilEnd(), _Listener(context, after))) as events:
-                async for event in events:
-                    yield event
+        incoming, admitted = await self._take_in(params, call)
+        if isinstance(admitted, DirectAnswer):
+            yield to_direct_message(admitted.message, admitted.context_id)
+            return
+        until = UntilReply(admitted.message_id, is_answer=admitted.is_answer)
+        after = await self._known_to(call, admitted.snapshot)
+        listener = _Listener(call, after, incoming.history_length)
+        snapshot = admitted.snapshot if after else await self._answered(admitted)
+        async with aclosing(self._stream(snapshot, until, listener)) as events:
+            async for event in events:
+                yield event
 
-    async def on_get_task(self, params: pb.GetTaskRequest, context: ServerCallContext) -> pb.Task:
-        with a2a_errors(context):
-            history_length = read_history_length(params)
-            snapshot = await self._known(params.id, "id", context)
-            held = held_by(context.state)
-            whole = await self._large.whole(snapshot, held, history_length=history_length)
-            task = await self._task(whole, history_length)
-            if EVENTS_EXTENSION in context.requested_extensions:
-                steps = await self._steps.of(whole.view, snapshot.message_ids)
-                if steps is not None:
-                    task.metadata.update({EVENTS_EXTENSION: {"steps": steps}})
-            return task
-
-    async def on_list_tasks(
-        self, params: pb.ListTasksRequest, context: ServerCallContext
-    ) -> pb.ListTasksResponse:
-        with a2a_errors(context):
-            query = read_list_request(params, viewer_of(context, self._agents))
-            page = await self._views.list_tasks(query)
-            for view in page.views:
-                is_open = not view.status.state.is_terminal
-                if is_open and self._reconciler.is_due(view.status.at.timestamp()):
-                    self._reconciler.check_soon(view.task_id)
-            tasks = [
-                to_task(view, self._settings.url, include_artifacts=query.with_artifacts)
-                for view in page.views
-            ]
-            for task in tasks:
-                if task.id in page.left_out:
-                    task.metadata.update(left_out(page.left_out[task.id]))
-            return pb.ListTasksResponse(
-                tasks=tasks,
-                next_page_token=page.next_page_token,
-                page_size=query.page_size,
-                total_size=page.total,
+    @stream_operation
+    async def on_subscribe_to_task(
+        self, params: pb.SubscribeToTaskRequest, call: Call
+    ) -> AsyncGenerator[Event]:
+        snapshot = await self._known(params.id, "id", call)
+        snapshot = await self.snapshots.revived(snapshot)
+        state, after = snapshot.view.status.state, await self._known_to(call, snapshot)
+        if state.is_terminal and (after is None or is_reached(snapshot, after.position)):
+            raise UnsupportedOperationError(
+                f"task {params.id!r} is {state} and publishes nothing more; read it with GetTask"
             )
+        async with aclosing(self._stream(snapshot, UntilEnd(), _Listener(call, after))) as events:
+            async for event in events:
+                yield event
 
-    async def on_cancel_task(self, params: pb.CancelTaskRequest, context: ServerCallContext) -> pb.Task:
+    @operation
+    async def on_get_task(self, params: pb.GetTaskRequest, call: Call) -> pb.Task:
+        history_length = read_history_length(params)
+        snapshot = await self._known(params.id, "id", call)
+        held = call.held
+        whole = await self.large.whole(snapshot, held, history_length=history_length)
+        task = await self._task(whole, history_length)
+        if call.is_extended:
+            steps = await self.steps.of(whole.view, snapshot.message_ids)
+            if steps is not None:
+                task.metadata.update({EVENTS_EXTENSION: {"steps": steps}})
+        return task
+
+    @operation
+    async def on_list_tasks(self, params: pb.ListTasksRequest, call: Call) -> pb.ListTasksResponse:
+        query = read_list_request(params, call.viewer)
+        page = await self.views.list_tasks(query)
+        for view in page.views:
+            is_open = not view.status.state.is_terminal
+            if is_open and self.reconciler.is_due(view.status.at.timestamp()):
+                self.reconciler.check_soon(view.task_id)
+        tasks = [
+            to_task(view, self.settings.url, include_artifacts=query.with_artifacts) for view in page.views
+        ]
+        for task in tasks:
+            if task.id in page.left_out:
+                task.metadata.update(left_out(page.left_out[task.id]))
+        return pb.ListTasksResponse(
+            tasks=tasks,
+            next_page_token=page.next_page_token,
+            page_size=query.page_size,
+            total_size=page.total,
+        )
+
+    @operation
+    async def on_cancel_task(self, params: pb.CancelTaskRequest, call: Call) -> pb.Task:
         """Cancel a task; repeating it returns the canceled task (A2A 1.0 §3.3.1: it is idempotent).
 
         In 0.3 no task that has ended can be canceled (§7.4).
         """
-        with a2a_errors(context):
-            snapshot = await self._snapshots.revived(await self._known(params.id, "id", context))
-            if is_legacy(context):
-                _refuse_if_ended(snapshot)
-            task_id, is_open = snapshot.view.task_id, not snapshot.view.status.state.is_terminal
-            # Temporal takes a cancellation for a closed workflow without an error: look first.
-            if is_open and await self._reconciler.reconcile(task_id):
-                snapshot = await self._again(snapshot)
-            if not snapshot.view.status.state.is_terminal:
-                await self._tasks.cancel(task_id)
-                snapshot = await self._canceled(await self._wait(snapshot, UntilEnd(), TAKE_WAIT))
-            # The task may also have ended in another way before it heard of the cancellation.
-            _refuse_unless_canceled(snapshot)
-            return await self._task(await self._shown(snapshot, held_by(context.state)))
+        snapshot = await self.snapshots.revived(await self._known(params.id, "id", call))
+        if call.is_legacy:
+            _refuse_if_ended(snapshot)
+        task_id, is_open = snapshot.view.task_id, not snapshot.view.status.state.is_terminal
+        # Temporal takes a cancellation for a closed workflow without an error: look first.
+        if is_open and await self.reconciler.reconcile(task_id):
+            snapshot = await self._again(snapshot)
+        if not snapshot.view.status.state.is_terminal:
+            await self.tasks.cancel(task_id)
+            snapshot = await self._canceled(await self._wait(snapshot, UntilEnd(), TAKE_WAIT))
+        # The task may also have ended in another way before it heard of the cancellation.
+        _refuse_unless_canceled(snapshot)
+        return await self._task(await self._shown(snapshot, call.held))
 
+    @operation
     async def on_create_task_push_notification_config(
-        self, params: pb.TaskPushNotificationConfig, context: ServerCallContext
+        self, params: pb.TaskPushNotificationConfig, call: Call
     ) -> pb.TaskPushNotificationConfig:
-        with a2a_errors(context):
-            snapshot = await self._known(params.task_id, "taskId", context)
-            heard = first_position(snapshot)
-            return await self._push.create(snapshot.view, params, heard=heard, is_legacy=is_legacy(context))
+        snapshot = await self._known(params.task_id, "taskId", call)
+        acknowledged = first_position(snapshot)
+        return await self._push().create(
+            snapshot.view, params, acknowledged=acknowledged, is_legacy=call.is_legacy
+        )
 
+    @operation
     async def on_get_task_push_notification_config(
-        self, params: pb.GetTaskPushNotificationConfigRequest, context: ServerCallContext
+        self, params: pb.GetTaskPushNotificationConfigRequest, call: Call
     ) -> pb.TaskPushNotificationConfig:
-        with a2a_errors(context):
-            snapshot = await self._known(params.task_id, "taskId", context)
-            return await self._push.get(snapshot.view.task_id, params.id)
+        snapshot = await self._known(params.task_id, "taskId", call)
+        return await self._push().get(snapshot.view.task_id, params.id)
 
+    @operation
     async def on_list_task_push_notification_configs(
-        self, params: pb.ListTaskPushNotificationConfigsRequest, context: ServerCallContext
+        self, params: pb.ListTaskPushNotificationConfigsRequest, call: Call
     ) -> pb.ListTaskPushNotificationConfigsResponse:
-        with a2a_errors(context):
-            await self._known(params.task_id, "taskId", context)
-            return await self._push.list(params)
+        await self._known(params.task_id, "taskId", call)
+        return await self._push().list(params)
 
+    @operation
     async def on_delete_task_push_notification_config(
-        self, params: pb.DeleteTaskPushNotificationConfigRequest, context: ServerCallContext
+        self, params: pb.DeleteTaskPushNotificationConfigRequest, call: Call
     ) -> None:
-        with a2a_errors(context):
-            snapshot = await self._known(params.task_id, "taskId", context)
-            await self._push.delete(snapshot.view.task_id, params.id)
+        snapshot = await self._known(params.task_id, "taskId", call)
+        await self._push().delete(snapshot.view.task_id, params.id)
 
+    @operation
     async def on_get_extended_agent_card(
-        self, params: pb.GetExtendedAgentCardRequest, context: ServerCallContext
+        self, params: pb.GetExtendedAgentCardRequest, call: Call
     ) -> pb.AgentCard:
-        with a2a_errors(context):
-            return self._extended_card(agent_of(context, self._agents))
+        return self.extended_card(call.agent)
 
     async def _take_in(
-        self, params: pb.SendMessageRequest, context: ServerCallContext
-    ) -> tuple[SendRequest, Admitted | DirectAnswer]:
+        self, params: pb.SendMessageRequest, call: Call
+    ) -> tuple[IncomingMessage, Admitted | DirectAnswer]:
         """Let a task have the message, and the client the notifications that it asks for."""
-        key: str = context.state.get("headers", {}).get(IDEMPOTENCY_KEY, "")
-        request = read_send_request(params, max_bytes=self._settings.max_message_bytes, key=key)
-        viewer = viewer_of(context, self._agents)
-        check_content_types(params, agent_of(context, self._agents))
-        if request.push:
-            if request.task_id:
-                await self._known(request.task_id, "message.taskId", context)
-            await self._push.check(request.push, viewer.owner, task_id=request.task_id)
-        admitted = await self._admission.take_in(request, viewer, identity_of(caller_of(context)))
-        if request.push and isinstance(admitted, Admitted):
+        owner, key = call.caller.owner, call.header(IDEMPOTENCY_KEY)
+        max_bytes = self.settings.max_message_bytes
+        incoming = read_message(params, owner, call.agent, max_bytes=max_bytes, key=key)
+        if incoming.push:
+            if not incoming.is_new:
+                await self._known(incoming.task_id, "message.taskId", call)
+            task_id = "" if incoming.is_new else incoming.task_id
+            await self._push().check(incoming.push, owner, task_id=task_id)
+        admitted = await self.admission.take_in(incoming, call.viewer, identity_of(call.caller))
+        if incoming.push and isinstance(admitted, Admitted):
             # If we die before this, the client's retry does it.
-            view = admitted.snapshot.view
-            heard = await self._heard(admitted.snapshot, is_new=not request.task_id)
-            await self._push.create(view, request.push, heard=heard, is_legacy=is_legacy(context))
-        return request, admitted
+            snapshot = admitted.snapshot
+            acknowledged = await self._acknowledged(snapshot, is_new=incoming.is_new)
+            await self._push().create(
+                snapshot.view, incoming.push, acknowledged=acknowledged, is_legacy=call.is_legacy
+            )
+        return incoming, admitted
 
-    async def _heard(self, snapshot: Snapshot, *, is_new: bool) -> str:
+    def _push(self) -> PushOperations:
+        if self.push is None:
+            raise PushNotificationNotSupportedError
+        return self.push
+
+    async def _acknowledged(self, snapshot: Snapshot, *, is_new: bool) -> str:
         """Return where notifications asked for with a message begin; who starts a task hears all of it."""
         if not is_new:
             return first_position(snapshot)
-        is_all_there = await self._views.holds(snapshot.view.task_id, START)
+        is_all_there = await self.views.holds(snapshot.view.task_id, START)
         return START if is_all_there else first_position(replace(snapshot, position=START))
 
-    async def _known(self, task_id: str, field: str, context: ServerCallContext) -> Snapshot:
+    async def _known(self, task_id: str, field: str, call: Call) -> Snapshot:
         """Return a task that the caller may see."""
-        return await self._snapshots.open(check_id(task_id, field), viewer_of(context, self._agents))
+        return await self.snapshots.open(check_id(task_id, field), call.viewer)
 
     async def _again(self, snapshot: Snapshot) -> Snapshot:
         """Return the task as it stands now."""
-        return await self._snapshots.take(snapshot.view.task_id, viewer_of_view(snapshot.view))
+        return await self.snapshots.take(snapshot.view.task_id, viewer_of_view(snapshot.view))
 
     async def _canceled(self, snapshot: Snapshot) -> Snapshot:
         """Return a task that was asked to stop when it has, or as it stands after some seconds."""
@@ -290,7 +270,7 @@ class TaskHandler(RequestHandler):
         if view.status.state.is_terminal:
             return snapshot
         is_untaken = view.status.state is TaskState.SUBMITTED and not view.run_id
-        if is_untaken and await self._reconciler.reconcile(view.task_id):
+        if is_untaken and await self.reconciler.reconcile(view.task_id):
             return await self._again(snapshot)
         return await self._wait(snapshot, UntilEnd(), CANCEL_WAIT - TAKE_WAIT)
 
@@ -305,7 +285,7 @@ class TaskHandler(RequestHandler):
 
     async def _wait(self, snapshot: Snapshot, until: UntilEnd, seconds: float) -> Snapshot:
         """Return the task when `until` is over, or as it stands after some seconds."""
-        async with aclosing(self._streams.follow(snapshot, until, seconds=seconds)) as steps:
+        async with aclosing(self.streams.follow(snapshot, until, seconds=seconds)) as steps:
             async for _ in steps:
                 pass
         return await self._again(snapshot)
@@ -315,7 +295,7 @@ class TaskHandler(RequestHandler):
     ) -> Snapshot:
         """Return as much of a task as can be shown now: what was asked has been done, and is answered."""
         try:
-            return await self._large.whole(snapshot, held, history_length=history_length)
+            return await self.large.whole(snapshot, held, history_length=history_length)
         except (TaskTooLargeError, UnavailableNowError):
             return snapshot
 
@@ -324,16 +304,16 @@ class TaskHandler(RequestHandler):
 
         Of one without history and artifacts, the metadata say so.
         """
-        view = await self._files.shown(snapshot.view, history_length)
-        task = to_task(view, self._settings.url, history_length=history_length)
+        view = await self.files.shown(snapshot.view, history_length)
+        task = to_task(view, self.settings.url, history_length=history_length)
         if not snapshot.is_whole:
             task.metadata.update(left_out(snapshot.size))
         return task
 
-    async def _known_to(self, context: ServerCallContext, snapshot: Snapshot) -> EventId | None:
+    async def _known_to(self, call: Call, snapshot: Snapshot) -> EventId | None:
         """Return behind which event the client goes on, None if it needs the whole task first."""
-        event_id = EventId.parse(context.state.get("headers", {}).get(LAST_EVENT_ID, ""))
-        if event_id and await self._views.holds(snapshot.view.task_id, event_id.position):
+        event_id = EventId.parse(call.header(LAST_EVENT_ID))
+        if event_id and await self.views.holds(snapshot.view.task_id, event_id.position):
             return event_id
         return None
 
@@ -346,9 +326,9 @@ class TaskHandler(RequestHandler):
         the event is out. Of several updates that tell of one event, the last has its id: whoever did not get
         that far gets them all again.
         """
-        translator, state = await self._translator(snapshot, listener), listener.context.state
+        translator, state = await self._translator(snapshot, listener), listener.call.context.state
         shown_at = START
-        steps = self._streams.follow(snapshot, until, after=listener.after and listener.after.position)
+        steps = self.streams.follow(snapshot, until, after=listener.after and listener.after.position)
         async with aclosing(steps):
             async for step in steps:
                 if isinstance(step, Snapshot):
@@ -380,8 +360,8 @@ class TaskHandler(RequestHandler):
     def _translator_of(
         self, shown: Snapshot, listener: _Listener, after: EventId | None = None
     ) -> UpdateTranslator:
-        url = self._settings.url
-        return UpdateTranslator(shown.view, url, extended=listener.is_extended, after=after)
+        url = self.settings.url
+        return UpdateTranslator(shown.view, url, extended=listener.call.is_extended, after=after)
 
 
 def _refuse_if_ended(snapshot: Snapshot) -> None:

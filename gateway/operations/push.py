@@ -3,14 +3,13 @@
 import base64
 import binascii
 import re
-from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
 from a2a.types import a2a_pb2 as pb
-from a2a.utils.errors import InvalidParamsError, PushNotificationNotSupportedError, TaskNotFoundError
+from a2a.utils.errors import InvalidParamsError, TaskNotFoundError
 
 from everloop.gateway.errors import TemporalUnavailableError
-from everloop.gateway.requests.messages import check_id
+from everloop.gateway.requests.fields import check_id
 from everloop.runtime.outbound import UnfitUrlError, WebhookPolicy
 from everloop.stores.push.configs import MAX_CONFIGS, PushConfig, PushConfigs, TooManyPushConfigsError
 from everloop.stores.push.deliveries import PushDeliveries
@@ -18,79 +17,6 @@ from everloop.stores.push.notifying import NotificationError, Notify
 from everloop.stores.push.settings import PushSettings
 from everloop.workflows.contract.names import derive_push_config_id
 from everloop.workflows.contract.tasks import TaskView
-
-# Push notification configs of tasks: set, read and removed by clients (A2A 1.0 §3.1.7 to §3.1.10).
-
-
-class PushOperations(ABC):
-    """What clients do with the push notification configs of tasks that they may see.
-
-    `is_legacy`: the config is set by a client of A2A 0.3, whose notifications are tasks of that version.
-    """
-
-    @abstractmethod
-    async def check(self, config: pb.TaskPushNotificationConfig, owner: str, *, task_id: str = "") -> None:
-        """Refuse what no config can be, before its task starts, or the task of this id gets its message.
-
-        Raises:
-            InvalidParamsError: its URL is none that this server sends to, a field does not fit, or the task
-                has too many.
-        """
-
-    @abstractmethod
-    async def create(
-        self, view: TaskView, config: pb.TaskPushNotificationConfig, *, heard: str, is_legacy: bool
-    ) -> pb.TaskPushNotificationConfig:
-        """Set a config of a task, in the place of one of the same id; repeating it changes nothing.
-
-        `heard`: up to which position of its stream the client knows the task; empty: it is told the whole
-        task first. It holds unless the config had the same URL before.
-
-        Raises:
-            InvalidParamsError: as for `check`.
-        """
-
-    @abstractmethod
-    async def get(self, task_id: str, config_id: str) -> pb.TaskPushNotificationConfig:
-        """Return a config.
-
-        Raises:
-            TaskNotFoundError: the task has no such config.
-        """
-
-    @abstractmethod
-    async def list(
-        self, params: pb.ListTaskPushNotificationConfigsRequest
-    ) -> pb.ListTaskPushNotificationConfigsResponse:
-        """Return the configs of a task, page by page."""
-
-    @abstractmethod
-    async def delete(self, task_id: str, config_id: str) -> None:
-        """Remove a config; one that is not there is no error."""
-
-
-class NoPush(PushOperations):
-    """A server that sends no notifications."""
-
-    async def check(self, config: pb.TaskPushNotificationConfig, owner: str, *, task_id: str = "") -> None:
-        raise PushNotificationNotSupportedError
-
-    async def create(
-        self, view: TaskView, config: pb.TaskPushNotificationConfig, *, heard: str, is_legacy: bool
-    ) -> pb.TaskPushNotificationConfig:
-        raise PushNotificationNotSupportedError
-
-    async def get(self, task_id: str, config_id: str) -> pb.TaskPushNotificationConfig:
-        raise PushNotificationNotSupportedError
-
-    async def list(
-        self, params: pb.ListTaskPushNotificationConfigsRequest
-    ) -> pb.ListTaskPushNotificationConfigsResponse:
-        raise PushNotificationNotSupportedError
-
-    async def delete(self, task_id: str, config_id: str) -> None:
-        raise PushNotificationNotSupportedError
-
 
 # Push notification configs as clients send and get them, checked and in our own terms. Pure.
 #
@@ -203,10 +129,11 @@ class _TemporalAwayError(NotificationError, TemporalUnavailableError):
     """Temporal does not answer. Nothing is lost: send the same request again in a few seconds."""
 
 
-class StoredPush(PushOperations):
-    """Keeps what clients ask for, then lets a delivery look at the task.
+class PushOperations:
+    """What clients do with push notification configs of tasks that they may see (A2A 1.0 §3.1.7 to §3.1.10).
 
-    If we die in between, the next status of the task starts the delivery, or the client's retry.
+    A config is kept, then a delivery looks at the task. If we die in between, the next status of the task
+    starts the delivery, or the client's retry.
     """
 
     def __init__(self, configs: PushConfigs, notify: Notify, policy: WebhookPolicy, public_url: str) -> None:
@@ -216,6 +143,12 @@ class StoredPush(PushOperations):
         self._public_url = public_url
 
     async def check(self, config: pb.TaskPushNotificationConfig, owner: str, *, task_id: str = "") -> None:
+        """Refuse what no config can be, before its task starts, or the task of this id gets its message.
+
+        Raises:
+            InvalidParamsError: its URL is none that this server sends to, a field does not fit, or the task
+                has too many.
+        """
         check_config(config)
         try:
             await self._policy.check(config.url, owner=owner)
@@ -228,15 +161,29 @@ class StoredPush(PushOperations):
                 raise _too_many()
 
     async def create(
-        self, view: TaskView, config: pb.TaskPushNotificationConfig, *, heard: str, is_legacy: bool
+        self, view: TaskView, config: pb.TaskPushNotificationConfig, *, acknowledged: str, is_legacy: bool
     ) -> pb.TaskPushNotificationConfig:
+        """Set a config of a task, in the place of one of the same id; repeating it changes nothing.
+
+        `acknowledged`: up to which position of its stream the client knows the task; empty: it gets the whole
+        task first. It holds unless the config had the same URL before. `is_legacy`: it is set by a client of
+        A2A 0.3, whose notifications are tasks of that version.
+
+        Raises:
+            InvalidParamsError: as for `check`.
+        """
         await self.check(config, view.owner)
         wanted = read_config(config, view, self._public_url, is_legacy=is_legacy)
-        await self._put(wanted, heard)
+        await self._put(wanted, acknowledged)
         await self._notify(wanted.task_id, [wanted.id])
         return show_config(wanted)
 
     async def get(self, task_id: str, config_id: str) -> pb.TaskPushNotificationConfig:
+        """Return a config.
+
+        Raises:
+            TaskNotFoundError: the task has no such config.
+        """
         config = await self._find(task_id, config_id)
         if config is None:
             raise TaskNotFoundError(f"task {task_id!r} has no push notification config {config_id!r}")
@@ -245,9 +192,11 @@ class StoredPush(PushOperations):
     async def list(
         self, params: pb.ListTaskPushNotificationConfigsRequest
     ) -> pb.ListTaskPushNotificationConfigsResponse:
+        """Return the configs of a task, page by page."""
         return show_page(await self._configs.list_configs(params.task_id), params)
 
     async def delete(self, task_id: str, config_id: str) -> None:
+        """Remove a config; one that is not there is no error."""
         await self._configs.delete(task_id, check_id(config_id, "id"))
 
     async def _put(self, config: PushConfig, position: str) -> None:
@@ -270,7 +219,7 @@ def make_push(
     settings: PushSettings, configs: PushConfigs, notify: Notify, public_url: str
 ) -> PushOperations | None:
     """Return what clients may do; None: these settings refuse notifications."""
-    return StoredPush(configs, notify, settings.policy, public_url) if settings.push else None
+    return PushOperations(configs, notify, settings.policy, public_url) if settings.push else None
 
 
 def notifier(deliveries: PushDeliveries) -> Notify:

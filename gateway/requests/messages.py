@@ -1,97 +1,214 @@
-"""What clients send, checked and in our own terms. Pure.
+"""Messages of clients: checked, in our own terms, and with the ids by which a repeated one is known. Pure.
 
 Everything here raises A2A errors that name the field, what was wrong with it and what was expected; none
 repeats the content of a message.
 """
 
-import unicodedata
-from collections.abc import Sequence
+import hashlib
+import uuid
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 import orjson
 from a2a.types import a2a_pb2 as pb
-from a2a.utils.constants import DEFAULT_LIST_TASKS_PAGE_SIZE, MAX_LIST_TASKS_PAGE_SIZE
-from a2a.utils.errors import InvalidParamsError
+from a2a.utils.errors import ContentTypeNotSupportedError, InvalidParamsError
 from google.protobuf.json_format import MessageToDict
 from google.protobuf.struct_pb2 import Struct, Value
 from pydantic import JsonValue
 
-from everloop.gateway.context import Viewer
+from everloop.agents.agent import Agent
+from everloop.gateway.errors import MessageChangedError
+from everloop.gateway.requests.fields import MAX_PARTS, check_id, read_history_length
 from everloop.gateway.requests.files import (
+    BYTES,
     InputFile,
     input_files,
     read_file_part,
     read_filename,
     read_media_type,
 )
-from everloop.runtime.protocol.tasks import STATES_BY_NUMBER
-from everloop.stores.views.interface import TaskQuery
 from everloop.workflows.contract.messages import (
     DataPart,
     FilePart,
+    Message,
     Part,
     TextPart,
     UserMessage,
     describe_parts,
 )
-from everloop.workflows.contract.parts import PATH_STEPS
+from everloop.workflows.contract.names import (
+    agent_task_id,
+    derive_task_id,
+    has_mark,
+    key_mark,
+    message_identity,
+    unique_message_id,
+    view_message_id,
+)
 from everloop.workflows.contract.questions import WITHHELD
+from everloop.workflows.contract.tasks import TaskView
 
-MAX_ID_BYTES = 255
-"""Ids become workflow ids, update ids and keyword search attributes; Temporal may refuse longer ones."""
+IDEMPOTENCY_KEY = "idempotency-key"
+"""The header that makes a message the same as any other one with it, whatever its messageId."""
 
 MAX_REFERENCES = 10
 """Tasks that a message may refer to: their results go to the model with it."""
 
-MAX_PARTS = 1000
-"""Parts of a message. Each costs some work wherever the message goes; files have a limit of their own."""
-
 MAX_EXACT_INTEGER = 2**53
 """Protobuf carries JSON numbers as doubles; up to here a whole one is exact."""
 
+_OTHER_MESSAGE = "the header Idempotency-Key has come with another message; give each message its own"
+
 
 @dataclass(frozen=True)
-class SendRequest:
-    """A message and what its sender wants back. Empty ids: a new task, a new context.
+class IncomingMessage:
+    """A message as its sender meant it, and which other messages are the same: clients repeat what was lost.
 
-    The message says where its `files` are stored; they have yet to be. `references` are ids of other tasks.
-    `key` is the Idempotency-Key of the request, if it has one.
+    The same is what has the same messageId and content; or the Idempotency-Key, if there is one, whatever the
+    messageId. For agents that do not deduplicate no message is the same as another.
     """
 
     message: UserMessage
+    """With the id that it has for its task: the same for what counts as repeated."""
+
+    agent: Agent
+    """Whom it is for."""
+
+    owner: str
+    """Whose it is."""
+
     files: tuple[InputFile, ...]
+    """What the message says is stored; it has yet to be."""
+
     task_id: str
+    """Of the task that it starts, or goes to."""
+
+    is_new: bool
+    """Whether it starts a task."""
+
     context_id: str
+    """Empty: a new one."""
+
+    digest: str
+    """What tells one content of a message that starts a task from another."""
+
+    references: tuple[str, ...]
+    """Ids of other tasks."""
+
+    key: str
+    """The Idempotency-Key of the request, if it has one."""
+
     history_length: int | None
     return_immediately: bool
-    push: pb.TaskPushNotificationConfig | None = None
-    references: tuple[str, ...] = ()
-    key: str = ""
+    push: pb.TaskPushNotificationConfig | None
+
+    def check_digest(self, digest: str) -> None:
+        """Pass unless the key of the request came with a message of another content before.
+
+        Raises:
+            InvalidParamsError: it did.
+        """
+        if self.key and digest and digest != self.digest:
+            raise InvalidParamsError(_OTHER_MESSAGE)
+
+    def find_candidate(self, message_ids: Iterable[str]) -> str | None:
+        """Return which of these ids this message may have come under before; None if it is a new one."""
+        shown, identity = view_message_id(self.message.message_id), message_identity(self.message.message_id)
+        return next(
+            (
+                known
+                for known in message_ids
+                if (self.key and has_mark(known, self.key))
+                or view_message_id(known) == shown
+                or message_identity(known) == identity
+            ),
+            None,
+        )
+
+    def find_repeated(self, view: TaskView) -> str | None:
+        """Return under which id a task has taken this very message in; None: it has not.
+
+        What stands in place of a secret cannot be compared; nor is a secret passed on as something else
+        because it comes again, whether the agent takes repeated messages or not.
+
+        Raises:
+            InvalidParamsError, MessageChangedError: another message came under the same id or key before.
+        """
+        is_elsewhere = self.key and self.context_id not in {"", view.context_id}
+        if is_elsewhere or any(self._differs(known) for known in view.history):
+            raise self.changed()
+        taken = (known for known in view.history if isinstance(known, UserMessage))
+        return next((known.message_id for known in taken if self._is_same(known)), None)
+
+    def changed(self) -> InvalidParamsError | MessageChangedError:
+        """Return what to say to who sent another message as one that has come before."""
+        if self.key:
+            return InvalidParamsError(_OTHER_MESSAGE)
+        return MessageChangedError(view_message_id(self.message.message_id))
+
+    def _is_same(self, known: UserMessage) -> bool:
+        is_secret = bool(known.metadata.get(WITHHELD))
+        if is_secret and not self.key:
+            return view_message_id(known.message_id) == view_message_id(self.message.message_id)
+        is_named_so = (
+            has_mark(known.message_id, self.key) if self.key else known.message_id == self.message.message_id
+        )
+        return is_named_so and (is_secret or known.parts == self.message.parts)
+
+    def _differs(self, known: Message) -> bool:
+        """Whether a message of the history counts as the same and says something else."""
+        is_same = message_identity(known.message_id) == message_identity(self.message.message_id)
+        if not (isinstance(known, UserMessage) and is_same):
+            return False
+        return known.parts != self.message.parts and not known.metadata.get(WITHHELD)
 
 
-def read_send_request(params: pb.SendMessageRequest, *, max_bytes: int, key: str = "") -> SendRequest:
+def read_message(
+    params: pb.SendMessageRequest, owner: str, agent: Agent, *, max_bytes: int, key: str = ""
+) -> IncomingMessage:
     """Check a SendMessage or SendStreamingMessage request (A2A 1.0 §3.2.1).
 
     Raises:
         InvalidParamsError: a field is missing or malformed, or the message, not counting the bytes of its
             files, is larger than `max_bytes`.
+        ContentTypeNotSupportedError: the agent does not take it, or gives nothing that the client takes.
     """
     if not params.HasField("message"):
         raise InvalidParamsError("message is missing; send one")
-    configuration = params.configuration
+    configuration, sent = params.configuration, params.message
     has_push = configuration.HasField("task_push_notification_config")
-    message = params.message
-    return SendRequest(
-        message=_read_message(message, max_bytes),
-        files=input_files(message.parts),
-        task_id=check_id(message.task_id, "message.taskId") if message.task_id else "",
-        context_id=check_id(message.context_id, "message.contextId") if message.context_id else "",
-        history_length=read_history_length(configuration),
+    message = _read_message(sent, max_bytes)
+    files = input_files(sent.parts)
+    task_id = check_id(sent.task_id, "message.taskId") if sent.task_id else ""
+    context_id = check_id(sent.context_id, "message.contextId") if sent.context_id else ""
+    history_length = read_history_length(configuration)
+    references = _read_references(sent.reference_task_ids)
+    key = check_id(key, "the header Idempotency-Key") if key else ""
+    check_content_types(params, agent)
+    content = b"" if task_id else content_of(message, context_id, references)
+    if key:
+        new_id = derive_task_id(owner, agent.id, unique_message_id("", key), b"")
+    elif agent.deduplicate:
+        new_id = derive_task_id(owner, agent.id, message.message_id, content)
+    else:
+        new_id = agent_task_id(agent.id, str(uuid.uuid4()))
+    if key or not agent.deduplicate:
+        mark = key_mark(key) if key else uuid.uuid4().hex
+        message = message.model_copy(update={"message_id": unique_message_id(message.message_id, mark)})
+    return IncomingMessage(
+        message=message,
+        agent=agent,
+        owner=owner,
+        files=files,
+        task_id=task_id or new_id,
+        is_new=not task_id,
+        context_id=context_id,
+        digest=hashlib.sha256(content).hexdigest(),
+        references=references,
+        key=key,
+        history_length=history_length,
         return_immediately=configuration.return_immediately,
         push=configuration.task_push_notification_config if has_push else None,
-        references=_read_references(message.reference_task_ids),
-        key=check_id(key, "the header Idempotency-Key") if key else "",
     )
 
 
@@ -103,79 +220,6 @@ def _read_references(task_ids: Sequence[str]) -> tuple[str, ...]:
         )
     named = (check_id(id_, f"message.referenceTaskIds[{index}]") for index, id_ in enumerate(task_ids))
     return tuple(dict.fromkeys(named))
-
-
-def check_id(value: str, field: str) -> str:
-    """Return an id that is fit to be used as one.
-
-    Raises:
-        InvalidParamsError: it is empty, longer than 255 bytes, a step of a path, or has control characters.
-    """
-    if not value:
-        raise InvalidParamsError(f"{field} is empty; give an id")
-    size = len(value.encode())
-    if size > MAX_ID_BYTES:
-        raise InvalidParamsError(f"{field} has {size} bytes; an id may have {MAX_ID_BYTES}")
-    if any(unicodedata.category(character) == "Cc" for character in value):
-        raise InvalidParamsError(f"{field} has control characters; use letters, digits and punctuation")
-    if value in PATH_STEPS:
-        raise InvalidParamsError(f"{field} is a step of a path, not a name; give another id")
-    return value
-
-
-class HistoryLengthField(Protocol):
-    """A request or configuration that may limit the history."""
-
-    history_length: int
-
-    def HasField(self, field_name: str, /) -> bool: ...  # noqa: N802 -- protobuf's name
-
-
-def read_history_length(request: HistoryLengthField) -> int | None:
-    """Return how many messages of the history are wanted; None means all (A2A 1.0 §3.2.4).
-
-    Raises:
-        InvalidParamsError: it is negative.
-    """
-    if not request.HasField("history_length"):
-        return None
-    if request.history_length < 0:
-        raise InvalidParamsError(f"historyLength is {request.history_length}; it must be 0 or more")
-    return request.history_length
-
-
-def read_list_request(params: pb.ListTasksRequest, viewer: Viewer) -> TaskQuery:
-    """Check a ListTasks request (A2A 1.0 §3.1.4); the page size is 50 unless given.
-
-    Raises:
-        InvalidParamsError: the page size, the history length or the time is out of range.
-    """
-    page_size = params.page_size if params.HasField("page_size") else DEFAULT_LIST_TASKS_PAGE_SIZE
-    if not 1 <= page_size <= MAX_LIST_TASKS_PAGE_SIZE:
-        raise InvalidParamsError(f"pageSize is {page_size}; it must be 1 to {MAX_LIST_TASKS_PAGE_SIZE}")
-    return TaskQuery(
-        owner=viewer.owner,
-        agent_id=viewer.agent_id,
-        context_id=check_id(params.context_id, "contextId") if params.context_id else None,
-        state=STATES_BY_NUMBER.get(params.status),
-        updated_since=_read_oldest(params),
-        page_size=page_size,
-        page_token=params.page_token,
-        with_history=read_history_length(params),
-        with_artifacts=params.include_artifacts,
-    )
-
-
-def _read_oldest(params: pb.ListTasksRequest) -> int | None:
-    """Return `statusTimestampAfter` in microseconds, rounded up: statuses of that very time match."""
-    if not params.HasField("status_timestamp_after"):
-        return None
-    try:
-        return -(-params.status_timestamp_after.ToNanoseconds() // 1_000)
-    except ValueError:
-        raise InvalidParamsError(
-            "statusTimestampAfter is no time between the years 1 and 9999; give one as RFC 3339 writes it"
-        ) from None
 
 
 def content_of(message: UserMessage, context_id: str, references: Sequence[str] = ()) -> bytes:
@@ -251,3 +295,54 @@ def _with_integers(value: JsonValue) -> JsonValue:
             return {key: _with_integers(item) for key, item in value.items()}
         case _:
             return value
+
+
+# Whether an agent can take what a message brings, and give what its client can take.
+#
+# Source: A2A 1.0 §3.1.1 and §3.3.2 (ContentTypeNotSupportedError), §3.2.2 (acceptedOutputModes).
+
+_UNNAMED = {"text": "text/plain", "data": "application/json", "raw": BYTES, "url": BYTES}
+"""What a part without a media type is."""
+
+
+def check_content_types(params: pb.SendMessageRequest, agent: Agent) -> None:
+    """Pass if the agent takes every part of the message, and the client something that the agent gives.
+
+    An agent that names no modes takes and gives anything.
+
+    Raises:
+        ContentTypeNotSupportedError: it names the part or the modes, and what would do.
+    """
+    for index, part in enumerate(params.message.parts):
+        media_type = part.media_type or _UNNAMED.get(part.WhichOneof("content") or "", "text/plain")
+        if agent.input_modes and not _fits_any(media_type, agent.input_modes):
+            raise ContentTypeNotSupportedError(
+                f"message.parts[{index}] is {_shown(media_type)}; agent {agent.id!r} takes "
+                f"{', '.join(agent.input_modes)}"
+            )
+    accepted = params.configuration.accepted_output_modes
+    if accepted and agent.output_modes and not any(_meet(mode, agent.output_modes) for mode in accepted):
+        raise ContentTypeNotSupportedError(
+            f"configuration.acceptedOutputModes has nothing that agent {agent.id!r} gives: "
+            f"{', '.join(agent.output_modes)}; accept one of these, or leave it out"
+        )
+
+
+def _meet(accepted: str, given: Sequence[str]) -> bool:
+    """Whether a mode that a client accepts, which may be a range, is one that an agent gives."""
+    return _fits_any(accepted, given) or any(_fits(mode, accepted) for mode in given)
+
+
+def _fits_any(media_type: str, modes: Sequence[str]) -> bool:
+    return any(_fits(media_type, mode) for mode in modes)
+
+
+def _fits(media_type: str, mode: str) -> bool:
+    """Whether a type is what a mode says. Modes may be ranges (`image/*`), and, as 0.3 wrote, `text`."""
+    kind, _, subtype = media_type.partition(";")[0].strip().lower().partition("/")
+    wanted, _, wanted_subtype = mode.partition(";")[0].strip().lower().partition("/")
+    return wanted in {"*", kind} and (wanted_subtype in {"", "*", subtype} or not subtype)
+
+
+def _shown(media_type: str) -> str:
+    return repr(media_type[:100])

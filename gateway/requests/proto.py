@@ -1,4 +1,4 @@
-"""Messages of the protocol as JSON: whether what was sent fits one, and pages of tasks. Pure.
+"""Messages of the protocol as JSON, and as bytes: whether what was sent fits one. Pure.
 
 Source: ProtoJSON (protobuf.dev, "ProtoJSON Format"). The protobuf decoder reports errors with what was
 sent and in words of its own; it lets unknown words pass for enums, and leaves out what is no base64.
@@ -10,15 +10,14 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar, cast
 
-from a2a.types import a2a_pb2 as pb
 from a2a.utils.errors import InvalidParamsError
 from google.protobuf.descriptor import Descriptor, EnumDescriptor, FieldDescriptor
-from google.protobuf.json_format import MessageToDict
+from google.protobuf.json_format import ParseDict
 from google.protobuf.message import DecodeError, Message
 from google.protobuf.timestamp_pb2 import Timestamp
 
+from everloop.gateway.requests.fields import MAX_PARTS
 from everloop.gateway.requests.json import MAX_VALUES
-from everloop.gateway.requests.messages import MAX_PARTS
 
 # Whether the bytes of file parts are in base64. Pure.
 #
@@ -100,20 +99,23 @@ def _field(value: object, name: str) -> object:
 
 INT32_MAX = 2**31 - 1
 
+_M = TypeVar("_M", bound=Message)
+
+
+def read_params(kind: type[_M], params: object, find_flaw: Callable[[object], str] = lambda _: "") -> _M:
+    """Return the message that parameters are; `find_flaw` says what else is wrong with them.
+
+    Raises:
+        InvalidParamsError: they do not fit; the text names the first field, and what was expected.
+    """
+    if found := flaw(kind, params) or find_flaw(params):
+        raise InvalidParamsError(found)
+    return ParseDict(cast("dict[str, Any]", params), kind(), ignore_unknown_fields=True)
+
 
 def flaw(kind: type[Message], value: object) -> str:
     """Return what is wrong with the first field that does not fit, and what was expected; empty: nothing."""
     return _message_flaw(cast("Descriptor", kind.DESCRIPTOR), value, "")
-
-
-def page_of_tasks(response: pb.ListTasksResponse) -> dict[str, Any]:
-    """Return a page as JSON: all that A2A 1.0 §3.1.4 requires of it, and tasks as GetTask shows them."""
-    return {
-        "tasks": [MessageToDict(task) for task in response.tasks],
-        "nextPageToken": response.next_page_token,
-        "pageSize": response.page_size,
-        "totalSize": response.total_size,
-    }
 
 
 def _message_flaw(message: Descriptor, value: object, path: str) -> str:
@@ -227,8 +229,6 @@ _WELL_KNOWN: dict[str, tuple[Callable[[object], bool], str]] = {
 _VARINT, _FIXED64, _DELIMITED, _FIXED32 = 0, 1, 2, 5
 _FIXED_SIZES = {_FIXED64: 8, _FIXED32: 4}
 _MAX_VARINT_BYTES = 10
-
-_M = TypeVar("_M", bound=Message)
 
 
 def read_message(kind: type[_M], content: bytes) -> _M:

@@ -11,7 +11,7 @@ from everloop.activities.publish import ViewPublisher
 from everloop.activities.push.delivery import PushDelivering
 from everloop.activities.push.feed import TaskWorkflows
 from everloop.activities.push.webhook import Webhooks
-from everloop.gateway.operations.push import StoredPush, notifier
+from everloop.gateway.operations.push import PushOperations, notifier
 from everloop.stores.push.configs import RedisPushConfigs
 from everloop.stores.push.deliveries import PushDeliveries
 from everloop.stores.push.notifying import NotifyingTaskViews
@@ -62,7 +62,7 @@ async def running_push_harness(client: Client, redis: Redis) -> AsyncGenerator[P
             configs, views, TaskWorkflows(client, artifacts), Webhooks(LOOPBACK_ALLOWED), MemoryToolRecords()
         ),
     )
-    push = StoredPush(configs, notify, LOOPBACK_ALLOWED, PUBLIC_URL)
+    push = PushOperations(configs, notify, LOOPBACK_ALLOWED, PUBLIC_URL)
     async with (
         running_workers(client, ports, WorkerSettings(task_queue=queue, shutdown_grace=0)),
         running_grpc_gateway(client, views, queue=queue, push=push) as gateway,

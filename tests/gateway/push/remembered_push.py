@@ -17,7 +17,7 @@ class RememberedPush(PushOperations):
         pass
 
     async def create(
-        self, view: TaskView, config: pb.TaskPushNotificationConfig, *, heard: str, is_legacy: bool
+        self, view: TaskView, config: pb.TaskPushNotificationConfig, *, acknowledged: str, is_legacy: bool
     ) -> pb.TaskPushNotificationConfig:
         kept = pb.TaskPushNotificationConfig()
         kept.CopyFrom(config)

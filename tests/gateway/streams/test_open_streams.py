@@ -9,7 +9,7 @@ from temporalio.client import Client
 
 from everloop.gateway.auth.access import AccessControl
 from everloop.gateway.errors import TooManyRequestsError, UnavailableNowError
-from everloop.gateway.operations.authorized import OpenStreams
+from everloop.gateway.operations.operation import OpenStreams
 from everloop.stores.views.interface import TaskViews
 from tests.gateway.bindings.raw_calls import RAW_BINDINGS, Call, RawBinding, changed
 from tests.gateway.harness import RunningGateway, running_gateway, unique

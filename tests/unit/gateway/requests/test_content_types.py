@@ -5,7 +5,7 @@ from a2a.types import a2a_pb2 as pb
 from a2a.utils.errors import ContentTypeNotSupportedError
 
 from everloop.agents.agent import Agent
-from everloop.gateway.requests.content_types import check_content_types
+from everloop.gateway.requests.messages import check_content_types
 
 
 def agent(*modes: str) -> Agent:

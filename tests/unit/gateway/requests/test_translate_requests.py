@@ -11,17 +11,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import JsonValue
 
+from everloop.agents.agent import Agent
 from everloop.gateway.context import Viewer
-from everloop.gateway.requests.messages import (
-    MAX_ID_BYTES,
-    check_id,
-    content_of,
-    read_list_request,
-    read_send_request,
-)
+from everloop.gateway.requests.fields import MAX_ID_BYTES, check_id, read_list_request
+from everloop.gateway.requests.messages import content_of, read_message
 from everloop.stores.views.interface import TaskQuery
 from everloop.workflows.contract.messages import DataPart, FilePart, TextPart, UserMessage
 from everloop.workflows.contract.tasks import TaskState
+
+AGENT = Agent(id="a", name="A", description="A.")
 
 
 def send(**changes: object) -> pb.SendMessageRequest:
@@ -38,10 +36,8 @@ def test_a_message_keeps_its_parts_and_metadata() -> None:
         "list": [1, {"deep": 2}],
         "no": None,
     }
-    request = read_send_request(
-        send(parts=[{"text": "a"}, {"data": data}], metadata={"n": 1}, taskId="t", contextId="c"),
-        max_bytes=1000,
-    )
+    sent = send(parts=[{"text": "a"}, {"data": data}], metadata={"n": 1}, taskId="t", contextId="c")
+    request = read_message(sent, "o", AGENT, max_bytes=1000)
 
     assert request.message == UserMessage(
         message_id="m", parts=(TextPart(text="a"), DataPart(data=data)), metadata={"n": 1}
@@ -59,10 +55,10 @@ def test_the_limit_counts_the_whole_message_as_json(size: int, *, fits: bool) ->
     request = send(parts=[{"text": "x" * (200 - frame)}])
 
     if fits:
-        assert read_send_request(request, max_bytes=size).message.message_id == "m"
+        assert read_message(request, "o", AGENT, max_bytes=size).message.message_id == "m"
     else:
         with pytest.raises(InvalidParamsError, match="has 200 bytes as JSON; this server takes 199"):
-            read_send_request(request, max_bytes=size)
+            read_message(request, "o", AGENT, max_bytes=size)
 
 
 @given(st.text())
