@@ -19,7 +19,7 @@ from everloop.stores.artifacts.interface import (
     Complete,
     Fail,
 )
-from everloop.stores.artifacts.published import PublishedArtifacts
+from everloop.stores.artifacts.publisher import ArtifactPublisher
 from everloop.stores.artifacts.rendering import Contents, read_contents
 from everloop.stores.leases import Leases
 from everloop.stores.secrets import Secrets
@@ -65,7 +65,7 @@ class ArtifactFinalizer:
         """
         is_completed = state is TaskState.COMPLETED
         reading = read_contents if is_completed else _LimitedReading(self._patience).read
-        published = PublishedArtifacts(self._artifacts, task, _AFTER_ALL_CALLS, self._views, reading=reading)
+        published = ArtifactPublisher(self._artifacts, task, _AFTER_ALL_CALLS, self._views, reading=reading)
         context = context_key(task.owner, task.context_id)
         written = [
             artifact
@@ -112,7 +112,7 @@ class _LimitedReading:
             reading.cancel()
 
 
-async def _close(published: PublishedArtifacts, artifact: StoredArtifact, change: Complete | Fail) -> None:
+async def _close(published: ArtifactPublisher, artifact: StoredArtifact, change: Complete | Fail) -> None:
     key = artifact.context_id, artifact.artifact_id
     # Somebody else may have closed or deleted it since it was listed.
     with suppress(ArtifactClosedError, ArtifactMissingError):

@@ -18,7 +18,7 @@ from everloop.agents.tool_context import Content, FileWriter
 from everloop.runtime.blobs import BlobError
 from everloop.stores.artifacts.interface import Append, ArtifactError, Change, Create, Fail, NewPart
 from everloop.stores.artifacts.layout import SEGMENT_BYTES
-from everloop.stores.artifacts.published import PublishedArtifacts
+from everloop.stores.artifacts.publisher import ArtifactPublisher
 from everloop.stores.artifacts.rendering import RENDERED_BYTES
 from everloop.workflows.contract.artifacts import StoredArtifact
 from everloop.workflows.contract.messages import DataPart, FilePart, Part, TextPart
@@ -141,7 +141,7 @@ class ArtifactWriter:
 
     def __init__(  # noqa: PLR0913 -- where it writes, and as whom
         self,
-        artifacts: PublishedArtifacts,
+        artifacts: ArtifactPublisher,
         context_id: str,
         artifact_id: str,
         create: Create,

@@ -45,7 +45,7 @@ from everloop.stores.artifacts.interface import (
     NewPart,
     Replace,
 )
-from everloop.stores.artifacts.published import PublishedArtifacts
+from everloop.stores.artifacts.publisher import ArtifactPublisher
 from everloop.stores.artifacts.rendering import is_text
 from everloop.stores.views.interface import TaskViews
 from everloop.stores.views.parts import is_plain
@@ -74,7 +74,7 @@ class TaskArtifacts(ToolArtifacts):
 
     def __init__(  # noqa: PLR0913 -- what it writes, and as whom
         self,
-        artifacts: PublishedArtifacts,
+        artifacts: ArtifactPublisher,
         context_id: str,
         task_id: str,
         *,
@@ -187,14 +187,16 @@ class TaskArtifacts(ToolArtifacts):
             yield row
 
     async def get(self, artifact_id: str) -> StoredArtifact:
-        return await retry_artifacts(lambda: self._artifacts.get_artifact(self._context_id, artifact_id))
+        return await retry_artifacts(
+            lambda: self._artifacts.store.get_artifact(self._context_id, artifact_id)
+        )
 
     async def list(self) -> Sequence[StoredArtifact]:
-        return await retry_artifacts(lambda: self._artifacts.list_artifacts(self._context_id))
+        return await retry_artifacts(lambda: self._artifacts.store.list_artifacts(self._context_id))
 
     async def delete(self, artifact_id: str) -> None:
         await self._check()
-        await retry_artifacts(lambda: self._artifacts.delete_artifact(self._context_id, artifact_id))
+        await retry_artifacts(lambda: self._artifacts.store.delete_artifact(self._context_id, artifact_id))
         self.log.ids.pop(artifact_id, None)
 
     async def _read_on(
@@ -202,7 +204,7 @@ class TaskArtifacts(ToolArtifacts):
     ) -> AsyncGenerator[bytes]:
         """Read from `start` on what was of that edition; the store sees to the rest of one reading."""
         is_checked = start == 0
-        async for piece in self._artifacts.read_part(self._context_id, artifact_id, index, start=start):
+        async for piece in self._artifacts.store.read_part(self._context_id, artifact_id, index, start=start):
             if not is_checked:
                 await self._check_edition(artifact_id, index, edition)
                 is_checked = True
@@ -303,8 +305,8 @@ class ArtifactCalls:
         except (RedisError, OSError, BlobError, ArtifactError) as error:
             _log.warning("draft not corrected", error_type=type(error).__name__)
 
-    def _published(self, call: RunToolInput) -> PublishedArtifacts:
-        return PublishedArtifacts(self._artifacts, call.task, call.position, self._views)
+    def _published(self, call: RunToolInput) -> ArtifactPublisher:
+        return ArtifactPublisher(self._artifacts, call.task, call.position, self._views)
 
 
 def idempotency_key(call: RunToolInput) -> str:

@@ -13,7 +13,7 @@ from everloop.activities.publish import ArtifactFinalizer
 from everloop.runtime.blobs import PROBE_KEY, BlobsUnavailableError
 from everloop.runtime.redis import connect_redis
 from everloop.stores.artifacts.interface import Append, Artifacts, Change, Create, Fail, NewPart
-from everloop.stores.artifacts.published import PublishedArtifacts
+from everloop.stores.artifacts.publisher import ArtifactPublisher
 from everloop.stores.artifacts.redis import RedisArtifacts
 from everloop.stores.blobs.local import LocalBlobs
 from everloop.stores.views.interface import START, TaskViews
@@ -59,7 +59,7 @@ class Ward:
 
     async def write(self, task: TaskRef, artifact_id: str, *changes: Change) -> None:
         """Let a tool call whose result comes at position 2 make these changes."""
-        writer = PublishedArtifacts(self.artifacts, task, 2, self.views)
+        writer = ArtifactPublisher(self.artifacts, task, 2, self.views)
         for change in changes:
             await writer.apply(CONTEXT, artifact_id, change)
 

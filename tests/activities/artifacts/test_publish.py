@@ -11,7 +11,7 @@ from temporalio.testing import ActivityEnvironment
 from everloop.activities.publish import ViewPublisher
 from everloop.runtime.blobs import BlobsUnavailableError
 from everloop.stores.artifacts.interface import Create, NewPart
-from everloop.stores.artifacts.published import PublishedArtifacts
+from everloop.stores.artifacts.publisher import ArtifactPublisher
 from everloop.stores.views.interface import START
 from everloop.workflows.contract import failures
 from everloop.workflows.contract.calls import PublishInput
@@ -134,7 +134,7 @@ async def test_an_artifact_is_completed_after_all_that_was_told_of_it() -> None:
     call, views = _publish_input(TaskState.COMPLETED), MemoryTaskViews()
     artifacts = MemoryArtifacts(views)
     context, task_id = _task(call)
-    written = PublishedArtifacts(artifacts, call.task, 999_999, views)
+    written = ArtifactPublisher(artifacts, call.task, 999_999, views)
     await written.apply(context, "a", Create(task_id, (NewPart("text", b"a"),)))
 
     await ActivityEnvironment().run(ViewPublisher(views, MemorySecrets(), artifacts).publish, call)

@@ -10,7 +10,7 @@ from everloop.stores.artifacts.interface import (
     NewPart,
     Replace,
 )
-from everloop.stores.artifacts.published import PublishedArtifacts
+from everloop.stores.artifacts.publisher import ArtifactPublisher
 from everloop.stores.artifacts.rendering import render_artifact
 from everloop.stores.views.interface import TaskViews
 from everloop.workflows.contract.events import ArtifactChunk
@@ -35,12 +35,12 @@ class Harness:
         self.reply = -1
         self.next_call()
 
-    def next_call(self) -> PublishedArtifacts:
+    def next_call(self) -> ArtifactPublisher:
         self.reply += 2
         return self.retry()
 
-    def retry(self) -> PublishedArtifacts:
-        self.writer = PublishedArtifacts(self.artifacts, self.task, self.reply + 1, self.views)
+    def retry(self) -> ArtifactPublisher:
+        self.writer = ArtifactPublisher(self.artifacts, self.task, self.reply + 1, self.views)
         return self.writer
 
     async def apply(self, *changes: object, operation_id: str = "", follows: str = "") -> None:

@@ -4,7 +4,7 @@ import pytest
 from redis.asyncio import Redis
 
 from everloop.stores.artifacts.interface import Append, Artifacts, Complete, Create, NewPart, Replace
-from everloop.stores.artifacts.published import PublishedArtifacts
+from everloop.stores.artifacts.publisher import ArtifactPublisher
 from everloop.stores.artifacts.redis import RedisArtifacts
 from everloop.stores.views.interface import TaskViews
 from everloop.stores.views.redis import RedisTaskViews
@@ -36,7 +36,7 @@ class Gallery:
         task = TaskRef(
             task_id=self._task.task_id, run_id="run", context_id=self._context, owner="o", agent_id="a"
         )
-        self._writer = PublishedArtifacts(self._artifacts, task, self._calls, self.views)
+        self._writer = ArtifactPublisher(self._artifacts, task, self._calls, self.views)
 
     async def write(self, artifact_id: str, *changes: Create | Append | Replace | Complete) -> None:
         for change in changes:

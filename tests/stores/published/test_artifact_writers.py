@@ -18,7 +18,7 @@ from everloop.stores.artifacts.interface import (
     Fail,
     NewPart,
 )
-from everloop.stores.artifacts.published import PublishedArtifacts
+from everloop.stores.artifacts.publisher import ArtifactPublisher
 from everloop.stores.artifacts.redis import RedisArtifacts
 from everloop.stores.artifacts.rendering import render_artifact
 from everloop.stores.blobs.local import LocalBlobs
@@ -114,7 +114,7 @@ async def test_writers_side_by_side_are_shown_in_the_order_of_the_store(
             await harness.apply(create(text("")))
             writers = [harness.next_call() for _ in range(5)]
 
-            async def write(name: str, writer: PublishedArtifacts) -> None:
+            async def write(name: str, writer: ArtifactPublisher) -> None:
                 for number in range(10):
                     await writer.apply(harness.context, ID, Append(f"{name}{number} ".encode()))
 

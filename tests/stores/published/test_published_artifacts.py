@@ -65,7 +65,7 @@ async def follow(harness: Harness, steps: Sequence[Step]) -> None:
                 attempt += 1
                 await harness.draft(*step.chunks(ID, harness.reply, attempt))
             case Delete():
-                await harness.writer.delete_artifact(harness.context, ID)
+                await harness.artifacts.delete_artifact(harness.context, ID)
             case _:
                 with suppress(ArtifactError):
                     await harness.apply(step)

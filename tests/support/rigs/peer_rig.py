@@ -18,7 +18,7 @@ from everloop.agents.peer.plugin import peer
 from everloop.agents.plugins import Plugin
 from everloop.agents.questions import QuestionRequired
 from everloop.agents.tool_context import ToolContext
-from everloop.stores.artifacts.published import PublishedArtifacts
+from everloop.stores.artifacts.publisher import ArtifactPublisher
 from everloop.workflows.contract.artifacts import StoredArtifact
 from everloop.workflows.contract.messages import ToolCall
 from everloop.workflows.contract.questions import Answer, Question, QuestionKind, answer_with
@@ -72,7 +72,7 @@ class PeerRig:
         self._task_id = str(uuid4())
         views = MemoryTaskViews()
         task = TaskRef(task_id=self._task_id, run_id="r", context_id="c", owner="o", agent_id="agent")
-        published = PublishedArtifacts(MemoryArtifacts(views), task, 3, views)
+        published = ArtifactPublisher(MemoryArtifacts(views), task, 3, views)
         self.artifacts = TaskArtifacts(published, "c", self._task_id)
 
     async def run(self, request: str, **arguments: JsonValue) -> str:

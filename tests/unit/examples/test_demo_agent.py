@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from everloop.activities.tools.artifacts import TaskArtifacts
 from everloop.agents.tool_context import ToolContext
 from everloop.examples.demo import MAX_NOTE, DemoSettings, DemoTools, make_agent
-from everloop.stores.artifacts.published import PublishedArtifacts
+from everloop.stores.artifacts.publisher import ArtifactPublisher
 from everloop.workflows.contract.tasks import TaskRef
 from tests.support.memory.artifacts import MemoryArtifacts
 from tests.support.memory.task_views import MemoryTaskViews
@@ -30,7 +30,7 @@ CONTEXT = ToolContext(
     attempt=1,
     idempotency_key="task/call-1",
     progress=_ignore,
-    artifacts=TaskArtifacts(PublishedArtifacts(MemoryArtifacts(VIEWS), TASK, 1, VIEWS), "context", "task"),
+    artifacts=TaskArtifacts(ArtifactPublisher(MemoryArtifacts(VIEWS), TASK, 1, VIEWS), "context", "task"),
 )
 
 
