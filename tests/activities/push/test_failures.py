@@ -34,17 +34,18 @@ def read(notification: Notification) -> StreamResponse:
 
 async def test_what_was_not_taken_is_sent_again_under_its_id() -> None:
     """Nothing else overtakes it, however often that happens."""
-    async with running_webhook(500, 404, "close", 503) as hook:
+    async with running_webhook(500, 404, "close", (302, {"Location": "/taken"}), 503) as hook:
         rig = PushRig(hook.url)
         await rig.begin(position=START)
         await rig.publish(status(1), status(2, TaskState.COMPLETED))
-        failed = await rig.failures(4)
+        failed = await rig.failures(5)
         await rig.deliver_all()
 
     assert [error.message for error in failed] == [
         "the webhook answered 500; expected 2xx",
         "the webhook answered 404; expected 2xx",
         "no answer from the webhook (RemoteProtocolError)",
+        "the webhook answered 302: redirects are not followed; set the URL it leads to",
         "the webhook answered 503; expected 2xx",
     ]
     assert all(error.type == PUSH_FAILED and not error.non_retryable for error in failed)
