@@ -22,9 +22,10 @@ from tests.support.servers.buckets import client_of, new_bucket
 PREFIX = "everloop/"
 
 needs_swift = pytest.mark.skipif(sys.platform != "linux", reason="swift is installed on Linux only")
-SWIFT = pytest.param("swift", marks=needs_swift)
-S3_SERVERS = ["moto", SWIFT]
-ALL_STORES = ["memory", "local", "redis", *S3_SERVERS]
+S3_SERVERS = ["moto", pytest.param("swift", marks=[needs_swift, pytest.mark.slow])]
+SLOW_STORES = ("memory", "moto", "swift")
+ALL_STORES = ["local", "redis", *(pytest.param(kind, marks=pytest.mark.slow) for kind in SLOW_STORES)]
+"""The gate tries what every store promises on the first two, and S3 with what only S3 promises."""
 
 Damaged = Literal["content", "checksum"]
 

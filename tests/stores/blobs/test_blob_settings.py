@@ -16,22 +16,15 @@ from tests.support.servers.buckets import new_bucket
 CONTENT = bytes(range(256)) * 4000
 
 
-async def test_missing_bucket_is_said_at_start(own_redis: Redis, s3_endpoint: str) -> None:
-    """A bucket that does not exist stops a process with one line that names it and the variable."""
-    settings = BlobSettings(blobs="s3", s3_bucket=f"blobs-{uuid4()}", s3_endpoint=s3_endpoint)
-    with pytest.raises(BlobsUnfitError, match="EVERLOOP_S3_BUCKET") as raised:
-        async with opened_blobs(settings, own_redis):
-            pass
-    assert settings.s3_bucket in str(raised.value)
-
-
-async def test_unusable_directory_is_said_at_start(own_redis: Redis, tmp_path: Path) -> None:
-    """A directory that cannot be written to stops a process with one line that names it."""
+async def test_unusable_store_is_said_at_start(own_redis: Redis, s3_endpoint: str, tmp_path: Path) -> None:
+    """A bucket that is not there, or a directory that cannot be, ends a process with a line that names it."""
     (tmp_path / "file").touch()
-    settings = BlobSettings(blob_directory=tmp_path / "file" / "blobs")
-    with pytest.raises(BlobsUnfitError, match="file/blobs"):
-        async with opened_blobs(settings, own_redis):
-            pass
+    bucket = BlobSettings(blobs="s3", s3_bucket=f"blobs-{uuid4()}", s3_endpoint=s3_endpoint)
+    directory = BlobSettings(blob_directory=tmp_path / "file" / "blobs")
+    for settings, named in ((bucket, f"{bucket.s3_bucket}.*EVERLOOP_S3_BUCKET"), (directory, "file/blobs")):
+        with pytest.raises(BlobsUnfitError, match=f"(?s){named}"):
+            async with opened_blobs(settings, own_redis):
+                pass
 
 
 @pytest.mark.parametrize("kind", ["local", "redis", "s3"])
@@ -47,14 +40,20 @@ async def test_settings_choose_the_store(
         assert await blobs.get(key) == CONTENT
 
 
-@pytest.mark.parametrize(("presigned", "seconds"), [({}, None), ({"s3_presigned": 900}, 900)])
 async def test_links_are_made_only_when_they_are_asked_for(
-    own_redis: Redis, s3_endpoint: str, presigned: dict[str, int], seconds: int | None
+    own_redis: Redis, encrypted: Redis, s3_endpoint: str
 ) -> None:
-    """Without EVERLOOP_S3_PRESIGNED nobody is given an address of S3."""
-    bucket = {"blobs": "s3", "s3_bucket": new_bucket(s3_endpoint), "s3_endpoint": s3_endpoint}
-    async with opened_blobs(BlobSettings.model_validate({**bucket, **presigned}), own_redis) as blobs:
-        assert (blobs.links and blobs.links.seconds) == seconds
+    """Without EVERLOOP_S3_PRESIGNED nobody gets an address of S3, nor of what clients could not read."""
+    settings = BlobSettings(blobs="s3", s3_bucket=new_bucket(s3_endpoint), s3_endpoint=s3_endpoint)
+    asked = settings.model_copy(update={"s3_presigned": 900})
+    async with opened_blobs(settings, own_redis) as blobs:
+        assert blobs.links is None
+    async with opened_blobs(asked, own_redis) as blobs:
+        assert blobs.links
+        assert blobs.links.seconds == 900
+    with pytest.raises(BlobsUnfitError, match=r"EVERLOOP_S3_PRESIGNED is set, and so is EVERLOOP_ENC.*unset"):
+        async with opened_blobs(asked, encrypted):
+            pass
 
 
 @pytest.mark.parametrize(
@@ -70,6 +69,12 @@ async def test_links_are_made_only_when_they_are_asked_for(
         ({"blobs": "s3", "s3_bucket": "bucket", "s3_presigned": 604_801}, "EVERLOOP_S3_PRESIGNED"),
         ({"blobs": "tape"}, "EVERLOOP_BLOBS"),
         ({"blob_ttl_days": 0}, "EVERLOOP_BLOB_TTL_DAYS"),
+        ({"blobs": "s3", "s3_bucket": "b", "s3_sse": "rot13"}, "EVERLOOP_S3_SSE"),
+        (
+            {"blobs": "s3", "s3_bucket": "b", "s3_sse": "AES256", "s3_sse_key_id": "k"},
+            "EVERLOOP_S3_SSE_KEY_ID",
+        ),
+        ({"blobs": "local", "s3_sse": "AES256"}, "EVERLOOP_S3_SSE"),
         ({"blob_ttl_days": 10**10}, "EVERLOOP_BLOB_TTL_DAYS"),
     ],
 )

@@ -27,7 +27,6 @@ from tests.stores.blobs.blob_rig import (
     S3_SERVERS,
     BlobRig,
     Damaged,
-    needs_swift,
     new_key,
     open_rig,
 )
@@ -62,14 +61,6 @@ async def test_returns_what_was_put(blobs: Blobs, content: bytes) -> None:
     assert await blobs.get(key) == content
 
 
-async def test_second_put_of_the_same_content_changes_nothing(blobs: Blobs) -> None:
-    """A put that is repeated, as after a crash, leaves the blob as it is."""
-    key = new_key()
-    await blobs.put(key, CONTENT)
-    await blobs.put(key, CONTENT)
-    assert await blobs.get(key) == CONTENT
-
-
 async def test_missing_blob_is_told_by_key_alone(blobs: Blobs) -> None:
     """A blob that is not there raises BlobMissingError that names the key, not the place: clients read it."""
     key = new_key()
@@ -80,15 +71,16 @@ async def test_missing_blob_is_told_by_key_alone(blobs: Blobs) -> None:
 
 
 async def test_deleted_blob_is_missing_and_can_be_put_again(blobs: Blobs) -> None:
-    """Delete removes a blob, a second delete is harmless, and the next put brings the blob back."""
+    """Delete and put may be repeated, as after a crash; the next put brings the blob back."""
     key = new_key()
-    await blobs.put(key, CONTENT)
-    await blobs.delete(key)
-    await blobs.delete(key)
-    with pytest.raises(BlobMissingError):
-        await blobs.get(key)
-    await blobs.put(key, CONTENT)
-    assert await blobs.get(key) == CONTENT
+    for _ in range(2):
+        await blobs.put(key, CONTENT)
+        await blobs.put(key, CONTENT)
+        assert await blobs.get(key) == CONTENT
+        await blobs.delete(key)
+        await blobs.delete(key)
+        with pytest.raises(BlobMissingError):
+            await blobs.get(key)
 
 
 @pytest.mark.parametrize("content", [CONTENT, NOISE], ids=["1 MB", "large"])
@@ -104,17 +96,11 @@ async def test_damaged_blob_is_never_returned(rig: BlobRig, what: Damaged, conte
     assert rig.blobs.location not in str(raised.value)
 
 
-@pytest.mark.parametrize(
-    ("rig", "what"),
-    [
-        *((kind, what) for kind in ("memory", "local", "redis") for what in ("content", "checksum")),
-        ("moto", "checksum"),  # S3 itself answers for its content, which is not read again before a put
-        pytest.param("swift", "checksum", marks=needs_swift),
-    ],
-    indirect=["rig"],
-)
+@pytest.mark.parametrize("what", ["content", "checksum"])
 async def test_put_mends_a_damaged_blob(rig: BlobRig, what: Damaged) -> None:
     """The next put of the content, as when a workflow is replayed, brings a damaged blob back."""
+    if isinstance(rig.blobs, S3Blobs) and what == "content":
+        pytest.skip("S3 itself answers for its content, which is not read again before a put")
     key = new_key()
     await rig.blobs.put(key, CONTENT)
     await rig.damage(key, what)
@@ -122,14 +108,14 @@ async def test_put_mends_a_damaged_blob(rig: BlobRig, what: Damaged) -> None:
     assert await rig.blobs.get(key) == CONTENT
 
 
-@pytest.mark.parametrize("what", [b"", b"x", b"\0" * 31])
-async def test_what_is_no_blob_is_damaged(rig: BlobRig, what: bytes) -> None:
+async def test_what_is_no_blob_is_damaged(rig: BlobRig) -> None:
     """What stands there without a checksum, as after a crash of the disk, is told as damaged."""
     key = new_key()
-    await rig.blobs.put(key, CONTENT)
-    await rig.replace(key, what)
-    with pytest.raises(BlobCorruptError):
-        await rig.blobs.get(key)
+    for what in (b"", b"x", b"\0" * 31):
+        await rig.blobs.put(key, CONTENT)
+        await rig.replace(key, what)
+        with pytest.raises(BlobCorruptError):
+            await rig.blobs.get(key)
 
 
 @pytest.mark.parametrize(

@@ -2,10 +2,11 @@
 
 import os
 import tracemalloc
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
+from typing import cast
 from urllib.parse import parse_qs, urlsplit
 
 import httpx
@@ -19,14 +20,17 @@ from everloop.runtime.blobs import (
     LinkTerms,
 )
 from everloop.stores.blobs.s3 import MULTIPART_ABOVE, SMALLEST_PART, S3Blobs
-from tests.stores.blobs.blob_rig import PREFIX, S3_SERVERS, SWIFT, needs_swift, new_key, s3_endpoint_of
-from tests.support.servers.buckets import new_bucket, s3_credentials, unfinished_uploads
+from everloop.stores.blobs.s3_client import server_encryption
+from tests.stores.blobs.blob_rig import PREFIX, S3_SERVERS, needs_swift, new_key, s3_endpoint_of
+from tests.support.servers.buckets import client_of, new_bucket, s3_credentials, unfinished_uploads
 from tests.support.servers.s3_relay import Relay, flipped, running_relay, unchanged
 from tests.support.servers.swift_server import running_swift
 
 LARGE = os.urandom(2 * MULTIPART_ABOVE + 77)
 FULL = os.urandom(SMALLEST_PART)
 SECONDS = 900
+on_swift = pytest.mark.parametrize("bucket", [pytest.param("swift", marks=needs_swift)], indirect=True)
+"""The other server does not check what it is sent."""
 
 DISPOSITION = "attachment; filename=\"gr__e _x_.csv\"; filename*=UTF-8''gr%C3%B6%C3%9Fe%20%22x%22.csv"
 TERMS = LinkTerms("text/plain", "attachment", 60)
@@ -98,7 +102,7 @@ async def test_upload_that_fails_leaves_nothing(bucket: Bucket, fails: str) -> N
     assert await bucket.blobs.get(key) == LARGE
 
 
-@pytest.mark.parametrize("bucket", [SWIFT], indirect=True)
+@on_swift
 @pytest.mark.parametrize("content", [FULL, LARGE], ids=["one request", "parts"])
 async def test_upload_that_is_spoilt_on_the_way_is_refused(bucket: Bucket, content: bytes) -> None:
     """The sha256 goes along with each request: what arrives otherwise is not kept, and the put fails."""
@@ -123,7 +127,8 @@ async def test_answer_that_is_spoilt_on_the_way_is_noticed(bucket: Bucket) -> No
         await bucket.blobs.get(key)
 
 
-@pytest.mark.parametrize("bucket", [SWIFT], indirect=True)  # the other one is part of this process
+@pytest.mark.slow
+@on_swift  # the other one is part of this process
 async def test_content_is_in_memory_once(bucket: Bucket) -> None:
     """A put needs one part besides its content, and a get one piece besides what it returns."""
     key, content = new_key(), bytes(8 * MULTIPART_ABOVE)
@@ -184,17 +189,6 @@ async def test_join_of_little_is_a_blob(bucket: Bucket, contents: list[bytes]) -
     assert await bucket.blobs.get(key) == b"".join(contents)
 
 
-async def test_join_of_a_lost_source_makes_nothing(bucket: Bucket) -> None:
-    """A source that is not there is named, and neither a blob nor an upload stays."""
-    there, lost, key = new_key(), new_key(), new_key()
-    await bucket.blobs.put(there, FULL)
-    with pytest.raises(BlobMissingError, match=lost):
-        await bucket.links.join(key, [there, lost])
-    with pytest.raises(BlobMissingError):
-        await bucket.blobs.get(key)
-    assert bucket.unfinished == 0
-
-
 async def test_join_that_fails_leaves_nothing(bucket: Bucket) -> None:
     """A join that loses its server in the middle leaves no parts, and can be done again."""
     source, key = new_key(), new_key()
@@ -208,16 +202,20 @@ async def test_join_that_fails_leaves_nothing(bucket: Bucket) -> None:
     assert await _content_of(bucket.links, key) == FULL * 2
 
 
-async def test_damaged_short_source_is_not_joined(bucket: Bucket) -> None:
-    """What passes through this process on its way into the whole is checked."""
-    short, key = new_key(), new_key()
+async def test_join_of_a_lost_or_damaged_source_makes_nothing(bucket: Bucket) -> None:
+    """It is named, if it is not there or damaged on its way through us; neither blob nor upload stays."""
+    there, lost, short, key = (new_key() for _ in range(4))
+    await bucket.blobs.put(there, FULL)
     await bucket.blobs.put(short, b"content")
+    with pytest.raises(BlobMissingError, match=lost):
+        await bucket.links.join(key, [there, lost])
     bucket.relay.answered = flipped
     with pytest.raises(BlobCorruptError, match=short):
         await bucket.links.join(key, [short])
     bucket.relay.answered = unchanged
     with pytest.raises(BlobMissingError):
         await bucket.blobs.get(key)
+    assert bucket.unfinished == 0
 
 
 async def test_bucket_that_is_gone_is_no_lost_source(s3_endpoint: str) -> None:
@@ -229,34 +227,19 @@ async def test_bucket_that_is_gone_is_no_lost_source(s3_endpoint: str) -> None:
 
 
 async def test_url_serves_a_download(bucket: Bucket) -> None:
-    """Whoever has the URL gets the bytes, as a file of this name and type, without credentials of his own."""
+    """Whoever has the URL gets the bytes, or some of them, as a file of this name and type, for this long."""
     key = new_key()
     await bucket.blobs.put(key, FULL)
-    url = await bucket.links.url(key, LinkTerms("text/csv; header=present", DISPOSITION, 60))
-    answer = await _download(url)
+    url = await bucket.links.url(key, LinkTerms("text/csv; header=present", DISPOSITION, 77))
+    answer, piece = await _download(url), await _download(url, Range="bytes=100-199")
     assert answer.content == FULL
     assert answer.headers["content-disposition"] == DISPOSITION
     assert answer.headers["content-type"].replace(" ", "") == "text/csv;header=present"
+    assert (piece.status_code, piece.content) == (206, FULL[100:200])
+    assert parse_qs(urlsplit(url).query)["X-Amz-Expires"] == ["77"]
 
 
-async def test_url_serves_ranges(bucket: Bucket) -> None:
-    """A client may fetch a part of the blob, to go on where it stopped."""
-    key = new_key()
-    await bucket.blobs.put(key, FULL)
-    url = await bucket.links.url(key, TERMS)
-    answer = await _download(url, Range="bytes=100-199")
-    assert (answer.status_code, answer.content) == (206, FULL[100:200])
-
-
-async def test_url_says_how_long_it_lasts(bucket: Bucket) -> None:
-    """The seconds are part of what is signed (AWS Signature Version 4)."""
-    url = await bucket.links.url(new_key(), LinkTerms("text/plain", "attachment", 77))
-    asked = parse_qs(urlsplit(url).query)
-    assert asked["X-Amz-Expires"] == ["77"]
-    assert asked["X-Amz-Algorithm"] == ["AWS4-HMAC-SHA256"]
-
-
-@pytest.mark.parametrize("bucket", [SWIFT], indirect=True)
+@on_swift
 @pytest.mark.parametrize(
     ("signed", "wanted"),
     [("Expires=60", "Expires=600"), ("plain", "html"), ("content", "conten")],
@@ -270,6 +253,7 @@ async def test_changed_url_is_refused(bucket: Bucket, signed: str, wanted: str) 
     assert (await _download(url.replace(signed, wanted, 1))).status_code == 403
 
 
+@pytest.mark.slow
 @needs_swift
 async def test_server_may_stop_and_come_back(tmp_path: Path) -> None:
     """While S3 is away every call says so; afterwards all blobs are there, and the same store works on."""
@@ -288,3 +272,18 @@ async def test_server_may_stop_and_come_back(tmp_path: Path) -> None:
             assert await blobs.get(key) == LARGE
             await blobs.put(key, LARGE)
             await blobs.delete(key)
+
+
+@pytest.mark.parametrize(("sse", "key_id"), [("AES256", ""), ("aws:kms", "alias/everloop"), ("", "")])
+async def test_s3_is_told_how_to_encrypt(s3_endpoint: str, sse: str, key_id: str) -> None:
+    """Each new object, also one in parts and one joined of others; without a setting the bucket decides."""
+    bucket, small, large, joined = new_bucket(s3_endpoint), new_key(), new_key(), new_key()
+    encryption = server_encryption(sse, key_id)
+    with closing(S3Blobs(bucket, endpoint=s3_endpoint, presigned=60, encryption=encryption)) as blobs:
+        await blobs.put(small, FULL)
+        await blobs.put(large, LARGE)
+        assert blobs.links
+        await blobs.links.join(joined, [small, small])
+    for key in (small, large, joined):
+        head = cast("Mapping[str, str]", client_of(s3_endpoint).head_object(Bucket=bucket, Key=key))
+        assert (head.get("ServerSideEncryption", ""), head.get("SSEKMSKeyId", "")) == (sse, key_id)
