@@ -92,7 +92,7 @@ class Blobs(ABC):
     @property
     def listing(self) -> "BlobListing | None":
         """What the store holds, for the housekeeping; None where there is nothing to clean up."""
-        return None
+        return self if isinstance(self, BlobListing) else None
 
     @abstractmethod
     async def put(self, key: str, content: bytes) -> None:

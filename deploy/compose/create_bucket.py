@@ -1,22 +1,12 @@
 """Makes the bucket that EVERLOOP_S3_BUCKET names, unless it exists; compose.yaml runs it before workers."""
 
 import sys
-from collections.abc import Callable
 from http import HTTPStatus
-from typing import Protocol, cast
 
 import boto3
 from botocore.exceptions import BotoCoreError, ClientError
 
 from everloop.stores.blobs.settings import BlobSettings
-
-
-class S3(Protocol):
-    """What is asked of S3."""
-
-    def head_bucket(self, *, Bucket: str) -> object: ...  # noqa: N803 -- boto3's name
-
-    def create_bucket(self, *, Bucket: str) -> object: ...  # noqa: N803 -- boto3's name
 
 
 def create_bucket(settings: BlobSettings) -> None:
@@ -26,8 +16,7 @@ def create_bucket(settings: BlobSettings) -> None:
         BotoCoreError: the store does not answer.
         ClientError: it refuses.
     """
-    connect = cast("Callable[..., S3]", boto3.client)
-    s3 = connect("s3", endpoint_url=settings.s3_endpoint or None)
+    s3 = boto3.client("s3", endpoint_url=settings.s3_endpoint or None)
     try:
         s3.head_bucket(Bucket=settings.s3_bucket)
     except ClientError as error:

@@ -6,7 +6,7 @@ import hashlib
 import os
 import time
 import uuid
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
@@ -37,62 +37,6 @@ LOOKED_AT = 20_000
 """Files that are looked at for one page."""
 
 T = TypeVar("T")
-
-
-class LocalListing(BlobListing):
-    """Files by the time of their last change; `in_thread` does what waits."""
-
-    def __init__(
-        self, directory: Path, in_thread: Callable[[Callable[[], object]], Awaitable[object]]
-    ) -> None:
-        self._directory = directory
-        self._in_thread = in_thread
-
-    @property
-    def expires(self) -> bool:
-        return False
-
-    async def list_old(self, folder: str, age: timedelta, cursor: str) -> BlobPage:
-        return await self._do(
-            lambda: self._list_old(check_key(folder), time.time() - age.total_seconds(), cursor)
-        )
-
-    async def remove(self, key: str, age: timedelta) -> bool:
-        path = self._directory / check_key(key)
-        return await self._do(lambda: _is_removed(path, time.time() - age.total_seconds()))
-
-    async def renew(self, key: str) -> None:
-        """Do nothing: there is no time to live."""
-
-    async def remove_unfinished(self, age: timedelta) -> int:
-        return await self._do(lambda: self._remove_unfinished(time.time() - age.total_seconds()))
-
-    async def _do(self, work: Callable[[], T]) -> T:
-        done: list[T] = []
-        await self._in_thread(lambda: done.append(work()))
-        return done[0]
-
-    def _list_old(self, folder: str, before: float, cursor: str) -> BlobPage:
-        keys: list[str] = []
-        for number, key in enumerate(self._files(folder, cursor), start=1):
-            if is_key(key) and _changed_at(self._directory / key) <= before:
-                keys.append(key)
-            if number == LOOKED_AT or len(keys) == PAGE:
-                return BlobPage(tuple(keys), key)
-        return BlobPage(tuple(keys))
-
-    def _files(self, folder: str, after: str) -> Iterator[str]:
-        """Yield the keys of all files below a folder whose paths come after this one, in order."""
-        for name, is_folder in _entries(self._directory / folder):
-            path = f"{folder}/{name}"
-            if is_folder and _may_hold(path, after):
-                yield from self._files(path, after)
-            elif not is_folder and _order(path) > _order(after):
-                yield path
-
-    def _remove_unfinished(self, before: float) -> int:
-        names = [name for name, _ in _entries(self._directory / UNFINISHED)]
-        return sum(_is_unlinked(self._directory / UNFINISHED / name, before) for name in names)
 
 
 def _entries(folder: Path) -> list[tuple[str, bool]]:
@@ -148,7 +92,7 @@ _PIECE = 1 << 20
 _DIGEST_BYTES = hashlib.sha256().digest_size
 
 
-class LocalBlobs(Blobs):
+class LocalBlobs(Blobs, BlobListing):
     """Files below `directory`, which is made when it is first needed. All processes must see the same one.
 
     A blob has reached the disk when `put` returns. No symbolic link below the directory leads out of it. A
@@ -171,10 +115,6 @@ class LocalBlobs(Blobs):
     def location(self) -> str:
         return f"the blob directory {self._directory}"
 
-    @property
-    def listing(self) -> BlobListing:
-        return LocalListing(self._directory, self._in_thread)
-
     def close(self) -> None:
         """Begin no more work, and wait for none that hangs."""
         self._threads.shutdown(wait=False, cancel_futures=True)
@@ -188,11 +128,52 @@ class LocalBlobs(Blobs):
     async def delete(self, key: str) -> None:
         await self._in_thread(lambda: self._path(key).unlink(missing_ok=True))
 
+    @property
+    def expires(self) -> bool:
+        return False
+
+    async def list_old(self, folder: str, age: timedelta, cursor: str) -> BlobPage:
+        return await self._in_thread(
+            lambda: self._list_old(check_key(folder), time.time() - age.total_seconds(), cursor)
+        )
+
+    async def remove(self, key: str, age: timedelta) -> bool:
+        path = self._directory / check_key(key)
+        return await self._in_thread(lambda: _is_removed(path, time.time() - age.total_seconds()))
+
+    async def renew(self, key: str) -> None:
+        """Do nothing: there is no time to live."""
+
+    async def remove_unfinished(self, age: timedelta) -> int:
+        return await self._in_thread(lambda: self._remove_unfinished(time.time() - age.total_seconds()))
+
     async def _in_thread(self, work: Callable[[], T]) -> T:
         try:
             return await asyncio.get_running_loop().run_in_executor(self._threads, work)
         except OSError as error:
             raise BlobsUnavailableError(self.location, error) from error
+
+    def _list_old(self, folder: str, before: float, cursor: str) -> BlobPage:
+        keys: list[str] = []
+        for number, key in enumerate(self._files(folder, cursor), start=1):
+            if is_key(key) and _changed_at(self._directory / key) <= before:
+                keys.append(key)
+            if number == LOOKED_AT or len(keys) == PAGE:
+                return BlobPage(tuple(keys), key)
+        return BlobPage(tuple(keys))
+
+    def _files(self, folder: str, after: str) -> Iterator[str]:
+        """Yield the keys of all files below a folder whose paths come after this one, in order."""
+        for name, is_folder in _entries(self._directory / folder):
+            path = f"{folder}/{name}"
+            if is_folder and _may_hold(path, after):
+                yield from self._files(path, after)
+            elif not is_folder and _order(path) > _order(after):
+                yield path
+
+    def _remove_unfinished(self, before: float) -> int:
+        names = [name for name, _ in _entries(self._directory / UNFINISHED)]
+        return sum(_is_unlinked(self._directory / UNFINISHED / name, before) for name in names)
 
     def _path(self, key: str) -> Path:
         path = self._directory / check_key(key)

@@ -50,12 +50,13 @@ _DIGEST_BYTES = hashlib.sha256().digest_size
 T = TypeVar("T")
 
 
-class RedisBlobs(Blobs):
+class RedisBlobs(Blobs, BlobListing):
     """One or two commands for each call. `ttl` counts from the last put or get (default 30 days).
 
     Fit where blobs are few: they take memory, and a task that waits longer than `ttl` loses its own unless
     the housekeeping renews them. The id of the store has no time to live, because it is read at start only,
-    nor have blobs of artifacts, because the store of artifacts deletes them.
+    nor have blobs of artifacts, because the store of artifacts deletes them: these are never old. Payloads
+    are listed by what is left of their time to live.
     """
 
     def __init__(self, redis: Redis, *, ttl: timedelta = BLOB_TTL) -> None:
@@ -65,10 +66,6 @@ class RedisBlobs(Blobs):
     @property
     def location(self) -> str:
         return LOCATION
-
-    @property
-    def listing(self) -> BlobListing:
-        return RedisListing(self._redis, self._ttl)
 
     async def put(self, key: str, content: bytes) -> None:
         held = await self._get(key)  # a workflow that is replayed puts all of its payloads again
@@ -96,20 +93,6 @@ class RedisBlobs(Blobs):
 
     async def delete(self, key: str) -> None:
         await self._answer(self._redis.delete(blob_key(key)))
-
-    async def _answer(self, command: Awaitable[T]) -> T:
-        try:
-            return await command
-        except (OSError, RedisError) as error:
-            raise BlobsUnavailableError(self.location, error) from error
-
-
-class RedisListing(BlobListing):
-    """Payloads by what is left of their time to live. Blobs of artifacts are never old."""
-
-    def __init__(self, redis: Redis, ttl: int) -> None:
-        self._redis = redis
-        self._ttl = ttl
 
     @property
     def expires(self) -> bool:
@@ -151,11 +134,11 @@ class RedisListing(BlobListing):
                 pipeline.ttl(name)
             return cast("list[int]", await pipeline.execute())
 
-    async def _answer(self, answer: Awaitable[T]) -> T:
+    async def _answer(self, command: Awaitable[T]) -> T:
         try:
-            return await answer
+            return await command
         except (OSError, RedisError) as error:
-            raise BlobsUnavailableError(LOCATION, error) from error
+            raise BlobsUnavailableError(self.location, error) from error
 
 
 def _key_of(name: str) -> str:

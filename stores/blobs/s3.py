@@ -9,8 +9,10 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
-from typing import TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
+import boto3
+from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
 from everloop.runtime.blobs import (
@@ -21,20 +23,25 @@ from everloop.runtime.blobs import (
     BlobPage,
     Blobs,
     BlobsUnavailableError,
+    BlobsUnfitError,
     LinkTerms,
     check_key,
     is_key,
 )
-from everloop.stores.blobs.s3_client import (
-    THREADS,
-    Head,
-    PartName,
-    S3Client,
-    ServerEncryption,
-    connect_s3,
-    error_code,
-    is_missing,
-)
+
+if TYPE_CHECKING:
+    from types_boto3_s3.client import S3Client
+    from types_boto3_s3.type_defs import CompletedPartTypeDef, HeadObjectOutputTypeDef
+
+THREADS = 16
+"""How many requests of one process are under way at once."""
+
+TIMEOUTS = (2.0, 5.0)
+"""Seconds until a connection stands, and that the server may be silent: one attempt ends before Temporal
+gives a workflow task up (10 s)."""
+
+LONG_TIMEOUTS = (10.0, 60.0)
+"""The same where the server has more to do at once: it copies, or puts parts together."""
 
 # Objects of one bucket: how blobs become requests. Every call here waits; it belongs into a thread.
 
@@ -57,6 +64,9 @@ RENEWED_AFTER = timedelta(hours=12)
 _PIECE = MIB
 _DIGEST = "sha256"
 
+_MISSING = frozenset({"NoSuchKey", "404"})
+"""How GET and HEAD say that there is no object; HEAD of a missing bucket says the same."""
+
 
 class S3Objects:
     """Objects `prefix` + key. The sha256 goes along: the server checks each upload, and keeps it as metadata.
@@ -65,19 +75,17 @@ class S3Objects:
     (AbortIncompleteMultipartUpload) removes it.
     """
 
-    def __init__(
-        self, bucket: str, *, endpoint: str, prefix: str, encryption: ServerEncryption | None = None
-    ) -> None:
+    def __init__(self, bucket: str, endpoint: str, prefix: str, encryption: Mapping[str, Any]) -> None:
         self._bucket = bucket
-        self._encryption = encryption or ServerEncryption()
+        self._encryption = encryption
         self._prefix = prefix
-        self._client = connect_s3(endpoint, is_patient=False)
-        self._patient = connect_s3(endpoint, is_patient=True)
+        self._client = _connect(endpoint, *TIMEOUTS)
+        self._slow_client = _connect(endpoint, *LONG_TIMEOUTS)
 
     def close(self) -> None:
         """Give the connections back."""
         self._client.close()
-        self._patient.close()
+        self._slow_client.close()
 
     def put(self, key: str, content: bytes) -> None:
         """Keep content as one object, unless it is there already, and was put less than 12 hours ago."""
@@ -109,7 +117,7 @@ class S3Objects:
         try:
             found = self._client.get_object(Bucket=self._bucket, Key=self._name(key))
         except ClientError as error:
-            if is_missing(error):
+            if _code_of(error) in _MISSING:
                 raise BlobMissingError(key) from None
             raise
         digest, content = hashlib.sha256(), io.BytesIO()
@@ -132,10 +140,12 @@ class S3Objects:
             StartAfter=self._prefix + (cursor or folder + "/"),
             MaxKeys=LISTED,
         )
-        found = list(listed.get("Contents", ()))
-        old = (each["Key"].removeprefix(self._prefix) for each in found if each["LastModified"] <= before)
-        keys = tuple(filter(is_key, old))
-        return BlobPage(keys, found[-1]["Key"].removeprefix(self._prefix) if listed["IsTruncated"] else "")
+        found = [
+            (each.get("Key", "").removeprefix(self._prefix), each.get("LastModified"))
+            for each in listed.get("Contents", ())
+        ]
+        keys = tuple(key for key, put_at in found if is_key(key) and put_at and put_at <= before)
+        return BlobPage(keys, found[-1][0] if listed["IsTruncated"] else "")
 
     def delete_old(self, key: str, before: datetime) -> bool:
         """Remove an object that was put before a time; return whether it was.
@@ -188,11 +198,11 @@ class S3Objects:
     def _name(self, key: str) -> str:
         return self._prefix + check_key(key)
 
-    def _head(self, key: str) -> Head | None:
+    def _head(self, key: str) -> "HeadObjectOutputTypeDef | None":
         try:
             return self._client.head_object(Bucket=self._bucket, Key=self._name(key))
         except ClientError as error:
-            if is_missing(error):
+            if _code_of(error) in _MISSING:
                 return None
             raise
 
@@ -214,7 +224,7 @@ class S3Objects:
     @contextmanager
     def _upload(self, key: str, metadata: Mapping[str, str]) -> Generator["_Upload"]:
         """Make an object of the parts that are added; if anything goes wrong, nothing of it stays."""
-        name, client = self._name(key), self._patient
+        name, client = self._name(key), self._slow_client
         begun = client.create_multipart_upload(
             Bucket=self._bucket, Key=name, Metadata=metadata, **self._encryption
         )
@@ -232,12 +242,12 @@ class S3Objects:
 class _Upload:
     """An upload in parts."""
 
-    def __init__(self, client: S3Client, bucket: str, name: str, upload_id: str) -> None:
+    def __init__(self, client: "S3Client", bucket: str, name: str, upload_id: str) -> None:
         self._client = client
         self._bucket = bucket
         self._name = name
         self._id = upload_id
-        self._parts: list[PartName] = []
+        self._parts: list[CompletedPartTypeDef] = []
 
     def add(self, content: bytes) -> None:
         """Send the next part."""
@@ -257,7 +267,7 @@ class _Upload:
             PartNumber=number,
             CopySource={"Bucket": self._bucket, "Key": source},
         )
-        self._parts.append({"PartNumber": number, "ETag": copied["CopyPartResult"]["ETag"]})
+        self._parts.append({"PartNumber": number, "ETag": copied["CopyPartResult"].get("ETag", "")})
 
     def complete(self) -> None:
         """Put the parts together: from now on the object is there."""
@@ -290,88 +300,77 @@ _REASONS = {
 T = TypeVar("T")
 
 
-class S3Blobs(Blobs):
-    """Objects `prefix` + key, which carry their sha256. It has links that last `presigned` seconds (0: none).
+class S3Blobs(Blobs, BlobLinks, BlobListing):
+    """Objects `prefix` + key, which carry their sha256. Links last `presigned` seconds (0: there are none).
 
-    boto3 finds credentials and region as always (the AWS_ variables). Nothing is tried twice here: Temporal
-    does that. Close it with `close`.
+    `sse` and `sse_key_id`: how S3 itself encrypts a new object; empty: as the bucket says. Objects are
+    listed by the time when they were put; their server's clock and ours are taken for the same. boto3 finds
+    credentials and region as always (the AWS_ variables). Nothing is tried twice here: Temporal does that.
+    Links lead to the endpoint, which clients must reach under the name that this process uses. Close it with
+    `close`.
+
+    Raises:
+        BlobsUnfitError: the endpoint or the AWS_ variables are wrong.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 -- each by its name
         self,
         bucket: str,
         *,
         endpoint: str = "",
         prefix: str = "",
         presigned: int = 0,
-        encryption: ServerEncryption | None = None,
+        sse: str = "",
+        sse_key_id: str = "",
     ) -> None:
-        self._objects = S3Objects(bucket, endpoint=endpoint, prefix=prefix, encryption=encryption)
-        self._threads = _Threads(f"the S3 bucket {bucket}" + (f" at {endpoint}" if endpoint else ""))
-        self._links = S3Links(self._objects, self._threads, presigned) if presigned else None
+        wanted = {"ServerSideEncryption": sse, "SSEKMSKeyId": sse_key_id}
+        encryption = {name: value for name, value in wanted.items() if value}
+        self._objects = S3Objects(bucket, endpoint, prefix, encryption)
+        self._location = f"the S3 bucket {bucket}" + (f" at {endpoint}" if endpoint else "")
+        self._presigned = presigned
+        self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="s3")
 
     @property
     def location(self) -> str:
-        return self._threads.location
+        return self._location
 
     @property
     def links(self) -> BlobLinks | None:
-        return self._links
-
-    @property
-    def listing(self) -> BlobListing:
-        return S3Listing(self._objects, self._threads)
-
-    def close(self) -> None:
-        """Begin no more requests."""
-        self._threads.close()
-        self._objects.close()
-
-    async def put(self, key: str, content: bytes) -> None:
-        await self._threads.do(lambda: self._objects.put(key, content))
-
-    async def get(self, key: str) -> bytes:
-        return await self._threads.do(lambda: self._objects.get(key))
-
-    async def delete(self, key: str) -> None:
-        await self._threads.do(lambda: self._objects.delete(key))
-
-
-class S3Links(BlobLinks):
-    """Presigned addresses. Clients must reach the endpoint under the name that this process uses."""
-
-    def __init__(self, objects: S3Objects, threads: "_Threads", seconds: int) -> None:
-        self._objects = objects
-        self._threads = threads
-        self._seconds = seconds
+        return self if self._presigned else None
 
     @property
     def seconds(self) -> int:
-        return self._seconds
-
-    async def join(self, key: str, sources: Sequence[str]) -> None:
-        await self._threads.do(lambda: self._objects.join(key, sources))
-
-    async def url(self, key: str, terms: LinkTerms) -> str:
-        return await self._threads.do(lambda: self._objects.url(key, terms))
-
-
-class S3Listing(BlobListing):
-    """Objects by the time when they were put. Their server's clock and ours are taken for the same."""
-
-    def __init__(self, objects: S3Objects, threads: "_Threads") -> None:
-        self._objects = objects
-        self._threads = threads
+        return self._presigned
 
     @property
     def expires(self) -> bool:
         return False
 
+    def close(self) -> None:
+        """Begin no more requests."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
+        self._objects.close()
+
+    async def put(self, key: str, content: bytes) -> None:
+        await self._in_thread(lambda: self._objects.put(key, content))
+
+    async def get(self, key: str) -> bytes:
+        return await self._in_thread(lambda: self._objects.get(key))
+
+    async def delete(self, key: str) -> None:
+        await self._in_thread(lambda: self._objects.delete(key))
+
+    async def join(self, key: str, sources: Sequence[str]) -> None:
+        await self._in_thread(lambda: self._objects.join(key, sources))
+
+    async def url(self, key: str, terms: LinkTerms) -> str:
+        return await self._in_thread(lambda: self._objects.url(key, terms))
+
     async def list_old(self, folder: str, age: timedelta, cursor: str) -> BlobPage:
-        return await self._threads.do(lambda: self._objects.list_old(folder, datetime.now(UTC) - age, cursor))
+        return await self._in_thread(lambda: self._objects.list_old(folder, datetime.now(UTC) - age, cursor))
 
     async def remove(self, key: str, age: timedelta) -> bool:
-        return await self._threads.do(lambda: self._objects.delete_old(key, datetime.now(UTC) - age))
+        return await self._in_thread(lambda: self._objects.delete_old(key, datetime.now(UTC) - age))
 
     async def renew(self, key: str) -> None:
         """Do nothing: there is no time to live."""
@@ -380,22 +379,38 @@ class S3Listing(BlobListing):
         """Do nothing: uploads that were not finished are for a rule of the bucket."""
         return 0
 
-
-class _Threads:
-    """Does what waits elsewhere than on the event loop, and names the errors."""
-
-    def __init__(self, location: str) -> None:
-        self.location = location
-        self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="s3")
-
-    def close(self) -> None:
-        self._pool.shutdown(wait=False, cancel_futures=True)
-
-    async def do(self, work: Callable[[], T]) -> T:
+    async def _in_thread(self, work: Callable[[], T]) -> T:
         try:
-            return await asyncio.get_running_loop().run_in_executor(self._pool, work)
+            return await asyncio.get_running_loop().run_in_executor(self._threads, work)
         except ClientError as error:
-            reason = _REASONS.get(error_code(error), error)
-            raise BlobsUnavailableError(self.location, reason) from error
+            raise BlobsUnavailableError(self.location, _REASONS.get(_code_of(error), error)) from error
         except (OSError, BotoCoreError) as error:
             raise BlobsUnavailableError(self.location, error) from error
+
+
+def _connect(endpoint: str, connect_timeout: float, read_timeout: float) -> "S3Client":
+    """Return a client for this endpoint ("": Amazon's). Nothing is sent yet."""
+    config = Config(
+        connect_timeout=connect_timeout,
+        read_timeout=read_timeout,
+        max_pool_connections=THREADS,
+        retries={"total_max_attempts": 1, "mode": "standard"},
+        # Our own sha256 goes along; other servers than Amazon's do not know the checksums of newer clients.
+        request_checksum_calculation="when_required",
+        response_checksum_validation="when_required",
+        signature_version="s3v4",
+        s3={
+            # Each body goes along with its sha256 as part of the signature, which every server checks.
+            "payload_signing_enabled": True,
+            "addressing_style": "path" if endpoint else "auto",
+        },
+    )
+    try:
+        return boto3.client("s3", endpoint_url=endpoint or None, config=config)
+    except (ValueError, BotoCoreError) as error:
+        raise BlobsUnfitError(f"S3 cannot be used: {error}; correct EVERLOOP_S3_ENDPOINT or AWS_…") from error
+
+
+def _code_of(error: ClientError) -> str:
+    """Return the server's name of an error, "" if it gave none."""
+    return error.response.get("Error", {}).get("Code", "")

@@ -252,14 +252,14 @@ async def opened_blobs(settings: BlobSettings, redis: Redis) -> AsyncGenerator[B
     if settings.blobs == "s3":
         # boto3 takes 15 MiB, also where nobody needs it.
         from everloop.stores.blobs.s3 import S3Blobs  # noqa: PLC0415 -- see above
-        from everloop.stores.blobs.s3_client import server_encryption  # noqa: PLC0415 -- see above
 
         s3 = S3Blobs(
             settings.s3_bucket,
             endpoint=settings.s3_endpoint,
             prefix=settings.s3_prefix,
             presigned=settings.s3_presigned,
-            encryption=server_encryption(settings.s3_sse, settings.s3_sse_key_id),
+            sse=settings.s3_sse,
+            sse_key_id=settings.s3_sse_key_id,
         )
         with closing(s3):
             await check_blobs(s3, redis)

@@ -20,7 +20,6 @@ from everloop.runtime.blobs import (
     LinkTerms,
 )
 from everloop.stores.blobs.s3 import MULTIPART_ABOVE, SMALLEST_PART, S3Blobs
-from everloop.stores.blobs.s3_client import server_encryption
 from tests.stores.blobs.blob_rig import PREFIX, S3_SERVERS, needs_swift, new_key, s3_endpoint_of
 from tests.support.servers.buckets import client_of, new_bucket, s3_credentials, unfinished_uploads
 from tests.support.servers.s3_relay import Relay, flipped, running_relay, unchanged
@@ -278,8 +277,8 @@ async def test_server_may_stop_and_come_back(tmp_path: Path) -> None:
 async def test_s3_is_told_how_to_encrypt(s3_endpoint: str, sse: str, key_id: str) -> None:
     """Each new object, also one in parts and one joined of others; without a setting the bucket decides."""
     bucket, small, large, joined = new_bucket(s3_endpoint), new_key(), new_key(), new_key()
-    encryption = server_encryption(sse, key_id)
-    with closing(S3Blobs(bucket, endpoint=s3_endpoint, presigned=60, encryption=encryption)) as blobs:
+    sealed = S3Blobs(bucket, endpoint=s3_endpoint, presigned=60, sse=sse, sse_key_id=key_id)
+    with closing(sealed) as blobs:
         await blobs.put(small, FULL)
         await blobs.put(large, LARGE)
         assert blobs.links

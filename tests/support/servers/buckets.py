@@ -2,36 +2,24 @@
 
 import contextlib
 import os
-from collections.abc import Callable, Generator, Mapping, Sequence
-from typing import Protocol, TypedDict, cast
+from collections.abc import Generator
+from typing import TYPE_CHECKING
 from uuid import uuid4
 
 import boto3
 from moto.server import ThreadedMotoServer
 
 from everloop.deploy.local.servers import LOOPBACK, free_port
-from everloop.stores.blobs.s3_client import S3Client
 from tests.support.servers.swift_server import ACCESS_KEY, SECRET
+
+if TYPE_CHECKING:
+    from types_boto3_s3.client import S3Client
 
 _ENVIRONMENT = {
     "AWS_ACCESS_KEY_ID": ACCESS_KEY,
     "AWS_SECRET_ACCESS_KEY": SECRET,
     "AWS_DEFAULT_REGION": "us-east-1",
 }
-
-
-class _Uploads(TypedDict, total=False):
-    Uploads: Sequence[Mapping[str, object]]
-
-
-class TestClient(S3Client, Protocol):
-    """What the tests ask for besides."""
-
-    __test__ = False
-
-    def create_bucket(self, *, Bucket: str) -> object: ...  # noqa: N803 -- boto3's name
-
-    def list_multipart_uploads(self, *, Bucket: str) -> _Uploads: ...  # noqa: N803 -- boto3's name
 
 
 @contextlib.contextmanager
@@ -57,9 +45,9 @@ def running_moto() -> Generator[str]:
     server.stop()
 
 
-def client_of(endpoint: str) -> TestClient:
+def client_of(endpoint: str) -> "S3Client":
     """Return a client that looks behind the back of the store."""
-    return cast("Callable[..., TestClient]", boto3.client)("s3", endpoint_url=endpoint)
+    return boto3.client("s3", endpoint_url=endpoint)
 
 
 def new_bucket(endpoint: str) -> str:
