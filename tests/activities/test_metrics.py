@@ -54,9 +54,7 @@ async def test_each_attempt_at_a_tool_call_counts(
 ) -> None:
     """With what it came to; its function is timed where it runs; a name that is no tool's is no label."""
     rig, recorded = ToolRig(act), Recorded()
-
     await rig.attempts(rig.call(name, arguments))
-
     shown = name if name == "act" else "unknown"
     assert recorded.counts(CALLS) == {("agent", outcome, shown): 1 for outcome in outcomes}
     assert recorded.counts(TOOL_TIMES) == ({("agent", "act"): runs} if runs else {})
@@ -71,7 +69,6 @@ async def test_a_cancelled_tool_call_counts() -> None:
     await HANGS.wait()
     environment.cancel()
     await asyncio.wait([running])
-
     assert recorded.counts(CALLS) == {("agent", "canceled", "act"): 1}
     assert recorded.counts(TOOL_TIMES) == {("agent", "act"): 1}
 
@@ -81,7 +78,6 @@ async def test_a_model_call_is_measured() -> None:
     recorded = Recorded()
     async with model_rig([Reply(["Hel", "lo."], usage=(30, 7))]) as rig:
         await rig.run(rig.changed(model="priced-model"))
-
     assert recorded.counts(TIMES) == recorded.counts(FIRST_CHUNKS) == {MODEL: 1}
     assert 0 < recorded.sums(FIRST_CHUNKS)[MODEL] <= recorded.sums(TIMES)[MODEL]
     assert recorded.counts(TOKENS) == {(*MODEL, "input"): 1, (*MODEL, "output"): 1}
@@ -100,7 +96,6 @@ async def test_a_model_call_that_fails_is_measured(
     recorded = Recorded()
     async with model_rig([answer]) as rig:
         await rig.fail(rig.changed(model="priced-model"))
-
     assert recorded.counts(TIMES) == {(kind, *MODEL): 1}
     assert sum(recorded.counts(FIRST_CHUNKS).values()) == first_chunks
     assert recorded.counts(TOKENS) == recorded.counts(COST) == {}
@@ -113,5 +108,4 @@ async def test_a_status_counts_once() -> None:
         call = rig.changed(statuses=(working(),))
         await rig.fail(call)
         await rig.run(call, attempt=2, failures=1)
-
     assert recorded.counts(STATUSES) == {("agent", "working"): 1}

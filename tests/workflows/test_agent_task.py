@@ -28,10 +28,8 @@ from tests.workflows.conftest import StartTask, user
 async def test_a_reply_without_tool_calls_is_the_answer(start_task: StartTask, *, is_published: bool) -> None:
     """The answer is published before the terminal status, in one step, if the model call could not do it."""
     ports = FakePorts(ScriptedModel(answer("Hi there.").model_copy(update={"is_published": is_published})))
-
     async with start_task(ports) as handle:
         result = await handle.result()
-
     assert result.state is TaskState.COMPLETED
     assert result.excerpt == "Hi there."
     *chunks, status = ports.publish.events
@@ -44,10 +42,8 @@ async def test_a_reply_without_tool_calls_is_the_answer(start_task: StartTask, *
 async def test_tool_results_are_folded_in_call_order(start_task: StartTask) -> None:
     """Each call has the position of its result; the next model call names them all."""
     ports = FakePorts(ScriptedModel(asks(("a", "x"), ("b", "y")), answer("done")))
-
     async with start_task(ports) as handle:
         await handle.result()
-
     first, second = ports.model.calls
     assert (first.length, len(first.new)) == (1, 1)
     assert (second.length, len(second.new)) == (4, 0)
@@ -59,10 +55,8 @@ async def test_at_most_five_tools_run_at_once(start_task: StartTask) -> None:
     tools = CountingTools(gate=asyncio.Event(), gate_size=5)
     calls = tuple((f"call-{n}", "x") for n in range(12))
     ports = FakePorts(ScriptedModel(asks(*calls), answer("done")), tools)
-
     async with start_task(ports) as handle:
         await handle.result()
-
     assert len(tools.calls) == 12
     assert tools.most_at_once == 5
 
@@ -98,10 +92,8 @@ async def test_a_lost_transcript_is_sent_again_once(start_task: StartTask) -> No
     """TranscriptMissing is answered with the whole transcript, then the same call."""
     lost = ApplicationError("lost", type=failures.TRANSCRIPT_MISSING, non_retryable=True)
     ports = FakePorts(ScriptedModel(asks(("a", "x")), lost, answer("done")))
-
     async with start_task(ports) as handle:
         await handle.result()
-
     (stored,) = ports.transcript.stored
     assert stored.start == 0
     assert [message.role for message in stored.messages] == ["user", "assistant", "tool"]
@@ -112,11 +104,9 @@ async def test_each_call_names_the_digest_of_its_transcript(start_task: StartTas
     """But for what was sent again just now: there a worker of another version reads with other eyes."""
     lost = ApplicationError("lost", type=failures.TRANSCRIPT_MISSING, non_retryable=True)
     ports = FakePorts(ScriptedModel(asks(("a", "x")), lost, asks(("b", "x")), answer("done")))
-
     async with start_task(ports, AgentSpec(id="agent", memory=MemorySpec())) as handle:
         await handle.result()
         page = await handle.query(AgentTask.transcript, 0)
-
     named = [(call.length, call.digest) for call in ports.model.calls]
     digests = {length: extend_digest("", page.messages[:length]) for length in (1, 3, 5, 6)}
     assert named == [(1, digests[1]), (3, digests[3]), (3, ""), (5, digests[5])]
@@ -129,10 +119,8 @@ async def test_a_long_transcript_is_sent_again_in_chunks(start_task: StartTask) 
     lost = ApplicationError("lost", type=failures.TRANSCRIPT_MISSING, non_retryable=True)
     replies = [asks((f"c{n}", "x"), text="x" * 400_000) for n in range(4)]
     ports = FakePorts(ScriptedModel(*replies, lost, answer("done")))
-
     async with start_task(ports) as handle:
         await handle.result()
-
     assert [len(stored.messages) for stored in ports.transcript.stored] == [5, 4]
     assert [stored.start for stored in ports.transcript.stored] == [0, 5]
 
@@ -141,10 +129,8 @@ async def test_a_status_survives_a_lost_transcript(start_task: StartTask) -> Non
     """What the first call would have taken in as new is carried by the status of the second one."""
     lost = ApplicationError("lost", type=failures.TRANSCRIPT_MISSING, non_retryable=True)
     ports = FakePorts(ScriptedModel(lost, answer("done")))
-
     async with start_task(ports) as handle:
         await handle.result()
-
     first, second = ports.model.calls
     (begun,), (again,) = first.statuses, second.statuses
     assert (first.new, second.new) == (again.received, ())
@@ -155,21 +141,17 @@ async def test_a_status_survives_a_lost_transcript(start_task: StartTask) -> Non
 async def test_only_the_first_tool_call_carries_the_status(start_task: StartTask) -> None:
     """Each byte enters history once."""
     ports = FakePorts(ScriptedModel(asks(("a", "x"), ("b", "x"), text="Let me look."), answer("done")))
-
     async with start_task(ports) as handle:
         await handle.result()
-
     assert {call.call.id: bool(call.statuses) for call in ports.tools.calls} == {"a": True, "b": False}
 
 
 async def test_statuses_are_numbered_and_carried_by_the_next_call(start_task: StartTask) -> None:
     """Text before tool calls becomes a status message; no activity exists only to publish it."""
     ports = FakePorts(ScriptedModel(asks(("a", "x"), text="Let me look."), answer("done")))
-
     async with start_task(ports) as handle:
         await handle.result()
         view = await handle.query(AgentTask.view)
-
     (first,), (second,) = ports.model.calls[0].statuses, ports.tools.calls[0].statuses
     assert second.message
     assert text_of(second.message.parts) == "Let me look."
@@ -185,13 +167,11 @@ async def test_queries_show_the_task_and_its_progress(start_task: StartTask) -> 
     reply = asks(("a", "x")).model_copy(update={"usage": Usage(input_tokens=10, output_tokens=2)})
     last = answer("done").model_copy(update={"usage": Usage(input_tokens=20, output_tokens=3)})
     ports = FakePorts(ScriptedModel(reply, last))
-
     async with start_task(ports) as handle:
         await handle.result()
         progress = await handle.query(AgentTask.progress)
         view = await handle.query(AgentTask.view)
         description = await handle.describe()
-
     assert (progress.iteration, progress.transcript_length, progress.phase) == (2, 4, "done")
     assert progress.usage == Usage(input_tokens=30, output_tokens=5)
     assert view.artifacts[0].complete
@@ -208,8 +188,6 @@ async def test_tool_errors_do_not_end_the_task(start_task: StartTask) -> None:
             return ToolMessage(call_id=call.call.id, name=call.call.name, content="no", outcome="error")
 
     ports = FakePorts(ScriptedModel(asks(("a", "x")), answer("sorry")), FailingTools())
-
     async with start_task(ports) as handle:
         result = await handle.result()
-
     assert result.excerpt == "sorry"

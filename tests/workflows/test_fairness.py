@@ -59,9 +59,7 @@ async def test_many_tasks_of_one_owner_do_not_keep_another_owners_one_waiting(cl
     queue = unique_queue()
     await _start_crowd(client, queue, "busy", CROWD)
     single = await _start(client, queue, "modest")
-
     order = await _calls_until_ended(client, queue, single)
-
     assert order.index(single) < SOON
     assert len(order) < CROWD / 4
 
@@ -71,9 +69,7 @@ async def test_an_agent_with_priority_goes_first(client: Client) -> None:
     queue = unique_queue()
     await _start_crowd(client, queue, "owner", CROWD // 5)
     urgent = await _start(client, queue, "owner", priority=1)
-
     order = await _calls_until_ended(client, queue, urgent)
-
     assert order.index(urgent) < SOON
 
 
@@ -95,10 +91,8 @@ async def test_kinds_of_work_wait_together_or_apart(client: Client, *, splits: b
     ports = FakePorts(ScriptedModel(asks(("c1", "paint")), asks(("c2", "add")), answer("done")))
     changes = {"splits_queues": splits}
     handle = await start_workflow(client, queue, spec, changes=changes)
-
     async with running_workers(client, ports.wired(), WorkerSettings(task_queue=queue), [*TASK_WORK, gpu]):
         await handle.result()
-
     waited = await _waited(handle)
     model, tools = (f"{queue}-model", f"{queue}-tools") if splits else (queue, queue)
     assert [where for what, where in waited if what == "call_model"] == [model] * 3
@@ -112,12 +106,10 @@ async def test_an_agent_has_a_queue_of_its_own(client: Client) -> None:
     spec = AgentSpec(id="agent", task_queue=own, tools={"paint": ToolSpec(task_queue=gpu), "add": ToolSpec()})
     script = ScriptedModel(asks(("c1", "paint")), asks(("c2", "add")), answer("done"))
     handle = await start_workflow(client, queue, spec, changes={"splits_queues": True})
-
     async with running_workers(
         client, FakePorts(script).wired(), WorkerSettings(task_queue=queue), [*TASK_WORK, own, gpu]
     ):
         await handle.result()
-
     waited = await _waited(handle)
     assert [where for what, where in waited if what == "call_model"] == [own] * 3
     assert [where for what, where in waited if what == "run_tool"] == [gpu, own]
@@ -129,11 +121,9 @@ async def test_a_queue_has_a_rate(client: Client) -> None:
     queue, gpu = unique_queue(), unique_queue()
     settings = WorkerSettings(task_queue=queue, queue_rates={"model": 50, gpu: 0.5}, shutdown_grace=0)
     ports = FakePorts(ScriptedModel()).wired()
-
     async with running_workers(client, ports, settings, [*TASK_WORK, gpu]), asyncio.timeout(20):
         of_models = await _rate_of_workers(client, f"{queue}-model")
         of_gpu = await _rate_of_workers(client, gpu)
-
     assert (of_models, of_gpu) == (50, 0.5)
 
 

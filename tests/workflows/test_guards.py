@@ -180,13 +180,11 @@ async def test_a_call_below_that_people_reject_does_not_run(start_task: StartTas
     model = ModelOfEach(lead=[ask("writer"), answer("done")], writer=[asks(("s", "send")), answer("written")])
     lead, *others = three_levels(sent, guard(approve=["send"]))
     ports = RealTools(model, lead, *others)
-
     async with start_task(ports, lead.spec) as handle:
         await asked_of_client(ports, handle)
         await say(handle, user("no"))
         await handle.result()
         (read,) = await read_by_model(client, below(handle, "writer"))
-
     assert (read.outcome, sent) == ("rejected", [])
 
 
@@ -233,11 +231,9 @@ async def test_a_tool_that_stands_in_is_guarded_by_its_own_name(
     )
     lead = an_agent("lead", sub_agent("writer"), guard(deny=["send"]))
     ports = RealTools(model, lead, an_agent("writer", tools(fails, send_tool(sent))))
-
     async with start_task(ports, lead.spec) as handle:
         await handle.result()
         (read,) = await read_by_model(client, below(handle, "writer"))
-
     assert (read.outcome, read.content, sent) == ("rejected", DENIED, [])
 
 
@@ -271,13 +267,11 @@ async def test_guards_stand_once_in_the_history_of_a_task(client: Client) -> Non
     calls: list[Script] = [asks((f"r{n}c01", "fax")) for n in range(5)]
     model = ModelOfEach(lead=[ask("writer"), answer("done")], writer=[*calls, answer("written")])
     lead, *others = three_levels(sent, guard(deny=["never_*"]))
-
     async with starter(client, max_cached_workflows=1000)(
         RealTools(model, lead, *others), lead.spec
     ) as handle:
         await handle.result()
         history = await client.get_workflow_handle(below(handle, "writer")).fetch_history()
-
     naming = [event for event in history.events if b"never_*" in event.SerializeToString()]
     assert [event.HasField("workflow_execution_started_event_attributes") for event in naming] == [True]
     assert sent == ["fax"] * 5

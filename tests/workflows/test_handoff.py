@@ -49,10 +49,8 @@ async def test_the_other_agent_goes_on_with_the_transcript(start_task: StartTask
 async def test_a_task_goes_to_one_agent_only(start_task: StartTask) -> None:
     """Of two handoffs in one reply the first counts; the model reads that the other did not."""
     ports = FakePorts(ScriptedModel(asks(("h", "go"), ("i", "stop")), answer("done")))
-
     async with start_task(ports, FIRST) as handle:
         await handle.result()
-
     outcomes = sorted((stored.result.name, stored.result.outcome) for stored in ports.tools.results)
     assert [outcome for _, outcome in outcomes].count("ok") == 1
     winner = next(name for name, outcome in outcomes if outcome == "ok")
@@ -63,13 +61,11 @@ async def test_listed_tools_of_the_first_agent_are_not_offered_to_the_next(start
     """The next agent lists none, so an empty list stands in the transcript behind theirs."""
     ports = handing_over()
     ports.agents.listing = LISTING
-
     async with start_task(ports, FIRST.model_copy(update={"lists_tools": True})) as handle:
         await ports.model.until_asked(1)
         ports.agents.listing = PreparedTask(listed=ToolsMessage(tools=()))
         await handle.result()
         page = await handle.query(AgentTask.transcript)
-
     lists = [message for message in page.messages if isinstance(message, ToolsMessage)]
     assert lists == [LISTED, ToolsMessage(tools=())]
     assert [prepared.task.agent_id for prepared in ports.agents.prepared] == ["first", "second"]
@@ -85,11 +81,9 @@ async def test_the_wall_clock_is_that_of_the_agent_that_works(start_task: StartT
     ports = handing_over()
     ports.tools = CountingTools(reply=asking)
     ports.agents.spec = SECOND.model_copy(update={"wall_clock": 0.5})
-
     async with start_task(ports, FIRST) as handle:
         with pytest.raises(WorkflowFailureError) as failure:
             await handle.result()
-
     assert isinstance(failure.value.cause, ApplicationError)
     assert failure.value.cause.type == failures.TIME_LIMIT
     assert "'second'" in failure.value.cause.message
@@ -100,10 +94,8 @@ async def test_the_next_agent_has_places_of_its_own(start_task: StartTask) -> No
     calls = asks(*((f"c{n}", "x") for n in range(3)))
     ports = FakePorts(ScriptedModel(asks(("h", "go")), calls, answer("done")))
     ports.agents.spec = SECOND.model_copy(update={"max_parallel_tools": 1})
-
     async with start_task(ports, FIRST) as handle:
         await handle.result()
-
     assert len(ports.tools.calls) == 3
     assert ports.tools.most_at_once == 1
 
@@ -113,8 +105,6 @@ async def test_the_next_agent_may_put_its_answer_right_once_too(start_task: Star
     invalid = answer("four").model_copy(update={"refused": "it is no number", "is_invalid": True})
     ports = FakePorts(ScriptedModel(invalid, asks(("h", "go")), invalid, answer("4")))
     ports.agents.spec = SECOND.model_copy(update={"has_output": True})
-
     async with start_task(ports, FIRST.model_copy(update={"has_output": True})) as handle:
         result = await handle.result()
-
     assert result.iterations == 4

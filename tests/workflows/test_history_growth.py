@@ -38,7 +38,6 @@ async def _bytes(client: Client, iterations: int) -> int:
 async def test_history_is_linear_in_bytes(client: Client) -> None:
     """An iteration costs as many bytes between the 50th and the 300th as between the 5th and the 50th."""
     few, some, many = [await _bytes(client, iterations) for iterations in COUNTS]
-
     early = (some - few) / (COUNTS[1] - COUNTS[0])
     late = (many - some) / (COUNTS[2] - COUNTS[1])
     assert len(RESULT) < early < 4 * len(RESULT)

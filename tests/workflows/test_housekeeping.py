@@ -75,7 +75,6 @@ async def test_each_kind_is_cleaned_up_until_nothing_is_left(run: Run) -> None:
     """One kind after the other; a step goes on where the one before ended, and the counts are added."""
     steps: Steps = {Kind.VIEWS: [CleanResult(removed=3, cursor="a"), CleanResult(removed=4)]}
     result, port = await run(steps)
-
     assert [kind for kind, _ in port.calls] == [Kind.VIEWS, *Kind]
     assert [call.cursor for kind, call in port.calls if kind is Kind.VIEWS] == ["", "a"]
     assert {kind: done.removed for kind, done in result.kinds.items()} == {
@@ -89,7 +88,6 @@ async def test_a_kind_that_fails_does_not_stop_the_others(run: Run) -> None:
     """What it did before, and why it failed, stand in the result."""
     refused = ApplicationError("nobody knows", type=HOUSEKEEPING_REFUSED, non_retryable=True)
     result, port = await run({Kind.VIEWS: [CleanResult(removed=2, cursor="a"), refused]})
-
     assert [kind for kind, _ in port.calls][-1] is Kind.PAYLOADS
     failed = result.kinds[Kind.VIEWS]
     assert (failed.removed, failed.failure, failed.finished_at) == (
@@ -104,7 +102,6 @@ async def test_a_run_is_limited(run: Run) -> None:
     """What it did not come to is for the next run, which begins there."""
     endless = [CleanResult(removed=1, cursor=f"{n}") for n in range(ROUNDS + 1)]
     result, _ = await run({Kind.PAYLOADS: endless})
-
     done = result.kinds[Kind.PAYLOADS]
     assert (done.removed, done.cursor, done.finished_at) == (ROUNDS, f"{ROUNDS - 1}", None)
 
@@ -112,7 +109,6 @@ async def test_a_run_is_limited(run: Run) -> None:
 async def test_a_dry_run_says_so_in_every_step(run: Run) -> None:
     """And in its result."""
     result, port = await run({Kind.PAYLOADS: [CleanResult(removed=1, cursor="a")]}, dry_run=True)
-
     assert all(call.dry_run for _, call in port.calls)
     assert (result.dry_run, result.kinds[Kind.PAYLOADS].removed) == (True, 1)
 
@@ -125,7 +121,6 @@ async def test_the_schedule_hands_on_where_a_run_ended(client: Client) -> None:
         await runs(1)
         first = len(port.calls)
         await runs(2)
-
     assert port.calls[first:] == [
         (Kind.CONVERSATIONS, CleanInput(kind=Kind.CONVERSATIONS)),
         (Kind.ARTIFACTS, CleanInput(kind=Kind.ARTIFACTS)),
@@ -164,7 +159,6 @@ async def test_every_worker_may_make_the_schedule(client: Client) -> None:
     schedule = client.get_schedule_handle(housekeeping_schedule_id(queue))
     await schedule.pause(note="Ask Ann.")
     assert await ensure_housekeeping(client, queue)
-
     known = (await schedule.describe()).schedule
     assert [each.every for each in known.spec.intervals] == [EVERY]
     assert (known.state.paused, known.state.note) == (True, "Ask Ann.")

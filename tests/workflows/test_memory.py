@@ -29,11 +29,9 @@ def recalling(model: ScriptedModel) -> FakePorts:
 async def test_a_task_recalls_its_context_and_adds_to_it(start_task: StartTask) -> None:
     """The transcript begins with what was said before; only what is new is kept, with the last status."""
     ports = recalling(ScriptedModel(asks(("a", "x")), answer("Four.")))
-
     async with start_task(ports, AGENT) as handle:
         await handle.result()
         page = await handle.query(AgentTask.transcript)
-
     (loaded,), (saved,) = ports.context.loaded, ports.publish.remembered
     assert loaded.memory == saved.memory == MEMORY
     assert [message.role for message in page.messages[:3]] == ["user", "assistant", "user"]
@@ -49,27 +47,22 @@ async def test_a_context_of_its_own_is_not_recalled(client: Client) -> None:
     async with running_workers(client, ports.wired(), WorkerSettings(task_queue=queue), TASK_WORK):
         handle = await start_workflow(client, queue, AGENT, changes=own)
         await handle.result()
-
     assert ports.context.loaded == []
     assert len(ports.publish.remembered) == 1
 
 
 async def test_an_agent_without_memory_recalls_and_keeps_nothing(start_task: StartTask) -> None:
     ports = recalling(ScriptedModel(answer("Four.")))
-
     async with start_task(ports, AgentSpec(id="agent")) as handle:
         await handle.result()
-
     assert (ports.context.loaded, ports.publish.remembered, ports.context.saved) == ([], [], [])
 
 
 async def test_an_answer_at_once_is_kept(start_task: StartTask) -> None:
     """No status carries it; it is kept before the answer is given."""
     ports = recalling(ScriptedModel(answer("Four.")))
-
     async with start_task(ports, DECIDING) as handle:
         await handle.result()
-
     (saved,) = ports.context.saved
     assert (saved.first, saved.length, saved.memory) == (2, 4, MEMORY)
     assert ports.publish.remembered == []
@@ -78,11 +71,9 @@ async def test_an_answer_at_once_is_kept(start_task: StartTask) -> None:
 async def test_what_fails_is_not_kept(start_task: StartTask) -> None:
     refused = ApplicationError("no such model", type=failures.MODEL_REFUSED, non_retryable=True)
     ports = recalling(ScriptedModel(refused))
-
     async with start_task(ports, AGENT) as handle:
         with pytest.raises(WorkflowFailureError):
             await handle.result()
-
     assert ports.publish.remembered == []
 
 
@@ -102,10 +93,8 @@ async def test_a_lost_cache_is_filled_again_before_it_is_kept(start_task: StartT
     """The last status waits until the conversation is safe, and is told once."""
     ports = recalling(ScriptedModel(answer("Four.")))
     ports.publish.on_remember = lost_once()
-
     async with start_task(ports, AGENT) as handle:
         await handle.result()
-
     assert [(stored.start, len(stored.messages)) for stored in ports.transcript.stored] == [(0, 4)]
     assert len(ports.publish.remembered) == 2
     assert [status.state for status in ports.publish.statuses] == [TaskState.COMPLETED]
@@ -115,10 +104,8 @@ async def test_a_long_conversation_is_summed_up_after_the_end(start_task: StartT
     """Clients do not wait for it: the last status has been published."""
     ports = recalling(ScriptedModel(answer("Four.")))
     ports.publish.on_remember = lambda _: SaveContextResult(is_long=True)
-
     async with start_task(ports, AGENT) as handle:
         result = await handle.result()
-
     (compacted,) = ports.context.compacted
     assert compacted.memory == MEMORY
     assert result.state is TaskState.COMPLETED
@@ -130,10 +117,8 @@ async def test_a_sub_agent_knows_only_what_it_is_asked(start_task: StartTask) ->
     ports = recalling(ScriptedModel(AssistantMessage(tool_calls=(call,)), answer("A poem."), answer("done")))
     ports.agents.spec = AGENT
     agent = AGENT.model_copy(update={"tools": {"writer": ToolSpec(agent="writer")}})
-
     async with start_task(ports, agent) as handle:
         await handle.result()
-
     assert [loaded.task.task_id for loaded in ports.context.loaded] == [handle.id]
     assert [saved.task.task_id for saved in ports.publish.remembered] == [handle.id]
 
@@ -146,10 +131,8 @@ async def test_a_cache_that_stays_lost_costs_the_conversation_alone(start_task: 
 
     ports = recalling(ScriptedModel(answer("Four.")))
     ports.publish.on_remember = lost
-
     async with start_task(ports, AGENT) as handle:
         result = await handle.result()
-
     assert result.state is TaskState.COMPLETED
     assert [status.state for status in ports.publish.statuses] == [TaskState.COMPLETED]
 
@@ -157,10 +140,8 @@ async def test_a_cache_that_stays_lost_costs_the_conversation_alone(start_task: 
 async def test_a_deciding_agent_without_memory_keeps_nothing(start_task: StartTask) -> None:
     """Tasks pinned by older code, whose agents have no version, are another matter."""
     ports = recalling(ScriptedModel(answer("Four.")))
-
     async with start_task(ports, AgentSpec(id="agent", routing="auto", version="1")) as handle:
         await handle.result()
-
     assert (ports.context.loaded, ports.context.saved) == ([], [])
 
 
@@ -168,9 +149,7 @@ async def test_a_conversation_of_answers_at_once_is_summed_up(start_task: StartT
     """Plugins hear of such an answer, too."""
     ports = recalling(ScriptedModel(answer("Four.")))
     ports.context.saving = SaveContextResult(is_long=True)
-
     async with start_task(ports, DECIDING.model_copy(update={"hooks": ("after_completion",)})) as handle:
         await handle.result()
-
     assert [compacted.memory for compacted in ports.context.compacted] == [MEMORY]
     assert [heard.answer for heard in ports.agents.completed] == ["Four."]

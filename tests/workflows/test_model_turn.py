@@ -24,10 +24,8 @@ def fails(failure: str) -> ApplicationError:
 async def test_the_next_model_stands_in(start_task: StartTask, failure: str) -> None:
     """It is told why, subscribers are warned, and the task stays with it."""
     ports = FakePorts(ScriptedModel(fails(failure), asks(("a", "x")), answer("done")))
-
     async with start_task(ports, MODELS) as handle:
         result = await handle.result()
-
     assert result.excerpt == "done"
     assert [call.model for call in ports.model.calls] == ["first", "second", "second"]
     first, second, third = ports.model.calls
@@ -40,12 +38,10 @@ async def test_the_next_model_stands_in(start_task: StartTask, failure: str) -> 
 async def test_the_last_model_decides(start_task: StartTask) -> None:
     """When none of the models answers, the task fails with what the last one said."""
     ports = FakePorts(ScriptedModel(*(fails(failures.MODEL_UNAVAILABLE) for _ in range(3))))
-
     async with start_task(ports, MODELS) as handle:
         with pytest.raises(WorkflowFailureError) as failed:
             await handle.result()
         view = await handle.query(AgentTask.view)
-
     assert isinstance(failed.value.cause, ApplicationError)
     assert failed.value.cause.type == failures.MODEL_UNAVAILABLE
     assert [call.model for call in ports.model.calls] == ["first", "second", "third"]
@@ -80,13 +76,11 @@ async def test_a_task_waits_for_its_operator(start_task: StartTask) -> None:
 async def test_a_waiting_task_is_cancelled(start_task: StartTask) -> None:
     """Nobody has to resume a task to end it."""
     ports = FakePorts(ScriptedModel(fails(failures.MODEL_REFUSED)))
-
     async with start_task(ports, WAITS) as handle:
         await ports.publish.entered.wait()
         await handle.cancel()
         with pytest.raises(WorkflowFailureError):
             await handle.result()
-
     assert ports.publish.statuses[-1].state is TaskState.CANCELED
 
 
@@ -95,11 +89,9 @@ async def test_a_prompt_that_is_too_long_is_compacted_once(start_task: StartTask
     too_long = fails(failures.CONTEXT_TOO_LONG)
     replies = [asks((f"c{n}", "x")) for n in range(4)]
     ports = FakePorts(ScriptedModel(*replies, too_long, answer("done")))
-
     async with start_task(ports, COMPACTS) as handle:
         result = await handle.result()
         page = await handle.query(AgentTask.transcript, 0)
-
     (compaction,) = ports.model.compactions
     assert (compaction.length, compaction.compaction.strategy) == (9, "window")
     assert 1 < compaction.end < 9
@@ -113,11 +105,9 @@ async def test_a_prompt_that_stays_too_long_ends_the_task(start_task: StartTask)
     """Room is made once; a second refusal is final."""
     too_long = [fails(failures.CONTEXT_TOO_LONG) for _ in range(2)]
     ports = FakePorts(ScriptedModel(asks(("a", "x")), asks(("b", "x")), *too_long))
-
     async with start_task(ports, COMPACTS) as handle:
         with pytest.raises(WorkflowFailureError) as failed:
             await handle.result()
-
     assert isinstance(failed.value.cause, ApplicationError)
     assert failed.value.cause.type == failures.CONTEXT_TOO_LONG
     assert len(ports.model.compactions) == 1
@@ -132,9 +122,7 @@ async def test_a_prompt_over_its_budget_is_compacted_first(start_task: StartTask
         for n, usage in enumerate([small, large, small])
     ]
     ports = FakePorts(ScriptedModel(*replies, answer("done")))
-
     async with start_task(ports, agent) as handle:
         await handle.result()
-
     (compaction,) = ports.model.compactions
     assert (compaction.iteration, compaction.compaction.strategy) == (3, "summary")

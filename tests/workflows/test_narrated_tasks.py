@@ -78,7 +78,6 @@ async def test_what_a_narrator_adds_to_the_history(
 
     told = await _events(start_task, AGENT, rounds, last_reply, narrator)
     plain = await _events(start_task, AgentSpec(id="agent", model="big"), rounds, answer("done"))
-
     assert told - plain == case.adds
     assert plain - told == Counter()
     (call,) = narrator.calls
@@ -114,10 +113,8 @@ async def test_each_run_of_a_long_task_has_one_narrator(
     """That of the run before is neither waited for nor in the way."""
     ports = FakePorts(ScriptedModel(*(asks((f"c{n}", "x")) for n in range(10)), answer("done")))
     ports.narrator = WaitingNarrator()
-
     async with start_long_task(ports, AGENT) as handle:
         result = await handle.result()
-
     runs = list(dict.fromkeys(call.task.run_id for call in ports.model.calls))
     histories = [
         await impatient_client.get_workflow_handle(handle.id, run_id=run).fetch_history() for run in runs
@@ -140,7 +137,6 @@ async def test_a_scheduled_task_is_narrated(start_task: StartTask) -> None:
     ports.narrator, ports.agents.spec = narrator, AGENT
     async with start_task(ports, AgentSpec(id="agent"), {"scheduled": True}) as handle:
         await handle.result()
-
     assert [call.narrator for call in narrator.calls] == [AGENT.narrator]
 
 
@@ -161,5 +157,4 @@ async def test_sub_agents_are_not_narrated(start_task: StartTask) -> None:
     agent = AGENT.model_copy(update={"tools": {"writer": ToolSpec(agent="writer")}})
     async with start_task(ports, agent) as handle:
         await handle.result()
-
     assert [call.task.task_id for call in narrator.calls] == [handle.id]

@@ -57,11 +57,9 @@ async def test_listed_tools_are_pinned_for_the_task(start_task: StartTask) -> No
     """The list stands once in the transcript; a call of one of its tools says which plugin listed it."""
     ports = FakePorts(ScriptedModel(asks(("a", "echo"), ("b", "other")), answer("done")))
     ports.agents.listing = LISTING
-
     async with start_task(ports, LISTING_AGENT) as handle:
         await handle.result()
         page = await handle.query(AgentTask.transcript)
-
     (prepared,) = ports.agents.prepared
     assert (prepared.position, prepared.lists_tools, prepared.loads_agent) == (0, True, False)
     assert page.messages[0] == LISTED
@@ -76,10 +74,8 @@ async def test_listed_tools_survive_a_lost_cache(start_task: StartTask) -> None:
     lost = ApplicationError("lost", type=failures.TRANSCRIPT_MISSING, non_retryable=True)
     ports = FakePorts(ScriptedModel(lost, answer("done")))
     ports.agents.listing = LISTING
-
     async with start_task(ports, LISTING_AGENT) as handle:
         await handle.result()
-
     (stored,) = ports.transcript.stored
     assert (stored.start, stored.messages[0]) == (0, LISTED)
 
@@ -107,11 +103,9 @@ async def test_a_plugin_changes_what_the_model_reads(start_task: StartTask) -> N
 
     ports = FakePorts(ScriptedModel(answer("done")))
     ports.agents.screen = redact
-
     async with start_task(ports, SCREENING_AGENT) as handle:
         await handle.result()
         view = await handle.query(AgentTask.view)
-
     assert [text_of(message.parts) for message in ports.model.calls[0].new] == ["[redacted]"]
     assert [text_of(message.parts) for message in view.history] == ["Hello"]
     assert published_history(ports, view) == view.history
@@ -132,10 +126,8 @@ def refusing(*texts: str) -> FakePorts:
 async def test_a_refused_first_message_is_a_rejected_task(start_task: StartTask) -> None:
     """The client reads why; no model is asked."""
     ports = refusing("Hello")
-
     async with start_task(ports, SCREENING_AGENT) as handle:
         result = await handle.result()
-
     assert result.state is TaskState.REJECTED
     (status,) = ports.publish.statuses
     assert status.message
@@ -172,10 +164,8 @@ async def test_the_model_reads_that_a_later_message_was_refused(start_task: Star
 async def test_a_refused_reply_is_made_again(start_task: StartTask) -> None:
     """The model reads why; clients never see the text, neither as the answer nor as a remark."""
     ports = FakePorts(ScriptedModel(refused("Damn.", "no swearing"), answer("Done.")))
-
     async with start_task(ports) as handle:
         result = await handle.result()
-
     assert (result.excerpt, result.iterations) == ("Done.", 2)
     (told,) = ports.model.calls[1].new
     assert isinstance(told, UserMessage)
@@ -212,11 +202,9 @@ async def test_clients_do_not_read_why_a_reply_was_refused(start_task: StartTask
 
 async def test_refused_replies_end_at_the_limit_of_iterations(start_task: StartTask) -> None:
     ports = FakePorts(ScriptedModel(*(refused("Damn.", "no swearing") for _ in range(3))))
-
     async with start_task(ports, AgentSpec(id="agent", max_iterations=3)) as handle:
         with pytest.raises(WorkflowFailureError) as failure:
             await handle.result()
-
     assert isinstance(failure.value.cause, ApplicationError)
     assert failure.value.cause.type == failures.ITERATION_LIMIT
 
@@ -226,11 +214,9 @@ async def test_an_answer_that_fits_is_data(start_task: StartTask) -> None:
     ports = FakePorts(
         ScriptedModel(invalid("four"), answer('{"sum": 4}').model_copy(update={"is_published": False}))
     )
-
     async with start_task(ports, OUTPUT_AGENT) as handle:
         await handle.result()
         view = await handle.query(AgentTask.view)
-
     (artifact,) = view.artifacts
     assert artifact.parts == (DataPart(data={"sum": 4}),)
     chunk = next(event for event in ports.publish.events if event.kind == "artifact-chunk")
@@ -245,11 +231,9 @@ async def test_an_answer_is_put_right_only_once(
     ports = FakePorts(
         ScriptedModel(invalid("four"), *between, invalid("vier", "still none"), answer('{"sum": 4}'))
     )
-
     async with start_task(ports, OUTPUT_AGENT) as handle:
         with pytest.raises(WorkflowFailureError) as failure:
             await handle.result()
-
     assert isinstance(failure.value.cause, ApplicationError)
     assert failure.value.cause.type == failures.OUTPUT_INVALID
     assert "still none" in failure.value.cause.message
@@ -260,10 +244,8 @@ async def test_plugins_hear_of_the_end(start_task: StartTask, hooks: tuple[str, 
     """Only those that want to; that they fail changes nothing."""
     ports = FakePorts(ScriptedModel(answer("Done.")))
     ports.agents.completion_fails = True
-
     async with start_task(ports, AgentSpec(id="agent", hooks=hooks)) as handle:
         result = await handle.result()
-
     assert result.state is TaskState.COMPLETED
     heard = [(call.state, call.answer) for call in ports.agents.completed]
     assert heard == [(TaskState.COMPLETED, "Done.")] * len(hooks)
@@ -272,11 +254,9 @@ async def test_plugins_hear_of_the_end(start_task: StartTask, hooks: tuple[str, 
 async def test_plugins_hear_of_a_failure(start_task: StartTask) -> None:
     broken = ApplicationError("no such model", type=failures.MODEL_REFUSED, non_retryable=True)
     ports = FakePorts(ScriptedModel(broken))
-
     async with start_task(ports, AgentSpec(id="agent", hooks=("after_completion",))) as handle:
         with pytest.raises(WorkflowFailureError):
             await handle.result()
-
     (heard,) = ports.agents.completed
     assert (heard.state, heard.reason) == (TaskState.FAILED, "no such model")
 
@@ -286,10 +266,8 @@ async def test_hooks_of_model_calls_know_what_was_used(
     start_task: StartTask, *, hooks: tuple[str, ...], is_told: bool
 ) -> None:
     ports = FakePorts(ScriptedModel(answer("Done.")))
-
     async with start_task(ports, AgentSpec(id="agent", hooks=hooks)) as handle:
         await handle.result()
-
     assert (ports.model.calls[0].usage is not None) is is_told
 
 
@@ -316,14 +294,12 @@ async def test_a_task_canceled_while_plugins_look_is_canceled(start_task: StartT
     """Whatever they say: no model is asked any more, and the end is not another one."""
     ports, agents = FakePorts(ScriptedModel()), SlowScreen(refused)
     ports.agents = agents
-
     async with start_task(ports, SCREENING_AGENT) as handle:
         await agents.looks.wait()
         await handle.cancel()
         agents.go_on.set()
         with pytest.raises(WorkflowFailureError) as failure:
             await handle.result()
-
     assert isinstance(failure.value.cause, CancelledError)
     assert ports.model.calls == []
 
@@ -332,14 +308,12 @@ async def test_a_refused_second_message_rejects_nothing(start_task: StartTask) -
     """It came while plugins looked at the first one, which passed: the task goes on."""
     ports, agents = FakePorts(ScriptedModel(answer("done"))), SlowScreen("Swear!")
     ports.agents = agents
-
     async with start_task(ports, SCREENING_AGENT) as handle:
         await agents.looks.wait()
         message = user("Swear!")
         await handle.execute_update(AgentTask.add_message, message, id=message.message_id)
         agents.go_on.set()
         result = await handle.result()
-
     assert (result.state, result.excerpt) == (TaskState.COMPLETED, "done")
     assert [text_of(said.parts) for said in ports.model.calls[0].new] == [
         "Hello",
@@ -350,10 +324,8 @@ async def test_a_refused_second_message_rejects_nothing(start_task: StartTask) -
 async def test_a_rejected_task_owes_no_artifact(start_task: StartTask) -> None:
     """No model is made to write one for a message that was refused."""
     ports = refusing("Hello")
-
     async with start_task(ports, SCREENING_AGENT.model_copy(update={"artifact_tool": "write"})) as handle:
         result = await handle.result()
-
     assert result.state is TaskState.REJECTED
     assert (ports.model.calls, ports.tools.calls) == ([], [])
 
@@ -363,11 +335,9 @@ async def test_an_ending_that_is_no_data_is_text(start_task: StartTask, *, rejec
     """A task may end in other words than its agent's data; it ends, and can be read."""
     words = answer("plain words").model_copy(update={"is_published": False, "rejects": rejects})
     ports = FakePorts(ScriptedModel(words))
-
     async with start_task(ports, OUTPUT_AGENT) as handle:
         await handle.result()
         view = await handle.query(AgentTask.view)
-
     assert [artifact.parts for artifact in view.artifacts] == [(TextPart(text="plain words"),)]
 
 
@@ -376,8 +346,6 @@ async def test_a_veto_is_no_invalid_answer(start_task: StartTask) -> None:
     ports = FakePorts(
         ScriptedModel(refused("{}", "rude"), refused("{}", "rude"), invalid("four"), answer('{"sum": 4}'))
     )
-
     async with start_task(ports, OUTPUT_AGENT) as handle:
         result = await handle.result()
-
     assert result.iterations == 4

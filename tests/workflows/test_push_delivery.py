@@ -81,7 +81,6 @@ async def test_it_delivers_until_the_task_has_ended(start_delivery: StartDeliver
     push = ScriptedPush(DELIVERED, DELIVERED, DONE)
     async with start_delivery(push) as delivery:
         await delivery.result()
-
     task_id = delivery.id.partition("/")[0]
     expected = DeliverPushInput(push=PushRef(task_id=task_id, config_id=CONFIG))
     assert push.calls == [expected] * 3
@@ -114,7 +113,6 @@ async def test_news_that_come_during_a_delivery_are_looked_at(start_delivery: St
         await delivery.signal(PUSH_NEWS)
         told.set()
         await delivery.result()
-
     assert len(push.calls) == 3
 
 
@@ -123,7 +121,6 @@ async def test_what_nobody_takes_is_left_out(start_delivery: StartDelivery) -> N
     push = ScriptedPush(fails(PUSH_FAILED), DELIVERED, DELIVERED, DONE)
     async with start_delivery(push) as delivery:
         await delivery.result()
-
     assert [call.skips for call in push.calls] == [False, True, False, False]
 
 
@@ -132,7 +129,6 @@ async def test_what_was_never_sent_is_not_left_out(start_delivery: StartDelivery
     push = ScriptedPush(fails(TASK_UNREADABLE), fails("ConnectionError"), DELIVERED, DONE)
     async with start_delivery(push) as delivery:
         await delivery.result()
-
     assert not any(call.skips for call in push.calls)
 
 
@@ -146,7 +142,6 @@ async def test_a_delivery_that_has_ended_starts_again_with_news(client: Client) 
         for _ in range(2):
             await deliveries.notify(queue, [CONFIG])
             await client.get_workflow_handle(push_workflow_id(queue, CONFIG)).result()
-
     assert len(push.calls) >= 2
 
 
@@ -167,7 +162,6 @@ async def test_webhooks_that_are_slow_keep_no_task_waiting(client: Client) -> No
         await started.wait()
         result = await (await start_workflow(client, queue)).result()
         released.set()
-
     assert result.excerpt == "meanwhile"
 
 
@@ -177,7 +171,6 @@ async def test_a_long_delivery_goes_on_in_new_runs(start_long_delivery: StartDel
     async with start_long_delivery(push) as delivery:
         await delivery.result()
         newest = await delivery.describe()
-
     assert len(push.calls) == IMPATIENT_EVENTS + 1
     assert newest.history_length < 3 * IMPATIENT_EVENTS
 

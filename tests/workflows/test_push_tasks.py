@@ -35,7 +35,6 @@ async def test_a_task_tells_its_view(
         change = Create(task_id=task.id, parts=(NewPart(kind="text", content=b"stored"),))
         await artifacts.apply(context_key("owner", "context"), "log", change)
         view = await workflows.view(task.id)
-
     assert view
     assert view.status.state is TaskState.COMPLETED
     assert [each.artifact_id for each in view.artifacts] == ["log", "response"]
@@ -53,6 +52,5 @@ async def test_a_task_without_a_worker_is_waited_for(client: Client, workflows: 
     with pytest.raises(ApplicationError) as failed:
         await workflows.view(task.id)
     await task.terminate()
-
     assert failed.value.type == TASK_UNREADABLE
     assert not failed.value.non_retryable

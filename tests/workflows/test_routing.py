@@ -19,12 +19,10 @@ AUTO = AgentSpec(id="agent", routing="auto", memory=MemorySpec())
 async def test_an_answer_at_once_is_no_task(start_task: StartTask) -> None:
     """Whoever waits for the decision gets the message, however often; no client sees or hears of a task."""
     ports = FakePorts(ScriptedModel(answer("Four.")))
-
     async with start_task(ports, AUTO) as handle:
         route = await handle.execute_update(AgentTask.wait_for_route)
         result = await handle.result()
         view = await handle.query(AgentTask.view)
-
     assert route.message is not None
     assert text_of(route.message.parts) == "Four."
     assert (result.state, result.message) == (TaskState.COMPLETED, route.message)
@@ -36,10 +34,8 @@ async def test_an_answer_at_once_is_no_task(start_task: StartTask) -> None:
 async def test_both_messages_of_an_answer_at_once_are_remembered(start_task: StartTask) -> None:
     """The conversation gets what the client said and the answer, together and once."""
     ports = FakePorts(ScriptedModel(answer("Four.")))
-
     async with start_task(ports, AUTO) as handle:
         await handle.result()
-
     (saved,) = ports.context.saved
     assert (saved.first, saved.length) == (0, 2)
 
@@ -71,11 +67,9 @@ async def test_a_task_recalls_the_conversation(start_task: StartTask) -> None:
     """The transcript begins with what was said before; only what is new is remembered at the end."""
     ports = FakePorts(ScriptedModel(answer("Four.")))
     ports.context = RecordingContext(earlier := user("What is 2 + 1?"), AssistantMessage(text="Three."))
-
     async with start_task(ports, AUTO) as handle:
         await handle.result()
         page = await handle.query(AgentTask.transcript)
-
     assert page.messages[0] == earlier
     assert [type(m).__name__ for m in page.messages] == [
         "UserMessage",
@@ -91,11 +85,9 @@ async def test_a_message_whose_decision_fails_is_a_failed_task(start_task: Start
     """The client is owed an end: the task is shown, and it says what went wrong."""
     refused = ApplicationError("no such model", type=failures.MODEL_REFUSED, non_retryable=True)
     ports = FakePorts(ScriptedModel(refused))
-
     async with start_task(ports, AUTO) as handle:
         route = await handle.execute_update(AgentTask.wait_for_route)
         view = await handle.query(AgentTask.view)
-
     assert route.message is None
     assert (view.status.state, view.is_hidden) == (TaskState.FAILED, False)
     assert len(ports.publish.opened) == 1
@@ -104,11 +96,9 @@ async def test_a_message_whose_decision_fails_is_a_failed_task(start_task: Start
 async def test_an_agent_that_does_not_decide_makes_every_message_a_task(start_task: StartTask) -> None:
     """There is nothing to wait for, and the first call has the agent's tools."""
     ports = FakePorts(ScriptedModel(answer("Four.")))
-
     async with start_task(ports) as handle:
         route = await handle.execute_update(AgentTask.wait_for_route)
         await handle.result()
-
     assert route.message is None
     assert [call.routing for call in ports.model.calls] == [False]
     assert ports.context.saved == []
@@ -117,11 +107,9 @@ async def test_an_agent_that_does_not_decide_makes_every_message_a_task(start_ta
 async def test_last_words_and_rejection_come_from_the_reply(start_task: StartTask) -> None:
     """An agent without a model may end its task with a remark, and as rejected."""
     ports = FakePorts(ScriptedModel(AssistantMessage(closing="not for me", rejects=True)))
-
     async with start_task(ports) as handle:
         result = await handle.result()
         view = await handle.query(AgentTask.view)
-
     assert result.state is view.status.state is TaskState.REJECTED
     assert view.status.message is not None
     assert text_of(view.status.message.parts) == "not for me"
@@ -133,12 +121,10 @@ async def test_a_model_that_waits_for_an_operator_shows_the_task(start_task: Sta
     refused = ApplicationError("no credit", type=failures.MODEL_REFUSED, non_retryable=True)
     ports = FakePorts(ScriptedModel(refused, answer("Four.")))
     agent = AgentSpec(id="agent", routing="auto", on_model_failure="wait")
-
     async with start_task(ports, agent) as handle:
         route = await handle.execute_update(AgentTask.wait_for_route)
         await handle.signal(AgentTask.resume)
         result = await handle.result()
-
     assert route.message is None
     assert (result.state, result.message, result.excerpt) == (TaskState.COMPLETED, None, "Four.")
     assert len(ports.publish.opened) == 1
@@ -160,7 +146,6 @@ async def test_a_message_that_comes_while_the_model_decides_needs_a_task(start_t
         await handle.execute_update(AgentTask.add_message, user("and 2 + 3?"))
         gate.set()
         result = await handle.result()
-
     assert (result.message, result.excerpt) == (None, "Four, and five.")
     assert len(ports.publish.opened) == 1
 
@@ -173,10 +158,8 @@ async def test_compaction_keeps_what_the_task_is_about(start_task: StartTask) ->
     ports = FakePorts(ScriptedModel(*script))
     ports.context = RecordingContext(user("old"), AssistantMessage(text="older"))
     agent = AgentSpec(id="agent", routing="auto", memory=MemorySpec(), compaction=CompactionSpec())
-
     async with start_task(ports, agent) as handle:
         await handle.result()
-
     (compacted,) = ports.model.compactions
     assert compacted.first == 2
     assert compacted.end > 3

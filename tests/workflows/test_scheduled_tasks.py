@@ -38,8 +38,6 @@ async def test_a_scheduled_task_may_belong_to_a_context(start_task: StartTask) -
     ports = FakePorts(ScriptedModel(answer("done")))
     ports.agents.spec = AgentSpec(id="any", memory=MemorySpec())
     changes = {"scheduled": True, "context_id": "daily"}
-
     async with start_task(ports, AgentSpec(id="reporter"), changes) as handle:
         await handle.result()
-
     assert [loaded.task.context_id for loaded in ports.context.loaded] == ["daily"]

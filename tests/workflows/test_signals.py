@@ -74,14 +74,12 @@ async def test_a_wrong_signal_is_noted_and_changes_nothing(
     name, inputs, noted = REFUSED[case]
     tools = CountingTools(reply=asks_once)
     ports = FakePorts(ScriptedModel(asks(("a", "x")), answer("done")), tools)
-
     async with start_task(ports) as handle:
         await ports.publish.until_asked()
         await send(client, handle, name, inputs)
         details = await current_details(handle)
         await send(client, handle, "approve", (APPROVAL,))
         await handle.result()
-
         assert noted in details
         assert "- last signal: `approve` answered `a`" in await current_details(handle)
     assert [call.answers[0].by for call in tools.calls if call.answers] == ["operator"]
@@ -92,7 +90,6 @@ async def test_signals_of_operators_are_listed_apart(start_task: StartTask) -> N
     async with start_task(FakePorts(ScriptedModel(answer("done")))) as handle:
         await handle.result()
         listed = await handle.query("__temporal_workflow_metadata", result_type=WorkflowMetadata)
-
     signals = {each.name: each.description for each in listed.definition.signal_definitions if each.name}
     assert all(signals.values())
     internal = [name for name, description in signals.items() if description.startswith("Internal")]

@@ -60,7 +60,6 @@ async def test_a_call_that_hangs_is_skipped(start_task: StartTask) -> None:
 async def test_a_call_that_waits_for_people_is_skipped(start_task: StartTask) -> None:
     """Its question closes, whoever asks for the call by its id or by that of its question."""
     ports = FakePorts(ScriptedModel(asks(("a", "asks"), ("b", "asks")), answer("done")), _Hanging())
-
     async with start_task(ports) as handle:
         await ports.publish.until_open(2)
         await handle.signal("skip_call", {"call_id": "a"})
@@ -68,7 +67,6 @@ async def test_a_call_that_waits_for_people_is_skipped(start_task: StartTask) ->
         await say(handle, user("yes"))
         await handle.result()
         results = await _results(handle)
-
     assert (results["a"].content, results["a"].outcome) == ("an operator skipped this call", "rejected")
     assert results["b"].content == "b done"
     assert [call.call.id for call in ports.tools.calls].count("a") == 1
@@ -125,7 +123,6 @@ async def test_a_task_is_cancelled_while_a_call_is_skipped(start_task: StartTask
     """Cancelling comes first, whichever of both is heard first."""
     tools = _Hanging()
     ports = FakePorts(ScriptedModel(asks(("a", "hangs"))), tools)
-
     async with start_task(ports) as handle:
         await tools.until_called("a")
         await handle.signal("skip_call", {"call_id": "a"})

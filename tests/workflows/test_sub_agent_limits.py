@@ -23,10 +23,8 @@ from tests.workflows.people.writers import PARENT, asks_writer
 async def test_a_task_asks_other_agents_only_so_often(start_task: StartTask) -> None:
     """The model reads that it has to go on without."""
     ports = FakePorts(ScriptedModel(asks_writer("v", "w"), answer("A poem."), answer("done")))
-
     async with start_task(ports, PARENT.model_copy(update={"max_sub_agents": 1})) as handle:
         await handle.result()
-
     outcomes = sorted(stored.result.outcome for stored in ports.tools.results)
     assert outcomes == ["error", "ok"]
     refused = next(s.result.content for s in ports.tools.results if s.result.outcome == "error")
@@ -38,11 +36,9 @@ async def test_a_sub_agent_has_what_is_left_of_the_budget(start_task: StartTask)
     busy = asks(("x", "x")).model_copy(update={"usage": Usage(input_tokens=60)})
     first = asks_writer("w").model_copy(update={"usage": Usage(input_tokens=40)})
     ports = FakePorts(ScriptedModel(first, busy, answer("never")))
-
     async with start_task(ports, PARENT.model_copy(update={"max_tokens": 100})) as handle:
         with pytest.raises(WorkflowFailureError):
             await handle.result()
-
     (stored,) = ports.tools.results
     assert stored.result.content.startswith("writer failed: stopped after 60 tokens")
 
@@ -56,11 +52,9 @@ async def test_sub_agents_at_once_each_have_all_that_was_left(start_task: StartT
 
     first = asks_writer("v", "w").model_copy(update={"usage": Usage(input_tokens=40)})
     ports = FakePorts(ScriptedModel(first, *[works] * 4, answer("never")))
-
     async with start_task(ports, PARENT.model_copy(update={"max_tokens": 100})) as handle:
         with pytest.raises(WorkflowFailureError) as failed:
             await handle.result()
-
     results = [stored.result.content for stored in ports.tools.results]
     assert results == ["A poem."] * 2
     assert "stopped after 140 tokens" in str(failed.value.cause)

@@ -60,10 +60,8 @@ async def test_a_sub_agent_answers_as_a_task_of_its_own(start_task: StartTask) -
     """Its answer is the result of the call, in the cache of the parent; what it used counts for both."""
     written = answer("A poem.").model_copy(update={"usage": USAGE})
     ports = FakePorts(ScriptedModel(asks_writer(), written, answer("done")))
-
     async with start_task(ports, PARENT) as handle:
         result = await handle.result()
-
     parent, child, _ = ports.model.calls
     assert child.task.task_id == task_of(parent.task.task_id, *asks_writer().tool_calls)
     assert (child.task.agent_id, child.task.context_id) == ("writer", parent.task.context_id)
@@ -79,10 +77,8 @@ async def test_what_a_failed_sub_agent_used_counts_too(start_task: StartTask) ->
     busy = asks(("x", "x")).model_copy(update={"usage": USAGE})
     refused = ApplicationError("no such model", type=failures.MODEL_REFUSED, non_retryable=True)
     ports = FakePorts(ScriptedModel(asks_writer(), busy, refused, answer("sorry")))
-
     async with start_task(ports, PARENT) as handle:
         result = await handle.result()
-
     (stored,) = ports.tools.results
     assert (stored.result.content, stored.result.outcome) == ("writer failed: no such model", "error")
     assert result.usage == USAGE + USAGE
@@ -92,10 +88,8 @@ async def test_what_a_failed_sub_agent_used_counts_too(start_task: StartTask) ->
 async def test_a_sub_agent_needs_a_request(start_task: StartTask, arguments: str) -> None:
     """The model reads what was expected; no task is started."""
     ports = FakePorts(ScriptedModel(asks_writer(arguments), answer("done")))
-
     async with start_task(ports, PARENT) as handle:
         await handle.result()
-
     (stored,) = ports.tools.results
     assert stored.result.outcome == "invalid"
 
@@ -133,7 +127,6 @@ async def test_cancelling_a_task_cancels_its_sub_agent(start_task: StartTask, cl
         with pytest.raises(WorkflowFailureError):
             await handle.result()
         child = await client.get_workflow_handle(task_of(handle.id, *asks_writer().tool_calls)).describe()
-
     assert child.status is WorkflowExecutionStatus.CANCELED
     ends = [status.state for status in ports.publish.statuses if status.state.is_terminal]
     assert ends == [TaskState.CANCELED] * 2
@@ -147,7 +140,6 @@ async def test_a_sub_agent_that_is_cancelled_alone(start_task: StartTask, client
         await started.wait()
         await client.get_workflow_handle(task_of(handle.id, *asks_writer().tool_calls)).cancel()
         result = await handle.result()
-
     assert result.excerpt == "Without a poem."
     (stored,) = ports.tools.results
     assert stored.result.outcome == "error"
@@ -188,10 +180,8 @@ async def test_fallbacks_get_the_same_arguments(start_task: StartTask) -> None:
         return ToolMessage(call_id=call.call.id, name=call.call.name, content="down", outcome="error")
 
     ports = FakePorts(ScriptedModel(asks(("1", "a")), answer("done")), CountingTools(reply=reply))
-
     async with start_task(ports, AgentSpec(id="agent", tools=dict(FALLBACKS))) as handle:
         await handle.result()
-
     called = [(call.call.name, call.call.id, call.position, call.warning) for call in ports.tools.calls]
     assert called == [
         ("a", "1", 2, ""),
@@ -210,10 +200,8 @@ async def test_only_a_failure_calls_for_a_fallback(start_task: StartTask, outcom
         return ToolMessage.model_validate(fields)
 
     ports = FakePorts(ScriptedModel(asks(("1", "a")), answer("done")), CountingTools(reply=reply))
-
     async with start_task(ports, AgentSpec(id="agent", tools=dict(FALLBACKS))) as handle:
         await handle.result()
-
     assert [call.call.name for call in ports.tools.calls] == ["a"]
 
 
@@ -222,12 +210,10 @@ async def test_a_tool_runs_on_its_own_queue(client: Client) -> None:
     here, there = FakePorts(ScriptedModel(asks(("1", "gpu")), answer("done"))), FakePorts(ScriptedModel())
     queue, special = unique_queue(), unique_queue()
     agent = AgentSpec(id="agent", tools={"gpu": ToolSpec(task_queue=special)})
-
     async with (
         running_workers(client, here.wired(), WorkerSettings(task_queue=queue), TASK_WORK),
         running_workers(client, there.wired(), WorkerSettings(task_queue=special), TASK_WORK),
     ):
         handle = await start_workflow(client, queue, agent)
         await handle.result()
-
     assert (len(here.tools.calls), len(there.tools.calls)) == (0, 1)

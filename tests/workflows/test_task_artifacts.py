@@ -62,24 +62,20 @@ async def test_a_serial_call_waits_for_the_answer_to_the_one_before(start_task: 
 
     tools = CountingTools(reply=reply)
     ports = FakePorts(ScriptedModel(asks(("a", "write"), ("b", "write")), answer("done")), tools)
-
     async with start_task(ports, AgentSpec(id="agent", tools={"write": SERIAL})) as handle:
         await ports.publish.until_asked()
         assert [call.call.id for call in tools.calls] == ["a"]
         await handle.signal(AgentTask.approve, Approval(call_id="a", approved=True))
         await handle.result()
-
     assert [call.call.id for call in tools.calls] == ["a", "a", "b"]
 
 
 async def test_an_answer_waits_until_the_artifact_is_written(start_task: StartTask) -> None:
     """A task that has to leave an artifact makes the model write it, and then ends with its answer."""
     ports = scripted(answer("Done."), asks(("w", "write")))
-
     async with start_task(ports, WRITER) as handle:
         result = await handle.result()
         progress = await handle.query(AgentTask.progress)
-
     assert (result.state, result.excerpt, result.iterations) == (TaskState.COMPLETED, "Done.", 2)
     assert [call.tool for call in ports.model.calls] == [None, "write"]
     assert [call.call.name for call in ports.tools.calls] == ["write"]
@@ -93,10 +89,8 @@ async def test_nobody_is_made_to_write_what_is_there(start_task: StartTask, spec
     """A task that has its artifact, or need not have one, ends with its answer."""
     script = [asks(("w", "write"))] if spec.artifact_tool else []
     ports = scripted(*script, answer("Done."))
-
     async with start_task(ports, spec) as handle:
         await handle.result()
-
     assert {call.tool for call in ports.model.calls} == {None}
 
 
@@ -104,12 +98,10 @@ async def test_nobody_is_made_to_write_what_is_there(start_task: StartTask, spec
 async def test_a_task_without_its_artifact_fails(start_task: StartTask, reply: AssistantMessage) -> None:
     """The model gets one chance; if it writes nothing, the task fails with a name of its own."""
     ports = scripted(answer("Done."), reply)
-
     async with start_task(ports, WRITER) as handle:
         with pytest.raises(WorkflowFailureError) as raised:
             await handle.result()
         view = await handle.query(AgentTask.view)
-
     assert isinstance(raised.value.cause, ApplicationError)
     assert raised.value.cause.type == failures.NO_ARTIFACT
     assert [artifact.artifact_id for artifact in view.artifacts] == ["response"]
@@ -147,10 +139,8 @@ async def test_a_sub_agent_tells_what_it_wrote(start_task: StartTask) -> None:
     )
     ports.agents.spec = AgentSpec(id="writer", tools={"write": SERIAL})
     spec = AgentSpec(id="agent", tools={"writer": ToolSpec(agent="writer")}, artifact_tool="write")
-
     async with start_task(ports, spec) as handle:
         result = await handle.result()
-
     assert result.excerpt == "Done."
     (stored,) = ports.tools.results
     assert stored.result.artifacts == ("report",)

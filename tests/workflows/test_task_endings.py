@@ -22,11 +22,9 @@ from tests.workflows.conftest import StartTask, start_workflow, unique_queue, us
 async def test_the_iteration_limit_ends_the_task(start_task: StartTask) -> None:
     """The status names the limit and the failure carries its type."""
     ports = FakePorts(ScriptedModel(*(asks((f"c{n}", "x")) for n in range(3))))
-
     async with start_task(ports, AgentSpec(id="agent", max_iterations=2)) as handle:
         with pytest.raises(WorkflowFailureError) as failed:
             await handle.result()
-
     assert isinstance(failed.value.cause, ApplicationError)
     assert failed.value.cause.type == failures.ITERATION_LIMIT
     assert len(ports.model.calls) == 2
@@ -40,14 +38,12 @@ async def test_an_ending_task_refuses_messages(start_task: StartTask) -> None:
     """From the last look into the inbox on, a message is refused with a named failure, never swallowed."""
     ports = FakePorts(ScriptedModel(answer("done")))
     ports.publish.gate = asyncio.Event()
-
     async with start_task(ports) as handle:
         await ports.publish.entered.wait()
         with pytest.raises(WorkflowUpdateFailedError) as refused:
             await handle.execute_update(AgentTask.add_message, user("late"))
         ports.publish.gate.set()
         await handle.result()
-
     assert isinstance(refused.value.cause, ApplicationError)
     assert refused.value.cause.type == failures.TASK_TERMINAL
 
@@ -55,12 +51,10 @@ async def test_an_ending_task_refuses_messages(start_task: StartTask) -> None:
 async def test_an_ended_task_takes_no_messages(start_task: StartTask) -> None:
     """Temporal itself refuses an update of a closed workflow, as not found."""
     ports = FakePorts(ScriptedModel(answer("done")))
-
     async with start_task(ports) as handle:
         await handle.result()
         with pytest.raises(RPCError) as refused:
             await handle.execute_update(AgentTask.add_message, user("late"))
-
     assert refused.value.status is RPCStatusCode.NOT_FOUND
 
 
@@ -68,12 +62,10 @@ async def test_a_model_failure_ends_the_task_with_its_cause(start_task: StartTas
     """A client reads the provider's reason in the status message; Temporal shows the task as failed."""
     refused = ApplicationError("no such model", type=failures.MODEL_REFUSED, non_retryable=True)
     ports = FakePorts(ScriptedModel(refused))
-
     async with start_task(ports) as handle:
         with pytest.raises(WorkflowFailureError) as failed:
             await handle.result()
         view = await handle.query(AgentTask.view)
-
     assert isinstance(failed.value.cause, ApplicationError)
     assert failed.value.cause.type == failures.MODEL_REFUSED
     assert view.status.state is TaskState.FAILED
@@ -155,13 +147,11 @@ async def test_a_cancellation_after_the_end_was_decided_comes_too_late(start_tas
     """Clients were told that the task is completed, and so it is."""
     ports = FakePorts(ScriptedModel(answer("done")))
     ports.publish.gate = asyncio.Event()
-
     async with start_task(ports) as handle:
         await ports.publish.entered.wait()
         await handle.cancel()
         ports.publish.gate.set()
         result = await handle.result()
-
     assert result.state is TaskState.COMPLETED
     assert [status.state for status in ports.publish.statuses] == [TaskState.COMPLETED]
 
@@ -171,11 +161,9 @@ async def test_a_status_whose_call_never_started_is_published_at_the_end(client:
     ports, queue = FakePorts(ScriptedModel()), unique_queue()
     handle = await start_workflow(client, queue)
     await handle.cancel()
-
     async with running_workers(client, ports.wired(), WorkerSettings(task_queue=queue), TASK_WORK):
         with pytest.raises(WorkflowFailureError):
             await handle.result()
-
     first, last = ports.publish.statuses
     assert [text_of(message.parts) for message in first.received] == ["Hello"]
     assert (first.version, last.version, last.state) == (1, 2, TaskState.CANCELED)
@@ -251,7 +239,6 @@ async def test_nothing_stands_in_for_a_model_call_that_was_cancelled(
         await handle.cancel()
         with pytest.raises(WorkflowFailureError) as failed:
             await handle.result()
-
     assert isinstance(failed.value.cause, CancelledError)
     assert len(ports.model.calls) == 1
     assert ports.publish.statuses[-1].state is TaskState.CANCELED

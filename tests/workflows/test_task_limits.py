@@ -71,11 +71,9 @@ async def test_a_task_that_knows_too_much_ends(
         return ToolMessage(call_id=call.call.id, name=call.call.name, content="x" * 400_000)
 
     ports = FakePorts(ScriptedModel(*endless()), CountingTools(reply=large))
-
     async with start_task(ports) as handle:
         with pytest.raises(WorkflowFailureError) as failed:
             await handle.result()
-
     assert isinstance(failed.value.cause, ApplicationError)
     assert failed.value.cause.type == failures.TRANSCRIPT_LIMIT
     assert "1.2 MB, more than the 1 MB" in failed.value.cause.message
@@ -94,10 +92,8 @@ async def test_one_tool_that_works_ends_a_row_of_failures(start_task: StartTask)
     replies = [asks(("c0", "x")), asks(("c1", "x"), ("b1", "x")), asks(("c2", "x")), asks(("c3", "x"))]
     replies += [asks((f"no{n}", "x")) for n in range(3)]
     ports = FakePorts(ScriptedModel(*replies, answer("done")), CountingTools(reply=every_other))
-
     async with start_task(ports, AgentSpec(id="agent", max_tool_failures=2)) as handle:
         result = await handle.result()
-
     assert result.excerpt == "done"
 
 
@@ -146,5 +142,4 @@ async def test_a_cancelled_task_with_a_wall_clock_is_canceled(start_task: StartT
         await handle.cancel()
         with pytest.raises(WorkflowFailureError):
             await handle.result()
-
     assert ports.publish.statuses[-1].state is TaskState.CANCELED

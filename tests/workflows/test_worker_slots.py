@@ -38,7 +38,6 @@ def _pollers(config: WorkerConfig) -> tuple[object, object]:
 async def test_slots_are_fixed_unless_a_target_is_set(client: Client) -> None:
     """So many calls at once as the settings say, or as fit a webhook; five open requests for work."""
     configs = _configs(client, WorkerSettings(task_queue=unique_queue()))
-
     tuners = {queue: config.get("tuner") for queue, config in configs.items()}
     slots = {queue: tuner and tuner._get_activity_task_slot_supplier() for queue, tuner in tuners.items()}
     assert slots == {queue: FixedSizeSlotSupplier(most) for queue, most in MOST.items()}
@@ -58,7 +57,6 @@ async def test_one_target_lets_the_machine_decide(
 ) -> None:
     """From 10 slots to what would be fixed, and Temporal says how many requests for work are open."""
     configs = _configs(client, WorkerSettings.model_validate({"task_queue": unique_queue(), **targets}))
-
     at_once = timedelta(0)
     for queue, most in MOST.items():
         tuner = configs[queue].get("tuner")
@@ -76,8 +74,6 @@ async def test_one_target_lets_the_machine_decide(
 def test_the_least_is_never_over_the_most(queue: str, least: int, most: int) -> None:
     """Fewer calls than 10 can be asked for; webhooks and narrators have numbers of their own."""
     settings = WorkerSettings(max_concurrent_activities=4, target_cpu=0.9)
-
     slots = settings.tuner(queue)._get_activity_task_slot_supplier()
-
     assert isinstance(slots, ResourceBasedSlotSupplier)
     assert (slots.slot_config.minimum_slots, slots.slot_config.maximum_slots) == (least, most)

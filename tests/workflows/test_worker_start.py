@@ -16,7 +16,6 @@ async def test_a_worker_that_temporal_does_not_serve_says_why(client: Client) ->
     config = client.config()
     config["namespace"] = "nowhere"
     settings = WorkerSettings(task_queue=unique_queue())
-
     with pytest.raises(TemporalUnreachableError, match="Start it again when Temporal answers for 'nowhere'"):
         async with running_workers(Client(**config), FakePorts(ScriptedModel()).wired(), settings, TASK_WORK):
             await asyncio.Event().wait()

@@ -50,9 +50,7 @@ async def test_a_store_that_is_away_is_waited_for(
 
     setattr(artifacts, moment, fail)
     rig = ToolRig(write_thrice, views=artifacts.views, artifacts=artifacts)
-
     result = await rig.run(rig.call("write_thrice"))
-
     assert result.outcome == "ok", result.content
     assert await content_of(rig, "a") == b"x" * (3 * MIB)
     assert (await stored(rig, "a")).status is ArtifactStatus.COMPLETE
@@ -63,9 +61,7 @@ async def test_the_time_of_the_tool_ends_the_waiting(artifacts: RecordingArtifac
     """The model hears of it, and not where the store is."""
     artifacts.fails_before = lambda _: RedisConnectionError("redis.internal refuses")
     rig = ToolRig(write_thrice, views=artifacts.views, artifacts=artifacts)
-
     result = await rig.run(rig.call("write_thrice", wait=0.3))
-
     assert (result.outcome, result.artifacts) == ("error", ())
     assert result.content == "write_thrice did not finish within 0.3 s"
 
@@ -147,9 +143,7 @@ async def test_the_record_of_a_call_holds_what_it_wrote(artifacts: RecordingArti
     rig = ToolRig(write_twice, views=artifacts.views, artifacts=artifacts)
     first = await rig.run(rig.call("write_twice"))
     count = len(artifacts.changes)
-
     again = await rig.run(rig.call("write_twice"))
-
     assert again == first
     assert again.artifacts == ("b", "a")
     assert len(artifacts.changes) == count
@@ -208,7 +202,6 @@ async def test_any_other_tool_that_runs_again_does_it_again(artifacts: Recording
     other.task_id = rig.task_id
     await rig.run(rig.call("write"))
     await other.run(other.call("write"))
-
     assert await content_of(rig, "a") == b"It is the second"
 
 
@@ -225,9 +218,7 @@ async def test_what_the_model_has_shown_of_a_failed_call_is_taken_back(artifacts
         artifact_id="a", position=2, attempt=10, index=0, part=TextPart(text="never stored")
     )
     await artifacts.views.publish(rig.task_id, "run", [draft])
-
     await rig.run(rig.call("refuse").model_copy(update={"reply": 2}))
-
     assert await shown(rig, "a") == (TextPart(text=""),)
 
 
@@ -301,7 +292,6 @@ async def test_a_store_that_is_away_does_not_keep_a_cut_off_tool(artifacts: Reco
 
     rig = ToolRig(write, views=artifacts.views, artifacts=artifacts)
     result = await rig.run(rig.call("write", wait=0.2))
-
     assert result.content == "write did not finish within 0.2 s"
     assert isinstance(artifacts.changes[-1], Fail)
     assert (await stored(rig, "a")).status is ArtifactStatus.BUILDING

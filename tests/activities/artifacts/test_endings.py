@@ -110,9 +110,7 @@ async def test_an_artifact_that_failed_is_shown_so(state: TaskState) -> None:
     task = await ward.begin()
     await ward.write(task, "cut", made(task, b"ha"), Append(b"lf"), Fail())
     await ward.write(task, "mended", made(task, b"ha"), Fail(), made(task, b"ha", complete=True))
-
     await ward.end(task, state)
-
     cut, mended = await ward.shown(task, "cut"), await ward.shown(task, "mended")
     assert (cut.parts, cut.complete, cut.failed) == ((TextPart(text="half"),), False, True)
     assert (mended.parts, mended.complete, mended.failed) == ((TextPart(text="ha"),), True, False)
@@ -124,16 +122,12 @@ async def test_an_artifact_of_another_task_is_closed_for_this_one() -> None:
     first, second = await ward.begin(), await ward.begin()
     await ward.write(first, "doc", made(first, b"from the first"))
     await ward.write(second, "doc", Append(b" and the second"))
-
     await ward.end(second, TaskState.COMPLETED)
-
     seen = await ward.shown(second, "doc")
     assert (seen.parts, seen.complete) == ((TextPart(text="from the first and the second"),), True)
     assert await ward.status("doc") is ArtifactStatus.BUILDING
-
     await ward.write(second, "doc", made(second, b"the second's", complete=True))
     await ward.end(first, TaskState.COMPLETED)
-
     seen = await ward.shown(first, "doc")
     assert (seen.parts, seen.complete) == ((TextPart(text="the second's"),), True)
 
@@ -144,9 +138,7 @@ async def test_what_is_stored_is_told_also_if_the_view_was_lost() -> None:
     task = (await ward.begin()).model_copy(update={"task_id": str(uuid4())})
     await ward.artifacts.apply(CONTEXT, "doc", made(task, b"stored", complete=True))
     await ward.views.publish(task.task_id, task.run_id, [chunk("dra", artifact_id="doc", position=3)])
-
     await ward.end(task, TaskState.COMPLETED)
-
     assert (await ward.shown(task, "doc")).parts == (TextPart(text="stored"),)
 
 
@@ -184,9 +176,7 @@ async def test_a_lost_blob_does_not_keep_a_task_from_ending(
     assert scene.files
     for path in scene.files:
         path.unlink() if is_missing else path.write_bytes(path.read_bytes()[:-1] + b"!")
-
     await scene.ward.end(scene.task, state)
-
     seen = await scene.ward.shown(scene.task, scene.task.task_id)
     assert (seen.complete, seen.failed) == (False, True)
     assert await scene.ward.status(scene.task.task_id) is ArtifactStatus.FAILED
@@ -203,7 +193,6 @@ async def test_a_task_that_did_not_complete_ends_without_its_blobs(scene: Scene,
     with pytest.raises(BlobsUnavailableError):
         await scene.ward.end(scene.task, TaskState.COMPLETED)
     await scene.ward.end(scene.task, state)
-
     seen = await scene.ward.shown(scene.task, scene.task.task_id)
     link = FilePart(media_type="text/plain", stored=StoredPart(artifact_id=scene.task.task_id))
     assert (seen.parts, seen.failed) == ((link,), True)
@@ -213,7 +202,5 @@ async def test_a_blob_store_that_never_answers_is_not_waited_for(scene: Scene) -
     """There is an end to the patience of a task that was cancelled."""
     scene.blobs.before_get = asyncio.Event().wait
     endings = ArtifactFinalizer(scene.ward.artifacts, scene.ward.views, patience=0.1)
-
     await endings.end(scene.task, TaskState.CANCELED)
-
     assert (await scene.ward.shown(scene.task, scene.task.task_id)).failed

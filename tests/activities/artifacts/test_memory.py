@@ -88,7 +88,6 @@ async def test_any_number_of_artifacts_takes_little_memory(redis_url: str, tmp_p
             result = await rig.run(rig.call("write_many", wait=240))
             _, peak = tracemalloc.get_traced_memory()
             tracemalloc.stop()
-
             assert len(result.artifacts) == TEXTS
             assert peak < TEXTS * RENDERED_BYTES / 2
             for artifact_id in result.artifacts:

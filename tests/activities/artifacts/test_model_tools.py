@@ -47,7 +47,6 @@ async def test_an_append_of_nothing_may_be_the_end(parts: list[JsonValue]) -> No
     await desk.update(*parts, append=True)
     assert (await desk.stored()).status is ArtifactStatus.BUILDING
     await desk.update(*parts, append=True, last_chunk=True)
-
     assert (await desk.stored()).status is ArtifactStatus.COMPLETE
 
 
@@ -55,7 +54,6 @@ async def test_texts_that_follow_each_other_are_one() -> None:
     """As subscribers see them."""
     desk = Desk()
     await desk.update({"text": "a"}, {"text": "b"}, {"text": "c", "filename": "c.txt"})
-
     assert [part.size for part in (await desk.stored()).parts] == [2, 1]
 
 
@@ -64,9 +62,7 @@ async def test_an_update_may_be_written_as_json_of_a2a() -> None:
     desk = Desk()
     part: JsonValue = {"mediaType": "text/html", "text": "a", "raw": "", "url": None, "metadata": {}}
     artifact: JsonValue = {"artifactId": "doc", "parts": [part], "extensions": []}
-
     result = await desk.call("artifact_update", append=False, lastChunk=True, artifact=artifact)
-
     assert result.outcome == "ok"
     assert await desk.parts() == (TextPart(text="a", media_type="text/html"),)
 
@@ -76,7 +72,6 @@ async def test_a_binary_part_is_stored_as_bytes() -> None:
     desk = Desk()
     raw = b64encode(b"\x00\xff").decode()
     await desk.update({"media_type": "image/png", "filename": "a.png", "raw": raw}, last_chunk=True)
-
     (part,) = (await desk.stored()).parts
     assert (part.kind, part.media_type, part.filename, part.size) == ("file", "image/png", "a.png", 2)
 
@@ -86,7 +81,6 @@ async def test_an_update_again_replaces_the_artifact() -> None:
     desk = Desk()
     await desk.update({"text": "old"}, last_chunk=True)
     await desk.update({"text": "new"})
-
     assert await desk.parts() == (TextPart(text="new"),)
 
 
@@ -104,7 +98,6 @@ async def test_an_update_again_replaces_the_artifact() -> None:
 async def test_a_part_that_is_none_is_refused(part: JsonValue, problem: str) -> None:
     """The model reads which one, and what is wrong with it."""
     result = await Desk().update({"text": "fine"}, part)
-
     assert result.outcome == "invalid"
     assert "artifact.parts.1" in result.content
     assert problem in result.content
@@ -113,7 +106,6 @@ async def test_a_part_that_is_none_is_refused(part: JsonValue, problem: str) -> 
 async def test_the_answer_is_no_artifact_of_the_model() -> None:
     """Its id is taken."""
     result = await Desk().update({"text": "a"}, artifact_id="response")
-
     assert result.outcome == "invalid"
     assert "choose another" in result.content
 
@@ -122,10 +114,8 @@ async def test_a_refusal_of_the_store_reaches_the_model() -> None:
     """By name, as a failure of the tool."""
     desk = Desk()
     await desk.update({"text": "a"}, last_chunk=True)
-
     closed = await desk.update({"text": "b"}, append=True)
     missing = await desk.call("get_artifact", artifact_id="other")
-
     assert (closed.outcome, missing.outcome) == ("error", "error")
     assert "ArtifactClosedError" in closed.content
     assert "ArtifactMissingError" in missing.content
@@ -146,21 +136,18 @@ async def test_a_call_that_runs_twice_appends_once() -> None:
     call = desk.rig.call("artifact_update", arguments, call_id="again")
     await desk.rig.run(call)
     await desk.rig.run(call)
-
     assert await desk.parts() == (TextPart(text="ab"), DataPart(data=1))
 
 
 async def test_small_tools_write_step_by_step() -> None:
     """Each does one thing."""
     desk = Desk(granular=True)
-
     await desk.call("create_artifact", artifact_id="doc", name="Doc", media_type="text/html", content="<p>")
     await desk.call("append_artifact", artifact_id="doc", content="Hi")
     await desk.call("append_artifact_data", artifact_id="doc", data=[1])
     await desk.call("replace_artifact_part", artifact_id="doc", index=1, data={"b": 2})
     await desk.call("append_artifact", artifact_id="doc", content="End")
     result = await desk.call("complete_artifact", artifact_id="doc")
-
     assert result.content == "doc: version 6, complete, 3 parts, 15 bytes, text/html, named 'Doc'"
     assert await desk.parts() == (
         TextPart(text="<p>Hi", media_type="text/html"),
@@ -176,7 +163,6 @@ async def test_an_artifact_may_begin_empty_and_end_with_text() -> None:
     await desk.call("append_artifact", artifact_id="doc", content="a,b", last_chunk=True)
     await desk.call("create_artifact", artifact_id="data", name="Data")
     await desk.call("append_artifact_data", artifact_id="data", data=1)
-
     assert await desk.parts() == (TextPart(text="a,b", media_type="text/csv"),)
     assert (await desk.stored()).status is ArtifactStatus.COMPLETE
     assert await desk.parts("data") == (DataPart(data=1),)
@@ -188,7 +174,6 @@ async def test_a_part_is_replaced_by_one_thing() -> None:
     await desk.call("create_artifact", artifact_id="doc", name="Doc", content="a")
     both = await desk.call("replace_artifact_part", artifact_id="doc", index=0, content="b", data=1)
     await desk.call("replace_artifact_part", artifact_id="doc", index=0, content="c")
-
     assert both.outcome == "error"
     assert await desk.parts() == (TextPart(text="c"),)
 
@@ -213,7 +198,6 @@ async def test_a_part_is_replaced_by_one_thing() -> None:
 def test_a_style_has_its_tools(style: str, names: list[str]) -> None:
     """They run one after another, may be repeated, and the first one makes an artifact."""
     plugin = artifacts(style)  # pyright: ignore[reportArgumentType] -- from a table
-
     assert [tool.name for tool in plugin.tools] == names
     assert plugin.artifact_tool == names[0]
     assert all(tool.serial and tool.idempotent for tool in plugin.tools)
@@ -228,7 +212,6 @@ def test_what_a_stream_needs_first_is_asked_for_first() -> None:
     assert isinstance(part, dict)
     fields = part["properties"]
     assert isinstance(fields, dict)
-
     assert list(update.arguments.model_fields) == ["append", "last_chunk", "artifact"]
     assert update.parameters["required"] == ["append", "last_chunk", "artifact"]
     assert list(fields)[:2] == ["media_type", "filename"]

@@ -46,7 +46,6 @@ async def test_rows_come_back_as_they_were_written(rows: Callable[[], list[Row]]
         return [row async for row in context.artifacts.read_rows("a")]
 
     rig, result = await run_tool(act)
-
     assert result.content == str(ROWS)
     (part,) = (await stored(rig, "a")).parts
     assert (part.kind, part.rows, part.row_schema) == ("rows", 2, schema)
@@ -63,11 +62,9 @@ def _list(part: DataPart) -> list[JsonValue]:
 async def test_a_row_that_breaks_the_schema_fails_the_dataset() -> None:
     """The rows before it stay."""
     schema: dict[str, JsonValue] = {"properties": {"n": {"type": "integer"}}}
-
     rig, result = await run_tool(
         lambda context: context.artifacts.write_rows("a", iter([{"n": 1}, {"n": "x"}]), schema=schema)
     )
-
     assert "RowInvalidError" in result.content
     artifact = await stored(rig, "a")
     assert (artifact.status, artifact.parts[0].rows) == (ArtifactStatus.FAILED, 1)
@@ -102,7 +99,6 @@ async def test_many_rows_are_written_in_batches(recording: RecordingArtifacts) -
     rig, _ = await run_tool(
         lambda context: context.artifacts.write_rows("a", [{"n": n} for n in range(2_500)]), recording
     )
-
     assert (await stored(rig, "a")).parts[0].rows == 2_500
     assert max(_content_of(change).count(b"\n") for change in recording.changes) == 1_000
 
@@ -111,7 +107,6 @@ async def test_data_is_written_at_once() -> None:
     """Any JSON value; what is none is refused."""
     rig, _ = await run_tool(lambda context: context.artifacts.write_data("a", {"é": [1, None]}))
     assert await shown(rig, "a") == (DataPart(data={"é": [1, None]}),)
-
     _, result = await run_tool(lambda context: context.artifacts.write_data("a", float("nan")))
     assert result.outcome == "error"
 
@@ -126,7 +121,6 @@ PARTS: tuple[Part, ...] = (
 async def test_an_artifact_of_several_parts_is_shown_as_it_was_made() -> None:
     """Text, data and files."""
     rig, _ = await run_tool(lambda context: context.artifacts.create("a", PARTS, name="N"))
-
     assert await shown(rig, "a") == PARTS
     assert [part.kind for part in (await stored(rig, "a")).parts] == ["text", "data", "file"]
 
@@ -168,7 +162,6 @@ async def test_a_url_stays_one() -> None:
         await context.artifacts.append("a", [TextPart(text="b")])
 
     rig, result = await run_tool(act)
-
     assert result.outcome == "ok", result.content
     assert await shown(rig, "a") == (page, TextPart(text="b"))
     part = (await stored(rig, "a")).parts[0]
@@ -198,7 +191,6 @@ async def test_what_is_refused_changes_nothing(act: Act) -> None:
         await act(context)
 
     rig, result = await run_tool(both)
-
     assert result.outcome == "error"
     assert result.artifacts == ("a",)
     assert await content_of(rig, "a") == b"a"

@@ -35,11 +35,9 @@ async def test_the_last_status_ends_the_secrets(state: TaskState) -> None:
     call, secrets = _publish_input(state), MemorySecrets()
     await secrets.put(call.task.task_id, "message", "x")
     await secrets.accept(call.task.task_id, "message", "token")
-
     views = MemoryTaskViews()
     publisher = ViewPublisher(views, secrets, MemoryArtifacts(views))
     await ActivityEnvironment().run(publisher.publish, call)
-
     kept = await secrets.get(call.task.task_id, "token")
     assert kept == (None if state.is_terminal else "x")
 
@@ -115,13 +113,11 @@ async def test_a_task_does_not_end_before_its_artifacts() -> None:
         await artifacts.apply(context, artifact_id, Create(task_id, (NewPart("text", b"a"),)))
     artifacts.fails_before = lambda at: BlobsUnavailableError("S3", "away") if at == 4 else None
     publisher = ViewPublisher(views, MemorySecrets(), artifacts)
-
     with pytest.raises(ApplicationError, match=r"their store is away$") as raised:
         await ActivityEnvironment().run(publisher.publish, call)
     assert (raised.value.type, raised.value.__cause__) == (failures.FILES_UNAVAILABLE, None)
     assert "status" not in await _kinds(views, task_id)
     await ActivityEnvironment().run(publisher.publish, call)
-
     assert await _kinds(views, task_id) == ["artifact-chunk", "artifact-chunk", "status"]
 
 
@@ -136,9 +132,7 @@ async def test_an_artifact_is_completed_after_all_that_was_told_of_it() -> None:
     context, task_id = _task(call)
     written = ArtifactPublisher(artifacts, call.task, 999_999, views)
     await written.apply(context, "a", Create(task_id, (NewPart("text", b"a"),)))
-
     await ActivityEnvironment().run(ViewPublisher(views, MemorySecrets(), artifacts).publish, call)
-
     found = await views.artifact(task_id, "a")
     assert found
     assert (found.artifact.complete, found.position) == (True, 1_000_000)

@@ -54,7 +54,6 @@ async def test_a_file_is_written_from_whatever_yields_it(
         lambda context: context.artifacts.write_file("a", content(), filename="f", name="N", description="D"),
         recording,
     )
-
     artifact = await stored(rig, "a")
     assert (artifact.status, artifact.name, artifact.description) == (ArtifactStatus.COMPLETE, "N", "D")
     assert artifact.task_id == rig.task_id
@@ -74,7 +73,6 @@ def _content_of(change: object) -> bytes:
 async def test_a_small_file_is_one_change_and_one_event(content: str | bytes) -> None:
     """Nothing is told of it before it is whole."""
     rig, _ = await run_tool(lambda context: context.artifacts.write_file("a", content))
-
     (told,) = await chunks(rig)
     assert told.last_chunk
     assert (await stored(rig, "a")).version == 1
@@ -96,7 +94,6 @@ async def test_what_is_written_goes_out_at_once_and_then_together(recording: Rec
             await rig_saw(recording, context.task_id, "499")
 
     rig, result = await run_tool(act, recording)
-
     assert result.outcome == "ok", result.content
     assert await content_of(rig, "a") == b"first" + b"".join(b" %d" % n for n in range(500))
     assert len(recording.changes) < 250
@@ -125,7 +122,6 @@ async def test_a_file_whose_writing_raises_has_failed() -> None:
             raise RuntimeError("no more")
 
     rig, result = await run_tool(act)
-
     assert (await stored(rig, "a")).status is ArtifactStatus.FAILED
     assert await content_of(rig, "a") == b"half"
     assert (result.outcome, result.artifacts) == ("error", ())
@@ -140,6 +136,5 @@ async def test_a_source_that_fails_fails_the_file() -> None:
         raise OSError("disk")
 
     rig, result = await run_tool(lambda context: context.artifacts.write_file("a", source()))
-
     assert (await stored(rig, "a")).status is ArtifactStatus.FAILED
     assert result.content == "OSError: disk"

@@ -99,9 +99,7 @@ def desk(client: AsyncOpenAI) -> Desk:
 async def test_what_was_said_is_recalled_by_its_owner_only(desk: Desk) -> None:
     """The transcript begins with it; another owner's context of the same name is another one."""
     await desk.save("t1", said("2 + 2"), AssistantMessage(text="Four.", reasoning="hm"))
-
     recalled = await desk.load()
-
     assert recalled == (said("2 + 2"), AssistantMessage(text="Four."))
     opened = await desk.transcripts.open("now", "run", 2)
     assert opened.messages == recalled
@@ -112,9 +110,7 @@ async def test_long_messages_hide_nothing(desk: Desk) -> None:
     """Of each message the beginning is remembered, so that one cannot push out all the others."""
     await desk.save("t1", said("short"), AssistantMessage(text="ok"))
     await desk.save("t2", said("x" * 500_000), AssistantMessage(text="y" * 500_000))
-
     recalled = await desk.load()
-
     assert len(recalled) == 4
     longest = recalled[2]
     assert isinstance(longest, UserMessage)
@@ -125,7 +121,6 @@ async def test_what_is_recalled_begins_with_the_user(desk: Desk) -> None:
     """Providers want it so, and an answer without its question says little."""
     for n in range(15):
         await desk.save(f"t{n}", said(f"one {n}"), said(f"two {n}"), AssistantMessage(text="ok"))
-
     assert (await desk.load(max_messages=5))[:2] == (said("two 13"), AssistantMessage(text="ok"))
     assert (await desk.load(max_messages=6))[0] == said("one 13")
 
@@ -134,7 +129,6 @@ async def test_no_more_tokens_are_recalled_than_the_agent_wants(desk: Desk) -> N
     """Whole turns, the newest ones; four characters are a token, and each message has four more."""
     for n in range(5):
         await desk.save(f"t{n}", said(f"{n}" * 40), AssistantMessage(text="y" * 40))
-
     assert len(await desk.load(max_tokens=56)) == 4
     assert len(await desk.load(max_tokens=55)) == 2
 
@@ -145,9 +139,7 @@ async def test_what_is_recalled_has_a_bound(desk: Desk) -> None:
         await desk.save(f"t{n}", said("é" * 3_000), AssistantMessage(text="é" * 3_000))
     for n in range(20):
         await desk.sum_up(n * 2, n * 2 + 2, f"{n:02}" + "é" * 3_000)
-
     recalled = await desk.load(max_messages=1000, max_tokens=1_000_000, strategy="summary")
-
     texts = [text_of(message.parts) for message in recalled if isinstance(message, UserMessage)]
     summaries = [text[34:36] for text in texts if text.startswith("[Summary")]
     assert MAX_BYTES * 0.8 < sum(len(m.model_dump_json().encode()) for m in recalled) <= MAX_BYTES
@@ -160,7 +152,6 @@ async def test_data_are_words_and_files_stay_where_they_are(desk: Desk) -> None:
     file = FilePart(url="https://x.example/a")
     parts = (DataPart(data={"a": 1}), file)
     await desk.save("t1", UserMessage(message_id="m", parts=parts), AssistantMessage(text=""))
-
     assert await desk.load() == (UserMessage(message_id="m", parts=(TextPart(text='{"a": 1}'), file)),)
 
 
@@ -170,9 +161,7 @@ async def test_summaries_stand_before_the_messages(desk: Desk) -> None:
         await desk.save(f"t{n}", said(f"{n}"), AssistantMessage(text="ok"))
     await desk.sum_up(0, 2, "They said 0.")
     await desk.sum_up(2, 6, "They said 1 and 2.")
-
     recalled = await desk.load(strategy="summary", max_messages=4)
-
     heading = "[Summary of earlier conversation]\n"
     assert recalled == (
         UserMessage(message_id="summary-0-0-2", parts=(TextPart(text=f"{heading}They said 0."),)),
@@ -189,9 +178,7 @@ async def test_recalled_calls_have_the_ids_of_their_new_places(desk: Desk) -> No
     found = ToolMessage(call_id=asked.tool_calls[0].id, name="find", content="found")
     for task in ("one", "other"):
         await desk.save(task, said("Find."), asked, found, ANSWER)
-
     recalled = await desk.load()
-
     assert [call.id for m in recalled if isinstance(m, AssistantMessage) for call in m.tool_calls] == [
         "r00001c01",
         "r00005c01",
@@ -204,7 +191,6 @@ async def test_a_summary_of_what_is_recalled_anyway_is_left_out(desk: Desk) -> N
     for n in range(4):
         await desk.save(f"t{n}", said(f"{n}"), AssistantMessage(text="ok"))
     await desk.sum_up(0, 2, "They said 0.")
-
     assert len(await desk.load(strategy="summary", max_messages=8)) == 8
     assert len(await desk.load(strategy="summary", max_messages=7)) == 7
 
@@ -229,9 +215,7 @@ async def test_what_a_task_added_to_its_transcript_is_remembered(
         desk = open_desk(client, stores, redis)
         for _ in range(2):
             await desk.save_cached([*RECALLED, *WORK], first=2)
-
         kept = await kept_messages(desk.conversations, desk.context)
-
     assert kept == [WORK[0], AssistantMessage(tool_calls=(CALL,)), RESULT, WORK[3]]
 
 
@@ -253,10 +237,8 @@ async def test_a_retry_that_recalls_nothing_leaves_nothing(
         call = LoadContextInput(task=task, memory=MemorySpec())
         assert (await ActivityEnvironment().run(desk.port.load_context, call)).messages == RECALLED
         await desk.conversations.clear(desk.context)
-
         assert (await ActivityEnvironment().run(desk.port.load_context, call)).messages == ()
         opened = await desk.transcripts.open(task.task_id, task.run_id, 1, [WORK[0]])
-
     assert opened.messages == (WORK[0],)
     assert opened.reply is None
 
@@ -272,9 +254,7 @@ async def test_too_many_files_are_recalled_as_lines(desk: Desk) -> None:
     """Their contents would take more tokens than there are; the words, and the answer, are recalled."""
     await desk.save("t1", said("before"), AssistantMessage(text="yes"))
     await desk.save("t2", UserMessage(message_id="m", parts=(TextPart(text="What is it?"), *IMAGES)), ANSWER)
-
     recalled = await desk.load()
-
     lines = [TextPart(text=f"[file f{n}, image/png, 9 bytes; artifact a{n}]") for n in range(8)]
     question = UserMessage(message_id="m", parts=(TextPart(text="What is it?"), *lines))
     assert recalled == (said("before"), AssistantMessage(text="yes"), question, ANSWER)
@@ -285,7 +265,6 @@ async def test_files_that_no_model_gets_take_little_room(desk: Desk) -> None:
     files = tuple(file.model_copy(update={"media_type": "application/zip"}) for file in IMAGES)
     said_then = (UserMessage(message_id="m", parts=files), ANSWER)
     await desk.save("t1", *said_then)
-
     assert await desk.load() == said_then
 
 
@@ -293,9 +272,7 @@ async def test_files_do_not_make_a_message_too_large(desk: Desk) -> None:
     """Of many with long addresses and much metadata the next task recalls something."""
     file = FilePart(url="https://x.example/".ljust(2_000, "a"), metadata={"note": "x" * 1_000})
     await desk.save("t1", UserMessage(message_id="m", parts=(file,) * 50), ANSWER)
-
     recalled = await desk.load()
-
     assert len(recalled) == 2
     assert sum(len(m.model_dump_json().encode()) for m in recalled) < MAX_BYTES / 4
 
@@ -304,9 +281,7 @@ async def test_a_message_with_too_many_bytes_is_recalled_with_lines_for_its_file
     """Whatever made it so large."""
     files = (IMAGES[0].model_copy(update={"metadata": {"note": "x" * MAX_BYTES}}), TextPart(text="b"))
     await desk.conversations.append(desk.context, "t1", [UserMessage(message_id="m", parts=files), ANSWER])
-
     question, answer = await desk.load()
-
     assert isinstance(question, UserMessage)
     assert text_of(question.parts).startswith("[file f0,")
     assert answer == ANSWER
@@ -318,9 +293,7 @@ async def test_a_summary_stands_for_messages_that_have_too_many_bytes(desk: Desk
         await desk.save(f"t{n}", said(f"{n}" + "語" * 5_000), AssistantMessage(text="語" * 5_000))
     await desk.sum_up(0, 2, "They said 0.")
     await desk.sum_up(2, 4, "They said 1.")
-
     recalled = await desk.load(max_tokens=25_000, strategy="summary")
-
     texts = [text_of(message.parts) for message in recalled if isinstance(message, UserMessage)]
     assert [text[:1] for text in texts[2:]] == ["2", "3", "4"]
     assert [text[-2:] for text in texts[:2]] == ["0.", "1."]
@@ -330,10 +303,8 @@ async def test_a_transcript_that_the_cache_lost_is_asked_for(desk: Desk) -> None
     """The workflow sends it again; nothing is remembered before that, and all of it then."""
     await desk.transcripts.put("now", "run", 0, WORK[:3])
     call = SaveContextInput(task=desk.task("now"), length=4, memory=SUMMARY)
-
     with pytest.raises(ApplicationError) as caught:
         await desk.port.save_context(call)
-
     assert (caught.value.type, caught.value.non_retryable) == (TRANSCRIPT_MISSING, True)
     assert await count_kept(desk.conversations, desk.context) == 0
     await desk.save_cached(WORK)
@@ -344,10 +315,8 @@ async def test_a_cached_transcript_that_differs_is_not_remembered(desk: Desk) ->
     """The conversation is what the history holds."""
     await desk.transcripts.put("now", "run", 0, WORK[:4])
     call = SaveContextInput(task=desk.task("now"), length=4, digest=extend_digest("", WORK[:3]))
-
     with pytest.raises(ApplicationError) as caught:
         await desk.port.save_context(call)
-
     assert caught.value.type == TRANSCRIPT_MISSING
     await desk.port.save_context(call.model_copy(update={"digest": extend_digest("", WORK[:4])}))
     assert await count_kept(desk.conversations, desk.context) == 4
@@ -369,7 +338,6 @@ async def test_a_conversation_is_long_if_it_is_more_than_a_task_recalls(
 ) -> None:
     """Then it is to be summed up, if the agent wants that. A retry says the same."""
     await desk.save("t1", said("a"), AssistantMessage(text="b"), AssistantMessage(text="c"))
-
     for _ in range(2):
         assert await desk.save_cached((said("d"), AssistantMessage(text="e")), memory=memory) == (
             SaveContextResult(is_long=is_long)
@@ -380,13 +348,11 @@ async def test_what_is_summed_up_already_does_not_count(desk: Desk) -> None:
     """Only the messages after it do."""
     await desk.save("t1", said("a"), AssistantMessage(text="b"), AssistantMessage(text="c"))
     await desk.sum_up(0, 1, "They said a.")
-
     assert await desk.save_cached((said("d"), AssistantMessage(text="e"))) == SaveContextResult(is_long=False)
 
 
 async def test_a_workflow_of_before_names_no_memory(desk: Desk) -> None:
     """It gives the messages themselves, and nothing is to be summed up."""
     call = SaveContextInput(task=desk.task("t"), messages=(said("a"), AssistantMessage(text="b")))
-
     assert await desk.port.save_context(call) == SaveContextResult()
     assert await count_kept(desk.conversations, desk.context) == 2

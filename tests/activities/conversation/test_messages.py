@@ -149,7 +149,6 @@ def test_long_messages_are_cut() -> None:
     """Results of tools and arguments sooner than words; arguments stay JSON."""
     long = "é" * 50_000
     arguments = json.dumps({"text": long}, ensure_ascii=False)
-
     user, reply, result = remembered(
         [said(long), asks(call("1", arguments=arguments)), found("1", content=long)]
     )
@@ -170,9 +169,7 @@ def linked(name: str, length: int) -> FilePart:
 def test_of_many_files_only_lines_are_remembered() -> None:
     """Of those beyond the first ones, in their place among the words."""
     files = [linked(f"f{n}", 20) for n in range(MAX_FILES + 1)]
-
     [message] = remembered([UserMessage(message_id="m", parts=(*files, TextPart(text="a")))])
-
     line = f"[file f{MAX_FILES}, a/b: https://x.example/aa]"
     assert isinstance(message, UserMessage)
     assert message.parts == (TextPart(text=f"{line}\n\na"), *files[:MAX_FILES])
@@ -181,9 +178,7 @@ def test_of_many_files_only_lines_are_remembered() -> None:
 def test_of_a_file_with_a_long_url_only_a_line_is_remembered() -> None:
     """A URL that is cut leads nowhere."""
     short, long = linked("f1", MAX_URL_CHARACTERS), linked("f2", MAX_URL_CHARACTERS + 1)
-
     [message] = remembered([UserMessage(message_id="m", parts=(long, short))])
-
     line = f"[file f2, a/b: {short.url}\n[1 more characters were cut off]]"
     assert isinstance(message, UserMessage)
     assert message.parts == (TextPart(text=line), short)
@@ -196,5 +191,4 @@ def test_what_has_just_the_length_is_whole() -> None:
         asks(call("1", arguments="1" * MAX_ARGUMENT_CHARACTERS)),
         found("1", content="a" * MAX_RESULT_CHARACTERS),
     ]
-
     assert remembered(transcript) == transcript

@@ -47,7 +47,6 @@ def test_one_summary_takes_in_the_earlier_one() -> None:
     """Of all messages that are too old, however many the agent recalls."""
     first = next_step(SUMMARY, [], 2, FIVE)
     second = next_step(SUMMARY, [summary(2, 7)], 7, FIVE)
-
     assert first == SummaryStep(0, 2, 7, messages=tuple(FIVE))
     assert second == SummaryStep(0, 2, 12, earlier=(summary(2, 7),), messages=tuple(FIVE))
 
@@ -55,7 +54,6 @@ def test_one_summary_takes_in_the_earlier_one() -> None:
 def test_one_summary_takes_in_summaries_of_another_strategy() -> None:
     """An agent may change its memory."""
     earlier = (summary(0, 12, level=1), summary(12, 15))
-
     assert next_step(SUMMARY, earlier, 15, FIVE) == SummaryStep(0, 0, 20, earlier, tuple(FIVE))
 
 
@@ -84,7 +82,6 @@ def test_four_summaries_in_a_row_become_one_of_the_next_level(
 ) -> None:
     """Before anything else; with less than four and no messages nothing is left to do."""
     step = next_step(HIERARCHICAL, summaries, 100, [])
-
     assert (step and (step.level, step.start, step.end)) == expected
     if step:
         assert next_step(HIERARCHICAL, summaries, 100, FIVE) == step
@@ -111,9 +108,7 @@ def test_a_block_is_not_too_long_to_be_read(
 ) -> None:
     """Unless what belongs together is: no call is parted from its results."""
     memory = MemorySpec(strategy=strategy, max_messages=3)
-
     step = next_step(memory, [], 10, messages)
-
     assert step == SummaryStep(0, 10, 10 + count, messages=tuple(messages[:count]))
 
 
@@ -134,7 +129,6 @@ def test_all_messages_get_summed_up(
         ends += [step.end] if step.messages else []
         kept = [s for s in kept if s.end <= step.start]
         kept.append(summary(step.start, step.end, step.level))
-
     assert [(a.end, b.start) for a, b in pairwise(kept) if a.end != b.start] == []
     assert (kept[0].start, kept[-1].end) == (0, len(messages))
     assert all(not isinstance(messages[end], ToolMessage) for end in ends if end < len(messages))

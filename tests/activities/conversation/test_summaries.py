@@ -101,7 +101,6 @@ async def test_what_is_summed_up_is_not_summed_up_again(memory: MemorySpec) -> N
         await desk.talk(0, 3, memory)
         for _ in range(2):
             await desk.compact(memory)
-
         assert await desk.summaries() == [(0, 0, 4, "Sum")]
         assert len(provider.requests) == 1
 
@@ -115,7 +114,6 @@ async def test_an_attempt_goes_on_where_the_last_one_died() -> None:
             await desk.compact(HIERARCHICAL)
         before = await desk.summaries()
         await desk.compact(HIERARCHICAL)
-
         assert (caught.value.type, caught.value.non_retryable) == (MODEL_UNAVAILABLE, False)
         assert before == [(0, 0, 4, "one")]
         assert await desk.summaries() == [(0, 0, 4, "one"), (0, 4, 8, "two")]
@@ -131,7 +129,6 @@ async def test_a_model_that_writes_no_summary_loses_nothing(answer: Answer) -> N
         await desk.talk(3, 2)
         with pytest.raises(ApplicationError) as caught:
             await desk.compact()
-
         assert (caught.value.type, caught.value.non_retryable) == (MODEL_REFUSED, True)
         assert await desk.summaries() == [(0, 0, 4, "early")]
         assert await count_kept(desk.conversations, desk.context) == 10
@@ -153,5 +150,4 @@ async def test_a_summary_without_end_is_cut() -> None:
     async with ScriptedOpenAI([Reply(["x" * 100_000])]) as provider, open_desk(provider) as desk:
         await desk.talk(0, 3)
         await desk.compact()
-
         assert len((await desk.summaries())[0][3]) == MAX_SUMMARY_CHARACTERS

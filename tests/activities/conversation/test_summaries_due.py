@@ -24,7 +24,6 @@ async def test_nothing_is_summed_up_while_all_is_recalled(memory: MemorySpec, ta
     async with ScriptedOpenAI() as provider, open_desk(provider) as desk:
         assert not any(await desk.talk(0, tasks, memory))
         await desk.compact(memory)
-
         assert provider.requests == []
 
 
@@ -34,7 +33,6 @@ async def test_auto_compact_is_for_what_goes_on_by_itself() -> None:
     async with ScriptedOpenAI([Reply(["Sum"])]) as provider, open_desk(provider) as desk:
         assert not any(await desk.talk(0, 3, memory))
         await desk.compact(memory)
-
         assert await desk.summaries() == [(0, 0, 4, "Sum")]
 
 
@@ -50,7 +48,6 @@ async def test_what_has_too_many_bytes_is_summed_up() -> None:
             for n in range(4)
         ]
         await desk.compact(LARGE)
-
         assert longs == [False, False, False, True]
         assert await desk.summaries() == [(0, 0, 6, "Sum")]
         assert [text[:1] for text in await desk.recalled(LARGE)] == list("[1語2語3語")
@@ -67,7 +64,6 @@ async def test_a_long_summary_leaves_less_room() -> None:
             await desk.save(f"t{n}", said(f"{n}{words}"), AssistantMessage(text=words), memory=LARGE)
             for n in range(1, 4)
         ]
-
         assert longs == [False, False, True]
         await desk.compact(LARGE)
         assert await desk.summaries() == [(0, 0, 6, "Sum")]
@@ -80,7 +76,6 @@ async def test_a_turn_that_is_too_long_is_summed_up_too() -> None:
     async with ScriptedOpenAI([Reply(["Sum"])]) as provider, open_desk(provider) as desk:
         assert await desk.save("t", said("work"), asks, result, asks, result, AssistantMessage(text="done"))
         await desk.compact()
-
         assert await desk.summaries() == [(0, 0, 6, "Sum")]
         assert len(await desk.recalled()) == 5
         assert not await desk.save("next", said("more"))

@@ -22,7 +22,6 @@ async def test_a_conversation_that_is_cleared_meanwhile_stays_forgotten() -> Non
         await desk.conversations.clear(desk.context)
         gate.set()
         await running
-
         assert await desk.summaries() == []
         assert await desk.recalled() == []
 
@@ -39,7 +38,6 @@ async def test_a_summary_that_comes_too_late_is_thrown_away() -> None:
         await desk.conversations.compact(desk.context, theirs)
         gate.set()
         await running
-
         assert await desk.summaries() == [(0, 0, 4, "theirs")]
 
 
@@ -55,7 +53,6 @@ async def test_a_summary_that_is_not_kept_is_not_asked_for_again() -> None:
     async with ScriptedOpenAI([Reply(["Sum"])]) as provider, open_desk(provider, Overtaken()) as desk:
         await desk.talk(0, 3)
         await desk.compact()
-
         assert len(provider.requests) == 1
 
 
@@ -73,7 +70,6 @@ async def test_a_summary_in_the_making_sends_heartbeats() -> None:
     async with ScriptedOpenAI([Reply([gate, "Sum"])]) as provider, open_desk(provider) as desk:
         await desk.talk(0, 3)
         await desk.compact(environment=environment)
-
         assert await desk.summaries() == [(0, 0, 4, "Sum")]
     assert beats
     assert all(beat == {"failed": 7} for beat in beats)
@@ -88,7 +84,6 @@ async def test_a_cancelled_summary_hangs_up() -> None:
         running = asyncio.create_task(desk.compact(environment=environment))
         request = await provider.request(1)
         environment.cancel()
-
         with pytest.raises(asyncio.CancelledError):
             await running
         await request.disconnected.wait()

@@ -32,7 +32,6 @@ async def server(request: pytest.FixtureRequest, url: str) -> AsyncGenerator[Plu
 async def test_tools_are_listed_with_what_their_annotations_say(server: Plugin) -> None:
     """A schema is that of the server."""
     tools = {tool.name: tool for tool in await server.list_tools(asker())}
-
     assert tools["echo"].description == "Say it again."
     Draft202012Validator(tools["echo"].parameters).validate({"text": "a"})
     assert (tools["echo"].idempotent, tools["pid"].idempotent, tools["hang"].idempotent) == (
@@ -56,14 +55,12 @@ async def test_structured_results_are_json(server: Plugin) -> None:
 async def test_structured_results_are_checked_by_the_schema_that_the_server_lists() -> None:
     """Not by the SDK, which would match the server's pattern with Python's `re`, on the event loop."""
     server = mcp(command=SMALL_STDIO, name="small")
-
     await server.list_tools(asker())
     assert await Caller(server).call("promise", end="") == json.dumps(
         {"text": "a" * 41}, separators=(",", ":")
     )
     with pytest.raises(McpProtocolError, match=r"breaks the rule .* at \$\.text"):
         await Caller(server).call("promise", end="!")
-
     await server.close()
 
 
@@ -82,9 +79,7 @@ async def test_arguments_that_the_server_refuses_are_an_error(server: Plugin) ->
 async def test_files_become_artifacts_that_the_text_names(server: Plugin) -> None:
     """Images, audio, embedded resources, and those that a link leads to."""
     artifacts = KeptArtifacts()
-
     told = await Caller(server, artifacts=artifacts).call("files")
-
     assert [*artifacts.files.values()] == [
         ("files-1.png", "image/png", CONTENT),
         ("files-2.mp3", "audio/mpeg", CONTENT),
@@ -117,7 +112,6 @@ async def test_a_call_that_is_cancelled_is_cancelled_at_the_server(server: Plugi
     hanging = asyncio.create_task(caller.call("hang", name="cancelled"))
     await caller.call("wait_for", event="cancelled began")
     hanging.cancel()
-
     assert await caller.call("wait_for", event="cancelled was cancelled")
     with pytest.raises(asyncio.CancelledError):
         await hanging
@@ -127,7 +121,6 @@ async def test_concurrent_calls_share_the_server(server: Plugin) -> None:
     """A command is started once, and not for each call."""
     caller = Caller(server)
     pids = await asyncio.gather(*(caller.call("pid") for _ in range(20)))
-
     assert len(set(pids)) == 1
 
 
@@ -138,7 +131,6 @@ async def test_a_schema_that_changes_has_another_digest(server: Plugin) -> None:
     unchanged = await server.get_tool("shape", asker())
     await Caller(server).call("reshape")
     after = await server.get_tool("shape", asker())
-
     assert before
     assert unchanged
     assert after
@@ -151,7 +143,6 @@ async def test_a_new_task_sees_what_a_server_did_not_tell(server: Plugin) -> Non
     await Caller(server).call("reshape_quietly")
     after = {tool.name: tool for tool in await server.list_tools(asker())}
     known = await server.get_tool("shape", asker())
-
     assert known
     assert digest_of(before["shape"]) != digest_of(after["shape"]) == digest_of(known)
 

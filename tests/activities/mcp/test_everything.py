@@ -37,7 +37,6 @@ async def everything(
 async def test_its_tools_are_offered(everything: Plugin) -> None:
     """But for one that runs only as a task of MCP's own kind."""
     tools = {tool.name: tool for tool in await everything.list_tools(asker())}
-
     assert {"echo", "get-sum", "get-tiny-image", "trigger-long-running-operation"} <= tools.keys()
     assert "simulate-research-query" not in tools
     assert tools["echo"].idempotent
@@ -47,7 +46,6 @@ async def test_its_tools_are_offered(everything: Plugin) -> None:
 async def test_it_is_called(everything: Plugin) -> None:
     """With arguments that fit, and with others."""
     caller = Caller(everything)
-
     assert "42" in await caller.call("get-sum", a=40, b=2)
     with pytest.raises(McpToolError, match="message"):
         await caller.call("echo")
@@ -56,7 +54,6 @@ async def test_it_is_called(everything: Plugin) -> None:
 async def test_its_structured_content_is_json(everything: Plugin) -> None:
     """Once."""
     told = await Caller(everything).call("get-structured-content", location="Chicago")
-
     assert json.loads(told).keys() == {"temperature", "conditions", "humidity"}
 
 
@@ -64,11 +61,9 @@ async def test_its_files_become_artifacts(everything: Plugin) -> None:
     """An image, an embedded resource, and resources that it links to."""
     artifacts = KeptArtifacts()
     caller = Caller(everything, artifacts=artifacts)
-
     await caller.call("get-tiny-image")
     await caller.call("get-resource-reference", resourceType="Text", resourceId=2)
     linked = await caller.call("get-resource-links", count=2)
-
     (_, media_type, image), *texts = artifacts.files.values()
     assert media_type == "image/png"
     assert isinstance(image, bytes)
@@ -100,7 +95,6 @@ async def test_a_call_that_is_cancelled_leaves_the_session_usable(everything: Pl
     running = asyncio.create_task(caller.call("trigger-long-running-operation", duration=600, steps=6000))
     await heard.wait()
     running.cancel()
-
     with pytest.raises(asyncio.CancelledError):
         await running
     assert await Caller(everything).call("echo", message="a") == "Echo: a"

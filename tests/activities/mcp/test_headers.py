@@ -74,7 +74,6 @@ async def test_callers_without_headers_are_told_so(url: str) -> None:
 async def test_headers_that_cannot_be_sent_are_told_by_name(url: str) -> None:
     """Not by value."""
     server = mcp(url, headers=lambda _: {"x-token": f"{SECRET}\n"})
-
     with pytest.raises(McpUnavailableError, match="'x-token'") as refused:
         await server.list_tools(asker())
     assert SECRET not in str(refused.value)
@@ -191,7 +190,6 @@ async def test_a_closed_pool_opens_nothing(url: str) -> None:
     assert isinstance(definition, McpServer)
     pool = SessionPool("own", lambda headers: McpSession(definition.definition, headers))
     await pool.close()
-
     with pytest.raises(McpUnavailableError, match="'own' is closed"):
         async with pool.session({}):
             pass

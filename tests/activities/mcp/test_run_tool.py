@@ -40,10 +40,8 @@ async def call_of(
 async def test_a_call_of_a_task_runs_at_the_server(server: Plugin) -> None:
     """Arguments that do not fit the server's schema do not reach it."""
     rig = ToolRig(plugins=[server])
-
     result = await rig.run(await call_of(rig, server, "echo", '{"text": "a"}'))
     refused = await rig.run((await call_of(rig, server, "echo")).model_copy(update={"position": 4}))
-
     assert (result.outcome, result.content) == ("ok", "a")
     assert refused.outcome == "invalid"
     assert "text" in refused.content
@@ -52,9 +50,7 @@ async def test_a_call_of_a_task_runs_at_the_server(server: Plugin) -> None:
 async def test_its_files_are_artifacts_of_the_context(server: Plugin) -> None:
     """The result names them."""
     rig = ToolRig(plugins=[server])
-
     result = await rig.run(await call_of(rig, server, "files"))
-
     assert len(result.artifacts) == 5
     assert await content_of(rig, result.artifacts[0]) == CONTENT
     assert (await stored(rig, result.artifacts[0])).parts[0].media_type == "image/png"
@@ -65,9 +61,7 @@ async def test_its_progress_is_an_event(server: Plugin) -> None:
     rig = ToolRig(plugins=[server])
     for step in (1, 2):
         await Caller(server).call("happen", event=f"step {step} heard")
-
     await rig.run(await call_of(rig, server, "steps", '{"text": "on my way"}'))
-
     told = [event.message for event in await rig.events() if isinstance(event, ToolProgressed)]
     assert "on my way" in told
 
@@ -76,19 +70,15 @@ async def test_what_destroys_waits_for_people(server: Plugin) -> None:
     """The server says that it does."""
     rig = ToolRig(plugins=[server])
     call = await call_of(rig, server, "wipe")
-
     question = await rig.ask(call)
     approved = await rig.run(call.model_copy(update={"answers": (yes(question),)}))
-
     assert approved.content == "gone"
 
 
 async def test_a_call_whose_time_is_up_is_cancelled_at_the_server(server: Plugin) -> None:
     """The time is the task's, which may be less than the definition's."""
     rig = ToolRig(plugins=[server])
-
     result = await rig.run(await call_of(rig, server, "hang", '{"name": "task"}', wait=0.5))
-
     assert (result.outcome, result.content) == ("error", "hang did not finish within 0.5 s")
     assert await Caller(server).call("wait_for", event="task was cancelled")
 
@@ -96,9 +86,7 @@ async def test_a_call_whose_time_is_up_is_cancelled_at_the_server(server: Plugin
 async def test_an_error_of_the_tool_is_read_by_the_model(server: Plugin) -> None:
     """In its own words."""
     rig = ToolRig(plugins=[server])
-
     result = await rig.run(await call_of(rig, server, "fail", '{"reason": "no paper"}'))
-
     assert (result.outcome, result.content) == ("error", "McpToolError: no paper")
 
 
@@ -107,9 +95,7 @@ async def test_a_schema_that_changes_within_a_task_is_a_warning(server: Plugin) 
     rig = ToolRig(plugins=[server])
     call = await call_of(rig, server, "shape")
     await Caller(server).call("reshape")
-
     result = await rig.run(call)
-
     assert result.outcome == "ok"
     warnings = [event.text for event in await rig.events() if isinstance(event, Warned)]
     assert any("shape" in text and "has changed" in text for text in warnings)

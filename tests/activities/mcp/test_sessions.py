@@ -72,9 +72,7 @@ async def test_closing_ends_the_server_and_its_calls(server: Plugin) -> None:
     process = psutil.Process(int(await caller.call("pid")))
     hanging = asyncio.create_task(caller.call("hang", name="until the end"))
     await caller.call("wait_for", event="until the end began")
-
     await server.close()
-
     assert not process.is_running()
     with pytest.raises(McpLostError):
         await hanging
@@ -94,7 +92,6 @@ async def test_a_killed_worker_leaves_no_server(tmp_path: Path) -> None:
         server = psutil.Process(int(flag.read_text()))
     finally:
         worker.kill()
-
     server.wait(timeout=20)
 
 
@@ -177,7 +174,6 @@ async def test_a_caller_who_gives_up_leaves_the_session_to_others() -> None:
         impatient, patient = asyncio.create_task(ask()), asyncio.create_task(ask())
         await asyncio.sleep(0)
         impatient.cancel()
-
         assert not (await patient).is_error
         with pytest.raises(asyncio.CancelledError):
             await impatient

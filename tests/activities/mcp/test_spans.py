@@ -68,7 +68,6 @@ async def test_a_tool_that_fails_fails_the_span(server: Plugin, spans: InMemoryS
     """What it said is not in it."""
     with pytest.raises(McpToolError):
         await Caller(server).call("fail", reason="hush")
-
     span = named(spans, "tools/call fail")
     assert (span.attributes or {})["error.type"] == "tool_error"
     assert not span.status.is_ok
@@ -79,7 +78,6 @@ async def test_a_call_carries_its_trace(server: Plugin, spans: InMemorySpanExpor
     """In the metadata of the request on both transports."""
     with trace.get_tracer("test").start_as_current_span("tool") as tool:
         told = await Caller(server).call("trace_context")
-
     assert told.startswith(f"00-{trace.format_trace_id(tool.get_span_context().trace_id)}-")
 
 
@@ -99,7 +97,6 @@ async def test_linked_resources_are_read_in_the_trace(server: Plugin, spans: InM
     """Their addresses are in no span."""
     with trace.get_tracer("test").start_as_current_span("tool") as tool:
         await Caller(server).call("files")
-
     reads = [span for span in spans.get_finished_spans() if span.name == "resources/read"]
     assert [span.parent for span in reads] == [tool.get_span_context()] * 2
     assert not any("test://" in span.to_json() for span in reads)

@@ -107,7 +107,6 @@ async def test_a_reply_may_be_told_in_several_ways(
     """It is put together, shown, and clients hear why it ended; each call has an id of ours."""
     async with model_rig([answer]) as rig:
         reply = await rig.run()
-
         assert (reply.text, reply.finish_reason) == (text, reason)
         assert reply.tool_calls == tuple(
             SEARCH.model_copy(update={"id": f"r00001c0{n}", "repeat": n - 1}) for n in range(1, calls + 1)
@@ -123,7 +122,6 @@ async def test_the_provider_gets_prompt_transcript_and_tools() -> None:
     """A request holds all the model has to know, and asks for usage."""
     async with model_rig([Reply(["Hi"])]) as rig:
         await rig.run(rig.changed(model="gpt"))
-
         [request] = rig.provider.requests
         assert request.messages == [
             {"role": "system", "content": "Be brief."},
@@ -164,7 +162,6 @@ async def test_a_text_before_tool_calls_is_taken_back() -> None:
         running = await rig.begin()
         gate.set()
         reply = await running
-
         assert reply.text == "Let me look"
         assert await rig.answer() == ("", False)
         await rig.run(await after_tools(rig, reply))
@@ -175,7 +172,6 @@ async def test_an_answer_that_was_overtaken_is_taken_back() -> None:
     """A message came before the answer ended: the old one is no result, though the new reply has no text."""
     async with model_rig([Reply(["Old."]), Reply([tool_call("search")])]) as rig:
         await rig.run(rig.follow_up(await rig.run()))
-
         assert await rig.answer() == ("", False)
 
 
@@ -184,7 +180,6 @@ async def test_log_lines_name_their_task() -> None:
     async with model_rig([Reply(["Hi"])]) as rig:
         with capture_logs([merge_contextvars]) as lines:
             await rig.run()
-
     (line,) = [line for line in lines if line["event"] == "model replied"]
     assert (line["task_id"], line["context_id"]) == (rig.task.task_id, rig.task.context_id)
     assert "task_id" not in get_contextvars()
@@ -195,7 +190,6 @@ async def test_calls_have_ids_of_our_own() -> None:
     async with model_rig([Reply([tool_call("search")])] * 2) as rig:
         first = await rig.run()
         second = await rig.run(await after_tools(rig, first))
-
         assert (first.tool_calls[0].id, second.tool_calls[0].id) == ("r00001c01", "r00003c01")
         result = {"role": "tool", "tool_call_id": "r00001c01", "content": "found"}
         assert rig.provider.requests[1].messages[-1] == result
@@ -215,7 +209,6 @@ async def test_a_stored_reply_is_not_asked_for_again(reply: AssistantMessage, sh
     async with model_rig([Reply(["Hel"], ending="cut")]) as rig:
         await rig.fail(attempt=1)
         await rig.store_reply(reply)
-
         assert await rig.run(attempt=2) == reply
         assert await rig.answer() == shown
         assert len(rig.provider.requests) == 1
@@ -229,7 +222,6 @@ async def test_the_first_reply_stored_counts(reply: AssistantMessage, shown: tup
         running = await rig.begin()
         await rig.store_reply(reply)
         gate.set()
-
         assert await running == reply
         assert (await rig.text("response")) == shown[0]
 
@@ -248,7 +240,6 @@ async def test_a_cancelled_call_hangs_up() -> None:
             request = await rig.provider.request(number)
             await rig.until(seen)
             environment.cancel()
-
             with pytest.raises(asyncio.CancelledError):
                 await running
             await request.disconnected.wait()
@@ -262,12 +253,10 @@ async def test_a_cache_that_differs_from_the_history_is_sent_again() -> None:
     async with model_rig([Reply(["Done."])]) as rig:
         await rig.store(QUESTION, reply, bad)
         call = rig.changed(new=(), length=3, digest=extend_digest("", [QUESTION, reply, good]))
-
         missing = await rig.fail(call)
         assert (missing.type, missing.non_retryable) == (TRANSCRIPT_MISSING, True)
         await rig.store(QUESTION, reply, good)
         assert (await rig.run(call)).text == "Done."
-
         (request,) = rig.provider.requests
         assert "lines" in str(request.body)
         assert "overtaken" not in str(request.body)

@@ -39,7 +39,6 @@ async def test_a_later_call_replaces_the_draft_of_an_earlier_one(
     async with model_rig([LOST, then]) as rig:
         await rig.fail(attempt=attempts)
         reply = await rig.run(rig.changed(tries=1))
-
         assert await rig.answer() == shown
         assert reply.is_published
 
@@ -54,7 +53,6 @@ async def test_an_attempt_that_temporal_has_forgotten_is_waited_for(why: str) ->
         second = asyncio.create_task(rig.run(attempt=2))
         await asyncio.wait({first, second}, timeout=0.5)  # until Temporal has had its say
         rest.set()
-
         assert await first == await second
         assert (await rig.answer(), len(rig.provider.requests)) == (("All of it", True), 1)
 
@@ -70,7 +68,6 @@ async def test_an_attempt_that_was_overtaken_tells_nothing_more() -> None:
         with pytest.raises(OvertakenError):
             await first
         rest.set()
-
         assert (reply.text, await rig.answer()) == ("New text", ("New text", True))
         assert await rig.events() == told
 
@@ -114,7 +111,6 @@ async def test_an_attempt_after_a_reset_of_the_activity_replaces_the_draft(lost:
         for _ in range(lost):
             await rig.fail(attempt=1)
         await rig.run(attempt=1)
-
         assert await rig.answer() == ("Found at last", True)
         assert await rig.note() == ""
 
@@ -129,7 +125,6 @@ async def test_a_later_call_takes_the_note_of_an_earlier_one_back() -> None:
         assert note
         assert note.message_id.endswith("-1001")
         await rig.run(rig.changed(tries=2))
-
         assert await rig.note() == ""
 
 
@@ -140,7 +135,6 @@ async def test_what_is_said_with_a_later_call_stands_until_the_model_answers() -
     async with model_rig([Refusal(503), Reply(["Hi"])]) as rig:
         await rig.fail()
         await rig.run(rig.changed(tries=1, version=2, statuses=(status,)))
-
         statuses = await rig.events_of(StatusChanged)
         assert [(e.version, e.step) for e in statuses] == [(1, 2), (2, 0), (2, 2001)]
         assert statuses[1].message == said
@@ -153,7 +147,6 @@ async def test_an_answer_after_very_many_calls_is_left_to_the_workflow() -> None
     async with model_rig([LOST, Reply(["Found"])]) as rig:
         await rig.fail(rig.changed(tries=10_000), failures=MODEL_FAILURES - 1)
         reply = await rig.run(rig.changed(tries=10_001))
-
         assert (reply.text, reply.is_published) == ("Found", False)
 
 
@@ -161,7 +154,6 @@ async def test_a_warning_is_told() -> None:
     """Subscribers learn that another model answers, and why."""
     async with model_rig([Reply(["Hi"])]) as rig:
         await rig.run(rig.changed(warning="gpt failed; asking llama"))
-
         assert Warned(text="gpt failed; asking llama") in await rig.events()
 
 
@@ -172,7 +164,6 @@ async def test_a_run_goes_on_from_the_cache_of_the_run_before() -> None:
         task = rig.task.model_copy(update={"run_id": "next"})
         new = (UserMessage(message_id="more", parts=(TextPart(text="And?"),)),)
         call = rig.changed(task=task, previous_run=rig.task.run_id, length=3, new=new)
-
         assert (await rig.run(call)).text == "Two"
         contents = [m["content"] for m in rig.provider.requests[1].conversation]
         assert contents == ["Be brief.", "Hi", "One", "And?"]
@@ -183,7 +174,6 @@ async def test_the_model_reads_the_summary() -> None:
     said = [AssistantMessage(text=str(n)) for n in range(1, 4)]
     async with model_rig([Reply(["Four"])]) as rig:
         await rig.store(*rig.call.new, *said, SummaryMessage(end=3, text="1, 2"))
-
         assert (await rig.run(rig.changed(length=5, new=()))).text == "Four"
         contents = [m["content"] for m in rig.provider.requests[0].conversation]
         assert contents == ["Be brief.", "Hi", "[Summary of the conversation so far]\n1, 2", "3"]
@@ -193,7 +183,6 @@ async def test_a_summary_at_the_position_is_no_reply() -> None:
     """A call to make room that came too late does not stand for the model's reply."""
     async with model_rig([Reply(["Hi"])]) as rig:
         await rig.store_reply(SummaryMessage(end=1))
-
         assert (await rig.run()).text == "Hi"
 
 
@@ -204,7 +193,6 @@ async def test_a_reply_has_its_cost(model: str, cost: float) -> None:
     """It comes from the price of the model asked for; without one it is 0."""
     async with model_rig([Reply(["Hi"], usage=(10, 5))]) as rig:
         reply = await rig.run(rig.changed(model=model))
-
         assert reply.usage == Usage(input_tokens=10, output_tokens=5, cost=cost)
 
 
@@ -214,7 +202,6 @@ async def test_tokens_that_nobody_counted_are_estimated(usage: tuple[int, int] |
     written = (Reasoning("hm, hm"), "1234", tool_call("search", '{"query": "é"}'))
     async with model_rig([Reply(written, usage=usage)]) as rig:
         reply = await rig.run(rig.changed(model="priced-model"))
-
         prompt = len(json.dumps(rig.provider.requests[0].messages, ensure_ascii=False))
         estimate = Usage(input_tokens=-(-prompt // 4), output_tokens=8)
         assert reply.usage == estimate.model_copy(update={"cost": PRICE.cost(estimate)})
@@ -224,7 +211,6 @@ async def test_a_limit_of_cost_needs_a_price() -> None:
     """Nothing is asked of a model whose cost nobody knows; the message says what to set."""
     async with model_rig([Reply(["Hi"])]) as rig:
         failure = await rig.fail(rig.changed(needs_price=True))
-
         assert (failure.type, failure.non_retryable) == (PRICE_UNKNOWN, True)
         assert "'test-model' is not known: set EVERLOOP_PRICES" in failure.message
         assert rig.provider.requests == []

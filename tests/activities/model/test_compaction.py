@@ -74,7 +74,6 @@ async def test_a_summary_that_nobody_counted_has_an_estimated_usage() -> None:
     """The tokens of the task stay limited."""
     async with model_rig([Reply(["12345"], usage=None)]) as rig:
         usage = (await rig.compact(await prepare(rig))).usage
-
     assert usage.input_tokens > 100
     assert usage.output_tokens == 2
     assert usage.cost > 0
@@ -90,7 +89,6 @@ async def test_an_earlier_summary_is_summed_up_too() -> None:
             )
         )
         await rig.compact(call)
-
         assert failed.text == "They said 1.\n\n[1 messages after that were left out]"
         prompt = str(rig.provider.requests[1].messages[-1])
         assert "They said 1." in prompt
@@ -114,7 +112,6 @@ async def test_without_a_summary_messages_are_left_out(answer: Answer, failures:
     """A refusal that will not pass, a provider that stays away or an empty summary does not stop the task."""
     async with model_rig([answer]) as rig:
         summary = await rig.compact(await prepare(rig), failures=failures)
-
         assert (summary.end, summary.text) == (3, "")
         assert len(rig.provider.requests) == 1
         [warning] = await warnings(rig)
@@ -125,7 +122,6 @@ async def test_a_model_that_nobody_names_writes_no_summary() -> None:
     """The warning says where to name one."""
     async with model_rig() as rig:
         rig.port = rig.port_to(None)
-
         assert await rig.compact(await prepare(rig, model=None)) == SummaryMessage(end=3)
         assert "EVERLOOP_MODEL" in (await warnings(rig))[0]
         assert rig.provider.requests == []
@@ -135,7 +131,6 @@ async def test_the_agent_of_a_summary_need_not_be_known() -> None:
     """Only its model is asked: a worker that lost the agent can make room; the text has an end."""
     async with model_rig([Reply(["x" * 100_000])]) as rig:
         stranger = rig.task.model_copy(update={"agent_id": "stranger"})
-
         assert len((await rig.compact(await prepare(rig, task=stranger))).text) == MAX_SUMMARY_CHARACTERS
 
 
@@ -144,7 +139,6 @@ async def test_a_failure_that_may_pass_is_tried_again() -> None:
     async with model_rig([Refusal(503)]) as rig:
         with pytest.raises(ApplicationError) as caught:
             await rig.compact(await prepare(rig), attempt=2, failures=3)
-
         failure = caught.value
         assert (failure.type, failure.non_retryable) == (MODEL_UNAVAILABLE, False)
         assert failure.next_retry_delay
@@ -163,7 +157,6 @@ async def test_the_first_summary_stored_counts() -> None:
         await rig.provider.request(1)
         await rig.store_reply(theirs, call.length)
         gate.set()
-
         assert await running == theirs
 
 
@@ -176,7 +169,6 @@ async def test_a_transcript_that_is_not_the_history_is_not_summed_up(
     async with model_rig() as rig:
         with pytest.raises(ApplicationError) as caught:
             await rig.compact(await prepare(rig, compaction=compaction, **lacks))
-
         assert (caught.value.type, caught.value.non_retryable) == (TRANSCRIPT_MISSING, True)
         assert rig.provider.requests == []
 
@@ -190,7 +182,6 @@ async def test_a_summary_in_the_making_is_an_activity_as_any_other() -> None:
         request = await rig.provider.request(1)
         await gate.wait()
         environment.cancel()
-
         with pytest.raises(asyncio.CancelledError):
             await running
         await request.disconnected.wait()
@@ -209,7 +200,6 @@ async def test_a_new_run_sums_up_the_cache_of_the_run_before(redis: Redis) -> No
         task = rig.task.model_copy(update={"run_id": "next"})
         call = await prepare(rig, task=task, previous_run=rig.task.run_id)
         summary = await rig.compact(call)
-
         opened = await rig.transcripts.open(task.task_id, task.run_id, call.length + 1)
         assert summary.text == "Sum"
         assert opened.messages

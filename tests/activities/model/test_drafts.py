@@ -66,7 +66,6 @@ async def test_a_retry_replaces_the_draft(*, append: bool) -> None:
         for attempt in (1, 2, 3):
             await rig.fail(attempt=attempt)
         await rig.run(attempt=4)
-
         assert await rig.text() == f"{BASE if append else ''}Found."
 
 
@@ -78,7 +77,6 @@ async def test_the_last_failure_takes_the_draft_back(*, append: bool) -> None:
         if append:
             await begin_doc(rig)
         failure = await rig.fail(failures=MODEL_FAILURES - 1)
-
         assert failure.non_retryable
         assert await rig.text() == (BASE if append else "")
 
@@ -92,7 +90,6 @@ async def test_a_refusal_takes_the_draft_of_an_earlier_attempt_back() -> None:
         assert drafted
         assert "Lost w".startswith(drafted)
         await rig.fail(attempt=2)
-
         assert await rig.text() in {"", None}
 
 
@@ -109,7 +106,6 @@ async def test_the_first_reply_stored_counts(winner: tuple[ToolCall, ...]) -> No
         running = await rig.begin()
         await rig.store_reply(theirs)
         gate.set()
-
         assert await running == theirs
         assert await rig.text() == ("Theirs." if winner == (SAME,) else "")
         assert await rig.text("other") == ("Theirs." if winner == (OTHER,) else None)
@@ -123,7 +119,6 @@ async def test_a_stored_reply_shows_its_artifacts(count: int) -> None:
     async with model_rig([Reply(fragments("Whole poem.")[:count], ending="cut")], agent=WRITER) as rig:
         await rig.fail(attempt=1)
         await rig.store_reply(stored)
-
         assert await rig.run(attempt=2) == stored
         assert len(rig.provider.requests) == 1
         assert await rig.text() == "Whole poem."
@@ -135,7 +130,6 @@ async def test_a_finished_call_that_runs_again_says_nothing_twice() -> None:
         await rig.run(attempt=1)
         before = await rig.events_of(ArtifactChunk)
         await rig.run(attempt=2)
-
         chunks = await rig.events_of(ArtifactChunk)
         assert [chunk for chunk in chunks if chunk.artifact_id == "doc"] == before
         assert await rig.text() == "Whole poem."
@@ -153,7 +147,6 @@ async def test_a_publish_that_failed_unseen_leaves_no_scar(lost: int, *, append:
         running = await rig.begin()
         gate.set()
         await running
-
         assert await rig.text() == f"{BASE if append else ''}Half a poem."
 
 

@@ -72,7 +72,6 @@ async def test_a_provider_failure_has_a_name(answer: Answer, kind: str) -> None:
     """What failed decides whether it is tried again; neither key nor provider's text reach the history."""
     async with model_rig([answer]) as rig:
         failure = await rig.fail()
-
         assert (failure.type, failure.non_retryable) == (kind, kind != MODEL_UNAVAILABLE)
         assert "sk-secret" not in str(failure)
         assert failure.__suppress_context__
@@ -100,7 +99,6 @@ async def test_a_wait_is_shown() -> None:
     async with model_rig([Refusal(429, headers={"Retry-After": "3"})]) as rig:
         await rig.views.publish(*rig.place, [working()])
         delay = (await rig.fail()).next_retry_delay
-
         reason = "the provider limits the rate of requests (429)"
         assert delay
         assert timedelta(seconds=3) <= delay <= timedelta(seconds=3.3)
@@ -117,7 +115,6 @@ async def test_a_recovery_clears_the_status() -> None:
             await rig.fail(attempt=attempt)
             assert (await rig.note()).startswith(f"waiting for the model: {why}")
         await rig.run(attempt=3)
-
         assert await rig.note() == ""
         assert await rig.answer() == ("Hello", True)
         resumed = [Resumed(after="attempt", attempt=attempt) for attempt in (2, 3)]
@@ -131,7 +128,6 @@ async def test_a_lost_attempt_is_replaced() -> None:
         lost.cancel()
         await asyncio.wait([lost])
         await rig.run(attempt=2)
-
         assert await rig.answer() == ("Found", True)
 
 
@@ -143,7 +139,6 @@ async def test_a_call_that_is_cancelled_before_it_reads_hangs_up() -> None:
         await views.hanging.wait()
         running.cancel()
         await asyncio.wait([running])
-
         await rig.provider.requests[0].disconnected.wait()
 
 
@@ -162,7 +157,6 @@ async def test_only_failures_of_the_provider_are_counted(
     environment.on_heartbeat = counts.append
     async with model_rig([answer]) as rig:
         failure = await rig.fail(attempt=attempt, failures=earlier, environment=environment)
-
         assert not failure.non_retryable
         assert counts == [counted]
 
@@ -175,7 +169,6 @@ async def test_a_reply_without_end_is_a_counted_failure() -> None:
         rig.port = rig.port_to("m", longest_reply=timedelta(seconds=1))
         failure = await rig.fail(environment=environment)
         await rig.provider.requests[0].disconnected.wait()
-
     assert (failure.type, failure.non_retryable) == (MODEL_UNAVAILABLE, False)
     assert "within 1 s" in failure.message
     assert counts[-1] == {"failed": 1}
@@ -192,7 +185,6 @@ async def test_the_last_failure_takes_the_draft_back() -> None:
     """A call that ends for good leaves no half answer and is not tried again."""
     async with model_rig([Reply(["Hel"], ending="cut")]) as rig:
         failure = await rig.fail(failures=MODEL_FAILURES - 1)
-
         assert (failure.type, failure.non_retryable) == (MODEL_UNAVAILABLE, True)
         assert (await rig.text("response") or "") == ""
 
@@ -201,7 +193,6 @@ async def test_a_refused_follow_up_takes_the_older_answer_back() -> None:
     """The task failed: what it answered to an earlier message is not its result."""
     async with model_rig([Reply(["Old."]), Refusal(401)]) as rig:
         await rig.fail(rig.follow_up(await rig.run()))
-
         assert await rig.answer() == ("", False)
 
 
@@ -216,7 +207,6 @@ async def test_an_unreachable_provider_is_waited_for() -> None:
         rig.client = away
         rig.port = rig.port_to("m")
         failure = await rig.fail()
-
     assert (failure.type, failure.non_retryable) == (MODEL_UNAVAILABLE, False)
 
 
@@ -227,7 +217,6 @@ async def test_nothing_is_asked_without_agent_model_or_transcript() -> None:
         gap = await rig.fail(rig.changed(length=2))
         rig.port = rig.port_to(None)
         nameless = await rig.fail()
-
         assert (stranger.type, stranger.non_retryable) == (AGENT_UNKNOWN, False)
         assert (gap.type, gap.non_retryable) == (TRANSCRIPT_MISSING, True)
         assert (nameless.type, nameless.non_retryable) == (MODEL_REFUSED, True)
@@ -256,7 +245,6 @@ async def test_a_publish_that_failed_unseen_leaves_no_scar() -> None:
         running = await rig.begin()
         gate.set()
         await running
-
         assert await rig.answer() == ("Hello", True)
 
 

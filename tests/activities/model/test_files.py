@@ -53,7 +53,6 @@ async def test_an_image_reaches_the_model() -> None:
         part = await store(rig, "input-1", b"hi")
         gone = FilePart(media_type="image/png", stored=StoredPart(artifact_id="input-2"))
         await rig.run(rig.changed(new=(says(TextPart(text="What?"), part, gone),)))
-
         assert rig.provider.requests[0].conversation[-1]["content"] == [
             {"type": "text", "text": "What?"},
             {"type": "text", "text": "[file, image/png, 2 bytes; artifact input-1]"},
@@ -79,7 +78,6 @@ async def test_a_request_carries_only_so_much(sizes: list[list[int]], expected: 
             parts = [await store(rig, f"input-{number}-{n}", b"a" * size) for n, size in enumerate(files)]
             await rig.store(says(*parts), start=number)
         await rig.run(rig.changed(length=len(sizes), new=()))
-
         assert kinds(rig.provider.requests[0]) == expected
 
 
@@ -90,7 +88,6 @@ async def test_files_of_covered_messages_are_not_read() -> None:
         parts = [await store(rig, f"input-{n}", b"hi") for n in range(3)]
         await rig.store(*map(says, parts), SummaryMessage(end=2, text="Two images."))
         await rig.run(rig.changed(length=4, new=()))
-
         assert sorted(artifacts.read) == ["input-0", "input-2"]
 
 
@@ -98,7 +95,6 @@ async def test_a_store_that_is_away_is_waited_for() -> None:
     """The model is not asked without the file. The failure, which is kept, tells not where the store is."""
     async with model_rig([Reply(["Fine."])], artifacts=WatchedArtifacts(is_away=True)) as rig:
         failure = await rig.fail(rig.changed(new=(says(await store(rig, "input-1", b"hi")),)))
-
         assert (failure.type, failure.non_retryable) == (FILES_UNAVAILABLE, False)
         assert PLACE not in "".join(format_exception(failure))
         assert rig.provider.requests == []

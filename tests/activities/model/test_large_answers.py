@@ -90,7 +90,6 @@ async def test_a_compressed_answer_is_refused_before_it_is_unpacked(
 ) -> None:
     """All ask for answers as they are."""
     bomb.compress(b'{"a": "' + b" " * (MAX_ANSWER // 4) + b'"}')
-
     assert compressed in await ask(bomb.url)
     assert all(b"accept-encoding: identity" in asked.lower() for asked in bomb.asked)
 
@@ -101,7 +100,6 @@ async def test_a_large_answer_is_read_no_further_than_its_bound(
 ) -> None:
     """The server is left to itself."""
     bomb.piece, bomb.repeated = b" " * CHUNK, 4 * MAX_ANSWER // CHUNK
-
     assert large in await ask(bomb.url)
     assert bomb.sent < MAX_ANSWER + 16 * MEBI  # what is under way between the two comes on top
 
@@ -114,7 +112,6 @@ async def test_an_answer_of_many_values_is_refused_before_it_is_parsed(
     bomb.piece, bomb.repeated = b"[[]" + b",[]" * (CHUNK // 3), 1
     bomb.piece = b",[]" * (CHUNK // 3)
     bomb.repeated = 2 * MAX_VALUES // (CHUNK // 3)
-
     assert many in await ask(bomb.url)
 
 
@@ -124,10 +121,8 @@ async def test_a_line_of_an_mcp_server_is_bounded(tmp_path: Path, line: str) -> 
     program = tmp_path / "server.py"
     program.write_text(f"import sys\nsys.stdin.readline()\nsys.stdout.write({line})\nsys.stdin.read()\n")
     server = mcp(command=[sys.executable, str(program)], name="tools")
-
     with capture_logs() as logs, pytest.raises(Exception, match="ended while it was opened"):
         async with asyncio.timeout(60):
             await Caller(server).call("any")
     await server.close()
-
     assert logs[0]["event"] == "MCP server ended"

@@ -71,7 +71,6 @@ async def test_an_answer_that_does_not_fit_is_refused() -> None:
     """The reply says what the model is to be told; clients see none of it."""
     async with model_rig([Reply(['{"name": ["Paris"]}'])], agent=AGENT) as rig:
         reply = await rig.run()
-
         assert reply.text == '{"name": ["Paris"]}'
         assert "- name: Input should be a valid string" in reply.refused
         assert "schema 'City'" in reply.refused
@@ -90,7 +89,6 @@ async def test_a_stored_answer_is_shown_as_data(others: Sequence[str]) -> None:
         stored = AssistantMessage(text=WRITTEN)
         await rig.store(*rig.call.new)
         await rig.store_reply(stored)
-
         assert await rig.run(attempt=2) == stored
         assert await shown(rig) == ((PARIS,), True)
         assert len(rig.provider.requests) == len(others)
@@ -113,7 +111,6 @@ async def test_the_first_reply_stored_counts(winner: AssistantMessage, expected:
         await rig.provider.request(1)
         await rig.store_reply(winner)
         gate.set()
-
         assert await running == winner
         assert await shown(rig) == expected
 
@@ -129,7 +126,6 @@ async def test_words_that_are_no_answer_need_not_be_data(
     """Those before tool calls, and a message in the place of a task: neither checked nor shown."""
     async with model_rig([Reply(steps)], agent=AGENT) as rig:
         reply = await rig.run(rig.changed(routing=routing))
-
         assert (reply.text, reply.refused, len(reply.tool_calls)) == ("Let me look.", "", len(steps) - 1)
         assert ("response_format" in rig.provider.requests[0].body) is asked_for_data
         assert await shown(rig) is None
@@ -196,7 +192,6 @@ async def test_an_output_model_that_fails_ends_the_call() -> None:
 
     async with model_rig([Reply(['{"name": "Paris"}'])], agent=agent(output=Broken)) as rig:
         failure = await rig.fail()
-
         assert "'Broken' raised RuntimeError" in failure.message
         assert failure.non_retryable
         assert "Paris" not in json.dumps([str(failure), *map(str, await rig.events())])
@@ -214,7 +209,6 @@ async def test_a_tool_that_has_to_be_called(steps: list[Step], writer: Agent, an
         before = await shown(rig)
         await rig.store_reply(answered)
         reply = await rig.run(rig.changed(iteration=2, length=2, new=(), tool="artifact_update"))
-
         request = rig.provider.requests[1]
         assert request.body["tool_choice"] == {"type": "function", "function": {"name": "artifact_update"}}
         assert request.body["parallel_tool_calls"] is False
@@ -233,5 +227,4 @@ async def test_a_forced_call_that_fails_leaves_the_answer() -> None:
         for attempt in (1, 2):
             forced = call.model_copy(update={"length": 2, "new": (), "tool": "artifact_update"})
             await rig.fail(forced, attempt=attempt)
-
         assert await rig.answer() == ("The answer.", True)

@@ -83,7 +83,6 @@ async def test_a_plugin_sees_the_tools_that_others_have_listed() -> None:
     async with model_rig([Reply(["Hi"])], agent=agent(tools(search), plugin)) as rig:
         await rig.store(ToolsMessage(tools=listed))
         await rig.run(rig.changed(length=2))
-
         offered = json.dumps(rig.provider.requests[0].body["tools"])
         assert plugin.asked[0][1].tools == ("search", "listed", "other")
         assert offered.count('"function": {') == 1
@@ -96,7 +95,6 @@ async def test_the_price_of_another_model_has_to_be_known_too() -> None:
     plugin = Before(make=lambda asked: replace(asked, model="free-model"))
     async with model_rig(agent=agent(plugin)) as rig:
         failure = await rig.fail(rig.changed(model="priced-model", needs_price=True))
-
         assert (failure.type, failure.non_retryable) == (failures.PRICE_UNKNOWN, True)
         assert rig.provider.requests == []
 
@@ -106,7 +104,6 @@ async def test_a_deciding_call_is_looked_at_too() -> None:
     before = Before(make=lambda asked: replace(asked, tools=()))
     async with model_rig([Reply(["Four."])], agent=agent(before, After(make=in_capitals))) as rig:
         reply = await rig.run(rig.changed(routing=True))
-
         assert before.asked[0][1].tools == (CREATE_TASK,)
         assert "tools" not in rig.provider.requests[0].body
         assert (reply.text, await rig.answer()) == ("FOUR.", None)
@@ -121,7 +118,6 @@ async def test_a_changed_text_replaces_the_one_that_was_streamed() -> None:
         gate.set()
         reply = await running
         again = await rig.run(attempt=2)  # the worker died after it had stored the reply
-
         assert (reply.text, again, await rig.answer()) == ("HELLO", reply, ("HELLO", True))
         assert [asked.text for asked in plugin.asked] == ["Hello"]
         assert len(rig.provider.requests) == 1
@@ -157,7 +153,6 @@ async def test_an_unjudged_reply_is_asked_for_once(written: list[Step], shown: s
         await asyncio.wait({first})
         plugin.gate.set()
         reply = await rig.run(attempt=2)
-
         assert len(rig.provider.requests) == 1
         assert reply.text == str(written[0]).upper()
         assert [call.name for call in reply.tool_calls] == ["search"] * (len(written) - 1)
@@ -170,7 +165,6 @@ async def test_a_reply_that_plugins_leave_alone_costs_nothing_else() -> None:
     """It is streamed and completed as without them."""
     async with model_rig([Reply(["Hel", "lo"])], agent=agent(After(make=lambda _: None))) as rig:
         reply = await rig.run()
-
         last = [chunk.part for chunk in await rig.events_of(ArtifactChunk) if chunk.last_chunk]
         assert (reply.text, last) == ("Hello", [TextPart(text="Hello")])
 
@@ -189,7 +183,6 @@ async def test_a_reply_that_is_vetoed_does_not_stand(plugin: After, reason: str)
     script = [Reply(["Fool!", tool_call("search")]), Reply(["Sorry."])]
     async with model_rig(script, agent=agent(tools(search), plugin)) as rig:
         reply = await rig.run()
-
         assert (reply.refused, reply.text, reply.tool_calls) == (reason, "Fool!", ())
         assert reply.usage == Usage(input_tokens=10, output_tokens=5)
         assert await rig.events_of(ToolCalled) == []
@@ -207,12 +200,10 @@ async def test_replies_of_a_function_are_looked_at_too() -> None:
     veto = After(make=lambda reply: Veto("too rude") if reply.rejects else None)
     async with model_rig(agent=agent(before, veto, respond=respond)) as rig:
         reply = await rig.run()
-
         assert (reply.refused, reply.text, reply.closing, reply.rejects) == ("too rude", "Fool!", "", False)
         assert await rig.answer() is None
         assert (before.asked, len(veto.asked)) == ([], 1)
         assert await rig.run(attempt=2) == reply
-
     async with model_rig(agent=agent(After(make=in_capitals), respond=respond)) as rig:
         assert (await rig.run()).text == "FOOL!"
         assert await rig.text("response") == "FOOL!"
@@ -225,7 +216,6 @@ async def test_an_answer_that_was_refused_is_no_answer_to_take_back() -> None:
     async with model_rig([Reply([tool_call("search")])], agent=agent(tools(search))) as rig:
         await rig.store(*rig.call.new, refused)
         await rig.run(rig.changed(length=3, new=(told,)))
-
         assert await rig.answer() is None
         assert rig.provider.requests[0].messages[1] == {"role": "assistant", "content": "Fool!"}
 
@@ -253,7 +243,6 @@ async def test_calls_that_a_plugin_adds_have_ids_of_their_own() -> None:
     )
     async with model_rig([Reply([tool_call("search")])], agent=agent(tools(search), adding)) as rig:
         calls = (await rig.run()).tool_calls
-
         assert [call.id for call in calls] == ["r00001c01", "r00001c02", "r00001c03"]
         assert calls[1].arguments == more.arguments
         assert [call.repeat for call in calls] == [0, 0, 1]
@@ -298,7 +287,6 @@ async def test_a_prompt_that_cannot_be_written_ends_the_call(
     """The failure names the plugin; nobody is asked without its prompt."""
     async with model_rig(agent=agent(async_prompt(writer))) as rig:
         failure = await rig.fail()
-
         assert (failure.type, failure.non_retryable) == (failures.PLUGIN_FAILED, True)
         assert failure.message == f"plugin 'async_prompt' failed in its system prompt: {problem}"
         assert rig.provider.requests == []
@@ -334,7 +322,6 @@ async def test_a_plugin_ends_the_call(plugin: Plugin, kind: str, told: str) -> N
     listener = Listener()
     async with model_rig([Reply(["Hi"])], agent=agent(plugin, listener)) as rig:
         failure = await rig.fail()
-
         assert (failure.type, failure.non_retryable, failure.__cause__) == (kind, True, None)
         assert failure.message.startswith(told)
         assert listener.heard == [(1, failure.message)]
@@ -352,5 +339,4 @@ async def test_plugins_hear_of_a_call_that_failed_for_good(answer: Answer, earli
     listener = Listener()
     async with model_rig([answer], agent=agent(listener)) as rig:
         failure = await rig.fail(failures=earlier)
-
         assert listener.heard == [(1, failure.message)] * heard

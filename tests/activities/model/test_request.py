@@ -116,7 +116,6 @@ def test_a_summary_stands_for_what_it_covers(
 ) -> None:
     """The first message stays, then comes the last summary, then what it does not cover, calls first."""
     messages = build_request("m", BARE, transcript)["messages"]
-
     assert [_brief(message) for message in messages] == expected
 
 
@@ -135,18 +134,14 @@ def _brief(message: ChatCompletionMessageParam) -> str | None:
 def test_a_large_transcript_becomes_a_request() -> None:
     """Several megabytes are no special case."""
     many = [ToolMessage(call_id="a", name="f", content="x" * 20_000) for _ in range(300)]
-
     messages = build_request("m", BARE, [ASKED, *many])["messages"]
-
     assert sum(len(str(message.get("content"))) for message in messages) > 6_000_000
 
 
 def test_prompts_stand_around_the_history() -> None:
     """Those before it are one system message, each one after it is a message of its own."""
     prompts = Prompts(before=("One.", "Two."), after=("Three.", "Four."))
-
     request = build_request("m", BARE, [AssistantMessage(text="Hi")], prompts=prompts)
-
     assert [(message["role"], message.get("content")) for message in request["messages"]] == [
         ("system", "One.\n\nTwo."),
         ("assistant", "Hi"),
@@ -158,9 +153,7 @@ def test_prompts_stand_around_the_history() -> None:
 def test_a_model_that_has_to_call_a_tool_is_told_last() -> None:
     """Behind every prompt: providers want to hear a user at the end."""
     request = build_request("m", BARE, [ASKED], prompts=Prompts(after=("Three.",)))
-
     forced = made_to_call(request, "f")
-
     assert [message["role"] for message in forced["messages"]] == ["user", "system", "user"]
     assert [message["role"] for message in request["messages"]] == ["user", "system"]
 
@@ -182,9 +175,7 @@ def listed(*names: str) -> ToolsMessage:
 def test_listed_tools_are_offered_beside_the_own_ones() -> None:
     """The last list counts; of two tools of one name the agent's own is meant."""
     agent = Agent(id="a", name="", description="", plugins=[tools(own)])
-
     request = build_request("m", agent, [ASKED, listed("old"), CALL, RESULT, listed("own", "other"), ASKED])
-
     functions = [each["function"] for each in request.get("tools", ())]
     assert [(function["name"], function.get("description")) for function in functions] == [
         ("own", "Search."),
@@ -201,9 +192,7 @@ def test_an_empty_list_offers_nothing() -> None:
 def test_a_list_of_tools_is_no_message() -> None:
     """The model does not read it, and nobody counts it as one that was left out."""
     transcript = (ASKED, listed("f"), CALL, RESULT, said("Two"), listed("g"), SummaryMessage(end=4))
-
     messages = build_request("m", BARE, transcript)["messages"]
-
     assert [_brief(message) for message in messages] == ["Start", "[2]", "Two"]
     assert sent_messages(transcript) == [ASKED, said("Two")]
 
@@ -211,9 +200,7 @@ def test_a_list_of_tools_is_no_message() -> None:
 def test_a_refused_reply_of_which_nothing_is_left_is_not_sent() -> None:
     """Some providers take no empty message; what was wrong with it stands in the next one."""
     replies = [AssistantMessage(refused="No."), AssistantMessage(text="Words", refused="No.")]
-
     messages = build_request("m", BARE, [ASKED, *replies, said("No.")])["messages"]
-
     assert [_brief(message) for message in messages] == ["Start", "Words", "No."]
 
 
@@ -226,6 +213,5 @@ def test_what_an_agent_lacks_is_left_out() -> None:
 def test_arguments_go_back_as_an_object(written: str) -> None:
     """Whatever the model wrote, a provider that parses the transcript can read it."""
     read = json.loads(readable_arguments(written))
-
     assert isinstance(read, dict)
     assert (written.strip() in read.values()) or read in ({}, {"a": 1})

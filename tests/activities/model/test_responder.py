@@ -26,7 +26,6 @@ async def test_a_function_stands_in_for_the_model() -> None:
 
     async with model_rig(agent=agent(respond)) as rig:
         replies = [await rig.run() for _ in range(2)]
-
         assert [reply.text for reply in replies] == ["You said Hi."] * 2
         assert await rig.answer() == ("You said Hi.", True)
         assert rig.provider.requests == []
@@ -41,7 +40,6 @@ async def test_a_function_that_fails_ends_the_call() -> None:
 
     async with model_rig(agent=agent(respond)) as rig:
         failure = await rig.fail()
-
     assert (failure.type, failure.non_retryable) == (failures.MODEL_REFUSED, True)
     assert "ValueError: no idea" in failure.message
 
@@ -60,7 +58,6 @@ async def test_a_deciding_call_offers_one_tool_and_shows_nothing() -> None:
     """The model may ask for a task or answer; its words are for the message, not for a stream."""
     async with model_rig([Reply(["Four."])]) as rig:
         reply = await rig.run(rig.changed(routing=True))
-
         tools = json.dumps(rig.provider.requests[0].body["tools"])
         assert tools.count('"function": {') == 1
         assert f'"name": "{CREATE_TASK}"' in tools
@@ -75,7 +72,6 @@ async def test_after_the_decision_the_model_has_its_tools() -> None:
         (call,) = decision.tool_calls
         await rig.store(QUESTION, decision, ToolMessage(call_id=call.id, name=call.name, content="created"))
         await rig.run(rig.changed(length=3, new=()))
-
         tools = json.dumps(rig.provider.requests[1].body["tools"])
         assert call.name == CREATE_TASK
         assert '"name": "search"' in tools

@@ -95,7 +95,6 @@ def test_prices_come_from_the_environment(prices: str, said: str) -> None:
     printed = subprocess.check_output(
         [sys.executable, "-c", READ_PRICES], env=environment, text=True, timeout=60
     )
-
     [line] = printed.splitlines()
     assert line.startswith(said)
     assert "secret" not in line

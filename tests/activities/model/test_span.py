@@ -94,7 +94,6 @@ async def test_a_failed_call_is_a_failed_span(spans: InMemorySpanExporter) -> No
     """The kind of the error is recorded; its text, which may repeat the prompt or the key, is not."""
     async with model_rig([Refusal(401, "invalid_api_key", "wrong key sk-secret")]) as rig:
         await rig.fail()
-
     span = span_of(rig, spans)
     assert not span.status.is_ok
     assert (span.attributes or {})["error.type"] == "401"

@@ -70,11 +70,9 @@ async def test_what_comes_during_a_publish_goes_out_together() -> None:
     async with publisher_for(recorder) as publisher:
         publisher.add([TextDelta("a")])
         assert await recorder.next() == [("10/0", "a")]
-
         publisher.add([TextDelta("b")])
         publisher.add([TextDelta("c"), ThoughtDelta("d", "x"), ThoughtDelta("e", "x"), TextDelta("f")])
         recorder.end()
-
         assert await recorder.next() == [("10/1", "bc"), ("x", "de"), ("10/2", "f")]
         recorder.end()
 
@@ -88,7 +86,6 @@ async def test_the_rest_is_given_back() -> None:
         publisher.add([ThoughtDelta("b"), TextDelta("c")])
         stopping = asyncio.create_task(publisher.stop())
         recorder.end()
-
         assert await stopping == [ThoughtDelta("b"), TextDelta("c")]
 
 
@@ -100,7 +97,6 @@ async def test_a_failed_publish_is_made_up_for() -> None:
         assert await recorder.next() == [("", "a"), ("10/0", "b")]
         publisher.add([TextDelta("c")])
         recorder.end(RedisConnectionError())
-
         assert await recorder.next() == [("", "a"), ("11/0", "bc")]
         recorder.end()
 
@@ -116,7 +112,6 @@ async def test_artifacts_go_out_like_the_answer() -> None:
         assert await recorder.next() == [("10/0", "b"), ("10/1", "y")]
         publisher.add([ArgumentsDelta(pieces[1], 0, "create_artifact")])
         recorder.end(RedisConnectionError())
-
         assert await recorder.next() == [("11/0", "xyz")]
         recorder.end()
 
@@ -155,6 +150,5 @@ async def test_a_defect_is_not_hidden() -> None:
         publisher.add([TextDelta("a")])
         await recorder.next()
         recorder.end(LookupError())
-
         with pytest.raises(LookupError):
             await publisher.stop()

@@ -41,7 +41,6 @@ async def test_what_was_told_before_an_attempt_is_no_news() -> None:
         await views.looks(10)
         await rig.change(TaskState.COMPLETED)
         await running
-
         assert provider.requests == []
 
 
@@ -51,7 +50,5 @@ async def test_an_artifact_that_began_between_two_attempts_ends_the_second(views
         await rig.publish(chunk("a"))
         await rig.call_tool("search")
         rig.after(START, 0)
-
         await rig.narrate()
-
         assert provider.requests == []

@@ -72,7 +72,6 @@ async def test_the_model_is_the_narrator_s_or_the_agent_s(
         await rig.until_told(1)
         await rig.change(TaskState.COMPLETED)
         await running
-
         assert provider.requests[0].body["model"] == asked
 
 

@@ -52,7 +52,6 @@ async def test_it_ends_when_there_is_something_better_to_look_at(views: TaskView
         await rig.until_told(1)
         await rig.publish(ENDS[end])
         await running
-
         assert await rig.told() == ["Searching"]
 
 
@@ -67,7 +66,6 @@ async def test_what_comes_while_the_model_answers_counts(views: TaskViews, end: 
         await rig.publish(ENDS[end])
         gate.set()
         await running
-
         assert await rig.told() == []
 
 
@@ -91,9 +89,7 @@ async def test_a_task_that_has_ended_is_not_told_of(views: TaskViews, state: Tas
     async with ScriptedOpenAI() as provider, narrator_rig(provider, views) as rig:
         await rig.call_tool("search")
         await rig.change(state)
-
         await rig.narrate()
-
         assert provider.requests == []
 
 
@@ -132,7 +128,6 @@ async def test_nothing_new_costs_nothing() -> None:
         await views.looks(10)
         await rig.change(TaskState.COMPLETED)
         await running
-
         assert len(provider.requests) == 1
 
 
@@ -147,7 +142,6 @@ async def test_it_does_not_repeat_itself(views: TaskViews) -> None:
         await rig.until_told(2)
         await rig.change(TaskState.COMPLETED)
         await running
-
         assert await rig.told() == ["Searching", "Painting"]
 
 

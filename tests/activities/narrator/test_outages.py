@@ -17,9 +17,7 @@ async def test_a_lost_view_is_not_waited_for_for_ever(views: TaskViews) -> None:
         narrator_rig(provider, views, terms=terms, begins=False) as rig,
     ):
         await rig.call_tool("search")
-
         await rig.narrate()
-
         assert provider.requests == []
 
 
@@ -63,5 +61,4 @@ async def test_an_outage_that_is_too_long_ends_it() -> None:
     terms = NarrationTerms(least_interval=0.01, patience=timedelta(0))
     async with ScriptedOpenAI() as provider, narrator_rig(provider, views, terms=terms) as rig:
         views.away = True
-
         await rig.narrate()

@@ -21,9 +21,7 @@ async def test_it_asks_only_so_often_for_one_task(views: TaskViews) -> None:
         await rig.call_tool("search")
         await rig.until_told(1)
         await rig.call_tool("paint")
-
         await running
-
         assert await rig.told() == ["Searching", "Painting"]
 
 
@@ -32,9 +30,7 @@ async def test_it_ends_after_its_time(views: TaskViews) -> None:
     terms = NarrationTerms(least_interval=0.01, longest=timedelta(0))
     async with ScriptedOpenAI() as provider, narrator_rig(provider, views, terms=terms) as rig:
         await rig.call_tool("search")
-
         await rig.narrate()
-
         assert provider.requests == []
 
 
@@ -49,7 +45,6 @@ async def test_an_interval_has_its_least() -> None:
         rig.environment.cancel()
         with pytest.raises(asyncio.CancelledError):
             await running
-
         assert provider.requests == []
 
 

@@ -22,9 +22,7 @@ async def test_a_canceled_call_cancels_the_peers_task(town: Town) -> None:
     """Before the call itself has ended."""
     rig = PeerRig(ann(town))
     attempt = await rig.begin(town)
-
     await rig.cancel(attempt, ActivityCancellationDetails(cancel_requested=True))
-
     assert town.canceled.is_set()
 
 
@@ -32,11 +30,9 @@ async def test_a_call_that_takes_too_long_cancels_the_peers_task(town: Town) -> 
     """A timeout is no cancellation of the activity."""
     rig = PeerRig(ann(town))
     attempt = await rig.begin(town)
-
     attempt.cancel()
     with pytest.raises(asyncio.CancelledError):
         await attempt
-
     assert town.canceled.is_set()
 
 
@@ -45,10 +41,8 @@ async def test_a_call_that_comes_again_leaves_the_peer_alone(town: Town, why: st
     """The next attempt finds its task as it was, and at work."""
     rig = PeerRig(ann(town))
     attempt = await rig.begin(town)
-
     await rig.cancel(attempt, ActivityCancellationDetails(**{why: True}))
     town.gate.set()
-
     assert (await rig.run("wait 1")).startswith("done 1\n")
     assert not town.canceled.is_set()
 
@@ -57,10 +51,8 @@ async def test_a_forgotten_call_that_nobody_wants_cancels_the_peers_task(town: T
     """Temporal took the attempt for lost; the task was cancelled while the next one waited for it."""
     rig = PeerRig(ann(town))
     attempt = await rig.begin(town)
-
     rig.is_wanted = False
     await rig.lose(attempt)
-
     assert town.canceled.is_set()
 
 
@@ -68,13 +60,11 @@ async def test_a_stopping_worker_leaves_the_peer_alone(town: Town) -> None:
     """Whether or not the server has told it why."""
     rig = PeerRig(ann(town))
     attempt = await rig.begin(town)
-
     rig.environment.worker_shutdown()
     attempt.cancel()
     with pytest.raises(asyncio.CancelledError):
         await attempt
     town.gate.set()
-
     assert (await rig.run("wait 1")).startswith("done 1\n")
     assert not town.canceled.is_set()
 
@@ -84,7 +74,5 @@ async def test_a_peer_that_cannot_be_told(town: Town) -> None:
     rig = PeerRig(ann(town))
     attempt = await rig.begin(town)
     town.refusals = [500]
-
     await rig.cancel(attempt, ActivityCancellationDetails(cancel_requested=True))
-
     assert not town.canceled.is_set()

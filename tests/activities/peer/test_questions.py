@@ -24,9 +24,7 @@ async def test_question_after_question(town: Town) -> None:
     rig = PeerRig(ann(town))
     for answer in ("red", "blue"):
         rig.answer(await rig.ask("ask twice"), answer)
-
     result = await rig.run("ask twice")
-
     assert result.startswith("took blue\n")
     assert [message.parts[0].text for message in town.messages] == ["ask twice", "red", "blue"]
     assert len({message.task_id for message in town.messages[1:]}) == 1
@@ -36,7 +34,6 @@ async def test_question_after_question(town: Town) -> None:
 async def test_a_question_is_asked_again_by_the_next_attempt(town: Town) -> None:
     """If the worker died with it, nothing is lost and the peer is not asked twice."""
     rig = PeerRig(ann(town))
-
     assert await rig.ask("ask once") == await rig.ask("ask once")
     assert len(town.messages) == 1
 
@@ -51,9 +48,7 @@ async def test_an_answer_that_was_sent_is_not_sent_again(town: Town, remembers: 
     assert isinstance(rig.kept, dict)
     if remembers != "all":
         rig.kept = {"task": rig.kept["task"]} if remembers == "the task" else asked
-
     again = await rig.ask("ask twice")
-
     assert again == question
     assert len(town.messages) == 2
 
@@ -67,7 +62,6 @@ async def test_an_answer_that_comes_too_late(town: Town) -> None:
     await rig.run("ask once")
     rig.kept, rig.answers = kept, []
     rig.answer(question, "blue")
-
     assert (await rig.run("ask once")).startswith("took red\n")
     assert len(town.messages) == 2
 
@@ -79,7 +73,6 @@ async def test_a_secret_that_the_peer_wants(town: Town, answer: JsonValue, sent:
     question = await rig.ask("auth")
     rig.answer(question, answer)
     result = await rig.run("auth")
-
     assert (question.kind, question.text) == (QuestionKind.AUTH, "The key, please.")
     assert town.messages[1].parts[0].text == sent
     assert result.startswith("took")
@@ -95,7 +88,6 @@ async def test_a_peer_that_wants_to_know_who_asks(town: Town) -> None:
     second = await rig.ask("say t0ken-of-ann")
     rig.answer(second, "t0ken-of-ann")
     result = await rig.run("say t0ken-of-ann")
-
     assert (first.kind, first.secret_name) == (QuestionKind.AUTH, "ann-token")
     assert "wants to know who asks" in first.text
     assert "did not accept the token" in second.text
@@ -108,9 +100,7 @@ async def test_a_peer_that_refuses_the_agents_own_credentials(town: Town) -> Non
     """The model reads who has to do something about it, and not what was refused."""
     town.wants = "t0ken-of-ann"
     rig = PeerRig(ann(town, Settings(headers={"Authorization": "Bearer wr0ng-one"})))
-
     failed = await rig.fail("say hi")
-
     assert failed.startswith(f"PeerCredentialsError: the agent at {town.url} refuses the credentials")
     assert "headers= or token=" in failed
     assert "wr0ng" not in failed
@@ -123,11 +113,9 @@ async def test_an_answer_that_the_peer_has_not_got_to(town: Town, remembers: int
     rig.answer(await rig.ask("ask slowly"), "red")
     await rig.lose(await rig.begin(town, "ask slowly"))
     rig.kept = rig.ever_kept[remembers]
-
     attempt = asyncio.create_task(rig.run("ask slowly"))
     await town.until_called(town.subscribe_method)
     town.gate.set()
-
     assert (await attempt).startswith("so far\n\ntook red\n")
     assert len(town.messages) == 2
 
@@ -139,7 +127,6 @@ async def test_an_answer_that_the_peer_refuses(town: Town) -> None:
     rig.answer(await rig.ask("ask once"), "red")
     again = await rig.ask("ask once")
     rig.answer(again, "blue")
-
     assert again.text == "red is no answer\n\nWhich one?"
     assert (await rig.run("ask once")).startswith("took blue\n")
     assert len(town.messages) == 2
@@ -152,6 +139,5 @@ async def test_an_answer_to_something_else_is_not_sent(town: Town) -> None:
     assert isinstance(rig.kept, dict)
     rig.kept = {**rig.kept, "asked": "another"}
     rig.answer(question, "red")
-
     assert (await rig.ask("ask once")).text == "Which one?"
     assert len(town.messages) == 1

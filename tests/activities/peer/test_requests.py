@@ -86,7 +86,6 @@ async def test_a_process_that_serves_0_3_also_speaks_it(first: str) -> None:
         *(sys.executable, "-c", program), cwd=ROOT, stdout=asyncio.subprocess.PIPE
     )
     printed, _ = await process.communicate()
-
     assert printed.decode().startswith("hi\n")
 
 
@@ -129,9 +128,7 @@ async def test_files_and_the_context_go_with_the_request(town: Town) -> None:
     await rig.artifacts.write_file("photo", FILE, media_type="image/png", filename="photo.png")
     await rig.artifacts.write_file("words", "some words")
     await rig.artifacts.write_data("table", {"rows": 2})
-
     answer = await rig.run("say hi", context="earlier", files=["photo", "words", "table"])
-
     (message,) = town.messages
     _, photo, words, table = message.parts
     assert (photo.raw, photo.media_type, photo.filename) == (FILE, "image/png", "photo.png")
@@ -145,9 +142,7 @@ async def test_too_large_files_are_not_sent(town: Town) -> None:
     """The model reads which one was too much."""
     rig = PeerRig(ann(town))
     await rig.artifacts.write_file("large", b"x" * (MAX_SENT + 1))
-
     failed = await rig.fail("say hi", files=["large"])
-
     assert "with 'large' the files have more than" in failed
     assert town.messages == []
 
@@ -169,7 +164,6 @@ async def test_each_request_tells_who_asks_and_for_which_trace(
         rig = PeerRig(ann(town, Settings(headers=headers)), auth=auth)
         with trace.get_tracer("test").start_as_current_span("call") as span:
             answer = await rig.run("say bob-s3cret knows")
-
     trace_id = f"{span.get_span_context().trace_id:032x}"
     assert {heard["x-caller"] for heard in town.headers} == {"bob-s3cret"}
     assert all(heard["traceparent"].startswith(f"00-{trace_id}-") for heard in town.headers)
@@ -184,7 +178,6 @@ async def test_headers_that_cannot_be_made_are_not_told(town: Town) -> None:
         raise ValueError("s3cret")
 
     failed = await PeerRig(ann(town, Settings(headers=headers))).fail("say hi")
-
     assert failed.endswith("could not be made (ValueError)")
     assert "s3cret" not in failed
 
@@ -193,11 +186,9 @@ async def test_a_card_cannot_send_us_anywhere(town: Town) -> None:
     """Another origin at a private address is asked only if the agent's author names it."""
     card_at, named = town.url.replace("127.0.0.1", "localhost"), town.url.removeprefix("http://")
     headers = {"Authorization": "Bearer s3cret-token"}
-
     refused = await PeerRig(peer(card_at, name="ann", headers=headers)).fail("say hi")
     heard_before = list(town.methods)
     answer = await PeerRig(peer(card_at, name="ann", headers=headers, hosts=[named])).run("say hi")
-
     assert "peer(hosts=[" in refused
     assert heard_before == []
     assert answer.startswith("hi\n")

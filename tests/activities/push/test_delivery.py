@@ -38,7 +38,6 @@ async def test_every_status_is_told_in_order() -> None:
         waiting = await rig.deliver_all()
         await rig.publish(status(3), status(4, TaskState.COMPLETED))
         end = await rig.deliver_all()
-
     assert (waiting, end) == (WAITS, DONE)
     assert hook.states == [WORKING, ASKS, WORKING, COMPLETED]
     first = read(hook.taken[0]).status_update
@@ -56,7 +55,6 @@ async def test_narrations_and_sub_agents_are_not_told() -> None:
         await rig.views.publish(child_task_id(rig.task.task_id, "call"), "run", [status(1, TaskState.FAILED)])
         await rig.publish(status(2, TaskState.COMPLETED))
         end = await rig.deliver_all()
-
     assert end == DONE
     assert hook.states == [WORKING, COMPLETED]
 
@@ -69,7 +67,6 @@ async def test_the_same_on_redis(redis_url: str) -> None:
         await rig.publish(status(1), *(chunk("x", index=n) for n in range(300)))
         await rig.publish(status(2, TaskState.COMPLETED))
         end = await rig.deliver_all()
-
     assert end == DONE
     assert hook.states == [WORKING, COMPLETED]
 
@@ -84,7 +81,6 @@ async def test_an_artifact_is_told_whole_when_it_is_complete() -> None:
         )
         await rig.publish(chunk("", artifact_id="log", index=1, failed=True), status(2, TaskState.COMPLETED))
         await rig.deliver_all()
-
     update = read(hook.taken[1]).artifact_update
     assert [each.state for each in hook.taken] == [WORKING, "", COMPLETED]
     assert len(artifacts_of(hook.taken)) == 1
@@ -101,7 +97,6 @@ async def test_an_artifact_that_begins_anew_is_told_when_it_is_complete_again() 
         await rig.deliver_all()
         await rig.publish(chunk("w", position=2, index=1, last=True))
         await rig.deliver_all()
-
     (failure_fields,) = artifacts_of(hook.taken)
     assert isinstance(failure_fields, dict)
     assert failure_fields["parts"] == [{"text": "new"}]
@@ -114,7 +109,6 @@ async def test_nothing_is_missed_before_the_first_look() -> None:
         await rig.begin(status(1))
         await rig.publish(chunk("Hello", last=True), status(2, TaskState.COMPLETED))
         await rig.deliver_all()
-
     assert [each.state for each in hook.taken] == ["", COMPLETED]
     assert len(artifacts_of(hook.taken)) == 1
 
@@ -126,7 +120,6 @@ async def test_who_comes_while_a_task_waits_hears_all_of_it_later() -> None:
         await rig.begin(status(1, TaskState.INPUT_REQUIRED))
         await rig.publish(status(2), chunk("Hello", last=True))
         await rig.deliver_all()
-
     (only,) = hook.taken
     assert read(only).task.artifacts[0].parts[0].text == "Hello"
 
@@ -148,7 +141,6 @@ async def test_who_comes_later_hears_how_the_task_stands(state: TaskState, is_to
         result = await rig.deliver_all()
         await rig.publish(status(3, state))
         await rig.deliver_all()
-
     tasks = [task for each in hook.taken if (task := read(each).task).id]
     assert result.done == state.is_terminal
     assert len(tasks) == is_told
@@ -163,7 +155,6 @@ async def test_the_headers_say_who_it_is_and_which_notification() -> None:
         await rig.begin(position=START)
         await rig.publish(status(1), status(2, TaskState.COMPLETED))
         await rig.deliver_all()
-
     first, second = hook.taken
     assert first.target == "/hook?key=a%20b"
     assert first.headers["host"] == f"127.0.0.1:{hook.port}"
@@ -182,7 +173,6 @@ async def test_half_an_authentication_is_not_sent(missing: str) -> None:
         rig.config = rig.config.model_copy(update={missing: "", "token": ""})
         await rig.begin(status(1, TaskState.COMPLETED))
         await rig.deliver_all()
-
     (only,) = hook.taken
     assert "authorization" not in only.headers
     assert "x-a2a-notification-token" not in only.headers

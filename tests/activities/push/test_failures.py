@@ -64,7 +64,6 @@ async def test_a_webhook_may_ask_for_time(told_to_wait: str, attempt: int, waits
         await rig.begin(status(1, TaskState.COMPLETED))
         rig.attempt = attempt - 1
         (failed,) = await rig.failures(1)
-
     assert failed.next_retry_delay == (None if waits is None else timedelta(seconds=waits))
 
 
@@ -77,7 +76,6 @@ async def test_what_nobody_took_for_too_long_is_left_out() -> None:
         await rig.failures(1)
         await rig.deliver(skips=True)
         await rig.deliver_all()
-
     assert hook.states == [COMPLETED]
 
 
@@ -121,7 +119,6 @@ async def test_a_config_that_is_set_anew_while_it_is_served_begins_anew() -> Non
         rig = PushRig(old.url, webhooks=Replacing(LOOPBACK_ALLOWED))
         await rig.begin(status(1, TaskState.COMPLETED))
         await rig.deliver_all()
-
     assert old.states == new.states == [COMPLETED]
 
 
@@ -159,7 +156,6 @@ async def test_a_view_that_nobody_can_tell_is_waited_for() -> None:
         (failed,) = await rig.failures(1)
         rig.workflows.answers = True
         gone = await rig.deliver()
-
     assert failed.type == TASK_UNREADABLE
     assert gone == DONE
     assert hook.taken == []
@@ -177,7 +173,6 @@ async def test_a_trimmed_stream_is_no_reason_to_miss_the_end() -> None:
         waiting = await rig.deliver_all()
         await rig.publish(status(3, TaskState.COMPLETED))
         await rig.deliver_all()
-
     assert waiting == WAITS
     assert hook.states == [ASKS, COMPLETED]
 
@@ -191,7 +186,6 @@ async def test_a_task_that_goes_on_after_its_end_is_told_again() -> None:
         again = await rig.deliver_all()
         await rig.views.publish(rig.task.task_id, "newer run", [status(1), status(2, TaskState.COMPLETED)])
         end = await rig.deliver_all()
-
     assert again == end == DONE
     assert hook.states == ["TASK_STATE_FAILED", WORKING, COMPLETED]
 
@@ -203,7 +197,6 @@ async def test_failures_hold_no_secret() -> None:
         await rig.begin(status(1, TaskState.COMPLETED))
         with capture_logs() as lines:
             failed = await rig.failures(2)
-
     shown = [*(f"{error!r} {error} {error.__cause__!r}" for error in failed), *map(str, lines)]
     assert [line["attempt"] for line in lines] == [1, 2]
     for secret in ("the-token", "the-credentials", "secret-path", "secret-key"):

@@ -21,7 +21,6 @@ async def test_a_webhook_that_is_gone_is_removed() -> None:
         rig = PushRig(hook.url)
         await rig.begin(status(1, TaskState.INPUT_REQUIRED))
         end = await rig.deliver_all()
-
     assert end == DONE
     assert len(hook.refused) == 1
     assert hook.taken == []
@@ -36,7 +35,6 @@ async def test_a_config_that_was_deleted_ends_its_delivery() -> None:
         await rig.configs.delete(rig.task.task_id, rig.config.id)
         with capture_logs() as lines:
             end = await rig.deliver()
-
     assert end == DONE
     assert (hook.taken, lines) == ([], [])
 
@@ -50,7 +48,6 @@ async def test_a_config_that_was_lost_ends_its_delivery_with_an_error() -> None:
         emptied.task, emptied.config = rig.task, rig.config
         with capture_logs() as lines:
             end = await emptied.deliver()
-
     assert end == DONE
     assert [(line["log_level"], line["event"].partition(":")[0]) for line in lines] == [
         ("error", "push config lost")

@@ -58,7 +58,6 @@ async def test_redirects_are_not_followed(target: str) -> None:
     async with running_webhook() as hook, running_webhook() as elsewhere:
         hook.script = [(307, {"Location": target.format(port=elsewhere.port)})]
         answer = await Webhooks(LOOPBACK_ALLOWED).post(hook.url, b"{}", {})
-
     assert answer.status == 307
     assert len(hook.refused) == 1
     assert hook.taken == elsewhere.taken == []
@@ -74,7 +73,6 @@ async def test_nothing_is_sent_to_a_private_address(address: str) -> None:
         await policy.check(url)
         with pytest.raises(RefusedError, match=r"rebound\.example leads to a private"):
             await webhooks.post(url, b"{}", {})
-
     assert names.asked == [("rebound.example", hook.port)] * 2
     assert hook.refused == hook.taken == []
 
@@ -85,7 +83,6 @@ async def test_the_address_that_was_judged_is_the_one_that_is_used() -> None:
         names = Names([LOOPBACK], ["10.0.0.1"])
         policy = WebhookPolicy(read_allowance("127.0.0.0/8"), names)
         answer = await Webhooks(policy).post(f"http://hook.example:{hook.port}/hook", b"{}", {})
-
     assert answer.status == 204
     assert len(names.asked) == 1
     assert hook.taken[0].headers["host"] == f"hook.example:{hook.port}"
@@ -96,7 +93,6 @@ async def test_the_next_address_is_tried() -> None:
     async with running_webhook() as hook:
         policy = WebhookPolicy(read_allowance("127.0.0.0/8"), Names(["127.0.0.9", LOOPBACK]))
         answer = await Webhooks(policy).post(f"http://hook.example:{hook.port}/hook", b"{}", {})
-
     assert answer.status == 204
 
 
@@ -112,7 +108,6 @@ async def test_proxies_of_the_environment_are_not_used(monkeypatch: pytest.Monke
         for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY"):
             monkeypatch.setenv(name, f"http://{LOOPBACK}:{proxy.port}")
         await Webhooks(LOOPBACK_ALLOWED).post(hook.url, b"{}", {})
-
     assert (len(hook.taken), len(proxy.taken)) == (1, 0)
 
 
@@ -122,7 +117,6 @@ async def test_each_delivery_has_a_connection_of_its_own() -> None:
         webhooks = Webhooks(LOOPBACK_ALLOWED)
         for _ in range(2):
             await webhooks.post(hook.url, b"{}", {})
-
     assert [each.headers.get("connection") for each in hook.taken] == ["close", "close"]
 
 
@@ -148,7 +142,6 @@ async def test_of_a_long_answer_only_the_beginning_is_read(length: bytes) -> Non
     """Its status counts."""
     async with raw_server(b"HTTP/1.1 200 OK\r\n" + length + b"\r\n" + b"x" * 10_000_000) as url:
         answer = await Webhooks(LOOPBACK_ALLOWED).post(url, b"{}", {})
-
     assert answer.status == 200
 
 
@@ -170,7 +163,6 @@ async def test_nobody_listens() -> None:
         url = f"http://{LOOPBACK}:{unused.getsockname()[1]}/secret"
         with pytest.raises(UndeliveredError, match="no answer") as failed:
             await Webhooks(LOOPBACK_ALLOWED).post(url, b"{}", {})
-
     assert "secret" not in str(failed.value)
     assert failed.value.__cause__ is None
 
@@ -195,5 +187,4 @@ async def test_a_server_needs_the_certificate_of_its_name(
         else:
             with pytest.raises(UndeliveredError, match="no answer"):
                 await posting
-
     assert [each.content for each in hook.taken] == [b"the content"] * is_taken

@@ -103,9 +103,7 @@ STARTED = ToolStarted(call_id="call", name="writer", attempt=1)
 async def test_a_sub_agent_is_announced_and_described(child: str) -> None:
     """The status that comes with the call, its start, where the other one works, and what its task pins."""
     call, views = _load_agent_input("writer", child), MemoryTaskViews()
-
     spec = await ActivityEnvironment().run(_catalogue(views=views).load_agent, call)
-
     assert spec == LoadedAgent(**WRITER.spec.model_dump())
     assert await _events(views, call.task) == [*call.statuses, STARTED, *([INVOKED] if child else [])]
 
@@ -115,9 +113,7 @@ async def test_a_call_of_a_sub_agent_that_is_tried_again_says_so() -> None:
     call, views = _load_agent_input("writer", "task/call"), MemoryTaskViews()
     environment = ActivityEnvironment()
     environment.info = replace(environment.info, attempt=2)
-
     await environment.run(_catalogue(views=views).load_agent, call)
-
     again = STARTED.model_copy(update={"attempt": 2})
     resumed = Resumed(after="attempt", attempt=2, call_id="call")
     assert await _events(views, call.task) == [*call.statuses, resumed, again, INVOKED]
@@ -126,10 +122,8 @@ async def test_a_call_of_a_sub_agent_that_is_tried_again_says_so() -> None:
 async def test_a_sub_agent_that_this_worker_lacks_is_left_to_another() -> None:
     """The failure is retryable, and nothing is announced."""
     call, views = _load_agent_input("other"), MemoryTaskViews()
-
     with pytest.raises(ApplicationError, match="this process serves: writer, agent") as error:
         await ActivityEnvironment().run(_catalogue(views=views).load_agent, call)
-
     assert (error.value.type, error.value.non_retryable) == (failures.AGENT_UNKNOWN, False)
     assert await _events(views, call.task) == []
 
@@ -138,10 +132,8 @@ async def test_a_call_waits_for_a_worker_that_serves_its_agent() -> None:
     """Nobody here can ask the caller's plugins, and without them it must not be made."""
     call, views = _load_agent_input("writer"), MemoryTaskViews()
     catalogue = AgentCatalogue(AgentRegistry([WRITER]), views, MemoryTranscripts(), MemoryToolRecords())
-
     with pytest.raises(ApplicationError, match="no agent 'agent' here") as failure:
         await ActivityEnvironment().run(catalogue.load_agent, call)
-
     assert failure.value.type == failures.AGENT_UNKNOWN
     assert not failure.value.non_retryable
 
@@ -171,9 +163,7 @@ async def test_a_call_waits_for_a_worker_that_serves_its_agent() -> None:
 async def test_plugins_keep_an_agent_from_asking_another(plugin: Plugin, outcome: str, reason: str) -> None:
     """Those of the one that asks. The call starts, and that is all that subscribers see of it."""
     call, views = _load_agent_input("writer", "task/call"), MemoryTaskViews()
-
     loaded = await ActivityEnvironment().run(_catalogue(plugin, views=views).load_agent, call)
-
     assert loaded.refused
     assert (loaded.refused.outcome, loaded.refused.content) == (outcome, reason)
     assert (loaded.id, loaded.question) == ("writer", None)
@@ -185,9 +175,7 @@ async def test_arguments_that_do_not_fit_are_told_before_anybody_is_asked() -> N
     """As with any tool."""
     call = _load_agent_input("writer")
     call = call.model_copy(update={"call": call.call.model_copy(update={"arguments": '{"wish": "x"}'})})
-
     loaded = await ActivityEnvironment().run(_catalogue(_deciding(Veto("no"))).load_agent, call)
-
     assert loaded.refused
     assert loaded.refused.outcome == "invalid"
     assert "request: Field required" in loaded.refused.content
@@ -219,13 +207,11 @@ async def test_what_the_task_says_of_a_call_of_an_agent_holds_whatever_its_plugi
     """A veto, or an approval, and of whom."""
     call = _load_agent_input("writer")
     approvers = call.model_copy(update={"approvers": "tasks:approve"})
-
     vetoed = await ActivityEnvironment().run(_catalogue().load_agent, call.model_copy(update={"veto": "no"}))
     asked = await ActivityEnvironment().run(_catalogue(guard(approve=["*"])).load_agent, approvers)
     assert asked.question
     answered = approvers.model_copy(update={"answers": (yes(asked.question),)})
     loaded = await ActivityEnvironment().run(_catalogue().load_agent, answered)
-
     assert vetoed.refused
     assert (vetoed.refused.outcome, vetoed.refused.content) == ("rejected", "no")
     assert (asked.question.purpose, asked.question.approvers) == ("approval", "tasks:approve")
@@ -249,7 +235,6 @@ async def test_plugins_look_at_each_message_before_a_model_does() -> None:
 
     plugin = _deciding(None)
     shortened = await _before_request(Shortening())
-
     assert await _before_request(plugin) == BeforeRequestResult(messages=MESSAGES)
     assert plugin.heard == ["a", "ann", "b", "ann"]
     assert [message.parts for message in shortened.messages] == [(), ()]
@@ -259,7 +244,6 @@ async def test_a_message_that_is_vetoed_is_refused() -> None:
     """With the reason; a veto always has one."""
     refused = await _before_request(_deciding(Veto("no politics")))
     for_no_reason = await _before_request(_deciding(Veto("")))
-
     assert refused == BeforeRequestResult(messages=MESSAGES, refused="no politics")
     assert for_no_reason.refused == "the plugin 'rules' does not allow it"
 
@@ -268,7 +252,6 @@ async def test_a_message_that_no_plugin_could_look_at_goes_no_further() -> None:
     """The failure is not retryable, and names the plugin."""
     with pytest.raises(ApplicationError, match="plugin 'rules' failed in before_request: KeyError") as error:
         await _before_request(_deciding(KeyError("rules")))
-
     assert (error.value.type, error.value.non_retryable) == (failures.PLUGIN_FAILED, True)
 
 
@@ -281,7 +264,6 @@ async def test_plugins_hear_how_a_task_ended(said: object) -> None:
             task=_task(), state=state, iterations=2, usage=usage, answer="a", reason="r"
         )
         await ActivityEnvironment().run(_catalogue(plugin).after_completion, call)
-
     completed, failed = (TaskOutcome(s, 2, usage, "a", "r") for s in (TaskState.COMPLETED, TaskState.FAILED))
     assert plugin.heard == [completed, 2, usage, "r", failed, 2, usage]
 
@@ -304,5 +286,4 @@ async def test_a_task_is_served_by_the_version_that_it_began_with() -> None:
         task = _task().model_copy(update={"agent_version": version})
         call = AfterCompletionInput(task=task, state=TaskState.FAILED, iterations=1, usage=Usage())
         await ActivityEnvironment().run(catalogue.after_completion, call)
-
     assert heard == ["1", "2", "2"]

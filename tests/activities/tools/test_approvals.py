@@ -78,9 +78,7 @@ async def test_who_asks_for_an_approval(
     """The tool, or the agent, always or by the arguments; a policy that fails asks."""
     effects: list[int] = []
     rig = ToolRig(_transfer(effects, policy), needs_approval=agent_policy)
-
     reply = await rig.attempt_call(rig.call("transfer", TRANSFER))
-
     assert isinstance(reply, Question) == asks
     assert effects == ([] if asks else [200])
 
@@ -89,9 +87,7 @@ async def test_an_approval_shows_what_the_tool_would_get() -> None:
     """Arguments as validated, with defaults; what does not print is escaped. Nothing starts, no record."""
     rig = ToolRig(_transfer([], needs_approval=True))
     call = rig.call("transfer", '{"amount": "200", "to": "Ada\\u202e"}')
-
     question = await rig.ask(call)
-
     shown = '{\n  "amount": 200,\n  "to": "Ada\\u202e",\n  "currency": "EUR"\n}'
     assert question.text == f"Approve the call transfer?\n{shown}"
     assert (unkeyed(question.id), question.purpose, question.kind) == (
@@ -116,14 +112,12 @@ async def test_what_cannot_be_shown_as_json_is_shown_somehow() -> None:
         return str(what)
 
     rig = ToolRig(act)
-
     assert '"what": "7"' in (await rig.ask(rig.call("act", '{"what": 7}'))).text
 
 
 async def test_nobody_is_asked_to_approve_what_cannot_run() -> None:
     """Arguments are validated first."""
     rig = ToolRig(_transfer([], needs_approval=True))
-
     assert (await rig.run(rig.call("transfer", '{"to": "Ada"}'))).outcome == "invalid"
 
 
@@ -132,9 +126,7 @@ async def test_an_approved_call_runs_once() -> None:
     effects: list[int] = []
     rig = ToolRig(_transfer(effects, needs_approval=True))
     question = await rig.ask(rig.call("transfer", TRANSFER))
-
     results = [await rig.run(rig.call("transfer", TRANSFER, yes(question))) for _ in range(2)]
-
     assert [result.content for result in results] == ["200 EUR to Ada"] * 2
     assert effects == [200]
     assert (await rig.events())[0] == ToolStarted(call_id="call", name="transfer", attempt=1)
@@ -154,9 +146,7 @@ async def test_a_rejected_call_does_not_run(decide: Decision, expected: str) -> 
     effects: list[int] = []
     rig = ToolRig(_transfer(effects, needs_approval=True))
     question = await rig.ask(rig.call("transfer", TRANSFER))
-
     result = await rig.run(rig.call("transfer", TRANSFER, decide(question)))
-
     assert (result.outcome, result.content) == ("rejected", expected)
     assert effects == []
     assert isinstance((await rig.events())[-1], ToolCompleted)
@@ -183,10 +173,8 @@ async def test_an_answer_to_another_tool_does_not_approve(
         needs_approval=lambda name, _: name == "predecessor" and asked_for_approval,
     )
     answer = decide(await rig.ask(rig.call("predecessor", TRANSFER)))
-
     question = await rig.ask(rig.call("transfer", TRANSFER, answer))
     result = await rig.run(rig.call("transfer", TRANSFER, answer, yes(question)))
-
     assert (unkeyed(question.id), question.purpose, question.call.name) == ("call.1", "approval", "transfer")
     assert result.outcome == "ok"
     assert effects == [200]
@@ -200,7 +188,6 @@ async def test_an_answer_to_another_tool_ends_nothing(decide: Decision, purpose:
     rig = ToolRig(predecessor, _transfer(effects, needs_approval=False))
     question = await rig.ask(rig.call("predecessor", TRANSFER))
     answer = decide(question.model_copy(update={"purpose": purpose}))
-
     assert (await rig.run(rig.call("transfer", TRANSFER, answer))).outcome == "ok"
     assert effects == [200]
 
@@ -213,9 +200,7 @@ async def test_only_an_approval_approves(purpose: Purpose) -> None:
     asked = await before.ask(before.call("predecessor", TRANSFER))
     rig = ToolRig(predecessor, needs_approval=True)
     answer = yes(asked.model_copy(update={"purpose": purpose}))
-
     question = await rig.ask(rig.call("predecessor", TRANSFER, answer))
-
     assert question.purpose == "approval"
     assert effects == []
 
@@ -233,9 +218,7 @@ async def test_a_decision_outlives_the_tool_records(
     before = ToolRig(_transfer(ran, needs_approval=True))
     question = await before.ask(before.call("transfer", TRANSFER))
     emptied = ToolRig(_transfer(ran, needs_approval=True))
-
     result = await emptied.run(emptied.call("transfer", TRANSFER, decide(question)))
-
     assert result.outcome == outcome
     assert ran == effects
 
@@ -245,7 +228,6 @@ async def test_a_call_that_an_earlier_run_has_made_keeps_its_outcome() -> None:
     rig = ToolRig(_transfer([], needs_approval=True))
     question = await rig.ask(rig.call("transfer", TRANSFER))
     done = await rig.run(rig.call("transfer", TRANSFER, yes(question)))
-
     assert await rig.run(rig.call("transfer", TRANSFER, no(question))) == done
 
 
@@ -268,7 +250,6 @@ async def test_a_tool_or_a_guard_says_who_approves(guards: list[str], of_tool: s
 
     plugins = [guard(approve=["transfer"], approvers=each) for each in guards]
     rig = ToolRig(transfer, plugins=plugins)
-
     assert (await rig.ask(rig.call("transfer", TRANSFER))).approvers == approvers
 
 
@@ -287,5 +268,4 @@ async def test_a_rejection_does_not_outlive_its_run() -> None:
     rig = ToolRig(_transfer([], needs_approval=True))
     question = await rig.ask(rig.call("transfer", TRANSFER))
     await rig.run(rig.call("transfer", TRANSFER, no(question)))
-
     assert (await rig.run(rig.call("transfer", TRANSFER, yes(question)))).outcome == "ok"

@@ -17,12 +17,10 @@ async def test_a_tool_knows_the_caller() -> None:
     rig = ToolRig(who)
     identity = Identity(scheme="bearer", subject="ann", claims={"tenant": "blue"})
     call = rig.call("who").model_copy(update={"identity": identity})
-
     assert (await rig.run(call)).content == "owner/bearer/ann/{'tenant': 'blue'}"
 
 
 async def test_nobody_is_known_of_an_anonymous_caller() -> None:
     """Its tasks have an owner, and that is all."""
     rig = ToolRig(who)
-
     assert (await rig.run(rig.call("who"))).content == "owner///{}"

@@ -82,9 +82,7 @@ def quitter() -> str:
 async def test_a_tool_gets_values_and_its_result_is_text() -> None:
     """Arguments are validated by the signature; what is not text becomes JSON."""
     rig = ToolRig(double)
-
     result = await rig.run(rig.call("double", '{"number": "21"}'))
-
     assert result == ToolMessage(call_id="call", name="double", content="42")
 
 
@@ -93,11 +91,8 @@ async def test_the_result_is_cached_at_its_position() -> None:
     rig = ToolRig(double)
     earlier = ToolMessage(call_id="earlier", name="double", content="")
     await rig.transcripts.put(rig.task_id, "run", 0, [earlier] * 3)
-
     result = await rig.run(rig.call("double", '{"number": 1}'))
-
     opened = await rig.transcripts.open(rig.task_id, "run", 4)
-
     assert opened.messages
     assert opened.messages[3] == result
 
@@ -108,9 +103,7 @@ async def test_a_late_attempt_does_not_replace_a_result() -> None:
     earlier = ToolMessage(call_id="earlier", name="double", content="")
     await rig.transcripts.put(rig.task_id, "run", 0, [earlier] * 3)
     good = await rig.run(rig.call("double", '{"number": 1}'))
-
     await rig.run(rig.call("double", '{"number": "many"}'))
-
     opened = await rig.transcripts.open(rig.task_id, "run", 4)
     assert opened.messages
     assert opened.messages[3] == good
@@ -122,10 +115,8 @@ async def test_a_failure_is_cached_unless_another_tool_stands_in(*, has_fallback
     rig = ToolRig(double, fail)
     earlier = ToolMessage(call_id="earlier", name="double", content="")
     await rig.transcripts.put(rig.task_id, "run", 0, [earlier] * 3)
-
     failed = await rig.run(rig.call("fail").model_copy(update={"has_fallback": has_fallback}))
     stands_in = await rig.run(rig.call("double", '{"number": 1}'))
-
     opened = await rig.transcripts.open(rig.task_id, "run", 4)
     assert failed.outcome == "error"
     assert opened.messages
@@ -136,7 +127,6 @@ async def test_subscribers_hear_of_start_and_end() -> None:
     """In order, with the attempt and the beginning of the result."""
     rig = ToolRig(double)
     await rig.run(rig.call("double", '{"number": 1}'))
-
     assert await rig.events() == [
         ToolStarted(call_id="call", name="double", attempt=1),
         ToolCompleted(call_id="call", name="double", outcome="ok", result="2", size=1),
@@ -154,7 +144,6 @@ async def test_subscribers_get_results_up_to_a_size() -> None:
     rig = ToolRig(recite)
     for number in (8_000, 8_001):
         await rig.run(rig.call("recite", f'{{"lines": {number}}}', call_id=f"c{number}"))
-
     ended = [event for event in await rig.events() if isinstance(event, ToolCompleted)]
     assert [(len(event.result), event.size, event.cut) for event in ended] == [
         (8_000, 16_000, False),
@@ -175,9 +164,7 @@ async def test_subscribers_get_results_up_to_a_size() -> None:
 async def test_bad_arguments_go_back_to_the_model(arguments: str, expected: str) -> None:
     """The error names the field and what the tool expects; the tool does not run."""
     rig = ToolRig(double)
-
     result = await rig.run(rig.call("double", arguments))
-
     assert result.outcome == "invalid"
     assert expected in result.content
     assert "expected arguments: number" in result.content
@@ -187,9 +174,7 @@ async def test_an_unknown_tool_is_an_error_that_lists_the_known_ones() -> None:
     """The model invented a name and can choose a real one. What it said with the call is told anyway."""
     rig = ToolRig(double, where)
     status = StatusChanged(version=2, state=TaskState.WORKING, at=datetime.now(UTC))
-
     result = await rig.run(rig.call("triple").model_copy(update={"statuses": (status,)}))
-
     assert result.outcome == "invalid"
     assert result.content == "there is no tool 'triple'; available tools: double, where"
     assert (await rig.events())[0] == status
@@ -199,9 +184,7 @@ async def test_a_warning_is_told_with_the_start() -> None:
     """Why this tool runs, and not the one that was asked for, is known before its result."""
     rig = ToolRig(double)
     call = rig.call("double", '{"number": 1}').model_copy(update={"warning": "triple failed"})
-
     await rig.run(call)
-
     assert (await rig.events())[:2] == [
         Warned(text="triple failed"),
         ToolStarted(call_id="call", name="double", attempt=1),
@@ -213,14 +196,11 @@ async def test_a_result_of_the_workflow_is_cached_and_told() -> None:
     rig = ToolRig(double)
     await rig.transcripts.put(rig.task_id, "run", 0, [ToolMessage(call_id="", name="", content="")] * 3)
     result = ToolMessage(call_id="call", name="writer", content="a poem")
-
     for _ in range(2):
         call = StoreResultInput(task=rig.task, position=3, result=result)
         await ActivityEnvironment().run(rig.port.store_result, call)
-
     opened = await rig.transcripts.open(rig.task_id, "run", 4)
     told = ToolCompleted(call_id="call", name="writer", outcome="ok", result="a poem", size=6)
-
     assert opened.messages
     assert opened.messages[3] == result
     assert (await rig.events())[0] == told
@@ -238,7 +218,6 @@ async def test_a_result_that_is_no_json_is_an_error() -> None:
 
     rig = ToolRig(circle)
     result = await rig.run(rig.call("circle"))
-
     assert result.outcome == "error"
     assert "Circular reference" in result.content
 
@@ -246,9 +225,7 @@ async def test_a_result_that_is_no_json_is_an_error() -> None:
 async def test_an_exception_becomes_a_tool_error_without_a_stack_trace() -> None:
     """The model reads the type and the message."""
     rig = ToolRig(fail)
-
     result = await rig.run(rig.call("fail"))
-
     assert result.outcome == "error"
     assert result.content == "ValueError: the disk is full"
 
@@ -261,9 +238,7 @@ async def test_an_exception_becomes_a_tool_error_without_a_stack_trace() -> None
 async def test_what_a_tool_raises_is_its_own(offered: Tool, expected: str) -> None:
     """A timeout, a cancellation or an exit of the tool's own making is an error for the model, no more."""
     rig = ToolRig(offered)
-
     result = await rig.run(rig.call(offered.name))
-
     assert result.outcome == "error"
     assert result.content.startswith(expected)
 
@@ -283,7 +258,6 @@ async def test_tools_that_hang_leave_room_for_others() -> None:
         assert (await rig.run(rig.call("hang", call_id=f"h{n}", wait=0.001))).outcome == "error"
     result = await rig.run(rig.call("double", '{"number": 1}'))
     gate.set()
-
     assert result.content == "2"
 
 
@@ -292,7 +266,6 @@ async def test_the_same_id_with_other_arguments_is_another_call() -> None:
     rig = ToolRig(double)
     first = await rig.run(rig.call("double", '{"number": 1}'))
     second = await rig.run(rig.call("double", '{"number": 2}'))
-
     assert (first.content, second.content) == ("2", "4")
 
 
@@ -304,23 +277,19 @@ async def test_an_outcome_that_cannot_be_recorded_is_not_lost() -> None:
             raise RedisConnectionError
 
     rig = ToolRig(double, records=FailingRecords())
-
     assert (await rig.run(rig.call("double", '{"number": 1}'))).content == "2"
 
 
 async def test_a_sync_tool_runs_in_a_thread() -> None:
     """It does not hold up the other calls of the worker."""
     rig = ToolRig(where)
-
     assert (await rig.run(rig.call("where"))).content != threading.main_thread().name
 
 
 async def test_a_tool_that_takes_too_long_is_ended() -> None:
     """The error says how long it had."""
     rig = ToolRig(endless)
-
     result = await rig.run(rig.call("endless", wait=0.01))
-
     assert result.outcome == "error"
     assert result.content == "endless did not finish within 0.01 s"
 
@@ -328,9 +297,7 @@ async def test_a_tool_that_takes_too_long_is_ended() -> None:
 async def test_a_long_result_is_cut_with_a_note() -> None:
     """The note says how much is missing; the cut falls between characters."""
     rig = ToolRig(much)
-
     result = await rig.run(rig.call("much"))
-
     kept, _, note = result.content.rpartition("\n")
     assert len(kept.encode()) == MAX_RESULT_BYTES
     assert note.startswith(f"[{MAX_RESULT_BYTES} of {2 * MAX_RESULT_BYTES} bytes were cut")
@@ -347,7 +314,6 @@ async def test_a_tool_reports_progress() -> None:
 
     rig = ToolRig(count)
     result = await rig.run(rig.call("count"))
-
     assert result.content == rig.task_id
     assert ToolProgressed(call_id="call", name="count", message="halfway") in await rig.events()
     assert "context" not in str(count.parameters)
@@ -358,9 +324,7 @@ async def test_an_agent_that_this_worker_lacks_is_left_to_another() -> None:
     rig = ToolRig(double)
     call = rig.call("double")
     stranger = call.model_copy(update={"task": call.task.model_copy(update={"agent_id": "other"})})
-
     with pytest.raises(ApplicationError, match="this process serves: agent") as error:
         await rig.run(stranger)
-
     assert error.value.type == failures.AGENT_UNKNOWN
     assert not error.value.non_retryable

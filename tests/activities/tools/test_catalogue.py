@@ -91,9 +91,7 @@ async def test_listed_tools_are_told_pinned_and_cached() -> None:
     """The model's list, in the transcript; what the workflow has to know, by name, with its plugin."""
     first, second = _server([WRITE], "first", priority=1), _server((replace(WRITE, name="x"),), "second")
     rig = _Bench(tools(read), first, Plugin(), second)
-
     prepared = await rig.prepare()
-
     message = ToolsMessage(tools=(listed(replace(WRITE, name="x")), listed(WRITE)))
     assert prepared.listed == message
     assert prepared.tools == {
@@ -114,7 +112,6 @@ async def test_an_approval_that_a_listed_tool_always_needs_is_pinned(
 ) -> None:
     """What depends on the arguments is asked when there are some."""
     prepared = await _Bench(_server([replace(WRITE, needs_approval=policy)])).prepare()
-
     assert prepared.tools["write"].needs_approval is is_pinned
 
 
@@ -123,9 +120,7 @@ async def test_the_list_stands_at_its_position() -> None:
     rig = _Bench(_server([WRITE]))
     earlier = ToolsMessage(tools=())
     await rig.transcripts.put(rig.task.task_id, "run", 0, [earlier])
-
     prepared = await rig.prepare(position=1)
-
     assert await rig.cached(2) == (earlier, prepared.listed)
 
 
@@ -135,9 +130,7 @@ async def test_a_second_attempt_puts_its_own_list() -> None:
     rig = _Bench(plugin)
     await rig.prepare()
     plugin.offered = [replace(WRITE, description="Write now.")]
-
     prepared = await rig.prepare()
-
     assert await rig.cached(1) == (prepared.listed,)
     assert prepared.listed
     assert prepared.listed.tools[0].description == "Write now."
@@ -147,9 +140,7 @@ async def test_a_plugin_knows_who_its_tools_are_for() -> None:
     """Some servers list for each user other tools."""
     plugin = _server([])
     rig, identity = _Bench(plugin), Identity(subject="ann")
-
     prepared = await rig.prepare(identity=identity)
-
     empty = ToolsMessage(tools=())
     assert (prepared.listed, prepared.tools, await rig.cached(1)) == (empty, {}, (empty,))
     assert [(context.owner, context.auth) for context in plugin.contexts] == [("owner", identity)]
@@ -195,10 +186,8 @@ async def test_tools_that_cannot_be_offered_are_left_out_with_a_warning() -> Non
 async def test_tools_that_cannot_be_listed_now_are_asked_for_again() -> None:
     """The failure names the plugin; nothing is cached of the others."""
     rig = _Bench(_server([WRITE], "a"), _server(ConnectionError("refused"), "b"))
-
     with pytest.raises(ApplicationError, match="plugin 'b' failed in list_tools: ConnectionError") as failed:
         await rig.prepare()
-
     assert (failed.value.type, failed.value.non_retryable) == (failures.TOOLS_UNAVAILABLE, False)
     assert await rig.cached(1) is None
 
@@ -210,7 +199,6 @@ async def test_a_list_of_something_else_fails_the_task(offered: object) -> None:
         ApplicationError, match="'server' failed in list_tools: it returned no list"
     ) as failed:
         await _Bench(_server(offered)).prepare()
-
     assert (failed.value.type, failed.value.non_retryable) == (failures.PLUGIN_FAILED, True)
 
 
@@ -230,7 +218,6 @@ async def test_plugins_are_asked_side_by_side_and_in_time() -> None:
 
     met = await _Bench(Meeting(name="a"), Meeting(name="b")).prepare()
     agent = Agent(id="agent", name="", description="", plugins=[Hanging()])
-
     assert met == PreparedTask(listed=ToolsMessage(tools=()))
     with pytest.raises(ApplicationError, match="it did not finish within 0 s"):
         await list_task_tools(agent, CONTEXT, seconds=0)
@@ -240,10 +227,8 @@ async def test_an_agent_of_which_only_the_id_is_known_is_described() -> None:
     """With its tools, or without asking for any."""
     plugin = _server([WRITE])
     rig = _Bench(plugin)
-
     with_tools = await rig.prepare(loads_agent=True)
     without = await rig.prepare(loads_agent=True, lists_tools=False)
-
     assert with_tools.agent == without.agent == rig.agent.spec
     assert (bool(with_tools.listed), without.listed, len(plugin.contexts)) == (True, None, 1)
 
@@ -263,5 +248,4 @@ async def test_a_cache_that_is_away_delays_nothing() -> None:
             raise RedisConnectionError
 
     prepared = await _Bench(_server([WRITE]), transcripts=Away()).prepare()
-
     assert prepared.listed

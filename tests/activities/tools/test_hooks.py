@@ -113,9 +113,7 @@ each_hook = pytest.mark.parametrize("hook", ASKED)
 async def test_plugins_are_asked_by_priority_and_get_what_the_last_one_made(hook: str) -> None:
     """The lowest priority first; equal ones in the order of the agent."""
     asked = _hooks(Adding(name="<3>", priority=1), Adding(name="<1>", priority=-1), Adding(name="<2>"))
-
     said = str(await ASKED[hook](asked))
-
     assert "<1><2><3>" in said or [said.count(f"text='<{n}>'") for n in (1, 2, 3)] == [1, 1, 1]
     assert said.index("<1>") < said.index("<2>") < said.index("<3>")
 
@@ -124,7 +122,6 @@ async def test_plugins_are_asked_by_priority_and_get_what_the_last_one_made(hook
 async def test_a_plugin_that_says_nothing_changes_nothing(hook: str) -> None:
     """None leaves it as it is, and so does an agent without that hook."""
     silent = await ASKED[hook](_hooks(_saying(None)))
-
     assert silent == await ASKED[hook](_hooks(Plugin(), Plugin(name="other")))
 
 
@@ -133,9 +130,7 @@ async def test_a_plugin_that_says_nothing_changes_nothing(hook: str) -> None:
 async def test_a_veto_ends_the_asking(hook: str, reason: str, expected: str) -> None:
     """Nobody behind it is asked; a veto without a reason gets one, for no reason would mean no veto."""
     behind = _saying(None, "behind", priority=2)
-
     said = await ASKED[hook](_hooks(_saying(Veto(reason), "no", priority=1), behind, Adding(name="A")))
-
     assert getattr(said, "veto", said) == Veto(expected)
     assert behind.asked == 0
 
@@ -156,7 +151,6 @@ async def test_a_hook_that_fails_is_told_by_name(hook: str, said: object, proble
     """The failure names plugin, hook and problem; it is not retryable."""
     with pytest.raises(PluginFailedError) as failed:
         await ASKED[hook](_hooks(_saying(said, "bad")))
-
     assert str(failed.value).startswith(f"plugin 'bad' failed in {hook}: {problem}")
     failure = failed.value.as_failure()
     assert (failure.type, failure.non_retryable) == (failures.PLUGIN_FAILED, True)
@@ -185,7 +179,6 @@ async def test_whoever_asks_can_be_cancelled() -> None:
     asking = asyncio.create_task(_hooks(Waiting()).on_error("x"))
     await reached.wait()
     asking.cancel()
-
     with pytest.raises(asyncio.CancelledError):
         await asking
 
@@ -214,18 +207,14 @@ async def test_what_a_hook_may_not_change(hook: str, said: object, problem: str)
 async def test_an_approval_keeps_nobody_from_a_veto() -> None:
     """Plugins behind one that wants an approval are asked, too."""
     no = _saying(Veto("no"), "no", priority=1)
-
     said = await _hooks(_saying(NeedsApproval("why")), no).before_tool(CALL)
-
     assert said.veto == Veto("no")
 
 
 async def test_reasons_for_an_approval_are_put_together() -> None:
     """Each once; the call is as the others changed it."""
     wants = [_saying(NeedsApproval(reason), reason or "-") for reason in ("costs", "", "is final", "costs")]
-
     said = await _hooks(*wants, Adding(name="A")).before_tool(CALL)
-
     assert said.approval == NeedsApproval("costs\nis final")
     assert (said.call.arguments, said.veto) == ("A", None)
 
@@ -235,10 +224,8 @@ async def test_all_hear_of_an_end_whoever_fails(hook: str) -> None:
     """What one raises is logged by its kind: the text might tell what no log should."""
     last = _saying(None, "last")
     hooks = _hooks(_saying(ValueError("s3cret"), "bad"), last)
-
     with capture_logs() as logs:
         await (hooks.on_error("x") if hook == "on_error" else hooks.after_completion(OUTCOME))
-
     assert last.asked == 1
     assert [(log["plugin"], log["hook"], log["error_type"]) for log in logs] == [("bad", hook, "ValueError")]
     assert "s3cret" not in str(logs)

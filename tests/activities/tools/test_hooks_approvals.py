@@ -21,9 +21,7 @@ async def test_a_plugin_wants_an_approval() -> None:
     rig = ToolRig(send_tool(sent), plugins=[before(lambda _: NeedsApproval("it is\u202e final"))])
     question = await rig.ask(rig.call("send", ADA))
     before_yes = [*sent]
-
     result = await rig.run(rig.call("send", ADA, yes(question)))
-
     assert question.text == 'Approve the call send?\nit is\\u202e final\n{\n  "to": "Ada"\n}'
     assert (unkeyed(question.id), question.purpose) == ("call", "approval")
     assert (before_yes, sent, result.content) == ([], ["Ada"], "sent to Ada")
@@ -34,7 +32,6 @@ async def test_one_approval_is_enough() -> None:
     wants = [guard(approve=["send"]), before(lambda _: NeedsApproval())]
     rig = ToolRig(send_tool([], needs_approval=True), plugins=wants, needs_approval=True)
     question = await rig.ask(rig.call("send", ADA))
-
     assert (await rig.run(rig.call("send", ADA, yes(question)))).outcome == "ok"
 
 
@@ -43,9 +40,7 @@ async def test_people_approve_what_will_run() -> None:
     sent: list[str] = []
     rig = ToolRig(send_tool(sent, needs_approval=True), plugins=[to("Bob")])
     question = await rig.ask(rig.call("send", ADA))
-
     result = await rig.run(rig.call("send", ADA, yes(question)))
-
     assert (json.loads(question.call.arguments), '"to": "Bob"' in question.text) == ({"to": "Bob"}, True)
     assert unkeyed(question.id).startswith("call~")
     assert (result.content, sent) == ("sent to Bob", ["Bob"])
@@ -67,7 +62,6 @@ async def test_an_approval_is_for_the_arguments_that_people_saw(
     rig = ToolRig(send_tool(sent, needs_approval=True), plugins=plugins)
     first = await rig.ask(rig.call("send", ADA))
     reply = await rig.attempt_call(rig.call("send", ADA, yes(first)))
-
     assert f'"to": "{shown}"' in first.text
     if shown == ran:
         assert sent == [ran]
@@ -87,9 +81,7 @@ async def test_an_approval_does_not_pass_between_changed_and_unchanged(*, change
     earlier = ToolRig(send_tool(sent, needs_approval=True), plugins=[order[0]])
     later = ToolRig(send_tool(sent, needs_approval=True), plugins=[order[1]])
     answer = yes(await earlier.ask(earlier.call("send", ADA)))
-
     question = await later.ask(later.call("send", ADA, answer))
-
     assert sent == []
     assert unkeyed(question.id).startswith("call.1")
 
@@ -105,9 +97,7 @@ async def test_spaces_and_order_of_changed_arguments_do_not_matter() -> None:
 
     rig = ToolRig(send, plugins=[before(lambda call: call.model_copy(update={"arguments": written.pop(0)}))])
     question = await rig.ask(rig.call("send", '{"to": "Ada", "again": 2}'))
-
     result = await rig.run(rig.call("send", '{"to": "Ada", "again": 2}', yes(question)))
-
     assert result.content == "Bob 1"
 
 
@@ -115,9 +105,7 @@ async def test_a_no_ends_a_changed_call() -> None:
     """Without asking the plugins again."""
     rig = ToolRig(send_tool([], needs_approval=True), plugins=[to("Bob")])
     question = await rig.ask(rig.call("send", ADA))
-
     result = await rig.run(rig.call("send", ADA, no(question)))
-
     assert (result.outcome, result.content) == ("rejected", "rejected by the user")
 
 
@@ -133,9 +121,7 @@ async def test_a_tools_own_question_shows_the_call_that_runs() -> None:
 
     rig = ToolRig(send, plugins=[to("Bob")])
     question = await rig.ask(rig.call("send", ADA))
-
     result = await rig.run(rig.call("send", ADA, yes(question)))
-
     assert (unkeyed(question.id), json.loads(question.call.arguments)) == ("call", {"to": "Bob"})
     assert result.content == "sent to Bob"
 
@@ -170,9 +156,7 @@ async def test_what_the_task_wants_approved_is_asked_whatever_others_say(
     call = rig.call("send", ADA).model_copy(update={"approvers": of_task})
     question = await rig.ask(call)
     before_yes = [*sent]
-
     result = await rig.run(call.model_copy(update={"answers": (yes(question),)}))
-
     assert (question.purpose, question.approvers) == ("approval", approvers)
     assert (before_yes, sent, result.outcome) == ([], ["Ada"], "ok")
 
@@ -181,5 +165,4 @@ async def test_what_the_task_wants_approved_is_what_plugins_make_of_the_call() -
     """People see the arguments that will run."""
     rig = ToolRig(send_tool([]), plugins=[to("Bob")])
     question = await rig.ask(rig.call("send", ADA).model_copy(update={"approvers": "owner"}))
-
     assert json.loads(question.call.arguments) == {"to": "Bob"}

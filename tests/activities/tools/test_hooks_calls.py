@@ -22,9 +22,7 @@ async def test_a_tool_gets_the_arguments_that_a_plugin_gives_it() -> None:
     """They are parsed as the model's are."""
     sent: list[str] = []
     rig = ToolRig(send_tool(sent), plugins=[to("Bob")])
-
     result = await rig.run(rig.call("send", ADA))
-
     assert (result.content, sent) == ("sent to Bob", ["Bob"])
 
 
@@ -32,9 +30,7 @@ async def test_arguments_of_a_plugin_that_do_not_fit_run_nothing() -> None:
     """The model reads whose fault it is."""
     sent: list[str] = []
     rig = ToolRig(send_tool(sent), plugins=[before(lambda call: call.model_copy(update={"arguments": "{}"}))])
-
     result = await rig.run(rig.call("send", ADA))
-
     assert result.outcome == "error"
     assert result.content.startswith("send was not run: a plugin changed the call; invalid arguments")
     assert sent == []
@@ -43,7 +39,6 @@ async def test_arguments_of_a_plugin_that_do_not_fit_run_nothing() -> None:
 async def test_plugins_are_not_asked_about_what_cannot_run() -> None:
     """The model corrects its arguments first."""
     rig = ToolRig(send_tool([]), plugins=[before(fails)])
-
     assert (await rig.run(rig.call("send", "{}"))).outcome == "invalid"
 
 
@@ -62,9 +57,7 @@ async def test_a_plugin_stops_a_call(
     sent: list[str] = []
     rig = ToolRig(send_tool(sent), plugins=[before(decide)])
     call = rig.call("send", ADA)
-
     result = await rig.run(call)
-
     assert (result.outcome, result.content, sent) == (outcome, content, [])
     assert [type(event) for event in await rig.events()] == [ToolStarted, ToolCompleted]
     assert await rig.lose(call) is Claim.FIRST
@@ -74,9 +67,7 @@ async def test_a_veto_of_the_task_stops_a_call_before_plugins_are_asked() -> Non
     """The model reads it as it came; nothing runs."""
     sent: list[str] = []
     rig = ToolRig(send_tool(sent, needs_approval=True), plugins=[before(fails)])
-
     result = await rig.run(rig.call("send", ADA).model_copy(update={"veto": "not below the lead"}))
-
     assert (result.outcome, result.content, sent) == ("rejected", "not below the lead", [])
 
 
@@ -84,9 +75,7 @@ async def test_a_veto_takes_no_outcome_back() -> None:
     """An attempt before this one has made the call: the model reads what it came to."""
     decisions = [None, Veto("too late")]
     rig = ToolRig(send_tool([]), plugins=[before(lambda _: decisions.pop(0))])
-
     results = [await rig.run(rig.call("send", ADA)) for _ in range(2)]
-
     assert [result.content for result in results] == ["sent to Ada"] * 2
 
 
@@ -97,9 +86,7 @@ async def test_a_veto_does_not_hide_what_may_have_happened(*, idempotent: bool) 
     rig = ToolRig(send_tool(sent, idempotent=idempotent), plugins=[before(lambda _: Veto("too late"))])
     call = rig.call("send", ADA)
     await rig.lose(call)
-
     result = await rig.run(call)
-
     assert (result.outcome, sent) == ("unknown", [])
 
 
@@ -107,9 +94,7 @@ async def test_a_call_is_recorded_as_the_model_wrote_it() -> None:
     """A plugin that changes it differently after a crash does not make it another call."""
     sent: list[str] = []
     rig = ToolRig(send_tool(sent), plugins=[to("Bob", "Cy")])
-
     results = [await rig.run(rig.call("send", ADA)) for _ in range(2)]
-
     assert sent == ["Bob"]
     assert results[0] == results[1]
 
@@ -125,7 +110,6 @@ async def test_a_plugin_knows_where_the_call_belongs() -> None:
     rig = ToolRig(send_tool([]), plugins=[Watching()])
     identity = Identity(scheme="bearer", subject="ann")
     await rig.run(rig.call("send", ADA).model_copy(update={"identity": identity}))
-
     assert contexts == [
         HookContext(task_id=rig.task_id, context_id="c", owner="owner", agent_id="agent", auth=identity)
     ]

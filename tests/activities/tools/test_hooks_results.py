@@ -22,7 +22,6 @@ async def test_the_result_is_what_plugins_make_of_it() -> None:
 
     rig = ToolRig(send_tool([]), plugins=[after(shout)])
     results = [await rig.run(rig.call("send", ADA)) for _ in range(2)]
-
     assert [result.content for result in results] == ["SENT TO ADA"] * 2
     assert asked == ["sent to Ada"]
     assert (await rig.events())[-1] == ToolCompleted(
@@ -40,9 +39,7 @@ async def test_a_result_that_is_vetoed_is_not_read() -> None:
         return "secret plans"
 
     rig = ToolRig(write, plugins=[after(lambda _: Veto("that is confidential"))])
-
     result = await rig.run(rig.call("write"))
-
     assert (result.content, result.outcome) == ("that is confidential", "rejected")
     assert result.artifacts == ("report",)
 
@@ -51,9 +48,7 @@ async def test_a_result_that_no_plugin_could_look_at_is_withheld() -> None:
     """The model learns that the tool ran; the tool does not run again."""
     sent: list[str] = []
     rig = ToolRig(send_tool(sent), plugins=[after(fails)])
-
     results = [await rig.run(rig.call("send", ADA)) for _ in range(2)]
-
     expected = "the tool ran, but plugin 'after' failed in after_tool: KeyError: 'rules'; what it came to is"
     assert [result.outcome for result in results] == ["error"] * 2
     assert results[0].content.startswith(expected)
@@ -67,7 +62,6 @@ async def test_a_withheld_result_brings_no_tool_that_stands_in() -> None:
     stand_in = send_tool([])
     failing = replace(send_tool(sent), name="first", fallback="send")
     rig = ToolRig(failing, stand_in, plugins=[after(fails)])
-
     assert (await rig.run(rig.call("first", ADA))).outcome == "unknown"
     assert sent == ["Ada"]
 
@@ -82,9 +76,7 @@ async def test_plugins_look_at_errors_and_hear_of_them() -> None:
 
     plugin = after(lambda result: result.model_copy(update={"content": f"sorry: {result.content}"}))
     rig = ToolRig(fail, plugins=[plugin])
-
     failed, result = await rig.attempts(rig.call("fail"))
-
     assert isinstance(result, ToolMessage)
     assert [str(error) for error in failed] == ["ToolFailed: ValueError: the disk is full"]
     assert (result.content, result.outcome) == ("sorry: ValueError: the disk is full", "error")
@@ -96,5 +88,4 @@ async def test_nobody_hears_of_an_error_where_there_is_none() -> None:
     plugin = after(lambda _: Veto("no"))
     rig = ToolRig(send_tool([]), plugins=[plugin])
     await rig.run(rig.call("send", ADA))
-
     assert plugin.errors == ()

@@ -69,7 +69,6 @@ async def test_a_call_finds_what_it_kept_before_a_question(redis: Redis) -> None
 
     rig = ToolRig(fill, records=RedisToolRecords(redis))
     question = await rig.ask(rig.call("fill"))
-
     assert (await rig.run(rig.call("fill", "{}", yes(question)))).content == '{"form":7}'
 
 
@@ -87,7 +86,6 @@ async def test_a_retry_finds_what_the_failed_attempt_kept() -> None:
 
     rig = ToolRig(climb)
     _, result = await rig.attempts(rig.call("climb"))
-
     assert isinstance(result, ToolMessage)
     assert result.content == "up at 2"
 
@@ -105,7 +103,6 @@ async def test_other_calls_keep_for_themselves() -> None:
     calls = [
         rig.call("count", f'{{"by": {by}}}', call_id=name) for by, name in ((1, "a"), (1, "b"), (2, "a"))
     ]
-
     assert [(await rig.run(call)).content for call in calls] == ["null"] * 3
 
 
@@ -134,9 +131,7 @@ def _keeping(value: JsonValue) -> Tool:
 async def test_what_cannot_be_kept_is_told_to_the_tool(value: JsonValue, problem: str) -> None:
     """The error says what would fit; what was kept before stays."""
     rig = ToolRig(_keeping(value))
-
     result = await rig.run(rig.call("keep"))
-
     assert result.outcome == "error"
     assert problem in result.content
 
@@ -144,7 +139,6 @@ async def test_what_cannot_be_kept_is_told_to_the_tool(value: JsonValue, problem
 async def test_a_value_of_just_the_size_is_kept() -> None:
     """The bound counts bytes of JSON."""
     rig = ToolRig(_keeping("x" * (MAX_KEPT_BYTES - 2)))
-
     assert (await rig.run(rig.call("keep"))).content == "kept"
 
 
@@ -163,7 +157,6 @@ class _Away(MemoryToolRecords):
 async def test_an_outage_while_a_tool_keeps_is_waited_out() -> None:
     """The tool has begun, and must not fail for what is no fault of its own."""
     rig = ToolRig(_keeping(1), records=_Away())
-
     assert (await rig.run(rig.call("keep"))).content == "kept"
 
 
@@ -179,7 +172,6 @@ async def test_an_outage_that_lasts_is_told_without_its_address() -> None:
 
     await ActivityEnvironment().run(keep)
     (failed,) = found
-
     assert str(failed) == "what the call keeps cannot be stored now; try again later"
     assert failed.__context__ is None
 
@@ -199,5 +191,4 @@ async def test_a_call_that_cannot_read_what_it_kept_has_not_begun() -> None:
     rig = ToolRig(_keeping(1), records=AwayOnce())
     with pytest.raises(RedisConnectionError):
         await rig.attempt_call(rig.call("keep"))
-
     assert (await rig.run(rig.call("keep"))).content == "kept"

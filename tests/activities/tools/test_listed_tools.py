@@ -66,10 +66,8 @@ async def test_a_listed_tool_runs_once(listing: Listing) -> None:
     """As a tool of the agent's own does: validated, claimed, recorded."""
     rig = ToolRig(plugins=[listing])
     call = _call(rig, listing.offered[0])
-
     results = [await rig.run(call) for _ in range(2)]
     invalid = await rig.run(_call(rig, listing.offered[0], "{}"))
-
     assert [result.content for result in results] == ["Send it. Ada"] * 2
     assert listing.runs == 1
     assert invalid.outcome == "invalid"
@@ -82,9 +80,7 @@ async def test_a_listed_tool_may_need_an_approval(listing: Listing) -> None:
     rig = ToolRig(plugins=[listing, guard(approve=["send"])])
     call = _call(rig, listing.offered[0])
     question = await rig.ask(call)
-
     result = await rig.run(call.model_copy(update={"answers": (yes(question),)}))
-
     assert (result.outcome, listing.runs) == ("ok", 1)
 
 
@@ -93,9 +89,7 @@ async def test_a_tool_that_has_changed_runs_with_a_warning(listing: Listing) -> 
     rig = ToolRig(plugins=[listing])
     before = listing.offered[0]
     listing.offered = [listing.send("Send it twice.")]
-
     result = await rig.run(_call(rig, before))
-
     warned = [event.text for event in await rig.events() if isinstance(event, Warned)]
     assert result.content == "Send it twice. Ada"
     assert warned == [
@@ -129,11 +123,9 @@ async def test_a_tool_that_cannot_be_found_is_told(
     tool, listing.offered, listing.problem = listing.offered[0], [], problem
     rig = ToolRig(plugins=[listing] if plugins else [])
     call = _call(rig, tool)
-
     result = await rig.run(call)
     await rig.lose(call)
     lost = await rig.run(call)
-
     assert result.outcome == outcome
     assert content in result.content
     assert lost.outcome == "unknown"
@@ -149,9 +141,7 @@ async def test_a_plugin_that_returns_something_else_fails(listing: Listing, retu
             return other if returned == "other" else "send"  # pyright: ignore[reportReturnType] -- that is the point
 
     rig = ToolRig(plugins=[Wrong(name="server")])
-
     result = await rig.run(_call(rig, listing.offered[0]))
-
     assert result.outcome == "error"
     assert "it returned something else than the tool 'send'" in result.content
 
@@ -163,14 +153,11 @@ async def test_an_invented_tool_is_told_all_there_are(
     """Those of servers too, as far as they answer."""
     listing.problem = problem
     rig = ToolRig(where, plugins=[listing])
-
     result = await rig.run(rig.call("triple"))
-
     assert result.content == f"there is no tool 'triple'; available tools: {known}"
 
 
 async def test_another_plugin_of_that_name_is_not_asked(listing: Listing) -> None:
     """Only those that list tools are told apart by their names."""
     rig = ToolRig(plugins=[Plugin(name="server"), listing])
-
     assert (await rig.run(_call(rig, listing.offered[0]))).outcome == "ok"

@@ -40,7 +40,6 @@ async def test_a_finished_call_is_never_run_again() -> None:
 
     rig = ToolRig(effect)
     first = await rig.run(rig.call("effect"))
-
     assert await rig.run(rig.call("effect")) == first
     assert len(runs) == 1
     assert (await rig.run(rig.call("effect", call_id="other"))).content == "2"
@@ -52,7 +51,6 @@ async def test_arguments_that_no_longer_fit_change_no_outcome() -> None:
     call = rig.call("double", '{"count": 1}')
     done = ToolMessage(call_id="call", name="double", content="2")
     await rig.records.finish(Lease(rig.task_id, call_key(call.call), "1"), done)
-
     assert await rig.run(call) == done
 
 
@@ -70,9 +68,7 @@ async def test_a_call_that_was_started_and_lost(*, idempotent: bool) -> None:
     rig = ToolRig(effect)
     key = call_key(rig.call("effect").call)
     await rig.lose(rig.call("effect"))
-
     result = await rig.run(rig.call("effect"))
-
     assert result.outcome == ("ok" if idempotent else "unknown")
     assert keys == ([f"{rig.task_id}/{key}"] if idempotent else [])
     assert await rig.run(rig.call("effect")) == result
@@ -92,7 +88,6 @@ async def test_a_tool_that_must_not_run_twice_ends_although_an_operator_holds_it
 
     details = ActivityCancellationDetails(paused=why == "paused", reset=why == "reset")
     reply = await _cancelled(ToolRig(pay), begun, details, gate.set)
-
     assert isinstance(reply, ToolMessage)
     assert reply.content == "paid"
 
@@ -122,7 +117,6 @@ async def test_a_tool_that_must_not_run_twice_stops_when_its_task_is_cancelled(
 
     with pytest.raises(asyncio.CancelledError):
         await _cancelled(ToolRig(pay), begun, details, lambda: None)
-
     assert stopped.is_set()
 
 

@@ -119,9 +119,7 @@ async def test_a_first_attempt_writes_nothing_after_the_second(desk: Desk, name:
     """It was frozen; what the second one has written stays, and nothing is told again."""
     await _run(desk, name, 2)
     before = await desk.kept()
-
     with pytest.raises(ApplicationError) as overtaken:
         await _run(desk, name, 1)
-
     assert overtaken.value.type == failures.OVERTAKEN
     assert await desk.kept() == before

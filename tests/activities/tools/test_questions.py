@@ -65,9 +65,7 @@ async def test_a_question_is_asked_once() -> None:
     """Another attempt returns it without running the tool again."""
     runs: list[str] = []
     rig = ToolRig(_asking(runs))
-
     questions = [await rig.ask(rig.call("book")) for _ in range(2)]
-
     assert questions[0] == questions[1]
     assert len(runs) == 1
 
@@ -76,9 +74,7 @@ async def test_an_approval_is_no_answer_to_the_tool() -> None:
     """What the tool has not asked itself does not stand in its context."""
     rig = ToolRig(_asking([], needs_approval=True))
     approval = await rig.ask(rig.call("book"))
-
     question = await rig.ask(rig.call("book", "{}", yes(approval)))
-
     assert (unkeyed(question.id), question.text) == ("call.1", "When?")
 
 
@@ -86,9 +82,7 @@ async def test_an_answer_to_another_tool_is_none_of_its_own() -> None:
     """A fallback that asks does not find what its predecessor was told."""
     rig = ToolRig(*request_input().tools, _asking([]))
     answer = yes(await rig.ask(rig.call("request_input", '{"question": "Sure?", "kind": "confirmation"}')))
-
     question = await rig.ask(rig.call("book", "{}", answer))
-
     assert (unkeyed(question.id), question.text) == ("call.1", "When?")
 
 
@@ -102,9 +96,7 @@ async def test_a_tool_whose_question_is_declined_ends(decide: Decision) -> None:
     runs: list[str] = []
     rig = ToolRig(_asking(runs))
     question = await rig.ask(rig.call("book"))
-
     result = await rig.run(rig.call("book", "{}", decide(question)))
-
     assert result.outcome == "rejected"
     assert len(runs) == 1
 
@@ -135,7 +127,6 @@ async def test_a_no_to_the_tools_own_question_is_its_answer(decide: Decision, ex
 
     rig = ToolRig(confirm)
     question = await rig.ask(rig.call("confirm"))
-
     assert (await rig.run(rig.call("confirm", "{}", decide(question)))).content == expected
 
 
@@ -152,9 +143,7 @@ async def test_text_that_is_no_unicode_ends_the_call(how: str, retries: Retries 
         raise ValueError("\ud800!")
 
     rig = ToolRig(act)
-
     failed, end = await rig.attempts(rig.call("act", f'{{"how": "{how}"}}'))
-
     told = [event.model_dump_json() for event in await rig.events()]
     assert all(error.message.encode() for error in failed)
     assert "tool-complete" in told[-1]
@@ -173,7 +162,6 @@ async def test_a_question_that_nobody_could_answer_is_an_error() -> None:
 
     rig = ToolRig(ask)
     result = await rig.run(rig.call("ask"))
-
     assert result.outcome == "error"
     assert "the kind 'selection' needs options" in result.content
 
@@ -182,11 +170,9 @@ async def test_the_model_asks_its_user() -> None:
     """The answer is the result of its call."""
     rig = ToolRig(*request_input().tools)
     arguments = '{"question": "Which?", "kind": "data", "schema": {"type": "object"}}'
-
     question = await rig.ask(rig.call("request_input", arguments))
     answer = answer_with(question, {"a": 1}, by="user")
     result = await rig.run(rig.call("request_input", arguments, answer))
-
     assert (question.text, question.kind, question.json_schema) == (
         "Which?",
         QuestionKind.DATA,
@@ -220,10 +206,8 @@ async def test_people_decide_about_a_call_that_was_lost(decide: Decision, outcom
     keys: list[str] = []
     rig = ToolRig(_effect(keys))
     await _lost(rig)
-
     question = await rig.ask(rig.call("effect"))
     result = await rig.run(rig.call("effect", "{}", decide(question)))
-
     assert question.purpose == "outcome"
     assert "It may have taken effect" in question.text
     assert result.outcome == outcome
@@ -236,9 +220,7 @@ async def test_a_call_that_is_lost_twice_is_asked_about_twice() -> None:
     await _lost(rig)
     once = yes(await rig.ask(rig.call("effect")))
     await _lost(rig, once)
-
     question = await rig.ask(rig.call("effect", "{}", once))
     result = await rig.run(rig.call("effect", "{}", once, yes(question)))
-
     assert (unkeyed(question.id), question.purpose) == ("call.1", "outcome")
     assert (result.outcome, result.content) == ("ok", "done")

@@ -57,9 +57,7 @@ async def test_the_last_failure_is_the_result() -> None:
     """After all attempts the model reads why."""
     attempts: list[int] = []
     rig = ToolRig(_unsteady(attempts, 9))
-
     failed, end = await rig.attempts(rig.call("fetch"))
-
     assert len(failed) == 2
     assert attempts == [1, 2, 3]
     assert end.role == "tool"
@@ -71,9 +69,7 @@ async def test_subscribers_hear_of_retries_and_of_the_warning_once() -> None:
     """A retry event says when the next attempt comes."""
     rig = ToolRig(_unsteady([], 2))
     call = rig.call("fetch").model_copy(update={"warning": "search failed"})
-
     await rig.attempts(call)
-
     events = await rig.events()
     retry = next(event for event in events if isinstance(event, RetryScheduled))
     assert retry.attempt == 1
@@ -93,9 +89,7 @@ async def test_a_failure_that_cannot_be_released(*, idempotent: bool, outcome: s
 
     attempts: list[int] = []
     rig = ToolRig(_unsteady(attempts, 2, idempotent=idempotent), records=FailingRecords())
-
     _, end = await rig.attempts(rig.call("fetch"))
-
     assert end.role == "tool"
     assert end.outcome == outcome
 
@@ -111,9 +105,7 @@ async def test_a_crash_between_failure_and_release_is_no_second_run() -> None:
     rig = ToolRig(_unsteady(attempts, 2), records=DyingRecords())
     with pytest.raises(asyncio.CancelledError):
         await rig.attempt_call(rig.call("fetch"))
-
     end = await rig.attempt_call(rig.call("fetch"))
-
     assert end.role == "tool"
     assert end.outcome == "unknown"
     assert attempts == [1]
@@ -129,9 +121,7 @@ async def test_a_tool_that_takes_too_long_is_tried_again() -> None:
         return ""
 
     rig = ToolRig(endless)
-
     failed, end = await rig.attempts(rig.call("endless", wait=0.01))
-
     assert [error.message for error in failed] == ["endless did not finish within 0.01 s"]
     assert end.role == "tool"
     assert end.outcome == "error"
@@ -146,6 +136,5 @@ async def test_a_question_and_wrong_arguments_are_no_failures() -> None:
         raise InputRequired(what)
 
     rig = ToolRig(ask)
-
     assert (await rig.ask(rig.call("ask", '{"what": "?"}'))).text == "?"
     assert (await rig.run(rig.call("ask", "{}", call_id="2"))).outcome == "invalid"

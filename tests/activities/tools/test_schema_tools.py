@@ -36,9 +36,7 @@ def _tool(schema: dict[str, JsonValue], **settings: Any) -> Tool:  # noqa: ANN40
 async def test_the_function_gets_what_the_model_wrote_and_the_context() -> None:
     """Arguments that fit the schema, in one dict."""
     rig = ToolRig(_tool(SCHEMA))
-
     result = await rig.run(rig.call("send", '{"to": "Ada", "count": 2}'))
-
     assert result.content == '{"got":{"to":"Ada","count":2},"call":"call"}'
 
 
@@ -57,9 +55,7 @@ async def test_the_function_gets_what_the_model_wrote_and_the_context() -> None:
 async def test_what_does_not_fit_goes_back_to_the_model(arguments: str, problem: str) -> None:
     """The error names the field and what the tool expects; the tool does not run."""
     rig = ToolRig(_tool(SCHEMA))
-
     result = await rig.run(rig.call("send", arguments))
-
     assert result.outcome == "invalid"
     assert f"\n- {problem}" in result.content
     assert result.content.endswith("expected arguments: to, count, tags")
@@ -69,9 +65,7 @@ async def test_a_long_value_is_not_repeated_to_the_model() -> None:
     """It wrote it, and may have written thousands of wrong ones."""
     rig = ToolRig(_tool(SCHEMA))
     wrong = ",".join("0" for _ in range(50_000))
-
     result = await rig.run(rig.call("send", f'{{"to": "Ada", "count": "{"x" * 50_000}", "tags": [{wrong}]}}'))
-
     assert result.outcome == "invalid"
     assert len(result.content) < 10_000
 
@@ -89,9 +83,7 @@ async def test_a_schema_that_only_fails_in_use_fails_the_call(
 ) -> None:
     """Not the activity, which would be tried again for ever."""
     rig = ToolRig(_tool(schema))
-
     result = await rig.run(rig.call("send", json.dumps({"a": "a" * 41 + "!"})))
-
     assert result.outcome == "invalid"
     assert problem in result.content
 
@@ -103,9 +95,7 @@ async def test_people_approve_what_the_function_gets() -> None:
         return arguments["to"] == "Ada"
 
     rig = ToolRig(_tool(SCHEMA, needs_approval=for_ada))
-
     question = await rig.ask(rig.call("send", '{"to":"Ada"}'))
-
     assert question.text == 'Approve the call send?\n{\n  "to": "Ada"\n}'
 
 
@@ -124,7 +114,6 @@ def test_a_schema_that_no_call_could_fit_is_refused(schema: dict[str, JsonValue]
     """Where it is written; what it refers to elsewhere would be fetched."""
     with pytest.raises(ToolDefinitionError, match="tool 'send'") as refused:
         _tool(schema)
-
     assert problem in str(refused.value)
 
 
@@ -141,5 +130,4 @@ async def test_whatever_returns_an_awaitable_is_a_function() -> None:
             return arguments
 
     rig = ToolRig(Tool(Function(), "send", "Send it.", schema={}))
-
     assert (await rig.run(rig.call("send", '{"a": 1}'))).content == '{"a":1}'

@@ -24,9 +24,7 @@ async def test_a_question_of_the_model() -> None:
     """It wants data that fits a schema."""
     rig = ToolRig(*request_input().tools)
     arguments = '{"question": "Which?", "kind": "data", "schema": {"type": "object"}}'
-
     question = await while_checks_wait(rig.ask(rig.call("request_input", arguments)))
-
     assert question.json_schema == {"type": "object"}
 
 
@@ -39,7 +37,6 @@ async def test_the_tools_of_an_mcp_server() -> None:
         one = await while_checks_wait(server.get_tool(listed[0].name, asker()))
     finally:
         await server.close()
-
     assert [tool.name for tool in again] == [tool.name for tool in listed]
     assert one
 
@@ -47,7 +44,5 @@ async def test_the_tools_of_an_mcp_server() -> None:
 async def test_a_question_of_a_peer(town: Town) -> None:
     """It wants data that fits a schema of its own."""
     rig = PeerRig(ann(town))
-
     question = await while_checks_wait(rig.ask("want object"))
-
     assert (question.kind, question.json_schema) == (QuestionKind.DATA, {"type": "object"})

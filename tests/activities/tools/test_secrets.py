@@ -74,7 +74,6 @@ async def test_a_tool_reads_the_secret_that_its_task_took_for_an_answer() -> Non
     question = await rig.ask(rig.call("login"))
     taken = await _supply(rig, question, "12345", "taken")
     await _supply(rig, question, "refused", "refused")
-
     assert (await rig.run(rig.call("login", "{}", taken))).content == "5"
 
 
@@ -121,9 +120,7 @@ async def test_the_last_answer_to_a_call_brings_its_secret() -> None:
     wrong = await _supply(rig, question, "1", "wrong")
     again = await rig.ask(rig.call("login", "{}", wrong))
     right = await _supply(rig, again, "12345", "right")
-
     results = [await rig.run(rig.call("login", "{}", wrong, right)) for _ in range(2)]
-
     assert unkeyed(again.id) == "call.1"
     assert [result.content for result in results] == ["5", "5"]
     assert await rig.secrets.get(rig.task_id, "token") == "12345"
@@ -144,10 +141,8 @@ async def test_a_secret_that_cannot_be_taken_in_leaves_the_call_unclaimed() -> N
     rig = ToolRig(_login(), secrets=AwayOnce())
     question = await rig.ask(rig.call("login"))
     answer = await _supply(rig, question, "12345")
-
     with pytest.raises(RedisConnectionError):
         await rig.run(rig.call("login", "{}", answer))
-
     assert (await rig.run(rig.call("login", "{}", answer))).content == "5"
 
 
@@ -198,16 +193,13 @@ async def test_an_outage_while_a_tool_reads_its_secret_is_waited_out() -> None:
     rig = ToolRig(_login(), secrets=_Away(1))
     await rig.secrets.put(rig.task_id, "m", "12345")
     await rig.secrets.accept(rig.task_id, "m", "token")
-
     assert (await rig.run(rig.call("login"))).content == "5"
 
 
 async def test_an_outage_that_lasts_is_told_without_its_address() -> None:
     """The error names the secret, and is the tool's to handle; nobody learns where Redis is."""
     reader = SecretReader(_Away(2), "task", max_outage=0)
-
     with pytest.raises(SecretUnavailableError) as caught:
         await reader.read("token")
-
     assert str(caught.value) == "the secret 'token' cannot be read now; try again later"
     assert caught.value.__context__ is None

@@ -72,10 +72,8 @@ async def test_arguments_and_result_are_on_the_span_where_that_is_wanted(
     rig = ToolRig(act, open_vault, captures_content=True)
     await rig.secrets.put(rig.task_id, "message", "hunter2-hunter2")
     await rig.secrets.accept(rig.task_id, "message", "token")
-
     await rig.run(rig.call("act", '{"how": "do"}'))
     await rig.run(rig.call("open_vault", call_id="other"))
-
     found = [dict(span.attributes or {}) for span in spans.get_finished_spans()]
     acted, opened = (one for one in found if one.get("everloop.task.id") == rig.task_id)
     assert json.loads(str(acted["gen_ai.tool.call.arguments"])) == {"how": "do"}

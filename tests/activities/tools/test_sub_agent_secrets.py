@@ -50,10 +50,8 @@ async def test_each_agent_of_a_task_has_its_own_secrets() -> None:
     """Under the same name; each has to ask for its own."""
     secrets, root = MemorySecrets(), str(uuid4())
     tasks = [root, f"{root}/c1", f"{root}/c1/c2", f"{root}/c2"]
-
     results = [await _answered(secrets, task_id, "x" * length) for length, task_id in enumerate(tasks, 10)]
     again = [_bench(secrets, task_id) for task_id in tasks]
-
     assert results == ["10", "11", "12", "13"]
     assert [(await rig.run(rig.call("login"))).content for rig in again] == results
 
@@ -68,12 +66,10 @@ async def test_secrets_are_forgotten_when_the_clients_task_ends(ends: str) -> No
     views = MemoryTaskViews()
     ending = _bench(secrets, root if ends == "root" else f"{root}/c1").task
     end = StatusChanged(version=1, state=TaskState.COMPLETED, at=datetime.now(UTC))
-
     await ActivityEnvironment().run(
         ViewPublisher(views, secrets, MemoryArtifacts(views)).publish,
         PublishInput(task=ending, events=(end,)),
     )
-
     rigs = [_bench(secrets, task_id) for task_id in tasks]
     replies = [await rig.attempt_call(rig.call("login", call_id="2")) for rig in rigs]
     assert [reply.role for reply in replies] == ["question" if ends == "root" else "tool"] * 3

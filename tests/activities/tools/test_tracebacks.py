@@ -96,7 +96,6 @@ async def test_who_debugs_reads_all_of_it() -> None:
     rig = ToolRig(pay)
     with capture_logs() as logs:
         await rig.run(rig.call("pay", '{"amount": "-1"}'))
-
     (whole,) = [entry for entry in logs if entry["event"] == "tool traceback"]
     assert whole["log_level"] == "debug"
     assert whole["exception"].startswith("Traceback (most recent call last):")

@@ -31,7 +31,6 @@ from tests.workflows.people.asking import asking, naming, questions
 async def test_an_operator_names_no_call_where_only_one_waits(start_task: StartTask) -> None:
     """Where several wait, the details say which."""
     ports = asking("a", "b", a={}, b={})
-
     async with start_task(ports) as handle:
         await ports.publish.until_open(2)
         await handle.signal(AgentTask.approve, Approval(approved=True))
@@ -39,7 +38,6 @@ async def test_an_operator_names_no_call_where_only_one_waits(start_task: StartT
         await handle.signal(AgentTask.approve, Approval(call_id="a", approved=False))
         await handle.signal(AgentTask.approve, Approval(approved=True, note="fine"))
         await handle.result()
-
     assert "`approve` was refused: call_id is missing; waiting: " in several
     given = {call.call.id: call.answers[0].approved for call in ports.tools.calls if call.answers}
     assert given == {"a": False, "b": True}
@@ -58,13 +56,11 @@ async def test_what_is_no_answer_is_refused(start_task: StartTask, case: str) ->
     """The failure says what is expected, and the question stays open."""
     asked, message, expected = REFUSED[case]
     ports = asking(*asked, **asked)
-
     async with start_task(ports) as handle:
         await ports.publish.until_open(len(asked))
         with pytest.raises(WorkflowUpdateFailedError) as refused:
             await say(handle, message)
         progress = await handle.query(AgentTask.progress)
-
     assert isinstance(refused.value.cause, ApplicationError)
     assert refused.value.cause.type == failures.INVALID_ANSWER
     assert expected in refused.value.cause.message
@@ -90,12 +86,10 @@ async def test_each_kind_of_question_takes_its_kind_of_answer(start_task: StartT
     """The value reaches the call as it was meant; a secret does not pass through here."""
     asked, message, value = ANSWERS[case]
     ports = asking("a", a=asked)
-
     async with start_task(ports) as handle:
         await ports.publish.until_asked()
         await say(handle, message)
         await handle.result()
-
     (given,) = ports.tools.calls[1].answers
     assert (given.value, given.approved) == (value, True)
     state = TaskState.AUTH_REQUIRED if case == "secret" else TaskState.INPUT_REQUIRED
@@ -105,16 +99,13 @@ async def test_each_kind_of_question_takes_its_kind_of_answer(start_task: StartT
 async def test_an_operator_answers_by_signal(start_task: StartTask) -> None:
     """A signal that fits no question changes nothing and is shown; the next one answers."""
     ports = asking("a", a={})
-
     async with start_task(ports) as handle:
         await ports.publish.until_asked()
         await handle.signal(AgentTask.approve, Approval(call_id="z", approved=True))
         assert "`approve` was refused: no call 'z' waits; waiting: a" in await current_details(handle)
         await handle.signal(AgentTask.approve, Approval(call_id="a", approved=False, note="too dear"))
         await handle.result()
-
         details = await current_details(handle)
-
     (given,) = ports.tools.calls[1].answers
     assert (given.approved, given.note, given.by) == (False, "too dear", "operator")
     assert "refused" not in details
@@ -143,14 +134,12 @@ async def test_an_answer_that_comes_too_late_is_refused(start_task: StartTask, c
 
     tools = CountingTools(reply=questions(a={"kind": "auth", "timeout": 0.1}))
     ports = FakePorts(ScriptedModel(asks(("a", "x")), slow), tools)
-
     async with start_task(ports) as handle:
         await ports.model.until_asked(2)
         with pytest.raises(WorkflowUpdateFailedError) as refused:
             await handle.execute_update(AgentTask.add_message, LATE[case])
         gate.set()
         await handle.result()
-
     assert isinstance(refused.value.cause, ApplicationError)
     assert refused.value.cause.type == failures.INVALID_ANSWER
 
@@ -181,12 +170,10 @@ async def test_an_answer_that_is_repeated_counts_once(start_task: StartTask) -> 
 async def test_details_show_the_signal_that_answers(start_task: StartTask) -> None:
     """An operator can paste it from the Temporal UI."""
     ports = asking("a", a={})
-
     async with start_task(ports) as handle:
         await ports.publish.until_asked()
         details = await current_details(handle)
         await handle.cancel()
-
     assert '{"call_id": "a", "approved": true, "note": ""}' in details
     assert "May I?" in details
 
@@ -197,12 +184,10 @@ async def test_a_text_part_and_a_data_part_name_their_question(start_task: Start
     message = user("").model_copy(
         update={"parts": (TextPart(text="see"), DataPart(data={"question": "b", "answer": 7}))}
     )
-
     async with start_task(ports) as handle:
         await ports.publish.until_open(2)
         await say(handle, message)
         await ports.publish.until_open(1, now=True)
         await ports.tools.until_called("b", 2)
         await handle.cancel()
-
     assert [(call.call.id, call.answers[0].value) for call in ports.tools.calls[2:]] == [("b", 7)]

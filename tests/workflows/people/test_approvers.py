@@ -65,14 +65,12 @@ async def test_an_approver_has_to_be_asked(
     """Nobody answers for a scope that is not asked, nor what they have asked for themselves."""
     ports = asking("a", a=BOSS)
     began = {"identity": Identity(scheme="apiKey", subject="client")}
-
     async with start_task(ports, changes=began) as handle:
         await ports.publish.until_asked()
         with pytest.raises(WorkflowUpdateFailedError) as refused:
             await handle.execute_update(AgentTask.take_approvers_answer, approver(**said))
         await handle.signal(AgentTask.approve, Approval(approved=True))
         await handle.result()
-
     assert isinstance(refused.value.cause, ApplicationError)
     assert refused.value.cause.type == failures.INVALID_ANSWER
     assert words in refused.value.cause.message

@@ -63,14 +63,12 @@ async def test_a_question_parks_the_task_until_it_is_answered(start_task: StartT
 async def test_each_call_goes_its_own_way(start_task: StartTask) -> None:
     """A question is shown while other calls run, and its call goes on with the answer while others wait."""
     ports = asking("a", "b", "c", a={}, c={"kind": QuestionKind.CLARIFICATION})
-
     async with start_task(ports) as handle:
         await ports.publish.until_open(2)
         await say(handle, naming("Blue", "c"))
         await ports.publish.until_open(1, now=True)
         await say(handle, user("no"))
         await handle.result()
-
     shown = [status for status in ports.publish.statuses if status.state.is_interrupted]
     assert ["a", "c"] in [[question.id for question in status.questions] for status in shown]
     assert [len(status.received) for status in shown if [q.id for q in status.questions] == ["a"]][-1:] == [1]
@@ -83,7 +81,6 @@ async def test_what_was_said_before_the_question_was_seen_does_not_answer_it(sta
     """The client saw a task that works: its OK is a remark, and the question stays open."""
     ports = asking("a", a={"purpose": "approval"})
     ports.publish = publisher = HeldUp()
-
     async with start_task(ports) as handle:
         await publisher.held.wait()
         await handle.execute_update(AgentTask.add_message, user("OK"))
@@ -92,7 +89,6 @@ async def test_what_was_said_before_the_question_was_seen_does_not_answer_it(sta
         progress = await handle.query(AgentTask.progress)
         await say(handle, user("no"))
         await handle.result()
-
     assert (len(progress.questions), progress.inbox) == (1, 1)
     assert [[given.approved for given in call.answers] for call in ports.tools.calls] == [[], [False]]
     assert [text_of(message.parts) for message in ports.model.calls[1].new] == ["OK"]
@@ -163,13 +159,11 @@ async def test_a_call_that_waits_holds_no_slot(start_task: StartTask) -> None:
     """With one slot for all, three calls that ask are all asked about at once."""
     names_ = ("a", "b", "c")
     ports = asking(*names_, a={}, b={}, c={})
-
     async with start_task(ports, AgentSpec(id="agent", max_parallel_tools=1)) as handle:
         await ports.publish.until_open(3)
         for name in reversed(names_):
             await say(handle, naming("yes", name))
         await handle.result()
-
     assert ports.tools.most_at_once == 1
 
 
@@ -179,10 +173,8 @@ async def test_a_question_runs_out_of_time(
 ) -> None:
     """The default is the answer then; without one the call counts as rejected."""
     ports = asking("a", a={"timeout": 0.2, "default": default})
-
     async with start_task(ports) as handle:
         await handle.result()
-
     (given,) = ports.tools.calls[1].answers
     assert (given.by, given.approved) == ("timeout", approved)
 
@@ -190,14 +182,12 @@ async def test_a_question_runs_out_of_time(
 async def test_a_parked_task_is_cancelled(start_task: StartTask) -> None:
     """Nothing of it still runs or waits; its last status says so and asks nothing any more."""
     ports = asking("a", a={})
-
     async with start_task(ports) as handle:
         await ports.publish.until_asked()
         await handle.cancel()
         with pytest.raises(WorkflowFailureError) as failed:
             await handle.result()
         view = await handle.query(AgentTask.view)
-
     assert isinstance(failed.value.cause, CancelledError)
     assert view.status.state is TaskState.CANCELED
     assert view.status.questions == ()

@@ -74,13 +74,11 @@ def one_question(**fields: object) -> FakePorts:
 async def test_a_question_of_a_sub_agent_is_answered_at_the_parent(start_task: StartTask) -> None:
     """The client sees it at its own task, and answers there; the call goes on with the answer."""
     ports = one_question()
-
     async with start_task(ports, PARENT) as handle:
         await until_asked_by(ports, handle)
         view = await handle.query(AgentTask.view)
         await say(handle, user("yes"))
         result = await handle.result()
-
     assert result.excerpt == "done"
     (asked,) = view.status.questions
     assert (asked.id, asked.text, view.status.state) == ("w/q", "May I?", TaskState.INPUT_REQUIRED)
@@ -92,12 +90,10 @@ async def test_a_question_of_a_sub_agent_is_answered_at_the_parent(start_task: S
 async def test_an_operator_answers_at_the_parent(start_task: StartTask) -> None:
     """The signal that the Temporal UI shows names the question."""
     ports = one_question()
-
     async with start_task(ports, PARENT) as handle:
         await until_asked_by(ports, handle)
         await handle.signal(AgentTask.approve, Approval(call_id="w/q", approved=False, note="no"))
         await handle.result()
-
     (given,) = ports.tools.calls[-1].answers
     assert (given.approved, given.note, given.by) == (False, "no", "operator")
 
@@ -105,14 +101,12 @@ async def test_an_operator_answers_at_the_parent(start_task: StartTask) -> None:
 async def test_a_secret_is_named_on_its_way_down(start_task: StartTask) -> None:
     """The answer holds no secret: it names the message that brought it, and what the tool calls it."""
     ports = one_question(kind=QuestionKind.AUTH, secret_name="token")
-
     async with start_task(ports, PARENT) as handle:
         await until_asked_by(ports, handle)
         view = await handle.query(AgentTask.view)
         secret = user("").model_copy(update={"metadata": {WITHHELD: True}, "parts": ()})
         await say(handle, secret)
         await handle.result()
-
     assert view.status.state is TaskState.AUTH_REQUIRED
     (given,) = ports.tools.calls[-1].answers
     assert (given.secret_name, given.message_id, given.value) == ("token", secret.message_id, None)
@@ -121,10 +115,8 @@ async def test_a_secret_is_named_on_its_way_down(start_task: StartTask) -> None:
 async def test_a_question_that_runs_out_of_time_is_taken_back(start_task: StartTask) -> None:
     """The sub-agent keeps the time; the parent's client is told that the task goes on."""
     ports = one_question(kind=QuestionKind.CLARIFICATION, timeout=0.2, default="a sonnet")
-
     async with start_task(ports, PARENT) as handle:
         result = await handle.result()
-
     assert result.excerpt == "done"
     (given,) = ports.tools.calls[-1].answers
     assert (given.value, given.by) == ("a sonnet", "timeout")
@@ -192,7 +184,6 @@ async def test_what_a_sub_agent_asks_of_others_is_answered_at_the_clients_task(s
         ScriptedModel(asks_writer("w"), asks(("q", "ask")), answer("A poem."), answer("done")),
         CountingTools(reply=asking(approvers="tasks:approve", purpose="approval")),
     )
-
     async with start_task(ports, PARENT) as handle:
         await until_asked_by(ports, handle)
         who = {"approver": "ann", "owner": "supervisors", "scheme": "apiKey", "subject": "k1"}
@@ -201,7 +192,6 @@ async def test_what_a_sub_agent_asks_of_others_is_answered_at_the_clients_task(s
             await say(handle, user("yes"))
         await handle.execute_update(AgentTask.take_approvers_answer, ApproverAnswer.model_validate(said))
         await handle.result()
-
     (given,) = ports.tools.calls[-1].answers
     assert (given.question_id, given.approved, given.by, given.approver) == ("q", True, "approver", "ann")
 
@@ -209,7 +199,6 @@ async def test_what_a_sub_agent_asks_of_others_is_answered_at_the_clients_task(s
 async def test_cancelling_a_task_whose_sub_agent_asks(start_task: StartTask, client: Client) -> None:
     """Both end, and nothing is left open."""
     ports = one_question()
-
     async with start_task(ports, PARENT) as handle:
         await until_asked_by(ports, handle)
         await handle.cancel()
@@ -219,7 +208,6 @@ async def test_cancelling_a_task_whose_sub_agent_asks(start_task: StartTask, cli
         child = await client.get_workflow_handle_for(AgentTask.run, writers_task(handle.id)).query(
             AgentTask.view
         )
-
     assert (view.status.state, view.status.questions) == (TaskState.CANCELED, ())
     assert (child.status.state, child.status.questions) == (TaskState.CANCELED, ())
 
@@ -227,14 +215,12 @@ async def test_cancelling_a_task_whose_sub_agent_asks(start_task: StartTask, cli
 async def test_an_answer_at_the_sub_agents_own_task_counts_too(start_task: StartTask, client: Client) -> None:
     """The parent's client is told that nothing is asked any more."""
     ports = one_question()
-
     async with start_task(ports, PARENT) as handle:
         await until_asked_by(ports, handle)
         message = user("yes")
         child = client.get_workflow_handle_for(AgentTask.run, writers_task(handle.id))
         await say(child, message)
         result = await handle.result()
-
     assert result.excerpt == "done"
     states = of(ports, handle.id)
     assert states[states.index(TaskState.INPUT_REQUIRED) + 1] is TaskState.WORKING
@@ -249,13 +235,11 @@ async def test_a_tool_of_the_parent_runs_on_while_a_sub_agent_asks(start_task: S
         ),
         CountingTools(reply=asking("ask", "own", kind=QuestionKind.CLARIFICATION)),
     )
-
     async with start_task(ports, PARENT) as handle:
         await ports.publish.until(lambda: any(len(s.questions) == 2 for _, s in ports.publish.by_task))
         for question_id in ("o", "w/q"):
             await say(handle, user("so").model_copy(update={"metadata": {"question": question_id}}))
         result = await handle.result()
-
     assert result.excerpt == "done"
 
 
@@ -264,13 +248,11 @@ async def test_a_call_of_a_sub_agent_may_need_an_approval(start_task: StartTask)
     ports = FakePorts(ScriptedModel(asks_writer("w"), answer("A poem."), answer("done")))
     asked = {"id": "w", "kind": QuestionKind.CONFIRMATION, "purpose": "approval", "text": "May I?"}
     ports.agents.before = lambda load: {} if load.answers else {"question": {**asked, "call": load.call}}
-
     async with start_task(ports, PARENT) as handle:
         await ports.publish.until_asked()
         assert len(ports.model.calls) == 1
         await say(handle, user("yes"))
         result = await handle.result()
-
     assert result.excerpt == "done"
     assert [answer_.approved for answer_ in ports.agents.loaded[-1].answers] == [True]
     assert [stored.result.content for stored in ports.tools.results] == ["A poem."]
@@ -281,10 +263,8 @@ async def test_a_call_of_a_sub_agent_that_is_vetoed_starts_none(start_task: Star
     ports = FakePorts(ScriptedModel(asks_writer("w"), answer("done")))
     veto = ToolMessage(call_id="w", name="writer", content="writers are off", outcome="rejected")
     ports.agents.before = lambda _: {"refused": veto}
-
     async with start_task(ports, PARENT) as handle:
         await handle.result()
-
     assert [stored.result for stored in ports.tools.results] == [veto]
     assert {call.task.task_id for call in ports.model.calls} == {handle.id}
 
