@@ -2,7 +2,6 @@
 
 import asyncio
 
-import pytest
 from temporalio import activity, workflow
 from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client
@@ -17,11 +16,8 @@ from everloop.workflows.contract.tasks import TaskState
 from everloop.workflows.scope import narration
 from tests.gateway.harness import unique
 from tests.support.fakes.ports import FakePorts, ScriptedModel
-from tests.support.memory.task_views import MemoryTaskViews
-from tests.support.rigs.narrator_rig import QUICK, NarratorRig, narrator_rig
-from tests.support.servers.scripted_openai import Reply, ScriptedOpenAI
-
-each_cache = pytest.mark.parametrize("cache", [1000, 0], ids=["cached", "always_replayed"])
+from tests.support.rigs.narrator_rig import NarratorRig, narrator_rig
+from tests.support.servers.scripted_openai import Reply
 
 
 @workflow.defn(sandboxed=False)
@@ -65,15 +61,13 @@ def _narrating(client: Client, narrator: NarratorPort, settings: WorkerSettings)
     return worker
 
 
-@each_cache
-async def test_a_narrator_ends_with_its_workflow(temporal_address: str, cache: int) -> None:
+async def test_a_narrator_ends_with_its_workflow(temporal_address: str) -> None:
     """Also when the view never says that the task is over."""
     client = await Client.connect(temporal_address, data_converter=WIRE_DATA_CONVERTER)
     queue = unique("told")
     async with (
-        ScriptedOpenAI([Reply(["Searching"])]) as provider,
-        narrator_rig(provider, MemoryTaskViews()) as rig,
-        Worker(client, task_queue=queue, workflows=[ToldTask], max_cached_workflows=cache),
+        narrator_rig([Reply(["Searching"])]) as rig,
+        Worker(client, task_queue=queue, workflows=[ToldTask]),
     ):
         watched = Watched(rig)
         async with _narrating(client, watched, WorkerSettings(task_queue=queue)):
@@ -86,17 +80,15 @@ async def test_a_narrator_ends_with_its_workflow(temporal_address: str, cache: i
             await watched.ended.wait()
 
 
-@each_cache
-async def test_another_worker_goes_on_where_one_stopped(temporal_address: str, cache: int) -> None:
+async def test_another_worker_goes_on_where_one_stopped(temporal_address: str) -> None:
     """It neither repeats what was told nor begins its count anew, and adds nothing to the history."""
     client = await Client.connect(temporal_address, data_converter=WIRE_DATA_CONVERTER)
     queue = unique("told")
     settings = WorkerSettings(task_queue=queue)
     script = [Reply([text]) for text in ("Searching", "searching", "Painting")]
     async with (
-        ScriptedOpenAI(script) as provider,
-        narrator_rig(provider, MemoryTaskViews(), terms=QUICK) as rig,
-        Worker(client, task_queue=queue, workflows=[ToldTask], max_cached_workflows=cache),
+        narrator_rig(script) as rig,
+        Worker(client, task_queue=queue, workflows=[ToldTask]),
     ):
         handle = await client.start_workflow(ToldTask.run, rig.call, id=rig.task.task_id, task_queue=queue)
         async with _narrating(client, rig.port, settings):
@@ -106,7 +98,7 @@ async def test_another_worker_goes_on_where_one_stopped(temporal_address: str, c
         async with _narrating(client, watched, settings):
             for number in (2, 3):
                 await rig.call_tool("search")
-                await provider.request(number)
+                await rig.provider.request(number)
             told = await rig.until_told(2)
             await rig.change(TaskState.COMPLETED)
             await watched.ended.wait()

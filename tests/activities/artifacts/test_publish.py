@@ -1,6 +1,10 @@
-"""Publishing what the workflow says, and forgetting secrets at the end."""
+"""Publishing what the workflow says; at the end of a task its artifacts are closed, its secrets forgotten."""
 
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import closing
 from datetime import UTC, datetime
+from pathlib import Path
 from uuid import uuid4
 
 import pytest
@@ -8,16 +12,24 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from temporalio.exceptions import ApplicationError
 from temporalio.testing import ActivityEnvironment
 
-from everloop.activities.publish import ViewPublisher
-from everloop.runtime.blobs import BlobsUnavailableError
-from everloop.stores.artifacts.interface import Create, NewPart
+from everloop.activities.publish import ArtifactFinalizer, ViewPublisher
+from everloop.runtime.blobs import PROBE_KEY, BlobsUnavailableError
+from everloop.runtime.redis import connect_redis
+from everloop.stores.artifacts.interface import Append, Artifacts, Change, Create, Fail, NewPart
 from everloop.stores.artifacts.publisher import ArtifactPublisher
-from everloop.stores.views.interface import START
+from everloop.stores.artifacts.redis import RedisArtifacts
+from everloop.stores.blobs.local import LocalBlobs
+from everloop.stores.views.interface import START, TaskViews
+from everloop.stores.views.redis import RedisTaskViews
 from everloop.workflows.contract import failures
+from everloop.workflows.contract.artifacts import ArtifactStatus
 from everloop.workflows.contract.calls import PublishInput
 from everloop.workflows.contract.events import StatusChanged
+from everloop.workflows.contract.messages import FilePart, StoredPart, TextPart
 from everloop.workflows.contract.names import context_key
-from everloop.workflows.contract.tasks import TaskRef, TaskState
+from everloop.workflows.contract.tasks import Artifact, TaskRef, TaskState, TaskStatus, TaskView
+from tests.stores.blobs.failing_blobs import FailingBlobs
+from tests.stores.examples import chunk
 from tests.support.memory.artifacts import MemoryArtifacts
 from tests.support.memory.secrets import MemorySecrets
 from tests.support.memory.task_views import MemoryTaskViews
@@ -136,3 +148,182 @@ async def test_an_artifact_is_completed_after_all_that_was_told_of_it() -> None:
     found = await views.artifact(task_id, "a")
     assert found
     assert (found.artifact.complete, found.position) == (True, 1_000_000)
+
+
+CONTEXT = context_key("owner", "c")
+LARGE = b"x" * 150_000, b"y" * 60_000
+"""Of these, the first is kept in a blob, and the second beside the record until the artifact is closed."""
+
+
+class Ward:
+    """One task at a time, its artifacts, and its end."""
+
+    def __init__(self, artifacts: Artifacts | None = None, views: TaskViews | None = None) -> None:
+        self.views = views or MemoryTaskViews()
+        self.artifacts = artifacts or MemoryArtifacts(self.views)
+
+    async def begin(self) -> TaskRef:
+        """Let subscribers know a new task."""
+        now, task_id = datetime.now(UTC), str(uuid4())
+        status = TaskStatus(state=TaskState.WORKING, at=now)
+        await self.views.create(
+            TaskView(
+                task_id=task_id,
+                context_id="c",
+                owner="owner",
+                agent_id="a",
+                run_id="run",
+                version=1,
+                created_at=now,
+                status=status,
+            )
+        )
+        return TaskRef(task_id=task_id, run_id="run", context_id="c", owner="owner", agent_id="a")
+
+    async def write(self, task: TaskRef, artifact_id: str, *changes: Change) -> None:
+        """Let a tool call whose result comes at position 2 make these changes."""
+        writer = ArtifactPublisher(self.artifacts, task, 2, self.views)
+        for change in changes:
+            await writer.apply(CONTEXT, artifact_id, change)
+
+    async def end(self, task: TaskRef, state: TaskState) -> None:
+        await ArtifactFinalizer(self.artifacts, self.views).end(task, state)
+
+    async def shown(self, task: TaskRef, artifact_id: str) -> Artifact:
+        found = await self.views.artifact(task.task_id, artifact_id)
+        assert found
+        return found.artifact
+
+    async def status(self, artifact_id: str) -> ArtifactStatus:
+        return (await self.artifacts.get_artifact(CONTEXT, artifact_id)).status
+
+
+def made(task: TaskRef, content: bytes, *, complete: bool = False) -> Create:
+    return Create(task.task_id, (NewPart("text", content),), complete=complete, override=True)
+
+
+@pytest.mark.parametrize("state", [TaskState.COMPLETED, TaskState.FAILED, TaskState.CANCELED])
+async def test_what_was_drafted_and_never_written_is_taken_back(state: TaskState) -> None:
+    """Subscribers see what is stored, or nothing; also if the end is told twice, and nothing more then."""
+    ward = Ward()
+    task = await ward.begin()
+    await ward.write(task, "doc", made(task, b"The first text.", complete=True))
+    for artifact_id in ("doc", "never", "response"):
+        draft = chunk("The second, better t", artifact_id=artifact_id, position=3)
+        await ward.views.publish(task.task_id, task.run_id, [draft])
+
+    await ward.end(task, state)
+    told = await ward.views.read({task.task_id: START}, wait=0)
+    await ward.end(task, state)
+
+    doc, never = await ward.shown(task, "doc"), await ward.shown(task, "never")
+    assert (doc.parts, doc.complete, doc.failed) == ((TextPart(text="The first text."),), True, False)
+    assert never.parts == (TextPart(text=""),)
+    assert not never.complete
+    # What does not say it here says the last status.
+    assert never.failed == (state is TaskState.COMPLETED)
+    assert (await ward.shown(task, "response")).parts == (TextPart(text="The second, better t"),)
+    assert await ward.views.read({task.task_id: START}, wait=0) == told
+
+
+@pytest.mark.parametrize("state", [TaskState.COMPLETED, TaskState.CANCELED])
+async def test_an_artifact_that_failed_is_shown_so(state: TaskState) -> None:
+    """Whatever becomes of its task; the next attempt at it takes its place."""
+    ward = Ward()
+    task = await ward.begin()
+    await ward.write(task, "cut", made(task, b"ha"), Append(b"lf"), Fail())
+    await ward.write(task, "mended", made(task, b"ha"), Fail(), made(task, b"ha", complete=True))
+    await ward.end(task, state)
+    cut, mended = await ward.shown(task, "cut"), await ward.shown(task, "mended")
+    assert (cut.parts, cut.complete, cut.failed) == ((TextPart(text="half"),), False, True)
+    assert (mended.parts, mended.complete, mended.failed) == ((TextPart(text="ha"),), True, False)
+
+
+async def test_an_artifact_of_another_task_is_closed_for_this_one() -> None:
+    """The other one goes on with it, or has taken it over; here nothing follows."""
+    ward = Ward()
+    first, second = await ward.begin(), await ward.begin()
+    await ward.write(first, "doc", made(first, b"from the first"))
+    await ward.write(second, "doc", Append(b" and the second"))
+    await ward.end(second, TaskState.COMPLETED)
+    seen = await ward.shown(second, "doc")
+    assert (seen.parts, seen.complete) == ((TextPart(text="from the first and the second"),), True)
+    assert await ward.status("doc") is ArtifactStatus.BUILDING
+    await ward.write(second, "doc", made(second, b"the second's", complete=True))
+    await ward.end(first, TaskState.COMPLETED)
+    seen = await ward.shown(first, "doc")
+    assert (seen.parts, seen.complete) == ((TextPart(text="the second's"),), True)
+
+
+async def test_what_is_stored_is_told_also_if_the_view_was_lost() -> None:
+    """Nobody can list what a view has that lacks its static part; the store knows the artifacts."""
+    ward = Ward()
+    task = (await ward.begin()).model_copy(update={"task_id": str(uuid4())})
+    await ward.artifacts.apply(CONTEXT, "doc", made(task, b"stored", complete=True))
+    await ward.views.publish(task.task_id, task.run_id, [chunk("dra", artifact_id="doc", position=3)])
+    await ward.end(task, TaskState.COMPLETED)
+    assert (await ward.shown(task, "doc")).parts == (TextPart(text="stored"),)
+
+
+class Scene:
+    """A ward in Redis, with an artifact whose content is partly in blobs."""
+
+    def __init__(self, ward: Ward, task: TaskRef, blobs: FailingBlobs, folder: Path) -> None:
+        self.ward = ward
+        self.task = task
+        self.blobs = blobs
+        self.files = [path for path in folder.rglob("artifact/**/*") if path.is_file()]
+
+
+@pytest.fixture
+async def scene(redis_url: str, tmp_path: Path) -> AsyncIterator[Scene]:
+    with closing(LocalBlobs(tmp_path)) as local:
+        async with connect_redis(redis_url) as redis:
+            views, blobs = RedisTaskViews(redis), FailingBlobs(local)
+            # A directory that had its probe knows what is missing from one that is not mounted.
+            await blobs.put(PROBE_KEY, b"id")
+            ward = Ward(RedisArtifacts(redis, blobs, views), views)
+            task = await ward.begin()
+            task_id = task.task_id
+            await ward.write(task, task_id, made(task, LARGE[0]), Append(LARGE[1]))
+            yield Scene(ward, task, blobs, tmp_path)
+            await ward.artifacts.delete_artifact(CONTEXT, task_id)
+
+
+@pytest.mark.parametrize("state", [TaskState.COMPLETED, TaskState.FAILED, TaskState.CANCELED])
+@pytest.mark.parametrize("is_missing", [True, False], ids=["missing", "corrupt"])
+async def test_a_lost_blob_does_not_keep_a_task_from_ending(
+    scene: Scene, state: TaskState, *, is_missing: bool
+) -> None:
+    """The artifact has failed: it will never be whole, however often its completion is tried."""
+    assert scene.files
+    for path in scene.files:
+        path.unlink() if is_missing else path.write_bytes(path.read_bytes()[:-1] + b"!")
+    await scene.ward.end(scene.task, state)
+    seen = await scene.ward.shown(scene.task, scene.task.task_id)
+    assert (seen.complete, seen.failed) == (False, True)
+    assert await scene.ward.status(scene.task.task_id) is ArtifactStatus.FAILED
+
+
+@pytest.mark.parametrize("state", [TaskState.FAILED, TaskState.CANCELED])
+async def test_a_task_that_did_not_complete_ends_without_its_blobs(scene: Scene, state: TaskState) -> None:
+    """What cannot be read now is shown as a link; one that completes waits for it."""
+
+    async def away() -> None:
+        raise BlobsUnavailableError("S3", "away")
+
+    scene.blobs.before_get = away
+    with pytest.raises(BlobsUnavailableError):
+        await scene.ward.end(scene.task, TaskState.COMPLETED)
+    await scene.ward.end(scene.task, state)
+    seen = await scene.ward.shown(scene.task, scene.task.task_id)
+    link = FilePart(media_type="text/plain", stored=StoredPart(artifact_id=scene.task.task_id))
+    assert (seen.parts, seen.failed) == ((link,), True)
+
+
+async def test_a_blob_store_that_never_answers_is_not_waited_for(scene: Scene) -> None:
+    """There is an end to the patience of a task that was cancelled."""
+    scene.blobs.before_get = asyncio.Event().wait
+    endings = ArtifactFinalizer(scene.ward.artifacts, scene.ward.views, patience=0.1)
+    await endings.end(scene.task, TaskState.CANCELED)
+    assert (await scene.ward.shown(scene.task, scene.task.task_id)).failed

@@ -1,17 +1,23 @@
-"""From what a conversation is summed up, and what a failure leaves."""
+"""From what and when a conversation is summed up, what others do meanwhile, and what a failure leaves."""
+
+import asyncio
+import dataclasses
+from collections.abc import Sequence
 
 import pytest
 from redis.asyncio import Redis
 from temporalio.exceptions import ApplicationError
+from temporalio.testing import ActivityEnvironment
 
 from everloop.activities.conversation.summaries import MAX_SUMMARY_CHARACTERS
 from everloop.runtime.redis import connect_redis
-from everloop.stores.conversations import Conversations, RedisConversations
+from everloop.stores.conversations import Conversations, ConversationSummary, RedisConversations
 from everloop.workflows.contract.failures import MODEL_REFUSED, MODEL_UNAVAILABLE
+from everloop.workflows.contract.messages import AssistantMessage, ToolCall, ToolMessage
 from everloop.workflows.contract.tasks import MemorySpec
 from tests.support.conversations import count_kept
 from tests.support.memory.conversations import MemoryConversations
-from tests.support.rigs.summary_harness import HIERARCHICAL, SUMMARY, open_desk
+from tests.support.rigs.summary_harness import HIERARCHICAL, SUMMARY, open_desk, said
 from tests.support.servers.scripted_openai import Answer, ReceivedRequest, Refusal, Reply, ScriptedOpenAI
 
 
@@ -151,3 +157,151 @@ async def test_a_summary_without_end_is_cut() -> None:
         await desk.talk(0, 3)
         await desk.compact()
         assert len((await desk.summaries())[0][3]) == MAX_SUMMARY_CHARACTERS
+
+
+QUIET: Sequence[tuple[MemorySpec, int]] = [
+    (SUMMARY, 2),
+    (HIERARCHICAL, 2),
+    (MemorySpec(strategy="window", max_messages=1), 3),
+]
+
+
+@pytest.mark.parametrize(("memory", "tasks"), QUIET)
+async def test_nothing_is_summed_up_while_all_is_recalled(memory: MemorySpec, tasks: int) -> None:
+    """Nor ever for a window."""
+    async with ScriptedOpenAI() as provider, open_desk(provider) as desk:
+        assert not any(await desk.talk(0, tasks, memory))
+        await desk.compact(memory)
+        assert provider.requests == []
+
+
+async def test_auto_compact_is_for_what_goes_on_by_itself() -> None:
+    """Whoever asks for a summary gets one."""
+    memory = SUMMARY.model_copy(update={"auto_compact": False})
+    async with ScriptedOpenAI([Reply(["Sum"])]) as provider, open_desk(provider) as desk:
+        assert not any(await desk.talk(0, 3, memory))
+        await desk.compact(memory)
+        assert await desk.summaries() == [(0, 0, 4, "Sum")]
+
+
+LARGE = MemorySpec(strategy="summary", max_messages=20, max_tokens=25_000)
+
+
+async def test_what_has_too_many_bytes_is_summed_up() -> None:
+    """Chinese has few characters and many bytes: what a task does not recall, the summary covers."""
+    words = "語" * 5_000
+    async with ScriptedOpenAI([Reply(["Sum"])]) as provider, open_desk(provider) as desk:
+        longs = [
+            await desk.save(f"t{n}", said(f"{n}{words}"), AssistantMessage(text=words), memory=LARGE)
+            for n in range(4)
+        ]
+        await desk.compact(LARGE)
+        assert longs == [False, False, False, True]
+        assert await desk.summaries() == [(0, 0, 6, "Sum")]
+        assert [text[:1] for text in await desk.recalled(LARGE)] == list("[1語2語3語")
+        assert not await desk.save("t4", said("more"), memory=LARGE)
+
+
+async def test_a_long_summary_leaves_less_room() -> None:
+    """Messages that would have room without it are summed up too."""
+    words, earlier = "語" * 5_000, "語" * MAX_SUMMARY_CHARACTERS
+    async with ScriptedOpenAI([Reply(["Sum"])]) as provider, open_desk(provider) as desk:
+        await desk.talk(0, 1)
+        await desk.conversations.compact(desk.context, ConversationSummary(start=0, end=2, text=earlier))
+        longs = [
+            await desk.save(f"t{n}", said(f"{n}{words}"), AssistantMessage(text=words), memory=LARGE)
+            for n in range(1, 4)
+        ]
+        assert longs == [False, False, True]
+        await desk.compact(LARGE)
+        assert await desk.summaries() == [(0, 0, 6, "Sum")]
+
+
+async def test_a_turn_that_is_too_long_is_summed_up_too() -> None:
+    """Of the newest turn a task recalls the beginning and the end: the summary has what stands between."""
+    asks = AssistantMessage(tool_calls=(ToolCall(id="c", name="find", arguments="{}"),))
+    result = ToolMessage(call_id="c", name="find", content="found")
+    async with ScriptedOpenAI([Reply(["Sum"])]) as provider, open_desk(provider) as desk:
+        assert await desk.save("t", said("work"), asks, result, asks, result, AssistantMessage(text="done"))
+        await desk.compact()
+        assert await desk.summaries() == [(0, 0, 6, "Sum")]
+        assert len(await desk.recalled()) == 5
+        assert not await desk.save("next", said("more"))
+
+
+async def test_a_conversation_that_is_cleared_meanwhile_stays_forgotten() -> None:
+    """The summary that was being written is thrown away."""
+    gate = asyncio.Event()
+    async with ScriptedOpenAI([Reply(["Su", gate, "m"])]) as provider, open_desk(provider) as desk:
+        await desk.talk(0, 3)
+        running = asyncio.create_task(desk.compact())
+        await provider.request(1)
+        await desk.conversations.clear(desk.context)
+        gate.set()
+        await running
+        assert await desk.summaries() == []
+        assert await desk.recalled() == []
+
+
+async def test_a_summary_that_comes_too_late_is_thrown_away() -> None:
+    """Two tasks ended at once: the first summary of a range stays, and nobody goes on asking for another."""
+    gate = asyncio.Event()
+    script = [Reply(["ours", gate])]
+    async with ScriptedOpenAI(script) as provider, open_desk(provider) as desk:
+        await desk.talk(0, 3)
+        running = asyncio.create_task(desk.compact())
+        await provider.request(1)
+        theirs = ConversationSummary(start=0, end=4, text="theirs")
+        await desk.conversations.compact(desk.context, theirs)
+        gate.set()
+        await running
+        assert await desk.summaries() == [(0, 0, 4, "theirs")]
+
+
+class Overtaken(MemoryConversations):
+    """Keeps no summary, as if others always overlapped it."""
+
+    async def compact(self, context: str, summary: ConversationSummary) -> None:
+        return
+
+
+async def test_a_summary_that_is_not_kept_is_not_asked_for_again() -> None:
+    """An attempt that gets no further ends."""
+    async with ScriptedOpenAI([Reply(["Sum"])]) as provider, open_desk(provider, Overtaken()) as desk:
+        await desk.talk(0, 3)
+        await desk.compact()
+        assert len(provider.requests) == 1
+
+
+async def test_a_summary_in_the_making_sends_heartbeats() -> None:
+    """They carry the failures of the provider, which end it after a while."""
+    gate, beats = asyncio.Event(), list[object]()
+    environment = ActivityEnvironment()
+    environment.info = dataclasses.replace(environment.info, heartbeat_details=[{"failed": 7}])
+
+    def note(*details: object) -> None:
+        beats.extend(details)
+        gate.set()
+
+    environment.on_heartbeat = note
+    async with ScriptedOpenAI([Reply([gate, "Sum"])]) as provider, open_desk(provider) as desk:
+        await desk.talk(0, 3)
+        await desk.compact(environment=environment)
+        assert await desk.summaries() == [(0, 0, 4, "Sum")]
+    assert beats
+    assert all(beat == {"failed": 7} for beat in beats)
+
+
+async def test_a_cancelled_summary_hangs_up() -> None:
+    """The provider sees the connection closed while it still writes; nothing is kept."""
+    environment = ActivityEnvironment()
+    script = [Reply(["Su", asyncio.Event()])]
+    async with ScriptedOpenAI(script) as provider, open_desk(provider) as desk:
+        await desk.talk(0, 3)
+        running = asyncio.create_task(desk.compact(environment=environment))
+        request = await provider.request(1)
+        environment.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await running
+        await request.disconnected.wait()
+        assert await desk.summaries() == []

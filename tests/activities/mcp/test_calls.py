@@ -1,18 +1,27 @@
-"""Tools of MCP servers, listed and called over both transports."""
+"""Tools of MCP servers, listed and called over both transports, also by a task, with their spans."""
 
 import asyncio
 import json
 from collections.abc import AsyncGenerator
 from datetime import timedelta
+from urllib.parse import urlsplit
 
 import pytest
 import pytest_asyncio
 from jsonschema import Draft202012Validator
+from opentelemetry import trace
+from opentelemetry.sdk.trace import ReadableSpan
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.trace import SpanKind
 
 from everloop import Plugin, mcp
 from everloop.agents.mcp.errors import McpProtocolError, McpTimeoutError, McpToolError
 from everloop.agents.tool import digest_of
-from tests.support.rigs.mcp_rig import SMALL_STDIO, STDIO, Caller, KeptArtifacts, asker, http_server
+from everloop.workflows.contract.calls import RunToolInput
+from everloop.workflows.contract.events import ToolProgressed, Warned
+from tests.support.rigs.artifact_rig import content_of, stored
+from tests.support.rigs.mcp_rig import SMALL_STDIO, STDIO, Caller, KeptArtifacts, asker, http_server, opened
+from tests.support.rigs.tool_rig import ToolRig, yes
 from tests.support.servers.mcp_servers.full import CONTENT
 
 
@@ -24,9 +33,10 @@ async def url(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[str]:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session", params=["stdio", "http"])
 async def server(request: pytest.FixtureRequest, url: str) -> AsyncGenerator[Plugin]:
-    plugin = mcp(url, name="own") if request.param == "http" else mcp(command=STDIO, name="own")
-    yield plugin
-    await plugin.close()
+    given = url.replace("http://", "http://user:url-password@")
+    definition = mcp(given, name="own") if request.param == "http" else mcp(command=STDIO, name="own")
+    async with opened(definition) as plugin:
+        yield plugin
 
 
 async def test_tools_are_listed_with_what_their_annotations_say(server: Plugin) -> None:
@@ -149,27 +159,21 @@ async def test_a_new_task_sees_what_a_server_did_not_tell(server: Plugin) -> Non
 
 async def test_a_tool_that_is_not_offered_is_none(url: str) -> None:
     """Only those that fit the patterns are, under their prefix."""
-    server = mcp(url, tools=["echo", "p?d"], prefix="own_")
-    try:
+    async with opened(mcp(url, tools=["echo", "p?d"], prefix="own_")) as server:
         assert {tool.name for tool in await server.list_tools(asker())} == {"own_echo", "own_pid"}
         assert await Caller(server).call("own_echo", text="a") == "a"
         assert await server.get_tool("echo", asker()) is None
         assert await server.get_tool("own_wipe", asker()) is None
-    finally:
-        await server.close()
 
 
 async def test_a_call_that_takes_too_long_is_cancelled_at_the_server(url: str) -> None:
     """Its time is that of the definition, if nobody has cancelled it before."""
-    server = mcp(url, name="own", timeout=timedelta(seconds=1))
-    caller = Caller(server)
-    try:
+    async with opened(mcp(url, name="own", timeout=timedelta(seconds=1))) as server:
+        caller = Caller(server)
         await caller.call("echo", text="it runs")
         with pytest.raises(McpTimeoutError, match="'own' did not answer in time"):
             await caller.call("hang", name="late")
         assert await caller.call("wait_for", event="late was cancelled")
-    finally:
-        await server.close()
 
 
 @pytest.mark.parametrize("transport", ["stdio", "http"])
@@ -194,3 +198,146 @@ async def _hears_of_changes(server: Plugin) -> None:
             await Caller(server).call("change")
     finally:
         await server.close()
+
+
+async def call_of(
+    rig: ToolRig, server: Plugin, tool: str, arguments: str = "{}", wait: float = 30
+) -> RunToolInput:
+    """Return a call of a tool as a task has pinned it."""
+    listed = next(each for each in await server.list_tools(asker()) if each.name == tool)
+    call = rig.call(tool, arguments, wait=wait)
+    return call.model_copy(update={"plugin": server.name, "digest": digest_of(listed)})
+
+
+async def test_a_call_of_a_task_runs_at_the_server(server: Plugin) -> None:
+    """Arguments that do not fit the server's schema do not reach it."""
+    rig = ToolRig(plugins=[server])
+    result = await rig.run(await call_of(rig, server, "echo", '{"text": "a"}'))
+    refused = await rig.run((await call_of(rig, server, "echo")).model_copy(update={"position": 4}))
+    assert (result.outcome, result.content) == ("ok", "a")
+    assert refused.outcome == "invalid"
+    assert "text" in refused.content
+
+
+async def test_its_files_are_artifacts_of_the_context(server: Plugin) -> None:
+    """The result names them."""
+    rig = ToolRig(plugins=[server])
+    result = await rig.run(await call_of(rig, server, "files"))
+    assert len(result.artifacts) == 5
+    assert await content_of(rig, result.artifacts[0]) == CONTENT
+    assert (await stored(rig, result.artifacts[0])).parts[0].media_type == "image/png"
+
+
+async def test_its_progress_is_an_event(server: Plugin) -> None:
+    """Subscribers read what the server says."""
+    rig = ToolRig(plugins=[server])
+    for step in (1, 2):
+        await Caller(server).call("happen", event=f"step {step} heard")
+    await rig.run(await call_of(rig, server, "steps", '{"text": "on my way"}'))
+    told = [event.message for event in await rig.events() if isinstance(event, ToolProgressed)]
+    assert "on my way" in told
+
+
+async def test_what_destroys_waits_for_people(server: Plugin) -> None:
+    """The server says that it does."""
+    rig = ToolRig(plugins=[server])
+    call = await call_of(rig, server, "wipe")
+    question = await rig.ask(call)
+    approved = await rig.run(call.model_copy(update={"answers": (yes(question),)}))
+    assert approved.content == "gone"
+
+
+async def test_a_call_whose_time_is_up_is_cancelled_at_the_server(server: Plugin) -> None:
+    """The time is the task's, which may be less than the definition's."""
+    rig = ToolRig(plugins=[server])
+    result = await rig.run(await call_of(rig, server, "hang", '{"name": "task"}', wait=0.5))
+    assert (result.outcome, result.content) == ("error", "hang did not finish within 0.5 s")
+    assert await Caller(server).call("wait_for", event="task was cancelled")
+
+
+async def test_an_error_of_the_tool_is_read_by_the_model(server: Plugin) -> None:
+    """In its own words."""
+    rig = ToolRig(plugins=[server])
+    result = await rig.run(await call_of(rig, server, "fail", '{"reason": "no paper"}'))
+    assert (result.outcome, result.content) == ("error", "McpToolError: no paper")
+
+
+async def test_a_schema_that_changes_within_a_task_is_a_warning(server: Plugin) -> None:
+    """The tool is called as it is now."""
+    rig = ToolRig(plugins=[server])
+    call = await call_of(rig, server, "shape")
+    await Caller(server).call("reshape")
+    result = await rig.run(call)
+    assert result.outcome == "ok"
+    warnings = [event.text for event in await rig.events() if isinstance(event, Warned)]
+    assert any("shape" in text and "has changed" in text for text in warnings)
+
+
+def named(spans: InMemorySpanExporter, name: str) -> ReadableSpan:
+    """Return the one span of that name."""
+    (span,) = (span for span in spans.get_finished_spans() if span.name == name)
+    return span
+
+
+async def test_a_call_is_a_client_span_of_the_tools_trace(
+    server: Plugin, url: str, spans: InMemorySpanExporter
+) -> None:
+    """Names and attributes follow the conventions for MCP; nothing of the URL but host and port."""
+    with trace.get_tracer("test").start_as_current_span("tool") as tool:
+        await Caller(server).call("echo", text="hush")
+
+    span = named(spans, "tools/call echo")
+    attributes = dict(span.attributes or {})
+    assert span.kind is SpanKind.CLIENT
+    assert span.parent == tool.get_span_context()
+    assert attributes.pop("mcp.protocol.version")
+    is_http = attributes["network.transport"] == "tcp"
+    parts = urlsplit(url)
+    over_http = {
+        "network.protocol.name": "http",
+        "server.address": parts.hostname,
+        "server.port": parts.port,
+    }
+    assert attributes == {
+        "mcp.method.name": "tools/call",
+        "gen_ai.tool.name": "echo",
+        "network.transport": "tcp" if is_http else "pipe",
+        **(over_http if is_http else {}),
+    }
+    assert span.status.is_unset
+    assert not any(word in span.to_json() for word in ("hush", "url-password"))
+
+
+async def test_a_tool_that_fails_fails_the_span(server: Plugin, spans: InMemorySpanExporter) -> None:
+    """What it said is not in it."""
+    with pytest.raises(McpToolError):
+        await Caller(server).call("fail", reason="hush")
+    span = named(spans, "tools/call fail")
+    assert (span.attributes or {})["error.type"] == "tool_error"
+    assert not span.status.is_ok
+    assert "hush" not in span.to_json()
+
+
+async def test_a_call_carries_its_trace(server: Plugin, spans: InMemorySpanExporter) -> None:
+    """In the metadata of the request on both transports."""
+    with trace.get_tracer("test").start_as_current_span("tool") as tool:
+        told = await Caller(server).call("trace_context")
+    assert told.startswith(f"00-{trace.format_trace_id(tool.get_span_context().trace_id)}-")
+
+
+async def test_a_call_over_http_carries_its_trace_in_a_header(url: str, spans: InMemorySpanExporter) -> None:
+    """A proxy, or a server that knows nothing of the metadata, reads it there; each call has its own."""
+    async with opened(mcp(url, name="own")) as server:
+        for _ in range(2):
+            with trace.get_tracer("test").start_as_current_span("tool") as tool:
+                told = await Caller(server).call("header", name="traceparent")
+            assert told.startswith(f"00-{trace.format_trace_id(tool.get_span_context().trace_id)}-")
+
+
+async def test_linked_resources_are_read_in_the_trace(server: Plugin, spans: InMemorySpanExporter) -> None:
+    """Their addresses are in no span."""
+    with trace.get_tracer("test").start_as_current_span("tool") as tool:
+        await Caller(server).call("files")
+    reads = [span for span in spans.get_finished_spans() if span.name == "resources/read"]
+    assert [span.parent for span in reads] == [tool.get_span_context()] * 2
+    assert not any("test://" in span.to_json() for span in reads)

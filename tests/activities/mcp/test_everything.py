@@ -15,6 +15,7 @@ from tests.support.rigs.mcp_rig import (
     asker,
     everything_script,
     everything_server,
+    opened,
     restart,
 )
 
@@ -34,54 +35,40 @@ async def everything(
         await plugin.close()
 
 
-async def test_its_tools_are_offered(everything: Plugin) -> None:
-    """But for one that runs only as a task of MCP's own kind."""
-    tools = {tool.name: tool for tool in await everything.list_tools(asker())}
+async def test_its_tools_are_offered_and_called(everything: Plugin) -> None:
+    """But for one that runs only as a task of MCP's own kind; with arguments that fit, and with others."""
+    tools, told = {tool.name: tool for tool in await everything.list_tools(asker())}, list[str]()
+
+    async def hear(text: str) -> None:
+        told.append(text)
+
+    caller = Caller(everything, progress=hear)
     assert {"echo", "get-sum", "get-tiny-image", "trigger-long-running-operation"} <= tools.keys()
     assert "simulate-research-query" not in tools
     assert tools["echo"].idempotent
     assert not tools["toggle-simulated-logging"].idempotent
-
-
-async def test_it_is_called(everything: Plugin) -> None:
-    """With arguments that fit, and with others."""
-    caller = Caller(everything)
     assert "42" in await caller.call("get-sum", a=40, b=2)
     with pytest.raises(McpToolError, match="message"):
         await caller.call("echo")
-
-
-async def test_its_structured_content_is_json(everything: Plugin) -> None:
-    """Once."""
-    told = await Caller(everything).call("get-structured-content", location="Chicago")
-    assert json.loads(told).keys() == {"temperature", "conditions", "humidity"}
+    weather = await caller.call("get-structured-content", location="Chicago")
+    assert json.loads(weather).keys() == {"temperature", "conditions", "humidity"}
+    assert "completed" in await caller.call("trigger-long-running-operation", duration=0.2, steps=2)
+    assert "1 of 2" in told
 
 
 async def test_its_files_become_artifacts(everything: Plugin) -> None:
     """An image, an embedded resource, and resources that it links to."""
-    artifacts = KeptArtifacts()
-    caller = Caller(everything, artifacts=artifacts)
+    caller = Caller(everything, artifacts=(artifacts := KeptArtifacts()))
     await caller.call("get-tiny-image")
     await caller.call("get-resource-reference", resourceType="Text", resourceId=2)
     linked = await caller.call("get-resource-links", count=2)
+
     (_, media_type, image), *texts = artifacts.files.values()
     assert media_type == "image/png"
     assert isinstance(image, bytes)
     assert image.startswith(b"\x89PNG")
     assert len(texts) == 3
     assert linked.count("artifact '") == 2
-
-
-async def test_its_progress_reaches_subscribers(everything: Plugin) -> None:
-    """In numbers, for it has no words."""
-    told: list[str] = []
-
-    async def hear(text: str) -> None:
-        told.append(text)
-
-    caller = Caller(everything, progress=hear)
-    assert "completed" in await caller.call("trigger-long-running-operation", duration=0.2, steps=2)
-    assert "1 of 2" in told
 
 
 async def test_a_call_that_is_cancelled_leaves_the_session_usable(everything: Plugin) -> None:
@@ -104,12 +91,8 @@ async def test_a_server_that_forgot_its_sessions_gets_a_new_one(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
     """It was restarted; a call with an effect is sent again, for the server has refused the first."""
-    async with everything_server(tmp_path_factory.mktemp("everything")) as (server, url):
-        plugin = mcp(url, name="everything")
-        caller = Caller(plugin)
-        try:
-            await caller.call("toggle-simulated-logging")
-            await restart(server, url)
-            assert await caller.call("toggle-simulated-logging")
-        finally:
-            await plugin.close()
+    directory = tmp_path_factory.mktemp("everything")
+    async with everything_server(directory) as (server, url), opened(mcp(url, name="everything")) as plugin:
+        await Caller(plugin).call("toggle-simulated-logging")
+        await restart(server, url)
+        assert await Caller(plugin).call("toggle-simulated-logging")

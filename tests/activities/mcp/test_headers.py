@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
 
 import pytest
@@ -20,7 +20,7 @@ from everloop.agents.mcp.plugin import McpServer
 from everloop.agents.mcp.sessions import McpSession
 from everloop.deploy.local.servers import LOOPBACK, free_port
 from everloop.workflows.contract.tasks import Identity
-from tests.support.rigs.mcp_rig import Caller, asker, http_server
+from tests.support.rigs.mcp_rig import Caller, asker, http_server, opened
 
 SECRET = "Bearer a-token-that-nobody-may-see"
 ALICE, BOB = Identity(subject="alice"), Identity(subject="bob")
@@ -32,15 +32,6 @@ async def url(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[str]:
         yield url
 
 
-async def test_headers_go_out_with_each_request(url: str) -> None:
-    """The same for all callers."""
-    server = mcp(url, headers={"x-tenant": "acme"})
-    try:
-        assert await Caller(server).call("header", name="x-tenant") == "acme"
-    finally:
-        await server.close()
-
-
 async def _headers_of(caller: Identity) -> Mapping[str, str]:
     await asyncio.sleep(0)
     return {"x-user": caller.subject}
@@ -49,43 +40,38 @@ async def _headers_of(caller: Identity) -> Mapping[str, str]:
 @pytest.mark.parametrize("is_async", [False, True])
 async def test_each_caller_has_headers_of_its_own(url: str, *, is_async: bool) -> None:
     """Also when they call at once."""
-    server = mcp(url, headers=_headers_of if is_async else lambda caller: {"x-user": caller.subject})
-    try:
+    async with opened(
+        mcp(url, headers=_headers_of if is_async else lambda caller: {"x-user": caller.subject})
+    ) as server:
         callers = [Caller(server, identity) for identity in (ALICE, BOB) * 5]
         told = await asyncio.gather(*(caller.call("header", name="x-user") for caller in callers))
         assert told == ["alice", "bob"] * 5
-    finally:
-        await server.close()
 
 
-async def test_callers_without_headers_are_told_so(url: str) -> None:
-    """What their function raised may hold a secret, and is not repeated."""
+def refuse(caller: Identity) -> Mapping[str, str]:
+    raise LookupError(SECRET)
 
-    def refuse(caller: Identity) -> Mapping[str, str]:
-        raise LookupError(SECRET)
 
-    server = mcp(url, name="own", headers=refuse)
-    with pytest.raises(McpUnavailableError, match="'own' raised LookupError") as refused:
-        await server.list_tools(asker())
+@pytest.mark.parametrize(
+    ("headers", "told"),
+    [(refuse, "'own' raised LookupError"), (lambda _: {"x-token": f"{SECRET}\n"}, "'x-token'")],
+    ids=["their function raises", "cannot be sent"],
+)
+async def test_callers_without_headers_are_told_so(
+    url: str, headers: Callable[[Identity], Mapping[str, str]], told: str
+) -> None:
+    """By name, not by value; what their function raised may hold a secret, and is not repeated."""
+    with pytest.raises(McpUnavailableError, match=told) as refused:
+        await mcp(url, name="own", headers=headers).list_tools(asker())
     assert SECRET not in str(refused.value)
     assert refused.value.__suppress_context__
 
 
-async def test_headers_that_cannot_be_sent_are_told_by_name(url: str) -> None:
-    """Not by value."""
-    server = mcp(url, headers=lambda _: {"x-token": f"{SECRET}\n"})
-    with pytest.raises(McpUnavailableError, match="'x-token'") as refused:
-        await server.list_tools(asker())
-    assert SECRET not in str(refused.value)
-
-
 async def test_a_result_that_repeats_a_secret_is_blacked_out(url: str) -> None:
-    """History keeps results."""
-    server = mcp(url, headers={"authorization": SECRET})
-    try:
+    """History keeps results; other headers go out with each request as they are."""
+    async with opened(mcp(url, headers={"authorization": SECRET, "x-tenant": "acme"})) as server:
+        assert await Caller(server).call("header", name="x-tenant") == "acme"
         assert await Caller(server).call("header", name="authorization") == "[secret]"
-    finally:
-        await server.close()
 
 
 @asynccontextmanager
@@ -132,12 +118,9 @@ async def test_a_server_that_refuses_is_named(
     caplog.set_level(logging.DEBUG)
     async with answering(answer) as url:
         with_password = url.replace("http://", "http://user:url-password@")
-        server = mcp(with_password, name="own", headers={"authorization": SECRET})
-        try:
+        async with opened(mcp(with_password, name="own", headers={"authorization": SECRET})) as server:
             with pytest.raises(error, match=told) as refused:
                 await server.list_tools(asker())
-        finally:
-            await server.close()
     logged = [record.getMessage() for record in caplog.records]
     for text in (str(refused.value), repr(refused.value), repr(server), *logged):
         assert SECRET not in text
@@ -170,7 +153,7 @@ async def test_sessions_of_callers_are_bounded(url: str) -> None:
 
 
 async def test_a_session_that_nobody_uses_ends(url: str) -> None:
-    """A caller may never come back."""
+    """A caller may never come back; a call that outlives its worker must not start a server again."""
     definition = mcp(url)
     assert isinstance(definition, McpServer)
     pool = SessionPool("own", lambda headers: McpSession(definition.definition, headers), idle=0)
@@ -182,14 +165,6 @@ async def test_a_session_that_nobody_uses_ends(url: str) -> None:
             assert another is not session
     finally:
         await pool.close()
-
-
-async def test_a_closed_pool_opens_nothing(url: str) -> None:
-    """A call that outlives its worker must not start a server again."""
-    definition = mcp(url)
-    assert isinstance(definition, McpServer)
-    pool = SessionPool("own", lambda headers: McpSession(definition.definition, headers))
-    await pool.close()
     with pytest.raises(McpUnavailableError, match="'own' is closed"):
         async with pool.session({}):
             pass

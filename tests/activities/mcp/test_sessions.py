@@ -15,13 +15,13 @@ from everloop.agents.mcp.client import SessionPool
 from everloop.agents.mcp.definition import McpDefinition
 from everloop.agents.mcp.errors import McpLostError, McpProtocolError, McpUnavailableError
 from everloop.agents.mcp.sessions import McpSession
-from tests.support.rigs.mcp_rig import SMALL_STDIO, STDIO, Caller, Relay, accepts, asker, http_server
+from tests.support.rigs.mcp_rig import SMALL_STDIO, STDIO, Caller, Relay, accepts, asker, http_server, opened
 from tests.support.servers.processes import ROOT, ServerProcess, wait_until_answers
 
 _WORKER = """
 import asyncio, sys
 from everloop import mcp
-from tests.support.rigs.mcp_rig import Caller
+from tests.support.rigs.mcp_rig import opened, Caller
 
 async def work():
     await Caller(mcp(command=sys.argv[2:])).call("stick", flag=sys.argv[1])
@@ -39,30 +39,24 @@ async def server() -> AsyncGenerator[Plugin]:
 
 async def test_a_server_that_died_is_started_again() -> None:
     """The call that it died in is told as unknown; the next one starts it."""
-    server = mcp(command=STDIO, name="own")
-    caller = Caller(server)
-    try:
+    async with opened(mcp(command=STDIO, name="own")) as server:
+        caller = Caller(server)
         first = await caller.call("pid")
         with pytest.raises(McpLostError, match=r"'own' was lost.*may or may not have taken effect"):
             await caller.call("die")
         assert await caller.call("pid") != first
-    finally:
-        await server.close()
 
 
 async def test_a_call_that_may_be_repeated_survives_the_death_of_its_server(tmp_path: Path) -> None:
     """It is repeated once; one that may not be is told as unknown."""
     marks = str(tmp_path / "began")
-    server = mcp(command=SMALL_STDIO, idempotent=["die_once"])
-    careful = mcp(command=SMALL_STDIO)
-    try:
+    async with opened(mcp(command=SMALL_STDIO, idempotent=["die_once"])) as server:
+        careful = mcp(command=SMALL_STDIO)
         assert await Caller(server).call("die_once", mark=marks) == "alive"
         Path(marks).unlink()
         with pytest.raises(McpLostError):
             await Caller(careful).call("die_once", mark=marks)
         assert await Caller(careful).call("die_once", mark=marks) == "alive"
-    finally:
-        await server.close()
         await careful.close()
 
 
@@ -101,40 +95,32 @@ async def _is_written(flag: Path) -> bool:
 
 async def test_a_server_that_was_restarted_is_found_again(tmp_path: Path) -> None:
     """Its sessions are gone with it; while it is away, the error says so."""
-    async with http_server(tmp_path, "small.py") as (process, url):
-        server = mcp(url, name="own")
+    async with http_server(tmp_path, "small.py") as (process, url), opened(mcp(url, name="own")) as server:
         caller = Caller(server)
-        try:
-            first = await caller.call("pid")
-            process.kill()
-            with pytest.raises(McpUnavailableError, match="'own' cannot be reached"):
-                await caller.call("pid")
-            process.start()
-            await wait_until_answers(process, lambda: accepts(url), "the server")
-            assert await caller.call("pid") != first
-        finally:
-            await server.close()
+        first = await caller.call("pid")
+        process.kill()
+        with pytest.raises(McpUnavailableError, match="'own' cannot be reached"):
+            await caller.call("pid")
+        process.start()
+        await wait_until_answers(process, lambda: accepts(url), "the server")
+        assert await caller.call("pid") != first
 
 
 async def test_a_connection_that_breaks_costs_one_call(tmp_path: Path) -> None:
     """Others in the same session go on, and new ones come through."""
     async with http_server(tmp_path, "small.py") as (_, direct):
         relay = Relay(direct, b'{"name":"doomed"}')
-        async with relay.running() as url:
-            server = mcp(url, name="own")
+        async with relay.running() as url, opened(mcp(url, name="own")) as server:
             caller = Caller(server)
-            try:
-                other = asyncio.create_task(caller.call("wait_for", event="the end"))
-                doomed = asyncio.create_task(caller.call("hang", name="doomed"))
-                await caller.call("wait_for", event="doomed began")
-                relay.break_off()
+            other = asyncio.create_task(caller.call("wait_for", event="the end"))
+            doomed = asyncio.create_task(caller.call("hang", name="doomed"))
+            await caller.call("wait_for", event="doomed began")
+            relay.break_off()
 
-                with pytest.raises(McpLostError, match="'own' was lost"):
-                    await doomed
-                await caller.call("happen", event="the end")
-                assert await other == "the end"
-            finally:
-                await server.close()
+            with pytest.raises(McpLostError, match="'own' was lost"):
+                await doomed
+            await caller.call("happen", event="the end")
+            assert await other == "the end"
 
 
 UNUSABLE = {
@@ -153,12 +139,9 @@ async def test_a_command_that_is_no_server_is_named(
     command: list[str], error: type[Exception], told: str
 ) -> None:
     """The error says what to do."""
-    server = mcp(command=command)
-    try:
+    async with opened(mcp(command=command)) as server:
         with pytest.raises(error, match=told):
             await server.list_tools(asker())
-    finally:
-        await server.close()
 
 
 async def test_a_caller_who_gives_up_leaves_the_session_to_others() -> None:
@@ -188,14 +171,13 @@ async def _hear_nothing(progress: float, total: float | None, message: str | Non
 async def test_a_server_gets_its_own_environment_only(monkeypatch: pytest.MonkeyPatch) -> None:
     """What the worker knows, a server must not; what its definition gives, it has, and may not repeat."""
     monkeypatch.setenv("EVERLOOP_SECRET", "of-the-worker")
-    server = mcp(command=SMALL_STDIO, env={"API_KEY": "of-the-server", "MODE": "fast-mode"})
-    try:
+    async with opened(
+        mcp(command=SMALL_STDIO, env={"API_KEY": "of-the-server", "MODE": "fast-mode"})
+    ) as server:
         told = await Caller(server).call("environment")
         assert "of-the-worker" not in told
         assert "'API_KEY': '[secret]'" in told
         assert "'MODE': 'fast-mode'" in told
-    finally:
-        await server.close()
 
 
 def test_a_process_may_run_one_worker_after_another() -> None:

@@ -1,26 +1,32 @@
-"""What a client is notified of, in which order, and in which words."""
+"""What a client is notified of, in which order, in which words, and what ends that."""
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from datetime import timedelta
 
 import pytest
 from a2a.types.a2a_pb2 import StreamResponse
 from google.protobuf.json_format import ParseDict
+from redis.asyncio import Redis
+from redis.exceptions import ConnectionError as RedisConnectionError
+from structlog.testing import capture_logs
 
-from everloop.runtime.redis import connect_redis
-from everloop.stores.push.configs import RedisPushConfigs
+from everloop.activities.push.webhook import Answer, Webhooks
+from everloop.stores.push.configs import PushConfig, RedisPushConfigs
 from everloop.stores.views.interface import START
 from everloop.stores.views.redis import RedisTaskViews
-from everloop.workflows.contract.calls import DeliverPushResult
-from everloop.workflows.contract.events import Narrated
+from everloop.workflows.contract.calls import PUSH_FAILED, TASK_UNREADABLE, DeliverPushResult
+from everloop.workflows.contract.events import Narrated, TaskEvent
 from everloop.workflows.contract.names import child_task_id
-from everloop.workflows.contract.tasks import TaskState
-from tests.stores.examples import at, chunk, status, told
-from tests.support.rigs.push_rig import PushRig
+from everloop.workflows.contract.tasks import TaskState, TaskStatus
+from tests.stores.examples import answered, artifact, at, chunk, status, told
+from tests.support.memory.push_configs import MemoryPushConfigs
+from tests.support.memory.task_views import MemoryTaskViews
+from tests.support.rigs.push_rig import LOOPBACK_ALLOWED, PushRig, push_rig
 from tests.support.servers.webhook import Notification, artifacts_of, running_webhook
 
-DONE = DeliverPushResult(done=True)
-WAITS = DeliverPushResult()
-
-WORKING, ASKS = "TASK_STATE_WORKING", "TASK_STATE_INPUT_REQUIRED"
-COMPLETED = "TASK_STATE_COMPLETED"
+DONE, WAITS = DeliverPushResult(done=True), DeliverPushResult()
+WORKING, ASKS, COMPLETED = "TASK_STATE_WORKING", "TASK_STATE_INPUT_REQUIRED", "TASK_STATE_COMPLETED"
+ENDED = status(2, TaskState.COMPLETED)
 
 
 def read(notification: Notification) -> StreamResponse:
@@ -30,14 +36,14 @@ def read(notification: Notification) -> StreamResponse:
 
 async def test_every_status_is_told_in_order() -> None:
     """From the beginning for a client who was there then; deltas are not told."""
-    async with running_webhook() as hook:
-        rig = PushRig(hook.url)
+    async with push_rig() as (rig, hook):
         await rig.begin(position=START)
         await rig.publish(status(1, message=told("a", "On it.")), chunk("Hel"), chunk("lo", index=1))
         await rig.publish(status(2, TaskState.INPUT_REQUIRED))
         waiting = await rig.deliver_all()
         await rig.publish(status(3), status(4, TaskState.COMPLETED))
         end = await rig.deliver_all()
+
     assert (waiting, end) == (WAITS, DONE)
     assert hook.states == [WORKING, ASKS, WORKING, COMPLETED]
     first = read(hook.taken[0]).status_update
@@ -46,80 +52,82 @@ async def test_every_status_is_told_in_order() -> None:
     assert first.status.timestamp.ToDatetime() == at(1).replace(tzinfo=None)
 
 
-async def test_narrations_and_sub_agents_are_not_told() -> None:
-    """Who is notified is not there to watch; what passes by is over when it arrives."""
-    async with running_webhook() as hook:
-        rig = PushRig(hook.url)
+async def test_narrations_and_sub_agents_are_not_told(redis: Redis) -> None:
+    """Who is notified is not there to watch; on the stores of a deployment, with many deltas in between."""
+    views, configs = RedisTaskViews(redis), RedisPushConfigs(redis)
+    async with push_rig(views=views, configs=configs) as (rig, hook):
         await rig.begin(position=START)
-        await rig.publish(status(1), Narrated(text="Reading"))
-        await rig.views.publish(child_task_id(rig.task.task_id, "call"), "run", [status(1, TaskState.FAILED)])
-        await rig.publish(status(2, TaskState.COMPLETED))
+        await rig.publish(status(1), Narrated(text="Reading"), *(chunk("x", index=n) for n in range(300)))
+        child = child_task_id(rig.task.task_id, "call")
+        await rig.views.publish(child, "run", [status(1, TaskState.FAILED)])
+        await rig.publish(ENDED)
         end = await rig.deliver_all()
+
     assert end == DONE
     assert hook.states == [WORKING, COMPLETED]
 
 
-async def test_the_same_on_redis(redis_url: str) -> None:
-    """The stores of a deployment."""
-    async with running_webhook() as hook, connect_redis(redis_url) as redis:
-        rig = PushRig(hook.url, views=RedisTaskViews(redis), configs=RedisPushConfigs(redis))
+Batches = Sequence[Sequence[TaskEvent]]
+FAILED_LOG = chunk("", artifact_id="log", index=1, failed=True)
+SECOND_HALF = chunk("w", position=2, index=1, last=True)
+ARTIFACTS: Mapping[str, tuple[Batches, Sequence[str], Sequence[str]]] = {
+    "whole when it is complete": (
+        [[status(1), chunk("Hel"), chunk("lo", index=1, last=True)], [ENDED]],
+        [WORKING, "", COMPLETED],
+        ["Hello"],
+    ),
+    "not if it was withdrawn or failed": (
+        [[status(1), chunk("wrong", artifact_id="log")], [FAILED_LOG, ENDED]],
+        [WORKING, COMPLETED],
+        [],
+    ),
+    "anew when it is complete again": (
+        [
+            [chunk("old", last=True), chunk("ne", position=2)],
+            [],
+            [chunk("w", position=2, index=1, last=True)],
+        ],
+        [""],
+        ["new"],
+    ),
+}
+
+
+@pytest.mark.parametrize(("batches", "states", "texts"), ARTIFACTS.values(), ids=ARTIFACTS.keys())
+async def test_an_artifact_is_told_whole(
+    batches: Batches, states: Sequence[str], texts: Sequence[str]
+) -> None:
+    """Where it stands among the statuses; an empty batch lets all before it be delivered."""
+    async with push_rig() as (rig, hook):
         await rig.begin(position=START)
-        await rig.publish(status(1), *(chunk("x", index=n) for n in range(300)))
-        await rig.publish(status(2, TaskState.COMPLETED))
-        end = await rig.deliver_all()
-    assert end == DONE
-    assert hook.states == [WORKING, COMPLETED]
-
-
-async def test_an_artifact_is_told_whole_when_it_is_complete() -> None:
-    """Where it stands among the statuses; a draft that was withdrawn, or failed, is not told."""
-    async with running_webhook() as hook:
-        rig = PushRig(hook.url)
-        await rig.begin(position=START)
-        await rig.publish(
-            status(1), chunk("wrong", artifact_id="log"), chunk("Hel"), chunk("lo", index=1, last=True)
-        )
-        await rig.publish(chunk("", artifact_id="log", index=1, failed=True), status(2, TaskState.COMPLETED))
+        for batch in batches:
+            await (rig.publish(*batch) if batch else rig.deliver_all())
         await rig.deliver_all()
-    update = read(hook.taken[1]).artifact_update
-    assert [each.state for each in hook.taken] == [WORKING, "", COMPLETED]
-    assert len(artifacts_of(hook.taken)) == 1
-    assert (update.artifact.artifact_id, update.artifact.parts[0].text) == ("response", "Hello")
-    assert (update.append, update.last_chunk) == (False, True)
 
-
-async def test_an_artifact_that_begins_anew_is_told_when_it_is_complete_again() -> None:
-    """What stood there before is of no use any more."""
-    async with running_webhook() as hook:
-        rig = PushRig(hook.url)
-        await rig.begin(position=START)
-        await rig.publish(chunk("old", last=True), chunk("ne", position=2))
-        await rig.deliver_all()
-        await rig.publish(chunk("w", position=2, index=1, last=True))
-        await rig.deliver_all()
-    (failure_fields,) = artifacts_of(hook.taken)
-    assert isinstance(failure_fields, dict)
-    assert failure_fields["parts"] == [{"text": "new"}]
+    updates = [read(each).artifact_update for each in hook.taken if not each.state]
+    assert [each.state for each in hook.taken] == states
+    assert [update.artifact.parts[0].text for update in updates] == texts
+    assert all((update.append, update.last_chunk) == (False, True) for update in updates)
 
 
 async def test_nothing_is_missed_before_the_first_look() -> None:
     """What happened after the config was set, while no worker was there to look at the task."""
-    async with running_webhook() as hook:
-        rig = PushRig(hook.url)
+    async with push_rig() as (rig, hook):
         await rig.begin(status(1))
-        await rig.publish(chunk("Hello", last=True), status(2, TaskState.COMPLETED))
+        await rig.publish(chunk("Hello", last=True), ENDED)
         await rig.deliver_all()
+
     assert [each.state for each in hook.taken] == ["", COMPLETED]
     assert len(artifacts_of(hook.taken)) == 1
 
 
 async def test_who_comes_while_a_task_waits_hears_all_of_it_later() -> None:
     """Although it works again by then: the task as it stands, with what was made meanwhile."""
-    async with running_webhook() as hook:
-        rig = PushRig(hook.url)
+    async with push_rig() as (rig, hook):
         await rig.begin(status(1, TaskState.INPUT_REQUIRED))
         await rig.publish(status(2), chunk("Hello", last=True))
         await rig.deliver_all()
+
     (only,) = hook.taken
     assert read(only).task.artifacts[0].parts[0].text == "Hello"
 
@@ -133,28 +141,27 @@ async def test_who_comes_while_a_task_waits_hears_all_of_it_later() -> None:
         (TaskState.FAILED, True),
     ],
 )
-async def test_who_comes_later_hears_how_the_task_stands(state: TaskState, is_told: bool) -> None:  # noqa: FBT001 -- a column of the table
+async def test_who_comes_later_hears_how_the_task_stands(state: TaskState, *, is_told: bool) -> None:
     """If it has ended, or waits for somebody; what came before is not told one by one."""
-    async with running_webhook() as hook:
-        rig = PushRig(hook.url)
+    async with push_rig() as (rig, hook):
         await rig.begin(status(1), chunk("Hello", last=True), status(2, state))
         result = await rig.deliver_all()
         await rig.publish(status(3, state))
         await rig.deliver_all()
+
     tasks = [task for each in hook.taken if (task := read(each).task).id]
     assert result.done == state.is_terminal
-    assert len(tasks) == is_told
-    assert all(task.artifacts[0].parts[0].text == "Hello" for task in tasks)
+    assert [task.artifacts[0].parts[0].text for task in tasks] == ["Hello"] * is_told
     assert len(hook.taken) == is_told + 1
 
 
 async def test_the_headers_say_who_it_is_and_which_notification() -> None:
     """Token and credentials as the client gave them; an id of its own for each, which is no secret."""
-    async with running_webhook() as hook:
-        rig = PushRig(f"{hook.url}?key=a%20b")
+    async with push_rig(query="?key=a%20b") as (rig, hook):
         await rig.begin(position=START)
-        await rig.publish(status(1), status(2, TaskState.COMPLETED))
+        await rig.publish(status(1), ENDED)
         await rig.deliver_all()
+
     first, second = hook.taken
     assert first.target == "/hook?key=a%20b"
     assert first.headers["host"] == f"127.0.0.1:{hook.port}"
@@ -168,20 +175,18 @@ async def test_the_headers_say_who_it_is_and_which_notification() -> None:
 @pytest.mark.parametrize("missing", ["scheme", "credentials"])
 async def test_half_an_authentication_is_not_sent(missing: str) -> None:
     """Nor is an empty token."""
-    async with running_webhook() as hook:
-        rig = PushRig(hook.url)
+    async with push_rig() as (rig, hook):
         rig.config = rig.config.model_copy(update={missing: "", "token": ""})
-        await rig.begin(status(1, TaskState.COMPLETED))
+        await rig.begin(ENDED)
         await rig.deliver_all()
+
     (only,) = hook.taken
-    assert "authorization" not in only.headers
-    assert "x-a2a-notification-token" not in only.headers
+    assert not {"authorization", "x-a2a-notification-token"} & only.headers.keys()
 
 
 async def test_a_client_of_the_old_version_gets_tasks() -> None:
     """One for each status, in its own JSON; of artifacts it hears with the next status."""
-    async with running_webhook() as hook:
-        rig = PushRig(hook.url)
+    async with push_rig() as (rig, hook):
         await rig.begin(position=START, is_legacy=True)
         await rig.publish(
             status(1), chunk("Hello", last=True), status(2, TaskState.COMPLETED, message=told("m"))
@@ -191,12 +196,225 @@ async def test_a_client_of_the_old_version_gets_tasks() -> None:
     assert hook.states == ["working", "completed"]
     assert len(hook.taken) == 2
     last = hook.taken[1].body
-    assert (last["kind"], last["id"], last["contextId"]) == (
-        "task",
-        rig.task.task_id,
-        rig.task.context_id,
-    )
-    assert last["artifacts"] == [
-        {"artifactId": "response", "name": "Response", "parts": [{"kind": "text", "text": "Hello"}]}
-    ]
+    assert (last["kind"], last["id"], last["contextId"]) == ("task", rig.task.task_id, rig.task.context_id)
+    parts = [{"kind": "text", "text": "Hello"}]
+    assert last["artifacts"] == [{"artifactId": "response", "name": "Response", "parts": parts}]
     assert hook.taken[1].headers["content-type"] == "application/json"
+
+
+async def test_what_was_not_taken_is_sent_again_under_its_id() -> None:
+    """Nothing else overtakes it, however often that happens."""
+    async with push_rig(500, 404, "close", (302, {"Location": "/taken"}), 503) as (rig, hook):
+        await rig.begin(position=START)
+        await rig.publish(status(1), ENDED)
+        failed = await rig.failures(5)
+        await rig.deliver_all()
+
+    assert [error.message for error in failed] == [
+        "the webhook answered 500; expected 2xx",
+        "the webhook answered 404; expected 2xx",
+        "no answer from the webhook (RemoteProtocolError)",
+        "the webhook answered 302: redirects are not followed; set the URL it leads to",
+        "the webhook answered 503; expected 2xx",
+    ]
+    assert all(error.type == PUSH_FAILED and not error.non_retryable for error in failed)
+    assert {(each.id, each.content) for each in hook.refused} == {(hook.taken[0].id, hook.taken[0].content)}
+    assert hook.states == [WORKING, COMPLETED]
+
+
+@pytest.mark.parametrize(
+    ("told_to_wait", "attempt", "waits"), [("7", 1, 7), ("7", 9, None), ("99999", 1, 600), ("x", 1, None)]
+)
+async def test_a_webhook_may_ask_for_time(told_to_wait: str, attempt: int, waits: int | None) -> None:
+    """It is not asked sooner; if our own backoff is longer, that holds, and ten minutes are the most."""
+    async with push_rig((429, {"Retry-After": told_to_wait})) as (rig, _):
+        await rig.begin(ENDED)
+        rig.attempt = attempt - 1
+        (failed,) = await rig.failures(1)
+
+    assert failed.next_retry_delay == (None if waits is None else timedelta(seconds=waits))
+
+
+async def test_what_nobody_took_for_too_long_is_left_out() -> None:
+    """The next one is sent."""
+    async with push_rig(500) as (rig, hook):
+        await rig.begin(position=START)
+        await rig.publish(status(1), ENDED)
+        await rig.failures(1)
+        await rig.deliver(skips=True)
+        await rig.deliver_all()
+
+    assert hook.states == [COMPLETED]
+
+
+async def test_what_was_taken_but_not_noted_is_sent_again_under_its_id() -> None:
+    """A worker that dies in between, or a store that is away, loses nothing."""
+
+    class FailingOnce(MemoryPushConfigs):
+        is_away = True
+
+        async def advance(self, config: PushConfig, *, start: str, end: str) -> None:
+            if self.is_away:
+                self.is_away = False
+                raise RedisConnectionError
+            await super().advance(config, start=start, end=end)
+
+    async with push_rig(configs=FailingOnce()) as (rig, hook):
+        await rig.begin(ENDED)
+        with pytest.raises(RedisConnectionError):
+            await rig.deliver()
+        await rig.deliver_all()
+
+    first, second = hook.taken
+    assert (first.id, first.content) == (second.id, second.content)
+
+
+async def test_a_lost_view_comes_back_from_the_workflow() -> None:
+    """The client hears how the task stands, once, and then what follows."""
+    async with push_rig() as (rig, hook):
+        await rig.begin(status(1))
+        await rig.deliver_all()
+        lost = PushRig(hook.url, configs=rig.configs)
+        lost.task, lost.config = rig.task, rig.config
+        asks = TaskStatus(state=TaskState.INPUT_REQUIRED, at=at(5))
+        lost.workflows.known = answered(rig.task, "run", 5, status=asks, artifacts=(artifact("Hi"),))
+        waiting = await lost.deliver_all()
+        await lost.publish(status(6, TaskState.COMPLETED))
+        end = await lost.deliver_all()
+
+    assert (waiting, end) == (WAITS, DONE)
+    assert hook.states == [ASKS, COMPLETED]
+    assert read(hook.taken[0]).task.artifacts[0].parts[0].text == "Hi"
+    assert lost.workflows.asked == 1
+
+
+async def test_a_view_that_nobody_can_tell_is_waited_for() -> None:
+    """As long as it takes; a task that is gone for good has nothing to tell."""
+    async with push_rig() as (rig, hook):
+        await rig.configs.put(rig.config, position="1-0")
+        rig.workflows.answers = False
+        (failed,) = await rig.failures(1)
+        rig.workflows.answers = True
+        gone = await rig.deliver()
+
+    assert (failed.type, gone, hook.taken) == (TASK_UNREADABLE, DONE, [])
+
+
+async def test_a_trimmed_stream_is_no_reason_to_miss_the_end() -> None:
+    """The task is told as it stands, and what follows."""
+    async with push_rig(views=MemoryTaskViews(max_events=5)) as (rig, hook):
+        await rig.begin(position=START)
+        asks = status(2, TaskState.INPUT_REQUIRED)
+        await rig.publish(status(1), *(chunk("x", index=n) for n in range(20)), asks)
+        await rig.publish(*(chunk("x", index=n) for n in range(20, 40)))
+        waiting = await rig.deliver_all()
+        await rig.publish(status(3, TaskState.COMPLETED))
+        await rig.deliver_all()
+
+    assert waiting == WAITS
+    assert hook.states == [ASKS, COMPLETED]
+
+
+async def test_a_task_that_goes_on_after_its_end_is_told_again() -> None:
+    """An operator has reset it: what was heard before is not repeated."""
+    async with push_rig() as (rig, hook):
+        await rig.begin(status(1, TaskState.FAILED))
+        await rig.deliver_all()
+        again = await rig.deliver_all()
+        await rig.views.publish(rig.task.task_id, "newer run", [status(1), ENDED])
+        end = await rig.deliver_all()
+
+    assert again == end == DONE
+    assert hook.states == ["TASK_STATE_FAILED", WORKING, COMPLETED]
+
+
+async def test_failures_hold_no_secret() -> None:
+    """They stand in histories and logs: neither token nor credentials, nor the path of the webhook."""
+    async with push_rig(500, "close", query="/secret-path?secret-key") as (rig, _):
+        await rig.begin(ENDED)
+        with capture_logs() as lines:
+            failed = await rig.failures(2)
+
+    shown = [*(f"{error!r} {error} {error.__cause__!r}" for error in failed), *map(str, lines)]
+    assert [line["attempt"] for line in lines] == [1, 2]
+    for secret in ("the-token", "the-credentials", "secret-path", "secret-key"):
+        assert not any(secret in text for text in shown)
+
+
+async def test_a_webhook_that_is_gone_is_removed() -> None:
+    """Nothing more is sent there."""
+    async with push_rig(410) as (rig, hook):
+        await rig.begin(status(1, TaskState.INPUT_REQUIRED))
+        end = await rig.deliver_all()
+
+    assert (end, len(hook.refused), hook.taken) == (DONE, 1, [])
+    assert await rig.configs.list_configs(rig.task.task_id) == []
+
+
+@pytest.mark.parametrize("is_lost", [False, True], ids=["deleted", "lost"])
+async def test_a_config_that_is_not_there_ends_its_delivery(*, is_lost: bool) -> None:
+    """Nothing is sent; if the store was emptied, nobody hears of the task, and an operator has to know."""
+    async with push_rig() as (rig, hook):
+        await rig.begin(ENDED)
+        await rig.configs.delete(rig.task.task_id, rig.config.id)
+        rig.port = PushRig(hook.url, views=rig.views).port if is_lost else rig.port
+        with capture_logs() as lines:
+            end = await rig.deliver()
+
+    assert (end, hook.taken) == (DONE, [])
+    logged = [(line["log_level"], line["event"].partition(":")[0]) for line in lines]
+    assert logged == [("error", "push config lost")] * is_lost
+
+
+Act = Callable[[str], Awaitable[None]]
+
+
+class Replacing(Webhooks):
+    """Lets something happen before, or after, each post."""
+
+    def __init__(
+        self, before: Callable[[str], Awaitable[None]], after: Callable[[str], Awaitable[None]]
+    ) -> None:
+        super().__init__(LOOPBACK_ALLOWED)
+        self._before, self._after = before, after
+
+    async def post(self, url: str, content: bytes, headers: Mapping[str, str], *, owner: str = "") -> Answer:
+        await self._before(url)
+        answer = await super().post(url, content, headers, owner=owner)
+        await self._after(url)
+        return answer
+
+
+async def nothing(_: str) -> None:
+    return
+
+
+async def test_a_config_that_is_set_anew_while_it_is_served_begins_anew() -> None:
+    """Its new webhook hears how the task stands, although the old one has taken that."""
+
+    async def replace(url: str) -> None:
+        if url == old.url:
+            await rig.configs.put(rig.config.model_copy(update={"url": new.url}))
+
+    async with running_webhook() as new, push_rig(webhooks=Replacing(nothing, replace)) as (rig, old):
+        await rig.begin(ENDED)
+        await rig.deliver_all()
+
+    assert old.states == new.states == [COMPLETED]
+
+
+@pytest.mark.parametrize("change", ["url", "token"])
+async def test_a_config_that_was_set_anew_survives_the_end_of_its_old_webhook(change: str) -> None:
+    """The new one hears what the old one did not take."""
+
+    async def replace(url: str) -> None:
+        if url == old.url and not new.taken:
+            await rig.configs.put(fresh)
+
+    async with running_webhook() as new, push_rig(410, webhooks=Replacing(replace, nothing)) as (rig, old):
+        fresh = rig.config.model_copy(update={change: new.url if change == "url" else "new"})
+        await rig.begin(ENDED)
+        await rig.deliver_all()
+
+    assert [each.id for each in old.refused] == [each.id for each in [*new.taken, *old.taken]]
+    assert await rig.configs.get(rig.task.task_id, rig.config.id) == fresh

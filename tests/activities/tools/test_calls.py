@@ -1,14 +1,21 @@
-"""How a tool call runs: validated, at most once, recorded, told."""
+"""How a tool call runs: validated, recorded, published; what its log and its trace tell of it."""
 
 import asyncio
+import json
 import threading
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pytest
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from redis.exceptions import ConnectionError as RedisConnectionError
+from structlog.testing import capture_logs
 from temporalio.exceptions import ApplicationError
 from temporalio.testing import ActivityEnvironment
 
+from everloop.agents.limits import Retries
+from everloop.agents.questions import InputRequired
 from everloop.agents.tool import Tool, tool
 from everloop.agents.tool_arguments import MAX_RESULT_BYTES
 from everloop.agents.tool_context import ToolContext
@@ -23,7 +30,7 @@ from everloop.workflows.contract.events import (
     Warned,
 )
 from everloop.workflows.contract.messages import ToolMessage
-from everloop.workflows.contract.tasks import TaskState
+from everloop.workflows.contract.tasks import Identity, TaskState
 from tests.support.memory.tool_records import MemoryToolRecords
 from tests.support.rigs.tool_rig import ToolRig
 
@@ -35,28 +42,9 @@ def double(number: int) -> int:
 
 
 @tool
-def where() -> str:
-    """Name the thread."""
-    return threading.current_thread().name
-
-
-@tool
 async def fail() -> str:
     """Raise."""
     raise ValueError("the disk is full")
-
-
-@tool
-def much() -> str:
-    """Return more than a model should read."""
-    return "é" * MAX_RESULT_BYTES
-
-
-@tool(timeout=timedelta(seconds=1))
-async def endless() -> str:
-    """Never return."""
-    await asyncio.Event().wait()
-    return ""
 
 
 @tool
@@ -79,76 +67,30 @@ def quitter() -> str:
     raise SystemExit(3)
 
 
-async def test_a_tool_gets_values_and_its_result_is_text() -> None:
-    """Arguments are validated by the signature; what is not text becomes JSON."""
-    rig = ToolRig(double)
-    result = await rig.run(rig.call("double", '{"number": "21"}'))
-    assert result == ToolMessage(call_id="call", name="double", content="42")
+@tool
+def circle() -> list[object]:
+    """Return a list that holds itself."""
+    circle: list[object] = []
+    circle.append(circle)
+    return circle
 
 
-async def test_the_result_is_cached_at_its_position() -> None:
-    """The next model call finds it in the transcript."""
-    rig = ToolRig(double)
-    earlier = ToolMessage(call_id="earlier", name="double", content="")
-    await rig.transcripts.put(rig.task_id, "run", 0, [earlier] * 3)
-    result = await rig.run(rig.call("double", '{"number": 1}'))
-    opened = await rig.transcripts.open(rig.task_id, "run", 4)
-    assert opened.messages
-    assert opened.messages[3] == result
+FAILURES: list[tuple[Tool, str]] = [
+    (fail, "ValueError: the disk is full"),
+    (impatient, "TimeoutError: "),
+    (leaky, "leaky was cancelled"),
+    (quitter, "SystemExit: 3"),
+    (circle, "Circular reference"),
+]
 
 
-async def test_a_late_attempt_does_not_replace_a_result() -> None:
-    """A worker that was frozen finds its artifact overtaken and its call done by another."""
-    rig = ToolRig(double)
-    earlier = ToolMessage(call_id="earlier", name="double", content="")
-    await rig.transcripts.put(rig.task_id, "run", 0, [earlier] * 3)
-    good = await rig.run(rig.call("double", '{"number": 1}'))
-    await rig.run(rig.call("double", '{"number": "many"}'))
-    opened = await rig.transcripts.open(rig.task_id, "run", 4)
-    assert opened.messages
-    assert opened.messages[3] == good
-
-
-@pytest.mark.parametrize("has_fallback", [True, False])
-async def test_a_failure_is_cached_unless_another_tool_stands_in(*, has_fallback: bool) -> None:
-    """The result of that tool takes the place in the transcript."""
-    rig = ToolRig(double, fail)
-    earlier = ToolMessage(call_id="earlier", name="double", content="")
-    await rig.transcripts.put(rig.task_id, "run", 0, [earlier] * 3)
-    failed = await rig.run(rig.call("fail").model_copy(update={"has_fallback": has_fallback}))
-    stands_in = await rig.run(rig.call("double", '{"number": 1}'))
-    opened = await rig.transcripts.open(rig.task_id, "run", 4)
-    assert failed.outcome == "error"
-    assert opened.messages
-    assert opened.messages[3] == (stands_in if has_fallback else failed)
-
-
-async def test_subscribers_hear_of_start_and_end() -> None:
-    """In order, with the attempt and the beginning of the result."""
-    rig = ToolRig(double)
-    await rig.run(rig.call("double", '{"number": 1}'))
-    assert await rig.events() == [
-        ToolStarted(call_id="call", name="double", attempt=1),
-        ToolCompleted(call_id="call", name="double", outcome="ok", result="2", size=1),
-    ]
-
-
-async def test_subscribers_get_results_up_to_a_size() -> None:
-    """In whole characters; they hear how much there is."""
-
-    @tool
-    def recite(lines: int) -> str:
-        """Recite."""
-        return "ü" * lines
-
-    rig = ToolRig(recite)
-    for number in (8_000, 8_001):
-        await rig.run(rig.call("recite", f'{{"lines": {number}}}', call_id=f"c{number}"))
-    ended = [event for event in await rig.events() if isinstance(event, ToolCompleted)]
-    assert [(len(event.result), event.size, event.cut) for event in ended] == [
-        (8_000, 16_000, False),
-        (8_000, 16_002, True),
-    ]
+@pytest.mark.parametrize(("offered", "told"), FAILURES, ids=lambda each: getattr(each, "name", ""))
+async def test_what_a_tool_raises_is_its_own(offered: Tool, told: str) -> None:
+    """A timeout, a cancellation, an exit or a result that is no JSON: an error for the model, no more."""
+    rig = ToolRig(offered)
+    result = await rig.run(rig.call(offered.name))
+    assert result.outcome == "error"
+    assert told in result.content
 
 
 @pytest.mark.parametrize(
@@ -172,75 +114,87 @@ async def test_bad_arguments_go_back_to_the_model(arguments: str, expected: str)
 
 async def test_an_unknown_tool_is_an_error_that_lists_the_known_ones() -> None:
     """The model invented a name and can choose a real one. What it said with the call is told anyway."""
-    rig = ToolRig(double, where)
+    rig = ToolRig(double, fail)
     status = StatusChanged(version=2, state=TaskState.WORKING, at=datetime.now(UTC))
     result = await rig.run(rig.call("triple").model_copy(update={"statuses": (status,)}))
     assert result.outcome == "invalid"
-    assert result.content == "there is no tool 'triple'; available tools: double, where"
+    assert result.content == "there is no tool 'triple'; available tools: double, fail"
     assert (await rig.events())[0] == status
 
 
-async def test_a_warning_is_told_with_the_start() -> None:
-    """Why this tool runs, and not the one that was asked for, is known before its result."""
+EARLIER = [ToolMessage(call_id="earlier", name="double", content="")] * 3
+"""What stands in the transcript before the results of the calls of these tests."""
+
+
+async def cached(rig: ToolRig) -> object:
+    """Return what the next model call reads in the place of the result."""
+    opened = await rig.transcripts.open(rig.task_id, "run", 4)
+    return opened.messages and opened.messages[3]
+
+
+async def test_a_result_is_cached_and_published() -> None:
+    """Values as the signature wants them; a late attempt, of a worker that was frozen, replaces nothing."""
     rig = ToolRig(double)
-    call = rig.call("double", '{"number": 1}').model_copy(update={"warning": "triple failed"})
-    await rig.run(call)
-    assert (await rig.events())[:2] == [
+    await rig.transcripts.put(rig.task_id, "run", 0, EARLIER)
+    call = rig.call("double", '{"number": "21"}').model_copy(update={"warning": "triple failed"})
+    result = await rig.run(call)
+    assert result == await cached(rig) == ToolMessage(call_id="call", name="double", content="42")
+    assert await rig.events() == [
         Warned(text="triple failed"),
         ToolStarted(call_id="call", name="double", attempt=1),
+        ToolCompleted(call_id="call", name="double", outcome="ok", result="42", size=2),
     ]
+    assert (await rig.run(rig.call("double", '{"number": "many"}'))).outcome == "invalid"
+    assert await cached(rig) == result
+
+
+@pytest.mark.parametrize("has_fallback", [True, False])
+async def test_a_failure_is_cached_unless_another_tool_stands_in(*, has_fallback: bool) -> None:
+    """The result of that tool takes the place in the transcript."""
+    rig = ToolRig(double, fail)
+    await rig.transcripts.put(rig.task_id, "run", 0, EARLIER)
+    failed = await rig.run(rig.call("fail").model_copy(update={"has_fallback": has_fallback}))
+    fallback = await rig.run(rig.call("double", '{"number": 1}'))
+    assert failed.outcome == "error"
+    assert await cached(rig) == (fallback if has_fallback else failed)
 
 
 async def test_a_result_of_the_workflow_is_cached_and_told() -> None:
     """A sub-agent's answer is a result like any other; storing it again changes nothing in the cache."""
     rig = ToolRig(double)
-    await rig.transcripts.put(rig.task_id, "run", 0, [ToolMessage(call_id="", name="", content="")] * 3)
+    await rig.transcripts.put(rig.task_id, "run", 0, EARLIER)
     result = ToolMessage(call_id="call", name="writer", content="a poem")
     for _ in range(2):
         call = StoreResultInput(task=rig.task, position=3, result=result)
         await ActivityEnvironment().run(rig.port.store_result, call)
-    opened = await rig.transcripts.open(rig.task_id, "run", 4)
     told = ToolCompleted(call_id="call", name="writer", outcome="ok", result="a poem", size=6)
-    assert opened.messages
-    assert opened.messages[3] == result
+    assert await cached(rig) == result
     assert (await rig.events())[0] == told
 
 
-async def test_a_result_that_is_no_json_is_an_error() -> None:
-    """A value that cannot be written down is the tool's mistake, and no reason to run it again."""
-
-    @tool
-    def circle() -> list[object]:
-        """Return a list that holds itself."""
-        circle: list[object] = []
-        circle.append(circle)
-        return circle
-
-    rig = ToolRig(circle)
-    result = await rig.run(rig.call("circle"))
-    assert result.outcome == "error"
-    assert "Circular reference" in result.content
+@tool
+def recite(length: int) -> str:
+    """Recite."""
+    return "é" * length
 
 
-async def test_an_exception_becomes_a_tool_error_without_a_stack_trace() -> None:
-    """The model reads the type and the message."""
-    rig = ToolRig(fail)
-    result = await rig.run(rig.call("fail"))
-    assert result.outcome == "error"
-    assert result.content == "ValueError: the disk is full"
+async def test_subscribers_get_results_up_to_a_size() -> None:
+    """In whole characters; they hear how much there is."""
+    rig = ToolRig(recite)
+    for number in (8_000, 8_001):
+        await rig.run(rig.call("recite", f'{{"length": {number}}}', call_id=f"c{number}"))
+    ended = [event for event in await rig.events() if isinstance(event, ToolCompleted)]
+    sizes = [(len(event.result), event.size, event.cut) for event in ended]
+    assert sizes == [(8_000, 16_000, False), (8_000, 16_002, True)]
 
 
-@pytest.mark.parametrize(
-    ("offered", "expected"),
-    [(impatient, "TimeoutError: "), (leaky, "leaky was cancelled"), (quitter, "SystemExit: 3")],
-    ids=["timeout", "cancelled", "exit"],
-)
-async def test_what_a_tool_raises_is_its_own(offered: Tool, expected: str) -> None:
-    """A timeout, a cancellation or an exit of the tool's own making is an error for the model, no more."""
-    rig = ToolRig(offered)
-    result = await rig.run(rig.call(offered.name))
-    assert result.outcome == "error"
-    assert result.content.startswith(expected)
+async def test_a_long_result_is_cut_with_a_note() -> None:
+    """The note says how much is missing; the cut falls between characters."""
+    rig = ToolRig(recite)
+    result = await rig.run(rig.call("recite", f'{{"length": {MAX_RESULT_BYTES}}}'))
+    kept, _, note = result.content.rpartition("\n")
+    assert len(kept.encode()) == MAX_RESULT_BYTES
+    assert note.startswith(f"[{MAX_RESULT_BYTES} of {2 * MAX_RESULT_BYTES} bytes were cut")
 
 
 async def test_tools_that_hang_leave_room_for_others() -> None:
@@ -264,9 +218,8 @@ async def test_tools_that_hang_leave_room_for_others() -> None:
 async def test_the_same_id_with_other_arguments_is_another_call() -> None:
     """After a Reset a model may use an id again; it must not get the outcome of another call."""
     rig = ToolRig(double)
-    first = await rig.run(rig.call("double", '{"number": 1}'))
-    second = await rig.run(rig.call("double", '{"number": 2}'))
-    assert (first.content, second.content) == ("2", "4")
+    results = [await rig.run(rig.call("double", f'{{"number": {n}}}')) for n in (1, 2)]
+    assert [result.content for result in results] == ["2", "4"]
 
 
 async def test_an_outcome_that_cannot_be_recorded_is_not_lost() -> None:
@@ -280,51 +233,185 @@ async def test_an_outcome_that_cannot_be_recorded_is_not_lost() -> None:
     assert (await rig.run(rig.call("double", '{"number": 1}'))).content == "2"
 
 
-async def test_a_sync_tool_runs_in_a_thread() -> None:
-    """It does not hold up the other calls of the worker."""
-    rig = ToolRig(where)
-    assert (await rig.run(rig.call("where"))).content != threading.main_thread().name
+@tool
+async def who(context: ToolContext) -> str:
+    """Say who started the task."""
+    await context.progress("halfway")
+    return f"{context.owner}/{context.auth.scheme}/{context.auth.subject}/{context.auth.claims}"
 
 
-async def test_a_tool_that_takes_too_long_is_ended() -> None:
-    """The error says how long it had."""
-    rig = ToolRig(endless)
-    result = await rig.run(rig.call("endless", wait=0.01))
-    assert result.outcome == "error"
-    assert result.content == "endless did not finish within 0.01 s"
-
-
-async def test_a_long_result_is_cut_with_a_note() -> None:
-    """The note says how much is missing; the cut falls between characters."""
-    rig = ToolRig(much)
-    result = await rig.run(rig.call("much"))
-    kept, _, note = result.content.rpartition("\n")
-    assert len(kept.encode()) == MAX_RESULT_BYTES
-    assert note.startswith(f"[{MAX_RESULT_BYTES} of {2 * MAX_RESULT_BYTES} bytes were cut")
-
-
-async def test_a_tool_reports_progress() -> None:
-    """The context belongs to the tool; the model does not see the parameter."""
-
-    @tool
-    async def count(context: ToolContext) -> str:
-        """Count."""
-        await context.progress("halfway")
-        return context.task_id
-
-    rig = ToolRig(count)
-    result = await rig.run(rig.call("count"))
-    assert result.content == rig.task_id
-    assert ToolProgressed(call_id="call", name="count", message="halfway") in await rig.events()
-    assert "context" not in str(count.parameters)
+async def test_a_tool_knows_the_caller_and_reports_progress() -> None:
+    """Of an anonymous one nothing but the owner; the model does not see the context among the parameters."""
+    rig = ToolRig(who)
+    identity = Identity(scheme="bearer", subject="ann", claims={"tenant": "blue"})
+    call = rig.call("who").model_copy(update={"identity": identity})
+    assert (await rig.run(call)).content == "owner/bearer/ann/{'tenant': 'blue'}"
+    assert (await rig.run(rig.call("who", call_id="other"))).content == "owner///{}"
+    assert ToolProgressed(call_id="call", name="who", message="halfway") in await rig.events()
+    assert "context" not in str(who.parameters)
 
 
 async def test_an_agent_that_this_worker_lacks_is_left_to_another() -> None:
     """The failure is retryable and lists the agents that are here."""
     rig = ToolRig(double)
-    call = rig.call("double")
-    stranger = call.model_copy(update={"task": call.task.model_copy(update={"agent_id": "other"})})
+    task = rig.task.model_copy(update={"agent_id": "other"})
     with pytest.raises(ApplicationError, match="this process serves: agent") as error:
-        await rig.run(stranger)
-    assert error.value.type == failures.AGENT_UNKNOWN
-    assert not error.value.non_retryable
+        await rig.run(rig.call("double").model_copy(update={"task": task}))
+    assert (error.value.type, error.value.non_retryable) == (failures.AGENT_UNKNOWN, False)
+
+
+CONTENT = "what the customer said"
+HERE = Path(__file__).name
+
+
+def check(amount: str) -> None:
+    if int(amount) < 0:
+        raise ValueError(CONTENT)
+
+
+@tool
+async def pay(amount: str) -> str:
+    """Pay."""
+    check(amount)
+    return amount
+
+
+@tool
+def pay_in_a_thread(amount: str) -> str:
+    """Pay."""
+    check(amount)
+    return json.loads(amount)
+
+
+@tool
+async def hang(amount: str) -> str:
+    """Never end."""
+    await asyncio.Event().wait()
+    return amount
+
+
+@tool
+async def leave(amount: str) -> str:
+    """End the process."""
+    raise SystemExit(amount)
+
+
+def line_of(function: Callable[..., object], text: str) -> int:
+    """Return the number of the first line of a function that has a text."""
+    lines = Path(__file__).read_text().splitlines()
+    begin = function.__code__.co_firstlineno
+    return next(n for n, line in enumerate(lines[begin - 1 :], begin) if text in line)
+
+
+@pytest.mark.parametrize(
+    ("name", "amount", "kind", "where", "text"),
+    [
+        ("pay", "-1", "ValueError", check, "raise ValueError"),
+        ("pay_in_a_thread", "-1", "ValueError", check, "raise ValueError"),
+        ("pay_in_a_thread", "x", "ValueError", check, "if int(amount)"),
+        ("hang", "1", "TimeoutError", hang.function, "await asyncio.Event"),
+        ("leave", "1", "SystemExit", leave.function, "raise SystemExit"),
+    ],
+    ids=["async", "sync", "in_a_library", "late", "exit"],
+)
+async def test_the_line_of_the_author_is_told(
+    name: str, amount: str, kind: str, where: Callable[..., object], text: str
+) -> None:
+    """In the log with the stack, without a word of what was said; to clients without its folder."""
+    rig = ToolRig(pay, pay_in_a_thread, hang, leave)
+    call = rig.call(name, json.dumps({"amount": amount}))
+
+    with capture_logs() as logs:
+        await rig.run(call.model_copy(update={"timeout": 0.05}) if name == "hang" else call)
+
+    raised_at = f"{HERE}:{line_of(where, text)} {where.__name__}"
+    told = (await rig.events())[-1]
+    assert isinstance(told, ToolCompleted)
+    assert told.raised_at == raised_at
+    (failed,) = [entry for entry in logs if entry["event"] == "tool failed"]
+    assert (failed["tool"], failed["raised_at"], failed["error_type"]) == (name, raised_at, kind)
+    assert failed["log_level"] == "warning"
+    if name != "hang":  # where it was is in what led to the error
+        assert any(
+            frame.endswith(f"{HERE}:{line_of(where, text)} {where.__name__}")
+            for frame in failed["stack"].splitlines()
+        )
+    assert CONTENT not in str([entry for entry in logs if entry["log_level"] != "debug"])
+
+
+async def test_who_debugs_reads_all_of_it() -> None:
+    """At level debug, as Python prints it."""
+    rig = ToolRig(pay)
+    with capture_logs() as logs:
+        await rig.run(rig.call("pay", '{"amount": "-1"}'))
+    (whole,) = [entry for entry in logs if entry["event"] == "tool traceback"]
+    assert whole["log_level"] == "debug"
+    assert whole["exception"].startswith("Traceback (most recent call last):")
+    assert whole["exception"].endswith(f"ValueError: {CONTENT}")
+
+
+@tool(retries=Retries(attempts=2, delay=timedelta(0)))
+def act(how: str) -> str:
+    """Do something."""
+    if how == "ask":
+        raise InputRequired("hush")
+    if how == "fail":
+        raise ValueError("hush")
+    return "hush"
+
+
+@pytest.mark.parametrize(
+    ("how", "outcomes", "errors"),
+    [
+        ("do", ["ok"], [None]),
+        ("ask", ["question"], [None]),
+        ("fail", [None, "error"], [failures.TOOL_FAILED, None]),
+        (1, ["invalid"], [None]),
+    ],
+)
+async def test_each_attempt_is_a_span(
+    spans: InMemorySpanExporter, how: str, outcomes: list[str | None], errors: list[str | None]
+) -> None:
+    """With what it came to, and without arguments and results."""
+    rig = ToolRig(act)
+
+    await rig.attempts(rig.call("act", f'{{"how": {how!r}}}'.replace("'", '"')))
+
+    spans_of_act = [span for span in spans.get_finished_spans() if span.name == "execute_tool act"]
+    found = [(span, dict(span.attributes or {})) for span in spans_of_act]
+    mine = [attributes for _, attributes in found if attributes["everloop.task.id"] == rig.task_id]
+    assert not any("hush" in span.to_json() for span, _ in found)
+    assert [attributes.pop("error.type", None) for attributes in mine] == errors
+    assert [attributes.pop("everloop.tool.outcome", None) for attributes in mine] == outcomes
+    assert mine[0] == {
+        "gen_ai.operation.name": "execute_tool",
+        "gen_ai.tool.name": "act",
+        "gen_ai.tool.type": "function",
+        "gen_ai.tool.call.id": "call",
+        "gen_ai.agent.id": "agent",
+        "gen_ai.agent.name": "Agent",
+        "gen_ai.conversation.id": "c",
+        "everloop.task.id": rig.task_id,
+    }
+
+
+@tool(idempotent=True)
+async def open_vault(context: ToolContext) -> str:
+    """Ask for a secret, and repeat it."""
+    return f"opened with {await context.secret('token')}"
+
+
+async def test_arguments_and_result_are_on_the_span_where_that_is_wanted(
+    spans: InMemorySpanExporter,
+) -> None:
+    """A secret that somebody supplied is blacked out there as everywhere."""
+    rig = ToolRig(act, open_vault, captures_content=True)
+    await rig.secrets.put(rig.task_id, "message", "hunter2-hunter2")
+    await rig.secrets.accept(rig.task_id, "message", "token")
+    await rig.run(rig.call("act", '{"how": "do"}'))
+    await rig.run(rig.call("open_vault", call_id="other"))
+    found = [dict(span.attributes or {}) for span in spans.get_finished_spans()]
+    acted, opened = (one for one in found if one.get("everloop.task.id") == rig.task_id)
+    assert json.loads(str(acted["gen_ai.tool.call.arguments"])) == {"how": "do"}
+    assert json.loads(str(acted["gen_ai.tool.call.result"])) == "hush"
+    assert json.loads(str(opened["gen_ai.tool.call.result"])) == "opened with [secret]"

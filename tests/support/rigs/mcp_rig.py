@@ -168,6 +168,15 @@ class Caller:
 
 
 @asynccontextmanager
+async def opened(plugin: Plugin) -> AsyncGenerator[Plugin]:
+    """Close the sessions of a plugin at the end of a block."""
+    try:
+        yield plugin
+    finally:
+        await plugin.close()
+
+
+@asynccontextmanager
 async def http_server(directory: Path, script: str = "full.py") -> AsyncGenerator[tuple[ServerProcess, str]]:
     """Yield a test server that listens, and its URL."""
     port = free_port()

@@ -21,7 +21,7 @@ from tests.stores.examples import said, status
 from tests.support.memory.task_views import MemoryTaskViews
 from tests.support.memory.tool_records import MemoryToolRecords
 from tests.support.rigs.model_rig import new_view
-from tests.support.servers.scripted_openai import ScriptedOpenAI
+from tests.support.servers.scripted_openai import Script, ScriptedOpenAI
 
 QUICK = NarrationTerms(least_interval=0.01)
 
@@ -57,9 +57,14 @@ class NarratorRig:
     """What the narrator tells comes into the stream, where the test waits for it."""
 
     def __init__(
-        self, client: AsyncOpenAI, views: TaskViews, terms: NarrationTerms, model: str | None
+        self,
+        provider: ScriptedOpenAI,
+        client: AsyncOpenAI,
+        views: TaskViews,
+        terms: NarrationTerms,
+        model: str | None,
     ) -> None:
-        self.views = views
+        self.provider, self.views = provider, views
         self.task = TaskRef(task_id=str(uuid4()), run_id="run", context_id="c", owner="o", agent_id="agent")
         self.port = Narrator(ModelProvider(client, model), views, MemoryToolRecords(), terms=terms)
         self.call = NarrateInput(task=self.task, narrator=NarratorSpec(interval=0.01))
@@ -96,6 +101,14 @@ class NarratorRig:
         """Run one attempt beside the test."""
         return asyncio.create_task(self.narrate())
 
+    @asynccontextmanager
+    async def narrating(self) -> AsyncGenerator[None]:
+        """Run one attempt beside a block, at whose end the task completes."""
+        running = self.start()
+        yield
+        await self.change(TaskState.COMPLETED)
+        await running
+
     def after(self, *details: object) -> None:
         """Let the attempt follow one whose last heartbeat carried these details."""
         self.environment.info = replace(self.environment.info, attempt=2, heartbeat_details=list(details))
@@ -122,16 +135,19 @@ class NarratorRig:
 
 @asynccontextmanager
 async def narrator_rig(
-    provider: ScriptedOpenAI,
-    views: TaskViews,
+    script: Script = (),
+    views: TaskViews | None = None,
     *,
     terms: NarrationTerms = QUICK,
     model: str | None = "test-model",
     begins: bool = True,
 ) -> AsyncGenerator[NarratorRig]:
     """Yield a rig whose task works, unless it is to begin later."""
-    async with AsyncOpenAI(api_key="sk-secret", base_url=provider.base_url, max_retries=0) as client:
-        rig = NarratorRig(client, views, terms, model)
+    async with (
+        ScriptedOpenAI(script) as provider,
+        AsyncOpenAI(api_key="sk-secret", base_url=provider.base_url, max_retries=0) as client,
+    ):
+        rig = NarratorRig(provider, client, views or MemoryTaskViews(), terms, model)
         if begins:
             await rig.begin()
         yield rig

@@ -1,7 +1,9 @@
 """A task whose client is notified, delivery by delivery, on stores of the test's choice."""
 
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import replace
+from typing import Any
 
 from temporalio.exceptions import ApplicationError
 from temporalio.testing import ActivityEnvironment
@@ -19,6 +21,7 @@ from tests.stores.examples import new_id, submitted
 from tests.support.memory.push_configs import MemoryPushConfigs
 from tests.support.memory.task_views import MemoryTaskViews
 from tests.support.memory.tool_records import MemoryToolRecords
+from tests.support.servers.webhook import Step, Webhook, running_webhook
 
 LOOPBACK_ALLOWED = WebhookPolicy(read_allowance("127.0.0.0/8"))
 
@@ -106,3 +109,14 @@ class PushRig:
                 failed.append(error)
         assert len(failed) == times
         return failed
+
+
+@asynccontextmanager
+async def push_rig(
+    *script: Step,
+    query: str = "",
+    **settings: Any,  # noqa: ANN401 -- of a `PushRig`
+) -> AsyncGenerator[tuple[PushRig, Webhook]]:
+    """Yield a rig, and the webhook that it notifies, which plays a script first."""
+    async with running_webhook(*script) as hook:
+        yield PushRig(f"{hook.url}{query}", **settings), hook

@@ -1,0 +1,303 @@
+"""The narrator tells what is new, while there is nothing better to look at."""
+
+import asyncio
+from collections.abc import Mapping
+from datetime import timedelta
+
+import pytest
+
+from everloop.activities.narrator.narrator import NarrationTerms
+from everloop.stores.views.interface import START, Snapshot, TaskViews
+from everloop.workflows.contract.events import Narrated, TaskEvent
+from everloop.workflows.contract.tasks import NarratorSpec, TaskState
+from tests.stores.examples import chunk, status
+from tests.support.memory.task_views import MemoryTaskViews
+from tests.support.rigs.narrator_rig import QUICK, Looked, narrator_rig
+from tests.support.servers.scripted_openai import Reasoning, Refusal, Reply
+
+SEARCHING, PAINTING = Reply(["Searching"]), Reply(["Painting"])
+
+
+async def test_it_tells_what_happens_until_the_task_ends(views: TaskViews) -> None:
+    """The model reads what is new, the request and what was told; it never fails the task."""
+    script = [Reply([Reasoning("Hm"), '"Searching the library."']), Reply(["Painting the picture"])]
+    async with narrator_rig(script, views) as rig:
+        async with rig.narrating():
+            await rig.call_tool("search")
+            await rig.until_told(1)
+            await rig.call_tool("paint")
+            told = await rig.until_told(2)
+
+        assert told == ["Searching the library", "Painting the picture"]
+        first, second = (str(request.conversation[-1]["content"]) for request in rig.provider.requests)
+        assert "Sum it up" in first
+        assert "calls search" in first
+        assert "<already_said>\nSearching the library\n</already_said>" in second
+        assert "calls paint" in second
+        assert rig.provider.requests[0].body["model"] == "test-model"
+        assert not [event for event in await rig.events() if event.kind in {"usage", "warning", "retry"}]
+
+
+ENDS: Mapping[str, TaskEvent] = {
+    "an answer": chunk("Hello"),
+    "an artifact": chunk("", artifact_id="log"),
+    **{str(state): status(9, state) for state in TaskState if state.is_terminal or state.is_interrupted},
+}
+
+
+@pytest.mark.parametrize("end", ENDS)
+@pytest.mark.parametrize("is_late", [False, True], ids=["then", "while the model answers"])
+async def test_it_ends_when_there_is_something_better_to_look_at(end: str, *, is_late: bool) -> None:
+    """An artifact, a question to the user, or the end; a narration that would be late is not told."""
+    gate = asyncio.Event()
+    async with narrator_rig([Reply([*[gate] * is_late, "Searching"])]) as rig:
+        running = rig.start()
+        await rig.call_tool("search")
+        await (rig.provider.request(1) if is_late else rig.until_told(1))
+        await rig.publish(ENDS[end])
+        gate.set()
+        await running
+
+        assert await rig.told() == ["Searching"] * (not is_late)
+
+
+async def test_a_withdrawn_answer_is_no_artifact() -> None:
+    """Each reply without a text may say that there is none; nor is one that stood there before."""
+    async with narrator_rig([SEARCHING, PAINTING]) as rig:
+        await rig.publish(chunk("a", last=True))
+        async with rig.narrating():
+            await rig.call_tool("search")
+            await rig.until_told(1)
+            await rig.publish(chunk("", position=2))
+            await rig.call_tool("paint")
+            await rig.until_told(2)
+
+
+@pytest.mark.parametrize("state", [state for state in TaskState if state.is_terminal])
+async def test_a_task_that_has_ended_is_not_told_of(state: TaskState) -> None:
+    """It may be over before its narrator begins."""
+    async with narrator_rig() as rig:
+        await rig.call_tool("search")
+        await rig.change(state)
+        await rig.narrate()
+        assert rig.provider.requests == []
+
+
+class Resumed(MemoryTaskViews):
+    """A task that still says it waits when the narrator looks first, and works from then on."""
+
+    async def load(
+        self, task_id: str, *, most: int | None = None, history_length: int | None = None
+    ) -> Snapshot | None:
+        snapshot = await super().load(task_id, most=most, history_length=history_length)
+        await self.publish(task_id, "run", [status(7, TaskState.WORKING)])
+        return snapshot
+
+
+async def test_a_task_that_was_just_answered_is_told_of() -> None:
+    """The call that carries its new status may come after the narrator."""
+    async with narrator_rig([SEARCHING], Resumed()) as rig:
+        await rig.change(TaskState.INPUT_REQUIRED)
+        running = rig.start()
+        await rig.call_tool("search")
+        await rig.until_told(1)
+        await rig.publish(status(9, TaskState.COMPLETED))
+        await running
+
+
+async def test_nothing_new_costs_nothing() -> None:
+    """The model is asked once for what has happened, however long nothing follows."""
+    views = Looked()
+    async with narrator_rig([SEARCHING], views) as rig:
+        async with rig.narrating():
+            await rig.call_tool("search")
+            await rig.until_told(1)
+            await views.looks(10)
+        assert len(rig.provider.requests) == 1
+
+
+async def test_it_does_not_repeat_itself() -> None:
+    """Nor say nothing."""
+    script = [Reply([text]) for text in ("Searching", "SEARCHING.", "", "Painting")]
+    async with narrator_rig(script) as rig:
+        async with rig.narrating():
+            for number in range(1, 5):
+                await rig.call_tool("search")
+                await rig.provider.request(number)
+            await rig.until_told(2)
+        assert await rig.told() == ["Searching", "Painting"]
+
+
+async def test_a_second_attempt_goes_on_where_the_first_one_died(views: TaskViews) -> None:
+    """What stands in the stream is neither told again nor said again."""
+    async with narrator_rig([Reply(["searching"]), PAINTING], views) as rig:
+        await rig.call_tool("search")
+        await rig.publish(Narrated(text="Searching"))
+        rig.after(START, 1)
+        async with rig.narrating():
+            for number, tool in enumerate(("search", "paint"), start=1):
+                await rig.call_tool(tool)
+                await rig.provider.request(number)
+            await rig.until_told(2)
+
+        assert await rig.told() == ["Searching", "Painting"]
+        assert "<already_said>\nSearching\n" in str(rig.provider.requests[0].conversation[-1]["content"])
+        assert rig.beats[-1][1] == 3
+
+
+async def test_what_was_told_before_an_attempt_is_no_news() -> None:
+    """Nothing has happened since the last narration: nothing is to be told."""
+    views = Looked()
+    async with narrator_rig([], views) as rig:
+        await rig.call_tool("search")
+        await rig.publish(Narrated(text="Searching"))
+        rig.after(START, 1)
+        async with rig.narrating():
+            await views.looks(10)
+        assert rig.provider.requests == []
+
+
+async def test_an_artifact_that_began_between_two_attempts_ends_the_second() -> None:
+    """The first one would have ended there."""
+    async with narrator_rig() as rig:
+        await rig.publish(chunk("a"))
+        await rig.call_tool("search")
+        rig.after(START, 0)
+        await rig.narrate()
+        assert rig.provider.requests == []
+
+
+@pytest.mark.parametrize(
+    "failure",
+    [
+        Refusal(500),
+        Refusal(401),
+        Reply(["Half"], ending="cut"),
+        Reply(["Half"], ending="quiet"),
+        Reply([], finish_reason="length"),
+    ],
+    ids=["an error", "a refusal", "a lost connection", "no end", "nothing"],
+)
+async def test_a_model_that_fails_costs_a_narration(failure: Refusal | Reply) -> None:
+    """The next one comes; the task hears nothing of it."""
+    async with narrator_rig([failure, SEARCHING]) as rig, rig.narrating():
+        await rig.call_tool("search")
+        await rig.provider.request(1)
+        await rig.call_tool("search")
+        assert await rig.until_told(1) == ["Searching"]
+
+
+async def test_a_model_that_goes_on_writing_is_hung_up_on() -> None:
+    """The first line is enough; the rest would be paid for."""
+    async with narrator_rig([Reply(["Searching\nMore", asyncio.Event()])]) as rig, rig.narrating():
+        await rig.call_tool("search")
+        assert await rig.until_told(1) == ["Searching"]
+        await rig.provider.requests[0].disconnected.wait()
+
+
+@pytest.mark.parametrize(
+    ("narrator", "agent", "asked"),
+    [("small", "large", "small"), (None, "large", "large"), (None, None, "other")],
+)
+async def test_the_model_is_the_narrator_s_or_the_agent_s(
+    narrator: str | None, agent: str | None, asked: str
+) -> None:
+    """Or else the worker's own."""
+    async with narrator_rig([SEARCHING], model="other") as rig:
+        spec = NarratorSpec(interval=0.01, model=narrator)
+        rig.call = rig.call.model_copy(update={"narrator": spec, "model": agent})
+        async with rig.narrating():
+            await rig.call_tool("search")
+            await rig.until_told(1)
+        assert rig.provider.requests[0].body["model"] == asked
+
+
+async def test_without_any_model_nothing_is_told() -> None:
+    """The task fails of that by itself."""
+    async with narrator_rig(model=None) as rig:
+        await rig.narrate()
+
+
+async def test_a_cancelled_narrator_hangs_up() -> None:
+    """Its task is over, or its worker stops: another attempt follows there."""
+    async with narrator_rig([Reply([asyncio.Event()])]) as rig:
+        running = rig.start()
+        await rig.call_tool("search")
+        request = await rig.provider.request(1)
+        rig.environment.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await running
+        await request.disconnected.wait()
+
+
+NO_PATIENCE = NarrationTerms(least_interval=0.01, patience=timedelta(0))
+NO_TIME = NarrationTerms(least_interval=0.01, longest=timedelta(0))
+
+
+@pytest.mark.parametrize(
+    ("terms", "begins", "is_away"),
+    [(NO_PATIENCE, False, False), (NO_PATIENCE, True, True), (NO_TIME, True, False)],
+    ids=["a lost view", "an outage", "its time is over"],
+)
+async def test_it_is_not_there_for_ever(terms: NarrationTerms, *, begins: bool, is_away: bool) -> None:
+    """Nobody sees what it would tell, or has to pay for it: it ends without an error."""
+    views = Looked()
+    async with narrator_rig([], views, terms=terms, begins=begins) as rig:
+        await rig.call_tool("search")
+        views.away = is_away
+        await rig.narrate()
+        assert rig.provider.requests == []
+
+
+async def test_a_task_that_is_shown_later_is_told_of_then() -> None:
+    """It was hidden, or its view was lost and put back."""
+    views = Looked()
+    async with narrator_rig([SEARCHING], views, begins=False) as rig:
+        await rig.call_tool("search")
+        async with rig.narrating():
+            await views.looks(5)
+            assert rig.provider.requests == []
+            await rig.begin()
+            await rig.until_told(1)
+
+
+async def test_an_outage_of_the_store_is_waited_out() -> None:
+    """From its beginning, too; and what happened meanwhile is told."""
+    views = Looked()
+    async with narrator_rig([SEARCHING], views) as rig:
+        views.away = True
+        async with rig.narrating():
+            await views.looks(3)
+            await rig.call_tool("search")
+            views.away = False
+            await rig.until_told(1)
+            views.away = True
+            await views.looks(3)
+            views.away = False
+
+
+async def test_it_asks_only_so_often_for_one_task() -> None:
+    """Attempts before count as well: their number is in the heartbeats."""
+    terms = NarrationTerms(least_interval=0.01, max_calls=3)
+    async with narrator_rig([SEARCHING, PAINTING], terms=terms) as rig:
+        rig.after(START, 1)
+        running = rig.start()
+        await rig.call_tool("search")
+        await rig.until_told(1)
+        await rig.call_tool("paint")
+        await running
+        assert await rig.told() == ["Searching", "Painting"]
+
+
+async def test_an_interval_has_its_least() -> None:
+    """An agent cannot make it ask without a pause; that is a second unless a test says otherwise."""
+    views = Looked()
+    async with narrator_rig([], views, terms=NarrationTerms(least_interval=3600)) as rig:
+        await rig.call_tool("search")
+        running = rig.start()
+        await views.looks(1)
+        rig.environment.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await running
+        assert rig.provider.requests == []
+    assert (NarrationTerms().least_interval, NarrationTerms().max_calls, QUICK.max_calls) == (1, 200, 200)
