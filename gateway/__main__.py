@@ -20,17 +20,15 @@ from everloop.agents.registry import AgentRegistry, AgentSettings, load_agents
 from everloop.gateway.app import build_app
 from everloop.gateway.auth.access import AccessControl, Authenticator, LimitSettings, make_request_limits
 from everloop.gateway.auth.settings import AuthSettings, AuthSettingsError, make_authenticator
-from everloop.gateway.backends import Stores
 from everloop.gateway.bindings.grpc import GrpcServer
-from everloop.gateway.cancellation import cancel
 from everloop.gateway.cards.signing import CardKey, CardKeyError, CardKeySettings, load_card_key
 from everloop.gateway.operations.push import make_push, notifier
 from everloop.gateway.operator.health import Gauges, Probe
 from everloop.gateway.server import AddressInUseError, GatewayServer, listen
-from everloop.gateway.settings import GatewaySettings
+from everloop.gateway.settings import GatewaySettings, Stores
 from everloop.gateway.tasks.tasks import Tasks
 from everloop.runtime.blobs import Blobs, BlobsUnfitError
-from everloop.runtime.redis import RedisUnfitError, StoreSettings, check_redis, connect_redis
+from everloop.runtime.redis import RedisUnfitError, StoreSettings, cancel, check_redis, connect_redis
 from everloop.runtime.settings import explain, report_unknown
 from everloop.runtime.telemetry.metrics import MetricsAddressError
 from everloop.runtime.telemetry.setup import Telemetry, configure_telemetry

@@ -7,25 +7,26 @@ from typing import cast
 from urllib.parse import urlsplit
 
 from a2a.server.request_handlers.request_handler import RequestHandler
+from a2a.utils.constants import PROTOCOL_VERSION_0_3, PROTOCOL_VERSION_1_0
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
+from starlette.routing import Route
 from temporalio.client import Client
 
 from everloop.agents.registry import AgentRegistry
 from everloop.gateway.auth.access import AccessControl, Anybody
-from everloop.gateway.backends import Stores
+from everloop.gateway.bindings.context import BodyLimits
 from everloop.gateway.bindings.http_errors import failed, unserved
+from everloop.gateway.bindings.jsonrpc import JsonRpcBinding
+from everloop.gateway.bindings.legacy import legacy_rest_calls
 from everloop.gateway.bindings.origins import OwnPagesOnly
-from everloop.gateway.bindings.requests import BodyLimits
-from everloop.gateway.bindings.routes import binding_routes
-from everloop.gateway.bindings.shell import HttpShell
-from everloop.gateway.cancellation import cancel
+from everloop.gateway.bindings.rest import RestBinding, RestCalls, rest_calls
+from everloop.gateway.bindings.shell import Endpoint, HttpShell
 from everloop.gateway.cards.cards import Cards, CardSettings
 from everloop.gateway.cards.routes import card_routes
 from everloop.gateway.cards.signing import CardKey
-from everloop.gateway.downloads.results import ResultDownloads
-from everloop.gateway.downloads.routes import Downloads
+from everloop.gateway.downloads.routes import Downloads, ResultDownloads
 from everloop.gateway.operations.admission import Admission
 from everloop.gateway.operations.answers import Answers
 from everloop.gateway.operations.files import InputFiles
@@ -35,17 +36,16 @@ from everloop.gateway.operations.push import PushOperations
 from everloop.gateway.operator.approvals import Approvals
 from everloop.gateway.operator.codec import codec_routes
 from everloop.gateway.operator.health import health_routes
-from everloop.gateway.settings import GatewaySettings
+from everloop.gateway.settings import GatewaySettings, Stores
 from everloop.gateway.tasks.fanout import EventFanout
-from everloop.gateway.tasks.large import LargeTasks
-from everloop.gateway.tasks.problems import Problems
 from everloop.gateway.tasks.reconcile import Reconciler
-from everloop.gateway.tasks.runs import Runs
-from everloop.gateway.tasks.snapshots import Snapshots
+from everloop.gateway.tasks.runs import Problems, Runs
+from everloop.gateway.tasks.snapshots import LargeTasks, Snapshots
 from everloop.gateway.tasks.steps import Steps
 from everloop.gateway.tasks.streams import TaskStreams
 from everloop.gateway.tasks.sweep import Sweep
 from everloop.gateway.tasks.tasks import Routes, Tasks
+from everloop.runtime.redis import cancel
 
 
 def build_app(  # noqa: PLR0913 -- the parts of a gateway, each by its name
@@ -121,7 +121,7 @@ def build_app(  # noqa: PLR0913 -- the parts of a gateway, each by its name
             # Any call to the store will do as a probe; no task has an empty id.
             *health_routes({"temporal": tasks.check, "redis": lambda: views.load("")}),
             # Last: the first word of some of these addresses is whatever a client makes it.
-            *binding_routes(handler, shell),
+            *_binding_routes(handler, shell),
         ],
         exception_handlers={HTTPException: unserved, Exception: failed},
         middleware=[Middleware(OwnPagesOnly, hosts)] if is_open else [],
@@ -146,3 +146,32 @@ async def _working(
         for loop in loops:
             await cancel(loop)
         await reconciler.close()
+
+
+# The addresses of all bindings over HTTP, at the root and at each agent's own address.
+#
+# A2A 1.0 §5.3 maps operations to methods and addresses. The shell finds the agent of `/agents/{agent}/…`.
+
+_AGENT = "/agents/{agent}"
+
+
+def _binding_routes(handler: RequestHandler, shell: HttpShell) -> list[Route]:
+    """Return the routes of JSON-RPC and HTTP+JSON, in both versions.
+
+    Longer addresses come first, so that no tenant is taken for the first word of one.
+    """
+    jsonrpc = Endpoint(JsonRpcBinding(handler), shell)
+    routes = [Route(path, jsonrpc, methods=["POST"]) for path in ("/", _AGENT, f"{_AGENT}/")]
+    legacy, current = legacy_rest_calls(handler), rest_calls(handler)
+    for prefix in (_AGENT, ""):
+        routes += _rest_routes(prefix, legacy, PROTOCOL_VERSION_0_3, shell)
+        routes += _rest_routes(prefix, current, PROTOCOL_VERSION_1_0, shell)
+        routes += _rest_routes(f"{prefix}/{{tenant}}", current, PROTOCOL_VERSION_1_0, shell)
+    return routes
+
+
+def _rest_routes(prefix: str, addresses: RestCalls, version: str, shell: HttpShell) -> list[Route]:
+    return [
+        Route(prefix + path, Endpoint(RestBinding(calls, version), shell), methods=list(calls))
+        for path, calls in addresses.items()
+    ]

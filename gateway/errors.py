@@ -15,9 +15,10 @@ GatewayError
     └── TaskPausedError     an operator has paused the task
 """
 
+import asyncio
 import uuid
-from collections.abc import Generator
-from contextlib import contextmanager
+from collections.abc import AsyncGenerator, Generator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 
 import grpc
@@ -36,9 +37,13 @@ from a2a.utils.errors import (
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import OutOfMemoryError, ReadOnlyError
 from redis.exceptions import TimeoutError as RedisTimeoutError
+from temporalio.exceptions import ApplicationError
+from temporalio.service import RPCError
 
 from everloop.runtime.blobs import BlobsUnavailableError
+from everloop.runtime.temporal.describe import is_not_found, is_unavailable
 from everloop.stores.views.interface import InvalidPageTokenError
+from everloop.workflows.contract.failures import BLOB_MISSING
 
 # Answers of this server that A2A has no error for, made known to all bindings of the SDK.
 #
@@ -247,3 +252,60 @@ def to_a2a(failure: Exception) -> A2AError:
     reason = str(failure.__cause__ or failure)
     _log.warning("request cannot be served now", error=type(failure).__name__, reason=reason)
     return UnavailableNowError(message, retry_after=answer.retry_after)
+
+
+# What failures of calls to Temporal mean.
+
+CALL_TIMEOUT = 5.0
+"""Seconds for one call to Temporal."""
+
+
+@asynccontextmanager
+async def translate_temporal_errors(seconds: float = CALL_TIMEOUT) -> AsyncGenerator[None]:
+    """Expect an answer in time.
+
+    Raises:
+        TemporalUnavailableError: there is none, or it says that Temporal cannot answer now.
+    """
+    try:
+        async with asyncio.timeout(seconds):
+            yield
+    except TimeoutError as error:
+        raise TemporalUnavailableError from error
+    except RPCError as error:
+        if is_unavailable(error):
+            raise TemporalUnavailableError from error
+        raise
+
+
+@asynccontextmanager
+async def translate_not_found(task_id: str) -> AsyncGenerator[None]:
+    """Expect that Temporal knows the task.
+
+    Raises:
+        TaskUnknownError: it does not.
+    """
+    try:
+        yield
+    except RPCError as error:
+        if is_not_found(error):
+            raise TaskUnknownError(task_id) from error
+        raise
+
+
+@asynccontextmanager
+async def translate_blob_errors() -> AsyncGenerator[None]:
+    """Expect that the large payloads of an answer can be had from the blob store.
+
+    Raises:
+        PayloadLostError: one is lost for good.
+        PayloadsUnavailableError: the store does not tell now.
+    """
+    try:
+        yield
+    except BlobsUnavailableError as error:
+        raise PayloadsUnavailableError from error
+    except ApplicationError as error:
+        if error.type == BLOB_MISSING:
+            raise PayloadLostError from error
+        raise

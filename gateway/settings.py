@@ -1,12 +1,17 @@
 """How a gateway process is set up."""
 
 import re
+from dataclasses import dataclass
 from typing import Annotated
 
 from pydantic import Field, ValidationInfo, field_validator
 from pydantic_settings import NoDecode
 
 from everloop.runtime.settings import Settings
+from everloop.stores.artifacts.interface import Artifacts
+from everloop.stores.secrets import Secrets
+from everloop.stores.transcripts import Transcripts
+from everloop.stores.views.interface import TaskViews
 from everloop.workflows.contract.names import DEFAULT_TASK_QUEUE
 
 EVERYWHERE = frozenset({"0.0.0.0", "::"})
@@ -91,3 +96,18 @@ class GatewaySettings(Settings):
     def _reachable_host(self) -> str:
         host = "localhost" if self.host in EVERYWHERE else self.host
         return f"[{host}]" if ":" in host else host
+
+
+@dataclass(frozen=True)
+class Stores:
+    """Where tasks are shown from, where clients' secrets for their tools go, what tasks put out and said.
+
+    `link_seconds` is how long a link lasts at which clients fetch a part from the blob store itself; 0: they
+    fetch all from us.
+    """
+
+    views: TaskViews
+    secrets: Secrets
+    artifacts: Artifacts
+    transcripts: Transcripts
+    link_seconds: int = 0

@@ -5,8 +5,9 @@ RedisUnfitError
 └── RedisMisconfiguredError     it is too old, or throws data away
 """
 
+import asyncio
 from collections.abc import Mapping
-from typing import cast
+from typing import TypeVar, cast
 from urllib.parse import urlsplit
 
 from pydantic import Field, field_validator
@@ -179,3 +180,19 @@ def _check_durability(facts: Mapping[str, str | int]) -> list[str]:
         return []
     lost = "tool records and conversations would be lost if Redis restarts"
     return [f"append-only file is off: {lost}; set appendonly yes"]
+
+
+Result = TypeVar("Result")
+
+RETRY_AFTER = 0.1
+"""Seconds until a future that did not end is cancelled again."""
+
+
+async def cancel(future: "asyncio.Future[Result]") -> None:
+    """Cancel until it has ended.
+
+    In Python 3.11 a cancellation may get lost in `asyncio.wait_for`, which the Redis client uses.
+    """
+    while not future.done():
+        future.cancel()
+        await asyncio.wait({future}, timeout=RETRY_AFTER)

@@ -10,16 +10,15 @@ from temporalio.client import Client
 from everloop.deploy.reindex.listed_tasks import Chosen, FoundTask, listed_tasks
 from everloop.deploy.reindex.progress import Progress
 from everloop.deploy.schedule.settings import QueueSettings
-from everloop.gateway.backends import Stores
 from everloop.gateway.errors import (
     NoWorkerError,
     PayloadLostError,
     TaskUnknownError,
     TemporalUnavailableError,
 )
-from everloop.gateway.tasks.problems import Problems
+from everloop.gateway.settings import Stores
 from everloop.gateway.tasks.reconcile import Reconciler, restore_view
-from everloop.gateway.tasks.runs import Runs
+from everloop.gateway.tasks.runs import Problems, Runs
 from everloop.gateway.tasks.tasks import Tasks
 from everloop.runtime.redis import StoreSettings, check_redis, connect_redis
 from everloop.runtime.temporal.connection import connect_temporal

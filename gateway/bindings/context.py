@@ -1,20 +1,164 @@
-"""Who makes a call over HTTP, what it speaks, and whether it may do what it asks for."""
+"""Requests over HTTP: their bounded bodies, who makes them, what they speak, and whether they may."""
+
+import asyncio
+from dataclasses import dataclass, field
+from typing import Any
 
 from a2a.compat.v0_3.extension_headers import LEGACY_HTTP_EXTENSION_HEADER
 from a2a.extensions.common import HTTP_EXTENSION_HEADER, get_requested_extensions
 from a2a.server.context import ServerCallContext
 from a2a.utils.constants import PROTOCOL_VERSION_0_3, PROTOCOL_VERSION_1_0, VERSION_HEADER
 from a2a.utils.errors import VersionNotSupportedError
+from opentelemetry import trace
 from starlette.datastructures import QueryParams
 from starlette.requests import HTTPConnection, Request
+from starlette.types import Receive, Scope
 
 from everloop.gateway.auth.access import AccessControl
-from everloop.gateway.bindings.requests import A2ARequest
+from everloop.gateway.bindings.http_errors import ContentTooLargeError, ContentTooSlowError, MediaTypeError
 from everloop.gateway.context import AGENT, CALLER, Caller, CallHeaders, caller_of_request, served_version
+from everloop.gateway.errors import UnavailableNowError
 from everloop.gateway.operations.operation import Operation
+from everloop.gateway.requests.json import read_json
 from everloop.runtime.telemetry.logs import bind_owner
 
-_SHOWN = 40
+# Requests: with a bounded body, in bounded time.
+
+DISCARDED_BODIES = 4
+"""How many times the limit of a body is read and thrown away, so that a client gets to read our answer."""
+
+MEDIA_TYPES = ("application/json", "application/a2a+json")
+"""What a body may be declared as, the first one on all bindings and in all versions."""
+
+_SHOWN = 100
+"""How many characters of a wrong media type are repeated."""
+
+
+BODY_WAIT = 2
+"""Seconds after which a client may send a body again that there was no room for."""
+
+SMALL_BODY = 262_144
+"""Bytes of each body that there is always room for."""
+
+BODIES_AT_ONCE = 16
+"""How many bodies of the largest size a process holds at a time: parsed, each takes twice that and more."""
+
+
+@dataclass
+class HeldBytes:
+    """What a process holds of bodies, of all requests that are under way."""
+
+    count: int = 0
+
+
+@dataclass(frozen=True)
+class BodyLimits:
+    """`max_bytes` of a body, the `seconds` in which it has to arrive, and what is `held` of all together."""
+
+    max_bytes: int
+    seconds: float = 60.0
+    held: HeldBytes = field(default_factory=HeldBytes)
+
+
+class A2ARequest(Request):
+    """A request of one call. `call_state` becomes the state of the call: what the handler notes stands there.
+
+    `rpc_id` is what JSON-RPC answers with.
+    """
+
+    def __init__(self, scope: Scope, receive: Receive, limits: BodyLimits, span: trace.Span) -> None:
+        super().__init__(scope, receive)
+        self._limits = limits
+        self._span = span
+        self._content: bytes | None = None
+        self._holds = 0
+        self.call_state: dict[str, Any] = {}
+        self.rpc_id: str | int | None = None
+
+    @property
+    def agent_id(self) -> str:
+        """The id of the agent whose address is called; empty at the root."""
+        return str(self.path_params.get("agent", ""))
+
+    def name_operation(self, system: str, operation: str) -> None:
+        """Name the span; only after operations that exist, for names must stay few."""
+        self._span.update_name(f"a2a {operation}")
+        self._span.set_attributes({"rpc.system": system, "rpc.method": operation})
+
+    async def body(self) -> bytes:
+        """Return the body.
+
+        Raises:
+            MediaTypeError: it is not declared as JSON. A web page of another origin can send anything else
+                without asking (CORS).
+            ContentTooLargeError: it is over the limit.
+            ContentTooSlowError: it took too long.
+            UnavailableNowError: the process holds as much as it can of others.
+        """
+        if self._content is None:
+            try:
+                async with asyncio.timeout(self._limits.seconds):
+                    self._content = await self._read()
+            except TimeoutError:
+                raise ContentTooSlowError(
+                    f"the body did not arrive within {self._limits.seconds:g} s; send it again",
+                    {"Connection": "close"},
+                ) from None
+            if self._content:
+                self._check_media_type()
+        return self._content
+
+    async def json(self) -> Any:  # noqa: ANN401 -- as starlette declares it
+        return read_json(await self.body())
+
+    def _check_media_type(self) -> None:
+        declared = self.headers.get("content-type", "")
+        if declared.partition(";")[0].strip().lower() not in MEDIA_TYPES:
+            raise MediaTypeError(
+                f"Content-Type is {declared[:_SHOWN]!r}; send JSON, and the header "
+                f"Content-Type: {MEDIA_TYPES[0]}"
+            )
+
+    def let_go(self) -> None:
+        """Make room for the bodies of others: this request is over."""
+        self._limits.held.count -= self._holds
+        self._holds = 0
+
+    async def _read(self) -> bytes:
+        chunks: list[bytes] = []
+        size, limit, has_room = 0, self._limits.max_bytes, True
+        async for chunk in self.stream():
+            size += len(chunk)
+            has_room = has_room and size <= limit and self._hold(size)
+            if has_room:
+                chunks.append(chunk)
+            else:
+                chunks.clear()
+                self.let_go()
+            if size > DISCARDED_BODIES * limit:
+                break
+        if size > limit:
+            raise ContentTooLargeError(
+                f"the request is larger than the {limit} bytes that this server reads; send less"
+            )
+        if not has_room:
+            raise UnavailableNowError(
+                "this server reads as much as it can at once; send the same request again in a few seconds",
+                retry_after=BODY_WAIT,
+            )
+        return b"".join(chunks)
+
+    def _hold(self, size: int) -> bool:
+        """Whether there is room for that much of the body; what is small is not counted."""
+        more = max(0, size - SMALL_BODY) - self._holds
+        if self._limits.held.count + more > BODIES_AT_ONCE * self._limits.max_bytes:
+            return False
+        self._limits.held.count += more
+        self._holds += more
+        return True
+
+
+_VERSION_SHOWN = 40
 """How many characters of a wrong version are repeated."""
 
 
@@ -84,7 +228,8 @@ def _check_version(sent: str, needed: str, subject: str) -> None:
     version = served_version(sent or PROTOCOL_VERSION_0_3)
     if version is None:
         raise VersionNotSupportedError(
-            f"{VERSION_HEADER} is {sent[:_SHOWN]!r}; this server speaks 1.0 and 0.3: send one of these"
+            f"{VERSION_HEADER} is {sent[:_VERSION_SHOWN]!r}; "
+            "this server speaks 1.0 and 0.3: send one of these"
         )
     if version == needed:
         return

@@ -31,14 +31,14 @@ from opentelemetry import trace
 
 from everloop.gateway.auth.access import AccessControl
 from everloop.gateway.bindings.http_errors import as_a2a
-from everloop.gateway.cancellation import cancel
 from everloop.gateway.context import CallHeaders, served_version, trace_context
 from everloop.gateway.errors import RefusalError, TooManyHeadersError, UnavailableNowError
 from everloop.gateway.operations.operation import OPERATIONS
 from everloop.gateway.requests.proto import empty_part, read_message
 from everloop.gateway.server import STALLED_AFTER
-from everloop.gateway.tasks.large import held_by
+from everloop.gateway.tasks.snapshots import held_by
 from everloop.runtime.protocol.tasks import EVENTS_EXTENSION
+from everloop.runtime.redis import cancel
 from everloop.runtime.telemetry.logs import bind_owner
 
 # How gRPC says what went wrong: a status with details (A2A 1.0 §10.6, google.rpc.Status).

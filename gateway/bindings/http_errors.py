@@ -5,10 +5,12 @@ is told in the shape of the binding (§9.5 and §11.6).
 """
 
 import re
+import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
 
+import structlog
 from a2a.server.jsonrpc_models import JSONRPCError
 from a2a.server.request_handlers import response_helpers
 from a2a.utils import errors as sdk
@@ -21,6 +23,8 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from everloop.gateway.errors import RefusalError, http_status, to_a2a
+
+_log = structlog.get_logger()
 
 
 class HttpError(A2AError):
@@ -163,3 +167,34 @@ async def unserved(request: Request, failure: Exception) -> Response:
 async def failed(_: Request, failure: Exception) -> Response:
     """Answer a call that failed for a reason of ours: with a reference to the log, and nothing of it."""
     return JSONResponse(build_rest_error_payload(to_a2a(failure)), HTTPStatus.INTERNAL_SERVER_ERROR)
+
+
+# Answers of addresses that are of no binding.
+
+
+class RequestError(Exception):
+    """The request is answered with this status; the client reads the text."""
+
+    def __init__(self, status: HTTPStatus, text: str, headers: Mapping[str, str] | None = None) -> None:
+        super().__init__(text)
+        self.status = status
+        self.headers = headers or {}
+
+
+def error_response(failure: Exception, what: str) -> Response:
+    """Return the answer to a failure of `what`.
+
+    What we did not foresee is logged whole under a reference, which is all that the client is told.
+    """
+    error = failure if isinstance(failure, RequestError) else _explain(failure, what)
+    answer = {"code": error.status.value, "status": error.status.name, "message": str(error)}
+    return JSONResponse({"error": answer}, error.status, {"Cache-Control": "no-store", **error.headers})
+
+
+def _explain(failure: Exception, what: str) -> RequestError:
+    if isinstance(failure, A2AError):
+        status = HTTPStatus(status_of(failure) or HTTPStatus.BAD_REQUEST)
+        return RequestError(status, str(failure), headers_of(failure))
+    reference = uuid.uuid4().hex[:12]
+    _log.error(f"{what} failed", reference=reference, exc_info=failure)
+    return RequestError(HTTPStatus.INTERNAL_SERVER_ERROR, f"internal error, reference {reference}")

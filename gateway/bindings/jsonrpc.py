@@ -14,10 +14,9 @@ from a2a.utils.errors import A2AError, InvalidParamsError, InvalidRequestError, 
 from pydantic import BaseModel
 from starlette.responses import JSONResponse, Response
 
-from everloop.gateway.bindings.context import begin_call
+from everloop.gateway.bindings.context import A2ARequest, begin_call
 from everloop.gateway.bindings.http_errors import as_a2a, status_of
 from everloop.gateway.bindings.legacy import LegacyHandler
-from everloop.gateway.bindings.requests import A2ARequest
 from everloop.gateway.bindings.shell import Binding, error_stream, stream_response
 from everloop.gateway.operations.operation import LEGACY_OPERATIONS, OPERATIONS, Operation
 from everloop.gateway.requests.fields import MAX_ID_BYTES, MAX_PARTS

@@ -17,9 +17,8 @@ from starlette.datastructures import QueryParams
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from everloop.gateway.bindings.context import begin_call
+from everloop.gateway.bindings.context import MEDIA_TYPES, A2ARequest, begin_call
 from everloop.gateway.bindings.http_errors import MethodNotAllowedError, as_a2a
-from everloop.gateway.bindings.requests import MEDIA_TYPES, A2ARequest
 from everloop.gateway.bindings.shell import Binding, stream_response
 from everloop.gateway.operations.operation import OPERATIONS, Operation
 from everloop.gateway.requests.proto import read_params

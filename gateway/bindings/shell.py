@@ -21,15 +21,14 @@ from starlette.types import Message, Receive, Scope, Send
 from everloop.agents.errors import UnknownAgentError
 from everloop.agents.registry import AgentRegistry
 from everloop.gateway.auth.access import AccessControl
-from everloop.gateway.bindings.context import recognise
+from everloop.gateway.bindings.context import A2ARequest, BodyLimits, recognise
 from everloop.gateway.bindings.http_errors import AddressUnknownError, as_a2a, headers_of, status_of
-from everloop.gateway.bindings.requests import A2ARequest, BodyLimits
-from everloop.gateway.cancellation import cancel
 from everloop.gateway.context import trace_context
 from everloop.gateway.errors import UnavailableNowError
-from everloop.gateway.tasks.event_ids import ServerSentEvent, with_ids
-from everloop.gateway.tasks.large import held_by
+from everloop.gateway.tasks.snapshots import held_by
+from everloop.gateway.tasks.streams import ServerSentEvent, with_ids
 from everloop.runtime.protocol.tasks import EVENTS_EXTENSION
+from everloop.runtime.redis import cancel
 from everloop.workflows.contract.parts import with_whole_numbers
 
 # Streams of server-sent events, the same on every binding over HTTP.

@@ -17,7 +17,7 @@ from starlette.responses import JSONResponse, RedirectResponse, Response, Stream
 from starlette.types import Receive, Scope, Send
 
 from everloop.gateway.bindings.conditions import ByteRange, RangeUnsatisfiableError, names_tag, read_range
-from everloop.gateway.downloads.errors import DownloadError
+from everloop.gateway.bindings.http_errors import RequestError
 from everloop.gateway.downloads.formats import (
     Format,
     FormatUnknownError,
@@ -203,7 +203,7 @@ class PartDownload:
         """Answer a GET or HEAD request.
 
         Raises:
-            DownloadError: it cannot be answered as asked.
+            RequestError: it cannot be answered as asked.
             ArtifactError, BlobError: the content cannot be had.
         """
         for attempt in range(ATTEMPTS):
@@ -237,13 +237,13 @@ class PartDownload:
     async def _find(self, request: Request, address: PartAddress) -> _Representation:
         artifact = await self._artifacts.get_artifact(address.context_id, address.artifact_id)
         if address.index >= len(artifact.parts):
-            raise DownloadError(HTTPStatus.NOT_FOUND, f"no {address} here")
+            raise RequestError(HTTPStatus.NOT_FOUND, f"no {address} here")
         part = artifact.parts[address.index]
         accept = ",".join(request.headers.getlist("accept"))
         try:
             format_ = choose_format(part, request.query_params.get("format"), accept)
         except FormatUnknownError as error:
-            raise DownloadError(HTTPStatus.BAD_REQUEST, str(error)) from None
+            raise RequestError(HTTPStatus.BAD_REQUEST, str(error)) from None
         return _Representation(artifact, part, format_)
 
     async def _link(self, address: PartAddress, found: _Representation) -> str | None:
@@ -298,7 +298,7 @@ def _answer_of_conditions(
     """Return the answer if the conditions of the request do not hold, in the order of RFC 9110 §13.2.2."""
     tags = request.headers.getlist("if-match")
     if tags and not names_tag(",".join(tags), found.etag, weakly=False):
-        raise DownloadError(
+        raise RequestError(
             HTTPStatus.PRECONDITION_FAILED,
             f"this is another version than If-Match names: it is {found.etag}",
             {"ETag": found.etag},
@@ -320,7 +320,7 @@ def _read_wanted_range(request: Request, found: _Representation) -> ByteRange | 
     try:
         return read_range(header, found.part.size)
     except RangeUnsatisfiableError:
-        raise DownloadError(
+        raise RequestError(
             HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE,
             f"there are no such bytes: the part has {found.part.size}",
             {"Content-Range": f"bytes */{found.part.size}"},

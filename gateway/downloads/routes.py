@@ -1,32 +1,99 @@
-"""Artifacts over HTTP, for the owner of their context. They take the scope tasks:read.
+"""Artifacts and results of tool calls over HTTP, for their owner. They take the scope tasks:read.
 
     GET /artifacts/{context}                         the artifacts of a context, with ?taskId= of one task
     GET /artifacts/{context}/{artifact}              one artifact without its content
     GET /artifacts/{context}/{artifact}/parts/{n}    the content of a part
+    GET /results/{task}/{call}                       what a tool call came to, whole
 
-HEAD works too. Ids are percent-encoded path segments.
+HEAD works too. Ids are percent-encoded path segments. The id of a call is the one that events tell.
 """
 
 import re
+from collections.abc import Iterable
 from http import HTTPStatus
-from urllib.parse import unquote
+from urllib.parse import quote, unquote
 
+import structlog
 from pydantic import JsonValue
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from everloop.gateway.auth.access import AccessControl
-from everloop.gateway.auth.scopes import is_bound_to_agents
-from everloop.gateway.backends import Stores
-from everloop.gateway.context import Caller
-from everloop.gateway.downloads.errors import DownloadError, error_response
-from everloop.gateway.downloads.guard import DownloadAccess
+from everloop.gateway.auth.scopes import READ, check_agent, check_scope, is_bound_to_agents
+from everloop.gateway.bindings.context import recognise
+from everloop.gateway.bindings.http_errors import RequestError, error_response
+from everloop.gateway.context import Caller, Viewer
 from everloop.gateway.downloads.parts import PartAddress, PartDownload
-from everloop.runtime.protocol.addresses import ARTIFACTS, PARTS, artifact_url, part_url
-from everloop.stores.artifacts.interface import ArtifactMissingError
+from everloop.gateway.errors import STORE_FAILURES, ForbiddenError, TaskUnknownError
+from everloop.gateway.settings import Stores
+from everloop.gateway.tasks.snapshots import CHILD_SEPARATOR, Snapshots
+from everloop.gateway.tasks.steps import Steps
+from everloop.runtime.blobs import BlobCorruptError, BlobMissingError, BlobsUnavailableError
+from everloop.runtime.protocol.addresses import ARTIFACTS, PARTS, RESULTS, artifact_url, part_url
+from everloop.stores.artifacts.interface import (
+    ArtifactIdError,
+    ArtifactMissingError,
+    ArtifactReplacedError,
+    PartIndexError,
+)
+from everloop.stores.views.interface import TaskViews
 from everloop.workflows.contract.artifacts import ArtifactPart, Operation, StoredArtifact
 from everloop.workflows.contract.names import context_key
+
+# Who may download what: callers are recognised, and see what their scopes and agents allow.
+
+
+class DownloadAccess:
+    """Stands before the artifacts, which are of an owner's contexts, whatever agent wrote them."""
+
+    def __init__(self, access: AccessControl, views: TaskViews) -> None:
+        self._access = access
+        self._views = views
+
+    async def admit(self, request: Request) -> Caller:
+        """Return who asks.
+
+        Raises:
+            UnauthenticatedError, TooManyRequestsError, UnavailableNowError: as for all HTTP requests.
+            ForbiddenError: these credentials are not for reading.
+        """
+        caller = await recognise(request, self._access)
+        check_scope(caller, READ)
+        return caller
+
+    async def seen_by(self, caller: Caller, artifacts: Iterable[StoredArtifact]) -> list[StoredArtifact]:
+        """Return those artifacts whose agents the caller has to do with.
+
+        The agent is that of the task, as its view tells it; what a sub-agent wrote belongs to the task that
+        asked it. Without a view nobody whose scopes name agents sees the artifact.
+        """
+        if not is_bound_to_agents(caller):
+            return list(artifacts)
+        known: dict[str, bool] = {}
+        seen: list[StoredArtifact] = []
+        for artifact in artifacts:
+            task_id = artifact.task_id.partition(CHILD_SEPARATOR)[0]
+            if task_id not in known:
+                known[task_id] = await self._is_with_agent_of(caller, task_id)
+            if known[task_id]:
+                seen.append(artifact)
+        return seen
+
+    async def is_seen_by(self, caller: Caller, task_id: str) -> bool:
+        """Whether the caller has to do with the agent of a task."""
+        return not is_bound_to_agents(caller) or await self._is_with_agent_of(caller, task_id)
+
+    async def _is_with_agent_of(self, caller: Caller, task_id: str) -> bool:
+        snapshot = await self._views.load(task_id, most=0)
+        if snapshot is None:
+            return False
+        try:
+            check_agent(caller, snapshot.view.agent_id)
+        except ForbiddenError:
+            return False
+        return True
+
 
 # What is known of artifacts, as JSON for clients. Pure.
 
@@ -77,6 +144,8 @@ def _operation_json(operation: Operation) -> JsonValue:
     return {"kind": operation.kind, "at": operation.at.isoformat(), "index": operation.index}
 
 
+_log = structlog.get_logger()
+
 _INDEX = re.compile(r"\d{1,6}", re.ASCII)
 _NOT_STORED = {"Cache-Control": "no-store"}
 
@@ -108,7 +177,7 @@ class Downloads:
         try:
             return await self._answer(request, segments)
         except Exception as failure:  # noqa: BLE001 -- the client gets JSON, and nothing of our insides
-            return error_response(failure, _name(segments))
+            return _error_response(failure, _name(segments))
 
     async def _answer(self, request: Request, segments: list[str]) -> Response:
         caller = await self._access.admit(request)
@@ -123,7 +192,7 @@ class Downloads:
                     await self._seen(caller, address.context_id, artifact_id)
                 return await self._parts.send(request, address)
             case _:
-                raise DownloadError(HTTPStatus.NOT_FOUND, f"no {_name(segments)} here")
+                raise RequestError(HTTPStatus.NOT_FOUND, f"no {_name(segments)} here")
 
     async def _list(self, caller: Caller, context_id: str, request: Request) -> Response:
         task_id = request.query_params.get("taskId") or None
@@ -166,3 +235,85 @@ def _name(segments: list[str]) -> str:
             return f"part {index} of artifact {artifact_id!r}"
         case _:
             return "such address"
+
+
+# Results of tool calls, whole: events and steps have only their beginnings.
+
+_HEADERS = {
+    "Cache-Control": "no-store",
+    "X-Content-Type-Options": "nosniff",
+    "Content-Security-Policy": "sandbox",
+}
+
+
+class ResultDownloads:
+    """Serves what the tool calls of a client's own tasks came to, as text."""
+
+    def __init__(self, access: AccessControl, views: TaskViews, snapshots: Snapshots, steps: Steps) -> None:
+        self._access = DownloadAccess(access, views)
+        self._views = views
+        self._snapshots = snapshots
+        self._steps = steps
+
+    @property
+    def routes(self) -> list[Route]:
+        return [Route(f"/{RESULTS}/{{task_id}}/{{call_id}}", self._serve, methods=["GET"])]
+
+    async def _serve(self, request: Request) -> Response:
+        task_id, call_id = request.path_params["task_id"], request.path_params["call_id"]
+        try:
+            return await self._answer(request, task_id, call_id)
+        except TaskUnknownError:
+            return error_response(_missing(call_id), "download")
+        except Exception as failure:  # noqa: BLE001 -- the client gets JSON, and nothing of our insides
+            return _error_response(failure, f"result of call {call_id!r}")
+
+    async def _answer(self, request: Request, task_id: str, call_id: str) -> Response:
+        caller = await self._access.admit(request)
+        # Of the agent we know what the view says, and whether that is one of the caller's.
+        known = await self._views.load(task_id, most=0)
+        if known is None or not await self._access.is_seen_by(caller, task_id):
+            raise _missing(call_id)
+        snapshot = await self._snapshots.open(task_id, Viewer(caller.owner, known.view.agent_id))
+        result = await self._steps.result(snapshot.view, call_id)
+        if result is None:
+            raise _missing(call_id)
+        name = quote(f"{result.name}-{call_id}.txt", safe="")
+        headers = {**_HEADERS, "Content-Disposition": f"attachment; filename*=UTF-8''{name}"}
+        content = result.content.encode(errors="replace")
+        return Response(content, headers=headers, media_type="text/plain; charset=utf-8")
+
+
+def _missing(call_id: str) -> RequestError:
+    return RequestError(HTTPStatus.NOT_FOUND, f"no result of call {call_id!r} here")
+
+
+# What a client is told when something cannot be downloaded.
+
+RETRY_AFTER = 2
+"""Seconds after which a client may ask a store again that did not answer."""
+
+_UNAVAILABLE = (ArtifactReplacedError, BlobsUnavailableError, *STORE_FAILURES)
+
+_DAMAGES: dict[type[Exception], str] = {
+    BlobCorruptError: "damaged: its checksum is another one than when it was stored",
+    BlobMissingError: "lost: the store no longer has it",
+}
+
+
+def _error_response(failure: Exception, what: str) -> Response:
+    """Return the answer to a failure; `what` names in words of the client what could not be had."""
+    return error_response(_explain(failure, what) or failure, "download")
+
+
+def _explain(failure: Exception, what: str) -> RequestError | None:
+    if isinstance(failure, (ArtifactMissingError, ArtifactIdError, PartIndexError)):
+        return RequestError(HTTPStatus.NOT_FOUND, f"no {what} here")
+    if isinstance(failure, _UNAVAILABLE):
+        _log.warning("download cannot be served now", what=what, error=type(failure).__name__)
+        text = "the artifact store cannot tell now; nothing is lost: ask again in a few seconds"
+        return RequestError(HTTPStatus.SERVICE_UNAVAILABLE, text, {"Retry-After": str(RETRY_AFTER)})
+    if damage := next((words for kind, words in _DAMAGES.items() if isinstance(failure, kind)), ""):
+        _log.error("content of an artifact is lost", what=what, error=str(failure))
+        return RequestError(HTTPStatus.INTERNAL_SERVER_ERROR, f"{what} is {damage}")
+    return None

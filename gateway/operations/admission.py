@@ -24,9 +24,8 @@ from everloop.gateway.instruments import record_started
 from everloop.gateway.operations.answers import Answers
 from everloop.gateway.operations.files import InputFiles
 from everloop.gateway.requests.messages import IncomingMessage
-from everloop.gateway.tasks.large import LargeTasks
 from everloop.gateway.tasks.reconcile import Reconciler
-from everloop.gateway.tasks.snapshots import Snapshots
+from everloop.gateway.tasks.snapshots import LargeTasks, Snapshots
 from everloop.gateway.tasks.tasks import Routes, Tasks, submitted_view
 from everloop.stores.views.interface import START, Snapshot, TaskViews
 from everloop.workflows.contract.messages import (

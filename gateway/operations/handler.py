@@ -24,12 +24,19 @@ from everloop.gateway.operations.updates import UpdateTranslator
 from everloop.gateway.requests.fields import check_id, read_history_length, read_list_request
 from everloop.gateway.requests.messages import IDEMPOTENCY_KEY, IncomingMessage, read_message
 from everloop.gateway.settings import GatewaySettings
-from everloop.gateway.tasks.event_ids import EVENT_ID, LAST_EVENT_ID, EventId
-from everloop.gateway.tasks.large import LargeTasks
 from everloop.gateway.tasks.reconcile import Reconciler
-from everloop.gateway.tasks.snapshots import Snapshots
+from everloop.gateway.tasks.snapshots import LargeTasks, Snapshots
 from everloop.gateway.tasks.steps import Steps
-from everloop.gateway.tasks.streams import TaskStreams, UntilEnd, UntilReply, UntilTakenIn, is_reached
+from everloop.gateway.tasks.streams import (
+    EVENT_ID,
+    LAST_EVENT_ID,
+    EventId,
+    TaskStreams,
+    UntilEnd,
+    UntilReply,
+    UntilTakenIn,
+    is_reached,
+)
 from everloop.gateway.tasks.tasks import Tasks
 from everloop.runtime.protocol.tasks import EVENTS_EXTENSION, left_out, to_direct_message, to_task
 from everloop.stores.push.configs import first_position

@@ -24,7 +24,7 @@ from everloop.gateway.auth.scopes import READ, WRITE, check_agent, check_scope
 from everloop.gateway.context import Caller, Viewer, agent_of, caller_of, is_legacy
 from everloop.gateway.errors import TooManyRequestsError, UnavailableNowError, a2a_errors
 from everloop.gateway.instruments import record_refused
-from everloop.gateway.tasks.large import held_by
+from everloop.gateway.tasks.snapshots import held_by
 from everloop.runtime.protocol.tasks import EVENTS_EXTENSION
 
 

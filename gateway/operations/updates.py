@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from a2a.types import a2a_pb2 as pb
 from pydantic import JsonValue
 
-from everloop.gateway.tasks.event_ids import EventId
+from everloop.gateway.tasks.streams import EventId
 from everloop.runtime.protocol.addresses import result_url
 from everloop.runtime.protocol.tasks import (
     EVENTS_EXTENSION,

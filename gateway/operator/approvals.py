@@ -7,7 +7,6 @@ A caller learns of other owners' tasks nothing but these questions: agent, tool,
 Ids are percent-encoded path segments. The scopes must be named: who has none may not come here.
 """
 
-import uuid
 from collections.abc import Iterator
 from contextlib import ExitStack
 from datetime import UTC, datetime
@@ -15,7 +14,6 @@ from http import HTTPStatus
 from urllib.parse import unquote
 
 import structlog
-from a2a.utils.errors import A2AError
 from opentelemetry import trace
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
 from starlette.requests import Request
@@ -24,10 +22,8 @@ from starlette.routing import Route
 
 from everloop.gateway.auth.access import AccessControl
 from everloop.gateway.auth.scopes import approver_scopes, check_agent
-from everloop.gateway.backends import Stores
-from everloop.gateway.bindings.context import recognise
-from everloop.gateway.bindings.http_errors import headers_of, status_of
-from everloop.gateway.bindings.requests import A2ARequest, BodyLimits
+from everloop.gateway.bindings.context import A2ARequest, BodyLimits, recognise
+from everloop.gateway.bindings.http_errors import RequestError, error_response
 from everloop.gateway.context import Caller
 from everloop.gateway.errors import (
     STORE_FAILURES,
@@ -38,8 +34,8 @@ from everloop.gateway.errors import (
     TaskUnknownError,
     UnavailableError,
 )
-from everloop.gateway.tasks.large import LargeTasks
-from everloop.gateway.tasks.snapshots import CHILD_SEPARATOR, SMALL_BYTES
+from everloop.gateway.settings import Stores
+from everloop.gateway.tasks.snapshots import CHILD_SEPARATOR, SMALL_BYTES, LargeTasks
 from everloop.gateway.tasks.tasks import Tasks
 from everloop.stores.views.interface import InvalidPageTokenError, Snapshot, WaitingQuery
 from everloop.workflows.contract.messages import AgentMessage
@@ -54,14 +50,6 @@ RETRY_AFTER = 2
 """Seconds after which a client may try again where a server did not answer."""
 
 _log = structlog.get_logger()
-
-
-class ApprovalError(Exception):
-    """The request is answered with this status; the client reads the text."""
-
-    def __init__(self, status: HTTPStatus, text: str) -> None:
-        super().__init__(text)
-        self.status = status
 
 
 class _Verdict(BaseModel):
@@ -133,7 +121,7 @@ class Approvals:
         """Answer a question; repeating the same answer tells what came of it.
 
         Raises:
-            ApprovalError: no such question waits for this caller, or somebody else has answered it.
+            RequestError: no such question waits for this caller, or somebody else has answered it.
         """
         snapshot = None if CHILD_SEPARATOR in task_id else await self._views.load(task_id, most=SMALL_BYTES)
         if snapshot is None or not _serves(caller, snapshot.view):
@@ -141,7 +129,7 @@ class Approvals:
         if told := await self._told(snapshot, question_id, scopes):
             if (told["by"], told["approved"]) == (_name(caller), verdict.approved):
                 return {"taskId": task_id, **told}
-            raise ApprovalError(HTTPStatus.CONFLICT, f"question {question_id!r} has been answered already")
+            raise RequestError(HTTPStatus.CONFLICT, f"question {question_id!r} has been answered already")
         question = _asked(snapshot.view, question_id, scopes)
         if question is None:
             raise _unknown(task_id, question_id)
@@ -235,7 +223,7 @@ def _ids(request: Request) -> tuple[str, str]:
     raw = bytes(request.scope["raw_path"]).decode("ascii", errors="replace")
     task_id, _, question_id = raw.removeprefix("/approvals/").partition("/")
     if not (task_id and question_id):
-        raise ApprovalError(HTTPStatus.NOT_FOUND, "no such address; POST to /approvals/{task}/{question}")
+        raise RequestError(HTTPStatus.NOT_FOUND, "no such address; POST to /approvals/{task}/{question}")
     return unquote(task_id), unquote(question_id)
 
 
@@ -244,19 +232,19 @@ def _verdict(body: object) -> _Verdict:
         return _Verdict.model_validate(body)
     except ValidationError:
         expected = f'{{"approved": true, "note": "…"}}; the note has at most {MAX_NOTE} characters'
-        raise ApprovalError(HTTPStatus.BAD_REQUEST, f"the body is no answer; send {expected}") from None
+        raise RequestError(HTTPStatus.BAD_REQUEST, f"the body is no answer; send {expected}") from None
 
 
 def _page_size(text: str) -> int:
     is_number = text.isascii() and text.isdecimal() and len(text) <= len(str(MAX_PAGE))
     if not (is_number and 0 < int(text) <= MAX_PAGE):
-        raise ApprovalError(HTTPStatus.BAD_REQUEST, f"pageSize is no number from 1 to {MAX_PAGE}")
+        raise RequestError(HTTPStatus.BAD_REQUEST, f"pageSize is no number from 1 to {MAX_PAGE}")
     return int(text)
 
 
-def _unknown(task_id: str, question_id: str) -> ApprovalError:
+def _unknown(task_id: str, question_id: str) -> RequestError:
     """The same for whatever the caller may not see: ids are not to be probed."""
-    return ApprovalError(
+    return RequestError(
         HTTPStatus.NOT_FOUND, f"no question {question_id!r} of a task {task_id!r} waits for these credentials"
     )
 
@@ -266,26 +254,17 @@ def _answer(content: dict[str, JsonValue]) -> Response:
 
 
 def _refusal(failure: Exception) -> Response:
-    status, text, headers = _explain(failure)
-    error = {"code": status.value, "status": status.name, "message": text}
-    return JSONResponse({"error": error}, status, {"Cache-Control": "no-store", **headers})
+    return error_response(_explain(failure) or failure, "approval")
 
 
-def _explain(failure: Exception) -> tuple[HTTPStatus, str, dict[str, str]]:
+def _explain(failure: Exception) -> RequestError | None:
     match failure:
-        case ApprovalError():
-            return failure.status, str(failure), {}
         case InvalidPageTokenError():
-            return HTTPStatus.BAD_REQUEST, str(failure), {}
+            return RequestError(HTTPStatus.BAD_REQUEST, str(failure))
         case AnswerInvalidError() | TaskEndedError() | TaskTooLargeError() | TaskUnknownError():
-            return HTTPStatus.CONFLICT, str(failure), {}
-        case A2AError():
-            status = status_of(failure) or HTTPStatus.BAD_REQUEST
-            return HTTPStatus(status), str(failure), headers_of(failure)
+            return RequestError(HTTPStatus.CONFLICT, str(failure))
         case _ if isinstance(failure, (UnavailableError, *STORE_FAILURES)):
             text = "a server that this takes does not answer now; send the same request again"
-            return HTTPStatus.SERVICE_UNAVAILABLE, text, {"Retry-After": str(RETRY_AFTER)}
+            return RequestError(HTTPStatus.SERVICE_UNAVAILABLE, text, {"Retry-After": str(RETRY_AFTER)})
         case _:
-            reference = uuid.uuid4().hex[:12]
-            _log.error("approval failed", reference=reference, exc_info=failure)
-            return HTTPStatus.INTERNAL_SERVER_ERROR, f"internal error, reference {reference}", {}
+            return None

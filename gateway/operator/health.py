@@ -12,9 +12,8 @@ from starlette.routing import Route
 from temporalio.client import Client
 from temporalio.service import RPCError
 
-from everloop.gateway.errors import GatewayError
+from everloop.gateway.errors import CALL_TIMEOUT, GatewayError, translate_temporal_errors
 from everloop.gateway.instruments import begin_counters, record_open, record_reachable
-from everloop.gateway.tasks.calls import CALL_TIMEOUT, translate_temporal_errors
 from everloop.workflows.contract import names
 from everloop.workflows.contract.tasks import TERMINAL_STATES, TaskState
 

@@ -7,8 +7,6 @@ from datetime import UTC, datetime
 
 import structlog
 
-from everloop.gateway.backends import Stores
-from everloop.gateway.cancellation import cancel
 from everloop.gateway.errors import (
     STORE_FAILURES,
     GatewayError,
@@ -20,10 +18,11 @@ from everloop.gateway.errors import (
     UnavailableError,
 )
 from everloop.gateway.instruments import record_finalized
-from everloop.gateway.tasks.problems import Problems
-from everloop.gateway.tasks.runs import Alive, RunEnd, Runs, Stuck
+from everloop.gateway.settings import Stores
+from everloop.gateway.tasks.runs import Alive, Problems, RunEnd, Runs, Stuck
 from everloop.gateway.tasks.tasks import Tasks, canceled_status
 from everloop.runtime.blobs import BlobError, BlobsUnavailableError
+from everloop.runtime.redis import cancel
 from everloop.runtime.telemetry.logs import task_fields
 from everloop.stores.artifacts.interface import ArtifactError, Artifacts, Fail
 from everloop.stores.artifacts.rendering import with_artifacts

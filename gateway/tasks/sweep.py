@@ -9,9 +9,8 @@ import structlog
 from temporalio.service import RPCError
 
 from everloop.gateway.errors import STORE_FAILURES, GatewayError
-from everloop.gateway.tasks.problems import Problems
 from everloop.gateway.tasks.reconcile import Reconciler, lags
-from everloop.gateway.tasks.runs import Runs
+from everloop.gateway.tasks.runs import Problems, Runs
 from everloop.stores.views.interface import OpenTask, TaskViews
 from everloop.stores.views.parts import TASK_TTL
 

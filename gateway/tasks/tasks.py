@@ -27,15 +27,13 @@ from temporalio.exceptions import ApplicationError, WorkflowAlreadyStartedError
 from temporalio.service import RPCError, RPCStatusCode
 
 from everloop.gateway.errors import (
+    CALL_TIMEOUT,
     AnswerInvalidError,
     MessageChangedError,
     NoWorkerError,
     TaskEndedError,
     TaskPausedError,
     TaskUnknownError,
-)
-from everloop.gateway.tasks.calls import (
-    CALL_TIMEOUT,
     translate_blob_errors,
     translate_not_found,
     translate_temporal_errors,

@@ -22,11 +22,10 @@ from everloop.agents.agent import Agent
 from everloop.agents.registry import AgentRegistry
 from everloop.gateway.app import build_app
 from everloop.gateway.auth.access import AccessControl
-from everloop.gateway.backends import Stores
 from everloop.gateway.cards.signing import CardKey
 from everloop.gateway.operations.push import PushOperations
 from everloop.gateway.server import GatewayServer, listen
-from everloop.gateway.settings import GatewaySettings
+from everloop.gateway.settings import GatewaySettings, Stores
 from everloop.gateway.tasks.fanout import EventFanout
 from everloop.stores.artifacts.interface import Artifacts
 from everloop.stores.transcripts import Transcripts

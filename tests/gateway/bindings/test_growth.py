@@ -19,10 +19,9 @@ from everloop.gateway.auth.access import AccessControl
 from everloop.gateway.auth.api_keys import ApiKeyScheme, add_key, new_key
 from everloop.gateway.auth.jwt import JwtScheme, OneKey, TokenRules, VerificationKey
 from everloop.gateway.auth.schemes import AnyScheme, ProxyCertificateScheme
-from everloop.gateway.backends import Stores
 from everloop.gateway.context import MAX_HEAD_BYTES, MAX_HEADERS, CallHeaders
 from everloop.gateway.server import GatewayProtocol
-from everloop.gateway.settings import GatewaySettings
+from everloop.gateway.settings import GatewaySettings, Stores
 from everloop.stores.views.interface import TaskViews
 from tests.gateway.harness import AGENT
 from tests.support.growth import assert_grows_no_faster

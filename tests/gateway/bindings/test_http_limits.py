@@ -14,7 +14,7 @@ from starlette.responses import JSONResponse, Response
 
 from everloop.agents.registry import AgentRegistry
 from everloop.gateway.auth.access import AccessControl
-from everloop.gateway.bindings.requests import BODIES_AT_ONCE, SMALL_BODY, A2ARequest, BodyLimits
+from everloop.gateway.bindings.context import BODIES_AT_ONCE, SMALL_BODY, A2ARequest, BodyLimits
 from everloop.gateway.bindings.shell import Binding, Endpoint, HttpShell
 from everloop.gateway.server import GatewayProtocol, listen
 from everloop.gateway.settings import GatewaySettings

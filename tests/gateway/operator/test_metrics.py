@@ -14,12 +14,11 @@ from temporalio.client import Client
 from temporalio.service import RPCError, RPCStatusCode
 
 from everloop.deploy.local.servers import LOOPBACK
-from everloop.gateway.cancellation import cancel
 from everloop.gateway.operator import health
 from everloop.gateway.operator.health import Gauges
 from everloop.gateway.tasks.fanout import EventFanout
 from everloop.gateway.tasks.tasks import Tasks
-from everloop.runtime.redis import connect_redis
+from everloop.runtime.redis import cancel, connect_redis
 from everloop.stores.views.interface import START
 from everloop.stores.views.redis import RedisTaskViews
 from everloop.workflows.contract.events import Thought

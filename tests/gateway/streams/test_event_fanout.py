@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 from redis.exceptions import ConnectionError as RedisConnectionError
 
-from everloop.gateway.cancellation import cancel
 from everloop.gateway.tasks.fanout import EventFanout, Subscription
-from everloop.runtime.redis import connect_redis
+from everloop.runtime.redis import cancel, connect_redis
 from everloop.stores.views.interface import START, StreamedEvent, TaskViews
 from everloop.stores.views.redis import RedisTaskViews
 from everloop.workflows.contract.events import Thought

@@ -16,11 +16,10 @@ from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError
 from temporalio.worker import Worker
 
-from everloop.gateway.backends import Stores
 from everloop.gateway.context import Viewer
-from everloop.gateway.tasks.problems import Problems
+from everloop.gateway.settings import Stores
 from everloop.gateway.tasks.reconcile import Reconciler
-from everloop.gateway.tasks.runs import Runs
+from everloop.gateway.tasks.runs import Problems, Runs
 from everloop.gateway.tasks.snapshots import Snapshots
 from everloop.gateway.tasks.sweep import Sweep
 from everloop.gateway.tasks.tasks import Tasks, submitted_view

@@ -15,7 +15,7 @@ from temporalio.client import Client
 
 from everloop.gateway.auth.access import AccessControl
 from everloop.gateway.context import ANONYMOUS
-from everloop.gateway.tasks import large as large_tasks
+from everloop.gateway.tasks import snapshots as large_tasks
 from everloop.runtime.redis import connect_redis
 from everloop.stores.views.interface import Snapshot, TaskViews
 from everloop.stores.views.redis import RedisTaskViews

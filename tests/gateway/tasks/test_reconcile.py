@@ -9,12 +9,12 @@ import pytest_asyncio
 from a2a.types.a2a_pb2 import GetTaskRequest, ListTasksRequest, TaskState
 from temporalio.client import Client
 
-from everloop.gateway.cancellation import cancel
 from everloop.gateway.tasks.fanout import EventFanout
 from everloop.gateway.tasks.runs import Alive, RunEnd, Runs, Stuck
 from everloop.gateway.tasks.snapshots import Snapshots
 from everloop.gateway.tasks.streams import TaskStreams, UntilEnd
 from everloop.gateway.tasks.tasks import Tasks
+from everloop.runtime.redis import cancel
 from everloop.stores.views.interface import StreamedEvent, TaskViews
 from everloop.workflows.contract import failures
 from everloop.workflows.contract.events import REASON, Warned

@@ -6,8 +6,12 @@ from temporalio.api.common.v1 import GrpcStatus
 from temporalio.api.errordetails.v1 import NamespaceNotFoundFailure, NotFoundFailure
 from temporalio.service import RPCError, RPCStatusCode
 
-from everloop.gateway.errors import TaskUnknownError, TemporalUnavailableError
-from everloop.gateway.tasks.calls import translate_not_found, translate_temporal_errors
+from everloop.gateway.errors import (
+    TaskUnknownError,
+    TemporalUnavailableError,
+    translate_not_found,
+    translate_temporal_errors,
+)
 from everloop.runtime.temporal.describe import UNAVAILABLE
 
 ABOUT_THE_CALL = set(RPCStatusCode) - UNAVAILABLE - {RPCStatusCode.OK}

@@ -5,7 +5,7 @@ from collections.abc import AsyncGenerator
 
 import pytest
 
-from everloop.gateway.tasks.event_ids import EVENT_ID, EventId, ServerSentEvent, with_ids
+from everloop.gateway.tasks.streams import EVENT_ID, EventId, ServerSentEvent, with_ids
 
 STATE = {EVENT_ID: EventId("17-3")}
 

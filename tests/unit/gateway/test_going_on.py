@@ -4,7 +4,7 @@ import pytest
 from a2a.types import a2a_pb2 as pb
 
 from everloop.gateway.operations.updates import UpdateTranslator
-from everloop.gateway.tasks.event_ids import EventId
+from everloop.gateway.tasks.streams import EventId
 from everloop.workflows.contract.events import ArtifactChunk, StatusChanged, ToolCalled
 from everloop.workflows.contract.messages import TextPart
 from everloop.workflows.contract.tasks import TaskState, TaskView
