@@ -32,7 +32,7 @@ from everloop.workflows.contract.calls import (
     SaveContextResult,
     StoreTranscriptInput,
 )
-from everloop.workflows.contract.events import FINAL_ATTEMPT, RESPONSE_ARTIFACT, ArtifactChunk, StatusChanged
+from everloop.workflows.contract.events import FINAL_ATTEMPT, ArtifactChunk, StatusChanged
 from everloop.workflows.contract.failures import FILES_UNAVAILABLE
 from everloop.workflows.contract.names import context_key
 from everloop.workflows.contract.ports import ContextPort, PublishPort, TranscriptPort
@@ -75,16 +75,11 @@ class ArtifactFinalizer:
         for artifact in written:
             if artifact.status is ArtifactStatus.BUILDING:
                 await _close(published, artifact, Complete() if is_completed else Fail())
-        for artifact_id in await self._unfinished(task, written):
+        unfinished = await published.unfinished()
+        if unfinished is None:  # the view was lost, and what was published since cannot be listed
+            unfinished = [artifact.artifact_id for artifact in written]
+        for artifact_id in unfinished:
             await published.reconcile(context, artifact_id, is_over=is_completed)
-
-    async def _unfinished(self, task: TaskRef, written: Iterable[StoredArtifact]) -> list[str]:
-        """Return the artifacts that subscribers may see as unfinished."""
-        snapshot = await self._views.load(task.task_id)
-        if snapshot is None:  # it was lost, and what was told since cannot be listed
-            return [artifact.artifact_id for artifact in written]
-        artifacts = (artifact for artifact in snapshot.view.artifacts if not artifact.complete)
-        return [artifact.artifact_id for artifact in artifacts if artifact.artifact_id != RESPONSE_ARTIFACT]
 
 
 class _LimitedReading:

@@ -16,10 +16,7 @@ from everloop.activities.lease import MODEL_LEASE, CallLease, OvertakenError, ov
 from everloop.activities.model.artifacts import (
     LOOK_UP,
     STORE_ERRORS,
-    ArtifactReconciler,
     ArtifactStreams,
-    DraftedReply,
-    StoredContents,
 )
 from everloop.activities.model.compaction import ContextCompactor
 from everloop.activities.model.drafts import ResponseDraft, attempt_number
@@ -53,6 +50,7 @@ from everloop.activities.transcripts import keep_reply, whole_transcript
 from everloop.agents.agent import Agent, Responder, Turn
 from everloop.agents.registry import AgentRegistry
 from everloop.stores.artifacts.interface import Artifacts
+from everloop.stores.artifacts.publisher import ArtifactPublisher
 from everloop.stores.leases import NotOursError
 from everloop.stores.tool_records import ToolRecords
 from everloop.stores.transcripts import Attempt, OpenedTranscript, Transcripts
@@ -61,7 +59,7 @@ from everloop.workflows.contract import failures
 from everloop.workflows.contract.calls import CallModelInput, CompactContextInput
 from everloop.workflows.contract.events import TaskEvent
 from everloop.workflows.contract.messages import AssistantMessage, SummaryMessage, TranscriptMessage
-from everloop.workflows.contract.names import name_calls
+from everloop.workflows.contract.names import context_key, name_calls
 from everloop.workflows.contract.ports import ModelPort
 
 RESPONDER = "none"
@@ -83,7 +81,6 @@ class _Attempt:
     agent: Agent
     draft: ResponseDraft | None
     artifacts: ArtifactStreams
-    reconciler: ArtifactReconciler
     plugins: ModelPlugins
 
     @property
@@ -148,16 +145,15 @@ class OpenAIModel(ModelPort):
     def _attempt(self, call: CallModelInput, lease: CallLease, count: int, agent: Agent) -> _Attempt:
         number = attempt_number(call.tries, count)
         drafted = {name: tool for name, tool in agent.tools.items() if tool.draft_of}
-        of = DraftedReply(call.task.task_id, call.length, number, drafted)
-        contents = StoredContents(self._artifacts, call.task)
+        publisher = ArtifactPublisher(self._artifacts, call.task, call.length, self._views, lease=lease.lease)
+        context = context_key(call.task.owner, call.task.context_id)
         return _Attempt(
             call,
             lease,
             count,
             agent,
             draft=None if call.tool or call.routing else ResponseDraft(call.length, number),
-            artifacts=ArtifactStreams(of, contents),
-            reconciler=ArtifactReconciler(of, contents, self._views),
+            artifacts=ArtifactStreams(publisher, context, call.length, number, drafted),
             plugins=ModelPlugins(agent, call),
         )
 
@@ -298,9 +294,11 @@ class OpenAIModel(ModelPort):
     ) -> AssistantMessage:
         """Publish the end of a reply, and say in it if that may have failed: the workflow then does it."""
         is_newest = attempt.draft is None or attempt.draft.is_newest
-        is_published = await self._try_publish(attempt, end) and is_newest
+        is_published = await self._try_publish(attempt, end)
+        if not is_published:
+            attempt.artifacts.restart()
         await self._reconcile_artifacts(attempt, reply)
-        return reply if is_published else reply.model_copy(update={"is_published": False})
+        return reply if is_published and is_newest else reply.model_copy(update={"is_published": False})
 
     async def _publish_failure(self, attempt: _Attempt, failure: ApplicationError) -> None:
         """Say that a retry follows, or take back the half-written answer of a call that ends here."""
@@ -320,12 +318,11 @@ class OpenAIModel(ModelPort):
         """Make sure of what subscribers see of artifacts; where that fails, the tool calls do it."""
         try:
             async with asyncio.timeout(LOOK_UP):
-                chunks = await attempt.reconciler.chunks(reply, attempt.artifacts.shown_ids)
+                await attempt.artifacts.reconcile(reply)
+        except NotOursError:
+            raise overtaken() from None
         except STORE_ERRORS as error:
             _log.warning("artifacts not reconciled", error_type=type(error).__name__)
-        else:
-            if chunks:
-                await self._try_publish(attempt, chunks)
 
     async def _publish(self, attempt: _Attempt, events: Sequence[TaskEvent]) -> None:
         await publish_events(self._views, attempt.call.task, events, attempt.lease.lease)
@@ -339,7 +336,7 @@ async def _end_of_ours(
 ) -> list[TaskEvent]:
     """Return the end of the reply that the model has just `written`, and plugins may have changed.
 
-    The artifacts of calls that were changed are left to the reconciler: the streams count those of before.
+    The artifacts of calls that were changed are reconciled later: the streams count those of before.
     """
     is_whole = reply.tool_calls == written.tool_calls
     chunks = await attempt.artifacts.finish(reply) if is_whole else []

@@ -69,9 +69,9 @@ class DraftNumbers:
         """Whether this is the first draft of all: no other attempt made one, nor did this one."""
         return self.is_first_attempt and self.draft == self._first
 
-    def next_index(self) -> int:
-        """Return the index of the next chunk, and count it."""
-        index, self.index = self.index, self.index + 1
+    def take(self, count: int = 1) -> int:
+        """Return the index of the first of the next chunks, and count them."""
+        index, self.index = self.index, self.index + count
         return index
 
     def restart(self) -> None:
@@ -151,7 +151,7 @@ class ResponseDraft:
             name=RESPONSE_ARTIFACT,
             position=self._position,
             attempt=self._numbers.draft,
-            index=self._numbers.next_index(),
+            index=self._numbers.take(),
             part=part,
             last_chunk=last_chunk,
         )

@@ -39,7 +39,7 @@ from everloop.stores.artifacts.rendering import (
 from everloop.stores.leases import Lease
 from everloop.stores.views.interface import TaskViews, ViewArtifact
 from everloop.workflows.contract.artifacts import ArtifactStatus, StoredArtifact
-from everloop.workflows.contract.events import ArtifactChunk, ChunkMode
+from everloop.workflows.contract.events import RESPONSE_ARTIFACT, ArtifactChunk, ChunkMode
 from everloop.workflows.contract.messages import EMPTY, Part
 from everloop.workflows.contract.tasks import TaskRef
 
@@ -274,11 +274,26 @@ class ArtifactPublisher:
                 chunks = await self._correction(artifact_id, view, artifact, is_over=is_over)
             except (ArtifactMissingError, PartIndexError, ArtifactReplacedError):
                 continue
-            if chunks:
-                await self._views.publish(self._task.task_id, self._task.run_id, chunks, self._lease)
+            await self.publish(chunks)
             # What is published of a change that came between may have been dropped, being older than this.
             if not chunks or _state(await self._find(key)) == _state(artifact):
                 return
+
+    async def publish(self, chunks: Sequence[ArtifactChunk]) -> None:
+        """Publish chunks, if there are any.
+
+        Raises:
+            NotOursError: a later attempt has claimed the call.
+        """
+        if chunks:
+            await self._views.publish(self._task.task_id, self._task.run_id, chunks, self._lease)
+
+    async def unfinished(self) -> list[str] | None:
+        """Return the artifacts that subscribers may see as unfinished; None if their view is lost."""
+        snapshot = await self._views.load(self._task.task_id)
+        artifacts = snapshot.view.artifacts if snapshot else ()
+        ids = [each.artifact_id for each in artifacts if not each.complete]
+        return [each for each in ids if each != RESPONSE_ARTIFACT] if snapshot else None
 
     async def _change(
         self, key: _Key, change: Change, known: _Known, operation_id: str, follows: str

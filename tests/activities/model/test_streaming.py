@@ -9,17 +9,19 @@ from uuid import uuid4
 import pytest
 from redis.exceptions import ConnectionError as RedisConnectionError
 
-from everloop.activities.model.artifacts import ArtifactStreams, DraftedReply, StoredContents
+from everloop.activities.model.artifacts import ArtifactStreams
 from everloop.activities.model.drafts import ResponseDraft
 from everloop.activities.model.reply import ArgumentsDelta, TextDelta, ThoughtDelta
 from everloop.activities.model.streaming import DeltaPublisher
 from everloop.agents.artifact_tools import artifacts
 from everloop.runtime.redis import connect_redis
+from everloop.stores.artifacts.publisher import ArtifactPublisher
 from everloop.stores.views.redis import RedisTaskViews
 from everloop.workflows.contract.events import ArtifactChunk, TaskEvent, Thought
 from everloop.workflows.contract.messages import TextPart
 from everloop.workflows.contract.tasks import TaskRef
 from tests.support.memory.artifacts import MemoryArtifacts
+from tests.support.memory.task_views import MemoryTaskViews
 
 
 class Recorder:
@@ -61,7 +63,8 @@ def streams() -> ArtifactStreams:
     """Return the artifacts of a first attempt; `create_artifact` streams."""
     task = TaskRef(task_id="t", run_id="r", context_id="c", owner="o", agent_id="a")
     tools = {tool.name: tool for tool in artifacts("granular").tools}
-    return ArtifactStreams(DraftedReply("t", 1, 1, tools), StoredContents(MemoryArtifacts(), task))
+    publisher = ArtifactPublisher(MemoryArtifacts(), task, 1, MemoryTaskViews())
+    return ArtifactStreams(publisher, "c", 1, 1, tools)
 
 
 async def test_what_comes_during_a_publish_goes_out_together() -> None:

@@ -5,16 +5,12 @@ from enum import Enum, auto
 
 from pydantic import JsonValue
 
-from everloop.activities.model.artifacts import (
-    ArtifactReconciler,
-    ArtifactStreams,
-    DraftedReply,
-    StoredContents,
-)
+from everloop.activities.model.artifacts import ArtifactStreams
 from everloop.activities.model.drafts import attempt_number
 from everloop.activities.model.reply import ArgumentsDelta
 from everloop.agents.artifact_tools import artifacts
 from everloop.stores.artifacts.interface import Create, NewPart
+from everloop.stores.artifacts.publisher import ArtifactPublisher
 from everloop.stores.views.interface import START
 from everloop.workflows.contract.events import ArtifactChunk
 from everloop.workflows.contract.messages import AssistantMessage, TextPart, ToolCall, text_of
@@ -45,7 +41,6 @@ class Reader:
 
     def __init__(self) -> None:
         self.views, self.artifacts = MemoryTaskViews(), MemoryArtifacts()
-        self.contents = StoredContents(self.artifacts, TASK)
 
     async def begin(self, stored: str | None = None) -> None:
         """Create the task, and perhaps an artifact `doc` that is stored and shown."""
@@ -83,9 +78,8 @@ class Attempt:
 
     def __init__(self, reader: Reader, number: int) -> None:
         self._reader = reader
-        of = DraftedReply(TASK.task_id, POSITION, attempt_number(0, number), TOOLS)
-        self.streams = ArtifactStreams(of, reader.contents)
-        self._settlement = ArtifactReconciler(of, reader.contents, reader.views)
+        publisher = ArtifactPublisher(reader.artifacts, TASK, POSITION, reader.views)
+        self.streams = ArtifactStreams(publisher, CONTEXT, POSITION, attempt_number(0, number), TOOLS)
 
     async def write(self, call: ToolCall, piece: str, how: Publish = Publish.WORKS, number: int = 0) -> None:
         """Take a piece of a call and publish what it adds."""
@@ -102,11 +96,11 @@ class Attempt:
         """End the reply with these calls."""
         reply = AssistantMessage(tool_calls=calls)
         await self.publish(await self.streams.finish(reply), how)
-        await self.publish(await self._settlement.chunks(reply, self.streams.shown_ids))
+        await self.streams.reconcile(reply)
 
     async def fail(self) -> None:
         """End for good without a reply."""
-        await self.publish(await self._settlement.chunks(None, self.streams.shown_ids))
+        await self.streams.reconcile(None)
 
 
 def update(
