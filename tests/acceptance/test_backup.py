@@ -2,8 +2,6 @@
 
 import asyncio
 import json
-import os
-import sys
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
@@ -20,7 +18,7 @@ from tests.support.agents.artifacts import ARTIFACT_AGENT, big_content
 from tests.support.rigs.backup import Backup
 from tests.support.rigs.deployment import Deployment, Gateway, running_deployment
 from tests.support.rigs.people import PEOPLE_AGENT, call, effects, say
-from tests.support.servers.processes import ROOT
+from tests.support.servers.processes import run_everloop
 from tests.support.servers.scripted_openai import ReceivedRequest, Reply, ScriptedOpenAI
 
 ASKS = TaskState.TASK_STATE_INPUT_REQUIRED
@@ -109,15 +107,8 @@ async def deployed(directory: Path, orders: Orders) -> AsyncGenerator[tuple[Scri
 
 
 async def reindex(everloop: Deployment) -> str:
-    command = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "everloop", "reindex"),
-        cwd=ROOT,
-        env={**os.environ, **everloop.environment},
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.STDOUT,
-    )
-    told = (await command.communicate())[0].decode()
-    assert command.returncode == 0, told
+    code, told = await run_everloop(everloop.environment, "reindex")
+    assert code == 0, told
     return told
 
 

@@ -42,7 +42,7 @@ from tests.support.deploy.prometheus import scrape
 from tests.support.rigs.deployment import Deployment, running_deployment
 from tests.support.rigs.people import PEOPLE_AGENT, call
 from tests.support.seeded_secrets import plant_secret
-from tests.support.servers.processes import ROOT, ServerProcess
+from tests.support.servers.processes import ServerProcess, run_everloop
 from tests.support.servers.scripted_openai import Refusal, Reply, ScriptedOpenAI
 
 OWNERS = ("acme", "bolt")
@@ -73,19 +73,7 @@ class Town:
 
     async def command(self, *arguments: str) -> tuple[int, str]:
         """Run a command; return its exit code and all it wrote."""
-        process = await self.started(*arguments)
-        written, _ = await process.communicate()
-        return process.returncode or 0, written.decode()
-
-    async def started(self, *arguments: str) -> asyncio.subprocess.Process:
-        """Run a command and do not wait for it."""
-        return await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "everloop", *arguments),
-            cwd=ROOT,
-            env={**os.environ, **self.everloop.environment},
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.STDOUT,
-        )
+        return await run_everloop(self.everloop.environment, *arguments)
 
     async def task(self, owner: str, *script: Reply | Refusal) -> Task:
         """Let an owner start a task for which the model has this script, and wait until it stops."""
@@ -269,10 +257,11 @@ async def test_views_come_back_after_redis_was_emptied(town: Town) -> None:
     store = await town.redis.get(STORE_ID_KEY)
 
     await town.redis.flushall()
-    killed = await town.started("reindex", "--at-once", "1")
+    command = [sys.executable, "-m", "everloop", "reindex", "--at-once", "1"]
+    killed = ServerProcess(command, town.everloop.directory / "reindex.log", town.everloop.environment)
+    killed.start()
     await until_views_come(killed, town.redis)
     killed.kill()
-    await killed.communicate()
     again = asyncio.create_task(town.command("reindex"))
     new = {owner: await town.task(owner, DONE) for owner in OWNERS}
     code, told = await again
@@ -297,8 +286,8 @@ async def test_what_is_not_restored_is_named(town: Town) -> None:
     assert f"everloop: task {task.id} not restored: no worker answers for it" in told
 
 
-async def until_views_come(process: asyncio.subprocess.Process, redis: Redis) -> None:
-    while process.returncode is None:
+async def until_views_come(process: ServerProcess, redis: Redis) -> None:
+    while process.is_running():
         if await redis.keys("everloop:task:*:view"):
             return
         await asyncio.sleep(0)

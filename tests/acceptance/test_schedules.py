@@ -1,6 +1,7 @@
 """Schedules on real servers: made, changed and removed by commands; clients see the tasks they start."""
 
 import asyncio
+import functools
 import signal
 import sys
 from collections.abc import Awaitable, Callable
@@ -24,7 +25,7 @@ from everloop.deploy.schedule.recurrence import read_interval
 from everloop.workflows.contract import names
 from tests.support.a2a_client import connected, response_of
 from tests.support.rigs.deployment import ACCEPTANCE_AGENT, Deployment
-from tests.support.servers.processes import ROOT
+from tests.support.servers.processes import ROOT, run_everloop
 from tests.support.servers.scripted_openai import Reply, ScriptedOpenAI
 
 BINDINGS = ("JSONRPC", "HTTP+JSON")
@@ -34,18 +35,7 @@ Command = Callable[..., Awaitable[tuple[int, str]]]
 
 
 def command_for(environment: dict[str, str]) -> Command:
-    async def command(*arguments: str) -> tuple[int, str]:
-        process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "everloop", "schedules", *arguments),
-            cwd=ROOT,
-            env=environment,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.STDOUT,
-        )
-        written, _ = await process.communicate()
-        return process.returncode or 0, written.decode()
-
-    return command
+    return functools.partial(run_everloop, environment, "schedules")
 
 
 @pytest.fixture

@@ -122,5 +122,7 @@ async def running_deployment(
         try:
             yield deployment
         finally:
-            for process in reversed(deployment.started):
+            for process in deployment.started:
+                process.ask_to_stop()
+            for process in deployment.started:
                 process.stop()

@@ -1,9 +1,10 @@
-"""Starts workers and gateways as copies of a process that has imported them: imports take two seconds.
+"""Starts workers, gateways and commands as copies of a process that has imported them, which takes 2 s.
 
 A copy has an environment, output and memory of its own from its first line on, and is killed like
 any process. Run by `forked`: `python -m tests.support.servers.fork_server FD`.
 """
 
+import atexit
 import json
 import os
 import runpy
@@ -18,9 +19,9 @@ from functools import cache
 from pathlib import Path
 from typing import TypedDict
 
-PRELOADED = ("everloop.worker", "everloop.gateway.__main__")
+PRELOADED = ("everloop.worker", "everloop.gateway.__main__", "everloop.cli.app")
 
-COPIES = (["worker.py"], ["-m", "everloop.gateway"])
+COPIES = (["worker.py"], ["-m", "everloop.gateway"], ["-m", "everloop"])
 """What can be started as a copy: the beginning of the command, after Python's name."""
 
 
@@ -87,14 +88,19 @@ class _ForkServer:
             command = [sys.executable, "-m", __name__, str(theirs.fileno())]
             directory = Path(__file__).parents[3]
             self._process = subprocess.Popen(command, pass_fds=[theirs.fileno()], cwd=directory)
+        self._connection, self._lock = ours, threading.Lock()
         self._lines = ours.makefile("rw", encoding="utf-8")
-        self._lock = threading.Lock()
+        atexit.register(self._end)
 
     def ask(self, question: Mapping[str, object]) -> int | None:
         with self._lock:
             self._lines.write(f"{json.dumps(question)}\n")
             self._lines.flush()
             return json.loads(self._lines.readline())
+
+    def _end(self) -> None:
+        self._connection.shutdown(socket.SHUT_RDWR)
+        self._process.wait()
 
 
 @cache

@@ -4,10 +4,12 @@ import asyncio
 import os
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
@@ -70,6 +72,17 @@ class ServerProcess:
     def is_running(self) -> bool:
         return self._process is not None and self._process.poll() is None
 
+    def ask_to_stop(self) -> None:
+        """SIGTERM, without waiting for the end."""
+        if self.is_running():
+            os.kill(self.pid, signal.SIGTERM)
+
+    async def ended(self) -> int:
+        """Wait until it ends by itself; return the exit code."""
+        while self.is_running():  # noqa: ASYNC110 -- another process
+            await asyncio.sleep(0.01)
+        return self.stop()
+
     def _end(self, how: signal.Signals) -> int:
         assert self._process
         if self._process.poll() is None:
@@ -79,6 +92,15 @@ class ServerProcess:
         except subprocess.TimeoutExpired:
             self._process.send_signal(signal.SIGKILL)
             return self._process.wait(timeout=60)
+
+
+async def run_everloop(environment: Mapping[str, str], *arguments: str) -> tuple[int, str]:
+    """Run a command of Everloop; return its exit code and all it wrote."""
+    with TemporaryDirectory() as folder:
+        command = [sys.executable, "-m", "everloop", *arguments]
+        process = ServerProcess(command, Path(folder, "output"), environment)
+        process.start()
+        return await process.ended(), process.output
 
 
 async def wait_until_answers(server: ServerProcess, check: Callable[[], Awaitable[bool]], what: str) -> None:
