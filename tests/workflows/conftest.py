@@ -1,4 +1,4 @@
-"""Every workflow test runs twice: with cached workflows, and with each step replayed from history."""
+"""Each step of a workflow is replayed from history; the loop, long tasks and people also meet cached ones."""
 
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -8,7 +8,8 @@ from uuid import uuid4
 import pytest
 import pytest_asyncio
 from temporalio.api.sdk.v1 import WorkflowMetadata
-from temporalio.client import Client, WorkflowHandle
+from temporalio.client import Client, WorkflowFailureError, WorkflowHandle
+from temporalio.exceptions import ApplicationError
 
 from everloop.worker import WorkerSettings, running_workers
 from everloop.workflows.agent_task import AgentTask
@@ -102,16 +103,36 @@ async def impatient_client(tmp_path_factory: pytest.TempPathFactory) -> AsyncGen
         yield await Client.connect(address, data_converter=WIRE_DATA_CONVERTER)
 
 
-@pytest.fixture(params=[1000, 0], ids=["cached", "always_replayed"])
-def start_task(request: pytest.FixtureRequest, client: Client) -> StartTask:
+@pytest.fixture
+def cached() -> int:
+    """How many workflows a worker keeps: none, so that each step is replayed; some modules try both."""
+    return 0
+
+
+@pytest.fixture
+def start_task(cached: int, client: Client) -> StartTask:
     """Start a task on a worker of its own, with the fakes of the test behind its ports."""
-    return starter(client, max_cached_workflows=int(request.param))
+    return starter(client, max_cached_workflows=cached)
 
 
-@pytest.fixture(params=[1000, 0], ids=["cached", "always_replayed"])
-def start_long_task(request: pytest.FixtureRequest, impatient_client: Client) -> StartTask:
+@pytest.fixture
+def start_long_task(cached: int, impatient_client: Client) -> StartTask:
     """The same where histories count as long after `IMPATIENT_EVENTS` events."""
-    return starter(impatient_client, max_cached_workflows=int(request.param))
+    return starter(impatient_client, max_cached_workflows=cached)
+
+
+async def run(starting: AbstractAsyncContextManager[Handle]) -> TaskResult:
+    """Start a task, and wait for its result."""
+    async with starting as handle:
+        return await handle.result()
+
+
+async def failure_of(handle: Handle) -> ApplicationError:
+    """Wait until a task has failed; return why."""
+    with pytest.raises(WorkflowFailureError) as failed:
+        await handle.result()
+    assert isinstance(failed.value.cause, ApplicationError)
+    return failed.value.cause
 
 
 def starter(client: Client, *, max_cached_workflows: int) -> StartTask:

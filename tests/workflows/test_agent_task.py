@@ -21,15 +21,19 @@ from everloop.workflows.contract.messages import (
 )
 from everloop.workflows.contract.tasks import AgentSpec, MemorySpec, TaskState
 from tests.support.fakes.ports import CountingTools, FakePorts, ScriptedModel, answer, asks
-from tests.workflows.conftest import StartTask, user
+from tests.workflows.conftest import StartTask, run, user
+
+
+@pytest.fixture(params=[1000, 0], ids=["cached", "always_replayed"])
+def cached(request: pytest.FixtureRequest) -> int:
+    return int(request.param)
 
 
 @pytest.mark.parametrize("is_published", [True, False])
 async def test_a_reply_without_tool_calls_is_the_answer(start_task: StartTask, *, is_published: bool) -> None:
     """The answer is published before the terminal status, in one step, if the model call could not do it."""
     ports = FakePorts(ScriptedModel(answer("Hi there.").model_copy(update={"is_published": is_published})))
-    async with start_task(ports) as handle:
-        result = await handle.result()
+    result = await run(start_task(ports))
     assert result.state is TaskState.COMPLETED
     assert result.excerpt == "Hi there."
     *chunks, status = ports.publish.events
@@ -42,8 +46,7 @@ async def test_a_reply_without_tool_calls_is_the_answer(start_task: StartTask, *
 async def test_tool_results_are_folded_in_call_order(start_task: StartTask) -> None:
     """Each call has the position of its result; the next model call names them all."""
     ports = FakePorts(ScriptedModel(asks(("a", "x"), ("b", "y")), answer("done")))
-    async with start_task(ports) as handle:
-        await handle.result()
+    await run(start_task(ports))
     first, second = ports.model.calls
     assert (first.length, len(first.new)) == (1, 1)
     assert (second.length, len(second.new)) == (4, 0)
@@ -55,8 +58,7 @@ async def test_at_most_five_tools_run_at_once(start_task: StartTask) -> None:
     tools = CountingTools(gate=asyncio.Event(), gate_size=5)
     calls = tuple((f"call-{n}", "x") for n in range(12))
     ports = FakePorts(ScriptedModel(asks(*calls), answer("done")), tools)
-    async with start_task(ports) as handle:
-        await handle.result()
+    await run(start_task(ports))
     assert len(tools.calls) == 12
     assert tools.most_at_once == 5
 
@@ -92,8 +94,7 @@ async def test_a_lost_transcript_is_sent_again_once(start_task: StartTask) -> No
     """TranscriptMissing is answered with the whole transcript, then the same call."""
     lost = ApplicationError("lost", type=failures.TRANSCRIPT_MISSING, non_retryable=True)
     ports = FakePorts(ScriptedModel(asks(("a", "x")), lost, answer("done")))
-    async with start_task(ports) as handle:
-        await handle.result()
+    await run(start_task(ports))
     (stored,) = ports.transcript.stored
     assert stored.start == 0
     assert [message.role for message in stored.messages] == ["user", "assistant", "tool"]
@@ -119,8 +120,7 @@ async def test_a_long_transcript_is_sent_again_in_chunks(start_task: StartTask) 
     lost = ApplicationError("lost", type=failures.TRANSCRIPT_MISSING, non_retryable=True)
     replies = [asks((f"c{n}", "x"), text="x" * 400_000) for n in range(4)]
     ports = FakePorts(ScriptedModel(*replies, lost, answer("done")))
-    async with start_task(ports) as handle:
-        await handle.result()
+    await run(start_task(ports))
     assert [len(stored.messages) for stored in ports.transcript.stored] == [5, 4]
     assert [stored.start for stored in ports.transcript.stored] == [0, 5]
 
@@ -129,8 +129,7 @@ async def test_a_status_survives_a_lost_transcript(start_task: StartTask) -> Non
     """What the first call would have taken in as new is carried by the status of the second one."""
     lost = ApplicationError("lost", type=failures.TRANSCRIPT_MISSING, non_retryable=True)
     ports = FakePorts(ScriptedModel(lost, answer("done")))
-    async with start_task(ports) as handle:
-        await handle.result()
+    await run(start_task(ports))
     first, second = ports.model.calls
     (begun,), (again,) = first.statuses, second.statuses
     assert (first.new, second.new) == (again.received, ())
@@ -141,8 +140,7 @@ async def test_a_status_survives_a_lost_transcript(start_task: StartTask) -> Non
 async def test_only_the_first_tool_call_carries_the_status(start_task: StartTask) -> None:
     """Each byte enters history once."""
     ports = FakePorts(ScriptedModel(asks(("a", "x"), ("b", "x"), text="Let me look."), answer("done")))
-    async with start_task(ports) as handle:
-        await handle.result()
+    await run(start_task(ports))
     assert {call.call.id: bool(call.statuses) for call in ports.tools.calls} == {"a": True, "b": False}
 
 
@@ -188,6 +186,5 @@ async def test_tool_errors_do_not_end_the_task(start_task: StartTask) -> None:
             return ToolMessage(call_id=call.call.id, name=call.call.name, content="no", outcome="error")
 
     ports = FakePorts(ScriptedModel(asks(("a", "x")), answer("sorry")), FailingTools())
-    async with start_task(ports) as handle:
-        result = await handle.result()
+    result = await run(start_task(ports))
     assert result.excerpt == "sorry"

@@ -1,8 +1,10 @@
-"""Tasks that outgrow one history go on in a new run, and nothing is lost on the way."""
+"""Tasks that outgrow one history go on in a new run; nothing is lost, and histories grow by what is new."""
 
 import asyncio
 
+import pytest
 from temporalio import activity
+from temporalio.client import Client
 from temporalio.service import RPCError, RPCStatusCode
 
 from everloop.workflows.agent_task import AgentTask
@@ -10,6 +12,7 @@ from everloop.workflows.contract.calls import CallModelInput, RunToolInput, Tool
 from everloop.workflows.contract.messages import (
     AssistantMessage,
     TextPart,
+    ToolMessage,
     TranscriptMessage,
     Usage,
     UserMessage,
@@ -19,7 +22,13 @@ from everloop.workflows.contract.messages import (
 from everloop.workflows.contract.questions import Question, QuestionKind
 from everloop.workflows.contract.tasks import AgentSpec, TaskState
 from tests.support.fakes.ports import CountingTools, FakePorts, Script, ScriptedModel, answer, asks
-from tests.workflows.conftest import Handle, StartTask, say, user
+from tests.workflows.conftest import Handle, StartTask, say, starter, user
+
+
+@pytest.fixture(params=[1000, 0], ids=["cached", "always_replayed"])
+def cached(request: pytest.FixtureRequest) -> int:
+    return int(request.param)
+
 
 ITERATIONS = 20
 USAGE = Usage(input_tokens=3, output_tokens=1, cost=0.5)
@@ -155,3 +164,38 @@ async def test_open_questions_go_along(start_long_task: StartTask) -> None:
     assert sum(call.call.id == "other" for call in ports.tools.calls) == 1
     assert view.status.state is TaskState.COMPLETED
     assert len([message for message in view.history if message.role == "user"]) == 10
+
+
+COUNTS = (5, 50, 300)
+RESULT = "x" * 2_000
+SLACK = 1.1
+"""How much dearer an iteration of a long task may be than one of a short task: numbers have more digits."""
+
+
+def _result(call: RunToolInput) -> ToolMessage:
+    return ToolMessage(call_id=call.call.id, name=call.call.name, content=RESULT)
+
+
+async def _bytes(client: Client, iterations: int) -> int:
+    """Run a task of so many iterations, and return the size of all its runs' histories."""
+    replies = [asks((f"c{n}", "x"), text=f"step {n}") for n in range(iterations)]
+    ports = FakePorts(ScriptedModel(*replies, answer("done")), CountingTools(reply=_result))
+    async with starter(client, max_cached_workflows=1000)(
+        ports, AgentSpec(id="agent", max_iterations=400)
+    ) as task:
+        result = await task.result()
+        runs = dict.fromkeys(call.task.run_id for call in ports.model.calls)
+        histories = [await client.get_workflow_handle(task.id, run_id=run).fetch_history() for run in runs]
+    assert result.iterations == iterations + 1
+    assert ports.transcript.stored == []
+    return sum(event.ByteSize() for history in histories for event in history.events)
+
+
+@pytest.mark.timeout(600)
+async def test_history_is_linear_in_bytes(client: Client) -> None:
+    """An iteration costs as many bytes between the 50th and the 300th as between the 5th and the 50th."""
+    few, some, many = [await _bytes(client, iterations) for iterations in COUNTS]
+    early = (some - few) / (COUNTS[1] - COUNTS[0])
+    late = (many - some) / (COUNTS[2] - COUNTS[1])
+    assert len(RESULT) < early < 4 * len(RESULT)
+    assert late < SLACK * early

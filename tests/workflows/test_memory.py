@@ -13,7 +13,7 @@ from everloop.workflows.contract.calls import SaveContextInput, SaveContextResul
 from everloop.workflows.contract.messages import AssistantMessage, ToolCall
 from everloop.workflows.contract.tasks import AgentSpec, MemorySpec, TaskState, ToolSpec
 from tests.support.fakes.ports import TASK_WORK, FakePorts, RecordingContext, ScriptedModel, answer, asks
-from tests.workflows.conftest import StartTask, start_workflow, unique_queue, user
+from tests.workflows.conftest import StartTask, run, start_workflow, unique_queue, user
 
 MEMORY = MemorySpec(max_messages=4, strategy="summary")
 AGENT = AgentSpec(id="agent", memory=MEMORY)
@@ -53,16 +53,14 @@ async def test_a_context_of_its_own_is_not_recalled(client: Client) -> None:
 
 async def test_an_agent_without_memory_recalls_and_keeps_nothing(start_task: StartTask) -> None:
     ports = recalling(ScriptedModel(answer("Four.")))
-    async with start_task(ports, AgentSpec(id="agent")) as handle:
-        await handle.result()
+    await run(start_task(ports, AgentSpec(id="agent")))
     assert (ports.context.loaded, ports.publish.remembered, ports.context.saved) == ([], [], [])
 
 
 async def test_an_answer_at_once_is_kept(start_task: StartTask) -> None:
     """No status carries it; it is kept before the answer is given."""
     ports = recalling(ScriptedModel(answer("Four.")))
-    async with start_task(ports, DECIDING) as handle:
-        await handle.result()
+    await run(start_task(ports, DECIDING))
     (saved,) = ports.context.saved
     assert (saved.first, saved.length, saved.memory) == (2, 4, MEMORY)
     assert ports.publish.remembered == []
@@ -93,8 +91,7 @@ async def test_a_lost_cache_is_filled_again_before_it_is_kept(start_task: StartT
     """The last status waits until the conversation is safe, and is told once."""
     ports = recalling(ScriptedModel(answer("Four.")))
     ports.publish.on_remember = lost_once()
-    async with start_task(ports, AGENT) as handle:
-        await handle.result()
+    await run(start_task(ports, AGENT))
     assert [(stored.start, len(stored.messages)) for stored in ports.transcript.stored] == [(0, 4)]
     assert len(ports.publish.remembered) == 2
     assert [status.state for status in ports.publish.statuses] == [TaskState.COMPLETED]
@@ -104,8 +101,7 @@ async def test_a_long_conversation_is_summed_up_after_the_end(start_task: StartT
     """Clients do not wait for it: the last status has been published."""
     ports = recalling(ScriptedModel(answer("Four.")))
     ports.publish.on_remember = lambda _: SaveContextResult(is_long=True)
-    async with start_task(ports, AGENT) as handle:
-        result = await handle.result()
+    result = await run(start_task(ports, AGENT))
     (compacted,) = ports.context.compacted
     assert compacted.memory == MEMORY
     assert result.state is TaskState.COMPLETED
@@ -117,10 +113,9 @@ async def test_a_sub_agent_knows_only_what_it_is_asked(start_task: StartTask) ->
     ports = recalling(ScriptedModel(AssistantMessage(tool_calls=(call,)), answer("A poem."), answer("done")))
     ports.agents.spec = AGENT
     agent = AGENT.model_copy(update={"tools": {"writer": ToolSpec(agent="writer")}})
-    async with start_task(ports, agent) as handle:
-        await handle.result()
-    assert [loaded.task.task_id for loaded in ports.context.loaded] == [handle.id]
-    assert [saved.task.task_id for saved in ports.publish.remembered] == [handle.id]
+    await run(start_task(ports, agent))
+    assert [loaded.task.task_id for loaded in ports.context.loaded] == [ports.model.calls[0].task.task_id]
+    assert [saved.task.task_id for saved in ports.publish.remembered] == [ports.model.calls[0].task.task_id]
 
 
 async def test_a_cache_that_stays_lost_costs_the_conversation_alone(start_task: StartTask) -> None:
@@ -131,8 +126,7 @@ async def test_a_cache_that_stays_lost_costs_the_conversation_alone(start_task: 
 
     ports = recalling(ScriptedModel(answer("Four.")))
     ports.publish.on_remember = lost
-    async with start_task(ports, AGENT) as handle:
-        result = await handle.result()
+    result = await run(start_task(ports, AGENT))
     assert result.state is TaskState.COMPLETED
     assert [status.state for status in ports.publish.statuses] == [TaskState.COMPLETED]
 
@@ -140,8 +134,7 @@ async def test_a_cache_that_stays_lost_costs_the_conversation_alone(start_task: 
 async def test_a_deciding_agent_without_memory_keeps_nothing(start_task: StartTask) -> None:
     """Tasks pinned by older code, whose agents have no version, are another matter."""
     ports = recalling(ScriptedModel(answer("Four.")))
-    async with start_task(ports, AgentSpec(id="agent", routing="auto", version="1")) as handle:
-        await handle.result()
+    await run(start_task(ports, AgentSpec(id="agent", routing="auto", version="1")))
     assert (ports.context.loaded, ports.context.saved) == ([], [])
 
 
@@ -149,7 +142,6 @@ async def test_a_conversation_of_answers_at_once_is_summed_up(start_task: StartT
     """Plugins hear of such an answer, too."""
     ports = recalling(ScriptedModel(answer("Four.")))
     ports.context.saving = SaveContextResult(is_long=True)
-    async with start_task(ports, DECIDING.model_copy(update={"hooks": ("after_completion",)})) as handle:
-        await handle.result()
+    await run(start_task(ports, DECIDING.model_copy(update={"hooks": ("after_completion",)})))
     assert [compacted.memory for compacted in ports.context.compacted] == [MEMORY]
     assert [heard.answer for heard in ports.agents.completed] == ["Four."]

@@ -9,7 +9,7 @@ from everloop.workflows.contract import failures
 from everloop.workflows.contract.messages import Usage, text_of
 from everloop.workflows.contract.tasks import AgentSpec, CompactionSpec, TaskState
 from tests.support.fakes.ports import FakePorts, ScriptedModel, answer, asks
-from tests.workflows.conftest import StartTask
+from tests.workflows.conftest import StartTask, failure_of, run
 
 MODELS = AgentSpec(id="agent", model="first", fallback_models=("second", "third"))
 WAITS = AgentSpec(id="agent", on_model_failure="wait")
@@ -24,8 +24,7 @@ def fails(failure: str) -> ApplicationError:
 async def test_the_next_model_stands_in(start_task: StartTask, failure: str) -> None:
     """It is told why, subscribers are warned, and the task stays with it."""
     ports = FakePorts(ScriptedModel(fails(failure), asks(("a", "x")), answer("done")))
-    async with start_task(ports, MODELS) as handle:
-        result = await handle.result()
+    result = await run(start_task(ports, MODELS))
     assert result.excerpt == "done"
     assert [call.model for call in ports.model.calls] == ["first", "second", "second"]
     first, second, third = ports.model.calls
@@ -39,11 +38,9 @@ async def test_the_last_model_decides(start_task: StartTask) -> None:
     """When none of the models answers, the task fails with what the last one said."""
     ports = FakePorts(ScriptedModel(*(fails(failures.MODEL_UNAVAILABLE) for _ in range(3))))
     async with start_task(ports, MODELS) as handle:
-        with pytest.raises(WorkflowFailureError) as failed:
-            await handle.result()
+        failed = await failure_of(handle)
         view = await handle.query(AgentTask.view)
-    assert isinstance(failed.value.cause, ApplicationError)
-    assert failed.value.cause.type == failures.MODEL_UNAVAILABLE
+    assert failed.type == failures.MODEL_UNAVAILABLE
     assert [call.model for call in ports.model.calls] == ["first", "second", "third"]
     assert view.status.message
     assert view.status.message.metadata == {"reason": failures.MODEL_UNAVAILABLE}
@@ -106,10 +103,8 @@ async def test_a_prompt_that_stays_too_long_ends_the_task(start_task: StartTask)
     too_long = [fails(failures.CONTEXT_TOO_LONG) for _ in range(2)]
     ports = FakePorts(ScriptedModel(asks(("a", "x")), asks(("b", "x")), *too_long))
     async with start_task(ports, COMPACTS) as handle:
-        with pytest.raises(WorkflowFailureError) as failed:
-            await handle.result()
-    assert isinstance(failed.value.cause, ApplicationError)
-    assert failed.value.cause.type == failures.CONTEXT_TOO_LONG
+        failed = await failure_of(handle)
+    assert failed.type == failures.CONTEXT_TOO_LONG
     assert len(ports.model.compactions) == 1
 
 
@@ -122,7 +117,6 @@ async def test_a_prompt_over_its_budget_is_compacted_first(start_task: StartTask
         for n, usage in enumerate([small, large, small])
     ]
     ports = FakePorts(ScriptedModel(*replies, answer("done")))
-    async with start_task(ports, agent) as handle:
-        await handle.result()
+    await run(start_task(ports, agent))
     (compaction,) = ports.model.compactions
     assert (compaction.iteration, compaction.compaction.strategy) == (3, "summary")

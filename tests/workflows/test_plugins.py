@@ -29,7 +29,7 @@ from everloop.workflows.contract.messages import (
 from everloop.workflows.contract.tasks import AgentSpec, TaskState, TaskStatus, TaskView, ToolSpec
 from tests.support.fakes.ports import FakePorts, FixedAgents, ScriptedModel, answer, asks
 from tests.support.memory.fold import FoldedTask
-from tests.workflows.conftest import StartTask, user
+from tests.workflows.conftest import StartTask, failure_of, run, user
 
 LISTED = ToolsMessage(tools=(ListedTool(name="echo", description="Echoes.", parameters={}),))
 LISTING = PreparedTask(listed=LISTED, tools={"echo": ToolSpec(timeout=7, plugin="server", digest="abc")})
@@ -74,8 +74,7 @@ async def test_listed_tools_survive_a_lost_cache(start_task: StartTask) -> None:
     lost = ApplicationError("lost", type=failures.TRANSCRIPT_MISSING, non_retryable=True)
     ports = FakePorts(ScriptedModel(lost, answer("done")))
     ports.agents.listing = LISTING
-    async with start_task(ports, LISTING_AGENT) as handle:
-        await handle.result()
+    await run(start_task(ports, LISTING_AGENT))
     (stored,) = ports.transcript.stored
     assert (stored.start, stored.messages[0]) == (0, LISTED)
 
@@ -126,8 +125,7 @@ def refusing(*texts: str) -> FakePorts:
 async def test_a_refused_first_message_is_a_rejected_task(start_task: StartTask) -> None:
     """The client reads why; no model is asked."""
     ports = refusing("Hello")
-    async with start_task(ports, SCREENING_AGENT) as handle:
-        result = await handle.result()
+    result = await run(start_task(ports, SCREENING_AGENT))
     assert result.state is TaskState.REJECTED
     (status,) = ports.publish.statuses
     assert status.message
@@ -164,8 +162,7 @@ async def test_the_model_reads_that_a_later_message_was_refused(start_task: Star
 async def test_a_refused_reply_is_made_again(start_task: StartTask) -> None:
     """The model reads why; clients never see the text, neither as the answer nor as a remark."""
     ports = FakePorts(ScriptedModel(refused("Damn.", "no swearing"), answer("Done.")))
-    async with start_task(ports) as handle:
-        result = await handle.result()
+    result = await run(start_task(ports))
     assert (result.excerpt, result.iterations) == ("Done.", 2)
     (told,) = ports.model.calls[1].new
     assert isinstance(told, UserMessage)
@@ -203,10 +200,8 @@ async def test_clients_do_not_read_why_a_reply_was_refused(start_task: StartTask
 async def test_refused_replies_end_at_the_limit_of_iterations(start_task: StartTask) -> None:
     ports = FakePorts(ScriptedModel(*(refused("Damn.", "no swearing") for _ in range(3))))
     async with start_task(ports, AgentSpec(id="agent", max_iterations=3)) as handle:
-        with pytest.raises(WorkflowFailureError) as failure:
-            await handle.result()
-    assert isinstance(failure.value.cause, ApplicationError)
-    assert failure.value.cause.type == failures.ITERATION_LIMIT
+        failure = await failure_of(handle)
+    assert failure.type == failures.ITERATION_LIMIT
 
 
 async def test_an_answer_that_fits_is_data(start_task: StartTask) -> None:
@@ -232,11 +227,9 @@ async def test_an_answer_is_put_right_only_once(
         ScriptedModel(invalid("four"), *between, invalid("vier", "still none"), answer('{"sum": 4}'))
     )
     async with start_task(ports, OUTPUT_AGENT) as handle:
-        with pytest.raises(WorkflowFailureError) as failure:
-            await handle.result()
-    assert isinstance(failure.value.cause, ApplicationError)
-    assert failure.value.cause.type == failures.OUTPUT_INVALID
-    assert "still none" in failure.value.cause.message
+        failure = await failure_of(handle)
+    assert failure.type == failures.OUTPUT_INVALID
+    assert "still none" in failure.message
 
 
 @pytest.mark.parametrize("hooks", [(), ("after_completion",)])
@@ -244,8 +237,7 @@ async def test_plugins_hear_of_the_end(start_task: StartTask, hooks: tuple[str, 
     """Only those that want to; that they fail changes nothing."""
     ports = FakePorts(ScriptedModel(answer("Done.")))
     ports.agents.completion_fails = True
-    async with start_task(ports, AgentSpec(id="agent", hooks=hooks)) as handle:
-        result = await handle.result()
+    result = await run(start_task(ports, AgentSpec(id="agent", hooks=hooks)))
     assert result.state is TaskState.COMPLETED
     heard = [(call.state, call.answer) for call in ports.agents.completed]
     assert heard == [(TaskState.COMPLETED, "Done.")] * len(hooks)
@@ -266,8 +258,7 @@ async def test_hooks_of_model_calls_know_what_was_used(
     start_task: StartTask, *, hooks: tuple[str, ...], is_told: bool
 ) -> None:
     ports = FakePorts(ScriptedModel(answer("Done.")))
-    async with start_task(ports, AgentSpec(id="agent", hooks=hooks)) as handle:
-        await handle.result()
+    await run(start_task(ports, AgentSpec(id="agent", hooks=hooks)))
     assert (ports.model.calls[0].usage is not None) is is_told
 
 
@@ -324,8 +315,7 @@ async def test_a_refused_second_message_rejects_nothing(start_task: StartTask) -
 async def test_a_rejected_task_owes_no_artifact(start_task: StartTask) -> None:
     """No model is made to write one for a message that was refused."""
     ports = refusing("Hello")
-    async with start_task(ports, SCREENING_AGENT.model_copy(update={"artifact_tool": "write"})) as handle:
-        result = await handle.result()
+    result = await run(start_task(ports, SCREENING_AGENT.model_copy(update={"artifact_tool": "write"})))
     assert result.state is TaskState.REJECTED
     assert (ports.model.calls, ports.tools.calls) == ([], [])
 
@@ -346,6 +336,5 @@ async def test_a_veto_is_no_invalid_answer(start_task: StartTask) -> None:
     ports = FakePorts(
         ScriptedModel(refused("{}", "rude"), refused("{}", "rude"), invalid("four"), answer('{"sum": 4}'))
     )
-    async with start_task(ports, OUTPUT_AGENT) as handle:
-        result = await handle.result()
+    result = await run(start_task(ports, OUTPUT_AGENT))
     assert result.iterations == 4

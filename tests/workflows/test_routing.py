@@ -1,17 +1,18 @@
-"""Agents that decide by themselves whether a message becomes a task."""
+"""Agents that decide whether a message becomes a task, and tasks that a schedule began."""
 
 import asyncio
+from datetime import UTC, datetime
 
 from temporalio.exceptions import ApplicationError
 
 from everloop.workflows.agent_task import AgentTask
-from everloop.workflows.contract import failures
+from everloop.workflows.contract import failures, names
 from everloop.workflows.contract.calls import CREATE_TASK, CallModelInput
 from everloop.workflows.contract.messages import AssistantMessage, text_of
 from everloop.workflows.contract.names import unique_message_id
 from everloop.workflows.contract.tasks import AgentSpec, CompactionSpec, MemorySpec, TaskState
 from tests.support.fakes.ports import FakePorts, RecordingContext, ScriptedModel, answer, asks
-from tests.workflows.conftest import StartTask, user
+from tests.workflows.conftest import StartTask, run, user
 
 AUTO = AgentSpec(id="agent", routing="auto", memory=MemorySpec())
 
@@ -34,8 +35,7 @@ async def test_an_answer_at_once_is_no_task(start_task: StartTask) -> None:
 async def test_both_messages_of_an_answer_at_once_are_remembered(start_task: StartTask) -> None:
     """The conversation gets what the client said and the answer, together and once."""
     ports = FakePorts(ScriptedModel(answer("Four.")))
-    async with start_task(ports, AUTO) as handle:
-        await handle.result()
+    await run(start_task(ports, AUTO))
     (saved,) = ports.context.saved
     assert (saved.first, saved.length) == (0, 2)
 
@@ -158,8 +158,7 @@ async def test_compaction_keeps_what_the_task_is_about(start_task: StartTask) ->
     ports = FakePorts(ScriptedModel(*script))
     ports.context = RecordingContext(user("old"), AssistantMessage(text="older"))
     agent = AgentSpec(id="agent", routing="auto", memory=MemorySpec(), compaction=CompactionSpec())
-    async with start_task(ports, agent) as handle:
-        await handle.result()
+    await run(start_task(ports, agent))
     (compacted,) = ports.model.compactions
     assert compacted.first == 2
     assert compacted.end > 3
@@ -185,3 +184,37 @@ async def test_a_marked_message_is_taken_in_once(start_task: StartTask) -> None:
         await handle.result()
 
     assert len(ports.model.calls[1].new) == 1
+
+
+LONG_AGO = datetime(2020, 1, 1, tzinfo=UTC)
+
+
+async def test_a_scheduled_task_shows_itself_and_pins_its_agent(start_task: StartTask) -> None:
+    """It begins when it runs, in a context of its own, as the agent is defined now."""
+    ports = FakePorts(ScriptedModel(answer("done")))
+    ports.agents.spec = AgentSpec(id="any", model="newest", version="2", memory=MemorySpec())
+    begun = AgentSpec(id="reporter")
+    changes = {"scheduled": True, "context_id": "", "created_at": LONG_AGO}
+
+    async with start_task(ports, begun, changes) as handle:
+        result = await handle.result()
+        view = await handle.query(AgentTask.view)
+
+    assert result.state is TaskState.COMPLETED
+    (opened,) = ports.publish.opened
+    assert opened.context_id == names.derive_context_id(handle.id)
+    assert opened.created_at > LONG_AGO
+    assert [message.message_id for message in opened.history] == [handle.id]
+    (call,) = ports.model.calls
+    assert (call.model, call.task.agent_version, call.task.context_id) == ("newest", "2", opened.context_id)
+    assert view.agent_id == "reporter"
+    assert [(p.loads_agent, p.lists_tools) for p in ports.agents.prepared] == [(True, False)]
+
+
+async def test_a_scheduled_task_may_belong_to_a_context(start_task: StartTask) -> None:
+    """It then recalls what was said there."""
+    ports = FakePorts(ScriptedModel(answer("done")))
+    ports.agents.spec = AgentSpec(id="any", memory=MemorySpec())
+    changes = {"scheduled": True, "context_id": "daily"}
+    await run(start_task(ports, AgentSpec(id="reporter"), changes))
+    assert [loaded.task.context_id for loaded in ports.context.loaded] == ["daily"]

@@ -25,7 +25,7 @@ from tests.support.fakes.ports import (
     answer,
     asks,
 )
-from tests.workflows.conftest import StartTask, say, user
+from tests.workflows.conftest import StartTask, run, say, user
 from tests.workflows.people.asking import HeldUp, asking, naming
 
 
@@ -173,8 +173,7 @@ async def test_a_question_runs_out_of_time(
 ) -> None:
     """The default is the answer then; without one the call counts as rejected."""
     ports = asking("a", a={"timeout": 0.2, "default": default})
-    async with start_task(ports) as handle:
-        await handle.result()
+    await run(start_task(ports))
     (given,) = ports.tools.calls[1].answers
     assert (given.by, given.approved) == ("timeout", approved)
 

@@ -35,9 +35,14 @@ from tests.support.fakes.ports import (
     asks,
 )
 from tests.support.memory.fold import FoldedTask
-from tests.workflows.conftest import Handle, StartTask, say, unique_queue, user
+from tests.workflows.conftest import Handle, StartTask, run, say, unique_queue, user
 from tests.workflows.people.asking import HeldUp
 from tests.workflows.people.writers import PARENT, asks_writer, writers_task
+
+
+@pytest.fixture(params=[1000, 0], ids=["cached", "always_replayed"])
+def cached(request: pytest.FixtureRequest) -> int:
+    return int(request.param)
 
 
 def question(call: RunToolInput, **fields: object) -> Question:
@@ -115,12 +120,11 @@ async def test_a_secret_is_named_on_its_way_down(start_task: StartTask) -> None:
 async def test_a_question_that_runs_out_of_time_is_taken_back(start_task: StartTask) -> None:
     """The sub-agent keeps the time; the parent's client is told that the task goes on."""
     ports = one_question(kind=QuestionKind.CLARIFICATION, timeout=0.2, default="a sonnet")
-    async with start_task(ports, PARENT) as handle:
-        result = await handle.result()
+    result = await run(start_task(ports, PARENT))
     assert result.excerpt == "done"
     (given,) = ports.tools.calls[-1].answers
     assert (given.value, given.by) == ("a sonnet", "timeout")
-    states = of(ports, handle.id)
+    states = of(ports, ports.model.calls[0].task.task_id)
     assert TaskState.INPUT_REQUIRED in states
     assert states[states.index(TaskState.INPUT_REQUIRED) + 1] is TaskState.WORKING
 
@@ -263,10 +267,9 @@ async def test_a_call_of_a_sub_agent_that_is_vetoed_starts_none(start_task: Star
     ports = FakePorts(ScriptedModel(asks_writer("w"), answer("done")))
     veto = ToolMessage(call_id="w", name="writer", content="writers are off", outcome="rejected")
     ports.agents.before = lambda _: {"refused": veto}
-    async with start_task(ports, PARENT) as handle:
-        await handle.result()
+    await run(start_task(ports, PARENT))
     assert [stored.result for stored in ports.tools.results] == [veto]
-    assert {call.task.task_id for call in ports.model.calls} == {handle.id}
+    assert {call.task.task_id for call in ports.model.calls} == {ports.model.calls[0].task.task_id}
 
 
 async def test_a_question_goes_with_the_sub_agent_that_asked(start_task: StartTask, client: Client) -> None:

@@ -3,8 +3,6 @@
 import asyncio
 
 import pytest
-from temporalio.client import WorkflowFailureError
-from temporalio.exceptions import ApplicationError
 
 from everloop.workflows.agent_task import AgentTask
 from everloop.workflows.contract import failures
@@ -13,7 +11,7 @@ from everloop.workflows.contract.messages import AssistantMessage, ToolCall, Too
 from everloop.workflows.contract.questions import Approval, Question, QuestionKind
 from everloop.workflows.contract.tasks import AgentSpec, TaskState, ToolSpec
 from tests.support.fakes.ports import CountingTools, FakePorts, Script, ScriptedModel, answer, asks
-from tests.workflows.conftest import StartTask, user
+from tests.workflows.conftest import StartTask, failure_of, run, user
 
 SERIAL = ToolSpec(serial=True)
 WRITER = AgentSpec(id="agent", tools={"write": SERIAL, "look": ToolSpec()}, artifact_tool="write")
@@ -37,8 +35,7 @@ async def test_serial_calls_of_a_reply_run_one_after_another(start_task: StartTa
     calls = asks(("a", "write"), ("b", "add"), ("x", "look"), ("c", "write"))
     ports = FakePorts(ScriptedModel(calls, answer("done")), tools)
 
-    async with start_task(ports, spec) as handle:
-        await handle.result()
+    await run(start_task(ports, spec))
 
     order = [call.call.id for call in tools.calls]
     assert [call_id for call_id in order if call_id != "x"] == ["a", "b", "c"]
@@ -89,8 +86,7 @@ async def test_nobody_is_made_to_write_what_is_there(start_task: StartTask, spec
     """A task that has its artifact, or need not have one, ends with its answer."""
     script = [asks(("w", "write"))] if spec.artifact_tool else []
     ports = scripted(*script, answer("Done."))
-    async with start_task(ports, spec) as handle:
-        await handle.result()
+    await run(start_task(ports, spec))
     assert {call.tool for call in ports.model.calls} == {None}
 
 
@@ -99,11 +95,9 @@ async def test_a_task_without_its_artifact_fails(start_task: StartTask, reply: A
     """The model gets one chance; if it writes nothing, the task fails with a name of its own."""
     ports = scripted(answer("Done."), reply)
     async with start_task(ports, WRITER) as handle:
-        with pytest.raises(WorkflowFailureError) as raised:
-            await handle.result()
+        raised = await failure_of(handle)
         view = await handle.query(AgentTask.view)
-    assert isinstance(raised.value.cause, ApplicationError)
-    assert raised.value.cause.type == failures.NO_ARTIFACT
+    assert raised.type == failures.NO_ARTIFACT
     assert [artifact.artifact_id for artifact in view.artifacts] == ["response"]
 
 
@@ -139,8 +133,7 @@ async def test_a_sub_agent_tells_what_it_wrote(start_task: StartTask) -> None:
     )
     ports.agents.spec = AgentSpec(id="writer", tools={"write": SERIAL})
     spec = AgentSpec(id="agent", tools={"writer": ToolSpec(agent="writer")}, artifact_tool="write")
-    async with start_task(ports, spec) as handle:
-        result = await handle.result()
+    result = await run(start_task(ports, spec))
     assert result.excerpt == "Done."
     (stored,) = ports.tools.results
     assert stored.result.artifacts == ("report",)

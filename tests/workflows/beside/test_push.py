@@ -1,4 +1,4 @@
-"""Delivering notifications one after the other, waiting for news, and leaving out what nobody takes."""
+"""Delivering notifications one after the other, waiting for news, and what tasks tell of themselves."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Mapping
@@ -8,6 +8,8 @@ import pytest
 from temporalio.client import Client, WorkflowExecutionStatus, WorkflowFailureError, WorkflowHandle
 from temporalio.exceptions import ApplicationError
 
+from everloop.activities.push.feed import TaskWorkflows
+from everloop.stores.artifacts.interface import Create, NewPart
 from everloop.stores.push.configs import PushConfig
 from everloop.stores.push.deliveries import PushDeliveries
 from everloop.worker import WorkerSettings, running_workers
@@ -19,12 +21,16 @@ from everloop.workflows.contract.calls import (
     DeliverPushResult,
     PushRef,
 )
-from everloop.workflows.contract.names import PUSH_NEWS, push_workflow_id
+from everloop.workflows.contract.messages import TextPart
+from everloop.workflows.contract.names import PUSH_NEWS, context_key, push_workflow_id
+from everloop.workflows.contract.tasks import TaskState
 from everloop.workflows.push_delivery import PushDelivery
 from tests.support.fakes.ports import FakePorts, ScriptedModel, answer
 from tests.support.fakes.push import DELIVERED, DONE, NOTHING, ScriptedPush
+from tests.support.memory.artifacts import MemoryArtifacts
 from tests.support.memory.push_configs import MemoryPushConfigs
-from tests.workflows.conftest import IMPATIENT_EVENTS, start_workflow, unique_queue
+from tests.support.memory.task_views import MemoryTaskViews
+from tests.workflows.conftest import IMPATIENT_EVENTS, StartTask, start_workflow, unique_queue
 
 Handle = WorkflowHandle[PushDelivery, None]
 StartDelivery = Callable[[ScriptedPush], AbstractAsyncContextManager[Handle]]
@@ -61,14 +67,14 @@ def starter(client: Client, *, max_cached_workflows: int) -> StartDelivery:
     return start
 
 
-@pytest.fixture(params=[1000, 0], ids=["cached", "always_replayed"])
-def start_delivery(request: pytest.FixtureRequest, client: Client) -> StartDelivery:
-    return starter(client, max_cached_workflows=int(request.param))
+@pytest.fixture
+def start_delivery(cached: int, client: Client) -> StartDelivery:
+    return starter(client, max_cached_workflows=cached)
 
 
-@pytest.fixture(params=[1000, 0], ids=["cached", "always_replayed"])
-def start_long_delivery(request: pytest.FixtureRequest, impatient_client: Client) -> StartDelivery:
-    return starter(impatient_client, max_cached_workflows=int(request.param))
+@pytest.fixture
+def start_long_delivery(cached: int, impatient_client: Client) -> StartDelivery:
+    return starter(impatient_client, max_cached_workflows=cached)
 
 
 def fails(type_: str) -> ApplicationError:
@@ -220,3 +226,43 @@ async def test_slow_webhooks_of_one_owner_do_not_keep_another_owners_one_waiting
 
     order = [call.push.task_id for call in push.calls]
     assert order.index(f"{queue}-last") < 2 * MAX_CONCURRENT_DELIVERIES
+
+
+@pytest.fixture
+def artifacts() -> MemoryArtifacts:
+    return MemoryArtifacts(MemoryTaskViews())
+
+
+@pytest.fixture
+def workflows(client: Client, artifacts: MemoryArtifacts) -> TaskWorkflows:
+    return TaskWorkflows(client, artifacts)
+
+
+async def test_a_task_tells_its_view(
+    start_task: StartTask, workflows: TaskWorkflows, artifacts: MemoryArtifacts
+) -> None:
+    """Also when it has ended; the artifacts come from their store."""
+    async with start_task(FakePorts(ScriptedModel(answer("Hi.")))) as task:
+        await task.result()
+        change = Create(task_id=task.id, parts=(NewPart(kind="text", content=b"stored"),))
+        await artifacts.apply(context_key("owner", "context"), "log", change)
+        view = await workflows.view(task.id)
+    assert view
+    assert view.status.state is TaskState.COMPLETED
+    assert [each.artifact_id for each in view.artifacts] == ["log", "response"]
+    assert view.artifacts[0].parts == (TextPart(text="stored"),)
+
+
+async def test_an_unknown_task_tells_nothing(workflows: TaskWorkflows) -> None:
+    """It is gone for good, and so is what could be told of it."""
+    assert await workflows.view("unknown") is None
+
+
+async def test_a_task_without_a_worker_is_waited_for(client: Client, workflows: TaskWorkflows) -> None:
+    """Its view cannot be told now; to ask again helps."""
+    task = await start_workflow(client, unique_queue())
+    with pytest.raises(ApplicationError) as failed:
+        await workflows.view(task.id)
+    await task.terminate()
+    assert failed.value.type == TASK_UNREADABLE
+    assert not failed.value.non_retryable

@@ -52,13 +52,13 @@ async def working(
         yield
 
 
-@pytest.fixture(params=[1000, 0], ids=["cached", "always_replayed"])
-def run(request: pytest.FixtureRequest, client: Client) -> Run:
+@pytest.fixture
+def run(cached: int, client: Client) -> Run:
     """Run the housekeeping once, with these steps behind its port."""
 
     async def run(steps: Steps, *, dry_run: bool = False) -> tuple[HousekeepingResult, ScriptedHousekeeping]:
         port, queue = ScriptedHousekeeping(steps), unique_queue()
-        async with working(client, port, queue, int(request.param)):
+        async with working(client, port, queue, cached):
             result = await client.execute_workflow(
                 HOUSEKEEPING_WORKFLOW_TYPE,
                 HousekeepingInput(dry_run=dry_run),

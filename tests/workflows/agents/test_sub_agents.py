@@ -1,4 +1,4 @@
-"""Tools that stand in for others, run elsewhere, or are agents themselves."""
+"""Tools that stand in for others, run elsewhere, or are agents; how often, and what they may use."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
@@ -25,7 +25,8 @@ from tests.support.fakes.ports import (
     asks,
     task_of,
 )
-from tests.workflows.conftest import StartTask, start_workflow, unique_queue
+from tests.workflows.conftest import StartTask, run, start_workflow, unique_queue
+from tests.workflows.people import writers
 
 PARENT = AgentSpec(id="agent", tools={"writer": ToolSpec(agent="writer")})
 FIRST_STEP = 4
@@ -60,8 +61,7 @@ async def test_a_sub_agent_answers_as_a_task_of_its_own(start_task: StartTask) -
     """Its answer is the result of the call, in the cache of the parent; what it used counts for both."""
     written = answer("A poem.").model_copy(update={"usage": USAGE})
     ports = FakePorts(ScriptedModel(asks_writer(), written, answer("done")))
-    async with start_task(ports, PARENT) as handle:
-        result = await handle.result()
+    result = await run(start_task(ports, PARENT))
     parent, child, _ = ports.model.calls
     assert child.task.task_id == task_of(parent.task.task_id, *asks_writer().tool_calls)
     assert (child.task.agent_id, child.task.context_id) == ("writer", parent.task.context_id)
@@ -77,8 +77,7 @@ async def test_what_a_failed_sub_agent_used_counts_too(start_task: StartTask) ->
     busy = asks(("x", "x")).model_copy(update={"usage": USAGE})
     refused = ApplicationError("no such model", type=failures.MODEL_REFUSED, non_retryable=True)
     ports = FakePorts(ScriptedModel(asks_writer(), busy, refused, answer("sorry")))
-    async with start_task(ports, PARENT) as handle:
-        result = await handle.result()
+    result = await run(start_task(ports, PARENT))
     (stored,) = ports.tools.results
     assert (stored.result.content, stored.result.outcome) == ("writer failed: no such model", "error")
     assert result.usage == USAGE + USAGE
@@ -88,8 +87,7 @@ async def test_what_a_failed_sub_agent_used_counts_too(start_task: StartTask) ->
 async def test_a_sub_agent_needs_a_request(start_task: StartTask, arguments: str) -> None:
     """The model reads what was expected; no task is started."""
     ports = FakePorts(ScriptedModel(asks_writer(arguments), answer("done")))
-    async with start_task(ports, PARENT) as handle:
-        await handle.result()
+    await run(start_task(ports, PARENT))
     (stored,) = ports.tools.results
     assert stored.result.outcome == "invalid"
 
@@ -109,8 +107,7 @@ async def test_agents_that_ask_each_other_come_to_an_end(start_task: StartTask) 
             self.agents.spec = PARENT
 
     ports = Agents()
-    async with start_task(ports, PARENT) as handle:
-        result = await handle.result()
+    result = await run(start_task(ports, PARENT))
 
     assert result.excerpt == "enough"
     outcomes = [stored.result.outcome for stored in ports.tools.results]
@@ -180,8 +177,7 @@ async def test_fallbacks_get_the_same_arguments(start_task: StartTask) -> None:
         return ToolMessage(call_id=call.call.id, name=call.call.name, content="down", outcome="error")
 
     ports = FakePorts(ScriptedModel(asks(("1", "a")), answer("done")), CountingTools(reply=reply))
-    async with start_task(ports, AgentSpec(id="agent", tools=dict(FALLBACKS))) as handle:
-        await handle.result()
+    await run(start_task(ports, AgentSpec(id="agent", tools=dict(FALLBACKS))))
     called = [(call.call.name, call.call.id, call.position, call.warning) for call in ports.tools.calls]
     assert called == [
         ("a", "1", 2, ""),
@@ -200,8 +196,7 @@ async def test_only_a_failure_calls_for_a_fallback(start_task: StartTask, outcom
         return ToolMessage.model_validate(fields)
 
     ports = FakePorts(ScriptedModel(asks(("1", "a")), answer("done")), CountingTools(reply=reply))
-    async with start_task(ports, AgentSpec(id="agent", tools=dict(FALLBACKS))) as handle:
-        await handle.result()
+    await run(start_task(ports, AgentSpec(id="agent", tools=dict(FALLBACKS))))
     assert [call.call.name for call in ports.tools.calls] == ["a"]
 
 
@@ -217,3 +212,42 @@ async def test_a_tool_runs_on_its_own_queue(client: Client) -> None:
         handle = await start_workflow(client, queue, agent)
         await handle.result()
     assert (len(here.tools.calls), len(there.tools.calls)) == (0, 1)
+
+
+async def test_a_task_asks_other_agents_only_so_often(start_task: StartTask) -> None:
+    """The model reads that it has to go on without."""
+    ports = FakePorts(ScriptedModel(writers.asks_writer("v", "w"), answer("A poem."), answer("done")))
+    await run(start_task(ports, writers.PARENT.model_copy(update={"max_sub_agents": 1})))
+    outcomes = sorted(stored.result.outcome for stored in ports.tools.results)
+    assert outcomes == ["error", "ok"]
+    refused = next(s.result.content for s in ports.tools.results if s.result.outcome == "error")
+    assert refused.startswith("this task has asked other agents 1 times")
+
+
+async def test_a_sub_agent_has_what_is_left_of_the_budget(start_task: StartTask) -> None:
+    """A child that would use more than its parent has left is stopped by the parent's limit."""
+    busy = asks(("x", "x")).model_copy(update={"usage": Usage(input_tokens=60)})
+    first = writers.asks_writer("w").model_copy(update={"usage": Usage(input_tokens=40)})
+    ports = FakePorts(ScriptedModel(first, busy, answer("never")))
+    async with start_task(ports, writers.PARENT.model_copy(update={"max_tokens": 100})) as handle:
+        with pytest.raises(WorkflowFailureError):
+            await handle.result()
+    (stored,) = ports.tools.results
+    assert stored.result.content.startswith("writer failed: stopped after 60 tokens")
+
+
+async def test_sub_agents_at_once_each_have_all_that_was_left(start_task: StartTask) -> None:
+    """What they use together may be more than that; then the task ends after them."""
+
+    async def works(call: CallModelInput) -> AssistantMessage:
+        busy = asks(("x", "x")).model_copy(update={"usage": Usage(input_tokens=50)})
+        return busy if call.length == 1 else answer("A poem.")
+
+    first = writers.asks_writer("v", "w").model_copy(update={"usage": Usage(input_tokens=40)})
+    ports = FakePorts(ScriptedModel(first, *[works] * 4, answer("never")))
+    async with start_task(ports, writers.PARENT.model_copy(update={"max_tokens": 100})) as handle:
+        with pytest.raises(WorkflowFailureError) as failed:
+            await handle.result()
+    results = [stored.result.content for stored in ports.tools.results]
+    assert results == ["A poem."] * 2
+    assert "stopped after 140 tokens" in str(failed.value.cause)

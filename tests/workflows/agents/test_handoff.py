@@ -1,9 +1,5 @@
 """A task that one agent hands over to another."""
 
-import pytest
-from temporalio.client import WorkflowFailureError
-from temporalio.exceptions import ApplicationError
-
 from everloop.workflows.agent_task import AgentTask
 from everloop.workflows.contract import failures
 from everloop.workflows.contract.calls import PreparedTask, RunToolInput, ToolReply
@@ -11,7 +7,7 @@ from everloop.workflows.contract.messages import ToolsMessage
 from everloop.workflows.contract.questions import Question, QuestionKind
 from everloop.workflows.contract.tasks import AgentSpec, ToolSpec
 from tests.support.fakes.ports import CountingTools, FakePorts, ScriptedModel, answer, asks
-from tests.workflows.conftest import StartTask
+from tests.workflows.conftest import StartTask, failure_of, run
 from tests.workflows.test_plugins import LISTED, LISTING
 
 FIRST = AgentSpec(id="first", tools={"go": ToolSpec(handoff="second"), "stop": ToolSpec(handoff="third")})
@@ -49,8 +45,7 @@ async def test_the_other_agent_goes_on_with_the_transcript(start_task: StartTask
 async def test_a_task_goes_to_one_agent_only(start_task: StartTask) -> None:
     """Of two handoffs in one reply the first counts; the model reads that the other did not."""
     ports = FakePorts(ScriptedModel(asks(("h", "go"), ("i", "stop")), answer("done")))
-    async with start_task(ports, FIRST) as handle:
-        await handle.result()
+    await run(start_task(ports, FIRST))
     outcomes = sorted((stored.result.name, stored.result.outcome) for stored in ports.tools.results)
     assert [outcome for _, outcome in outcomes].count("ok") == 1
     winner = next(name for name, outcome in outcomes if outcome == "ok")
@@ -82,11 +77,9 @@ async def test_the_wall_clock_is_that_of_the_agent_that_works(start_task: StartT
     ports.tools = CountingTools(reply=asking)
     ports.agents.spec = SECOND.model_copy(update={"wall_clock": 0.5})
     async with start_task(ports, FIRST) as handle:
-        with pytest.raises(WorkflowFailureError) as failure:
-            await handle.result()
-    assert isinstance(failure.value.cause, ApplicationError)
-    assert failure.value.cause.type == failures.TIME_LIMIT
-    assert "'second'" in failure.value.cause.message
+        failure = await failure_of(handle)
+    assert failure.type == failures.TIME_LIMIT
+    assert "'second'" in failure.message
 
 
 async def test_the_next_agent_has_places_of_its_own(start_task: StartTask) -> None:
@@ -94,8 +87,7 @@ async def test_the_next_agent_has_places_of_its_own(start_task: StartTask) -> No
     calls = asks(*((f"c{n}", "x") for n in range(3)))
     ports = FakePorts(ScriptedModel(asks(("h", "go")), calls, answer("done")))
     ports.agents.spec = SECOND.model_copy(update={"max_parallel_tools": 1})
-    async with start_task(ports, FIRST) as handle:
-        await handle.result()
+    await run(start_task(ports, FIRST))
     assert len(ports.tools.calls) == 3
     assert ports.tools.most_at_once == 1
 
@@ -105,6 +97,5 @@ async def test_the_next_agent_may_put_its_answer_right_once_too(start_task: Star
     invalid = answer("four").model_copy(update={"refused": "it is no number", "is_invalid": True})
     ports = FakePorts(ScriptedModel(invalid, asks(("h", "go")), invalid, answer("4")))
     ports.agents.spec = SECOND.model_copy(update={"has_output": True})
-    async with start_task(ports, FIRST.model_copy(update={"has_output": True})) as handle:
-        result = await handle.result()
+    result = await run(start_task(ports, FIRST.model_copy(update={"has_output": True})))
     assert result.iterations == 4
