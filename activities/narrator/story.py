@@ -2,7 +2,6 @@
 
 from collections import deque
 from collections.abc import Mapping, Sequence
-from functools import singledispatch
 
 from pydantic import ValidationError
 
@@ -84,51 +83,28 @@ class Story:
         return f"{who}: {line}" if line else ""
 
 
-@singledispatch
-def _line_of(_event: object) -> str:
+def _line_of(event: TaskEvent) -> str:  # noqa: C901, PLR0911 -- a line for each kind
     """Return the line of an event; most have none."""
-    return ""
-
-
-@_line_of.register
-def _(event: IterationStarted) -> str:
-    return f"the model thinks about what to do next (turn {event.iteration})"
-
-
-@_line_of.register
-def _(event: ToolCalled) -> str:
-    return f"calls {event.name} with {event.arguments}"
-
-
-@_line_of.register
-def _(event: ToolProgressed) -> str:
-    return f"{event.name} reports: {event.message}"
-
-
-@_line_of.register
-def _(event: ToolCompleted) -> str:
-    return f"{event.name} has ended: {event.outcome}"
-
-
-@_line_of.register
-def _(event: AgentInvoked) -> str:
-    return f"asks the agent {event.agent_id}"
-
-
-@_line_of.register
-def _(event: RetryScheduled) -> str:
-    return f"has to try again: {event.reason}"
-
-
-@_line_of.register
-def _(event: StatusChanged) -> str:
-    text = text_of(event.message.parts) if event.message else ""
-    return text and f"says: {text}"
-
-
-@_line_of.register
-def _(event: Narrated) -> str:
-    return event.text
+    match event:
+        case IterationStarted():
+            return f"the model thinks about what to do next (turn {event.iteration})"
+        case ToolCalled():
+            return f"calls {event.name} with {event.arguments}"
+        case ToolProgressed():
+            return f"{event.name} reports: {event.message}"
+        case ToolCompleted():
+            return f"{event.name} has ended: {event.outcome}"
+        case AgentInvoked():
+            return f"asks the agent {event.agent_id}"
+        case RetryScheduled():
+            return f"has to try again: {event.reason}"
+        case StatusChanged():
+            text = text_of(event.message.parts) if event.message else ""
+            return text and f"says: {text}"
+        case Narrated():
+            return event.text
+        case _:
+            return ""
 
 
 def _parsed(content: Mapping[str, object]) -> TaskEvent | None:

@@ -6,7 +6,7 @@ import binascii
 import json
 import math
 import secrets
-from collections.abc import AsyncIterable, AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from types import TracebackType
 from typing import Self
@@ -296,13 +296,14 @@ class Batches:
 class BatchedFile(FileWriter):
     """A file that is written in batches; by default it is what its first chunk is, text or bytes."""
 
-    def __init__(self, writer: ArtifactWriter, batches: Batches) -> None:
+    def __init__(self, writer: ArtifactWriter, batches: Batches, hide: Callable[[str], str]) -> None:
         self._writer = writer
         self._batches = batches
+        self._hide = hide
 
     async def write(self, chunk: str | bytes) -> None:
         self._writer.call_it("text/plain" if isinstance(chunk, str) else "application/octet-stream")
-        for piece in slices_of(chunk):
+        for piece in slices_of(self._hide(chunk) if isinstance(chunk, str) else chunk):
             await self._batches.add(piece)
 
 

@@ -1,5 +1,6 @@
 """What tools do with artifacts, in the store of this process."""
 
+import builtins
 from collections.abc import (
     AsyncGenerator,
     AsyncIterable,
@@ -11,8 +12,10 @@ from collections.abc import (
     Sequence,
 )
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from datetime import datetime
 from secrets import token_hex
+from typing import cast
 
 import structlog
 from pydantic import JsonValue
@@ -26,9 +29,9 @@ from everloop.activities.tools.artifact_writer import (
     Batches,
     WriteLog,
     chunks_of,
-    new_part,
     new_parts,
 )
+from everloop.activities.tools.secrets import SecretReader
 from everloop.agents.tool import Tool
 from everloop.agents.tool_context import Content, FileWriter, Row, ToolArtifacts
 from everloop.runtime.blobs import BlobError
@@ -52,7 +55,7 @@ from everloop.stores.views.parts import is_plain
 from everloop.workflows.contract.artifacts import StoredArtifact
 from everloop.workflows.contract.calls import RunToolInput, ToolReply
 from everloop.workflows.contract.events import RESPONSE_ARTIFACT
-from everloop.workflows.contract.messages import DataPart, Part, ToolMessage
+from everloop.workflows.contract.messages import DataPart, Part, TextPart, ToolMessage
 from everloop.workflows.contract.names import call_key, context_key
 
 _Edition = tuple[datetime, datetime | None]
@@ -70,6 +73,9 @@ class TaskArtifacts(ToolArtifacts):
     same id, it does nothing. `attempt` is the prefix of ids of `everloop.stores.artifacts.changes`: what an
     attempt that was taken for lost does after a later one is refused. `check` raises for one that
     was overtaken.
+
+    `secrets` are blacked out of texts, JSON and rows that the tool writes, as out of its result. Bytes are
+    written as they are; a secret that is cut in two chunks is not found.
     """
 
     def __init__(  # noqa: PLR0913 -- what it writes, and as whom
@@ -81,8 +87,10 @@ class TaskArtifacts(ToolArtifacts):
         call_id: str = "",
         attempt: str = "",
         check: Callable[[], Awaitable[None]] = _anybody,
+        secrets: SecretReader | None = None,
     ) -> None:
         self._artifacts = artifacts
+        self._secrets = secrets
         self._context_id = context_id
         self._task_id = task_id
         self._call_id = call_id
@@ -102,7 +110,7 @@ class TaskArtifacts(ToolArtifacts):
     ) -> StoredArtifact:
         writer = self._writer(artifact_id, NewPart("file", b"", media_type, filename), name, description)
         async with Batches(writer, is_whole=isinstance(content, str | bytes)) as batches:
-            file = BatchedFile(writer, batches)
+            file = BatchedFile(writer, batches, self._hide)
             async for chunk in chunks_of(content):
                 await file.write(chunk)
         return batches.artifact
@@ -119,7 +127,7 @@ class TaskArtifacts(ToolArtifacts):
     ) -> AsyncGenerator[FileWriter]:
         writer = self._writer(artifact_id, NewPart("file", b"", media_type, filename), name, description)
         async with Batches(writer) as batches:
-            yield BatchedFile(writer, batches)
+            yield BatchedFile(writer, batches, self._hide)
 
     async def write_data(
         self, artifact_id: str, value: JsonValue, *, name: str = "", description: str = ""
@@ -138,7 +146,7 @@ class TaskArtifacts(ToolArtifacts):
         writer = self._writer(artifact_id, NewPart("rows", row_schema=schema), name, description)
         async with Batches(writer, is_whole=isinstance(rows, Sequence)) as batches:
             async for row in _rows_of(rows):
-                await batches.add(encode_rows((row,)), rows=1)
+                await batches.add(encode_rows((cast("Row", self._hide_json(dict(row))),)), rows=1)
         return batches.artifact
 
     async def create(  # noqa: PLR0913 -- the interface's
@@ -151,15 +159,15 @@ class TaskArtifacts(ToolArtifacts):
         complete: bool = True,
         override: bool = True,
     ) -> StoredArtifact:
-        change = Create(
-            self._task_id, new_parts(parts), name, description, complete=complete, override=override
-        )
+        written = new_parts(self._hidden(parts))
+        name, description = self._hide(name), self._hide(description)
+        change = Create(self._task_id, written, name, description, complete=complete, override=override)
         return await self._apply(artifact_id, change)
 
     async def append(
         self, artifact_id: str, parts: Sequence[Part], *, last_chunk: bool = False
     ) -> StoredArtifact:
-        there = (await self.get(artifact_id)).parts
+        parts, there = self._hidden(parts), (await self.get(artifact_id)).parts
         continues = parts and is_plain(parts[0]) and there and is_text(there[-1])
         if not continues:
             return await self._apply(artifact_id, AddParts(new_parts(parts), last_chunk=last_chunk))
@@ -168,7 +176,7 @@ class TaskArtifacts(ToolArtifacts):
         return await self._apply(artifact_id, longer)
 
     async def replace_part(self, artifact_id: str, index: int, part: Part) -> StoredArtifact:
-        return await self._apply(artifact_id, Replace(index, new_part(part)))
+        return await self._apply(artifact_id, Replace(index, *new_parts(self._hidden([part]))))
 
     async def complete(self, artifact_id: str) -> StoredArtifact:
         return await self._apply(artifact_id, Complete())
@@ -218,6 +226,8 @@ class TaskArtifacts(ToolArtifacts):
             raise ArtifactReplacedError(artifact_id, index)
 
     def _writer(self, artifact_id: str, part: NewPart, name: str, description: str) -> ArtifactWriter:
+        part = replace(part, filename=self._hide(part.filename))
+        name, description = self._hide(name), self._hide(description)
         create = Create(self._task_id, (part,), name, description, override=True)
         return ArtifactWriter(
             self._artifacts,
@@ -227,6 +237,23 @@ class TaskArtifacts(ToolArtifacts):
             self.log,
             attempt=self._attempt,
         )
+
+    def _hide(self, text: str) -> str:
+        return self._secrets.hide(text) if self._secrets else text
+
+    def _hide_json(self, value: JsonValue) -> JsonValue:
+        return self._secrets.hide_json(value) if self._secrets else value
+
+    def _hidden(self, parts: Sequence[Part]) -> builtins.list[Part]:
+        return [part.model_copy(update=self._hidden_fields(part)) for part in parts]
+
+    def _hidden_fields(self, part: Part) -> dict[str, JsonValue]:
+        fields: dict[str, JsonValue] = {"filename": self._hide(part.filename)}
+        if isinstance(part, TextPart):
+            fields["text"] = self._hide(part.text)
+        elif isinstance(part, DataPart):
+            fields["data"] = self._hide_json(part.data)
+        return fields
 
     async def _apply(self, artifact_id: str, change: Change) -> StoredArtifact:
         """Make one change. The store may have made it when its answer is lost; of one id it makes it once."""
@@ -275,7 +302,7 @@ class ArtifactCalls:
         self._views = views
 
     def artifacts_for(
-        self, tool: Tool, call: RunToolInput, check: Callable[[], Awaitable[None]]
+        self, tool: Tool, call: RunToolInput, check: Callable[[], Awaitable[None]], secrets: SecretReader
     ) -> TaskArtifacts:
         """Return what one attempt at a call may do with artifacts, as long as it passes the check."""
         # A tool whose arguments tell what it writes makes one change of it. What other tools do under one
@@ -289,6 +316,7 @@ class ArtifactCalls:
             call_id=call_id,
             attempt=attempt,
             check=check,
+            secrets=secrets,
         )
 
     async def correct_draft(self, tool: Tool, call: RunToolInput, reply: ToolReply) -> None:

@@ -27,7 +27,6 @@ from everloop.activities.tools.function import (
     retry_event,
     retry_failure,
 )
-from everloop.activities.tools.hidden_artifacts import HiddenArtifacts
 from everloop.activities.tools.hooks import ToolHooks, VettedCall, report_error
 from everloop.activities.tools.lookup import FoundTool, find_tool
 from everloop.activities.tools.messages import message, unknown_outcome
@@ -213,7 +212,7 @@ class AgentTools(ToolPort):
             vetted=vetted,
             hooks=hooks,
             secrets=secrets,
-            artifacts=self._artifacts.artifacts_for(tool, call, claim.check),
+            artifacts=self._artifacts.artifacts_for(tool, call, claim.check, secrets),
             claim=claim,
             kept=kept,
             kept_before=await kept.read() if tool.context_parameter else None,
@@ -282,7 +281,7 @@ class AgentTools(ToolPort):
             attempt=activity.info().attempt,
             idempotency_key=idempotency_key(run.call),
             progress=self._progress(run),
-            artifacts=HiddenArtifacts(run.artifacts, run.secrets),
+            artifacts=run.artifacts,
             auth=run.call.identity or ANYBODY,
             answers=inputs(run.call),
             secret=run.secrets.read,
