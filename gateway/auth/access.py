@@ -1,4 +1,4 @@
-"""Who gets in, and how much they may ask for. Interfaces; without settings everybody may do everything."""
+"""Who gets in, and how much they may ask for; without settings everybody may do everything."""
 
 import math
 from abc import ABC, abstractmethod
@@ -8,13 +8,12 @@ from dataclasses import dataclass, field
 
 from a2a.types import a2a_pb2 as pb
 from pydantic import Field, ValidationInfo, field_validator
-from redis.asyncio import Redis
 
 from everloop.gateway.context import Caller
 from everloop.gateway.errors import STORE_FAILURES, TooManyRequestsError, to_a2a
 from everloop.gateway.instruments import record_refused
 from everloop.runtime.settings import Settings
-from everloop.stores.quotas import Quotas, Rate, RedisQuotas
+from everloop.stores.quotas import Quotas, Rate
 
 
 class Authenticator(ABC):
@@ -33,30 +32,6 @@ class Authenticator(ABC):
         """Return what agent cards say of it, by name (A2A 1.0 §4.5); any one of them is enough."""
 
 
-class RequestLimits(ABC):
-    """Keeps one owner from taking what belongs to all, over all gateways together."""
-
-    @abstractmethod
-    async def admit_request(self, owner: str) -> None:
-        """Count a request.
-
-        Raises:
-            TooManyRequestsError: it is one too many; it says when to come back.
-        """
-
-    @abstractmethod
-    async def reserve_task(self, owner: str, task_id: str) -> None:
-        """Count a task that is about to start, until it ends; repeating it counts it once.
-
-        Raises:
-            TooManyRequestsError: too many tasks of this owner are open.
-        """
-
-    @abstractmethod
-    async def release_task(self, owner: str, task_id: str) -> None:
-        """Count a task no longer that will not come to exist, because its message was answered at once."""
-
-
 class Anybody(Authenticator):
     """Takes every caller for the anonymous one."""
 
@@ -65,27 +40,6 @@ class Anybody(Authenticator):
 
     def security_schemes(self) -> Mapping[str, pb.SecurityScheme]:
         return {}
-
-
-class Unlimited(RequestLimits):
-    """Refuses nothing."""
-
-    async def admit_request(self, owner: str) -> None:
-        pass
-
-    async def reserve_task(self, owner: str, task_id: str) -> None:
-        pass
-
-    async def release_task(self, owner: str, task_id: str) -> None:
-        pass
-
-
-@dataclass(frozen=True)
-class AccessControl:
-    """What stands before the agents."""
-
-    authenticator: Authenticator = field(default_factory=Anybody)
-    limits: RequestLimits = field(default_factory=Unlimited)
 
 
 # How many requests and open tasks an owner may have, over all gateways together.
@@ -123,20 +77,25 @@ class LimitSettings(Settings):
         return Rate(self.requests_per_minute, self.request_burst or self.requests_per_minute)
 
 
-class CountedRequestLimits(RequestLimits):
-    """Refuses what is more than the settings allow.
+class RequestLimits:
+    """Keeps one owner from taking what belongs to all, over all gateways together; not set: refuses nothing.
 
     Where the counts cannot be had, the call is refused as every call is whose task store does not answer:
     there the tasks live too.
     """
 
-    def __init__(self, settings: LimitSettings, quotas: Quotas) -> None:
-        self._rate = settings.rate
-        self._max_open_tasks = settings.max_open_tasks
+    def __init__(self, settings: LimitSettings | None = None, quotas: Quotas | None = None) -> None:
+        self._rate = settings.rate if settings else None
+        self._max_open_tasks = settings.max_open_tasks if settings else None
         self._quotas = quotas
 
     async def admit_request(self, owner: str) -> None:
-        if self._rate is None:
+        """Count a request.
+
+        Raises:
+            TooManyRequestsError: it is one too many; it says when to come back.
+        """
+        if self._rate is None or self._quotas is None:
             return
         with _store_errors():
             seconds = await self._quotas.take_request(owner, self._rate)
@@ -150,7 +109,12 @@ class CountedRequestLimits(RequestLimits):
             )
 
     async def reserve_task(self, owner: str, task_id: str) -> None:
-        if self._max_open_tasks is None:
+        """Count a task that is about to start, until it ends; repeating it counts it once.
+
+        Raises:
+            TooManyRequestsError: too many tasks of this owner are open.
+        """
+        if self._max_open_tasks is None or self._quotas is None:
             return
         with _store_errors():
             may_start = await self._quotas.reserve_task(owner, task_id, self._max_open_tasks)
@@ -163,16 +127,10 @@ class CountedRequestLimits(RequestLimits):
             )
 
     async def release_task(self, owner: str, task_id: str) -> None:
-        if self._max_open_tasks is not None:
+        """Count a task no longer that will not come to exist, because its message was answered at once."""
+        if self._max_open_tasks is not None and self._quotas:
             with _store_errors():
                 await self._quotas.release_task(owner, task_id)
-
-
-def make_request_limits(settings: LimitSettings, redis: Redis) -> RequestLimits:
-    """Return the limits that are set, counted in Redis; without any, nothing is asked of Redis."""
-    if settings.rate is None and settings.max_open_tasks is None:
-        return Unlimited()
-    return CountedRequestLimits(settings, RedisQuotas(redis))
 
 
 @contextmanager
@@ -182,3 +140,11 @@ def _store_errors() -> Generator[None]:
         yield
     except STORE_FAILURES as failure:
         raise to_a2a(failure) from failure
+
+
+@dataclass(frozen=True)
+class AccessControl:
+    """What stands before the agents."""
+
+    authenticator: Authenticator = field(default_factory=Anybody)
+    limits: RequestLimits = field(default_factory=RequestLimits)

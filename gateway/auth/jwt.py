@@ -210,10 +210,10 @@ class JwtScheme(Scheme):
             raise CredentialsError(f"the token lacks the claim {self._rules.owner_claim}, a text")
         if flaw := flaw_of_owner(owner):
             raise CredentialsError(f"the claim {self._rules.owner_claim} names nobody: {_unquoted(flaw)}")
-        told = {name: value for name, value in claims.items() if name in self._rules.claims}
+        kept = {name: value for name, value in claims.items() if name in self._rules.claims}
         subject = str(claims.get("sub") or owner)
-        _check_printable([subject, told])
-        return Caller(owner=owner, scheme=self.name, subject=subject, scopes=_scopes(claims), claims=told)
+        _check_printable([subject, kept])
+        return Caller(owner=owner, scheme=self.name, subject=subject, scopes=_scopes(claims), claims=kept)
 
     def security_scheme(self) -> pb.SecurityScheme:
         return pb.SecurityScheme(
@@ -257,15 +257,15 @@ class JwtScheme(Scheme):
 
 
 def _scopes(claims: Mapping[str, JsonValue]) -> frozenset[str]:
-    said = claims.get("scope", claims.get("scp", ""))
-    words = said.split() if isinstance(said, str) else said if isinstance(said, list) else []
+    scopes = claims.get("scope", claims.get("scp", ""))
+    words = scopes.split() if isinstance(scopes, str) else scopes if isinstance(scopes, list) else []
     return frozenset(word for word in words if isinstance(word, str))
 
 
-def _check_printable(told: JsonValue) -> None:
+def _check_printable(kept: JsonValue) -> None:
     """Refuse what Python reads as JSON, but nobody can write down: half characters, and no numbers."""
     try:
-        json.dumps(told, ensure_ascii=False, allow_nan=False).encode()
+        json.dumps(kept, ensure_ascii=False, allow_nan=False).encode()
     except ValueError:
         raise CredentialsError("the token has a claim that is no JSON") from None
 
@@ -290,7 +290,7 @@ FRESH = 600.0
 KEPT = 3600.0
 """Seconds that keys hold while the issuer does not answer."""
 
-PATIENCE = 0.5
+REFETCH_WAIT = 0.5
 """Seconds that the callers with a known key wait for a key set that is no longer fresh.
 
 So a key that the issuer has withdrawn is refused at once, and an issuer that hangs delays nobody for long.
@@ -331,7 +331,7 @@ class Jwks(VerificationKeys):
             await self._fetch_unless_just_done()
         elif self._age > FRESH:
             # After a failure nobody waits: the issuer is asked in the background until it answers again.
-            await self._fetch_unless_just_done(PATIENCE if self._has_answered else 0)
+            await self._fetch_unless_just_done(REFETCH_WAIT if self._has_answered else 0)
         key = self._known(key_id)
         if key and self._age <= KEPT:
             return key
@@ -353,7 +353,7 @@ class Jwks(VerificationKeys):
             return next(iter(self._keys.values())) if len(self._keys) == 1 else None
         return self._keys.get(key_id)
 
-    async def _fetch_unless_just_done(self, patience: float | None = None) -> None:
+    async def _fetch_unless_just_done(self, seconds: float | None = None) -> None:
         """Ask the issuer, once for all who wait; a caller who leaves does not stop it for the others.
 
         `patience` is how many seconds the caller waits; None: until the issuer has answered, or is given up.
@@ -364,7 +364,7 @@ class Jwks(VerificationKeys):
                 return
             self._asked_at = now
             self._fetching = asyncio.create_task(self._fetch(now))
-        await asyncio.wait({self._fetching}, timeout=patience)
+        await asyncio.wait({self._fetching}, timeout=seconds)
 
     async def _fetch(self, now: float) -> None:
         try:
@@ -393,7 +393,7 @@ def _read_keys(answer: object, algorithms: Collection[str]) -> dict[str, Verific
     """
     listed = cast("dict[str, object]", answer).get("keys") if isinstance(answer, dict) else None
     if not isinstance(listed, list):
-        raise ValueError("no set of keys")  # noqa: TRY004 -- it is what the server said, not our caller
+        raise ValueError("no set of keys")  # noqa: TRY004 -- it is what the server sent, not our caller
     listed = cast("list[object]", listed)
     keys: dict[str, VerificationKey] = {}
     entries = [cast("dict[str, Any]", entry) for entry in listed if isinstance(entry, dict)]

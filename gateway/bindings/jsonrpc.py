@@ -1,7 +1,7 @@
 """The JSON-RPC binding over HTTP: A2A 1.0 (§9) and 0.3 on one endpoint."""
 
 import unicodedata
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator
 from typing import Any, cast
 
 from a2a.compat.v0_3 import types as types03
@@ -16,24 +16,11 @@ from starlette.responses import JSONResponse, Response
 
 from everloop.gateway.bindings.context import A2ARequest, begin_call
 from everloop.gateway.bindings.http_errors import as_a2a, status_of
-from everloop.gateway.bindings.legacy import LegacyHandler
+from everloop.gateway.bindings.legacy import LEGACY_REQUESTS, LegacyHandler
 from everloop.gateway.bindings.shell import Binding, error_stream, stream_response
 from everloop.gateway.operations.operation import LEGACY_OPERATIONS, OPERATIONS, Operation
 from everloop.gateway.requests.fields import MAX_ID_BYTES, MAX_PARTS
 from everloop.gateway.requests.proto import INT32_MAX, legacy_file_flaw, read_params
-
-_LEGACY_REQUESTS: Mapping[str, type[BaseModel]] = {
-    "SendMessage": types03.SendMessageRequest,
-    "SendStreamingMessage": types03.SendStreamingMessageRequest,
-    "GetTask": types03.GetTaskRequest,
-    "CancelTask": types03.CancelTaskRequest,
-    "SubscribeToTask": types03.TaskResubscriptionRequest,
-    "CreateTaskPushNotificationConfig": types03.SetTaskPushNotificationConfigRequest,
-    "GetTaskPushNotificationConfig": types03.GetTaskPushNotificationConfigRequest,
-    "ListTaskPushNotificationConfigs": types03.ListTaskPushNotificationConfigRequest,
-    "DeleteTaskPushNotificationConfig": types03.DeleteTaskPushNotificationConfigRequest,
-    "GetExtendedAgentCard": types03.GetAuthenticatedExtendedCardRequest,
-}
 
 RequestId = str | int | None
 
@@ -116,7 +103,7 @@ def read_legacy_params(operation: Operation, body: object) -> BaseModel:
     params = cast("dict[str, object]", body).get("params") if isinstance(body, dict) else None
     if flaw := _legacy_flaw(params):
         raise InvalidParamsError(flaw)
-    request = _LEGACY_REQUESTS[operation.name].model_validate(body)
+    request = LEGACY_REQUESTS[operation.name].model_validate(body)
     sent: Any = getattr(request, "params", None)
     for holder in (sent, getattr(sent, "configuration", None)):
         length: int | None = getattr(holder, "history_length", None)

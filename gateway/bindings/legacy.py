@@ -1,7 +1,8 @@
 """A2A 0.3: its operations on every binding, and its addresses of HTTP+JSON, under /v1."""
 
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import aclosing
+from functools import partial
 from typing import Any, cast
 
 from a2a.compat.v0_3 import a2a_v0_3_pb2 as pb03
@@ -11,6 +12,7 @@ from a2a.compat.v0_3.request_handler import RequestHandler03
 from a2a.server.context import ServerCallContext
 from a2a.server.request_handlers.request_handler import RequestHandler
 from google.protobuf.json_format import MessageToDict
+from pydantic import BaseModel
 
 from everloop.gateway.bindings.context import A2ARequest
 from everloop.gateway.bindings.rest import RestCall, RestCalls, read_query
@@ -49,78 +51,74 @@ class LegacyHandler(RequestHandler03):
                 yield response
 
 
+LEGACY_REQUESTS: Mapping[str, type[BaseModel]] = {
+    "SendMessage": types03.SendMessageRequest,
+    "SendStreamingMessage": types03.SendStreamingMessageRequest,
+    "GetTask": types03.GetTaskRequest,
+    "CancelTask": types03.CancelTaskRequest,
+    "SubscribeToTask": types03.TaskResubscriptionRequest,
+    "CreateTaskPushNotificationConfig": types03.SetTaskPushNotificationConfigRequest,
+    "GetTaskPushNotificationConfig": types03.GetTaskPushNotificationConfigRequest,
+    "ListTaskPushNotificationConfigs": types03.ListTaskPushNotificationConfigRequest,
+    "DeleteTaskPushNotificationConfig": types03.DeleteTaskPushNotificationConfigRequest,
+    "GetExtendedAgentCard": types03.GetAuthenticatedExtendedCardRequest,
+}
+"""By the names of the operations in A2A 1.0."""
+
+Read = Callable[[type[BaseModel], A2ARequest], Awaitable[BaseModel]]
+
+
 def legacy_rest_calls(handler: RequestHandler) -> RestCalls:
     """Return all addresses, and what each HTTP method does there."""
     legacy = LegacyHandler(handler)
 
-    def call(
-        name: str, read: Callable[[A2ARequest], Awaitable[Any]], write: Callable[[Any], Any]
-    ) -> RestCall:
+    def call(name: str, write: Callable[[Any], Any], read: Read = _read_path) -> RestCall:
         operation = OPERATIONS[name]
-        return RestCall(operation, read, getattr(legacy, operation.method), write)
+        serve = getattr(legacy, operation.method)
+        return RestCall(operation, partial(read, LEGACY_REQUESTS[name]), serve, write)
 
     configs = "/v1/tasks/{id}/pushNotificationConfigs"
-    subscribe = call("SubscribeToTask", _read_subscribe, _write_event)
+    subscribe = call("SubscribeToTask", _write_event)
     return {
-        "/v1/message:send": {"POST": call("SendMessage", _read_message, _write_sent)},
-        "/v1/message:stream": {"POST": call("SendStreamingMessage", _read_message, _write_event)},
-        "/v1/tasks/{id}:cancel": {"POST": call("CancelTask", _read_cancel, _write_task)},
+        "/v1/message:send": {"POST": call("SendMessage", _write_sent, _read_message)},
+        "/v1/message:stream": {"POST": call("SendStreamingMessage", _write_event, _read_message)},
+        "/v1/tasks/{id}:cancel": {"POST": call("CancelTask", _write_task)},
         "/v1/tasks/{id}:subscribe": {"GET": subscribe, "POST": subscribe},
-        "/v1/tasks/{id}": {"GET": call("GetTask", _read_get, _write_task)},
-        f"{configs}/{{push_id}}": {
-            "GET": call("GetTaskPushNotificationConfig", _read_get_config, _write_config),
-            "DELETE": call("DeleteTaskPushNotificationConfig", _read_delete_config, lambda _: {}),
+        "/v1/tasks/{id}": {"GET": call("GetTask", _write_task, _read_get)},
+        f"{configs}/{{push_notification_config_id}}": {
+            "GET": call("GetTaskPushNotificationConfig", _write_config),
+            "DELETE": call("DeleteTaskPushNotificationConfig", lambda _: {}),
         },
         configs: {
-            "GET": call("ListTaskPushNotificationConfigs", _read_list_configs, _write_configs),
-            "POST": call("CreateTaskPushNotificationConfig", _read_set_config, _write_config),
+            "GET": call("ListTaskPushNotificationConfigs", _write_configs),
+            "POST": call("CreateTaskPushNotificationConfig", _write_config, _read_set_config),
         },
-        "/v1/card": {"GET": call("GetExtendedAgentCard", _read_get_card, _write_card)},
+        "/v1/card": {"GET": call("GetExtendedAgentCard", _write_card)},
     }
 
 
-async def _read_message(request: A2ARequest) -> types03.SendMessageRequest:
-    body = await request.json()
-    message = read_params(pb03.SendMessageRequest, body, legacy_upload_flaw)
-    return types03.SendMessageRequest(id="", params=FromProto.message_send_params(message))
+async def _read_path(kind: type[BaseModel], request: A2ARequest) -> BaseModel:
+    """Read a request whose parameters stand in its path, under their own names."""
+    names = request.path_params.keys() & {"id", "push_notification_config_id"}
+    params = {"params": {name: request.path_params[name] for name in names}} if names else {}
+    return kind.model_validate({"id": "", **params})
 
 
-async def _read_cancel(request: A2ARequest) -> types03.CancelTaskRequest:
-    return types03.CancelTaskRequest(id="", params=types03.TaskIdParams(id=request.path_params["id"]))
+async def _read_message(kind: type[BaseModel], request: A2ARequest) -> BaseModel:
+    message = read_params(pb03.SendMessageRequest, await request.json(), legacy_upload_flaw)
+    return kind.model_validate({"id": "", "params": FromProto.message_send_params(message)})
 
 
-async def _read_subscribe(request: A2ARequest) -> types03.TaskResubscriptionRequest:
-    return types03.TaskResubscriptionRequest(id="", params=types03.TaskIdParams(id=request.path_params["id"]))
-
-
-async def _read_get(request: A2ARequest) -> types03.GetTaskRequest:
+async def _read_get(kind: type[BaseModel], request: A2ARequest) -> BaseModel:
     sent = read_query(pb03.GetTaskRequest, request.query_params)
     is_given = any(request.query_params.get(name) for name in ("historyLength", "history_length"))
     length = sent.history_length if is_given else None
-    params = types03.TaskQueryParams(id=request.path_params["id"], history_length=length)
-    return types03.GetTaskRequest(id="", params=params)
-
-
-async def _read_get_config(request: A2ARequest) -> types03.GetTaskPushNotificationConfigRequest:
-    params = types03.GetTaskPushNotificationConfigParams(
-        id=request.path_params["id"], push_notification_config_id=request.path_params["push_id"]
+    return kind.model_validate(
+        {"id": "", "params": {"id": request.path_params["id"], "history_length": length}}
     )
-    return types03.GetTaskPushNotificationConfigRequest(id="", params=params)
 
 
-async def _read_delete_config(request: A2ARequest) -> types03.DeleteTaskPushNotificationConfigRequest:
-    params = types03.DeleteTaskPushNotificationConfigParams(
-        id=request.path_params["id"], push_notification_config_id=request.path_params["push_id"]
-    )
-    return types03.DeleteTaskPushNotificationConfigRequest(id="", params=params)
-
-
-async def _read_list_configs(request: A2ARequest) -> types03.ListTaskPushNotificationConfigRequest:
-    params = types03.ListTaskPushNotificationConfigParams(id=request.path_params["id"])
-    return types03.ListTaskPushNotificationConfigRequest(id="", params=params)
-
-
-async def _read_set_config(request: A2ARequest) -> types03.SetTaskPushNotificationConfigRequest:
+async def _read_set_config(kind: type[BaseModel], request: A2ARequest) -> BaseModel:
     """Read a config of the task in the address; the SDK reads task and id from elsewhere in the body.
 
     The body is the request, as the SDK's clients send it, or its `config` alone, as the definition of the
@@ -135,11 +133,7 @@ async def _read_set_config(request: A2ARequest) -> types03.SetTaskPushNotificati
     config.id = config.id or message.config_id or message.config.name.rpartition("/")[2]
     params = FromProto.task_push_notification_config_request(message)
     params.task_id = request.path_params["id"]
-    return types03.SetTaskPushNotificationConfigRequest(id="", params=params)
-
-
-async def _read_get_card(_: A2ARequest) -> types03.GetAuthenticatedExtendedCardRequest:
-    return types03.GetAuthenticatedExtendedCardRequest(id=0)
+    return kind.model_validate({"id": "", "params": params})
 
 
 def _write_sent(result: types03.Task | types03.Message) -> dict[str, Any]:

@@ -135,13 +135,13 @@ def _elsewhere(part: ArtifactPart) -> Response:
 
     Without Location no client follows a 300 by itself (RFC 9110 §15.4.1).
     """
-    said = {"url": part.url, "mediaType": part.media_type, "filename": part.filename}
+    content = {"url": part.url, "mediaType": part.media_type, "filename": part.filename}
     headers = {
         "Cache-Control": "no-store",
         "Link": f'<{quote(part.url, safe=_URL)}>; rel="alternate"',
         **_SAFE,
     }
-    return JSONResponse(said, HTTPStatus.MULTIPLE_CHOICES, headers)
+    return JSONResponse(content, HTTPStatus.MULTIPLE_CHOICES, headers)
 
 
 @dataclass(frozen=True)

@@ -56,7 +56,7 @@ class InputFiles:
             elif not _is_fresh(known):
                 await self._create(context_id, file, task_id, override=True)
 
-    async def shown(self, view: TaskView, history_length: int | None = None) -> TaskView:
+    async def with_contents(self, view: TaskView, history_length: int | None = None) -> TaskView:
         """Return the view with the content of small files in its newest messages.
 
         Together they show as many bytes as an artifact does, however often they show the same file. Where the
@@ -66,8 +66,8 @@ class InputFiles:
         contents = await self._contents(context_key(view.owner, view.context_id), messages)
         if not contents:
             return view
-        shown = tuple(_with_contents(message, contents) for message in messages)
-        return view.model_copy(update={"history": (*view.history[: -len(messages)], *shown)})
+        filled = tuple(_with_contents(message, contents) for message in messages)
+        return view.model_copy(update={"history": (*view.history[: -len(messages)], *filled)})
 
     async def _known(self, context_id: str, artifact_id: str) -> StoredArtifact | None:
         try:

@@ -104,8 +104,8 @@ class TaskHandler:
         if not incoming.return_immediately:
             until = UntilReply(admitted.message_id, is_answer=admitted.is_answer)
             snapshot = await self._wait(snapshot, until, self.settings.blocking_timeout)
-        shown = await self._shown(snapshot, call.held, incoming.history_length)
-        return await self._task(shown, incoming.history_length)
+        whole = await self._whole(snapshot, call.held, incoming.history_length)
+        return await self._task(whole, incoming.history_length)
 
     @stream_operation
     async def on_message_send_stream(
@@ -190,7 +190,7 @@ class TaskHandler:
             snapshot = await self._canceled(await self._wait(snapshot, UntilEnd(), TAKE_WAIT))
         # The task may also have ended in another way before it heard of the cancellation.
         _refuse_unless_canceled(snapshot)
-        return await self._task(await self._shown(snapshot, call.held))
+        return await self._task(await self._whole(snapshot, call.held))
 
     @operation
     async def on_create_task_push_notification_config(
@@ -297,7 +297,7 @@ class TaskHandler:
                 pass
         return await self._again(snapshot)
 
-    async def _shown(
+    async def _whole(
         self, snapshot: Snapshot, held: ExitStack, history_length: int | None = None
     ) -> Snapshot:
         """Return as much of a task as can be shown now: what was asked has been done, and is answered."""
@@ -311,7 +311,7 @@ class TaskHandler:
 
         Of one without history and artifacts, the metadata say so.
         """
-        view = await self.files.shown(snapshot.view, history_length)
+        view = await self.files.with_contents(snapshot.view, history_length)
         task = to_task(view, self.settings.url, history_length=history_length)
         if not snapshot.is_whole:
             task.metadata.update(left_out(snapshot.size))
@@ -356,19 +356,19 @@ class TaskHandler:
     async def _translator(self, snapshot: Snapshot, listener: _Listener) -> UpdateTranslator:
         """Return the translator for a client that goes on; who begins gets one with the task."""
         with ExitStack() as held:
-            shown = await self._shown(snapshot, held) if listener.after else snapshot
-            return self._translator_of(shown, listener, listener.after)
+            whole = await self._whole(snapshot, held) if listener.after else snapshot
+            return self._translator_of(whole, listener, listener.after)
 
     async def _begun(self, snapshot: Snapshot, listener: _Listener, held: ExitStack) -> _Begun:
-        shown = await self._shown(snapshot, held, listener.history_length)
-        task = await self._task(shown, listener.history_length)
-        return _Begun(task, shown.position, self._translator_of(shown, listener))
+        whole = await self._whole(snapshot, held, listener.history_length)
+        task = await self._task(whole, listener.history_length)
+        return _Begun(task, whole.position, self._translator_of(whole, listener))
 
     def _translator_of(
-        self, shown: Snapshot, listener: _Listener, after: EventId | None = None
+        self, whole: Snapshot, listener: _Listener, after: EventId | None = None
     ) -> UpdateTranslator:
         url = self.settings.url
-        return UpdateTranslator(shown.view, url, extended=listener.call.is_extended, after=after)
+        return UpdateTranslator(whole.view, url, extended=listener.call.is_extended, after=after)
 
 
 def _refuse_if_ended(snapshot: Snapshot) -> None:

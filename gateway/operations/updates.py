@@ -53,12 +53,12 @@ class UpdateTranslator:
         self._status = view.status
         if after and after.state:
             self._status = TaskStatus(state=after.state, at=after.at)
-        shown = [artifact for artifact in view.artifacts if is_visible(artifact)]
+        visible = [artifact for artifact in view.artifacts if is_visible(artifact)]
         # Who goes on may have been shown an answer that was withdrawn since: clearing it twice is no harm.
-        self._has_answer = after is not None or any(a.artifact_id == RESPONSE_ARTIFACT for a in shown)
+        self._has_answer = after is not None or any(a.artifact_id == RESPONSE_ARTIFACT for a in visible)
         # Nor is it to hear twice what failed before we looked.
         self._unfinished = {
-            a.artifact_id: a.name for a in shown if not a.complete and (after or not a.failed)
+            a.artifact_id: a.name for a in visible if not a.complete and (after or not a.failed)
         }
 
     def event_id(self, position: str) -> EventId:
@@ -79,7 +79,7 @@ class UpdateTranslator:
             case Narrated():
                 return [self._narration_update(event, position)]
             case _ if self._extended:
-                return [self._status_update(self._status, self._told(event, position))]
+                return [self._status_update(self._status, self._event_metadata(event, position))]
             case _:
                 return []
 
@@ -91,17 +91,17 @@ class UpdateTranslator:
             at=EventId(position).at,
             message=AgentMessage(message_id=message_id, parts=(TextPart(text=event.text),)),
         )
-        return self._status_update(status, self._told(event, position))
+        return self._status_update(status, self._event_metadata(event, position))
 
-    def _told(self, event: TaskEvent, position: str) -> dict[str, JsonValue]:
+    def _event_metadata(self, event: TaskEvent, position: str) -> dict[str, JsonValue]:
         """Return an event as clients of the extension get it: with its time, by the store's clock."""
         if not self._extended:
             return {}
         at = EventId(position).at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
-        told = {**event.model_dump(mode="json"), "at": at}
+        fields = {**event.model_dump(mode="json"), "at": at}
         if isinstance(event, ToolCompleted) and event.cut:
-            told["url"] = result_url(self._task_url.public_url, self._task_url.task_id, event.call_id)
-        return {EVENTS_EXTENSION: told}
+            fields["url"] = result_url(self._task_url.public_url, self._task_url.task_id, event.call_id)
+        return {EVENTS_EXTENSION: fields}
 
     def _status_updates(self, event: StatusChanged, position: str) -> list[Update]:
         """Return the status; before one that ends the task badly, what becomes of unfinished artifacts."""
@@ -110,7 +110,7 @@ class UpdateTranslator:
         if fails_drafts(event.state):
             failed = [self._failed_update(*each) for each in self._unfinished.items()]
             self._unfinished.clear()
-        resumed = self._told(Resumed(after=event.resumed), position) if event.resumed else {}
+        resumed = self._event_metadata(Resumed(after=event.resumed), position) if event.resumed else {}
         return [*failed, self._status_update(self._status, {**event.metadata, **resumed})]
 
     def _failed_update(self, artifact_id: str, name: str) -> pb.TaskArtifactUpdateEvent:
@@ -142,7 +142,7 @@ class UpdateTranslator:
         if is_empty and appends and not chunk.last_chunk:
             return self._failure_updates(chunk)
         if is_empty and not appends and is_answer and not self._has_answer:
-            return []  # a withdrawal of what this client was never shown
+            return []  # a withdrawal of what this client never got
         self._note(chunk, is_withdrawn=is_empty and not appends and is_answer)
         return [self._chunk_update(chunk, append=appends), *self._failure_updates(chunk)]
 

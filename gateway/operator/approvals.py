@@ -108,7 +108,7 @@ class Approvals:
         page = await self._views.list_waiting(query)
         now = datetime.now(UTC)
         listed: list[JsonValue] = [
-            _shown(task.view, question, now)
+            _question_json(task.view, question, now)
             for task in page.tasks
             if _serves(caller, task.view)
             for question in _of_scopes(task.view, (task.scope,))
@@ -126,14 +126,14 @@ class Approvals:
         snapshot = None if CHILD_SEPARATOR in task_id else await self._views.load(task_id, most=SMALL_BYTES)
         if snapshot is None or not _serves(caller, snapshot.view):
             raise _unknown(task_id, question_id)
-        if told := await self._told(snapshot, question_id, scopes):
-            if (told["by"], told["approved"]) == (_name(caller), verdict.approved):
-                return {"taskId": task_id, **told}
+        if given := await self._find_answer(snapshot, question_id, scopes):
+            if (given["by"], given["approved"]) == (_name(caller), verdict.approved):
+                return {"taskId": task_id, **given}
             raise RequestError(HTTPStatus.CONFLICT, f"question {question_id!r} has been answered already")
         question = _asked(snapshot.view, question_id, scopes)
         if question is None:
             raise _unknown(task_id, question_id)
-        said = ApproverAnswer(
+        answer = ApproverAnswer(
             question_id=question.id,
             scope=question.approvers,
             approved=verdict.approved,
@@ -143,21 +143,21 @@ class Approvals:
             scheme=caller.scheme,
             subject=caller.subject,
         )
-        at = await self._tasks.answer_for_owner(task_id, said)
+        at = await self._tasks.answer_for_owner(task_id, answer)
         _log.info(
             "question answered in its owner's place",
             task_id=task_id,
             question_id=question.id,
             agent_id=snapshot.view.agent_id,
             tool=question.call.name,
-            approved=said.approved,
-            approver=said.approver,
-            scope=said.scope,
+            approved=answer.approved,
+            approver=answer.approver,
+            scope=answer.scope,
         )
-        told = {"question": question.id, "approved": said.approved, "by": said.approver, "at": at}
-        return {"taskId": task_id, **told, "scope": said.scope}
+        given = {"question": question.id, "approved": answer.approved, "by": answer.approver, "at": at}
+        return {"taskId": task_id, **given, "scope": answer.scope}
 
-    async def _told(
+    async def _find_answer(
         self, snapshot: Snapshot, question_id: str, scopes: tuple[str, ...]
     ) -> dict[str, JsonValue] | None:
         """Return what the task tells of an answer to such a question; None while it is open, or unknown.
@@ -168,7 +168,7 @@ class Approvals:
         if _asked(snapshot.view, question_id, scopes):
             return None
         with ExitStack() as held:
-            return _told((await self._large.whole(snapshot, held)).view, question_id, scopes)
+            return _find_answer((await self._large.whole(snapshot, held)).view, question_id, scopes)
 
 
 def _asked(view: TaskView, question_id: str, scopes: tuple[str, ...]) -> Question | None:
@@ -188,7 +188,7 @@ def _serves(caller: Caller, view: TaskView) -> bool:
     return True
 
 
-def _told(view: TaskView, question_id: str, scopes: tuple[str, ...]) -> dict[str, JsonValue] | None:
+def _find_answer(view: TaskView, question_id: str, scopes: tuple[str, ...]) -> dict[str, JsonValue] | None:
     """Return what the history of the task tells of an answer to such a question."""
     for message in view.history:
         about = message.metadata.get(APPROVAL) if isinstance(message, AgentMessage) else None
@@ -197,7 +197,7 @@ def _told(view: TaskView, question_id: str, scopes: tuple[str, ...]) -> dict[str
     return None
 
 
-def _shown(view: TaskView, question: Question, now: datetime) -> dict[str, JsonValue]:
+def _question_json(view: TaskView, question: Question, now: datetime) -> dict[str, JsonValue]:
     asked_at = question.asked_at or view.status.at
     return {
         "taskId": view.task_id,

@@ -113,13 +113,16 @@ class IncomingMessage:
 
     def find_candidate(self, message_ids: Iterable[str]) -> str | None:
         """Return which of these ids this message may have come under before; None if it is a new one."""
-        shown, identity = view_message_id(self.message.message_id), message_identity(self.message.message_id)
+        view_id, identity = (
+            view_message_id(self.message.message_id),
+            message_identity(self.message.message_id),
+        )
         return next(
             (
                 known
                 for known in message_ids
                 if (self.key and has_mark(known, self.key))
-                or view_message_id(known) == shown
+                or view_message_id(known) == view_id
                 or message_identity(known) == identity
             ),
             None,
@@ -317,7 +320,7 @@ def check_content_types(params: pb.SendMessageRequest, agent: Agent) -> None:
         media_type = part.media_type or _UNNAMED.get(part.WhichOneof("content") or "", "text/plain")
         if agent.input_modes and not _fits_any(media_type, agent.input_modes):
             raise ContentTypeNotSupportedError(
-                f"message.parts[{index}] is {_shown(media_type)}; agent {agent.id!r} takes "
+                f"message.parts[{index}] is {media_type[:100]!r}; agent {agent.id!r} takes "
                 f"{', '.join(agent.input_modes)}"
             )
     accepted = params.configuration.accepted_output_modes
@@ -342,7 +345,3 @@ def _fits(media_type: str, mode: str) -> bool:
     kind, _, subtype = media_type.partition(";")[0].strip().lower().partition("/")
     wanted, _, wanted_subtype = mode.partition(";")[0].strip().lower().partition("/")
     return wanted in {"*", kind} and (wanted_subtype in {"", "*", subtype} or not subtype)
-
-
-def _shown(media_type: str) -> str:
-    return repr(media_type[:100])

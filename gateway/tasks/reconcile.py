@@ -201,7 +201,7 @@ class Reconciler:
 
     async def _act_on(self, task_id: str, run: RunEnd | Stuck | Alive, looked_at: datetime) -> bool:
         if isinstance(run, RunEnd):
-            await self._settle(task_id, run)
+            await self._finalize(task_id, run)
             return True
         if isinstance(run, Stuck):
             await self._problems.report(run)
@@ -239,7 +239,7 @@ class Reconciler:
         """
         try:
             beginning = await self._tasks.beginning(task_id)
-        except NoWorkerError:  # it has ended meanwhile, and has said so itself
+        except NoWorkerError:  # it has ended meanwhile, and has published it itself
             return False
         if beginning.canceled_at is None:
             return False
@@ -250,9 +250,9 @@ class Reconciler:
         await self._end(beginning.submitted, beginning.run_id, event)
         return True
 
-    async def _settle(self, task_id: str, ending: RunEnd) -> None:
+    async def _finalize(self, task_id: str, ending: RunEnd) -> None:
         await self._secrets.forget(task_id)
-        if (said := await self._views.state(task_id)) and said.is_terminal:
+        if (state := await self._views.state(task_id)) and state.is_terminal:
             return
         try:
             # What the workflow itself says is better than what we can tell: it may know its answer.

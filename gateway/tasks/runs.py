@@ -199,9 +199,9 @@ class Runs:
         async for event in self._client.get_workflow_handle(
             run.workflow_id, run_id=run.run_id
         ).fetch_history_events(event_filter_type=WorkflowHistoryEventFilterType.CLOSE_EVENT):
-            said = event.workflow_execution_terminated_event_attributes.reason
-            if said and said != _NO_REASON:
-                reason = f"{reason}: {said}"
+            given = event.workflow_execution_terminated_event_attributes.reason
+            if given and given != _NO_REASON:
+                reason = f"{reason}: {given}"
             if _has(event, "workflow_execution_failed_event_attributes"):
                 failed = event.workflow_execution_failed_event_attributes.failure
                 reason, failure = await self._read_failure(failed)
@@ -218,9 +218,9 @@ class Runs:
 
 
 def _alive(run: WorkflowExecution) -> Alive:
-    said = run.typed_search_attributes
-    state = said.get(names.TASK_STATE)
-    return Alive(run.run_id, TaskState(state) if state else None, said.get(names.TASK_VERSION, 0))
+    attributes = run.typed_search_attributes
+    state = attributes.get(names.TASK_STATE)
+    return Alive(run.run_id, TaskState(state) if state else None, attributes.get(names.TASK_VERSION, 0))
 
 
 async def _nothing() -> AsyncGenerator[Sequence[WorkflowExecution]]:
@@ -278,11 +278,11 @@ class Problems:
         cause = await self._runs.cause(stuck)
         problem = Stuck(stuck.task_id, stuck.run_id, (cause,))
         if problem not in self._reported:
-            await self._tell(stuck, cause)
+            await self._publish(stuck, cause)
             self._remember(problem)
         self._remember(stuck)
 
-    async def _tell(self, stuck: Stuck, cause: str) -> None:
+    async def _publish(self, stuck: Stuck, cause: str) -> None:
         client_task, _, child = stuck.task_id.partition("/")
         snapshot = await self._views.load(client_task, most=0)
         if not child:

@@ -72,9 +72,9 @@ class Steps:
 
     async def _asked(self, view: TaskView) -> Mapping[int, TranscriptMessage]:
         """Return what the workflow knows."""
-        told = dict(enumerate(await self._tasks.transcript(view.task_id)))
-        sizes = ((at, len(told[at].model_dump_json().encode())) for at in sorted(told, reverse=True))
-        return {position: told[position] for position in fitting(sizes, MAX_BYTES)}
+        messages = dict(enumerate(await self._tasks.transcript(view.task_id)))
+        sizes = ((at, len(messages[at].model_dump_json().encode())) for at in sorted(messages, reverse=True))
+        return {position: messages[position] for position in fitting(sizes, MAX_BYTES)}
 
 
 def steps_of(
@@ -115,8 +115,8 @@ def _call(call: ToolCall, result: ToolMessage | None, url: str) -> dict[str, Jso
     }
     if result is None:
         return asked
-    shown = beginning(result.content)
-    is_cut = shown != result.content
+    text = beginning(result.content)
+    is_cut = text != result.content
     artifacts: list[JsonValue] = [*result.artifacts]
     raised: dict[str, JsonValue] = {"raised_at": result.raised_at} if result.raised_at else {}
     return {
@@ -124,7 +124,7 @@ def _call(call: ToolCall, result: ToolMessage | None, url: str) -> dict[str, Jso
         **({"url": url} if is_cut else {}),
         **raised,
         "outcome": result.outcome,
-        "result": shown,
+        "result": text,
         "size": len(result.content.encode(errors="replace")),
         "cut": is_cut,
         "artifacts": artifacts,

@@ -159,19 +159,19 @@ class Tasks:
         if known != content_digest(message):
             raise MessageChangedError(names.view_message_id(message.message_id))
 
-    async def answer_for_owner(self, task_id: str, said: ApproverAnswer) -> str:
+    async def answer_for_owner(self, task_id: str, message: ApproverAnswer) -> str:
         """Hand a task the answer of somebody whom it asks in its owner's place; return when it was taken.
 
         Raises as `add_message` does; AnswerInvalidError: nobody is asked that any more, or not this one.
         """
-        digest = hashlib.sha256(said.model_dump_json().encode()).hexdigest()[:32]
-        return await self._hand_over(task_id, "take_approvers_answer", said, f"approval/{digest}")
+        digest = hashlib.sha256(message.model_dump_json().encode()).hexdigest()[:32]
+        return await self._hand_over(task_id, "take_approvers_answer", message, f"approval/{digest}")
 
-    async def _hand_over(self, task_id: str, update: str, said: Wire, update_id: str) -> str:
+    async def _hand_over(self, task_id: str, update: str, message: Wire, update_id: str) -> str:
         """Hand something to a task, to the run that goes on where one is ending; return what it answers."""
         try:
             async with translate_temporal_errors(UPDATE_TIMEOUT):
-                while not (answer := await self._update(task_id, update, said, update_id)):
+                while not (answer := await self._update(task_id, update, message, update_id)):
                     # Its run ended below the message; unless the task went on in another, so did the task.
                     if not await self._is_running(task_id):
                         raise TaskEndedError(f"task {task_id!r} has ended and takes no more messages")
@@ -193,13 +193,13 @@ class Tasks:
             return False
         return taken == content_digest(message)
 
-    async def _update(self, task_id: str, update: str, said: Wire, update_id: str) -> str:
+    async def _update(self, task_id: str, update: str, message: Wire, update_id: str) -> str:
         """Hand something to the current run; return its answer, empty if that run ended, or failed a step.
 
         It may have been taken in all the same; the task knows a message when it comes again.
         """
         try:
-            return await self._handle(task_id).execute_update(update, said, id=update_id, result_type=str)
+            return await self._handle(task_id).execute_update(update, message, id=update_id, result_type=str)
         except WorkflowUpdateFailedError as error:
             failure = error.cause
             if not isinstance(failure, ApplicationError):

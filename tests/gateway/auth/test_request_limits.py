@@ -12,16 +12,13 @@ from temporalio.client import Client
 
 from everloop.gateway.auth.access import (
     AccessControl,
-    CountedRequestLimits,
     LimitSettings,
     RequestLimits,
-    Unlimited,
-    make_request_limits,
 )
 from everloop.gateway.errors import TooManyRequestsError, UnavailableNowError
 from everloop.runtime.redis import connect_redis
 from everloop.runtime.settings import explain
-from everloop.stores.quotas import Quotas, Rate
+from everloop.stores.quotas import Quotas, Rate, RedisQuotas
 from everloop.stores.views.interface import TaskViews
 from tests.gateway.harness import PromptModel, RunningGateway, running_gateway, unique
 from tests.gateway.named_callers import Named
@@ -38,7 +35,7 @@ async def limited(
     """Serve two gateways with these limits, as two processes would."""
 
     def limits() -> RequestLimits:
-        return make_request_limits(LimitSettings.model_validate(variables), redis)
+        return RequestLimits(LimitSettings.model_validate(variables), RedisQuotas(redis))
 
     async with (
         running_gateway(client, views, queue=queue, access=AccessControl(Named(), limits())) as one,
@@ -143,7 +140,7 @@ class _Away(Quotas):
 
 async def test_without_the_store_a_call_is_refused_for_now() -> None:
     """Nobody is let through uncounted; the client is told to come back."""
-    limits = CountedRequestLimits(LimitSettings(requests_per_minute=1, max_open_tasks=1), _Away())
+    limits = RequestLimits(LimitSettings(requests_per_minute=1, max_open_tasks=1), _Away())
 
     for call in (limits.admit_request("o"), limits.reserve_task("o", "t"), limits.release_task("o", "t")):
         with pytest.raises(UnavailableNowError, match="task store") as raised:
@@ -153,17 +150,17 @@ async def test_without_the_store_a_call_is_refused_for_now() -> None:
 
 async def test_what_is_not_limited_is_not_counted(redis: Redis) -> None:
     """Without settings nothing is asked of Redis; with one of them only that one is."""
-    assert isinstance(make_request_limits(LimitSettings(), redis), Unlimited)
-    rated = CountedRequestLimits(LimitSettings(requests_per_minute=1), _Away())
+    await RequestLimits(LimitSettings(), _Away()).admit_request("o")
+    rated = RequestLimits(LimitSettings(requests_per_minute=1), _Away())
     await rated.reserve_task("o", "t")
     await rated.release_task("o", "t")
-    await CountedRequestLimits(LimitSettings(max_open_tasks=1), _Away()).admit_request("o")
+    await RequestLimits(LimitSettings(max_open_tasks=1), _Away()).admit_request("o")
 
 
 async def test_all_of_a_minute_may_come_at_once_unless_told(redis: Redis) -> None:
     """The burst is the whole rate by default. What is more is refused, and counted."""
     recorded = Recorded()
-    limits, owner = make_request_limits(LimitSettings(requests_per_minute=3), redis), unique("owner")
+    limits, owner = RequestLimits(LimitSettings(requests_per_minute=3), RedisQuotas(redis)), unique("owner")
     for _ in range(3):
         await limits.admit_request(owner)
 

@@ -10,7 +10,7 @@ import pytest_asyncio
 from a2a.types import a2a_pb2 as pb
 from temporalio.client import Client
 
-from everloop.gateway.auth.access import AccessControl, Authenticator, Unlimited
+from everloop.gateway.auth.access import AccessControl, Authenticator, RequestLimits
 from everloop.gateway.context import Caller
 from everloop.gateway.errors import TooManyRequestsError, UnauthenticatedError
 from everloop.stores.views.interface import TaskViews
@@ -36,7 +36,7 @@ class Named(Authenticator):
         return {}
 
 
-class NotGreedy(Unlimited):
+class NotGreedy(RequestLimits):
     """Refuses the owner "greedy", and fails for "unlucky"."""
 
     async def admit_request(self, owner: str) -> None:

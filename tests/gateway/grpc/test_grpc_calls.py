@@ -17,7 +17,7 @@ from structlog.contextvars import get_contextvars
 from temporalio.client import Client
 
 from everloop.agents.agent import Agent
-from everloop.gateway.auth.access import AccessControl, Anybody, Unlimited
+from everloop.gateway.auth.access import AccessControl, Anybody, RequestLimits
 from everloop.gateway.context import MAX_HEADERS, Caller
 from everloop.gateway.errors import (
     ForbiddenError,
@@ -59,7 +59,7 @@ class Doorman(Anybody):
         return Caller(owner=name or "anonymous", scheme="apiKey")
 
 
-class Counter(Unlimited):
+class Counter(RequestLimits):
     """Refuses the glutton; remembers what log lines of a call would tell."""
 
     def __init__(self) -> None:

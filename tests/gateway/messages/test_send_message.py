@@ -16,7 +16,7 @@ from a2a.types.a2a_pb2 import (
 from temporalio.client import Client
 
 from everloop.agents.agent import Agent
-from everloop.gateway.auth.access import AccessControl, Unlimited
+from everloop.gateway.auth.access import AccessControl, RequestLimits
 from everloop.stores.views.interface import TaskViews
 from everloop.workflows.contract.names import AGENT_ID, CONTEXT_ID, OWNER, place_in_queues
 from tests.gateway.harness import PromptModel, running_gateway, unique
@@ -141,7 +141,7 @@ async def test_a_started_task_can_be_found_in_temporal(blocking: A2AClient, clie
 async def test_a_started_task_has_its_place_in_queues(client: Client, views: TaskViews) -> None:
     """Owners get equal parts of what there is, and the agent says who goes first."""
     agent = Agent(id="urgent", name="U", description="U.", model="scripted", priority=2)
-    owner, queue, access = unique("owner"), unique("nobody"), AccessControl(Named(), Unlimited())
+    owner, queue, access = unique("owner"), unique("nobody"), AccessControl(Named(), RequestLimits())
     async with (
         running_gateway(client, views, queue=queue, agent=agent, access=access) as gateway,
         connected(gateway.url, streaming=False, headers={"owner": owner}) as a2a,
