@@ -42,12 +42,7 @@ AGENT_ID = "demo"
 
 
 def submitted(
-    task_id: str = "",
-    *,
-    owner: str = "",
-    agent_id: str = AGENT_ID,
-    context_id: str = "",
-    seconds: float = 0,
+    task_id: str = "", *, owner: str = "", agent_id: str = AGENT_ID, context_id: str = "", seconds: float = 0
 ) -> TaskView:
     """Return what the gateway creates; ids that are not given are new."""
     return TaskView(

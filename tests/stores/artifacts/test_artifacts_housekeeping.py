@@ -6,11 +6,7 @@ from everloop.stores.artifacts.cleanup import ArtifactBlobs, ArtifactHousekeepin
 from everloop.stores.artifacts.interface import Append, Create, NewPart
 from everloop.stores.artifacts.record import EXPIRING
 from everloop.stores.cleaned import Cleaned
-from tests.stores.artifacts.artifact_failures import (
-    begin,
-    housekeep,
-    kept_blobs,
-)
+from tests.stores.artifacts.artifact_failures import begin, housekeep, kept_blobs
 from tests.stores.artifacts.artifact_rig import TTL, ArtifactRig
 
 

@@ -130,12 +130,7 @@ CONTENTS = st.builds(filled, st.integers(0, 255), st.sampled_from(SIZES))
 PARTS = st.builds(file, CONTENTS)
 FEW_PARTS = st.lists(PARTS, max_size=2).map(tuple)
 CREATES = st.builds(Create, st.just("task"), FEW_PARTS, complete=one_in(6), override=st.booleans())
-APPENDS = st.builds(
-    Append,
-    CONTENTS,
-    st.sampled_from([-1, -1, -1, 0, 0, 1, 2]),
-    last_chunk=one_in(12),
-)
+APPENDS = st.builds(Append, CONTENTS, st.sampled_from([-1, -1, -1, 0, 0, 1, 2]), last_chunk=one_in(12))
 CHANGES = (
     APPENDS
     | APPENDS

@@ -21,12 +21,7 @@ from everloop.stores.artifacts.record import ArtifactAddress
 from everloop.stores.artifacts.redis import RedisArtifacts
 from everloop.stores.views.redis import RedisTaskViews
 from everloop.workflows.contract.artifacts import StoredArtifact
-from tests.stores.artifacts.artifact_rig import (
-    SEGMENT,
-    WITH_BLOBS,
-    ArtifactRig,
-    Clock,
-)
+from tests.stores.artifacts.artifact_rig import SEGMENT, WITH_BLOBS, ArtifactRig, Clock
 from tests.support.memory.blobs import MemoryBlobs
 
 

@@ -22,14 +22,7 @@ from everloop.runtime.redis import connect_redis
 from everloop.stores.blobs.local import LocalBlobs
 from everloop.stores.blobs.redis import RedisBlobs
 from everloop.stores.blobs.s3 import MULTIPART_ABOVE, PART_BYTES, S3Blobs
-from tests.stores.blobs.blob_rig import (
-    ALL_STORES,
-    S3_SERVERS,
-    BlobRig,
-    Damaged,
-    new_key,
-    open_rig,
-)
+from tests.stores.blobs.blob_rig import ALL_STORES, S3_SERVERS, BlobRig, Damaged, new_key, open_rig
 from tests.stores.blobs.hashes import hashes_here
 
 CONTENT = bytes(range(256)) * 4000

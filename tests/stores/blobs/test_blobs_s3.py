@@ -240,8 +240,7 @@ async def test_url_serves_a_download(bucket: Bucket) -> None:
 
 @on_swift
 @pytest.mark.parametrize(
-    ("signed", "wanted"),
-    [("Expires=60", "Expires=600"), ("plain", "html"), ("content", "conten")],
+    ("signed", "wanted"), [("Expires=60", "Expires=600"), ("plain", "html"), ("content", "conten")]
 )
 async def test_changed_url_is_refused(bucket: Bucket, signed: str, wanted: str) -> None:
     """Who has a URL cannot make it last longer, serve something else, or serve it as another type."""

@@ -49,10 +49,7 @@ async def test_a_server_that_evicts_keys_is_refused(own_redis: Redis) -> None:
 async def test_a_node_of_a_cluster_is_refused(tmp_path: Path) -> None:
     """Before anything is written that another node would have to have."""
     options = ["--cluster-enabled", "yes", "--cluster-port", str(free_port())]
-    async with (
-        running_valkey(tmp_path, options=options) as (_, url),
-        connect_redis(url) as redis,
-    ):
+    async with running_valkey(tmp_path, options=options) as (_, url), connect_redis(url) as redis:
         with pytest.raises(RedisMisconfiguredError, match=r"node of a cluster.*expected one server"):
             await check_redis(redis)
 

@@ -125,10 +125,7 @@ ENDINGS: st.SearchStrategy[Ending] = st.sampled_from(["draft", "complete", "fail
 CREATES = st.builds(Create)
 PUBLISHES = st.builds(Publish, RUNS, st.lists(EVENTS, min_size=1, max_size=4))
 CHILD_PUBLISHES = st.builds(
-    ChildPublish,
-    st.sampled_from(["call_1", "call_1/call_2"]),
-    RUNS,
-    st.lists(EVENTS, min_size=1, max_size=4),
+    ChildPublish, st.sampled_from(["call_1", "call_1/call_2"]), RUNS, st.lists(EVENTS, min_size=1, max_size=4)
 )
 RESTORES = st.builds(
     Restore,
@@ -144,9 +141,7 @@ RESTORES = st.builds(
     ),
     st.lists(st.sampled_from(["m1", "m2", "m3", "m5"]), unique=True).map(tuple),
     st.lists(
-        st.tuples(st.sampled_from(["response", "log"]), ENDINGS),
-        max_size=2,
-        unique_by=lambda pair: pair[0],
+        st.tuples(st.sampled_from(["response", "log"]), ENDINGS), max_size=2, unique_by=lambda pair: pair[0]
     ).map(tuple),
 )
 ENDS = st.builds(

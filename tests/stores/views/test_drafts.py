@@ -5,16 +5,7 @@ import pytest
 from everloop.stores.views.interface import TaskViews
 from everloop.workflows.contract.events import FINAL_ATTEMPT, ArtifactChunk
 from everloop.workflows.contract.messages import DataPart, FilePart, Part, StoredPart, TextPart
-from tests.stores.examples import (
-    after,
-    artifact,
-    chunk,
-    created,
-    data,
-    published,
-    stream_of,
-    view_of,
-)
+from tests.stores.examples import after, artifact, chunk, created, data, published, stream_of, view_of
 
 A, WHOLE, BROKEN = chunk("a"), chunk("a", last=True), chunk("a", failed=True)
 # What it comes to, how many pass, and the chunks.
@@ -46,11 +37,7 @@ DRAFTS: dict[str, tuple[str | None, int, list[ArtifactChunk]]] = {
     ),
     "an extension needs something to extend": (None, 0, [chunk("a", mode="extend")]),
     "what is complete is not extended": ("a", 1, [WHOLE, chunk("b", position=1, mode="extend")]),
-    "a later attempt replaces what is complete": (
-        "b",
-        2,
-        [WHOLE, chunk("b", attempt=2, mode="replace")],
-    ),
+    "a later attempt replaces what is complete": ("b", 2, [WHOLE, chunk("b", attempt=2, mode="replace")]),
     "an earlier attempt replaces nothing": ("a", 1, [chunk("a", attempt=2), chunk("b", mode="replace")]),
     "a draft that failed takes no more": ("a", 2, [A, chunk("", index=1, failed=True), chunk("b", index=2)]),
     "what failed is not extended": ("a", 1, [BROKEN, chunk("b", position=1, mode="extend")]),

@@ -180,10 +180,7 @@ RESTORED: dict[str, tuple[Sequence[Step], dict[str, object]]] = {
         {"version": 4, "status": LOST, "history": (M1,), "run_id": "run"},
     ),
     "what was published meanwhile stays behind it": (
-        [
-            published("run", status(5, received=(M2, M3))),
-            restored("run", 4, history=(M1, told("t1"), M2)),
-        ],
+        [published("run", status(5, received=(M2, M3))), restored("run", 4, history=(M1, told("t1"), M2))],
         {"version": 5, "history": (M1, told("t1"), M2, M3)},
     ),
     "a later version applies": ([published("run", status(5)), restored("run", 6)], {"version": 6}),

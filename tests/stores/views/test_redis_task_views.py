@@ -28,16 +28,7 @@ from everloop.workflows.contract.names import (
     view_key,
 )
 from everloop.workflows.contract.tasks import TaskState, TaskView
-from tests.stores.examples import (
-    AGENT_ID,
-    answered,
-    chunk,
-    new_id,
-    said,
-    status,
-    submitted,
-    view_of,
-)
+from tests.stores.examples import AGENT_ID, answered, chunk, new_id, said, status, submitted, view_of
 
 
 @pytest.fixture

@@ -17,17 +17,7 @@ from everloop.stores.views.interface import (
 )
 from everloop.stores.views.parts import microseconds
 from everloop.workflows.contract.tasks import TaskState
-from tests.stores.examples import (
-    AGENT_ID,
-    answered,
-    artifact,
-    at,
-    new_id,
-    said,
-    status,
-    submitted,
-    view_of,
-)
+from tests.stores.examples import AGENT_ID, answered, artifact, at, new_id, said, status, submitted, view_of
 
 
 async def create_many(

@@ -222,10 +222,7 @@ def test_a_broken_agent_of_ours_is_told(monkeypatch: pytest.MonkeyPatch, wrong: 
 @pytest.mark.parametrize(
     ("location", "expected"),
     [
-        (
-            "mine",
-            "mine/helping.py:1: it defines no agent; give one a public name, or call the file _h",
-        ),
+        ("mine", "mine/helping.py:1: it defines no agent; give one a public name, or call the file _h"),
         ("./mine/helping.py", "mine/helping.py:1: it defines no agent; give one a public name"),
         (
             "./mine/notes.txt",

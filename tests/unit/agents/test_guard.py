@@ -86,10 +86,7 @@ async def test_a_guard_says_who_approves() -> None:
         ({"deny": ["a", " "]}, "a pattern is empty, or no text"),
         ({"deny": [3]}, "a pattern is empty, or no text"),
         ({"deny": ["a"], "approve": ["a"]}, "'a' is given twice"),
-        (
-            {"deny": ["a"], "approvers": "tasks:write"},
-            "approvers is 'tasks:write'; give 'owner'",
-        ),
+        ({"deny": ["a"], "approvers": "tasks:write"}, "approvers is 'tasks:write'; give 'owner'"),
         ({"deny": ["a"], "approvers": ""}, "approvers is ''"),
         ({"default": "ask"}, "default is 'ask'; choose 'allow', 'deny' or 'approve'"),
     ],

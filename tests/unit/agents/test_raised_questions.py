@@ -31,12 +31,7 @@ SCHEMA: dict[str, JsonValue] = {"type": "object", "required": ["hour"]}
         (
             InputRequired("Sure?", "confirmation", timeout=DAY, default=False),
             Question(
-                id="q",
-                kind=QuestionKind.CONFIRMATION,
-                text="Sure?",
-                call=CALL,
-                timeout=86_400,
-                default=False,
+                id="q", kind=QuestionKind.CONFIRMATION, text="Sure?", call=CALL, timeout=86_400, default=False
             ),
         ),
         (
@@ -86,26 +81,6 @@ def test_what_a_tool_raises_is_a_question(required: QuestionRequired, expected: 
         (lambda: InputRequired("?", "data", schema=SCHEMA, timeout=DAY, default={}), "does not fit"),
         (lambda: AuthRequired("?", " "), "has no name"),
         (lambda: AuthRequired("", "token"), "has no text"),
-    ],
-    ids=[
-        "text",
-        "time",
-        "long_time",
-        "long_time_for_a_secret",
-        "kind",
-        "options",
-        "empty_option",
-        "needless_options",
-        "schema",
-        "needless_schema",
-        "wrong_schema",
-        "schema_elsewhere",
-        "endless_default",
-        "wrong_default",
-        "unknown_default",
-        "unfit_default",
-        "secret_name",
-        "secret_text",
     ],
 )
 def test_a_question_that_nobody_could_answer(ask: Callable[[], QuestionRequired], expected: str) -> None:

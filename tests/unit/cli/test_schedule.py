@@ -77,12 +77,7 @@ def test_a_scheduled_task_is_found_as_others_are() -> None:
     attributes = shown.typed_search_attributes
 
     keys = (names.AGENT_ID, names.CONTEXT_ID, names.OWNER, names.TASK_STATE)
-    assert [attributes.get(key) for key in keys] == [
-        "writer",
-        None,
-        "anonymous",
-        "submitted",
-    ]
+    assert [attributes.get(key) for key in keys] == ["writer", None, "anonymous", "submitted"]
     assert action_of(definition(context_id="talk")).typed_search_attributes[names.CONTEXT_ID] == "talk"
     assert isinstance(shown.static_summary, str)
     assert shown.static_summary.startswith("Writer: Write a üü")

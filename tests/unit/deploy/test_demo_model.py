@@ -62,10 +62,7 @@ def offered(agent: Agent) -> list[ChatCompletionFunctionToolParam]:
     return [
         {
             "type": "function",
-            "function": {
-                "name": tool.name,
-                "parameters": cast("dict[str, object]", tool.parameters),
-            },
+            "function": {"name": tool.name, "parameters": cast("dict[str, object]", tool.parameters)},
         }
         for tool in agent.tools.values()
     ]
@@ -233,10 +230,7 @@ def calls_of(completion: ChatCompletion) -> tuple[list[tuple[str, str]], set[str
 async def test_usage_is_streamed_only_when_asked_for(client: AsyncOpenAI, *, include_usage: bool) -> None:
     """`stream_options.include_usage` adds one chunk without choices, before the end."""
     stream = await client.chat.completions.create(
-        model=MODEL,
-        messages=user("Count to 3"),
-        stream=True,
-        stream_options={"include_usage": include_usage},
+        model=MODEL, messages=user("Count to 3"), stream=True, stream_options={"include_usage": include_usage}
     )
     chunks = [chunk async for chunk in stream]
 

@@ -33,12 +33,7 @@ def part(kind: PartKind = "file", media_type: str = "", filename: str = "", inde
         (part("data"), "stored", "application/json", 'attachment; filename="art.json"'),
         (part("rows"), "stored", "application/x-ndjson", 'attachment; filename="art.jsonl"'),
         (part("rows"), "csv", "text/csv; charset=utf-8", 'attachment; filename="art.csv"'),
-        (
-            part("rows", filename="t.jsonl"),
-            "csv",
-            "text/csv; charset=utf-8",
-            'attachment; filename="t.csv"',
-        ),
+        (part("rows", filename="t.jsonl"), "csv", "text/csv; charset=utf-8", 'attachment; filename="t.csv"'),
         (
             part("rows", filename="orders v1.2"),
             "csv",

@@ -34,15 +34,6 @@ from tests.unit.gateway.shown_tasks import AT, URL, Sent, artifact, chunk, said,
         ((TextPart(text="draft"),), [(0, ""), (0, "new")], [("", False), ("new", False)]),
         ((), [(0, "a"), (0, ""), (0, "b"), (1, "")], [("a", False), ("", False), ("b", False)]),
     ],
-    ids=[
-        "a draft from its start",
-        "a draft that the snapshot has",
-        "nothing at all",
-        "nothing, after what was withdrawn",
-        "a withdrawal",
-        "a withdrawal and a new draft",
-        "a replaced draft that is continued with nothing",
-    ],
 )
 def test_chunks_append_to_what_the_client_has(
     before: tuple[Part, ...], chunks: list[tuple[int, str]], expected: list[tuple[str, bool]]
@@ -238,14 +229,6 @@ def test_a_task_that_ends_badly_first_fails_its_open_artifacts(state: TaskState)
         ),
         ([chunk(0, "new", mode="replace")], [("new", False, False)]),
         ([chunk(0, "", mode="replace"), chunk(1, "b")], [("", False, False), ("b", True, False)]),
-    ],
-    ids=[
-        "more",
-        "nothing",
-        "the end",
-        "nothing, more, the end",
-        "in its place",
-        "in its place, empty at first",
     ],
 )
 def test_an_artifact_is_extended_or_replaced_as_its_chunk_says(

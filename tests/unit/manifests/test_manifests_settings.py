@@ -51,12 +51,10 @@ OF_IMAGES = {
 }  # fmt: skip
 """The Dockerfile sets them: they say what ports and folders an image has."""
 
-NOT_IN_COMPOSE = {
-    "EVERLOOP_BUILD_ID": "a project has one build, which would end before its tasks",
-}
+NOT_IN_COMPOSE = {"EVERLOOP_BUILD_ID": "a project has one build, which would end before its tasks"}
 
 NOT_FOR_DEPLOYMENTS = {
-    "EVERLOOP_AUTH_ALLOW_ANONYMOUS": "a deployment asks who calls; docs/security.md tells when not to",
+    "EVERLOOP_AUTH_ALLOW_ANONYMOUS": "a deployment asks who calls; docs/security.md tells when not to"
 }
 
 NOT_IN_KUBERNETES = {

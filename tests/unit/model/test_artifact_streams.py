@@ -59,10 +59,6 @@ async def _texts(reader: Reader) -> list[TextPart]:
         [{"data": json.loads("[" * 32 + "]" * 32)}],
         [{"data": 1}] * 1001,
     ],
-    ids=[
-        *("binary", "url", "long", "large data", "two contents", "invalid", "empty"),
-        *("huge number", "deep data", "too many parts"),
-    ],
 )
 async def test_what_cannot_be_shown_waits_for_its_call(parts: list[JsonValue]) -> None:
     """Nothing of it is left at the end of the reply."""

@@ -186,11 +186,7 @@ def test_a_lone_half_of_a_character_is_replaced() -> None:
         ),
         ([call_chunk(0, "a", "draw", '"\ud83d'), call_chunk(0, arguments='\ude00"')], [(0, '"😀"')]),
         (
-            [
-                call_chunk(0, "a", "draw", "1"),
-                call_chunk(1, "b", "draw", "2"),
-                call_chunk(0, arguments="3"),
-            ],
+            [call_chunk(0, "a", "draw", "1"), call_chunk(1, "b", "draw", "2"), call_chunk(0, arguments="3")],
             [(0, "1"), (1, "2"), (0, "3")],
         ),
     ],

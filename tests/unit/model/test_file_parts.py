@@ -123,19 +123,6 @@ def content_of(part: FilePart, contents: dict[Place, bytes | None], takes: tuple
             "Look:\n\n[file, text/plain; artifact input-1]",
         ),
     ],
-    ids=[
-        "image",
-        "pdf",
-        "audio",
-        "inline",
-        "image url",
-        "other url",
-        "url not taken",
-        "not taken",
-        "text",
-        "not utf-8",
-        "long text",
-    ],
 )
 def test_a_file_is_given_as_the_model_can_take_it(
     part: FilePart, content: bytes | None, takes: tuple[str, ...], expected: object

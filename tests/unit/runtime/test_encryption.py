@@ -20,11 +20,7 @@ PLAIN = b"the plan"
     ("secret", "bound_to", "sealed"),
     [
         (b"\x01" * 32, b"", "ce546ef63c9cc60765923609b33a9a1974e96e52daf2fcf7075e2271"),
-        (
-            b"\x03" * 32,
-            b"c2sp.org/XAES-256-GCM",
-            "986ec1832593df5443a179437fd083bf3fdb41abd740a21f71eb769d",
-        ),
+        (b"\x03" * 32, b"c2sp.org/XAES-256-GCM", "986ec1832593df5443a179437fd083bf3fdb41abd740a21f71eb769d"),
     ],
 )
 def test_encrypts_as_the_specification_says(secret: bytes, bound_to: bytes, sealed: str) -> None:

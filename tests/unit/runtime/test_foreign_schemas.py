@@ -90,11 +90,7 @@ SLOW: dict[str, tuple[Schema, JsonValue, bool]] = {
         False,
     ),
     "properties": ({"patternProperties": {ENDLESS: False}}, {NEARLY: 1}, True),
-    "additional": (
-        {"patternProperties": {ENDLESS: True}, "additionalProperties": False},
-        {NEARLY: 1},
-        False,
-    ),
+    "additional": ({"patternProperties": {ENDLESS: True}, "additionalProperties": False}, {NEARLY: 1}, False),
     "unevaluated": (
         {"patternProperties": {ENDLESS: True}, "unevaluatedProperties": False},
         {NEARLY: 1},

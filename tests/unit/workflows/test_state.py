@@ -123,12 +123,7 @@ def test_a_view_fits_into_a_payload(letter: str) -> None:
 
 @pytest.mark.parametrize(
     ("sizes", "chunks"),
-    [
-        ([], []),
-        ([10], [1]),
-        ([400_000, 400_000, 400_000], [2, 1]),
-        ([10, 2_000_000, 10], [1, 1, 1]),
-    ],
+    [([], []), ([10], [1]), ([400_000, 400_000, 400_000], [2, 1]), ([10, 2_000_000, 10], [1, 1, 1])],
 )
 def test_chunks_of_a_transcript_stay_under_the_limit(sizes: list[int], chunks: list[int]) -> None:
     """A message that is larger than a chunk goes alone; nothing is lost and the order stays."""

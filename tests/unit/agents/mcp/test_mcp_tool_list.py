@@ -104,11 +104,7 @@ async def test_tools_that_were_not_asked_for_are_left_out() -> None:
     """And those that only run as a task of the server's own kind."""
     listed = page("read_a", "write_a")
     listed.tools.append(
-        Tool(
-            name="read_b",
-            input_schema={"type": "object"},
-            execution=ToolExecution(task_support="required"),
-        )
+        Tool(name="read_b", input_schema={"type": "object"}, execution=ToolExecution(task_support="required"))
     )
     server = McpDefinition(url="http://tools.example/mcp", tools=["read_*"])
 

@@ -255,8 +255,7 @@ async def test_nothing_but_a_refusal_comes_of_a_made_up_token(
 
 @given(
     claims=st.fixed_dictionaries(
-        {},
-        optional=dict.fromkeys(("iss", "aud", "sub", "exp", "nbf", "iat", "jti", "scope", "scp"), JSON),
+        {}, optional=dict.fromkeys(("iss", "aud", "sub", "exp", "nbf", "iat", "jti", "scope", "scp"), JSON)
     )
 )
 async def test_an_issuer_that_signs_nonsense_harms_nobody(claims: dict[str, object]) -> None:

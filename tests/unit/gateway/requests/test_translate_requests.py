@@ -114,10 +114,7 @@ def test_a_list_request_becomes_a_query() -> None:
     """All filters are the owner's own; the default page has fifty tasks."""
     after = datetime(2026, 11, 21, tzinfo=UTC)
     request = pb.ListTasksRequest(
-        context_id="c",
-        status=pb.TASK_STATE_WORKING,
-        status_timestamp_after=after,
-        page_token="next",
+        context_id="c", status=pb.TASK_STATE_WORKING, status_timestamp_after=after, page_token="next"
     )
 
     assert read_list_request(request, Viewer("me", "agent")) == TaskQuery(
