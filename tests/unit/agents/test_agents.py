@@ -2,14 +2,15 @@
 
 from collections.abc import Callable
 from datetime import timedelta
+from itertools import count
 
 import pytest
 
 from everloop.agents.agent import Agent
 from everloop.agents.errors import AgentDefinitionError, ToolDefinitionError, UnknownAgentError
 from everloop.agents.limits import Compaction, Limits, Retries
-from everloop.agents.plugins import handoff, prompt, request_input, sub_agent, tools
-from everloop.agents.registry import AgentRegistry, load_agents
+from everloop.agents.plugins import prompt, sub_agent, tools
+from everloop.agents.registry import AgentRegistry
 from everloop.agents.tool import Tool, tool
 from everloop.agents.tool_context import ToolContext
 from everloop.workflows.contract.tasks import AgentSpec, CompactionSpec, MemorySpec, ToolSpec
@@ -30,18 +31,6 @@ def test_the_schema_of_a_tool_comes_from_its_signature() -> None:
     assert search.parameters["required"] == ["query"]
     assert set(search.arguments.model_fields) == {"query", "limit"}
     assert search.parameters["additionalProperties"] is False
-
-
-def test_prompts_and_tools_of_plugins_add_up() -> None:
-    """In the order of the plugins."""
-    composed = agent(plugins=[prompt("You are brief."), tools(search), prompt("Cite.")])
-
-    assert [p.text for plugin in composed.ordered_plugins for p in plugin.prompts] == [
-        "You are brief.",
-        "Cite.",
-    ]
-    assert list(composed.tools) == ["search"]
-    assert composed.spec.tools["search"].timeout == 30
 
 
 def _named(name: str, **settings: object) -> Tool:
@@ -102,29 +91,6 @@ def test_an_agent_without_settings_has_the_documented_ones() -> None:
     )
 
 
-def test_a_sub_agent_takes_a_request() -> None:
-    """It is a tool by the name of the agent, described by what the author says."""
-    (writer,) = sub_agent("writer", "Writes poems.").tools
-    (editor,) = sub_agent("editor").tools
-
-    assert (writer.name, writer.agent, writer.description) == ("writer", "writer", "Writes poems.")
-    assert list(writer.arguments.model_fields) == ["request"]
-    assert "'editor'" in editor.description
-
-
-def test_the_model_may_ask_its_user() -> None:
-    """The question is the only argument that it has to give."""
-    (ask,) = request_input().tools
-
-    assert set(ask.arguments.model_fields) == {"question", "kind", "options", "schema"}
-    assert ask.parameters["required"] == ["question"]
-
-
-def test_a_fallback_may_be_given_as_a_tool() -> None:
-    """Its name is what counts."""
-    assert _named("index", fallback=_named("web")).fallback == "web"
-
-
 @pytest.mark.parametrize(
     ("define", "expected"),
     [
@@ -158,6 +124,7 @@ def test_a_fallback_may_be_given_as_a_tool() -> None:
         ),
         (lambda: sub_agent("not good"), "letters, digits"),
     ],
+    ids=count(),
 )
 def test_a_wrong_agent_is_refused_where_it_is_written(define: Callable[[], object], expected: str) -> None:
     """The message names what is wrong."""
@@ -267,16 +234,6 @@ def test_the_first_agent_is_the_default_and_ids_are_unique() -> None:
         AgentRegistry([agent("one"), agent("one")])
 
 
-def test_the_first_version_of_an_agent_is_the_current_one() -> None:
-    """It alone is counted and served; the others are there for tasks that began with them."""
-    new, old = agent("one", version="2"), agent("one", version="1")
-    registry = AgentRegistry([new, old, agent("two")])
-
-    assert [(each.id, each.version) for each in registry] == [("one", "2"), ("two", "")]
-    assert registry.default is registry.find("one") is registry.find("one", "2") is new
-    assert registry.find("one", "1") is old
-
-
 def test_a_version_that_is_gone_is_replaced_by_the_current_one() -> None:
     """Its task goes on with what there is; who asked sees by the version that it is another one."""
     new = agent("one", version="2")
@@ -292,23 +249,3 @@ def test_definitions_without_a_version_are_told_apart_by_what_they_say() -> None
     assert registry.find("one", old.spec.version) is old
     with pytest.raises(AgentDefinitionError, match="two agents have the id 'one'"):
         AgentRegistry([new, agent(plugins=[prompt("Be brief.")])])
-
-
-def test_agents_that_other_workers_would_have_to_serve_are_told() -> None:
-    """That may be on purpose; the line names who asks for whom, and what there is."""
-    writer = agent("writer")
-    asking = agent("asking", plugins=[sub_agent("writer"), sub_agent("editor"), handoff("boss")])
-
-    missed = AgentRegistry([asking, writer]).missed
-
-    assert [line.partition(", which")[0] for line in missed] == [
-        "agent 'asking' names agent 'editor' in its tool 'editor'",
-        "agent 'asking' names agent 'boss' in its tool 'hand_over_to_boss'",
-    ]
-    assert "it serves: asking, writer" in missed[0]
-
-
-def test_no_agent_at_all_is_an_error() -> None:
-    """An empty EVERLOOP_AGENTS serves nothing."""
-    with pytest.raises(AgentDefinitionError, match="set EVERLOOP_AGENTS"):
-        load_agents("")

@@ -10,14 +10,13 @@ from pydantic import JsonValue
 from everloop.agents.artifact_drafts import (
     ArtifactDraft,
     DraftReader,
-    joined_parts,
     read_claim,
     read_creation,
     read_data_append,
     read_text_append,
     read_update,
 )
-from everloop.workflows.contract.messages import DataPart, FilePart, Part, TextPart
+from everloop.workflows.contract.messages import DataPart, TextPart
 
 HEAD = '{"append": false, "last_chunk": true, "artifact": {"artifact_id": "poem", '
 PLAIN = TextPart(text="a")
@@ -92,24 +91,6 @@ def test_an_update_is_read_while_it_is_written(written: str, expected: ArtifactD
 def test_small_tools_are_read_too(read: DraftReader, written: str, expected: ArtifactDraft | None) -> None:
     """Each tool of the granular style says as early as it can what it is about to do."""
     assert read(written) == expected
-
-
-@pytest.mark.parametrize(
-    ("parts", "expected"),
-    [
-        ([PLAIN, PLAIN], (TextPart(text="aa"),)),
-        ([NAMED, PLAIN], (TextPart(text="aa", media_type="text/html"),)),
-        ([PLAIN, NAMED], (PLAIN, NAMED)),
-        ([PLAIN, DATA, PLAIN], (PLAIN, DATA, PLAIN)),
-        ([DATA, TextPart(text="")], (DATA,)),
-        ([TextPart(text="")], (TextPart(text=""),)),
-        ([TextPart(text=""), DATA], (TextPart(text=""), DATA)),
-        ([FilePart(url="u"), PLAIN], (FilePart(url="u"), PLAIN)),
-    ],
-)
-def test_parts_are_joined_as_views_join_them(parts: list[Part], expected: tuple[Part, ...]) -> None:
-    """Otherwise what is stored and what is shown would not have the same parts."""
-    assert joined_parts(parts) == expected
 
 
 @given(st.text(), st.booleans(), st.data())

@@ -2,7 +2,6 @@
 
 import pytest
 
-from everloop.agents.agent import Agent
 from everloop.agents.errors import AgentDefinitionError
 from everloop.agents.guard import budget
 from everloop.agents.hooks import HookContext, ModelRequest
@@ -119,10 +118,3 @@ def test_a_budget_that_nobody_could_keep_is_refused(limits: dict[str, float], pr
     """Where it is written, with what to change."""
     with pytest.raises(AgentDefinitionError, match=f"^budget: .*{problem}"):
         budget(**limits)  # pyright: ignore[reportArgumentType] -- a table of limits
-
-
-def test_an_agent_with_a_budget_looks_at_its_model_calls() -> None:
-    """And at nothing else."""
-    agent = Agent(id="a", name="", description="", plugins=[budget(tokens=1)])
-
-    assert agent.hooks == ("before_model_call",)

@@ -8,39 +8,11 @@ from typing import Any
 
 import pytest
 
-from everloop import Agent, HookContext, NeedsApproval, Plugin, Veto, guard, prompt, tool, tools
+from everloop import Agent, HookContext, NeedsApproval, Plugin, Veto, guard, tool, tools
 from everloop.agents.errors import AgentDefinitionError
 from everloop.agents.hooks import HOOKS
-from everloop.agents.tool import Tool, digest_of, listed, listed_spec_of, spec_of
-from everloop.workflows.contract.messages import ListedTool, ToolCall
-from everloop.workflows.contract.tasks import ToolSpec
-
-
-class Watching(Plugin):
-    """Has one hook."""
-
-    async def before_tool(self, context: HookContext, call: ToolCall) -> None:
-        return None
-
-
-def test_a_plugin_is_called_like_its_class() -> None:
-    """Unless it has a name."""
-    assert (Watching().name, Watching(name="w").name) == ("watching", "w")
-
-
-def test_an_agent_knows_the_hooks_of_its_plugins() -> None:
-    """In the order in which a task comes to them; a plugin without hooks costs nothing."""
-
-    class Ending(Plugin):
-        async def on_error(self, context: HookContext, error: str) -> None:
-            return None
-
-    agent = Agent(id="a", name="A", description="", plugins=[Ending(), Watching(), prompt("x")])
-
-    assert agent.spec.hooks == ("before_tool", "on_error")
-    assert Agent(id="a", name="A", description="", plugins=[prompt("x")]).spec.hooks == ()
-    assert [Watching().overrides(hook) for hook in HOOKS].count(True) == 1
-    assert guard(default="deny").overrides("before_tool")
+from everloop.agents.tool import Tool, digest_of
+from everloop.workflows.contract.messages import ToolCall
 
 
 @pytest.mark.parametrize("method", [*HOOKS, "list_tools", "get_tool", "close"])
@@ -60,17 +32,6 @@ def test_a_hook_that_is_not_async_is_refused(method: str) -> None:
 async def draw(text: str) -> str:
     """Draw."""
     return text
-
-
-def test_what_a_task_pins_of_tools() -> None:
-    """Of a listed one also who listed it, and a digest of what the model was told."""
-    expected = ToolSpec(serial=True, task_queue="gpu")
-
-    assert spec_of(draw) == expected
-    assert listed_spec_of(draw, "server") == expected.model_copy(
-        update={"plugin": "server", "digest": digest_of(draw)}
-    )
-    assert listed(draw) == ListedTool(name="draw", description="Draw.", parameters=draw.parameters)
 
 
 def test_a_digest_tells_what_the_model_is_told() -> None:

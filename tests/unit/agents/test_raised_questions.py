@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from datetime import timedelta
+from itertools import count
 
 import pytest
 from pydantic import BaseModel, JsonValue
@@ -82,6 +83,7 @@ def test_what_a_tool_raises_is_a_question(required: QuestionRequired, expected: 
         (lambda: AuthRequired("?", " "), "has no name"),
         (lambda: AuthRequired("", "token"), "has no text"),
     ],
+    ids=count(),
 )
 def test_a_question_that_nobody_could_answer(ask: Callable[[], QuestionRequired], expected: str) -> None:
     """It is refused where it is raised, and the message says what to change."""

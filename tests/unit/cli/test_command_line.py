@@ -2,17 +2,14 @@
 
 import json
 import os
-import pty
 import re
 import socket
 import subprocess
 import sys
-import tomllib
 from pathlib import Path
 
 import pytest
 
-import everloop
 from everloop.cli.app import run
 from everloop.cli.output import print_table, report
 from everloop.cli.servers import addresses_of_stack
@@ -22,7 +19,6 @@ COMMANDS = (
     *("up", "demo", "conformance", "worker", "gateway"),
     *("keys", "schedules", "housekeeping", "reindex", "temporal"),
 )
-STYLES = re.compile(r"\x1b\[[\d;]*m")
 HEAD, ROWS = ("ID", "NOTE"), [("a", "[bold]as it is[/bold]"), ("b", "\x1b[2J gone?")]
 
 
@@ -39,31 +35,6 @@ def everloop_command(
         text=True,
         check=False,
     )
-
-
-def on_a_terminal(columns: int, *arguments: str, **variables: str) -> str:
-    """Return what a program writes to a terminal of this width."""
-    leader, follower = pty.openpty()
-    with subprocess.Popen(
-        arguments,
-        env={**os.environ, "TERM": "xterm", "COLUMNS": str(columns), **variables},
-        cwd=ROOT,
-        stdout=follower,
-        stderr=follower,
-    ):
-        os.close(follower)
-        written = b""
-        while part := _read(leader):
-            written += part
-    os.close(leader)
-    return written.decode().replace("\r\n", "\n")
-
-
-def _read(terminal: int) -> bytes:
-    try:
-        return os.read(terminal, 65_536)
-    except OSError:  # nobody writes to it any more
-        return b""
 
 
 def test_the_help_names_every_command() -> None:
@@ -89,14 +60,6 @@ def test_help_loads_nothing_that_commands_need() -> None:
 
     assert "--overlap" in done.stdout
     assert done.stderr.strip() == "[]"
-
-
-def test_the_version_is_that_of_the_project() -> None:
-    """Also from a clone that is not installed, and in another directory."""
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-
-    assert project["dynamic"] == ["version"]
-    assert everloop_command("--version", directory=Path("/")).stdout == f"everloop {everloop.__version__}\n"
 
 
 @pytest.mark.parametrize(
@@ -127,14 +90,6 @@ def test_a_wrong_command_line_is_one_line(
     assert told.startswith(f"everloop: {line}")
 
 
-def test_a_group_alone_shows_its_help(capsys: pytest.CaptureFixture[str]) -> None:
-    """And nothing else."""
-    assert run(["schedules"]) == 2
-    said = capsys.readouterr()
-    assert "trigger" in said.out
-    assert said.err == ""
-
-
 def test_a_server_that_is_away_is_one_line_of_the_process() -> None:
     """Exit code 1, and no stack trace."""
     done = everloop_command("schedules", "list", TEMPORAL_ADDRESS="127.0.0.1:1")
@@ -157,30 +112,6 @@ def test_what_nobody_foresaw_is_a_line_without_values(capsys: pytest.CaptureFixt
     )
 
 
-def test_a_variable_that_is_no_setting_is_told() -> None:
-    """Beside the output; the worker and the gateway say it themselves."""
-    done = everloop_command("keys", "list", "--file", "/no/keys", EVERLOOP_PROT="1")
-
-    assert done.stderr.startswith("everloop: EVERLOOP_PROT is set, but no setting is called so")
-    assert done.returncode == 1
-
-
-def test_a_reader_that_goes_away_is_no_failure_of_ours() -> None:
-    """As in `everloop … | head`: no stack trace."""
-    reader, writer = os.pipe()
-    os.close(reader)
-    with os.fdopen(writer, "wb") as gone:
-        done = subprocess.run(
-            [sys.executable, "-m", "everloop", "--version"],
-            cwd=ROOT,
-            stdout=gone,
-            stderr=subprocess.PIPE,
-            check=False,
-        )
-
-    assert (done.returncode, done.stderr) == (1, b"")
-
-
 def test_tables_are_plain_where_programs_read_them(capsys: pytest.CaptureFixture[str]) -> None:
     """Columns without colours, however wide; what is in a cell is neither markup nor steers a terminal."""
     print_table(HEAD, [*ROWS, ("c", "x" * 300)])
@@ -191,33 +122,6 @@ def test_tables_are_plain_where_programs_read_them(capsys: pytest.CaptureFixture
         "b   \N{REPLACEMENT CHARACTER}[2J gone?",
         f"c   {'x' * 300}",
     ]
-
-
-PRINTING = (
-    "from everloop.cli.output import print_table; "
-    "print_table(('ID', 'NOTE'), [('a', 'a note of some length'), ('b', '')])"
-)
-
-
-def test_a_table_fits_the_terminal() -> None:
-    """Where a line is too long for it, each row is a block, with what it has."""
-    wide = STYLES.sub("", on_a_terminal(30, sys.executable, "-c", PRINTING))
-    narrow = STYLES.sub("", on_a_terminal(20, sys.executable, "-c", PRINTING))
-
-    assert [line.split() for line in wide.splitlines()] == [
-        ["ID", "NOTE"],
-        ["a", *["a", "note", "of", "some", "length"]],
-        ["b"],
-    ]
-    assert narrow.splitlines() == ["ID    a", "NOTE  a note of some length", "", "ID    b"]
-
-
-def test_colours_are_for_terminals_that_want_them() -> None:
-    """NO_COLOR is heeded."""
-    wrong = (sys.executable, "-m", "everloop", "--verbose")
-
-    assert "\x1b[1;31m" in on_a_terminal(80, *wrong, NO_COLOR="")
-    assert "\x1b[1;31m" not in on_a_terminal(80, *wrong, NO_COLOR="1")
 
 
 @pytest.mark.parametrize(
@@ -258,13 +162,6 @@ def test_temporals_command_finds_the_stack_of_the_directory(tmp_path: Path, temp
     assert (told.returncode, "127.0.0.1:1" in told.stderr) == (1, True)
     assert (given.returncode, "127.0.0.1:2" in given.stderr) == (1, True)
     assert (other.returncode, "no-such" in other.stderr) == (1, True)
-
-
-def test_temporals_command_has_a_help_of_its_own() -> None:
-    """Every word after `temporal` is for it."""
-    done = everloop_command("temporal", "workflow", "--help")
-    assert done.returncode == 0
-    assert "temporal workflow [command]" in done.stdout
 
 
 def test_other_commands_find_the_stack_too(tmp_path: Path, temporal_address: str) -> None:

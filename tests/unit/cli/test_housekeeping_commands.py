@@ -13,7 +13,7 @@ import pytest
 from everloop.cli.app import run
 from everloop.cli.housekeeping import NAMES
 from everloop.deploy.housekeeping.runs import HousekeepingRuns, ScheduledRun, ScheduleStatus
-from everloop.deploy.reindex.listed_tasks import Chosen, FoundTask
+from everloop.deploy.reindex.listed_tasks import FoundTask
 from everloop.deploy.reindex.progress import Progress
 from everloop.deploy.reindex.rebuild import Rebuild
 from everloop.gateway.errors import TaskUnknownError
@@ -85,31 +85,6 @@ def test_a_run_is_a_table(connected: Connect, capsys: pytest.CaptureFixture[str]
     assert "WOULD BE REMOVED" in capsys.readouterr().out
 
 
-def test_the_status_shows_the_last_runs(connected: Connect, capsys: pytest.CaptureFixture[str]) -> None:
-    """With what they removed, and whether the schedule is paused and why."""
-    runs = (ScheduledRun(NOON, "b", "running", None), ScheduledRun(NOON, "a", "completed", RESULT))
-    paused = ScheduleStatus("s", is_paused=True, note="Ask Ann.", next_run=None, last_runs=runs)
-    connected(RESULT, paused)
-    assert run(["housekeeping", "status"]) == 0
-    assert capsys.readouterr().out.splitlines() == [
-        "schedule  s",
-        "paused    yes (Ask Ann.)",
-        "next run  -",
-        "",
-        "LAST RUNS                STATUS     REMOVED  FAILED",
-        "2026-07-01 12:00:00 UTC  running    -        -",
-        "2026-07-01 12:00:00 UTC  completed  15       artifacts",
-    ]
-    connected(RESULT, fresh())
-    assert run(["housekeeping", "status"]) == 0
-    assert capsys.readouterr().out.splitlines()[1:] == [
-        "paused    no",
-        "next run  2026-07-01 12:00:00 UTC",
-        "",
-        "It has not run yet.",
-    ]
-
-
 def test_programs_read_json(connected: Connect, capsys: pytest.CaptureFixture[str]) -> None:
     """On stdout, and nothing else there; exit codes are those of the tables."""
     connected(RESULT, fresh((ScheduledRun(NOON, "a", "completed", RESULT),)))
@@ -122,14 +97,6 @@ def test_programs_read_json(connected: Connect, capsys: pytest.CaptureFixture[st
     known = json.loads(capsys.readouterr().out)
     assert (known["schedule"], known["next_run"]) == ("s", "2026-07-01T12:00:00+00:00")
     assert known["last_runs"][0]["result"] == done
-
-
-def test_tasks_are_chosen_by_agent_and_owner() -> None:
-    """Whatever signs their names hold; and by their queue, so that another Everloop's stay out."""
-    query = Chosen("q'", "it's", "a\\b", NOON).query
-    assert r"AND TaskQueue = 'q\'' AND" in query
-    assert query.endswith(r"AND AgentId = 'it\'s' AND Owner = 'a\\b'")
-    assert "Owner" not in Chosen("q", "", "", NOON).query
 
 
 class OddTasks:
@@ -148,15 +115,6 @@ async def test_an_odd_task_keeps_no_other_from_being_restored() -> None:
     await rebuild.restore([FoundTask("odd", is_running=True), FoundTask("gone", is_running=True)])
     assert progress.failed == {"odd": "KeyError: 'Unknown payload encoding'"}
     assert progress.summary.startswith("0 tasks restored, 1 not shown to clients or gone, 1 not restored")
-
-
-@pytest.mark.parametrize("number", ["0", "1001", "-1", "many", "1.5"])
-def test_a_wrong_number_is_refused(number: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """In one line, with where to read what is expected."""
-    assert run(["reindex", "--at-once", number]) == 2
-    said = capsys.readouterr().err
-    assert said.startswith("everloop: invalid value for '--at-once'")
-    assert said.endswith("; see `everloop reindex --help`\n")
 
 
 def test_a_server_that_is_away_is_one_line(

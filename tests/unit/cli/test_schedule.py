@@ -2,8 +2,6 @@
 
 import socket
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
-from typing import get_args
 
 import pytest
 from temporalio.client import ScheduleActionStartWorkflow, ScheduleOverlapPolicy
@@ -11,11 +9,10 @@ from temporalio.client import ScheduleActionStartWorkflow, ScheduleOverlapPolicy
 from everloop.agents.agent import Agent
 from everloop.cli.app import run
 from everloop.cli.output import print_table
-from everloop.cli.schedules import HEAD, Overlap, _data, _row
-from everloop.deploy.schedule.definition import CATCH_UP, OVERLAPS, ScheduleDefinition
+from everloop.cli.schedules import HEAD, _data, _row
+from everloop.deploy.schedule.definition import CATCH_UP, ScheduleDefinition
 from everloop.deploy.schedule.recurrence import NextRun, Recurrence, read_interval
 from everloop.deploy.schedule.schedules import ListedSchedule
-from everloop.deploy.schedule.settings import QueueSettings
 from everloop.workflows.contract import names
 from everloop.workflows.contract.messages import TextPart
 from everloop.workflows.contract.tasks import AgentSpec, TaskInput
@@ -71,19 +68,6 @@ def test_a_scheduled_task_is_that_of_a_message() -> None:
     assert (task.message.message_id, task.message.parts) == ("daily", (TextPart(text="Write."),))
 
 
-def test_a_scheduled_task_is_found_as_others_are() -> None:
-    """By agent, owner and state, and by its context if it is known; the summary tells what it is about."""
-    shown = action_of(definition(text="Write\na " + "ü" * 300))
-    attributes = shown.typed_search_attributes
-
-    keys = (names.AGENT_ID, names.CONTEXT_ID, names.OWNER, names.TASK_STATE)
-    assert [attributes.get(key) for key in keys] == ["writer", None, "anonymous", "submitted"]
-    assert action_of(definition(context_id="talk")).typed_search_attributes[names.CONTEXT_ID] == "talk"
-    assert isinstance(shown.static_summary, str)
-    assert shown.static_summary.startswith("Writer: Write a üü")
-    assert len(shown.static_summary.encode()) <= 200
-
-
 def test_a_schedule_says_when_and_what_then() -> None:
     """In its time zone, with what becomes of tasks that overlap, or that nobody started in time."""
     schedule = definition(
@@ -95,20 +79,6 @@ def test_a_schedule_says_when_and_what_then() -> None:
     assert schedule.policy.overlap is ScheduleOverlapPolicy.ALLOW_ALL
     assert schedule.policy.catchup_window == CATCH_UP
     assert schedule.state.note == "Ask Ann."
-
-
-def test_an_interval_is_told_as_one() -> None:
-    """Not as a calendar."""
-    spec = definition(recurrence=Recurrence(every="1h")).schedule("queue", NOW).spec
-    assert [each.every for each in spec.intervals] == [timedelta(hours=1)]
-    assert not spec.cron_expressions
-
-
-def test_every_overlap_policy_of_temporal_can_be_chosen() -> None:
-    """By its name in lower case."""
-    policies = {policy.name.lower().replace("_", "-"): policy for policy in ScheduleOverlapPolicy}
-    assert policies == OVERLAPS
-    assert get_args(Overlap) == tuple(OVERLAPS)
 
 
 def test_the_same_schedule_has_the_same_id() -> None:
@@ -123,20 +93,6 @@ def test_the_same_schedule_has_the_same_id() -> None:
     ]
     assert definition().id == definition(note="again").id
     assert len({each.id for each in [definition(), *differing]}) == 7
-
-
-def test_ids_of_its_tasks_begin_with_the_agent() -> None:
-    """Also where the schedule has a name of its own."""
-    assert definition().task_prefix == definition().id
-    assert definition(given_id="daily").id == "daily"
-    assert definition(given_id="daily").task_prefix == "writer-daily"
-
-
-def test_the_next_run_is_told_in_the_time_zone() -> None:
-    """With the name that the zone has that day; in UTC where the zone is not known, and never if never."""
-    assert str(NextRun(NOW, "Europe/Berlin")) == "2026-07-01 14:30:00 CEST"
-    assert str(NextRun(NOW, "Mars/Olympus")) == "2026-07-01 12:30:00 UTC"
-    assert str(NextRun(None)) == "never"
 
 
 def test_the_table_has_one_line_for_each_schedule(capsys: pytest.CaptureFixture[str]) -> None:
@@ -184,24 +140,6 @@ def test_a_wrong_argument_is_told(
     """In one line before anything is connected; exit code 2, as of every command line."""
     assert run(arguments) == 2
     assert expected in capsys.readouterr().err.splitlines()[-1]
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ["schedules", "add", "--agent", "\udcff", *ADD[4:]],
-        [*ADD[:5], "\udcff", *ADD[6:]],
-        [*ADD[:-2], "--cron", "\udcff"],
-        [*ADD[:-1], "\udcff"],
-        *([*ADD, option, "\udcff"] for option in ("--time-zone", "--owner", "--context", "--id", "--note")),
-        *(["schedules", command, "\udcff"] for command in ("pause", "resume", "trigger", "remove")),
-    ],
-    ids=lambda arguments: arguments[arguments.index("\udcff") - 1],
-)
-def test_text_has_to_be_utf_8(capsys: pytest.CaptureFixture[str], arguments: list[str]) -> None:
-    """Temporal takes nothing else; what a shell passes on may be anything."""
-    assert run(arguments) == 2
-    assert "it is not in UTF-8; see the character set" in capsys.readouterr().err.splitlines()[-1]
 
 
 @pytest.mark.parametrize(
@@ -253,22 +191,6 @@ def test_what_stops_a_command_is_one_line(
     assert line.startswith(f"everloop: {expected}")
 
 
-@pytest.mark.parametrize("line", ['api_key = "secret', "api_key = secret", "api_key = 5ecre7"])
-def test_a_wrong_file_of_temporal_is_told_without_its_lines(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path, line: str
-) -> None:
-    """Where it is wrong is enough; the line may have a key."""
-    (tmp_path / "temporal.toml").write_text(f"[profile.default]\n{line}\n")
-    monkeypatch.setenv("TEMPORAL_CONFIG_FILE", str(tmp_path / "temporal.toml"))
-
-    assert run(LIST) == 1
-
-    (told,) = capsys.readouterr().err.splitlines()
-    assert "TOML parse error at line 2, column 1" in told
-    assert "secret" not in told
-    assert "5ecre7" not in told
-
-
 @pytest.mark.parametrize(
     ("name", "value", "expected"),
     [
@@ -292,14 +214,6 @@ def test_a_wrong_variable_of_temporal_is_told_without_its_value(
     (told,) = capsys.readouterr().err.splitlines()
     assert expected in told
     assert "secret" not in told
-
-
-def test_an_empty_task_queue_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As in a file of settings that leaves it open: the default applies."""
-    monkeypatch.setenv("EVERLOOP_TASK_QUEUE", "")
-    assert QueueSettings().task_queue == names.DEFAULT_TASK_QUEUE
-    with pytest.raises(ValueError, match="at least 1 character"):
-        QueueSettings(task_queue="")
 
 
 def test_a_temporal_that_does_not_answer_is_waited_for_so_long(

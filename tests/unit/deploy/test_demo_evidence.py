@@ -1,40 +1,26 @@
 """The demo proves what it says: it fails when a run or an effect is missing, doubled, or of nobody."""
 
 import json
-from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from google.protobuf.json_format import MessageToDict
 from temporalio.api.common.v1 import Payloads
 
-from everloop.deploy.demo.conversation import Arrival, StatusArrived, TaskAccepted, TextArrived
+from everloop.deploy.demo.conversation import Arrival
 from everloop.deploy.demo.count import Count
 from everloop.deploy.demo.errors import DemoError
-from everloop.deploy.demo.evidence import Evidence, Midway, written_by
+from everloop.deploy.demo.evidence import Evidence
 from everloop.deploy.demo.history import Record, RecordedCall, read_record
 from everloop.runtime.temporal.payloads import data_converter
 from everloop.workflows.contract.events import (
-    IterationStarted,
-    Thought,
-    ToolCalled,
-    ToolCompleted,
     ToolStarted,
 )
 from tests.support.encryption import keyring
 
 
-def called(call_id: str, name: str) -> Arrival:
-    return ToolCalled(iteration=1, call_id=call_id, name=name, arguments="{}")
-
-
 def started(call_id: str, name: str, attempt: int = 1) -> Arrival:
     return ToolStarted(call_id=call_id, name=name, attempt=attempt)
-
-
-def ended(call_id: str, name: str) -> Arrival:
-    return ToolCompleted(call_id=call_id, name=name, outcome="ok", result="", size=0)
 
 
 def evidence(*arrivals: Arrival) -> Evidence:
@@ -42,43 +28,6 @@ def evidence(*arrivals: Arrival) -> Evidence:
     for arrival in arrivals:
         folded.take(arrival)
     return folded
-
-
-def ran(call_id: str, name: str = "read_file") -> tuple[Arrival, ...]:
-    return called(call_id, name), started(call_id, name), ended(call_id, name)
-
-
-def model_call(*words: str) -> tuple[Arrival, ...]:
-    return IterationStarted(iteration=1, model="m"), *(TextArrived(word, append=True) for word in words)
-
-
-RESULTS = (*model_call("I "), *ran("1"), *ran("2"), *ran("3"))
-SILENT = (*RESULTS, *model_call(), *ran("4"))
-
-
-@pytest.mark.parametrize(
-    ("arrivals", "moment"),
-    [
-        (RESULTS, None),
-        ((*RESULTS, *model_call("Now ", "I ")), len(RESULTS) + 1),
-        ((*RESULTS, *model_call(), Thought(iteration=2, text="hm")), len(RESULTS) + 1),
-        ((*RESULTS, TextArrived("", append=False), StatusArrived("working", "I ")), None),
-        ((*RESULTS, called("4", "note"), *model_call("Now ")), None),
-        ((*RESULTS, started("4", "note"), *model_call("Now ")), None),
-        ((*ran("1"), *ran("2"), *model_call("Now ")), None),
-        (SILENT, None),
-        ((*SILENT, *model_call()), len(SILENT)),
-    ],
-)
-def test_the_worker_is_killed_while_the_model_writes_and_no_tool_runs(
-    arrivals: Sequence[Arrival], moment: int | None
-) -> None:
-    """At the first text after three results; if the model said nothing there, when it is asked next."""
-    midway = Midway()
-
-    reached = [midway.is_reached_by(arrival) for arrival in arrivals]
-
-    assert (reached.index(True) if any(reached) else None) == moment
 
 
 def recorded(call_id: str, name: str = "read_file", outcome: str = "ok", attempts: int = 1) -> RecordedCall:
@@ -127,14 +76,6 @@ def test_a_count_that_does_not_add_up_fails_the_demo(count: Count, reason: str) 
         count.check_once()
 
 
-def test_starts_are_counted_not_only_noted() -> None:
-    """A second start of a call, even under the same attempt, shows."""
-    assert evidence(started("1", "note"), started("1", "note"), started("2", "note")).starts == {
-        "1": 2,
-        "2": 1,
-    }
-
-
 def event(number: int, **attributes: object) -> dict[str, object]:
     return {"eventId": str(number), **attributes}
 
@@ -169,13 +110,6 @@ def history_of(events: list[dict[str, object]]) -> bytes:
     return json.dumps({"history": {"events": events}}).encode()
 
 
-def test_history_tells_how_often_each_call_was_tried() -> None:
-    """Scheduling, start and end of an activity belong together by the id of the first."""
-    record = read_record(history_of(EVENTS))
-
-    assert record == Record((RecordedCall("1", "note", "ok", 1, "worker"),), model_attempts=(2,))
-
-
 async def test_an_encrypted_history_is_read_with_its_key() -> None:
     """Temporal then shows payloads as they are, in place of their JSON."""
     converter = data_converter(None, cipher=keyring("k1"))
@@ -188,38 +122,3 @@ async def test_an_encrypted_history_is_read_with_its_key() -> None:
 
     assert "noted" not in history
     assert record.tool_calls == (RecordedCall("1", "note", "ok", 1, "worker"),)
-
-
-def test_a_call_without_an_outcome_fails_the_demo() -> None:
-    """A history whose last call has not ended is no proof."""
-    with pytest.raises(DemoError, match="1 calls without an outcome"):
-        read_record(history_of(EVENTS[:-1]))
-
-
-def test_a_task_that_failed_fails_the_demo_with_its_own_words() -> None:
-    """Only a completed task with an answer counts; a draft that was withdrawn is none."""
-    answered = (TaskAccepted("t"), TextArrived("yes", append=True), StatusArrived("completed", ""))
-    evidence(*answered).check_completed()
-    for arrivals in (
-        (StatusArrived("failed", "the key was refused"),),
-        (
-            TextArrived("draft", append=True),
-            TextArrived("", append=False),
-            StatusArrived("completed", "the key was refused"),
-        ),
-    ):
-        with pytest.raises(DemoError, match="the key was refused"):
-            evidence(*arrivals).check_completed()
-
-
-def test_only_the_lines_of_the_task_are_counted(tmp_path: Path) -> None:
-    """A ledger may hold notes of other tasks; one that does not exist is empty."""
-    ledger = tmp_path / "ledger.jsonl"
-    assert written_by("a", ledger) == []
-    lines = [
-        '{"task_id": "a", "call_id": "1"}',
-        '{"task_id": "b", "call_id": "2"}',
-        '{"task_id": "a", "call_id": "1"}',
-    ]
-    ledger.write_text("\n".join(lines))
-    assert written_by("a", ledger) == ["1", "1"]

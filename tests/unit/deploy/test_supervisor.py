@@ -1,8 +1,6 @@
 """The supervisor starts processes in order, starts again what dies, and leaves none behind."""
 
 import asyncio
-import os
-import signal
 import sys
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -134,29 +132,6 @@ async def test_a_killed_service_is_started_again_later_each_time(tmp_path: Path)
     assert is_gone(pids[-1])
 
 
-async def test_a_service_killed_by_others_is_started_again(tmp_path: Path) -> None:
-    """The supervisor notices deaths that it did not cause."""
-    async with supervising([Service("a", SLEEP, at_once)], tmp_path) as supervisor:
-        first = supervisor.pid("a")
-        os.kill(first, signal.SIGKILL)
-        await until(lambda: supervisor.pid("a") != first)
-        await supervisor.wait_until_ready("a")
-
-
-async def test_readiness_is_asked_for_the_newest_start(tmp_path: Path) -> None:
-    """A check gets the time of the last start, so that traces of the process before do not count."""
-    asked: list[float] = []
-
-    async def check(since: float) -> bool:
-        asked.append(since)
-        return True
-
-    async with supervising([Service("a", SLEEP, check)], tmp_path) as supervisor:
-        await supervisor.restart("a")
-
-    assert asked[0] < asked[-1]
-
-
 async def test_a_restart_stops_and_starts_without_being_taken_for_a_death(tmp_path: Path) -> None:
     """The process ends by SIGTERM, a new one is ready at the end, and nothing more is started."""
     file, said = tmp_path / "order", list[str]()
@@ -220,19 +195,6 @@ async def test_a_service_that_does_not_start_is_an_error_with_its_log(
     finally:
         await supervisor.stop()
     assert all(is_gone(pid) for pid in pids if pid)
-
-
-async def test_the_log_of_the_run_before_is_kept(tmp_path: Path) -> None:
-    """A new run begins a new log; a restart within a run does not."""
-    log = tmp_path / "logs" / "a.log"
-    service = Service("a", ("sh", "-c", "echo $$; exec sleep 600"), holds(log, "\n"))
-    async with supervising([service], tmp_path):
-        pass
-    async with supervising([service], tmp_path) as supervisor:
-        await supervisor.restart("a")
-        await until(lambda: len(log.read_text().split()) == 2)
-
-    assert len(log.with_name("a.log.previous").read_text().split()) == 1
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux kills the children of a killed process")

@@ -1,19 +1,15 @@
 """Ports and directory of a local stack: asked for, remembered, chosen; one stack each."""
 
 import socket
-import sys
 from collections.abc import Iterator
 from pathlib import Path
-from subprocess import run
 
 import pytest
 
-from everloop.deploy.local import servers
 from everloop.deploy.local.errors import AlreadyRunningError, PortTakenError
 from everloop.deploy.local.lock import locked
 from everloop.deploy.local.ports import Ports, choose_ports
-from everloop.deploy.local.servers import LOOPBACK, free_port
-from tests.support.servers.processes import ROOT
+from everloop.deploy.local.servers import LOOPBACK
 
 
 @pytest.fixture
@@ -55,58 +51,10 @@ def test_a_remembered_port_that_is_in_use_is_replaced_and_that_is_said(
     assert choose_ports(file, {}, ignore) == second
 
 
-def test_a_port_that_was_asked_for_wins(tmp_path: Path) -> None:
-    """The environment is stronger than what is remembered."""
-    file, port = tmp_path / "ports.json", free_port()
-    choose_ports(file, {}, ignore)
-
-    assert choose_ports(file, {"gateway": ("EVERLOOP_PORT", port)}, ignore).gateway == port
-
-
 def test_a_port_that_was_asked_for_and_is_in_use_is_an_error(tmp_path: Path, taken_port: int) -> None:
     """The message names port and variable."""
     with pytest.raises(PortTakenError, match=rf"port {taken_port} \(EVERLOOP_PORT\) is in use"):
         choose_ports(tmp_path / "ports.json", {"gateway": ("EVERLOOP_PORT", taken_port)}, ignore)
-
-
-@pytest.mark.parametrize("content", ["", "{", "[1]", '{"gateway": "x"}', '{"gateway": 0}', '{"other": 1}'])
-def test_a_damaged_memory_of_ports_is_replaced(tmp_path: Path, content: str) -> None:
-    """Nothing that stands in the file keeps the stack from starting."""
-    file = tmp_path / "ports.json"
-    file.write_text(content)
-
-    assert choose_ports(file, {}, ignore) == choose_ports(file, {}, ignore)
-
-
-def test_a_port_is_given_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Neither this process nor another one is given a port again before its server listens."""
-    given = free_port()
-    monkeypatch.setattr(servers, "LOWEST_PORT", given - 10)
-    monkeypatch.setattr(servers, "HIGHEST_PORT", given + 10)
-    elsewhere = f"""from everloop.deploy.local import servers
-servers.LOWEST_PORT, servers.HIGHEST_PORT = {given - 10}, {given + 10}
-print(*[servers.free_port() for _ in range(10)])"""
-
-    other = run([sys.executable, "-c", elsewhere], capture_output=True, check=True, timeout=60, cwd=ROOT)
-    near = [free_port() for _ in range(10)]
-
-    assert len({given, *near}) == 11
-    assert str(given) not in other.stdout.decode().split()
-
-
-def test_a_port_whose_connections_are_closing_down_is_free(tmp_path: Path) -> None:
-    """A server that just stopped gets its port back, although the kernel still remembers connections."""
-    file = tmp_path / "ports.json"
-    ports = choose_ports(file, {}, ignore)
-    with socket.socket() as server, socket.socket() as client:
-        server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        server.bind((LOOPBACK, ports.gateway))
-        server.listen()
-        client.connect((LOOPBACK, ports.gateway))
-        accepted, _ = server.accept()
-        accepted.close()
-
-    assert choose_ports(file, {}, ignore) == ports
 
 
 def test_a_directory_is_held_by_one_stack(tmp_path: Path) -> None:

@@ -19,19 +19,6 @@ from tests.support.deploy.prometheus import (
     promtool,
 )
 
-ANCHORS = {
-    "queue-latency",
-    "tasks-fail",
-    "no-worker",
-    "stream-lag",
-    "push-fails",
-    "process-down",
-    "not-ready",
-    "stuck-tasks",
-    "provider-errors",
-}
-"""Of the runbook: what to do in each case."""
-
 
 def _check(*arguments: str | Path) -> None:
     done = subprocess.run([promtool(), *arguments], capture_output=True, text=True, check=False, cwd=ROOT)
@@ -60,13 +47,6 @@ def test_each_alert_has_both_tests() -> None:
 
     assert {each["alertname"] for each in quiet["alert_rule_test"]} == alerts
     assert all(f'"{alert}"' in str(firing) or f"'{alert}'" in str(firing) for alert in alerts)
-
-
-def test_each_alert_says_what_to_do() -> None:
-    """It links to a place of the runbook, and each of its places is that of an alert."""
-    links = {rule["annotations"]["runbook_url"] for rule in alert_rules()}
-
-    assert links == {f"docs/runbook.md#{anchor}" for anchor in ANCHORS}
 
 
 def test_prometheus_takes_every_expression_of_the_dashboard(tmp_path: Path) -> None:

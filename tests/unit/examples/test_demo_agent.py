@@ -5,7 +5,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from pydantic import ValidationError
 
 from everloop.activities.tools.artifacts import TaskArtifacts
 from everloop.agents.tool_context import ToolContext
@@ -75,22 +74,3 @@ async def test_an_empty_or_long_note_is_refused_without_effect(tmp_path: Path, t
         await tools.note(text, CONTEXT)
 
     assert not ledger.exists()
-
-
-async def test_the_file_tools_work_on_the_directory_of_the_settings(tmp_path: Path) -> None:
-    """EVERLOOP_DEMO_DIRECTORY is the root of all paths; a link to it is resolved once."""
-    (tmp_path / "real").mkdir()
-    (tmp_path / "real" / "a.txt").write_text("alpha\n")
-    (tmp_path / "link").symlink_to("real")
-    tools = DemoTools(DemoSettings(directory=tmp_path / "link"))
-
-    assert await tools.list_files() == "a.txt (6 bytes)"
-    assert await tools.read_file("a.txt") == "a.txt: 1 lines, 6 bytes\nalpha"
-    assert await tools.search_files("ALPHA") == "a.txt:1: alpha"
-    assert await tools.calculate("6 * 7") == "42"
-
-
-def test_a_directory_that_does_not_exist_is_named_with_its_variable(tmp_path: Path) -> None:
-    """The message says which variable to correct."""
-    with pytest.raises(ValidationError, match=r"EVERLOOP_DEMO_DIRECTORY: .*missing is not a directory"):
-        DemoSettings(directory=tmp_path / "missing")

@@ -88,31 +88,6 @@ def test_a_task_is_its_view() -> None:
     }
 
 
-@pytest.mark.parametrize("state", TaskState)
-def test_every_state_has_its_a2a_name(state: TaskState) -> None:
-    """No state of ours is unknown to A2A."""
-    assert pb.TaskState.Name(to_task(view(state=state), URL).status.state) == f"TASK_STATE_{state.name}"
-
-
-@pytest.mark.parametrize("data", [None, True, 1.5, "text", [], {}, [1, [2]], {"a": {"b": None}}])
-def test_any_json_is_data(data: JsonValue) -> None:
-    """Data parts need not be objects."""
-    part = to_part(DataPart(data=data), TASK_URL)
-
-    assert part.WhichOneof("content") == "data"
-    assert MessageToDict(part.data) == data
-
-
-@pytest.mark.parametrize(
-    ("length", "expected"), [(None, ["u1", "a1"]), (0, []), (1, ["a1"]), (5, ["u1", "a1"])]
-)
-def test_history_length_takes_the_newest(length: int | None, expected: list[str]) -> None:
-    """None means all."""
-    task = to_task(view(), URL, history_length=length)
-
-    assert [message.message_id for message in task.history] == expected
-
-
 @pytest.mark.parametrize(
     ("parts", "shown"),
     [
@@ -197,12 +172,3 @@ def test_a_part_says_what_it_is_and_where_its_content_is(part: Part, expected: d
     task_url = task_url_of(view(context_id="its / context"), URL)
 
     assert MessageToDict(to_part(part, task_url)) == expected
-
-
-def test_an_artifact_is_described() -> None:
-    """Its description goes along with its name."""
-    found = artifact(TextPart(text="x")).model_copy(update={"description": "what it is"})
-
-    (shown,) = to_task(view(found), URL).artifacts
-
-    assert (shown.name, shown.description) == ("response", "what it is")

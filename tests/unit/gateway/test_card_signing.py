@@ -80,13 +80,6 @@ def test_nothing_private_is_in_the_key_set(tmp_path: Path, algorithm: str) -> No
     assert not {"d", "p", "q", "dp", "dq", "qi", "k", "oth"} & set(public)
 
 
-def test_a_key_is_named_by_its_thumbprint(tmp_path: Path) -> None:
-    """The same key has the same name on every gateway, and another one another."""
-    first, again, other = loaded(tmp_path, "ES256"), loaded(tmp_path, "ES256"), loaded(tmp_path, "EdDSA")
-
-    assert first.key_id == again.key_id != other.key_id
-
-
 def test_the_thumbprint_is_that_of_the_standard(tmp_path: Path) -> None:
     """For the key of RFC 8037, appendix A.3."""
     seed = base64url_decode("nWGxne_9WmC6hEr0kuwsxERJxWl7MmkZcDusAxyuf2A")
@@ -96,21 +89,6 @@ def test_the_thumbprint_is_that_of_the_standard(tmp_path: Path) -> None:
 
     assert key
     assert key.key_id == "kPrK_qmxVWaYVA9wwBF6Iuo3vVzz7TxHCTwXBygrS4k"
-
-
-def test_a_key_may_have_a_name_of_its_own(tmp_path: Path) -> None:
-    """EVERLOOP_CARD_KEY_ID, for who keeps keys by other names."""
-    settings = key_file(tmp_path, KEYS["ES256"].private_bytes(*PRIVATE, NoEncryption()))
-
-    key = load_card_key(settings.model_copy(update={"card_key_id": "2027-01"}))
-
-    assert key
-    assert key.key_id == "2027-01"
-
-
-def test_without_a_key_nothing_is_signed() -> None:
-    """Signatures are optional (A2A 1.0 §8.4)."""
-    assert load_card_key(CardKeySettings()) is None
 
 
 WRONG = {
@@ -134,9 +112,3 @@ def test_a_key_that_cannot_sign_is_named(tmp_path: Path, content: bytes) -> None
     assert "card-key.pem" in message
     assert "expected: a private key in PEM format" in message
     assert "\n" not in message
-
-
-def test_a_key_file_that_is_not_there_is_named(tmp_path: Path) -> None:
-    """With the reason of the operating system."""
-    with pytest.raises(CardKeyError, match=r"EVERLOOP_CARD_KEY: .*none\.pem: No such file"):
-        load_card_key(CardKeySettings(card_key=tmp_path / "none.pem"))

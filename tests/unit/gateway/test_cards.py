@@ -1,13 +1,9 @@
 """Agent cards."""
 
-import tomllib
-from pathlib import Path
-
 import pytest
 from a2a.types import a2a_pb2 as pb
 from a2a.utils.proto_utils import validate_proto_required_fields
 
-import everloop
 from everloop.agents.agent import Agent, Skill
 from everloop.agents.plugins import Plugin
 from everloop.agents.registry import AgentRegistry
@@ -45,11 +41,6 @@ def test_a_card_has_all_that_a2a_requires() -> None:
     assert not card.security_requirements
 
 
-def test_a_card_tells_of_notifications_where_they_are_sent() -> None:
-    """Clients look there before they ask for any."""
-    assert cards_of(push=True).pure(AGENT).capabilities.push_notifications
-
-
 def test_the_interfaces_of_the_default_agent() -> None:
     """JSON-RPC comes first, for clients take the first that they know; those of 0.3 come last."""
     cards = cards_of(AGENT, OTHER, grpc_url="agents.example:443")
@@ -76,13 +67,6 @@ def test_the_interfaces_of_an_agent_beside_it() -> None:
         ("JSONRPC", "0.3", "https://agents.example/agents/reader/", ""),
         ("HTTP+JSON", "0.3", "https://agents.example/agents/reader", ""),
     ]
-
-
-def test_a_gateway_without_grpc_offers_none() -> None:
-    """Clients would try it in vain."""
-    card = cards_of().merged(AGENT)
-
-    assert [one.protocol_binding for one in card.supported_interfaces] == ["JSONRPC", "HTTP+JSON"] * 2
 
 
 def test_a_card_says_how_to_get_in() -> None:
@@ -150,35 +134,6 @@ def test_the_extended_card_tells_of_the_tools() -> None:
         ("tool.search", "search", "Searches the web."),
     ]
     validate_proto_required_fields(extended)
-
-
-@pytest.mark.parametrize(
-    ("takes", "named"),
-    [
-        (
-            ("image/*", "application/pdf"),
-            ["image/png", "image/jpeg", "image/gif", "image/webp", "application/pdf"],
-        ),
-        (("audio/wav", "*/*", "text/plain"), ["audio/wav"]),
-        ((), []),
-    ],
-)
-def test_a_card_names_the_files_that_the_agent_takes(takes: tuple[str, ...], named: list[str]) -> None:
-    """Media types and no ranges: text and JSON, what the model is given as it is, and any file."""
-    agent = Agent(id="writer", name="Writer", description="Writes.", model_takes=takes)
-
-    card = cards_of(agent).pure(agent)
-
-    assert card.default_input_modes == ["text/plain", "application/json", *named, "application/octet-stream"]
-    assert card.default_output_modes == ["text/plain", "application/json", "application/octet-stream"]
-
-
-def test_the_version_of_the_card_is_that_of_the_package() -> None:
-    """There is one version, and the package says it."""
-    project = tomllib.loads((Path(__file__).parents[3] / "pyproject.toml").read_text(encoding="utf-8"))
-
-    assert project["tool"]["setuptools"]["dynamic"]["version"] == {"attr": "everloop.__version__"}
-    assert everloop.__version__ == VERSION
 
 
 @pytest.mark.parametrize(

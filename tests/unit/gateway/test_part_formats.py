@@ -2,7 +2,7 @@
 
 import pytest
 
-from everloop.gateway.downloads.formats import Format, FormatUnknownError, choose_format, served
+from everloop.gateway.downloads.formats import Format, choose_format, served
 from everloop.workflows.contract.artifacts import ArtifactPart, PartKind
 
 
@@ -94,11 +94,6 @@ def test_a_part_has_a_type_and_a_name(
     assert (kind.media_type, kind.disposition) == (media_type, disposition)
 
 
-def test_a_part_named_by_its_artifact_has_its_extension_once() -> None:
-    """Ids of artifacts are often file names."""
-    assert served("plot.png", part(media_type="image/png"), "stored").filename == "plot.png"
-
-
 @pytest.mark.parametrize(
     ("asked", "accept", "expected"),
     [
@@ -117,12 +112,3 @@ def test_a_part_named_by_its_artifact_has_its_extension_once() -> None:
 def test_a_dataset_comes_as_asked(asked: str | None, accept: str, expected: Format) -> None:
     """What the query names, else what the client accepts best, else JSON lines."""
     assert choose_format(part("rows"), asked, accept) == expected
-
-
-@pytest.mark.parametrize(
-    ("kind", "asked"), [("rows", "xlsx"), ("rows", ""), ("file", "csv"), ("text", "jsonl")]
-)
-def test_a_format_that_there_is_not_is_refused(kind: PartKind, asked: str) -> None:
-    """The text says what can be asked for."""
-    with pytest.raises(FormatUnknownError, match=r"jsonl nor csv|for datasets only"):
-        choose_format(part(kind), asked, "")

@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from itertools import combinations, pairwise
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 import pytest
 import yaml
@@ -29,7 +28,6 @@ from tests.support.deploy.manifests import (
     Address,
     addresses,
     compose,
-    compose_grpc,
     env_file,
 )
 
@@ -67,15 +65,6 @@ def test_the_file_is_compose() -> None:
     check_schema(COMPOSE / "compose.grpc.yaml")
 
 
-def test_all_parts_are_there() -> None:
-    """Temporal on PostgreSQL and its UI, Valkey, S3, telemetry, two gateways behind a proxy, two workers."""
-    servers = {"postgresql", "temporal", "temporal-ui", "valkey", "s3"}
-    telemetry = {"otel-collector", "prometheus", "grafana"}
-
-    assert servers | telemetry | {"proxy", "gateway", "worker"} <= set(SERVICES)
-    assert service("gateway")["deploy"]["replicas"] == service("worker")["deploy"]["replicas"] == 2
-
-
 def test_what_a_variable_is_called_stands_in_the_example() -> None:
     """Each variable of the compose files is in env.example, which has no other, and no password."""
     files = [(COMPOSE / name).read_text() for name in ("compose.yaml", "compose.grpc.yaml")]
@@ -86,18 +75,6 @@ def test_what_a_variable_is_called_stands_in_the_example() -> None:
     for name, value in example.items():
         if name.endswith(("PASSWORD", "KEY")):
             assert value == ""
-
-
-@pytest.mark.parametrize("name", SERVICES)
-def test_a_service_waits_for_what_can_be_waited_for(name: str) -> None:
-    """What it depends on exists; of what has to be healthy, somebody tells; what has to end, ends."""
-    needs: dict[str, Any] | list[str] = service(name).get("depends_on", {})
-    for other in needs:
-        condition = str(needs[other]["condition"]) if isinstance(needs, dict) else "service_started"
-        if condition == "service_healthy":
-            assert "healthcheck" in service(other) or other in OURS
-        if condition == "service_completed_successfully":
-            assert service(other)["restart"] == "on-failure:5"
 
 
 @pytest.mark.parametrize("name", SERVICES)
@@ -129,18 +106,6 @@ def _asked(name: str) -> Iterator[Address]:
         file = COMPOSE / volume.split(":")[0]
         if file.is_file():
             yield from addresses(file.read_text(encoding="utf-8"))
-
-
-def test_the_parts_are_told_of_each_other() -> None:
-    """Where Temporal, Valkey, S3 and the collector are; where metrics and traces come from and are shown."""
-    assert set(_asked("worker")) == {
-        ("temporal", 7233), ("valkey", 6379), ("s3", 8333), ("otel-collector", 4318),
-    }  # fmt: skip
-    assert set(_asked("gateway")) == set(_asked("worker"))
-    assert set(_asked("grafana")) == {("prometheus", 9090), ("jaeger", 16686)}
-    assert set(_asked("prometheus")) == {("temporal", 8000)}
-    assert set(_asked("otel-collector")) == {("jaeger", 4317)}
-    assert set(_asked("temporal-ui")) == set(_asked("temporal-init")) == {("temporal", 7233)}
 
 
 TALKING = {
@@ -178,13 +143,6 @@ def test_nobody_can_ask_who_need_not() -> None:
         assert other in depending
 
 
-def test_the_guide_says_how_many_networks_there_are() -> None:
-    """Engines can make about thirty by default, of all their projects."""
-    guide = (ROOT / "docs/deployment.md").read_text(encoding="utf-8")
-
-    assert f"There are {len(compose()['networks'])} networks" in guide
-
-
 def test_only_workers_have_the_key_of_models() -> None:
     """Gateways, which read the same file, are told an empty one; nobody else reads that file."""
     reading = {name for name in SERVICES if "env_file" in service(name)}
@@ -192,48 +150,6 @@ def test_only_workers_have_the_key_of_models() -> None:
     assert reading == {"gateway", "worker"}
     assert service("gateway")["environment"]["OPENAI_API_KEY"] == ""
     assert "OPENAI_API_KEY" in env_file(COMPOSE / "everloop.env.example")
-
-
-def test_only_those_who_have_to_do_with_the_outside_have_a_way_there() -> None:
-    """Workers, gateways and whoever publishes a port; the networks of stores lead nowhere."""
-    outward = {name for name, network in compose()["networks"].items() if not network.get("internal")}
-    with_a_way = {name for name in SERVICES if outward & set(service(name).get("networks", []))}
-
-    assert with_a_way == {"worker", "gateway"} | {name for name in SERVICES if service(name).get("ports")}
-
-
-def test_temporal_is_on_postgresql() -> None:
-    """It finds, as who and where schema.sh made them, the databases of the service postgresql."""
-    told = service("temporal")["environment"]
-    server = service(told["POSTGRES_SEEDS"])
-    schema = (COMPOSE / "temporal/schema.sh").read_text(encoding="utf-8")
-
-    assert told["DB"].startswith("postgres")
-    assert server["image"].startswith("postgres:")
-    assert (
-        f"--plugin {told['DB']} --endpoint {told['POSTGRES_SEEDS']} --port {told['DB_PORT']}"
-        f" --user {told['POSTGRES_USER']} "
-    ) in schema
-    assert f"{told['DBNAME']}:temporal {told['VISIBILITY_DBNAME']}:visibility;" in schema
-    assert server["environment"]["POSTGRES_USER"] == told["POSTGRES_USER"]
-    passwords = server["environment"]["POSTGRES_PASSWORD"], told["POSTGRES_PWD"]
-    assert set(passwords) == {service("temporal-schema")["environment"]["SQL_PASSWORD"]}
-    for name in ("temporal", "temporal-schema"):
-        assert set(server["networks"]) & set(service(name)["networks"])
-
-
-@pytest.mark.parametrize("name", ["gateway", "worker", "s3-init"])
-def test_large_payloads_go_to_s3(name: str) -> None:
-    """To the service of that name, which knows the key; and what is small, to Valkey with its password."""
-    told = service(name)["environment"]
-    identities = compose()["configs"]["s3-identities"]["content"]
-    command = service("valkey")["command"]
-
-    assert told["EVERLOOP_BLOBS"] == "s3"
-    assert f'"accessKey": "{told["AWS_ACCESS_KEY_ID"]}"' in identities
-    assert f'"secretKey": "{told["AWS_SECRET_ACCESS_KEY"]}"' in identities
-    if name != "s3-init":
-        assert f":{command[command.index('--requirepass') + 1]}@" in told["EVERLOOP_REDIS_URL"]
 
 
 @pytest.mark.parametrize("name", SERVICES)
@@ -307,23 +223,6 @@ def test_prometheus_asks_all_processes_and_knows_the_alerts() -> None:
     assert (ROOT / "deploy/prometheus/alerts.yaml").exists()
 
 
-def test_traces_pass_through_the_collector() -> None:
-    """It listens where our processes send to, uses all that it defines and nothing else, and knows Jaeger."""
-    collector = yaml.safe_load((COMPOSE / "otel-collector.yaml").read_text())
-    sent = urlsplit(str(service("worker")["environment"]["OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"]))
-    (pipeline,) = collector["service"]["pipelines"].values()
-
-    assert sent.hostname in SERVICES
-    assert collector["receivers"]["otlp"]["protocols"]["http"]["endpoint"] == f"0.0.0.0:{sent.port}"
-    assert sent.path == "/v1/traces"
-    for kind in ("receivers", "processors", "exporters"):
-        assert sorted(pipeline[kind]) == sorted(collector[kind])
-    assert collector["service"]["extensions"] == list(collector["extensions"])
-    assert pipeline["processors"][0] == "memory_limiter", "it has to refuse before others keep"
-    (exporter,) = collector["exporters"].values()
-    assert exporter["endpoint"].partition(":")[0] in SERVICES
-
-
 def test_the_guide_shows_how_secrets_are_mounted(tmp_path: Path) -> None:
     """Its compose.override.yaml is compose, and mounts each file that everloop.env.example names."""
     guide = (ROOT / "docs/deployment.md").read_text(encoding="utf-8")
@@ -342,16 +241,6 @@ def test_the_guide_shows_how_secrets_are_mounted(tmp_path: Path) -> None:
     ]
 
 
-def test_grafana_finds_our_dashboard() -> None:
-    """It looks where the dashboard is mounted, and has the data source that dashboards name."""
-    providers = yaml.safe_load((COMPOSE / "grafana/dashboards.yaml").read_text())["providers"]
-    sources = yaml.safe_load((COMPOSE / "grafana/datasources.yaml").read_text())["datasources"]
-
-    assert f"../grafana:{providers[0]['options']['path']}:ro" in service("grafana")["volumes"]
-    assert (ROOT / "deploy/grafana/everloop.json").exists()
-    assert [source["uid"] for source in sources] == ["prometheus", "traces"]
-
-
 @pytest.mark.parametrize("grpc", [{}, {"EVERLOOP_GRPC_PORT": "50051"}], ids=["off", "on"])
 def test_the_proxy_understands_its_configuration(grpc: dict[str, str]) -> None:
     """HAProxy checks it, with gRPC and without; the ports are those of the gateways."""
@@ -364,21 +253,3 @@ def test_the_proxy_understands_its_configuration(grpc: dict[str, str]) -> None:
     assert done.returncode == 0, done.stderr
     assert "warning" not in done.stderr.lower()
     assert set(re.findall(r"gateway:(\d+)", configuration.read_text())) == {"8080", "50051"}
-
-
-def test_grpc_is_bound_where_it_is_switched_on() -> None:
-    """compose.yaml publishes no port for it; its companion does, and tells proxy and gateways."""
-    added = compose_grpc()["services"]
-    (port,) = added["proxy"]["ports"]
-    condition = "\n.if defined(EVERLOOP_GRPC_PORT)\nfrontend grpc\n"
-    configuration = (COMPOSE / "haproxy.cfg").read_text()
-
-    assert port.endswith(":50051:50051")
-    assert not any("50051" in port for name in SERVICES for port in service(name).get("ports", []))
-    assert "EVERLOOP_GRPC_PORT" not in service("gateway")["environment"] | service("proxy").get(
-        "environment", {}
-    )
-    assert added["proxy"]["environment"] == {"EVERLOOP_GRPC_PORT": "50051"}
-    assert added["gateway"]["environment"]["EVERLOOP_GRPC_PORT"] == "50051"
-    assert "50051" not in configuration.partition(condition)[0]
-    assert condition in configuration

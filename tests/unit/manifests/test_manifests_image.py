@@ -11,14 +11,9 @@ from threading import Thread
 
 import pytest
 
-from everloop.deploy.demo.scenes import QUESTION, SURVEY
 from everloop.deploy.docker.healthcheck import answers
 from everloop.deploy.local.servers import LOOPBACK
-from everloop.examples.demo_tools import Folder
-from tests.support.deploy.image_files import DOCKERFILE, ROOT, RUNTIME_LOCK, copied, fill, locked
-from tests.support.deploy.manifests import compose
-
-LABELS = {"title", "description", "version", "revision", "created", "vendor", "base.name", "documentation"}
+from tests.support.deploy.image_files import DOCKERFILE, ROOT, RUNTIME_LOCK, copied, locked
 
 
 def test_the_dockerfile_is_clean() -> None:
@@ -38,46 +33,6 @@ def test_the_images_hold_what_is_named_and_nothing_else() -> None:
     assert "*" in ignored
     assert [source for source in sources if not (ROOT / source).exists()] == []
     assert sources >= {"worker.py", "activities", "everloop/agents", "gateway", "stores", "workflows"}
-
-
-@pytest.mark.parametrize("question", [QUESTION, SURVEY])
-def test_the_demo_asks_for_what_is_there(question: str, tmp_path: Path) -> None:
-    """In images as in a clone, where a link leads to it."""
-    (directory,) = re.findall(r"`([^`]+)`", question)
-
-    for root in (fill(tmp_path), ROOT):
-        assert ".py (" in Folder(root).list_files(directory)
-
-
-@pytest.mark.parametrize("target", ["worker", "gateway"])
-def test_an_image_tells_what_it_is_and_how_it_is(target: str) -> None:
-    """A user that is not root, by number; labels of the OCI; a healthcheck; a process that gets signals."""
-    text = DOCKERFILE.read_text()
-    own = re.split(r"^FROM ", text, flags=re.MULTILINE)
-    stage = next(each for each in own if each.startswith(f"runtime AS {target}\n"))
-    runtime = next(each for each in own if " AS runtime\n" in each)
-
-    assert set(re.findall(r"org\.opencontainers\.image\.([a-z.]+)=", runtime + stage)) == LABELS
-    assert re.search(r"^USER 10001:10001$", runtime, re.MULTILINE)
-    assert 'CMD ["python", "healthcheck.py", "http://127.0.0.1:' in stage
-    assert re.search(r'^ENTRYPOINT \["python", ', stage, re.MULTILINE)
-    assert "PYTHONDONTWRITEBYTECODE=1" in runtime
-    assert "--require-hashes" in text
-
-
-def test_a_build_is_told_what_its_labels_say() -> None:
-    """Compose and docs/deployment.md name arguments that exist; the base image is named with its registry."""
-    text = DOCKERFILE.read_text()
-    arguments = dict(re.findall(r"^ARG ([A-Z_]+)=(\S+)$", text, re.MULTILINE))
-    guide = (ROOT / "docs/deployment.md").read_text(encoding="utf-8")
-    builds = {name: one["build"] for name, one in compose()["services"].items() if "build" in one}
-
-    assert set(re.findall(r"--build-arg ([A-Z_]+)=", guide)) | {"VERSION"} <= arguments.keys()
-    assert builds.keys() == {"gateway", "worker", "s3-init"}
-    for name, build in builds.items():
-        assert build["args"] == {"VERSION": compose()["services"][name]["image"].partition(":")[2]}
-    assert 'base.name="${PYTHON_IMAGE}"' in text
-    assert arguments["PYTHON_IMAGE"].startswith("docker.io/library/")
 
 
 def test_the_lock_of_the_images_is_a_part_of_the_lock() -> None:

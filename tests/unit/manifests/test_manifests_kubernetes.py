@@ -1,11 +1,9 @@
 """What `kustomize build` makes of deploy/kubernetes; no cluster is needed."""
 
 import json
-import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from datetime import timedelta
 from functools import cache
-from pathlib import Path
 from typing import Any, cast
 
 import kubernetes_validate
@@ -19,14 +17,12 @@ from everloop.workflows import scope
 from everloop.workflows.contract.names import (
     MODEL_QUEUE,
     TOOLS_QUEUE,
-    WORKER_QUEUES,
     WORKFLOWS_QUEUE,
     task_queue_of,
 )
 from everloop.workflows.contract.tasks import ToolSpec
 from tests.support.deploy import custom_resources
 from tests.support.deploy.manifests import (
-    KUBERNETES,
     OVERLAYS,
     ROOT,
     Resource,
@@ -34,7 +30,6 @@ from tests.support.deploy.manifests import (
     of_kind,
     only_container,
     pod_templates,
-    render,
     rendered,
     selects,
 )
@@ -108,31 +103,6 @@ def test_all_processes_are_probed_where_they_answer(overlay: str) -> None:
         assert template["metadata"]["annotations"]["prometheus.io/port"] == ports["metrics"]
 
 
-def test_grpc_can_be_switched_on(tmp_path: Path) -> None:
-    """By a component: gateways listen, say so, and can be reached there; without it they do none of this."""
-    shutil.copytree(KUBERNETES, tmp_path / "kubernetes")
-    overlay = tmp_path / "kubernetes/overlays/small/kustomization.yaml"
-    without = rendered("small")
-    overlay.write_text(overlay.read_text() + "components: [../../components/grpc]\n")
-
-    resources = render(overlay.parent)
-
-    assert _grpc_ports(without) == []
-    assert _grpc_ports(resources) == ["50051"] * 4
-
-
-def _grpc_ports(resources: Sequence[Resource]) -> list[str]:
-    """Return the ports of gRPC that settings, containers, services and policies of gateways name."""
-    template = pod_templates(resources)["everloop-gateway"]
-    (service,) = of_kind(resources, "Service")
-    policies = {each["metadata"]["name"]: each["spec"] for each in of_kind(resources, "NetworkPolicy")}
-    told = environment_of(template, resources).get("EVERLOOP_GRPC_PORT")
-    named = [*only_container(template)["ports"], *service["spec"]["ports"]]
-    allowed = [port["port"] for rule in policies["everloop-gateway"]["ingress"] for port in rule["ports"]]
-    ports = [port.get("containerPort") or port["port"] for port in named if port["name"] == "grpc"]
-    return [str(port) for port in (told, *ports, *(port for port in allowed if port != 8080)) if port]
-
-
 @pytest.mark.parametrize("overlay", OVERLAYS)
 def test_a_process_drains_before_it_is_killed(overlay: str) -> None:
     """It gets more time than it takes, and takes as long as the longest call of its queues may last."""
@@ -160,19 +130,6 @@ def _longest_call(queue: str) -> float:
     }
     timeouts = [cast("timedelta", call.get("start_to_close_timeout")) for call in calls.get(queue, [])]
     return max((timeout.total_seconds() for timeout in timeouts), default=0)
-
-
-@pytest.mark.parametrize("overlay", OVERLAYS)
-def test_each_queue_has_its_workers(overlay: str) -> None:
-    """All kinds of work are taken on, each by one Deployment."""
-    served = [
-        queue
-        for template in pod_templates(rendered(overlay)).values()
-        if only_container(template)["name"] == "worker"
-        for queue in _queues(only_container(template))
-    ]
-
-    assert sorted(served) == sorted(WORKER_QUEUES)
 
 
 @pytest.mark.parametrize("overlay", OVERLAYS)
@@ -220,22 +177,6 @@ def test_workers_are_scaled_by_their_own_queues(overlay: str) -> None:
 
 
 @pytest.mark.parametrize("overlay", OVERLAYS)
-def test_a_worker_knows_its_build(overlay: str) -> None:
-    """It is the label of its version, which only `small` leaves out, or what the controller calls it."""
-    resources = rendered(overlay)
-    for name, template in pod_templates(resources).items():
-        container = only_container(template)
-        if container["name"] != "worker":
-            continue
-        if overlay == "worker-controller":
-            assert 'EVERLOOP_BUILD_ID="$TEMPORAL_WORKER_BUILD_ID"' in container["args"][0]
-            continue
-        told = {one["name"]: one.get("valueFrom") for one in container["env"]}
-        assert told["EVERLOOP_BUILD_ID"] == {"fieldRef": {"fieldPath": f"metadata.labels['{VERSION}']"}}, name
-        assert (VERSION in template["metadata"]["labels"]) == (overlay != "small"), name
-
-
-@pytest.mark.parametrize("overlay", OVERLAYS)
 def test_what_selects_pods_finds_some(overlay: str) -> None:
     """Services, budgets, policies and monitors name labels that pods have."""
     resources = rendered(overlay)
@@ -245,16 +186,6 @@ def test_what_selects_pods_finds_some(overlay: str) -> None:
     assert selectors
     for name, selector in selectors:
         assert any(selects(selector, template) for template in templates), name
-
-
-@pytest.mark.parametrize("overlay", OVERLAYS)
-def test_an_eviction_leaves_workloads_running(overlay: str) -> None:
-    """Each workload has one disruption budget, which gives up one pod at a time."""
-    resources = rendered(overlay)
-    budgets = [each["spec"] for each in of_kind(resources, "PodDisruptionBudget")]
-
-    for name, template in pod_templates(resources).items():
-        assert [one["maxUnavailable"] for one in budgets if selects(one["selector"], template)] == [1], name
 
 
 @pytest.mark.parametrize("overlay", OVERLAYS)
@@ -269,21 +200,6 @@ def test_somebody_says_how_many_pods_there_are(overlay: str) -> None:
     assert all((one["apiVersion"], one["kind"]) == ("apps/v1", "Deployment") for one in targets)
     assert all(spec.get("replicas", 2) >= 2 for _, spec in _specs(resources))
     assert ("everloop-gateway" in autoscaled) == (overlay != "small")
-
-
-@pytest.mark.parametrize("overlay", [overlay for overlay in OVERLAYS if overlay != "small"])
-def test_gateways_are_scaled_by_what_they_request(overlay: str) -> None:
-    """A share of processor or memory, which says nothing where nothing is requested."""
-    resources = rendered(overlay)
-    (scaler,) = of_kind(resources, "HorizontalPodAutoscaler")
-    container = only_container(pod_templates(resources)[scaler["spec"]["scaleTargetRef"]["name"]])
-
-    assert scaler["spec"]["metrics"]
-    for metric in scaler["spec"]["metrics"]:
-        assert metric["type"] == "Resource"
-        assert metric["resource"]["name"] in {"cpu", "memory"} & container["resources"]["requests"].keys()
-        assert metric["resource"]["target"]["type"] == "Utilization"
-        assert 0 < metric["resource"]["target"]["averageUtilization"] < 100
 
 
 def _specs(resources: Any) -> Iterator[tuple[str, Resource]]:  # noqa: ANN401 -- YAML
@@ -315,29 +231,3 @@ def test_what_is_referred_to_exists(overlay: str) -> None:
             secret = source.get("secretRef", {}).get("name") or source.get("secret", {}).get("secretName")
             assert not secret or f"secret generic {secret} " in guide
         assert ":" in container["image"]
-
-
-def test_two_builds_of_the_workers_stand_side_by_side(tmp_path: Path) -> None:
-    """The folder of a build, copied with another number, gives other names and pods of its own."""
-    shutil.copytree(KUBERNETES, tmp_path / "kubernetes")
-    production = tmp_path / "kubernetes/overlays/production"
-    second = (production / "builds/1/kustomization.yaml").read_text().replace('"1"', '"2"')
-    second = second.replace('"-1"', '"-2"').replace("workflows-1", "workflows-2")
-    (production / "builds/2").mkdir()
-    (production / "builds/2/kustomization.yaml").write_text(second)
-    overlay = (production / "kustomization.yaml").read_text()
-    (production / "kustomization.yaml").write_text(overlay.replace("- builds/1", "- builds/1\n  - builds/2"))
-
-    resources = render(production)
-
-    deployments = of_kind(resources, "Deployment")
-    workers = [each for each in deployments if each["spec"]["template"]["metadata"]["labels"].get(VERSION)]
-    assert len(workers) == len({each["metadata"]["name"] for each in workers}) == 6
-    for each in workers:
-        found = [
-            other for other in deployments if selects(each["spec"]["selector"], other["spec"]["template"])
-        ]
-        assert found == [each]
-    for each in of_kind(resources, "ScaledObject"):
-        builds = {trigger["metadata"]["workerDeploymentBuildId"] for trigger in each["spec"]["triggers"]}
-        assert builds == {each["metadata"]["name"].rpartition("-")[2]}

@@ -1,7 +1,6 @@
 """The settings of workers and gateways, and the environment that the manifests give them, are the same."""
 
 import re
-from itertools import chain
 
 import pytest
 from pydantic import ValidationError
@@ -57,39 +56,6 @@ NOT_FOR_DEPLOYMENTS = {
     "EVERLOOP_AUTH_ALLOW_ANONYMOUS": "a deployment asks who calls; docs/security.md tells when not to"
 }
 
-NOT_IN_KUBERNETES = {
-    "its default does for a cluster": {
-        "EVERLOOP_ARTIFACT_INLINE_BYTES", "EVERLOOP_ARTIFACT_TTL_DAYS",
-        "EVERLOOP_BLOB_TTL_DAYS", "EVERLOOP_BLOCKING_TIMEOUT", "EVERLOOP_CONVERSATION_TTL_DAYS",
-        "EVERLOOP_DEPLOYMENT", "EVERLOOP_MAX_BODY_BYTES", "EVERLOOP_MAX_CACHED_WORKFLOWS",
-        "EVERLOOP_MAX_CONCURRENT_ACTIVITIES", "EVERLOOP_MAX_MESSAGE_BYTES", "EVERLOOP_MAX_STREAMS",
-        "EVERLOOP_MAX_STREAMS_PER_OWNER", "EVERLOOP_MAX_TASK_BYTES", "EVERLOOP_MODEL_TIMEOUT",
-        "EVERLOOP_PUSH", "EVERLOOP_REQUEST_BURST", "EVERLOOP_TASK_TTL_DAYS", "EVERLOOP_TOOL_RECORD_TTL_DAYS",
-        "EVERLOOP_TRANSCRIPT_TTL_DAYS", "OPENAI_BASE_URL", "OTEL_METRICS_EXPORTER",
-        "OTEL_METRIC_EXPORT_INTERVAL",
-    },
-    "components/grpc turns it on": {"EVERLOOP_GRPC_PORT", "EVERLOOP_GRPC_URL"},
-    "a choice of who deploys": {
-        "EVERLOOP_CARD_KEY", "EVERLOOP_CARD_KEY_ID", "EVERLOOP_CODEC_ORIGINS", "EVERLOOP_CSV_FORMULAS",
-        "EVERLOOP_PRICES",
-        "EVERLOOP_PUSH_ALLOW", "EVERLOOP_QUEUE_RATES", "EVERLOOP_S3_PREFIX", "EVERLOOP_S3_PRESIGNED",
-        "EVERLOOP_S3_SSE", "EVERLOOP_S3_SSE_KEY_ID", "EVERLOOP_TARGET_CPU", "EVERLOOP_TARGET_MEMORY",
-        "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT", "OTEL_SDK_DISABLED", "TIKTOKEN_CACHE_DIR",
-    },
-    "EVERLOOP_AUTH is api-key there": {
-        "EVERLOOP_AUTH_ALLOW_ANONYMOUS", "EVERLOOP_JWT_ALGORITHMS", "EVERLOOP_JWT_AUDIENCE",
-        "EVERLOOP_JWT_CLAIMS", "EVERLOOP_JWT_ISSUER", "EVERLOOP_JWT_JWKS_URL", "EVERLOOP_JWT_OWNER_CLAIM",
-        "EVERLOOP_JWT_PUBLIC_KEY_FILE", "EVERLOOP_JWT_SECRET_FILE", "EVERLOOP_MTLS_HEADER",
-        "EVERLOOP_MTLS_PROXIES",
-    },
-    "S3 is Amazon's there, in AWS_DEFAULT_REGION": {"EVERLOOP_S3_ENDPOINT"},
-    "traces have an endpoint of their own, and metrics are asked for": {
-        "OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_HEADERS", "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT",
-        "OTEL_EXPORTER_OTLP_METRICS_HEADERS",
-    },
-    "the demo agent reads what is in the image": {"EVERLOOP_DEMO_DIRECTORY", "EVERLOOP_DEMO_TOOL_DELAY"},
-}  # fmt: skip
-"""What no overlay tells, nor a secret of docs/deployment.md nor the image, and why not."""
 
 DOCUMENTED_ELSEWHERE = {
     "EVERLOOP_TEMPORAL_PORT": "of everloop up",
@@ -169,16 +135,6 @@ def test_each_setting_has_its_place_in_the_manifests() -> None:
 
     assert sorted(process_settings().keys() - placed) == sorted(left_out)
     assert in_the_files_of_kubernetes() & left_out == NOT_IN_COMPOSE.keys()
-
-
-def test_each_setting_has_its_place_in_kubernetes() -> None:
-    """It is in an overlay, in a secret that the guide makes, in the image, or in the list with the reason."""
-    guide = (ROOT / "docs/deployment.md").read_text(encoding="utf-8")
-    in_secrets = set(re.findall(r"--from-literal=([A-Z_0-9]+)=", guide))
-    placed = in_kubernetes() | in_secrets | in_the_dockerfile()
-    left_out = chain.from_iterable(NOT_IN_KUBERNETES.values())
-
-    assert sorted(process_settings().keys() - placed) == sorted(left_out)
 
 
 def test_each_setting_is_documented_and_each_documented_one_exists() -> None:

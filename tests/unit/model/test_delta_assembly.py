@@ -15,7 +15,6 @@ from everloop.activities.model.reply import (
     ReplyAssembler,
     ThoughtDelta,
     coalesce,
-    text_of_deltas,
 )
 from everloop.workflows.contract.messages import AssistantMessage, ToolCall, Usage
 from tests.support.cutting import cut
@@ -99,16 +98,6 @@ def test_tool_calls_are_put_together(
 
 
 @pytest.mark.parametrize(
-    "ids", [["a", "b", "c"], [None, None, None], ["a", "a", "a"], ["a.1", "é", "x" * 100]]
-)
-def test_calls_are_named_by_their_places(ids: list[str | None]) -> None:
-    """Whatever the provider calls them: it makes other ids when it is asked again."""
-    chunks = [call_chunk(index, id_, "f", "{}") for index, id_ in enumerate(ids)]
-
-    assert [call[0] for call in calls_of(chunks)] == ["r00007c01", "r00007c02", "r00007c03"]
-
-
-@pytest.mark.parametrize(
     "usage_chunks",
     [
         [raw_chunk({"choices": [], "usage": {"prompt_tokens": 3, "completion_tokens": 2}})],
@@ -143,13 +132,6 @@ def test_reasoning_is_no_text(field: str) -> None:
 def test_a_refusal_is_an_answer() -> None:
     """What the model says instead of an answer reaches the client."""
     assert assemble([chunk({"refusal": "I cannot."})])[0].text == "I cannot."
-
-
-def test_a_reply_names_its_model_and_its_end() -> None:
-    """Model and finish reason are the provider's."""
-    reply, _ = assemble([chunk({"content": "Hi"})], finish="length")
-
-    assert (reply.model, reply.finish_reason) == ("m", "length")
 
 
 @pytest.mark.parametrize(
@@ -221,15 +203,6 @@ def test_cuts_do_not_matter(segments: list[tuple[str, str]], data: st.DataObject
     ]
 
     assert assemble(pieces) == assemble(whole)
-
-
-@given(SEGMENTS)
-def test_deltas_add_up_to_the_reply(segments: list[tuple[str, str]]) -> None:
-    """Whoever followed the deltas has read the whole text of the reply."""
-    reply, deltas = assemble(segment_chunk(kind, content) for kind, content in segments)
-
-    assert text_of_deltas(deltas) == reply.text
-    reply.model_dump_json()  # and it can be stored
 
 
 def segment_chunk(kind: str, content: str) -> ChatCompletionChunk:

@@ -38,12 +38,6 @@ def changed(request: ChatRequest, change: Callable[[ModelRequest], ModelRequest]
     return {**as_chat_request(change(as_model_request(request)), request)}
 
 
-@pytest.mark.parametrize("request_", [REQUEST, FORCED, build_request("m", Agent("b", "", ""), [])])
-def test_what_nobody_changes_stays(request_: ChatRequest) -> None:
-    """There and back it is the same request."""
-    assert changed(request_, lambda seen: seen) == request_
-
-
 def test_a_plugin_sees_the_whole_call() -> None:
     """Model, messages, names of tools, and everything else as settings."""
     seen = as_model_request(FORCED)
@@ -51,13 +45,6 @@ def test_a_plugin_sees_the_whole_call() -> None:
     assert (seen.model, seen.tools) == ("m", ("find", "write"))
     assert [message["role"] for message in seen.messages] == ["assistant", "user"]
     assert sorted(seen.settings) == ["parallel_tool_calls", "tool_choice"]
-
-
-def test_settings_join_the_request() -> None:
-    """A plugin may set what the provider takes, and take back what was set."""
-    made = changed(FORCED, lambda seen: replace(seen, model="other", settings={"temperature": 0.5}))
-
-    assert made == {**REQUEST, "model": "other", "messages": FORCED["messages"], "temperature": 0.5}
 
 
 def test_tools_may_be_taken_away() -> None:
@@ -84,15 +71,6 @@ def test_a_tool_that_is_gone_need_not_be_called(left: tuple[str, ...]) -> None:
     made = changed(FORCED, lambda seen: replace(seen, tools=left))
 
     assert not {"tool_choice", "parallel_tool_calls"} & made.keys()
-
-
-@pytest.mark.parametrize("choice", ["none", {"type": "allowed_tools"}, {"function": "write"}, ["find"], None])
-def test_any_other_choice_is_the_plugins_own(choice: JsonValue) -> None:
-    """It is sent as it is: the provider says what it takes."""
-    assert (
-        changed(REQUEST, lambda seen: replace(seen, settings={"tool_choice": choice}))["tool_choice"]
-        == choice
-    )
 
 
 @pytest.mark.parametrize("setting", sorted(FIXED_SETTINGS))

@@ -11,14 +11,10 @@ from everloop.workflows.contract.events import (
     StatusChanged,
     SubAgentEvent,
     TaskEvent,
-    Thought,
     ToolCalled,
     ToolCompleted,
     ToolProgressed,
-    UsageReported,
-    Warned,
 )
-from everloop.workflows.contract.messages import Usage
 from everloop.workflows.contract.tasks import TaskState
 from tests.unit.gateway.shown_tasks import AT, said
 
@@ -49,14 +45,6 @@ def test_an_answer_becomes_one_short_line(answer: str, expected: str) -> None:
 
     assert told == expected
     assert len(told) <= MAX_CHARACTERS
-
-
-@pytest.mark.parametrize(
-    ("answer", "expected"), [("Reading.", ""), ("READING", ""), ("Reading on", "Reading on")]
-)
-def test_what_was_told_before_is_nothing_new(answer: str, expected: str) -> None:
-    """In capitals or not."""
-    assert narration(answer, ("Reading", "Other")) == expected
 
 
 @pytest.mark.parametrize(
@@ -109,29 +97,6 @@ def test_what_happens_becomes_a_line(event: TaskEvent, line: str) -> None:
     assert story.has_news
 
 
-@pytest.mark.parametrize(
-    "event",
-    [
-        Thought(iteration=1, text="Hm"),
-        Warned(text="w"),
-        UsageReported(iteration=1, usage=Usage()),
-        StatusChanged(version=1, state=TaskState.WORKING, at=AT),
-        SubAgentEvent(path=("c",), event={"kind": "thought", "iteration": 1, "text": "Hm"}),
-        SubAgentEvent(path=("c",), event={"kind": "tool-call", "cut": True}),
-        SubAgentEvent(path=("c",), event={"kind": "of the future"}),
-        SubAgentEvent(path=("c",), event={}),
-    ],
-)
-def test_other_events_are_nothing_to_tell(event: TaskEvent) -> None:
-    """Nor are those of sub-agents that cannot be read."""
-    story = Story()
-
-    story.take(event)
-
-    assert story.lines == ()
-    assert not story.has_news
-
-
 def test_sub_agents_are_called_by_their_names() -> None:
     """Also those that a sub-agent asks: the calls that lead to them were told."""
     story = Story()
@@ -144,22 +109,6 @@ def test_sub_agents_are_called_by_their_names() -> None:
         story.take(event)
 
     assert story.lines[1:] == ("writer: asks the agent painter", "painter: Painting")
-
-
-def test_a_story_keeps_its_newest_parts() -> None:
-    """Twenty lines of at most 160 characters, and the last five narrations, which are no news."""
-    story = Story()
-    for n in range(30):
-        story.take(CALLED.model_copy(update={"arguments": f"{n} {'a' * 1000}"}))
-    story.mark_narrated()
-    for n in range(7):
-        story.take(Narrated(text=str(n)))
-
-    assert len(story.lines) == 20
-    assert story.lines[-1].startswith("calls search with 29 a")
-    assert {len(line) for line in story.lines} == {160}
-    assert story.narrations == ("2", "3", "4", "5", "6")
-    assert not story.has_news
 
 
 def test_the_model_reads_request_narrations_and_story() -> None:

@@ -6,41 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from everloop.activities.model.failures import LONGEST_BACKOFF, LONGEST_TOLD, retry_after, retry_delay
+from everloop.activities.model.failures import LONGEST_TOLD, retry_after, retry_delay
 
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 CHANCES = st.floats(0, 1)
-
-
-@pytest.mark.parametrize(
-    ("told", "failures", "least", "most"),
-    [
-        (None, 1, 0.5, 1),
-        (None, 2, 1, 2),
-        (None, 3, 2, 4),
-        (None, 6, 16, 32),
-        (None, 7, 30, 60),
-        (None, 20, 30, 60),
-        (3, 1, 3, 3.3),
-        (3, 20, 3, 3.3),
-        (600, 1, 600, 660),
-    ],
-)
-def test_delays_have_bounds(told: float | None, failures: int, least: float, most: float) -> None:
-    """The bounds are reached at both ends of chance."""
-    asked = None if told is None else timedelta(seconds=told)
-
-    assert retry_delay(asked, failures, chance=0) == timedelta(seconds=least)
-    assert retry_delay(asked, failures, chance=1) == timedelta(seconds=most)
-
-
-@given(st.integers(1, 100), CHANCES, CHANCES)
-def test_delays_grow(failures: int, chance: float, other: float) -> None:
-    """No chance makes a later delay shorter than an earlier one could be, or longer than a minute."""
-    delay = retry_delay(None, failures, chance)
-
-    assert retry_delay(None, failures + 1, other) >= min(delay, LONGEST_BACKOFF / 2)
-    assert delay <= LONGEST_BACKOFF
 
 
 @given(st.timedeltas(timedelta(), LONGEST_TOLD), st.integers(1, 100), CHANCES)

@@ -1,23 +1,17 @@
 """Answers that are data: what fits, what the model is told of what does not, and which models can be used."""
 
 from decimal import Decimal
-from typing import Any, Generic, Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 import pytest
-from pydantic import BaseModel, Field, JsonValue, RootModel, field_validator
-from temporalio.exceptions import ApplicationError
+from pydantic import BaseModel, Field, JsonValue, RootModel
 
 from everloop.activities.model.plugins import (
-    MAX_PROBLEMS,
-    MAX_SCHEMA_CHARACTERS,
-    answer_part,
     as_output,
-    response_format,
 )
 from everloop.agents.agent import Agent
 from everloop.agents.errors import AgentDefinitionError
-from everloop.workflows.contract import failures
-from everloop.workflows.contract.messages import AssistantMessage, DataPart, TextPart, ToolCall, Usage
+from everloop.workflows.contract.messages import AssistantMessage, ToolCall, Usage
 
 SECRET = "the-secret-value"
 
@@ -124,31 +118,6 @@ def test_what_does_not_fit_is_told(text: str, told: str) -> None:
     assert "schema 'Invoice'" in reply.refused
 
 
-def test_only_so_much_is_told() -> None:
-    """Neither a thousand mistakes, nor a name of thousands of characters, nor a schema like a book."""
-    lines = ", ".join('{"text": 1}' for _ in range(1000))
-
-    assert fit(f'{{"total": 1, "lines": [{lines}]}}').refused.count("\n- ") == MAX_PROBLEMS + 1
-    assert "and 980 more" in fit(f'{{"total": 1, "lines": [{lines}]}}').refused
-    assert len(fit(f'{{"{"x" * 10_000}": 1}}', Strict).refused) < 1000
-    assert len(fit("{}", Long).refused) < 1000
-
-
-class Strict(BaseModel, extra="forbid"):
-    """Nothing at all."""
-
-
-class Long(BaseModel):
-    """A field that takes long to explain."""
-
-    value: int = Field(description="x" * MAX_SCHEMA_CHARACTERS)
-
-
-def test_a_reply_that_was_cut_off_is_told_so() -> None:
-    """What is wrong with it is its length, not what stands at its end."""
-    assert "cut off" in fit('{"total": 3, "lines": [', finish_reason="length").refused
-
-
 @pytest.mark.parametrize("value", ["[" * 40 + "]" * 40, "1" + "0" * 400])
 def test_what_clients_cannot_be_sent_does_not_fit(value: str) -> None:
     """A2A carries neither numbers beyond a double nor values of any depth."""
@@ -172,48 +141,7 @@ def test_what_is_no_answer_is_left_as_it_is(fields: dict[str, Any]) -> None:
     assert as_output(reply, Invoice) == reply
 
 
-def test_a_model_that_fails_itself_ends_the_call() -> None:
-    """No other answer would make it work; the failure does not repeat what it was given."""
-
-    class Broken(BaseModel):
-        word: str
-
-        @field_validator("word")
-        @classmethod
-        def _look_up(cls, word: str) -> str:
-            raise KeyError(word)
-
-    with pytest.raises(ApplicationError, match="'Broken' raised KeyError") as failed:
-        fit(f'{{"word": "{SECRET}"}}', Broken)
-
-    assert (failed.value.type, failed.value.non_retryable) == (failures.OUTPUT_INVALID, True)
-    assert SECRET not in str(failed.value)
-    assert failed.value.__cause__ is None
-
-
 Value = TypeVar("Value")
-
-
-class Page(BaseModel, Generic[Value]):
-    """A model of models."""
-
-    items: list[Value]
-
-
-def test_the_provider_is_told_of_the_shape() -> None:
-    """Under a name that it takes, also that of a generic model."""
-    told = response_format(Page[int])["json_schema"]
-
-    assert told["name"] == "Page_int_"
-    assert told.get("schema") == Page[int].model_json_schema()
-    assert told.get("strict") is False
-
-
-def test_clients_get_data() -> None:
-    """A text that is none was stored before the agent had an output model; it stays a text."""
-    assert answer_part('{"total": 1}', is_data=True) == DataPart(data={"total": 1})
-    assert answer_part('{"total": 1}', is_data=False) == TextPart(text='{"total": 1}')
-    assert answer_part("Hello", is_data=True) == TextPart(text="Hello")
 
 
 class Unspeakable(BaseModel, arbitrary_types_allowed=True):

@@ -4,12 +4,10 @@ from everloop.activities.model.compaction import MAX_MESSAGE_CHARACTERS, SUMMARY
 from everloop.workflows.contract.messages import (
     AssistantMessage,
     DataPart,
-    ListedTool,
     SummaryMessage,
     TextPart,
     ToolCall,
     ToolMessage,
-    ToolsMessage,
     TranscriptMessage,
     UserMessage,
 )
@@ -54,18 +52,6 @@ def test_an_earlier_summary_is_the_beginning() -> None:
     for transcript in ((*TRANSCRIPT[:5], early, *TRANSCRIPT[5:]), (*TRANSCRIPT, early)):
         end = transcript.index(TRANSCRIPT[5])
         assert conversation(transcript, end) == "[Summary of what came before]\nSo far\n\n[assistant]\nFive"
-
-
-def test_a_list_of_tools_is_not_summed_up() -> None:
-    """It was said by nobody; the tools are offered again by themselves."""
-    listed = ToolsMessage(tools=(ListedTool(name="find", description="Finds.", parameters={}),))
-
-    assert conversation((*TRANSCRIPT[:1], listed, *TRANSCRIPT[4:]), 3) == "[assistant]\nFive"
-
-
-def test_what_was_left_out_stays_out() -> None:
-    """A summary without text covers its messages too."""
-    assert conversation((*TRANSCRIPT, SummaryMessage(end=4)), 5) == "[assistant]\nFive"
 
 
 def test_long_messages_lose_their_middle() -> None:

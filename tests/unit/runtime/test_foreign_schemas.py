@@ -1,7 +1,6 @@
 """JSON schemas of others: what they refuse, and that none of them can hold up or end a process of ours."""
 
 import asyncio
-import os
 import threading
 from collections.abc import Mapping
 from contextlib import suppress
@@ -9,7 +8,6 @@ from contextlib import suppress
 import pytest
 from pydantic import JsonValue
 
-from everloop.runtime import foreign_schemas
 from everloop.runtime.foreign_schemas import (
     AT_ONCE,
     MAX_SCHEMA_BYTES,
@@ -68,15 +66,6 @@ def test_what_does_not_fit_is_told_without_the_data(schema: Schema, value: JsonV
     told = f"{violation.rule} at {violation.json_path}"
     assert words in told
     assert "s3cret" not in told
-
-
-def test_values_are_checked_together() -> None:
-    """Each violation names the number of its value; no more of them are told than are asked for."""
-    found = find_schema_violations({"items": {"type": "integer"}}, [[1], ["a", "b"], [None]], most=3)
-
-    assert [(violation.value, violation.path) for violation in found] == [(1, (0,)), (1, (1,)), (2, (0,))]
-    many = list[JsonValue](["a"] * 10)
-    assert len(find_schema_violations({"items": {"type": "integer"}}, [many], most=3)) == 3
 
 
 ENDLESS = "^(a+)+$"
@@ -149,29 +138,6 @@ async def test_slow_checks_keep_nobody_else_waiting() -> None:
     outcomes = await asyncio.gather(*checks, return_exceptions=True)
     assert {type(outcome) for outcome in outcomes} == {SchemaTooSlowError}
     assert loop.is_running()
-
-
-def test_a_process_that_has_died_is_replaced() -> None:
-    """Whoever ended it."""
-    find_schema_violations({"type": "string"}, ["a"])
-    idle = foreign_schemas._PROCESSES._idle
-    for process in idle:
-        process.kill()
-        process.wait()
-
-    assert find_schema_violations({"type": "string"}, ["a"]) == []
-
-
-def test_the_process_is_told_nothing_of_ours(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its environment is empty."""
-    monkeypatch.setenv("OPENAI_API_KEY", "s3cret")
-    foreign_schemas._PROCESSES.close()
-    find_schema_violations({"type": "string"}, ["a"])
-
-    (process,) = foreign_schemas._PROCESSES._idle
-    if os.path.exists(f"/proc/{process.pid}/environ"):  # noqa: PTH110 -- on Linux
-        with open(f"/proc/{process.pid}/environ", "rb") as environment:  # noqa: PTH123 -- short
-            assert b"s3cret" not in environment.read()
 
 
 UNFIT: dict[str, tuple[Schema, str]] = {

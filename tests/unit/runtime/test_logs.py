@@ -1,11 +1,9 @@
 """What a line of the log says, whoever writes it, and what it keeps to itself."""
 
-import asyncio
 import io
 import json
 import logging
 import sys
-import warnings
 from collections.abc import Iterator
 from typing import Any
 
@@ -17,7 +15,6 @@ from everloop.runtime.telemetry.logs import (
     LogLevel,
     bind_task,
     configure_logs,
-    exception_fields,
     owner_hash,
     task_fields,
     temporal_core_logs,
@@ -80,17 +77,6 @@ def test_an_exception_is_told_by_kind_and_place(log: Log) -> None:
     assert CONTENT not in log.out.getvalue()
 
 
-def test_a_librarys_exception_is_told_by_kind_too(log: Log) -> None:
-    """Temporal's SDK logs what every failed activity raised."""
-    try:
-        fail()
-    except ValueError:
-        logging.getLogger("temporalio.activity").warning("Completing activity as failed", exc_info=True)
-
-    assert log.line["error_type"] == "ValueError"
-    assert CONTENT not in log.out.getvalue()
-
-
 def test_at_level_debug_the_text_is_there(log: Log) -> None:
     """Who asks for that sees what went wrong in full."""
     log.configure("debug")
@@ -101,20 +87,6 @@ def test_at_level_debug_the_text_is_there(log: Log) -> None:
 
     assert CONTENT in log.line["exception"]
     assert "Traceback" in log.line["exception"]
-
-
-def test_of_what_a_library_writes_the_first_line_counts(log: Log) -> None:
-    """The one of asyncio goes on with what a forgotten task had raised, or returned."""
-
-    async def forget() -> None:
-        loop = asyncio.get_running_loop()
-        task = asyncio.create_task(asyncio.sleep(0, CONTENT))
-        await task
-        loop.call_exception_handler({"message": "something is wrong", "task": task})
-
-    asyncio.run(forget())
-
-    assert (log.line["event"], log.line["logger"]) == ("something is wrong", "asyncio")
 
 
 def test_what_a_library_adds_to_a_line_is_left_out(log: Log) -> None:
@@ -141,41 +113,9 @@ def test_a_line_names_its_task_and_not_the_owner(log: Log) -> None:
     assert "ann" not in log.out.getvalue()
 
 
-def test_warnings_of_python_are_lines_too(log: Log) -> None:
-    """Else they would be text between the lines."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("always")
-        warnings.warn("old", DeprecationWarning, stacklevel=1)
-
-    assert log.line["logger"] == "py.warnings"
-
-
-def test_what_ends_the_process_is_a_line(log: Log) -> None:
-    """Python would print its text."""
-    sys.excepthook(ValueError, ValueError(CONTENT), None)
-
-    assert (log.line["level"], log.line["error_type"]) == ("critical", "ValueError")
-    assert CONTENT not in log.out.getvalue()
-
-
 def test_lines_of_temporals_native_part_come_without_their_fields() -> None:
     """There, the failure of a workflow stands with its text."""
     forwarding = temporal_core_logs().forwarding
 
     assert forwarding
     assert not forwarding.append_log_fields_to_message
-
-
-def test_a_line_may_hold_the_fields_of_an_exception(log: Log) -> None:
-    """As lines that have the exception itself do, at every level: its kind and where it was raised."""
-    for level in ("info", "debug"):
-        log.out.truncate(log.out.seek(0))
-        log.configure(level)
-        try:
-            fail()
-        except ValueError as error:
-            structlog.get_logger().warning("it failed", **exception_fields(error))
-
-        assert (log.line["error_type"], log.line["caused_by"]) == ("ValueError", ["KeyError"])
-        assert log.line["stack"][-1].endswith(" fail")
-        assert CONTENT not in log.out.getvalue()

@@ -2,25 +2,18 @@
 
 import asyncio
 import ipaddress
-import socket
-import threading
 from collections.abc import Sequence
-from typing import NoReturn
 
 import pytest
 from pydantic import ValidationError
 
-from everloop.runtime import outbound
 from everloop.runtime.outbound import (
-    MAX_LOOK_UPS,
     MAX_LOOK_UPS_OF_AN_OWNER,
-    Allowance,
     ForbiddenAddressError,
     UnfitUrlError,
     WebhookPolicy,
     is_public,
     read_allowance,
-    resolve,
 )
 from everloop.runtime.settings import explain
 from everloop.stores.push.settings import PushSettings
@@ -185,45 +178,6 @@ async def test_nobody_learns_which_names_a_private_network_has(scheme: str, prob
     assert str(unknown.value) == str(private.value)
 
 
-async def test_whoever_delivers_hears_that_a_name_does_not_resolve() -> None:
-    """It is tried again later."""
-    with pytest.raises(OSError, match="no such host"):
-        await policy().addresses("new.example.com", 443, is_plain=False)
-
-
-async def test_names_that_nobody_answers_for_keep_no_thread_from_others(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """However many they are: whoever waits for one is told in time, and all else of the process goes on."""
-    released = threading.Event()
-
-    def answer_never(*_: object, **__: object) -> NoReturn:
-        released.wait()
-        raise OSError
-
-    monkeypatch.setattr(socket, "getaddrinfo", answer_never)
-    monkeypatch.setattr(outbound, "LOOK_UP_TIMEOUT", 0.01)
-    try:
-        names = [resolve(f"{n}.example.com", 443) for n in range(2 * MAX_LOOK_UPS)]
-        found = await asyncio.gather(*names, return_exceptions=True)
-        assert await asyncio.to_thread(lambda: "done") == "done"
-    finally:
-        released.set()
-
-    assert all(isinstance(each, OSError) and "was not looked up" in str(each) for each in found)
-
-
-async def test_a_name_that_stands_for_no_other_is_fit() -> None:
-    """It looks like an international name, and nobody has to decode it."""
-    await policy(PUBLIC).check("https://xn--zzzzzzz99999/hook")
-
-
-async def test_a_name_that_is_too_long_does_not_break_the_resolver() -> None:
-    """It never resolves."""
-    with pytest.raises(OSError, match="no name of a host"):
-        await WebhookPolicy().addresses("a" * 64 + ".example.com", 443, is_plain=False)
-
-
 @pytest.mark.parametrize(
     ("allow", "url", "address"),
     [
@@ -274,14 +228,6 @@ def test_a_wrong_allowance_is_refused_at_start(entry: str, monkeypatch: pytest.M
 
     assert explain(refused.value).startswith("EVERLOOP_PUSH_ALLOW: ")
     assert "host:port" in explain(refused.value)
-
-
-def test_settings_allow_nothing_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An empty variable is as good as none; notifications are on."""
-    monkeypatch.setenv("EVERLOOP_PUSH_ALLOW", "")
-
-    assert PushSettings().push
-    assert read_allowance(PushSettings().push_allow) == Allowance()
 
 
 def test_no_public_address_carries_a_private_one() -> None:

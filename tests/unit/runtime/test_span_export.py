@@ -47,27 +47,6 @@ def test_an_error_leaves_by_its_type_alone() -> None:
     assert CONTENT not in span.to_json()
 
 
-def test_all_else_leaves_as_it_is() -> None:
-    """Attributes and events."""
-    span = exported(fails=False)
-
-    assert span.status.is_unset
-    assert [(event.name, dict(event.attributes or {})) for event in span.events] == [("step", {"number": 2})]
-
-
-@pytest.mark.parametrize(("library", "is_quiet"), [("mcp-python-sdk", True), ("another", False)])
-def test_libraries_that_are_quiet(monkeypatch: pytest.MonkeyPatch, library: str, *, is_quiet: bool) -> None:
-    """Calls of MCP servers have spans of our own; below one, the SDK passes that one on."""
-    monkeypatch.setenv("OTEL_TRACES_SAMPLER", "always_off")  # nothing is sent to anybody
-    provider = export_traces(Resource({}))
-    ours, theirs = provider.get_tracer("ours"), provider.get_tracer(library)
-    with ours.start_as_current_span("tools/call") as call, theirs.start_as_current_span("send") as sent:
-        pass
-    provider.shutdown()
-
-    assert (sent.get_span_context() == call.get_span_context()) is is_quiet
-
-
 def test_a_collector_that_does_not_answer_holds_up_no_end(monkeypatch: pytest.MonkeyPatch) -> None:
     """The process stops waiting, and says so, while the request for its spans is still open."""
     with socket.create_server((LOOPBACK, 0)) as collector:

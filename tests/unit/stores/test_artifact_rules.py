@@ -16,7 +16,6 @@ from everloop.stores.artifacts.interface import (
     NewPart,
     Replace,
 )
-from everloop.stores.artifacts.layout import Sizes
 from everloop.stores.artifacts.record import ArtifactAddress, PartContent, Segment
 from everloop.stores.artifacts.rules import (
     MAX_DESCRIPTION,
@@ -24,7 +23,6 @@ from everloop.stores.artifacts.rules import (
     MAX_OPERATIONS,
     Changed,
     OperationContext,
-    Write,
     change_artifact,
 )
 from everloop.workflows.contract.artifacts import StoredArtifact
@@ -58,33 +56,6 @@ def test_last_operations_are_remembered() -> None:
     assert changed(artifact, Append(b"x"), "0").artifact.version == artifact.version + 1
 
 
-def test_times_tell_creation_change_and_completion() -> None:
-    """The time of creation stays, that of the last change moves, that of completion is set at the end."""
-    artifact = created(b"").artifact
-    assert (artifact.created_at, artifact.updated_at, artifact.completed_at) == (AT, AT, None)
-    later = AT + timedelta(minutes=5)
-    ended = changed(artifact, Complete(), minutes=5).artifact
-    assert (ended.created_at, ended.updated_at, ended.completed_at) == (AT, later, later)
-
-
-WRITES: list[tuple[Change, tuple[Write, ...]]] = [
-    (Append(b"x"), (Write(1, b"x"),)),
-    (Append(b"x", index=0), (Write(0, b"x"),)),
-    (Append(b""), ()),
-    (Append(b"x", parts=(NewPart("text", b"y"),)), (Write(1, b"x"), Write(2, b"y", True))),
-    (Replace(0, NewPart("text", b"x")), (Write(0, b"x", is_new=True),)),
-    (AddParts((NewPart("text", b"x"), NewPart("text"))), (Write(2, b"x", True), Write(3, b"", True))),
-    (Complete(), ()),
-]
-
-
-@pytest.mark.parametrize(("change", "writes"), WRITES)
-def test_only_what_changes_is_written(change: Change, writes: tuple[Write, ...]) -> None:
-    """A change writes to the parts that it names, and keeps all other content."""
-    result = changed(created(b"0", b"1").artifact, change)
-    assert (result.writes, result.is_new) == (writes, False)
-
-
 ADDING: dict[str, Change] = {
     "create": Create("task", (NewPart("text"),) * (MAX_PARTS + 1), override=True),
     "add": AddParts((NewPart("text"),) * MAX_PARTS),
@@ -114,15 +85,6 @@ def test_a_later_attempt_at_a_call_is_not_disturbed_by_an_earlier_one() -> None:
             changed(artifact, change, f"{early}1")
         for attempt in (late, other, ""):
             assert changed(artifact, change, f"{attempt}2").artifact.version == artifact.version + 1
-
-
-def test_override_keeps_no_content() -> None:
-    """An artifact that overrides another keeps its log, by which repeated operations are known, alone."""
-    before = changed(None, Create("task", (NewPart("text", b"x"),)), "first").artifact
-    result = created(b"y", override=True, before=before)
-    assert result.is_new
-    assert [operation.id for operation in result.artifact.operations] == ["first", ""]
-    assert result.artifact.last_chunk_index == -1
 
 
 WRONG_NAMES: list[tuple[Change, str]] = [
@@ -156,68 +118,11 @@ def test_a_name_that_is_none_is_refused(change: Change, words: str) -> None:
         change_artifact(before, change, OperationContext("context", "a", AT))
 
 
-def test_names_up_to_their_limits_are_taken() -> None:
-    """Also in other scripts, with spaces, and with parameters of a media type."""
-    part = NewPart("file", media_type="text/plain; charset=utf-8", filename="Größe 👩\u200d🚀.txt")
-    create = Create("task", (part,), name="é" * MAX_NAME, description="a\n" * (MAX_DESCRIPTION // 2))
-
-    artifact = changed(None, create).artifact
-
-    assert (artifact.name, artifact.description) == (create.name, create.description)
-    assert (artifact.parts[0].media_type, artifact.parts[0].filename) == (part.media_type, part.filename)
-
-
 def content(segments: int, last: int, tail: int) -> PartContent:
     """A part of full segments of 100 bytes, a last one, and a tail."""
     sizes = [100] * segments + ([last] if last else [])
     made = tuple(Segment(name=str(number), size=size) for number, size in enumerate(sizes))
     return PartContent(generation="g", segments=made, tail=tail)
-
-
-FLUSHES: list[tuple[PartContent, int, bool, bool]] = [
-    # content, bytes appended, whether the artifact is closed: whether the tail goes to segments
-    (content(0, 0, 0), 20, False, False),
-    (content(0, 0, 0), 21, False, True),
-    (content(0, 0, 15), 6, False, True),
-    (content(0, 0, 15), 5, True, False),
-    (content(0, 30, 0), 29, False, False),
-    (content(0, 30, 0), 30, False, True),
-    (content(0, 30, 10), 0, True, True),
-    (content(0, 30, 0), 0, True, False),
-    (content(0, 90, 0), 9, False, False),
-    (content(0, 90, 0), 10, False, True),
-    (content(1, 0, 0), 99, False, False),
-    (content(1, 0, 0), 100, False, True),
-    (content(3, 60, 0), 39, False, False),
-    (content(3, 60, 20), 20, False, True),
-]
-
-
-@pytest.mark.parametrize(("before", "added", "is_closing", "expected"), FLUSHES)
-def test_tail_is_flushed_when_it_is_worth_it(
-    before: PartContent, added: int, *, is_closing: bool, expected: bool
-) -> None:
-    """A tail moves when it is too long for Redis, as long as the segments, fills one, or is the last."""
-    assert Sizes(inline=20, segment=100).must_flush(before, added, is_closing=is_closing) is expected
-
-
-@pytest.mark.parametrize(
-    ("size", "is_closing", "segments", "tail"),
-    [
-        (60, False, [60], 0),
-        (100, False, [100], 0),
-        (130, False, [100], 30),
-        (130, True, [100, 30], 0),
-        (200, True, [100, 100], 0),
-        (0, True, [], 0),
-    ],
-)
-def test_content_is_cut_into_full_segments(
-    size: int, segments: list[int], tail: int, *, is_closing: bool
-) -> None:
-    """All segments but the last are full; the rest waits in the tail unless nothing follows."""
-    pieces, rest = Sizes(inline=20, segment=100).cut(bytes(size), is_closing=is_closing)
-    assert ([len(piece) for piece in pieces], len(rest)) == (segments, tail)
 
 
 def test_no_two_artifacts_share_a_key() -> None:

@@ -2,8 +2,6 @@
 
 import socket
 from collections.abc import Generator, Sequence
-from dataclasses import replace
-from hashlib import sha256
 from pathlib import Path
 
 import pytest
@@ -11,11 +9,9 @@ from tiktoken import Encoding
 
 from everloop.stores.token_counts import (
     FILE_TOKENS,
-    KNOWN_DATA,
     TokenSettings,
     counting,
     estimate_tokens,
-    find_encoding,
     token_counter,
 )
 from everloop.workflows.contract.calls import ConversationMessage
@@ -97,23 +93,3 @@ def test_data_that_are_not_there_are_not_fetched(
     assert token_counter(TokenSettings()) is estimate_tokens
     with pytest.raises(BlockingIOError):
         proxy.accept()
-
-
-def test_an_encoding_is_used_if_its_data_are_whole(tmp_path: Path) -> None:
-    """The newest one that is at hand, by the digest of what is in it."""
-    loaded = list[str]()
-
-    def load(name: str) -> Encoding:
-        loaded.append(name)
-        return BYTES
-
-    data = {O200K: b"new", CL100K: b"old"}
-    known = [replace(known, sha256=sha256(data[known.file]).hexdigest()) for known in KNOWN_DATA]
-
-    found = [find_encoding(tmp_path, known=known, load=load)]
-    for file in (CL100K, O200K):
-        (tmp_path / file).write_bytes(data[file])
-        found.append(find_encoding(tmp_path, known=known, load=load))
-
-    assert found == [None, BYTES, BYTES]
-    assert loaded == ["cl100k_base", "o200k_base"]

@@ -4,18 +4,15 @@ import asyncio
 import json
 import shlex
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from everloop.activities.lease import PUSH_LEASE, TOOL_LEASE
-from everloop.workflows.scope import HEARTBEAT_TIMEOUT, short_call
 from tests.chaos.faults import Faults, Site
 from tests.chaos.fleet import Fleet
 from tests.chaos.load import Outcome
-from tests.chaos.model import UNKNOWN, Model
+from tests.chaos.model import Model
 from tests.chaos.orders import KINDS, SAID, Kind, Order
 from tests.chaos.plan import _DECK, make_plan
 from tests.chaos.story import Json, Story
@@ -36,24 +33,6 @@ def test_a_plan_follows_from_the_seed() -> None:
     assert plan != make_plan(2, 600, 3, 2)
     assert {card.how for card in _DECK} == {how for how, _ in kinds}
     assert all(harm.at + harm.length < 600 for harm in plan)
-
-
-def test_workers_are_frozen_for_longer_than_every_timeout() -> None:
-    """Than heartbeats may be late, a lease lives, and a call that has no heartbeat may take."""
-    short = short_call("").get("start_to_close_timeout")
-    assert short
-    longest = max(HEARTBEAT_TIMEOUT.total_seconds(), TOOL_LEASE, PUSH_LEASE, short.total_seconds())
-    freezes = [card for card in _DECK if (card.how, card.target) == ("freeze", "worker")]
-
-    assert any(card.shortest > longest for card in freezes)
-
-
-def test_orders_follow_from_the_seed() -> None:
-    """The model, which is told the name of an order, knows what its client knows."""
-    orders = [Order(SEED, number) for number in range(40)]
-
-    assert {order.kind for order in orders} == set(KINDS)
-    assert [Order.parse(SEED, order.name).turns for order in orders] == [order.turns for order in orders]
 
 
 def _order(kind: Kind) -> Order:
@@ -131,25 +110,6 @@ def test_a_task_that_ends_right_is_right(kind: Kind) -> None:
 
     assert judge(outcome, books, _told(outcome.order)) == []
     assert strangers([outcome], books) == []
-
-
-def test_an_unknown_outcome_is_right_where_the_model_was_told() -> None:
-    """A call that is not idempotent may have happened or not; nobody may say that it did."""
-    outcome = _right("posts")
-    answer = outcome.order.answer({**_results(outcome.order), "r00001c02": UNKNOWN})
-    outcome.task["artifacts"] = [_artifact("response", answer)]
-    told = [
-        replace(each, content=each.content.replace(*_swapped(outcome.order, answer)))
-        for each in _told(outcome.order)
-    ]
-    books = _books(outcome.order)
-
-    assert judge(outcome, books, told) == []
-    assert judge(outcome, replace(books, charges={}), told) == []
-
-
-def _swapped(order: Order, answer: str) -> tuple[bytes, bytes]:
-    return json.dumps(order.answer(_results(order))).encode(), json.dumps(answer).encode()
 
 
 def _lose_end(outcome: Outcome) -> None:
@@ -239,37 +199,6 @@ def test_an_effect_that_happens_twice_is_found(kind: Kind) -> None:
 
     assert "happened 2 times" in "\n".join(judge(outcome, twice, _told(outcome.order)))
     assert strangers([], books)
-
-
-LOST: dict[str, tuple[slice, str]] = {
-    "nothing heard": (slice(0), "heard the states []"),
-    "no end": (slice(-1), "heard the states"),
-    "no answer": (slice(-1, None), "heard the answers []"),
-}
-
-
-@pytest.mark.parametrize(("heard", "found"), LOST.values(), ids=LOST.keys())
-def test_a_push_that_was_lost_is_found(heard: slice, found: str) -> None:
-    """The webhook has to hear every state, the answer, and the end; repetitions do not count."""
-    outcome = _right("books")
-    told = _told(outcome.order)
-
-    assert found in "\n".join(judge(outcome, _books(outcome.order), told[heard]))
-    assert judge(outcome, _books(outcome.order), [*told, *told]) == []
-
-
-def test_the_answer_may_come_with_the_whole_task() -> None:
-    """A webhook that has heard nothing before gets the task as it is, which may have its answer already."""
-    outcome = _right("books")
-    whole: Json = {"task": {**outcome.task, "status": {"state": "TASK_STATE_WORKING"}}}
-    path, end = f"/{outcome.order.number}", _told(outcome.order)[-1]
-    without: Json = {"task": {**whole["task"], "artifacts": []}}
-
-    heard = [
-        Notification(path, {"webhook-id": "whole"}, json.dumps(each).encode()) for each in (whole, without)
-    ]
-    assert judge(outcome, _books(outcome.order), [heard[0], end]) == []
-    assert judge(outcome, _books(outcome.order), [heard[1], end]) != []
 
 
 async def test_a_server_that_ends_by_itself_is_found(tmp_path: Path) -> None:

@@ -7,20 +7,8 @@ from everloop.agents.agent import Agent
 from everloop.agents.errors import AgentDefinitionError, ToolDefinitionError
 from everloop.agents.tool import Tool, tool
 from everloop.runtime.settings import explain
-from everloop.workers.settings import QueueNameError, WorkerArguments, WorkerSettings, parse_arguments
-from everloop.workflows.contract.names import NARRATOR_QUEUE, WORKER_QUEUES
-
-
-def test_a_worker_takes_on_everything_unless_told_otherwise() -> None:
-    """In one process."""
-    assert parse_arguments([]) == WorkerArguments(WORKER_QUEUES, 1)
-
-
-def test_queues_are_kinds_and_names() -> None:
-    """Separated by commas; one that is named twice counts once."""
-    given = parse_arguments(["--queues", "model, gpu,model", "--processes", "4"])
-
-    assert given == WorkerArguments(("model", "gpu"), 4)
+from everloop.workers.settings import QueueNameError, WorkerSettings, parse_arguments
+from everloop.workflows.contract.names import WORKER_QUEUES
 
 
 @pytest.mark.parametrize(
@@ -53,14 +41,6 @@ def test_kinds_belong_to_one_everloop_and_names_are_as_they_are(queue: str, name
     assert WorkerSettings(task_queue="q").queue_named(queue) == named
 
 
-def test_a_narrator_ends_at_once() -> None:
-    """It has nothing to bring home; other calls get their grace."""
-    settings = WorkerSettings(shutdown_grace=30)
-
-    assert settings.grace_of(NARRATOR_QUEUE).total_seconds() == 0
-    assert settings.grace_of("model").total_seconds() == 30
-
-
 @pytest.mark.parametrize(
     ("variable", "value"),
     [
@@ -90,21 +70,6 @@ def test_the_queue_of_a_kind_is_nobodys_own(queue: str, kind: str) -> None:
     WorkerSettings(task_queue="model").check_names([*WORKER_QUEUES, "q-model"])
 
 
-def test_rates_are_read_from_json(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A rate for each queue that has one."""
-    monkeypatch.setenv("EVERLOOP_QUEUE_RATES", '{"model": 50, "gpu": 0.5}')
-
-    assert WorkerSettings().queue_rates == {"model": 50, "gpu": 0.5}
-
-
-def test_an_empty_variable_counts_as_not_set(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As compose files pass variables on that nobody set."""
-    monkeypatch.setenv("EVERLOOP_TASK_QUEUE", "")
-    monkeypatch.setenv("EVERLOOP_TARGET_CPU", "")
-
-    assert WorkerSettings().task_queue == "everloop"
-
-
 @pytest.mark.parametrize("name", ["", " ", "a,b", "model", "workflows", "x" * 201, "tab\t"])
 def test_queues_of_agents_and_tools_can_be_named_to_a_worker(name: str) -> None:
     """A name is not one of all agents, and can stand in `--queues`."""
@@ -117,13 +82,6 @@ def test_queues_of_agents_and_tools_can_be_named_to_a_worker(name: str) -> None:
         tool(task_queue=name)(search)
     with pytest.raises(AgentDefinitionError, match=r"agent 'a': task_queue is"):
         Agent(id="a", name="A", description="d", task_queue=name)
-
-
-def test_priorities_are_temporals() -> None:
-    """1 to 5."""
-    with pytest.raises(AgentDefinitionError, match=r"priority is 6; Temporal has 1 \(first\) to 5"):
-        Agent(id="a", name="A", description="d", priority=6)
-    assert Agent(id="a", name="A", description="d", priority=1).spec.priority == 1
 
 
 def test_a_tool_keeps_its_own_queue() -> None:

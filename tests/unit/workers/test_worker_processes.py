@@ -112,19 +112,3 @@ async def test_each_process_has_a_metrics_address_of_its_own(tmp_path: Path) -> 
     await parent.wait()
 
     assert addresses == {"127.0.0.1:9464", "127.0.0.1:9465", "127.0.0.1:9466"}
-
-
-async def test_a_misspelt_setting_is_told_once() -> None:
-    """By the parent, for all of its processes; what a process alone finds wrong, it tells itself."""
-    variables = {**os.environ, "EVERLOOP_MODL": "gpt", "EVERLOOP_AGENTS": "no.such:agent"}
-    worker = await asyncio.create_subprocess_exec(
-        *(sys.executable, "worker.py", "--processes", "3"),
-        cwd=ROOT,
-        env=variables,
-        stderr=asyncio.subprocess.PIPE,
-    )
-    _, told = await worker.communicate()
-
-    assert worker.returncode == 1
-    assert told.decode().count("EVERLOOP_MODL is set, but") == 1
-    assert "no.such" in told.decode()

@@ -8,8 +8,6 @@ from everloop.workflows.contract.names import (
     child_task_id,
     derive_context_id,
     derive_task_id,
-    is_agent_id,
-    is_child_task_id,
     name_calls,
     open_tasks_key,
     push_workflow_id,
@@ -30,16 +28,6 @@ def test_the_same_message_is_the_same_task() -> None:
 def test_whatever_differs_is_another_task(other: tuple[str, str, str, bytes]) -> None:
     """Owner, agent, messageId and content all count."""
     assert derive_task_id(*other) != derive_task_id("o", "a", "m", b"text")
-
-
-def test_ids_of_tasks_begin_with_the_agent() -> None:
-    """A list of workflows reads as one of work; the length of an agent's id is bounded."""
-    task_id = derive_task_id("o", "a" * 64, "m", b"")
-    assert task_id.startswith(f"{'a' * 64}-")
-    assert len(task_id) == 64 + 1 + 36
-    assert is_agent_id("a" * 64)
-    assert not is_agent_id("a" * 65)
-    assert not is_agent_id("a\n")
 
 
 def test_parts_of_a_name_do_not_run_together() -> None:
@@ -64,13 +52,6 @@ def test_the_id_of_a_delivery_fits_into_temporals_tables() -> None:
     assert push_workflow_id(task_id, longest) != push_workflow_id(task_id, longest + "x")
 
 
-def test_the_task_of_a_sub_agent_is_known_by_its_id() -> None:
-    """Tasks of clients have other ids."""
-    task_id = derive_task_id("o", "a", "m", b"")
-    assert not is_child_task_id(task_id)
-    assert is_child_task_id(child_task_id(task_id, "call"))
-
-
 def _call(arguments: str, name: str = "pay") -> ToolCall:
     return ToolCall(id="whatever the provider says", name=name, arguments=arguments)
 
@@ -93,14 +74,6 @@ def test_a_call_that_is_asked_for_again_has_the_same_key(again: list[str]) -> No
 
     assert len(set(before)) == 3
     assert set(before) <= set(after)
-
-
-def test_another_call_at_the_same_place_has_another_key() -> None:
-    """Its tool, its arguments and its reply count."""
-    calls = [_call("1"), _call("2"), _call("1", "send")]
-    keys = {call_key(call) for asked in calls for call in name_calls([asked], 5)}
-
-    assert len(keys | {call_key(*name_calls([_call("1")], 6))}) == 4
 
 
 def test_the_id_of_the_deepest_sub_agent_fits_into_temporals_tables() -> None:

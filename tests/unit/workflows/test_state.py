@@ -14,11 +14,9 @@ from everloop.workflows.contract.messages import (
     ToolCall,
     ToolMessage,
     ToolOutcome,
-    Usage,
     UserMessage,
 )
-from everloop.workflows.contract.questions import Answer
-from everloop.workflows.contract.tasks import TaskState, ToolSpec
+from everloop.workflows.contract.tasks import TaskState
 from everloop.workflows.state import VIEW_BYTES, Phase, TaskRunState
 from everloop.workflows.turns.model_turn import RESEND_CHUNK_BYTES, chunked
 
@@ -48,17 +46,6 @@ def test_only_artifacts_of_calls_that_worked_count() -> None:
     assert state.artifact_ids == ["ok"]
 
 
-def test_a_task_begins_submitted_with_its_message_in_the_inbox() -> None:
-    """Nothing is in the transcript before the loop takes the inbox."""
-    state = TaskRunState.begin(user("m1"), NOW)
-
-    assert state.status.state is TaskState.SUBMITTED
-    assert state.transcript == []
-    assert state.take_inbox() == (user("m1"),)
-    assert state.new_messages == (user("m1"),)
-    assert state.inbox == []
-
-
 def test_a_reply_and_its_tool_results_count_as_cached() -> None:
     """The activities that made them have put them into the cache; only messages of the client are new."""
     state = TaskRunState.begin(user("m1"), NOW)
@@ -72,15 +59,6 @@ def test_a_reply_and_its_tool_results_count_as_cached() -> None:
 
     assert state.new_messages == (user("m2"),)
     assert len(state.transcript) == 4
-
-
-def test_usage_adds_up() -> None:
-    """Every reply counts."""
-    state = TaskRunState.begin(user("m1"), NOW)
-    for _ in range(3):
-        state.fold_reply(AssistantMessage(usage=Usage(input_tokens=5, output_tokens=2)))
-
-    assert state.usage == Usage(input_tokens=15, output_tokens=6)
 
 
 def test_a_replaced_status_message_moves_to_the_history() -> None:
@@ -138,25 +116,6 @@ def test_chunks_of_a_transcript_stay_under_the_limit(sizes: list[int], chunks: l
         assert size <= RESEND_CHUNK_BYTES or len(chunk) == 1
 
 
-def test_an_operator_reads_where_the_task_stands() -> None:
-    """Details name the state, the iteration, the tokens and what is waited for."""
-    state = TaskRunState.begin(user("m1"), NOW)
-    state.change_status(TaskState.WORKING, NOW)
-    state.iteration, state.phase = 3, Phase.TOOLS
-    state.usage = Usage(input_tokens=1200, output_tokens=34)
-    state.pending = [ToolCall(id="a", name="search", arguments='{"q": "x"}')]
-
-    text = reporting.details(state)
-
-    for expected in ("**working**: tools, iteration 3", "Waits for `search`.", "1200 in", "34 out"):
-        assert expected in text
-    assert reporting.tool_summary(state.pending[0]) == 'tool search {"q": "x"}'
-    assert (
-        len(reporting.tool_summary(ToolCall(id="a", name="t", arguments="y" * 500)))
-        == reporting.SUMMARY_LENGTH
-    )
-
-
 @pytest.mark.parametrize(
     ("reason", "next_step"),
     [
@@ -179,26 +138,3 @@ def test_an_operator_reads_why_a_task_failed(reason: str, next_step: str) -> Non
     assert next_step in text
     assert "\n\n- tokens" in text, "a list begins after an empty line"
     assert "waits for" not in text.lower()
-
-
-REFUND = ToolCall(id="a", name="refund", arguments="{}")
-ASKS = ToolSpec(asks=True)
-
-
-@pytest.mark.parametrize(
-    ("spec", "answered", "line"),
-    [
-        (ToolSpec(), None, "tool refund {}"),
-        (ASKS, None, "check: refund {}"),
-        (ASKS, {"purpose": "approval"}, "approved: refund {}"),
-        (ASKS, {"purpose": "approval", "approved": False}, "rejected: refund {}"),
-        (ToolSpec(), {"purpose": "input", "value": "x"}, "answered: refund {}"),
-    ],
-)
-def test_a_call_that_asks_does_not_look_like_two(
-    spec: ToolSpec, answered: dict[str, object] | None, line: str
-) -> None:
-    """The line of each activity says what it is for."""
-    fields = {"question_id": "a", "kind": "confirmation", "tool": "refund", "purpose": "input"}
-    answers = () if answered is None else (Answer.model_validate({**fields, **answered}),)
-    assert reporting.tool_summary(REFUND, asks=spec.asks, answers=answers) == line

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Sequence
-from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -24,11 +23,9 @@ from everloop.workflows.contract.messages import (
     TranscriptMessage,
     Usage,
     UserMessage,
-    estimate_tokens,
     extend_digest,
     measure,
 )
-from everloop.workflows.turns.model_turn import chunked, find_end
 
 ADAPTER: TypeAdapter[TranscriptMessage] = TypeAdapter(TranscriptMessage)
 
@@ -71,16 +68,6 @@ ONE_OF_EACH: Sequence[TranscriptMessage] = (
 )
 
 
-def wider(message: TranscriptMessage) -> TranscriptMessage:
-    """The message as a later version has it, with an optional field of its own and of its parts."""
-    kind: Any = type(message)
-
-    class Wider(kind):  # a type for each kind of message
-        mood: str = "an optional field of a later version"
-
-    return Wider(**dict(message))
-
-
 @given(st.lists(MESSAGES, max_size=4), st.integers(0, 4))
 def test_a_digest_is_extended_or_made_at_once(messages: list[TranscriptMessage], cut: int) -> None:
     """The workflow does the one and activities do the other."""
@@ -112,35 +99,6 @@ def test_a_byte_more_is_another_digest(index: int) -> None:
         if isinstance(value, str) and name not in {"role", "outcome"}:
             changed = message.model_copy(update={name: f"{value}."})
             assert extend_digest("", [changed]) != extend_digest("", [message])
-
-
-def test_order_and_role_count() -> None:
-    """Two messages that look alike are not the same."""
-    user, reply = UserMessage(message_id="", parts=()), AssistantMessage()
-
-    assert extend_digest("", [user, reply]) != extend_digest("", [reply, user])
-    assert extend_digest("", [AssistantMessage()]) != extend_digest("", [AssistantMessage()] * 2)
-
-
-def test_what_is_known_only_once_a_reply_is_cached_does_not_count() -> None:
-    """Whether subscribers were told of its end."""
-    told = AssistantMessage(text="Hi")
-
-    assert extend_digest("", [told]) == extend_digest("", [told.model_copy(update={"is_published": False})])
-
-
-def test_an_optional_field_changes_nothing_for_tasks_in_flight() -> None:
-    """Neither digest nor size, nor what a workflow decides by them."""
-    later = [wider(message) for message in ONE_OF_EACH]
-
-    assert [len(m.model_dump_json()) for m in later] > [len(m.model_dump_json()) for m in ONE_OF_EACH]
-    assert extend_digest("", later) == extend_digest("", ONE_OF_EACH)
-    assert [measure(message) for message in later] == [measure(message) for message in ONE_OF_EACH]
-    assert [estimate_tokens(m) for m in later] == [estimate_tokens(m) for m in ONE_OF_EACH]
-    for least in (0, 0.1, 0.25, 0.5, 0.9):
-        assert find_end(later[:5], least=least) == find_end(ONE_OF_EACH[:5], least=least)
-    many = list(ONE_OF_EACH) * 900
-    assert [len(chunk) for chunk in chunked([wider(m) for m in many])] == [len(c) for c in chunked(many)]
 
 
 @given(MESSAGES)

@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 
-from everloop import Agent, mcp
+from everloop import mcp
 from everloop.agents.errors import AgentDefinitionError
-from everloop.agents.mcp.plugin import McpServer
 
 URL = "https://tools.example/mcp"
 
@@ -44,26 +43,6 @@ def test_a_wrong_definition_is_refused(settings: Mapping[str, Any], told: str) -
     assert "hidden" not in str(refused.value)
 
 
-@pytest.mark.parametrize(
-    ("settings", "name"),
-    [
-        ({"url": "https://user:password@tools.example:8000/mcp?key=value"}, "tools.example"),
-        ({"command": ["/usr/bin/some-server.py", "--stdio"]}, "some-server"),
-        ({"command": ["npx", "server"], "name": "files"}, "files"),
-    ],
-)
-def test_a_server_has_a_name_without_secrets(settings: Mapping[str, Any], name: str) -> None:
-    """It is that of the plugin."""
-    assert mcp(**settings).name == name
-
-
-def test_an_agent_with_a_server_lists_tools() -> None:
-    """So its tasks ask for the list when they begin."""
-    agent = Agent(id="a", name="A", description="", plugins=[mcp(URL)])
-
-    assert agent.spec.lists_tools
-
-
 def test_whoever_loads_agents_imports_nothing_of_mcp() -> None:
     """A gateway knows the same definitions as a worker, and never talks to a server."""
     program = (
@@ -72,11 +51,3 @@ def test_whoever_loads_agents_imports_nothing_of_mcp() -> None:
     )
 
     assert subprocess.check_output([sys.executable, "-c", program], text=True).strip() == "[]"
-
-
-async def test_closing_what_was_never_used_does_nothing() -> None:
-    """A worker closes all plugins, also those that no task needed."""
-    server = mcp(URL)
-    assert isinstance(server, McpServer)
-
-    await server.close()

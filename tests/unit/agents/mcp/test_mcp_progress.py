@@ -24,34 +24,6 @@ async def test_what_comes_while_one_is_told_is_left_out_but_for_the_newest() -> 
     assert told == ["0 of 5", "4 of 5"]
 
 
-async def test_a_message_stands_for_the_numbers() -> None:
-    """Without one, and without a total, there is just the number."""
-    told: list[str] = []
-
-    async def tell(text: str) -> None:
-        told.append(text)
-
-    progress = LatestProgress(tell)
-    await progress.hear(1, 2, "halfway")
-    await progress.hear(3, None, None)
-
-    assert told == ["halfway", "3"]
-
-
-async def test_of_a_call_that_has_ended_nothing_is_told() -> None:
-    """Nobody hears of the progress of a call whose result they have."""
-    told: list[str] = []
-
-    async def tell(text: str) -> None:
-        told.append(text)
-
-    progress = LatestProgress(tell)
-    progress.stop()
-    await progress.hear(1, 2, None)
-
-    assert told == []
-
-
 async def test_what_was_heard_before_the_result_is_told_before_it() -> None:
     """The last progress does not come behind the end of its call."""
     told: list[str] = []

@@ -3,7 +3,7 @@
 import asyncio
 
 import pytest
-from mcp_types import ListToolsResult, Tool, ToolExecution
+from mcp_types import ListToolsResult, Tool
 
 from everloop.agents.mcp.definition import McpDefinition
 from everloop.agents.mcp.errors import McpProtocolError
@@ -64,19 +64,6 @@ async def test_a_change_that_is_told_brings_a_new_list() -> None:
     assert len(server.asked) == 3
 
 
-@pytest.mark.parametrize(("is_told", "asked"), [(True, 1), (False, 2)])
-async def test_where_changes_are_not_told_a_list_grows_old(*, is_told: bool, asked: int) -> None:
-    """After a while the server is asked again."""
-    server = Pages(first=page("a"))
-    tools = ToolList(SERVER, server, known_for=0)
-    tools.is_told = is_told
-
-    await tools.get()
-    await tools.get()
-
-    assert len(server.asked) == asked
-
-
 async def test_tasks_that_begin_together_share_a_list() -> None:
     """One that is cancelled does not take it away from the others."""
     server = Pages(first=page("a"))
@@ -98,14 +85,3 @@ async def test_a_list_without_end_is_refused() -> None:
     with pytest.raises(McpProtocolError, match="'tools' does not end"):
         await ToolList(SERVER, server).get()
     assert len(server.asked) == PAGES
-
-
-async def test_tools_that_were_not_asked_for_are_left_out() -> None:
-    """And those that only run as a task of the server's own kind."""
-    listed = page("read_a", "write_a")
-    listed.tools.append(
-        Tool(name="read_b", input_schema={"type": "object"}, execution=ToolExecution(task_support="required"))
-    )
-    server = McpDefinition(url="http://tools.example/mcp", tools=["read_*"])
-
-    assert list(await ToolList(server, Pages(first=listed)).get()) == ["read_a"]

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from mcp_types import Tool, ToolAnnotations
 
-from everloop.agents.mcp.client import description_of, is_idempotent, names_of, needs_approval
+from everloop.agents.mcp.client import is_idempotent, names_of, needs_approval
 from everloop.agents.mcp.definition import McpDefinition
 
 Setting = bool | Sequence[str] | None
@@ -77,11 +77,3 @@ def test_tools_that_would_share_a_name_keep_apart() -> None:
     assert names == names_of(["a/b", "a_b", "a.b"], "")
     assert all(len(name) <= 64 for name in names_of(["x" * 70 + "1", "x" * 70 + "2"], ""))
     assert len(names_of(["x" * 70 + "1", "x" * 70 + "2"], "")) == 2
-
-
-def test_a_tool_without_description_is_told_by_its_title_or_name() -> None:
-    """A model has to know something of it."""
-    tool = listed(title="Write a file")
-
-    assert description_of(tool, "files") == "Write a file"
-    assert description_of(listed(), "files") == "write_file, a tool of files"

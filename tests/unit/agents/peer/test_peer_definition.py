@@ -3,11 +3,10 @@
 import json
 import subprocess
 import sys
-from datetime import timedelta
 
 import pytest
 
-from everloop.agents.errors import AgentDefinitionError, ToolDefinitionError
+from everloop.agents.errors import AgentDefinitionError
 from everloop.agents.peer.definition import Peer
 from everloop.agents.peer.plugin import PeerTool, peer
 
@@ -37,26 +36,6 @@ def test_the_address_makes_the_name(url: str, name: str, card: str) -> None:
     assert function._peer.card_url == card
 
 
-def test_a_long_address_makes_a_short_name() -> None:
-    """Two that end alike are told apart."""
-    names = [peer(f"https://{word * 20}.example/{'agents/' * 10}").tools[0].name for word in ("ab", "cd")]
-
-    assert all(len(name) <= 64 for name in names)
-    assert len(set(names)) == 2
-
-
-def test_what_the_model_and_the_loop_see() -> None:
-    """The tool takes a request, and may be repeated; its description says what its peer knows."""
-    (tool,) = peer("https://w.example", name="writer", description="Writes poems.").tools
-
-    assert tool.name == "writer"
-    assert tool.description.startswith("Writes poems.\n\nIt knows nothing but the `request`")
-    assert tool.parameters["required"] == ["request"]
-    assert tool.context_parameter == "call"
-    assert tool.is_async
-    assert (tool.idempotent, tool.timeout) == (True, timedelta(minutes=10))
-
-
 @pytest.mark.parametrize(
     ("url", "settings", "problem"),
     [
@@ -76,17 +55,6 @@ def test_a_wrong_definition_is_refused(url: str, settings: dict[str, str], probl
 
     assert "pass@" not in str(refused.value)
     assert "s3cret" not in str(refused.value)
-
-
-def test_no_time_is_refused() -> None:
-    """As for any tool."""
-    with pytest.raises(ToolDefinitionError, match="give it some time"):
-        peer("https://w.example", timeout=timedelta(0))
-
-
-def test_messages_show_no_query() -> None:
-    """It may hold a key."""
-    assert Peer("https://w.example/x.json?key=s3cret", "w").label == "https://w.example/x.json"
 
 
 def test_headers_are_not_printed() -> None:

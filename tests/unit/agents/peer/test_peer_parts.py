@@ -8,12 +8,10 @@ from everloop.agents.peer.answers import (
     MAX_SHOWN,
     Imported,
     answer_of,
-    joined,
-    message_answer,
     value_of,
     value_part,
 )
-from everloop.agents.peer.task import fingerprint, meaning, question_of
+from everloop.agents.peer.task import fingerprint, question_of
 from everloop.workflows.contract.messages import ToolCall
 from everloop.workflows.contract.questions import Question, QuestionKind
 
@@ -43,13 +41,6 @@ def test_data_comes_back_as_it_was(value: JsonValue) -> None:
     assert repr(value_of(value_part(value))) == repr(value)
 
 
-def test_appended_texts_are_one() -> None:
-    """But not what has a name or a type of its own."""
-    parts = [pb.Part(text="a"), pb.Part(text="b"), pb.Part(text="c", filename="c.txt"), pb.Part(text="d")]
-
-    assert [part.text for part in joined(parts)] == ["ab", "c", "d"]
-
-
 def test_an_answer_is_what_was_said_last_and_in_artifacts() -> None:
     """The same twice is said once; what is long is cut, but for the answer; then what was taken over."""
     long = "x" * (MAX_SHOWN + 1)
@@ -65,15 +56,6 @@ def test_an_answer_is_what_was_said_last_and_in_artifacts() -> None:
         f"{long}\n\n{long[:-1]}\n(cut; the artifact that was taken over has all of it)\n\n"
     )
     assert answer.endswith("more\n\nArtifacts: ann-other-1 (Other); ann-more-2: half of it\n\n(context: c1)")
-
-
-def test_an_answer_without_words() -> None:
-    """The last message of the agent counts then; failing that, the model reads that nothing was said."""
-    said = [pb.Message(role=pb.Role.ROLE_AGENT, parts=[pb.Part(text=text)]) for text in ("first", "last")]
-
-    assert answer_of(pb.Task(history=said), []) == "last"
-    assert answer_of(pb.Task(), []) == "(the agent has said nothing)"
-    assert message_answer(pb.Message(parts=[value_part({"a": 1})])) == '{"a": 1}'
 
 
 @pytest.mark.parametrize(
@@ -99,21 +81,6 @@ def test_an_everloop_says_what_answer_it_wants(described: dict[str, JsonValue], 
     assert (question.kind, question.text) == (kind, "Which?")
 
 
-@pytest.mark.parametrize("questions", [[], ["Which?"], "Which?", None])
-def test_data_of_others_is_no_description(questions: JsonValue) -> None:
-    """Then the words are the question."""
-    question = _question(_status("s3cret?", data={"questions": questions, "x": 1}), "no, try again")
-
-    assert (question.kind, question.text) == (QuestionKind.CLARIFICATION, "no, try again\n\n[secret]?")
-
-
-def test_a_question_without_words() -> None:
-    """Somebody still has to answer it."""
-    status = _status("", state=pb.TaskState.TASK_STATE_AUTH_REQUIRED)
-
-    assert "wants a secret" in _question(status).text
-
-
 def test_the_time_tells_askings_apart() -> None:
     """The same question later is another one; one whose message went into the history is the same."""
     first, later, moved = (_status("Which?") for _ in range(3))
@@ -124,16 +91,3 @@ def test_the_time_tells_askings_apart() -> None:
 
     assert fingerprint(first) == fingerprint(moved) != fingerprint(later)
     assert fingerprint(_status("Which?")) != fingerprint(_status("What?"))
-
-
-def test_a_question_is_the_same_beside_others() -> None:
-    """An Everloop tells all that is open; what comes up later makes no other question of the first."""
-
-    def asking(*questions: JsonValue) -> pb.TaskStatus:
-        words = pb.Part(text=f"1 of {len(questions)}")
-        return pb.TaskStatus(message=pb.Message(parts=[words, value_part({"questions": list(questions)})]))
-
-    one: JsonValue = {"id": "1", "kind": "confirmation", "text": "Now?"}
-    other: JsonValue = {"id": "2", "kind": "clarification", "text": "Who?"}
-
-    assert meaning(asking(one)) == meaning(asking(one, other)) != meaning(asking(other))

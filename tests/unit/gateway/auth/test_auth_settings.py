@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
-from a2a.types import a2a_pb2 as pb
 from pydantic import ValidationError
 
 from everloop.gateway.auth.access import Anybody, Authenticator
@@ -122,21 +121,6 @@ def test_settings_that_do_not_fit_are_told_at_start(settings: dict[str, str], wo
     assert "\n" not in str(caught.value)
 
 
-def test_settings_are_read_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Lists are separated by commas; an empty variable counts as not set."""
-    monkeypatch.setenv("EVERLOOP_AUTH", "mtls, jwt")
-    monkeypatch.setenv("EVERLOOP_MTLS_PROXIES", "10.0.0.1, 10.1.0.0/16")
-    monkeypatch.setenv("EVERLOOP_JWT_CLAIMS", "")
-    monkeypatch.setenv("EVERLOOP_JWT_ALGORITHMS", "ES256")
-
-    settings = AuthSettings()
-
-    assert settings.auth == ("mtls", "jwt")
-    assert [str(each) for each in settings.mtls_proxies] == ["10.0.0.1/32", "10.1.0.0/16"]
-    assert settings.jwt_claims == ("sub", "iss")
-    assert settings.jwt_algorithms == ("ES256",)
-
-
 @pytest.fixture
 def all_three(tmp_path: Path) -> tuple[Authenticator, str]:
     """An authenticator that knows all schemes, and an API key of acme."""
@@ -196,16 +180,3 @@ async def test_what_is_wrong_is_refused_whatever_else_is_right(all_three: tuple[
         await authenticator.authenticate(
             {"x-api-key": "wrong", "authorization": f"Bearer {KEY.token()}"}, LOOPBACK
         )
-
-
-def test_cards_say_how_to_prove_who_one_is(all_three: tuple[Authenticator, str]) -> None:
-    """A2A 1.0 §4.5: header and kind of each scheme, as a client has to know them."""
-    schemes = all_three[0].security_schemes()
-
-    assert list(schemes) == ["apiKey", "bearer", "mutualTLS"]
-    assert schemes["apiKey"].api_key_security_scheme.location == "header"
-    assert schemes["apiKey"].api_key_security_scheme.name == "X-API-Key"
-    assert schemes["bearer"].http_auth_security_scheme.scheme == "Bearer"
-    assert schemes["bearer"].http_auth_security_scheme.bearer_format == "JWT"
-    assert schemes["mutualTLS"].HasField("mtls_security_scheme")
-    assert all(isinstance(scheme, pb.SecurityScheme) for scheme in schemes.values())

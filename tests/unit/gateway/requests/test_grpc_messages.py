@@ -33,14 +33,6 @@ def values(count: int) -> pb.SendMessageRequest:
     return request
 
 
-def test_a_request_is_read_as_it_was_sent() -> None:
-    """With what we do not know."""
-    request = full_request()
-
-    assert read_message(pb.SendMessageRequest, request.SerializeToString()) == request
-    assert read_message(pb.GetTaskRequest, b"") == pb.GetTaskRequest()
-
-
 def test_a_request_that_is_cut_off_anywhere_is_none() -> None:
     """Just where protobuf says so too."""
     content = full_request().SerializeToString()

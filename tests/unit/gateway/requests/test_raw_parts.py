@@ -47,27 +47,6 @@ def test_what_is_no_base64_is_refused(text: str) -> None:
     assert text not in flaw
 
 
-@pytest.mark.parametrize("text", ["YQ", "YWI", "-_-_"])
-def test_files_of_the_old_version_are_padded_and_in_one_alphabet(text: str) -> None:
-    """The decoder of A2A 0.3 would fail, or leave characters out."""
-    assert legacy_file_flaw(params(file(text)))
-
-
-@pytest.mark.parametrize(
-    "value",
-    [
-        None,
-        [],
-        {"message": 1},
-        {"message": {"parts": {}}},
-        params(1, None, {}, {"file": 5}, file(5), file(None), {"text": "no base64"}, file("YQ==")),
-    ],
-)
-def test_everything_else_is_not_for_this_check(value: object) -> None:
-    """Others say what is wrong with it."""
-    assert legacy_file_flaw(value) == ""
-
-
 @pytest.mark.parametrize("outer", ["message", "request"])
 @pytest.mark.parametrize("inner", ["fileWithBytes", "file_with_bytes"])
 def test_files_of_the_old_version_are_encoded_twice_over_rest(outer: str, inner: str) -> None:
@@ -82,11 +61,3 @@ def test_files_of_the_old_version_are_encoded_twice_over_rest(outer: str, inner:
     assert legacy_upload_flaw(params(twice)) == legacy_upload_flaw(params(twice.rstrip("="))) == ""
     assert legacy_upload_flaw(params(once)).startswith("message.content[1].file.fileWithBytes is not encoded")
     assert legacy_upload_flaw({outer: {"content": [5, {"file": 5}, {"file": {inner: 5}}]}}) == ""
-
-
-@pytest.mark.parametrize("part", [{}, {"metadata": {}}, {"file": {}}, {"file": {"mimeType": "a/b"}}])
-def test_a_part_that_holds_nothing_is_named(part: dict[str, object]) -> None:
-    """The SDK would fail on it."""
-    params = {"message": {"content": [{"text": ""}, part]}}
-
-    assert legacy_upload_flaw(params).startswith("message.content[1] is empty")

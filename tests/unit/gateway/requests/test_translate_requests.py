@@ -16,7 +16,7 @@ from everloop.gateway.context import Viewer
 from everloop.gateway.requests.fields import MAX_ID_BYTES, check_id, read_list_request
 from everloop.gateway.requests.messages import content_of, read_message
 from everloop.stores.views.interface import TaskQuery
-from everloop.workflows.contract.messages import DataPart, FilePart, TextPart, UserMessage
+from everloop.workflows.contract.messages import DataPart, TextPart, UserMessage
 from everloop.workflows.contract.tasks import TaskState
 
 AGENT = Agent(id="a", name="A", description="A.")
@@ -79,19 +79,6 @@ def test_an_id_that_nothing_can_have_is_refused(value: str) -> None:
     """Among them what addresses cannot hold: clients and proxies resolve the steps of a path."""
     with pytest.raises(InvalidParamsError, match=r"^contextId "):
         check_id(value, "contextId")
-
-
-def test_content_without_names_has_the_bytes_that_it_always_had() -> None:
-    """Task ids are made of them: a field that nobody uses must not change what a repeated message finds."""
-    named = FilePart(media_type="image/png", filename="a", url="https://a/b")
-    parts = (TextPart(text="hi"), DataPart(data=1), named)
-
-    content = content_of(UserMessage(message_id="m", parts=parts), "c")
-
-    assert content == (
-        b'["c",[{"kind":"text","text":"hi"},{"data":1,"kind":"data"},{"content":"","filename":"a","kind":"file",'
-        b'"media_type":"image/png","size":null,"stored":null,"url":"https://a/b"}]]'
-    )
 
 
 def test_the_same_content_has_the_same_bytes() -> None:
