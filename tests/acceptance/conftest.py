@@ -8,7 +8,7 @@ import pytest
 import pytest_asyncio
 
 from tests.support.rigs.deployment import Deployment, Gateway, running_deployment
-from tests.support.rigs.people import PEOPLE_AGENT, Desk
+from tests.support.rigs.people import PEOPLE_AGENT, Harness
 from tests.support.seeded_secrets import LogSearch
 from tests.support.servers.scripted_openai import ScriptedOpenAI
 
@@ -63,7 +63,7 @@ def steady(_steady: Steady) -> Steady:
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
-async def steady_desk(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Desk]:
+async def steady_harness(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Harness]:
     """An agent that asks people, which no test harms."""
     directory = tmp_path_factory.mktemp("desk")
     async with (
@@ -71,7 +71,7 @@ async def steady_desk(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerato
         running_deployment(directory, model.base_url, agents=PEOPLE_AGENT) as everloop,
     ):
         await everloop.add_worker()
-        yield Desk(model, everloop, await everloop.add_gateway())
+        yield Harness(model, everloop, await everloop.add_gateway())
 
 
 @pytest.fixture

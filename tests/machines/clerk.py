@@ -1,4 +1,4 @@
-"""The agent of the town, and the model that it follows."""
+"""The agent of the cluster, and the model that it follows."""
 
 import asyncio
 import hashlib

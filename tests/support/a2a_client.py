@@ -23,7 +23,7 @@ from a2a.types.a2a_pb2 import (
     Task,
 )
 
-from tests.support.seeded_secrets import plant
+from tests.support.seeded_secrets import seed_text
 
 Binding = Literal["JSONRPC", "HTTP+JSON", "GRPC"]
 Version = Literal["1.0", "0.3"]
@@ -99,7 +99,7 @@ def request(
             message_id=message_id or str(uuid4()),
             role=Role.ROLE_USER,
             task_id=task_id,
-            parts=[Part(text=plant(text))],
+            parts=[Part(text=seed_text(text))],
         ),
         configuration=SendMessageConfiguration(return_immediately=return_immediately),
     )

@@ -4,12 +4,12 @@ import base64
 from pathlib import Path
 
 from everloop.runtime.encryption.keys import Key, Keyring
-from tests.support.seeded_secrets import plant_secret
+from tests.support.seeded_secrets import seed_secret
 
 
 def key_line(key_id: str) -> str:
     """Return a line of a file of keys; the key is made of its id."""
-    return f"{key_id} {plant_secret(base64.b64encode(_secret(key_id)).decode())}"
+    return f"{key_id} {seed_secret(base64.b64encode(_secret(key_id)).decode())}"
 
 
 def write_keys(path: Path, *key_ids: str) -> Path:

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import cast
 
-MODEL_KEY = "sk-planted-key-of-the-provider"
+MODEL_KEY = "sk-seeded-key-of-the-provider"
 
 SHORTEST = 12
 """Characters of a text that is looked for; anything shorter would be found in lines that have nothing to do
@@ -18,27 +18,27 @@ _texts: set[str] = set()
 _secrets: set[str] = {MODEL_KEY}
 
 
-def plant(text: str) -> str:
+def seed_text(text: str) -> str:
     """Remember a text that somebody says; lines below level info may hold it."""
     if len(text.strip()) >= SHORTEST:
         _texts.add(text.strip()[:LONGEST])
     return text
 
 
-def plant_json(value: object) -> None:
+def seed_json(value: object) -> None:
     """Remember all texts in a JSON value."""
     for text in _strings(value):
-        plant(text)
+        seed_text(text)
 
 
-def plant_secret(secret: str) -> str:
+def seed_secret(secret: str) -> str:
     """Remember a secret; no line at all may hold it."""
     _secrets.add(secret)
     return secret
 
 
 class LogSearch:
-    """Looks for what was planted in the logs of workers and gateways below a directory, in each line once."""
+    """Looks for what was seeded in the logs of workers and gateways below a directory, in each line once."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory

@@ -1,4 +1,4 @@
-"""Agents of the tests from the operator's desk: tools that can be watched, and held, from outside."""
+"""Agents of the tests from the operator's harness: tools that can be watched, and held, from outside."""
 
 import asyncio
 import os

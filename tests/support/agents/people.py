@@ -123,7 +123,7 @@ def _deploys(name: str, _arguments: Mapping[str, JsonValue]) -> bool:
 
 agent = Agent(
     id="desk",
-    name="Desk",
+    name="Harness",
     description="Runs what the scripted model asks for, when people agree.",
     model="scripted",
     plugins=[

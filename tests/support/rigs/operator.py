@@ -27,7 +27,7 @@ async def until(look: Callable[[], Awaitable[Fact]], *, does: Callable[[Fact], b
 
 
 @dataclass
-class Desk:
+class Harness:
     """What an operator works with. `scripts`: for each first message, what the model answers in turn."""
 
     everloop: Deployment

@@ -1,4 +1,4 @@
-"""What the tests with people in the loop share: a desk that is asked, and what clients and operators say."""
+"""What the tests with people in the loop share: an agent that asks, what clients and operators say."""
 
 import asyncio
 import json
@@ -19,14 +19,14 @@ from temporalio.api.sdk.v1 import WorkflowMetadata
 from temporalio.client import Client, WorkflowHandle
 
 from tests.support.rigs.deployment import Deployment, Gateway
-from tests.support.seeded_secrets import plant_json
+from tests.support.seeded_secrets import seed_json
 from tests.support.servers.scripted_openai import CallFragment, Reply, ScriptedOpenAI, tool_call
 
 PEOPLE_AGENT = "tests.support.agents.people:agent"
 
 
 @dataclass(frozen=True)
-class Desk:
+class Harness:
     """An agent that asks people, and the model that it follows."""
 
     model: ScriptedOpenAI
@@ -70,7 +70,7 @@ def call(name: str, arguments: Mapping[str, JsonValue], index: int = 0) -> CallF
 
 def say(task_id: str, content: JsonValue, *, question: str = "") -> SendMessageRequest:
     """Return an answer: a string as text, other JSON as data; metadata name the question, if any."""
-    plant_json(content)
+    seed_json(content)
     if isinstance(content, str):
         part = Part(text=content)
     else:

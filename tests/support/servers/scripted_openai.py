@@ -19,7 +19,7 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from everloop.deploy.local.servers import LOOPBACK
-from tests.support.seeded_secrets import plant_json
+from tests.support.seeded_secrets import seed_json
 
 Delta = dict[str, JsonValue]
 _EVENT_STREAM = (b"content-type", b"text/event-stream")
@@ -186,7 +186,7 @@ class ScriptedOpenAI:
 
     async def _complete(self, request: Request) -> Response:
         received = ReceivedRequest(await request.json(), dict(request.headers))
-        plant_json([_said(message) for message in received.conversation])
+        seed_json([_said(message) for message in received.conversation])
         async with self._arrivals:
             self.requests.append(received)
             number = len(self.requests)
@@ -196,9 +196,9 @@ class ScriptedOpenAI:
             error = {"message": answer.message, "type": None, "param": None, "code": answer.code}
             return JSONResponse({"error": error}, answer.status, answer.headers)
         if isinstance(answer, Whole):
-            plant_json(answer.body)
+            seed_json(answer.body)
             return JSONResponse(answer.body)
-        plant_json(_written(answer))
+        seed_json(_written(answer))
         return _Stream(answer, received, self._playing)
 
     def _answer(self, received: ReceivedRequest, number: int) -> Answer:

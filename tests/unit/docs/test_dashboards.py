@@ -1,6 +1,6 @@
 """The dashboard and the alert rules, as Prometheus' own tool reads them.
 
-`tests/acceptance/test_metrics.py` compares the metrics that they name with what running processes have.
+`tests/acceptance/operations/test_metrics.py` compares the metrics they name with those that processes have.
 """
 
 import subprocess

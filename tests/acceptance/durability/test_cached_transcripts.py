@@ -11,8 +11,8 @@ from temporalio.client import Client
 
 from everloop.workflows.contract.messages import ToolMessage
 from everloop.workflows.contract.names import transcript_key
-from tests.acceptance.test_colleagues import AGENTS, by_model
-from tests.acceptance.test_memory_and_plugins import in_context
+from tests.acceptance.agents.test_memory_and_plugins import in_context
+from tests.acceptance.agents.test_sub_agents import AGENTS, by_model
 from tests.support.a2a_client import Answer, connected, request, response_of, send
 from tests.support.rigs.deployment import Deployment, running_deployment
 from tests.support.servers.scripted_openai import Reply, ScriptedOpenAI, tool_call

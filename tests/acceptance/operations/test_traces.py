@@ -19,7 +19,7 @@ from everloop.runtime.telemetry.logs import owner_hash
 from everloop.workflows.contract.names import view_key
 from tests.support.agents.peers import PEER_URL
 from tests.support.rigs.deployment import Deployment, Gateway, running_deployment
-from tests.support.seeded_secrets import plant, plant_secret
+from tests.support.seeded_secrets import seed_secret, seed_text
 from tests.support.servers.otlp_receiver import OtlpReceiver, running_otlp_receiver
 from tests.support.servers.scripted_openai import (
     Answer,
@@ -141,7 +141,7 @@ async def test_log_lines_say_whose_task_and_which_trace(tmp_path: Path) -> None:
     The token that says who calls is in none of them.
     """
     key, plan = SigningKey(), [Refusal(429, headers={"retry-after-ms": "1"}), Reply(["Done."])]
-    who = {"Authorization": f"Bearer {plant_secret(key.token(sub='acme', scope='tasks:read tasks:write'))}"}
+    who = {"Authorization": f"Bearer {seed_secret(key.token(sub='acme', scope='tasks:read tasks:write'))}"}
     auth = {
         "EVERLOOP_AUTH": "jwt",
         "EVERLOOP_JWT_PUBLIC_KEY_FILE": str(key.write(tmp_path / "key.pem")),
@@ -183,7 +183,7 @@ async def test_a_killed_worker_doubles_what_ran_twice(tmp_path: Path) -> None:
         lead=[Reply([tool_call("writer", '{"request": "Write."}')]), Reply(["Done."])],
         writer=[Reply([tool_call("look_up", json.dumps({"gate": str(gate)}))]), Reply(["Written."])],
     )
-    plant(SECRET)
+    seed_text(SECRET)
     async with ScriptedOpenAI(script) as model, traced(tmp_path, model, **{CAPTURE: "true"}) as run:
         worker = await run.everloop.add_worker()
         gateway = await run.everloop.add_gateway()

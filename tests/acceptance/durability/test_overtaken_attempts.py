@@ -22,7 +22,7 @@ from tests.support.a2a_client import connected, request, response_of, send
 from tests.support.agents.overtaken import NARRATOR
 from tests.support.rigs.deployment import Deployment, kept_by, running_deployment
 from tests.support.rigs.people import questions, say
-from tests.support.seeded_secrets import plant_secret
+from tests.support.seeded_secrets import seed_secret
 from tests.support.servers.redis_relay import Held, running_redis_relay
 from tests.support.servers.scripted_openai import ReceivedRequest, Reply, ScriptedOpenAI, tool_call
 from tests.support.servers.webhook import Webhook, running_webhook
@@ -133,7 +133,7 @@ async def test_what_arrives_late_is_written_nowhere(model: ScriptedOpenAI, tmp_p
     gate = tmp_path / "gate"
     model.script = _Script(gate)
     settings = {"EVERLOOP_PUSH_ALLOW": "127.0.0.0/8", "EVERLOOP_SHUTDOWN_GRACE": "10"}
-    old_pin, new_pin = plant_secret(OLD_PIN), plant_secret(NEW_PIN)
+    old_pin, new_pin = seed_secret(OLD_PIN), seed_secret(NEW_PIN)
 
     async with (
         running_webhook() as hook,

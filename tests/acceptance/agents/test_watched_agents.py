@@ -16,12 +16,12 @@ from temporalio.api.enums.v1 import TimeoutType
 from temporalio.client import Client
 
 from everloop.gateway.auth.api_keys import add_key, new_key
-from tests.acceptance.test_colleagues import said_by
+from tests.acceptance.agents.test_sub_agents import said_by
 from tests.support.a2a_client import Answer, connected, request, response_of, send
 from tests.support.agents.watched import DECIDING_HOOKS, FOLDER, WATCHED_AGENTS, agent_of
 from tests.support.rigs.deployment import Deployment, Gateway, running_deployment
 from tests.support.secret_search import contains, files_with, redis_keys_with
-from tests.support.seeded_secrets import plant, plant_secret
+from tests.support.seeded_secrets import seed_secret, seed_text
 from tests.support.servers.processes import ServerProcess
 from tests.support.servers.scripted_openai import ReceivedRequest, Reply, ScriptedOpenAI, tool_call
 from tests.support.servers.tokens import AUDIENCE, ISSUER, SigningKey
@@ -272,9 +272,9 @@ async def test_a_tool_learns_who_called_and_nobody_keeps_how_they_proved_it(
     Keys, tokens and other claims stand in no history, nor in Redis, nor on the disk of a server, nor in logs.
     """
     gateway, callers = guarded
-    caller, word = callers[scheme], plant(f"public-{uuid4()}")
+    caller, word = callers[scheme], seed_text(f"public-{uuid4()}")
     for secret in caller.secrets:
-        plant_secret(secret)
+        seed_secret(secret)
     watched.model.script = [
         Reply([tool_call("who", json.dumps({"ledger": str(ledger)}))]),
         Reply(["Done."]),

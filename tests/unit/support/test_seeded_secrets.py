@@ -8,7 +8,7 @@ from uuid import uuid4
 
 import pytest
 
-from tests.support.seeded_secrets import LogSearch, plant, plant_secret
+from tests.support.seeded_secrets import LogSearch, seed_secret, seed_text
 
 
 @pytest.fixture
@@ -25,7 +25,7 @@ def line(level: str, text: str) -> str:
 @pytest.mark.parametrize("name", ["worker-0.log", "gateway-1.log", "below/worker-2.log.1"])
 def test_a_text_that_was_said_is_found_in_logs_of_processes(name: str, logs: Path) -> None:
     """In each line once; what is below level info may hold it."""
-    search, text = LogSearch(logs), plant(f"planted text {uuid4()} ü")
+    search, text = LogSearch(logs), seed_text(f"seeded text {uuid4()} ü")
     log = logs / name
     log.parent.mkdir(exist_ok=True)
     log.write_text(line("debug", text))
@@ -40,7 +40,7 @@ def test_a_text_that_was_said_is_found_in_logs_of_processes(name: str, logs: Pat
 @pytest.mark.parametrize("level", ["debug", "error"])
 def test_a_secret_is_found_at_every_level(level: str, logs: Path) -> None:
     """Also in a line that is no JSON."""
-    secret = plant_secret(f"planted secret {uuid4()}")
+    secret = seed_secret(f"planted secret {uuid4()}")
     (logs / "worker-0.log").write_text(line(level, secret) + f"Traceback: {secret}\n")
 
     assert len(LogSearch(logs).leaks()) == 2

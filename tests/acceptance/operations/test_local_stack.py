@@ -18,7 +18,7 @@ from everloop.deploy.demo.conversation import TaskAccepted, TextArrived, connect
 from everloop.deploy.local.servers import free_port
 from tests.support.a2a_client import connected as over_grpc
 from tests.support.a2a_client import request, send
-from tests.support.seeded_secrets import plant
+from tests.support.seeded_secrets import seed_text
 from tests.support.servers.processes import ROOT
 
 WITHOUT_MODEL = {"OPENAI_API_KEY": "", "OPENAI_BASE_URL": "", "EVERLOOP_MODEL": ""}
@@ -109,7 +109,7 @@ async def completed(url: str, task_id: str) -> Task:
 async def start_counting(url: str) -> str:
     """Start a task that writes for some seconds, leave it in the middle of its answer, return its id."""
     task_id = ""
-    async with connected(url) as client, aclosing(converse(client, plant("Count to 300"))) as arrivals:
+    async with connected(url) as client, aclosing(converse(client, seed_text("Count to 300"))) as arrivals:
         async for arrival in arrivals:
             if isinstance(arrival, TaskAccepted):
                 task_id = arrival.task_id

@@ -16,7 +16,7 @@ from pydantic import JsonValue
 from tests.support.a2a_client import Answer, connected, request, response_of, send
 from tests.support.agents.people import Seats
 from tests.support.rigs.people import (
-    Desk,
+    Harness,
     asked_for,
     call,
     effects,
@@ -36,9 +36,9 @@ Arguments = dict[str, JsonValue]
 
 
 @pytest_asyncio.fixture(loop_scope="session")
-async def client(steady_desk: Desk) -> AsyncGenerator[Client]:
+async def client(steady_harness: Harness) -> AsyncGenerator[Client]:
     """A client that waits for each reply."""
-    async with connected(steady_desk.gateway.url, streaming=False) as connection:
+    async with connected(steady_harness.gateway.url, streaming=False) as connection:
         yield connection
 
 
@@ -61,11 +61,11 @@ POLICIES = {
 @pytest.mark.parametrize("approval", ["yes", {"approved": True}], ids=["text", "data"])
 @pytest.mark.parametrize("policy", POLICIES.values(), ids=POLICIES.keys())
 async def test_an_approved_call_runs_once(
-    steady_desk: Desk, client: Client, ledger: Path, policy: Policy, approval: JsonValue
+    steady_harness: Harness, client: Client, ledger: Path, policy: Policy, approval: JsonValue
 ) -> None:
     """Nothing happens before people have seen the exact arguments and agreed."""
     exact = {**policy.arguments, "ledger": str(ledger)}
-    steady_desk.expect(call(policy.tool, exact))
+    steady_harness.expect(call(policy.tool, exact))
 
     parked = await send(client, request("Go."))
     before = effects(ledger)
@@ -79,7 +79,7 @@ async def test_an_approved_call_runs_once(
     assert before == []
     assert task.status.state == COMPLETED
     assert effects(ledger) == [policy.effect]
-    assert steady_desk.tool_results == [policy.result]
+    assert steady_harness.tool_results == [policy.result]
 
 
 @pytest.mark.parametrize(
@@ -91,16 +91,16 @@ async def test_an_approved_call_runs_once(
     ids=["text", "data"],
 )
 async def test_a_rejected_call_does_not_run(
-    steady_desk: Desk, client: Client, ledger: Path, rejection: JsonValue, result: str
+    steady_harness: Harness, client: Client, ledger: Path, rejection: JsonValue, result: str
 ) -> None:
     """The model reads the rejection, with its note if it has one, as the result of its call, and goes on."""
-    steady_desk.expect(call("pay", {"amount": 5000, "to": "Ann", "ledger": str(ledger)}))
+    steady_harness.expect(call("pay", {"amount": 5000, "to": "Ann", "ledger": str(ledger)}))
 
     parked = await send(client, request("Go."))
     task = await send(client, say(parked.id, rejection))
 
     assert response_of(task) == "Done."
-    assert steady_desk.tool_results == [result]
+    assert steady_harness.tool_results == [result]
     assert effects(ledger) == []
 
 
@@ -135,14 +135,14 @@ BESIDES: dict[str, Arguments] = {
 @pytest.mark.parametrize("asks", ["book", "request_input"])
 @pytest.mark.parametrize("asked", KINDS.values(), ids=KINDS.keys())
 async def test_each_kind_of_question_takes_its_kind_of_answer(
-    steady_desk: Desk, client: Client, ledger: Path, asks: str, asked: Asked
+    steady_harness: Harness, client: Client, ledger: Path, asks: str, asked: Asked
 ) -> None:
     """Whether a tool asks or the model: what is no answer is refused and changes nothing."""
     arguments: dict[str, Arguments] = {
         "book": {"ledger": str(ledger)},
         "request_input": {"question": "Well?", **BESIDES.get(asked.kind, {})},
     }
-    steady_desk.expect(call(asks, {"kind": asked.kind, **arguments[asks]}))
+    steady_harness.expect(call(asks, {"kind": asked.kind, **arguments[asks]}))
 
     parked = await send(client, request("Go."))
     with pytest.raises(InvalidParamsError) as refused:
@@ -158,15 +158,17 @@ async def test_each_kind_of_question_takes_its_kind_of_answer(
     said = json.dumps(asked.value)
     if asks == "book":
         assert effects(ledger) == [[asked.value, "user"]]
-        assert steady_desk.tool_results == [f"booked {said}"]
+        assert steady_harness.tool_results == [f"booked {said}"]
     else:
-        (result,) = steady_desk.tool_results
+        (result,) = steady_harness.tool_results
         assert asked.value == (result if isinstance(asked.value, str) else json.loads(result))
 
 
-async def test_several_questions_are_open_at_once(steady_desk: Desk, client: Client, ledger: Path) -> None:
+async def test_several_questions_are_open_at_once(
+    steady_harness: Harness, client: Client, ledger: Path
+) -> None:
     """Each is answered by its name, in any order, or without one as the oldest; the others stay open."""
-    steady_desk.expect(
+    steady_harness.expect(
         call("pay", {"amount": 2000, "to": "Ann", "ledger": str(ledger)}, 0),
         call("book", {"kind": "selection", "ledger": str(ledger)}, 1),
         call("book", {"kind": "clarification", "ledger": str(ledger)}, 2),
@@ -196,7 +198,7 @@ async def test_several_questions_are_open_at_once(steady_desk: Desk, client: Cli
     assert before == [[1, "Bob"]]
     assert between == [*before, ["20:00", "user"], ["Ann", "user"]]
     assert effects(ledger) == [*between, [2000, "Ann"]]
-    assert steady_desk.tool_results == [
+    assert steady_harness.tool_results == [
         "paid 2000 to Ann",
         'booked "20:00"',
         'booked "Ann"',
@@ -229,29 +231,29 @@ SIGNALS = {
 
 @pytest.mark.parametrize("signal", SIGNALS.values(), ids=SIGNALS.keys())
 async def test_an_operator_sends_the_signal_that_the_details_show(
-    steady_desk: Desk, ledger: Path, signal: Signal
+    steady_harness: Harness, ledger: Path, signal: Signal
 ) -> None:
     """Pasted into the CLI it answers, as it is or with other values; the client's subscription goes on.
 
     What is shown for a secret declines: a signal stands in the history.
     """
-    steady_desk.expect(call(signal.tool, {**signal.arguments, "ledger": str(ledger)}))
+    steady_harness.expect(call(signal.tool, {**signal.arguments, "ledger": str(ledger)}))
 
-    async with connected(steady_desk.gateway.url) as client:
+    async with connected(steady_harness.gateway.url) as client:
         parked = await Answer().read(client.send_message(request("Go.")))
-        details = await steady_desk.details(parked.task_id)
+        details = await steady_harness.details(parked.task_id)
         pasted, _ = re.findall("```json\n(.*)\n```", details)  # the other one skips the call
         subscription = client.subscribe(SubscribeToTaskRequest(id=parked.task_id))
         rest = Answer()
         rest.add(await anext(subscription))
         changed = json.dumps({**json.loads(pasted), **signal.changes})
-        await steady_desk.signal_approve(parked.task_id, changed if signal.changes else pasted)
+        await steady_harness.signal_approve(parked.task_id, changed if signal.changes else pasted)
         await rest.read(subscription)
 
     assert "-required**: waiting, iteration 1\n\nWaits for people." in details
     assert parked.states[-1] == rest.states[0] in {INPUT_REQUIRED, AUTH_REQUIRED}
     assert rest.states[-1] == COMPLETED
-    assert steady_desk.tool_results == [signal.result]
+    assert steady_harness.tool_results == [signal.result]
     assert effects(ledger) == signal.effects
 
 
@@ -268,14 +270,14 @@ async def test_an_operator_sends_the_signal_that_the_details_show(
     ],
 )
 async def test_a_signal_that_answers_nothing_changes_nothing(
-    steady_desk: Desk, client: Client, kind: str, signal: Arguments, problem: str
+    steady_harness: Harness, client: Client, kind: str, signal: Arguments, problem: str
 ) -> None:
     """The task stays parked, and the operator reads what was wrong in the details."""
-    steady_desk.expect(call("book", {"kind": kind, "ledger": "nowhere"}))
+    steady_harness.expect(call("book", {"kind": kind, "ledger": "nowhere"}))
 
     parked = await send(client, request("Go."))
-    await steady_desk.signal_approve(parked.id, json.dumps({**signal, "approved": True}))
-    details = await steady_desk.details(parked.id)
+    await steady_harness.signal_approve(parked.id, json.dumps({**signal, "approved": True}))
+    details = await steady_harness.details(parked.id)
     still = await client.get_task(GetTaskRequest(id=parked.id))
 
     assert re.search(f"`approve` was refused: .*{problem}", details)
@@ -287,29 +289,29 @@ async def test_a_signal_that_answers_nothing_changes_nothing(
     [("blue", "painted blue by timeout"), (None, "rejected because nobody answered in time")],
 )
 async def test_a_question_that_nobody_answers_in_time(
-    steady_desk: Desk, client: Client, default: str | None, result: str
+    steady_harness: Harness, client: Client, default: str | None, result: str
 ) -> None:
     """Its default is the answer then; without one the call ends as rejected, and does not run again."""
-    steady_desk.expect(call("choose", {"default": default}))
+    steady_harness.expect(call("choose", {"default": default}))
 
     parked = await send(client, request("Go."))
-    await (await steady_desk.workflow(parked.id)).result()
+    await (await steady_harness.workflow(parked.id)).result()
     task = await client.get_task(GetTaskRequest(id=parked.id))
 
     assert parked.status.state == INPUT_REQUIRED
     assert task.status.state == COMPLETED
-    assert steady_desk.tool_results == [result]
+    assert steady_harness.tool_results == [result]
 
 
 @pytest.mark.parametrize("streaming", [False, True], ids=["blocking", "streaming"])
 async def test_sending_an_answer_returns_at_the_next_interruption(
-    steady_desk: Desk, ledger: Path, *, streaming: bool
+    steady_harness: Harness, ledger: Path, *, streaming: bool
 ) -> None:
     """It does not return with the question that it answers, nor does it wait for the answer to the next."""
     arguments = {"disk": "sda", "ledger": str(ledger)}
-    steady_desk.expect(call("wipe", arguments, 0), call("wipe", arguments, 1))
+    steady_harness.expect(call("wipe", arguments, 0), call("wipe", arguments, 1))
 
-    async with connected(steady_desk.gateway.url, streaming=streaming) as client:
+    async with connected(steady_harness.gateway.url, streaming=streaming) as client:
         first = await Answer().read(client.send_message(request("Go.")))
         both = await client.get_task(GetTaskRequest(id=first.task_id))
         one, other = questions(await asked_for(client, both, 2))

@@ -6,7 +6,7 @@ from a2a.types.a2a_pb2 import SubscribeToTaskRequest, TaskState
 
 from tests.support.a2a_client import Answer, connected, request, response_of, send
 from tests.support.rigs.deployment import Deployment, running_deployment
-from tests.support.rigs.people import PEOPLE_AGENT, Desk, call, effects, say
+from tests.support.rigs.people import PEOPLE_AGENT, Harness, call, effects, say
 from tests.support.servers.processes import redis_answers, temporal_answers, wait_until_answers
 from tests.support.servers.scripted_openai import Reply, ScriptedOpenAI
 
@@ -21,12 +21,12 @@ async def test_a_parked_task_outlives_everything(tmp_path: Path, model: Scripted
     one_slot = {"EVERLOOP_MAX_CONCURRENT_ACTIVITIES": "1"}
     async with running_deployment(tmp_path, model.base_url, agents=PEOPLE_AGENT, **one_slot) as everloop:
         await everloop.add_worker()
-        desk = Desk(model, everloop, await everloop.add_gateway())
-        async with connected(desk.gateway.url, streaming=False) as client:
+        harness = Harness(model, everloop, await everloop.add_gateway())
+        async with connected(harness.gateway.url, streaming=False) as client:
             parked = await send(client, request("Go."))
             other = await send(client, request("Work on something else."))
-        details = await desk.details(parked.id)
-        described = await (await desk.workflow(parked.id)).describe()
+        details = await harness.details(parked.id)
+        described = await (await harness.workflow(parked.id)).describe()
         await _crash(everloop)
 
         await everloop.add_worker()
@@ -45,7 +45,7 @@ async def test_a_parked_task_outlives_everything(tmp_path: Path, model: Scripted
     assert rest.states[-1] == task.status.state == TaskState.TASK_STATE_COMPLETED
     assert rest.text == response_of(task) == "Done."
     assert effects(ledger) == [[2000, "Ann"]]
-    assert desk.tool_results == ["paid 2000 to Ann"]
+    assert harness.tool_results == ["paid 2000 to Ann"]
 
 
 async def _crash(everloop: Deployment) -> None:

@@ -18,7 +18,7 @@ from everloop.runtime.protocol.tasks import EVENTS_EXTENSION
 from tests.support.a2a_client import Answer, connected, request, response_of, send
 from tests.support.rigs.deployment import Deployment, running_deployment
 from tests.support.rigs.people import say, shown
-from tests.support.seeded_secrets import plant_secret
+from tests.support.seeded_secrets import seed_secret
 from tests.support.servers.scripted_openai import Answer as ModelAnswer
 from tests.support.servers.scripted_openai import ReceivedRequest, Reply, ScriptedOpenAI, tool_call
 
@@ -28,7 +28,7 @@ INPUT_REQUIRED = TaskState.TASK_STATE_INPUT_REQUIRED
 
 
 @pytest_asyncio.fixture
-async def colleagues(tmp_path: Path, model: ScriptedOpenAI) -> AsyncGenerator[Deployment]:
+async def everloop(tmp_path: Path, model: ScriptedOpenAI) -> AsyncGenerator[Deployment]:
     async with running_deployment(tmp_path, model.base_url, agents=AGENTS) as running:
         yield running
 
@@ -59,7 +59,7 @@ async def read(client: Client, message: SendMessageRequest) -> list[dict[str, Js
 
 @pytest.mark.parametrize("killed", ["while it asks", "while the sub-agent's model writes"])
 async def test_a_question_of_a_sub_agent_survives_a_worker(
-    model: ScriptedOpenAI, colleagues: Deployment, killed: str
+    model: ScriptedOpenAI, everloop: Deployment, killed: str
 ) -> None:
     """It is asked at the client's task, answered there, and what it led to happens once."""
     stuck = [Reply(["Half a po", asyncio.Event()])] if killed != "while it asks" else []
@@ -67,8 +67,8 @@ async def test_a_question_of_a_sub_agent_survives_a_worker(
         lead=[Reply([tool_call("writer", '{"request": "Write a poem."}')]), Reply(["It is written."])],
         writer=[Reply([tool_call("ask_title")]), *stuck, Reply(["A poem."])],
     )
-    worker = await colleagues.add_worker()
-    gateway = await colleagues.add_gateway()
+    worker = await everloop.add_worker()
+    gateway = await everloop.add_gateway()
 
     async with connected(f"{gateway.url}/agents/lead", streaming=False) as client:
         parked = await send(client, request("Go."))
@@ -76,13 +76,13 @@ async def test_a_question_of_a_sub_agent_survives_a_worker(
         assert "Which title?" in shown(parked)
         if killed == "while it asks":
             worker.kill()
-            await colleagues.add_worker()
+            await everloop.add_worker()
             task = await send(client, say(parked.id, "Autumn"))
         else:
             answering = asyncio.create_task(send(client, say(parked.id, "Autumn")))
             await model.request(3)
             worker.kill()
-            await colleagues.add_worker()
+            await everloop.add_worker()
             task = await answering
 
     assert (task.status.state, response_of(task)) == (COMPLETED, "It is written.")
@@ -90,19 +90,19 @@ async def test_a_question_of_a_sub_agent_survives_a_worker(
     assert said_by(model, "writer")[-1].tool_results == ["the title is Autumn"]
 
 
-async def test_a_secret_finds_its_way_down(model: ScriptedOpenAI, colleagues: Deployment) -> None:
+async def test_a_secret_finds_its_way_down(model: ScriptedOpenAI, everloop: Deployment) -> None:
     """The sub-agent's tool reads it; nobody else sees it, not even the models."""
     model.script = by_model(
         lead=[Reply([tool_call("writer", '{"request": "Log in."}')]), Reply(["In."])],
         writer=[Reply([tool_call("log_in")]), Reply(["Logged in."])],
     )
-    await colleagues.add_worker()
-    gateway = await colleagues.add_gateway()
+    await everloop.add_worker()
+    gateway = await everloop.add_gateway()
 
     async with connected(f"{gateway.url}/agents/lead", streaming=False) as client:
         parked = await send(client, request("Go."))
         assert parked.status.state == TaskState.TASK_STATE_AUTH_REQUIRED
-        task = await send(client, say(parked.id, f"secret: {plant_secret('hunter2-hunter2')}"))
+        task = await send(client, say(parked.id, f"secret: {seed_secret('hunter2-hunter2')}"))
 
     assert response_of(task) == "In."
     assert said_by(model, "writer")[-1].tool_results == ["it has 15 characters"]
@@ -111,7 +111,7 @@ async def test_a_secret_finds_its_way_down(model: ScriptedOpenAI, colleagues: De
 
 
 async def test_an_approval_of_a_sub_agents_call(
-    model: ScriptedOpenAI, colleagues: Deployment, tmp_path: Path
+    model: ScriptedOpenAI, everloop: Deployment, tmp_path: Path
 ) -> None:
     """Nothing happens before the client of the parent has agreed; the worker that asked may be gone."""
     ledger = tmp_path / "published"
@@ -120,14 +120,14 @@ async def test_an_approval_of_a_sub_agents_call(
         lead=[Reply([tool_call("writer", '{"request": "Publish."}')]), Reply(["Out."])],
         writer=[Reply([tool_call("publish_text", arguments)]), Reply(["Published."])],
     )
-    worker = await colleagues.add_worker()
-    gateway = await colleagues.add_gateway()
+    worker = await everloop.add_worker()
+    gateway = await everloop.add_gateway()
 
     async with connected(f"{gateway.url}/agents/lead", streaming=False) as client:
         parked = await send(client, request("Go."))
         before = ledger.exists()
         worker.kill()
-        await colleagues.add_worker()
+        await everloop.add_worker()
         task = await send(client, say(parked.id, "yes"))
 
     assert not before
@@ -136,7 +136,7 @@ async def test_an_approval_of_a_sub_agents_call(
 
 
 async def test_the_guard_of_an_agent_holds_for_its_sub_agent(
-    model: ScriptedOpenAI, colleagues: Deployment, tmp_path: Path
+    model: ScriptedOpenAI, everloop: Deployment, tmp_path: Path
 ) -> None:
     """What it denies does not run; what people approve runs once, though the worker that asked died."""
     ledger = tmp_path / "ledger"
@@ -149,14 +149,14 @@ async def test_the_guard_of_an_agent_holds_for_its_sub_agent(
         lead=[Reply([tool_call("writer", '{"request": "Write."}')]), Reply(["Done."])],
         writer=[Reply(calls), Reply(["Written."])],
     )
-    worker = await colleagues.add_worker()
-    gateway = await colleagues.add_gateway()
+    worker = await everloop.add_worker()
+    gateway = await everloop.add_gateway()
 
     async with connected(f"{gateway.url}/agents/lead", streaming=False) as client:
         parked = await send(client, request("Go."))
         before = ledger.exists()
         worker.kill()
-        await colleagues.add_worker()
+        await everloop.add_worker()
         task = await send(client, say(parked.id, "yes"))
 
     assert (parked.status.state, before) == (INPUT_REQUIRED, False)
@@ -169,7 +169,7 @@ async def test_the_guard_of_an_agent_holds_for_its_sub_agent(
 
 
 async def test_what_a_sub_agent_does_reaches_the_parents_subscribers(
-    model: ScriptedOpenAI, colleagues: Deployment, tmp_path: Path
+    model: ScriptedOpenAI, everloop: Deployment, tmp_path: Path
 ) -> None:
     """The call that asks it starts and ends as any; its own events come in between, with the path to it."""
     arguments = json.dumps({"folder": str(tmp_path), "gate": ""})
@@ -177,8 +177,8 @@ async def test_what_a_sub_agent_does_reaches_the_parents_subscribers(
         lead=[Reply([tool_call("writer", '{"request": "Write."}')]), Reply(["Done."])],
         writer=[Reply([tool_call("write_once", arguments)]), Reply(["A line."])],
     )
-    await colleagues.add_worker()
-    gateway = await colleagues.add_gateway()
+    await everloop.add_worker()
+    gateway = await everloop.add_gateway()
 
     async with connected(f"{gateway.url}/agents/lead") as client:
         events = await read(client, request("Go."))
@@ -199,20 +199,20 @@ async def test_what_a_sub_agent_does_reaches_the_parents_subscribers(
     assert "artifact-chunk" in kinds
 
 
-async def test_a_handed_over_task_survives_a_worker(model: ScriptedOpenAI, colleagues: Deployment) -> None:
+async def test_a_handed_over_task_survives_a_worker(model: ScriptedOpenAI, everloop: Deployment) -> None:
     """The other agent goes on with all that was said, under the same task, and answers once."""
     model.script = by_model(
         lead=[Reply(["Over to you.", tool_call("hand_over_to_closer", '{"reason": "it is late"}')])],
         closer=[Reply(["Half an ans", asyncio.Event()]), Reply(["Closed."])],
     )
-    worker = await colleagues.add_worker()
-    gateway = await colleagues.add_gateway()
+    worker = await everloop.add_worker()
+    gateway = await everloop.add_gateway()
 
     async with connected(f"{gateway.url}/agents/lead") as client:
         reading = asyncio.create_task(Answer().read(client.send_message(request("Go."))))
         await model.request(2)
         worker.kill()
-        await colleagues.add_worker()
+        await everloop.add_worker()
         answer = await reading
         task = await client.get_task(GetTaskRequest(id=answer.task_id))
 

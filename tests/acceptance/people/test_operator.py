@@ -1,4 +1,4 @@
-"""The Temporal UI and its command line as the operator's desk: every command as the page tells it."""
+"""The Temporal UI and its command line as the operator's harness: every command as the page tells it."""
 
 import asyncio
 import json
@@ -16,7 +16,7 @@ from tests.support.a2a_client import Answer as Seen
 from tests.support.a2a_client import connected, response_of
 from tests.support.agents.operator import PEER_URL
 from tests.support.rigs.deployment import running_deployment
-from tests.support.rigs.operator import Desk, in_state, said, until
+from tests.support.rigs.operator import Harness, in_state, said, until
 from tests.support.servers.scripted_openai import Refusal, Reply, ScriptedOpenAI, tool_call
 
 MODULE = "tests.support.agents.operator"
@@ -25,7 +25,7 @@ INPUT_REQUIRED, FAILED = TaskState.TASK_STATE_INPUT_REQUIRED, TaskState.TASK_STA
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
-async def desk(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Desk]:
+async def harness(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Harness]:
     """One worker, and a gateway for each of two agents; tests part them by task."""
     directory = tmp_path_factory.mktemp("operator")
     agents = f"{MODULE}:agent,{MODULE}:patient,{MODULE}:lead"
@@ -37,9 +37,9 @@ async def desk(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Desk]
         everloop.environment[PEER_URL] = gateway.url
         await everloop.add_worker()
         everloop.environment["EVERLOOP_AGENTS"] = f"{MODULE}:patient,{MODULE}:agent"
-        desk = Desk(everloop, gateway, await everloop.add_gateway())
-        model.script = desk.answer
-        yield desk
+        harness = Harness(everloop, gateway, await everloop.add_gateway())
+        model.script = harness.answer
+        yield harness
 
 
 def _call(tool: str, ledger: Path, gate: Path | None = None) -> Reply:
@@ -52,21 +52,21 @@ async def _until_written(ledger: Path) -> None:
         await asyncio.sleep(0.02)
 
 
-async def test_the_details_show_what_answers_a_question(desk: Desk) -> None:
+async def test_the_details_show_what_answers_a_question(harness: Harness) -> None:
     """Phase, iteration, tokens, and a signal that only has to be pasted; the list finds each state."""
-    async with connected(desk.gateway.url) as client:
+    async with connected(harness.gateway.url) as client:
         reply = Reply([tool_call("transfer", '{"amount": 7}')])
-        task_id, requests = await desk.start(client, reply, Reply(["Done."]))
+        task_id, requests = await harness.start(client, reply, Reply(["Done."]))
         task = await in_state(client, task_id, INPUT_REQUIRED)
         its_own = f"AgentId = 'clerk' AND Owner = 'anonymous' AND ContextId = '{task.context_id}'"
-        parked = await until(lambda: desk.found(f"{its_own} AND TaskState = 'input-required'"))
-        details = await desk.details(task_id)
+        parked = await until(lambda: harness.found(f"{its_own} AND TaskState = 'input-required'"))
+        details = await harness.details(task_id)
         signal = re.findall(r"```json\n(.*)\n```", details)[0]
-        await desk.temporal(
+        await harness.temporal(
             "workflow", "signal", "--workflow-id", task_id, "--name", "approve", "--input", signal
         )
         task = await in_state(client, task_id, COMPLETED)
-        ended = await until(lambda: desk.found(f"{its_own} AND TaskState = 'completed'"))
+        ended = await until(lambda: harness.found(f"{its_own} AND TaskState = 'completed'"))
 
     for shown in (
         "input-required",
@@ -80,18 +80,18 @@ async def test_the_details_show_what_answers_a_question(desk: Desk) -> None:
     assert response_of(task) == "Done."
     assert requests[-1].tool_results == ["sent 7"]
     assert parked == ended == {task_id}
-    assert await desk.found(f"{its_own} AND TaskState = 'input-required'") == set()
+    assert await harness.found(f"{its_own} AND TaskState = 'input-required'") == set()
 
 
-async def test_a_task_waits_for_an_operator_when_no_model_answers(desk: Desk) -> None:
+async def test_a_task_waits_for_an_operator_when_no_model_answers(harness: Harness) -> None:
     """With `on_model_failure="wait"` it says what is wrong, and goes on at the signal `resume`."""
-    async with connected(desk.patient.url) as client:
-        task_id, _ = await desk.start(client, Refusal(401, "wrong_key"), Reply(["Now ", "it works."]))
+    async with connected(harness.patient.url) as client:
+        task_id, _ = await harness.start(client, Refusal(401, "wrong_key"), Reply(["Now ", "it works."]))
         waiting = await until(
             lambda: client.get_task(GetTaskRequest(id=task_id)), does=lambda task: "operator" in said(task)
         )
-        details = await until(lambda: desk.details(task_id), does=lambda text: "resume" in text)
-        await desk.temporal("workflow", "signal", "--workflow-id", task_id, "--name", "resume")
+        details = await until(lambda: harness.details(task_id), does=lambda text: "resume" in text)
+        await harness.temporal("workflow", "signal", "--workflow-id", task_id, "--name", "resume")
         task = await in_state(client, task_id, COMPLETED)
 
     assert waiting.status.state == WORKING
@@ -101,10 +101,10 @@ async def test_a_task_waits_for_an_operator_when_no_model_answers(desk: Desk) ->
     assert response_of(task) == "Now it works."
 
 
-async def _before(desk: Desk, task_id: str, event_type: str) -> str:
+async def _before(harness: Harness, task_id: str, event_type: str) -> str:
     """Return the event to reset to: the completed workflow task above the first event of a type."""
     above = ""
-    for event in await desk.history(task_id):
+    for event in await harness.history(task_id):
         if event["eventType"] == event_type:
             break
         if event["eventType"] == "EVENT_TYPE_WORKFLOW_TASK_COMPLETED":
@@ -113,21 +113,25 @@ async def _before(desk: Desk, task_id: str, event_type: str) -> str:
 
 
 @pytest.mark.parametrize("kind", ["FirstWorkflowTask", "LastWorkflowTask", "event"])
-async def test_a_completed_task_goes_on_after_a_reset(desk: Desk, tmp_path: Path, kind: str) -> None:
+async def test_a_completed_task_goes_on_after_a_reset(harness: Harness, tmp_path: Path, kind: str) -> None:
     """Whatever is done again, the tool's effect is not; views and subscribers follow the newer run."""
     ledger, more = tmp_path / "ledger", asyncio.Event()
     calls = [_call("pay", ledger), Reply(["Done."])]
     again = {"FirstWorkflowTask": [calls[0]], "event": [], "LastWorkflowTask": []}[kind]
-    async with connected(desk.gateway.url) as client:
-        task_id, requests = await desk.start(client, *calls, *again, Reply(["Better ", more, "now."]))
+    async with connected(harness.gateway.url) as client:
+        task_id, requests = await harness.start(client, *calls, *again, Reply(["Better ", more, "now."]))
         await in_state(client, task_id, COMPLETED)
         if kind == "event":
             # The completed workflow task behind the tool's: what comes first after it is the model.
-            ends = [e["eventId"] for e in await desk.history(task_id) if "TASK_COMPLETED" in e["eventType"]]
+            ends = [
+                e["eventId"] for e in await harness.history(task_id) if "TASK_COMPLETED" in e["eventType"]
+            ]
             target = ("--event-id", ends[4])
         else:
             target = ("--type", kind)
-        await desk.temporal("workflow", "reset", "--workflow-id", task_id, *target, "--reason", "once more")
+        await harness.temporal(
+            "workflow", "reset", "--workflow-id", task_id, *target, "--reason", "once more"
+        )
         seen = Seen()
         if kind != "LastWorkflowTask":
             await in_state(client, task_id, WORKING)
@@ -135,7 +139,7 @@ async def test_a_completed_task_goes_on_after_a_reset(desk: Desk, tmp_path: Path
             seen.add(await anext(subscription))
             more.set()
             await seen.read(subscription)
-        await desk.ask("workflow", "result", "--workflow-id", task_id)
+        await harness.ask("workflow", "result", "--workflow-id", task_id)
         task = await in_state(client, task_id, COMPLETED)
 
     asked, answer = {
@@ -154,18 +158,18 @@ async def test_a_completed_task_goes_on_after_a_reset(desk: Desk, tmp_path: Path
 
 @pytest.mark.parametrize("who", ["clerk", "clerk_elsewhere"])
 async def test_what_another_agent_did_is_not_done_again_after_a_reset(
-    desk: Desk, tmp_path: Path, who: str
+    harness: Harness, tmp_path: Path, who: str
 ) -> None:
     """The model is asked again, with ids of its own making; the sub-agent or peer has paid already."""
     ledger, prompt = tmp_path / "ledger", f"pay with {who}"
     asks = Reply([tool_call(who, json.dumps({"request": prompt}))])
-    desk.scripts[prompt] = [_call("pay", ledger), Reply(["It is paid."])] * 2
-    async with connected(f"{desk.gateway.url}/agents/lead") as client:
-        task_id, requests = await desk.start(client, asks, Reply(["Done."]), asks, Reply(["Done again."]))
+    harness.scripts[prompt] = [_call("pay", ledger), Reply(["It is paid."])] * 2
+    async with connected(f"{harness.gateway.url}/agents/lead") as client:
+        task_id, requests = await harness.start(client, asks, Reply(["Done."]), asks, Reply(["Done again."]))
         await in_state(client, task_id, COMPLETED)
         reset = ("workflow", "reset", "--workflow-id", task_id, "--type", "FirstWorkflowTask")
-        await desk.temporal(*reset, "--reason", "once more")
-        await until(lambda: desk.ask("workflow", "result", "--workflow-id", task_id))
+        await harness.temporal(*reset, "--reason", "once more")
+        await until(lambda: harness.ask("workflow", "result", "--workflow-id", task_id))
         task = await until(
             lambda: client.get_task(GetTaskRequest(id=task_id)),
             does=lambda task: response_of(task) == "Done again.",
@@ -177,18 +181,18 @@ async def test_what_another_agent_did_is_not_done_again_after_a_reset(
     assert len(ledger.read_text().splitlines()) == 1
 
 
-async def test_a_failed_task_goes_on_after_a_reset(desk: Desk, tmp_path: Path) -> None:
+async def test_a_failed_task_goes_on_after_a_reset(harness: Harness, tmp_path: Path) -> None:
     """Reset to before the call that failed, it is tried again; the tools before it are not."""
     ledger = tmp_path / "ledger"
     script = [_call("pay", ledger), Refusal(401, "wrong_key"), Reply(["Done ", "after all."])]
-    async with connected(desk.gateway.url) as client:
-        task_id, requests = await desk.start(client, *script)
+    async with connected(harness.gateway.url) as client:
+        task_id, requests = await harness.start(client, *script)
         failed = await in_state(client, task_id, FAILED)
-        event = await _before(desk, task_id, "EVENT_TYPE_ACTIVITY_TASK_FAILED")
+        event = await _before(harness, task_id, "EVENT_TYPE_ACTIVITY_TASK_FAILED")
         reset = ("workflow", "reset", "--workflow-id", task_id, "--event-id", event, "--reason", "new key")
-        await desk.temporal(*reset)
+        await harness.temporal(*reset)
         task = await in_state(client, task_id, COMPLETED)
-        found = await until(lambda: desk.found(f"WorkflowId = '{task_id}' AND TaskState = 'completed'"))
+        found = await until(lambda: harness.found(f"WorkflowId = '{task_id}' AND TaskState = 'completed'"))
 
     assert "OPENAI_API_KEY" in said(failed)
     assert response_of(task) == "Done after all."
@@ -197,11 +201,11 @@ async def test_a_failed_task_goes_on_after_a_reset(desk: Desk, tmp_path: Path) -
     assert found == {task_id}
 
 
-async def test_a_paused_model_call_is_made_again(desk: Desk) -> None:
+async def test_a_paused_model_call_is_made_again(harness: Harness) -> None:
     """The provider is hung up on; the draft stays until the next attempt replaces it."""
-    async with connected(desk.gateway.url) as client:
+    async with connected(harness.gateway.url) as client:
         script = [Reply(["Half an ans", asyncio.Event()]), Reply(["A whole ", "answer."])]
-        task_id, requests = await desk.start(client, *script)
+        task_id, requests = await harness.start(client, *script)
         await until(
             lambda: client.get_task(GetTaskRequest(id=task_id)),
             does=lambda task: response_of(task) == "Half an ans",
@@ -210,11 +214,11 @@ async def test_a_paused_model_call_is_made_again(desk: Desk) -> None:
         subscription = client.subscribe(SubscribeToTaskRequest(id=task_id))
         seen.add(await anext(subscription))
         of_it = ("--workflow-id", task_id, "--activity-id", "1")
-        await desk.temporal("activity", "pause", *of_it, "--reason", "the provider is being repaired")
-        await until(lambda: desk.activity(task_id), does=lambda activity: activity == ("1", "PAUSED"))
+        await harness.temporal("activity", "pause", *of_it, "--reason", "the provider is being repaired")
+        await until(lambda: harness.activity(task_id), does=lambda activity: activity == ("1", "PAUSED"))
         await asyncio.wait_for(requests[0].disconnected.wait(), 10)
         paused = await client.get_task(GetTaskRequest(id=task_id))
-        await desk.temporal("activity", "unpause", *of_it)
+        await harness.temporal("activity", "unpause", *of_it)
         await seen.read(subscription)
         task = await client.get_task(GetTaskRequest(id=task_id))
 
@@ -223,17 +227,17 @@ async def test_a_paused_model_call_is_made_again(desk: Desk) -> None:
     assert (seen.finals, seen.states[-1], len(requests)) == (1, COMPLETED, 2)
 
 
-async def test_a_reset_activity_is_retried_at_once(desk: Desk) -> None:
+async def test_a_reset_activity_is_retried_at_once(harness: Harness) -> None:
     """A call that waits for its next attempt does not wait any longer, and its note is taken back."""
-    async with connected(desk.gateway.url) as client:
+    async with connected(harness.gateway.url) as client:
         busy = Refusal(503, "busy", headers={"retry-after": "300"})
         more = asyncio.Event()
-        task_id, _ = await desk.start(client, busy, Reply(["At ", more, "last."]))
+        task_id, _ = await harness.start(client, busy, Reply(["At ", more, "last."]))
         waiting = await until(
             lambda: client.get_task(GetTaskRequest(id=task_id)), does=lambda task: bool(said(task))
         )
-        await until(lambda: desk.activity(task_id), does=lambda activity: activity == ("1", "SCHEDULED"))
-        await desk.temporal("activity", "reset", "--workflow-id", task_id, "--activity-id", "1")
+        await until(lambda: harness.activity(task_id), does=lambda activity: activity == ("1", "SCHEDULED"))
+        await harness.temporal("activity", "reset", "--workflow-id", task_id, "--activity-id", "1")
         writing = await until(
             lambda: client.get_task(GetTaskRequest(id=task_id)), does=lambda task: bool(task.artifacts)
         )
@@ -245,32 +249,32 @@ async def test_a_reset_activity_is_retried_at_once(desk: Desk) -> None:
     assert response_of(task) == "At last."
 
 
-async def _until_heard(desk: Desk, task_id: str) -> None:
+async def _until_heard(harness: Harness, task_id: str) -> None:
     """Wait until the answers to two heartbeats have told the running activity that it is paused."""
     for _ in range(2):
-        before = await desk.heartbeat(task_id)
+        before = await harness.heartbeat(task_id)
         await until(
-            lambda: asyncio.gather(desk.heartbeat(task_id), desk.activity(task_id)),
+            lambda: asyncio.gather(harness.heartbeat(task_id), harness.activity(task_id)),
             does=lambda seen, last=before: seen[0] != last or seen[1][1] == "PAUSED",
         )
 
 
 @pytest.mark.parametrize("tool", ["pay", "pay_slowly", "look_up"])
-async def test_a_paused_tool_has_its_effect_once(desk: Desk, tmp_path: Path, tool: str) -> None:
+async def test_a_paused_tool_has_its_effect_once(harness: Harness, tmp_path: Path, tool: str) -> None:
     """An idempotent one stops and runs again with its key; another one comes to its end. None is an error."""
     ledger, gate = tmp_path / "ledger", tmp_path / "gate"
-    async with connected(desk.gateway.url) as client:
-        task_id, requests = await desk.start(client, _call(tool, ledger, gate), Reply(["Done."]))
+    async with connected(harness.gateway.url) as client:
+        task_id, requests = await harness.start(client, _call(tool, ledger, gate), Reply(["Done."]))
         await _until_written(ledger)
-        activity, _ = await desk.activity(task_id)
+        activity, _ = await harness.activity(task_id)
         of_it = ("--workflow-id", task_id, "--activity-id", activity)
-        await desk.temporal("activity", "pause", *of_it)
+        await harness.temporal("activity", "pause", *of_it)
         held = "PAUSED" if tool == "look_up" else "PAUSE_REQUESTED"
-        await _until_heard(desk, task_id)
-        await until(lambda: desk.activity(task_id), does=lambda pending: pending == (activity, held))
+        await _until_heard(harness, task_id)
+        await until(lambda: harness.activity(task_id), does=lambda pending: pending == (activity, held))
         gate.touch()
         if tool == "look_up":
-            await desk.temporal("activity", "unpause", *of_it)
+            await harness.temporal("activity", "unpause", *of_it)
         task = await in_state(client, task_id, COMPLETED)
 
     assert response_of(task) == "Done."
@@ -281,15 +285,15 @@ async def test_a_paused_tool_has_its_effect_once(desk: Desk, tmp_path: Path, too
 
 @pytest.mark.parametrize("touch", [("reset",), ("pause",), ("pause", "unpause")], ids="-".join)
 async def test_a_task_is_cancelled_whatever_was_done_to_its_activity(
-    desk: Desk, tmp_path: Path, touch: tuple[str, ...]
+    harness: Harness, tmp_path: Path, touch: tuple[str, ...]
 ) -> None:
     """It hangs, for hours. Temporal tells its attempt nothing more, and nobody waits for that."""
     ledger, gate = tmp_path / "ledger", tmp_path / "gate"
-    async with connected(desk.gateway.url) as client:
-        task_id, _ = await desk.start(client, _call("hang", ledger, gate))
+    async with connected(harness.gateway.url) as client:
+        task_id, _ = await harness.start(client, _call("hang", ledger, gate))
         await _until_written(ledger)
-        await _touch(desk, task_id, *touch)
-        await desk.temporal("workflow", "cancel", "--workflow-id", task_id)
+        await _touch(harness, task_id, *touch)
+        await harness.temporal("workflow", "cancel", "--workflow-id", task_id)
         canceled = await in_state(client, task_id, TaskState.TASK_STATE_CANCELED)
         gate.touch()
 
@@ -298,17 +302,17 @@ async def test_a_task_is_cancelled_whatever_was_done_to_its_activity(
 
 
 @pytest.mark.parametrize("touch", [(), ("pause",)], ids=["untouched", "paused"])
-async def test_a_call_that_hangs_is_skipped(desk: Desk, tmp_path: Path, touch: tuple[str, ...]) -> None:
+async def test_a_call_that_hangs_is_skipped(harness: Harness, tmp_path: Path, touch: tuple[str, ...]) -> None:
     """The details show how; the model reads why, and the task goes on."""
     ledger, gate = tmp_path / "ledger", tmp_path / "gate"
-    async with connected(desk.gateway.url) as client:
-        task_id, requests = await desk.start(client, _call("hang", ledger, gate), Reply(["Without it."]))
+    async with connected(harness.gateway.url) as client:
+        task_id, requests = await harness.start(client, _call("hang", ledger, gate), Reply(["Without it."]))
         await _until_written(ledger)
-        await _touch(desk, task_id, *touch)
-        details = await desk.details(task_id)
+        await _touch(harness, task_id, *touch)
+        details = await harness.details(task_id)
         (signal,) = re.findall(r"```json\n(.*)\n```", details)
         noted = json.dumps({**json.loads(signal), "note": "the bank is closed"})
-        await desk.temporal(
+        await harness.temporal(
             "workflow", "signal", "--workflow-id", task_id, "--name", "skip_call", "--input", noted
         )
         task = await in_state(client, task_id, COMPLETED)
@@ -324,30 +328,34 @@ async def test_a_call_that_hangs_is_skipped(desk: Desk, tmp_path: Path, touch: t
     assert len(ledger.read_text().splitlines()) == 1
 
 
-async def _touch(desk: Desk, task_id: str, *commands: str) -> None:
+async def _touch(harness: Harness, task_id: str, *commands: str) -> None:
     """Do this to the activity that runs, and wait until its attempt has heard of it."""
-    activity, _ = await desk.activity(task_id)
+    activity, _ = await harness.activity(task_id)
     for command in commands:
-        await desk.temporal("activity", command, "--workflow-id", task_id, "--activity-id", activity)
-        await _until_heard(desk, task_id)
+        await harness.temporal("activity", command, "--workflow-id", task_id, "--activity-id", activity)
+        await _until_heard(harness, task_id)
 
 
-async def test_a_paused_workflow_goes_on_where_it_was(desk: Desk) -> None:
+async def test_a_paused_workflow_goes_on_where_it_was(harness: Harness) -> None:
     """What runs comes to its end, nothing new begins; messages are refused for now, with the reason."""
-    async with connected(desk.gateway.url) as client, httpx.AsyncClient() as http:
+    async with connected(harness.gateway.url) as client, httpx.AsyncClient() as http:
         more = asyncio.Event()
         script = [Reply([tool_call("transfer", '{"amount": 1}'), more]), Reply(["Done."])]
-        task_id, requests = await desk.start(client, *script)
-        await until(lambda: desk.activity(task_id), does=lambda activity: activity == ("1", "STARTED"))
-        await desk.temporal("workflow", "pause", "--workflow-id", task_id, "--reason", "a closer look")
+        task_id, requests = await harness.start(client, *script)
+        await until(lambda: harness.activity(task_id), does=lambda activity: activity == ("1", "STARTED"))
+        await harness.temporal("workflow", "pause", "--workflow-id", task_id, "--reason", "a closer look")
         more.set()
-        found = await until(lambda: desk.found("ExecutionStatus = 'Paused'"), does=lambda ids: task_id in ids)
-        refused = await http.post(desk.gateway.url, json=_follow_up(task_id), headers={"A2A-Version": "1.0"})
+        found = await until(
+            lambda: harness.found("ExecutionStatus = 'Paused'"), does=lambda ids: task_id in ids
+        )
+        refused = await http.post(
+            harness.gateway.url, json=_follow_up(task_id), headers={"A2A-Version": "1.0"}
+        )
         task = await client.get_task(GetTaskRequest(id=task_id))
-        await desk.temporal("workflow", "unpause", "--workflow-id", task_id, "--reason", "seen")
+        await harness.temporal("workflow", "unpause", "--workflow-id", task_id, "--reason", "seen")
         await in_state(client, task_id, INPUT_REQUIRED)
         rejection = '{"call_id": "r00001c01", "approved": false, "note": "not today"}'
-        await desk.temporal(
+        await harness.temporal(
             "workflow", "signal", "--workflow-id", task_id, "--name", "approve", "--input", rejection
         )
         done = await in_state(client, task_id, COMPLETED)
@@ -365,15 +373,15 @@ def _follow_up(task_id: str) -> dict[str, object]:
     return {"jsonrpc": "2.0", "id": 1, "method": "SendMessage", "params": {"message": message}}
 
 
-async def test_a_terminated_task_says_why(desk: Desk) -> None:
+async def test_a_terminated_task_says_why(harness: Harness) -> None:
     """No code is left to tell it; the client that follows hears of it, and so does GetTask."""
-    async with connected(desk.gateway.url) as client:
-        task_id, _ = await desk.start(client, Reply(["Half an ans", asyncio.Event()]))
+    async with connected(harness.gateway.url) as client:
+        task_id, _ = await harness.start(client, Reply(["Half an ans", asyncio.Event()]))
         await until(
             lambda: client.get_task(GetTaskRequest(id=task_id)), does=lambda task: bool(task.artifacts)
         )
         following = asyncio.create_task(Seen().read(client.subscribe(SubscribeToTaskRequest(id=task_id))))
-        await desk.temporal(
+        await harness.temporal(
             "workflow", "terminate", "--workflow-id", task_id, "--reason", "the wrong customer"
         )
         seen = await asyncio.wait_for(following, 30)
@@ -385,41 +393,41 @@ async def test_a_terminated_task_says_why(desk: Desk) -> None:
 
 
 @asynccontextmanager
-async def _new_desk(directory: Path) -> AsyncGenerator[Desk]:
-    """A desk of its own, without workers."""
+async def _new_harness(directory: Path) -> AsyncGenerator[Harness]:
+    """A harness of its own, without workers."""
     async with (
         ScriptedOpenAI() as model,
         running_deployment(directory, model.base_url, agents=f"{MODULE}:agent") as everloop,
     ):
         gateway = await everloop.add_gateway()
-        desk = Desk(everloop, gateway, gateway)
-        model.script = desk.answer
-        yield desk
+        harness = Harness(everloop, gateway, gateway)
+        model.script = harness.answer
+        yield harness
 
 
 async def test_old_tasks_end_on_old_code(tmp_path: Path) -> None:
     """A new build takes new tasks when an operator says so; the old one may go when its tasks have ended."""
-    async with _new_desk(tmp_path) as desk, connected(desk.gateway.url) as client:
-        everloop = desk.everloop
+    async with _new_harness(tmp_path) as harness, connected(harness.gateway.url) as client:
+        everloop = harness.everloop
         everloop.environment["EVERLOOP_BUILD_ID"] = "1"
         await everloop.add_worker()
-        await _make_current(desk, "1")
+        await _make_current(harness, "1")
         ask = Reply([tool_call("transfer", '{"amount": 1}')])
-        old, _ = await desk.start(client, ask, Reply(["Old."]))
+        old, _ = await harness.start(client, ask, Reply(["Old."]))
         await in_state(client, old, INPUT_REQUIRED)
         everloop.environment["EVERLOOP_BUILD_ID"] = "2"
         await everloop.add_worker()
-        await _make_current(desk, "2")
-        new, _ = await desk.start(client, Reply(["New."]))
+        await _make_current(harness, "2")
+        new, _ = await harness.start(client, Reply(["New."]))
         await in_state(client, new, COMPLETED)
-        on_old = await desk.found(_RUNS_ON.format(build="1"))
+        on_old = await harness.found(_RUNS_ON.format(build="1"))
         approval = '{"call_id": "r00001c01", "approved": true}'
-        await desk.temporal(
+        await harness.temporal(
             "workflow", "signal", "--workflow-id", old, "--name", "approve", "--input", approval
         )
         await in_state(client, old, COMPLETED)
-        builds = [await _build(desk, task) for task in (old, new)]
-        await until(lambda: desk.found(_RUNS_ON.format(build="1")), does=lambda ids: not ids)
+        builds = [await _build(harness, task) for task in (old, new)]
+        await until(lambda: harness.found(_RUNS_ON.format(build="1")), does=lambda ids: not ids)
 
     assert builds == ["1", "2"]
     assert on_old == {old}
@@ -428,13 +436,13 @@ async def test_old_tasks_end_on_old_code(tmp_path: Path) -> None:
 _RUNS_ON = "TemporalWorkerDeploymentVersion = 'everloop:{build}' AND ExecutionStatus = 'Running'"
 
 
-async def _make_current(desk: Desk, build: str) -> None:
+async def _make_current(harness: Harness, build: str) -> None:
     """Let new tasks go to a build; Temporal hears of a worker a moment after it has started."""
     named = ("--deployment-name", "everloop", "--build-id", build)
-    await until(lambda: desk.tries("worker", "deployment", "describe-version", *named))
-    await until(lambda: desk.tries("worker", "deployment", "set-current-version", *named, "--yes"))
+    await until(lambda: harness.tries("worker", "deployment", "describe-version", *named))
+    await until(lambda: harness.tries("worker", "deployment", "set-current-version", *named, "--yes"))
 
 
-async def _build(desk: Desk, task_id: str) -> str:
-    described = await desk.ask("workflow", "describe", "--workflow-id", task_id)
+async def _build(harness: Harness, task_id: str) -> str:
+    described = await harness.ask("workflow", "describe", "--workflow-id", task_id)
     return str(described["workflowExecutionInfo"]["versioningInfo"]["deploymentVersion"]["buildId"])

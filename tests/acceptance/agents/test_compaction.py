@@ -9,8 +9,8 @@ import pytest
 from pydantic import JsonValue
 from temporalio.client import Client
 
-from tests.acceptance.test_colleagues import AGENTS
-from tests.acceptance.test_memory_and_plugins import in_context
+from tests.acceptance.agents.test_memory_and_plugins import in_context
+from tests.acceptance.agents.test_sub_agents import AGENTS
 from tests.support.a2a_client import connected, request, send
 from tests.support.rigs.deployment import running_deployment
 from tests.support.servers.scripted_openai import ReceivedRequest, Reply, ScriptedOpenAI, tool_call

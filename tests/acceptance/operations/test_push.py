@@ -29,9 +29,9 @@ from temporalio.client import Client
 from everloop.workflows.contract.names import push_configs_key, push_workflow_id
 from tests.support.a2a_client import connected, request, response_of, send
 from tests.support.rigs.deployment import Deployment, Gateway, running_deployment
-from tests.support.rigs.people import PEOPLE_AGENT, Desk, call, effects, say
+from tests.support.rigs.people import PEOPLE_AGENT, Harness, call, effects, say
 from tests.support.secret_search import files_with, redis_keys_with
-from tests.support.seeded_secrets import plant_secret
+from tests.support.seeded_secrets import seed_secret
 from tests.support.servers.processes import ServerProcess, redis_answers, wait_until_answers
 from tests.support.servers.scripted_openai import ScriptedOpenAI
 from tests.support.servers.webhook import Webhook, running_webhook
@@ -54,7 +54,7 @@ async def everloop(tmp_path: Path, model: ScriptedOpenAI) -> AsyncGenerator[Depl
 
 @pytest.fixture
 def secret() -> str:
-    return plant_secret(f"secret-{uuid4()}")
+    return seed_secret(f"secret-{uuid4()}")
 
 
 def _config(hook: Webhook, secret: str, task_id: str = "") -> TaskPushNotificationConfig:
@@ -104,8 +104,8 @@ async def test_notifications_survive_all_that_dies(
     and what its client told us in confidence stands in one place.
     """
     worker, gateway = await everloop.add_worker(), await everloop.add_gateway()
-    desk = Desk(model, everloop, gateway)
-    desk.expect(call("pay", {"amount": 5000, "to": "Ada", "ledger": str(ledger)}))
+    harness = Harness(model, everloop, gateway)
+    harness.expect(call("pay", {"amount": 5000, "to": "Ada", "ledger": str(ledger)}))
     async with running_webhook() as lame, running_webhook() as steady:
         await lame.stop()
         async with connected(gateway.url, streaming=False) as client:
@@ -150,8 +150,8 @@ async def test_a_webhook_that_is_away_for_too_long_misses_what_was_sent_meanwhil
     """
     await everloop.add_worker()
     gateway = await everloop.add_gateway()
-    desk = Desk(model, everloop, gateway)
-    desk.expect(call("pay", {"amount": 5000, "to": "Ada", "ledger": str(ledger)}))
+    harness = Harness(model, everloop, gateway)
+    harness.expect(call("pay", {"amount": 5000, "to": "Ada", "ledger": str(ledger)}))
     async with running_webhook() as hook, connected(gateway.url, streaming=False) as client:
         hook.script = [503] * 1000
         task = await send(client, _pays(ledger, hook, secret))
@@ -160,7 +160,7 @@ async def test_a_webhook_that_is_away_for_too_long_misses_what_was_sent_meanwhil
                 ListTaskPushNotificationConfigsRequest(task_id=task.id)
             )
         ).configs
-        delivery = await desk.workflow(push_workflow_id(task.id, config.id))
+        delivery = await harness.workflow(push_workflow_id(task.id, config.id))
         missed: set[str] = set()
         while not missed or hook.refused[-1].state != ASKS:
             await hook.until(lambda hook: any(each.id not in missed for each in hook.refused))
@@ -210,8 +210,8 @@ async def test_a_config_that_redis_forgot_is_set_again(
     """Redis forgets everything: the task goes on, its configs are gone; one that is set again hears of it."""
     await everloop.add_worker()
     gateway: Gateway = await everloop.add_gateway()
-    desk = Desk(model, everloop, gateway)
-    desk.expect(call("pay", {"amount": 5000, "to": "Ada", "ledger": str(ledger)}))
+    harness = Harness(model, everloop, gateway)
+    harness.expect(call("pay", {"amount": 5000, "to": "Ada", "ledger": str(ledger)}))
     async with running_webhook() as hook, connected(gateway.url, streaming=False) as client:
         task = await send(client, _pays(ledger, hook, secret))
         await hook.until_told(ASKS)

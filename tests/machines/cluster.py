@@ -30,7 +30,7 @@ _PORT = 8000
 
 
 @dataclass
-class Town:
+class Cluster:
     """The machines, and what runs on them."""
 
     directory: Path
@@ -74,91 +74,93 @@ class Town:
 
 
 @asynccontextmanager
-async def running_town(directory: Path, seed: int) -> AsyncGenerator[Town]:
-    """Yield a town in which everything is ready; nothing of it is left at the end.
+async def running_cluster(directory: Path, seed: int) -> AsyncGenerator[Cluster]:
+    """Yield a cluster in which everything is ready; nothing of it is left at the end.
 
     The test is skipped where machines cannot be made, or where there is no nginx.
     """
     require_namespaces()
     require_extended_attributes(directory)
     nginx = require_nginx()
-    with _town(directory, seed) as town, ExitStack() as opened:
-        listener = opened.enter_context(town.model.call(lambda: _listener(town.model)))
+    with _town(directory, seed) as cluster, ExitStack() as opened:
+        listener = opened.enter_context(cluster.model.call(lambda: _listener(cluster.model)))
         async with ScriptedOpenAI(Script(str(directory / "ledger")).reply, listener):
-            await _start_servers(town)
-            await _start_everloop(town, nginx)
-            yield town
+            await _start_servers(cluster)
+            await _start_everloop(cluster, nginx)
+            yield cluster
 
 
 @contextmanager
-def _town(directory: Path, seed: int) -> Generator[Town]:
+def _town(directory: Path, seed: int) -> Generator[Cluster]:
     with Network(seed) as network:
         temporal, valkey, s3, model, proxy, client = (network.add_host(name) for name in _SERVERS)
         gateways = [network.add_host(f"gateway-{number}") for number in range(1, GATEWAYS + 1)]
         workers = [network.add_host(f"worker-{number}") for number in range(1, WORKERS + 1)]
         network.start()
-        town = Town(directory, network, temporal, valkey, s3, model, proxy, client, gateways, workers)
+        cluster = Cluster(directory, network, temporal, valkey, s3, model, proxy, client, gateways, workers)
         try:
-            yield town
+            yield cluster
         finally:
-            for process in reversed(town.processes.values()):
+            for process in reversed(cluster.processes.values()):
                 process.kill()
 
 
-async def _start_servers(town: Town) -> None:
+async def _start_servers(cluster: Cluster) -> None:
     ports = TemporalPorts(_PORT, _PORT + 1, _PORT + 2, _PORT + 3)
-    (town.directory / "valkey").mkdir()
-    temporal = temporal_command(ports, town.directory / "temporal.db")
-    valkey = valkey_command(_PORT, town.directory / "valkey")
-    town.start(town.temporal, _listening_outside(temporal))
-    town.start(town.valkey, [*_listening_outside(valkey), "--protected-mode", "no"])
-    _start_s3(town)
+    (cluster.directory / "valkey").mkdir()
+    temporal = temporal_command(ports, cluster.directory / "temporal.db")
+    valkey = valkey_command(_PORT, cluster.directory / "valkey")
+    cluster.start(cluster.temporal, _listening_outside(temporal))
+    cluster.start(cluster.valkey, [*_listening_outside(valkey), "--protected-mode", "no"])
+    _start_s3(cluster)
     await asyncio.gather(
-        town.until(town.temporal, lambda: _temporal_answers(town.temporal)),
-        town.until(town.valkey, lambda: _valkey_answers(town.valkey)),
-        town.until(town.s3, lambda: _s3_answers(town.s3)),
+        cluster.until(cluster.temporal, lambda: _temporal_answers(cluster.temporal)),
+        cluster.until(cluster.valkey, lambda: _valkey_answers(cluster.valkey)),
+        cluster.until(cluster.s3, lambda: _s3_answers(cluster.s3)),
     )
 
 
-def _start_s3(town: Town) -> None:
+def _start_s3(cluster: Cluster) -> None:
     """Start the four processes of Swift; only its proxy is reached by others."""
-    directory = town.directory / "swift"
+    directory = cluster.directory / "swift"
     directory.mkdir()
     ports = {"account": _PORT + 1, "container": _PORT + 2, "object": _PORT + 3, "proxy": _PORT}
-    for kind, command in swift_commands(directory, ports, town.s3.address).items():
-        town.start(town.s3, command, name=town.s3.name if kind == "proxy" else f"s3-{kind}")
+    for kind, command in swift_commands(directory, ports, cluster.s3.address).items():
+        cluster.start(cluster.s3, command, name=cluster.s3.name if kind == "proxy" else f"s3-{kind}")
 
 
-async def _start_everloop(town: Town, nginx: str) -> None:
+async def _start_everloop(cluster: Cluster, nginx: str) -> None:
     environment = {
-        "TEMPORAL_ADDRESS": _address(town.temporal),
-        "EVERLOOP_REDIS_URL": f"redis://{_address(town.valkey)}/0",
+        "TEMPORAL_ADDRESS": _address(cluster.temporal),
+        "EVERLOOP_REDIS_URL": f"redis://{_address(cluster.valkey)}/0",
         "EVERLOOP_BLOBS": "s3",
         "EVERLOOP_S3_BUCKET": BUCKET,
-        "EVERLOOP_S3_ENDPOINT": _url(town.s3),
+        "EVERLOOP_S3_ENDPOINT": _url(cluster.s3),
         "EVERLOOP_AGENTS": CLERK,
         "EVERLOOP_AUTH_ALLOW_ANONYMOUS": "true",
         "EVERLOOP_PORT": str(_PORT),
-        "EVERLOOP_PUBLIC_URL": town.url,
-        "OPENAI_BASE_URL": f"{_url(town.model)}/v1",
+        "EVERLOOP_PUBLIC_URL": cluster.url,
+        "OPENAI_BASE_URL": f"{_url(cluster.model)}/v1",
         "OPENAI_API_KEY": "scripted",
     }
     with s3_credentials():
-        for host in town.gateways:
+        for host in cluster.gateways:
             variables = {**environment, "EVERLOOP_AUTH": "none", "EVERLOOP_HOST": host.address}
-            town.start(host, [sys.executable, "-m", "everloop.gateway"], variables)
-        for host in town.workers:
-            town.start(host, [sys.executable, "worker.py"], environment)
-    upstreams = [_address(host) for host in town.gateways]
-    town.start(town.proxy, nginx_command(nginx, town.directory / "nginx", _address(town.proxy), upstreams))
+            cluster.start(host, [sys.executable, "-m", "everloop.gateway"], variables)
+        for host in cluster.workers:
+            cluster.start(host, [sys.executable, "worker.py"], environment)
+    upstreams = [_address(host) for host in cluster.gateways]
+    cluster.start(
+        cluster.proxy, nginx_command(nginx, cluster.directory / "nginx", _address(cluster.proxy), upstreams)
+    )
     await asyncio.gather(
-        *(town.until(host, lambda host=host: _is_ready(host)) for host in town.gateways),
+        *(cluster.until(host, lambda host=host: _is_ready(host)) for host in cluster.gateways),
         *(
-            town.until(host, lambda host=host: _says_ready(town.processes[host.name]))
-            for host in town.workers
+            cluster.until(host, lambda host=host: _says_ready(cluster.processes[host.name]))
+            for host in cluster.workers
         ),
     )
-    await town.until(town.proxy, lambda: _is_ready(town.proxy))
+    await cluster.until(cluster.proxy, lambda: _is_ready(cluster.proxy))
 
 
 def _address(host: Host) -> str:

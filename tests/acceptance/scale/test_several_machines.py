@@ -13,6 +13,7 @@ import httpx
 import pytest
 
 from tests.machines.clerk import ANSWER, PLANS, REPORT_BYTES, UNKNOWN, report_of
+from tests.machines.cluster import Cluster, running_cluster
 from tests.machines.network import Fault, one_way, partition
 from tests.machines.subscriber import (
     SEND,
@@ -24,7 +25,6 @@ from tests.machines.subscriber import (
     new_message,
     read_events,
 )
-from tests.machines.town import Town, running_town
 from tests.support.agents.chaos import Ledger
 
 SEED = int(os.environ.get("MACHINES_SEED") or 5)
@@ -35,7 +35,7 @@ PATIENCE = 60.0
 
 _log = logging.getLogger(__name__)
 
-Ailment = Callable[[Town, Random], list[Fault]]
+Ailment = Callable[[Cluster, Random], list[Fault]]
 
 
 @dataclass(frozen=True)
@@ -47,19 +47,19 @@ class Phase:
     ailments: Sequence[Ailment]
 
 
-def _slow(town: Town, _: Random) -> list[Fault]:
+def _slow(cluster: Cluster, _: Random) -> list[Fault]:
     return [Fault(delay=0.2)]
 
 
-def _lossy(town: Town, chance: Random) -> list[Fault]:
+def _lossy(cluster: Cluster, chance: Random) -> list[Fault]:
     return [Fault(loss=chance.uniform(0.05, 0.1))]
 
 
 def _between(ones: str, others: str) -> Ailment:
     """Part one machine of a kind from one of another kind: nothing passes, or nothing in one direction."""
 
-    def ailment(town: Town, chance: Random) -> list[Fault]:
-        ends = [chance.choice(town.machines(kind)) for kind in (ones, others)]
+    def ailment(cluster: Cluster, chance: Random) -> list[Fault]:
+        ends = [chance.choice(cluster.machines(kind)) for kind in (ones, others)]
         chance.shuffle(ends)
         return chance.choice((partition, one_way))(*ends)
 
@@ -152,19 +152,19 @@ async def test_several_machines(tmp_path: Path, seed: int) -> None:
     """Whatever the network does, each task is answered right, once, and nobody misses an event of it."""
     ledger, chance = Ledger(tmp_path / "ledger"), Random(seed)  # noqa: S311 -- repeatable on purpose
     ledger.open()
-    async with running_town(tmp_path, seed) as town:
+    async with running_cluster(tmp_path, seed) as cluster:
         batches: list[asyncio.Task[list[Outcome]]] = []
         for phase in PHASES:
-            batches.append(asyncio.create_task(_in_client(town, phase)))
-            faults = [fault for ailment in phase.ailments for fault in ailment(town, chance)]
-            with town.network.suffers(faults) as harm:
+            batches.append(asyncio.create_task(_in_client(cluster, phase)))
+            faults = [fault for ailment in phase.ailments for fault in ailment(cluster, chance)]
+            with cluster.network.suffers(faults) as harm:
                 await asyncio.sleep(phase.seconds)
             assert harm.packets, f"no packet was harmed in phase {phase.name}"
             _log.info("%s: %d packets harmed by %s", phase.name, harm.packets, faults)
         _, lost = await asyncio.wait(batches, timeout=PATIENCE)
         assert not lost, f"the tasks of {len(lost)} phases did not end"
         outcomes = [outcome for batch in batches for outcome in batch.result()]
-        await asyncio.to_thread(town.client.call, lambda: asyncio.run(_look_again(town.url, outcomes)))
+        await asyncio.to_thread(cluster.client.call, lambda: asyncio.run(_look_again(cluster.url, outcomes)))
 
     for outcome in outcomes:
         _check_task(outcome, ledger)
@@ -173,8 +173,8 @@ async def test_several_machines(tmp_path: Path, seed: int) -> None:
     _check_ledger(outcomes, ledger)
 
 
-async def _in_client(town: Town, phase: Phase) -> list[Outcome]:
-    return await asyncio.to_thread(town.client.call, lambda: asyncio.run(_batch(town.url, phase)))
+async def _in_client(cluster: Cluster, phase: Phase) -> list[Outcome]:
+    return await asyncio.to_thread(cluster.client.call, lambda: asyncio.run(_batch(cluster.url, phase)))
 
 
 def _check_task(outcome: Outcome, ledger: Ledger) -> None:

@@ -41,7 +41,7 @@ from tests.support.a2a_client import connected, request, send
 from tests.support.deploy.prometheus import scrape
 from tests.support.rigs.deployment import Deployment, running_deployment
 from tests.support.rigs.people import PEOPLE_AGENT, call
-from tests.support.seeded_secrets import plant_secret
+from tests.support.seeded_secrets import seed_secret
 from tests.support.servers.processes import ServerProcess, run_everloop
 from tests.support.servers.scripted_openai import Refusal, Reply, ScriptedOpenAI
 
@@ -60,7 +60,7 @@ REMOVED = "everloop_housekeeping_removed_total"
 
 
 @dataclass(frozen=True)
-class Town:
+class Cluster:
     """A deployment with two owners, and what its model says."""
 
     model: ScriptedOpenAI
@@ -96,11 +96,11 @@ def key_of(owner: str, path: Path) -> str:
     """Put a new key of an owner into the file of keys."""
     key, kept = new_key(owner, (READ, WRITE), None)
     add_key(path, kept)
-    return plant_secret(key)
+    return seed_secret(key)
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
-async def town(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Town]:
+async def cluster(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Cluster]:
     directory = tmp_path_factory.mktemp("town")
     auth = {"EVERLOOP_AUTH": "api-key", "EVERLOOP_API_KEYS_FILE": str(directory / "keys")}
     keys = {owner: key_of(owner, directory / "keys") for owner in OWNERS}
@@ -122,7 +122,7 @@ async def town(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Town]
         }
         redis = await opened.enter_async_context(Redis.from_url(everloop.redis_url, decode_responses=True))
         temporal = await Client.connect(everloop.temporal_address)
-        yield Town(model, everloop, worker, port, clients, redis, temporal)
+        yield Cluster(model, everloop, worker, port, clients, redis, temporal)
 
 
 class Ages(NamedTuple):
@@ -136,9 +136,9 @@ def around(setting: str) -> Ages:
     return Ages((DAYS[setting] - 0.5) * DAY, (DAYS[setting] + 0.5) * DAY)
 
 
-def keep(town: Town, key: str, seconds: float) -> Path:
+def keep(cluster: Cluster, key: str, seconds: float) -> Path:
     """Put a blob into the store as if that was so long ago."""
-    path = Path(town.everloop.environment["EVERLOOP_BLOB_DIRECTORY"]) / key
+    path = Path(cluster.everloop.environment["EVERLOOP_BLOB_DIRECTORY"]) / key
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(b"content")
     put_at = time.time() - seconds
@@ -147,10 +147,10 @@ def keep(town: Town, key: str, seconds: float) -> Path:
 
 
 @pytest_asyncio.fixture
-async def unscheduled(town: Town) -> AsyncGenerator[None]:
+async def unscheduled(cluster: Cluster) -> AsyncGenerator[None]:
     """Let nothing be cleaned up by itself, as it is whenever five minutes of the clock are over."""
-    queue = town.everloop.environment["EVERLOOP_TASK_QUEUE"]
-    schedule = town.temporal.get_schedule_handle(housekeeping_schedule_id(queue))
+    queue = cluster.everloop.environment["EVERLOOP_TASK_QUEUE"]
+    schedule = cluster.temporal.get_schedule_handle(housekeeping_schedule_id(queue))
     await schedule.pause()
     while (await schedule.describe()).info.running_actions:  # noqa: ASYNC110 -- a fact of a server
         await asyncio.sleep(0.05)
@@ -159,33 +159,33 @@ async def unscheduled(town: Town) -> AsyncGenerator[None]:
 
 
 @pytest.mark.usefixtures("unscheduled")
-async def test_what_nobody_needs_is_removed(town: Town) -> None:
+async def test_what_nobody_needs_is_removed(cluster: Cluster) -> None:
     """And nothing else: nothing before the time of its class, no payload of a workflow that Temporal knows.
 
     The worker has put down that it uses the store.
     """
-    environment = town.everloop.environment
+    environment = cluster.everloop.environment
     users = Path(environment["EVERLOOP_BLOB_DIRECTORY"], FOLDER).glob("*/*")
     assert [user.name for user in users] == [environment["EVERLOOP_TASK_QUEUE"]]
-    task = await town.task("acme", Reply([call("book", {"kind": "selection", "ledger": "-"})]), DONE)
+    task = await cluster.task("acme", Reply([call("book", {"kind": "selection", "ledger": "-"})]), DONE)
     assert task.status.state == TaskState.TASK_STATE_INPUT_REQUIRED
     gone, known = f"payloads/{uuid4()}/a", f"payloads/{task.id}/a"
     of_artifact, of_payload = around("EVERLOOP_ARTIFACT_TTL_DAYS"), around("EVERLOOP_BLOB_TTL_DAYS")
-    removed = [keep(town, gone, of_payload.after), keep(town, "artifact/0123/a", of_artifact.after)]
+    removed = [keep(cluster, gone, of_payload.after), keep(cluster, "artifact/0123/a", of_artifact.after)]
     stays = [
-        keep(town, known, of_payload.after),
-        keep(town, f"payloads/{uuid4()}/a", of_payload.before),
-        keep(town, "artifact/0123/b", of_artifact.before),
+        keep(cluster, known, of_payload.after),
+        keep(cluster, f"payloads/{uuid4()}/a", of_payload.before),
+        keep(cluster, "artifact/0123/b", of_artifact.before),
     ]
     of_talk = around("EVERLOOP_CONVERSATION_TTL_DAYS")
     talks = {"silent": of_talk.after, "newer": of_talk.before}
-    await town.redis.zadd(
+    await cluster.redis.zadd(
         CONVERSATIONS_KEY, {talk: (time.time() - age) * 1000 for talk, age in talks.items()}
     )
     entry = f"{task_list_key('o', 'a', 'c')} expired"
-    await town.redis.zadd(expiry_list_key("o", "a"), {entry: 1})
-    await town.redis.zadd(task_list_key("o", "a"), {"expired": 1})
-    await town.redis.set(KNOWN_SINCE, time.time() - of_artifact.after)
+    await cluster.redis.zadd(expiry_list_key("o", "a"), {entry: 1})
+    await cluster.redis.zadd(task_list_key("o", "a"), {"expired": 1})
+    await cluster.redis.set(KNOWN_SINCE, time.time() - of_artifact.after)
 
     expected = {
         "expired views": "1",
@@ -195,34 +195,34 @@ async def test_what_nobody_needs_is_removed(town: Town) -> None:
     }
     for options, column in ((["--dry-run"], "WOULD BE REMOVED"), ([], "REMOVED")):
         assert all(path.exists() for path in [*removed, *stays])
-        code, told = await town.command("housekeeping", "run", *options)
+        code, told = await cluster.command("housekeeping", "run", *options)
         head, *rows = told.splitlines()
         assert (code, head.split(None, 1)) == (0, ["KIND", column]), told
         counts = {name.strip(): count for name, count in (row.rsplit(None, 1) for row in rows)}
         assert {name: count for name, count in counts.items() if count != "0"} == expected
     assert not any(path.exists() for path in removed)
     assert all(path.exists() for path in stays)
-    assert await town.redis.exists(expiry_list_key("o", "a"), task_list_key("o", "a")) == 0
-    assert talks.keys() & set(await town.redis.zrange(CONVERSATIONS_KEY, 0, -1)) == {"newer"}
-    counted = await scrape(town.metrics_port)
+    assert await cluster.redis.exists(expiry_list_key("o", "a"), task_list_key("o", "a")) == 0
+    assert talks.keys() & set(await cluster.redis.zrange(CONVERSATIONS_KEY, 0, -1)) == {"newer"}
+    counted = await scrape(cluster.metrics_port)
     assert {kind: counted.sum(REMOVED, kind=kind) for kind in Kind} == {
         **dict.fromkeys(Kind, 0),
         **dict.fromkeys((Kind.VIEWS, Kind.CONVERSATIONS, Kind.ARTIFACT_BLOBS, Kind.PAYLOADS), 1),
     }
 
 
-async def test_the_schedule_of_the_housekeeping_is_shown(town: Town) -> None:
+async def test_the_schedule_of_the_housekeeping_is_shown(cluster: Cluster) -> None:
     """By the name that it has in Temporal; it runs."""
-    code, told = await town.command("housekeeping", "status")
+    code, told = await cluster.command("housekeeping", "status")
     assert code == 0
-    assert f"schedule  everloop-housekeeping-{town.everloop.environment['EVERLOOP_TASK_QUEUE']}" in told
+    assert f"schedule  everloop-housekeeping-{cluster.everloop.environment['EVERLOOP_TASK_QUEUE']}" in told
     assert "paused    no" in told
 
 
-async def test_each_class_is_kept_for_its_own_time(town: Town, ledger: Path) -> None:
+async def test_each_class_is_kept_for_its_own_time(cluster: Cluster, ledger: Path) -> None:
     """As the settings say, from the last use on."""
     payment = call("pay", {"amount": 1, "to": "Ada", "ledger": str(ledger)})
-    task = await town.task("acme", Reply([payment]), DONE)
+    task = await cluster.task("acme", Reply([payment]), DONE)
     context = context_key("acme", task.context_id)
     keys = {
         view_key(task.id): "EVERLOOP_TASK_TTL_DAYS",
@@ -232,55 +232,55 @@ async def test_each_class_is_kept_for_its_own_time(town: Town, ledger: Path) -> 
         conversation_key(context): "EVERLOOP_CONVERSATION_TTL_DAYS",
     }
     for pattern, setting in keys.items():
-        found = await town.redis.keys(pattern)
+        found = await cluster.redis.keys(pattern)
         assert found, pattern
         for key in found:
             if ":tool:reply " in str(key):
                 continue  # the lease of a model call, which goes by itself
-            left = await town.redis.ttl(key)
+            left = await cluster.redis.ttl(key)
             assert (DAYS[setting] - 1) * DAY < left <= DAYS[setting] * DAY, (key, setting, left)
 
 
-async def test_views_come_back_after_redis_was_emptied(town: Town) -> None:
+async def test_views_come_back_after_redis_was_emptied(cluster: Cluster) -> None:
     """All of them, as they were, for each owner; new tasks start meanwhile, and a kill does no harm."""
     question = Reply([call("book", {"kind": "selection", "ledger": "-"})])
     for owner in OWNERS:
-        await town.task(owner, DONE)
-        await town.task(owner, Refusal(401))
-        await town.task(owner, question)
-        canceled = await town.task(owner, question)
-        await town.clients[owner].cancel_task(CancelTaskRequest(id=canceled.id))
-    ended = await town.task("acme", question)
-    await town.temporal.get_workflow_handle(ended.id).terminate()
-    await until_ended(town.clients["acme"], ended.id)
-    before = {owner: await town.shown(owner) for owner in OWNERS}
-    store = await town.redis.get(STORE_ID_KEY)
+        await cluster.task(owner, DONE)
+        await cluster.task(owner, Refusal(401))
+        await cluster.task(owner, question)
+        canceled = await cluster.task(owner, question)
+        await cluster.clients[owner].cancel_task(CancelTaskRequest(id=canceled.id))
+    ended = await cluster.task("acme", question)
+    await cluster.temporal.get_workflow_handle(ended.id).terminate()
+    await until_ended(cluster.clients["acme"], ended.id)
+    before = {owner: await cluster.shown(owner) for owner in OWNERS}
+    store = await cluster.redis.get(STORE_ID_KEY)
 
-    await town.redis.flushall()
+    await cluster.redis.flushall()
     command = [sys.executable, "-m", "everloop", "reindex", "--at-once", "1"]
-    killed = ServerProcess(command, town.everloop.directory / "reindex.log", town.everloop.environment)
+    killed = ServerProcess(command, cluster.everloop.directory / "reindex.log", cluster.everloop.environment)
     killed.start()
-    await until_views_come(killed, town.redis)
+    await until_views_come(killed, cluster.redis)
     killed.kill()
-    again = asyncio.create_task(town.command("reindex"))
-    new = {owner: await town.task(owner, DONE) for owner in OWNERS}
+    again = asyncio.create_task(cluster.command("reindex"))
+    new = {owner: await cluster.task(owner, DONE) for owner in OWNERS}
     code, told = await again
 
     assert code == 0, told
     assert "0 not restored" in told
-    assert await town.redis.get(STORE_ID_KEY) == store
+    assert await cluster.redis.get(STORE_ID_KEY) == store
     for owner in OWNERS:
-        after = await town.shown(owner)
+        after = await cluster.shown(owner)
         assert after[0][0]["id"] == new[owner].id
         assert after[1:] == before[owner]
 
 
-async def test_what_is_not_restored_is_named(town: Town) -> None:
+async def test_what_is_not_restored_is_named(cluster: Cluster) -> None:
     """With the reason, and the exit code says so too; here nobody answers, because no worker is there."""
-    task = await town.task("acme", Reply([call("book", {"kind": "selection", "ledger": "-"})]), DONE)
-    await town.redis.flushall()
-    town.worker.kill()
-    code, told = await town.command("reindex", "--owner", "acme", "--agent", "desk")
+    task = await cluster.task("acme", Reply([call("book", {"kind": "selection", "ledger": "-"})]), DONE)
+    await cluster.redis.flushall()
+    cluster.worker.kill()
+    code, told = await cluster.command("reindex", "--owner", "acme", "--agent", "desk")
 
     assert code == 1
     assert f"everloop: task {task.id} not restored: no worker answers for it" in told

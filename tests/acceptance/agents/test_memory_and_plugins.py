@@ -10,7 +10,7 @@ import pytest_asyncio
 from a2a.types.a2a_pb2 import GetTaskRequest, SendMessageRequest, TaskState
 from google.protobuf.json_format import MessageToDict
 
-from tests.acceptance.test_colleagues import AGENTS, by_model, said_by
+from tests.acceptance.agents.test_sub_agents import AGENTS, by_model, said_by
 from tests.support.a2a_client import Answer, connected, request, response_of, send
 from tests.support.agents.sub_agents import HINTS, MCP_SERVER, MCP_URL
 from tests.support.rigs.deployment import Deployment, running_deployment

@@ -19,7 +19,7 @@ from tests.support.agents.people import fingerprint
 from tests.support.rigs.deployment import running_deployment
 from tests.support.rigs.people import (
     PEOPLE_AGENT,
-    Desk,
+    Harness,
     asked_for,
     call,
     effects,
@@ -29,7 +29,7 @@ from tests.support.rigs.people import (
     shown,
 )
 from tests.support.secret_search import contains, files_with, redis_keys_with
-from tests.support.seeded_secrets import plant, plant_secret
+from tests.support.seeded_secrets import seed_secret, seed_text
 from tests.support.servers.otlp_receiver import OtlpReceiver, running_otlp_receiver
 from tests.support.servers.scripted_openai import ScriptedOpenAI
 
@@ -42,12 +42,12 @@ SUPPLIED = "(a secret was supplied)"
 @pytest.fixture
 def word() -> str:
     """A word that the client may say to everybody."""
-    return plant(f"public-{uuid4()}")
+    return seed_text(f"public-{uuid4()}")
 
 
 @pytest.fixture
 def secret() -> str:
-    return plant_secret(f"secret-{uuid4()}")
+    return seed_secret(f"secret-{uuid4()}")
 
 
 @pytest_asyncio.fixture
@@ -59,8 +59,8 @@ async def receiver() -> AsyncGenerator[OtlpReceiver]:
 @pytest_asyncio.fixture
 async def talkative(
     tmp_path: Path, model: ScriptedOpenAI, receiver: OtlpReceiver, ledger: Path
-) -> AsyncGenerator[Desk]:
-    """A desk that logs and traces all it can, content included, and whose model opens the vault."""
+) -> AsyncGenerator[Harness]:
+    """A harness that logs and traces all it can, content included, and whose model opens the vault."""
     (tmp_path / "everloop").mkdir()
     settings = {
         "EVERLOOP_LOG_LEVEL": "debug",
@@ -72,9 +72,9 @@ async def talkative(
         tmp_path / "everloop", model.base_url, agents=PEOPLE_AGENT, **settings
     ) as everloop:
         await everloop.add_worker()
-        desk = Desk(model, everloop, await everloop.add_gateway())
-        desk.expect(call("open_vault", {"ledger": str(ledger)}))
-        yield desk
+        harness = Harness(model, everloop, await everloop.add_gateway())
+        harness.expect(call("open_vault", {"ledger": str(ledger)}))
+        yield harness
 
 
 async def _reached(path: Path) -> None:
@@ -93,7 +93,7 @@ async def _supply(client: Client, ledger: Path, word: str, answer: JsonValue) ->
 
 
 async def test_a_secret_reaches_its_tool_and_nobody_else(
-    talkative: Desk, receiver: OtlpReceiver, ledger: Path, word: str, secret: str
+    talkative: Harness, receiver: OtlpReceiver, ledger: Path, word: str, secret: str
 ) -> None:
     """It stands in one Redis hash until the task ends, so a worker that dies does not lose it."""
     everloop = talkative.everloop
@@ -118,7 +118,7 @@ async def test_a_secret_reaches_its_tool_and_nobody_else(
 
 
 async def test_the_secret_of_a_canceled_task_is_forgotten(
-    talkative: Desk, receiver: OtlpReceiver, ledger: Path, word: str, secret: str
+    talkative: Harness, receiver: OtlpReceiver, ledger: Path, word: str, secret: str
 ) -> None:
     """Although the tool, which has it, never came to use it."""
     url = talkative.everloop.redis_url
@@ -134,12 +134,12 @@ async def test_the_secret_of_a_canceled_task_is_forgotten(
 
 
 async def test_of_two_secrets_at_once_the_tool_uses_the_one_that_was_taken(
-    steady_desk: Desk, ledger: Path, secret: str
+    steady_harness: Harness, ledger: Path, secret: str
 ) -> None:
     """The other one's client hears that nothing asks for it any more."""
     supplied = {f"{secret}-{number}": number for number in range(4)}
-    steady_desk.expect(call("open_vault", {"ledger": str(ledger)}))
-    async with connected(steady_desk.gateway.url, streaming=False) as client:
+    steady_harness.expect(call("open_vault", {"ledger": str(ledger)}))
+    async with connected(steady_harness.gateway.url, streaming=False) as client:
         asked = await send(client, request("Open the vault."))
         name = str(question(asked)["id"])
         answers = [say(asked.id, text, question=name) for text in supplied]
@@ -147,22 +147,22 @@ async def test_of_two_secrets_at_once_the_tool_uses_the_one_that_was_taken(
             answer.configuration.return_immediately = True
         sent = await asyncio.gather(*(send(client, answer) for answer in answers), return_exceptions=True)
         ledger.with_name("ledger.gate").touch()
-        await (await steady_desk.workflow(asked.id)).result()
+        await (await steady_harness.workflow(asked.id)).result()
 
     (taken,) = (text for text, outcome in zip(supplied, sent, strict=True) if isinstance(outcome, Task))
     refused = [outcome for outcome in sent if not isinstance(outcome, Task)]
     assert effects(ledger) == [fingerprint(taken)]
     assert [type(error) for error in refused] == [InvalidParamsError] * 3
     assert [f"no question {name!r} is open" in str(error) for error in refused] == [True] * 3
-    await _check_task(steady_desk, asked.id, secret)
+    await _check_task(steady_harness, asked.id, secret)
 
 
 async def test_a_secret_is_taken_while_an_approved_call_runs(
-    steady_desk: Desk, ledger: Path, secret: str
+    steady_harness: Harness, ledger: Path, secret: str
 ) -> None:
     """Its question stays open meanwhile: a secret that does not name it is refused, not passed on."""
-    async with connected(steady_desk.gateway.url, streaming=False) as client:
-        asked = await _ask_for_both(steady_desk, client, ledger)
+    async with connected(steady_harness.gateway.url, streaming=False) as client:
+        asked = await _ask_for_both(steady_harness, client, ledger)
         audit, vault = _names(asked)
         approval = say(asked.id, "yes", question=audit)
         approval.configuration.return_immediately = True
@@ -177,22 +177,22 @@ async def test_a_secret_is_taken_while_an_approved_call_runs(
         await send(client, named)
         for gate in ("ledger.end", "ledger.gate"):
             ledger.with_name(gate).touch()
-        await (await steady_desk.workflow(asked.id)).result()
+        await (await steady_harness.workflow(asked.id)).result()
 
     assert working.status.state == TaskState.TASK_STATE_AUTH_REQUIRED
     assert effects(ledger) == [fingerprint(secret)]
-    assert steady_desk.tool_results == ["audited", "opened with [secret]"]
-    await _check_task(steady_desk, asked.id, secret)
+    assert steady_harness.tool_results == ["audited", "opened with [secret]"]
+    await _check_task(steady_harness, asked.id, secret)
 
 
 async def test_a_secret_that_nobody_wants_any_more_is_refused(
-    steady_desk: Desk, ledger: Path, secret: str
+    steady_harness: Harness, ledger: Path, secret: str
 ) -> None:
     """An operator has rejected the call: what its client sends now is no message to the agent."""
-    async with connected(steady_desk.gateway.url, streaming=False) as client:
-        asked = await _ask_for_both(steady_desk, client, ledger)
+    async with connected(steady_harness.gateway.url, streaming=False) as client:
+        asked = await _ask_for_both(steady_harness, client, ledger)
         audit, vault = _names(asked)
-        await steady_desk.signal_approve(asked.id, json.dumps({"call_id": vault, "approved": False}))
+        await steady_harness.signal_approve(asked.id, json.dumps({"call_id": vault, "approved": False}))
         while await client.get_task(GetTaskRequest(id=asked.id)) == asked:  # noqa: ASYNC110 -- a worker changes it
             await asyncio.sleep(0.02)
         with pytest.raises(InvalidParamsError, match=f"no question {vault!r} is open"):
@@ -204,14 +204,14 @@ async def test_a_secret_that_nobody_wants_any_more_is_refused(
 
     assert response_of(task) == "Done."
     assert effects(ledger) == []
-    assert steady_desk.tool_results[0] == "audited"
-    await _check_task(steady_desk, asked.id, secret)
+    assert steady_harness.tool_results[0] == "audited"
+    await _check_task(steady_harness, asked.id, secret)
 
 
-async def _ask_for_both(desk: Desk, client: Client, ledger: Path) -> Task:
+async def _ask_for_both(harness: Harness, client: Client, ledger: Path) -> Task:
     """Start a task that asks for an approval (of `audit`) and for a secret (for `open_vault`)."""
     arguments = {"ledger": str(ledger)}
-    desk.expect(call("audit", arguments, 0), call("open_vault", arguments, 1))
+    harness.expect(call("audit", arguments, 0), call("open_vault", arguments, 1))
     return await asked_for(client, await send(client, request("Open the vault.")), 2)
 
 
@@ -221,25 +221,30 @@ def _names(asked: Task) -> tuple[str, str]:
     return by_tool["audit"], by_tool["open_vault"]
 
 
-async def _check_task(desk: Desk, task_id: str, secret: str) -> None:
+async def _check_task(harness: Harness, task_id: str, secret: str) -> None:
     """The secret stands neither in the history of a task that has ended, nor in its prompts, nor in Redis."""
-    history = await (await desk.workflow(task_id)).fetch_history()
+    history = await (await harness.workflow(task_id)).fetch_history()
 
     assert not contains(b"".join(event.SerializeToString() for event in history.events), secret)
-    assert not contains(str([r.body for r in desk.model.requests]).encode(), secret)
-    assert await redis_keys_with(desk.everloop.redis_url, secret) == set()
+    assert not contains(str([r.body for r in harness.model.requests]).encode(), secret)
+    assert await redis_keys_with(harness.everloop.redis_url, secret) == set()
 
 
-async def _check_places(desk: Desk, receiver: OtlpReceiver, task: Task, word: str, secret: str) -> None:
+async def _check_places(harness: Harness, receiver: OtlpReceiver, task: Task, word: str, secret: str) -> None:
     """Look everywhere; that the public word is found shows that the secret would be found, too."""
-    everloop = desk.everloop
-    history = await (await desk.workflow(task.id)).fetch_history()
+    everloop = harness.everloop
+    history = await (await harness.workflow(task.id)).fetch_history()
     recorded = b"".join(event.SerializeToString() for event in history.events)
     keys = await redis_keys_with(everloop.redis_url, secret)
     public_keys = await redis_keys_with(everloop.redis_url, word)
     for process in everloop.started:
         await asyncio.to_thread(process.stop)  # what it has not sent yet, it sends now, and we receive it
-    told = [str(receiver.spans), str(receiver.metrics), str(task), str([r.body for r in desk.model.requests])]
+    told = [
+        str(receiver.spans),
+        str(receiver.metrics),
+        str(task),
+        str([r.body for r in harness.model.requests]),
+    ]
 
     assert keys == set()
     assert {history_key(task.id), stream_key(task.id)} - public_keys == set()
