@@ -44,16 +44,16 @@ from everloop.runtime.temporal.schedule import ensure_housekeeping
 from everloop.stores.artifacts.settings import ArtifactSettings, make_artifacts
 from everloop.stores.blobs.cleanup import announce_user
 from everloop.stores.blobs.settings import BlobSettings, opened_blobs
-from everloop.stores.conversations import RedisConversations
-from everloop.stores.push.configs import RedisPushConfigs
+from everloop.stores.conversations import Conversations
+from everloop.stores.push.configs import PushConfigs
 from everloop.stores.push.deliveries import PushDeliveries
 from everloop.stores.push.notifying import NotifyingTaskViews
 from everloop.stores.push.settings import PushSettings
 from everloop.stores.retention import RetentionSettings
-from everloop.stores.secrets import RedisSecrets
+from everloop.stores.secrets import Secrets
 from everloop.stores.token_counts import TokenSettings, token_counter
-from everloop.stores.tool_records import RedisToolRecords
-from everloop.stores.transcripts import RedisTranscripts
+from everloop.stores.tool_records import ToolRecords
+from everloop.stores.transcripts import Transcripts
 from everloop.stores.views.redis import RedisTaskViews
 from everloop.workers.ports import Ports, calls_of, queues_named_by, report_queues
 from everloop.workers.processes import WorkerProcesses
@@ -168,15 +168,15 @@ def _wire(servers: _Servers, agents: AgentRegistry, settings: WorkerSettings, mo
     redis, retention = servers.redis, RetentionSettings()
     content = ContentSettings().is_captured
     provider = ModelProvider(servers.openai, models.model, Prices(models.prices), captures_content=content)
-    configs, task_bytes = RedisPushConfigs(redis), retention.max_task_bytes
+    configs, task_bytes = PushConfigs(redis), retention.max_task_bytes
     shown = RedisTaskViews(redis, ttl=retention.task_ttl, max_bytes=task_bytes)
     deliveries = PushDeliveries(servers.temporal, configs, settings.task_queue)
     views = NotifyingTaskViews(shown, configs, deliveries.notify)
-    transcripts, secrets = RedisTranscripts(redis, ttl=retention.transcript_ttl), RedisSecrets(redis)
-    records = RedisToolRecords(redis, ttl=retention.tool_record_ttl)
+    transcripts, secrets = Transcripts(redis, ttl=retention.transcript_ttl), Secrets(redis)
+    records = ToolRecords(redis, ttl=retention.tool_record_ttl)
     artifacts = make_artifacts(ArtifactSettings(), redis, servers.blobs, shown)
     tokens, lifetime = token_counter(TokenSettings()), retention.conversation_ttl
-    conversations = RedisConversations(redis, ttl=lifetime, count_tokens=tokens)
+    conversations = Conversations(redis, ttl=lifetime, count_tokens=tokens)
     lifetimes = Lifetimes(lifetime, ArtifactSettings().ttl, BlobSettings().blob_ttl)
     conversation = RememberedConversation(conversations, transcripts, provider, records)
     return Ports(

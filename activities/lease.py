@@ -14,7 +14,8 @@ from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError
 
 from everloop.runtime.temporal.describe import find_run
-from everloop.stores.leases import Claim, Lease, Leases
+from everloop.stores.leases import Claim, Lease
+from everloop.stores.tool_records import ToolRecords
 from everloop.workflows.contract import failures
 
 TOOL_LEASE = 15.0
@@ -68,7 +69,7 @@ def this_attempt(task_id: str, call_id: str) -> Lease:
     return Lease(task_id, call_id, secrets.token_hex(8), order)
 
 
-async def begin_attempt(leases: Leases, task_id: str, call_id: str) -> Lease:
+async def begin_attempt(leases: ToolRecords, task_id: str, call_id: str) -> Lease:
     """Return what this attempt at a short call writes under, which needs nobody to wait for it.
 
     The attempts before it write nothing from now on. A first one has none before it.
@@ -93,7 +94,7 @@ class CallLease:
     """
 
     def __init__(
-        self, leases: Leases, task_id: str, call_id: str, seconds: float, *, is_repeatable: bool
+        self, leases: ToolRecords, task_id: str, call_id: str, seconds: float, *, is_repeatable: bool
     ) -> None:
         self.lease = this_attempt(task_id, call_id)
         self.has_waited = False

@@ -21,8 +21,8 @@ from everloop.stores.artifacts.interface import (
 )
 from everloop.stores.artifacts.publisher import ArtifactPublisher
 from everloop.stores.artifacts.rendering import Contents, read_contents
-from everloop.stores.leases import Leases
 from everloop.stores.secrets import Secrets
+from everloop.stores.tool_records import ToolRecords
 from everloop.stores.transcripts import Transcripts
 from everloop.stores.views.interface import TaskViews
 from everloop.workflows.contract.artifacts import ArtifactStatus, StoredArtifact
@@ -187,7 +187,7 @@ def _last_state(events: Sequence[StatusChanged | ArtifactChunk]) -> TaskState | 
 class CachedTranscripts(TranscriptPort):
     """Writes to the store that model calls read."""
 
-    def __init__(self, transcripts: Transcripts, leases: Leases) -> None:
+    def __init__(self, transcripts: Transcripts, leases: ToolRecords) -> None:
         self._transcripts = transcripts
         self._leases = leases
 

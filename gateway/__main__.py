@@ -34,14 +34,14 @@ from everloop.runtime.telemetry.setup import configure_telemetry
 from everloop.runtime.temporal.connection import TemporalUnreachableError, connect_temporal
 from everloop.stores.artifacts.settings import ArtifactSettings, make_artifacts
 from everloop.stores.blobs.settings import BlobSettings, opened_blobs
-from everloop.stores.push.configs import RedisPushConfigs
+from everloop.stores.push.configs import PushConfigs
 from everloop.stores.push.deliveries import PushDeliveries
 from everloop.stores.push.notifying import NotifyingTaskViews
 from everloop.stores.push.settings import PushSettings
-from everloop.stores.quotas import RedisQuotas
+from everloop.stores.quotas import Quotas
 from everloop.stores.retention import RetentionSettings
-from everloop.stores.secrets import RedisSecrets
-from everloop.stores.transcripts import RedisTranscripts
+from everloop.stores.secrets import Secrets
+from everloop.stores.transcripts import Transcripts
 from everloop.stores.views.redis import RedisTaskViews
 
 _log = structlog.get_logger()
@@ -63,17 +63,17 @@ async def run(settings: GatewaySettings, agents: AgentRegistry) -> None:
                 _log.warning(warning)
             blobs = await opened.enter_async_context(opened_blobs(blob_settings, redis))
             client = await connect_temporal(telemetry.plugins, blobs)
-            configs = RedisPushConfigs(redis)
+            configs = PushConfigs(redis)
             views = RedisTaskViews(redis, ttl=retention.task_ttl, max_bytes=retention.max_task_bytes)
             notify = notifier(PushDeliveries(client, configs, settings.task_queue))
             stores = Stores(
                 NotifyingTaskViews(views, configs, notify),
-                RedisSecrets(redis),
+                Secrets(redis),
                 make_artifacts(artifact_settings, redis, blobs, views),
-                RedisTranscripts(redis, ttl=retention.transcript_ttl),
+                Transcripts(redis, ttl=retention.transcript_ttl),
                 link_seconds=blob_settings.s3_presigned,
             )
-            access = AccessControl(authenticator, RequestLimits(limit_settings, RedisQuotas(redis)))
+            access = AccessControl(authenticator, RequestLimits(limit_settings, Quotas(redis)))
             push = make_push(push_settings, configs, notify, settings.url)
             app = build_app(settings, client, stores, agents, access=access, push=push, card_key=card_key)
             if telemetry.metrics is not None:

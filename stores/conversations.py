@@ -1,6 +1,5 @@
 """What was said in a context, over all its tasks."""
 
-from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
@@ -52,60 +51,6 @@ class Span:
 
     start: int
     end: int
-
-
-class Conversations(ABC):
-    """Messages of contexts, which `names.context_key` names: every owner has conversations of their own.
-
-    Each message has a position, counted from 0 since the conversation began. It stays the same when the
-    oldest messages make room: of a conversation `MAX_MESSAGES` are kept, until 30 days after the last one.
-    `count_tokens` tells how many tokens a message has (default: an estimate).
-    """
-
-    def __init__(self, *, count_tokens: CountTokens = estimate_tokens) -> None:
-        self.count_tokens = count_tokens
-
-    @abstractmethod
-    async def append(self, context: str, task_id: str, messages: Sequence[ConversationMessage]) -> None:
-        """Add what a task has to say, all of it at once; of one task this is done once.
-
-        That is remembered of the last `MAX_TASKS` tasks, for as long as the conversation is kept.
-        """
-
-    @abstractmethod
-    async def get_recent(
-        self, context: str, max_messages: int, max_tokens: int | None = None
-    ) -> list[ConversationMessage]:
-        """Return the newest messages, oldest first; None for as many tokens as they have.
-
-        The first one is the user's, and no tool call is parted from its result. Of the last turn (a message
-        of the user and what came of it) only the beginning and the end are returned if it is too long alone;
-        nothing if not even the beginning has room.
-        """
-
-    @abstractmethod
-    async def get_span(self, context: str) -> Span:
-        """Return the positions of the messages that are kept."""
-
-    @abstractmethod
-    async def get_range(self, context: str, start: int, end: int) -> list[ConversationMessage]:
-        """Return the messages from position `start` up to `end` (exclusive), as far as they are kept."""
-
-    @abstractmethod
-    async def compact(self, context: str, summary: ConversationSummary) -> None:
-        """Keep a summary in place of those whose ranges it covers; the messages stay.
-
-        Nothing changes if its range is not new: if a summary covers it already, or overlaps it. One of
-        messages that were cleared meanwhile, or never were there, is not kept either.
-        """
-
-    @abstractmethod
-    async def get_summaries(self, context: str) -> list[ConversationSummary]:
-        """Return the summaries by position. Their ranges do not overlap."""
-
-    @abstractmethod
-    async def clear(self, context: str) -> None:
-        """Forget all messages and summaries. Positions go on, and no task that has appended does so again."""
 
 
 # Conversations in Redis. They are not rebuilt from Temporal: back them up.
@@ -181,8 +126,14 @@ redis.call('EXPIRE', KEYS[2], ARGV[1])
 _MESSAGE: TypeAdapter[ConversationMessage] = TypeAdapter(ConversationMessage, config=HIDE_VALUES)
 
 
-class RedisConversations(Conversations):
-    """A few keys for each context; `ttl` is how long they are kept after its last message (default 30 days).
+class Conversations:
+    """Messages of contexts, which `names.context_key` names: every owner has conversations of their own.
+
+    Each message has a position, counted from 0 since the conversation began. It stays the same when the
+    oldest messages make room: of a conversation `MAX_MESSAGES` are kept, until 30 days after the last one.
+    `count_tokens` tells how many tokens a message has (default: an estimate).
+
+    A few keys for each context; `ttl` is how long they are kept after its last message (default 30 days).
 
     Whatever changes a conversation is one script: of two that come at once, both are done, one after another.
     """
@@ -190,7 +141,7 @@ class RedisConversations(Conversations):
     def __init__(
         self, redis: Redis, *, ttl: timedelta = CONVERSATION_TTL, count_tokens: CountTokens = estimate_tokens
     ) -> None:
-        super().__init__(count_tokens=count_tokens)
+        self.count_tokens = count_tokens
         self._redis = redis
         self._cipher = cipher_of(redis)
         self._ttl = int(ttl.total_seconds())
@@ -200,6 +151,10 @@ class RedisConversations(Conversations):
         self._clear = redis.register_script(_CLEAR)
 
     async def append(self, context: str, task_id: str, messages: Sequence[ConversationMessage]) -> None:
+        """Add what a task has to say, all of it at once; of one task this is done once.
+
+        That is remembered of the last `MAX_TASKS` tasks, for as long as the conversation is kept.
+        """
         jsons = (self._sealed(context, message) for message in messages)
         await self._append(
             keys=[*_keys(context), conversation_tasks_key(context), CONVERSATIONS_KEY],
@@ -209,6 +164,12 @@ class RedisConversations(Conversations):
     async def get_recent(
         self, context: str, max_messages: int, max_tokens: int | None = None
     ) -> list[ConversationMessage]:
+        """Return the newest messages, oldest first; None for as many tokens as they have.
+
+        The first one is the user's, and no tool call is parted from its result. Of the last turn (a message
+        of the user and what came of it) only the beginning and the end are returned if it is too long alone;
+        nothing if not even the beginning has room.
+        """
         if max_messages < 1:
             return []
         newest = await self._read(context, -max_messages)
@@ -217,6 +178,7 @@ class RedisConversations(Conversations):
         return newest_messages(newest, Room.of_tokens(max_messages, max_tokens, self.count_tokens))
 
     async def get_span(self, context: str) -> Span:
+        """Return the positions of the messages that are kept."""
         async with self._redis.pipeline(transaction=True) as pipeline:
             pipeline.hget(conversation_positions_key(context), "start")
             pipeline.llen(conversation_key(context))
@@ -224,20 +186,28 @@ class RedisConversations(Conversations):
         return Span(int(start or 0), int(start or 0) + count)
 
     async def get_range(self, context: str, start: int, end: int) -> list[ConversationMessage]:
+        """Return the messages from position `start` up to `end` (exclusive), as far as they are kept."""
         keys = [conversation_key(context), conversation_positions_key(context)]
         return self._parse(context, cast("list[str]", await self._get_range(keys=keys, args=[start, end])))
 
     async def compact(self, context: str, summary: ConversationSummary) -> None:
+        """Keep a summary in place of those whose ranges it covers; the messages stay.
+
+        Nothing changes if its range is not new: if a summary covers it already, or overlaps it. One of
+        messages that were cleared meanwhile, or never were there, is not kept either.
+        """
         arguments = [summary.start, summary.end, summary.level, self._sealed(context, summary)]
         await self._compact(keys=_keys(context), args=arguments)
 
     async def get_summaries(self, context: str) -> list[ConversationSummary]:
+        """Return the summaries by position. Their ranges do not overlap."""
         found = cast("list[str]", await self._redis.hvals(conversation_summaries_key(context)))
         jsons = (self._cipher.unseal_text(kept, _purpose(context)) for kept in found)
         summaries = map(ConversationSummary.model_validate_json, jsons)
         return sorted(summaries, key=lambda summary: summary.start)
 
     async def clear(self, context: str) -> None:
+        """Forget all messages and summaries. Positions go on, and no task that has appended does so again."""
         await self._clear(keys=_keys(context), args=[self._ttl])
 
     async def _read(self, context: str, start: int) -> list[ConversationMessage]:

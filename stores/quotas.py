@@ -1,7 +1,6 @@
 """How much each owner takes of what belongs to all: requests and open tasks."""
 
 import math
-from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -24,27 +23,6 @@ class Rate:
     def interval(self) -> float:
         """Seconds that one request uses up."""
         return 60 / self.per_minute
-
-
-class Quotas(ABC):
-    """Counts over all processes; every method is one atomic step."""
-
-    @abstractmethod
-    async def take_request(self, owner: str, rate: Rate) -> float:
-        """Count a request and return 0; or count nothing, and return in how many seconds there is room."""
-
-    @abstractmethod
-    async def reserve_task(self, owner: str, task_id: str, limit: int) -> bool:
-        """Count a task that is about to start, and return whether it may: not if `limit` others are open.
-
-        A task that is counted already, or that has been seen, may in any case. The reservation lasts for
-        `RESERVATION`. Once its view exists, a task counts by itself, until it ends; tasks of sub-agents
-        never do.
-        """
-
-    @abstractmethod
-    async def release_task(self, owner: str, task_id: str) -> None:
-        """Count a task no longer that will not come to exist; one that exists counts on."""
 
 
 # Requests and open tasks of owners, counted in Redis.
@@ -92,8 +70,10 @@ end
 """
 
 
-class RedisQuotas(Quotas):
-    """Goes by the clock of Redis, so that gateways need not agree on the time.
+class Quotas:
+    """Counts over all processes; every method is one atomic step.
+
+    Goes by the clock of Redis, so that gateways need not agree on the time.
 
     `task_views.lua` counts the tasks that exist. `reservation` is how long one is counted that does not yet.
     """
@@ -105,6 +85,7 @@ class RedisQuotas(Quotas):
         self._release_task = redis.register_script(_RELEASE_TASK)
 
     async def take_request(self, owner: str, rate: Rate) -> float:
+        """Count a request and return 0; or count nothing, and return in how many seconds there is room."""
         interval = round(rate.interval * 1_000_000)
         wait = await self._take_request(
             keys=[request_rate_key(owner)], args=[interval, interval * rate.burst]
@@ -112,10 +93,17 @@ class RedisQuotas(Quotas):
         return int(wait) / 1_000_000
 
     async def reserve_task(self, owner: str, task_id: str, limit: int) -> bool:
+        """Count a task that is about to start, and return whether it may: not if `limit` others are open.
+
+        A task that is counted already, or that has been seen, may in any case. The reservation lasts for
+        `RESERVATION`. Once its view exists, a task counts by itself, until it ends; tasks of sub-agents
+        never do.
+        """
         arguments = [task_id, limit, self._reservation]
         return await self._reserve_task(keys=_keys(owner, task_id), args=arguments) == 1
 
     async def release_task(self, owner: str, task_id: str) -> None:
+        """Count a task no longer that will not come to exist; one that exists counts on."""
         await self._release_task(keys=_keys(owner, task_id), args=[task_id])
 
 

@@ -1,7 +1,6 @@
 """What clients supplied for the tools of a task, and nobody else may see."""
 
 import json
-from abc import ABC, abstractmethod
 from datetime import timedelta
 from typing import cast
 
@@ -12,35 +11,6 @@ from everloop.runtime.redis import cipher_of
 from everloop.stores.views.parts import TASK_TTL
 from everloop.stores.views.redis import RedisTaskKeys
 from everloop.workflows.contract.names import secrets_key
-
-
-class Secrets(ABC):
-    """JSON values that never stand in a history, view, event, log line or trace.
-
-    A message brings a secret before anybody knows whether its task takes it as an answer. Once it has, the
-    tool that asked accepts it under the name that it asked for.
-    """
-
-    @abstractmethod
-    async def put(self, task_id: str, message_id: str, value: JsonValue) -> None:
-        """Keep what a message has brought; no tool sees it yet."""
-
-    @abstractmethod
-    async def accept(self, task_id: str, message_id: str, name: str) -> None:
-        """Make what a message has brought the secret of this name, in place of another one.
-
-        Repeating it changes nothing, also when another message has brought a new one since; nor does it where
-        nothing was brought, or it is forgotten.
-        """
-
-    @abstractmethod
-    async def get(self, task_id: str, name: str) -> JsonValue:
-        """Return an accepted secret, None if there is none."""
-
-    @abstractmethod
-    async def forget(self, task_id: str) -> None:
-        """Forget all secrets of a task, accepted or not; repeating it changes nothing."""
-
 
 # Secrets in Redis: a hash for each task, with the fields `message:<id>` and `name:<name>` → JSON.
 #
@@ -56,8 +26,13 @@ end
 """One step: a task that is forgotten in between must not come back, with no time to live."""
 
 
-class RedisSecrets(Secrets):
-    """Each call is one round trip. `ttl` (default 7 days) counts from the task's end.
+class Secrets:
+    """JSON values that never stand in a history, view, event, log line or trace.
+
+    A message brings a secret before anybody knows whether its task takes it as an answer. Once it has, the
+    tool that asked accepts it under the name that it asked for.
+
+    Each call is one round trip. `ttl` (default 7 days) counts from the task's end.
 
     The time to live is for what comes after the end; the end itself deletes the key.
     """
@@ -69,6 +44,7 @@ class RedisSecrets(Secrets):
         self._accept = redis.register_script(_ACCEPT)
 
     async def put(self, task_id: str, message_id: str, value: JsonValue) -> None:
+        """Keep what a message has brought; no tool sees it yet."""
         key = secrets_key(task_id)
         sealed = self._cipher.seal_text(json.dumps(value), _purpose(task_id))
         async with self._redis.pipeline(transaction=True) as pipeline:
@@ -77,16 +53,23 @@ class RedisSecrets(Secrets):
             await pipeline.execute()
 
     async def accept(self, task_id: str, message_id: str, name: str) -> None:
+        """Make what a message has brought the secret of this name, in place of another one.
+
+        Repeating it changes nothing, also when another message has brought a new one since; nor does it where
+        nothing was brought, or it is forgotten.
+        """
         fields = [_brought(message_id), _accepted(name), f"accepted:{message_id} {name}"]
         await self._accept(keys=[secrets_key(task_id)], args=fields)
 
     async def get(self, task_id: str, name: str) -> JsonValue:
+        """Return an accepted secret, None if there is none."""
         kept = cast("str | None", await self._redis.hget(secrets_key(task_id), _accepted(name)))
         if kept is None:
             return None
         return cast("JsonValue", json.loads(self._cipher.unseal_text(kept, _purpose(task_id))))
 
     async def forget(self, task_id: str) -> None:
+        """Forget all secrets of a task, accepted or not; repeating it changes nothing."""
         await self._redis.delete(secrets_key(task_id))
 
 

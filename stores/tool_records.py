@@ -1,7 +1,6 @@
 """What is known of tool calls: the record that keeps an effect from happening twice."""
 
 import json
-from abc import abstractmethod
 from datetime import timedelta
 from typing import cast
 
@@ -9,48 +8,13 @@ from pydantic import JsonValue, TypeAdapter, ValidationError
 from redis.asyncio import Redis
 
 from everloop.runtime.redis import cipher_of
-from everloop.stores.leases import Claim, Lease, Leases, NotOursError
+from everloop.stores.leases import Claim, Lease, NotOursError
 from everloop.stores.views.redis import HOLD, hold_keys
 from everloop.workflows.contract.calls import ToolReply
 from everloop.workflows.contract.names import tool_record_key
 from everloop.workflows.contract.payloads import HIDE_VALUES
 
 OUTCOME_ADAPTER: TypeAdapter[ToolReply] = TypeAdapter(ToolReply, config=HIDE_VALUES)
-
-
-class ToolRecords(Leases):
-    """(task, call id) → started or finished. Survives the run, so that a reset task reuses outcomes.
-
-    A call that asks people comes in phases, each with a record under an id of its own; the outcome of a phase
-    is a result or a question. Beside that, a call keeps one JSON value of its tool's own; a model call keeps
-    its reply there until plugins have judged it. Only the attempt that holds a call writes anything of it.
-    """
-
-    @abstractmethod
-    async def outcome(self, task_id: str, call_id: str) -> ToolReply | None:
-        """Return what a call came to; None if there is nothing, or nothing that can be read."""
-
-    @abstractmethod
-    async def finish(self, lease: Lease, outcome: ToolReply) -> ToolReply:
-        """Record the outcome; the first one recorded stands and is returned.
-
-        Raises:
-            NotOursError: the call is another attempt's.
-        """
-
-    @abstractmethod
-    async def keep(self, lease: Lease, call_id: str, value: JsonValue) -> None:
-        """Keep a value of the tool's own for a call, in place of the last one; it goes when the record goes.
-
-        None: keep nothing any more.
-
-        Raises:
-            NotOursError: the phase that the lease names is another attempt's.
-        """
-
-    @abstractmethod
-    async def kept(self, task_id: str, call_id: str) -> JsonValue:
-        """Return the value that was kept, None if there is none."""
 
 
 # Tool records in Redis: a hash for each call.
@@ -154,8 +118,18 @@ return 1
 """
 
 
-class RedisToolRecords(ToolRecords):
-    """Each call is one script and one round trip.
+class ToolRecords:
+    """(task, call id) → started or finished. Survives the run, so that a reset task reuses outcomes.
+
+    A call that asks people comes in phases, each with a record under an id of its own; the outcome of a phase
+    is a result or a question. Beside that, a call keeps one JSON value of its tool's own; a model call keeps
+    its reply there until plugins have judged it. Only the attempt that holds a call writes anything of it.
+
+    A record is also the lease of its call: it names the attempt that holds it, and until when, by the clock
+    of the store. One that has ended still says whose the call is, until another attempt claims it: what was
+    only slow goes on, and what was overtaken is refused. Every call may be repeated when its answer was lost.
+
+    Each call is one script and one round trip.
 
     `ttl` counts from the last call, or from the end of a task that was open then (default 30 days).
 
@@ -178,26 +152,42 @@ class RedisToolRecords(ToolRecords):
         self._keep = redis.register_script(_COMMON + _KEEP)
 
     async def claim(self, lease: Lease, seconds: float) -> Claim:
+        """Take a call that nobody works on, for so many seconds."""
         arguments = [lease.token, int(seconds * 1000), self._ttl, lease.order]
         answer = await self._claim(keys=_keys(lease), args=arguments)
         return Claim[cast("str", answer)]
 
     async def renew(self, lease: Lease, seconds: float) -> bool:
+        """Hold the call for so many seconds from now (0: end the lease); return whether it is ours still.
+
+        A call of which the store knows nothing, because it was emptied, becomes ours again.
+        """
         return bool(await self._renew(keys=_keys(lease), args=[lease.token, int(seconds * 1000), self._ttl]))
 
     async def release(self, lease: Lease, seconds: float = 0) -> None:
+        """Give a call back that is ours and has ended without an outcome: the next claim is the first.
+
+        For so many seconds it stays held all the same.
+        """
         arguments = [lease.token, self._ttl, _RELEASED_TTL, int(seconds * 1000)]
         await self._release(keys=_keys(lease), args=arguments)
 
     async def revoke(self, lease: Lease) -> None:
+        """Take a call without an outcome from whoever works on it, who is to stop; nobody holds it then."""
         await self._revoke(keys=_keys(lease), args=[lease.token, self._ttl, lease.order])
 
     async def outcome(self, task_id: str, call_id: str) -> ToolReply | None:
+        """Return what a call came to; None if there is nothing, or nothing that can be read."""
         found = await self._redis.hget(tool_record_key(task_id, call_id), "outcome")
         outcome = cast("str | None", found)
         return self._parse(task_id, call_id, outcome) if outcome else None
 
     async def finish(self, lease: Lease, outcome: ToolReply) -> ToolReply:
+        """Record the outcome; the first one recorded stands and is returned.
+
+        Raises:
+            NotOursError: the call is another attempt's.
+        """
         sealed = self._cipher.seal_text(outcome.model_dump_json(), _purpose(lease.task_id, lease.call_id))
         standing = await self._finish(keys=_keys(lease), args=[lease.token, sealed, self._ttl])
         if standing is None:
@@ -205,6 +195,13 @@ class RedisToolRecords(ToolRecords):
         return self._parse(lease.task_id, lease.call_id, cast("str", standing)) or outcome
 
     async def keep(self, lease: Lease, call_id: str, value: JsonValue) -> None:
+        """Keep a value of the tool's own for a call, in place of the last one; it goes when the record goes.
+
+        None: keep nothing any more.
+
+        Raises:
+            NotOursError: the phase that the lease names is another attempt's.
+        """
         keys = [_key(lease), tool_record_key(lease.task_id, call_id), *hold_keys(lease.task_id)]
         text = json.dumps(value)
         kept = "" if value is None else self._cipher.seal_text(text, _purpose(lease.task_id, call_id))
@@ -212,6 +209,7 @@ class RedisToolRecords(ToolRecords):
             raise NotOursError
 
     async def kept(self, task_id: str, call_id: str) -> JsonValue:
+        """Return the value that was kept, None if there is none."""
         kept = cast("str | None", await self._redis.hget(tool_record_key(task_id, call_id), "kept"))
         if kept is None:
             return None

@@ -1,6 +1,5 @@
 """The transcript cache: the messages that a model call reads."""
 
-from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -53,77 +52,6 @@ class Attempt:
     call: str
     count: int
     lease: Lease
-
-
-class Transcripts(ABC):
-    """Position → message, for each run of each task. Losing it costs one re-send, never a result."""
-
-    @abstractmethod
-    async def open(  # noqa: PLR0913 -- all that one round trip does, each by its name
-        self,
-        task_id: str,
-        run_id: str,
-        length: int,
-        new: Sequence[TranscriptMessage] = (),
-        *,
-        previous_run: str = "",
-        attempt: Attempt | None = None,
-    ) -> OpenedTranscript:
-        """Write `new` as the last of `length` positions, then read all of them and the one after.
-
-        What this run lacks before `new` is first copied from `previous_run`, which it continues.
-
-        Raises:
-            NotOursError: the attempt was overtaken.
-        """
-
-    @abstractmethod
-    async def newest(
-        self, task_id: str, run_id: str, max_bytes: int
-    ) -> Mapping[int, TranscriptMessage] | None:
-        """Return the newest messages that together have so many bytes at most, by position, oldest first.
-
-        A larger message is left out, and so is one that cannot be read. None: the beginning is not there, so
-        that the cache was lost.
-        """
-
-    @abstractmethod
-    async def put(
-        self,
-        task_id: str,
-        run_id: str,
-        start: int,
-        messages: Sequence[TranscriptMessage],
-        lease: Lease | None = None,
-    ) -> None:
-        """Write messages from position `start` on, over whatever stands there.
-
-        From position 0 on, this is the whole transcript that is sent again: nothing else stays, and attempts
-        count anew.
-
-        Raises:
-            NotOursError: a later attempt has claimed the call that `lease` names.
-        """
-
-    @abstractmethod
-    async def put_result(
-        self, task_id: str, run_id: str, position: int, result: ToolMessage, lease: Lease | None = None
-    ) -> None:
-        """Write the result of a tool call unless something stands there.
-
-        Raises:
-            NotOursError: as for `put`.
-        """
-
-    @abstractmethod
-    async def put_reply(
-        self, task_id: str, run_id: str, position: int, reply: Reply, lease: Lease | None = None
-    ) -> Reply:
-        """Write the reply unless one of its kind stands there; return the one that stands there now.
-
-        Raises:
-            NotOursError: as for `put`.
-        """
 
 
 def fitting(sizes: Iterable[tuple[int, int]], max_bytes: int) -> list[int]:
@@ -181,8 +109,10 @@ return tonumber(count)
 """An attempt that was frozen while it asked, and asks again when it goes on, would count as the newest."""
 
 
-class RedisTranscripts(Transcripts):
-    """Each call is one transaction and one round trip.
+class Transcripts:
+    """Position → message, for each run of each task. Losing it costs one re-send, never a result.
+
+    Each call is one transaction and one round trip.
 
     `ttl` counts from the last call, or from the end of a task that was open then (default 7 days).
 
@@ -206,6 +136,13 @@ class RedisTranscripts(Transcripts):
         previous_run: str = "",
         attempt: Attempt | None = None,
     ) -> OpenedTranscript:
+        """Write `new` as the last of `length` positions, then read all of them and the one after.
+
+        What this run lacks before `new` is first copied from `previous_run`, which it continues.
+
+        Raises:
+            NotOursError: the attempt was overtaken.
+        """
         key, start, entries = transcript_key(task_id, run_id), length - len(new), self._entries(task_id)
         async with self._redis.pipeline(transaction=True) as pipeline:
             if previous_run:
@@ -237,6 +174,11 @@ class RedisTranscripts(Transcripts):
     async def newest(
         self, task_id: str, run_id: str, max_bytes: int
     ) -> Mapping[int, TranscriptMessage] | None:
+        """Return the newest messages that together have so many bytes at most, by position, oldest first.
+
+        A larger message is left out, and so is one that cannot be read. None: the beginning is not there, so
+        that the cache was lost.
+        """
         key, entries = transcript_key(task_id, run_id), self._entries(task_id)
         positions = sorted(map(int, await self._redis.hkeys(key)), reverse=True)
         if not positions or positions[-1] != 0:
@@ -259,6 +201,14 @@ class RedisTranscripts(Transcripts):
         messages: Sequence[TranscriptMessage],
         lease: Lease | None = None,
     ) -> None:
+        """Write messages from position `start` on, over whatever stands there.
+
+        From position 0 on, this is the whole transcript that is sent again: nothing else stays, and attempts
+        count anew.
+
+        Raises:
+            NotOursError: a later attempt has claimed the call that `lease` names.
+        """
         entries = list(self._entries(task_id).encode(start, messages).items())
         batches = [
             entries[at : at + _FIELDS_PER_COMMAND] for at in range(0, len(entries), _FIELDS_PER_COMMAND)
@@ -274,6 +224,11 @@ class RedisTranscripts(Transcripts):
     async def put_result(
         self, task_id: str, run_id: str, position: int, result: ToolMessage, lease: Lease | None = None
     ) -> None:
+        """Write the result of a tool call unless something stands there.
+
+        Raises:
+            NotOursError: as for `put`.
+        """
         entries = self._entries(task_id).encode(position, [result])
         async with self._redis.pipeline(transaction=True) as pipeline:
             await self._queue_write(pipeline, task_id, run_id, lease, entries, command="HSETNX")
@@ -283,6 +238,11 @@ class RedisTranscripts(Transcripts):
     async def put_reply(
         self, task_id: str, run_id: str, position: int, reply: Reply, lease: Lease | None = None
     ) -> Reply:
+        """Write the reply unless one of its kind stands there; return the one that stands there now.
+
+        Raises:
+            NotOursError: as for `put`.
+        """
         key, entries = transcript_key(task_id, run_id), self._entries(task_id)
         written = entries.encode(position, [reply])
         async with self._redis.pipeline(transaction=True) as pipeline:

@@ -11,8 +11,8 @@ from everloop.activities.lease import begin_attempt
 from everloop.activities.model.provider import ModelProvider
 from everloop.activities.transcripts import put_messages, whole_transcript
 from everloop.stores.conversations import Conversations
-from everloop.stores.leases import Leases
 from everloop.stores.recent_messages import Room, newest_messages
+from everloop.stores.tool_records import ToolRecords
 from everloop.stores.transcripts import Transcripts
 from everloop.workflows.contract.calls import (
     CompactConversationInput,
@@ -32,7 +32,11 @@ class RememberedConversation(ContextPort):
     """Reads and writes the conversation of a task's context, which is its owner's alone."""
 
     def __init__(
-        self, conversations: Conversations, transcripts: Transcripts, provider: ModelProvider, leases: Leases
+        self,
+        conversations: Conversations,
+        transcripts: Transcripts,
+        provider: ModelProvider,
+        leases: ToolRecords,
     ) -> None:
         self._leases = leases
         self._conversations = conversations

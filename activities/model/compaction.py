@@ -14,7 +14,7 @@ from everloop.activities.model.reply import ReplyAssembler
 from everloop.activities.model.request import ChatRequest, last_summary, spoken, user_text
 from everloop.activities.telemetry import logging_task
 from everloop.activities.transcripts import keep_reply, whole_transcript
-from everloop.stores.leases import Leases
+from everloop.stores.tool_records import ToolRecords
 from everloop.stores.transcripts import Transcripts
 from everloop.stores.views.interface import TaskViews
 from everloop.workflows.contract.calls import CompactContextInput
@@ -119,7 +119,7 @@ class ContextCompactor:
     """Writes the message that stands for older ones. Dying anywhere costs at most another summary."""
 
     def __init__(
-        self, provider: ModelProvider, views: TaskViews, transcripts: Transcripts, leases: Leases
+        self, provider: ModelProvider, views: TaskViews, transcripts: Transcripts, leases: ToolRecords
     ) -> None:
         self._provider = provider
         self._views = views

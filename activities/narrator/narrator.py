@@ -21,7 +21,7 @@ from everloop.activities.model.provider import ModelProvider
 from everloop.activities.model.reply import ReplyAssembler
 from everloop.activities.narrator.story import Story, is_enough, narration, narration_request
 from everloop.activities.telemetry import logging_task
-from everloop.stores.leases import Leases
+from everloop.stores.tool_records import ToolRecords
 from everloop.stores.views.interface import START, StreamedEvent, TaskViews, position_order
 from everloop.stores.views.parts import is_at_work
 from everloop.workflows.contract.calls import NarrateInput
@@ -270,7 +270,12 @@ class Narrator(NarratorPort):
     """
 
     def __init__(
-        self, provider: ModelProvider, views: TaskViews, leases: Leases, *, terms: NarrationTerms = _TERMS
+        self,
+        provider: ModelProvider,
+        views: TaskViews,
+        leases: ToolRecords,
+        *,
+        terms: NarrationTerms = _TERMS,
     ) -> None:
         self._provider = replace(provider, longest_reply=LONGEST_ANSWER)
         self._views = views

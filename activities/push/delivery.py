@@ -22,8 +22,8 @@ from everloop.activities.push.feed import News, Nothing, PushFeed, Subject, Task
 from everloop.activities.push.webhook import Answer, RefusedError, UndeliveredError, Webhooks
 from everloop.activities.telemetry import DeliveryOutcome, record_delivery
 from everloop.runtime.protocol.tasks import TaskUrl, to_artifact, to_status, to_struct, to_task
-from everloop.stores.leases import Leases
 from everloop.stores.push.configs import PushConfig, PushConfigs
+from everloop.stores.tool_records import ToolRecords
 from everloop.stores.views.interface import TaskViews
 from everloop.workflows.contract.calls import PUSH_FAILED, DeliverPushInput, DeliverPushResult
 from everloop.workflows.contract.events import StatusChanged
@@ -115,7 +115,7 @@ class PushDelivering(PushPort):
         views: TaskViews,
         workflows: TaskWorkflows,
         webhooks: Webhooks,
-        leases: Leases,
+        leases: ToolRecords,
     ) -> None:
         self._leases = leases
         self._configs = configs

@@ -27,7 +27,7 @@ from everloop.agents.hooks import HookContext, TaskOutcome, Veto
 from everloop.agents.plugins import Plugin
 from everloop.agents.registry import AgentRegistry
 from everloop.agents.tool import Tool, listed, listed_spec_of
-from everloop.stores.leases import Leases
+from everloop.stores.tool_records import ToolRecords
 from everloop.stores.transcripts import Transcripts
 from everloop.stores.views.interface import TaskViews
 from everloop.workflows.contract import failures
@@ -158,7 +158,7 @@ class AgentCatalogue(AgentPort):
     """Knows the agents of this process."""
 
     def __init__(
-        self, agents: AgentRegistry, views: TaskViews, transcripts: Transcripts, leases: Leases
+        self, agents: AgentRegistry, views: TaskViews, transcripts: Transcripts, leases: ToolRecords
     ) -> None:
         self._agents = agents
         self._views = views

@@ -25,8 +25,8 @@ from everloop.runtime.temporal.connection import connect_temporal
 from everloop.stores.artifacts.settings import ArtifactSettings, make_artifacts
 from everloop.stores.blobs.settings import BlobSettings, opened_blobs
 from everloop.stores.retention import RetentionSettings
-from everloop.stores.secrets import RedisSecrets
-from everloop.stores.transcripts import RedisTranscripts
+from everloop.stores.secrets import Secrets
+from everloop.stores.transcripts import Transcripts
 from everloop.stores.views.redis import RedisTaskViews
 
 TRIES = 3
@@ -114,7 +114,7 @@ async def _connected(
             # Nobody is notified: what is restored is not news.
             views = RedisTaskViews(redis, ttl=settings.task_ttl, max_bytes=settings.max_task_bytes)
             artifacts = make_artifacts(ArtifactSettings(), redis, blobs, views)
-            stores = Stores(views, RedisSecrets(redis), artifacts, RedisTranscripts(redis))
+            stores = Stores(views, Secrets(redis), artifacts, Transcripts(redis))
             tasks, runs = Tasks(client, QueueSettings().task_queue), Runs(client)
             reconciler = Reconciler(stores, tasks, runs, Problems(views, runs))
             yield Rebuild(stores, tasks, reconciler, progress, at_once=at_once), client

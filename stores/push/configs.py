@@ -1,6 +1,5 @@
 """Who is notified of a task by webhook, and what they have heard of it."""
 
-from abc import ABC, abstractmethod
 from datetime import timedelta
 from typing import cast
 
@@ -46,56 +45,6 @@ class PushConfig(Wire):
         return f"PushConfig(id={self.id!r}, task_id={self.task_id!r})"
 
     __str__ = __repr__
-
-
-class PushConfigs(ABC):
-    """The configs of each task, and up to which position of its stream the client of each has heard it."""
-
-    @abstractmethod
-    async def put(self, config: PushConfig, *, position: str = "") -> None:
-        """Set a config, in the place of one of the same id.
-
-        `position` is up to where its webhook has heard the task; empty: it hears the whole task first. It
-        holds unless the config had the same URL before.
-
-        Raises:
-            TooManyPushConfigsError: the task has 10 others.
-        """
-
-    @abstractmethod
-    async def get(self, task_id: str, config_id: str) -> PushConfig | None:
-        """Return a config, and keep those of the task for their whole time again."""
-
-    @abstractmethod
-    async def list_configs(self, task_id: str) -> list[PushConfig]:
-        """Return all configs of a task, by id."""
-
-    @abstractmethod
-    async def config_ids(self, task_id: str) -> list[str]:
-        """Return the ids of the configs of a task, in no order; it is cheap where there are none."""
-
-    @abstractmethod
-    async def delete(self, task_id: str, config_id: str) -> None:
-        """Remove a config; one that is not there is no error."""
-
-    @abstractmethod
-    async def delete_unchanged(self, config: PushConfig) -> None:
-        """Remove a config, unless it was set anew meanwhile with anything else in it."""
-
-    @abstractmethod
-    async def knows(self, task_id: str) -> bool:
-        """Whether a task ever had configs, even if all were removed; False: those that it had are lost."""
-
-    @abstractmethod
-    async def position(self, task_id: str, config_id: str) -> str:
-        """Return up to where the webhook has heard the task; empty: it has heard nothing."""
-
-    @abstractmethod
-    async def advance(self, config: PushConfig, *, start: str, end: str) -> None:
-        """Note that the webhook, which had heard the task up to `start`, has heard it up to `end`.
-
-        It does nothing where that is no longer so: the config was removed, or set anew for another webhook.
-        """
 
 
 def first_position(snapshot: Snapshot) -> str:
@@ -153,8 +102,10 @@ end
 """
 
 
-class RedisPushConfigs(PushConfigs):
-    """Each call is one round trip or two, and may be repeated.
+class PushConfigs:
+    """The configs of each task, and up to which position of its stream the client of each has heard it.
+
+    Each call is one round trip or two, and may be repeated.
 
     `ttl` counts from the last `put`, `get` or `advance`, or from the end of the task (default 7 days).
     """
@@ -168,6 +119,14 @@ class RedisPushConfigs(PushConfigs):
         self._delete_unchanged = redis.register_script(_DELETE_UNCHANGED)
 
     async def put(self, config: PushConfig, *, position: str = "") -> None:
+        """Set a config, in the place of one of the same id.
+
+        `position` is up to where its webhook has heard the task; empty: it hears the whole task first. It
+        holds unless the config had the same URL before.
+
+        Raises:
+            TooManyPushConfigsError: the task has 10 others.
+        """
         was_put = _CHANGED
         while was_put == _CHANGED:
             before = await self._kept(config.task_id, config.id)
@@ -189,6 +148,7 @@ class RedisPushConfigs(PushConfigs):
             raise TooManyPushConfigsError
 
     async def get(self, task_id: str, config_id: str) -> PushConfig | None:
+        """Return a config, and keep those of the task for their whole time again."""
         key = push_configs_key(task_id)
         async with self._redis.pipeline(transaction=True) as pipeline:
             pipeline.hget(key, _CONFIG + config_id)
@@ -197,18 +157,22 @@ class RedisPushConfigs(PushConfigs):
         return self._unsealed(task_id, kept) if kept else None
 
     async def list_configs(self, task_id: str) -> list[PushConfig]:
+        """Return all configs of a task, by id."""
         fields = cast("dict[str, str]", await self._redis.hgetall(push_configs_key(task_id)))
         configs = (kept for field, kept in sorted(fields.items()) if field.startswith(_CONFIG))
         return [self._unsealed(task_id, kept) for kept in configs]
 
     async def config_ids(self, task_id: str) -> list[str]:
+        """Return the ids of the configs of a task, in no order; it is cheap where there are none."""
         fields = cast("list[str]", await self._redis.hkeys(push_configs_key(task_id)))
         return [field.removeprefix(_CONFIG) for field in fields if field.startswith(_CONFIG)]
 
     async def delete(self, task_id: str, config_id: str) -> None:
+        """Remove a config; one that is not there is no error."""
         await self._redis.hdel(push_configs_key(task_id), _CONFIG + config_id, _POSITION + config_id)
 
     async def delete_unchanged(self, config: PushConfig) -> None:
+        """Remove a config, unless it was set anew meanwhile with anything else in it."""
         key, field = push_configs_key(config.task_id), _CONFIG + config.id
         kept = await self._kept(config.task_id, config.id)
         # Not by its own JSON: another version of us may have written it.
@@ -216,13 +180,19 @@ class RedisPushConfigs(PushConfigs):
             await self._delete_unchanged(keys=[key], args=[field, kept, _POSITION + config.id])
 
     async def knows(self, task_id: str) -> bool:
+        """Whether a task ever had configs, even if all were removed; False: those that it had are lost."""
         return bool(await self._redis.hexists(push_configs_key(task_id), _KNOWN))
 
     async def position(self, task_id: str, config_id: str) -> str:
+        """Return up to where the webhook has heard the task; empty: it has heard nothing."""
         key, field = push_configs_key(task_id), _POSITION + config_id
         return cast("str | None", await self._redis.hget(key, field)) or ""
 
     async def advance(self, config: PushConfig, *, start: str, end: str) -> None:
+        """Note that the webhook, which had heard the task up to `start`, has heard it up to `end`.
+
+        It does nothing where that is no longer so: the config was removed, or set anew for another webhook.
+        """
         was_done = _CHANGED
         while was_done == _CHANGED:
             kept = await self._kept(config.task_id, config.id)

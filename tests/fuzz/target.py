@@ -13,7 +13,7 @@ from everloop.gateway.auth.access import AccessControl
 from everloop.gateway.bindings.grpc import GrpcServer
 from everloop.gateway.operations.push import StoredPush, notifier
 from everloop.gateway.settings import GatewaySettings
-from everloop.stores.push.configs import RedisPushConfigs
+from everloop.stores.push.configs import PushConfigs
 from everloop.stores.push.deliveries import PushDeliveries
 from everloop.stores.push.notifying import NotifyingTaskViews
 from everloop.stores.views.redis import RedisTaskViews
@@ -53,7 +53,7 @@ class Target:
 @asynccontextmanager
 async def running_target(client: Client, redis: Redis) -> AsyncGenerator[Target]:
     """Serve until the block ends."""
-    queue, configs = unique("fuzz"), RedisPushConfigs(redis)
+    queue, configs = unique("fuzz"), PushConfigs(redis)
     notify = notifier(PushDeliveries(client, configs, unique("nobody")))
     views = NotifyingTaskViews(RedisTaskViews(redis), configs, notify)
     push = StoredPush(configs, notify, LOOPBACK_ALLOWED, "https://agents.example.com/")

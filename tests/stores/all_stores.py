@@ -6,12 +6,12 @@ from redis.asyncio import Redis
 
 from everloop.stores.artifacts.interface import Append, Create, NewPart
 from everloop.stores.artifacts.redis import RedisArtifacts
-from everloop.stores.conversations import ConversationSummary, RedisConversations
+from everloop.stores.conversations import Conversations, ConversationSummary
 from everloop.stores.leases import Lease
-from everloop.stores.push.configs import PushConfig, RedisPushConfigs
-from everloop.stores.secrets import RedisSecrets
-from everloop.stores.tool_records import RedisToolRecords
-from everloop.stores.transcripts import RedisTranscripts
+from everloop.stores.push.configs import PushConfig, PushConfigs
+from everloop.stores.secrets import Secrets
+from everloop.stores.tool_records import ToolRecords
+from everloop.stores.transcripts import Transcripts
 from everloop.stores.views.redis import RedisTaskViews
 from everloop.workflows.contract.events import Thought
 from everloop.workflows.contract.messages import ToolMessage
@@ -32,11 +32,11 @@ class AllStores:
 
     def __post_init__(self) -> None:
         self.views = RedisTaskViews(self.redis)
-        self.transcripts = RedisTranscripts(self.redis)
-        self.conversations = RedisConversations(self.redis)
-        self.secrets = RedisSecrets(self.redis)
-        self.records = RedisToolRecords(self.redis)
-        self.configs = RedisPushConfigs(self.redis)
+        self.transcripts = Transcripts(self.redis)
+        self.conversations = Conversations(self.redis)
+        self.secrets = Secrets(self.redis)
+        self.records = ToolRecords(self.redis)
+        self.configs = PushConfigs(self.redis)
         self.artifacts = RedisArtifacts(self.redis, MemoryBlobs(), self.views)
         self.id = self.task.task_id
 

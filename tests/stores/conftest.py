@@ -10,9 +10,9 @@ from everloop.runtime.redis import connect_redis
 from everloop.stores.artifacts.interface import Artifacts
 from everloop.stores.blobs.local import LocalBlobs
 from everloop.stores.blobs.s3 import S3Blobs
-from everloop.stores.secrets import RedisSecrets, Secrets
-from everloop.stores.tool_records import RedisToolRecords, ToolRecords
-from everloop.stores.transcripts import RedisTranscripts, Transcripts
+from everloop.stores.secrets import Secrets
+from everloop.stores.tool_records import ToolRecords
+from everloop.stores.transcripts import Transcripts
 from everloop.stores.views.interface import TaskViews
 from everloop.stores.views.redis import RedisTaskViews
 from tests.stores.artifacts.artifact_rig import ARTIFACT_STORES, ArtifactRig, open_artifacts
@@ -70,21 +70,21 @@ def task_views(request: pytest.FixtureRequest) -> TaskViews:
 def transcripts(request: pytest.FixtureRequest) -> Transcripts:
     if request.param == "memory":
         return MemoryTranscripts()
-    return RedisTranscripts(request.getfixturevalue(str(request.param)))
+    return Transcripts(request.getfixturevalue(str(request.param)))
 
 
 @pytest.fixture(params=IMPLEMENTATIONS)
 def tool_records(request: pytest.FixtureRequest) -> ToolRecords:
     if request.param == "memory":
         return MemoryToolRecords()
-    return RedisToolRecords(request.getfixturevalue(str(request.param)))
+    return ToolRecords(request.getfixturevalue(str(request.param)))
 
 
 @pytest.fixture(params=IMPLEMENTATIONS)
 def secrets(request: pytest.FixtureRequest) -> Secrets:
     if request.param == "memory":
         return MemorySecrets()
-    return RedisSecrets(request.getfixturevalue(str(request.param)))
+    return Secrets(request.getfixturevalue(str(request.param)))
 
 
 @pytest.fixture(params=ARTIFACT_STORES)

@@ -12,7 +12,6 @@ from everloop.stores.conversations import (
     MAX_TASKS,
     Conversations,
     ConversationSummary,
-    RedisConversations,
     Span,
 )
 from everloop.workflows.contract.calls import ConversationMessage
@@ -38,7 +37,7 @@ from tests.support.memory.conversations import MemoryConversations
 def conversations(request: pytest.FixtureRequest) -> Conversations:
     if request.param == "memory":
         return MemoryConversations(count_tokens=letters)
-    return RedisConversations(request.getfixturevalue(str(request.param)), count_tokens=letters)
+    return Conversations(request.getfixturevalue(str(request.param)), count_tokens=letters)
 
 
 def said(text: str) -> UserMessage:
@@ -253,7 +252,7 @@ async def test_a_cleared_conversation_is_forgotten(conversations: Conversations)
 
 async def test_an_emptied_redis_begins_anew(own_redis: Redis) -> None:
     """What was said is gone, and so are its positions and its tasks; nothing that follows fails."""
-    conversations = RedisConversations(own_redis)
+    conversations = Conversations(own_redis)
     context = await many(conversations)
     await own_redis.flushall()
 
@@ -268,8 +267,8 @@ async def test_an_emptied_redis_begins_anew(own_redis: Redis) -> None:
 async def test_a_conversation_expires_after_its_last_message(redis: Redis) -> None:
     """Thirty days, from the last message on: no key of it stays longer, none goes before."""
     context = new_id()
-    await RedisConversations(redis, ttl=timedelta(seconds=100)).append(context, "t1", [said("a")])
-    conversations = RedisConversations(redis)
+    await Conversations(redis, ttl=timedelta(seconds=100)).append(context, "t1", [said("a")])
+    conversations = Conversations(redis)
     await conversations.compact(context, summary(0, 1))
     keys = [conversation_key(context), conversation_summaries_key(context), conversation_tasks_key(context)]
     short = [await redis.ttl(key) for key in keys]
@@ -283,7 +282,7 @@ async def test_a_conversation_expires_after_its_last_message(redis: Redis) -> No
 
 async def test_the_tasks_of_a_conversation_do_not_grow_without_end(redis: Redis) -> None:
     """The newest ones are known, and a task that comes again is not a newer one."""
-    conversations, context = RedisConversations(redis), new_id()
+    conversations, context = Conversations(redis), new_id()
     key = conversation_tasks_key(context)
     await conversations.append(context, "oldest", [said("a")])
     await redis.zadd(key, {f"t{n}": 1 for n in range(MAX_TASKS - 1)})

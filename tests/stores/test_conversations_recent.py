@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from everloop.runtime.redis import connect_redis
-from everloop.stores.conversations import RedisConversations
+from everloop.stores.conversations import Conversations
 from everloop.stores.recent_messages import safe_ends
 from everloop.stores.token_counts import estimate_tokens
 from everloop.workflows.contract.calls import ConversationMessage
@@ -63,8 +63,8 @@ async def test_recent_messages_are_whole(
     await memory.append(context, "t", messages)
     recent = await memory.get_recent(context, most, tokens)
     async with connect_redis(redis_url) as redis:
-        await RedisConversations(redis).append(context, "t", messages)
-        assert await RedisConversations(redis).get_recent(context, most, tokens) == recent
+        await Conversations(redis).append(context, "t", messages)
+        assert await Conversations(redis).get_recent(context, most, tokens) == recent
 
     assert_whole(recent)
     assert len(recent) <= most

@@ -6,7 +6,7 @@ from datetime import timedelta
 from redis.asyncio import Redis
 
 from everloop.stores.cleaned import Cleaned
-from everloop.stores.conversations import ConversationCleanup, RedisConversations
+from everloop.stores.conversations import ConversationCleanup, Conversations
 from everloop.stores.views.cleanup import ViewCleanup
 from everloop.stores.views.redis import RedisTaskViews
 from everloop.workflows.contract.names import (
@@ -62,7 +62,7 @@ async def test_lists_forget_tasks_whose_views_have_expired(own_redis: Redis) -> 
 
 async def test_conversations_go_when_their_time_is_over(redis: Redis) -> None:
     """Counted from the last message; one that was added to since it was listed stays."""
-    conversations, old, young = RedisConversations(redis), new_id(), new_id()
+    conversations, old, young = Conversations(redis), new_id(), new_id()
     for context in (old, young):
         await conversations.append(context, "task", [said("a")])
     late = float(await redis.zscore(CONVERSATIONS_KEY, old) or 0) - TTL.total_seconds() * 1000
@@ -81,7 +81,7 @@ async def test_conversations_go_when_their_time_is_over(redis: Redis) -> None:
 
 async def test_a_conversation_that_goes_on_is_kept(redis: Redis) -> None:
     """A message makes its time begin anew."""
-    conversations, context = RedisConversations(redis), new_id()
+    conversations, context = Conversations(redis), new_id()
     await conversations.append(context, "t1", [said("a")])
     await redis.zadd(CONVERSATIONS_KEY, {context: 1})
     await conversations.append(context, "t2", [said("b")])

@@ -5,10 +5,10 @@ from collections.abc import Awaitable, Callable
 import pytest
 from redis.asyncio import Redis
 
-from everloop.stores.conversations import RedisConversations
+from everloop.stores.conversations import Conversations
 from everloop.stores.leases import Lease, NotOursError
-from everloop.stores.tool_records import RedisToolRecords
-from everloop.stores.transcripts import RedisTranscripts
+from everloop.stores.tool_records import ToolRecords
+from everloop.stores.transcripts import Transcripts
 from everloop.stores.views.redis import RedisTaskViews
 from everloop.workflows.contract.events import Warned
 from everloop.workflows.contract.messages import AssistantMessage, ToolMessage
@@ -23,10 +23,10 @@ WRITES: dict[str, Write] = {
     "events": lambda redis, task, lease: RedisTaskViews(redis).publish(
         task, "run", [status(2), Warned(text="late")], lease
     ),
-    "transcript": lambda redis, task, lease: RedisTranscripts(redis).put(task, "run", 0, [said("x")], lease),
-    "message": lambda redis, task, lease: RedisTranscripts(redis).put(task, "run", 1, [said("x")], lease),
-    "result": lambda redis, task, lease: RedisTranscripts(redis).put_result(task, "run", 1, RESULT, lease),
-    "reply": lambda redis, task, lease: RedisTranscripts(redis).put_reply(
+    "transcript": lambda redis, task, lease: Transcripts(redis).put(task, "run", 0, [said("x")], lease),
+    "message": lambda redis, task, lease: Transcripts(redis).put(task, "run", 1, [said("x")], lease),
+    "result": lambda redis, task, lease: Transcripts(redis).put_result(task, "run", 1, RESULT, lease),
+    "reply": lambda redis, task, lease: Transcripts(redis).put_reply(
         task, "run", 1, AssistantMessage(), lease
     ),
 }
@@ -42,9 +42,9 @@ async def test_an_overtaken_attempt_writes_nothing(redis: Redis, name: str, how:
     """Whatever the later attempt has done with the call; that one, and whoever holds no lease, may write."""
     task_id, write = new_id(), WRITES[name]
     first, second = Lease(task_id, "call", "first", "1"), Lease(task_id, "call", "second", "2")
-    views, records = RedisTaskViews(redis), RedisToolRecords(redis)
+    views, records = RedisTaskViews(redis), ToolRecords(redis)
     await views.create(submitted(task_id))
-    await RedisTranscripts(redis).put(task_id, "run", 0, [said("m")])
+    await Transcripts(redis).put(task_id, "run", 0, [said("m")])
     await records.claim(first, 0)
     if how == "revoked":
         await records.revoke(second)
@@ -69,7 +69,7 @@ async def test_an_attempt_that_waits_does_not_silence_the_one_at_work(redis: Red
     """Temporal had forgotten the first one, which lives: the second finds its lease."""
     task_id = new_id()
     first, second = Lease(task_id, "call", "first", "1"), Lease(task_id, "call", "second", "2")
-    views, records = RedisTaskViews(redis), RedisToolRecords(redis)
+    views, records = RedisTaskViews(redis), ToolRecords(redis)
     await views.create(submitted(task_id))
     await records.claim(first, 10)
     await records.claim(second, 10)
@@ -82,7 +82,7 @@ async def test_an_attempt_that_waits_does_not_silence_the_one_at_work(redis: Red
 
 async def test_what_is_appended_late_changes_nothing(redis: Redis) -> None:
     """Not even how long the conversation is kept."""
-    conversations, context = RedisConversations(redis), new_id()
+    conversations, context = Conversations(redis), new_id()
     await conversations.append(context, "task", [said("m")])
     before = await _kept(redis, f"everloop:conversation:{{{context}}}:*")
     at = await redis.zscore(CONVERSATIONS_KEY, context)

@@ -9,7 +9,6 @@ from everloop.stores.push.configs import (
     MAX_CONFIGS,
     PushConfig,
     PushConfigs,
-    RedisPushConfigs,
     TooManyPushConfigsError,
 )
 from everloop.workflows.contract.names import push_configs_key
@@ -21,7 +20,7 @@ from tests.support.memory.push_configs import MemoryPushConfigs
 def configs(request: pytest.FixtureRequest) -> PushConfigs:
     if request.param == "memory":
         return MemoryPushConfigs()
-    return RedisPushConfigs(request.getfixturevalue(str(request.param)))
+    return PushConfigs(request.getfixturevalue(str(request.param)))
 
 
 def config(task_id: str, id_: str = "c", **fields: str) -> PushConfig:
@@ -101,7 +100,7 @@ async def test_removed_configs_are_not_lost_ones(configs: PushConfigs) -> None:
 
 async def test_a_store_that_lost_its_data_knows_no_configs(redis: Redis) -> None:
     """Until one is set again."""
-    task_id, configs = new_id(), RedisPushConfigs(redis)
+    task_id, configs = new_id(), PushConfigs(redis)
     await configs.put(config(task_id))
     await redis.delete(push_configs_key(task_id))
     lost = await configs.knows(task_id)
@@ -179,7 +178,7 @@ async def test_a_config_does_not_show_its_secrets() -> None:
 async def test_configs_expire(redis: Redis, use: str) -> None:
     """Whoever uses them keeps them."""
     task_id = new_id()
-    configs = RedisPushConfigs(redis, ttl=timedelta(hours=1))
+    configs = PushConfigs(redis, ttl=timedelta(hours=1))
     await configs.put(config(task_id))
     await redis.expire(push_configs_key(task_id), 5)
 

@@ -8,7 +8,7 @@ from datetime import timedelta
 import pytest
 from redis.asyncio import Redis
 
-from everloop.stores.quotas import RESERVATION, Quotas, Rate, RedisQuotas
+from everloop.stores.quotas import RESERVATION, Quotas, Rate
 from everloop.stores.views.interface import TaskViews
 from everloop.stores.views.redis import RedisTaskViews
 from everloop.workflows.contract.names import child_task_id, open_tasks_key, request_rate_key
@@ -42,7 +42,7 @@ def store(request: pytest.FixtureRequest) -> Store:
             views, lambda time: quotas if time == RESERVATION else MemoryQuotas(views, reservation=time)
         )
     redis: Redis = request.getfixturevalue("redis")
-    return Store(RedisTaskViews(redis), lambda time: RedisQuotas(redis, reservation=time))
+    return Store(RedisTaskViews(redis), lambda time: Quotas(redis, reservation=time))
 
 
 async def reserve(store: Store, owner: str, *task_ids: str, limit: int = 2) -> list[bool]:
@@ -204,7 +204,7 @@ async def test_a_task_that_will_not_exist_is_released(store: Store) -> None:
 
 async def test_counts_expire(redis: Redis) -> None:
     """An owner who comes no more leaves no key behind."""
-    owner, quotas = new_id(), RedisQuotas(redis)
+    owner, quotas = new_id(), Quotas(redis)
     await quotas.take_request(owner, SLOW)
     await quotas.reserve_task(owner, new_id(), 1)
 

@@ -6,7 +6,7 @@ import pytest
 from pydantic import JsonValue
 from redis.asyncio import Redis
 
-from everloop.stores.secrets import RedisSecrets, Secrets
+from everloop.stores.secrets import Secrets
 from everloop.workflows.contract.names import secrets_key
 from tests.stores.examples import new_id
 
@@ -113,7 +113,7 @@ async def test_a_store_does_not_show_what_it_keeps(secrets: Secrets) -> None:
 async def test_secrets_expire(redis: Redis) -> None:
     """A task whose end nobody published leaves nothing behind; each secret begins the time anew."""
     task_id = new_id()
-    kept = RedisSecrets(redis, ttl=timedelta(hours=1))
+    kept = Secrets(redis, ttl=timedelta(hours=1))
     await kept.put(task_id, "1", "x")
     await redis.expire(secrets_key(task_id), 5)
 

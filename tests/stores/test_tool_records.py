@@ -10,7 +10,7 @@ from pydantic import JsonValue
 from redis.asyncio import Redis
 
 from everloop.stores.leases import Claim, Lease, NotOursError
-from everloop.stores.tool_records import RedisToolRecords, ToolRecords
+from everloop.stores.tool_records import ToolRecords
 from everloop.workflows.contract.messages import ToolCall, ToolMessage
 from everloop.workflows.contract.names import tool_record_key
 from everloop.workflows.contract.questions import Question, QuestionKind
@@ -191,7 +191,7 @@ async def test_a_release_takes_no_outcome_away(tool_records: ToolRecords) -> Non
 
 async def test_a_lease_survives_an_emptied_redis(redis: Redis) -> None:
     """Who works on the call takes it again with the next renewal."""
-    records, ours = RedisToolRecords(redis), lease(new_id())
+    records, ours = ToolRecords(redis), lease(new_id())
     await records.claim(ours, HELD)
     await redis.delete(tool_record_key(ours.task_id, "c1"))
 
@@ -202,7 +202,7 @@ async def test_a_lease_survives_an_emptied_redis(redis: Redis) -> None:
 @pytest.mark.parametrize("started", [{}, {"holder": "1", "until": "0"}], ids=["unclaimed", "claimed"])
 async def test_an_outcome_that_cannot_be_read_is_unknown(redis: Redis, started: dict[str, str]) -> None:
     """A newer version wrote it: the call is never the first, and what it comes to now is returned."""
-    task_id, records = new_id(), RedisToolRecords(redis)
+    task_id, records = new_id(), ToolRecords(redis)
     newer = '{"role":"tool","call_id":"c1","name":"search","content":"found","outcome":"postponed"}'
     key = tool_record_key(task_id, "c1")
     await redis.hset(key, mapping={**started, "outcome": newer})
@@ -225,7 +225,7 @@ async def test_calls_and_tasks_have_records_of_their_own(tool_records: ToolRecor
 
 async def test_records_expire(redis: Redis) -> None:
     """Each call puts the end of a record off to its time to live; of what was given back little is kept."""
-    records, ours = RedisToolRecords(redis, ttl=timedelta(hours=1)), lease(new_id())
+    records, ours = ToolRecords(redis, ttl=timedelta(hours=1)), lease(new_id())
     other = lease(new_id())
     key = tool_record_key(ours.task_id, "c1")
 
@@ -271,7 +271,7 @@ async def test_a_kept_value_can_be_forgotten(tool_records: ToolRecords) -> None:
 
 async def test_nothing_is_left_of_a_call_that_forgot_what_it_kept(redis: Redis) -> None:
     """A call that is given back lives no longer than if it had kept nothing."""
-    records, one, other = RedisToolRecords(redis), lease(new_id()), lease(new_id())
+    records, one, other = ToolRecords(redis), lease(new_id()), lease(new_id())
     for each in (one, other):
         await records.claim(each, 60)
     await records.keep(one, one.call_id, "earlier")
@@ -297,7 +297,7 @@ async def test_what_is_kept_is_no_claim_and_no_outcome(tool_records: ToolRecords
 
 async def test_what_is_kept_expires_with_the_record(redis: Redis) -> None:
     """A value that was kept alone expires, too."""
-    records, task_id = RedisToolRecords(redis, ttl=timedelta(hours=1)), new_id()
+    records, task_id = ToolRecords(redis, ttl=timedelta(hours=1)), new_id()
 
     await records.keep(lease(task_id), "c1", 7)
 

@@ -7,8 +7,8 @@ import pytest
 from redis.asyncio import Redis
 
 from everloop.stores.leases import Lease, NotOursError
-from everloop.stores.tool_records import RedisToolRecords
-from everloop.stores.transcripts import Attempt, OpenedTranscript, RedisTranscripts, Transcripts
+from everloop.stores.tool_records import ToolRecords
+from everloop.stores.transcripts import Attempt, OpenedTranscript, Transcripts
 from everloop.workflows.contract.messages import (
     AssistantMessage,
     SummaryMessage,
@@ -62,7 +62,7 @@ async def test_an_attempt_that_asks_again_keeps_its_number(transcripts: Transcri
 
 async def test_an_overtaken_attempt_gets_no_number(redis: Redis) -> None:
     """Its draft would take the place of that which the newer attempt has written."""
-    task_id, transcripts, leases = new_id(), RedisTranscripts(redis), RedisToolRecords(redis)
+    task_id, transcripts, leases = new_id(), Transcripts(redis), ToolRecords(redis)
     frozen, next_one = (Attempt("3.0", count, _lease(task_id)) for count in (1, 2))
     await leases.claim(frozen.lease, 0)
     await transcripts.open(task_id, "run", 0, attempt=frozen)
@@ -265,7 +265,7 @@ async def test_what_cannot_be_read_counts_as_missing(encrypted: Redis, entry: st
     A reply that nobody here can read gives way.
     """
     redis = encrypted
-    transcripts = RedisTranscripts(redis)
+    transcripts = Transcripts(redis)
     task_id = new_id()
     key = transcript_key(task_id, "run")
     await transcripts.put(task_id, "run", 0, MESSAGES[:2])
@@ -279,7 +279,7 @@ async def test_what_cannot_be_read_counts_as_missing(encrypted: Redis, entry: st
 
 async def test_every_call_refreshes_the_time_to_live(redis: Redis) -> None:
     """A transcript is kept as long as its task works, and then expires."""
-    transcripts = RedisTranscripts(redis, ttl=timedelta(hours=1))
+    transcripts = Transcripts(redis, ttl=timedelta(hours=1))
     task_id = new_id()
     key = transcript_key(task_id, "run")
 

@@ -15,8 +15,8 @@ from everloop.activities.conversation.messages import MAX_CHARACTERS
 from everloop.activities.conversation.recall import MAX_BYTES, MAX_SUMMARY_BYTES
 from everloop.activities.model.provider import ModelProvider
 from everloop.runtime.redis import connect_redis
-from everloop.stores.conversations import Conversations, ConversationSummary, RedisConversations
-from everloop.stores.transcripts import RedisTranscripts, Transcripts
+from everloop.stores.conversations import Conversations, ConversationSummary
+from everloop.stores.transcripts import Transcripts
 from everloop.workflows.contract.calls import (
     ConversationMessage,
     LoadContextInput,
@@ -222,7 +222,7 @@ async def test_what_a_task_added_to_its_transcript_is_remembered(
 def open_desk(client: AsyncOpenAI, stores: str, redis: Redis) -> Desk:
     if stores == "memory":
         return Desk(client, MemoryConversations(), MemoryTranscripts())
-    return Desk(client, RedisConversations(redis), RedisTranscripts(redis))
+    return Desk(client, Conversations(redis), Transcripts(redis))
 
 
 @pytest.mark.parametrize("stores", ["memory", "redis"])

@@ -11,7 +11,7 @@ from temporalio.testing import ActivityEnvironment
 
 from everloop.activities.conversation.summaries import MAX_SUMMARY_CHARACTERS
 from everloop.runtime.redis import connect_redis
-from everloop.stores.conversations import Conversations, ConversationSummary, RedisConversations
+from everloop.stores.conversations import Conversations, ConversationSummary
 from everloop.workflows.contract.failures import MODEL_REFUSED, MODEL_UNAVAILABLE
 from everloop.workflows.contract.messages import AssistantMessage, ToolCall, ToolMessage
 from everloop.workflows.contract.tasks import MemorySpec
@@ -22,7 +22,7 @@ from tests.support.servers.scripted_openai import Answer, ReceivedRequest, Refus
 
 
 def open_store(name: str, redis: Redis) -> Conversations:
-    return RedisConversations(redis) if name == "redis" else MemoryConversations()
+    return Conversations(redis) if name == "redis" else MemoryConversations()
 
 
 def prompt(request: ReceivedRequest) -> str:

@@ -10,7 +10,7 @@ from structlog.contextvars import get_contextvars, merge_contextvars
 from structlog.testing import capture_logs
 from temporalio.testing import ActivityEnvironment
 
-from everloop.stores.transcripts import RedisTranscripts
+from everloop.stores.transcripts import Transcripts
 from everloop.stores.views.redis import RedisTaskViews
 from everloop.workflows.contract.calls import CallModelInput
 from everloop.workflows.contract.events import (
@@ -60,7 +60,7 @@ async def test_an_answer_is_streamed_and_returned_once(redis: Redis) -> None:
     """Subscribers see its beginning at once, and the whole in the end; the next attempt asks nobody."""
     gate = asyncio.Event()
     script = [Reply(["Hel", gate, "lo"], usage=(7, 2))]
-    async with model_rig(script, RedisTaskViews(redis), RedisTranscripts(redis)) as rig:
+    async with model_rig(script, RedisTaskViews(redis), Transcripts(redis)) as rig:
         rig.call = rig.changed(statuses=(SAID,))
         running = await rig.begin()
         assert await rig.answer() == ("Hel", False)

@@ -9,7 +9,7 @@ from temporalio.testing import ActivityEnvironment
 
 from everloop.activities.model.compaction import MAX_SUMMARY_CHARACTERS
 from everloop.activities.model.failures import MODEL_FAILURES
-from everloop.stores.transcripts import RedisTranscripts
+from everloop.stores.transcripts import Transcripts
 from everloop.stores.views.redis import RedisTaskViews
 from everloop.workflows.contract.calls import CompactContextInput
 from everloop.workflows.contract.events import RetryScheduled, UsageReported, Warned
@@ -196,7 +196,7 @@ async def test_a_summary_that_cannot_be_cached_is_returned() -> None:
 
 async def test_a_new_run_sums_up_the_cache_of_the_run_before(redis: Redis) -> None:
     """On the stores of production, in the first call of a run that continued as new."""
-    async with model_rig([Reply(["Sum"])], RedisTaskViews(redis), RedisTranscripts(redis)) as rig:
+    async with model_rig([Reply(["Sum"])], RedisTaskViews(redis), Transcripts(redis)) as rig:
         task = rig.task.model_copy(update={"run_id": "next"})
         call = await prepare(rig, task=task, previous_run=rig.task.run_id)
         summary = await rig.compact(call)

@@ -16,7 +16,7 @@ from everloop.agents.tool import Tool, tool
 from everloop.agents.tool_context import ToolContext
 from everloop.runtime.redis import connect_redis
 from everloop.stores.leases import Lease
-from everloop.stores.tool_records import RedisToolRecords
+from everloop.stores.tool_records import ToolRecords
 from everloop.workflows.contract.messages import ToolMessage
 from tests.support.memory.tool_records import MemoryToolRecords
 from tests.support.rigs.tool_rig import ToolRig, yes
@@ -46,7 +46,7 @@ async def test_an_attempt_finds_what_the_lost_one_kept(redis: Redis) -> None:
             raise DiedError
         return f"done: {job}"
 
-    rig = ToolRig(run, records=RedisToolRecords(redis))
+    rig = ToolRig(run, records=ToolRecords(redis))
     with pytest.raises(DiedError):
         await rig.attempt_call(rig.call("run"))
 
@@ -67,7 +67,7 @@ async def test_a_call_finds_what_it_kept_before_a_question(redis: Redis) -> None
             raise InputRequired("Name?", "confirmation")
         return context.kept
 
-    rig = ToolRig(fill, records=RedisToolRecords(redis))
+    rig = ToolRig(fill, records=ToolRecords(redis))
     question = await rig.ask(rig.call("fill"))
     assert (await rig.run(rig.call("fill", "{}", yes(question)))).content == '{"form":7}'
 

@@ -21,10 +21,10 @@ from everloop.activities.tools.catalogue import AgentCatalogue
 from everloop.agents.hooks import HookContext
 from everloop.agents.registry import AgentRegistry
 from everloop.runtime.redis import connect_redis
-from everloop.stores.conversations import RedisConversations
-from everloop.stores.secrets import RedisSecrets
-from everloop.stores.tool_records import RedisToolRecords
-from everloop.stores.transcripts import RedisTranscripts
+from everloop.stores.conversations import Conversations
+from everloop.stores.secrets import Secrets
+from everloop.stores.tool_records import ToolRecords
+from everloop.stores.transcripts import Transcripts
 from everloop.stores.views.redis import RedisTaskViews
 from everloop.workflows.contract import failures
 from everloop.workflows.contract.calls import (
@@ -69,7 +69,7 @@ async def desk(redis_url: str) -> AsyncGenerator[Desk]:
     agent = Agent(id="agent", name="Agent", description="", plugins=[sub_agent("writer"), Broken()])
     registry, task_id = AgentRegistry([agent, writer]), new_id()
     async with connect_redis(redis_url) as redis, AsyncOpenAI(api_key="none") as client:
-        views, transcripts, records = RedisTaskViews(redis), RedisTranscripts(redis), RedisToolRecords(redis)
+        views, transcripts, records = RedisTaskViews(redis), Transcripts(redis), ToolRecords(redis)
         await views.create(submitted(task_id))
         yield Desk(
             redis,
@@ -77,12 +77,10 @@ async def desk(redis_url: str) -> AsyncGenerator[Desk]:
             AgentCatalogue(registry, views, transcripts, records),
             AgentTools(
                 registry,
-                ToolStores(views, transcripts, records, RedisSecrets(redis), MemoryArtifacts(views)),
+                ToolStores(views, transcripts, records, Secrets(redis), MemoryArtifacts(views)),
             ),
             CachedTranscripts(transcripts, records),
-            RememberedConversation(
-                RedisConversations(redis), transcripts, ModelProvider(client, "m"), records
-            ),
+            RememberedConversation(Conversations(redis), transcripts, ModelProvider(client, "m"), records),
         )
 
 

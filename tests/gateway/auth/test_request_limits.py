@@ -18,7 +18,7 @@ from everloop.gateway.auth.access import (
 from everloop.gateway.errors import TooManyRequestsError, UnavailableNowError
 from everloop.runtime.redis import connect_redis
 from everloop.runtime.settings import explain
-from everloop.stores.quotas import Quotas, Rate, RedisQuotas
+from everloop.stores.quotas import Quotas, Rate
 from everloop.stores.views.interface import TaskViews
 from tests.gateway.harness import PromptModel, RunningGateway, running_gateway, unique
 from tests.gateway.named_callers import Named
@@ -35,7 +35,7 @@ async def limited(
     """Serve two gateways with these limits, as two processes would."""
 
     def limits() -> RequestLimits:
-        return RequestLimits(LimitSettings.model_validate(variables), RedisQuotas(redis))
+        return RequestLimits(LimitSettings.model_validate(variables), Quotas(redis))
 
     async with (
         running_gateway(client, views, queue=queue, access=AccessControl(Named(), limits())) as one,
@@ -128,6 +128,9 @@ async def test_requests_over_the_rate_are_refused_on_every_gateway(
 class _Away(Quotas):
     """A store that does not answer."""
 
+    def __init__(self) -> None:
+        """Need no client."""
+
     async def take_request(self, owner: str, rate: Rate) -> float:
         raise ConnectionError
 
@@ -160,7 +163,7 @@ async def test_what_is_not_limited_is_not_counted(redis: Redis) -> None:
 async def test_all_of_a_minute_may_come_at_once_unless_told(redis: Redis) -> None:
     """The burst is the whole rate by default. What is more is refused, and counted."""
     recorded = Recorded()
-    limits, owner = RequestLimits(LimitSettings(requests_per_minute=3), RedisQuotas(redis)), unique("owner")
+    limits, owner = RequestLimits(LimitSettings(requests_per_minute=3), Quotas(redis)), unique("owner")
     for _ in range(3):
         await limits.admit_request(owner)
 

@@ -17,7 +17,7 @@ from everloop.gateway.bindings.grpc import GrpcServer
 from everloop.gateway.context import MAX_HEADERS
 from everloop.gateway.settings import GatewaySettings
 from everloop.runtime.redis import connect_redis
-from everloop.stores.quotas import RedisQuotas
+from everloop.stores.quotas import Quotas
 from everloop.stores.views.interface import TaskViews
 from tests.gateway.bindings.abuses import Json, MessageWires
 from tests.gateway.grpc_harness import running_grpc_gateway
@@ -199,7 +199,7 @@ async def limited(client: Client, views: TaskViews, redis_url: str) -> AsyncGene
     settings = LimitSettings(requests_per_minute=2, max_open_tasks=1)
     queue = unique("limited")
     async with connect_redis(redis_url) as redis:
-        access = AccessControl(Named(), RequestLimits(settings, RedisQuotas(redis)))
+        access = AccessControl(Named(), RequestLimits(settings, Quotas(redis)))
         async with (
             stand_in_worker(client, queue),
             running_grpc_gateway(client, views, queue=queue, access=access) as gateway,

@@ -12,7 +12,7 @@ from everloop.activities.push.delivery import PushDelivering
 from everloop.activities.push.feed import TaskWorkflows
 from everloop.activities.push.webhook import Webhooks
 from everloop.gateway.operations.push import PushOperations, notifier
-from everloop.stores.push.configs import RedisPushConfigs
+from everloop.stores.push.configs import PushConfigs
 from everloop.stores.push.deliveries import PushDeliveries
 from everloop.stores.push.notifying import NotifyingTaskViews
 from everloop.stores.views.interface import TaskViews
@@ -36,7 +36,7 @@ class PushHarness:
     gateway: GrpcGateway
     model: PromptModel
     views: TaskViews
-    configs: RedisPushConfigs
+    configs: PushConfigs
 
     @property
     def url(self) -> str:
@@ -46,7 +46,7 @@ class PushHarness:
 @asynccontextmanager
 async def running_push_harness(client: Client, redis: Redis) -> AsyncGenerator[PushHarness]:
     """Serve until the block ends; webhooks on this machine are allowed."""
-    queue, configs = unique("push"), RedisPushConfigs(redis)
+    queue, configs = unique("push"), PushConfigs(redis)
     notify = notifier(PushDeliveries(client, configs, queue))
     views = NotifyingTaskViews(RedisTaskViews(redis), configs, notify)
     artifacts = MemoryArtifacts(views)

@@ -10,10 +10,10 @@ from redis.asyncio import Redis
 from structlog.testing import capture_logs
 
 from everloop.stores.leases import Lease
-from everloop.stores.push.configs import PushConfig, RedisPushConfigs
-from everloop.stores.secrets import RedisSecrets
-from everloop.stores.tool_records import RedisToolRecords
-from everloop.stores.transcripts import Attempt, RedisTranscripts
+from everloop.stores.push.configs import PushConfig, PushConfigs
+from everloop.stores.secrets import Secrets
+from everloop.stores.tool_records import ToolRecords
+from everloop.stores.transcripts import Attempt, Transcripts
 from everloop.stores.views.interface import START, TaskQuery
 from everloop.stores.views.redis import RedisTaskViews
 from everloop.workflows.contract.events import TaskCreated
@@ -67,18 +67,18 @@ async def forget(redis: Redis, view: TaskView) -> None:
 async def keep_all(redis: Redis, task_id: str) -> None:
     """Write every other key that a task, or a sub-agent of its, may have."""
     for id_ in (task_id, child_task_id(task_id, "call")):
-        transcripts, records, secrets = RedisTranscripts(redis), RedisToolRecords(redis), RedisSecrets(redis)
+        transcripts, records, secrets = Transcripts(redis), ToolRecords(redis), Secrets(redis)
         await transcripts.put(id_, "run", 0, [said("m")])
         await transcripts.open(id_, "run", 1, attempt=Attempt("1", 1, Lease(id_, "reply", "attempt")))
         lease = Lease(id_, "call", "attempt")
         await records.claim(lease, 10)
         await records.keep(lease, "asked", {"so": "far"})
         await secrets.put(id_, "m", "secret")
-        await RedisPushConfigs(redis).put(
+        await PushConfigs(redis).put(
             PushConfig(task_id=id_, id="c", owner="owner", context_id="x", url="http://x/", public_url=""),
             position="0-0",
         )
-        await RedisPushConfigs(redis).get(id_, "c")
+        await PushConfigs(redis).get(id_, "c")
 
 
 async def lives(redis: Redis, view: TaskView) -> dict[str, int]:
@@ -117,7 +117,7 @@ async def test_all_of_a_task_expires_when_it_has_ended(redis: Redis) -> None:
 
     await views.publish(view.task_id, "run", [status(1, state=TaskState.COMPLETED)])
     await views.publish(child, "run", [chunk("b", index=1)])
-    await RedisTranscripts(redis).put(view.task_id, "late", 0, [said("m")])
+    await Transcripts(redis).put(view.task_id, "late", 0, [said("m")])
 
     ended = await lives(redis, await view_of(views, view.task_id))
     assert min(ended.values()) > 3_500

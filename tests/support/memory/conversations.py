@@ -29,7 +29,7 @@ class MemoryConversations(Conversations):
     """Keeps conversations, and who has appended to them, until the process ends."""
 
     def __init__(self, *, count_tokens: CountTokens = estimate_tokens) -> None:
-        super().__init__(count_tokens=count_tokens)
+        self.count_tokens = count_tokens
         self._conversations: defaultdict[str, _Conversation] = defaultdict(_Conversation)
 
     async def append(self, context: str, task_id: str, messages: Sequence[ConversationMessage]) -> None:
