@@ -50,7 +50,7 @@ NAMES = {
 app = typer.Typer(
     no_args_is_help=True,
     help="Remove what nobody needs any more.",
-    epilog="A schedule of Temporal does it every five minutes: docs/housekeeping.md.",
+    epilog="A schedule of Temporal does it every five minutes: docs/operation/housekeeping.md.",
 )
 
 
@@ -174,7 +174,8 @@ def register(app: typer.Typer) -> None:
     app.command(
         rich_help_panel="Operate",
         epilog="Servers are found as workers and gateways find them (TEMPORAL_ADDRESS, EVERLOOP_REDIS_URL, "
-        "EVERLOOP_BLOBS and what belongs to it). What comes back, and what does not: docs/housekeeping.md.",
+        "EVERLOOP_BLOBS and what belongs to it). What comes back, and what does not: "
+        "docs/operation/housekeeping.md.",
     )(reindex)
 
 

@@ -39,7 +39,7 @@ File = Annotated[
 def add(
     owner: Annotated[str, typer.Argument(metavar="OWNER", help="Whose tasks its holder sees.")],
     scopes: Annotated[
-        str, option("SCOPE[,SCOPE…]", "What it is good for; docs/security.md lists them.")
+        str, option("SCOPE[,SCOPE…]", "What it is good for; docs/operation/security.md lists them.")
     ] = "tasks:read,tasks:write",
     days: Annotated[int | None, option("N", "How long it holds (default: for ever).", most=MAX_DAYS)] = None,
     file: File = None,

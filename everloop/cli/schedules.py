@@ -121,7 +121,7 @@ app = typer.Typer(
     no_args_is_help=True,
     help="Let agents start tasks by the clock.",
     epilog="Agents are those of EVERLOOP_AGENTS, and EVERLOOP_TASK_QUEUE has to be that of workers and "
-    "gateways. What a schedule does is told in docs/schedules.md.",
+    "gateways. What a schedule does is told in docs/operation/schedules.md.",
 )
 
 

@@ -2,7 +2,7 @@
 
 Attributes hold names that operators chose (agents, tools, models) or words of a fixed set, never ids of
 owners, contexts or tasks, nor names that a model made up. Without a meter provider recording does nothing.
-docs/metrics.md lists all instruments.
+docs/operation/metrics.md lists all instruments.
 """
 
 from collections.abc import Collection, Sequence

@@ -10,9 +10,9 @@ DOCUMENTS = [Path("README.md"), Path("CHANGELOG.md"), *sorted(Path("docs").rglob
 LINK = re.compile(r"\]\((?!https?:|mailto:)([^)#\s]+)[^)\s]*\)")
 
 MODULE = re.compile(
-    r"`((?:activities|everloop|gateway|runtime|stores|workers|workflows)/[a-z0-9_/]+(?:\.py|/)?)`"
+    r"`((?:activities|bench|deploy|docs|everloop|gateway|runtime|stores|tests|workers|workflows)/[a-z0-9_/]+(?:\.py|/))`"
 )
-"""A module or folder of the product, as documents name them."""
+"""A module or folder of the repository, as documents name them."""
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=str)

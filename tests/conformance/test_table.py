@@ -1,4 +1,4 @@
-"""The table in docs/conformance.md names every conformance test, and none that does not exist."""
+"""The table in docs/protocol/conformance.md names every conformance test, and none that does not exist."""
 
 import ast
 import re
@@ -19,7 +19,7 @@ def _tests_of(path: Path) -> set[str]:
 
 def _named() -> set[tuple[Path, str]]:
     """Return what the table names; a file without a folder is one of ours."""
-    text = (ROOT / "docs" / "conformance.md").read_text()
+    text = (ROOT / "docs" / "protocol/conformance.md").read_text()
     return {(Path(file) if "/" in file else HERE / file, name) for file, name in NAMED.findall(text)}
 
 

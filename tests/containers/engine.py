@@ -88,7 +88,7 @@ class Engine:
         )
 
     def build_ours(self, target: str, tag: str) -> str:
-        """Build `worker` or `gateway` as docs/deployment.md says; return the image's name."""
+        """Build `worker` or `gateway` as docs/operation/deployment.md says; return the image's name."""
         image = f"localhost/everloop-{target}:{tag}"
         self.build(ROOT / "deploy/docker/Dockerfile", ROOT, target, image, "--build-arg", f"VERSION={tag}")
         return image

@@ -1,4 +1,4 @@
-"""Backup and restore as docs/backup.md has them: copies are taken while all runs, one after the other."""
+"""Backup and restore as docs/operation/backup.md has them: copies are taken while all runs, one by one."""
 
 import asyncio
 import json

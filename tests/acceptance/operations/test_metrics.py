@@ -218,7 +218,7 @@ async def test_no_label_says_whose_task_it_is(watched: Watched) -> None:
 def _documented_labels() -> dict[str, set[str]]:
     rows = re.findall(
         r"^\| `(?:everloop|gen_ai)[^|]*\| `(\w+)` \|[^|]*\|([^|]*)\|",
-        Path(ROOT / "docs/metrics.md").read_text(encoding="utf-8"),
+        Path(ROOT / "docs/operation/metrics.md").read_text(encoding="utf-8"),
         re.MULTILINE,
     )
     return {

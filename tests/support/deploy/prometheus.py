@@ -21,7 +21,7 @@ ROOT = Path(__file__).parents[3]
 ALERTS = ROOT / "deploy" / "prometheus" / "alerts.yaml"
 ALERTS_TEST = ALERTS.with_name("alerts_test.yaml")
 DASHBOARD = ROOT / "deploy" / "grafana" / "everloop.json"
-GUIDES = tuple(ROOT / "docs" / page for page in ("runbook.md", "scale-out.md", "sizing.md"))
+GUIDES = tuple(ROOT / "docs/operation" / page for page in ("runbook.md", "scale-out.md", "sizing.md"))
 """Pages that tell operators what to look at."""
 
 OF_PROMETHEUS = frozenset({"up", "ALERTS"})

@@ -1,4 +1,4 @@
-"""Copies of an Everloop's servers, taken while they run, as docs/backup.md says; and what is made of them."""
+"""Copies of an Everloop's servers, taken while they run, as docs/operation/backup.md says; and their use."""
 
 import asyncio
 import re
@@ -26,8 +26,8 @@ _DELETED_KEYS = re.compile(r"^ +forget '([^']+)'$", re.MULTILINE)
 
 
 def deleted_patterns() -> list[str]:
-    """Return the patterns of keys that docs/backup.md deletes from a restored Redis."""
-    return _DELETED_KEYS.findall((ROOT / "docs" / "backup.md").read_text(encoding="utf-8"))
+    """Return the patterns of keys that docs/operation/backup.md deletes from a restored Redis."""
+    return _DELETED_KEYS.findall((ROOT / "docs" / "operation/backup.md").read_text(encoding="utf-8"))
 
 
 @dataclass(frozen=True)

@@ -49,7 +49,7 @@ def test_a_digest_tells_what_the_model_is_told() -> None:
     assert len(digest_of(first)) == 12
 
 
-DOCS = Path(__file__).parents[3] / "docs" / "plugins.md"
+DOCS = Path(__file__).parents[3] / "docs" / "agents/plugins.md"
 CONTEXT = HookContext(task_id="t", context_id="c", owner="o", agent_id="a")
 
 

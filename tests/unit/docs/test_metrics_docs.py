@@ -11,7 +11,7 @@ from everloop.runtime.telemetry import instruments as of_both
 from everloop.workflows.contract.housekeeping import Kind
 from tests.support.deploy.prometheus import ROOT, named_metrics
 
-DOCS = (ROOT / "docs" / "metrics.md").read_text(encoding="utf-8")
+DOCS = (ROOT / "docs" / "operation/metrics.md").read_text(encoding="utf-8")
 _SUFFIX = re.compile(r"_(?:bucket|count|sum)$")
 
 
@@ -38,7 +38,7 @@ def test_what_the_dashboard_the_alerts_and_the_guides_read_is_documented() -> No
 def test_every_kind_that_housekeeping_removes_is_documented() -> None:
     """As a value of the metric's label, and as what is removed when."""
     (row,) = re.findall(r"^\| `everloop\.housekeeping\.removed`.*", DOCS, re.MULTILINE)
-    removed = (ROOT / "docs" / "housekeeping.md").read_text(encoding="utf-8")
+    removed = (ROOT / "docs" / "operation/housekeeping.md").read_text(encoding="utf-8")
 
     assert re.findall(r"`([\w-]+)`", row.partition("removed: ")[2]) == list(Kind)
     assert re.findall(r"^\| `([\w-]+)` \|", removed, re.MULTILINE) == list(Kind)

@@ -35,11 +35,11 @@ def _named_by_alerts() -> set[str]:
 
 def test_each_alert_has_a_section() -> None:
     """Which says what it means, what to look at, and what to do; and no section is left over."""
-    text = (DOCS / "runbook.md").read_text(encoding="utf-8")
+    text = (DOCS / "operation/runbook.md").read_text(encoding="utf-8")
     alerts = text.partition("\n## Alerts\n")[2].partition("\n## ")[0]
     sections = dict(re.findall(r"### ([\w-]+)\n(.*?)(?=\n### |\Z)", alerts, re.DOTALL))
 
-    assert {f"docs/runbook.md#{title}" for title in sections} == _named_by_alerts()
+    assert {f"docs/operation/runbook.md#{title}" for title in sections} == _named_by_alerts()
     for title, body in sections.items():
         assert [word.lower() for word in re.findall(r"^\*\*(\w+)\*\*: ", body, re.MULTILINE)] == list(
             PARTS

@@ -225,7 +225,7 @@ def test_prometheus_asks_all_processes_and_knows_the_alerts() -> None:
 
 def test_the_guide_shows_how_secrets_are_mounted(tmp_path: Path) -> None:
     """Its compose.override.yaml is compose, and mounts each file that everloop.env.example names."""
-    guide = (ROOT / "docs/deployment.md").read_text(encoding="utf-8")
+    guide = (ROOT / "docs/operation/deployment.md").read_text(encoding="utf-8")
     (text,) = re.findall(r"```yaml\n(services:.*?)```", guide, re.DOTALL)
     example = (COMPOSE / "everloop.env.example").read_text()
     (tmp_path / "compose.yaml").write_text(text)

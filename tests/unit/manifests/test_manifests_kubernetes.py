@@ -216,9 +216,9 @@ def _selectors(resources: Any) -> Iterator[tuple[str, Resource]]:  # noqa: ANN40
 
 @pytest.mark.parametrize("overlay", OVERLAYS)
 def test_what_is_referred_to_exists(overlay: str) -> None:
-    """ConfigMaps are there; secrets, which never are, stand in docs/deployment.md; all images have a tag."""
+    """ConfigMaps are there; secrets never are (docs/operation/deployment.md); all images have a tag."""
     resources = rendered(overlay)
-    guide = (ROOT / "docs/deployment.md").read_text(encoding="utf-8")
+    guide = (ROOT / "docs/operation/deployment.md").read_text(encoding="utf-8")
     maps = {each["metadata"]["name"] for each in of_kind(resources, "ConfigMap")}
 
     assert not of_kind(resources, "Secret")

@@ -58,7 +58,7 @@ def test_a_process_is_let_out_to_where_its_settings_lead(overlay: str) -> None:
 
 
 def _redis_of_the_guide() -> str:
-    guide = (ROOT / "docs/deployment.md").read_text(encoding="utf-8")
+    guide = (ROOT / "docs/operation/deployment.md").read_text(encoding="utf-8")
     (url,) = re.findall(r"--from-literal=EVERLOOP_REDIS_URL='(\S+)'", guide)
     return url
 

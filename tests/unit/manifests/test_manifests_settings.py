@@ -43,7 +43,7 @@ OF_OTHERS = {
     "TEMPORAL_CODEC_ENDPOINT": "Temporal's UI reads it",
     "TEMPORAL_CODEC_PASS_ACCESS_TOKEN": "Temporal's UI reads it",
 }
-"""What is named in the manifests, or in docs/deployment.md, and not told to workers and gateways."""
+"""What manifests or docs/operation/deployment.md name, and workers and gateways are not told."""
 
 OF_IMAGES = {
     "EVERLOOP_HOST", "EVERLOOP_PORT", "EVERLOOP_BLOB_DIRECTORY", "EVERLOOP_DEMO_LEDGER",
@@ -53,7 +53,7 @@ OF_IMAGES = {
 NOT_IN_COMPOSE = {"EVERLOOP_BUILD_ID": "a project has one build, which would end before its tasks"}
 
 NOT_FOR_DEPLOYMENTS = {
-    "EVERLOOP_AUTH_ALLOW_ANONYMOUS": "a deployment asks who calls; docs/security.md tells when not to"
+    "EVERLOOP_AUTH_ALLOW_ANONYMOUS": "a deployment asks who calls; docs/operation/security.md says when not"
 }
 
 
@@ -117,11 +117,11 @@ def test_each_variable_of_an_overlay_is_a_setting() -> None:
 
 
 def test_each_variable_in_the_guide_exists() -> None:
-    """docs/deployment.md, also where it makes secrets, names settings and variables of compose.yaml."""
+    """docs/operation/deployment.md, also where it makes secrets, names what settings or compose have."""
     known = (
         process_settings().keys() | OF_LIBRARIES | OF_OTHERS.keys() | env_file(COMPOSE / "env.example").keys()
     )
-    named = named_in((ROOT / "docs/deployment.md").read_text(encoding="utf-8"))
+    named = named_in((ROOT / "docs/operation/deployment.md").read_text(encoding="utf-8"))
 
     assert {"OPENAI_API_KEY", "TEMPORAL_API_KEY"} <= named
     assert sorted(named - known) == []
