@@ -26,7 +26,7 @@ from everloop.gateway.bindings.shell import Endpoint, HttpShell
 from everloop.gateway.cards.cards import Cards, CardSettings
 from everloop.gateway.cards.routes import card_routes
 from everloop.gateway.cards.signing import CardKey
-from everloop.gateway.downloads.routes import Downloads, ResultDownloads
+from everloop.gateway.downloads.routes import Downloads
 from everloop.gateway.operations.admission import Admission
 from everloop.gateway.operations.answers import Answers
 from everloop.gateway.operations.files import InputFiles
@@ -44,7 +44,7 @@ from everloop.gateway.tasks.snapshots import LargeTasks, Snapshots
 from everloop.gateway.tasks.steps import Steps
 from everloop.gateway.tasks.streams import TaskStreams
 from everloop.gateway.tasks.sweep import Sweep
-from everloop.gateway.tasks.tasks import Routes, Tasks
+from everloop.gateway.tasks.tasks import Tasks
 from everloop.runtime.redis import cancel
 
 
@@ -82,7 +82,6 @@ def build_app(  # noqa: PLR0913 -- the parts of a gateway, each by its name
     admission = Admission(
         views=views,
         tasks=tasks,
-        routes=Routes(client),
         snapshots=snapshots,
         large=large,
         reconciler=reconciler,
@@ -114,8 +113,7 @@ def build_app(  # noqa: PLR0913 -- the parts of a gateway, each by its name
     app = Starlette(
         routes=[
             *card_routes(cards),
-            *Downloads(stores, settings.url, access, keeps_formulas=settings.csv_formulas).routes,
-            *ResultDownloads(access, views, snapshots, steps).routes,
+            *Downloads(stores, settings, access, snapshots, steps).routes,
             *Approvals(stores, tasks, large, access, limits).routes,
             *codec_routes(client.data_converter, access, limits, settings.codec_origins),
             # Any call to the store will do as a probe; no task has an empty id.

@@ -17,7 +17,7 @@ GatewayError
 
 import asyncio
 import uuid
-from collections.abc import AsyncGenerator, Generator
+from collections.abc import AsyncGenerator, Generator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 
@@ -80,8 +80,8 @@ class UnavailableNowError(RefusalError):
 
 
 @dataclass(frozen=True)
-class _Numbers:
-    """How each binding says it. JSON-RPC leaves -32099 to -32000 to servers; A2A has taken some of them."""
+class Numbers:
+    """How each binding says an error. JSON-RPC leaves -32099 to -32000 to servers; A2A has taken some."""
 
     jsonrpc: int
     http: int
@@ -89,12 +89,22 @@ class _Numbers:
     reason: str
 
 
-_REFUSALS: dict[type[RefusalError], _Numbers] = {
-    UnauthenticatedError: _Numbers(-32031, 401, grpc.StatusCode.UNAUTHENTICATED, "UNAUTHENTICATED"),
-    ForbiddenError: _Numbers(-32032, 403, grpc.StatusCode.PERMISSION_DENIED, "PERMISSION_DENIED"),
-    TooManyRequestsError: _Numbers(-32033, 429, grpc.StatusCode.RESOURCE_EXHAUSTED, "TOO_MANY_REQUESTS"),
-    TooManyHeadersError: _Numbers(-32600, 431, grpc.StatusCode.RESOURCE_EXHAUSTED, "TOO_MANY_HEADERS"),
-    UnavailableNowError: _Numbers(-32603, 503, grpc.StatusCode.UNAVAILABLE, "UNAVAILABLE"),
+def register(errors: Mapping[type[A2AError], Numbers]) -> None:
+    """Make errors of this server known to all bindings of the SDK."""
+    for kind, numbers in errors.items():
+        sdk.JSON_RPC_ERROR_CODE_MAP[kind] = numbers.jsonrpc
+        sdk.A2A_ERROR_MAPPING[kind] = ErrorMapping(numbers.http, numbers.grpc.name, numbers.reason)
+        sdk.A2A_ERROR_REASONS[kind] = numbers.reason
+        response_helpers.EXCEPTION_MAP[kind] = JSONRPCError
+        grpc_handler._ERROR_CODE_MAP[kind] = numbers.grpc  # noqa: SLF001  # pyright: ignore[reportPrivateUsage] -- the only way to a status of our own
+
+
+_REFUSALS: dict[type[A2AError], Numbers] = {
+    UnauthenticatedError: Numbers(-32031, 401, grpc.StatusCode.UNAUTHENTICATED, "UNAUTHENTICATED"),
+    ForbiddenError: Numbers(-32032, 403, grpc.StatusCode.PERMISSION_DENIED, "PERMISSION_DENIED"),
+    TooManyRequestsError: Numbers(-32033, 429, grpc.StatusCode.RESOURCE_EXHAUSTED, "TOO_MANY_REQUESTS"),
+    TooManyHeadersError: Numbers(-32600, 431, grpc.StatusCode.RESOURCE_EXHAUSTED, "TOO_MANY_HEADERS"),
+    UnavailableNowError: Numbers(-32603, 503, grpc.StatusCode.UNAVAILABLE, "UNAVAILABLE"),
 }
 
 
@@ -103,14 +113,7 @@ def http_status(refusal: RefusalError) -> int:
     return _REFUSALS[type(refusal)].http
 
 
-for _kind, _numbers in _REFUSALS.items():
-    _mapping = ErrorMapping(_numbers.http, _numbers.grpc.name, _numbers.reason)
-    sdk.JSON_RPC_ERROR_CODE_MAP[_kind] = _numbers.jsonrpc
-    sdk.A2A_ERROR_MAPPING[_kind] = _mapping
-    sdk.A2A_ERROR_REASONS[_kind] = _numbers.reason
-    response_helpers.EXCEPTION_MAP[_kind] = JSONRPCError
-    grpc_handler._ERROR_CODE_MAP[_kind] = _numbers.grpc  # noqa: SLF001  # pyright: ignore[reportPrivateUsage] -- the only way to a status of our own
-
+register(_REFUSALS)
 
 _log = structlog.get_logger()
 

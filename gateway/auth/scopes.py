@@ -81,8 +81,13 @@ def check_agent(caller: Caller, agent_id: str) -> None:
     Raises:
         ForbiddenError: it names the scope.
     """
-    if is_bound_to_agents(caller):
-        check_scope(caller, AGENTS + agent_id)
+    if not may_use(caller, agent_id):
+        raise _forbidden(caller, AGENTS + agent_id)
+
+
+def may_use(caller: Caller, agent_id: str) -> bool:
+    """Whether a caller may do things with an agent."""
+    return not is_bound_to_agents(caller) or AGENTS + agent_id in (caller.scopes or ())
 
 
 def is_bound_to_agents(caller: Caller) -> bool:

@@ -7,22 +7,19 @@ is told in the shape of the binding (§9.5 and §11.6).
 import re
 import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass
 from http import HTTPStatus
 
+import grpc
 import structlog
-from a2a.server.jsonrpc_models import JSONRPCError
-from a2a.server.request_handlers import response_helpers
-from a2a.utils import errors as sdk
 from a2a.utils.error_handlers import build_rest_error_payload
-from a2a.utils.errors import A2AError, ErrorMapping, InvalidParamsError, JSONParseError
+from a2a.utils.errors import A2AError, InvalidParamsError, JSONParseError
 from google.protobuf.json_format import ParseError
 from pydantic import ValidationError
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from everloop.gateway.errors import RefusalError, http_status, to_a2a
+from everloop.gateway.errors import Numbers, RefusalError, http_status, register, to_a2a
 
 _log = structlog.get_logger()
 
@@ -67,33 +64,19 @@ _TYPE_NAME = re.compile("[A-Z][A-Za-z]*Part|File[A-Za-z]+|[a-z-]*\\[.*")
 """What pydantic puts between the names of fields: the members of a union that it tried."""
 
 
-@dataclass(frozen=True)
-class _Numbers:
-    """How each binding says it."""
-
-    jsonrpc: int
-    http: int
-    status: str
-    reason: str
-
-
-_ERRORS: dict[type[A2AError], _Numbers] = {
-    CrossSiteError: _Numbers(-32600, 403, "PERMISSION_DENIED", "CROSS_SITE"),
-    MisdirectedError: _Numbers(-32600, 421, "FAILED_PRECONDITION", "MISDIRECTED"),
-    AddressUnknownError: _Numbers(-32600, 404, "NOT_FOUND", "ADDRESS_UNKNOWN"),
-    MethodNotAllowedError: _Numbers(-32600, 405, "UNIMPLEMENTED", "METHOD_NOT_ALLOWED"),
-    ContentTooSlowError: _Numbers(-32600, 408, "DEADLINE_EXCEEDED", "CONTENT_TOO_SLOW"),
-    ContentTooLargeError: _Numbers(-32600, 413, "INVALID_ARGUMENT", "CONTENT_TOO_LARGE"),
-    MediaTypeError: _Numbers(-32005, 415, "INVALID_ARGUMENT", "CONTENT_TYPE_NOT_SUPPORTED"),
+_ERRORS: dict[type[A2AError], Numbers] = {
+    CrossSiteError: Numbers(-32600, 403, grpc.StatusCode.PERMISSION_DENIED, "CROSS_SITE"),
+    MisdirectedError: Numbers(-32600, 421, grpc.StatusCode.FAILED_PRECONDITION, "MISDIRECTED"),
+    AddressUnknownError: Numbers(-32600, 404, grpc.StatusCode.NOT_FOUND, "ADDRESS_UNKNOWN"),
+    MethodNotAllowedError: Numbers(-32600, 405, grpc.StatusCode.UNIMPLEMENTED, "METHOD_NOT_ALLOWED"),
+    ContentTooSlowError: Numbers(-32600, 408, grpc.StatusCode.DEADLINE_EXCEEDED, "CONTENT_TOO_SLOW"),
+    ContentTooLargeError: Numbers(-32600, 413, grpc.StatusCode.INVALID_ARGUMENT, "CONTENT_TOO_LARGE"),
+    MediaTypeError: Numbers(-32005, 415, grpc.StatusCode.INVALID_ARGUMENT, "CONTENT_TYPE_NOT_SUPPORTED"),
     # The SDK knows it on JSON-RPC only, where its status is 200.
-    JSONParseError: _Numbers(-32700, 400, "INVALID_ARGUMENT", "PARSE_ERROR"),
+    JSONParseError: Numbers(-32700, 400, grpc.StatusCode.INVALID_ARGUMENT, "PARSE_ERROR"),
 }
 
-for _kind, _numbers in _ERRORS.items():
-    sdk.JSON_RPC_ERROR_CODE_MAP[_kind] = _numbers.jsonrpc
-    sdk.A2A_ERROR_MAPPING[_kind] = ErrorMapping(_numbers.http, _numbers.status, _numbers.reason)
-    sdk.A2A_ERROR_REASONS[_kind] = _numbers.reason
-    response_helpers.EXCEPTION_MAP[_kind] = JSONRPCError
+register(_ERRORS)
 
 
 def status_of(error: A2AError) -> int | None:

@@ -20,13 +20,13 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from everloop.gateway.auth.access import AccessControl
-from everloop.gateway.auth.scopes import READ, check_agent, check_scope, is_bound_to_agents
+from everloop.gateway.auth.scopes import READ, check_scope, is_bound_to_agents, may_use
 from everloop.gateway.bindings.context import recognise
 from everloop.gateway.bindings.http_errors import RequestError, error_response
 from everloop.gateway.context import Caller, Viewer
 from everloop.gateway.downloads.parts import PartAddress, PartDownload
-from everloop.gateway.errors import STORE_FAILURES, ForbiddenError, TaskUnknownError
-from everloop.gateway.settings import Stores
+from everloop.gateway.errors import STORE_FAILURES, TaskUnknownError
+from everloop.gateway.settings import GatewaySettings, Stores
 from everloop.gateway.tasks.snapshots import CHILD_SEPARATOR, Snapshots
 from everloop.gateway.tasks.steps import Steps
 from everloop.runtime.blobs import BlobCorruptError, BlobMissingError, BlobsUnavailableError
@@ -37,63 +37,8 @@ from everloop.stores.artifacts.interface import (
     ArtifactReplacedError,
     PartIndexError,
 )
-from everloop.stores.views.interface import TaskViews
 from everloop.workflows.contract.artifacts import ArtifactPart, Operation, StoredArtifact
 from everloop.workflows.contract.names import context_key
-
-# Who may download what: callers are recognised, and see what their scopes and agents allow.
-
-
-class DownloadAccess:
-    """Stands before the artifacts, which are of an owner's contexts, whatever agent wrote them."""
-
-    def __init__(self, access: AccessControl, views: TaskViews) -> None:
-        self._access = access
-        self._views = views
-
-    async def admit(self, request: Request) -> Caller:
-        """Return who asks.
-
-        Raises:
-            UnauthenticatedError, TooManyRequestsError, UnavailableNowError: as for all HTTP requests.
-            ForbiddenError: these credentials are not for reading.
-        """
-        caller = await recognise(request, self._access)
-        check_scope(caller, READ)
-        return caller
-
-    async def seen_by(self, caller: Caller, artifacts: Iterable[StoredArtifact]) -> list[StoredArtifact]:
-        """Return those artifacts whose agents the caller has to do with.
-
-        The agent is that of the task, as its view tells it; what a sub-agent wrote belongs to the task that
-        asked it. Without a view nobody whose scopes name agents sees the artifact.
-        """
-        if not is_bound_to_agents(caller):
-            return list(artifacts)
-        known: dict[str, bool] = {}
-        seen: list[StoredArtifact] = []
-        for artifact in artifacts:
-            task_id = artifact.task_id.partition(CHILD_SEPARATOR)[0]
-            if task_id not in known:
-                known[task_id] = await self._is_with_agent_of(caller, task_id)
-            if known[task_id]:
-                seen.append(artifact)
-        return seen
-
-    async def is_seen_by(self, caller: Caller, task_id: str) -> bool:
-        """Whether the caller has to do with the agent of a task."""
-        return not is_bound_to_agents(caller) or await self._is_with_agent_of(caller, task_id)
-
-    async def _is_with_agent_of(self, caller: Caller, task_id: str) -> bool:
-        snapshot = await self._views.load(task_id, most=0)
-        if snapshot is None:
-            return False
-        try:
-            check_agent(caller, snapshot.view.agent_id)
-        except ForbiddenError:
-            return False
-        return True
-
 
 # What is known of artifacts, as JSON for clients. Pure.
 
@@ -148,29 +93,42 @@ _log = structlog.get_logger()
 
 _INDEX = re.compile(r"\d{1,6}", re.ASCII)
 _NOT_STORED = {"Cache-Control": "no-store"}
+_SANDBOXED = {**_NOT_STORED, "X-Content-Type-Options": "nosniff", "Content-Security-Policy": "sandbox"}
 
 
 class Downloads:
-    """Serves the artifacts of a client's own contexts. `public_url` ends with a slash."""
+    """Serves what is in a client's own contexts, and what the tool calls of its own tasks came to.
+
+    Artifacts are of an owner's contexts, whatever agent wrote them; whoever has to do with some agents only
+    sees what is theirs.
+    """
 
     def __init__(
         self,
         stores: Stores,
-        public_url: str,
-        access: AccessControl | None = None,
-        *,
-        keeps_formulas: bool = False,
+        settings: GatewaySettings,
+        access: AccessControl,
+        snapshots: Snapshots,
+        steps: Steps,
     ) -> None:
-        self._access = DownloadAccess(access or AccessControl(), stores.views)
+        self._access = access
+        self._views = stores.views
         self._artifacts = stores.artifacts
-        self._parts = PartDownload(stores.artifacts, stores.link_seconds, keeps_formulas=keeps_formulas)
-        self._public_url = public_url
+        self._parts = PartDownload(
+            stores.artifacts, stores.link_seconds, keeps_formulas=settings.csv_formulas
+        )
+        self._public_url = settings.url
+        self._snapshots = snapshots
+        self._steps = steps
 
     @property
     def routes(self) -> list[Route]:
         """All addresses: the segments are told apart here, because an id may hold a slash."""
         addresses = f"/{ARTIFACTS}", f"/{ARTIFACTS}/{{path:path}}"
-        return [Route(address, self._serve, methods=["GET"]) for address in addresses]
+        return [
+            *(Route(address, self._serve, methods=["GET"]) for address in addresses),
+            Route(f"/{RESULTS}/{{task_id}}/{{call_id}}", self._serve_result, methods=["GET"]),
+        ]
 
     async def _serve(self, request: Request) -> Response:
         segments = _segments(request)
@@ -180,7 +138,7 @@ class Downloads:
             return _error_response(failure, _name(segments))
 
     async def _answer(self, request: Request, segments: list[str]) -> Response:
-        caller = await self._access.admit(request)
+        caller = await self._admit(request)
         match segments:
             case [context_id] if context_id:
                 return await self._list(caller, context_id, request)
@@ -197,7 +155,7 @@ class Downloads:
     async def _list(self, caller: Caller, context_id: str, request: Request) -> Response:
         task_id = request.query_params.get("taskId") or None
         stored = await self._artifacts.list_artifacts(context_key(caller.owner, context_id), task_id)
-        artifacts = await self._access.seen_by(caller, stored)
+        artifacts = await self._seen_by(caller, stored)
         known = [artifact_json(each, context_id, self._public_url, operations=False) for each in artifacts]
         return JSONResponse({"artifacts": known}, headers=_NOT_STORED)
 
@@ -213,9 +171,63 @@ class Downloads:
             ArtifactMissingError: there is none.
         """
         artifact = await self._artifacts.get_artifact(context, artifact_id)
-        if not await self._access.seen_by(caller, [artifact]):
+        if not await self._seen_by(caller, [artifact]):
             raise ArtifactMissingError(artifact_id)
         return artifact
+
+    async def _admit(self, request: Request) -> Caller:
+        """Return who asks.
+
+        Raises:
+            UnauthenticatedError, TooManyRequestsError, UnavailableNowError: as for all HTTP requests.
+            ForbiddenError: these credentials are not for reading.
+        """
+        caller = await recognise(request, self._access)
+        check_scope(caller, READ)
+        return caller
+
+    async def _seen_by(self, caller: Caller, artifacts: Iterable[StoredArtifact]) -> list[StoredArtifact]:
+        """Return those artifacts whose agents the caller has to do with.
+
+        The agent is that of the task, as its view tells it; what a sub-agent wrote belongs to the task that
+        asked it. Without a view nobody whose scopes name agents sees the artifact.
+        """
+        if not is_bound_to_agents(caller):
+            return list(artifacts)
+        known: dict[str, bool] = {}
+        seen: list[StoredArtifact] = []
+        for artifact in artifacts:
+            task_id = artifact.task_id.partition(CHILD_SEPARATOR)[0]
+            if task_id not in known:
+                snapshot = await self._views.load(task_id, most=0)
+                known[task_id] = snapshot is not None and may_use(caller, snapshot.view.agent_id)
+            if known[task_id]:
+                seen.append(artifact)
+        return seen
+
+    async def _serve_result(self, request: Request) -> Response:
+        task_id, call_id = request.path_params["task_id"], request.path_params["call_id"]
+        try:
+            return await self._result(request, task_id, call_id)
+        except TaskUnknownError:
+            return error_response(_missing(call_id), "download")
+        except Exception as failure:  # noqa: BLE001 -- the client gets JSON, and nothing of our insides
+            return _error_response(failure, f"result of call {call_id!r}")
+
+    async def _result(self, request: Request, task_id: str, call_id: str) -> Response:
+        caller = await self._admit(request)
+        # The agent is the one that the view names.
+        known = await self._views.load(task_id, most=0)
+        if known is None or not may_use(caller, known.view.agent_id):
+            raise _missing(call_id)
+        snapshot = await self._snapshots.open(task_id, Viewer(caller.owner, known.view.agent_id))
+        result = await self._steps.result(snapshot.view, call_id)
+        if result is None:
+            raise _missing(call_id)
+        name = quote(f"{result.name}-{call_id}.txt", safe="")
+        headers = {**_SANDBOXED, "Content-Disposition": f"attachment; filename*=UTF-8''{name}"}
+        content = result.content.encode(errors="replace")
+        return Response(content, headers=headers, media_type="text/plain; charset=utf-8")
 
 
 def _segments(request: Request) -> list[str]:
@@ -235,53 +247,6 @@ def _name(segments: list[str]) -> str:
             return f"part {index} of artifact {artifact_id!r}"
         case _:
             return "such address"
-
-
-# Results of tool calls, whole: events and steps have only their beginnings.
-
-_HEADERS = {
-    "Cache-Control": "no-store",
-    "X-Content-Type-Options": "nosniff",
-    "Content-Security-Policy": "sandbox",
-}
-
-
-class ResultDownloads:
-    """Serves what the tool calls of a client's own tasks came to, as text."""
-
-    def __init__(self, access: AccessControl, views: TaskViews, snapshots: Snapshots, steps: Steps) -> None:
-        self._access = DownloadAccess(access, views)
-        self._views = views
-        self._snapshots = snapshots
-        self._steps = steps
-
-    @property
-    def routes(self) -> list[Route]:
-        return [Route(f"/{RESULTS}/{{task_id}}/{{call_id}}", self._serve, methods=["GET"])]
-
-    async def _serve(self, request: Request) -> Response:
-        task_id, call_id = request.path_params["task_id"], request.path_params["call_id"]
-        try:
-            return await self._answer(request, task_id, call_id)
-        except TaskUnknownError:
-            return error_response(_missing(call_id), "download")
-        except Exception as failure:  # noqa: BLE001 -- the client gets JSON, and nothing of our insides
-            return _error_response(failure, f"result of call {call_id!r}")
-
-    async def _answer(self, request: Request, task_id: str, call_id: str) -> Response:
-        caller = await self._access.admit(request)
-        # Of the agent we know what the view says, and whether that is one of the caller's.
-        known = await self._views.load(task_id, most=0)
-        if known is None or not await self._access.is_seen_by(caller, task_id):
-            raise _missing(call_id)
-        snapshot = await self._snapshots.open(task_id, Viewer(caller.owner, known.view.agent_id))
-        result = await self._steps.result(snapshot.view, call_id)
-        if result is None:
-            raise _missing(call_id)
-        name = quote(f"{result.name}-{call_id}.txt", safe="")
-        headers = {**_HEADERS, "Content-Disposition": f"attachment; filename*=UTF-8''{name}"}
-        content = result.content.encode(errors="replace")
-        return Response(content, headers=headers, media_type="text/plain; charset=utf-8")
 
 
 def _missing(call_id: str) -> RequestError:

@@ -26,7 +26,7 @@ from everloop.gateway.operations.files import InputFiles
 from everloop.gateway.requests.messages import IncomingMessage
 from everloop.gateway.tasks.reconcile import Reconciler
 from everloop.gateway.tasks.snapshots import LargeTasks, Snapshots
-from everloop.gateway.tasks.tasks import Routes, Tasks, submitted_view
+from everloop.gateway.tasks.tasks import Tasks, submitted_view
 from everloop.stores.views.interface import START, Snapshot, TaskViews
 from everloop.workflows.contract.messages import (
     AgentMessage,
@@ -75,7 +75,6 @@ class Admission:
 
     views: TaskViews
     tasks: Tasks
-    routes: Routes
     snapshots: Snapshots
     large: LargeTasks
     reconciler: Reconciler
@@ -158,7 +157,7 @@ class Admission:
 
     async def _decided(self, incoming: IncomingMessage, task: TaskInput) -> DirectAnswer | None:
         """Return what answers the message at once; None if there is a task, or has to be one."""
-        route = await self.routes.decided(incoming.task_id)
+        route = await self.tasks.wait_for_route(incoming.task_id)
         if route is None:
             # Whoever ended the workflow gave nobody a decision: the client is owed a task that has failed.
             await self.views.create(submitted_view(incoming.task_id, task))

@@ -46,10 +46,14 @@ class Operation:
     legacy_name: str = ""
     """What A2A 0.3 calls it over JSON-RPC; empty: 0.3 does not have it."""
 
-    is_stream: bool = False
+    @property
+    def is_stream(self) -> bool:
+        return self.name in {"SendStreamingMessage", "SubscribeToTask"}
 
-    may_wait: bool = False
-    """Whether it may last as long as its task."""
+    @property
+    def may_wait(self) -> bool:
+        """Whether it may last as long as its task."""
+        return self.is_stream or self.name == "SendMessage"
 
     def authorize(self, caller: Caller) -> None:
         """Refuse a caller without the scope, before the parameters are looked at.
@@ -79,64 +83,52 @@ def _page_of_tasks(response: pb.ListTasksResponse) -> dict[str, Any]:
     }
 
 
-_PUSH = "push_notification_config"
-_LEGACY_PUSH = "tasks/pushNotificationConfig"
+_PUSH = "tasks/pushNotificationConfig"
 _ALL = (
-    Operation("SendMessage", "on_message_send", pb.SendMessageRequest, WRITE, "message/send", may_wait=True),
+    Operation("SendMessage", "on_message_send", pb.SendMessageRequest, WRITE, "message/send"),
     Operation(
-        "SendStreamingMessage",
-        "on_message_send_stream",
-        pb.SendMessageRequest,
-        WRITE,
-        "message/stream",
-        is_stream=True,
-        may_wait=True,
+        "SendStreamingMessage", "on_message_send_stream", pb.SendMessageRequest, WRITE, "message/stream"
     ),
     Operation("GetTask", "on_get_task", pb.GetTaskRequest, READ, "tasks/get"),
     Operation("ListTasks", "on_list_tasks", pb.ListTasksRequest, READ),
     Operation("CancelTask", "on_cancel_task", pb.CancelTaskRequest, WRITE, "tasks/cancel"),
     Operation(
         "CreateTaskPushNotificationConfig",
-        f"on_create_task_{_PUSH}",
+        "on_create_task_push_notification_config",
         pb.TaskPushNotificationConfig,
         WRITE,
-        f"{_LEGACY_PUSH}/set",
+        f"{_PUSH}/set",
     ),
     Operation(
         "GetTaskPushNotificationConfig",
-        f"on_get_task_{_PUSH}",
+        "on_get_task_push_notification_config",
         pb.GetTaskPushNotificationConfigRequest,
         READ,
-        f"{_LEGACY_PUSH}/get",
+        f"{_PUSH}/get",
     ),
     Operation(
         "ListTaskPushNotificationConfigs",
-        f"on_list_task_{_PUSH}s",
+        "on_list_task_push_notification_configs",
         pb.ListTaskPushNotificationConfigsRequest,
         READ,
-        f"{_LEGACY_PUSH}/list",
+        f"{_PUSH}/list",
     ),
     Operation(
         "DeleteTaskPushNotificationConfig",
-        f"on_delete_task_{_PUSH}",
+        "on_delete_task_push_notification_config",
         pb.DeleteTaskPushNotificationConfigRequest,
         WRITE,
-        f"{_LEGACY_PUSH}/delete",
+        f"{_PUSH}/delete",
     ),
     Operation(
-        "SubscribeToTask",
-        "on_subscribe_to_task",
-        pb.SubscribeToTaskRequest,
-        READ,
-        "tasks/resubscribe",
-        is_stream=True,
-        may_wait=True,
+        "SubscribeToTask", "on_subscribe_to_task", pb.SubscribeToTaskRequest, READ, "tasks/resubscribe"
     ),
     Operation(
         "GetExtendedAgentCard",
         "on_get_extended_agent_card",
         pb.GetExtendedAgentCardRequest,
-        legacy_name="agent/getAuthenticatedExtendedCard",
+        None,
+        "agent/getAuthenticatedExtendedCard",
     ),
 )
 

@@ -21,14 +21,13 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from everloop.gateway.auth.access import AccessControl
-from everloop.gateway.auth.scopes import approver_scopes, check_agent
+from everloop.gateway.auth.scopes import approver_scopes, may_use
 from everloop.gateway.bindings.context import A2ARequest, BodyLimits, recognise
 from everloop.gateway.bindings.http_errors import RequestError, error_response
 from everloop.gateway.context import Caller
 from everloop.gateway.errors import (
     STORE_FAILURES,
     AnswerInvalidError,
-    ForbiddenError,
     TaskEndedError,
     TaskTooLargeError,
     TaskUnknownError,
@@ -110,7 +109,7 @@ class Approvals:
         listed: list[JsonValue] = [
             _question_json(task.view, question, now)
             for task in page.tasks
-            if _serves(caller, task.view)
+            if may_use(caller, task.view.agent_id)
             for question in _of_scopes(task.view, (task.scope,))
         ]
         return {"approvals": listed, "nextPageToken": page.next_page_token}
@@ -124,7 +123,7 @@ class Approvals:
             RequestError: no such question waits for this caller, or somebody else has answered it.
         """
         snapshot = None if CHILD_SEPARATOR in task_id else await self._views.load(task_id, most=SMALL_BYTES)
-        if snapshot is None or not _serves(caller, snapshot.view):
+        if snapshot is None or not may_use(caller, snapshot.view.agent_id):
             raise _unknown(task_id, question_id)
         if given := await self._find_answer(snapshot, question_id, scopes):
             if (given["by"], given["approved"]) == (_name(caller), verdict.approved):
@@ -177,15 +176,6 @@ def _asked(view: TaskView, question_id: str, scopes: tuple[str, ...]) -> Questio
 
 def _of_scopes(view: TaskView, scopes: tuple[str, ...]) -> Iterator[Question]:
     return (question for question in view.status.questions if question.approvers in scopes)
-
-
-def _serves(caller: Caller, view: TaskView) -> bool:
-    """Whether the caller has to do with the agent of the task."""
-    try:
-        check_agent(caller, view.agent_id)
-    except ForbiddenError:
-        return False
-    return True
 
 
 def _find_answer(view: TaskView, question_id: str, scopes: tuple[str, ...]) -> dict[str, JsonValue] | None:

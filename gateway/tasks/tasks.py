@@ -80,6 +80,13 @@ _CLOSED_BEFORE_RESULT = "AcceptedUpdateCompletedWorkflow"
 _RUN_CHANGED = frozenset({RPCStatusCode.NOT_FOUND, RPCStatusCode.FAILED_PRECONDITION})
 """What Temporal answers to an update of a run that is over, or that continues as a new run just then."""
 
+DECISION_TIMEOUT = 120.0
+"""Seconds that a model, and the workers that ask it, may take to decide."""
+
+_UPDATE = "wait_for_route"
+_UPDATE_ID = f"everloop/{_UPDATE}"
+"""The same for all who wait. Ids of clients' messages begin otherwise (`names.message_update_id`)."""
+
 TaskHandle = WorkflowHandle[AgentTask, TaskResult]
 
 
@@ -304,6 +311,35 @@ class Tasks:
             raise NoWorkerError  # only a worker can tell whether clients have such a task
         return Beginning(submitted_view(task_id, task), newest.run_id, canceled_at)
 
+    async def wait_for_route(self, task_id: str) -> Route | None:
+        """Wait until an agent that routes messages has decided: a task, or an answer at once.
+
+        None if the workflow has ended without a decision, or as a failed task. Any number of callers may
+        wait, at any time: they get the same.
+
+        Raises:
+            NoWorkerError: nobody has decided in time; it goes on, and can be asked again.
+            TemporalUnavailableError: nobody can tell.
+        """
+        handle = self._client.get_workflow_handle(task_id, result_type=TaskResult)
+        try:
+            async with asyncio.timeout(DECISION_TIMEOUT), translate_blob_errors():
+                return await handle.execute_update(_UPDATE, id=_UPDATE_ID, result_type=Route)
+        except (TimeoutError, WorkflowUpdateRPCTimeoutOrCancelledError) as error:
+            raise NoWorkerError from error
+        except WorkflowUpdateFailedError:
+            pass  # its run ended below it
+        except RPCError as error:
+            if not (error.status is RPCStatusCode.FAILED_PRECONDITION or is_not_found(error)):
+                async with translate_temporal_errors():
+                    raise
+        try:
+            async with translate_temporal_errors(), translate_blob_errors():
+                result = await handle.result()
+                return Route(message=result.message, digest=result.digest)
+        except WorkflowFailureError:
+            return None
+
     async def check(self) -> None:
         """Raise unless Temporal answers for our namespace."""
         await namespace_id(self._client, rpc_timeout=timedelta(seconds=CALL_TIMEOUT))
@@ -339,48 +375,3 @@ async def _canceled_before_work(events: AsyncIterator[HistoryEvent]) -> datetime
         if event.event_type == EventType.EVENT_TYPE_WORKFLOW_EXECUTION_CANCEL_REQUESTED:
             return event.event_time.ToDatetime(UTC)
     return None
-
-
-# What became of a message whose agent decides by itself: a task, or an answer at once.
-
-DECISION_TIMEOUT = 120.0
-"""Seconds that a model, and the workers that ask it, may take to decide."""
-
-_UPDATE = "wait_for_route"
-_UPDATE_ID = f"everloop/{_UPDATE}"
-"""The same for all who wait. Ids of clients' messages begin otherwise (`names.message_update_id`)."""
-
-
-class Routes:
-    """Asks the workflows, which decide once and for good."""
-
-    def __init__(self, client: Client) -> None:
-        self._client = client
-
-    async def decided(self, task_id: str) -> Route | None:
-        """Wait for the decision; None if the workflow has ended without one, or as a failed task.
-
-        Any number of callers may wait, at any time: they hear the same.
-
-        Raises:
-            NoWorkerError: nobody has decided in time; it goes on, and can be asked again.
-            TemporalUnavailableError: nobody can tell.
-        """
-        handle = self._client.get_workflow_handle(task_id, result_type=TaskResult)
-        try:
-            async with asyncio.timeout(DECISION_TIMEOUT), translate_blob_errors():
-                return await handle.execute_update(_UPDATE, id=_UPDATE_ID, result_type=Route)
-        except (TimeoutError, WorkflowUpdateRPCTimeoutOrCancelledError) as error:
-            raise NoWorkerError from error
-        except WorkflowUpdateFailedError:
-            pass  # its run ended below it
-        except RPCError as error:
-            if not (error.status is RPCStatusCode.FAILED_PRECONDITION or is_not_found(error)):
-                async with translate_temporal_errors():
-                    raise
-        try:
-            async with translate_temporal_errors(), translate_blob_errors():
-                result = await handle.result()
-                return Route(message=result.message, digest=result.digest)
-        except WorkflowFailureError:
-            return None

@@ -9,7 +9,7 @@ from a2a.utils.errors import InvalidParamsError, TaskNotFoundError, UnsupportedO
 from temporalio.client import Client
 
 from everloop.gateway.operations import handler
-from everloop.gateway.tasks.tasks import Routes
+from everloop.gateway.tasks.tasks import Tasks
 from everloop.stores.views.interface import TaskViews
 from everloop.workflows.contract.tasks import TaskState as State
 from tests.gateway.harness import PromptModel, RunningGateway, StoodIn, unique
@@ -82,7 +82,7 @@ async def test_a_message_may_be_called_as_our_own_update_is(
     model.scripts[first] = [begun.set, gate, "first answer"]
     task = await send(blocking, request(first, return_immediately=True))
     await begun.wait()
-    await Routes(client).decided(task.id)
+    await Tasks(client, "none").wait_for_route(task.id)
 
     message = request(second, message_id="wait_for_route", task_id=task.id)
     await send(blocking, _immediately(message))
