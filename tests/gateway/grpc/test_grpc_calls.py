@@ -63,6 +63,7 @@ class Counter(RequestLimits):
     """Refuses the glutton; remembers what log lines of a call would tell."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.told: dict[str, Mapping[str, object]] = {}
 
     async def admit_request(self, owner: str) -> None:
