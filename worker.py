@@ -35,8 +35,7 @@ from everloop.agents.errors import AgentError
 from everloop.agents.registry import AgentRegistry, AgentSettings, load_agents
 from everloop.runtime.blobs import Blobs, BlobsUnfitError
 from everloop.runtime.redis import RedisUnfitError, StoreSettings, check_redis, connect_redis
-from everloop.runtime.secrecy import hide_environment
-from everloop.runtime.settings import explain, report_unknown
+from everloop.runtime.settings import explain, hide_environment, report_unknown
 from everloop.runtime.telemetry.metrics import MetricsAddressError, MetricsSettings
 from everloop.runtime.telemetry.setup import Telemetry, TelemetrySettings, configure_logs, configure_telemetry
 from everloop.runtime.temporal.connection import TemporalUnreachableError, connect_worker
@@ -46,9 +45,7 @@ from everloop.stores.blobs.cleanup import announce_user
 from everloop.stores.blobs.settings import BlobSettings, opened_blobs
 from everloop.stores.conversations import Conversations
 from everloop.stores.push.configs import PushConfigs
-from everloop.stores.push.deliveries import PushDeliveries
-from everloop.stores.push.notifying import NotifyingTaskViews
-from everloop.stores.push.settings import PushSettings
+from everloop.stores.push.deliveries import NotifyingTaskViews, PushDeliveries, PushSettings
 from everloop.stores.retention import RetentionSettings
 from everloop.stores.secrets import Secrets
 from everloop.stores.token_counts import TokenSettings, token_counter

@@ -16,8 +16,8 @@ from everloop.activities.telemetry import record_removed
 from everloop.runtime.blobs import Blobs
 from everloop.stores.artifacts.cleanup import AbandonedBlobs, ArtifactHousekeeping
 from everloop.stores.blobs.cleanup import BlobsSharedError, PayloadCleanup
-from everloop.stores.cleaned import Cleaned
 from everloop.stores.conversations import ConversationCleanup
+from everloop.stores.retention import Cleaned
 from everloop.stores.views.cleanup import ViewCleanup
 from everloop.workflows.contract.housekeeping import (
     HOUSEKEEPING_REFUSED,

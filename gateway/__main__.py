@@ -35,9 +35,7 @@ from everloop.runtime.temporal.connection import TemporalUnreachableError, conne
 from everloop.stores.artifacts.settings import ArtifactSettings, make_artifacts
 from everloop.stores.blobs.settings import BlobSettings, opened_blobs
 from everloop.stores.push.configs import PushConfigs
-from everloop.stores.push.deliveries import PushDeliveries
-from everloop.stores.push.notifying import NotifyingTaskViews
-from everloop.stores.push.settings import PushSettings
+from everloop.stores.push.deliveries import NotifyingTaskViews, PushDeliveries, PushSettings
 from everloop.stores.quotas import Quotas
 from everloop.stores.retention import RetentionSettings
 from everloop.stores.secrets import Secrets

@@ -1,10 +1,14 @@
 """What a process reads of its environment, and how it says which of that is wrong."""
 
+import ctypes
 import os
+import stat
 import sys
 from collections.abc import Iterable
 from difflib import get_close_matches
+from pathlib import Path
 
+import structlog
 from pydantic import ValidationError
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
@@ -78,3 +82,26 @@ def explain(error: ValidationError) -> str:
 def _line(field: str, problem: str) -> str:
     variable, text = field if field.isupper() else PREFIX + field.upper(), problem.removeprefix(OURS)
     return text if variable in text else f"{variable}: {text}"
+
+
+# What keeps other processes of the same machine from what this one knows.
+
+_PR_SET_DUMPABLE = 4
+"""prctl(2)."""
+
+_log = structlog.get_logger()
+
+
+def hide_environment() -> None:
+    """Keep other processes of this user from reading the environment and the memory of this one.
+
+    On Linux alone; core dumps are off by that too. Root reads them all the same.
+    """
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
+
+
+def warn_of_readers(path: Path) -> None:
+    """Log a warning if a file of secrets can be read by everybody on this machine."""
+    if path.stat().st_mode & stat.S_IROTH:
+        _log.warning("everybody on this machine can read a file of secrets", file=str(path))

@@ -9,8 +9,8 @@ from pydantic import TypeAdapter
 from redis.asyncio import Redis
 
 from everloop.runtime.redis import cipher_of
-from everloop.stores.cleaned import Cleaned
 from everloop.stores.recent_messages import Room, newest_messages
+from everloop.stores.retention import CONVERSATION_TTL, Cleaned
 from everloop.stores.token_counts import CountTokens, estimate_tokens
 from everloop.workflows.contract.calls import ConversationMessage
 from everloop.workflows.contract.messages import UserMessage
@@ -22,9 +22,6 @@ from everloop.workflows.contract.names import (
     conversation_tasks_key,
 )
 from everloop.workflows.contract.payloads import HIDE_VALUES, Wire
-
-CONVERSATION_TTL = timedelta(days=30)
-"""How long a conversation is kept after its last message."""
 
 MAX_MESSAGES = 1000
 """So many messages are kept of a conversation, the newest ones."""

@@ -1,14 +1,23 @@
-"""How long what is in Redis is kept, and how much of a task."""
+"""How long what is in Redis is kept, how much of a task, and what a step of the housekeeping has removed."""
 
 from datetime import timedelta
+from typing import NamedTuple
 
 from pydantic import Field
 
 from everloop.runtime.settings import Settings
-from everloop.stores.conversations import CONVERSATION_TTL
-from everloop.stores.tool_records import RECORD_TTL
-from everloop.stores.views.interface import MAX_TASK_BYTES
-from everloop.stores.views.parts import TASK_TTL
+
+TASK_TTL = timedelta(days=7)
+"""How long what can be rebuilt from Temporal is kept after its last change."""
+
+CONVERSATION_TTL = timedelta(days=30)
+"""How long a conversation is kept after its last message."""
+
+RECORD_TTL = timedelta(days=30)
+"""The same of the record of a tool call: longer than anybody resets a task that old."""
+
+MAX_TASK_BYTES = 50_000_000
+"""Of the view of one task, as it is stored: its messages, and what it shows of its artifacts."""
 
 MAX_TTL_DAYS = 36_500
 SMALLEST_TASK_BYTES = 1_000_000
@@ -51,3 +60,13 @@ class RetentionSettings(Settings):
     @property
     def tool_record_ttl(self) -> timedelta:
         return timedelta(days=self.tool_record_ttl_days)
+
+
+# What cleaning up has done.
+
+
+class Cleaned(NamedTuple):
+    """How much was removed, and where the next step goes on; an empty cursor: nothing is left to look at."""
+
+    removed: int
+    cursor: str = ""

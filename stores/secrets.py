@@ -8,7 +8,7 @@ from pydantic import JsonValue
 from redis.asyncio import Redis
 
 from everloop.runtime.redis import cipher_of
-from everloop.stores.views.parts import TASK_TTL
+from everloop.stores.retention import TASK_TTL
 from everloop.stores.views.redis import RedisTaskKeys
 from everloop.workflows.contract.names import secrets_key
 

@@ -9,6 +9,7 @@ from redis.asyncio import Redis
 
 from everloop.runtime.redis import cipher_of
 from everloop.stores.leases import Claim, Lease, NotOursError
+from everloop.stores.retention import RECORD_TTL
 from everloop.stores.views.redis import HOLD, hold_keys
 from everloop.workflows.contract.calls import ToolReply
 from everloop.workflows.contract.names import tool_record_key
@@ -22,9 +23,6 @@ OUTCOME_ADAPTER: TypeAdapter[ToolReply] = TypeAdapter(ToolReply, config=HIDE_VAL
 # Its fields: `holder`, the attempt whose the call is ('': given back); `until`, when its lease ends, in
 # milliseconds of Redis' clock; `claim`, what that attempt was answered; `order`, of the latest attempt that
 # has claimed it; `outcome`; `kept`.
-
-RECORD_TTL = timedelta(days=30)
-"""How long a record is kept after its last change: longer than anybody resets a task that old."""
 
 _RELEASED_TTL = 600
 """Seconds for which is known that a call was given back of which nothing else is known: longer than an

@@ -13,7 +13,7 @@ from redis.typing import EncodableT, FieldT
 from everloop.runtime.encryption.cipher import Cipher, EncryptionError
 from everloop.runtime.redis import cipher_of
 from everloop.stores.leases import Lease, NotOursError
-from everloop.stores.views.parts import TASK_TTL
+from everloop.stores.retention import TASK_TTL
 from everloop.stores.views.redis import HOLD, IS_LATE, RedisTaskKeys, hold_keys, late_key, order_of
 from everloop.workflows.contract.messages import (
     AssistantMessage,

@@ -1,23 +1,24 @@
 """What Temporal's history says of a task: the record that no event stream can embellish."""
 
-import json
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import cast
 
-import httpx
-from google.protobuf.json_format import ParseDict
-from pydantic import BaseModel, Field, JsonValue
-from temporalio.api.common.v1 import Payload
+from temporalio.api.history.v1 import (
+    ActivityTaskCompletedEventAttributes,
+    ActivityTaskScheduledEventAttributes,
+    ActivityTaskStartedEventAttributes,
+    HistoryEvent,
+)
+from temporalio.client import Client
+from temporalio.converter import DataConverter
+from temporalio.service import RPCError
 
 from everloop.deploy.demo.errors import DemoError
-from everloop.runtime.encryption.cipher import NO_CIPHER, Cipher
 from everloop.runtime.encryption.keys import EncryptionSettings
-from everloop.runtime.temporal.codec import decrypted
-from everloop.workflows.contract.messages import ToolCall, ToolOutcome
+from everloop.runtime.temporal.payloads import data_converter
+from everloop.workflows.contract.calls import RunToolInput
+from everloop.workflows.contract.messages import ToolMessage
 from everloop.workflows.contract.ports import ModelPort, ToolPort
-
-MOST_EVENTS = 1_000
-"""As many as one page has; a demo task has about a hundred."""
 
 
 @dataclass(frozen=True)
@@ -42,126 +43,72 @@ class Record:
     model_attempts: tuple[int, ...]
 
 
-class _Encrypted(BaseModel):
-    """Payloads that Temporal cannot read, as they are; others it shows as JSON."""
-
-    payloads: list[JsonValue]
-
-
-class _ActivityType(BaseModel):
-    name: str
-
-
-class _Scheduled(BaseModel):
-    activity_type: _ActivityType = Field(alias="activityType")
-    input: list[JsonValue] | _Encrypted
-
-
-class _Started(BaseModel):
-    scheduled_event_id: str = Field(alias="scheduledEventId")
-    attempt: int
-    identity: str
-
-
-class _Completed(BaseModel):
-    scheduled_event_id: str = Field(alias="scheduledEventId")
-    result: list[JsonValue] | _Encrypted
-
-
-class _Event(BaseModel):
-    event_id: str = Field(alias="eventId")
-    scheduled: _Scheduled | None = Field(None, alias="activityTaskScheduledEventAttributes")
-    started: _Started | None = Field(None, alias="activityTaskStartedEventAttributes")
-    completed: _Completed | None = Field(None, alias="activityTaskCompletedEventAttributes")
-
-
-class _ToolInput(BaseModel):
-    """The part of `RunToolInput` that is read here; Temporal's JSON shows empty lists in it as null."""
-
-    call: ToolCall
-
-
-class _ToolResult(BaseModel):
-    """The same of `ToolMessage`."""
-
-    outcome: ToolOutcome = "ok"  # payloads leave out what has its default
-
-
-class _Events(BaseModel):
-    events: list[_Event]
-
-
-class _Answer(BaseModel):
-    history: _Events
-
-
 @dataclass(frozen=True)
 class _Activity:
-    scheduled: _Scheduled
-    started: _Started
-    completed: _Completed
+    scheduled: ActivityTaskScheduledEventAttributes
+    started: ActivityTaskStartedEventAttributes
+    completed: ActivityTaskCompletedEventAttributes
 
 
-async def fetch_record(temporal_http: str, task_id: str) -> Record:
+async def fetch_record(temporal_address: str, task_id: str) -> Record:
     """Return what the history of a task holds of its calls, each with its one outcome.
 
     Raises:
         DemoError: Temporal did not answer, or a call in the history has no outcome.
     """
-    url = f"http://{temporal_http}/api/v1/namespaces/default/workflows/{task_id}/history"
+    converter = data_converter(None, cipher=EncryptionSettings().cipher)
     try:
-        async with httpx.AsyncClient(trust_env=False) as client:
-            response = await client.get(url, params={"maximumPageSize": MOST_EVENTS})
-            response.raise_for_status()
-    except httpx.HTTPError as error:
+        client = await Client.connect(temporal_address)
+        history = await client.get_workflow_handle(task_id).fetch_history()
+    except (RPCError, RuntimeError) as error:
         raise DemoError(f"Temporal did not answer with the history of {task_id}: {error}") from error
-    return read_record(response.content, EncryptionSettings().cipher)
+    return await read_record(history.events, converter)
 
 
-def read_record(answer: bytes, cipher: Cipher = NO_CIPHER) -> Record:
-    """Read Temporal's answer in JSON; `cipher` decrypts what is encrypted in it.
+async def read_record(events: Iterable[HistoryEvent], converter: DataConverter) -> Record:
+    """Read the events of a history.
 
     Raises:
         DemoError: a call in it has no outcome.
     """
-    activities = _activities(_Answer.model_validate_json(answer).history.events)
+    activities = _activities(list(events))
+    of_tools = [each for each in activities if _is_call(each, ToolPort.run_tool.__name__)]
     return Record(
-        tool_calls=tuple(
-            _recorded(activity, cipher)
-            for activity in activities
-            if activity.scheduled.activity_type.name == ToolPort.run_tool.__name__
-        ),
+        tool_calls=tuple([await _recorded(each, converter) for each in of_tools]),
         model_attempts=tuple(
-            activity.started.attempt
-            for activity in activities
-            if activity.scheduled.activity_type.name == ModelPort.call_model.__name__
+            each.started.attempt for each in activities if _is_call(each, ModelPort.call_model.__name__)
         ),
     )
 
 
-def _activities(events: list[_Event]) -> list[_Activity]:
+def _activities(events: list[HistoryEvent]) -> list[_Activity]:
     """Put the three events of each activity together; Temporal writes the start only with the end."""
-    scheduled = {event.event_id: event.scheduled for event in events if event.scheduled}
-    started = {event.started.scheduled_event_id: event.started for event in events if event.started}
-    completed = {event.completed.scheduled_event_id: event.completed for event in events if event.completed}
+    scheduled = {
+        event.event_id: event.activity_task_scheduled_event_attributes
+        for event in events
+        if event.HasField("activity_task_scheduled_event_attributes")
+    }
+    started = {
+        (at := event.activity_task_started_event_attributes).scheduled_event_id: at for event in events
+    }
+    completed = {
+        (at := event.activity_task_completed_event_attributes).scheduled_event_id: at for event in events
+    }
     if without := scheduled.keys() - (started.keys() & completed.keys()):
         raise DemoError(f"the history holds {len(without)} calls without an outcome")
     return [_Activity(scheduled[key], started[key], completed[key]) for key in scheduled]
 
 
-def _first(values: list[JsonValue] | _Encrypted, cipher: Cipher) -> JsonValue:
-    if isinstance(values, list):
-        return values[0]
-    payload = ParseDict(cast("dict[str, JsonValue]", values.payloads[0]), Payload())
-    return cast("JsonValue", json.loads(decrypted(payload, cipher).data))
+def _is_call(activity: _Activity, name: str) -> bool:
+    return activity.scheduled.activity_type.name == name
 
 
-def _recorded(activity: _Activity, cipher: Cipher) -> RecordedCall:
-    call = _ToolInput.model_validate(_first(activity.scheduled.input, cipher)).call
-    result = _ToolResult.model_validate(_first(activity.completed.result, cipher))
+async def _recorded(activity: _Activity, converter: DataConverter) -> RecordedCall:
+    (given,) = await converter.decode(activity.scheduled.input.payloads, [RunToolInput])
+    (result,) = await converter.decode(activity.completed.result.payloads, [ToolMessage])
     return RecordedCall(
-        call_id=call.id,
-        name=call.name,
+        call_id=given.call.id,
+        name=given.call.name,
         outcome=result.outcome,
         attempts=activity.started.attempt,
         worker=activity.started.identity,

@@ -74,7 +74,7 @@ async def survive_a_killed_worker(scene: Scene) -> str:
     await comeback
     evidence.check_completed()
     count = Count(
-        record=await fetch_record(scene.stack.temporal_http, evidence.task_id),
+        record=await fetch_record(scene.stack.temporal_address, evidence.task_id),
         starts=evidence.starts,
         lines=written_by(evidence.task_id, scene.stack.ledger),
     )

@@ -25,7 +25,7 @@ from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationErro
 from everloop.gateway.auth.schemes import CredentialsError, Scheme
 from everloop.gateway.auth.scopes import flaw_of_scope
 from everloop.gateway.context import Caller, flaw_of_owner
-from everloop.runtime.secrecy import warn_of_readers
+from everloop.runtime.settings import warn_of_readers
 
 MARK = "everloop"
 """How our keys begin, so that people and scanners know what they found."""

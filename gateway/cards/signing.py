@@ -16,8 +16,7 @@ from cryptography.hazmat.primitives.serialization import load_pem_private_key
 from jwt.algorithms import ECAlgorithm, OKPAlgorithm, RSAAlgorithm
 from pydantic import JsonValue
 
-from everloop.runtime.secrecy import warn_of_readers
-from everloop.runtime.settings import Settings
+from everloop.runtime.settings import Settings, warn_of_readers
 
 JWKS_PATH = ".well-known/jwks.json"
 """Where the public keys are served, below the gateway's address."""

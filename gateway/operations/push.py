@@ -12,9 +12,7 @@ from everloop.gateway.errors import TemporalUnavailableError
 from everloop.gateway.requests.fields import check_id
 from everloop.runtime.outbound import UnfitUrlError, WebhookPolicy
 from everloop.stores.push.configs import MAX_CONFIGS, PushConfig, PushConfigs, TooManyPushConfigsError
-from everloop.stores.push.deliveries import PushDeliveries
-from everloop.stores.push.notifying import NotificationError, Notify
-from everloop.stores.push.settings import PushSettings
+from everloop.stores.push.deliveries import NotificationError, Notify, PushDeliveries, PushSettings
 from everloop.workflows.contract.names import derive_push_config_id
 from everloop.workflows.contract.tasks import TaskView
 

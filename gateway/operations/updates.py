@@ -9,12 +9,12 @@ from a2a.types import a2a_pb2 as pb
 from pydantic import JsonValue
 
 from everloop.gateway.tasks.streams import EventId
-from everloop.runtime.protocol.addresses import result_url
 from everloop.runtime.protocol.tasks import (
     EVENTS_EXTENSION,
     FAILED_ARTIFACT,
     TaskUrl,
     is_visible,
+    result_url,
     task_url_of,
     to_part,
     to_status,

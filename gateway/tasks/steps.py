@@ -12,7 +12,7 @@ from pydantic import JsonValue
 
 from everloop.gateway.errors import STORE_FAILURES, GatewayError
 from everloop.gateway.tasks.tasks import Tasks
-from everloop.runtime.protocol.addresses import result_url
+from everloop.runtime.protocol.tasks import result_url
 from everloop.runtime.telemetry.logs import task_fields
 from everloop.stores.transcripts import Transcripts, fitting
 from everloop.workflows.contract.messages import (

@@ -21,8 +21,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from pydantic import field_validator
 
 from everloop.runtime.encryption.cipher import NO_CIPHER, Box, Cipher, SealBrokenError, UnknownKeyError
-from everloop.runtime.secrecy import warn_of_readers
-from everloop.runtime.settings import Settings
+from everloop.runtime.settings import Settings, warn_of_readers
 
 KEY_BYTES = 32
 NONCE_BYTES = 24

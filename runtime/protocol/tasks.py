@@ -8,6 +8,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import cast
+from urllib.parse import quote
 
 from a2a.types import a2a_pb2 as pb
 from google.protobuf.json_format import ParseDict
@@ -15,7 +16,6 @@ from google.protobuf.struct_pb2 import Struct, Value
 from google.protobuf.timestamp_pb2 import Timestamp
 from pydantic import JsonValue
 
-from everloop.runtime.protocol.addresses import part_url
 from everloop.workflows.contract.events import RESPONSE_ARTIFACT
 from everloop.workflows.contract.messages import (
     EMPTY,
@@ -192,3 +192,25 @@ def _is_open(artifact: Artifact, *, is_over: bool) -> bool:
 
 def _has_content(artifact: Artifact) -> bool:
     return any(part != EMPTY for part in artifact.parts)
+
+
+# Where a gateway serves the parts of artifacts, and results of tools: its downloads answer there.
+
+ARTIFACTS = "artifacts"
+PARTS = "parts"
+RESULTS = "results"
+
+
+def artifact_url(public_url: str, context_id: str, artifact_id: str) -> str:
+    """Return the address of what is known of an artifact; `public_url` ends with a slash."""
+    return f"{public_url}{ARTIFACTS}/{quote(context_id, safe='')}/{quote(artifact_id, safe='')}"
+
+
+def part_url(public_url: str, context_id: str, artifact_id: str, index: int) -> str:
+    """Return the address of the content of a part."""
+    return f"{artifact_url(public_url, context_id, artifact_id)}/{PARTS}/{index}"
+
+
+def result_url(public_url: str, task_id: str, call_id: str) -> str:
+    """Return the address of the whole result of a tool call."""
+    return f"{public_url}{RESULTS}/{quote(task_id, safe='')}/{quote(call_id, safe='')}"

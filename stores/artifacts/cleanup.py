@@ -36,7 +36,7 @@ from everloop.stores.artifacts.record import (
     unseal_record,
 )
 from everloop.stores.blobs.cleanup import require_sole_user
-from everloop.stores.cleaned import Cleaned
+from everloop.stores.retention import Cleaned
 
 # Blobs of artifacts. Each is named by a record, or by the set of those that wait for their end.
 

@@ -10,9 +10,8 @@ from everloop.runtime.settings import Settings
 from everloop.stores.artifacts.interface import ARTIFACT_TTL, Artifacts
 from everloop.stores.artifacts.layout import INLINE_BYTES, SEGMENT_BYTES
 from everloop.stores.artifacts.redis import RedisArtifacts
+from everloop.stores.retention import MAX_TTL_DAYS
 from everloop.stores.views.redis import RedisTaskViews
-
-MAX_TTL_DAYS = 36_500
 
 
 class ArtifactSettings(Settings):

@@ -24,7 +24,7 @@ from temporalio.service import RPCError
 from everloop.runtime.blobs import BlobError, BlobListing, Blobs
 from everloop.runtime.temporal.describe import find_run, namespace_id
 from everloop.runtime.temporal.payloads import NO_TASK, PAYLOADS, payload_folder
-from everloop.stores.cleaned import Cleaned
+from everloop.stores.retention import Cleaned
 
 # Who uses a blob store.
 

@@ -25,6 +25,7 @@ from everloop.runtime.redis import cipher_of
 from everloop.runtime.settings import Settings
 from everloop.stores.blobs.local import LocalBlobs
 from everloop.stores.blobs.redis import BLOB_TTL, RedisBlobs
+from everloop.stores.retention import MAX_TTL_DAYS
 
 # The check at start: is this the blob store of this deployment, and does it work?
 #
@@ -163,8 +164,6 @@ async def _try_out(blobs: Blobs) -> None:
     with contextlib.suppress(BlobMissingError):
         await blobs.get(_NEVER_PUT)
 
-
-MAX_TTL_DAYS = 36_500
 
 MAX_PRESIGNED_SECONDS = 604_800
 """What S3 allows: a week."""

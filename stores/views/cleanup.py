@@ -4,7 +4,7 @@ from typing import cast
 
 from redis.asyncio import Redis
 
-from everloop.stores.cleaned import Cleaned
+from everloop.stores.retention import Cleaned
 from everloop.stores.views.lists import INDEX_SCRIPT
 from everloop.workflows.contract.names import (
     OWNER_KEYS,

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from everloop.stores.leases import Lease
+from everloop.stores.retention import MAX_TASK_BYTES
 from everloop.workflows.contract.events import StatusChanged, TaskEvent
 from everloop.workflows.contract.tasks import Artifact, Route, TaskState, TaskView
 
@@ -16,9 +17,6 @@ START = "0-0"
 
 MAX_PAGE_BYTES = 8_000_000
 """Of the views on one page of a list, as they are stored."""
-
-MAX_TASK_BYTES = 50_000_000
-"""Of the view of one task, as it is stored: its messages, and what it shows of its artifacts."""
 
 
 @dataclass(frozen=True)

@@ -21,9 +21,6 @@ from everloop.workflows.contract.payloads import Wire
 from everloop.workflows.contract.questions import Question
 from everloop.workflows.contract.tasks import Artifact, TaskState, TaskStatus, TaskView
 
-TASK_TTL = timedelta(days=7)
-"""How long what can be rebuilt from Temporal is kept after its last change."""
-
 MAX_EVENTS = 10_000
 """How many events of a task its stream keeps, about."""
 

@@ -10,6 +10,7 @@ from redis.asyncio.client import Pipeline
 
 from everloop.runtime.redis import cipher_of
 from everloop.stores.leases import Lease, NotOursError
+from everloop.stores.retention import TASK_TTL
 from everloop.stores.views.codec import ScriptArguments, ViewCodec
 from everloop.stores.views.events import RedisEventReader
 from everloop.stores.views.interface import (
@@ -27,7 +28,7 @@ from everloop.stores.views.interface import (
     is_position,
 )
 from everloop.stores.views.lists import INDEX_SCRIPT, RedisTaskList, RedisWaitingTasks
-from everloop.stores.views.parts import MAX_EVENTS, TASK_TTL
+from everloop.stores.views.parts import MAX_EVENTS
 from everloop.workflows.contract.events import StatusChanged, TaskEvent
 from everloop.workflows.contract.names import (
     APPROVALS_KEY_PREFIX,

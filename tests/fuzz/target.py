@@ -14,8 +14,7 @@ from everloop.gateway.bindings.grpc import GrpcServer
 from everloop.gateway.operations.push import StoredPush, notifier
 from everloop.gateway.settings import GatewaySettings
 from everloop.stores.push.configs import PushConfigs
-from everloop.stores.push.deliveries import PushDeliveries
-from everloop.stores.push.notifying import NotifyingTaskViews
+from everloop.stores.push.deliveries import NotifyingTaskViews, PushDeliveries
 from everloop.stores.views.redis import RedisTaskViews
 from tests.gateway.harness import RunningGateway, running_gateway, stand_in_worker, unique
 from tests.support.rigs.push_rig import LOOPBACK_ALLOWED

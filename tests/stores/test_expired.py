@@ -5,8 +5,8 @@ from datetime import timedelta
 
 from redis.asyncio import Redis
 
-from everloop.stores.cleaned import Cleaned
 from everloop.stores.conversations import ConversationCleanup, Conversations
+from everloop.stores.retention import Cleaned
 from everloop.stores.views.cleanup import ViewCleanup
 from everloop.stores.views.redis import RedisTaskViews
 from everloop.workflows.contract.names import (

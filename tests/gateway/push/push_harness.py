@@ -13,8 +13,7 @@ from everloop.activities.push.feed import TaskWorkflows
 from everloop.activities.push.webhook import Webhooks
 from everloop.gateway.operations.push import PushOperations, notifier
 from everloop.stores.push.configs import PushConfigs
-from everloop.stores.push.deliveries import PushDeliveries
-from everloop.stores.push.notifying import NotifyingTaskViews
+from everloop.stores.push.deliveries import NotifyingTaskViews, PushDeliveries
 from everloop.stores.views.interface import TaskViews
 from everloop.stores.views.redis import RedisTaskViews
 from everloop.worker import Ports, WorkerSettings, running_workers

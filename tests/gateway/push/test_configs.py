@@ -12,7 +12,7 @@ from temporalio.client import Client
 
 from everloop.gateway.operations.push import make_push
 from everloop.runtime.redis import connect_redis
-from everloop.stores.push.settings import PushSettings
+from everloop.stores.push.deliveries import PushSettings
 from tests.gateway.harness import unique
 from tests.gateway.push.push_harness import PushHarness, running_push_harness
 from tests.support.a2a_client import Binding, connected, request, send

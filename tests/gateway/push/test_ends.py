@@ -7,8 +7,7 @@ from temporalio.client import Client
 
 from everloop.gateway.operations.push import notifier
 from everloop.stores.push.configs import PushConfig
-from everloop.stores.push.deliveries import PushDeliveries
-from everloop.stores.push.notifying import NotifyingTaskViews
+from everloop.stores.push.deliveries import NotifyingTaskViews, PushDeliveries
 from everloop.workflows.contract.names import PUSH_WORKFLOW_TYPE
 from everloop.workflows.contract.tasks import TaskState, TaskStatus
 from tests.gateway.harness import running_gateway, scripted_worker, unique

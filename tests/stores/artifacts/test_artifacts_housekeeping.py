@@ -5,7 +5,7 @@ from datetime import timedelta
 from everloop.stores.artifacts.cleanup import ArtifactBlobs, ArtifactHousekeeping, Cleared, remove_artifact
 from everloop.stores.artifacts.interface import Append, Create, NewPart
 from everloop.stores.artifacts.record import EXPIRING
-from everloop.stores.cleaned import Cleaned
+from everloop.stores.retention import Cleaned
 from tests.stores.artifacts.artifact_failures import begin, housekeep, kept_blobs
 from tests.stores.artifacts.artifact_rig import TTL, ArtifactRig
 

@@ -8,8 +8,9 @@ import pytest
 from pydantic import JsonValue
 from redis.asyncio import Redis
 
+from everloop.stores.retention import TASK_TTL
 from everloop.stores.views.interface import START, TaskViews
-from everloop.stores.views.parts import MAX_CUT_CHARACTERS, MAX_FORWARDED_BYTES, TASK_TTL, forwarded
+from everloop.stores.views.parts import MAX_CUT_CHARACTERS, MAX_FORWARDED_BYTES, forwarded
 from everloop.stores.views.redis import RedisTaskViews
 from everloop.workflows.contract.events import (
     Narrated,

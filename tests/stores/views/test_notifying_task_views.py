@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import pytest
 
 from everloop.stores.push.configs import PushConfig
-from everloop.stores.push.notifying import NotificationError, NotifyingTaskViews
+from everloop.stores.push.deliveries import NotificationError, NotifyingTaskViews
 from everloop.stores.views.interface import START, TaskQuery
 from everloop.workflows.contract.events import StatusChanged
 from everloop.workflows.contract.tasks import TaskState

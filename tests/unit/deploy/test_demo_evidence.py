@@ -1,11 +1,15 @@
 """The demo proves what it says: it fails when a run or an effect is missing, doubled, or of nobody."""
 
-import json
 from dataclasses import replace
 
 import pytest
-from google.protobuf.json_format import MessageToDict
-from temporalio.api.common.v1 import Payloads
+from temporalio.api.common.v1 import ActivityType, Payloads
+from temporalio.api.history.v1 import (
+    ActivityTaskCompletedEventAttributes,
+    ActivityTaskScheduledEventAttributes,
+    ActivityTaskStartedEventAttributes,
+    HistoryEvent,
+)
 
 from everloop.deploy.demo.conversation import Arrival
 from everloop.deploy.demo.count import Count
@@ -13,9 +17,10 @@ from everloop.deploy.demo.errors import DemoError
 from everloop.deploy.demo.evidence import Evidence
 from everloop.deploy.demo.history import Record, RecordedCall, read_record
 from everloop.runtime.temporal.payloads import data_converter
-from everloop.workflows.contract.events import (
-    ToolStarted,
-)
+from everloop.workflows.contract.calls import RunToolInput
+from everloop.workflows.contract.events import ToolStarted
+from everloop.workflows.contract.messages import ToolCall, ToolMessage
+from everloop.workflows.contract.tasks import TaskRef
 from tests.support.encryption import keyring
 
 
@@ -76,49 +81,44 @@ def test_a_count_that_does_not_add_up_fails_the_demo(count: Count, reason: str) 
         count.check_once()
 
 
-def event(number: int, **attributes: object) -> dict[str, object]:
-    return {"eventId": str(number), **attributes}
-
-
-def scheduled(name: str, argument: object) -> dict[str, object]:
-    return {"activityTaskScheduledEventAttributes": {"activityType": {"name": name}, "input": [argument]}}
-
-
-def begun(scheduled_by: int, attempt: int) -> dict[str, object]:
-    fields = {"scheduledEventId": str(scheduled_by), "attempt": attempt, "identity": "worker"}
-    return {"activityTaskStartedEventAttributes": fields}
-
-
-def completed(scheduled_by: int, result: object) -> dict[str, object]:
-    fields = {"scheduledEventId": str(scheduled_by), "result": [result]}
-    return {"activityTaskCompletedEventAttributes": fields}
-
-
-NOTED = {"role": "tool", "call_id": "1", "name": "note", "content": "noted", "outcome": "ok"}
-EVENTS = [
-    event(1),
-    event(2, **scheduled("call_model", {})),
-    event(3, **begun(2, attempt=2)),
-    event(4, **completed(2, {})),
-    event(5, **scheduled("run_tool", {"call": {"id": "1", "name": "note", "arguments": "{}"}})),
-    event(6, **begun(5, attempt=1)),
-    event(7, **completed(5, NOTED)),
-]
-
-
-def history_of(events: list[dict[str, object]]) -> bytes:
-    return json.dumps({"history": {"events": events}}).encode()
+CALL = RunToolInput(
+    task=TaskRef(task_id="t", run_id="r", context_id="c", owner="o", agent_id="a"),
+    call=ToolCall(id="1", name="note", arguments="{}"),
+    position=1,
+    timeout=1,
+)
+NOTED = ToolMessage(call_id="1", name="note", content="noted")
 
 
 async def test_an_encrypted_history_is_read_with_its_key() -> None:
-    """Temporal then shows payloads as they are, in place of their JSON."""
+    """Each call with its one outcome, and how often it was handed to a worker."""
     converter = data_converter(None, cipher=keyring("k1"))
-    history = history_of(EVENTS[4:]).decode()
-    for value in ({"call": {"id": "1", "name": "note", "arguments": "{}"}}, NOTED):
-        payloads = MessageToDict(Payloads(payloads=await converter.encode([value])))
-        history = history.replace(json.dumps([value]), json.dumps(payloads))
+    name = ActivityType(name="run_tool")
+    events = [
+        HistoryEvent(event_id=1),
+        HistoryEvent(
+            event_id=5,
+            activity_task_scheduled_event_attributes=ActivityTaskScheduledEventAttributes(
+                activity_type=name, input=Payloads(payloads=await converter.encode([CALL]))
+            ),
+        ),
+        HistoryEvent(
+            event_id=6,
+            activity_task_started_event_attributes=ActivityTaskStartedEventAttributes(
+                scheduled_event_id=5, attempt=1, identity="worker"
+            ),
+        ),
+        HistoryEvent(
+            event_id=7,
+            activity_task_completed_event_attributes=ActivityTaskCompletedEventAttributes(
+                scheduled_event_id=5, result=Payloads(payloads=await converter.encode([NOTED]))
+            ),
+        ),
+    ]
+    assert b"noted" not in b"".join(each.SerializeToString() for each in events)
 
-    record = read_record(history.encode(), keyring("k2", "k1"))
+    record = await read_record(events, data_converter(None, cipher=keyring("k2", "k1")))
 
-    assert "noted" not in history
     assert record.tool_calls == (RecordedCall("1", "note", "ok", 1, "worker"),)
+    with pytest.raises(DemoError, match="1 calls without an outcome"):
+        await read_record(events[:-1], converter)

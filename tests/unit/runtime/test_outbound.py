@@ -16,7 +16,7 @@ from everloop.runtime.outbound import (
     read_allowance,
 )
 from everloop.runtime.settings import explain
-from everloop.stores.push.settings import PushSettings
+from everloop.stores.push.deliveries import PushSettings
 
 PUBLIC = "93.184.216.34"
 
